@@ -12,9 +12,9 @@ use crate::fault::Fault;
 pub const COST_LIMIT: u64 = 1_000_000;
 
 /// Bytes and elements that one evaluation may copy or compare.
-const WORK_LIMIT: usize = 10_000_000;
+const MAX_WORK: usize = 10_000_000;
 /// Bytes and elements that count as one unit where both are added.
-const WORK_OF_UNIT: u64 = 10;
+const WORK_PER_UNIT: u64 = 10;
 
 /// What an evaluation has cost so far.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +38,7 @@ impl Budget {
     /// Accounts for bytes or elements that are copied or compared.
     pub(crate) fn work(&mut self, amount: usize) -> Result<(), Fault> {
         self.work = self.work.saturating_add(amount);
-        if self.work > WORK_LIMIT { Err(Fault::TooCostly) } else { Ok(()) }
+        if self.work > MAX_WORK { Err(Fault::TooCostly) } else { Ok(()) }
     }
 
     /// Units charged so far.
@@ -50,6 +50,6 @@ impl Budget {
     /// What it took so far: units, and what was copied or compared in the measure of its own limit.
     pub(crate) fn spent(&self) -> u64 {
         let work = u64::try_from(self.work).unwrap_or(u64::MAX);
-        self.cost.saturating_add(work / WORK_OF_UNIT)
+        self.cost.saturating_add(work / WORK_PER_UNIT)
     }
 }

@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::{CelError, Selector};
 
 /// Most expressions kept.
-const MAX_KEPT: usize = 512;
+const MAX_ENTRIES: usize = 512;
 
 /// A bounded cache of compiled expressions, errors included. It can be shared among threads.
 #[derive(Debug, Default)]
-pub struct Selectors {
-    kept: Mutex<Kept>,
+pub struct SelectorCache {
+    kept: Mutex<CacheState>,
 }
 
 /// What is kept, and a count of uses by which the longest unused is found.
 #[derive(Debug, Default)]
-struct Kept {
+struct CacheState {
     entries: BTreeMap<String, Entry>,
     uses: u64,
 }
@@ -28,7 +28,7 @@ struct Entry {
     used: u64,
 }
 
-impl Selectors {
+impl SelectorCache {
     /// The compiled expression, or why it is none.
     pub fn get(&self, expression: &str) -> Result<Arc<Selector>, CelError> {
         if let Some(outcome) = self.find(expression) {
@@ -39,7 +39,7 @@ impl Selectors {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.uses += 1;
         let used = kept.uses;
-        if kept.entries.len() >= MAX_KEPT && !kept.entries.contains_key(expression) {
+        if kept.entries.len() >= MAX_ENTRIES && !kept.entries.contains_key(expression) {
             let oldest = kept.entries.iter().min_by_key(|(_, entry)| entry.used);
             if let Some(oldest) = oldest.map(|(expression, _)| expression.clone()) {
                 kept.entries.remove(&oldest);

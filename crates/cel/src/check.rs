@@ -297,7 +297,7 @@ fn device_field(field: &str, at: usize) -> Result<Type, SyntaxError> {
 fn constant(literal: &Literal) -> (Node, Type) {
     let (value, found) = match literal {
         Literal::Null => (Value::Null, types::NULL),
-        Literal::Bool(truth) => (Value::Bool(*truth), types::BOOL),
+        Literal::Bool(value) => (Value::Bool(*value), types::BOOL),
         Literal::Int(number) => (Value::Int(*number), types::INT),
         Literal::Uint(number) => (Value::Uint(*number), types::UINT),
         Literal::Double(number) => (Value::Double(*number), types::DOUBLE),

@@ -6,7 +6,7 @@ use crate::budget::COST_LIMIT;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CelError {
     /// The text is no expression, or one that can never be a bool.
-    #[error("selector {} is invalid at character {at}: {why}", shown(.expression))]
+    #[error("selector {} is invalid at character {at}: {why}", quoted(.expression))]
     Compile {
         /// The expression.
         expression: String,
@@ -16,7 +16,7 @@ pub enum CelError {
         why: String,
     },
     /// The device lacks what the expression asks for, or has it in another type.
-    #[error("selector {} failed for device {device}: {why}", shown(.expression))]
+    #[error("selector {} failed for device {device}: {why}", quoted(.expression))]
     Runtime {
         /// The expression.
         expression: String,
@@ -26,7 +26,7 @@ pub enum CelError {
         why: String,
     },
     /// The expression's value is no bool.
-    #[error("selector {} is of type {found} for device {device}, not a bool", shown(.expression))]
+    #[error("selector {} is of type {found} for device {device}, not a bool", quoted(.expression))]
     NotBool {
         /// The expression.
         expression: String,
@@ -38,7 +38,7 @@ pub enum CelError {
     /// The expression does too much.
     #[error(
         "selector {} costs more than {COST_LIMIT} units for device {device}: simplify it",
-        shown(.expression)
+        quoted(.expression)
     )]
     TooCostly {
         /// The expression.
@@ -47,7 +47,7 @@ pub enum CelError {
         device: String,
     },
     /// The expression is longer than the API allows.
-    #[error("selector {} has {length} bytes, 10240 are allowed: shorten it", shown(.expression))]
+    #[error("selector {} has {length} bytes, 10240 are allowed: shorten it", quoted(.expression))]
     TooLong {
         /// The expression.
         expression: String,
@@ -57,9 +57,9 @@ pub enum CelError {
 }
 
 /// An expression in quotes, the beginning of a long one.
-fn shown(expression: &str) -> String {
-    const MOST: usize = 200;
-    match expression.char_indices().nth(MOST) {
+fn quoted(expression: &str) -> String {
+    const MAX_SHOWN_CHARS: usize = 200;
+    match expression.char_indices().nth(MAX_SHOWN_CHARS) {
         Some((end, _)) => format!("{:?}…", expression.get(..end).unwrap_or_default()),
         None => format!("{expression:?}"),
     }

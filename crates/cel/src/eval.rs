@@ -12,7 +12,7 @@ use crate::fault::Fault;
 use crate::function::{Function, Tools};
 use crate::node::Node;
 use crate::patterns::Patterns;
-use crate::price::{LIST, MAP};
+use crate::price::{LIST_PRICE, MAP_PRICE};
 use crate::value::{Map, Value, no_overload};
 
 /// The value of an expression for a device, and what it cost.
@@ -174,7 +174,7 @@ impl<'a> Evaluator<'a, '_> {
         let mut failed = None;
         for term in terms {
             let fault = match self.eval(term) {
-                Ok(Value::Bool(truth)) if truth == decides => return Ok(Value::Bool(truth)),
+                Ok(Value::Bool(value)) if value == decides => return Ok(Value::Bool(value)),
                 Ok(Value::Bool(_)) => continue,
                 Ok(other) => no_overload(if decides { "_||_" } else { "_&&_" }, &[other]),
                 Err(Fault::TooCostly) => return Err(Fault::TooCostly),
@@ -200,7 +200,7 @@ impl<'a> Evaluator<'a, '_> {
         for (is_optional, element) in elements {
             list.extend(self.element(element, *is_optional)?);
         }
-        self.tools.budget.charge(LIST)?;
+        self.tools.budget.charge(LIST_PRICE)?;
         Ok(Value::list(list))
     }
 
@@ -213,7 +213,7 @@ impl<'a> Evaluator<'a, '_> {
                 return Err(Fault::error("a map has a key that can be none"));
             }
         }
-        self.tools.budget.charge(MAP)?;
+        self.tools.budget.charge(MAP_PRICE)?;
         Ok(Value::Map(map.into()))
     }
 }

@@ -55,7 +55,7 @@ mod value;
 mod tests;
 
 pub use budget::COST_LIMIT;
-pub use cache::Selectors;
+pub use cache::SelectorCache;
 pub use device::{AttributeValue, DeviceFields, DeviceView};
 pub use error::CelError;
 pub use quantity::Quantity;

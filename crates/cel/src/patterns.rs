@@ -12,26 +12,26 @@ use crate::budget::Budget;
 use crate::fault::Fault;
 
 /// Patterns kept that an expression does not spell out.
-const MAX_KEPT: usize = 32;
+const MAX_RUNTIME_PATTERNS: usize = 32;
 
 /// Bytes that a compiled pattern may take.
-const MAX_SIZE: usize = 1 << 18;
+const MAX_COMPILED_BYTES: usize = 1 << 18;
 
 /// Work of compiling a pattern met while running, in the budget's measure; it is dear.
-const COMPILING: usize = 20_000;
+const COMPILE_WORK: usize = 20_000;
 
 /// Compiled patterns of an expression.
 #[derive(Debug, Default)]
 pub(crate) struct Patterns {
-    spelled: BTreeMap<String, Regex>,
-    met: Mutex<BTreeMap<String, Arc<Regex>>>,
+    literal: BTreeMap<String, Regex>,
+    computed: Mutex<BTreeMap<String, Arc<Regex>>>,
 }
 
 impl Patterns {
     /// Compiles a pattern that the expression spells out.
     pub(crate) fn add(&mut self, pattern: &str) -> Result<(), String> {
-        if !self.spelled.contains_key(pattern) {
-            self.spelled.insert(pattern.to_owned(), compile(pattern)?);
+        if !self.literal.contains_key(pattern) {
+            self.literal.insert(pattern.to_owned(), compile(pattern)?);
         }
         Ok(())
     }
@@ -43,23 +43,23 @@ impl Patterns {
         budget: &mut Budget,
         then: impl FnOnce(&Regex) -> T,
     ) -> Result<T, Fault> {
-        if let Some(regex) = self.spelled.get(pattern) {
+        if let Some(regex) = self.literal.get(pattern) {
             return Ok(then(regex));
         }
         let kept = {
-            let met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-            met.get(pattern).map(Arc::clone)
+            let computed = self.computed.lock().unwrap_or_else(PoisonError::into_inner);
+            computed.get(pattern).map(Arc::clone)
         };
         if let Some(regex) = kept {
             return Ok(then(&regex));
         }
-        budget.work(COMPILING.saturating_add(pattern.len().saturating_mul(100)))?;
+        budget.work(COMPILE_WORK.saturating_add(pattern.len().saturating_mul(100)))?;
         let regex = Arc::new(compile(pattern).map_err(Fault::because)?);
-        let mut met = self.met.lock().unwrap_or_else(PoisonError::into_inner);
-        if met.len() < MAX_KEPT {
-            met.insert(pattern.to_owned(), Arc::clone(&regex));
+        let mut computed = self.computed.lock().unwrap_or_else(PoisonError::into_inner);
+        if computed.len() < MAX_RUNTIME_PATTERNS {
+            computed.insert(pattern.to_owned(), Arc::clone(&regex));
         }
-        drop(met);
+        drop(computed);
         Ok(then(&regex))
     }
 }
@@ -68,7 +68,7 @@ impl Patterns {
 fn compile(pattern: &str) -> Result<Regex, String> {
     let error = |why: &str| format!("{pattern:?} is no regular expression: {why}");
     let translated = translate::translate(pattern).map_err(|why| error(&why))?;
-    regex::RegexBuilder::new(&translated).size_limit(MAX_SIZE).build().map_err(|reason| {
+    regex::RegexBuilder::new(&translated).size_limit(MAX_COMPILED_BYTES).build().map_err(|reason| {
         let reason = reason.to_string();
         // Its last line says what is wrong, those before show where.
         error(reason.lines().last().unwrap_or_default().trim_start_matches("error: "))

@@ -5,10 +5,10 @@ use crate::formats;
 use crate::value::Value;
 
 /// Price of making a list.
-pub(crate) const LIST: u64 = 10;
+pub(crate) const LIST_PRICE: u64 = 10;
 
 /// Price of making a map.
-pub(crate) const MAP: u64 = 30;
+pub(crate) const MAP_PRICE: u64 = 30;
 
 /// How a function is priced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,20 +97,20 @@ impl Price {
                 _ => 1,
             },
             Self::Elements => {
-                let mut count = Count::default();
+                let mut count = ElementPrice::default();
                 if let Some(value) = first {
                     count.elements(value);
                 }
                 count.price
             }
             Self::Product(times) => size(0).saturating_mul(size(1)).saturating_mul(times) + 1,
-            Self::NewList => result.map_or(0, Value::size).saturating_add(1 + LIST),
+            Self::NewList => result.map_or(0, Value::size).saturating_add(1 + LIST_PRICE),
             Self::Flatten => {
                 let depth = match args.get(1) {
                     Some(Value::Int(depth)) => u64::try_from(*depth).unwrap_or(0),
                     _ => 1,
                 };
-                size(0).saturating_mul(depth).saturating_add(1 + LIST)
+                size(0).saturating_mul(depth).saturating_add(1 + LIST_PRICE)
             }
             Self::Pairs(place) => {
                 let pairs = size(place).saturating_mul(size(place));
@@ -121,10 +121,10 @@ impl Price {
                     _ => false,
                 };
                 let tenths_each = if has_text { 21 } else { 20 };
-                (pairs.saturating_mul(tenths_each) / 10).saturating_add(1 + LIST)
+                (pairs.saturating_mul(tenths_each) / 10).saturating_add(1 + LIST_PRICE)
             }
-            Self::ContainsIp => tenths(size(0) * 2) + parsing(args),
-            Self::ContainsCidr => tenths(size(0) * 2) + tenths(size(0)) + 1 + parsing(args),
+            Self::ContainsIp => tenths(size(0) * 2) + parse_price(args),
+            Self::ContainsCidr => tenths(size(0) * 2) + tenths(size(0)) + 1 + parse_price(args),
             Self::Format => {
                 let pattern = match first {
                     Some(Value::Format(place)) => formats::pattern_length(*place),
@@ -137,7 +137,7 @@ impl Price {
 }
 
 /// The price of reading the second argument where it is text.
-fn parsing(args: &[Value<'_>]) -> u64 {
+fn parse_price(args: &[Value<'_>]) -> u64 {
     match args.get(1) {
         Some(text @ Value::String(_)) => tenths(text.size()),
         _ => 0,
@@ -152,12 +152,12 @@ fn tenths(size: u64) -> u64 {
 /// Counts the price of going through a list and all in it. It gives up where nobody would pay: a list
 /// may have another in it many times over, and that another.
 #[derive(Default)]
-struct Count {
+struct ElementPrice {
     price: u64,
     steps: u64,
 }
 
-impl Count {
+impl ElementPrice {
     fn elements(&mut self, value: &Value<'_>) {
         self.steps += 1;
         if self.steps > COST_LIMIT {

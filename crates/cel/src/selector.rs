@@ -43,12 +43,16 @@ impl Selector {
     /// Whether the device is selected. Equal devices of one driver give equal answers: evaluate once
     /// for all of them.
     pub fn matches(&self, device: DeviceView<'_>) -> Result<bool, CelError> {
-        self.matches_at(device, &mut 0)
+        self.matches_with_cost(device, &mut 0)
     }
 
     /// As [`matches`](Self::matches); adds to `cost` what it cost, in the units of Kubernetes, of which
     /// [`COST_LIMIT`](crate::COST_LIMIT) are the most, and as much again for what is copied or compared.
-    pub fn matches_at(&self, device: DeviceView<'_>, cost: &mut u64) -> Result<bool, CelError> {
+    pub fn matches_with_cost(
+        &self,
+        device: DeviceView<'_>,
+        cost: &mut u64,
+    ) -> Result<bool, CelError> {
         let expression = || self.expression.clone();
         let name = || device.device.name().to_owned();
         let (result, budget) = self.evaluate(device);

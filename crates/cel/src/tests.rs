@@ -1,4 +1,4 @@
-//! Selectors answer as in Kubernetes, and nothing that is written in one does harm.
+//! SelectorCache answer as in Kubernetes, and nothing that is written in one does harm.
 
 mod bounds;
 mod cache;

@@ -11,7 +11,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 pub(crate) use amount::Amount;
-pub(crate) use device::Names;
+pub(crate) use device::QualifiedNames;
 pub(crate) use equality::{compare, equal};
 pub(crate) use map::Map;
 pub(crate) use semver::Semver;
@@ -60,7 +60,7 @@ pub(crate) enum Value<'a> {
     /// The device.
     Device(DeviceView<'a>),
     /// Attributes or capacities of the device.
-    Names(Names<'a>),
+    QualifiedNames(QualifiedNames<'a>),
 }
 
 /// Text, borrowed from the device or the expression where it comes from there.
@@ -115,7 +115,7 @@ impl<'a> Value<'a> {
             Self::String(_) => "string",
             Self::Bytes(_) => "bytes",
             Self::List(_) => "list",
-            Self::Map(_) | Self::Device(_) | Self::Names(_) => "map",
+            Self::Map(_) | Self::Device(_) | Self::QualifiedNames(_) => "map",
             Self::Optional(_) => "optional_type",
             Self::Type(_) => "type",
             Self::Duration(_) => "google.protobuf.Duration",
@@ -134,7 +134,7 @@ impl<'a> Value<'a> {
             Self::Bytes(bytes) => bytes.len(),
             Self::List(list) => list.len(),
             Self::Map(map) => map.len(),
-            Self::Names(names) => names.len(),
+            Self::QualifiedNames(names) => names.len(),
             Self::Optional(Some(value)) => return value.size(),
             // Fields, and bytes.
             Self::Device(_) | Self::Ip(IpAddr::V4(_)) => 4,
@@ -150,7 +150,7 @@ impl<'a> Value<'a> {
         match self {
             Self::Map(map) => Some(Arc::clone(map)),
             Self::Device(view) => Some(Arc::new(device::gather(*view))),
-            Self::Names(names) => Some(Arc::new(names.gather())),
+            Self::QualifiedNames(names) => Some(Arc::new(names.gather())),
             _ => None,
         }
     }
@@ -165,7 +165,7 @@ impl<'a> Value<'a> {
         match self {
             Self::Map(map) => Ok(map.get(key).cloned()),
             Self::Device(view) => Ok(device::field(*view, key)),
-            Self::Names(names) => Ok(names.get(key)),
+            Self::QualifiedNames(names) => Ok(names.get(key)),
             _ => Err(NoElements),
         }
     }
@@ -174,7 +174,7 @@ impl<'a> Value<'a> {
     pub(crate) fn contains_key(&self, key: &Value<'a>) -> Result<bool, NoElements> {
         match self {
             // An unknown domain can be looked up, but is not in the map.
-            Self::Names(names) => Ok(names.contains(key)),
+            Self::QualifiedNames(names) => Ok(names.contains(key)),
             _ => Ok(self.find(key)?.is_some()),
         }
     }

@@ -24,14 +24,14 @@ pub struct Container {
     /// Its name.
     pub name: String,
     /// When it runs.
-    pub stage: Stage,
+    pub kind: ContainerKind,
     /// All its resource requests, those of other kinds too: they count in names of requests.
     pub requests: BTreeMap<String, Quantity>,
 }
 
 /// When a container runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Stage {
+pub enum ContainerKind {
     /// Before the others.
     Init,
     /// From its turn among the init containers on (`restartPolicy: Always`).
@@ -138,22 +138,23 @@ impl ExtendedClaim {
     /// Adds what the containers ask of one resource.
     fn add(&mut self, containers: &[Container], resource: &str, class: &str) {
         // A request for each container that lives on, at the container's index.
-        let mut lasting: Vec<Option<Counted>> = Vec::new();
+        let mut lasting: Vec<Option<SizedRequest>> = Vec::new();
         for (index, container) in containers.iter().enumerate() {
-            let is_lasting = container.stage != Stage::Init;
-            let asked = is_lasting.then(|| Asked::of(container, index, resource)).flatten();
+            let is_lasting = container.kind != ContainerKind::Init;
+            let asked =
+                is_lasting.then(|| ContainerRequest::of(container, index, resource)).flatten();
             lasting.push(asked.map(|asked| {
                 self.map(container, resource, &asked.name);
-                Counted { name: asked.name, count: asked.count }
+                SizedRequest { name: asked.name, count: asked.count }
             }));
         }
-        let mut most: Option<Counted> = None;
+        let mut most: Option<SizedRequest> = None;
         let mut brief = Vec::new();
         for (index, container) in containers.iter().enumerate() {
-            if container.stage != Stage::Init {
+            if container.kind != ContainerKind::Init {
                 continue;
             }
-            let Some(asked) = Asked::of(container, index, resource) else { continue };
+            let Some(asked) = ContainerRequest::of(container, index, resource) else { continue };
             let mut reused = 0;
             for later in lasting[index..].iter().flatten() {
                 if reused >= asked.count {
@@ -165,7 +166,7 @@ impl ExtendedClaim {
             if reused >= asked.count {
                 continue;
             }
-            let own = Counted { name: asked.name, count: asked.count - reused };
+            let own = SizedRequest { name: asked.name, count: asked.count - reused };
             brief.push((container, own.name.clone(), true));
             if most.as_ref().is_none_or(|most| most.count < own.count) {
                 most = Some(own);
@@ -178,7 +179,7 @@ impl ExtendedClaim {
             };
             self.map(container, resource, name);
         }
-        for Counted { name, count } in most.into_iter().chain(lasting.into_iter().flatten()) {
+        for SizedRequest { name, count } in most.into_iter().chain(lasting.into_iter().flatten()) {
             let count = Count::Exactly(count);
             let ask = DeviceRequest { class: class.to_owned(), count, ..DeviceRequest::default() };
             self.requests.push(Request { name, ask: Ask::Exactly(ask) });
@@ -195,19 +196,19 @@ impl ExtendedClaim {
 }
 
 /// A request to be.
-struct Counted {
+struct SizedRequest {
     name: String,
     count: u64,
 }
 
 /// What a container asks of a resource.
-struct Asked {
+struct ContainerRequest {
     /// Name of its request.
     name: String,
     count: u64,
 }
 
-impl Asked {
+impl ContainerRequest {
     /// `None` when it asks for nothing, or not for a whole number.
     fn of(container: &Container, index: usize, resource: &str) -> Option<Self> {
         let amount = *container.requests.get(resource)?;

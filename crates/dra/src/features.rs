@@ -19,7 +19,7 @@ pub enum Feature {
     /// No gate: doing as Kubernetes 1.36 does also where it breaks its own rule. It remembers for a
     /// "distinct" constraint one value for each request, so three devices of one request may
     /// repeat. For comparison with it, and to foretell what it does.
-    KubernetesFaults,
+    UpstreamBugs,
 }
 
 /// The parts that are on. The default is Kubernetes 1.36 with its default gates.

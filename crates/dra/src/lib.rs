@@ -22,8 +22,9 @@ pub mod slice;
 pub mod version;
 
 pub use allocate::{
-    Allocator, ClaimRef, Clash, DeviceRef, DeviceVerdict, Explanation, Placed, RESULTS_PER_CLAIM,
-    Reason, Refusal, RequestExplanation, RequestFault, Survey, preference, taken,
+    AllocateError, Allocator, ClaimRef, Clash, DeviceMismatch, DeviceRef, DeviceVerdict,
+    Explanation, MAX_RESULTS_PER_CLAIM, Placed, RequestError, RequestExplanation, SliceIndex,
+    consumed_capacity, prioritized_list_score,
 };
 pub use claim::{
     Allocation, AllocationResult, Ask, Claim, Class, Constraint, Count, DeviceRequest, Request,
@@ -31,7 +32,7 @@ pub use claim::{
 };
 pub use classes::Classes;
 pub use extended::{
-    Container, ExtendedClaim, NotServed, RequestMapping, Stage, extended_claim,
+    Container, ContainerKind, ExtendedClaim, NotServed, RequestMapping, extended_claim,
     is_extended_resource,
 };
 pub use features::{Feature, Features};

@@ -5,17 +5,17 @@
 //! Order decides what a first fit takes: pools by driver and name, those with binding conditions
 //! last; slices by name; devices as their slice lists them.
 
-mod gather;
+mod equivalence;
 mod inventory;
-mod kinds;
+mod node_pools;
 #[cfg(test)]
 mod tests;
 mod validity;
 
 use std::fmt;
 
-pub(crate) use gather::{GatherError, NodePool, PoolState, is_reachable};
-pub(crate) use inventory::{DeviceId, Index, Inventory, Published};
+pub(crate) use inventory::{DeviceId, Inventory, InventoryIndex, Published};
+pub(crate) use node_pools::{NodePool, NodePoolsError, PoolState, is_reachable};
 pub use validity::PoolDefect;
 
 /// A pool by name.

@@ -65,7 +65,7 @@ pub fn describe(inventory: &Inventory, name: &str) -> Result<machine::Machine, D
     let gpus = &inventory.gpus;
     let Some(first) = gpus.first() else { return Err(DescribeError::Empty) };
     for gpu in gpus {
-        alike(first, gpu)?;
+        check_same_model(first, gpu)?;
     }
     let versions = &inventory.versions;
     let machine = machine::Machine {
@@ -88,16 +88,16 @@ pub fn describe(inventory: &Inventory, name: &str) -> Result<machine::Machine, D
 fn model(gpus: &[Gpu], first: &Gpu) -> machine::Model {
     // An administrator sets limits GPU by GPU, and what firmware reserves varies a little: the
     // model has the most of each.
-    let most = |fact: fn(&Gpu) -> Option<u64>| gpus.iter().filter_map(fact).max().unwrap_or(0);
+    let max = |fact: fn(&Gpu) -> Option<u64>| gpus.iter().filter_map(fact).max().unwrap_or(0);
     let memory_mib = first.memory_bytes >> 20;
-    let power_milliwatts = most(|gpu| gpu.power_limit_milliwatts.map(u64::from));
+    let power_milliwatts = max(|gpu| gpu.power_limit_milliwatts.map(u64::from));
     machine::Model {
         name: first.name.clone(),
         brand: first.brand.clone(),
         architecture: architecture(&first.architecture).to_owned(),
         compute_capability: dotted(first.compute_capability),
         memory_mib,
-        reserved_mib: most(|gpu| gpu.reserved_bytes) >> 20,
+        reserved_mib: max(|gpu| gpu.reserved_bytes) >> 20,
         multiprocessors: first.multiprocessors.unwrap_or(0),
         pci_device_id: packed(first.pci_device_id),
         pci_subsystem_id: (first.pci_subsystem_id != 0).then(|| packed(first.pci_subsystem_id)),
@@ -160,7 +160,7 @@ fn place(gpu: &Gpu) -> Result<machine::Gpu, DescribeError> {
 }
 
 /// Refuses a GPU that is of another model than the first.
-fn alike(first: &Gpu, gpu: &Gpu) -> Result<(), DescribeError> {
+fn check_same_model(first: &Gpu, gpu: &Gpu) -> Result<(), DescribeError> {
     let differing = facts(first).into_iter().zip(facts(gpu)).find(|(a, b)| a != b);
     let Some(((fact, of_first), (_, of_second))) = differing else { return Ok(()) };
     Err(DescribeError::Mixed { first: first.index, second: gpu.index, fact, of_first, of_second })
@@ -176,20 +176,23 @@ fn facts(gpu: &Gpu) -> [(&'static str, String); 14] {
         ("architecture", gpu.architecture.clone()),
         ("compute capability", dotted(gpu.compute_capability)),
         ("memory in MiB", (gpu.memory_bytes >> 20).to_string()),
-        ("multiprocessors", told(gpu.multiprocessors)),
+        ("multiprocessors", reported(gpu.multiprocessors)),
         ("PCI device", packed(gpu.pci_device_id)),
         ("PCI subsystem", packed(gpu.pci_subsystem_id)),
-        ("addressing mode", told(gpu.addressing_mode)),
-        ("error correction", told(gpu.ecc)),
-        ("clocks in MHz", format!("{}/{}", told(gpu.sm_clock_mhz), told(gpu.memory_clock_mhz))),
+        ("addressing mode", reported(gpu.addressing_mode)),
+        ("error correction", reported(gpu.ecc)),
+        (
+            "clocks in MHz",
+            format!("{}/{}", reported(gpu.sm_clock_mhz), reported(gpu.memory_clock_mhz)),
+        ),
         ("NVLink", links.map_or_else(|| "none".to_owned(), |links| format!("{links:?}"))),
         ("fabric", fabric.map_or_else(|| "none".to_owned(), |fabric| format!("{fabric:?}"))),
-        ("MIG mode", told(gpu.mig.map(|mig| mig.enabled))),
+        ("MIG mode", reported(gpu.mig.map(|mig| mig.enabled))),
     ]
 }
 
-fn told(fact: Option<impl ToString>) -> String {
-    fact.map_or_else(|| "not told".to_owned(), |fact| fact.to_string())
+fn reported(fact: Option<impl ToString>) -> String {
+    fact.map_or_else(|| "not reported".to_owned(), |fact| fact.to_string())
 }
 
 /// Descriptions have one word for an architecture.

@@ -113,7 +113,7 @@ pub trait EventStream: Send {
     /// [`DriverError::GpuLost`] does while a GPU is off the bus: wait a while before the next call.
     fn wait(&mut self, timeout: Duration) -> Result<Option<GpuEvent>, DriverError>;
 
-    /// UUIDs of GPUs whose events the driver would not register: nothing is heard of them.
+    /// UUIDs of GPUs whose events the driver would not register: nothing is contact of them.
     fn unmonitored(&self) -> &[String] {
         &[]
     }

@@ -5,7 +5,7 @@
 
 use octavo_kube_io::client::{ClientOptions, connect};
 use octavo_kube_io::objects::{Change, Delta, Meta};
-use octavo_kube_io::watch::{News, WantedKind, WatchOptions, Watches, watch};
+use octavo_kube_io::watch::{WantedKind, WatchEvent, WatchOptions, Watches, watch};
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
@@ -18,15 +18,15 @@ async fn main() -> anyhow::Result<()> {
         Some(WantedKind { group, versions: vec![version], kind, labels: None })
     };
     let kinds = std::env::args().skip(1).filter_map(wanted).collect();
-    let Watches { mut news, health, .. } =
+    let Watches { mut events, health, .. } =
         watch(&client, WatchOptions { kinds, ..WatchOptions::default() });
     let mut problems = tokio::time::interval(std::time::Duration::from_secs(5));
     loop {
         tokio::select! {
-            told = news.recv() => match told {
-                Some(News::Change(change)) => print(&change),
-                Some(News::Synced) => println!("all kinds were listed"),
-                Some(News::Fresh(_)) => println!("pods and claims were listed"),
+            event = events.recv() => match event {
+                Some(WatchEvent::Change(change)) => print(&change),
+                Some(WatchEvent::Synced) => println!("all kinds were listed"),
+                Some(WatchEvent::FreshAsOf(_)) => println!("pods and claims were listed"),
                 None => return Ok(()),
             },
             _ = problems.tick() => {
@@ -59,9 +59,9 @@ fn print(change: &Change) {
 
 fn say<T>(kind: &str, delta: &Delta<T>, meta: impl Fn(&T) -> &Meta) {
     match delta {
-        Delta::Set(one) => println!("{kind} {} is there", meta(one).name),
-        Delta::Gone(one) => println!("{kind} {} is gone", meta(one).name),
-        Delta::All(kind, all) => {
+        Delta::Upsert(one) => println!("{kind} {} is there", meta(one).name),
+        Delta::Delete(one) => println!("{kind} {} is gone", meta(one).name),
+        Delta::Replace(kind, all) => {
             let names: Vec<_> = all.iter().map(|one| meta(one).name.to_string()).collect();
             println!("{kind}: {} in the list: {}", all.len(), names.join(" "));
         }

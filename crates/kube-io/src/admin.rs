@@ -23,7 +23,7 @@ pub use readiness::{Check, Readiness};
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// How long answers may take that are under way at the end.
-const LAST_ANSWERS: Duration = Duration::from_millis(500);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Where the admin server listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,7 +108,7 @@ impl AdminServer {
         // Somebody who connects and says nothing must not hold up the program's end.
         let too_late = async {
             stop.cancelled().await;
-            tokio::time::sleep(LAST_ANSWERS).await;
+            tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
         };
         tokio::select! {
             ended = server => if let Err(error) = ended {

@@ -8,19 +8,19 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Duration,
-    most: Duration,
+    max: Duration,
     failures: u32,
 }
 
 impl Backoff {
     /// Starts with no failure counted.
-    pub fn new(first: Duration, most: Duration) -> Self {
-        Self { first, most, failures: 0 }
+    pub fn new(first: Duration, max: Duration) -> Self {
+        Self { first, max, failures: 0 }
     }
 
     /// Counts a failure and says how long to wait.
     pub fn next_delay(&mut self) -> Duration {
-        let full = self.first.saturating_mul(1 << self.failures.min(20)).min(self.most);
+        let full = self.first.saturating_mul(1 << self.failures.min(20)).min(self.max);
         self.failures = self.failures.saturating_add(1);
         full / 2 + (full / 2).mul_f64(random_fraction())
     }
@@ -44,8 +44,8 @@ mod tests {
 
     #[test]
     fn delays_double_up_to_the_most_and_start_again_after_a_success() {
-        let (first, most) = (Duration::from_millis(100), Duration::from_secs(1));
-        let mut backoff = Backoff::new(first, most);
+        let (first, max) = (Duration::from_millis(100), Duration::from_secs(1));
+        let mut backoff = Backoff::new(first, max);
         for full in [100, 200, 400, 800, 1000, 1000].map(Duration::from_millis) {
             let delay = backoff.next_delay();
             assert!(delay >= full / 2 && delay <= full, "{delay:?} of {full:?}");

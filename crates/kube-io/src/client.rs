@@ -4,7 +4,7 @@
 //! and ten thousand agents no more connections than needed; a dead connection is noticed by pings.
 //! It has no rate limit of its own: the server's priority and fairness decides who waits.
 
-mod patience;
+mod response_timeout;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,7 +18,7 @@ use kube::{Client, Config};
 use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
 
-use patience::Patience;
+use response_timeout::ResponseTimeout;
 
 /// How long connecting may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
 /// Attempts after the first when the server says that it is overloaded (429, 503, 504).
-const RETRIES: u32 = 4;
+const MAX_RETRIES: u32 = 4;
 
 /// Which cluster to speak to, and as whom.
 #[derive(Clone, Debug, Default)]
@@ -119,12 +119,12 @@ async fn build(options: &ClientOptions, has_retries: bool) -> Result<Client, Cli
         .http2_keep_alive_timeout(PING_TIMEOUT)
         .build::<_, Body>(connector);
     let retries =
-        RetryPolicy::new(Duration::from_millis(100), Duration::from_secs(5), RETRIES, true);
+        RetryPolicy::new(Duration::from_millis(100), Duration::from_secs(5), MAX_RETRIES, true);
     let retries = retries.ok().filter(|_| has_retries);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(retries.map(RetryLayer::new))
-        .layer_fn(Patience)
+        .layer_fn(ResponseTimeout)
         .option_layer(config.auth_layer().map_err(setup)?)
         .layer(config.extra_headers_layer().map_err(setup)?)
         .map_err(BoxError::from)

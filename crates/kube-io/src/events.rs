@@ -8,7 +8,7 @@ pub use kube::runtime::events::EventType;
 use kube::runtime::events::{Event, Recorder, Reporter};
 
 /// Longest note that the API takes, in bytes.
-const LONGEST_NOTE: usize = 1024;
+const MAX_NOTE_BYTES: usize = 1024;
 
 /// Records events in the name of one program on one node.
 #[derive(Clone)]
@@ -67,10 +67,10 @@ pub fn node(name: &str) -> ObjectReference {
 }
 
 fn shorten(note: &str) -> String {
-    if note.len() <= LONGEST_NOTE {
+    if note.len() <= MAX_NOTE_BYTES {
         return note.to_owned();
     }
-    let end = (0..=LONGEST_NOTE - 3).rev().find(|end| note.is_char_boundary(*end)).unwrap_or(0);
+    let end = (0..=MAX_NOTE_BYTES - 3).rev().find(|end| note.is_char_boundary(*end)).unwrap_or(0);
     format!("{}...", &note[..end])
 }
 

@@ -9,7 +9,7 @@
 //! A leader may have been stopped for a minute and not know it. What it holds is therefore a
 //! [`Term`], good until an instant that lies before the lease's end, and **who writes asks at each
 //! write** whether it still holds ([`Leadership::is_leading`]): by the clock that no one sets, and by
-//! the wall's, which goes on while a machine sleeps. A write that begins within a term must be over
+//! the wall clock, which goes on while a machine sleeps. A write that begins within a term must be over
 //! when the lease ends ([`Term::ends`]): five seconds later, by default. Who leads anew after a gap sees it by
 //! [`Term::since`].
 //!
@@ -99,8 +99,8 @@ pub struct Term {
 pub struct Deadline {
     /// By the clock that is never set.
     pub at: Instant,
-    /// By the wall's clock.
-    pub wall: SystemTime,
+    /// By the wall clock.
+    pub system: SystemTime,
 }
 
 impl LeaseOptions {
@@ -137,9 +137,9 @@ impl Leadership {
     }
 
     /// The same at another time.
-    pub fn is_leading_at(&self, now: Instant, wall: SystemTime) -> bool {
+    pub fn is_leading_at(&self, now: Instant, system: SystemTime) -> bool {
         match self {
-            Self::Leading(term) => !term.until.has_come(now, wall),
+            Self::Leading(term) => !term.until.has_come(now, system),
             Self::Following { .. } => false,
         }
     }
@@ -156,7 +156,7 @@ impl Term {
     ) -> Self {
         let since = match before {
             Leadership::Leading(term)
-                if term.number == number && !term.until.has_come(answered.at, answered.wall) =>
+                if term.number == number && !term.until.has_come(answered.at, answered.system) =>
             {
                 term.since
             }
@@ -174,16 +174,16 @@ impl Term {
 impl Deadline {
     /// So long after a moment.
     fn after(begin: Self, time: Duration) -> Self {
-        let wall = begin.wall.checked_add(time).unwrap_or(begin.wall);
-        Self { at: begin.at + time, wall }
+        let system = begin.system.checked_add(time).unwrap_or(begin.system);
+        Self { at: begin.at + time, system }
     }
 
     fn now() -> Self {
-        Self { at: Instant::now(), wall: SystemTime::now() }
+        Self { at: Instant::now(), system: SystemTime::now() }
     }
 
     /// Whether it has come.
-    pub fn has_come(&self, now: Instant, wall: SystemTime) -> bool {
-        now >= self.at || wall >= self.wall
+    pub fn has_come(&self, now: Instant, system: SystemTime) -> bool {
+        now >= self.at || system >= self.system
     }
 }

@@ -13,13 +13,13 @@ mod storage;
 
 pub use change::{Change, Delta, Kind};
 pub use convert::{Fault, ReadError};
-pub(crate) use convert::{Kept, Reader, WireObject};
+pub(crate) use convert::{Reader, WatchedType, WireObject};
 pub use meta::{Meta, ObjectName, Owner};
 pub use node::{Node, NodeTaint, TaintEffect};
 pub use pod::{
-    AffinityTerm, Container, ExtendedClaimStatus, HostPort, LabelRequirement, LabelSelector, Phase,
-    Pod, PodClaim, PodSpec, PodVolume, Requests, ScheduledCondition, Spread, Stage, Toleration,
-    VolumeSource, WHOLE_POD,
+    AffinityTerm, Container, ContainerKind, ExtendedClaimStatus, HostPort, LabelRequirement,
+    LabelSelector, Phase, Pod, PodClaim, PodSpec, PodVolume, Requests, ScheduledCondition, Spread,
+    Toleration, VolumeSource, WHOLE_POD,
 };
 pub use resource::{Claim, ClaimConfig, Consumer, DeviceClass, DeviceConditions, ResourceSlice};
 pub use storage::{

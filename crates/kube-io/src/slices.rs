@@ -32,16 +32,16 @@ use tokio_util::sync::CancellationToken;
 
 use crate::Backoff;
 use features::Features;
-use plan::{Known, Settled};
+use plan::{ObservedSlice, ServerMutations};
 
 pub use features::Feature;
 
 pub use convert::{SliceError, from_api, node_selector_from_api, node_selector_to_api, to_api};
 
 /// After how long without one a contest over the slices is over.
-const CALM: Duration = Duration::from_mins(1);
+const CONTEST_RESET_DELAY: Duration = Duration::from_mins(1);
 /// How often an API server that drops fields is asked whether it keeps them now.
-const ASK_AGAIN: Duration = Duration::from_hours(1);
+const FEATURE_RECHECK_INTERVAL: Duration = Duration::from_hours(1);
 
 /// The devices that a driver has on a node. Its slices are cut and numbered by the publisher.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -81,13 +81,13 @@ pub struct Publisher {
     client: Client,
     driver: String,
     node: String,
-    found: BTreeMap<String, Known>,
-    relisted: Option<BTreeMap<String, Known>>,
+    found: BTreeMap<String, ObservedSlice>,
+    relisted: Option<BTreeMap<String, ObservedSlice>>,
     /// Names that slices of others have.
     taken: BTreeSet<String>,
     is_listed: bool,
     owner: Option<OwnerReference>,
-    settled: Settled,
+    server_mutations: ServerMutations,
     features: Features,
     writes: u64,
 }
@@ -104,7 +104,7 @@ impl Publisher {
             taken: BTreeSet::new(),
             is_listed: false,
             owner: None,
-            settled: Settled::default(),
+            server_mutations: ServerMutations::default(),
             features: Features::default(),
             writes: 0,
         }
@@ -122,17 +122,17 @@ impl Publisher {
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
         // A server that has too much to do is left alone for longer, and above all not asked by all
         // agents of a cluster within the same tenth of a second.
-        let mut relief = Backoff::new(Duration::from_secs(4), Duration::from_mins(1));
+        let mut overload_backoff = Backoff::new(Duration::from_secs(4), Duration::from_mins(1));
         let mut retry_at: Option<Instant> = None;
-        let mut asks_again = false;
+        let mut rechecks_features = false;
         // What we write is news as well: news that did not wait for this would have the slices
         // before a refused one written again and again.
         let mut failed_until: Option<Instant> = None;
         // Somebody who keeps undoing our writes, as another driver of this name would, is answered
         // ever more slowly.
-        let mut contest = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
-        let mut calm_at = Instant::now();
-        let mut is_news = true;
+        let mut contest_backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
+        let mut contest_over_at = Instant::now();
+        let mut has_new_input = true;
         loop {
             let retry = async {
                 match retry_at {
@@ -143,15 +143,15 @@ impl Publisher {
             tokio::select! {
                 () = stop.cancelled() => return,
                 changed = wanted.changed() => match changed {
-                    Ok(()) => (is_news, failed_until) = (true, None),
+                    Ok(()) => (has_new_input, failed_until) = (true, None),
                     Err(_) => return,
                 },
                 event = events.next() => match event {
                     Some(Ok(event)) => {
-                        self.see(event);
-                        let wait_until = failed_until.max((!is_news).then_some(calm_at));
+                        self.apply(event);
+                        let wait_until = failed_until.max((!has_new_input).then_some(contest_over_at));
                         if let Some(at) = wait_until.filter(|at| *at > Instant::now()) {
-                            (retry_at, asks_again) = (Some(at), false);
+                            (retry_at, rechecks_features) = (Some(at), false);
                             continue;
                         }
                     }
@@ -162,12 +162,12 @@ impl Publisher {
                     None => return,
                 },
                 () = retry => {
-                    if asks_again {
-                        self.features.doubt();
+                    if rechecks_features {
+                        self.features.forget_features();
                     }
                 }
             }
-            (retry_at, asks_again) = (None, false);
+            (retry_at, rechecks_features) = (None, false);
             let Some(pool) = wanted.borrow_and_update().clone() else { continue };
             if !self.is_listed {
                 continue;
@@ -180,25 +180,26 @@ impl Publisher {
             match outcome {
                 Ok(()) => {
                     backoff.reset();
-                    relief.reset();
+                    overload_backoff.reset();
                     failed_until = None;
-                    if self.writes > writes && !is_news {
-                        if calm_at.elapsed() > CALM {
-                            contest.reset();
+                    if self.writes > writes && !has_new_input {
+                        if contest_over_at.elapsed() > CONTEST_RESET_DELAY {
+                            contest_backoff.reset();
                         }
-                        calm_at = Instant::now() + contest.next_delay();
+                        contest_over_at = Instant::now() + contest_backoff.next_delay();
                     }
-                    is_news = false;
+                    has_new_input = false;
                     let missing = self.features.missing(&pool);
                     if !missing.is_empty() {
-                        (retry_at, asks_again) = (Some(Instant::now() + ASK_AGAIN), true);
+                        (retry_at, rechecks_features) =
+                            (Some(Instant::now() + FEATURE_RECHECK_INTERVAL), true);
                     }
                     set(&state, PublishState::Published { writes: self.writes, missing });
                 }
                 Err(error) => {
                     let mut delay = backoff.next_delay();
                     if is_overloaded(&error) {
-                        delay = delay.max(relief.next_delay());
+                        delay = delay.max(overload_backoff.next_delay());
                     }
                     failed_until = Some(Instant::now() + delay);
                     retry_at = failed_until;
@@ -216,11 +217,13 @@ impl Publisher {
         watcher::watcher(Api::all(self.client.clone()), config).default_backoff()
     }
 
-    fn see(&mut self, event: Event<ResourceSlice>) {
+    fn apply(&mut self, event: Event<ResourceSlice>) {
         match event {
             Event::Init => self.relisted = Some(BTreeMap::new()),
             Event::InitApply(slice) => {
-                self.relisted.get_or_insert_default().insert(name(&slice), Known::of(&slice));
+                self.relisted
+                    .get_or_insert_default()
+                    .insert(name(&slice), ObservedSlice::of(&slice));
             }
             Event::InitDone => {
                 let relisted = self.relisted.take().unwrap_or_default();
@@ -231,13 +234,13 @@ impl Publisher {
                 self.found = relisted;
                 // The server may have been another, or of another release, since it was asked.
                 if self.is_listed {
-                    self.features.doubt();
+                    self.features.forget_features();
                 }
                 self.is_listed = true;
             }
             Event::Apply(slice) => self.note(&slice),
             Event::Delete(slice) => {
-                let (name, gone) = (name(&slice), Known::of(&slice));
+                let (name, gone) = (name(&slice), ObservedSlice::of(&slice));
                 if self.found.get(&name).is_some_and(|known| gone.version() >= known.version()) {
                     self.found.remove(&name);
                     self.owner = None;
@@ -249,7 +252,7 @@ impl Publisher {
     /// Takes note of a slice that is there. News that is older than our own last write would make us
     /// write again, in vain.
     fn note(&mut self, slice: &ResourceSlice) {
-        let (name, new) = (name(slice), Known::of(slice));
+        let (name, new) = (name(slice), ObservedSlice::of(slice));
         if self.found.get(&name).is_none_or(|known| new.version() >= known.version()) {
             self.found.insert(name, new);
         }

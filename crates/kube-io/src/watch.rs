@@ -3,7 +3,7 @@
 //! Each kind has a task of its own: a list in pages, then a watch from where the list ended, for as
 //! long as anybody receives. Ends of watches, bookmarks and versions that have expired (410) are
 //! routine and said to nobody; what went while a watch was interrupted is told by the next list
-//! ([`Delta::All`]). The order of changes of one object is that of the
+//! ([`Delta::Replace`]). The order of changes of one object is that of the
 //! server; **between kinds there is no order**: a pod may be told before the claim that it names, or a
 //! binding before its node.
 //!
@@ -11,19 +11,19 @@
 //! that follows tells what was missed: memory stays bounded, and nothing is lost but steps in between.
 //!
 //! A watch cannot say that it lags. Who must know what others wrote before a moment asks for lists of
-//! pods and claims that began no earlier ([`Anew`]), and waits for [`News::Fresh`].
+//! pods and claims that began no earlier ([`Relist`]), and waits for [`WatchEvent::FreshAsOf`].
 //!
 //! This does not stand on `kube::runtime::watcher`, for three reasons: there one object that cannot be
 //! read keeps the whole list from being had; bookmarks cannot be seen, without which a quiet watch
 //! looks like a dead one; and each object would be read into types that keep what nobody needs.
 
-mod anew;
 mod discovery;
-mod follow;
 mod health;
+mod list_watch;
 mod read;
+mod relist;
 mod resource;
-mod sink;
+mod sender;
 #[cfg(test)]
 mod tests;
 
@@ -34,12 +34,12 @@ use kube::Client;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::objects::{Change, Delta, Kept};
-pub use anew::Anew;
-use follow::{Source, keep_following};
+use crate::objects::{Change, Delta, WatchedType};
 pub use health::{KindHealth, WatchHealth};
+use list_watch::{Source, run_list_watch};
+pub use relist::Relist;
 use resource::Resource;
-use sink::{FirstLists, Sink};
+use sender::{KindSender, PendingFirstLists};
 
 /// What is watched and how.
 #[derive(Clone, Debug)]
@@ -70,7 +70,7 @@ pub struct WantedKind {
 
 /// What the watches tell.
 #[derive(Clone, Debug)]
-pub enum News {
+pub enum WatchEvent {
     /// Something has changed.
     Change(Change),
     /// Every kind has had its first list, and all of it was told before: told once. A kind that is not
@@ -79,18 +79,18 @@ pub enum News {
     /// All that was written of pods and claims before this moment was told: the oldest of their last lists
     /// began then. Told after each list of these kinds, and it stays true; an earlier moment may be told
     /// after a later one.
-    Fresh(Instant),
+    FreshAsOf(Instant),
 }
 
 /// Watches that have begun.
 #[derive(Debug)]
 pub struct Watches {
     /// What they tell. They end when it is dropped.
-    pub news: mpsc::Receiver<News>,
+    pub events: mpsc::Receiver<WatchEvent>,
     /// How they fare.
     pub health: WatchHealth,
     /// Asks for lists that are not older than a moment.
-    pub anew: Anew,
+    pub relist: Relist,
 }
 
 impl Default for WatchOptions {
@@ -105,12 +105,12 @@ impl Default for WatchOptions {
 /// and [`WatchHealth`] and the log say what stands in the way. Must be called in a tokio runtime.
 pub fn watch(client: &Client, options: WatchOptions) -> Watches {
     let (sender, receiver) = mpsc::channel(options.capacity.max(1));
-    let first = Arc::new(FirstLists::new(resource::FIXED + options.kinds.len()));
+    let first = Arc::new(PendingFirstLists::new(resource::ALWAYS_WATCHED + options.kinds.len()));
     let starter = Starter {
         client: client.clone(),
         sender,
         health: WatchHealth::default(),
-        anew: Anew::default(),
+        relist: Relist::default(),
         first,
         options,
     };
@@ -130,20 +130,20 @@ pub fn watch(client: &Client, options: WatchOptions) -> Watches {
     for wanted in &starter.options.kinds {
         starter.spawn(Source::Wanted(wanted.clone()), Change::Object);
     }
-    Watches { news: receiver, health: starter.health, anew: starter.anew }
+    Watches { events: receiver, health: starter.health, relist: starter.relist }
 }
 
 struct Starter {
     client: Client,
-    sender: mpsc::Sender<News>,
+    sender: mpsc::Sender<WatchEvent>,
     health: WatchHealth,
-    anew: Anew,
-    first: Arc<FirstLists>,
+    relist: Relist,
+    first: Arc<PendingFirstLists>,
     options: WatchOptions,
 }
 
 impl Starter {
-    fn start<T: Kept>(
+    fn start<T: WatchedType>(
         &self,
         group: &str,
         version: &str,
@@ -154,19 +154,20 @@ impl Starter {
         self.spawn(Source::Fixed(Resource::new(group, version, kind, plural)), wrap);
     }
 
-    fn spawn<T: Kept>(&self, source: Source, wrap: fn(Delta<T>) -> Change) {
+    fn spawn<T: WatchedType>(&self, source: Source, wrap: fn(Delta<T>) -> Change) {
         let health = self.health.of(&source.kind());
-        let (asked, fresh) = match &source {
-            Source::Fixed(resource) => self.anew.of(&resource.kind),
-            Source::Wanted(_) => Anew::of_none(),
+        let (relist_requests, freshness) = match &source {
+            Source::Fixed(resource) => self.relist.for_kind(&resource.kind),
+            Source::Wanted(_) => Relist::for_other_kinds(),
         };
-        let sink = Sink::new(self.sender.clone(), wrap, health, Arc::clone(&self.first), fresh);
+        let kind_sender =
+            KindSender::new(self.sender.clone(), wrap, health, Arc::clone(&self.first), freshness);
         let (client, options) = (self.client.clone(), self.options.clone());
         let sender = self.sender.clone();
         tokio::spawn(async move {
             tokio::select! {
                 () = sender.closed() => {}
-                () = keep_following(client, source, sink, asked, options) => {}
+                () = run_list_watch(client, source, kind_sender, relist_requests, options) => {}
             }
         });
     }

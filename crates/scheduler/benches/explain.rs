@@ -50,7 +50,7 @@ fn pod(name: &str, gpus: u32, priority: i32) -> Value {
 
 fn tell(scheduler: &mut Scheduler, value: Value) {
     let pod = Arc::new(Pod::from_value(value).expect("a pod"));
-    scheduler.apply(&Change::Pod(Delta::Set(pod)));
+    scheduler.apply(&Change::Pod(Delta::Upsert(pod)));
 }
 
 /// A cluster whose GPUs all are taken, by pods of one GPU each and this priority.
@@ -59,7 +59,7 @@ fn full(priority: i32) -> Scheduler {
         Scheduler::new(SchedulerConfig { preemption: false, ..SchedulerConfig::default() });
     for number in 0..NODES {
         let node = Arc::new(Node::from_value(node(number)).expect("a node"));
-        scheduler.apply(&Change::Node(Delta::Set(node)));
+        scheduler.apply(&Change::Node(Delta::Upsert(node)));
     }
     for number in 0..8 * NODES {
         let mut running = pod(&format!("p{number}"), 1, priority);
@@ -82,7 +82,7 @@ fn gang(scheduler: &mut Scheduler, name: &str, members: usize, gpus: u32) {
         "spec": {"minMember": members},
     });
     let object = Arc::new(WatchedObject::from_value(object).expect("a group"));
-    scheduler.apply(&Change::Object(Delta::Set(object)));
+    scheduler.apply(&Change::Object(Delta::Upsert(object)));
     for number in 0..members {
         let mut member = pod(&format!("{name}-{number}"), gpus, 10);
         member["metadata"]["labels"] = json!({"octavo.dev/pod-group": name});

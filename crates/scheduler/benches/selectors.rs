@@ -28,7 +28,7 @@ fn cluster() -> Scheduler {
     let class = json!({"metadata": {"name": "gpu", "uid": "gpu"}, "spec": {"selectors": [
         {"cel": {"expression": format!("device.driver == '{DRIVER}'")}}]}});
     let class = DeviceClass::from_value(class).expect("a class");
-    scheduler.apply(&Change::Class(Delta::Set(Arc::new(class))));
+    scheduler.apply(&Change::Class(Delta::Upsert(Arc::new(class))));
     for number in 0..NODES {
         let name = format!("n{number:04}");
         let amounts = json!({"cpu": "64", "memory": "512Gi", "pods": "110"});
@@ -39,7 +39,7 @@ fn cluster() -> Scheduler {
                 "conditions": [{"type": "Ready", "status": "True"}]},
         });
         scheduler
-            .apply(&Change::Node(Delta::Set(Arc::new(Node::from_value(node).expect("a node")))));
+            .apply(&Change::Node(Delta::Upsert(Arc::new(Node::from_value(node).expect("a node")))));
         let device = |gpu| {
             json!({"name": format!("gpu-{gpu}"), "attributes": {
             "model": {"string": "H100"}, "uuid": {"string": format!("{name}-{gpu}")}}})
@@ -53,7 +53,7 @@ fn cluster() -> Scheduler {
             },
         });
         let slice = ResourceSlice::from_value(slice).expect("a slice");
-        scheduler.apply(&Change::Slice(Delta::Set(Arc::new(slice))));
+        scheduler.apply(&Change::Slice(Delta::Upsert(Arc::new(slice))));
     }
     scheduler
 }
@@ -66,7 +66,7 @@ fn tell(scheduler: &mut Scheduler, name: &str, selector: &str) {
             "selectors": [{"cel": {"expression": selector}}]}}]}},
     });
     let claim = Claim::from_value(claim).expect("a claim");
-    scheduler.apply(&Change::Claim(Delta::Set(Arc::new(claim))));
+    scheduler.apply(&Change::Claim(Delta::Upsert(Arc::new(claim))));
     let pod: Value = json!({
         "metadata": {"name": name, "namespace": "team", "uid": name,
             "creationTimestamp": "2026-01-01T00:00:00Z"},
@@ -77,7 +77,7 @@ fn tell(scheduler: &mut Scheduler, name: &str, selector: &str) {
         },
         "status": {"phase": "Pending"},
     });
-    scheduler.apply(&Change::Pod(Delta::Set(Arc::new(Pod::from_value(pod).expect("a pod")))));
+    scheduler.apply(&Change::Pod(Delta::Upsert(Arc::new(Pod::from_value(pod).expect("a pod")))));
 }
 
 fn main() {

@@ -118,7 +118,7 @@ impl Devices {
     /// plugins serve.
     pub fn apply_nodes(&mut self, delta: &Delta<Node>) -> Invalidation {
         let mut touched = BTreeSet::new();
-        if let Delta::All(_, nodes) = delta {
+        if let Delta::Replace(_, nodes) = delta {
             let listed: BTreeSet<_> = nodes.iter().map(|node| &node.meta.name.name).collect();
             for (name, view) in &mut self.nodes {
                 if !listed.contains(name) && view.forget_node() {
@@ -126,7 +126,7 @@ impl Devices {
                 }
             }
         }
-        if let Delta::Gone(node) = delta
+        if let Delta::Delete(node) = delta
             && let Some(view) = self.nodes.get_mut(&node.meta.name.name)
             && view.forget_node()
         {
@@ -146,17 +146,17 @@ impl Devices {
     pub fn apply_classes(&mut self, delta: &Delta<DeviceClass>) -> Invalidation {
         let mut changed = false;
         match delta {
-            Delta::Gone(class) => {
+            Delta::Delete(class) => {
                 changed |= self.class_objects.remove(&class.meta.name.name).is_some();
             }
-            Delta::All(_, classes) => {
+            Delta::Replace(_, classes) => {
                 let listed: BTreeSet<_> =
                     classes.iter().map(|class| &class.meta.name.name).collect();
                 let before = self.class_objects.len();
                 self.class_objects.retain(|name, _| listed.contains(name));
                 changed |= before != self.class_objects.len();
             }
-            Delta::Set(_) => {}
+            Delta::Upsert(_) => {}
         }
         for class in delta.present() {
             let old = self.class_objects.insert(Arc::clone(&class.meta.name.name), class.clone());

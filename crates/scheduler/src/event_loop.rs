@@ -5,7 +5,7 @@ mod leader_sync;
 
 use std::time::Duration;
 
-use octavo_kube_io::watch::{Anew, News};
+use octavo_kube_io::watch::{Relist, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -28,9 +28,9 @@ const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Channels of the decision thread.
 pub(crate) struct Channels {
-    pub(crate) watch_events: mpsc::Receiver<News>,
+    pub(crate) watch_events: mpsc::Receiver<WatchEvent>,
     /// Requests lists that are no older than an instant.
-    pub(crate) relists: Anew,
+    pub(crate) relists: Relist,
     pub(crate) op_results: mpsc::UnboundedReceiver<OpResult>,
     pub(crate) write_ops: mpsc::Sender<WriteOp>,
     pub(crate) reports: StatusSender,
@@ -98,13 +98,13 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
         }
         for event in batch.drain(..) {
             match event {
-                News::Change(change) => scheduler.apply(&change),
-                News::Synced => {
+                WatchEvent::Change(change) => scheduler.apply(&change),
+                WatchEvent::Synced => {
                     if let Some(synced) = synced.take() {
                         synced();
                     }
                 }
-                News::Fresh(at) => {
+                WatchEvent::FreshAsOf(at) => {
                     leader_sync.record_relist(at);
                     scheduler.on_relist(milliseconds(at.saturating_duration_since(started)));
                 }

@@ -113,12 +113,12 @@ impl Groups {
     /// asked for anew.
     pub fn apply(&mut self, delta: &Delta<WatchedObject>) -> Vec<GroupName> {
         match delta {
-            Delta::Set(object) => self.set(object).into_iter().collect(),
-            Delta::Gone(object) => {
+            Delta::Upsert(object) => self.set(object).into_iter().collect(),
+            Delta::Delete(object) => {
                 let name = name_of(object);
                 name.filter(|name| self.objects.remove(name).is_some()).into_iter().collect()
             }
-            Delta::All(kind, objects) => {
+            Delta::Replace(kind, objects) => {
                 let Some(kind) = GroupKind::of(&kind.api_version, &kind.kind) else {
                     return Vec::new();
                 };

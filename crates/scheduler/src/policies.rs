@@ -112,11 +112,13 @@ impl Policies {
     pub fn apply(&mut self, delta: &Delta<WatchedObject>) -> Vec<StatusUpdate> {
         let before = self.reports();
         match delta {
-            Delta::Set(object) if is_policy(&object.api_version, &object.kind) => self.set(object),
-            Delta::Gone(object) if is_policy(&object.api_version, &object.kind) => {
+            Delta::Upsert(object) if is_policy(&object.api_version, &object.kind) => {
+                self.set(object)
+            }
+            Delta::Delete(object) if is_policy(&object.api_version, &object.kind) => {
                 self.list.remove(&object.meta.name.name);
             }
-            Delta::All(kind, objects) if is_policy(&kind.api_version, &kind.kind) => {
+            Delta::Replace(kind, objects) if is_policy(&kind.api_version, &kind.kind) => {
                 let there = |name: &Arc<str>| objects.iter().any(|one| one.meta.name.name == *name);
                 self.list.retain(|name, _| there(name));
                 for object in objects {

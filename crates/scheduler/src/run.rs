@@ -76,7 +76,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         (Leadership::always(), None)
     };
     let (writers, gate) = leadership.gated();
-    let Watches { news, health, anew } = watch::watch(&reading, watch_options());
+    let Watches { events: news, health, relist: anew } = watch::watch(&reading, watch_options());
     let watch_ages = tokio::spawn(report_watch_ages(health, metrics.clone(), stop.clone()));
 
     let options =
@@ -198,7 +198,7 @@ async fn report_watch_ages(health: WatchHealth, metrics: Metrics, stop: Cancella
         }
         let now = Instant::now();
         for (kind, health) in health.kinds() {
-            if let Some(heard) = health.heard {
+            if let Some(heard) = health.last_contact {
                 metrics.watch_age(&kind.kind, now.saturating_duration_since(heard));
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Evaluated, Evaluator, Fault, LIST, Node, Value, no_overload};
+use super::{Evaluated, Evaluator, Fault, LIST_PRICE, Node, Value, no_overload};
 use crate::node::{Fold, Step};
 
 impl<'a> Evaluator<'a, '_> {
@@ -99,7 +99,7 @@ impl<'a> Evaluator<'a, '_> {
         self.tools.budget.charge(1)?;
         let is_constant = matches!(element, Node::Const(_));
         let element = self.eval(element);
-        self.tools.budget.charge(if is_constant { 1 } else { LIST + 1 })?;
+        self.tools.budget.charge(if is_constant { 1 } else { LIST_PRICE + 1 })?;
         let element = element?;
         match self.locals.get_mut(place) {
             Some(Ok(Value::List(list))) => {

@@ -156,7 +156,7 @@ fn to_string<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>,
 pub(super) fn text(value: &Value<'_>) -> Option<String> {
     Some(match value {
         Value::String(text) => text.to_string(),
-        Value::Bool(truth) => truth.to_string(),
+        Value::Bool(value) => value.to_string(),
         Value::Int(number) => number.to_string(),
         Value::Uint(number) => number.to_string(),
         Value::Double(number) => double(*number),

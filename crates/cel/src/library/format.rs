@@ -122,7 +122,7 @@ fn clause<'a>(
         },
         ('b', Value::Int(number)) => signed(*number, |magnitude| format!("{magnitude:b}")),
         ('b', Value::Uint(number)) => format!("{number:b}"),
-        ('b', Value::Bool(truth)) => u8::from(*truth).to_string(),
+        ('b', Value::Bool(value)) => u8::from(*value).to_string(),
         ('o', Value::Int(number)) => signed(*number, |magnitude| format!("{magnitude:o}")),
         ('o', Value::Uint(number)) => format!("{number:o}"),
         ('x' | 'X', Value::Int(number)) => signed(*number, |magnitude| format!("{magnitude:x}")),
@@ -182,7 +182,7 @@ fn plain<'a>(
 ) -> Result<String, Fault> {
     match value {
         Value::Null => Ok("null".to_owned()),
-        Value::List(_) | Value::Map(_) | Value::Device(_) | Value::Names(_) => {
+        Value::List(_) | Value::Map(_) | Value::Device(_) | Value::QualifiedNames(_) => {
             nested(value, args, tools)
         }
         Value::Ip(_) | Value::Cidr(..) => Err(no_overload("format", args)),

@@ -272,15 +272,15 @@ fn end<'a>(
 /// Whether a value is another or has it as an element; what cannot be compared is not.
 fn includes<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     /// Values that the attributes of a device may have together.
-    const MOST: usize = 48;
+    const MAX_SEARCHED: usize = 48;
     let [target, wanted] = args else { return Err(no_overload("includes", args)) };
     let Value::List(list) = target else {
         let one = std::slice::from_ref(target);
         return operators::list_contains(one, wanted, tools).map(Value::Bool);
     };
-    let first = list.get(..MOST).unwrap_or(list);
+    let first = list.get(..MAX_SEARCHED).unwrap_or(list);
     let is_there = operators::list_contains(first, wanted, tools)?;
-    if !is_there && list.len() > MOST {
+    if !is_there && list.len() > MAX_SEARCHED {
         return Err(Fault::error("includes() looks at 48 values at most"));
     }
     Ok(Value::Bool(is_there))

@@ -115,7 +115,7 @@ fn order<'a>(
 
 fn not<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     match args {
-        [Value::Bool(truth)] => Ok(Value::Bool(!truth)),
+        [Value::Bool(value)] => Ok(Value::Bool(!value)),
         _ => Err(no_overload("!_", args)),
     }
 }
@@ -228,9 +228,9 @@ pub(super) fn list_contains<'a>(
 }
 
 fn size<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
-    use Value::{Bytes, Device, List, Map, Names, String};
+    use Value::{Bytes, Device, List, Map, QualifiedNames, String};
     match args {
-        [sized @ (String(_) | Bytes(_) | List(_) | Map(_) | Device(_) | Names(_))] => {
+        [sized @ (String(_) | Bytes(_) | List(_) | Map(_) | Device(_) | QualifiedNames(_))] => {
             Ok(Value::Int(i64::try_from(sized.size()).unwrap_or(i64::MAX)))
         }
         _ => Err(no_overload("size", args)),

@@ -32,9 +32,11 @@ fn of_non_zero<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, F
         Value::Int(number) | Value::Duration(number) => *number == 0,
         Value::Uint(number) => *number == 0,
         Value::Double(number) => *number == 0.0,
-        Value::String(_) | Value::Bytes(_) | Value::List(_) | Value::Map(_) | Value::Names(_) => {
-            value.size() == 0
-        }
+        Value::String(_)
+        | Value::Bytes(_)
+        | Value::List(_)
+        | Value::Map(_)
+        | Value::QualifiedNames(_) => value.size() == 0,
         _ => false,
     };
     Ok(if is_zero { Value::Optional(None) } else { Value::some(value.clone()) })

@@ -17,12 +17,12 @@ pub(super) const TABLE: &[Row] = &[
 ];
 
 /// Work of matching a byte: a short pattern may have thousands of states.
-const MATCHING: usize = 100;
+const MATCH_WORK_PER_BYTE: usize = 100;
 
 fn matches<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     match args {
         [Value::String(text), Value::String(pattern)] => {
-            tools.budget.work(text.len().saturating_mul(MATCHING))?;
+            tools.budget.work(text.len().saturating_mul(MATCH_WORK_PER_BYTE))?;
             let is_match =
                 tools.patterns.with(pattern, &mut tools.budget, |regex| regex.is_match(text))?;
             Ok(Value::Bool(is_match))
@@ -34,7 +34,7 @@ fn matches<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, F
 fn find<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     match args {
         [Value::String(text), Value::String(pattern)] => {
-            tools.budget.work(text.len().saturating_mul(MATCHING))?;
+            tools.budget.work(text.len().saturating_mul(MATCH_WORK_PER_BYTE))?;
             let found = tools.patterns.with(pattern, &mut tools.budget, |regex| {
                 regex.find(text).map_or_else(String::new, |found| found.as_str().to_owned())
             })?;
@@ -45,17 +45,17 @@ fn find<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Faul
 }
 
 fn find_all<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
-    let (text, pattern, most) = match args {
+    let (text, pattern, limit) = match args {
         [Value::String(text), Value::String(pattern)] => (text, pattern, usize::MAX),
-        [Value::String(text), Value::String(pattern), Value::Int(most)] => {
-            (text, pattern, usize::try_from(*most).unwrap_or(usize::MAX))
+        [Value::String(text), Value::String(pattern), Value::Int(limit)] => {
+            (text, pattern, usize::try_from(*limit).unwrap_or(usize::MAX))
         }
         _ => return Err(no_overload("findAll", args)),
     };
     // The search for each next match may go through all that is left.
-    tools.budget.work(text.len().saturating_mul(MATCHING.max(text.len() / 4)))?;
+    tools.budget.work(text.len().saturating_mul(MATCH_WORK_PER_BYTE.max(text.len() / 4)))?;
     let found = tools.patterns.with(pattern, &mut tools.budget, |regex| {
-        let found = regex.find_iter(text).take(most);
+        let found = regex.find_iter(text).take(limit);
         found.map(|found| Value::text(found.as_str())).collect()
     })?;
     Ok(Value::list(found))

@@ -152,7 +152,7 @@ proptest! {
 }
 
 #[test]
-fn overflow_is_told_and_not_wrapped() {
+fn overflow_is_none_and_does_not_wrap() {
     let most = Quantity::from_nanos(i128::MAX, Notation::DecimalSi);
     assert_eq!(most.checked_add(Quantity::decimal(1)), None);
     assert_eq!(most.checked_mul(2), None);

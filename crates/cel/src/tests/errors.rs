@@ -21,7 +21,7 @@ fn places_are_counted_in_characters() {
 }
 
 #[test]
-fn an_unknown_field_of_the_device_is_told_with_those_that_there_are() {
+fn an_unknown_device_field_lists_the_known_ones() {
     let error = Selector::compile("device.name == \"x\"").unwrap_err();
     assert!(error.to_string().contains("a device has driver, attributes, capacity"), "{error}");
 }
@@ -36,7 +36,7 @@ fn a_missing_attribute_names_the_device() {
 }
 
 #[test]
-fn what_is_no_bool_is_told() {
+fn a_result_that_is_not_bool_is_an_error() {
     let device = Device {
         name: "gpu-0".to_owned(),
         attributes: [("index".to_owned(), AttributeValue::Int(1))].into(),
@@ -83,5 +83,5 @@ fn a_wrong_pattern_is_found_when_the_expression_is_compiled() {
 fn selectors_can_be_shared_among_threads() {
     fn shared<T: Send + Sync>() {}
     shared::<Selector>();
-    shared::<crate::Selectors>();
+    shared::<crate::SelectorCache>();
 }

@@ -13,53 +13,57 @@ use crate::quantity::{Notation, ParseQuantityError};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amount {
     quantity: Quantity,
-    kept: Kept,
+    representation: Representation,
     is_sum: bool,
 }
 
 /// How a quantity is kept.
 #[derive(Clone, Copy, Debug)]
-enum Kept {
+enum Representation {
     /// As its canonical text says.
-    AsText,
+    Canonical,
     /// As a number and a power of ten, or as a decimal.
-    Known(Option<Small>),
+    Explicit(Option<Int64Amount>),
 }
 
 /// A number and a power of ten.
 #[derive(Clone, Copy, Debug)]
-struct Small {
+struct Int64Amount {
     value: i64,
     scale: i32,
 }
 
 /// Digits that certainly fit in 64 bits.
-const DIGITS: i32 = 18;
+const MAX_INT64_DIGITS: i32 = 18;
 
 impl Amount {
     /// What a device has.
     pub(crate) fn of(quantity: Quantity) -> Self {
-        Self { quantity, kept: Kept::AsText, is_sum: false }
+        Self { quantity, representation: Representation::Canonical, is_sum: false }
     }
 
     /// A whole number.
     pub(crate) fn whole(number: i64) -> Self {
-        let small = Small { value: number, scale: 0 };
-        Self { quantity: Quantity::decimal(number), kept: Kept::Known(Some(small)), is_sum: false }
+        let int64_amount = Int64Amount { value: number, scale: 0 };
+        Self {
+            quantity: Quantity::decimal(number),
+            representation: Representation::Explicit(Some(int64_amount)),
+            is_sum: false,
+        }
     }
 
     /// Reads a quantity.
     pub(crate) fn parse(text: &str) -> Result<Self, ParseQuantityError> {
         let text = &*with_digit(text);
         let mut quantity: Quantity = text.parse()?;
-        let small = Small::of(text, quantity.notation());
+        let int64_amount = Int64Amount::of(text, quantity.notation());
         // Kubernetes caps what has a binary suffix.
         let most = Quantity::binary(i64::MAX);
-        if small.is_none() && quantity.notation() == Notation::BinarySi {
+        if int64_amount.is_none() && quantity.notation() == Notation::BinarySi {
             let least = Quantity::from_nanos(-most.nanos(), Notation::BinarySi);
             quantity = quantity.clamp(least, most);
         }
-        Ok(Self { quantity, kept: Kept::Known(small), is_sum: false })
+        Ok(Self { quantity, representation: Representation::Explicit(int64_amount), is_sum: false })
     }
 
     /// The quantity.
@@ -72,24 +76,26 @@ impl Amount {
         self.is_sum
     }
 
-    fn small(self) -> Option<Small> {
-        match self.kept {
-            Kept::Known(small) => small,
-            Kept::AsText => Small::of(&self.quantity.to_string(), self.quantity.notation()),
+    fn int64_amount(self) -> Option<Int64Amount> {
+        match self.representation {
+            Representation::Explicit(int64_amount) => int64_amount,
+            Representation::Canonical => {
+                Int64Amount::of(&self.quantity.to_string(), self.quantity.notation())
+            }
         }
     }
 
     /// As a whole number of 64 bits, where Kubernetes has it as one.
     pub(crate) fn integer(self) -> Option<i64> {
-        let Small { value, scale } = self.small()?;
+        let Int64Amount { value, scale } = self.int64_amount()?;
         value.checked_mul(10_i64.checked_pow(u32::try_from(scale).ok()?)?)
     }
 
     /// As a floating-point number, nearly.
     #[allow(clippy::cast_precision_loss, reason = "approximate by name")]
     pub(crate) fn float(self) -> f64 {
-        let (base, exponent) = match self.small() {
-            Some(Small { value, scale }) => (value as f64, scale),
+        let (base, exponent) = match self.int64_amount() {
+            Some(Int64Amount { value, scale }) => (value as f64, scale),
             None => (self.quantity.nanos() as f64, -9),
         };
         // Exact, unlike a computed power.
@@ -100,22 +106,31 @@ impl Amount {
     /// The sum with another amount; `None` beyond 128 bits.
     pub(crate) fn add(self, other: Self) -> Option<Self> {
         let quantity = self.quantity.checked_add(other.quantity)?;
-        let small = self.small().zip(other.small()).and_then(|(a, b)| a.add(b));
-        Some(Self { quantity, kept: Kept::Known(small), is_sum: true })
+        let int64_amount =
+            self.int64_amount().zip(other.int64_amount()).and_then(|(a, b)| a.add(b));
+        Some(Self {
+            quantity,
+            representation: Representation::Explicit(int64_amount),
+            is_sum: true,
+        })
     }
 
     /// The difference from another amount; `None` beyond 128 bits.
     pub(crate) fn sub(self, other: Self) -> Option<Self> {
         let quantity = self.quantity.checked_sub(other.quantity)?;
-        let small = self.small().zip(other.small()).and_then(|(a, b)| {
-            let negative = Small { value: b.value.checked_neg()?, scale: b.scale };
+        let int64_amount = self.int64_amount().zip(other.int64_amount()).and_then(|(a, b)| {
+            let negative = Int64Amount { value: b.value.checked_neg()?, scale: b.scale };
             a.add(negative)
         });
-        Some(Self { quantity, kept: Kept::Known(small), is_sum: true })
+        Some(Self {
+            quantity,
+            representation: Representation::Explicit(int64_amount),
+            is_sum: true,
+        })
     }
 }
 
-impl Small {
+impl Int64Amount {
     /// What Kubernetes keeps a text as that is a quantity.
     fn of(text: &str, notation: Notation) -> Option<Self> {
         let is_negative = text.starts_with('-');
@@ -137,7 +152,7 @@ impl Small {
                 (0, 1_i64 << bits, fraction.is_empty() && 15 - whole_digits - taken >= 0)
             }
             Notation::DecimalSi | Notation::DecimalExponent => {
-                (power_of_ten(suffix)?, 1, DIGITS - whole_digits - fraction_digits >= 0)
+                (power_of_ten(suffix)?, 1, MAX_INT64_DIGITS - whole_digits - fraction_digits >= 0)
             }
         };
         let scale = scale.checked_sub(fraction_digits)?;

@@ -8,7 +8,7 @@ use crate::{AttributeValue, DeviceView, Quantity};
 
 /// Attributes or capacities: all of them by domain, or those of a domain by name.
 #[derive(Clone, Debug)]
-pub(crate) struct Names<'a> {
+pub(crate) struct QualifiedNames<'a> {
     view: DeviceView<'a>,
     is_capacity: bool,
     domain: Option<Text<'a>>,
@@ -17,7 +17,8 @@ pub(crate) struct Names<'a> {
 /// A field of the device.
 pub(super) fn field<'a>(view: DeviceView<'a>, key: &Value<'a>) -> Option<Value<'a>> {
     let Value::String(name) = key else { return None };
-    let names = |is_capacity| Value::Names(Names { view, is_capacity, domain: None });
+    let names =
+        |is_capacity| Value::QualifiedNames(QualifiedNames { view, is_capacity, domain: None });
     match &**name {
         "driver" => Some(Value::borrowed(view.driver)),
         "allowMultipleAllocations" => Some(Value::Bool(view.device.allows_multiple_allocations())),
@@ -45,7 +46,7 @@ fn split<'a>(name: &'a str, driver: &'a str) -> (&'a str, &'a str) {
     name.split_once('/').unwrap_or((driver, name))
 }
 
-impl<'a> Names<'a> {
+impl<'a> QualifiedNames<'a> {
     /// Every name with its value.
     fn all(&self) -> impl Iterator<Item = (&'a str, &'a str, Value<'a>)> {
         let DeviceView { driver, device } = self.view;
@@ -62,7 +63,7 @@ impl<'a> Names<'a> {
     }
 
     fn of_domain(&self, domain: Text<'a>) -> Value<'a> {
-        Value::Names(Self { domain: Some(domain), ..self.clone() })
+        Value::QualifiedNames(Self { domain: Some(domain), ..self.clone() })
     }
 
     /// What a name stands for. Any domain stands for a map, be it empty.
@@ -138,7 +139,7 @@ fn quantity<'a>(quantity: Quantity) -> Value<'a> {
 fn attribute(value: &AttributeValue) -> Value<'_> {
     match value {
         AttributeValue::Int(number) => Value::Int(*number),
-        AttributeValue::Bool(truth) => Value::Bool(*truth),
+        AttributeValue::Bool(value) => Value::Bool(*value),
         AttributeValue::String(text) => Value::borrowed(text),
         AttributeValue::Version(text) => match Semver::parse(text) {
             Some(version) => Value::Semver(version.into()),

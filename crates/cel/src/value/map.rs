@@ -25,7 +25,7 @@ enum Key {
 impl Key {
     fn of(value: &Value<'_>) -> Option<Self> {
         match value {
-            Value::Bool(truth) => Some(Self::Bool(*truth)),
+            Value::Bool(value) => Some(Self::Bool(*value)),
             Value::Int(number) => Some(Self::Number((*number).into())),
             Value::Uint(number) => Some(Self::Number((*number).into())),
             #[allow(clippy::cast_possible_truncation, reason = "whole numbers in range only")]

@@ -8,7 +8,7 @@ use crate::slice::{AllowedAmounts, Capacity, Device};
 
 /// Why a device has not the capacity that is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum CapacityMiss<'s> {
+pub(super) enum CapacityMismatch<'s> {
     /// It has no such capacity at all.
     Unknown(&'s str),
     /// Its policy does not allow the amount.
@@ -23,19 +23,19 @@ pub(super) fn check<'s>(
     device: &'s Device,
     asked: &'s BTreeMap<String, Quantity>,
     used: impl Fn(&str) -> i128,
-) -> Result<(), CapacityMiss<'s>> {
+) -> Result<(), CapacityMismatch<'s>> {
     if let Some(name) = asked.keys().find(|name| !device.capacity.contains_key(*name)) {
-        return Err(CapacityMiss::Unknown(name));
+        return Err(CapacityMismatch::Unknown(name));
     }
     for (name, capacity) in &device.capacity {
         let wanted = amount(asked.get(name).copied(), capacity);
         if !is_allowed(wanted, capacity) {
-            return Err(CapacityMiss::OutsidePolicy { name, wanted });
+            return Err(CapacityMismatch::OutsidePolicy { name, wanted });
         }
         let left = capacity.value.nanos().saturating_sub(used(name));
         if wanted.nanos() > left {
             let left = Quantity::from_nanos(left.max(0), capacity.value.notation());
-            return Err(CapacityMiss::Short { name, wanted, left });
+            return Err(CapacityMismatch::Short { name, wanted, left });
         }
     }
     Ok(())
@@ -43,7 +43,7 @@ pub(super) fn check<'s>(
 
 /// What a request for these parts of capacities takes of each capacity of a device that nobody has
 /// anything of; `None` where it could not have the device at all.
-pub fn taken<'s>(
+pub fn consumed_capacity<'s>(
     device: &'s Device,
     asked: &'s BTreeMap<String, Quantity>,
 ) -> Option<BTreeMap<&'s str, Quantity>> {

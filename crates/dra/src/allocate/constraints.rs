@@ -8,29 +8,29 @@ use crate::slice::Device;
 
 /// A constraint and the devices that it covers so far.
 #[derive(Clone, Debug)]
-pub(super) struct Covered<'s> {
+pub(super) struct ConstraintState<'s> {
     constraint: &'s Constraint,
     /// The values of the devices, in the order in which they came.
     values: Vec<&'s AttributeValue>,
     /// One value for each request, as Kubernetes 1.36 remembers them; `None` when all count.
-    remembered: Option<BTreeMap<&'s str, &'s AttributeValue>>,
+    values_by_request: Option<BTreeMap<&'s str, &'s AttributeValue>>,
 }
 
 /// The request that a device is for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct For<'s> {
+pub(super) struct RequestName<'s> {
     /// Name of the request.
     pub(super) request: &'s str,
     /// Name of the alternative.
     pub(super) alternative: Option<&'s str>,
 }
 
-impl<'s> Covered<'s> {
+impl<'s> ConstraintState<'s> {
     /// A constraint over no devices yet.
-    pub(super) fn new(constraint: &'s Constraint, is_forgetful: bool) -> Self {
+    pub(super) fn new(constraint: &'s Constraint, is_per_request: bool) -> Self {
         let is_distinct = matches!(constraint.rule, Rule::Distinct(_));
-        let remembered = (is_forgetful && is_distinct).then(BTreeMap::new);
-        Self { constraint, values: Vec::new(), remembered }
+        let values_by_request = (is_per_request && is_distinct).then(BTreeMap::new);
+        Self { constraint, values: Vec::new(), values_by_request }
     }
 
     /// The constraint's rule.
@@ -39,44 +39,44 @@ impl<'s> Covered<'s> {
     }
 
     /// Whether a device could be added; always when it is for a request that is not covered.
-    pub(super) fn admits(&self, of: For<'_>, driver: &str, device: &Device) -> bool {
+    pub(super) fn admits(&self, of: RequestName<'_>, driver: &str, device: &Device) -> bool {
         if !self.covers(of) {
             return true;
         }
         let (Rule::Match(name) | Rule::Distinct(name)) = &self.constraint.rule;
         let Some(value) = attribute(device, driver, name) else { return false };
-        match (&self.constraint.rule, &self.remembered) {
+        match (&self.constraint.rule, &self.values_by_request) {
             (Rule::Match(_), _) => self.values.first().is_none_or(|&first| first == value),
             (Rule::Distinct(_), None) => !self.values.contains(&value),
-            (Rule::Distinct(_), Some(remembered)) => {
-                self.values.is_empty() || remembered.values().all(|&other| other != value)
+            (Rule::Distinct(_), Some(values_by_request)) => {
+                self.values.is_empty() || values_by_request.values().all(|&other| other != value)
             }
         }
     }
 
     /// Adds a device that is admitted.
-    pub(super) fn add(&mut self, of: For<'s>, driver: &str, device: &'s Device) {
+    pub(super) fn add(&mut self, of: RequestName<'s>, driver: &str, device: &'s Device) {
         let (Rule::Match(name) | Rule::Distinct(name)) = &self.constraint.rule;
         let value = attribute(device, driver, name);
         if let Some(value) = value.filter(|_| self.covers(of)) {
             self.values.push(value);
-            if let Some(remembered) = &mut self.remembered {
-                remembered.insert(of.request, value);
+            if let Some(values_by_request) = &mut self.values_by_request {
+                values_by_request.insert(of.request, value);
             }
         }
     }
 
     /// Removes the device that was added last.
-    pub(super) fn remove(&mut self, of: For<'_>) {
+    pub(super) fn remove(&mut self, of: RequestName<'_>) {
         if self.covers(of) {
             self.values.pop();
-            if let Some(remembered) = &mut self.remembered {
-                remembered.remove(of.request);
+            if let Some(values_by_request) = &mut self.values_by_request {
+                values_by_request.remove(of.request);
             }
         }
     }
 
-    fn covers(&self, of: For<'_>) -> bool {
+    fn covers(&self, of: RequestName<'_>) -> bool {
         let is_named = |name: &String| match name.split_once('/') {
             None => name == of.request,
             Some((request, alternative)) => {

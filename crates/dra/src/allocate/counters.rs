@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use super::holdings::Holdings;
+use super::allocated_devices::AllocatedDevices;
 use crate::claim::Claim;
 use crate::pools::Inventory;
 
 /// The counters of one generation of a pool, and what its devices draw from them. Amounts are in
 /// billionths.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(super) struct PoolCounters {
     /// Counter set and counter, in order of name.
     pub(super) names: Vec<(String, String)>,
     /// What there is of each.
@@ -22,19 +22,19 @@ pub(super) struct Meter {
 
 /// What is left of the counters beside the allocated claims.
 #[derive(Debug)]
-pub(super) struct Supply<'a> {
-    pub(super) meter: Arc<Meter>,
+pub(super) struct RemainingCounters<'a> {
+    pub(super) pool_counters: Arc<PoolCounters>,
     /// What is left, in billionths; below zero when claims have more than there is.
     pub(super) left: Vec<i128>,
     /// A counter with less than nothing left. The pool then gives nothing that draws on counters.
     overdrawn: Option<usize>,
     /// The claims whose devices draw, by counter; found when somebody asks.
-    drawers: OnceLock<Vec<Vec<&'a Claim>>>,
+    consumers: OnceLock<Vec<Vec<&'a Claim>>>,
 }
 
 /// A counter that has too little left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct CounterMiss {
+pub(super) struct CounterShortage {
     /// The counter, as an index.
     pub(super) counter: usize,
     /// How much would be drawn, in billionths.
@@ -43,12 +43,12 @@ pub(super) struct CounterMiss {
     pub(super) left: i128,
 }
 
-impl Meter {
+impl PoolCounters {
     /// The counters of an edition.
-    pub(super) fn new(inventory: &Inventory<'_>, edition: usize) -> Self {
-        let edition = &inventory.editions[edition];
+    pub(super) fn new(inventory: &Inventory<'_>, generation: usize) -> Self {
+        let generation = &inventory.generations[generation];
         let mut counters: BTreeMap<(&str, &str), i128> = BTreeMap::new();
-        for slice in &inventory.slices[edition.slices.clone()] {
+        for slice in &inventory.slices[generation.slices.clone()] {
             for set in &slice.counters {
                 for (counter, total) in &set.counters {
                     counters.insert((&set.name, counter), total.nanos());
@@ -69,57 +69,59 @@ impl Meter {
             }
             drawn.into_iter().collect()
         };
-        let draws = edition.devices.clone().map(draws).collect();
+        let draws = generation.devices.clone().map(draws).collect();
         let owned = |(set, counter): &(&str, &str)| ((*set).to_owned(), (*counter).to_owned());
         let names = names.iter().map(owned).collect();
         let totals = counters.into_values().collect();
-        Self { names, totals, draws, first_device: edition.devices.start }
+        Self { names, totals, draws, first_device: generation.devices.start }
     }
 }
 
-impl<'a> Supply<'a> {
+impl<'a> RemainingCounters<'a> {
     /// What is left of the counters of an edition. All its devices count, also those for other nodes.
     pub(super) fn new(
-        meter: Arc<Meter>,
+        pool_counters: Arc<PoolCounters>,
         inventory: &Inventory<'_>,
-        holdings: &Holdings<'_>,
+        allocated: &AllocatedDevices<'_>,
     ) -> Self {
-        let mut left = meter.totals.clone();
-        for (device, drawn) in (meter.first_device..).zip(&meter.draws) {
+        let mut left = pool_counters.totals.clone();
+        for (device, drawn) in (pool_counters.first_device..).zip(&pool_counters.draws) {
             if drawn.is_empty() {
                 continue;
             }
             let published = inventory.published(device);
             let is_listed = inventory.slices[published.slice].counters.is_empty();
-            if is_listed && holdings.of(published.id).is_some() {
+            if is_listed && allocated.of(published.id).is_some() {
                 for &(counter, amount) in drawn {
                     left[counter] = left[counter].saturating_sub(amount);
                 }
             }
         }
         let overdrawn = left.iter().position(|&left| left < 0);
-        Self { meter, left, overdrawn, drawers: OnceLock::new() }
+        Self { pool_counters, left, overdrawn, consumers: OnceLock::new() }
     }
 
     /// What a device draws, by counter.
     pub(super) fn draws(&self, device: usize) -> &[(usize, i128)] {
-        &self.meter.draws[device - self.meter.first_device]
+        &self.pool_counters.draws[device - self.pool_counters.first_device]
     }
 
     /// The claims whose devices draw from a counter; a claim with several is there several times.
-    pub(super) fn drawers(
+    pub(super) fn consumers(
         &self,
         counter: usize,
         inventory: &Inventory<'a>,
-        holdings: &Holdings<'a>,
+        allocated: &AllocatedDevices<'a>,
     ) -> &[&'a Claim] {
-        let by_counter = self.drawers.get_or_init(|| {
+        let by_counter = self.consumers.get_or_init(|| {
             let mut by_counter = vec![Vec::new(); self.left.len()];
-            for (device, draws) in (self.meter.first_device..).zip(&self.meter.draws) {
+            for (device, draws) in
+                (self.pool_counters.first_device..).zip(&self.pool_counters.draws)
+            {
                 let id = inventory.published(device).id;
-                let Some(holding) = holdings.of(id) else { continue };
+                let Some(usage) = allocated.of(id) else { continue };
                 for &(counter, _) in draws {
-                    by_counter[counter].extend(&holding.claims);
+                    by_counter[counter].extend(&usage.claims);
                 }
             }
             by_counter
@@ -128,17 +130,21 @@ impl<'a> Supply<'a> {
     }
 
     /// Whether a device can draw beside what is drawn tentatively already.
-    pub(super) fn check(&self, device: usize, drawn: Option<&[i128]>) -> Result<(), CounterMiss> {
+    pub(super) fn check(
+        &self,
+        device: usize,
+        drawn: Option<&[i128]>,
+    ) -> Result<(), CounterShortage> {
         let drawn = |counter: usize| drawn.map_or(0, |drawn| drawn[counter]);
         for &(counter, wanted) in self.draws(device) {
             let left = self.left[counter].saturating_sub(drawn(counter));
             if wanted > left {
-                return Err(CounterMiss { counter, wanted, left });
+                return Err(CounterShortage { counter, wanted, left });
             }
         }
         match self.overdrawn {
             None => Ok(()),
-            Some(counter) => Err(CounterMiss { counter, wanted: 0, left: self.left[counter] }),
+            Some(counter) => Err(CounterShortage { counter, wanted: 0, left: self.left[counter] }),
         }
     }
 }

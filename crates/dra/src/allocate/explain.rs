@@ -1,13 +1,13 @@
 //! Why a pod gets nothing on a node, device by device.
 
 use super::Allocator;
-use super::obstacle::Obstacle;
+use super::device_mismatch::DeviceMismatch;
+use super::error::{AllocateError, ClaimRef, DeviceRef};
+use super::mismatch::Mismatch;
+use super::node_context::{Candidate, NodeContext};
+use super::partial_allocation::{PartialAllocation, Target};
 use super::plan::{ClaimPlan, plan};
-use super::reason::Reason;
-use super::refusal::{ClaimRef, DeviceRef, Refusal};
-use super::scene::{Candidate, Scene};
 use super::search::Search;
-use super::tentative::{Place, Tentative};
 use crate::claim::{Claim, Count};
 use crate::node::Node;
 use crate::pools::PoolState;
@@ -16,7 +16,7 @@ use crate::pools::PoolState;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
     /// Why there is no allocation; `None`: there is one.
-    pub refusal: Option<Refusal>,
+    pub error: Option<AllocateError>,
     /// Each request, or each of its alternatives, as if it were alone.
     pub requests: Vec<RequestExplanation>,
     /// Where they stand in one another's way, if each could be served alone.
@@ -43,7 +43,7 @@ pub struct DeviceVerdict {
     pub device: DeviceRef,
     /// The first reason against it. What lasts comes first: selectors and nodes, then who has it,
     /// capacity, counters, taints and constraints. `None`: the request could have it.
-    pub reason: Option<Reason>,
+    pub reason: Option<DeviceMismatch>,
 }
 
 /// How far a search came before requests stood in one another's way.
@@ -84,7 +84,7 @@ impl RequestExplanation {
     }
 }
 
-impl Reason {
+impl DeviceMismatch {
     /// Whether the request itself leaves the device out.
     fn is_choice(&self) -> bool {
         matches!(
@@ -101,32 +101,34 @@ impl Reason {
 
 /// Explains a pod's claims on a node.
 pub(super) fn explain(allocator: &Allocator<'_>, node: &Node, claims: &[&Claim]) -> Explanation {
-    let refused = |refusal| Explanation { refusal: Some(refusal), ..Explanation::default() };
-    let scene = match Scene::new(allocator, node) {
-        Ok(scene) => scene,
-        Err(refusal) => return refused(refusal),
+    let refused = |error| Explanation { error: Some(error), ..Explanation::default() };
+    let context = match NodeContext::new(allocator, node) {
+        Ok(context) => context,
+        Err(error) => return refused(error),
     };
-    let claims = match plan(&scene, claims) {
+    let claims = match plan(&context, claims) {
         Ok(claims) => claims,
-        Err(refusal) => return refused(refusal),
+        Err(error) => return refused(error),
     };
-    let mut search = Search::new(&scene, &claims);
-    let refusal = search.run().err();
-    let nothing = Tentative::new(&scene, &claims);
-    let requests: Vec<RequestExplanation> =
-        places(&claims).map(|place| explain_request(&scene, &claims, &nothing, place)).collect();
-    let is_about_devices = matches!(refusal, Some(Refusal::NoFit | Refusal::InvalidPool { .. }));
+    let mut search = Search::new(&context, &claims);
+    let error = search.run().err();
+    let nothing = PartialAllocation::new(&context, &claims);
+    let requests: Vec<RequestExplanation> = targets(&claims)
+        .map(|target| explain_request(&context, &claims, &nothing, target))
+        .collect();
+    let is_about_devices =
+        matches!(error, Some(AllocateError::NoFit | AllocateError::InvalidPool { .. }));
     let clash = (is_about_devices && is_each_served(&claims, &requests))
-        .then(|| clash(&scene, &claims, &search))
+        .then(|| clash(&context, &claims, &search))
         .flatten();
-    Explanation { refusal, requests, clash }
+    Explanation { error, requests, clash }
 }
 
 /// All requests and alternatives.
-fn places<'s>(claims: &'s [ClaimPlan<'s>]) -> impl Iterator<Item = Place<'s>> {
+fn targets<'s>(claims: &'s [ClaimPlan<'s>]) -> impl Iterator<Item = Target<'s>> {
     claims.iter().enumerate().flat_map(|(claim, plan)| {
         plan.requests.iter().flat_map(move |request| {
-            request.alternatives.iter().map(move |wanted| Place { claim, request, wanted })
+            request.alternatives.iter().map(move |wanted| Target { claim, request, wanted })
         })
     })
 }
@@ -142,61 +144,64 @@ fn is_each_served(claims: &[ClaimPlan<'_>], explained: &[RequestExplanation]) ->
 
 /// Where the search came furthest.
 fn clash<'s, 'a: 's>(
-    scene: &'s Scene<'s, 'a>,
+    context: &'s NodeContext<'s, 'a>,
     claims: &'s [ClaimPlan<'s>],
     search: &Search<'s, 'a>,
 ) -> Option<Clash> {
-    let place = search.furthest.place?;
-    let mut state = Tentative::new(scene, claims);
+    let target = search.furthest.target?;
+    let mut state = PartialAllocation::new(context, claims);
     let mut placed = Vec::new();
-    for &(place, candidate) in &search.furthest.picks {
-        state.take(place, candidate);
+    for &(target, candidate) in &search.furthest.picks {
+        state.take(target, candidate);
         placed.push(Placed {
-            claim: ClaimRef::of(claims[place.claim].claim),
-            request: place.name(),
-            device: scene.device_ref(candidate.device),
+            claim: ClaimRef::of(claims[target.claim].claim),
+            request: target.name(),
+            device: context.device_ref(candidate.device),
         });
     }
-    Some(Clash { placed, request: explain_request(scene, claims, &state, place) })
+    Some(Clash { placed, request: explain_request(context, claims, &state, target) })
 }
 
 fn explain_request<'s, 'a: 's>(
-    scene: &Scene<'s, 'a>,
+    context: &NodeContext<'s, 'a>,
     claims: &[ClaimPlan<'s>],
-    state: &Tentative<'s, 'a>,
-    place: Place<'s>,
+    state: &PartialAllocation<'s, 'a>,
+    target: Target<'s>,
 ) -> RequestExplanation {
-    let inventory = &scene.allocator.inventory;
+    let inventory = &context.allocator.inventory;
     let mut devices = Vec::new();
-    for pool in &scene.pools {
+    for pool in &context.pools {
         for device in pool.slices.iter().flat_map(|&slice| inventory.devices_of[slice].clone()) {
-            let at =
-                Candidate { device, edition: pool.edition, id: inventory.published(device).id };
-            let reason = match &pool.state {
-                PoolState::Ready => judge(scene, state, place, at)
-                    .err()
-                    .map(|obstacle| Reason::new(obstacle, scene, claims, state, at)),
-                PoolState::Incomplete => Some(Reason::PoolIncomplete),
-                PoolState::Invalid(defect) => Some(Reason::PoolInvalid(defect.clone())),
+            let at = Candidate {
+                device,
+                generation: pool.generation,
+                id: inventory.published(device).id,
             };
-            devices.push(DeviceVerdict { device: scene.device_ref(device), reason });
+            let reason = match &pool.state {
+                PoolState::Ready => check_device(context, state, target, at)
+                    .err()
+                    .map(|mismatch| DeviceMismatch::new(mismatch, context, claims, state, at)),
+                PoolState::Incomplete => Some(DeviceMismatch::PoolIncomplete),
+                PoolState::Invalid(defect) => Some(DeviceMismatch::PoolInvalid(defect.clone())),
+            };
+            devices.push(DeviceVerdict { device: context.device_ref(device), reason });
         }
     }
     RequestExplanation {
-        claim: ClaimRef::of(claims[place.claim].claim),
-        request: place.name(),
-        wanted: place.wanted.ask.count,
+        claim: ClaimRef::of(claims[target.claim].claim),
+        request: target.name(),
+        wanted: target.wanted.ask.count,
         devices,
     }
 }
 
 /// As the search judges, but that somebody has a device says nothing to who does not want it.
-fn judge<'s, 'a: 's>(
-    scene: &Scene<'s, 'a>,
-    state: &Tentative<'s, 'a>,
-    place: Place<'s>,
+fn check_device<'s, 'a: 's>(
+    context: &NodeContext<'s, 'a>,
+    state: &PartialAllocation<'s, 'a>,
+    target: Target<'s>,
     at: Candidate,
-) -> Result<(), Obstacle<'s>> {
-    scene.select(place.wanted, at.device)?;
-    state.judge(place, at, true)
+) -> Result<(), Mismatch<'s>> {
+    context.check_selectors(target.wanted, at.device)?;
+    state.check_device(target, at, true)
 }

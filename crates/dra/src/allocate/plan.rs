@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::Allocator;
-use super::obstacle::Obstacle;
-use super::refusal::{ClaimRef, RESULTS_PER_CLAIM, Refusal, RequestFault};
-use super::scene::{Candidate, Scene};
-use super::selection::Verdicts;
+use super::error::{AllocateError, ClaimRef, MAX_RESULTS_PER_CLAIM, RequestError};
+use super::mismatch::Mismatch;
+use super::node_context::{Candidate, NodeContext};
+use super::verdict_cache::Verdicts;
 use crate::claim::{Ask, Claim, Count, DeviceRequest, Request};
 use crate::features::Feature;
 use crate::pools::PoolState;
@@ -48,26 +48,30 @@ impl RequestPlan<'_> {
 
 /// Looks up and checks the claims of a pod.
 pub(super) fn plan<'s, 'a: 's>(
-    scene: &Scene<'s, 'a>,
+    context: &NodeContext<'s, 'a>,
     claims: &'s [&'s Claim],
-) -> Result<Vec<ClaimPlan<'s>>, Refusal> {
+) -> Result<Vec<ClaimPlan<'s>>, AllocateError> {
     let mut plans = Vec::with_capacity(claims.len());
     for &claim in claims {
-        let mut least: usize = 0;
+        let mut min_devices: usize = 0;
         let mut requests = Vec::with_capacity(claim.requests.len());
         for request in &claim.requests {
-            let request = plan_request(scene, claim, request)?;
+            let request = plan_request(context, claim, request)?;
             let wanted = request.alternatives.iter().map(|one| one.wanted).min();
-            least = least.saturating_add(wanted.unwrap_or(0));
+            min_devices = min_devices.saturating_add(wanted.unwrap_or(0));
             requests.push(request);
         }
-        if least > RESULTS_PER_CLAIM {
-            let is_of_node = requests
+        if min_devices > MAX_RESULTS_PER_CLAIM {
+            let is_node_specific = requests
                 .iter()
                 .flat_map(|request: &RequestPlan<'_>| &request.alternatives)
                 .any(|one| one.all.is_some());
             let claim = ClaimRef::of(claim);
-            return Err(Refusal::TooManyDevices { claim, wanted: least, is_of_node });
+            return Err(AllocateError::TooManyDevices {
+                claim,
+                wanted: min_devices,
+                is_node_specific,
+            });
         }
         plans.push(ClaimPlan { claim, requests });
     }
@@ -75,13 +79,13 @@ pub(super) fn plan<'s, 'a: 's>(
 }
 
 fn plan_request<'s, 'a: 's>(
-    scene: &Scene<'s, 'a>,
+    context: &NodeContext<'s, 'a>,
     claim: &'s Claim,
     request: &'s Request,
-) -> Result<RequestPlan<'s>, Refusal> {
+) -> Result<RequestPlan<'s>, AllocateError> {
     let off = |feature| {
-        let fault = RequestFault::FeatureOff(feature);
-        Err(Refusal::request(claim, request.name.clone(), fault))
+        let error = RequestError::FeatureOff(feature);
+        Err(AllocateError::request(claim, request.name.clone(), error))
     };
     let (is_list, asks): (bool, Vec<(Option<&str>, &DeviceRequest)>) = match &request.ask {
         Ask::Exactly(ask) => (false, vec![(None, ask)]),
@@ -89,20 +93,20 @@ fn plan_request<'s, 'a: 's>(
             (true, list.iter().map(|(name, ask)| (Some(name.as_str()), ask)).collect())
         }
     };
-    if is_list && !scene.has(Feature::PrioritizedList) {
+    if is_list && !context.has(Feature::PrioritizedList) {
         return off(Feature::PrioritizedList);
     }
-    let has_capacity = asks.iter().any(|(_, ask)| !ask.capacity.is_empty());
-    if has_capacity && !scene.has(Feature::ConsumableCapacity) {
+    let check_capacity = asks.iter().any(|(_, ask)| !ask.capacity.is_empty());
+    if check_capacity && !context.has(Feature::ConsumableCapacity) {
         return off(Feature::ConsumableCapacity);
     }
     let alternatives = asks
         .into_iter()
         .map(|(name, ask)| {
-            plan_alternative(scene, name, ask).map_err(|fault| match fault {
-                Fault::Refusal(refusal) => refusal,
-                Fault::Request(fault) => {
-                    Refusal::request(claim, full_name(&request.name, name), fault)
+            plan_alternative(context, name, ask).map_err(|error| match error {
+                PlanError::AllocateError(error) => error,
+                PlanError::Request(error) => {
+                    AllocateError::request(claim, full_name(&request.name, name), error)
                 }
             })
         })
@@ -111,25 +115,25 @@ fn plan_request<'s, 'a: 's>(
 }
 
 /// Why an alternative cannot be planned.
-enum Fault {
-    Refusal(Refusal),
-    Request(RequestFault),
+enum PlanError {
+    AllocateError(AllocateError),
+    Request(RequestError),
 }
 
 fn plan_alternative<'s, 'a: 's>(
-    scene: &Scene<'s, 'a>,
+    context: &NodeContext<'s, 'a>,
     name: Option<&'s str>,
     ask: &'s DeviceRequest,
-) -> Result<Alternative<'s>, Fault> {
-    if ask.admin_access && !scene.has(Feature::AdminAccess) {
-        return Err(Fault::Request(RequestFault::FeatureOff(Feature::AdminAccess)));
+) -> Result<Alternative<'s>, PlanError> {
+    if ask.admin_access && !context.has(Feature::AdminAccess) {
+        return Err(PlanError::Request(RequestError::FeatureOff(Feature::AdminAccess)));
     }
-    let Allocator { inventory, survey, .. } = scene.allocator;
-    let class = scene.allocator.classes.class(&ask.class);
+    let Allocator { inventory, slice_index, .. } = context.allocator;
+    let class = context.allocator.classes.class(&ask.class);
     let class =
-        class.ok_or_else(|| Fault::Request(RequestFault::UnknownClass(ask.class.clone())))?;
+        class.ok_or_else(|| PlanError::Request(RequestError::UnknownClass(ask.class.clone())))?;
     let verdicts = |selectors: &[String]| {
-        selectors.iter().map(|one| survey.selection.verdicts(inventory, one)).collect()
+        selectors.iter().map(|one| slice_index.verdict_cache.verdicts(inventory, one)).collect()
     };
     let mut alternative = Alternative {
         name,
@@ -145,7 +149,7 @@ fn plan_alternative<'s, 'a: 's>(
             alternative.wanted = usize::try_from(count).unwrap_or(usize::MAX);
         }
         Count::All => {
-            let all = all(scene, &alternative)?;
+            let all = all(context, &alternative)?;
             alternative.wanted = all.len();
             alternative.all = Some(all);
         }
@@ -154,29 +158,32 @@ fn plan_alternative<'s, 'a: 's>(
 }
 
 /// All devices that match. They have to be known all, so every pool must be in order.
-fn all(scene: &Scene<'_, '_>, wanted: &Alternative<'_>) -> Result<Vec<Candidate>, Fault> {
+fn all(
+    context: &NodeContext<'_, '_>,
+    wanted: &Alternative<'_>,
+) -> Result<Vec<Candidate>, PlanError> {
     let mut all = Vec::new();
-    for (pool, candidates) in scene.pools.iter().zip(&scene.of_pool) {
-        let name = || scene.allocator.inventory.pool_ref_of(pool.edition);
+    for (pool, candidates) in context.pools.iter().zip(&context.candidates_by_pool) {
+        let name = || context.allocator.inventory.pool_ref_of(pool.generation);
         match &pool.state {
             PoolState::Ready => {}
             PoolState::Incomplete => {
-                return Err(Fault::Request(RequestFault::PoolIncomplete(name())));
+                return Err(PlanError::Request(RequestError::PoolIncomplete(name())));
             }
             PoolState::Invalid(defect) => {
                 let defect = defect.clone();
-                return Err(Fault::Request(RequestFault::PoolInvalid { pool: name(), defect }));
+                return Err(PlanError::Request(RequestError::PoolInvalid { pool: name(), defect }));
             }
         }
-        for &candidate in &scene.candidates[candidates.clone()] {
-            match scene.select(wanted, candidate.device) {
+        for &candidate in &context.candidates[candidates.clone()] {
+            match context.check_selectors(wanted, candidate.device) {
                 Ok(()) => {}
-                Err(obstacle) => match fault(&obstacle) {
-                    Some(fault) => return Err(fault),
+                Err(mismatch) => match plan_error(&mismatch) {
+                    Some(error) => return Err(error),
                     None => continue,
                 },
             }
-            if scene.measure(wanted, candidate.device, |_| 0).is_ok() {
+            if context.check_capacity(wanted, candidate.device, |_| 0).is_ok() {
                 all.push(candidate);
             }
         }
@@ -185,29 +192,31 @@ fn all(scene: &Scene<'_, '_>, wanted: &Alternative<'_>) -> Result<Vec<Candidate>
 }
 
 /// The fault behind an obstacle that no other device gets around.
-fn fault(obstacle: &Obstacle<'_>) -> Option<Fault> {
-    match obstacle {
-        Obstacle::Cel { class, error } => {
+fn plan_error(mismatch: &Mismatch<'_>) -> Option<PlanError> {
+    match mismatch {
+        Mismatch::Cel { class, error } => {
             let class = class.map(str::to_owned);
-            Some(Fault::Request(RequestFault::Cel { class, error: error.clone() }))
+            Some(PlanError::Request(RequestError::Cel { class, error: error.clone() }))
         }
-        Obstacle::NodeSelector(slice, error) => Some(Fault::Refusal(Refusal::NodeSelector {
-            slice: (*slice).to_owned(),
-            error: error.clone(),
-        })),
+        Mismatch::NodeSelector(slice, error) => {
+            Some(PlanError::AllocateError(AllocateError::NodeSelector {
+                slice: (*slice).to_owned(),
+                error: error.clone(),
+            }))
+        }
         _ => None,
     }
 }
 
 /// The refusal behind an obstacle that no other device gets around.
-pub(super) fn fatal(
-    obstacle: &Obstacle<'_>,
+pub(super) fn fatal_error(
+    mismatch: &Mismatch<'_>,
     claim: &Claim,
     request: impl FnOnce() -> String,
-) -> Option<Refusal> {
-    Some(match fault(obstacle)? {
-        Fault::Refusal(refusal) => refusal,
-        Fault::Request(fault) => Refusal::request(claim, request(), fault),
+) -> Option<AllocateError> {
+    Some(match plan_error(mismatch)? {
+        PlanError::AllocateError(error) => error,
+        PlanError::Request(error) => AllocateError::request(claim, request(), error),
     })
 }
 

@@ -9,11 +9,11 @@
 //! devices are left that fit by themselves than it still needs; and after many steps each request is
 //! looked at alone once.
 
-use super::obstacle::Obstacle;
-use super::plan::{Alternative, ClaimPlan, RequestPlan, fatal};
-use super::refusal::{RESULTS_PER_CLAIM, Refusal, RequestFault};
-use super::scene::{Candidate, Scene};
-use super::tentative::{Place, Tentative};
+use super::error::{AllocateError, MAX_RESULTS_PER_CLAIM, RequestError};
+use super::mismatch::Mismatch;
+use super::node_context::{Candidate, NodeContext};
+use super::partial_allocation::{PartialAllocation, Target};
+use super::plan::{Alternative, ClaimPlan, RequestPlan, fatal_error};
 use crate::claim::Claim;
 use crate::features::Feature;
 
@@ -22,9 +22,9 @@ const STEPS_BEFORE_BOUND: u64 = 1000;
 
 /// A search for one pod on one node.
 pub(super) struct Search<'s, 'a> {
-    scene: &'s Scene<'s, 'a>,
+    context: &'s NodeContext<'s, 'a>,
     claims: &'s [ClaimPlan<'s>],
-    pub(super) state: Tentative<'s, 'a>,
+    pub(super) state: PartialAllocation<'s, 'a>,
     steps: u64,
     /// The furthest point that was reached.
     pub(super) furthest: Furthest<'s>,
@@ -36,9 +36,9 @@ pub(super) struct Furthest<'s> {
     /// Claim, request, devices of the request.
     reached: (usize, usize, usize),
     /// What was taken until then.
-    pub(super) picks: Vec<(Place<'s>, Candidate)>,
+    pub(super) picks: Vec<(Target<'s>, Candidate)>,
     /// What could not be taken any more.
-    pub(super) place: Option<Place<'s>>,
+    pub(super) target: Option<Target<'s>>,
 }
 
 /// Why a search ends without an answer to the question that was asked.
@@ -46,12 +46,12 @@ enum Stop {
     /// A claim would have too many results: other alternatives may need fewer.
     TooMany,
     /// It is hopeless, or given up.
-    Refusal(Refusal),
+    AllocateError(AllocateError),
 }
 
 /// What is to be taken next.
 #[derive(Clone, Copy, Default)]
-struct At {
+struct Cursor {
     claim: usize,
     request: usize,
     alternative: usize,
@@ -63,30 +63,30 @@ struct At {
 }
 
 impl<'s, 'a: 's> Search<'s, 'a> {
-    pub(super) fn new(scene: &'s Scene<'s, 'a>, claims: &'s [ClaimPlan<'s>]) -> Self {
-        let state = Tentative::new(scene, claims);
-        Self { scene, claims, state, steps: 0, furthest: Furthest::default() }
+    pub(super) fn new(context: &'s NodeContext<'s, 'a>, claims: &'s [ClaimPlan<'s>]) -> Self {
+        let state = PartialAllocation::new(context, claims);
+        Self { context, claims, state, steps: 0, furthest: Furthest::default() }
     }
 
     /// Takes devices for all claims.
-    pub(super) fn run(&mut self) -> Result<(), Refusal> {
-        match self.serve(At::default()) {
+    pub(super) fn run(&mut self) -> Result<(), AllocateError> {
+        match self.serve(Cursor::default()) {
             Ok(true) => Ok(()),
             Ok(false) | Err(Stop::TooMany) => {
-                Err(self.scene.invalid_pool().unwrap_or(Refusal::NoFit))
+                Err(self.context.invalid_pool().unwrap_or(AllocateError::NoFit))
             }
-            Err(Stop::Refusal(refusal)) => Err(refusal),
+            Err(Stop::AllocateError(error)) => Err(error),
         }
     }
 
     /// Serves all that is to be taken from here on.
-    fn serve(&mut self, at: At) -> Result<bool, Stop> {
+    fn serve(&mut self, at: Cursor) -> Result<bool, Stop> {
         self.step()?;
         let claims = self.claims;
         let Some(claim) = claims.get(at.claim) else { return Ok(true) };
         let Some(request) = claim.requests.get(at.request) else {
             // What is too much for the next claim is no reason to leave alternatives of this one.
-            return match self.serve(At { claim: at.claim + 1, ..At::default() }) {
+            return match self.serve(Cursor { claim: at.claim + 1, ..Cursor::default() }) {
                 Err(Stop::TooMany) => Ok(false),
                 other => other,
             };
@@ -99,25 +99,33 @@ impl<'s, 'a: 's> Search<'s, 'a> {
             return Ok(false);
         }
         if at.device >= wanted.wanted {
-            return self.serve(At { claim: at.claim, request: at.request + 1, ..At::default() });
+            return self.serve(Cursor {
+                claim: at.claim,
+                request: at.request + 1,
+                ..Cursor::default()
+            });
         }
         let results = self.state.picks[at.claim].len();
-        if results.saturating_add(wanted.wanted).saturating_sub(at.device) > RESULTS_PER_CLAIM {
+        if results.saturating_add(wanted.wanted).saturating_sub(at.device) > MAX_RESULTS_PER_CLAIM {
             return Err(Stop::TooMany);
         }
-        let place = Place { claim: at.claim, request, wanted };
-        self.remember(at, place);
+        let target = Target { claim: at.claim, request, wanted };
+        self.record_furthest(at, target);
         match wanted.all.as_ref().map(|all| all[at.device]) {
-            Some(candidate) => self.serve_one_of_all(at, place, candidate),
-            None => self.serve_any(at, place, claim.claim),
+            Some(candidate) => self.serve_one_of_all(at, target, candidate),
+            None => self.serve_any(at, target, claim.claim),
         }
     }
 
     /// Serves a list with the first of its alternatives that works out.
-    fn serve_first_available(&mut self, at: At, request: &RequestPlan<'s>) -> Result<bool, Stop> {
+    fn serve_first_available(
+        &mut self,
+        at: Cursor,
+        request: &RequestPlan<'s>,
+    ) -> Result<bool, Stop> {
         let mut is_all_too_many = true;
         for alternative in 0..request.alternatives.len() {
-            match self.serve(At { alternative, is_chosen: true, ..at }) {
+            match self.serve(Cursor { alternative, is_chosen: true, ..at }) {
                 Err(Stop::TooMany) => {}
                 Ok(false) => is_all_too_many = false,
                 other => return other,
@@ -129,52 +137,52 @@ impl<'s, 'a: 's> Search<'s, 'a> {
     /// Takes one of a request for all devices. It must be this one.
     fn serve_one_of_all(
         &mut self,
-        at: At,
-        place: Place<'s>,
+        at: Cursor,
+        target: Target<'s>,
         candidate: Candidate,
     ) -> Result<bool, Stop> {
         let state = &self.state;
-        let obstacle = state
-            .is_free(place, candidate)
-            .and_then(|()| state.has_counters(candidate))
-            .and_then(|()| self.scene.tolerate(place.wanted, candidate.device))
-            .and_then(|()| state.is_in_line(place, candidate))
-            .and_then(|()| state.has_capacity(place, candidate));
-        match obstacle {
+        let mismatch = state
+            .check_free(target, candidate)
+            .and_then(|()| state.check_counters(candidate))
+            .and_then(|()| self.context.check_taints(target.wanted, candidate.device))
+            .and_then(|()| state.check_constraints(target, candidate))
+            .and_then(|()| state.check_capacity(target, candidate));
+        match mismatch {
             Ok(()) => {}
-            Err(Obstacle::Rule(rule)) => {
-                let device = self.scene.device_ref(candidate.device);
-                let fault = RequestFault::ConstraintOfAll { device, rule: rule.clone() };
-                let request = place.name();
+            Err(Mismatch::Rule(rule)) => {
+                let device = self.context.device_ref(candidate.device);
+                let error = RequestError::ConstraintOfAll { device, rule: rule.clone() };
+                let request = target.name();
                 let claim = self.claims[at.claim].claim;
-                return Err(Stop::Refusal(Refusal::request(claim, request, fault)));
+                return Err(Stop::AllocateError(AllocateError::request(claim, request, error)));
             }
             Err(_) => return Ok(false),
         }
-        self.state.take(place, candidate);
-        let result = self.serve(At { device: at.device + 1, ..at });
+        self.state.take(target, candidate);
+        let result = self.serve(Cursor { device: at.device + 1, ..at });
         if !matches!(result, Ok(true)) {
-            self.state.give_back(at.claim);
+            self.state.undo_last(at.claim);
         }
         result
     }
 
     /// Takes the first device with which all that follows works out.
-    fn serve_any(&mut self, at: At, place: Place<'s>, claim: &Claim) -> Result<bool, Stop> {
-        if !self.is_enough(place, claim, at.from, place.wanted.wanted - at.device)? {
+    fn serve_any(&mut self, at: Cursor, target: Target<'s>, claim: &Claim) -> Result<bool, Stop> {
+        if !self.is_enough(target, claim, at.from, target.wanted.wanted - at.device)? {
             return Ok(false);
         }
-        let scene = self.scene;
-        for (index, &candidate) in scene.candidates.iter().enumerate().skip(at.from) {
-            if !self.fits(place, claim, candidate, true)? {
+        let context = self.context;
+        for (index, &candidate) in context.candidates.iter().enumerate().skip(at.from) {
+            if !self.fits(target, claim, candidate, true)? {
                 continue;
             }
             self.step()?;
-            self.state.take(place, candidate);
-            match self.serve(At { device: at.device + 1, from: index + 1, ..at }) {
-                Ok(false) => self.state.give_back(at.claim),
+            self.state.take(target, candidate);
+            match self.serve(Cursor { device: at.device + 1, from: index + 1, ..at }) {
+                Ok(false) => self.state.undo_last(at.claim),
                 Err(stop) => {
-                    self.state.give_back(at.claim);
+                    self.state.undo_last(at.claim);
                     return Err(stop);
                 }
                 Ok(true) => return Ok(true),
@@ -186,19 +194,19 @@ impl<'s, 'a: 's> Search<'s, 'a> {
     /// Whether enough devices are left that fit by themselves.
     fn is_enough(
         &self,
-        place: Place<'s>,
+        target: Target<'s>,
         claim: &Claim,
         from: usize,
         wanted: usize,
     ) -> Result<bool, Stop> {
         // Who forgets values may later admit what is not admitted now.
-        let has_rules = !self.scene.has(Feature::KubernetesFaults);
+        let with_constraints = !self.context.has(Feature::UpstreamBugs);
         let mut count = 0;
-        for &candidate in self.scene.candidates.iter().skip(from) {
+        for &candidate in self.context.candidates.iter().skip(from) {
             if count == wanted {
                 break;
             }
-            count += usize::from(self.fits(place, claim, candidate, has_rules)?);
+            count += usize::from(self.fits(target, claim, candidate, with_constraints)?);
         }
         Ok(count == wanted)
     }
@@ -206,15 +214,15 @@ impl<'s, 'a: 's> Search<'s, 'a> {
     /// Whether nothing stands between a request and a device.
     fn fits(
         &self,
-        place: Place<'s>,
+        target: Target<'s>,
         claim: &Claim,
         candidate: Candidate,
-        has_rules: bool,
+        with_constraints: bool,
     ) -> Result<bool, Stop> {
-        match self.state.judge(place, candidate, has_rules) {
+        match self.state.check_device(target, candidate, with_constraints) {
             Ok(()) => Ok(true),
-            Err(obstacle) => match fatal(&obstacle, claim, || place.name()) {
-                Some(refusal) => Err(Stop::Refusal(refusal)),
+            Err(mismatch) => match fatal_error(&mismatch, claim, || target.name()) {
+                Some(error) => Err(Stop::AllocateError(error)),
                 None => Ok(false),
             },
         }
@@ -222,28 +230,28 @@ impl<'s, 'a: 's> Search<'s, 'a> {
 
     fn step(&mut self) -> Result<(), Stop> {
         self.steps += 1;
-        let limit = self.scene.allocator.steps;
+        let limit = self.context.allocator.steps;
         if self.steps > limit {
-            return Err(Stop::Refusal(Refusal::Steps { limit }));
+            return Err(Stop::AllocateError(AllocateError::Steps { limit }));
         }
         if self.steps == STEPS_BEFORE_BOUND && self.is_hopeless() {
-            let refusal = self.scene.invalid_pool().unwrap_or(Refusal::NoFit);
-            return Err(Stop::Refusal(refusal));
+            let error = self.context.invalid_pool().unwrap_or(AllocateError::NoFit);
+            return Err(Stop::AllocateError(error));
         }
         Ok(())
     }
 
     /// Whether a request cannot be served even if it were alone.
     fn is_hopeless(&self) -> bool {
-        let nothing = Self::new(self.scene, self.claims);
+        let nothing = Self::new(self.context, self.claims);
         let can_serve =
             |claim: usize, request: &'s RequestPlan<'s>, wanted: &'s Alternative<'s>| {
-                let place = Place { claim, request, wanted };
+                let target = Target { claim, request, wanted };
                 if let Some(all) = &wanted.all {
-                    return all.iter().all(|&one| nothing.state.is_free(place, one).is_ok());
+                    return all.iter().all(|&one| nothing.state.check_free(target, one).is_ok());
                 }
                 let plan = self.claims[claim].claim;
-                nothing.is_enough(place, plan, 0, wanted.wanted).unwrap_or(true)
+                nothing.is_enough(target, plan, 0, wanted.wanted).unwrap_or(true)
             };
         self.claims.iter().enumerate().any(|(claim, plan)| {
             let is_served = |request: &'s RequestPlan<'s>| {
@@ -254,13 +262,13 @@ impl<'s, 'a: 's> Search<'s, 'a> {
     }
 
     /// Remembers the furthest point.
-    fn remember(&mut self, at: At, place: Place<'s>) {
+    fn record_furthest(&mut self, at: Cursor, target: Target<'s>) {
         let reached = (at.claim, at.request, at.device);
-        if self.furthest.place.is_some() && reached <= self.furthest.reached {
+        if self.furthest.target.is_some() && reached <= self.furthest.reached {
             return;
         }
         let picks = self.state.picks.iter().flatten();
-        let picks = picks.map(|pick| (pick.place, pick.candidate)).collect();
-        self.furthest = Furthest { reached, picks, place: Some(place) };
+        let picks = picks.map(|pick| (pick.target, pick.candidate)).collect();
+        self.furthest = Furthest { reached, picks, target: Some(target) };
     }
 }

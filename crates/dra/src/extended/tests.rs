@@ -16,10 +16,10 @@ fn classes() -> Classes {
     classes.into_iter().collect()
 }
 
-fn container(name: &str, stage: Stage, requests: &[(&str, i64)]) -> Container {
+fn container(name: &str, kind: ContainerKind, requests: &[(&str, i64)]) -> Container {
     let requests =
         requests.iter().map(|(name, amount)| ((*name).to_owned(), Quantity::decimal(*amount)));
-    Container { name: name.to_owned(), stage, requests: requests.collect() }
+    Container { name: name.to_owned(), kind, requests: requests.collect() }
 }
 
 /// `request=class*count` of all requests, then `container:request` of all mappings.
@@ -42,61 +42,61 @@ fn asked(containers: &[Container]) -> (String, String) {
     (requests.join(" "), mappings.join(" "))
 }
 
-fn said(requests: &str, mappings: &str) -> (String, String) {
+fn expected(requests: &str, mappings: &str) -> (String, String) {
     (requests.to_owned(), mappings.to_owned())
 }
 
 #[test]
 fn requests_are_named_by_container_and_place_of_the_resource() {
     let main = [
-        container("a", Stage::Main, &[("cpu", 1), ("memory", 1), (GPU, 2)]),
-        container("b", Stage::Main, &[("cpu", 1)]),
-        container("c", Stage::Main, &[(GPU, 1), ("nvidia.com/mig-1g.10gb", 1)]),
+        container("a", ContainerKind::Main, &[("cpu", 1), ("memory", 1), (GPU, 2)]),
+        container("b", ContainerKind::Main, &[("cpu", 1)]),
+        container("c", ContainerKind::Main, &[(GPU, 1), ("nvidia.com/mig-1g.10gb", 1)]),
     ];
     let mappings = "a:c0r2 c:c2r0 c:c2r1";
-    assert_eq!(asked(&main), said("c0r2=gpu*2 c2r0=gpu*1 c2r1=mig*1", mappings));
+    assert_eq!(asked(&main), expected("c0r2=gpu*2 c2r0=gpu*1 c2r1=mig*1", mappings));
 }
 
 #[test]
 fn an_init_container_uses_what_later_containers_have() {
     let with = |init: i64| {
         [
-            container("init", Stage::Init, &[(GPU, init)]),
-            container("a", Stage::Main, &[(GPU, 2)]),
-            container("b", Stage::Main, &[(GPU, 1)]),
+            container("init", ContainerKind::Init, &[(GPU, init)]),
+            container("a", ContainerKind::Main, &[(GPU, 2)]),
+            container("b", ContainerKind::Main, &[(GPU, 1)]),
         ]
     };
     let (two, all) = ("c1r0=gpu*2 c2r0=gpu*1", "a:c1r0 b:c2r0 init:c1r0");
-    assert_eq!(asked(&with(2)), said(two, all));
-    assert_eq!(asked(&with(3)), said(two, &format!("{all} init:c2r0")));
+    assert_eq!(asked(&with(2)), expected(two, all));
+    assert_eq!(asked(&with(3)), expected(two, &format!("{all} init:c2r0")));
     let more = format!("{all} init:c2r0 init:c0r0");
-    assert_eq!(asked(&with(5)), said(&format!("c0r0=gpu*2 {two}"), &more));
+    assert_eq!(asked(&with(5)), expected(&format!("c0r0=gpu*2 {two}"), &more));
 }
 
 #[test]
 fn of_several_init_containers_the_greediest_asks_for_all() {
     let all = [
-        container("i0", Stage::Init, &[(GPU, 3)]),
-        container("i1", Stage::Init, &[(GPU, 4)]),
-        container("a", Stage::Main, &[(GPU, 1)]),
+        container("i0", ContainerKind::Init, &[(GPU, 3)]),
+        container("i1", ContainerKind::Init, &[(GPU, 4)]),
+        container("a", ContainerKind::Main, &[(GPU, 1)]),
     ];
     let mappings = "a:c2r0 i0:c2r0 i0:c1r0 i1:c2r0 i1:c1r0";
-    assert_eq!(asked(&all), said("c1r0=gpu*3 c2r0=gpu*1", mappings));
+    assert_eq!(asked(&all), expected("c1r0=gpu*3 c2r0=gpu*1", mappings));
 }
 
 #[test]
 fn a_sidecar_keeps_its_own_and_lends_only_to_those_before_it() {
     let all = [
-        container("side", Stage::Sidecar, &[(GPU, 1)]),
-        container("init", Stage::Init, &[(GPU, 1)]),
-        container("a", Stage::Main, &[]),
+        container("side", ContainerKind::Sidecar, &[(GPU, 1)]),
+        container("init", ContainerKind::Init, &[(GPU, 1)]),
+        container("a", ContainerKind::Main, &[]),
     ];
-    assert_eq!(asked(&all), said("c0r0=gpu*1 c1r0=gpu*1", "side:c0r0 init:c1r0"));
+    assert_eq!(asked(&all), expected("c0r0=gpu*1 c1r0=gpu*1", "side:c0r0 init:c1r0"));
     let before = [
-        container("init", Stage::Init, &[(GPU, 1)]),
-        container("side", Stage::Sidecar, &[(GPU, 1)]),
+        container("init", ContainerKind::Init, &[(GPU, 1)]),
+        container("side", ContainerKind::Sidecar, &[(GPU, 1)]),
     ];
-    assert_eq!(asked(&before), said("c1r0=gpu*1", "side:c1r0 init:c1r0"));
+    assert_eq!(asked(&before), expected("c1r0=gpu*1", "side:c1r0 init:c1r0"));
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn requests_are_in_order_of_name_as_text() {
     let containers: Vec<Container> = (0..11)
         .map(|index| {
             let gpus = i64::from(index == 2 || index == 10);
-            container(&format!("c{index}"), Stage::Main, &[(GPU, gpus)])
+            container(&format!("c{index}"), ContainerKind::Main, &[(GPU, gpus)])
         })
         .collect();
     assert_eq!(asked(&containers).0, "c10r0=gpu*1 c2r0=gpu*1");
@@ -112,13 +112,13 @@ fn requests_are_in_order_of_name_as_text() {
 
 #[test]
 fn what_is_not_extended_or_not_asked_needs_no_claim() {
-    let none = [container("a", Stage::Main, &[("cpu", 1), ("hugepages-2Mi", 1), (GPU, 0)])];
+    let none = [container("a", ContainerKind::Main, &[("cpu", 1), ("hugepages-2Mi", 1), (GPU, 0)])];
     assert_eq!(extended_claim(&none, &classes(), &BTreeMap::new()), Ok(None));
 }
 
 #[test]
 fn a_device_plugin_comes_first() {
-    let wants = [container("a", Stage::Main, &[(GPU, 1)])];
+    let wants = [container("a", ContainerKind::Main, &[(GPU, 1)])];
     let claims = |plugin: &[(&str, i64)]| {
         let plugin = plugin.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         extended_claim(&wants, &classes(), &plugin)
@@ -128,11 +128,11 @@ fn a_device_plugin_comes_first() {
 }
 
 #[test]
-fn a_resource_that_nobody_serves_is_refused() {
-    let wants = [container("a", Stage::Main, &[("example.com/tpu", 1)])];
+fn an_unserved_resource_is_an_error() {
+    let wants = [container("a", ContainerKind::Main, &[("example.com/tpu", 1)])];
     let refusal = extended_claim(&wants, &classes(), &BTreeMap::new()).unwrap_err();
-    let said = "neither a device plugin of the node nor a device class serves example.com/tpu";
-    assert_eq!(refusal.to_string(), said);
+    let expected = "neither a device plugin of the node nor a device class serves example.com/tpu";
+    assert_eq!(refusal.to_string(), expected);
     let plugin = [("example.com/tpu".to_owned(), 0)].into();
     assert_eq!(extended_claim(&wants, &classes(), &plugin), Ok(None));
 }
@@ -140,7 +140,7 @@ fn a_resource_that_nobody_serves_is_refused() {
 #[test]
 fn every_class_serves_a_resource_of_its_own_name() {
     let name = "deviceclass.resource.kubernetes.io/mig";
-    let wants = [container("a", Stage::Main, &[(name, 1)])];
+    let wants = [container("a", ContainerKind::Main, &[(name, 1)])];
     assert_eq!(asked(&wants).0, "c0r0=mig*1");
 }
 
@@ -157,7 +157,7 @@ fn of_classes_for_one_resource_the_youngest_serves_it() {
 
 #[test]
 fn the_claim_is_an_ordinary_one() {
-    let wants = [container("a", Stage::Main, &[(GPU, 2)])];
+    let wants = [container("a", ContainerKind::Main, &[(GPU, 2)])];
     let claim = extended_claim(&wants, &classes(), &BTreeMap::new()).unwrap().unwrap();
     let claim = claim.claim("team");
     assert_eq!((claim.namespace.as_str(), claim.name.as_str()), ("team", EXTENDED_CLAIM_NAME));
@@ -187,9 +187,9 @@ fn names_of_extended_resources_are_known() {
 fn amounts_that_cannot_be_summed_up_are_reused_all_the_same() {
     let most: Quantity = "18446744073709551615".parse().unwrap();
     let mut containers = [
-        container("warm", Stage::Init, &[(GPU, 1)]),
-        container("a", Stage::Main, &[(GPU, 1)]),
-        container("b", Stage::Main, &[(GPU, 1)]),
+        container("warm", ContainerKind::Init, &[(GPU, 1)]),
+        container("a", ContainerKind::Main, &[(GPU, 1)]),
+        container("b", ContainerKind::Main, &[(GPU, 1)]),
     ];
     for index in [0, 2] {
         containers[index].requests.insert(GPU.to_owned(), most);

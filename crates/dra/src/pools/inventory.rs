@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
 use std::sync::{Arc, OnceLock};
 
-use super::kinds::Kinds;
+use super::equivalence::EquivalenceClasses;
 use super::{NodePool, PoolRef, validity};
 use crate::features::{Feature, Features};
 use crate::slice::{Device, NodeScope, Slice};
@@ -27,16 +27,16 @@ pub(crate) struct Published<'a> {
 
 /// Where a device is published.
 #[derive(Clone, Copy, Debug)]
-struct Spot {
+struct DeviceLocation {
     slice: usize,
     /// Its place in the slice.
-    place: usize,
+    position: usize,
     id: DeviceId,
 }
 
 /// The slices of one generation of a pool.
 #[derive(Clone, Debug)]
-pub(crate) struct Edition {
+pub(crate) struct PoolGeneration {
     /// The pool, as an index.
     pub(crate) pool: usize,
     /// Its slices, by name.
@@ -47,10 +47,10 @@ pub(crate) struct Edition {
     pub(super) has_binding: bool,
     /// Whether all slices together are free of contradiction; then every choice of them is. Found out
     /// when somebody asks.
-    is_sound: OnceLock<bool>,
+    is_valid: OnceLock<bool>,
     /// For each device the first of those that look the same to every selector. Found out when a
     /// selector asks.
-    kinds: OnceLock<Box<[usize]>>,
+    representatives: OnceLock<Box<[usize]>>,
 }
 
 /// Slices with their index.
@@ -58,19 +58,19 @@ pub(crate) struct Edition {
 pub(crate) struct Inventory<'a> {
     /// By driver, pool, generation and name.
     pub(crate) slices: Arc<[&'a Slice]>,
-    index: Arc<Index>,
+    index: Arc<InventoryIndex>,
 }
 
 /// The index of slices: it does not borrow them, so that it can be kept.
 #[derive(Debug)]
-pub(crate) struct Index {
+pub(crate) struct InventoryIndex {
     pub(super) features: Features,
     /// The edition of each slice.
-    pub(super) edition_of: Vec<usize>,
+    pub(super) generation_of: Vec<usize>,
     /// The devices of each slice.
     pub(crate) devices_of: Vec<Range<usize>>,
-    spots: Vec<Spot>,
-    pub(crate) editions: Vec<Edition>,
+    locations: Vec<DeviceLocation>,
+    pub(crate) generations: Vec<PoolGeneration>,
     /// The editions of each pool, oldest first.
     pub(super) pools: Vec<Range<usize>>,
     /// The devices of each pool, by name.
@@ -82,13 +82,13 @@ pub(crate) struct Index {
     /// Slices with counters, by pool. They count for every node.
     pub(super) counters: BTreeMap<usize, Vec<usize>>,
     /// Pools with counters that no allocation is made from whatever else a node can reach of them.
-    troubled: OnceLock<Vec<NodePool>>,
+    unusable_pools: OnceLock<Vec<NodePool>>,
 }
 
 impl Deref for Inventory<'_> {
-    type Target = Index;
+    type Target = InventoryIndex;
 
-    fn deref(&self) -> &Index {
+    fn deref(&self) -> &InventoryIndex {
         &self.index
     }
 }
@@ -97,14 +97,14 @@ impl<'a> Inventory<'a> {
     /// Indexes slices; their order does not matter.
     pub(crate) fn new(slices: impl IntoIterator<Item = &'a Slice>, features: Features) -> Self {
         let slices = sorted(slices);
-        let index = Arc::new(Index::new(&slices, features));
+        let index = Arc::new(InventoryIndex::new(&slices, features));
         Self { slices, index }
     }
 
     /// The same slices again with the index that was made of them; `None` if they are others.
-    pub(crate) fn again(
+    pub(crate) fn with_index(
         slices: impl IntoIterator<Item = &'a Slice>,
-        index: &Arc<Index>,
+        index: &Arc<InventoryIndex>,
     ) -> Option<Self> {
         let slices = sorted(slices);
         let counts = slices.iter().map(|slice| slice.devices.len());
@@ -113,42 +113,46 @@ impl<'a> Inventory<'a> {
     }
 
     /// The index of the slices.
-    pub(crate) fn index(&self) -> &Arc<Index> {
+    pub(crate) fn index(&self) -> &Arc<InventoryIndex> {
         &self.index
     }
 
     /// A device by its index.
     pub(crate) fn published(&self, device: usize) -> Published<'a> {
-        let Spot { slice, place, id } = self.spots[device];
-        Published { device: &self.slices[slice].devices[place], slice, id }
+        let DeviceLocation { slice, position, id } = self.locations[device];
+        Published { device: &self.slices[slice].devices[position], slice, id }
     }
 
     /// The first device of the same generation that looks the same to every selector.
-    pub(crate) fn kind(&self, device: usize) -> usize {
-        let edition = &self.editions[self.edition_of[self.spots[device].slice]];
-        let kinds = edition.kinds.get_or_init(|| {
-            let mut kinds = Kinds::default();
-            let devices = edition.devices.clone().map(|device| {
+    pub(crate) fn representative(&self, device: usize) -> usize {
+        let generation = &self.generations[self.generation_of[self.locations[device].slice]];
+        let representatives = generation.representatives.get_or_init(|| {
+            let mut representatives = EquivalenceClasses::default();
+            let devices = generation.devices.clone().map(|device| {
                 let published = self.published(device);
-                kinds.first(&self.slices[published.slice].driver, published.device, device)
+                representatives.first(
+                    &self.slices[published.slice].driver,
+                    published.device,
+                    device,
+                )
             });
             devices.collect()
         });
-        kinds[device - edition.devices.start]
+        representatives[device - generation.devices.start]
     }
 
     /// Whether all slices of an edition together are free of contradiction.
-    pub(super) fn is_sound(&self, edition: usize) -> bool {
-        let edition = &self.editions[edition];
-        *edition.is_sound.get_or_init(|| {
-            let slices = self.slices[edition.slices.clone()].iter().copied();
+    pub(super) fn is_valid(&self, generation: usize) -> bool {
+        let generation = &self.generations[generation];
+        *generation.is_valid.get_or_init(|| {
+            let slices = self.slices[generation.slices.clone()].iter().copied();
             validity::check(slices, std::iter::empty()).is_ok()
         })
     }
 
     /// Pools with counters that no allocation is made from whatever else a node can reach of them.
-    pub(super) fn troubled(&self) -> &[NodePool] {
-        self.index.troubled.get_or_init(|| {
+    pub(super) fn unusable_pools(&self) -> &[NodePool] {
+        self.index.unusable_pools.get_or_init(|| {
             let pools = self.counters.iter().filter_map(|(pool, here)| self.pool(*pool, here));
             pools.filter(|pool| !pool.is_ready()).collect()
         })
@@ -157,38 +161,38 @@ impl<'a> Inventory<'a> {
     /// The identity of a device by its names, where a slice lists it.
     pub(crate) fn id(&self, driver: &str, pool: &str, device: &str) -> Option<DeviceId> {
         let names = |pool: &Range<usize>| {
-            let first = self.slices[self.editions[pool.start].slices.start];
+            let first = self.slices[self.generations[pool.start].slices.start];
             (first.driver.as_str(), first.pool.as_str())
         };
         let pool = self.pools.binary_search_by_key(&(driver, pool), names).ok()?;
         let devices = &self.by_name[pool];
         let name = |index: &usize| self.published(*index).device.name.as_str();
         let found = devices.binary_search_by_key(&device, name).ok()?;
-        Some(self.spots[devices[found]].id)
+        Some(self.locations[devices[found]].id)
     }
 
     /// The name of the pool that an edition belongs to.
-    pub(crate) fn pool_ref_of(&self, edition: usize) -> PoolRef {
-        let slice = self.slices[self.editions[edition].slices.start];
+    pub(crate) fn pool_ref_of(&self, generation: usize) -> PoolRef {
+        let slice = self.slices[self.generations[generation].slices.start];
         PoolRef { driver: slice.driver.clone(), pool: slice.pool.clone() }
     }
 }
 
-impl Index {
+impl InventoryIndex {
     /// The index of sorted slices.
     fn new(slices: &[&Slice], features: Features) -> Self {
         let mut all = Self {
             features,
-            edition_of: Vec::with_capacity(slices.len()),
+            generation_of: Vec::with_capacity(slices.len()),
             devices_of: Vec::with_capacity(slices.len()),
-            spots: Vec::new(),
-            editions: Vec::new(),
+            locations: Vec::new(),
+            generations: Vec::new(),
             pools: Vec::new(),
             by_name: Vec::new(),
             by_node: BTreeMap::new(),
             shared: Vec::new(),
             counters: BTreeMap::new(),
-            troubled: OnceLock::new(),
+            unusable_pools: OnceLock::new(),
         };
         all.index_devices(slices);
         all.name_devices(slices);
@@ -203,7 +207,7 @@ impl Index {
 
     /// How many devices there are.
     pub(crate) fn device_count(&self) -> usize {
-        self.spots.len()
+        self.locations.len()
     }
 
     /// Fills devices, editions and pools.
@@ -214,30 +218,30 @@ impl Index {
                 (&before.driver, &before.pool) == (&slice.driver, &slice.pool)
             });
             if !is_same_pool {
-                self.pools.push(self.editions.len()..self.editions.len());
+                self.pools.push(self.generations.len()..self.generations.len());
             }
             if !is_same_pool || before.is_some_and(|before| before.generation != slice.generation) {
-                self.editions.push(Edition {
+                self.generations.push(PoolGeneration {
                     pool: self.pools.len() - 1,
                     slices: index..index,
-                    devices: self.spots.len()..self.spots.len(),
+                    devices: self.locations.len()..self.locations.len(),
                     has_binding: false,
-                    is_sound: OnceLock::new(),
-                    kinds: OnceLock::new(),
+                    is_valid: OnceLock::new(),
+                    representatives: OnceLock::new(),
                 });
             }
             let pool = self.pools.len() - 1;
-            let first = self.spots.len();
-            let spot = |place| Spot { slice: index, place, id: DeviceId(0) };
-            self.spots.extend((0..slice.devices.len()).map(spot));
-            self.devices_of.push(first..self.spots.len());
-            let edition = self.editions.len() - 1;
-            self.edition_of.push(edition);
-            self.pools[pool].end = edition + 1;
-            let edition = &mut self.editions[edition];
-            edition.slices.end = index + 1;
-            edition.devices.end = self.spots.len();
-            edition.has_binding |=
+            let first = self.locations.len();
+            let location = |position| DeviceLocation { slice: index, position, id: DeviceId(0) };
+            self.locations.extend((0..slice.devices.len()).map(location));
+            self.devices_of.push(first..self.locations.len());
+            let generation = self.generations.len() - 1;
+            self.generation_of.push(generation);
+            self.pools[pool].end = generation + 1;
+            let generation = &mut self.generations[generation];
+            generation.slices.end = index + 1;
+            generation.devices.end = self.locations.len();
+            generation.has_binding |=
                 slice.devices.iter().any(|device| !device.binding_conditions.is_empty());
         }
     }
@@ -246,18 +250,21 @@ impl Index {
     fn name_devices(&mut self, slices: &[&Slice]) {
         let mut next = 0;
         for pool in &self.pools {
-            let devices = pool.clone().flat_map(|edition| self.editions[edition].devices.clone());
+            let devices =
+                pool.clone().flat_map(|generation| self.generations[generation].devices.clone());
             let mut devices: Vec<usize> = devices.collect();
-            let name = |spot: Spot| slices[spot.slice].devices[spot.place].name.as_str();
-            devices.sort_by_key(|device| name(self.spots[*device]));
+            let name = |location: DeviceLocation| {
+                slices[location.slice].devices[location.position].name.as_str()
+            };
+            devices.sort_by_key(|device| name(self.locations[*device]));
             let mut before = None;
             for &device in &devices {
-                let name = name(self.spots[device]);
+                let name = name(self.locations[device]);
                 if before.is_some_and(|before| before != name) {
                     next += 1;
                 }
                 before = Some(name);
-                self.spots[device].id = DeviceId(next);
+                self.locations[device].id = DeviceId(next);
             }
             next += 1;
             self.by_name.push(devices.into());
@@ -271,7 +278,7 @@ impl Index {
             match &slice.nodes {
                 _ if !slice.counters.is_empty() => {
                     if is_partitionable {
-                        let pool = self.editions[self.edition_of[index]].pool;
+                        let pool = self.generations[self.generation_of[index]].pool;
                         self.counters.entry(pool).or_default().push(index);
                     }
                 }

@@ -44,7 +44,7 @@ fn drawing(mut slice: Slice, set: &str, counter: &str) -> Slice {
 /// The pools of `n1`: each pool with its state and devices.
 fn seen_with(slices: &[Slice], features: Features) -> Vec<String> {
     let inventory = Inventory::new(slices, features);
-    let pools = inventory.pools_of(&node("n1")).unwrap();
+    let pools = inventory.node_pools(&node("n1")).unwrap();
     let words = |pool: &NodePool| {
         let devices = pool.slices.iter().flat_map(|&slice| &inventory.slices[slice].devices);
         let names: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
@@ -53,7 +53,7 @@ fn seen_with(slices: &[Slice], features: Features) -> Vec<String> {
             PoolState::Incomplete => "incomplete".to_owned(),
             PoolState::Invalid(defect) => defect.to_string(),
         };
-        format!("{}: {state}", inventory.pool_ref_of(pool.edition))
+        format!("{}: {state}", inventory.pool_ref_of(pool.generation))
     };
     pools.iter().map(words).collect()
 }
@@ -181,8 +181,9 @@ fn devices_that_look_the_same_are_of_one_kind() {
     other.devices[0].allow_multiple = true;
     let slices = [slice("s1", "n1", 1, 2, &["a", "b"]), other];
     let inventory = Inventory::new(&slices, Features::default());
-    let kinds: Vec<usize> = (0..3).map(|device| inventory.kind(device)).collect();
-    assert_eq!(kinds, [0, 0, 2]);
+    let representatives: Vec<usize> =
+        (0..3).map(|device| inventory.representative(device)).collect();
+    assert_eq!(representatives, [0, 0, 2]);
 }
 
 #[test]

@@ -78,7 +78,7 @@ pub(super) type DeviceText =
     unsafe extern "C" fn(nvmlDevice_t, *mut c_char, c_uint) -> nvmlReturn_t;
 
 /// Room for any text of NVML; its largest buffer size is 96.
-const TEXT: c_uint = 128;
+const TEXT_LENGTH: c_uint = 128;
 
 pub(super) fn bare(call: Call<Bare>) -> nvmlReturn_t {
     // SAFETY: the function takes nothing; see the module.
@@ -174,22 +174,22 @@ pub(super) fn event_set_wait(
 
 /// Room for any list of NVML about MIG: a GPU has eight memory slices at most, so eight places and
 /// eight instances of a profile.
-pub(super) const MOST_LISTED: usize = 64;
+pub(super) const MAX_LISTED: usize = 64;
 
 /// Asks for a list; `count` is how many the buffer holds afterwards.
 pub(super) fn list<D, T>(
     call: Call<List<D, T>>,
     first: D,
     second: c_uint,
-    buffer: &mut [T; MOST_LISTED],
+    buffer: &mut [T; MAX_LISTED],
     count: &mut usize,
 ) -> nvmlReturn_t {
-    let mut room = c_uint::try_from(MOST_LISTED).unwrap_or(c_uint::MAX);
+    let mut room = c_uint::try_from(MAX_LISTED).unwrap_or(c_uint::MAX);
     // SAFETY: `first` is a handle of this library, the buffer is exclusive and initialised, and has
     // room for more than NVML documents to write, whether it looks at `room` or not; see the
     // module.
     let code = unsafe { (call.function)(first, second, buffer.as_mut_ptr(), &raw mut room) };
-    *count = MOST_LISTED.min(usize::try_from(room).unwrap_or(usize::MAX));
+    *count = MAX_LISTED.min(usize::try_from(room).unwrap_or(usize::MAX));
     code
 }
 
@@ -234,9 +234,9 @@ pub(super) fn create_placed(
 }
 
 pub(super) fn text(call: Call<Text>, answer: &mut String) -> nvmlReturn_t {
-    let mut buffer = [0; TEXT as usize];
+    let mut buffer = [0; TEXT_LENGTH as usize];
     // SAFETY: the buffer is exclusive and as long as said; see the module.
-    let code = unsafe { (call.function)(buffer.as_mut_ptr(), TEXT) };
+    let code = unsafe { (call.function)(buffer.as_mut_ptr(), TEXT_LENGTH) };
     *answer = string(&buffer);
     code
 }
@@ -246,10 +246,10 @@ pub(super) fn device_text(
     device: nvmlDevice_t,
     answer: &mut String,
 ) -> nvmlReturn_t {
-    let mut buffer = [0; TEXT as usize];
+    let mut buffer = [0; TEXT_LENGTH as usize];
     // SAFETY: `device` is a handle of this library, the buffer is exclusive and as long as said;
     // see the module.
-    let code = unsafe { (call.function)(device, buffer.as_mut_ptr(), TEXT) };
+    let code = unsafe { (call.function)(device, buffer.as_mut_ptr(), TEXT_LENGTH) };
     *answer = string(&buffer);
     code
 }

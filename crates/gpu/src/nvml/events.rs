@@ -13,7 +13,7 @@ use super::library::Library;
 use crate::{DriverError, EventStream, GpuEvent, GpuEventKind};
 
 /// Critical XIDs and memory errors of both kinds.
-const WANTED: u64 = (sys::nvmlEventTypeXidCriticalError
+const REGISTERED_EVENTS: u64 = (sys::nvmlEventTypeXidCriticalError
     | sys::nvmlEventTypeDoubleBitEccError
     | sys::nvmlEventTypeSingleBitEccError) as u64;
 
@@ -137,7 +137,7 @@ impl Drop for NvmlEvents {
 /// Registers those of the wanted events that the GPU can tell; a GPU that can tell none is refused.
 fn register(device: Device<'_>, set: sys::nvmlEventSet_t) -> Result<(), DriverError> {
     let supported = call!(device.library(), nvmlDeviceGetSupportedEventTypes)?;
-    let events = device.get(supported, 0)? & WANTED;
+    let events = device.get(supported, 0)? & REGISTERED_EVENTS;
     if events == 0 {
         return Err(DriverError::NotSupported { call: supported.name });
     }

@@ -26,7 +26,7 @@ impl Library {
         // administrator configured as the driver's, and the driver is trusted: it is the kernel's.
         let symbols = unsafe { NvmlLib::new(path) }.map_err(|e| DriverError::Load {
             path: path.display().to_string(),
-            reason: words(&e),
+            reason: loader_message(&e),
         })?;
         // Not yet a `Library`: without a successful init there must be no shutdown.
         let init = Call::found("nvmlInit_v2", &symbols.nvmlInit_v2)?;
@@ -115,7 +115,7 @@ fn error_string(symbols: &NvmlLib, code: u32) -> Option<String> {
 }
 
 /// An error of the loader with its cause, which holds the linker's own words.
-fn words(error: &dyn std::error::Error) -> String {
+fn loader_message(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(cause) => cause.to_string(),
         None => error.to_string(),

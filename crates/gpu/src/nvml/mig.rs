@@ -112,7 +112,7 @@ fn empty() -> sys::nvmlGpuInstanceProfileInfo_t {
 /// profile's id, not its number.
 fn placements(device: Device<'_>, id: u32) -> Result<Vec<MigPlacement>, DriverError> {
     let call = call!(device.library(), nvmlDeviceGetGpuInstancePossiblePlacements_v2)?;
-    let mut buffer = [sys::nvmlGpuInstancePlacement_t { start: 0, size: 0 }; call::MOST_LISTED];
+    let mut buffer = [sys::nvmlGpuInstancePlacement_t { start: 0, size: 0 }; call::MAX_LISTED];
     let mut count = 0;
     let code = call::list(call, device.handle(), id, &mut buffer, &mut count);
     device.library().check(call.name, code)?;

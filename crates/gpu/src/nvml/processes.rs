@@ -10,11 +10,11 @@ use super::read::optional;
 use crate::{DriverError, GpuProcess};
 
 /// More processes come into being while one asks how many there are; this often it is asked again.
-const TRIES: usize = 4;
+const MAX_ATTEMPTS: usize = 4;
 /// Room for more than were counted.
-const SPARE: usize = 8;
+const SPARE_ENTRIES: usize = 8;
 /// More is not believed of any GPU.
-const MOST: usize = 1 << 16;
+const MAX_PROCESSES: usize = 1 << 16;
 /// What NVML answers where it does not know how much a process has (`NVML_VALUE_NOT_AVAILABLE`).
 const NOT_AVAILABLE: u64 = u64::MAX;
 
@@ -33,14 +33,14 @@ pub(super) fn processes(device: Device<'_>) -> Result<Vec<GpuProcess>, DriverErr
 
 /// One list.
 fn list(device: Device<'_>, call: Call<call::Processes>) -> Result<Vec<GpuProcess>, DriverError> {
-    let nobody =
+    let empty =
         sys::nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
-    let mut buffer = vec![nobody; SPARE];
-    for _ in 0..TRIES {
+    let mut buffer = vec![empty; SPARE_ENTRIES];
+    for _ in 0..MAX_ATTEMPTS {
         let mut count = 0;
         let code = call::processes(call, device.handle(), &mut buffer, &mut count);
         if code == sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE {
-            buffer.resize(count.min(MOST) + SPARE, nobody);
+            buffer.resize(count.min(MAX_PROCESSES) + SPARE_ENTRIES, empty);
             continue;
         }
         device.library().check(call.name, code)?;

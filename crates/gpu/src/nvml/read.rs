@@ -76,9 +76,9 @@ fn gpu(
         serial: optional(device.serial())?.filter(|serial| !serial.is_empty()),
         addressing_mode: optional(device.addressing_mode())?.and_then(names::addressing_mode),
         ecc: optional(device.ecc())?,
-        power_limit_milliwatts: told(power_limit),
-        sm_clock_mhz: told(sm_clock),
-        memory_clock_mhz: told(memory_clock),
+        power_limit_milliwatts: reported(power_limit),
+        sm_clock_mhz: reported(sm_clock),
+        memory_clock_mhz: reported(memory_clock),
         nvlink: None,
         fabric: optional(fabric::fabric(device))?,
         mig,
@@ -90,10 +90,10 @@ fn gpu(
 
 /// The driver counts CUDA cores on every GPU, multiprocessors only on some.
 fn multiprocessors(device: Device<'_>, capability: (u32, u32)) -> Result<Option<u32>, DriverError> {
-    if let Some(count) = told(optional(device.multiprocessors())?) {
+    if let Some(count) = reported(optional(device.multiprocessors())?) {
         return Ok(Some(count));
     }
-    let cores = told(optional(device.cuda_cores())?);
+    let cores = reported(optional(device.cuda_cores())?);
     let each = names::cores_per_multiprocessor(capability);
     Ok(cores.zip(each).map(|(cores, each)| cores / each))
 }
@@ -118,6 +118,6 @@ pub(super) fn supported<T>(answer: Result<T, DriverError>) -> Result<Option<T>, 
 }
 
 /// Zero is how NVML says that it has no number.
-fn told(number: Option<u32>) -> Option<u32> {
+fn reported(number: Option<u32>) -> Option<u32> {
     number.filter(|&number| number != 0)
 }

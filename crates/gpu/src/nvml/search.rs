@@ -8,7 +8,7 @@ use crate::DriverError;
 pub const LIBRARY_NAME: &str = "libnvidia-ml.so.1";
 
 /// Folders of a root, in the order in which they are looked at.
-const FOLDERS: [&str; 8] = [
+const LIBRARY_FOLDERS: [&str; 8] = [
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -41,7 +41,7 @@ pub fn find_library(driver_root: &Path) -> Result<PathBuf, DriverError> {
             path: LIBRARY_NAME.to_owned(),
             reason: format!(
                 "it is in none of {} under {}; {remedy}",
-                FOLDERS.join(", "),
+                LIBRARY_FOLDERS.join(", "),
                 driver_root.display(),
             ),
         }
@@ -49,7 +49,7 @@ pub fn find_library(driver_root: &Path) -> Result<PathBuf, DriverError> {
 }
 
 fn find_under(root: &Path) -> Option<PathBuf> {
-    let paths = FOLDERS.iter().map(|folder| root.join(folder).join(LIBRARY_NAME));
+    let paths = LIBRARY_FOLDERS.iter().map(|folder| root.join(folder).join(LIBRARY_NAME));
     paths.into_iter().find(|path| path.is_file())
 }
 

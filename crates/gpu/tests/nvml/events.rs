@@ -48,7 +48,7 @@ fn an_xid_arrives_with_the_uuid_of_its_gpu() {
 }
 
 #[test]
-fn memory_errors_and_instances_are_told() {
+fn memory_errors_and_instances_are_reported() {
     let node = Node::of(switched());
     let driver = node.open();
     let mut stream = driver.events().unwrap();
@@ -92,7 +92,7 @@ fn a_waiting_thread_is_woken_by_an_event() {
 }
 
 #[test]
-fn what_happened_before_a_stream_was_made_is_not_told_again() {
+fn a_new_stream_does_not_repeat_old_events() {
     let node = Node::of(switched());
     let driver = node.open();
     node.set(&with(vec![xid(0, 13)]));

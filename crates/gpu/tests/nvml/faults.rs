@@ -70,7 +70,7 @@ fn assert_code(error: &DriverError, code: u32, context: &str) {
     let same = match error {
         DriverError::InUse { .. } => code == IN_USE,
         DriverError::GpuLost { .. } => code == GPU_IS_LOST,
-        DriverError::Failed { code: told, .. } => *told == code,
+        DriverError::Failed { code: reported, .. } => *reported == code,
         _ => false,
     };
     assert!(same, "{context}: {error:?} for code {code}");
@@ -142,7 +142,7 @@ fn a_gpu_that_is_lost_in_an_optional_call_is_not_believed() {
 }
 
 #[test]
-fn a_gpu_whose_mig_mode_is_not_told_is_not_taken_for_a_whole_one() {
+fn a_gpu_with_unknown_mig_mode_is_unreadable() {
     let node = Node::of(switched());
     let driver = node.open();
     for code in CODES {
@@ -289,7 +289,7 @@ fn health_without_one_of_its_calls_lacks_only_that() {
 }
 
 #[test]
-fn a_driver_that_fails_to_advise_does_not_pass_for_one_that_is_too_old() {
+fn a_failed_recovery_action_is_not_an_old_driver() {
     let node = Node::of(switched());
     let driver = node.open();
     for code in [IN_USE, UNKNOWN] {

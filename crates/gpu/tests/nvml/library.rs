@@ -32,7 +32,7 @@ fn a_file_that_is_no_library_is_refused() {
 }
 
 #[test]
-fn a_library_that_is_not_nvml_is_told_by_the_function_it_lacks() {
+fn a_library_that_is_not_nvml_names_the_missing_function() {
     // A bare name: the loader finds it.
     assert_eq!(refusal(Path::new("libc.so.6")), DriverError::Missing { call: "nvmlInit_v2" });
 }

@@ -40,7 +40,7 @@ fn a_gpu_is_read_with_what_the_driver_knows() {
 }
 
 #[test]
-fn health_of_which_nothing_is_told_is_no_error() {
+fn missing_health_is_no_error() {
     assert_eq!(open(&[]).health("GPU-old"), Ok(GpuHealth::default()));
 }
 
@@ -53,8 +53,8 @@ fn events_that_the_driver_has_not_are_missing_by_name() {
 #[test]
 fn an_error_without_words_keeps_its_code() {
     let error = open(&[]).health("other").unwrap_err();
-    let told = "nvmlDeviceGetHandleByUUID: the driver gave no reason (code 999)";
-    assert_eq!(error.to_string(), told);
+    let reported = "nvmlDeviceGetHandleByUUID: the driver gave no reason (code 999)";
+    assert_eq!(error.to_string(), reported);
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn a_gpu_whose_instances_the_driver_cannot_list_is_read_without_them() {
 }
 
 #[test]
-fn processes_of_all_lists_are_told_once_each_in_order() {
+fn processes_of_all_lists_are_merged_in_order() {
     let processes = open(&["-DPROCESSES"]).processes("GPU-old").unwrap();
     assert_eq!(processes.len(), 41);
     let is_ordered = processes.is_sorted_by_key(|process| process.pid);

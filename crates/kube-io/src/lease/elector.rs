@@ -9,21 +9,21 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::record::{Seen, first};
+use super::record::{ObservedLease, new_lease};
 use super::{Deadline, Leadership, LeaseError, LeaseOptions, Term};
 use crate::backoff::random_fraction;
 
 /// How long giving the lease back may take.
-const RELEASE_LIMIT: Duration = Duration::from_secs(3);
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often a write is tried again at once when somebody else wrote in between.
-const CONFLICTS: usize = 3;
+const MAX_CONFLICTS: usize = 3;
 
 /// Takes part in an election.
 pub struct Elector {
     leases: Api<Lease>,
     options: LeaseOptions,
-    seen: Option<Seen>,
-    told: watch::Sender<Leadership>,
+    observed: Option<ObservedLease>,
+    leadership: watch::Sender<Leadership>,
     problem: Option<String>,
 }
 
@@ -42,9 +42,9 @@ impl Elector {
         options: LeaseOptions,
     ) -> Result<(Self, watch::Receiver<Leadership>), LeaseError> {
         options.check()?;
-        let (told, receiver) = watch::channel(Leadership::Following { holder: None });
+        let (leadership, receiver) = watch::channel(Leadership::Following { holder: None });
         let leases = Api::namespaced(client.clone(), &options.namespace);
-        Ok((Self { leases, options, seen: None, told, problem: None }, receiver))
+        Ok((Self { leases, options, observed: None, leadership, problem: None }, receiver))
     }
 
     /// Takes part until `stop`, then gives the lease back. What writes in the name of the leader must
@@ -52,43 +52,43 @@ impl Elector {
     pub async fn run(mut self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
-            () = self.take_part() => {}
+            () = self.campaign() => {}
         }
         self.release().await;
     }
 
-    async fn take_part(&mut self) {
+    async fn campaign(&mut self) {
         loop {
             // A leader that hears nothing must say so in time, and try more than once until then.
             let limit = self.options.renew_deadline / 2;
-            let limit = self.left().map_or(limit, |left| left.min(limit));
+            let limit = self.time_left().map_or(limit, |time_left| time_left.min(limit));
             match timeout(limit, self.attempt()).await {
                 Ok(Ok(Attempt::Ours(begun))) => self.lead(begun),
                 Ok(Ok(Attempt::Others(holder))) => self.follow(holder),
-                Ok(Err(error)) => self.failed(&error.to_string()),
-                Err(_) => self.failed("the API server does not answer"),
+                Ok(Err(error)) => self.record_failure(&error.to_string()),
+                Err(_) => self.record_failure("the API server does not answer"),
             }
-            let Some(left) = self.left() else {
+            let Some(time_left) = self.time_left() else {
                 // Apart from one another, so that not all take it at once.
                 sleep(self.options.retry.mul_f64(1.0 + random_fraction())).await;
                 continue;
             };
-            if left.is_zero() {
+            if time_left.is_zero() {
                 tracing::warn!(lease = %self.options.name, "no longer leading: it could not be renewed");
                 self.follow(None);
                 continue;
             }
-            sleep(self.options.retry.min(left)).await;
+            sleep(self.options.retry.min(time_left)).await;
         }
     }
 
     /// For how long this is still the leader; `None`: it is not.
-    fn left(&self) -> Option<Duration> {
-        match &*self.told.borrow() {
+    fn time_left(&self) -> Option<Duration> {
+        match &*self.leadership.borrow() {
             Leadership::Leading(term) => {
                 let is_over = term.until.has_come(Instant::now(), std::time::SystemTime::now());
-                let left = term.until.at.saturating_duration_since(Instant::now());
-                Some(if is_over { Duration::ZERO } else { left })
+                let time_left = term.until.at.saturating_duration_since(Instant::now());
+                Some(if is_over { Duration::ZERO } else { time_left })
             }
             Leadership::Following { .. } => None,
         }
@@ -97,31 +97,32 @@ impl Elector {
     /// Looks at the lease, and takes or renews it if it may.
     async fn attempt(&mut self) -> Result<Attempt, Error> {
         // A leader knows what the lease says unless somebody else wrote: it need not look first.
-        let mut must_look = self.left().is_none() || self.seen.is_none();
-        for _ in 0..CONFLICTS {
+        let mut must_look = self.time_left().is_none() || self.observed.is_none();
+        for _ in 0..MAX_CONFLICTS {
             if must_look {
                 let found = self.leases.get_opt(&self.options.name).await?;
-                self.seen = found.map(|lease| Seen::after(self.seen.take(), lease));
+                self.observed =
+                    found.map(|lease| ObservedLease::after(self.observed.take(), lease));
             }
             must_look = true;
-            if let Some(seen) = &self.seen
-                && seen.is_others(&self.options)
+            if let Some(observed) = &self.observed
+                && observed.is_held_by_other(&self.options)
             {
-                return Ok(Attempt::Others(seen.holder().map(str::to_owned)));
+                return Ok(Attempt::Others(observed.holder().map(str::to_owned)));
             }
             // Others count from when they see the write, which is after it began.
             let begun = Deadline::now();
             let params = PostParams::default();
-            let written = match &self.seen {
-                Some(seen) => {
-                    let lease = seen.taken(&self.options);
+            let written = match &self.observed {
+                Some(observed) => {
+                    let lease = observed.taken(&self.options);
                     self.leases.replace(&self.options.name, &params, &lease).await
                 }
-                None => self.leases.create(&params, &first(&self.options)).await,
+                None => self.leases.create(&params, &new_lease(&self.options)).await,
             };
             match written {
                 Ok(lease) => {
-                    self.seen = Some(Seen::after(self.seen.take(), lease));
+                    self.observed = Some(ObservedLease::after(self.observed.take(), lease));
                     return Ok(Attempt::Ours(begun));
                 }
                 // Somebody else wrote, or it is gone.
@@ -133,9 +134,10 @@ impl Elector {
     }
 
     fn lead(&mut self, begun: Deadline) {
-        let number = self.seen.as_ref().map_or(0, Seen::transitions);
-        let term = Term::after(&self.told.borrow(), &self.options, number, begun, Deadline::now());
-        let before = self.told.send_replace(Leadership::Leading(term));
+        let number = self.observed.as_ref().map_or(0, ObservedLease::transitions);
+        let term =
+            Term::after(&self.leadership.borrow(), &self.options, number, begun, Deadline::now());
+        let before = self.leadership.send_replace(Leadership::Leading(term));
         if matches!(before, Leadership::Following { .. }) {
             let LeaseOptions { name, identity, .. } = &self.options;
             tracing::info!(lease = %name, %identity, number, "leading");
@@ -146,18 +148,18 @@ impl Elector {
     fn follow(&mut self, holder: Option<String>) {
         self.problem = None;
         let now = Leadership::Following { holder };
-        self.told.send_if_modified(|told| {
-            let is_new = *told != now;
+        self.leadership.send_if_modified(|leadership| {
+            let is_new = *leadership != now;
             if is_new {
                 tracing::info!(lease = %self.options.name, leadership = ?now, "following");
-                *told = now;
+                *leadership = now;
             }
             is_new
         });
     }
 
     /// Says what stands in the way, once.
-    fn failed(&mut self, problem: &str) {
+    fn record_failure(&mut self, problem: &str) {
         if self.problem.as_deref() != Some(problem) {
             let LeaseOptions { namespace, name, .. } = &self.options;
             tracing::warn!(
@@ -171,23 +173,24 @@ impl Elector {
 
     /// Gives the lease back, if it is ours.
     async fn release(&mut self) {
-        let was_leading = self.left().is_some();
-        self.told.send_replace(Leadership::Following { holder: None });
-        if was_leading && timeout(RELEASE_LIMIT, self.give_back()).await.is_err() {
+        let was_leading = self.time_left().is_some();
+        self.leadership.send_replace(Leadership::Following { holder: None });
+        if was_leading && timeout(RELEASE_TIMEOUT, self.give_back()).await.is_err() {
             tracing::warn!(lease = %self.options.name, "could not give the lease back in time");
         }
     }
 
     async fn give_back(&mut self) {
-        for _ in 0..CONFLICTS {
+        for _ in 0..MAX_CONFLICTS {
             let name = &self.options.name;
             // It may have been interrupted in a write: what was seen may be old.
             let Ok(Some(lease)) = self.leases.get_opt(name).await else { return };
-            let seen = Seen::after(None, lease);
-            if seen.holder() != Some(self.options.identity.as_str()) {
+            let observed = ObservedLease::after(None, lease);
+            if observed.holder() != Some(self.options.identity.as_str()) {
                 return;
             }
-            let written = self.leases.replace(name, &PostParams::default(), &seen.released()).await;
+            let written =
+                self.leases.replace(name, &PostParams::default(), &observed.released()).await;
             match written {
                 Ok(_) => return,
                 Err(Error::Api(status)) if status.code == 409 => {}

@@ -11,14 +11,14 @@ use super::LeaseOptions;
 
 /// A lease as it was last seen.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct ObservedLease {
     /// The whole object: what others wrote there is kept.
     pub(super) lease: Lease,
     /// When what it says was first seen. A new version that says the same does not count.
     pub(super) since: Instant,
 }
 
-impl Seen {
+impl ObservedLease {
     /// Sees a lease after another.
     pub(super) fn after(old: Option<Self>, lease: Lease) -> Self {
         match old {
@@ -34,12 +34,12 @@ impl Seen {
     }
 
     /// Whether somebody else holds it and may still renew it.
-    pub(super) fn is_others(&self, options: &LeaseOptions) -> bool {
-        let promised = self.spec().and_then(|spec| spec.lease_duration_seconds);
-        let promised = promised.and_then(|seconds| u64::try_from(seconds).ok());
-        let promised = promised.map_or(options.duration, Duration::from_secs);
+    pub(super) fn is_held_by_other(&self, options: &LeaseOptions) -> bool {
+        let duration = self.spec().and_then(|spec| spec.lease_duration_seconds);
+        let duration = duration.and_then(|seconds| u64::try_from(seconds).ok());
+        let duration = duration.map_or(options.duration, Duration::from_secs);
         self.holder().is_some_and(|holder| holder != options.identity)
-            && self.since.elapsed() < promised
+            && self.since.elapsed() < duration
     }
 
     /// How often it has changed hands.
@@ -79,7 +79,7 @@ impl Seen {
 }
 
 /// A lease that nobody made before.
-pub(super) fn first(options: &LeaseOptions) -> Lease {
+pub(super) fn new_lease(options: &LeaseOptions) -> Lease {
     let now = MicroTime(Timestamp::now());
     Lease {
         metadata: ObjectMeta {

@@ -14,7 +14,7 @@ const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 
 /// One that takes part.
 struct Candidate {
-    told: watch::Receiver<Leadership>,
+    leadership: watch::Receiver<Leadership>,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -22,18 +22,18 @@ struct Candidate {
 impl Candidate {
     fn new(server: &FakeServer, identity: &str) -> Self {
         let options = LeaseOptions::new("system", "octavo", identity);
-        let (elector, told) = Elector::new(&server.client(), options).unwrap();
+        let (elector, leadership) = Elector::new(&server.client(), options).unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(elector.run(stop.clone()));
-        Self { told, stop, task }
+        Self { leadership, stop, task }
     }
 
     fn leads(&self) -> bool {
-        self.told.borrow().is_leading()
+        self.leadership.borrow().is_leading()
     }
 
     fn since(&self) -> Instant {
-        let Leadership::Leading(term) = *self.told.borrow() else { panic!("it leads") };
+        let Leadership::Leading(term) = *self.leadership.borrow() else { panic!("it leads") };
         term.since
     }
 
@@ -71,7 +71,7 @@ async fn the_first_leads_and_the_second_knows_who_does() {
     sleep(Duration::from_mins(5)).await;
     assert!(first.leads() && !second.leads());
     let holder = Some("a".to_owned());
-    assert_eq!(*second.told.borrow(), Leadership::Following { holder });
+    assert_eq!(*second.leadership.borrow(), Leadership::Following { holder });
     let lease = lease(&server);
     assert_eq!(lease["spec"]["leaseDurationSeconds"], 15);
     assert_eq!(lease["spec"]["leaseTransitions"], 0);
@@ -83,7 +83,7 @@ async fn a_term_ends_before_the_lease_does() {
     let begun = Instant::now();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
-    let Leadership::Leading(term) = first.told.borrow().clone() else { panic!("it leads") };
+    let Leadership::Leading(term) = first.leadership.borrow().clone() else { panic!("it leads") };
     assert_eq!(term.until.at - begun, Duration::from_secs(10));
     assert_eq!(term.ends.at - begun, Duration::from_secs(15));
 }
@@ -102,7 +102,7 @@ async fn who_renews_in_time_leads_since_it_took_the_lease() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_was_stopped_until_its_term_was_over_leads_since_it_took_the_lease_again() {
+async fn a_paused_leader_starts_a_new_term() {
     let server = FakeServer::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
@@ -116,12 +116,12 @@ async fn who_was_stopped_until_its_term_was_over_leads_since_it_took_the_lease_a
 }
 
 #[test]
-fn a_renewal_that_is_answered_too_late_or_comes_after_another_leader_begins_anew() {
+fn a_late_renewal_starts_a_new_term() {
     let options = LeaseOptions::new("system", "octavo", "a");
     let taken = Deadline::now();
     let after = |moment: Deadline, seconds| Deadline::after(moment, Duration::from_secs(seconds));
-    let nobody = Leadership::Following { holder: None };
-    let term = Term::after(&nobody, &options, 1, taken, after(taken, 1));
+    let following = Leadership::Following { holder: None };
+    let term = Term::after(&following, &options, 1, taken, after(taken, 1));
     assert_eq!(term.since, taken.at + Duration::from_secs(1));
     let led = Leadership::Leading(term);
     let since =
@@ -131,18 +131,18 @@ fn a_renewal_that_is_answered_too_late_or_comes_after_another_leader_begins_anew
     assert_eq!(since(1, after(taken, 9), after(taken, 10)), taken.at + Duration::from_secs(10));
     assert_eq!(since(2, after(taken, 3), after(taken, 3)), taken.at + Duration::from_secs(3));
     // The machine slept: its own clock stood still.
-    let awake = Deadline { wall: taken.wall + Duration::from_mins(1), ..after(taken, 2) };
+    let awake = Deadline { system: taken.system + Duration::from_mins(1), ..after(taken, 2) };
     assert_eq!(since(1, after(taken, 2), awake), awake.at);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_is_taken_over_only_when_it_has_not_changed_for_as_long_as_was_promised() {
+async fn a_lease_is_taken_after_its_duration_without_change() {
     let server = FakeServer::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
     let second = Candidate::new(&server, "b");
     sleep(Duration::from_mins(1)).await;
-    let Leadership::Leading(last) = first.told.borrow().clone() else { panic!("it leads") };
+    let Leadership::Leading(last) = first.leadership.borrow().clone() else { panic!("it leads") };
     first.die();
     second.until(true).await;
     assert!(Instant::now() >= last.ends.at, "nobody leads before the lease ends");
@@ -160,7 +160,7 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
     sleep(Duration::from_secs(20)).await;
     first.stop.cancel();
     first.task.await.unwrap();
-    assert!(!first.told.borrow().is_leading());
+    assert!(!first.leadership.borrow().is_leading());
     assert_eq!(lease(&server)["spec"]["holderIdentity"], "");
     let given = Instant::now();
     second.until(true).await;
@@ -199,7 +199,9 @@ async fn a_leader_that_gets_no_answers_stops_in_time_and_comes_back() {
         let first = Candidate::new(&server, "a");
         first.until(true).await;
         sleep(Duration::from_secs(30)).await;
-        let Leadership::Leading(term) = first.told.borrow().clone() else { panic!("it leads") };
+        let Leadership::Leading(term) = first.leadership.borrow().clone() else {
+            panic!("it leads")
+        };
         if is_done {
             // Its renewals land, and it does not hear of it.
             server.mute(true);
@@ -208,9 +210,9 @@ async fn a_leader_that_gets_no_answers_stops_in_time_and_comes_back() {
         }
         first.until(false).await;
         assert!(Instant::now() <= term.ends.at);
-        let mut told = first.told.clone();
+        let mut leadership = first.leadership.clone();
         let follows = |now: &Leadership| matches!(now, Leadership::Following { .. });
-        timeout(Duration::from_secs(5), told.wait_for(follows)).await.unwrap().unwrap();
+        timeout(Duration::from_secs(5), leadership.wait_for(follows)).await.unwrap().unwrap();
         server.mute(false);
         server.kill(false);
         first.until(true).await;
@@ -219,7 +221,7 @@ async fn a_leader_that_gets_no_answers_stops_in_time_and_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_whose_lease_somebody_took_stops_at_the_next_renewal() {
+async fn a_leader_whose_lease_was_taken_stops_at_renewal() {
     let server = FakeServer::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
@@ -241,11 +243,11 @@ async fn edits_that_leave_the_holder_change_nothing_and_are_kept() {
     let server = FakeServer::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
-    let mut told = first.told.clone();
+    let mut leadership = first.leadership.clone();
     for number in 0..20 {
         edit(&server, |lease| lease["metadata"]["labels"] = json!({"n": number.to_string()}));
         sleep(Duration::from_secs(1)).await;
-        assert!(told.borrow_and_update().is_leading());
+        assert!(leadership.borrow_and_update().is_leading());
     }
     assert_eq!(lease(&server)["metadata"]["labels"]["n"], "19");
     assert_eq!(lease(&server)["spec"]["leaseTransitions"], 0);
@@ -358,12 +360,12 @@ async fn a_machine_that_slept_does_not_believe_what_it_held() {
     };
     let held = Leadership::Leading(term);
     let later = |seconds| Duration::from_secs(seconds);
-    assert!(held.is_leading_at(now.at + later(9), now.wall + later(9)));
-    assert!(!held.is_leading_at(now.at + later(10), now.wall + later(10)));
+    assert!(held.is_leading_at(now.at + later(9), now.system + later(9)));
+    assert!(!held.is_leading_at(now.at + later(10), now.system + later(10)));
     // The clock that is never set stands still while a machine sleeps.
-    assert!(!held.is_leading_at(now.at, now.wall + later(60)));
-    // A wall's clock that was set back does not lengthen a term.
-    assert!(!held.is_leading_at(now.at + later(11), now.wall - later(3600)));
+    assert!(!held.is_leading_at(now.at, now.system + later(60)));
+    // A system's clock that was set back does not lengthen a term.
+    assert!(!held.is_leading_at(now.at + later(11), now.system - later(3600)));
 }
 
 #[test]

@@ -40,11 +40,11 @@ pub enum Change {
 #[derive(Clone, Debug)]
 pub enum Delta<T> {
     /// It is there, in this version.
-    Set(Arc<T>),
+    Upsert(Arc<T>),
     /// It is gone: the last that was seen of it.
-    Gone(Arc<T>),
+    Delete(Arc<T>),
     /// The list anew, whole: what is not in it is gone. Also the first list.
-    All(Kind, Vec<Arc<T>>),
+    Replace(Kind, Vec<Arc<T>>),
 }
 
 /// A kind of object, for lists that may be empty: `apiVersion` and kind.
@@ -60,9 +60,9 @@ impl<T> Delta<T> {
     /// The objects that are there by this change.
     pub fn present(&self) -> &[Arc<T>] {
         match self {
-            Self::Set(one) => std::slice::from_ref(one),
-            Self::All(_, all) => all,
-            Self::Gone(_) => &[],
+            Self::Upsert(one) => std::slice::from_ref(one),
+            Self::Replace(_, all) => all,
+            Self::Delete(_) => &[],
         }
     }
 }

@@ -59,7 +59,7 @@ pub enum ReadError {
 }
 
 /// A kind of object that is kept as a value.
-pub(crate) trait Kept: Sized + Send + Sync + 'static {
+pub(crate) trait WatchedType: Sized + Send + Sync + 'static {
     /// What is read of its JSON.
     type Wire: DeserializeOwned + Send + 'static;
 
@@ -67,14 +67,14 @@ pub(crate) trait Kept: Sized + Send + Sync + 'static {
     fn read(wire: Self::Wire, reader: &mut Reader) -> Option<Self>;
 
     /// As much as is known of an object that cannot be read.
-    fn bare(meta: Meta) -> Self;
+    fn from_meta(meta: Meta) -> Self;
 
     /// Metadata.
     fn meta(&self) -> &Meta;
 
     /// Says of which kind it is, where that is known by the path only: items of lists of built-in
     /// kinds do not say it.
-    fn say_kind(&mut self, _kind: &Kind) {}
+    fn set_kind(&mut self, _kind: &Kind) {}
 }
 
 /// Reads objects of one kind and keeps what many of them share once.
@@ -225,7 +225,7 @@ fn filled(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-fn read_one<T: Kept>(wire: T::Wire) -> Result<T, ReadError> {
+fn read_one<T: WatchedType>(wire: T::Wire) -> Result<T, ReadError> {
     let mut reader = Reader::default();
     T::read(wire, &mut reader).ok_or_else(|| {
         let last = reader.take_faults().pop();

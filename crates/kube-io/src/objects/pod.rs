@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use octavo_dra::{NodeSelector, NodeSelectorTerm, Quantity, RequestMapping};
 
-pub use octavo_dra::Stage;
+pub use octavo_dra::ContainerKind;
 
 use super::Meta;
 
@@ -95,7 +95,7 @@ pub struct Container {
     /// Name.
     pub name: String,
     /// When it runs.
-    pub stage: Stage,
+    pub kind: ContainerKind,
     /// Requests; limits stand in where a request is not set, as the API server writes them.
     pub requests: BTreeMap<String, Quantity>,
     /// Ports of the host that it wants.

@@ -122,14 +122,14 @@ impl Features {
     /// Takes note of what slices that are there show: of shares alone. A server keeps the fields of
     /// slices that have some, though the feature is off and no allocator heeds them any more. Shares
     /// are whole GPUs then; MIG placements without counters and sick GPUs without taints are harm.
-    pub(super) fn witness(&mut self, has_shares: bool) {
+    pub(super) fn observe_shares(&mut self, has_shares: bool) {
         if has_shares {
             self.0.entry(Feature::Shares).or_insert(true);
         }
     }
 
-    /// Forgets what may have changed with the server, but for what slices show (see `witness`).
-    pub(super) fn doubt(&mut self) {
+    /// Forgets what may have changed with the server, but for what slices show (see `observe_shares`).
+    pub(super) fn forget_features(&mut self) {
         self.0.retain(|feature, is_kept| *is_kept && *feature == Feature::Shares);
     }
 

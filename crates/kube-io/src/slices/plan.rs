@@ -1,9 +1,9 @@
 //! What must be written so that the API has the slices that are wanted: pure, no I/O.
 
-mod known;
+mod content_digest;
 mod names;
-mod said;
-mod same;
+mod observed;
+mod server_mutations;
 #[cfg(test)]
 mod tests;
 
@@ -14,19 +14,19 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use octavo_dra::{CounterSet, Device};
 
 use super::convert;
-use known::Times;
-use said::Said;
+use content_digest::ContentDigest;
+use observed::Times;
 
-pub(crate) use known::Known;
 pub(crate) use names::name;
-pub(crate) use same::Settled;
+pub(crate) use observed::ObservedSlice;
+pub(crate) use server_mutations::ServerMutations;
 
 /// Devices that a slice may hold, and how many of them when any has taints or takes counters
 /// (resource.k8s.io/v1, limits of `ResourceSliceSpec.devices`).
-const MOST_DEVICES: usize = 128;
-const MOST_ADVANCED_DEVICES: usize = 64;
+const MAX_DEVICES: usize = 128;
+const MAX_ADVANCED_DEVICES: usize = 64;
 /// Counter sets that a slice may hold.
-const MOST_COUNTER_SETS: usize = 8;
+const MAX_COUNTER_SETS: usize = 8;
 
 /// The pool as it should be.
 #[derive(Clone, Copy, Debug)]
@@ -41,13 +41,13 @@ pub(crate) struct Wanted<'a> {
 
 /// What there is to go by.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct Observed<'a> {
     /// The driver's slices of the node, by name.
-    pub(crate) found: &'a BTreeMap<String, Known>,
+    pub(crate) found: &'a BTreeMap<String, ObservedSlice>,
     /// Names that slices of others have.
     pub(crate) taken: &'a BTreeSet<String>,
     /// What the server makes of what it is sent.
-    pub(crate) settled: &'a Settled,
+    pub(crate) server_mutations: &'a ServerMutations,
 }
 
 /// What one slice holds: counter sets or devices.
@@ -94,18 +94,24 @@ pub(crate) struct Put<'a> {
 ///
 /// Counter sets come first by name and are written last: a pool whose devices lost what they take
 /// from them can be recognised, and given up, before it is complete.
-pub(crate) fn plan<'a>(wanted: &Wanted<'a>, seen: &Seen<'_>) -> Plan<'a> {
+pub(crate) fn plan<'a>(wanted: &Wanted<'a>, seen: &Observed<'_>) -> Plan<'a> {
     let parts = parts(wanted);
     let (ours, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
         seen.found.iter().partition(|(_, slice)| slice.is_of_pool(wanted));
-    let names = names::of_parts(wanted, parts.len(), &ours, seen);
+    let names = names::for_parts(wanted, parts.len(), &ours, seen);
     let mut writes: Vec<_> = others.into_keys().cloned().map(Write::Delete).collect();
     let spare = ours.keys().filter(|name| !names.contains(**name));
     let spare: Vec<_> = spare.map(|name| Write::Delete((*name).clone())).collect();
     let count = i64::try_from(parts.len()).unwrap_or(i64::MAX);
     let newest = ours.values().map(|slice| slice.generation).max().unwrap_or(0);
     let places: Vec<_> = names.into_iter().zip(parts).collect();
-    let pool = Begun { wanted, settled: seen.settled, ours: &ours, generation: newest, count };
+    let pool = NewestGeneration {
+        wanted,
+        server_mutations: seen.server_mutations,
+        ours: &ours,
+        generation: newest,
+        count,
+    };
     let is_begun = pool.can_be_completed(&places);
     let generation = if is_begun { newest } else { newest + 1 };
     let mut counters_last = Vec::new();
@@ -156,21 +162,21 @@ impl Plan<'_> {
                 ..api::ResourceSliceSpec::default()
             },
         };
-        known::keep_times(&mut slice, &self.times);
+        observed::restore_times(&mut slice, &self.times);
         slice
     }
 }
 
 /// The newest generation of a pool, perhaps not all of it.
-struct Begun<'a> {
+struct NewestGeneration<'a> {
     wanted: &'a Wanted<'a>,
-    settled: &'a Settled,
-    ours: &'a BTreeMap<&'a String, &'a Known>,
+    server_mutations: &'a ServerMutations,
+    ours: &'a BTreeMap<&'a String, &'a ObservedSlice>,
     generation: i64,
     count: i64,
 }
 
-impl Begun<'_> {
+impl NewestGeneration<'_> {
     /// Whether the slice of this name is of this generation.
     fn has(&self, name: &String) -> bool {
         self.ours.get(name).is_some_and(|slice| slice.generation == self.generation)
@@ -190,7 +196,9 @@ impl Begun<'_> {
             self.ours.get(name).is_some_and(|slice| {
                 slice.count == self.count
                     && slice.is_owned(self.wanted)
-                    && self.settled.is_same(Said::wanted(*part), slice.said)
+                    && self
+                        .server_mutations
+                        .is_same(ContentDigest::wanted(*part), slice.content_digest)
             })
         };
         !there.is_empty()
@@ -204,8 +212,8 @@ impl Begun<'_> {
 fn parts<'a>(wanted: &Wanted<'a>) -> Vec<Part<'a>> {
     let is_advanced = |device: &Device| !device.taints.is_empty() || !device.consumes.is_empty();
     let has_advanced = wanted.devices.iter().any(is_advanced);
-    let most = if has_advanced { MOST_ADVANCED_DEVICES } else { MOST_DEVICES };
-    let counters = wanted.counters.chunks(MOST_COUNTER_SETS).map(Part::Counters);
+    let most = if has_advanced { MAX_ADVANCED_DEVICES } else { MAX_DEVICES };
+    let counters = wanted.counters.chunks(MAX_COUNTER_SETS).map(Part::Counters);
     let mut parts: Vec<_> =
         counters.chain(wanted.devices.chunks(most).map(Part::Devices)).collect();
     if parts.is_empty() {

@@ -16,7 +16,7 @@ const PROBE: &str = "probe";
 
 /// Whose slices a probe is like.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<'a> {
+pub(super) struct ProbeTarget<'a> {
     pub(super) driver: &'a str,
     pub(super) node: &'a str,
     pub(super) pool: &'a str,
@@ -27,12 +27,12 @@ pub(super) struct Place<'a> {
 /// Finds out whether a server keeps the fields of a feature. Nothing is stored.
 pub(super) async fn probe(
     slices: &Api<api::ResourceSlice>,
-    place: Place<'_>,
+    place: ProbeTarget<'_>,
     feature: Feature,
     features: &mut Features,
 ) -> Result<(), kube::Error> {
     let parameters = PostParams { dry_run: true, ..PostParams::default() };
-    for slice in specimens(place, feature) {
+    for slice in probe_slices(place, feature) {
         match slices.create(&parameters, &slice).await {
             Ok(kept) => {
                 features.compare(&slice, &kept);
@@ -59,7 +59,7 @@ pub(super) async fn probe(
 }
 
 /// Slices that use a feature in all the ways in which ours do.
-fn specimens(place: Place<'_>, feature: Feature) -> Vec<api::ResourceSlice> {
+fn probe_slices(place: ProbeTarget<'_>, feature: Feature) -> Vec<api::ResourceSlice> {
     let one = Quantity::decimal(1);
     let counters = || [(PROBE.to_owned(), one)].into();
     let mut device = Device { name: PROBE.to_owned(), ..Device::default() };

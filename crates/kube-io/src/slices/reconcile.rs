@@ -7,21 +7,21 @@ use kube::Api;
 use kube::api::{DeleteParams, PostParams};
 
 use super::features::{Content, Feature};
-use super::plan::{self, Known, Plan, Put, Seen, Wanted, Write};
+use super::plan::{self, Observed, ObservedSlice, Plan, Put, Wanted, Write};
 use super::{Pool, Publisher, probe};
 
 /// How many writes of one attempt may meet another version of a slice than the one that was known.
-const MOST_STALE: usize = 16;
+const MAX_STALE_WRITES: usize = 16;
 
 /// Whose slices they are. A plan outlives changes of the publisher.
-struct Home {
+struct PoolIdentity {
     driver: String,
     node: String,
     owner: OwnerReference,
 }
 
 /// What became of a write.
-enum Written {
+enum WriteOutcome {
     Kept,
     /// Fields were lost whose loss changes what may be offered.
     Lost,
@@ -29,7 +29,7 @@ enum Written {
     Stale(kube::Error),
 }
 
-impl Home {
+impl PoolIdentity {
     fn wanted<'a>(&'a self, pool: &'a Pool, content: &'a Content<'a>) -> Wanted<'a> {
         Wanted {
             driver: &self.driver,
@@ -45,25 +45,26 @@ impl Home {
 impl Publisher {
     pub(super) async fn reconcile(&mut self, pool: &Pool) -> Result<(), kube::Error> {
         let api: Api<ResourceSlice> = Api::all(self.client.clone());
-        self.features.witness(self.found.values().any(|slice| slice.shows_shares));
+        self.features.observe_shares(self.found.values().any(|slice| slice.shows_shares));
         let (mut losses, mut stale) = (0, 0);
         'plan: loop {
             let owner = self.owner().await?;
-            let home = Home { driver: self.driver.clone(), node: self.node.clone(), owner };
-            self.ask(&api, pool, &home).await?;
+            let identity =
+                PoolIdentity { driver: self.driver.clone(), node: self.node.clone(), owner };
+            self.ask(&api, pool, &identity).await?;
             let content = self.features.content(pool);
-            let plan = plan::plan(&home.wanted(pool, &content), &self.seen());
+            let plan = plan::plan(&identity.wanted(pool, &content), &self.seen());
             for write in &plan.writes {
-                match self.write(&api, &home, &plan, write).await? {
-                    Written::Kept => {}
+                match self.write(&api, &identity, &plan, write).await? {
+                    WriteOutcome::Kept => {}
                     // Every loss but the last finds a feature that is dropped.
-                    Written::Lost if losses == Feature::ALL.len() => return Ok(()),
-                    Written::Lost => {
+                    WriteOutcome::Lost if losses == Feature::ALL.len() => return Ok(()),
+                    WriteOutcome::Lost => {
                         losses += 1;
                         continue 'plan;
                     }
-                    Written::Stale(error) if stale == MOST_STALE => return Err(error),
-                    Written::Stale(error) => {
+                    WriteOutcome::Stale(error) if stale == MAX_STALE_WRITES => return Err(error),
+                    WriteOutcome::Stale(error) => {
                         tracing::debug!(node = %self.node, %error, "a slice is another than known");
                         stale += 1;
                         continue 'plan;
@@ -74,8 +75,12 @@ impl Publisher {
         }
     }
 
-    fn seen(&self) -> Seen<'_> {
-        Seen { found: &self.found, taken: &self.taken, settled: &self.settled }
+    fn seen(&self) -> Observed<'_> {
+        Observed {
+            found: &self.found,
+            taken: &self.taken,
+            server_mutations: &self.server_mutations,
+        }
     }
 
     /// Asks what the server keeps of what the pool needs, as far as that is not known and matters.
@@ -83,11 +88,11 @@ impl Publisher {
         &mut self,
         api: &Api<ResourceSlice>,
         pool: &Pool,
-        home: &Home,
+        identity: &PoolIdentity,
     ) -> Result<(), kube::Error> {
-        let Home { driver, node, .. } = home;
+        let PoolIdentity { driver, node, .. } = identity;
         let name = plan::name(driver, node, "probe");
-        let place = probe::Place { driver, node, pool: &pool.name, name: &name };
+        let place = probe::ProbeTarget { driver, node, pool: &pool.name, name: &name };
         // Shares come last, when it is known what else there is to write.
         for feature in [Feature::Counters, Feature::Taints, Feature::Shares] {
             if !self.features.is_unknown(feature, pool) {
@@ -99,20 +104,20 @@ impl Publisher {
                 let mut without = self.features.clone();
                 without.set(feature, false);
                 let content = without.content(pool);
-                let plan = plan::plan(&home.wanted(pool, &content), &self.seen());
+                let plan = plan::plan(&identity.wanted(pool, &content), &self.seen());
                 if !plan.writes.is_empty() {
                     continue;
                 }
             }
             probe::probe(api, place, feature, &mut self.features).await?;
             if self.features.drops(feature) {
-                self.tell_loss(feature);
+                self.log_dropped(feature);
             }
         }
         Ok(())
     }
 
-    fn tell_loss(&self, feature: Feature) {
+    fn log_dropped(&self, feature: Feature) {
         let (gate, loss) = (feature.gate(), feature.loss());
         tracing::warn!(node = %self.node, gate, loss, "the API server drops fields of our devices");
     }
@@ -120,10 +125,10 @@ impl Publisher {
     async fn write(
         &mut self,
         api: &Api<ResourceSlice>,
-        home: &Home,
+        identity: &PoolIdentity,
         plan: &Plan<'_>,
         write: &Write<'_>,
-    ) -> Result<Written, kube::Error> {
+    ) -> Result<WriteOutcome, kube::Error> {
         let put = match write {
             Write::Put(put) => put,
             Write::Delete(name) => {
@@ -133,7 +138,7 @@ impl Publisher {
                 }
                 self.found.remove(name);
                 self.writes += 1;
-                return Ok(Written::Kept);
+                return Ok(WriteOutcome::Kept);
             }
         };
         let sent = plan.slice(put);
@@ -145,34 +150,36 @@ impl Publisher {
         let kept = match answer {
             Ok(kept) => kept,
             Err(error) if is_stale(&error, put) => {
-                self.look(api, home, &put.name).await?;
-                return Ok(Written::Stale(error));
+                self.refetch(api, identity, &put.name).await?;
+                return Ok(WriteOutcome::Stale(error));
             }
             Err(error) => return Err(error),
         };
         self.writes += 1;
         let lost = self.features.compare(&sent, &kept);
         for feature in &lost {
-            self.tell_loss(*feature);
+            self.log_dropped(*feature);
         }
-        if self.settled.remember(&sent, &kept) && lost.is_empty() {
+        if self.server_mutations.remember(&sent, &kept) && lost.is_empty() {
             let slice = &put.name;
             tracing::warn!(node = %self.node, slice, "the API server changed what we wrote");
         }
-        self.found.insert(put.name.clone(), Known::of(&kept));
-        Ok(if lost.is_empty() { Written::Kept } else { Written::Lost })
+        self.found.insert(put.name.clone(), ObservedSlice::of(&kept));
+        Ok(if lost.is_empty() { WriteOutcome::Kept } else { WriteOutcome::Lost })
     }
 
     /// Takes note of what a slice is now that is not what it was known to be: somebody else's write,
     /// or one of ours of which no answer came.
-    async fn look(
+    async fn refetch(
         &mut self,
         api: &Api<ResourceSlice>,
-        home: &Home,
+        identity: &PoolIdentity,
         name: &str,
     ) -> Result<(), kube::Error> {
         match api.get_opt(name).await? {
-            Some(slice) if Known::of(&slice).is_of(&home.driver, &home.node) => self.note(&slice),
+            Some(slice) if ObservedSlice::of(&slice).is_of(&identity.driver, &identity.node) => {
+                self.note(&slice)
+            }
             Some(_) => {
                 self.found.remove(name);
                 self.taken.insert(name.to_owned());

@@ -135,7 +135,7 @@ async fn a_taint_is_a_write_and_its_end_another() {
 }
 
 #[tokio::test]
-async fn failed_writes_are_tried_again_and_told() {
+async fn failed_writes_are_retried_and_reported() {
     let api = FakeApi::default();
     api.fail_writes(&[403, 500, 409]);
     let mut running = Running::start(&api, Some(pool(2)));
@@ -150,7 +150,7 @@ async fn failed_writes_are_tried_again_and_told() {
 
 /// Our watch tells us of the slice that is written.
 #[tokio::test(start_paused = true)]
-async fn a_pool_of_which_a_slice_is_refused_is_tried_again_in_growing_intervals() {
+async fn a_pool_with_a_rejected_slice_is_retried_with_backoff() {
     let api = FakeApi::default();
     api.refuse_device(Some("gpu-129"));
     let mut running = Running::start(&api, Some(pool(130)));
@@ -165,11 +165,11 @@ async fn a_pool_of_which_a_slice_is_refused_is_tried_again_in_growing_intervals(
     let attempts = api.writes().len() - 1;
     assert!((6..12).contains(&attempts), "{attempts} attempts in a minute");
     // What is wanted anew does not wait.
-    let told = Instant::now();
+    let changed_at = Instant::now();
     running.want(pool(129));
     let published = |state: &PublishState| matches!(state, PublishState::Published { .. });
     timeout(DEADLINE, running.state.wait_for(published)).await.unwrap().unwrap();
-    assert!(told.elapsed() < Duration::from_millis(50), "{:?}", told.elapsed());
+    assert!(changed_at.elapsed() < Duration::from_millis(50), "{:?}", changed_at.elapsed());
     running.stop().await;
 }
 
@@ -182,16 +182,16 @@ fn slice(version: &str, devices: Option<Vec<Device>>) -> ResourceSlice {
 }
 
 #[tokio::test]
-async fn news_older_than_our_own_write_is_no_news() {
+async fn events_older_than_our_write_are_ignored() {
     let mut publisher = Publisher::new(FakeApi::default().client(), "gpu.nvidia.com", "node");
     let ours = slice("10", Some(Vec::new()));
     publisher.note(&ours);
-    publisher.see(Event::Apply(slice("9", None)));
-    publisher.see(Event::Delete(slice("8", None)));
-    assert_eq!(publisher.found["a"], Known::of(&ours));
-    publisher.see(Event::Apply(slice("11", None)));
-    assert_eq!(publisher.found["a"], Known::of(&slice("11", None)));
-    publisher.see(Event::Delete(slice("12", None)));
+    publisher.apply(Event::Apply(slice("9", None)));
+    publisher.apply(Event::Delete(slice("8", None)));
+    assert_eq!(publisher.found["a"], ObservedSlice::of(&ours));
+    publisher.apply(Event::Apply(slice("11", None)));
+    assert_eq!(publisher.found["a"], ObservedSlice::of(&slice("11", None)));
+    publisher.apply(Event::Delete(slice("12", None)));
     assert!(publisher.found.is_empty());
 }
 
@@ -200,17 +200,17 @@ async fn slices_that_went_unseen_may_have_gone_with_their_node() {
     let mut publisher = Publisher::new(FakeApi::default().client(), "gpu.nvidia.com", "node");
     publisher.note(&slice("10", None));
     publisher.owner = Some(OwnerReference::default());
-    publisher.see(Event::Init);
-    publisher.see(Event::InitApply(slice("10", None)));
-    publisher.see(Event::InitDone);
+    publisher.apply(Event::Init);
+    publisher.apply(Event::InitApply(slice("10", None)));
+    publisher.apply(Event::InitDone);
     assert!(publisher.owner.is_some(), "nothing went");
-    publisher.see(Event::Init);
-    publisher.see(Event::InitDone);
+    publisher.apply(Event::Init);
+    publisher.apply(Event::InitDone);
     assert_eq!(publisher.owner, None);
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_who_keeps_undoing_our_writes_is_answered_ever_more_slowly() {
+async fn repeated_foreign_edits_are_answered_with_backoff() {
     let api = FakeApi::default();
     let mut running = Running::start(&api, Some(pool(2)));
     running.until_writes(1).await;
@@ -222,9 +222,9 @@ async fn somebody_who_keeps_undoing_our_writes_is_answered_ever_more_slowly() {
     }
     assert!(started.elapsed() > Duration::from_secs(5), "{:?}", started.elapsed());
     // Our own news does not wait.
-    let told = Instant::now();
+    let changed_at = Instant::now();
     running.want(tainted(2));
     running.until_writes(10).await;
-    assert!(told.elapsed() < Duration::from_millis(50), "{:?}", told.elapsed());
+    assert!(changed_at.elapsed() < Duration::from_millis(50), "{:?}", changed_at.elapsed());
     running.stop().await;
 }

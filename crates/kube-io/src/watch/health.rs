@@ -20,15 +20,15 @@ pub struct KindHealth {
     pub is_served: bool,
     /// `resourceVersion` up to which all was told.
     pub version: String,
-    /// When the server was last heard to be up to date: by a list, a change or a bookmark, of which
+    /// When the server was last contact to be up to date: by a list, a change or a bookmark, of which
     /// it sends one a minute. `None`: never.
-    pub heard: Option<Instant>,
+    pub last_contact: Option<Instant>,
     /// How many lists there were: more than one tells of gaps, or of somebody who asked for them.
     pub lists: u64,
     /// How many changes there were.
     pub changes: u64,
     /// How many objects were passed over because they could not be read.
-    pub passed_over: u64,
+    pub skipped: u64,
     /// How many fields had no meaning for this version and were taken for something else.
     pub faults: u64,
     /// How many requests failed. Ends of watches and expired versions are no failures.
@@ -59,13 +59,13 @@ impl WatchHealth {
         self.kinds().values().all(|kind| kind.is_synced)
     }
 
-    /// How long ago the kind was heard of that is furthest behind, of those that are served and may be
-    /// read; `None`: one was never heard of.
+    /// How long ago the kind was contact of that is furthest behind, of those that are served and may be
+    /// read; `None`: one was never contact of.
     pub fn staleness(&self, now: Instant) -> Option<Duration> {
         let kinds = self.kinds();
         let mut kinds = kinds.values().filter(|kind| kind.is_served && !kind.is_forbidden);
         kinds.try_fold(Duration::ZERO, |most, kind| {
-            Some(most.max(now.saturating_duration_since(kind.heard?)))
+            Some(most.max(now.saturating_duration_since(kind.last_contact?)))
         })
     }
 
@@ -75,24 +75,24 @@ impl WatchHealth {
         kinds.filter_map(|(kind, health)| Some((kind, health.problem?))).collect()
     }
 
-    pub(super) fn of(&self, kind: &Kind) -> OwnHealth {
+    pub(super) fn of(&self, kind: &Kind) -> KindHealthHandle {
         let own = Arc::new(Mutex::new(KindHealth {
             kind: kind.clone(),
             is_served: true,
             ..KindHealth::default()
         }));
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(&own));
-        OwnHealth(own)
+        KindHealthHandle(own)
     }
 }
 
 /// The health of one kind, for its task.
 #[derive(Debug)]
-pub(super) struct OwnHealth(Arc<Mutex<KindHealth>>);
+pub(super) struct KindHealthHandle(Arc<Mutex<KindHealth>>);
 
-impl OwnHealth {
+impl KindHealthHandle {
     /// Notes something.
-    pub(super) fn note<R>(&self, note: impl FnOnce(&mut KindHealth) -> R) -> R {
-        note(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    pub(super) fn update<R>(&self, update: impl FnOnce(&mut KindHealth) -> R) -> R {
+        update(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

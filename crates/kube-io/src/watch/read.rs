@@ -8,8 +8,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::resource::Resource;
-use super::sink::Sink;
-use crate::objects::{Kept, Meta, Reader, WireObject};
+use super::sender::KindSender;
+use crate::objects::{Meta, Reader, WatchedType, WireObject};
 
 /// A page of a list.
 pub(super) struct Page<T> {
@@ -24,11 +24,11 @@ pub(super) struct Page<T> {
 /// What a line of a watch says.
 pub(super) enum Line<T> {
     /// An object is there.
-    Set(Arc<T>),
+    Upsert(Arc<T>),
     /// An object is gone.
-    Gone(Arc<T>),
+    Delete(Arc<T>),
     /// Nothing that is to be told; up to this version all was told.
-    Nothing(String),
+    Bookmark(String),
     /// The server gives up.
     Error(Box<Status>),
 }
@@ -78,10 +78,10 @@ impl KindReader {
     }
 
     /// Reads a page. Objects that cannot be read are passed over; fails if it is no list at all.
-    pub(super) fn page<T: Kept>(
+    pub(super) fn page<T: WatchedType>(
         &mut self,
         text: &str,
-        sink: &mut Sink<T>,
+        kind_sender: &mut KindSender<T>,
     ) -> Result<Page<T>, serde_json::Error> {
         let (meta, items) = if let Ok(list) = serde_json::from_str::<WireList<T::Wire>>(text) {
             (list.metadata, list.items.unwrap_or_default())
@@ -89,12 +89,12 @@ impl KindReader {
             // Now the slow way, in which one object cannot spoil the others.
             let list: WireList<Value> = serde_json::from_str(text)?;
             let items = list.items.into_iter().flatten();
-            (list.metadata, items.filter_map(|item| self.wire(item, sink)).collect())
+            (list.metadata, items.filter_map(|item| self.wire(item, kind_sender)).collect())
         };
         let meta = meta.unwrap_or_default();
         let mut read = Vec::with_capacity(items.len());
         for item in items {
-            read.extend(self.value(item, sink).map(Arc::new));
+            read.extend(self.value(item, kind_sender).map(Arc::new));
         }
         Ok(Page {
             items: read,
@@ -104,56 +104,56 @@ impl KindReader {
     }
 
     /// Reads a line. Fails on what is no line of a watch at all.
-    pub(super) fn line<T: Kept>(
+    pub(super) fn line<T: WatchedType>(
         &mut self,
         text: &[u8],
-        sink: &mut Sink<T>,
+        kind_sender: &mut KindSender<T>,
     ) -> Result<Line<T>, serde_json::Error> {
         let (event, wire) = match serde_json::from_slice::<WireLine<T::Wire>>(text) {
             Ok(WireLine { event: Event::Bookmark | Event::Error | Event::Unknown, .. })
-            | Err(_) => return self.other(text, sink),
+            | Err(_) => return self.other(text, kind_sender),
             Ok(WireLine { event, object }) => (event, object),
         };
-        self.object(event, wire, text, sink)
+        self.object(event, wire, text, kind_sender)
     }
 
-    fn object<T: Kept>(
+    fn object<T: WatchedType>(
         &mut self,
         event: Event,
         wire: T::Wire,
         text: &[u8],
-        sink: &mut Sink<T>,
+        kind_sender: &mut KindSender<T>,
     ) -> Result<Line<T>, serde_json::Error> {
         let is_gone = event == Event::Deleted;
-        Ok(match self.value(wire, sink) {
-            Some(value) if is_gone => Line::Gone(Arc::new(value)),
-            Some(value) => Line::Set(Arc::new(value)),
+        Ok(match self.value(wire, kind_sender) {
+            Some(value) if is_gone => Line::Delete(Arc::new(value)),
+            Some(value) => Line::Upsert(Arc::new(value)),
             // It must be as if it were not there.
-            None => Line::Gone(Arc::new(T::bare(self.bare(text)?))),
+            None => Line::Delete(Arc::new(T::from_meta(self.bare(text)?))),
         })
     }
 
     /// The slow way, and lines without an object of the kind. An object that cannot be read stays as it
     /// was last told, unless it is gone.
-    fn other<T: Kept>(
+    fn other<T: WatchedType>(
         &mut self,
         text: &[u8],
-        sink: &mut Sink<T>,
+        kind_sender: &mut KindSender<T>,
     ) -> Result<Line<T>, serde_json::Error> {
         let WireLine { event, object } = serde_json::from_slice::<WireLine<Value>>(text)?;
         if event == Event::Error {
             return Ok(Line::Error(serde_json::from_value(object)?));
         }
         if matches!(event, Event::Added | Event::Modified | Event::Deleted)
-            && let Some(wire) = self.wire(object, sink)
+            && let Some(wire) = self.wire(object, kind_sender)
         {
-            return self.object(event, wire, text, sink);
+            return self.object(event, wire, text, kind_sender);
         }
         let meta = self.bare(text)?;
         if event == Event::Deleted {
-            return Ok(Line::Gone(Arc::new(T::bare(meta))));
+            return Ok(Line::Delete(Arc::new(T::from_meta(meta))));
         }
-        Ok(Line::Nothing(meta.version.to_string()))
+        Ok(Line::Bookmark(meta.version.to_string()))
     }
 
     fn bare(&mut self, text: &[u8]) -> Result<Meta, serde_json::Error> {
@@ -162,7 +162,11 @@ impl KindReader {
     }
 
     /// The slow way to read an object.
-    fn wire<T: Kept>(&self, object: Value, sink: &mut Sink<T>) -> Option<T::Wire>
+    fn wire<T: WatchedType>(
+        &self,
+        object: Value,
+        kind_sender: &mut KindSender<T>,
+    ) -> Option<T::Wire>
     where
         T::Wire: DeserializeOwned,
     {
@@ -170,24 +174,28 @@ impl KindReader {
         match serde_json::from_value(object) {
             Ok(wire) => Some(wire),
             Err(error) => {
-                sink.pass_over(&self.resource, &name, &error.to_string());
+                kind_sender.skip_object(&self.resource, &name, &error.to_string());
                 None
             }
         }
     }
 
-    fn value<T: Kept>(&mut self, wire: T::Wire, sink: &mut Sink<T>) -> Option<T> {
+    fn value<T: WatchedType>(
+        &mut self,
+        wire: T::Wire,
+        kind_sender: &mut KindSender<T>,
+    ) -> Option<T> {
         let Some(mut value) = T::read(wire, &mut self.reader) else {
             for fault in self.reader.take_faults() {
-                sink.pass_over(&self.resource, "", &fault.to_string());
+                kind_sender.skip_object(&self.resource, "", &fault.to_string());
             }
             return None;
         };
         let faults = self.reader.take_faults();
         if !faults.is_empty() {
-            sink.complain(&self.resource, &value.meta().name.to_string(), faults);
+            kind_sender.report_faults(&self.resource, &value.meta().name.to_string(), faults);
         }
-        value.say_kind(&self.resource.kind);
+        value.set_kind(&self.resource.kind);
         Some(value)
     }
 }

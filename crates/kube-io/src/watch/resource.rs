@@ -3,7 +3,7 @@
 use crate::objects::Kind;
 
 /// How many kinds are always watched.
-pub(super) const FIXED: usize = 11;
+pub(super) const ALWAYS_WATCHED: usize = 11;
 
 /// A served kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

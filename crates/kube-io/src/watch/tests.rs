@@ -1,8 +1,8 @@
 //! Lists and watches against a server in memory.
 
-mod anew;
 mod dynamic;
 mod gaps;
+mod relist;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::{Anew, News, WatchHealth, WatchOptions, Watches, watch};
+use super::{Relist, WatchEvent, WatchHealth, WatchOptions, Watches, watch};
 use crate::fake::FakeServer;
 use crate::objects::{Change, Delta, Kind, Pod};
 
@@ -20,39 +20,39 @@ const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
 /// A watch under test. The clock stands still while anything is to be done.
 struct Watched {
-    news: mpsc::Receiver<News>,
+    events: mpsc::Receiver<WatchEvent>,
     health: WatchHealth,
-    anew: Anew,
+    relist: Relist,
 }
 
 impl Watched {
     fn new(server: &FakeServer, options: WatchOptions) -> Self {
-        let Watches { news, health, anew } = watch(&server.client(), options);
-        Self { news, health, anew }
+        let Watches { events, health, relist } = watch(&server.client(), options);
+        Self { events, health, relist }
     }
 
     /// Begins, and reads on until all had their first lists: what was told of pods.
     async fn begin(server: &FakeServer, options: WatchOptions) -> (Self, Vec<String>) {
         let mut watched = Self::new(server, options);
-        let mut told = Vec::new();
+        let mut delivered = Vec::new();
         loop {
             match watched.next().await {
-                News::Synced => return (watched, told),
-                News::Change(change) => told.extend(words(&change)),
-                News::Fresh(_) => {}
+                WatchEvent::Synced => return (watched, delivered),
+                WatchEvent::Change(change) => delivered.extend(words(&change)),
+                WatchEvent::FreshAsOf(_) => {}
             }
         }
     }
 
-    async fn next(&mut self) -> News {
-        let next = timeout(Duration::from_hours(1), self.news.recv()).await;
-        next.expect("something should be told").expect("it should not end")
+    async fn next(&mut self) -> WatchEvent {
+        let next = timeout(Duration::from_hours(1), self.events.recv()).await;
+        next.expect("something should be delivered").expect("it should not end")
     }
 
     /// What is told next of pods and objects of unknown kinds, in words.
-    async fn told(&mut self) -> String {
+    async fn delivered(&mut self) -> String {
         loop {
-            if let News::Change(change) = self.next().await
+            if let WatchEvent::Change(change) = self.next().await
                 && let Some(words) = words(&change)
             {
                 return words;
@@ -78,9 +78,9 @@ impl Watched {
 fn words(change: &Change) -> Option<String> {
     fn of<T>(delta: &Delta<T>, name: impl Fn(&T) -> String) -> String {
         match delta {
-            Delta::Set(one) => format!("set {}", name(one)),
-            Delta::Gone(one) => format!("gone {}", name(one)),
-            Delta::All(kind, all) => {
+            Delta::Upsert(one) => format!("set {}", name(one)),
+            Delta::Delete(one) => format!("gone {}", name(one)),
+            Delta::Replace(kind, all) => {
                 let names: Vec<_> = all.iter().map(|one| name(one)).collect();
                 format!("all {kind}: {}", names.join(" ")).trim_end().to_owned()
             }
@@ -98,20 +98,20 @@ fn pod(name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_kind_is_listed_and_then_all_is_said_to_be_there() {
+async fn every_kind_is_listed_before_synced() {
     let server = FakeServer::default();
     server.put(PODS, pod("a"));
     server.put(PODS, pod("b"));
-    let (mut watched, told) = Watched::begin(&server, WatchOptions::default()).await;
-    assert_eq!(told, ["all v1 Pod: a b"]);
+    let (mut watched, delivered) = Watched::begin(&server, WatchOptions::default()).await;
+    assert_eq!(delivered, ["all v1 Pod: a b"]);
     assert!(watched.health.is_synced());
-    assert_eq!(watched.health.kinds().len(), super::resource::FIXED);
+    assert_eq!(watched.health.kinds().len(), super::resource::ALWAYS_WATCHED);
     server.put(PODS, pod("c"));
     server.put(PODS, pod("a"));
     server.delete(PODS, "team", "b");
-    assert_eq!(watched.told().await, "set c");
-    assert_eq!(watched.told().await, "set a");
-    assert_eq!(watched.told().await, "gone b");
+    assert_eq!(watched.delivered().await, "set c");
+    assert_eq!(watched.delivered().await, "set a");
+    assert_eq!(watched.delivered().await, "gone b");
     let health = watched.pods();
     assert_eq!((health.version.as_str(), health.lists, health.changes), ("5", 1, 3));
     assert_eq!(watched.health.problems(), []);
@@ -126,12 +126,12 @@ async fn a_slow_receiver_holds_up_the_watch_and_loses_nothing() {
         server.put(PODS, pod(&number.to_string()));
     }
     for number in 0..100 {
-        assert_eq!(watched.told().await, format!("set {number}"));
+        assert_eq!(watched.delivered().await, format!("set {number}"));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_asks_when_nobody_listens() {
+async fn watches_end_with_their_receiver() {
     let server = FakeServer::default();
     let (watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     let watches = async {
@@ -140,7 +140,7 @@ async fn nobody_asks_when_nobody_listens() {
         }
     };
     timeout(Duration::from_hours(1), watches).await.expect("it should watch");
-    drop(watched.news);
+    drop(watched.events);
     let ended = async {
         while server.watchers(PODS) + server.watchers(SLICES) > 0 {
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -159,29 +159,29 @@ async fn what_cannot_be_read_is_passed_over_and_counted() {
     let mut bad = pod("bad");
     bad["spec"]["containers"] = json!("none");
     server.put(PODS, bad.clone());
-    let (mut watched, told) = Watched::begin(&server, WatchOptions::default()).await;
-    assert_eq!(told, ["all v1 Pod: good"]);
-    assert_eq!(watched.pods().passed_over, 1);
+    let (mut watched, delivered) = Watched::begin(&server, WatchOptions::default()).await;
+    assert_eq!(delivered, ["all v1 Pod: good"]);
+    assert_eq!(watched.pods().skipped, 1);
     bad["metadata"]["name"] = "worse".into();
     server.put(PODS, bad);
     server.put(PODS, pod("better"));
-    assert_eq!(watched.told().await, "set better");
-    assert_eq!(watched.pods().passed_over, 2);
+    assert_eq!(watched.delivered().await, "set better");
+    assert_eq!(watched.pods().skipped, 2);
     // That it goes is told, though nobody knew it.
     server.delete(PODS, "team", "worse");
-    assert_eq!(watched.told().await, "gone worse");
+    assert_eq!(watched.delivered().await, "gone worse");
     assert_eq!(watched.pods().lists, 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_field_without_meaning_is_counted_and_the_object_told() {
+async fn an_unknown_field_is_counted_and_the_object_delivered() {
     let server = FakeServer::default();
     let mut odd = pod("odd");
     odd["spec"]["overhead"] = json!({"cpu": "lots"});
     server.put(PODS, odd);
-    let (watched, told) = Watched::begin(&server, WatchOptions::default()).await;
-    assert_eq!(told, ["all v1 Pod: odd"]);
-    assert_eq!((watched.pods().faults, watched.pods().passed_over), (1, 0));
+    let (watched, delivered) = Watched::begin(&server, WatchOptions::default()).await;
+    assert_eq!(delivered, ["all v1 Pod: odd"]);
+    assert_eq!((watched.pods().faults, watched.pods().skipped), (1, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -196,17 +196,17 @@ async fn a_slice_without_meaning_is_as_if_it_were_not_there() {
     let mut watched = Watched::new(&server, WatchOptions::default());
     let mut of_slices = async || {
         loop {
-            if let News::Change(Change::Slice(delta)) = watched.next().await {
+            if let WatchEvent::Change(Change::Slice(delta)) = watched.next().await {
                 return delta;
             }
         }
     };
-    let Delta::All(_, all) = of_slices().await else { panic!("a list comes first") };
+    let Delta::Replace(_, all) = of_slices().await else { panic!("a list comes first") };
     assert_eq!(all[0].slice.devices.len(), 1);
     server.put(SLICES, slice("much"));
-    let Delta::Gone(gone) = of_slices().await else { panic!("it is gone") };
+    let Delta::Delete(gone) = of_slices().await else { panic!("it is gone") };
     assert_eq!(&*gone.meta.name.name, "s");
     server.put(SLICES, slice("81Gi"));
-    let Delta::Set(back) = of_slices().await else { panic!("it is back") };
-    assert_eq!(Arc::strong_count(&back), 1, "nothing keeps what was told");
+    let Delta::Upsert(back) = of_slices().await else { panic!("it is back") };
+    assert_eq!(Arc::strong_count(&back), 1, "nothing keeps what was delivered");
 }

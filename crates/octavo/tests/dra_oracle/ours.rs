@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
 use octavo_dra::{
-    Allocation, AllocationResult, Allocator, Claim, Classes, Container, Device, ExtendedClaim,
-    Features, Node, NodeScope, Refusal, Slice, Stage, extended_claim,
+    AllocateError, Allocation, AllocationResult, Allocator, Claim, Classes, Container,
+    ContainerKind, Device, ExtendedClaim, Features, Node, NodeScope, Slice, extended_claim,
 };
 use octavo_kube_io::claims::{
     allocation_to_api, claim_from_api, class_from_api, node_from_api, request_to_api,
@@ -119,8 +119,8 @@ impl CaseContext<'_> {
             }
             Err(refusal) => {
                 outcome.verdict = match &refusal {
-                    Refusal::Steps { .. } => Verdict::Timeout,
-                    refusal if refusal.is_of_node() => Verdict::Infeasible,
+                    AllocateError::Steps { .. } => Verdict::Timeout,
+                    refusal if refusal.is_node_specific() => Verdict::Infeasible,
                     _ => Verdict::Error,
                 };
                 outcome.message = refusal.to_string();
@@ -140,16 +140,16 @@ impl CaseContext<'_> {
         let spec = pod.spec.as_ref().unwrap();
         let inits = spec.init_containers.iter().flatten().map(|container| {
             let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-            (container, if is_sidecar { Stage::Sidecar } else { Stage::Init })
+            (container, if is_sidecar { ContainerKind::Sidecar } else { ContainerKind::Init })
         });
-        let mains = spec.containers.iter().map(|container| (container, Stage::Main));
+        let mains = spec.containers.iter().map(|container| (container, ContainerKind::Main));
         let containers: Vec<Container> = inits
             .chain(mains)
-            .map(|(container, stage)| {
+            .map(|(container, kind)| {
                 let requests = container.resources.iter().flat_map(|r| r.requests.iter().flatten());
                 let requests =
                     requests.map(|(name, amount)| (name.clone(), amount.0.parse().unwrap()));
-                Container { name: container.name.clone(), stage, requests: requests.collect() }
+                Container { name: container.name.clone(), kind, requests: requests.collect() }
             })
             .collect();
         extended_claim(&containers, self.classes, &allocatable).map_err(|e| e.to_string())

@@ -201,12 +201,12 @@ async fn search_result_is_in_the_answer() {
     let node = json!({"metadata": {"name": "a", "uid": "a"}, "status": {
         "allocatable": {"cpu": "4", "memory": "1Gi", "pods": "9"},
         "conditions": [{"type": "Ready", "status": "True"}]}});
-    scheduler.apply(&Change::Node(Delta::Set(Arc::new(Node::from_value(node).unwrap()))));
+    scheduler.apply(&Change::Node(Delta::Upsert(Arc::new(Node::from_value(node).unwrap()))));
     for (name, on) in [("old", Some("a")), ("p", None)] {
         let pod = json!({"metadata": {"name": name, "namespace": "team", "uid": name},
             "spec": {"schedulerName": "octavo", "nodeName": on,
                 "containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]}});
-        scheduler.apply(&Change::Pod(Delta::Set(Arc::new(Pod::from_value(pod).unwrap()))));
+        scheduler.apply(&Change::Pod(Delta::Upsert(Arc::new(Pod::from_value(pod).unwrap()))));
     }
     while scheduler.decide() {}
     let deciding = tokio::spawn(async move {

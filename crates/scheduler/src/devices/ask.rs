@@ -261,7 +261,7 @@ impl Devices {
             }
             let containers = pod.spec.containers.iter().map(|one| octavo_dra::Container {
                 name: one.name.clone(),
-                stage: one.stage,
+                kind: one.kind,
                 requests: one.requests.clone(),
             });
             ask.containers = Some(containers.collect());

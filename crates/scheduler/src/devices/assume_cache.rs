@@ -76,7 +76,7 @@ impl AssumeCache {
     /// Takes in what changed of claims.
     pub(super) fn apply(&mut self, delta: &Delta<Claim>) -> HoldingsChange {
         let mut changed = HoldingsChange::default();
-        if let Delta::All(_, claims) = delta {
+        if let Delta::Replace(_, claims) = delta {
             let listed: BTreeSet<_> = claims.iter().map(|claim| &claim.meta.name).collect();
             let gone: Vec<_> =
                 self.claims.keys().filter(|name| !listed.contains(name)).cloned().collect();
@@ -84,7 +84,7 @@ impl AssumeCache {
                 self.remove(name, &mut changed);
             }
         }
-        if let Delta::Gone(claim) = delta {
+        if let Delta::Delete(claim) = delta {
             self.remove(&claim.meta.name, &mut changed);
         }
         for claim in delta.present() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use octavo_dra::{Quantity, Stage, is_extended_resource};
+use octavo_dra::{ContainerKind, Quantity, is_extended_resource};
 use octavo_kube_io::objects::Pod;
 
 /// Names of extended resources that a pod asks for any of.
@@ -20,10 +20,10 @@ pub(super) fn total(pod: &Pod, resource: &str) -> u64 {
     for container in &pod.spec.containers {
         let amount = container.requests.get(resource).map_or(0, |amount| amount.value());
         let amount = u64::try_from(amount).unwrap_or(0);
-        match container.stage {
-            Stage::Init => init = init.max(amount.saturating_add(sidecars)),
-            Stage::Sidecar => sidecars = sidecars.saturating_add(amount),
-            Stage::Main => main = main.saturating_add(amount),
+        match container.kind {
+            ContainerKind::Init => init = init.max(amount.saturating_add(sidecars)),
+            ContainerKind::Sidecar => sidecars = sidecars.saturating_add(amount),
+            ContainerKind::Main => main = main.saturating_add(amount),
         }
     }
     init.max(main.saturating_add(sidecars))

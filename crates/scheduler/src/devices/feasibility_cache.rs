@@ -124,7 +124,7 @@ impl Devices {
         }
         match self.allocate(ask, node, None) {
             Ok(_) => Feasibility::Feasible,
-            Err(PodAllocationError::Refused(refusal)) if !refusal.is_of_node() => {
+            Err(PodAllocationError::Refused(refusal)) if !refusal.is_node_specific() => {
                 Feasibility::Invalid
             }
             Err(_) => Feasibility::Infeasible,

@@ -120,7 +120,9 @@ impl CompiledRequest {
             return;
         };
         let consumed =
-            is_wanted.then(|| octavo_dra::taken(device, &self.request.capacity)).flatten();
+            is_wanted
+            .then(|| octavo_dra::consumed_capacity(device, &self.request.capacity))
+            .flatten();
         let Some(consumed) = consumed else {
             if !is_closed {
                 tally.reject(role);
@@ -155,7 +157,7 @@ impl CompiledRequest {
         let Some(selectors) = &self.selectors else { return Some(false) };
         for selector in selectors {
             let selector = selector.as_ref().ok()?;
-            if !selector.matches_at(DeviceView { driver, device }, cost).ok()? {
+            if !selector.matches_with_cost(DeviceView { driver, device }, cost).ok()? {
                 return Some(false);
             }
             if *cost > limit {

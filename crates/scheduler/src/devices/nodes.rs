@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use octavo_api::names::{DRIVER, EXTENDED_RESOURCE_GPU, OWNER_OCTAVO, TAINT_OWNER};
 use octavo_dra::{
     AllocationResult, AttributeValue, Capacity, CounterSet, Device, DeviceTaint, NodeScope,
-    PoolRef, Quantity, Slice, Survey,
+    PoolRef, Quantity, Slice, SliceIndex,
 };
 use octavo_engine::cluster::MAX_GPUS;
 use octavo_engine::devices::{DevicesError, NodeDevices};
@@ -100,7 +100,7 @@ pub(super) struct NodeView {
     pub(super) gpus: Result<Option<NodeGpus>, UnmodeledReason>,
     key: Option<ModelKey>,
     /// What allocators found out of the pools' slices.
-    pub(super) survey: OnceLock<Arc<Survey>>,
+    pub(super) survey: OnceLock<Arc<SliceIndex>>,
     /// Number of the last change.
     pub(super) revision: u64,
 }

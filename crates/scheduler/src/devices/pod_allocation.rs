@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use octavo_api::names::{DRIVER, OWNER_OCTAVO, TAINT_OWNER};
 use octavo_dra::{
-    Allocation, Allocator, Count, Explanation, ExtendedClaim, Refusal, Survey, TaintEffect,
-    Toleration,
+    AllocateError, Allocation, Allocator, Count, Explanation, ExtendedClaim, SliceIndex,
+    TaintEffect, Toleration,
 };
 use octavo_engine::placement::{GpuPart, GpuParts};
 use octavo_engine::shape::GpuDemand;
@@ -50,7 +50,7 @@ pub struct PodAllocation {
 pub enum PodAllocationError {
     /// The allocator has nothing.
     #[error(transparent)]
-    Refused(#[from] Refusal),
+    Refused(#[from] AllocateError),
     /// A claim that is allocated already cannot be reached from the node.
     #[error("the devices of a claim that is allocated already cannot be reached from the node")]
     ClaimUnreachable,
@@ -231,9 +231,9 @@ impl Devices {
         let pools = view.pools.iter().filter_map(|name| self.pools.pool(name));
         let slices = pools.flat_map(Pool::slices);
         let survey =
-            view.survey.get_or_init(|| Arc::new(Survey::new(slices.clone(), self.features)));
+            view.survey.get_or_init(|| Arc::new(SliceIndex::new(slices.clone(), self.features)));
         let holders = self.assume_cache.holders(&view.pools);
-        with(&Allocator::surveyed(&self.classes, slices, survey, holders))
+        with(&Allocator::with_slice_index(&self.classes, slices, survey, holders))
     }
 }
 

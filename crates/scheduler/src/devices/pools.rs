@@ -40,7 +40,7 @@ impl Pools {
     /// Takes in what changed.
     pub(super) fn apply(&mut self, delta: &Delta<ResourceSlice>) -> PoolChange {
         let mut touched = BTreeSet::new();
-        if let Delta::All(_, slices) = delta {
+        if let Delta::Replace(_, slices) = delta {
             let listed: BTreeSet<_> = slices.iter().map(|slice| &slice.meta.name.name).collect();
             let gone: Vec<_> =
                 self.slices.keys().filter(|name| !listed.contains(name)).cloned().collect();
@@ -48,7 +48,7 @@ impl Pools {
                 self.remove(name, &mut touched);
             }
         }
-        if let Delta::Gone(slice) = delta {
+        if let Delta::Delete(slice) = delta {
             self.remove(&slice.meta.name.name, &mut touched);
         }
         for slice in delta.present() {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
-use octavo_cel::Selectors;
+use octavo_cel::SelectorCache;
 use octavo_dra::DeviceRequest;
 use octavo_engine::gpu::{ModelId, ModelSet};
 use octavo_engine::shape::GpuDemand;
@@ -29,7 +29,7 @@ const MAX_IDLE_CYCLES: u64 = 64;
 /// Forms by their text.
 #[derive(Debug, Default)]
 pub(super) struct RequestCache {
-    selectors: Selectors,
+    selectors: SelectorCache,
     cached: FxHashMap<String, CachedRequest>,
     clock: u64,
     /// The number of uses when the ask that is running began.

@@ -39,7 +39,7 @@ async fn a_report_dropped_during_a_short_lease_loss_is_sent_afterwards() {
     let (_asks, questions) = admin::questions();
     let channels = Channels {
         watch_events: news,
-        relists: Anew::default(),
+        relists: Relist::default(),
         op_results: outcomes,
         write_ops: orders,
         reports: status.sender.clone(),
@@ -52,9 +52,9 @@ async fn a_report_dropped_during_a_short_lease_loss_is_sent_afterwards() {
     };
     let event_loop = tokio::spawn(run(Scheduler::new(SchedulerConfig::default()), channels));
     let pod = Arc::new(Pod::from_value(object).unwrap());
-    tell.send(News::Change(Change::Pod(Delta::Set(pod)))).await.unwrap();
-    tell.send(News::Fresh(Instant::now())).await.unwrap();
-    tell.send(News::Synced).await.unwrap();
+    tell.send(WatchEvent::Change(Change::Pod(Delta::Upsert(pod)))).await.unwrap();
+    tell.send(WatchEvent::FreshAsOf(Instant::now())).await.unwrap();
+    tell.send(WatchEvent::Synced).await.unwrap();
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(api.writes().len(), 0);
     api.clear_faults();

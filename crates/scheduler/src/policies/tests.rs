@@ -24,7 +24,7 @@ fn by(unit: &str) -> Value {
 }
 
 fn set(policies: &mut Policies, object: WatchedObject) -> Vec<StatusUpdate> {
-    policies.apply(&Delta::Set(Arc::new(object)))
+    policies.apply(&Delta::Upsert(Arc::new(object)))
 }
 
 /// Names and reasons of reports; no reason: it is used.
@@ -121,7 +121,7 @@ fn older_of_two_defaults_wins_and_the_other_is_reported() {
     assert_eq!(summaries(&reports), expected);
     assert_eq!(policies.find(None).unwrap().name(), "old");
     // The younger one moves up, and is told so.
-    let reports = policies.apply(&Delta::Gone(Arc::new(default("old", 10))));
+    let reports = policies.apply(&Delta::Delete(Arc::new(default("old", 10))));
     assert_eq!(summaries(&reports), [("new".to_owned(), "")]);
     assert_eq!(policies.find(None).unwrap().name(), "new");
 }
@@ -131,11 +131,11 @@ fn relist_removes_missing_policies() {
     let mut policies = Policies::default();
     set(&mut policies, object("a", by("hops")));
     let list = vec![Arc::new(object("b", by("hops")))];
-    let reports = policies.apply(&Delta::All(Policies::kind(), list));
+    let reports = policies.apply(&Delta::Replace(Policies::kind(), list));
     assert_eq!(summaries(&reports), [("b".to_owned(), "")]);
     assert!(policies.find(Some("a")).is_err());
     // A list of another kind is not about policies.
-    let other = Delta::All(Kind::new("octavo.dev/v1alpha1", "PodGroup"), Vec::new());
+    let other = Delta::Replace(Kind::new("octavo.dev/v1alpha1", "PodGroup"), Vec::new());
     assert_eq!(policies.apply(&other), []);
     assert!(policies.find(Some("b")).is_ok());
 }

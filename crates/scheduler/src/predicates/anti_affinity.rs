@@ -59,23 +59,23 @@ impl AntiAffinityIndex {
     /// Takes a change of namespaces or nodes in; whether anything that matters here may be another now.
     pub fn apply(&mut self, change: &Change) -> bool {
         match change {
-            Change::Namespace(Delta::Set(one)) => {
+            Change::Namespace(Delta::Upsert(one)) => {
                 let old = self.namespaces.insert(Arc::clone(&one.name.name), Arc::clone(one));
                 return old.is_none_or(|old| old.labels != one.labels);
             }
-            Change::Namespace(Delta::Gone(one)) => {
+            Change::Namespace(Delta::Delete(one)) => {
                 return self.namespaces.remove(&one.name.name).is_some();
             }
-            Change::Namespace(Delta::All(_, all)) => {
+            Change::Namespace(Delta::Replace(_, all)) => {
                 let all = all.iter().map(|one| (Arc::clone(&one.name.name), Arc::clone(one)));
                 let old = std::mem::replace(&mut self.namespaces, all.collect());
                 let labels =
                     |(name, meta): (&Arc<str>, &Arc<Meta>)| (Arc::clone(name), meta.labels.clone());
                 return !old.iter().map(labels).eq(self.namespaces.iter().map(labels));
             }
-            Change::Node(Delta::Set(node)) => self.set_node(node),
-            Change::Node(Delta::Gone(node)) => self.drop_node(&node.meta.name.name),
-            Change::Node(Delta::All(_, all)) => {
+            Change::Node(Delta::Upsert(node)) => self.set_node(node),
+            Change::Node(Delta::Delete(node)) => self.drop_node(&node.meta.name.name),
+            Change::Node(Delta::Replace(_, all)) => {
                 let there: BTreeSet<_> = all.iter().map(|node| &node.meta.name.name).collect();
                 let gone = self.nodes.keys().filter(|name| !there.contains(name)).cloned();
                 for name in gone.collect::<Vec<_>>() {

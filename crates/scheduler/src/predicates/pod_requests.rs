@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use octavo_dra::{Quantity, Stage, is_extended_resource};
+use octavo_dra::{ContainerKind, Quantity, is_extended_resource};
 use octavo_kube_io::objects::{
     Container, HostPort, ObjectName, Pod, PodSpec, VolumeSource, WHOLE_POD,
 };
@@ -48,7 +48,7 @@ impl PodRequests {
             effective_amounts(&with_allocated(pod))
         };
         let mut requests = Self { amounts, ..Self::default() };
-        for container in pod.spec.containers.iter().filter(|c| c.stage != Stage::Init) {
+        for container in pod.spec.containers.iter().filter(|c| c.kind != ContainerKind::Init) {
             requests.ports.extend(container.ports.iter().filter(|port| port.port > 0).cloned());
         }
         for volume in &pod.spec.volumes {
@@ -90,7 +90,7 @@ impl<'a> NanoSums<'a> {
 /// A pod's spec with what it has while a resize in place is not done.
 fn with_allocated(pod: &Pod) -> PodSpec {
     let mut spec = PodSpec::clone(&pod.spec);
-    for container in spec.containers.iter_mut().filter(|one| one.stage != Stage::Init) {
+    for container in spec.containers.iter_mut().filter(|one| one.kind != ContainerKind::Init) {
         if let Some(held) = pod.held.get(&container.name) {
             container.requests.extend(held.clone());
         }
@@ -107,7 +107,7 @@ fn with_allocated(pod: &Pod) -> PodSpec {
 /// What a pod's spec asks for.
 fn effective_amounts(spec: &PodSpec) -> Amounts {
     let mut running = NanoSums::default();
-    if let [Container { stage: Stage::Main, requests, .. }] = &spec.containers[..] {
+    if let [Container { kind: ContainerKind::Main, requests, .. }] = &spec.containers[..] {
         running.add(requests);
     } else {
         add_by_stage(&spec.containers, &mut running);
@@ -129,13 +129,13 @@ fn effective_amounts(spec: &PodSpec) -> Amounts {
 fn add_by_stage<'a>(containers: &'a [Container], running: &mut NanoSums<'a>) {
     let (mut sidecars, mut peak) = (NanoSums::default(), NanoSums::default());
     for container in containers {
-        match container.stage {
-            Stage::Main => running.add(&container.requests),
-            Stage::Sidecar => {
+        match container.kind {
+            ContainerKind::Main => running.add(&container.requests),
+            ContainerKind::Sidecar => {
                 running.add(&container.requests);
                 sidecars.add(&container.requests);
             }
-            Stage::Init => {
+            ContainerKind::Init => {
                 for (name, amount) in &container.requests {
                     let beside = sidecars.0.get(&**name).copied().unwrap_or_default();
                     peak.raise_to(name, beside.saturating_add(amount.nanos()));

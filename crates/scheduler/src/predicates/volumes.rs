@@ -221,13 +221,13 @@ fn apply_delta<K: Clone + Ord, T>(
         objects.get(key(one)).is_some_and(|old| is_same(old, one))
     };
     match delta {
-        Delta::Set(one) => {
+        Delta::Upsert(one) => {
             let is_known = is_unchanged(objects, one);
             objects.insert(key(one).clone(), Arc::clone(one));
             !is_known
         }
-        Delta::Gone(one) => objects.remove(key(one)).is_some(),
-        Delta::All(_, all) => {
+        Delta::Delete(one) => objects.remove(key(one)).is_some(),
+        Delta::Replace(_, all) => {
             let new: BTreeMap<K, Arc<T>> =
                 all.iter().map(|one| (key(one).clone(), Arc::clone(one))).collect();
             let is_changed =

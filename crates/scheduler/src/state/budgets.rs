@@ -52,11 +52,11 @@ impl Scheduler {
     pub(super) fn apply_budgets(&mut self, delta: &Delta<Budget>) {
         let name = |budget: &Budget| budget.meta.name.clone();
         let before: BTreeMap<ObjectName, Option<Arc<Budget>>> = match delta {
-            Delta::Set(budget) => {
+            Delta::Upsert(budget) => {
                 [(name(budget), self.budgets.insert(name(budget), Arc::clone(budget)))].into()
             }
-            Delta::Gone(budget) => [(name(budget), self.budgets.remove(&name(budget)))].into(),
-            Delta::All(_, budgets) => {
+            Delta::Delete(budget) => [(name(budget), self.budgets.remove(&name(budget)))].into(),
+            Delta::Replace(_, budgets) => {
                 let new = budgets.iter().map(|budget| (name(budget), Arc::clone(budget))).collect();
                 let mut old = std::mem::replace(&mut self.budgets, new);
                 let names: BTreeSet<_> = old.keys().chain(self.budgets.keys()).cloned().collect();

@@ -61,9 +61,9 @@ impl Scheduler {
 
     fn apply_pods(&mut self, delta: &Delta<Pod>) {
         match delta {
-            Delta::Set(pod) => self.upsert_observed_pod(pod),
-            Delta::Gone(pod) => self.delete_observed_pod(&pod.meta.uid),
-            Delta::All(_, pods) => {
+            Delta::Upsert(pod) => self.upsert_observed_pod(pod),
+            Delta::Delete(pod) => self.delete_observed_pod(&pod.meta.uid),
+            Delta::Replace(_, pods) => {
                 let listed: BTreeSet<&Arc<str>> = pods.iter().map(|pod| &pod.meta.uid).collect();
                 let gone = self.pods.keys().filter(|uid| !listed.contains(uid));
                 for uid in gone.cloned().collect::<Vec<_>>() {
@@ -100,9 +100,9 @@ impl Scheduler {
 
     fn apply_nodes(&mut self, delta: &Delta<Node>) {
         match delta {
-            Delta::Set(node) => self.set_node(node),
-            Delta::Gone(node) => self.drop_node(&node.meta.name.name),
-            Delta::All(_, nodes) => {
+            Delta::Upsert(node) => self.set_node(node),
+            Delta::Delete(node) => self.drop_node(&node.meta.name.name),
+            Delta::Replace(_, nodes) => {
                 let listed: BTreeSet<&Arc<str>> =
                     nodes.iter().map(|node| &node.meta.name.name).collect();
                 let gone = self.nodes.keys().filter(|name| !listed.contains(name));
@@ -171,9 +171,9 @@ impl Scheduler {
             old.is_some_and(|old| old.claim.allocation.is_some())
         };
         match delta {
-            Delta::Set(claim) => claim.claim.allocation.is_none() && had(claim),
-            Delta::Gone(claim) => had(claim),
-            Delta::All(_, claims) => {
+            Delta::Upsert(claim) => claim.claim.allocation.is_none() && had(claim),
+            Delta::Delete(claim) => had(claim),
+            Delta::Replace(_, claims) => {
                 let holding = claims.iter().filter(|claim| claim.claim.allocation.is_some());
                 let holding: BTreeSet<&ObjectName> =
                     holding.map(|claim| &claim.meta.name).collect();
@@ -200,7 +200,7 @@ impl Scheduler {
 fn is_policy(delta: &Delta<WatchedObject>) -> bool {
     let kind = Policies::kind();
     match delta {
-        Delta::Set(object) | Delta::Gone(object) => object.kind == kind.kind,
-        Delta::All(of, _) => of.kind == kind.kind,
+        Delta::Upsert(object) | Delta::Delete(object) => object.kind == kind.kind,
+        Delta::Replace(of, _) => of.kind == kind.kind,
     }
 }

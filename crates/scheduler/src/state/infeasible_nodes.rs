@@ -139,7 +139,7 @@ impl Scheduler {
     /// is corrected.
     fn claim_fault_on(&self, ask: &Ask, node: &str) -> Option<String> {
         match self.devices.allocate(ask, node, None) {
-            Err(PodAllocationError::Refused(refusal)) if !refusal.is_of_node() => {
+            Err(PodAllocationError::Refused(refusal)) if !refusal.is_node_specific() => {
                 Some(refusal.to_string())
             }
             _ => None,

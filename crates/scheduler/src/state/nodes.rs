@@ -35,7 +35,7 @@ impl Scheduler {
             // Pods may be observed before their node.
             self.recount_node(&name);
         }
-        let touched = self.devices.apply_nodes(&Delta::Set(Arc::clone(node)));
+        let touched = self.devices.apply_nodes(&Delta::Upsert(Arc::clone(node)));
         if touched.are_models_changed {
             self.is_engine_stale = true;
         }
@@ -47,7 +47,7 @@ impl Scheduler {
     pub(super) fn drop_node(&mut self, name: &Arc<str>) {
         let Some(record) = self.nodes.remove(name) else { return };
         self.neighbours.drop_node(name);
-        self.devices.apply_nodes(&Delta::Gone(record.node));
+        self.devices.apply_nodes(&Delta::Delete(record.node));
         self.lost.remove(name);
         self.is_engine_stale = true;
         self.drop_nominations_on(name);

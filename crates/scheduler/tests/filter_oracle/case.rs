@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use octavo_dra::{NodeRequirement, NodeSelector, Quantity, Stage};
+use octavo_dra::{ContainerKind, NodeRequirement, NodeSelector, Quantity};
 use octavo_kube_io::objects::{
     AffinityTerm, BindingMode, Container, CsiNode, LabelSelector, Meta, Node, PersistentVolume,
     Pod, PodVolume, ReadError, Requests, StorageClass, VolumeClaim, VolumeSource, WHOLE_POD,
@@ -103,7 +103,7 @@ fn pod(pod: &Pod) -> Value {
     let spec = &pod.spec;
     let of = |is_init: bool| -> Vec<Value> {
         let all = spec.containers.iter();
-        all.filter(|one| (one.stage != Stage::Main) == is_init).map(container).collect()
+        all.filter(|one| (one.kind != ContainerKind::Main) == is_init).map(container).collect()
     };
     let tolerations = list(
         &spec.tolerations,
@@ -150,7 +150,8 @@ fn status(pod: &Pod) -> Value {
         })
     };
     let mut of = |is_init: bool| -> Vec<Value> {
-        let all = pod.spec.containers.iter().filter(|one| (one.stage != Stage::Main) == is_init);
+        let all =
+            pod.spec.containers.iter().filter(|one| (one.kind != ContainerKind::Main) == is_init);
         all.filter_map(|one| state(&one.name, &one.requests, is_init)).collect()
     };
     let (init, main) = (of(true), of(false));
@@ -172,7 +173,7 @@ fn container(container: &Container) -> Value {
             "hostPort": port.port, "containerPort": 8080,
         })
     });
-    let restart = (container.stage == Stage::Sidecar).then_some("Always");
+    let restart = (container.kind == ContainerKind::Sidecar).then_some("Always");
     json!({
         "name": container.name,
         "restartPolicy": restart,

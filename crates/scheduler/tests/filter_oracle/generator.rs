@@ -8,7 +8,7 @@ mod volumes;
 
 use std::sync::Arc;
 
-use octavo_dra::Stage;
+use octavo_dra::ContainerKind;
 use octavo_kube_io::objects::{Container, Meta, Node, ObjectName, Pod, PodSpec};
 use octavo_oracle::Rng;
 
@@ -90,13 +90,13 @@ fn pod(rng: &mut Rng, name: &str) -> Pod {
 }
 
 fn plain_spec() -> PodSpec {
-    PodSpec { containers: vec![container("main", Stage::Main)], ..PodSpec::default() }
+    PodSpec { containers: vec![container("main", ContainerKind::Main)], ..PodSpec::default() }
 }
 
-fn container(name: &str, stage: Stage) -> Container {
+fn container(name: &str, kind: ContainerKind) -> Container {
     Container {
         name: name.to_owned(),
-        stage,
+        kind,
         requests: amounts::list(&[]),
         ports: Vec::new(),
         claims: Vec::new(),

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use octavo_dra::{NodeOperator, NodeRequirement, Quantity, Stage};
+use octavo_dra::{ContainerKind, NodeOperator, NodeRequirement, Quantity};
 use octavo_kube_io::objects::{Container, Pod, PodSpec, TaintEffect, VolumeSource};
 
 use crate::case::Case;
@@ -22,15 +22,23 @@ pub(crate) const MUTATIONS: [Mutation; 55] = [
             }
         });
     }),
-    ("take sidecars for containers", |case| stage(case, Stage::Sidecar, Stage::Main)),
-    ("take sidecars for init containers", |case| stage(case, Stage::Sidecar, Stage::Init)),
-    ("take init containers for containers", |case| stage(case, Stage::Init, Stage::Main)),
-    ("take init containers for sidecars", |case| stage(case, Stage::Init, Stage::Sidecar)),
+    ("take sidecars for containers", |case| {
+        kind(case, ContainerKind::Sidecar, ContainerKind::Main)
+    }),
+    ("take sidecars for init containers", |case| {
+        kind(case, ContainerKind::Sidecar, ContainerKind::Init)
+    }),
+    ("take init containers for containers", |case| {
+        kind(case, ContainerKind::Init, ContainerKind::Main)
+    }),
+    ("take init containers for sidecars", |case| {
+        kind(case, ContainerKind::Init, ContainerKind::Sidecar)
+    }),
     ("ignore init containers", |case| {
-        specs(case, |spec| spec.containers.retain(|one| one.stage != Stage::Init));
+        specs(case, |spec| spec.containers.retain(|one| one.kind != ContainerKind::Init));
     }),
     ("start sidecars before all init containers", |case| {
-        specs(case, |spec| spec.containers.sort_by_key(|one| one.stage != Stage::Sidecar));
+        specs(case, |spec| spec.containers.sort_by_key(|one| one.kind != ContainerKind::Sidecar));
     }),
     ("ignore the pods that run", |case| case.placed.clear()),
     ("ignore what pods have while they are resized", |case| {
@@ -47,7 +55,8 @@ pub(crate) const MUTATIONS: [Mutation; 55] = [
     ("look at the first container alone", |case| {
         specs(case, |spec| {
             let mut is_first = true;
-            spec.containers.retain(|one| one.stage != Stage::Main || std::mem::take(&mut is_first));
+            spec.containers
+                .retain(|one| one.kind != ContainerKind::Main || std::mem::take(&mut is_first));
         });
     }),
     ("drop fractions", |case| {
@@ -88,14 +97,14 @@ pub(crate) const MUTATIONS: [Mutation; 55] = [
     ("ignore protocols of ports", |case| ports(case, |_, protocol| "TCP".clone_into(protocol))),
     ("hold ports for init containers", |case| {
         specs(case, |spec| {
-            let init = spec.containers.iter().filter(|one| one.stage == Stage::Init);
+            let init = spec.containers.iter().filter(|one| one.kind == ContainerKind::Init);
             let ports = init.flat_map(|one| one.ports.clone()).collect::<Vec<_>>();
             spec.containers.last_mut().unwrap().ports.extend(ports);
         });
     }),
     ("ignore ports of sidecars", |case| {
         containers(case, |one| {
-            if one.stage == Stage::Sidecar {
+            if one.kind == ContainerKind::Sidecar {
                 one.ports.clear();
             }
         });
@@ -221,10 +230,10 @@ fn containers(case: &mut Case, change: impl Fn(&mut Container)) {
     specs(case, |spec| spec.containers.iter_mut().for_each(&change));
 }
 
-fn stage(case: &mut Case, from: Stage, to: Stage) {
+fn kind(case: &mut Case, from: ContainerKind, to: ContainerKind) {
     containers(case, |one| {
-        if one.stage == from {
-            one.stage = to;
+        if one.kind == from {
+            one.kind = to;
         }
     });
 }

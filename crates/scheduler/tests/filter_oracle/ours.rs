@@ -61,7 +61,7 @@ pub(crate) fn decide(case: &Case) -> Ours {
 }
 
 fn all<T: Clone>(list: &[T]) -> Delta<T> {
-    Delta::All(Kind::default(), list.iter().cloned().map(Arc::new).collect())
+    Delta::Replace(Kind::default(), list.iter().cloned().map(Arc::new).collect())
 }
 
 /// What differs, in words; nothing where both agree on every node and on every filter's reason.

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use octavo_api::names::TAINT_OWNER;
 use octavo_dra::{
-    Allocator, Claim, Classes, DeviceTaint, Explanation, ExtendedClaim, Feature, Features, Node,
-    Refusal, Slice,
+    AllocateError, Allocator, Claim, Classes, DeviceTaint, Explanation, ExtendedClaim, Feature,
+    Features, Node, Slice,
 };
 use serde::Serialize;
 
@@ -102,10 +102,10 @@ pub(super) fn report(input: &AllocatorInput, pod: &PodClaims<'_>) -> Option<Devi
     let node_selectors: Vec<_> =
         allocated.filter_map(|claim| claim.allocation.as_ref()?.nodes.as_ref()).collect();
     // The report predicts kube-scheduler's behaviour, including its faults.
-    let features = Features::default().with(Feature::KubernetesFaults);
+    let features = Features::default().with(Feature::UpstreamBugs);
     let slices = slices_for(pod.scheduler, &input.slices);
     let allocator =
-        Allocator::new(&classes, &*slices, &input.claims, features).with_steps(MAX_SEARCH_STEPS);
+        Allocator::new(&classes, &*slices, &input.claims, features).with_max_steps(MAX_SEARCH_STEPS);
     let mut report = DeviceReport::default();
     for (node, allocatable) in &input.nodes {
         if !node_selectors.iter().all(|nodes| nodes.matches(node) == Ok(true)) {
@@ -127,9 +127,10 @@ pub(super) fn report(input: &AllocatorInput, pod: &PodClaims<'_>) -> Option<Devi
             continue;
         }
         let explanation = allocator.explain(node, &claims);
-        let is_of_claims = explanation.refusal.as_ref().is_some_and(Refusal::is_of_claims);
+        let is_claim_specific =
+            explanation.error.as_ref().is_some_and(AllocateError::is_claim_specific);
         report.add(node, &explanation);
-        if is_of_claims {
+        if is_claim_specific {
             break;
         }
     }
@@ -157,27 +158,27 @@ fn slices_for<'a>(scheduler: &str, slices: &'a [Slice]) -> Cow<'a, [Slice]> {
 impl DeviceReport {
     /// Adds the result for a node.
     fn add(&mut self, node: &Node, explanation: &Explanation) {
-        let Some(refusal) = &explanation.refusal else {
+        let Some(refusal) = &explanation.error else {
             self.fits.push(node.name.clone());
             return;
         };
-        if refusal.is_of_claims() {
+        if refusal.is_claim_specific() {
             self.defect = Some(refusal.to_string());
             return;
         }
-        if refusal.is_not_evaluated() {
+        if refusal.is_unsupported_selector() {
             self.not_evaluated.get_or_insert_with(|| refusal.to_string());
             self.undecided.push(node.name.clone());
             return;
         }
         // A node without devices is not worth a report.
         let is_bare = explanation.requests.iter().all(|request| request.devices.is_empty());
-        if matches!(refusal, Refusal::NoFit) && is_bare {
+        if matches!(refusal, AllocateError::NoFit) && is_bare {
             return;
         }
         let verdict = NodeVerdict::new(&node.name, refusal.to_string(), explanation);
         // A request with too few devices needs no search.
-        if matches!(refusal, Refusal::Steps { .. }) && verdict.lacking().is_empty() {
+        if matches!(refusal, AllocateError::Steps { .. }) && verdict.lacking().is_empty() {
             self.undecided.push(node.name.clone());
             return;
         }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Container as KubeContainer, Node, Pod};
 use k8s_openapi::api::resource::v1::{DeviceClass, ResourceClaim};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use octavo_dra::{Container, NodeScope, Quantity, Stage};
+use octavo_dra::{Container, ContainerKind, NodeScope, Quantity};
 use octavo_kube_io::claims;
 
 use crate::explain::AllocatorInput;
@@ -18,13 +18,13 @@ pub(super) fn containers(pod: &Pod) -> Vec<Container> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let init = spec.init_containers.iter().flatten().map(|container| {
         let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-        container_from_api(container, if is_sidecar { Stage::Sidecar } else { Stage::Init })
+        container_from_api(container, if is_sidecar { ContainerKind::Sidecar } else { ContainerKind::Init })
     });
-    init.chain(spec.containers.iter().map(|container| container_from_api(container, Stage::Main)))
+    init.chain(spec.containers.iter().map(|container| container_from_api(container, ContainerKind::Main)))
         .collect()
 }
 
-fn container_from_api(container: &KubeContainer, stage: Stage) -> Container {
+fn container_from_api(container: &KubeContainer, kind: ContainerKind) -> Container {
     let resources = container.resources.as_ref();
     let amounts = |amounts: Option<&BTreeMap<_, _>>| -> BTreeMap<String, Quantity> {
         let amounts = amounts.into_iter().flatten();
@@ -38,7 +38,7 @@ fn container_from_api(container: &KubeContainer, stage: Stage) -> Container {
     // Without a request its limit is one.
     let mut requests = amounts(resources.and_then(|resources| resources.limits.as_ref()));
     requests.extend(amounts(resources.and_then(|resources| resources.requests.as_ref())));
-    Container { name: container.name.clone(), stage, requests }
+    Container { name: container.name.clone(), kind, requests }
 }
 
 /// Adds claims; those that have no meaning for this version are noted.

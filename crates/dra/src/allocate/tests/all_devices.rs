@@ -1,4 +1,4 @@
-use super::kit::*;
+use super::fixtures::*;
 use crate::*;
 
 const NO: &str = "the node's free devices do not serve all claims";
@@ -27,19 +27,22 @@ fn all_waits_for_pools_to_be_complete() {
     let mut part = slice("n1", devices(&["x"]));
     (part.pool, part.slice_count) = ("second".to_owned(), 2);
     let world = World::new(vec![slice("n1", devices(&["a"])), part]);
-    let refusal = world.allocate_on(&node("n1"), &[&one("c1", ask_all())]).unwrap_err();
-    let said = "claim team/c1, request r: it asks for all devices, but pool gpu.example/second is \
+    let error = world.allocate_on(&node("n1"), &[&one("c1", ask_all())]).unwrap_err();
+    let message = "claim team/c1, request r: it asks for all devices, but pool gpu.example/second is \
                 being updated";
-    assert_eq!(refusal.to_string(), said);
-    assert!(!refusal.is_of_node());
+    assert_eq!(error.to_string(), message);
+    assert!(!error.is_node_specific());
     assert_eq!(world.try_claim(&gpus("c1", 1)), "r=a", "a number is served from other pools");
 }
 
 #[test]
 fn all_does_not_bear_an_invalid_pool() {
     let world = World::new(vec![slice("n1", devices(&["a", "a"]))]);
-    let said = world.try_claim(&one("c1", ask_all()));
-    assert!(said.ends_with("pool gpu.example/n1 is invalid: two devices are named a"), "{said}");
+    let message = world.try_claim(&one("c1", ask_all()));
+    assert!(
+        message.ends_with("pool gpu.example/n1 is invalid: two devices are named a"),
+        "{message}"
+    );
 }
 
 #[test]
@@ -48,11 +51,11 @@ fn all_that_a_constraint_breaks_is_an_error_of_the_claim() {
     let world = World::new(vec![slice("n1", vec![rack("a", "1"), rack("b", "2")])]);
     let mut all = one("c1", ask_all());
     all.constraints.push(matching("rack", &[]));
-    let refusal = world.allocate_on(&node("n1"), &[&all]).unwrap_err();
-    let said = "claim team/c1, request r: it asks for all devices, but with gpu.example/n1/b they \
+    let error = world.allocate_on(&node("n1"), &[&all]).unwrap_err();
+    let message = "claim team/c1, request r: it asks for all devices, but with gpu.example/n1/b they \
                 do not agree in gpu.example/rack";
-    assert_eq!(refusal.to_string(), said);
-    assert!(!refusal.is_of_node());
+    assert_eq!(error.to_string(), message);
+    assert!(!error.is_node_specific());
 }
 
 #[test]
@@ -73,7 +76,7 @@ fn another_nodes_unfinished_counters_stand_in_the_way_of_all() {
     far.truncate(1);
     (far[0].nodes, far[0].pool) = (NodeScope::Node("n2".to_owned()), "n2".to_owned());
     let world = World::new(vec![slice("n1", devices(&["a"])), far.remove(0)]);
-    let said = world.try_claim(&one("c1", ask_all()));
-    assert!(said.ends_with("pool gpu.example/n2 is being updated"), "{said}");
+    let message = world.try_claim(&one("c1", ask_all()));
+    assert!(message.ends_with("pool gpu.example/n2 is being updated"), "{message}");
     assert_eq!(world.try_claim(&gpus("c1", 1)), "r=a");
 }

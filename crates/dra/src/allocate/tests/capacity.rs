@@ -1,4 +1,4 @@
-use super::kit::*;
+use super::fixtures::*;
 use crate::*;
 
 const NO: &str = "the node's free devices do not serve all claims";

@@ -1,4 +1,4 @@
-use super::kit::*;
+use super::fixtures::*;
 use crate::*;
 
 const NO: &str = "the node's free devices do not serve all claims";
@@ -77,7 +77,7 @@ fn kubernetes_forgets_all_but_the_last_value_of_a_request() {
     let mut world = racks(&["1", "2", "1"]);
     let three = constrained(vec![request("r", ask(3))], distinct("rack", &[]));
     assert_eq!(world.try_claim(&three), NO);
-    world.features = world.features.with(Feature::KubernetesFaults);
+    world.features = world.features.with(Feature::UpstreamBugs);
     assert_eq!(world.try_claim(&three), "r=a r=b r=c");
 }
 

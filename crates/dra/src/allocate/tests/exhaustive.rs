@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::kit::World;
+use super::fixtures::World;
 use super::random::TOTAL;
 use crate::*;
 
@@ -63,9 +63,9 @@ fn is_valid(world: &World, claims: &[&Claim], all: &[Given<'_>]) -> bool {
         }
         let held_memory: i128 =
             held.iter().flat_map(|one| one.consumed.values()).map(|one| one.value()).sum();
-        let is_counted = held.iter().any(|one| !one.consumed.is_empty());
+        let has_drawn_counters = held.iter().any(|one| !one.consumed.is_empty());
         if device.allow_multiple {
-            if !parts.contains_key(name) && !is_counted {
+            if !parts.contains_key(name) && !has_drawn_counters {
                 drawn += draws(device);
             }
         } else {

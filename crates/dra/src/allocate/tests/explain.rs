@@ -1,4 +1,4 @@
-use super::kit::*;
+use super::fixtures::*;
 use crate::*;
 
 /// What stands against each device for the first request, in words.
@@ -9,7 +9,7 @@ fn words(world: &World, claim: &Claim) -> Vec<String> {
 
 fn words_of(request: &RequestExplanation) -> Vec<String> {
     let words = |verdict: &DeviceVerdict| {
-        let reason = verdict.reason.as_ref().map_or("free".to_owned(), Reason::to_string);
+        let reason = verdict.reason.as_ref().map_or("free".to_owned(), DeviceMismatch::to_string);
         format!("{}: {reason}", verdict.device.device)
     };
     request.devices.iter().map(words).collect()
@@ -19,7 +19,7 @@ fn words_of(request: &RequestExplanation) -> Vec<String> {
 fn what_fits_has_no_refusal() {
     let world = World::new(vec![slice("n1", devices(&["a"]))]);
     let explanation = world.allocator().explain(&node("n1"), &[&gpus("c1", 1)]);
-    assert_eq!((explanation.refusal, explanation.clash), (None, None));
+    assert_eq!((explanation.error, explanation.clash), (None, None));
     assert!(explanation.requests[0].is_enough());
     assert_eq!(explanation.requests[0].request, "r");
     assert_eq!(explanation.requests[0].claim.to_string(), "team/c1");
@@ -49,7 +49,7 @@ fn each_device_has_its_own_reason() {
         ]
     );
     let explanation = world.allocator().explain(&node("n1"), &[&wanted]);
-    assert_eq!(explanation.refusal, Some(Refusal::NoFit));
+    assert_eq!(explanation.error, Some(AllocateError::NoFit));
     assert!(!explanation.requests[0].is_enough());
     assert_eq!(explanation.clash, None);
 }
@@ -58,12 +58,12 @@ fn each_device_has_its_own_reason() {
 fn a_class_says_that_it_does_not_want_a_device() {
     let mut foreign = slice("n1", devices(&["x"]));
     foreign.driver = "a.example".to_owned();
-    let said = words(&World::new(vec![foreign]), &gpus("c1", 1));
-    assert_eq!(said, ["x: class gpu does not want it: device.driver == \"gpu.example\""]);
+    let message = words(&World::new(vec![foreign]), &gpus("c1", 1));
+    assert_eq!(message, ["x: class gpu does not want it: device.driver == \"gpu.example\""]);
 }
 
 #[test]
-fn a_share_that_does_not_fit_is_told_in_numbers() {
+fn a_share_that_does_not_fit_is_explained_in_numbers() {
     let mut world = World::new(vec![slice("n1", vec![shared_gpu("a", 40)])]);
     world.give(one("c0", ask_part("30Gi")));
     assert_eq!(
@@ -100,9 +100,9 @@ fn devices_of_unusable_pools_are_listed_with_the_reason() {
     let wanted = gpus("c1", 1);
     let invalid = "a: its pool is invalid: two devices are named a";
     assert_eq!(words(&world, &wanted), [invalid, invalid, "x: its pool is being updated"]);
-    let refusal = world.allocator().explain(&node("n1"), &[&wanted]).refusal.unwrap();
-    assert!(matches!(refusal, Refusal::InvalidPool { .. }));
-    assert!(refusal.is_of_node());
+    let error = world.allocator().explain(&node("n1"), &[&wanted]).error.unwrap();
+    assert!(matches!(error, AllocateError::InvalidPool { .. }));
+    assert!(error.is_node_specific());
 }
 
 #[test]
@@ -112,16 +112,16 @@ fn a_device_for_other_nodes_says_so() {
     mixed.devices[0].nodes = Some(NodeScope::All);
     mixed.devices[1].nodes = Some(NodeScope::Node("n2".to_owned()));
     let world = World::new(vec![mixed]);
-    let said = words(&world, &gpus("c1", 2));
-    assert_eq!(said, ["here: free", "there: it is for other nodes"]);
+    let message = words(&world, &gpus("c1", 2));
+    assert_eq!(message, ["here: free", "there: it is for other nodes"]);
 }
 
 #[test]
-fn requests_that_fit_alone_but_not_together_are_shown_where_they_clash() {
+fn requests_that_fit_only_alone_are_shown_as_a_clash() {
     let world = World::new(vec![slice("n1", devices(&["a", "b"]))]);
     let wanted = claim("c1", vec![request("x", ask(2)), request("y", ask(1))]);
     let explanation = world.allocator().explain(&node("n1"), &[&wanted]);
-    assert_eq!(explanation.refusal, Some(Refusal::NoFit));
+    assert_eq!(explanation.error, Some(AllocateError::NoFit));
     assert!(explanation.requests.iter().all(RequestExplanation::is_enough));
     let clash = explanation.clash.unwrap();
     let words = |one: &Placed| format!("{} {}={}", one.claim, one.request, one.device);
@@ -138,7 +138,7 @@ fn requests_that_fit_alone_but_not_together_are_shown_where_they_clash() {
 }
 
 #[test]
-fn a_constraint_is_told_where_it_breaks() {
+fn a_broken_constraint_is_named() {
     let rack = |name, rack| device_with(name, &[("rack", rack)]);
     let world = World::new(vec![slice("n1", vec![rack("a", "1"), rack("b", "2")])]);
     let mut wanted = gpus("c1", 2);
@@ -156,27 +156,29 @@ fn a_constraint_is_told_where_it_breaks() {
 }
 
 #[test]
-fn errors_of_claims_are_told_without_devices() {
+fn claim_errors_are_reported_without_devices() {
     let world = World::new(vec![slice("n1", devices(&["a"]))]);
     let wanted = one("c1", DeviceRequest { class: "tpu".to_owned(), ..ask(1) });
     let explanation = world.allocator().explain(&node("n1"), &[&wanted]);
-    assert!(matches!(explanation.refusal, Some(Refusal::Request { .. })));
+    assert!(matches!(explanation.error, Some(AllocateError::Request { .. })));
     assert!(explanation.requests.is_empty());
 }
 
 #[test]
-fn what_no_node_can_serve_is_told_from_what_this_node_cannot() {
+fn claim_errors_differ_from_node_errors() {
     let names: Vec<String> = (0..40).map(|index| format!("d{index:02}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let world = World::new(vec![slice("n1", devices(&names))]);
-    let refusal = |wanted: Claim| world.allocate_on(&node("n1"), &[&wanted]).unwrap_err();
+    let error = |wanted: Claim| world.allocate_on(&node("n1"), &[&wanted]).unwrap_err();
     let unknown = DeviceRequest { class: "tpu".to_owned(), ..ask(1) };
-    assert!(refusal(one("c1", unknown)).is_of_claims());
-    assert!(refusal(gpus("c1", 33)).is_of_claims());
-    let all = refusal(one("c1", ask_all()));
-    assert!(matches!(all, Refusal::TooManyDevices { wanted: 40, .. }) && !all.is_of_claims());
-    let failing = refusal(one("c1", ask_where(1, "absent", "x")));
-    assert!(!failing.is_of_claims() && !failing.is_not_evaluated());
+    assert!(error(one("c1", unknown)).is_claim_specific());
+    assert!(error(gpus("c1", 33)).is_claim_specific());
+    let all = error(one("c1", ask_all()));
+    assert!(
+        matches!(all, AllocateError::TooManyDevices { wanted: 40, .. }) && !all.is_claim_specific()
+    );
+    let failing = error(one("c1", ask_where(1, "absent", "x")));
+    assert!(!failing.is_claim_specific() && !failing.is_unsupported_selector());
     let selectors = vec!["timestamp('2026-01-05T10:00:00Z') != null".to_owned()];
-    assert!(refusal(one("c1", DeviceRequest { selectors, ..ask(1) })).is_not_evaluated());
+    assert!(error(one("c1", DeviceRequest { selectors, ..ask(1) })).is_unsupported_selector());
 }

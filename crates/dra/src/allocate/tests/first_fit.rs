@@ -1,4 +1,4 @@
-use super::kit::*;
+use super::fixtures::*;
 use crate::*;
 
 const NO: &str = "the node's free devices do not serve all claims";
@@ -81,9 +81,9 @@ fn a_claim_has_at_most_32_results() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let world = World::new(vec![slice("n1", devices(&names))]);
     assert_eq!(world.try_claim(&gpus("c1", 32)).split(' ').count(), 32);
-    let refusal = world.allocate_on(&node("n1"), &[&gpus("c1", 33)]).unwrap_err();
-    assert_eq!(refusal.to_string(), "claim team/c1 asks for 33 devices; a claim may have 32");
-    assert!(!refusal.is_of_node());
+    let error = world.allocate_on(&node("n1"), &[&gpus("c1", 33)]).unwrap_err();
+    assert_eq!(error.to_string(), "claim team/c1 asks for 33 devices; a claim may have 32");
+    assert!(!error.is_node_specific());
     let two = claim("c2", vec![request("a", ask(20)), request("b", ask(20))]);
     assert!(world.try_claim(&two).contains("asks for 40 devices"));
     assert_eq!(world.try_claims(&[&gpus("c1", 20), &gpus("c2", 20)]).split(' ').count(), 40);
@@ -93,9 +93,9 @@ fn a_claim_has_at_most_32_results() {
 fn an_unknown_class_is_an_error_of_the_claim() {
     let world = World::new(vec![slice("n1", devices(&["a"]))]);
     let wanted = one("c1", DeviceRequest { class: "tpu".to_owned(), ..ask(1) });
-    let refusal = world.allocate_on(&node("n1"), &[&wanted]).unwrap_err();
-    assert_eq!(refusal.to_string(), "claim team/c1, request r: there is no device class tpu");
-    assert!(!refusal.is_of_node());
+    let error = world.allocate_on(&node("n1"), &[&wanted]).unwrap_err();
+    assert_eq!(error.to_string(), "claim team/c1, request r: there is no device class tpu");
+    assert!(!error.is_node_specific());
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn what_cannot_be_is_refused_in_few_steps() {
     let names: Vec<String> = (0..30).map(|index| format!("d{index:02}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let world = World::new(vec![slice("n1", devices(&names))]);
-    let allocator = world.allocator().with_steps(2000);
+    let allocator = world.allocator().with_max_steps(2000);
     let impossible = ask_where(1, "size", "large");
     let mut tagged = world.slices.clone();
     for (index, device) in tagged[0].devices.iter_mut().enumerate() {
@@ -111,11 +111,12 @@ fn what_cannot_be_is_refused_in_few_steps() {
         device.attributes.insert("size".to_owned(), size);
     }
     let too_many = allocator.allocate(&node("n1"), &[&gpus("c1", 31)], &mut String::new);
-    assert_eq!(too_many, Err(Refusal::NoFit));
-    let allocator = Allocator::new(&world.classes, &tagged, [], world.features).with_steps(2000);
+    assert_eq!(too_many, Err(AllocateError::NoFit));
+    let allocator =
+        Allocator::new(&world.classes, &tagged, [], world.features).with_max_steps(2000);
     let wanted = claim("c1", vec![request("half", ask(15)), request("large", impossible)]);
-    let refusal = allocator.allocate(&node("n1"), &[&wanted], &mut String::new);
-    assert_eq!(refusal, Err(Refusal::NoFit), "the second request is looked at alone");
+    let error = allocator.allocate(&node("n1"), &[&wanted], &mut String::new);
+    assert_eq!(error, Err(AllocateError::NoFit), "the second request is looked at alone");
 }
 
 #[test]
@@ -126,10 +127,10 @@ fn a_search_without_end_is_given_up() {
     let requests = vec![request("x", ask(11)), request("y", ask(1)), request("z", ask(1))];
     let constraints = vec![distinct("rack", &["y", "z"])];
     let wanted = Claim { constraints, ..claim("c1", requests) };
-    let allocator = world.allocator().with_steps(500);
-    let refusal = allocator.allocate(&node("n1"), &[&wanted], &mut String::new).unwrap_err();
-    assert_eq!(refusal, Refusal::Steps { limit: 500 });
-    assert!(refusal.is_of_node());
+    let allocator = world.allocator().with_max_steps(500);
+    let error = allocator.allocate(&node("n1"), &[&wanted], &mut String::new).unwrap_err();
+    assert_eq!(error, AllocateError::Steps { limit: 500 });
+    assert!(error.is_node_specific());
 }
 
 #[test]

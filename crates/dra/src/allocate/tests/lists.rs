@@ -1,4 +1,4 @@
-use super::kit::*;
+use super::fixtures::*;
 use crate::*;
 
 const NO: &str = "the node's free devices do not serve all claims";
@@ -55,9 +55,10 @@ fn without_the_feature_lists_are_errors_of_the_claim() {
     let mut world = sizes(&["big"]);
     world.features = world.features.without(Feature::PrioritizedList);
     let list = claim("c1", vec![first_of("r", vec![("big", of("big"))])]);
-    let refusal = world.allocate_on(&node("n1"), &[&list]).unwrap_err();
-    let said = "claim team/c1, request r: it needs PrioritizedList, which is off in this cluster";
-    assert_eq!(refusal.to_string(), said);
+    let error = world.allocate_on(&node("n1"), &[&list]).unwrap_err();
+    let message =
+        "claim team/c1, request r: it needs PrioritizedList, which is off in this cluster";
+    assert_eq!(error.to_string(), message);
 }
 
 #[test]
@@ -67,7 +68,7 @@ fn nodes_compare_by_the_alternatives_that_they_serve() {
         let mut claim = claim("c1", vec![list, request("s", ask(1))]);
         let allocation = world.allocate_on(&node("n1"), &[&claim]).unwrap().remove(0);
         claim.allocation = Some(allocation);
-        preference(&[&claim])
+        prioritized_list_score(&[&claim])
     };
     assert_eq!(score(&sizes(&["big", "tiny"])), 8);
     assert_eq!(score(&sizes(&["small", "tiny"])), 7);

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::exhaustive::{Given, first_valid};
-use super::kit::*;
+use super::fixtures::*;
 use super::random::{build_claim, claim_spec, device_spec, world};
 use crate::*;
 
@@ -31,17 +31,17 @@ proptest! {
             let words = |given: &Given<'_>| format!("{}={}", given.request, given.device.name);
             all.iter().map(words).collect::<Vec<_>>().join(" ")
         });
-        let expected = expected.unwrap_or_else(|| Refusal::NoFit.to_string());
+        let expected = expected.unwrap_or_else(|| AllocateError::NoFit.to_string());
         prop_assert_eq!(world.try_claims(&claims), expected);
 
         let explanation = world.allocator().explain(&node("n1"), &claims);
         prop_assert_eq!(
-            explanation.refusal.is_some(),
+            explanation.error.is_some(),
             world.allocate_on(&node("n1"), &claims).is_err()
         );
-        let is_each_served = explanation.clash.is_none() && explanation.refusal.is_some();
+        let is_each_served = explanation.clash.is_none() && explanation.error.is_some();
         let is_one_short = explanation.requests.iter().any(|request| !request.is_enough());
-        prop_assert!(!is_each_served || is_one_short, "a refusal has a reason");
+        prop_assert!(!is_each_served || is_one_short, "a error has a reason");
     }
 
     #[test]

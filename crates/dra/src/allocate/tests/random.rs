@@ -3,7 +3,7 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::kit::*;
+use super::fixtures::*;
 use crate::*;
 
 /// A device: pool, size (what selectors see), rack (what constraints see; 0: none), whether it is
@@ -62,12 +62,13 @@ fn build_device((index, spec): (usize, &DeviceSpec)) -> Device {
 
 /// Pool `a` has counters, pool `b` has not.
 pub(super) fn world(specs: &[DeviceSpec]) -> World {
-    let of_pool = |pool: usize| {
+    let candidates_by_pool = |pool: usize| {
         let own = specs.iter().enumerate().filter(|(_, spec)| spec.0 == pool);
         own.map(build_device).collect::<Vec<Device>>()
     };
-    let mut slices = partitionable(vec![counters("set", &[("slices", TOTAL)])], of_pool(0));
-    slices.push(Slice { name: "b-1".to_owned(), ..slice("n1", of_pool(1)) });
+    let mut slices =
+        partitionable(vec![counters("set", &[("slices", TOTAL)])], candidates_by_pool(0));
+    slices.push(Slice { name: "b-1".to_owned(), ..slice("n1", candidates_by_pool(1)) });
     for (slice, pool) in slices.iter_mut().zip(["a", "a", "b"]) {
         slice.pool = pool.to_owned();
     }

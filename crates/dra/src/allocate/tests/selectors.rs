@@ -1,4 +1,4 @@
-use super::kit::*;
+use super::fixtures::*;
 use crate::*;
 
 #[test]
@@ -25,11 +25,11 @@ fn a_class_takes_devices_of_its_driver_only() {
 fn a_selector_that_fails_on_a_device_is_an_error_of_the_claim() {
     let world = World::new(vec![slice("n1", devices(&["a"]))]);
     let wanted = one("c1", ask_where(1, "absent", "x"));
-    let refusal = world.allocate_on(&node("n1"), &[&wanted]).unwrap_err();
-    let said = refusal.to_string();
-    assert!(said.starts_with("claim team/c1, request r: selector "), "{said}");
-    assert!(said.contains("failed for device a: "), "{said}");
-    assert!(!refusal.is_of_node());
+    let error = world.allocate_on(&node("n1"), &[&wanted]).unwrap_err();
+    let message = error.to_string();
+    assert!(message.starts_with("claim team/c1, request r: selector "), "{message}");
+    assert!(message.contains("failed for device a: "), "{message}");
+    assert!(!error.is_node_specific());
 }
 
 #[test]
@@ -38,11 +38,11 @@ fn a_selector_that_no_device_reaches_does_no_harm() {
     let mut world = World::new(vec![slice("n1", devices(&["a"]))]);
     world.give(gpus("c0", 1));
     let wanted = one("c1", ask_where(1, "absent", "x"));
-    assert_eq!(world.allocate_on(&node("n1"), &[&wanted]), Err(Refusal::NoFit));
+    assert_eq!(world.allocate_on(&node("n1"), &[&wanted]), Err(AllocateError::NoFit));
     let mut foreign = slice("n1", devices(&["x"]));
     foreign.driver = "a.example".to_owned();
     let world = World::new(vec![foreign]);
-    assert_eq!(world.allocate_on(&node("n1"), &[&wanted]), Err(Refusal::NoFit));
+    assert_eq!(world.allocate_on(&node("n1"), &[&wanted]), Err(AllocateError::NoFit));
 }
 
 #[test]
@@ -51,9 +51,10 @@ fn a_class_whose_selector_does_not_compile_is_named() {
     let selectors = vec!["device.driver ==".to_owned()];
     let class = Class { name: "broken".to_owned(), selectors, extended_resource: None };
     world.classes.insert(class, 0);
-    let said = world.try_claim(&one("c1", DeviceRequest { class: "broken".to_owned(), ..ask(1) }));
+    let message =
+        world.try_claim(&one("c1", DeviceRequest { class: "broken".to_owned(), ..ask(1) }));
     let start = "claim team/c1, request r: class broken: selector \"device.driver ==\" is invalid";
-    assert!(said.starts_with(start), "{said}");
+    assert!(message.starts_with(start), "{message}");
 }
 
 #[test]
@@ -63,8 +64,8 @@ fn an_error_names_the_device_that_it_is_about() {
     let allocator = world.allocator();
     let wanted = one("c1", ask_where(1, "absent", "x"));
     for (name, device) in [("n1", "a"), ("n2", "b")] {
-        let refusal = allocator.allocate(&node(name), &[&wanted], &mut String::new).unwrap_err();
-        assert!(refusal.to_string().contains(&format!("for device {device}: ")), "{refusal}");
+        let error = allocator.allocate(&node(name), &[&wanted], &mut String::new).unwrap_err();
+        assert!(error.to_string().contains(&format!("for device {device}: ")), "{error}");
     }
 }
 
@@ -77,5 +78,5 @@ fn devices_that_need_binding_are_taken_last_and_only_with_the_feature() {
     assert_eq!(world.try_claim(&gpus("c1", 2)), "r=b r=a");
     world.features = world.features.without(Feature::BindingConditions);
     assert_eq!(world.try_claim(&gpus("c1", 1)), "r=b");
-    assert_eq!(world.allocate_on(&node("n1"), &[&gpus("c1", 2)]), Err(Refusal::NoFit));
+    assert_eq!(world.allocate_on(&node("n1"), &[&gpus("c1", 2)]), Err(AllocateError::NoFit));
 }

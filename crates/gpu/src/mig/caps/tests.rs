@@ -22,7 +22,7 @@ fn an_instance_has_two_nodes() {
 }
 
 #[test]
-fn an_instance_that_is_not_there_is_told_by_its_file() {
+fn a_missing_instance_is_named_by_its_file() {
     let folder = proc_root("DeviceFileMinor: 1\n", "DeviceFileMinor: 2\n");
     for (minor, gi, ci, file) in [
         (2, 9, 0, "gpu2/mig/gi9/access"),

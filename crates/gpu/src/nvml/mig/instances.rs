@@ -87,10 +87,10 @@ fn bare(placement: MigPlacement, info: &sys::nvmlGpuInstanceInfo_t) -> MigInstan
 /// UUIDs of a GPU's MIG devices by the ids of their GPU and compute instances.
 pub(super) fn uuids(device: Device<'_>) -> Result<BTreeMap<(u32, u32), String>, DriverError> {
     let library = device.library();
-    let most = device.get(call!(library, nvmlDeviceGetMaxMigDeviceCount)?, 0)?;
+    let max = device.get(call!(library, nvmlDeviceGetMaxMigDeviceCount)?, 0)?;
     let mut uuids = BTreeMap::new();
     // Drivers do not promise indexes without gaps.
-    for index in 0..most {
+    for index in 0..max {
         let call = call!(library, nvmlDeviceGetMigDeviceHandleByIndex)?;
         let handle = device.get_at(call, index, ptr::null_mut());
         let Some(handle) = still_there(handle)? else { continue };
@@ -220,7 +220,7 @@ fn list<D, T: Copy>(
     profile: u32,
     empty: T,
 ) -> Result<Vec<T>, DriverError> {
-    let mut buffer = [empty; call::MOST_LISTED];
+    let mut buffer = [empty; call::MAX_LISTED];
     let mut count = 0;
     let code = call::list(call, first, profile, &mut buffer, &mut count);
     library.check(call.name, code)?;

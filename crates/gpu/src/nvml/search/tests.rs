@@ -31,7 +31,7 @@ fn a_driver_container_is_named_and_not_taken() {
 }
 
 #[test]
-fn what_is_missing_is_told_with_where_it_was_looked_for_and_what_to_do() {
+fn a_missing_library_names_the_searched_folders() {
     let root = tempfile::tempdir().unwrap();
     let message = find_library(root.path()).unwrap_err().to_string();
     assert!(message.starts_with("cannot load the driver library libnvidia-ml.so.1: "));

@@ -44,7 +44,7 @@ fn any_other_code_keeps_its_number_and_the_drivers_words() {
 }
 
 #[test]
-fn a_broken_installation_is_told_with_its_remedy() {
+fn a_broken_installation_is_reported_with_its_remedy() {
     assert!(error(9).to_string().contains("modprobe nvidia"));
     assert!(error(18).to_string().contains("reboot the node"));
     assert!(error(4).to_string().contains("/dev/nvidiactl"));

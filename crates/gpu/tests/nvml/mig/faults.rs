@@ -64,7 +64,7 @@ fn whichever_call_of_making_one_fails_no_half_instance_is_left() {
 }
 
 #[test]
-fn an_instance_that_cannot_be_taken_back_is_told() {
+fn an_instance_that_cannot_be_removed_is_reported() {
     let (node, driver, uuid) = with_mode_on("dgx-h100");
     let profile = &profiles(&driver, &uuid)["2g.20gb"];
     node.edit(|state| {
@@ -102,7 +102,7 @@ fn an_instance_that_processes_use_stays_whole() {
 }
 
 #[test]
-fn an_instance_of_which_a_part_is_gone_when_the_rest_is_refused_is_told() {
+fn a_partly_destroyed_instance_is_reported() {
     let (node, driver, uuid) = with_mode_on("dgx-h100");
     let profile = &profiles(&driver, &uuid)["3g.40gb"];
     let made = driver.create_mig(&uuid, profile, at(profile, 0)).unwrap();
@@ -123,7 +123,7 @@ fn an_instance_of_which_a_part_is_gone_when_the_rest_is_refused_is_told() {
 }
 
 #[test]
-fn whichever_call_of_destroying_fails_the_instance_can_be_destroyed_later() {
+fn a_failed_destroy_can_be_repeated() {
     let (node, driver, uuid) = with_mode_on("dgx-h100");
     let profile = &profiles(&driver, &uuid)["2g.20gb"];
     for call in [
@@ -165,7 +165,7 @@ fn a_mode_that_cannot_be_changed_is_what_it_was() {
 }
 
 #[test]
-fn a_gpu_whose_instances_are_not_told_is_unreadable_and_alone_in_that() {
+fn unlisted_instances_make_only_their_gpu_unreadable() {
     let (node, driver, uuid) = with_mode_on("dgx-h100");
     let profile = &profiles(&driver, &uuid)["1g.10gb"];
     driver.create_mig(&uuid, profile, at(profile, 0)).unwrap();

@@ -175,8 +175,8 @@ fn names_and_numbers_are_those_of_the_machines_table() {
         let table = octavo_machine::MigTable::find(key).unwrap();
         let read = node.open().mig_profiles(&node.uuid(0)).unwrap();
         let names: Vec<_> = read.iter().map(|p| (p.number, p.id, p.name.as_str())).collect();
-        let told: Vec<_> = table.profiles.iter().map(|p| (p.number, p.id, p.name)).collect();
-        assert_eq!(names, told, "{machine}");
+        let reported: Vec<_> = table.profiles.iter().map(|p| (p.number, p.id, p.name)).collect();
+        assert_eq!(names, reported, "{machine}");
     }
 }
 

@@ -62,7 +62,7 @@ fn a_gpu_with_instances_keeps_its_mode() {
 }
 
 #[test]
-fn a_gpu_that_processes_use_keeps_its_mode_and_no_wish_is_left_for_later() {
+fn a_gpu_in_use_keeps_its_mig_mode() {
     for machine in ["dgx-h100", "dgx-a100-40"] {
         let node = Node::shipped(machine);
         let (driver, uuid) = (node.open(), node.uuid(0));

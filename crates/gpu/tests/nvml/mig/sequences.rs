@@ -75,8 +75,8 @@ fn run(machine: &str) {
                         prop_assert_eq!(answer, Ok(()));
                         model.remove(&id);
                     } else {
-                        let is_told = matches!(answer, Err(DriverError::NotFound { .. }));
-                        prop_assert!(is_told, "{answer:?}");
+                        let is_reported = matches!(answer, Err(DriverError::NotFound { .. }));
+                        prop_assert!(is_reported, "{answer:?}");
                     }
                 }
             }

@@ -56,7 +56,7 @@ fn of_processes_that_want_one_place_one_has_it() {
 }
 
 #[test]
-fn a_reader_never_sees_an_old_state_after_a_new_one_however_fast_they_change() {
+fn readers_never_see_states_out_of_order() {
     let (node, driver, uuid) = with_mode_on("dgx-h100");
     let other = node.open_beside("second.so");
     let profile = &profiles(&driver, &uuid)["1g.10gb"];
@@ -70,7 +70,7 @@ fn a_reader_never_sees_an_old_state_after_a_new_one_however_fast_they_change() {
 }
 
 #[test]
-fn what_a_crashed_writer_left_disturbs_nobody() {
+fn leftovers_of_a_crashed_writer_are_harmless() {
     let (node, driver, uuid) = with_mode_on("dgx-h100");
     let profile = &profiles(&driver, &uuid)["1g.10gb"];
     let made = driver.create_mig(&uuid, profile, at(profile, 0)).unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use super::{Kept, Reader, seconds};
+use super::{Reader, WatchedType, seconds};
 use crate::objects::{Meta, ObjectName, Owner};
 
 /// A copy of the whole object, which `kubectl apply` leaves behind.
@@ -78,14 +78,14 @@ fn texts(map: Option<BTreeMap<String, Option<String>>>) -> BTreeMap<String, Stri
     map.map(|(key, value)| (key, value.unwrap_or_default())).collect()
 }
 
-impl Kept for Meta {
+impl WatchedType for Meta {
     type Wire = WireObject;
 
     fn read(wire: WireObject, reader: &mut Reader) -> Option<Self> {
         Some(wire.metadata.read(reader))
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         meta
     }
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::{Amounts, Kept, Reader, WireMeta};
+use super::{Amounts, Reader, WatchedType, WireMeta};
 use crate::objects::{Meta, Node, NodeTaint, TaintEffect};
 
 #[derive(Debug, Deserialize)]
@@ -43,7 +43,7 @@ struct WireCondition {
     status: String,
 }
 
-impl Kept for Node {
+impl WatchedType for Node {
     type Wire = WireNode;
 
     fn read(wire: WireNode, reader: &mut Reader) -> Option<Self> {
@@ -65,7 +65,7 @@ impl Kept for Node {
         })
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
 

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Kept, Reader, WireMeta};
+use super::{Reader, WatchedType, WireMeta};
 use crate::objects::{Kind, Meta, WatchedObject};
 
 #[derive(Debug, Deserialize)]
@@ -19,7 +19,7 @@ pub(crate) struct WireWatched {
     status: Value,
 }
 
-impl Kept for WatchedObject {
+impl WatchedType for WatchedObject {
     type Wire = WireWatched;
 
     fn read(wire: WireWatched, reader: &mut Reader) -> Option<Self> {
@@ -33,7 +33,7 @@ impl Kept for WatchedObject {
         })
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
 
@@ -41,7 +41,7 @@ impl Kept for WatchedObject {
         &self.meta
     }
 
-    fn say_kind(&mut self, kind: &Kind) {
+    fn set_kind(&mut self, kind: &Kind) {
         if self.kind.is_empty() {
             self.api_version.clone_from(&kind.api_version);
             self.kind.clone_from(&kind.kind);

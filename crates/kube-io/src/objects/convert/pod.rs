@@ -6,9 +6,9 @@ mod volume;
 use serde::Deserialize;
 
 use super::affinity::{self, WireAffinity, WireSpread};
-use super::{Amounts, Kept, Reader, WireMeta, filled};
+use super::{Amounts, Reader, WatchedType, WireMeta, filled};
 use crate::objects::{
-    Container, HostPort, Meta, Pod, PodClaim, PodSpec, Requests, Stage, Toleration,
+    Container, ContainerKind, HostPort, Meta, Pod, PodClaim, PodSpec, Requests, Toleration,
 };
 use status::WireStatus;
 use volume::WireVolume;
@@ -112,7 +112,7 @@ struct WireGroup {
     pod_group_name: Option<String>,
 }
 
-impl Kept for Pod {
+impl WatchedType for Pod {
     type Wire = WirePod;
 
     fn read(wire: WirePod, reader: &mut Reader) -> Option<Self> {
@@ -129,7 +129,7 @@ impl Kept for Pod {
         Some(pod)
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
 
@@ -144,11 +144,11 @@ impl WireSpec {
         let mut containers = Vec::new();
         for container in self.init_containers.into_iter().flatten() {
             let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-            let stage = if is_sidecar { Stage::Sidecar } else { Stage::Init };
-            containers.push(container.read(stage, is_host_network, reader));
+            let kind = if is_sidecar { ContainerKind::Sidecar } else { ContainerKind::Init };
+            containers.push(container.read(kind, is_host_network, reader));
         }
         for container in self.containers.into_iter().flatten() {
-            containers.push(container.read(Stage::Main, is_host_network, reader));
+            containers.push(container.read(ContainerKind::Main, is_host_network, reader));
         }
         let pod_resources = self.resources.unwrap_or_default();
         let mut spec = PodSpec {
@@ -179,12 +179,12 @@ impl WireSpec {
 }
 
 impl WireContainer {
-    fn read(self, stage: Stage, is_host_network: bool, reader: &mut Reader) -> Container {
+    fn read(self, kind: ContainerKind, is_host_network: bool, reader: &mut Reader) -> Container {
         let of = format!("container {}", self.name);
         let (requests, claims) = self.resources.unwrap_or_default().requests(&of, reader);
         let ports = self.ports.into_iter().flatten();
         let ports = ports.filter_map(|port| port.read(is_host_network)).collect();
-        Container { name: self.name, stage, requests, ports, claims }
+        Container { name: self.name, kind, requests, ports, claims }
     }
 }
 

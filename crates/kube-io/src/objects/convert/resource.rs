@@ -7,7 +7,7 @@ use k8s_openapi::api::resource::v1 as api;
 use octavo_dra::{Class, Quantity};
 use serde::Deserialize;
 
-use super::{Kept, Reader, WireMeta, filled};
+use super::{Reader, WatchedType, WireMeta, filled};
 use crate::claims::{claim_from_api, class_from_api};
 use crate::objects::{
     Claim, ClaimConfig, Consumer, DeviceClass, DeviceConditions, Meta, ResourceSlice,
@@ -41,7 +41,7 @@ pub(crate) struct WireSlice {
     spec: api::ResourceSliceSpec,
 }
 
-impl Kept for Claim {
+impl WatchedType for Claim {
     type Wire = WireClaim;
 
     fn read(wire: WireClaim, reader: &mut Reader) -> Option<Self> {
@@ -90,7 +90,7 @@ impl Kept for Claim {
         })
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
 
@@ -172,7 +172,7 @@ fn awaited(
     })
 }
 
-impl Kept for DeviceClass {
+impl WatchedType for DeviceClass {
     type Wire = WireClass;
 
     /// A class whose selectors cannot be read selects nothing.
@@ -196,7 +196,7 @@ impl Kept for DeviceClass {
         Some(Self { class, config: config.collect(), meta })
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
 
@@ -205,7 +205,7 @@ impl Kept for DeviceClass {
     }
 }
 
-impl Kept for ResourceSlice {
+impl WatchedType for ResourceSlice {
     type Wire = WireSlice;
 
     /// A slice that cannot be read is not there, so that its pool is incomplete and not merely smaller.
@@ -234,7 +234,7 @@ impl Kept for ResourceSlice {
         }
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         Self { meta, slice: octavo_dra::Slice::default() }
     }
 

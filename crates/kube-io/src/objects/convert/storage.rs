@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1 as core;
 use serde::Deserialize;
 
 use super::affinity::{self, WireSelector};
-use super::{Kept, Reader, WireMeta, filled};
+use super::{Reader, WatchedType, WireMeta, filled};
 use crate::objects::{
     BindingMode, Budget, CsiNode, Meta, PersistentVolume, StorageClass, VolumeClaim,
 };
@@ -110,7 +110,7 @@ struct WireBudgetStatus {
     disrupted_pods: Option<BTreeMap<String, Option<String>>>,
 }
 
-impl Kept for VolumeClaim {
+impl WatchedType for VolumeClaim {
     type Wire = WireVolumeClaim;
 
     fn read(wire: WireVolumeClaim, reader: &mut Reader) -> Option<Self> {
@@ -122,7 +122,7 @@ impl Kept for VolumeClaim {
         Some(Self { volume, class, access_modes: spec.access_modes.unwrap_or_default(), meta })
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
 
@@ -131,7 +131,7 @@ impl Kept for VolumeClaim {
     }
 }
 
-impl Kept for PersistentVolume {
+impl WatchedType for PersistentVolume {
     type Wire = WireVolume;
 
     fn read(wire: WireVolume, reader: &mut Reader) -> Option<Self> {
@@ -145,7 +145,7 @@ impl Kept for PersistentVolume {
         })
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
 
@@ -154,7 +154,7 @@ impl Kept for PersistentVolume {
     }
 }
 
-impl Kept for StorageClass {
+impl WatchedType for StorageClass {
     type Wire = WireStorageClass;
 
     fn read(wire: WireStorageClass, reader: &mut Reader) -> Option<Self> {
@@ -171,7 +171,7 @@ impl Kept for StorageClass {
         Some(Self { meta: wire.metadata.read(reader), binding })
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
 
@@ -180,7 +180,7 @@ impl Kept for StorageClass {
     }
 }
 
-impl Kept for CsiNode {
+impl WatchedType for CsiNode {
     type Wire = WireCsiNode;
 
     fn read(wire: WireCsiNode, reader: &mut Reader) -> Option<Self> {
@@ -197,7 +197,7 @@ impl Kept for CsiNode {
         })
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
 
@@ -206,7 +206,7 @@ impl Kept for CsiNode {
     }
 }
 
-impl Kept for Budget {
+impl WatchedType for Budget {
     type Wire = WireBudget;
 
     fn read(wire: WireBudget, reader: &mut Reader) -> Option<Self> {
@@ -220,7 +220,7 @@ impl Kept for Budget {
         })
     }
 
-    fn bare(meta: Meta) -> Self {
+    fn from_meta(meta: Meta) -> Self {
         Self { meta, ..Self::default() }
     }
 

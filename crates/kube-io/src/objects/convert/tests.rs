@@ -6,21 +6,21 @@ mod shapes;
 
 use serde_json::{Value, json};
 
-use super::{Fault, Kept, Reader};
+use super::{Fault, Reader, WatchedType};
 use crate::objects::{
     BindingMode, Budget, CsiNode, Meta, Node, Owner, PersistentVolume, StorageClass, TaintEffect,
     VolumeClaim, WatchedObject,
 };
 
 /// Reads one object, with what was found wrong.
-fn read<T: Kept>(json: Value) -> (T, Vec<Fault>) {
+fn read<T: WatchedType>(json: Value) -> (T, Vec<Fault>) {
     let mut reader = Reader::default();
     let value = T::read(serde_json::from_value(json).unwrap(), &mut reader).unwrap();
     (value, reader.take_faults())
 }
 
 /// Reads one object that has nothing wrong.
-fn sound<T: Kept>(json: Value) -> T {
+fn sound<T: WatchedType>(json: Value) -> T {
     let (value, faults) = read(json);
     assert_eq!(faults, []);
     value

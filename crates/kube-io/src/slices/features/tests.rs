@@ -10,7 +10,7 @@ fn slice(taints: usize) -> api::ResourceSlice {
 }
 
 #[test]
-fn a_loss_is_told_once() {
+fn a_dropped_field_is_reported_once() {
     let mut features = Features::default();
     assert!(features.compare(&slice(2), &slice(2)).is_empty());
     assert_eq!(features.compare(&slice(2), &slice(1)), [Feature::Taints].into());
@@ -35,7 +35,7 @@ fn what_was_not_sent_or_is_there_already_proves_nothing_of_taints() {
         ..Pool::default()
     };
     assert!(features.is_unknown(Feature::Taints, &pool));
-    features.witness(shows_shares(&slice(1).spec));
+    features.observe_shares(shows_shares(&slice(1).spec));
     assert!(features.is_unknown(Feature::Taints, &pool));
 }
 

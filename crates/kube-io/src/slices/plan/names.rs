@@ -2,18 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Known, Seen, Wanted};
+use super::{Observed, ObservedSlice, Wanted};
 
 /// Longest name of an object.
-const LONGEST_NAME: usize = 253;
+const MAX_NAME_LENGTH: usize = 253;
 
 /// The names of a pool's parts, in order: those of the slices that are there, as far as there are
 /// any, and new ones. A pool of which a part was written gets the same names again.
-pub(super) fn of_parts(
+pub(super) fn for_parts(
     wanted: &Wanted<'_>,
     parts: usize,
-    ours: &BTreeMap<&String, &Known>,
-    seen: &Seen<'_>,
+    ours: &BTreeMap<&String, &ObservedSlice>,
+    seen: &Observed<'_>,
 ) -> BTreeSet<String> {
     let mut names: BTreeSet<String> = ours.keys().take(parts).map(|name| (*name).clone()).collect();
     let is_taken = |name: &str| {
@@ -44,12 +44,12 @@ fn free(wanted: &Wanted<'_>, index: usize, is_taken: impl Fn(&str) -> bool) -> S
 pub(crate) fn name(driver: &str, node: &str, last: &str) -> String {
     let tail = format!("-{driver}-{last}");
     let mut name = node.to_owned();
-    if name.len() + tail.len() > LONGEST_NAME {
-        let mark = format!("-{:016x}", fingerprint(node));
-        name.truncate(LONGEST_NAME - tail.len() - mark.len());
+    if name.len() + tail.len() > MAX_NAME_LENGTH {
+        let suffix = format!("-{:016x}", fingerprint(node));
+        name.truncate(MAX_NAME_LENGTH - tail.len() - suffix.len());
         // A label may not begin with a dash.
         name.truncate(name.trim_end_matches(['.', '-']).len());
-        name.push_str(&mark);
+        name.push_str(&suffix);
     }
     name + &tail
 }

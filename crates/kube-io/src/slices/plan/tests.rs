@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::*;
 use crate::slices::from_api;
 
-mod begun;
+mod unfinished;
 
 fn device(name: &str, memory: &str) -> api::Device {
     let value = ApiQuantity(memory.to_owned());
@@ -44,7 +44,7 @@ fn owner(uid: &str) -> OwnerReference {
 #[derive(Default)]
 struct Cluster {
     found: BTreeMap<String, api::ResourceSlice>,
-    settled: Settled,
+    server_mutations: ServerMutations,
     version: u64,
 }
 
@@ -74,9 +74,10 @@ impl Cluster {
         let octavo_dra::Slice { counters, devices, .. } = from_api(&slice).unwrap();
         let (counters, devices) = (&counters, &devices);
         let wanted = Wanted { driver, node, pool: node, counters, devices, owner };
-        let known = self.found.iter().map(|(name, slice)| (name.clone(), Known::of(slice)));
+        let known = self.found.iter().map(|(name, slice)| (name.clone(), ObservedSlice::of(slice)));
         let (found, taken) = (known.collect(), BTreeSet::new());
-        let seen = Seen { found: &found, taken: &taken, settled: &self.settled };
+        let seen =
+            Observed { found: &found, taken: &taken, server_mutations: &self.server_mutations };
         let plan = plan(&wanted, &seen);
         let sent = |write: &Write<'_>| match write {
             Write::Put(put) if put.is_new => Sent::Create(Box::new(plan.slice(put))),
@@ -169,7 +170,7 @@ fn a_change_is_a_new_generation_of_the_whole_pool() {
 }
 
 #[test]
-fn a_pool_that_shrinks_loses_its_extra_slices_and_one_that_grows_gets_new_ones() {
+fn slices_are_added_and_deleted_with_the_size_of_the_pool() {
     let mut cluster = Cluster::default();
     cluster.publish(&devices(300));
     assert_eq!(cluster.publish(&devices(8)), 3);
@@ -218,7 +219,7 @@ fn slices_with_taints_hold_fewer_devices() {
 }
 
 #[test]
-fn somebody_else_s_edit_is_undone() {
+fn a_foreign_edit_is_reverted() {
     let mut cluster = Cluster::default();
     cluster.publish(&devices(2));
     let slice = cluster.found.values_mut().next().unwrap();
@@ -257,7 +258,7 @@ fn fields_that_the_server_drops_are_not_written_again_and_again() {
     let [Sent::Create(sent)] = writes.as_slice() else { panic!("{writes:?}") };
     let mut kept = (**sent).clone();
     kept.spec.devices.as_mut().unwrap()[0].taints = None;
-    assert!(cluster.settled.remember(sent, &kept));
+    assert!(cluster.server_mutations.remember(sent, &kept));
     cluster.store(kept);
     assert_eq!(cluster.publish(&wanted), 0);
     // Something else is wanted: that is written.
@@ -326,7 +327,7 @@ fn consuming(count: usize) -> Vec<api::Device> {
 }
 
 #[test]
-fn counter_sets_have_slices_of_their_own_first_by_name_and_written_last() {
+fn counter_slices_sort_first_and_are_written_last() {
     let mut cluster = Cluster::default();
     let (counters, devices) = (counters(9), consuming(65));
     let writes = cluster.plan_with(&counters, &devices, &owner("n-1"));
@@ -358,7 +359,7 @@ fn counter_sets_have_slices_of_their_own_first_by_name_and_written_last() {
 }
 
 #[test]
-fn a_changed_counter_or_consumption_is_written_and_another_notation_is_not() {
+fn only_changed_amounts_are_written_not_changed_notations() {
     let mut cluster = Cluster::default();
     let (mut sets, mut devices) = (counters(1), consuming(1));
     cluster.publish_with(&sets, &devices);

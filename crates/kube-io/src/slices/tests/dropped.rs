@@ -64,7 +64,7 @@ fn names(api: &FakeApi) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn alternatives_are_published_where_counters_are_kept_and_a_restart_writes_nothing() {
+async fn a_restart_with_kept_counters_writes_nothing() {
     let api = FakeApi::default();
     let mut running = Running::start(&api, Some(cut()));
     running.until_writes(2).await;
@@ -161,7 +161,7 @@ async fn a_sick_device_is_left_out_where_taints_are_dropped() {
 }
 
 #[tokio::test]
-async fn a_server_that_cannot_be_asked_is_read_back_before_the_pool_is_complete() {
+async fn without_a_probe_the_first_write_is_read_back() {
     let api = FakeApi::default();
     api.turn_off([Feature::Counters]);
     api.refuse_dry_runs();
@@ -193,13 +193,13 @@ async fn a_server_that_learns_a_feature_is_found_out_without_a_restart() {
     let found = running.state.wait_for(
         |state| matches!(state, PublishState::Published { missing, .. } if missing.is_empty()),
     );
-    timeout(ASK_AGAIN * 2, found).await.unwrap().unwrap();
+    timeout(FEATURE_RECHECK_INTERVAL * 2, found).await.unwrap().unwrap();
     assert_eq!(names(&api).len(), 5);
     running.stop().await;
 }
 
 #[tokio::test]
-async fn counters_that_are_there_prove_nothing_of_a_server_that_lost_the_feature() {
+async fn existing_counters_do_not_prove_the_feature() {
     let api = FakeApi::default();
     let mut running = Running::start(&api, Some(cut()));
     running.until_writes(2).await;
@@ -215,7 +215,7 @@ async fn counters_that_are_there_prove_nothing_of_a_server_that_lost_the_feature
 }
 
 #[tokio::test]
-async fn taints_that_are_there_prove_nothing_of_a_server_that_lost_the_feature() {
+async fn existing_taints_do_not_prove_the_feature() {
     let api = FakeApi::default();
     let mut running = Running::start(&api, Some(tainted(2)));
     running.until_writes(1).await;
@@ -229,14 +229,14 @@ async fn taints_that_are_there_prove_nothing_of_a_server_that_lost_the_feature()
 }
 
 #[tokio::test]
-async fn what_is_known_of_taints_and_counters_is_doubted_when_the_watch_begins_anew() {
+async fn a_new_watch_probes_taints_and_counters_again() {
     let mut publisher = Publisher::new(FakeApi::default().client(), "gpu.nvidia.com", "node");
     for feature in Feature::ALL {
         publisher.features.set(feature, true);
     }
     for _ in 0..2 {
-        publisher.see(Event::Init);
-        publisher.see(Event::InitDone);
+        publisher.apply(Event::Init);
+        publisher.apply(Event::InitDone);
     }
     let pool = with_sick(cut());
     let is_unknown = |feature: &Feature| publisher.features.is_unknown(*feature, &pool);

@@ -9,7 +9,7 @@ fn generations(api: &FakeApi) -> Vec<(i64, i64)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slices_that_were_written_are_not_written_again_when_a_later_one_fails() {
+async fn written_slices_are_not_rewritten_when_a_later_one_fails() {
     let api = FakeApi::default();
     let mut running = Running::start(&api, None);
     api.fail_writes(&[500]);
@@ -61,7 +61,7 @@ async fn a_write_that_was_done_and_not_answered_is_found_by_the_next_one() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_slice_that_was_created_and_not_answered_is_found_without_another_pause() {
+async fn a_create_without_answer_is_found_at_the_next_attempt() {
     let api = FakeApi::default();
     let mut running = Running::start(&api, None);
     // The watch is open before the news is kept from it.
@@ -80,7 +80,7 @@ async fn a_slice_that_was_created_and_not_answered_is_found_without_another_paus
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_else_s_slice_of_our_name_is_left_alone() {
+async fn a_foreign_slice_with_our_name_is_kept() {
     let api = FakeApi::default();
     let mut running = Running::start(&api, None);
     while api.queries().len() < 2 {
@@ -100,7 +100,7 @@ async fn somebody_else_s_slice_of_our_name_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_with_too_much_to_do_is_left_alone_for_longer_than_one_that_refuses() {
+async fn an_overloaded_server_gets_longer_pauses() {
     let mut pauses = Vec::new();
     for code in [500, 429] {
         let api = FakeApi::default();

@@ -21,21 +21,21 @@ fn group(name: &str) -> serde_json::Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_not_served_counts_as_told_and_is_found_later() {
+async fn an_unserved_kind_counts_as_synced_and_is_found_later() {
     let server = FakeServer::default();
-    let (mut watched, told) = Watched::begin(&server, options()).await;
-    assert_eq!(told, ["all v1 Pod:"]);
+    let (mut watched, delivered) = Watched::begin(&server, options()).await;
+    assert_eq!(delivered, ["all v1 Pod:"]);
     server.serve("scheduling.k8s.io", "v1alpha2", &[("PodGroup", "podgroups")]);
     server.put(OLD_GROUPS, group("a"));
     let begun = tokio::time::Instant::now();
-    assert_eq!(watched.told().await, "all scheduling.k8s.io/v1alpha2 PodGroup: a");
+    assert_eq!(watched.delivered().await, "all scheduling.k8s.io/v1alpha2 PodGroup: a");
     assert!(begun.elapsed() <= Duration::from_secs(31), "{:?}", begun.elapsed());
     server.put(OLD_GROUPS, group("b"));
-    assert_eq!(watched.told().await, "set b");
+    assert_eq!(watched.delivered().await, "set b");
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_best_served_version_is_watched_and_its_objects_say_what_they_are() {
+async fn the_best_served_version_is_watched() {
     let server = FakeServer::default();
     server.serve("scheduling.k8s.io", "v1alpha2", &[("PodGroup", "podgroups")]);
     let kinds = [("Workload", "workloads"), ("PodGroup", "podgroups")];
@@ -44,7 +44,8 @@ async fn the_best_served_version_is_watched_and_its_objects_say_what_they_are() 
     server.put(GROUPS, group("a"));
     let mut watched = Watched::new(&server, options());
     loop {
-        if let News::Change(Change::Object(Delta::All(kind, all))) = watched.next().await {
+        if let WatchEvent::Change(Change::Object(Delta::Replace(kind, all))) = watched.next().await
+        {
             assert_eq!(kind, Kind::new("scheduling.k8s.io/v1beta1", "PodGroup"));
             assert_eq!(Kind::new(&all[0].api_version, &all[0].kind), kind);
             assert_eq!(all[0].spec["minCount"], 2);
@@ -54,32 +55,35 @@ async fn the_best_served_version_is_watched_and_its_objects_say_what_they_are() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_goes_leaves_an_empty_list_and_another_version_takes_over() {
+async fn a_kind_that_disappears_is_replaced_by_an_empty_list() {
     let server = FakeServer::default();
     server.serve("scheduling.k8s.io", "v1alpha2", &[("PodGroup", "podgroups")]);
     server.put(OLD_GROUPS, group("a"));
-    let (mut watched, told) = Watched::begin(&server, options()).await;
-    assert!(told.contains(&"all scheduling.k8s.io/v1alpha2 PodGroup: a".to_owned()), "{told:?}");
+    let (mut watched, delivered) = Watched::begin(&server, options()).await;
+    assert!(
+        delivered.contains(&"all scheduling.k8s.io/v1alpha2 PodGroup: a".to_owned()),
+        "{delivered:?}"
+    );
     server.serve("scheduling.k8s.io", "v1alpha2", &[]);
     server.remove_collection(OLD_GROUPS, true);
     server.serve("scheduling.k8s.io", "v1beta1", &[("PodGroup", "podgroups")]);
     server.put(GROUPS, group("b"));
-    assert_eq!(watched.told().await, "all scheduling.k8s.io/v1alpha2 PodGroup:");
-    assert_eq!(watched.told().await, "all scheduling.k8s.io/v1beta1 PodGroup: b");
+    assert_eq!(watched.delivered().await, "all scheduling.k8s.io/v1alpha2 PodGroup:");
+    assert_eq!(watched.delivered().await, "all scheduling.k8s.io/v1beta1 PodGroup: b");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_may_not_be_read_holds_up_nobody() {
+async fn a_forbidden_kind_delays_no_other() {
     let server = FakeServer::default();
     server.serve("scheduling.k8s.io", "v1beta1", &[("PodGroup", "podgroups")]);
     server.forbid(GROUPS, true);
     server.put(GROUPS, group("a"));
-    let (mut watched, told) = Watched::begin(&server, options()).await;
-    assert_eq!(told, ["all v1 Pod:"]);
+    let (mut watched, delivered) = Watched::begin(&server, options()).await;
+    assert_eq!(delivered, ["all v1 Pod:"]);
     let (_, problem) = watched.health.problems().pop().unwrap();
     assert!(problem.contains("may not list podgroups"), "{problem}");
     server.forbid(GROUPS, false);
-    assert_eq!(watched.told().await, "all scheduling.k8s.io/v1beta1 PodGroup: a");
+    assert_eq!(watched.delivered().await, "all scheduling.k8s.io/v1beta1 PodGroup: a");
 }
 
 #[tokio::test(start_paused = true)]
@@ -97,14 +101,14 @@ async fn only_objects_that_a_selector_selects_are_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_known_of_a_kind_that_every_server_has_is_kept_where_one_says_that_it_has_it_not() {
+async fn a_missing_built_in_kind_keeps_its_objects() {
     let server = FakeServer::default();
     server.put(PODS, pod("a"));
-    let (mut watched, told) = Watched::begin(&server, WatchOptions::default()).await;
-    assert_eq!(told, ["all v1 Pod: a"]);
+    let (mut watched, delivered) = Watched::begin(&server, WatchOptions::default()).await;
+    assert_eq!(delivered, ["all v1 Pod: a"]);
     server.remove_collection(PODS, true);
     let begun = tokio::time::Instant::now();
-    watched.anew.not_older_than(begun);
+    watched.relist.not_older_than(begun);
     tokio::time::sleep(Duration::from_mins(5)).await;
     let (kind, problem) = watched.health.problems().pop().unwrap();
     assert_eq!(kind.kind, "Pod");
@@ -112,5 +116,5 @@ async fn what_is_known_of_a_kind_that_every_server_has_is_kept_where_one_says_th
     // The next that is told is what the server that has it says.
     server.remove_collection(PODS, false);
     server.put(PODS, pod("b"));
-    assert_eq!(watched.told().await, "all v1 Pod: b");
+    assert_eq!(watched.delivered().await, "all v1 Pod: b");
 }

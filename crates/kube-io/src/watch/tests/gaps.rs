@@ -12,7 +12,7 @@ async fn the_end_of_a_watch_is_routine_and_loses_nothing() {
     for name in ["b", "c"] {
         server.end_watches(PODS);
         server.put(PODS, pod(name));
-        assert_eq!(watched.told().await, format!("set {name}"));
+        assert_eq!(watched.delivered().await, format!("set {name}"));
     }
     let health = watched.pods();
     assert_eq!((health.lists, health.failures, health.problem), (1, 0, None));
@@ -21,7 +21,7 @@ async fn the_end_of_a_watch_is_routine_and_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_line_cut_in_the_middle_is_told_whole_by_the_next_watch() {
+async fn a_truncated_line_is_delivered_by_the_next_watch() {
     let server = FakeServer::default();
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.until(|_| server.watchers(PODS) == 1).await;
@@ -31,7 +31,7 @@ async fn a_line_cut_in_the_middle_is_told_whole_by_the_next_watch() {
     );
     server.end_watches(PODS);
     server.put(PODS, pod("a"));
-    assert_eq!(watched.told().await, "set a");
+    assert_eq!(watched.delivered().await, "set a");
     assert_eq!(watched.pods().failures, 0);
 }
 
@@ -40,14 +40,14 @@ async fn a_bookmark_moves_on_where_the_next_watch_begins() {
     let server = FakeServer::default();
     let (watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.until(|_| server.watchers(PODS) == 1).await;
-    let before = watched.pods().heard.unwrap();
+    let before = watched.pods().last_contact.unwrap();
     tokio::time::sleep(Duration::from_mins(1)).await;
     let bookmark = json!({"type": "BOOKMARK", "object": {"kind": "Pod", "apiVersion": "v1",
         "metadata": {"resourceVersion": "77", "creationTimestamp": null},
         "spec": {"containers": null}, "status": {}}});
     server.say(PODS, &format!("{bookmark}\n"));
     watched.until(|health| health.kinds()[&Kind::new("v1", "Pod")].version == "77").await;
-    assert!(watched.pods().heard.unwrap() > before, "a quiet watch is not a stale one");
+    assert!(watched.pods().last_contact.unwrap() > before, "a quiet watch is not a stale one");
     assert_eq!(watched.pods().changes, 0);
     server.end_watches(PODS);
     let again = || server.queries(PODS, true).iter().any(|one| one.contains("resourceVersion=77"));
@@ -65,9 +65,9 @@ async fn what_went_in_a_gap_is_missing_in_the_list_that_follows() {
     server.delete(PODS, "team", "goes");
     server.put(PODS, pod("comes"));
     server.compact(PODS);
-    assert_eq!(watched.told().await, "all v1 Pod: comes stays");
+    assert_eq!(watched.delivered().await, "all v1 Pod: comes stays");
     server.put(PODS, pod("later"));
-    assert_eq!(watched.told().await, "set later");
+    assert_eq!(watched.delivered().await, "set later");
     let health = watched.pods();
     assert_eq!((health.lists, health.failures, health.problem), (2, 0, None));
 }
@@ -82,7 +82,7 @@ async fn a_version_that_expires_in_the_middle_of_a_watch_leads_to_a_list() {
         "metadata": {}, "status": "Failure", "message": "too old resource version: 1 (2)",
         "reason": "Expired", "code": 410}});
     server.say(PODS, &format!("{error}\n"));
-    assert_eq!(watched.told().await, "all v1 Pod: a");
+    assert_eq!(watched.delivered().await, "all v1 Pod: a");
     assert_eq!(watched.pods().failures, 0);
 }
 
@@ -98,12 +98,12 @@ async fn another_error_of_the_server_is_counted_and_the_watch_goes_on() {
     let problem = watched.pods().problem;
     assert!(problem.as_ref().is_none_or(|text| text.contains("etcd is away")), "{problem:?}");
     server.put(PODS, pod("a"));
-    assert_eq!(watched.told().await, "set a");
+    assert_eq!(watched.delivered().await, "set a");
     assert_eq!((watched.pods().lists, watched.pods().problem), (1, None));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_falls_silent_is_begun_anew() {
+async fn a_silent_watch_is_restarted() {
     let server = FakeServer::default();
     let (watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.until(|_| server.queries(PODS, true).len() >= 3).await;
@@ -111,15 +111,15 @@ async fn a_watch_that_falls_silent_is_begun_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_comes_in_pages_and_is_told_as_one() {
+async fn a_list_in_pages_is_delivered_as_one() {
     let server = FakeServer::default();
     for number in 0..7 {
         server.put(PODS, pod(&number.to_string()));
     }
     server.expire_page(PODS);
     let options = WatchOptions { page: 3, ..WatchOptions::default() };
-    let (_watched, told) = Watched::begin(&server, options).await;
-    assert_eq!(told, ["all v1 Pod: 0 1 2 3 4 5 6"]);
+    let (_watched, delivered) = Watched::begin(&server, options).await;
+    assert_eq!(delivered, ["all v1 Pod: 0 1 2 3 4 5 6"]);
     // One that expired after its first page, then three pages.
     assert_eq!(server.queries(PODS, false).len(), 5);
 }
@@ -129,8 +129,8 @@ async fn a_server_that_is_away_is_asked_again() {
     let server = FakeServer::default();
     server.put(PODS, pod("a"));
     server.fail(&http::Method::GET, &[500; 40]);
-    let (watched, told) = Watched::begin(&server, WatchOptions::default()).await;
-    assert_eq!(told, ["all v1 Pod: a"]);
+    let (watched, delivered) = Watched::begin(&server, WatchOptions::default()).await;
+    assert_eq!(delivered, ["all v1 Pod: a"]);
     let failures: u64 = watched.health.kinds().values().map(|kind| kind.failures).sum();
     assert_eq!(failures, 40);
     assert_eq!(watched.health.problems(), []);
@@ -151,12 +151,12 @@ async fn a_missing_right_is_named_and_all_goes_on_once_it_is_there() {
     }
     assert!(!watched.health.is_synced());
     server.forbid(SLICES, false);
-    while !matches!(watched.next().await, News::Synced) {}
+    while !matches!(watched.next().await, WatchEvent::Synced) {}
     assert_eq!(watched.health.problems(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_the_server_lacks_is_empty_and_said() {
+async fn a_missing_kind_is_empty_and_reported() {
     let server = FakeServer::default();
     server.remove_collection(SLICES, true);
     let (watched, _) = Watched::begin(&server, WatchOptions::default()).await;

@@ -40,7 +40,7 @@ fn on_the_node(pods: &[(Pod, Option<&octavo_kube_io::objects::Claim>)]) -> Vec<P
     let mut grants = Vec::new();
     for (pod, claim) in pods {
         if let Some(claim) = claim {
-            devices.apply_claims(&Delta::Set(std::sync::Arc::new((*claim).clone())));
+            devices.apply_claims(&Delta::Upsert(std::sync::Arc::new((*claim).clone())));
         }
         let ask = devices.ask(pod).unwrap();
         let grant = devices.allocate(&ask, "dgx-h100-0", None).unwrap();

@@ -77,7 +77,7 @@ fn unavailable_devices_are_rejected_by_the_engine() {
     assert!(demand.is_some() && models == ModelSet(0) && is_exact);
     // Once it is there, it is found.
     for slice in slices(MIG, "b") {
-        devices.apply_slices(&Delta::Set(slice));
+        devices.apply_slices(&Delta::Upsert(slice));
     }
     let (demand, models, is_exact) = asked(&mut devices, instances(1, "1g.10gb"));
     assert_eq!(demand, GpuDemand::Mig { count: 1, profile: "1g.10gb".into() });
@@ -113,11 +113,11 @@ fn too_costly_selectors_are_rejected_without_running_on_all_nodes() {
     assert!(matches!(refused, AskError::TooCostly { .. }), "{refused}");
     assert!(refused.to_string().contains("request gpu: its CEL selectors cost"), "{refused}");
     // When the devices of which it was found out change, it is asked again.
-    devices.apply_slices(&Delta::Gone(slices(PLAIN, "a").remove(0)));
-    devices.apply_slices(&Delta::Gone(slices(PLAIN, "b").remove(0)));
+    devices.apply_slices(&Delta::Delete(slices(PLAIN, "a").remove(0)));
+    devices.apply_slices(&Delta::Delete(slices(PLAIN, "b").remove(0)));
     assert!(devices.ask(&dear).is_ok(), "no device is left to run it on");
     for slice in slices(PLAIN, "a") {
-        devices.apply_slices(&Delta::Set(slice));
+        devices.apply_slices(&Delta::Upsert(slice));
     }
     assert!(devices.ask(&dear).is_err());
     // Nor as an alternative.
@@ -141,7 +141,7 @@ fn tolerations_open_tainted_devices() {
             effect: octavo_dra::TaintEffect::NoSchedule,
         });
     });
-    devices.apply_slices(&Delta::Set(sick));
+    devices.apply_slices(&Delta::Upsert(sick));
     assert!(asked(&mut devices, whole(8)).2);
     let toleration = Toleration { key: None, value: None, effect: None, seconds: None };
     let tolerant =
@@ -196,14 +196,14 @@ fn binding_conditions_are_rejected_by_name() {
         }
     };
     let all = changed(&slices(PLAIN, "a")[0], |slice| change(slice, 8));
-    devices.apply_slices(&Delta::Set(all));
+    devices.apply_slices(&Delta::Upsert(all));
     let (pod, claim) = pod("p", whole(1));
     devices.see(&claim);
     let refused = devices.ask(&pod).unwrap_err();
     assert!(matches!(refused, AskError::BindingConditions { .. }), "{refused}");
     // Where others will do, those are given.
     let few = changed(&slices(PLAIN, "a")[0], |slice| change(slice, 7));
-    devices.apply_slices(&Delta::Set(few));
+    devices.apply_slices(&Delta::Upsert(few));
     let ask = devices.ask(&pod).unwrap();
     assert!(!ask.is_exact);
     assert_eq!(devices.allocate(&ask, "a", None).unwrap().parts[0].gpu, 7);
@@ -212,7 +212,7 @@ fn binding_conditions_are_rejected_by_name() {
 #[test]
 fn extended_resources_come_from_classes_and_plugins() {
     let mut devices = cluster(&[("dra", PLAIN)]);
-    devices.apply_nodes(&Delta::Set(node("plugin", &[("nvidia.com/gpu", 4)])));
+    devices.apply_nodes(&Delta::Upsert(node("plugin", &[("nvidia.com/gpu", 4)])));
     let pod = extended_pod("p", "nvidia.com/gpu", 2);
     let ask = devices.ask(&pod).unwrap();
     assert_eq!((&ask.demand, ask.is_exact), (&GpuDemand::Whole { count: 2 }, true));
@@ -234,7 +234,7 @@ fn extended_resources_come_from_classes_and_plugins() {
     assert!(devices.allocate(&ask, "plugin", None).is_err());
     assert_eq!(devices.allocate(&ask, "dra", None).unwrap().parts.len(), 3);
     // Without a class device plugins alone serve it.
-    devices.apply_classes(&Delta::All(Kind::default(), Vec::new()));
+    devices.apply_classes(&Delta::Replace(Kind::default(), Vec::new()));
     let ask = devices.ask(&pod).unwrap();
     assert_eq!(
         (&ask.demand, ask.models),
@@ -260,7 +260,7 @@ fn claims_of_a_pod_are_allocated_all_or_none() {
     assert_eq!(ask.demand, GpuDemand::Whole { count: 9 });
     assert!(matches!(devices.allocate(&ask, "a", None), Err(PodAllocationError::Refused(_))));
     let explained = devices.explain(&ask, "a").unwrap();
-    assert!(explained.refusal.is_some() && explained.clash.is_some());
+    assert!(explained.error.is_some() && explained.clash.is_some());
     devices.see(&claim("two", whole(3)));
     let ask = devices.ask(&pod).unwrap();
     let grant = devices.allocate(&ask, "a", None).unwrap();
@@ -275,8 +275,8 @@ fn shared_devices_are_visible_on_each_node() {
         Arc::make_mut(&mut node).meta.labels = [("rack".to_owned(), value.to_owned())].into();
         node
     };
-    devices.apply_nodes(&Delta::Set(label("a", "r1")));
-    devices.apply_nodes(&Delta::Set(label("b", "r2")));
+    devices.apply_nodes(&Delta::Upsert(label("a", "r1")));
+    devices.apply_nodes(&Delta::Upsert(label("b", "r2")));
     let shared = changed(&slices(PLAIN, "none")[0], |slice| {
         slice.driver = "nic.example".to_owned();
         slice.pool = "rack".to_owned();
@@ -290,7 +290,7 @@ fn shared_devices_are_visible_on_each_node() {
         slice.nodes =
             octavo_dra::NodeScope::Selector(octavo_dra::NodeSelector { terms: vec![term] });
     });
-    devices.apply_slices(&Delta::Set(shared));
+    devices.apply_slices(&Delta::Upsert(shared));
     let nic = octavo_dra::Class {
         name: "nic".to_owned(),
         selectors: vec!["device.driver == 'nic.example'".to_owned()],
@@ -301,7 +301,7 @@ fn shared_devices_are_visible_on_each_node() {
         class: nic,
         ..Default::default()
     };
-    devices.apply_classes(&Delta::Set(Arc::new(class)));
+    devices.apply_classes(&Delta::Upsert(Arc::new(class)));
     let (first, own) = pod("p", vec![request("nic", "nic", 1)]);
     devices.see(&own);
     let ask = devices.ask(&first).unwrap();
@@ -311,7 +311,7 @@ fn shared_devices_are_visible_on_each_node() {
     let grant = devices.allocate(&ask, "a", None).unwrap();
     let touched = devices.assume(&grant);
     assert!(touched.is_shared_pool_touched);
-    devices.apply_nodes(&Delta::Set(label("b", "r1")));
+    devices.apply_nodes(&Delta::Upsert(label("b", "r1")));
     let (second, own) = pod("q", vec![request("nic", "nic", 1)]);
     devices.see(&own);
     let ask = devices.ask(&second).unwrap();

@@ -135,15 +135,15 @@ fn hardware_or_class_change_invalidates_feasibility() {
     assert_eq!(find(&devices), Feasibility::Feasible);
     assert_eq!((find(&devices), devices.times_asked()), (Feasibility::Feasible, 1));
     for slice in super::fixtures::slices(PLAIN, "n") {
-        devices.apply_slices(&Delta::Gone(slice));
+        devices.apply_slices(&Delta::Delete(slice));
     }
     assert_eq!(find(&devices), Feasibility::Infeasible);
     for slice in super::fixtures::slices(PLAIN, "n") {
-        devices.apply_slices(&Delta::Set(slice));
+        devices.apply_slices(&Delta::Upsert(slice));
     }
     assert_eq!(find(&devices), Feasibility::Feasible);
     for class in super::fixtures::classes() {
-        devices.apply_classes(&Delta::Gone(class));
+        devices.apply_classes(&Delta::Delete(class));
     }
     assert_eq!(find(&devices), Feasibility::Invalid);
 }
@@ -162,12 +162,12 @@ fn claims_of_other_schedulers_hold_devices() {
             claim
         })
         .collect();
-    devices.apply_claims(&Delta::All(Kind::default(), theirs));
+    devices.apply_claims(&Delta::Replace(Kind::default(), theirs));
     let held: usize = devices.held("n").iter().map(|held| held.parts.len()).sum();
     assert_eq!(held, 6);
     assert!(devices.place(&pod("mine", whole(3)), "n").is_none());
     assert!(devices.place(&pod("mine", whole(2)), "n").is_some());
-    devices.apply_claims(&Delta::All(Kind::default(), Vec::new()));
+    devices.apply_claims(&Delta::Replace(Kind::default(), Vec::new()));
     // The claim is gone, and what was decided for it with it.
     assert!(devices.held("n").is_empty());
 }
@@ -247,7 +247,7 @@ fn observed_extended_claim_replaces_the_assumed_one() {
     assert_eq!((held.len(), held[0].parts.len(), held[0].is_assumed), (1, 3, false));
     assert!(!devices.is_assumed("e"));
     assert!(matches!(devices.ask(&pod), Err(AskError::LeftFromEarlierAttempt(_))));
-    devices.apply_claims(&Delta::Gone(made));
+    devices.apply_claims(&Delta::Delete(made));
     assert!(devices.ask(&pod).is_ok() && devices.held("n").is_empty());
 }
 
@@ -338,7 +338,7 @@ proptest! {
                 Event::ClaimGone => {
                     orders.remove(&number);
                     written.remove(&number);
-                    devices.apply_claims(&Delta::Gone(Arc::clone(&own.1)));
+                    devices.apply_claims(&Delta::Delete(Arc::clone(&own.1)));
                 }
             }
             for node in nodes {

@@ -24,13 +24,13 @@ fn different(count: usize, selector: &str) -> Vec<Request> {
 
 fn come(devices: &mut Devices, node: &str) {
     for slice in slices(PLAIN, node) {
-        devices.apply_slices(&Delta::Set(slice));
+        devices.apply_slices(&Delta::Upsert(slice));
     }
 }
 
 fn go(devices: &mut Devices, node: &str) {
     for slice in slices(PLAIN, node) {
-        devices.apply_slices(&Delta::Gone(slice));
+        devices.apply_slices(&Delta::Delete(slice));
     }
 }
 
@@ -58,7 +58,7 @@ fn selectors_over_the_cluster_cost_limit_are_rejected() {
     for number in 10..40 {
         let name = format!("n{number:03}");
         for slice in slices(PLAIN, &name) {
-            devices.apply_slices(&Delta::Gone(slice));
+            devices.apply_slices(&Delta::Delete(slice));
         }
     }
     assert!(devices.ask(&dear).unwrap().is_exact, "what is left is few enough");
@@ -71,8 +71,8 @@ fn cost_of_changed_hardware_is_not_accumulated() {
     devices.see(&claim);
     for round in 0..40 {
         for slice in slices(PLAIN, "n000") {
-            devices.apply_slices(&Delta::Gone(slice.clone()));
-            devices.apply_slices(&Delta::Set(slice));
+            devices.apply_slices(&Delta::Delete(slice.clone()));
+            devices.apply_slices(&Delta::Upsert(slice));
         }
         assert!(devices.ask(&fair).unwrap().is_exact, "round {round}");
     }

@@ -142,10 +142,10 @@ fn closed_gpus_are_closed_to_engine_and_allocator() {
                 }
             }
         });
-        devices.apply_slices(&octavo_kube_io::objects::Delta::Set(Arc::clone(&tainted)));
+        devices.apply_slices(&octavo_kube_io::objects::Delta::Upsert(Arc::clone(&tainted)));
     }
     assert_eq!(fill(&mut devices, 7, true), 14);
-    devices.apply_claims(&octavo_kube_io::objects::Delta::All(
+    devices.apply_claims(&octavo_kube_io::objects::Delta::Replace(
         octavo_kube_io::objects::Kind::default(),
         Vec::new(),
     ));

@@ -104,11 +104,11 @@ pub(super) fn meta(name: &str, uid: &str) -> Meta {
 /// Devices of nodes with these fixtures.
 pub(super) fn cluster(nodes: &[(&str, &str)]) -> Devices {
     let mut devices = Devices::default();
-    devices.apply_classes(&Delta::All(Kind::default(), classes()));
+    devices.apply_classes(&Delta::Replace(Kind::default(), classes()));
     let slices = nodes.iter().flat_map(|(name, fixture)| slices(fixture, name)).collect();
-    devices.apply_slices(&Delta::All(Kind::default(), slices));
+    devices.apply_slices(&Delta::Replace(Kind::default(), slices));
     for (name, _) in nodes {
-        devices.apply_nodes(&Delta::Set(node(name, &[])));
+        devices.apply_nodes(&Delta::Upsert(node(name, &[])));
     }
     devices
 }
@@ -190,7 +190,7 @@ pub(super) fn user(name: &str, claim: &Claim) -> Pod {
 pub(super) fn extended_pod(name: &str, resource: &str, count: i64) -> Pod {
     let container = Container {
         name: "main".to_owned(),
-        stage: octavo_dra::Stage::Main,
+        kind: octavo_dra::ContainerKind::Main,
         requests: [(resource.to_owned(), Quantity::decimal(count))].into(),
         ports: Vec::new(),
         claims: Vec::new(),
@@ -242,7 +242,7 @@ pub(super) fn pod_ref(pod: &Pod) -> PodRef {
 
 impl Devices {
     pub(super) fn see(&mut self, claim: &Arc<Claim>) -> Invalidation {
-        self.apply_claims(&Delta::Set(Arc::clone(claim)))
+        self.apply_claims(&Delta::Upsert(Arc::clone(claim)))
     }
 
     /// Brings a pod's claim, and decides and assumes it on a node.

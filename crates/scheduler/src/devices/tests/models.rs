@@ -43,7 +43,7 @@ fn models_have_unique_names_in_any_order() {
         all.rotate_left(turn);
         let mut devices = Devices::default();
         for slice in &all {
-            devices.apply_slices(&Delta::Set(Arc::clone(slice)));
+            devices.apply_slices(&Delta::Upsert(Arc::clone(slice)));
         }
         assert_eq!(names(&devices), expected);
         let models = ["a", "b", "c", "d"].map(|node| devices.gpus(node).unwrap().model);
@@ -58,11 +58,11 @@ fn single_model_has_the_plain_product_name() {
     let other = slices(MIG, "b");
     let touched: Vec<bool> = other
         .iter()
-        .map(|slice| devices.apply_slices(&Delta::Set(Arc::clone(slice))).are_models_changed)
+        .map(|slice| devices.apply_slices(&Delta::Upsert(Arc::clone(slice))).are_models_changed)
         .collect();
     assert!(touched.contains(&true));
     assert_eq!(names(&devices), ["NVIDIA H100 80GB HBM3", "NVIDIA H100 80GB HBM3 MIG"]);
-    let touched = devices.apply_slices(&Delta::All(Kind::default(), slices(PLAIN, "a")));
+    let touched = devices.apply_slices(&Delta::Replace(Kind::default(), slices(PLAIN, "a")));
     assert!(touched.are_models_changed);
     assert!(touched.hardware.contains("b") && !touched.hardware.contains("a"));
     assert!(devices.gpus("b").is_none());
@@ -77,7 +77,7 @@ fn incomplete_pool_keeps_old_gpus_and_accepts_nothing() {
         slice.generation += 1;
         slice.slice_count = 2;
     });
-    devices.apply_slices(&Delta::Set(half));
+    devices.apply_slices(&Delta::Upsert(half));
     let now = devices.gpus("a").unwrap();
     assert!(!now.is_settled);
     assert_eq!(now.devices, before.devices);
@@ -90,12 +90,12 @@ fn unmodeled_nodes_have_a_reason() {
         let other = AttributeValue::String("NVIDIA L4".to_owned());
         slice.devices[0].attributes.insert("productName".to_owned(), other);
     });
-    devices.apply_slices(&Delta::Set(mixed));
+    devices.apply_slices(&Delta::Upsert(mixed));
     assert!(devices.gpus("a").is_none());
     assert!(devices.unmodeled("a").unwrap().to_string().contains("allocator alone"));
-    devices.apply_slices(&Delta::Set(Arc::clone(&slices(PLAIN, "a")[0])));
+    devices.apply_slices(&Delta::Upsert(Arc::clone(&slices(PLAIN, "a")[0])));
     assert!(devices.gpus("a").is_some());
-    devices.apply_nodes(&Delta::Set(node("a", &[("nvidia.com/gpu", 8)])));
+    devices.apply_nodes(&Delta::Upsert(node("a", &[("nvidia.com/gpu", 8)])));
     assert_eq!(devices.unmodeled("a"), Some(&UnmodeledReason::ServedTwice));
 }
 
@@ -107,7 +107,7 @@ fn device_plugin_gpus_are_whole_gpus_of_their_own_model() {
         [("nvidia.com/gpu.product", "NVIDIA H100 80GB HBM3"), ("nvidia.com/gpu.memory", "81559")];
     Arc::make_mut(&mut plugin).meta.labels =
         labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
-    devices.apply_nodes(&Delta::Set(plugin));
+    devices.apply_nodes(&Delta::Upsert(plugin));
     let gpus = devices.gpus("p").unwrap();
     assert_eq!((gpus.devices.gpus.len(), &gpus.source), (4, &GpuSource::Plugin));
     assert_ne!(gpus.model, devices.gpus("a").unwrap().model);
@@ -127,7 +127,7 @@ fn octavo_taint_does_not_close_devices() {
         let tainted = changed(&slices(PLAIN, "a")[0], |slice| {
             slice.devices.iter_mut().for_each(|device| device.taints.push(taint(key)));
         });
-        devices.apply_slices(&Delta::Set(tainted));
+        devices.apply_slices(&Delta::Upsert(tainted));
         let gpus = &devices.gpus("a").unwrap().devices.gpus;
         assert!(gpus.iter().all(|gpu| gpu.is_closed == is_closed), "{key}");
     }

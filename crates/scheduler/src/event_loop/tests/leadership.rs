@@ -17,8 +17,8 @@ const SETTLE_TIME: Duration = Duration::from_secs(10);
 /// A mind with a cluster of one node, whose watches tell what the test says.
 struct Bench {
     api: FakeApi,
-    tell: mpsc::Sender<News>,
-    relists: Anew,
+    tell: mpsc::Sender<WatchEvent>,
+    relists: Relist,
     orders: mpsc::Receiver<WriteOp>,
     lease: Arc<Mutex<Option<Instant>>>,
     /// As those who write see it.
@@ -60,7 +60,7 @@ impl Bench {
         let (orders, ordered) = mpsc::channel(64);
         let (ended, outcomes) = mpsc::unbounded_channel();
         let (_asks, questions) = admin::questions();
-        let relists = Anew::default();
+        let relists = Relist::default();
         let channels = Channels {
             watch_events: news,
             relists: relists.clone(),
@@ -93,24 +93,24 @@ impl Bench {
                 "capacity": {"cpu": "4", "memory": "64Gi", "pods": "110"},
                 "conditions": [{"type": "Ready", "status": "True"}]}});
         let node = Arc::new(Node::from_value(node).unwrap());
-        bench.tell(Change::Node(Delta::Set(node))).await;
+        bench.tell(Change::Node(Delta::Upsert(node))).await;
         bench.list(&[pod("p", "3")]).await;
-        bench.tell.send(News::Synced).await.unwrap();
+        bench.tell.send(WatchEvent::Synced).await.unwrap();
         sleep(SETTLE_TIME).await;
         bench
     }
 
     async fn tell(&self, change: Change) {
-        self.tell.send(News::Change(change)).await.unwrap();
+        self.tell.send(WatchEvent::Change(change)).await.unwrap();
     }
 
     /// A list that is as new as can be.
     async fn list(&self, pods: &[Value]) {
         let at = Instant::now();
         let pods = pods.iter().map(|pod| Arc::new(Pod::from_value(pod.clone()).unwrap()));
-        let all = Delta::All(Kind::new("v1", "Pod"), pods.collect());
+        let all = Delta::Replace(Kind::new("v1", "Pod"), pods.collect());
         self.tell(Change::Pod(all)).await;
-        self.tell.send(News::Fresh(at)).await.unwrap();
+        self.tell.send(WatchEvent::FreshAsOf(at)).await.unwrap();
     }
 
     /// Gives the lease, or takes it away; says when.
@@ -182,15 +182,15 @@ async fn a_leader_with_a_stale_watch_decides_after_the_relist() {
     // The leader before has just put `q` on the node, and the watch has not told it.
     let since = bench.lead(true);
     bench.assert_quiet().await;
-    assert_eq!(bench.relists.wanted(), Some(since));
+    assert_eq!(bench.relists.requested(), Some(since));
     // A list that began before it led may lack `q` as well.
-    bench.tell.send(News::Fresh(since.checked_sub(MILLISECOND).unwrap())).await.unwrap();
+    bench.tell.send(WatchEvent::FreshAsOf(since.checked_sub(MILLISECOND).unwrap())).await.unwrap();
     bench.assert_quiet().await;
     bench.list(&[pod("p", "3"), placed("q", "3"), pod("r", "1")]).await;
     assert_eq!(bench.bound().await, "r");
     sleep(SETTLE_TIME).await;
     assert_eq!(bench.orders.try_recv().ok(), None, "there is no room for p");
-    assert_eq!(bench.relists.wanted(), Some(since));
+    assert_eq!(bench.relists.requested(), Some(since));
     bench.end().await;
 }
 
@@ -198,7 +198,7 @@ async fn a_leader_with_a_stale_watch_decides_after_the_relist() {
 async fn a_leader_with_fresh_lists_decides_without_a_relist() {
     let mut bench = Bench::with(Leadership::always(), Arc::default()).await;
     assert_eq!(bench.bound().await, "p");
-    assert_eq!(bench.relists.wanted(), None);
+    assert_eq!(bench.relists.requested(), None);
     bench.end().await;
 }
 
@@ -213,7 +213,7 @@ async fn a_lease_lost_during_the_relist_leaves_no_state() {
     bench.assert_quiet().await;
     let since = bench.lead(true);
     bench.assert_quiet().await;
-    assert_eq!(bench.relists.wanted(), Some(since), "what was read before is old again");
+    assert_eq!(bench.relists.requested(), Some(since), "what was read before is old again");
     bench.list(&[pod("p", "3")]).await;
     assert_eq!(bench.bound().await, "p");
     bench.end().await;
@@ -230,9 +230,9 @@ async fn a_leader_relists_after_an_unobserved_gap() {
     // The program was stopped meanwhile, and what its watch held is told when it goes on.
     let since = bench.lead(true);
     let late = Arc::new(Pod::from_value(pod("r", "1")).unwrap());
-    bench.tell(Change::Pod(Delta::Set(late))).await;
+    bench.tell(Change::Pod(Delta::Upsert(late))).await;
     bench.assert_quiet().await;
-    assert_eq!(bench.relists.wanted(), Some(since));
+    assert_eq!(bench.relists.requested(), Some(since));
     bench.list(&[placed("q", "3"), pod("r", "1")]).await;
     assert_eq!(bench.bound().await, "r");
     bench.end().await;
@@ -272,7 +272,7 @@ async fn a_nomination_from_before_the_gap_is_not_completed_by_stale_events() {
     // watch held of that ends with `q`.
     bench.lead(true);
     let gone = Pod::from_value(placed("q", "3")).unwrap();
-    bench.tell(Change::Pod(Delta::Gone(Arc::new(gone)))).await;
+    bench.tell(Change::Pod(Delta::Delete(Arc::new(gone)))).await;
     bench.assert_quiet().await;
     let mut other = placed("s", "4");
     other["spec"]["priority"] = 1000.into();
@@ -304,7 +304,7 @@ async fn an_indeterminate_bind_from_before_the_gap_ends_with_the_relist() {
     sleep(SETTLE_TIME).await;
     assert_eq!(bench.orders.try_recv().ok(), None, "its place is kept, and it is not sent again");
     assert!(
-        bench.relists.wanted() > Some(since),
+        bench.relists.requested() > Some(since),
         "what was read before its end says nothing of it"
     );
     bench.list(&[pod("p", "3"), placed("r", "1")]).await;

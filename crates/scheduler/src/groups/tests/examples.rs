@@ -203,7 +203,7 @@ fn example_policy_is_valid() {
     let name = policy["metadata"]["name"].as_str().unwrap().to_owned();
     let mut policies = crate::policies::Policies::default();
     let object = object("octavo.dev/v1alpha1", "PlacementPolicy", &name, policy["spec"].clone());
-    policies.apply(&octavo_kube_io::objects::Delta::Set(std::sync::Arc::new(object)));
+    policies.apply(&octavo_kube_io::objects::Delta::Upsert(std::sync::Arc::new(object)));
     assert_eq!(policies.find(Some("near")).unwrap().name(), "near");
 }
 

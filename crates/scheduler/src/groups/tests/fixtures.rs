@@ -63,7 +63,7 @@ pub(super) fn own(name: &str, spec: Value) -> WatchedObject {
 pub(super) fn knowing(objects: impl IntoIterator<Item = WatchedObject>) -> Groups {
     let mut groups = Groups::default();
     for object in objects {
-        groups.apply(&Delta::Set(Arc::new(object)));
+        groups.apply(&Delta::Upsert(Arc::new(object)));
     }
     groups
 }

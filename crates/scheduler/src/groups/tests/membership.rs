@@ -34,12 +34,12 @@ fn pod_waits_for_the_pod_group_it_names() {
     let mut groups = knowing([]);
     let pod = pod("p", &[(names::POD_GROUP, "train")]);
     assert!(refusal(&groups, &pod).starts_with("PodGroup ml/train is not there"));
-    let touched = groups.apply(&Delta::Set(Arc::new(own("train", json!({"minMember": 4})))));
+    let touched = groups.apply(&Delta::Upsert(Arc::new(own("train", json!({"minMember": 4})))));
     let member = member(&groups, &pod);
     assert_eq!(touched, std::slice::from_ref(&member.group));
     assert_eq!((&*member.sub, member.spec.min), (DEFAULT_SUBGROUP, 4));
     let gone = Arc::new(own("train", json!({})));
-    assert_eq!(groups.apply(&Delta::Gone(gone)), touched);
+    assert_eq!(groups.apply(&Delta::Delete(gone)), touched);
     assert!(refusal(&groups, &pod).contains("is not there"));
 }
 
@@ -83,14 +83,14 @@ fn status_changes_do_not_change_groups() {
     let mut changed = job_set("js");
     changed.status = json!({"restarts": 1});
     changed.meta.version = "17".into();
-    assert_eq!(groups.apply(&Delta::Set(Arc::new(changed))), []);
+    assert_eq!(groups.apply(&Delta::Upsert(Arc::new(changed))), []);
 }
 
 #[test]
 fn relist_removes_missing_objects_of_its_kind_only() {
     let mut groups = knowing([job_set("a"), job_set("b"), own("g", json!({"minMember": 1}))]);
     let kind = Kind::new("jobset.x-k8s.io/v1alpha2", "JobSet");
-    let touched = groups.apply(&Delta::All(kind, vec![Arc::new(job_set("b"))]));
+    let touched = groups.apply(&Delta::Replace(kind, vec![Arc::new(job_set("b"))]));
     assert_eq!(touched.iter().map(ToString::to_string).collect::<Vec<_>>(), ["JobSet ml/a"]);
     let left: Vec<_> = groups.specs().map(|spec| spec.name.to_string()).collect();
     assert_eq!(left, ["PodGroup ml/g", "JobSet ml/b"]);

@@ -28,7 +28,7 @@ fn is_free(anti_affinity: &AntiAffinityIndex, pod: &Pod, node: &Node) -> bool {
 fn anti_affinity_excludes_other_pods_from_the_rack() {
     let (a, b, c) = (rack("a", "1"), rack("b", "1"), rack("c", "2"));
     let mut anti_affinity = AntiAffinityIndex::default();
-    assert!(anti_affinity.apply(&Change::Node(Delta::All(
+    assert!(anti_affinity.apply(&Change::Node(Delta::Replace(
         Kind::default(),
         vec![Arc::clone(&a), Arc::clone(&b), Arc::clone(&c)]
     ))));
@@ -87,7 +87,7 @@ fn namespace_selector_matches_namespace_labels() {
     anti_affinity.add(&other, "a");
     assert!(is_free(&anti_affinity, &web("w"), &rack("a", "1")));
     let team = Meta { labels: labels(&[("tier", "prod")]), ..meta("", "team") };
-    assert!(anti_affinity.apply(&Change::Namespace(Delta::Set(Arc::new(team)))));
+    assert!(anti_affinity.apply(&Change::Namespace(Delta::Upsert(Arc::new(team)))));
     assert!(!is_free(&anti_affinity, &web("w"), &rack("a", "1")));
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_dra::{Quantity, Stage};
+use octavo_dra::{ContainerKind, Quantity};
 use octavo_kube_io::objects::{
     AffinityTerm, BindingMode, Change, Container, CsiNode, Delta, HostPort, LabelSelector, Meta,
     Node, ObjectName, PersistentVolume, Pod, PodSpec, PodVolume, StorageClass, VolumeClaim,
@@ -32,10 +32,10 @@ pub(super) fn node(name: &str, with: &[(&str, &str)], has: &[(&str, &str)]) -> A
     })
 }
 
-pub(super) fn container(stage: Stage, requests: &[(&str, &str)]) -> Container {
+pub(super) fn container(kind: ContainerKind, requests: &[(&str, &str)]) -> Container {
     Container {
         name: "c".to_owned(),
-        stage,
+        kind,
         requests: amounts(requests),
         ports: Vec::new(),
         claims: Vec::new(),
@@ -53,7 +53,7 @@ pub(super) fn pod(name: &str, spec: PodSpec) -> Pod {
 
 /// A pod that asks for this much.
 pub(super) fn asking(name: &str, requests: &[(&str, &str)]) -> Pod {
-    let containers = vec![container(Stage::Main, requests)];
+    let containers = vec![container(ContainerKind::Main, requests)];
     pod(name, PodSpec { containers, ..PodSpec::default() })
 }
 
@@ -76,7 +76,7 @@ pub(super) fn apart(key: &str, value: &str, topology_key: &str) -> AffinityTerm 
 }
 
 pub(super) fn set_claim(volumes: &mut Volumes, claim: VolumeClaim) {
-    assert!(volumes.apply(&Change::VolumeClaim(Delta::Set(Arc::new(claim)))));
+    assert!(volumes.apply(&Change::VolumeClaim(Delta::Upsert(Arc::new(claim)))));
 }
 
 /// A claim of the namespace `team`, bound to a volume of the same name, or not bound.
@@ -97,16 +97,16 @@ pub(super) fn csi_claim(volumes: &mut Volumes, name: &str, driver: &str) {
         node_affinity: None,
         csi: Some((driver.to_owned(), name.to_owned())),
     };
-    assert!(volumes.apply(&Change::Volume(Delta::Set(Arc::new(volume)))));
+    assert!(volumes.apply(&Change::Volume(Delta::Upsert(Arc::new(volume)))));
 }
 
 pub(super) fn class(volumes: &mut Volumes, name: &str, binding: BindingMode) {
     let class = StorageClass { meta: meta("", name), binding };
-    assert!(volumes.apply(&Change::StorageClass(Delta::Set(Arc::new(class)))));
+    assert!(volumes.apply(&Change::StorageClass(Delta::Upsert(Arc::new(class)))));
 }
 
 pub(super) fn limit(volumes: &mut Volumes, node: &str, driver: &str, limit: u32) {
     let limits = [(driver.to_owned(), Some(limit))].into();
     let node = CsiNode { meta: meta("", node), limits };
-    assert!(volumes.apply(&Change::CsiNode(Delta::Set(Arc::new(node)))));
+    assert!(volumes.apply(&Change::CsiNode(Delta::Upsert(Arc::new(node)))));
 }

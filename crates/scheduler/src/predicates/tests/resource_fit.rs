@@ -1,6 +1,6 @@
 use std::sync::Arc;
 
-use octavo_dra::Stage;
+use octavo_dra::ContainerKind;
 use octavo_kube_io::objects::{Container, Pod, PodSpec, PodVolume, VolumeSource, WHOLE_POD};
 
 use super::fixtures::{amounts, asking, container, csi_claim, limit, node, pod, port, using};
@@ -28,9 +28,13 @@ fn check(pod: &Pod, capacity: &Capacity, usage: &Usage) -> Result<(), Vec<Unfit>
 
 #[test]
 fn init_container_counts_with_earlier_sidecars() {
-    let stages =
-        [(Stage::Init, "3"), (Stage::Sidecar, "1"), (Stage::Init, "5"), (Stage::Main, "2")];
-    let containers = stages.map(|(stage, cpu)| container(stage, &[("cpu", cpu)])).to_vec();
+    let kinds = [
+        (ContainerKind::Init, "3"),
+        (ContainerKind::Sidecar, "1"),
+        (ContainerKind::Init, "5"),
+        (ContainerKind::Main, "2"),
+    ];
+    let containers = kinds.map(|(kind, cpu)| container(kind, &[("cpu", cpu)])).to_vec();
     let spec = PodSpec { containers, ..PodSpec::default() };
     assert_eq!(cpu(&pod("p", spec.clone())), 6_000);
     let overhead = amounts(&[("cpu", "250m")]);
@@ -43,10 +47,11 @@ fn init_container_counts_with_earlier_sidecars() {
 
 #[test]
 fn allocated_amounts_count_during_resize_except_init_containers() {
-    let stages = [(Stage::Init, "1"), (Stage::Sidecar, "1"), (Stage::Main, "2")];
-    let containers = (0..).zip(stages).map(|(number, (stage, cpu))| Container {
+    let kinds =
+        [(ContainerKind::Init, "1"), (ContainerKind::Sidecar, "1"), (ContainerKind::Main, "2")];
+    let containers = (0..).zip(kinds).map(|(number, (kind, cpu))| Container {
         name: format!("c{number}"),
-        ..container(stage, &[("cpu", cpu)])
+        ..container(kind, &[("cpu", cpu)])
     });
     let spec = PodSpec { containers: containers.collect(), ..PodSpec::default() };
     let held = |list: &[(&str, &str)]| {
@@ -66,7 +71,8 @@ fn allocated_amounts_count_during_resize_except_init_containers() {
 
 #[test]
 fn fractions_are_rounded_up_after_summing() {
-    let containers = vec![container(Stage::Main, &[("cpu", "100u"), ("memory", "100m")]); 3];
+    let containers =
+        vec![container(ContainerKind::Main, &[("cpu", "100u"), ("memory", "100m")]); 3];
     let footprint = PodRequests::of(&pod("p", PodSpec { containers, ..PodSpec::default() }));
     assert_eq!((footprint.amounts.cpu, footprint.amounts.memory), (1, 1));
 }
@@ -111,7 +117,7 @@ fn device_class_serves_a_resource_only_without_a_plugin() {
 #[test]
 fn host_port_conflicts_are_found() {
     let with = |name: &str, ip: &str| {
-        let mut container = container(Stage::Main, &[]);
+        let mut container = container(ContainerKind::Main, &[]);
         container.ports = vec![port(ip, 80)];
         pod(name, PodSpec { containers: vec![container], ..PodSpec::default() })
     };
@@ -156,7 +162,7 @@ fn attached_volume_is_not_counted_twice() {
 
 #[test]
 fn adding_and_removing_a_pod_leaves_no_usage() {
-    let mut ported = container(Stage::Main, &[("cpu", "1"), ("nvidia.com/gpu", "2")]);
+    let mut ported = container(ContainerKind::Main, &[("cpu", "1"), ("nvidia.com/gpu", "2")]);
     ported.ports = vec![port("0.0.0.0", 80)];
     let disk = VolumeSource::Exclusive("iscsi".into(), "d".into(), false);
     let volumes = [VolumeSource::Claim("c".to_owned()), disk, VolumeSource::Ephemeral];

@@ -24,8 +24,8 @@ fn unchanged() -> Vec<(&'static str, [Change; 4])> {
                 Arc::new($kind::from_value(object).expect("an object"))
             };
             let kind = || Kind::new("octavo.dev/v1alpha1", "PlacementPolicy");
-            let all = |version: &str| Change::$change(Delta::All(kind(), vec![read(version)]));
-            let set = |version: &str| Change::$change(Delta::Set(read(version)));
+            let all = |version: &str| Change::$change(Delta::Replace(kind(), vec![read(version)]));
+            let set = |version: &str| Change::$change(Delta::Upsert(read(version)));
             (stringify!($change), [set("1"), set("2"), all("3"), all("4")])
         }};
     }

@@ -131,7 +131,7 @@ impl Testbed {
     }
 
     pub(super) fn node(&mut self, value: &Value) {
-        self.scheduler.apply(&Change::Node(Delta::Set(Arc::new(
+        self.scheduler.apply(&Change::Node(Delta::Upsert(Arc::new(
             Node::from_value(value.clone()).expect("an object"),
         ))));
     }
@@ -139,14 +139,14 @@ impl Testbed {
     pub(super) fn pod(&mut self, value: &Value) {
         let name = value["metadata"]["name"].as_str().expect("a name").to_owned();
         self.pods.insert(name, value.clone());
-        self.scheduler.apply(&Change::Pod(Delta::Set(Arc::new(
+        self.scheduler.apply(&Change::Pod(Delta::Upsert(Arc::new(
             Pod::from_value(value.clone()).expect("an object"),
         ))));
     }
 
     pub(super) fn drop_pod(&mut self, name: &str) {
         let value = self.pods.remove(name).expect("the pod");
-        self.scheduler.apply(&Change::Pod(Delta::Gone(Arc::new(
+        self.scheduler.apply(&Change::Pod(Delta::Delete(Arc::new(
             Pod::from_value(value.clone()).expect("an object"),
         ))));
     }
@@ -154,14 +154,14 @@ impl Testbed {
     pub(super) fn claim(&mut self, value: &Value) {
         let name = value["metadata"]["name"].as_str().expect("a name").to_owned();
         self.claims.insert(name, value.clone());
-        self.scheduler.apply(&Change::Claim(Delta::Set(Arc::new(
+        self.scheduler.apply(&Change::Claim(Delta::Upsert(Arc::new(
             Claim::from_value(value.clone()).expect("an object"),
         ))));
     }
 
     pub(super) fn drop_claim(&mut self, name: &str) {
         let value = self.claims.remove(name).expect("the claim");
-        self.scheduler.apply(&Change::Claim(Delta::Gone(Arc::new(
+        self.scheduler.apply(&Change::Claim(Delta::Delete(Arc::new(
             Claim::from_value(value).expect("an object"),
         ))));
     }
@@ -171,33 +171,33 @@ impl Testbed {
         let claims = values
             .iter()
             .map(|value| Arc::new(Claim::from_value(value.clone()).expect("an object")));
-        self.scheduler.apply(&Change::Claim(Delta::All(Kind::default(), claims.collect())));
+        self.scheduler.apply(&Change::Claim(Delta::Replace(Kind::default(), claims.collect())));
     }
 
     pub(super) fn budget(&mut self, value: &Value) {
         let budget = Arc::new(Budget::from_value(value.clone()).expect("an object"));
-        self.scheduler.apply(&Change::Budget(Delta::Set(budget)));
+        self.scheduler.apply(&Change::Budget(Delta::Upsert(budget)));
     }
 
     pub(super) fn drop_budget(&mut self, value: &Value) {
         let budget = Arc::new(Budget::from_value(value.clone()).expect("an object"));
-        self.scheduler.apply(&Change::Budget(Delta::Gone(budget)));
+        self.scheduler.apply(&Change::Budget(Delta::Delete(budget)));
     }
 
     pub(super) fn class(&mut self, value: &Value) {
-        self.scheduler.apply(&Change::Class(Delta::Set(Arc::new(
+        self.scheduler.apply(&Change::Class(Delta::Upsert(Arc::new(
             DeviceClass::from_value(value.clone()).expect("an object"),
         ))));
     }
 
     pub(super) fn slice(&mut self, value: &Value) {
-        self.scheduler.apply(&Change::Slice(Delta::Set(Arc::new(
+        self.scheduler.apply(&Change::Slice(Delta::Upsert(Arc::new(
             ResourceSlice::from_value(value.clone()).expect("an object"),
         ))));
     }
 
     pub(super) fn object(&mut self, value: &Value) {
-        self.scheduler.apply(&Change::Object(Delta::Set(Arc::new(
+        self.scheduler.apply(&Change::Object(Delta::Upsert(Arc::new(
             WatchedObject::from_value(value.clone()).expect("an object"),
         ))));
     }

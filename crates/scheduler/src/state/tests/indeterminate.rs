@@ -221,7 +221,7 @@ fn a_bind_to_a_deleted_node_is_not_resubmitted() {
     testbed.pod(&pod("p", "1"));
     let op = one(&testbed.ops());
     let a = octavo_kube_io::objects::Node::from_value(node("a", 4)).expect("an object");
-    let gone = octavo_kube_io::objects::Delta::Gone(std::sync::Arc::new(a));
+    let gone = octavo_kube_io::objects::Delta::Delete(std::sync::Arc::new(a));
     testbed.scheduler.apply(&octavo_kube_io::objects::Change::Node(gone));
     end_indeterminate(&mut testbed, &op, FailureKind::Indeterminate, &[]);
     testbed.node(&node("b", 4));

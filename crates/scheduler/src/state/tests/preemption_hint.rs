@@ -129,7 +129,7 @@ fn a_disruption_budget_is_named() {
         }),
         ..Budget::default()
     };
-    testbed.scheduler.apply(&Change::Budget(Delta::Set(Arc::new(budget))));
+    testbed.scheduler.apply(&Change::Budget(Delta::Upsert(Arc::new(budget))));
     testbed.node(&node("a", 4));
     testbed.pod(&with(pod("low", "3"), "/metadata/labels", app));
     testbed.settle();

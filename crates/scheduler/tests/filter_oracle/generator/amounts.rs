@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use octavo_dra::{Quantity, Stage};
+use octavo_dra::{ContainerKind, Quantity};
 use octavo_kube_io::objects::{HostPort, PodSpec, WHOLE_POD};
 use octavo_oracle::Rng;
 
@@ -52,9 +52,9 @@ pub(super) fn requests(rng: &mut Rng, draft: &mut Draft) {
         list(&all.iter().map(|(name, asked, _)| (*name, rng.word(asked))).collect::<Vec<_>>())
     };
     for spec in draft.specs() {
-        // Simple pods show what sums do; others what stages do.
+        // Simple pods show what sums do; others what kinds do.
         if rng.chance(50) {
-            stages(rng, spec);
+            kinds(rng, spec);
         }
         for container in &mut spec.containers {
             container.requests = ask(rng, 80);
@@ -79,15 +79,15 @@ pub(super) fn requests(rng: &mut Rng, draft: &mut Draft) {
     }
 }
 
-fn stages(rng: &mut Rng, spec: &mut PodSpec) {
+fn kinds(rng: &mut Rng, spec: &mut PodSpec) {
     let mut containers = Vec::new();
     for index in 0..rng.below(4) {
-        let stage = if rng.chance(50) { Stage::Init } else { Stage::Sidecar };
-        containers.push(container(&format!("init-{index}"), stage));
+        let kind = if rng.chance(50) { ContainerKind::Init } else { ContainerKind::Sidecar };
+        containers.push(container(&format!("init-{index}"), kind));
     }
     containers.append(&mut spec.containers);
     if rng.chance(40) {
-        containers.push(container("other", Stage::Main));
+        containers.push(container("other", ContainerKind::Main));
     }
     spec.containers = containers;
 }
@@ -103,7 +103,7 @@ pub(super) fn pods(rng: &mut Rng, draft: &mut Draft) {
 pub(super) fn ports(rng: &mut Rng, draft: &mut Draft) {
     for spec in draft.specs() {
         if rng.chance(40) {
-            stages(rng, spec);
+            kinds(rng, spec);
         }
         for container in &mut spec.containers {
             for _ in 0..rng.below(3) {

@@ -213,7 +213,7 @@ fn limits_are_explained_by_the_extended_resource_claim() {
     let mut input = input(slices, vec![holder]);
     input.containers.push(octavo_dra::Container {
         name: "main".to_owned(),
-        stage: octavo_dra::Stage::Main,
+        kind: octavo_dra::ContainerKind::Main,
         requests: [("nvidia.com/gpu".to_owned(), quantity("1"))].into(),
     });
     let pod = PodClaims { namespace: "a", has_extended: true, ..PodClaims::default() };
@@ -302,7 +302,7 @@ fn device_plugin_node_is_counted_and_hides_no_other_node() {
     input.nodes[0].1.insert("nvidia.com/gpu".to_owned(), 8);
     input.containers.push(octavo_dra::Container {
         name: "main".to_owned(),
-        stage: octavo_dra::Stage::Main,
+        kind: octavo_dra::ContainerKind::Main,
         requests: [("nvidia.com/gpu".to_owned(), quantity("1"))].into(),
     });
     let pod = PodClaims { namespace: "a", has_extended: true, ..PodClaims::default() };

@@ -4,7 +4,7 @@ use octavo_dra::{Ask, Count, NodeScope, TaintEffect};
 use serde_json::{Value, json};
 
 use super::{read, sound};
-use crate::objects::convert::{Kept, Reader};
+use crate::objects::convert::{Reader, WatchedType};
 use crate::objects::{Claim, DeviceClass, ResourceSlice};
 
 /// A claim for a MIG device or else a share of a GPU, which got the share.
@@ -52,7 +52,7 @@ fn a_claim_for_extended_resources_is_known_by_its_annotation() {
 }
 
 #[test]
-fn a_claim_that_asks_for_something_unknown_says_so_and_keeps_what_it_has() {
+fn a_claim_with_an_unknown_request_keeps_its_allocation() {
     let mut json = full();
     json["spec"]["devices"]["requests"] = json!([{"name": "gpu", "atLeast": {"count": 1}}]);
     let (claim, faults) = read::<Claim>(json);

@@ -4,8 +4,10 @@ use octavo_dra::Quantity;
 use serde_json::{Value, json};
 
 use super::{read, sound};
-use crate::objects::convert::{Kept, Reader};
-use crate::objects::{HostPort, Phase, Pod, PodSpec, Requests, Stage, VolumeSource, WHOLE_POD};
+use crate::objects::convert::{Reader, WatchedType};
+use crate::objects::{
+    ContainerKind, HostPort, Phase, Pod, PodSpec, Requests, VolumeSource, WHOLE_POD,
+};
 
 fn amount(text: &str) -> Quantity {
     text.parse().unwrap()
@@ -41,8 +43,15 @@ fn a_pod_with_everything_is_read_whole() {
     assert_eq!((&*spec.scheduler, spec.priority, spec.may_preempt), ("octavo", 1000, false));
     assert_eq!(spec.group.as_deref(), Some("train"));
     assert_eq!(spec.grace_seconds, 45);
-    let stages: Vec<_> = spec.containers.iter().map(|one| (one.name.as_str(), one.stage)).collect();
-    assert_eq!(stages, [("fetch", Stage::Init), ("log", Stage::Sidecar), ("main", Stage::Main)],);
+    let kinds: Vec<_> = spec.containers.iter().map(|one| (one.name.as_str(), one.kind)).collect();
+    assert_eq!(
+        kinds,
+        [
+            ("fetch", ContainerKind::Init),
+            ("log", ContainerKind::Sidecar),
+            ("main", ContainerKind::Main)
+        ],
+    );
     let main = &spec.containers[2];
     assert_eq!(main.requests["cpu"], amount("2"), "a limit stands in for a request");
     assert_eq!(main.requests["memory"], amount("4Gi"), "a request counts before its limit");
@@ -85,7 +94,7 @@ fn what_a_resize_has_not_given_back_is_still_held() {
 }
 
 #[test]
-fn of_a_resize_that_is_not_done_the_most_of_asked_granted_and_set_counts() {
+fn an_unfinished_resize_counts_its_largest_amount() {
     let held = |asked: &str, status: &Value, conditions: &Value| {
         let pod: Pod = sound(json!({
             "metadata": {"name": "p"},
@@ -169,7 +178,7 @@ fn in_the_network_of_the_node_every_port_is_the_nodes() {
 }
 
 #[test]
-fn an_unreadable_term_of_node_affinity_matches_nothing_and_the_rest_stays() {
+fn an_unreadable_node_affinity_term_matches_nothing() {
     let (pod, faults) = read::<Pod>(json!({"metadata": {"name": "p"}, "spec": {"affinity": {
         "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
             {"matchExpressions": [{"key": "k", "operator": "Resembles", "values": ["v"]}]}]}}}}}));

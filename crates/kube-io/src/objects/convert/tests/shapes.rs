@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::objects::convert::{Kept, Reader};
+use crate::objects::convert::{Reader, WatchedType};
 use crate::objects::{
     Budget, Claim, CsiNode, DeviceClass, Meta, Node, PersistentVolume, Pod, ResourceSlice,
     StorageClass, VolumeClaim, WatchedObject,
@@ -51,7 +51,7 @@ fn all(value: &mut Value, at: usize, seen: &mut usize, put: &Value) {
 }
 
 /// Reads it if it has the shape.
-fn read<T: Kept>(value: &Value) -> Result<Option<T>, serde_json::Error> {
+fn read<T: WatchedType>(value: &Value) -> Result<Option<T>, serde_json::Error> {
     let wire = serde_json::from_value(value.clone())?;
     Ok(T::read(wire, &mut Reader::default()))
 }

@@ -11,7 +11,7 @@ use crate::slice::NodeScope;
 #[derive(Clone, Debug)]
 pub(crate) struct NodePool {
     /// The generation that counts, as an index.
-    pub(crate) edition: usize,
+    pub(crate) generation: usize,
     /// Whether anything can be allocated from it.
     pub(crate) state: PoolState,
     /// The slices whose devices the node can reach, by name.
@@ -31,7 +31,7 @@ pub(crate) enum PoolState {
 
 /// A slice that says in an unsound way which nodes it is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GatherError {
+pub(crate) struct NodePoolsError {
     /// Name of the slice.
     pub(crate) slice: String,
     /// What is wrong.
@@ -57,10 +57,10 @@ pub(crate) fn is_reachable(scope: &NodeScope, node: &Node) -> Result<bool, NodeS
 
 impl Inventory<'_> {
     /// The pools of a node, in the order in which an allocator tries them.
-    pub(crate) fn pools_of(&self, node: &Node) -> Result<Vec<NodePool>, GatherError> {
+    pub(crate) fn node_pools(&self, node: &Node) -> Result<Vec<NodePool>, NodePoolsError> {
         let mut here: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut add = |slice: usize| {
-            here.entry(self.editions[self.edition_of[slice]].pool).or_default().push(slice);
+            here.entry(self.generations[self.generation_of[slice]].pool).or_default().push(slice);
         };
         self.by_node.get(node.name.as_str()).into_iter().flatten().copied().for_each(&mut add);
         for &slice in &self.shared {
@@ -75,21 +75,21 @@ impl Inventory<'_> {
             pools.extend(self.pool(pool, slices));
         }
         // Upstream takes counters for a part of every node, so these stand in the way of "all".
-        for troubled in self.troubled() {
-            if !here.contains_key(&self.editions[troubled.edition].pool) {
-                pools.push(troubled.clone());
+        for unusable_pools in self.unusable_pools() {
+            if !here.contains_key(&self.generations[unusable_pools.generation].pool) {
+                pools.push(unusable_pools.clone());
             }
         }
-        pools.sort_by_key(|pool| (self.has_binding(pool), self.editions[pool.edition].pool));
+        pools.sort_by_key(|pool| (self.has_binding(pool), self.generations[pool.generation].pool));
         Ok(pools)
     }
 
     /// A pool out of those of its slices, by index, that count for a node; `None` when a newer
     /// generation replaces them.
     pub(super) fn pool(&self, pool: usize, here: &[usize]) -> Option<NodePool> {
-        let edition = *here.iter().map(|&slice| &self.edition_of[slice]).max()?;
+        let generation = *here.iter().map(|&slice| &self.generation_of[slice]).max()?;
         let here: Vec<usize> =
-            here.iter().copied().filter(|&slice| self.edition_of[slice] == edition).collect();
+            here.iter().copied().filter(|&slice| self.generation_of[slice] == generation).collect();
         let has_counters = |slice: usize| !self.slices[slice].counters.is_empty();
         // Where slices disagree about their number the one nearest to the node is believed.
         let is_local = |slice: &&usize| {
@@ -97,28 +97,28 @@ impl Inventory<'_> {
         };
         let first = *here.iter().find(is_local).or(here.first())?;
         let wanted = usize::try_from(self.slices[first].slice_count).unwrap_or(usize::MAX);
-        let all = self.editions[edition].slices.clone();
+        let all = self.generations[generation].slices.clone();
         let mut elsewhere = Vec::new();
         let mut is_complete = here.len() == wanted;
         if !is_complete {
             // Slices for other nodes complete the pool, or show that this generation is over.
-            if self.pools[pool].end != edition + 1 {
+            if self.pools[pool].end != generation + 1 {
                 return None;
             }
             is_complete = all.len() == wanted;
             elsewhere = all.filter(|slice| here.binary_search(slice).is_err()).collect();
         }
         let state = if is_complete {
-            self.soundness(edition, &here, &elsewhere)
+            self.pool_state(generation, &here, &elsewhere)
         } else {
             PoolState::Incomplete
         };
         let slices = here.into_iter().filter(|&slice| !has_counters(slice)).collect();
-        Some(NodePool { edition, state, slices })
+        Some(NodePool { generation, state, slices })
     }
 
-    fn soundness(&self, edition: usize, here: &[usize], elsewhere: &[usize]) -> PoolState {
-        if self.is_sound(edition) {
+    fn pool_state(&self, generation: usize, here: &[usize], elsewhere: &[usize]) -> PoolState {
+        if self.is_valid(generation) {
             return PoolState::Ready;
         }
         let slices = |indexes: &'_ [usize]| -> Vec<_> {
@@ -136,9 +136,9 @@ impl Inventory<'_> {
         }
     }
 
-    fn is_slice_reachable(&self, slice: usize, node: &Node) -> Result<bool, GatherError> {
+    fn is_slice_reachable(&self, slice: usize, node: &Node) -> Result<bool, NodePoolsError> {
         let slice = self.slices[slice];
-        let error = |error| GatherError { slice: slice.name.clone(), error };
+        let error = |error| NodePoolsError { slice: slice.name.clone(), error };
         if slice.nodes != NodeScope::PerDevice {
             return is_reachable(&slice.nodes, node).map_err(error);
         }
@@ -151,7 +151,7 @@ impl Inventory<'_> {
     }
 
     fn has_binding(&self, pool: &NodePool) -> bool {
-        self.editions[pool.edition].has_binding
+        self.generations[pool.generation].has_binding
             && pool.is_ready()
             && pool.slices.iter().any(|&slice| {
                 self.slices[slice]

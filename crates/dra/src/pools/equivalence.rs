@@ -8,15 +8,15 @@ use crate::slice::{AllowedAmounts, Capacity, Device};
 
 /// Finds the kinds of devices.
 #[derive(Default)]
-pub(super) struct Kinds<'a> {
+pub(super) struct EquivalenceClasses<'a> {
     /// The first device of each kind, with its driver and its index.
-    by_print: HashMap<u64, Vec<(&'a str, &'a Device, usize)>>,
+    by_fingerprint: HashMap<u64, Vec<(&'a str, &'a Device, usize)>>,
 }
 
-impl<'a> Kinds<'a> {
+impl<'a> EquivalenceClasses<'a> {
     /// The first device that was seen of the kind of a driver's device, by index.
     pub(super) fn first(&mut self, driver: &'a str, device: &'a Device, index: usize) -> usize {
-        let same = self.by_print.entry(print(driver, device)).or_default();
+        let same = self.by_fingerprint.entry(fingerprint(driver, device)).or_default();
         let is_equal = |&&(other_driver, other, _): &&(&str, &Device, usize)| {
             other_driver == driver
                 && other.allow_multiple == device.allow_multiple
@@ -32,7 +32,7 @@ impl<'a> Kinds<'a> {
 }
 
 /// A number that is equal for equal devices.
-fn print(driver: &str, device: &Device) -> u64 {
+fn fingerprint(driver: &str, device: &Device) -> u64 {
     let mut hasher = DefaultHasher::new();
     driver.hash(&mut hasher);
     device.allow_multiple.hash(&mut hasher);

@@ -1,8 +1,8 @@
 //! From which nodes all devices of a claim can be reached.
 
-use super::refusal::Refusal;
-use super::scene::Scene;
-use super::tentative::Pick;
+use super::error::AllocateError;
+use super::node_context::NodeContext;
+use super::partial_allocation::Pick;
 use crate::node::{NodeOperator, NodeRequirement, NodeSelector, NodeSelectorTerm};
 use crate::slice::NodeScope;
 
@@ -10,20 +10,20 @@ use crate::slice::NodeScope;
 ///
 /// One device of one node, or one that binds to it, ties the claim to the node for which it is
 /// allocated. Else what the devices require is put together.
-pub(super) fn nodes(
-    scene: &Scene<'_, '_>,
+pub(super) fn node_selector(
+    context: &NodeContext<'_, '_>,
     picks: &[Pick<'_>],
-) -> Result<Option<NodeSelector>, Refusal> {
+) -> Result<Option<NodeSelector>, AllocateError> {
     let mut term = NodeSelectorTerm::default();
     for pick in picks {
-        let published = scene.published(pick.candidate.device);
-        let slice = scene.allocator.inventory.slices[published.slice];
+        let published = context.published(pick.candidate.device);
+        let slice = context.allocator.inventory.slices[published.slice];
         let scope = match &slice.nodes {
             NodeScope::PerDevice => published.device.nodes.as_ref(),
             scope => Some(scope),
         };
         if matches!(scope, Some(NodeScope::Node(_))) || published.device.binds_to_node {
-            return Ok(Some(only(&scene.node.name)));
+            return Ok(Some(single_node(&context.node.name)));
         }
         let Some(NodeScope::Selector(selector)) = scope else { continue };
         match selector.terms.as_slice() {
@@ -34,7 +34,7 @@ pub(super) fn nodes(
             }
             terms => {
                 let slice = slice.name.clone();
-                return Err(Refusal::NodeSelectorTerms { slice, terms: terms.len() });
+                return Err(AllocateError::NodeSelectorTerms { slice, terms: terms.len() });
             }
         }
     }
@@ -43,7 +43,7 @@ pub(super) fn nodes(
 }
 
 /// Selects one node.
-fn only(node: &str) -> NodeSelector {
+fn single_node(node: &str) -> NodeSelector {
     let name = NodeRequirement {
         key: "metadata.name".to_owned(),
         operator: NodeOperator::In,

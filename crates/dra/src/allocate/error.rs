@@ -9,7 +9,7 @@ use crate::pools::{PoolDefect, PoolRef};
 use octavo_cel::CelError;
 
 /// Most results that a claim may have.
-pub const RESULTS_PER_CLAIM: usize = 32;
+pub const MAX_RESULTS_PER_CLAIM: usize = 32;
 
 /// A claim by name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,11 +34,11 @@ pub struct DeviceRef {
 /// Why claims get nothing on a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum AllocateError {
     /// No choice of devices serves all claims together.
     #[error("the node's free devices do not serve all claims")]
     NoFit,
-    /// As [`Refusal::NoFit`], and one of the node's pools is left out because it contradicts itself.
+    /// As [`AllocateError::NoFit`], and one of the node's pools is left out because it contradicts itself.
     #[error(
         "the node's free devices do not serve all claims, and pool {pool} is invalid: {defect}"
     )]
@@ -57,24 +57,24 @@ pub enum Refusal {
         limit: u64,
     },
     /// A claim needs more results than it may have.
-    #[error("claim {claim} asks for {wanted} devices; a claim may have {RESULTS_PER_CLAIM}")]
+    #[error("claim {claim} asks for {wanted} devices; a claim may have {MAX_RESULTS_PER_CLAIM}")]
     TooManyDevices {
         /// The claim.
         claim: ClaimRef,
         /// How many it needs at least.
         wanted: usize,
         /// Whether it asks for all devices that match: another node may have fewer.
-        is_of_node: bool,
+        is_node_specific: bool,
     },
     /// A request cannot be served as long as something is not repaired.
-    #[error("claim {claim}, request {request}: {fault}")]
+    #[error("claim {claim}, request {request}: {error}")]
     Request {
         /// The claim.
         claim: ClaimRef,
         /// `<request>` or `<request>/<alternative>`.
         request: String,
         /// What is wrong.
-        fault: Box<RequestFault>,
+        error: Box<RequestError>,
     },
     /// A slice selects its nodes in an unsound way.
     #[error("slice {slice}: {error}")]
@@ -97,7 +97,7 @@ pub enum Refusal {
 /// What is wrong with a request, or with what it needs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum RequestFault {
+pub enum RequestError {
     /// There is no such class.
     #[error("there is no device class {0}")]
     UnknownClass(String),
@@ -133,19 +133,19 @@ pub enum RequestFault {
     },
 }
 
-impl Refusal {
+impl AllocateError {
     /// Whether it is about this node only, so that another node may serve the claims. Otherwise a
     /// claim, a class or a slice has to be repaired first.
-    pub fn is_of_node(&self) -> bool {
+    pub fn is_node_specific(&self) -> bool {
         matches!(self, Self::NoFit | Self::InvalidPool { .. } | Self::Steps { .. })
     }
 
     /// Whether it is about the claims or their classes alone, so that no node can serve the claims.
-    pub fn is_of_claims(&self) -> bool {
+    pub fn is_claim_specific(&self) -> bool {
         match self {
-            Self::TooManyDevices { is_of_node, .. } => !is_of_node,
-            Self::Request { fault, .. } => {
-                matches!(**fault, RequestFault::UnknownClass(_) | RequestFault::FeatureOff(_))
+            Self::TooManyDevices { is_node_specific, .. } => !is_node_specific,
+            Self::Request { error, .. } => {
+                matches!(**error, RequestError::UnknownClass(_) | RequestError::FeatureOff(_))
             }
             _ => false,
         }
@@ -153,14 +153,14 @@ impl Refusal {
 
     /// Whether a selector is not understood here. The API server compiles selectors before it takes
     /// them, so Kubernetes may have an answer.
-    pub fn is_not_evaluated(&self) -> bool {
-        let Self::Request { fault, .. } = self else { return false };
-        let RequestFault::Cel { error, .. } = &**fault else { return false };
+    pub fn is_unsupported_selector(&self) -> bool {
+        let Self::Request { error, .. } = self else { return false };
+        let RequestError::Cel { error, .. } = &**error else { return false };
         matches!(error, CelError::Compile { .. } | CelError::TooLong { .. })
     }
 
-    pub(super) fn request(claim: &Claim, request: String, fault: RequestFault) -> Self {
-        Self::Request { claim: ClaimRef::of(claim), request, fault: Box::new(fault) }
+    pub(super) fn request(claim: &Claim, request: String, error: RequestError) -> Self {
+        Self::Request { claim: ClaimRef::of(claim), request, error: Box::new(error) }
     }
 }
 

@@ -38,7 +38,7 @@ impl World {
         &self,
         node: &Node,
         claims: &[&Claim],
-    ) -> Result<Vec<Allocation>, Refusal> {
+    ) -> Result<Vec<Allocation>, AllocateError> {
         let mut share = || {
             self.shares.set(self.shares.get() + 1);
             format!("share-{}", self.shares.get())
@@ -54,7 +54,7 @@ impl World {
     /// As [`World::try_claim`] for the claims of one pod.
     pub(super) fn try_claims(&self, claims: &[&Claim]) -> String {
         match self.allocate_on(&node("n1"), claims) {
-            Err(refusal) => refusal.to_string(),
+            Err(error) => error.to_string(),
             Ok(allocations) => {
                 let results = allocations.iter().flat_map(|allocation| &allocation.results);
                 let words = |one: &AllocationResult| format!("{}={}", one.request, one.device);

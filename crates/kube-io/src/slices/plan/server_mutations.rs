@@ -2,17 +2,17 @@
 
 use k8s_openapi::api::resource::v1 as api;
 
-use super::said::{Said, is_changed};
+use super::content_digest::{ContentDigest, is_changed};
 
 /// How many writes are remembered that a server changed: more than a pool has slices.
-const MOST_SETTLED: usize = 64;
+const MAX_REMEMBERED: usize = 64;
 
 /// What a server made of content that was sent to it: fields that it does not know are dropped
 /// without a word. Without this memory such a slice would be written again for ever.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Settled(Vec<(Said, Said)>);
+pub(crate) struct ServerMutations(Vec<(ContentDigest, ContentDigest)>);
 
-impl Settled {
+impl ServerMutations {
     /// Remembers what became of a write; returns whether the server changed it.
     pub(crate) fn remember(
         &mut self,
@@ -23,10 +23,10 @@ impl Settled {
         if !is_changed && self.0.is_empty() {
             return false;
         }
-        let (sent, kept) = (Said::by(sent), Said::by(kept));
+        let (sent, kept) = (ContentDigest::by(sent), ContentDigest::by(kept));
         self.0.retain(|(known, _)| *known != sent);
         if is_changed {
-            if self.0.len() == MOST_SETTLED {
+            if self.0.len() == MAX_REMEMBERED {
                 self.0.remove(0);
             }
             self.0.push((sent, kept));
@@ -35,7 +35,7 @@ impl Settled {
     }
 
     /// Whether a slice says what is wanted, or what the server makes of it.
-    pub(super) fn is_same(&self, wanted: Said, found: Said) -> bool {
+    pub(super) fn is_same(&self, wanted: ContentDigest, found: ContentDigest) -> bool {
         wanted == found || self.0.contains(&(wanted, found))
     }
 }

@@ -2,24 +2,24 @@
 
 use std::ops::Range;
 
-use super::obstacle::Obstacle;
+use super::error::{AllocateError, DeviceRef};
+use super::mismatch::Mismatch;
 use super::plan::Alternative;
-use super::refusal::{DeviceRef, Refusal};
-use super::{Allocator, capacity, selection, taints};
+use super::{Allocator, capacity, taints, verdict_cache};
 use crate::features::Feature;
 use crate::node::Node;
-use crate::pools::{DeviceId, GatherError, NodePool, PoolState, Published, is_reachable};
+use crate::pools::{DeviceId, NodePool, NodePoolsError, PoolState, Published, is_reachable};
 use crate::slice::NodeScope;
 
 /// A node, its pools and their devices.
-pub(super) struct Scene<'s, 'a> {
+pub(super) struct NodeContext<'s, 'a> {
     pub(super) allocator: &'s Allocator<'a>,
     pub(super) node: &'s Node,
     pub(super) pools: Vec<NodePool>,
     /// Devices of pools that are ready, in the order in which they are tried.
     pub(super) candidates: Vec<Candidate>,
     /// The candidates of each pool.
-    pub(super) of_pool: Vec<Range<usize>>,
+    pub(super) candidates_by_pool: Vec<Range<usize>>,
 }
 
 /// A device that may be tried.
@@ -28,44 +28,44 @@ pub(super) struct Candidate {
     /// The device, as an index.
     pub(super) device: usize,
     /// Its pool's generation, as an index.
-    pub(super) edition: usize,
+    pub(super) generation: usize,
     /// Its identity.
     pub(super) id: DeviceId,
 }
 
-impl<'s, 'a> Scene<'s, 'a> {
-    pub(super) fn new(allocator: &'s Allocator<'a>, node: &'s Node) -> Result<Self, Refusal> {
+impl<'s, 'a> NodeContext<'s, 'a> {
+    pub(super) fn new(allocator: &'s Allocator<'a>, node: &'s Node) -> Result<Self, AllocateError> {
         let inventory = &allocator.inventory;
-        let pools = inventory
-            .pools_of(node)
-            .map_err(|GatherError { slice, error }| Refusal::NodeSelector { slice, error })?;
-        let mut scene =
-            Self { allocator, node, pools, candidates: Vec::new(), of_pool: Vec::new() };
-        for pool in &scene.pools {
-            let first = scene.candidates.len();
+        let pools = inventory.node_pools(node).map_err(|NodePoolsError { slice, error }| {
+            AllocateError::NodeSelector { slice, error }
+        })?;
+        let mut context =
+            Self { allocator, node, pools, candidates: Vec::new(), candidates_by_pool: Vec::new() };
+        for pool in &context.pools {
+            let first = context.candidates.len();
             if pool.is_ready() {
                 let devices =
                     pool.slices.iter().flat_map(|&slice| inventory.devices_of[slice].clone());
-                scene.candidates.extend(devices.map(|device| {
+                context.candidates.extend(devices.map(|device| {
                     let id = inventory.published(device).id;
-                    Candidate { device, edition: pool.edition, id }
+                    Candidate { device, generation: pool.generation, id }
                 }));
             }
-            scene.of_pool.push(first..scene.candidates.len());
+            context.candidates_by_pool.push(first..context.candidates.len());
         }
-        Ok(scene)
+        Ok(context)
     }
 
     /// The same with fewer devices: those that are meant, by driver, pool and name.
-    pub(super) fn narrowed(mut self, is_meant: &dyn Fn(&str, &str, &str) -> bool) -> Self {
+    pub(super) fn restricted_to(mut self, is_eligible: &dyn Fn(&str, &str, &str) -> bool) -> Self {
         let inventory = &self.allocator.inventory;
         let mut candidates = Vec::with_capacity(self.candidates.len());
-        for range in &mut self.of_pool {
+        for range in &mut self.candidates_by_pool {
             let first = candidates.len();
             candidates.extend(self.candidates[range.clone()].iter().copied().filter(|candidate| {
                 let published = inventory.published(candidate.device);
                 let slice = inventory.slices[published.slice];
-                is_meant(&slice.driver, &slice.pool, &published.device.name)
+                is_eligible(&slice.driver, &slice.pool, &published.device.name)
             }));
             *range = first..candidates.len();
         }
@@ -107,27 +107,27 @@ impl<'s, 'a> Scene<'s, 'a> {
     }
 
     /// Whether the class and the request want a device and the node can reach it.
-    pub(super) fn select(
+    pub(super) fn check_selectors(
         &self,
         wanted: &'s Alternative<'s>,
         device: usize,
-    ) -> Result<(), Obstacle<'s>> {
-        let Allocator { inventory, survey, .. } = self.allocator;
+    ) -> Result<(), Mismatch<'s>> {
+        let Allocator { inventory, slice_index, .. } = self.allocator;
         let published = self.published(device);
         if !self.has(Feature::BindingConditions) && !published.device.binding_conditions.is_empty()
         {
-            return Err(Obstacle::FeatureOff(Feature::BindingConditions));
+            return Err(Mismatch::FeatureOff(Feature::BindingConditions));
         }
         let of_class = wanted.class_selectors.iter().map(|one| (Some(wanted.class), one));
         let own = wanted.selectors.iter().map(|one| (None, one));
         for (class, verdicts) in of_class.chain(own) {
             let expression = verdicts.expression.as_str();
-            match survey.selection.verdict(inventory, verdicts, device) {
+            match slice_index.verdict_cache.verdict(inventory, verdicts, device) {
                 Ok(true) => {}
-                Ok(false) => return Err(Obstacle::Selector { class, expression }),
+                Ok(false) => return Err(Mismatch::Selector { class, expression }),
                 Err(error) => {
-                    let error = selection::said_of(error, &published.device.name);
-                    return Err(Obstacle::Cel { class, error });
+                    let error = verdict_cache::for_device(error, &published.device.name);
+                    return Err(Mismatch::Cel { class, error });
                 }
             }
         }
@@ -136,8 +136,8 @@ impl<'s, 'a> Scene<'s, 'a> {
             let scope = published.device.nodes.as_ref();
             match scope.map(|scope| is_reachable(scope, self.node)) {
                 Some(Ok(true)) => {}
-                Some(Err(error)) => return Err(Obstacle::NodeSelector(&slice.name, error)),
-                Some(Ok(false)) | None => return Err(Obstacle::OtherNode),
+                Some(Err(error)) => return Err(Mismatch::NodeSelector(&slice.name, error)),
+                Some(Ok(false)) | None => return Err(Mismatch::OtherNode),
             }
         }
         Ok(())
@@ -145,12 +145,12 @@ impl<'s, 'a> Scene<'s, 'a> {
 
     /// Whether a device has what is asked of its capacity, beside what claims have and what `extra`
     /// is taken tentatively.
-    pub(super) fn measure(
+    pub(super) fn check_capacity(
         &self,
         wanted: &'s Alternative<'s>,
         device: usize,
         extra: impl Fn(&str) -> i128,
-    ) -> Result<(), Obstacle<'s>>
+    ) -> Result<(), Mismatch<'s>>
     where
         'a: 's,
     {
@@ -158,36 +158,36 @@ impl<'s, 'a> Scene<'s, 'a> {
             return Ok(());
         }
         let published = self.published(device);
-        let holding = self.allocator.holdings.of(published.id);
+        let usage = self.allocator.allocated.of(published.id);
         let used = |name: &str| {
-            let held = holding.and_then(|holding| holding.used.get(name)).copied().unwrap_or(0);
+            let held = usage.and_then(|usage| usage.used.get(name)).copied().unwrap_or(0);
             held.saturating_add(extra(name))
         };
-        capacity::check(published.device, &wanted.ask.capacity, used).map_err(Obstacle::Capacity)
+        capacity::check(published.device, &wanted.ask.capacity, used).map_err(Mismatch::Capacity)
     }
 
     /// Whether the request tolerates a device's taints.
-    pub(super) fn tolerate(
+    pub(super) fn check_taints(
         &self,
         wanted: &'s Alternative<'s>,
         device: usize,
-    ) -> Result<(), Obstacle<'s>>
+    ) -> Result<(), Mismatch<'s>>
     where
         'a: 's,
     {
         let taint = taints::untolerated(self.published(device).device, &wanted.ask.tolerations);
         match taint.filter(|_| self.has(Feature::DeviceTaints)) {
-            Some(taint) => Err(Obstacle::Taint(taint)),
+            Some(taint) => Err(Mismatch::Taint(taint)),
             None => Ok(()),
         }
     }
 
     /// The first pool of the node that contradicts itself.
-    pub(super) fn invalid_pool(&self) -> Option<Refusal> {
+    pub(super) fn invalid_pool(&self) -> Option<AllocateError> {
         self.pools.iter().find_map(|pool| match &pool.state {
             PoolState::Invalid(defect) => {
-                let pool = self.allocator.inventory.pool_ref_of(pool.edition);
-                Some(Refusal::InvalidPool { pool, defect: defect.clone() })
+                let pool = self.allocator.inventory.pool_ref_of(pool.generation);
+                Some(AllocateError::InvalidPool { pool, defect: defect.clone() })
             }
             _ => None,
         })

@@ -14,9 +14,9 @@ use crate::slices::convert;
 /// A digest of what a slice says: slices with equal ones say the same. Objects of a node whose GPUs
 /// are all cut take megabytes, which nobody should have to keep just to compare them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Said([u8; 32]);
+pub(crate) struct ContentDigest([u8; 32]);
 
-impl Said {
+impl ContentDigest {
     /// What a slice of the API says.
     pub(crate) fn by(slice: &api::ResourceSlice) -> Self {
         let (counters, devices) = contents(slice);

@@ -24,7 +24,7 @@ fn a_pool_that_was_begun_is_completed_wherever_it_was_cut_off() {
 }
 
 #[test]
-fn a_new_generation_of_more_slices_is_completed_wherever_it_was_cut_off() {
+fn an_unfinished_larger_generation_is_completed() {
     let (few, many) = (devices(129), devices(500));
     for most in 0..4 {
         let mut cluster = Cluster::default();
@@ -36,7 +36,7 @@ fn a_new_generation_of_more_slices_is_completed_wherever_it_was_cut_off() {
 }
 
 #[test]
-fn a_new_generation_of_fewer_slices_is_completed_and_what_is_left_over_goes() {
+fn an_unfinished_smaller_generation_is_completed() {
     let (many, few) = (devices(500), devices(129));
     for most in 0..4 {
         let mut cluster = Cluster::default();
@@ -48,7 +48,7 @@ fn a_new_generation_of_fewer_slices_is_completed_and_what_is_left_over_goes() {
 }
 
 #[test]
-fn a_pool_that_was_begun_and_is_wanted_otherwise_is_begun_anew() {
+fn an_unfinished_pool_with_other_content_gets_a_new_generation() {
     let mut cluster = Cluster::default();
     let mut wanted = devices(300);
     cluster.publish_some(&[], &wanted, 2);
@@ -65,7 +65,7 @@ fn a_pool_that_was_begun_and_is_wanted_otherwise_is_begun_anew() {
 }
 
 #[test]
-fn a_slice_that_somebody_deleted_comes_back_into_the_same_generation() {
+fn a_deleted_slice_returns_in_the_same_generation() {
     let mut cluster = Cluster::default();
     cluster.publish(&devices(300));
     cluster.found.remove(&name("gpu.nvidia.com", "node", "001")).unwrap();
@@ -94,7 +94,7 @@ fn devices_never_come_after_the_counters_that_they_draw_from() {
 }
 
 #[test]
-fn a_pool_that_was_begun_for_a_node_that_is_gone_is_begun_anew() {
+fn an_unfinished_pool_of_a_deleted_node_gets_a_new_generation() {
     let mut cluster = Cluster::default();
     cluster.publish_some(&[], &devices(300), 2);
     let writes = cluster.plan(&devices(300), &owner("n-2"));
@@ -111,7 +111,11 @@ fn a_name_that_a_slice_of_others_has_is_left_to_it() {
     let wanted =
         Wanted { driver, node, pool: node, counters: &[], devices: &devices, owner: &wanted_owner };
     let taken = [name(driver, node, "000")].into();
-    let seen = Seen { found: &BTreeMap::new(), taken: &taken, settled: &Settled::default() };
+    let seen = Observed {
+        found: &BTreeMap::new(),
+        taken: &taken,
+        server_mutations: &ServerMutations::default(),
+    };
     let plan = plan(&wanted, &seen);
     let [Write::Put(put)] = plan.writes.as_slice() else { panic!("{:?}", plan.writes) };
     assert_eq!(put.name, name(driver, node, "1000"));

@@ -4,15 +4,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use crate::pools::Inventory;
-use octavo_cel::{CelError, DeviceView, Selectors};
+use octavo_cel::{CelError, DeviceView, SelectorCache};
 
 /// Most selectors whose verdicts are kept.
-const MOST_KEPT: usize = 256;
+const MAX_KEPT_SELECTORS: usize = 256;
 
 /// The selectors that were asked for so far, with what they said.
 #[derive(Debug, Default)]
-pub(super) struct Selection {
-    selectors: Selectors,
+pub(super) struct VerdictCache {
+    selectors: SelectorCache,
     verdicts: RwLock<HashMap<String, Arc<Verdicts>>>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Verdicts {
     by_device: Box<[OnceLock<Result<bool, CelError>>]>,
 }
 
-impl Selection {
+impl VerdictCache {
     /// The verdicts of a selector. It is compiled when the first device needs it.
     pub(super) fn verdicts(&self, inventory: &Inventory<'_>, expression: &str) -> Arc<Verdicts> {
         let known = self.verdicts.read().unwrap_or_else(PoisonError::into_inner);
@@ -34,7 +34,7 @@ impl Selection {
         }
         drop(known);
         let mut known = self.verdicts.write().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MOST_KEPT {
+        if known.len() >= MAX_KEPT_SELECTORS {
             known.clear();
         }
         let verdicts = known.entry(expression.to_owned()).or_insert_with(|| {
@@ -51,7 +51,7 @@ impl Selection {
         verdicts: &'v Verdicts,
         device: usize,
     ) -> Result<bool, &'v CelError> {
-        let first = inventory.kind(device);
+        let first = inventory.representative(device);
         let verdict = verdicts.by_device[first].get_or_init(|| {
             let published = inventory.published(first);
             let driver = &inventory.slices[published.slice].driver;
@@ -63,7 +63,7 @@ impl Selection {
 }
 
 /// The same error, said of a device: what was found for one of its kind holds for it.
-pub(super) fn said_of(error: &CelError, of: &str) -> CelError {
+pub(super) fn for_device(error: &CelError, of: &str) -> CelError {
     let mut error = error.clone();
     match &mut error {
         CelError::Runtime { device, .. }

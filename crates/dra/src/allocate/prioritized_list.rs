@@ -3,11 +3,11 @@
 use crate::claim::{Ask, Claim};
 
 /// Most alternatives that a list may have.
-const ALTERNATIVES: usize = 8;
+const MAX_ALTERNATIVES: usize = 8;
 
 /// The sum over all lists of allocated claims: 8 for the first alternative, 7 for the second, and so
 /// on. A node where it is greater suits the pod better. Within a node the first fit is taken.
-pub fn preference(claims: &[&Claim]) -> usize {
+pub fn prioritized_list_score(claims: &[&Claim]) -> usize {
     let mut sum = 0;
     for claim in claims {
         let results = || claim.allocation.iter().flat_map(|allocation| &allocation.results);
@@ -16,7 +16,7 @@ pub fn preference(claims: &[&Claim]) -> usize {
             for (index, (name, _)) in alternatives.iter().enumerate() {
                 let full_name = format!("{}/{name}", request.name);
                 if results().any(|result| result.request == full_name) {
-                    sum += ALTERNATIVES.saturating_sub(index);
+                    sum += MAX_ALTERNATIVES.saturating_sub(index);
                 }
             }
         }

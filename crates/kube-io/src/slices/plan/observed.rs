@@ -6,19 +6,19 @@ use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Wanted;
-use super::said::Said;
+use super::content_digest::ContentDigest;
 use crate::slices::features;
 
 /// A slice that the API has.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Known {
+pub(crate) struct ObservedSlice {
     /// The version as the API gave it: a write names it.
     pub(crate) resource_version: Option<String>,
     /// Whether it shows that the server keeps what makes shares.
     pub(crate) shows_shares: bool,
     pub(super) generation: i64,
     pub(super) count: i64,
-    pub(super) said: Said,
+    pub(super) content_digest: ContentDigest,
     pub(super) times: Times,
     driver: String,
     node: Option<String>,
@@ -29,7 +29,7 @@ pub(crate) struct Known {
 /// When taints were set, by the name of the device and by what the taint says.
 pub(super) type Times = BTreeMap<(String, String), Time>;
 
-impl Known {
+impl ObservedSlice {
     /// Takes note of a slice.
     pub(crate) fn of(slice: &api::ResourceSlice) -> Self {
         let (metadata, spec) = (&slice.metadata, &slice.spec);
@@ -38,7 +38,7 @@ impl Known {
         for device in spec.devices.iter().flatten() {
             for taint in device.taints.iter().flatten() {
                 if let Some(time) = &taint.time_added {
-                    times.insert((device.name.clone(), mark(taint)), time.clone());
+                    times.insert((device.name.clone(), taint_key(taint)), time.clone());
                 }
             }
         }
@@ -47,7 +47,7 @@ impl Known {
             shows_shares: features::shows_shares(spec),
             generation: spec.pool.generation,
             count: spec.pool.resource_slice_count,
-            said: Said::by(slice),
+            content_digest: ContentDigest::by(slice),
             times,
             driver: spec.driver.clone(),
             node: spec.node_name.clone(),
@@ -80,16 +80,16 @@ impl Known {
 
 /// The time at which a taint was set is the server's to give; a slice that is written again for
 /// another reason must not make old taints look new.
-pub(super) fn keep_times(slice: &mut api::ResourceSlice, times: &Times) {
+pub(super) fn restore_times(slice: &mut api::ResourceSlice, times: &Times) {
     for device in slice.spec.devices.iter_mut().flatten() {
         for taint in device.taints.iter_mut().flatten() {
-            taint.time_added = times.get(&(device.name.clone(), mark(taint))).cloned();
+            taint.time_added = times.get(&(device.name.clone(), taint_key(taint))).cloned();
         }
     }
 }
 
 /// What a taint says, as one text.
-fn mark(taint: &api::DeviceTaint) -> String {
+fn taint_key(taint: &api::DeviceTaint) -> String {
     let value = taint.value.as_deref().unwrap_or_default();
     format!("{}={value}:{}", taint.key, taint.effect)
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::Allocator;
-use super::capacity::CapacityMiss;
-use super::obstacle::Obstacle;
+use super::capacity::CapacityMismatch;
+use super::error::{ClaimRef, agreement, of_class};
+use super::mismatch::Mismatch;
+use super::node_context::{Candidate, NodeContext};
+use super::partial_allocation::PartialAllocation;
 use super::plan::ClaimPlan;
-use super::refusal::{ClaimRef, agreement, of_class};
-use super::scene::{Candidate, Scene};
-use super::tentative::Tentative;
 use crate::Quantity;
 use crate::claim::{Claim, Rule};
 use crate::features::Feature;
@@ -21,7 +21,7 @@ use octavo_cel::CelError;
 /// Why a request cannot have a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum DeviceMismatch {
     /// A selector of the class does not match.
     ClassSelector {
         /// Name of the class.
@@ -109,70 +109,72 @@ pub enum Reason {
     PoolInvalid(PoolDefect),
 }
 
-impl Reason {
+impl DeviceMismatch {
     /// Puts an obstacle into words that stand by themselves.
     pub(super) fn new<'s, 'a: 's>(
-        obstacle: Obstacle<'s>,
-        scene: &Scene<'s, 'a>,
+        mismatch: Mismatch<'s>,
+        context: &NodeContext<'s, 'a>,
         claims: &[ClaimPlan<'s>],
-        state: &Tentative<'s, 'a>,
+        state: &PartialAllocation<'s, 'a>,
         at: Candidate,
     ) -> Self {
         let holders = || {
-            let holding = scene.allocator.holdings.of(at.id);
-            names(holding.into_iter().flat_map(|holding| holding.claims.iter().copied()))
+            let usage = context.allocator.allocated.of(at.id);
+            names(usage.into_iter().flat_map(|usage| usage.claims.iter().copied()))
         };
-        match obstacle {
-            Obstacle::Selector { class: Some(class), expression } => {
+        match mismatch {
+            Mismatch::Selector { class: Some(class), expression } => {
                 Self::ClassSelector { class: class.to_owned(), expression: expression.to_owned() }
             }
-            Obstacle::Selector { class: None, expression } => {
+            Mismatch::Selector { class: None, expression } => {
                 Self::RequestSelector { expression: expression.to_owned() }
             }
-            Obstacle::Cel { class, error } => {
+            Mismatch::Cel { class, error } => {
                 Self::CelError { class: class.map(str::to_owned), error }
             }
-            Obstacle::OtherNode => Self::OtherNode,
-            Obstacle::NodeSelector(_, error) => Self::NodeSelector { error: error.to_string() },
-            Obstacle::FeatureOff(feature) => Self::FeatureOff(feature),
-            Obstacle::InUse => Self::InUse { by: holders() },
+            Mismatch::OtherNode => Self::OtherNode,
+            Mismatch::NodeSelector(_, error) => Self::NodeSelector { error: error.to_string() },
+            Mismatch::FeatureOff(feature) => Self::FeatureOff(feature),
+            Mismatch::InUse => Self::InUse { by: holders() },
             // What is taken has a taker.
-            Obstacle::Together => match state.taker(at.id).map(|pick| pick.place) {
-                Some(place) => Self::TakenTogether {
-                    claim: ClaimRef::of(claims[place.claim].claim),
-                    request: place.name(),
+            Mismatch::Together => match state.pick_of(at.id).map(|pick| pick.target) {
+                Some(target) => Self::TakenTogether {
+                    claim: ClaimRef::of(claims[target.claim].claim),
+                    request: target.name(),
                 },
                 None => Self::InUse { by: holders() },
             },
-            Obstacle::Capacity(CapacityMiss::Unknown(name)) => {
+            Mismatch::Capacity(CapacityMismatch::Unknown(name)) => {
                 Self::CapacityUnknown { name: name.to_owned() }
             }
-            Obstacle::Capacity(CapacityMiss::OutsidePolicy { name, wanted }) => {
+            Mismatch::Capacity(CapacityMismatch::OutsidePolicy { name, wanted }) => {
                 Self::CapacityOutsidePolicy { name: name.to_owned(), wanted }
             }
-            Obstacle::Capacity(CapacityMiss::Short { name, wanted, left }) => {
+            Mismatch::Capacity(CapacityMismatch::Short { name, wanted, left }) => {
                 Self::CapacityShort { name: name.to_owned(), wanted, left, by: holders() }
             }
-            Obstacle::Counters(miss) => {
-                let Allocator { inventory, holdings, .. } = scene.allocator;
-                let supply = scene.allocator.supply(at.edition);
-                let (set, counter) = &supply.meter.names[miss.counter];
-                let notation = notation(scene, at, set, counter);
+            Mismatch::Counters(shortage) => {
+                let Allocator { inventory, allocated, .. } = context.allocator;
+                let remaining = context.allocator.remaining(at.generation);
+                let (set, counter) = &remaining.pool_counters.names[shortage.counter];
+                let notation = notation(context, at, set, counter);
                 Self::CountersExhausted {
                     set: set.to_owned(),
                     counter: counter.to_owned(),
-                    wanted: Quantity::from_nanos(miss.wanted, notation),
-                    left: Quantity::from_nanos(miss.left, notation),
-                    by: names(supply.drawers(miss.counter, inventory, holdings).iter().copied()),
+                    wanted: Quantity::from_nanos(shortage.wanted, notation),
+                    left: Quantity::from_nanos(shortage.left, notation),
+                    by: names(
+                        remaining.consumers(shortage.counter, inventory, allocated).iter().copied(),
+                    ),
                 }
             }
-            Obstacle::Taint(taint) => Self::Taint(taint.clone()),
-            Obstacle::Rule(rule) => Self::Constraint(rule.clone()),
+            Mismatch::Taint(taint) => Self::Taint(taint.clone()),
+            Mismatch::Rule(rule) => Self::Constraint(rule.clone()),
         }
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for DeviceMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClassSelector { class, expression } => {
@@ -218,8 +220,8 @@ impl fmt::Display for Reason {
 }
 
 /// How a device writes what it draws from a counter.
-fn notation(scene: &Scene<'_, '_>, at: Candidate, set: &str, counter: &str) -> Notation {
-    let mut consumes = scene.published(at.device).device.consumes.iter();
+fn notation(context: &NodeContext<'_, '_>, at: Candidate, set: &str, counter: &str) -> Notation {
+    let mut consumes = context.published(at.device).device.consumes.iter();
     let drawn = consumes.find(|consumed| consumed.counter_set == set);
     let drawn = drawn.and_then(|consumed| consumed.counters.get(counter).copied());
     drawn.map_or(Notation::DecimalSi, Quantity::notation)

@@ -1,7 +1,7 @@
 //! What stands between a request and a device, while searching.
 
-use super::capacity::CapacityMiss;
-use super::counters::CounterMiss;
+use super::capacity::CapacityMismatch;
+use super::counters::CounterShortage;
 use crate::claim::Rule;
 use crate::features::Feature;
 use crate::node::NodeSelectorError;
@@ -10,7 +10,7 @@ use octavo_cel::CelError;
 
 /// The first thing that stands between a request and a device.
 #[derive(Clone, Debug)]
-pub(super) enum Obstacle<'s> {
+pub(super) enum Mismatch<'s> {
     /// A selector of the class, or the request's own, does not match.
     Selector {
         class: Option<&'s str>,
@@ -31,8 +31,8 @@ pub(super) enum Obstacle<'s> {
     InUse,
     /// It is taken for the same pod.
     Together,
-    Capacity(CapacityMiss<'s>),
-    Counters(CounterMiss),
+    Capacity(CapacityMismatch<'s>),
+    Counters(CounterShortage),
     Taint(&'s DeviceTaint),
     Rule(&'s Rule),
 }

@@ -9,16 +9,16 @@ use tower::timeout::error::Elapsed;
 use tower::{BoxError, Service};
 
 /// How long the server may take to begin its answer to a read or a watch, once per attempt.
-const READ: Duration = Duration::from_secs(20);
+const READ_TIMEOUT: Duration = Duration::from_secs(20);
 /// The same of a write. A server that is slow has done most of the work of a write by then, and would
 /// be asked for all of it again; it gives up itself after a minute (`--request-timeout`).
-const WRITE: Duration = Duration::from_secs(65);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(65);
 
 /// Gives up on answers that do not begin in time.
 #[derive(Clone, Debug)]
-pub(super) struct Patience<S>(pub(super) S);
+pub(super) struct ResponseTimeout<S>(pub(super) S);
 
-impl<S, B> Service<Request<B>> for Patience<S>
+impl<S, B> Service<Request<B>> for ResponseTimeout<S>
 where
     S: Service<Request<B>, Error = BoxError>,
     S::Future: Send + 'static,
@@ -33,7 +33,7 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
-        let limit = if is_read { READ } else { WRITE };
+        let limit = if is_read { READ_TIMEOUT } else { WRITE_TIMEOUT };
         let answer = tokio::time::timeout(limit, self.0.call(request));
         Box::pin(async move { answer.await.unwrap_or_else(|_| Err(Elapsed::new().into())) })
     }
@@ -48,10 +48,10 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_is_waited_for_longer_than_the_server_itself_takes_for_it() {
+    async fn writes_wait_longer_than_the_servers_own_timeout() {
         for (method, limit) in [(Method::GET, 20), (Method::POST, 65), (Method::PATCH, 65)] {
             let silent = tower::service_fn(|_: Request<()>| std::future::pending());
-            let mut service = Patience(silent);
+            let mut service = ResponseTimeout(silent);
             let request = Request::builder().method(method).body(()).unwrap();
             let begun = Instant::now();
             let answer: Result<Infallible, BoxError> = service.call(request).await;
