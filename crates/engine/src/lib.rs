@@ -13,30 +13,17 @@
 
 #![forbid(unsafe_code)]
 
-pub mod bounds;
-pub mod cluster;
-pub mod devices;
 pub mod explain;
-pub mod fit;
-pub mod fragmentation;
-pub mod gang;
-pub mod gpu;
-pub mod node;
-pub mod objective;
-pub mod packing;
-pub mod pick;
-pub mod placement;
-pub mod plan;
-pub mod planner;
-pub mod pod_planner;
-pub mod preemption;
-pub mod repair;
-pub mod resources;
-pub mod shape;
+mod model;
+mod policy;
+mod search;
 pub mod snapshot;
-pub mod solve;
-pub mod topology;
-pub mod workload;
+
+pub use model::{
+    cluster, devices, gang, gpu, node, placement, resources, shape, topology, workload,
+};
+pub use policy::{fragmentation, objective, packing};
+pub use search::{bounds, fit, pick, plan, planner, pod_planner, preemption, repair, solve};
 
 pub use cluster::{Cluster, ClusterError};
 pub use gang::{Gang, Group};

@@ -8,7 +8,7 @@ use crate::placement::{GpuPart, GpuParts, Placement};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 
-const PODS: &str = include_str!("../../../../sim/data/openb/openb_pod_list_default.csv");
+const PODS: &str = include_str!("../../../../../sim/data/openb/openb_pod_list_default.csv");
 
 /// Shapes of the list's pods.
 pub(crate) fn shapes() -> Vec<Shape> {

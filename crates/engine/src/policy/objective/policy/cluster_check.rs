@@ -39,7 +39,7 @@ impl PlacementPolicy {
 }
 
 /// A domain in words: `the cluster`, or its level and path, such as `rack b1/r2`.
-pub(in crate::objective) fn domain_words(topology: &Topology, id: DomainId) -> String {
+pub(in crate::policy::objective) fn domain_words(topology: &Topology, id: DomainId) -> String {
     let level = usize::from(topology.domain(id).level.0);
     match topology.levels().get(level) {
         Some(name) if level > 0 => format!("{name} {}", topology.path(id)),
@@ -49,7 +49,7 @@ pub(in crate::objective) fn domain_words(topology: &Topology, id: DomainId) -> S
 
 impl Spares {
     /// Its level in a topology; `field` is its path in the policy.
-    pub(in crate::objective) fn resolve(
+    pub(in crate::policy::objective) fn resolve(
         &self,
         world: &World,
         field: &str,
