@@ -20,7 +20,7 @@ mod search;
 pub mod snapshot;
 
 pub use model::{
-    cluster, devices, gang, gpu, node, placement, resources, shape, topology, workload,
+    cluster, devices, gang, gpu, node, placement, resources, shape, topology, transaction, workload,
 };
 pub use policy::{fragmentation, objective, packing};
 pub use search::{bounds, fit, pick, plan, planner, pod_planner, preemption, repair, solve};
@@ -37,6 +37,12 @@ pub use resources::Resources;
 pub use shape::{GpuDemand, Shape};
 pub use topology::{DomainId, LevelId, Topology};
 pub use workload::{Workload, Workloads};
+
+impl AsMut<Cluster> for World {
+    fn as_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+}
 
 /// The cluster as decisions see it.
 #[derive(Clone, Debug)]

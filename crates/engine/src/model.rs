@@ -9,4 +9,5 @@ pub mod placement;
 pub mod resources;
 pub mod shape;
 pub mod topology;
+pub mod transaction;
 pub mod workload;

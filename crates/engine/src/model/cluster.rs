@@ -6,7 +6,6 @@
 
 pub mod log;
 pub mod states;
-pub mod trial;
 
 #[cfg(test)]
 mod tests;
@@ -137,6 +136,12 @@ pub enum ClusterError {
         /// What is free of the GPU; none: there is no such GPU.
         free: Option<GpuFree>,
     },
+}
+
+impl AsMut<Self> for Cluster {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
 }
 
 impl Default for Cluster {

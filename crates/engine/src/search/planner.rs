@@ -20,7 +20,7 @@ use crate::packing::Packing;
 use crate::packing::price::PricePolicy;
 use crate::placement::Placement;
 use crate::plan::{PlanResult, Reason, Refusal, Remedy};
-use crate::pod_planner::{self, CostCache};
+use crate::pod_planner::{self, CostCache, raised_limit};
 use crate::preemption::{self, PreemptionBudget};
 use crate::repair::{self, RepairContext};
 use crate::shape::{GpuDemand, Shape};
@@ -155,21 +155,16 @@ impl Planner {
         input: &DecisionInput<'_>,
         refused: Option<Refusal>,
     ) -> Result<PlanResult, PolicyError> {
-        let typical = typical(world, input);
-        let shares = fair_shares(world, input);
-        self.meter.read(world);
-        let price = |cluster: &Cluster, before: &NodeState, after: &NodeState| {
-            // What is stranded, in millionths: the packing policy's own price is of single pods.
-            stranded(&typical, cluster, before, after).saturating_mul(1000)
-        };
-        let figures = MeasuredFigures { typical: &typical, price };
-        let cost_model = PolicyCostModel::new(world, input.policy, &figures, &shares, &self.meter)?;
-        let DecisionInput { gang, pinned, forbidden, .. } = *input;
-        let request = Request { gang, pinned, forbidden, within: None };
-        let found = if let Some(refusal) = refused {
-            // Nobody is to be disturbed where there is room, and there is none.
-            preemption::plan(world, &request, input.preemption_budget, &cost_model).map_err(
-                |other| Refusal {
+        let solver = &mut self.solver;
+        let found =
+            Self::with_cost_model(&mut self.meter, world, input, |world, request, cost_model| {
+                let Some(refusal) = refused else {
+                    let mut context = RepairContext { solver, cost_model };
+                    return repair::admit(world, &mut context, request, input.preemption_budget);
+                };
+                // The packing policy has refused: a search without victims would find nothing either.
+                let plan = preemption::plan(world, request, input.preemption_budget, cost_model);
+                plan.map_err(|other| Refusal {
                     reason: if matches!(other.reason, Reason::Steps { .. }) {
                         refusal.reason
                     } else {
@@ -177,12 +172,8 @@ impl Planner {
                     },
                     remedy: refusal.remedy.or(other.remedy),
                     steps: refusal.steps.saturating_add(other.steps),
-                },
-            )
-        } else {
-            let mut means = RepairContext { solver: &mut self.solver, cost_model: &cost_model };
-            repair::admit(world, &mut means, &request, input.preemption_budget)
-        };
+                })
+            })?;
         Ok(found.map_err(|refusal| {
             let remedy = raised_limit(&refusal.reason).or(refusal.remedy);
             Refusal { remedy, ..refusal }
@@ -197,7 +188,7 @@ impl Planner {
         world: &mut World,
         input: &DecisionInput<'_>,
     ) -> Result<Option<Remedy>, PolicyError> {
-        self.with_cost_model(world, input, |world, request, cost_model| {
+        Self::with_cost_model(&mut self.meter, world, input, |world, request, cost_model| {
             preemption::cheapest_remedy(world, request, PreemptionBudget::STEPS, cost_model)
         })
     }
@@ -210,25 +201,26 @@ impl Planner {
         world: &mut World,
         input: &DecisionInput<'_>,
     ) -> Result<PlanResult, PolicyError> {
-        self.with_cost_model(world, input, |world, request, cost_model| {
+        Self::with_cost_model(&mut self.meter, world, input, |world, request, cost_model| {
             preemption::plan(world, request, input.preemption_budget, cost_model)
         })
     }
 
     fn with_cost_model<T>(
-        &mut self,
+        meter: &mut Meter,
         world: &mut World,
         input: &DecisionInput<'_>,
         ask: impl FnOnce(&mut World, &Request<'_>, &dyn CostModel) -> T,
     ) -> Result<T, PolicyError> {
         let typical = typical(world, input);
         let shares = fair_shares(world, input);
-        self.meter.read(world);
+        meter.read(world);
         let price = |cluster: &Cluster, before: &NodeState, after: &NodeState| {
+            // Stranded GPUs in millionths: the packing policy's own price is of single pods.
             stranded(&typical, cluster, before, after).saturating_mul(1000)
         };
         let figures = MeasuredFigures { typical: &typical, price };
-        let cost_model = PolicyCostModel::new(world, input.policy, &figures, &shares, &self.meter)?;
+        let cost_model = PolicyCostModel::new(world, input.policy, &figures, &shares, meter)?;
         let DecisionInput { gang, pinned, forbidden, .. } = *input;
         let request = Request { gang, pinned, forbidden, within: None };
         Ok(ask(world, &request, &cost_model))
@@ -237,17 +229,6 @@ impl Planner {
 
 fn forbids_disruption(input: &DecisionInput<'_>) -> bool {
     input.preemption_budget.moves == 0 && input.preemption_budget.evictions.is_none()
-}
-
-/// What a limit of the policy would have to be.
-fn raised_limit(reason: &Reason) -> Option<Remedy> {
-    match reason {
-        Reason::Constraint { unit, found, .. } => Some(Remedy::Constraint { unit, to: *found }),
-        Reason::Spares { found, .. } => {
-            Some(Remedy::Constraint { unit: "spare nodes", to: *found })
-        }
-        _ => None,
-    }
 }
 
 /// Typical pods: those that run and those that want to.

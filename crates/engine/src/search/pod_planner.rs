@@ -276,7 +276,7 @@ fn milli(placement: &Placement) -> i64 {
 }
 
 /// What a constraint would have to be.
-fn raised_limit(reason: &Reason) -> Option<Remedy> {
+pub(crate) fn raised_limit(reason: &Reason) -> Option<Remedy> {
     match reason {
         Reason::Constraint { unit, found, .. } => Some(Remedy::Constraint { unit, to: *found }),
         Reason::Spares { found, .. } => {

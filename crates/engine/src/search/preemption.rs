@@ -30,7 +30,6 @@ mod domain_assignments;
 mod node_options;
 mod node_view;
 mod option_cache;
-mod rehearsal;
 pub(crate) mod relocation;
 mod remedy;
 mod simulate;
@@ -47,7 +46,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use disruption_cost::DisruptionCost;
-pub(crate) use rehearsal::Rehearsal;
 pub use remedy::cheapest_remedy;
 
 use crate::World;
@@ -103,7 +101,7 @@ impl PreemptionBudget {
         Self { moves, ..Self::none() }
     }
 
-    /// EvictionScope of anybody preemptible below a priority, no moves.
+    /// Evictions of anybody preemptible below a priority, no moves.
     pub fn evictions_below(priority: i32) -> Self {
         let evictions = EvictionScope { below_priority: priority, tenants: None };
         Self { evictions: Some(evictions), ..Self::none() }

@@ -27,9 +27,10 @@ use crate::World;
 use crate::gang::{Gang, GangError, Group, MAX_MEMBERS};
 use crate::objective::CostTerm;
 use crate::plan::{Plan, PlanResult, Reason, Refusal};
-use crate::preemption::{self, PreemptionBudget, Rehearsal};
+use crate::preemption::{self, PreemptionBudget};
 use crate::solve::{CostModel, NodeSet, Pinned, Request, Solver};
 use crate::topology::{DomainId, Topology};
+use crate::transaction::Transaction;
 use crate::workload::{Member, MemberId, Workload, WorkloadId};
 
 /// Who searches and who judges.
@@ -139,23 +140,23 @@ pub fn replace_failed(
         }
     }
     // What failed members had is free again, where their nodes are not lost.
-    let mut rehearsal = Rehearsal::new(world);
+    let mut txn = Transaction::new(world);
     for member in &gone {
-        let taken = rehearsal.take_off(member);
+        let taken = txn.release_member(member);
         debug_assert!(taken.is_ok(), "who runs has what it has: {taken:?}");
     }
     let request = Request { gang, pinned: &pinned, forbidden: lost, within: None };
-    let answer = admit(rehearsal.world_mut(), context, &request, &limits.preemption_budget);
+    let answer = admit(txn.target_mut(), context, &request, &limits.preemption_budget);
     let refusal = match answer {
         Err(refusal) if limits.may_move_all && !staying.is_empty() => refusal,
         answer => return answer.map(|plan| without_unplaced(plan, own, gone_ranks)),
     };
     for member in &staying {
-        let taken = rehearsal.take_off(member);
+        let taken = txn.release_member(member);
         debug_assert!(taken.is_ok(), "who runs has what it has: {taken:?}");
     }
     let request = Request { pinned: &[], ..request };
-    let whole_gang = admit(rehearsal.world_mut(), context, &request, &limits.preemption_budget);
+    let whole_gang = admit(txn.target_mut(), context, &request, &limits.preemption_budget);
     // Why the missing members have no place beside the others is what people want to know.
     let Ok(mut plan) = whole_gang else { return Err(refusal) };
     let restarted = i64::try_from(staying.len()).unwrap_or(i64::MAX);

@@ -1,10 +1,10 @@
 use proptest::prelude::*;
 
 use super::log::{Changes, Cursor};
-use super::trial::Trial;
 use super::*;
 use crate::gpu::Slices;
 use crate::node::Links;
+use crate::transaction::Transaction;
 
 fn model() -> GpuModel {
     GpuModel {
@@ -222,16 +222,16 @@ proptest! {
             cluster.nodes().map(|node| cluster.state_now(node)).collect()
         };
         let before = (states(&cluster), *cluster.totals());
-        let mut trial = Trial::new(&mut cluster);
+        let mut txn = Transaction::new(&mut cluster);
         for (node, gpu, milli, is_release) in &steps {
             if *is_release && let Some(place) = placed.pop() {
-                trial.release(&pod, &place).unwrap();
+                txn.release(&pod, &place).unwrap();
             } else {
-                drop(trial.place(&pod, &at(*node, &[(*gpu, *milli)])));
+                drop(txn.place(&pod, &at(*node, &[(*gpu, *milli)])));
             }
         }
-        check(trial.cluster());
-        drop(trial);
+        check(txn.target());
+        drop(txn);
         check(&cluster);
         prop_assert_eq!(before, (states(&cluster), *cluster.totals()));
     }

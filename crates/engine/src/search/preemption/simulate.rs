@@ -3,6 +3,7 @@
 
 mod colocate;
 mod relocate;
+mod reprieve;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +12,8 @@ use super::choose_nodes::{self, Choice, MemberDemand};
 use super::disruption_cost::DisruptionCost;
 use super::domain_assignments;
 use super::option_cache::{CandidateState, OptionCache};
-use super::rehearsal::Rehearsal;
 use super::victims::{Disruption, PodClass, PodIndex, VictimPool};
 use crate::World;
-use crate::cluster::trial::Trial;
 use crate::node::NodeId;
 use crate::placement::Placement;
 use crate::plan::{Move, Placed};
@@ -23,6 +22,7 @@ use crate::solve::attempt::place_on;
 use crate::solve::constraints::LimitUsage;
 use crate::solve::residual::{AllowedDomain, GroupDemand, is_within};
 use crate::topology::{DomainId, LevelId, Topology};
+use crate::transaction::Transaction;
 use crate::workload::{Member, MemberId};
 
 /// What came out.
@@ -64,7 +64,7 @@ pub(super) struct Simulation<'w, 'a> {
     context: &'a SearchContext<'a>,
     cache: &'a mut OptionCache,
     spent: &'a mut u64,
-    rehearsal: Rehearsal<'w>,
+    txn: Transaction<'w, World>,
     gone: Vec<bool>,
     lost: Vec<u32>,
     disruptions: BTreeSet<Disruption>,
@@ -162,7 +162,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
             context,
             cache,
             spent,
-            rehearsal: Rehearsal::new(world),
+            txn: Transaction::new(world),
             gone,
             lost,
             disruptions: BTreeSet::new(),
@@ -185,10 +185,10 @@ impl<'w, 'a> Simulation<'w, 'a> {
             let plan = self.plan();
             for placed in &plan.placements {
                 let shape = self.shape_of(placed);
-                let outcome = self.rehearsal.release(&shape.resources, &placed.placement);
+                let outcome = self.txn.release(&shape.resources, &placed.placement);
                 debug_assert!(outcome.is_ok(), "{outcome:?}");
             }
-            let cost = cost(self.rehearsal.world(), &plan.placements);
+            let cost = cost(self.txn.target(), &plan.placements);
             (plan, cost)
         });
         for node in std::mem::take(&mut self.touched) {
@@ -199,7 +199,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
 
     fn simulate_domain(&mut self, domain: DomainId) -> Result<(), Infeasible> {
         let free = domain_assignments::free_colocations(
-            &self.rehearsal.world().topology,
+            &self.txn.target().topology,
             self.context.demands,
             domain,
         );
@@ -221,7 +221,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
         if SearchContext::count(demand) == 0 {
             return Ok(());
         }
-        let topology = &self.rehearsal.world().topology;
+        let topology = &self.txn.target().topology;
         let area = match allowed {
             AllowedDomain::Nowhere => return Err(Infeasible::NoRoom),
             AllowedDomain::Within(allowed) => {
@@ -241,9 +241,9 @@ impl<'w, 'a> Simulation<'w, 'a> {
         let mut unpinned = Vec::new();
         for chunk in self.chunks(demand, area)? {
             let count = u32::try_from(chunk.ranks.len()).unwrap_or(u32::MAX);
-            let inner = chunk.level.filter(|level| {
-                *level > self.rehearsal.world().topology.domain(chunk.domain).level
-            });
+            let inner = chunk
+                .level
+                .filter(|level| *level > self.txn.target().topology.domain(chunk.domain).level);
             let choice = match inner {
                 Some(level) => {
                     let best = self.best_domain(group, chunk.domain, level, count);
@@ -263,7 +263,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
         ranks.sort();
         let mut places: Vec<Vec<Placement>> =
             unpinned.into_iter().map(|(_, places)| places).collect();
-        let topology = &self.rehearsal.world().topology;
+        let topology = &self.txn.target().topology;
         places.sort_by_key(|places| places.iter().map(|place| topology.position(place.node)).min());
         for (ranks, places) in ranks.into_iter().zip(places) {
             self.rank(group, &ranks, places);
@@ -272,7 +272,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
     }
 
     fn chunks(&self, demand: &GroupDemand, area: DomainId) -> Result<Vec<Chunk>, Infeasible> {
-        let topology = &self.rehearsal.world().topology;
+        let topology = &self.txn.target().topology;
         let mut chunks = Vec::new();
         for run in &demand.pinned_segments {
             let domain = run.domain.and_then(|domain| narrower(topology, area, domain));
@@ -303,7 +303,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
         level: LevelId,
         count: u32,
     ) -> Option<(DomainId, Choice)> {
-        let topology = &self.rehearsal.world().topology;
+        let topology = &self.txn.target().topology;
         let max_fit = &self.context.max_fit[group];
         let inside = topology.at(level).map(|(id, _)| id).filter(|id| {
             let nodes = topology.nodes(*id).iter();
@@ -326,7 +326,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
 
     fn choose(&mut self, group: usize, domain: DomainId, count: u32) -> Option<Choice> {
         let demand = &self.context.demands[group];
-        let world = self.rehearsal.world();
+        let world = self.txn.target();
         let nodes = self.context.nodes(&world.topology, domain, group);
         let (gone, lost) = (std::mem::take(&mut self.gone), std::mem::take(&mut self.lost));
         let (pool, limit) = (self.context.pool, self.context.limit);
@@ -348,16 +348,16 @@ impl<'w, 'a> Simulation<'w, 'a> {
         let demand = &self.context.demands[group];
         let shape = &demand.shape;
         let mut assigned = choice.assigned;
-        let topology = &self.rehearsal.world().topology;
+        let topology = &self.txn.target().topology;
         assigned.sort_by_key(|(node, _)| topology.position(*node));
         let mut places = Vec::new();
         for (node, count) in assigned {
             // As the search without victims does: by the rule, else so that the most fit.
-            let mut trial = Trial::new(&mut self.rehearsal.world_mut().cluster);
-            let found = place_on(&mut trial, node, demand, count);
-            drop(trial);
+            let mut txn = Transaction::new(&mut self.txn.target_mut().cluster);
+            let found = place_on(&mut txn, node, demand, count);
+            drop(txn);
             for place in found.ok_or(Infeasible::NoRoom)? {
-                let placed = self.rehearsal.place(&shape.resources, &place);
+                let placed = self.txn.place(&shape.resources, &place);
                 placed.map_err(|_| Infeasible::NoRoom)?;
                 places.push(place);
             }
@@ -385,9 +385,9 @@ impl<'w, 'a> Simulation<'w, 'a> {
             }
             self.lost[pool.pod(pod).workload as usize] +=
                 u32::from(!matches!(disruption, Disruption::Move(_)));
-            let member = pool.member(self.rehearsal.world(), pod).cloned();
+            let member = pool.member(self.txn.target(), pod).cloned();
             let member = member.ok_or(Infeasible::NoRoom)?;
-            self.rehearsal.take_off(&member).map_err(|_| Infeasible::NoRoom)?;
+            self.txn.release_member(&member).map_err(|_| Infeasible::NoRoom)?;
             self.touch(member.placement.node);
         }
         // Who goes as a whole does not go, or move, one by one beside that.
@@ -409,7 +409,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
         let Disruption::Evict(pod) = disruption else { return };
         let pool = self.context.pool;
         for pod in pool.workload(pod).pods.clone() {
-            let member = pool.member(self.rehearsal.world(), pod);
+            let member = pool.member(self.txn.target(), pod);
             if let Some(node) = member.map(|member| member.placement.node) {
                 self.touch(node);
             }
@@ -425,7 +425,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
         let pool = self.context.pool;
         let mut moved: Vec<_> = self.targets.iter().collect();
         moved.sort_by_key(|(pod, place)| {
-            let milli = pool.member(self.rehearsal.world(), **pod).map(Member::gpu_milli);
+            let milli = pool.member(self.txn.target(), **pod).map(Member::gpu_milli);
             (Reverse(milli), place.node, **pod)
         });
         let moves = moved.into_iter();

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use crate::World;
 use crate::cluster::ClusterError;
-use crate::cluster::trial::Trial;
 use crate::gang::Gang;
 use crate::plan::{Placed, Plan};
+use crate::transaction::Transaction;
 use crate::workload::{Coupling, Member, MemberId, Workload, WorkloadId};
 
 /// Why a plan cannot be carried out: the world is not as it was when the plan was made.
@@ -79,19 +79,19 @@ fn change(
 ) -> Result<Vec<(u32, Member)>, StalePlan> {
     let World { cluster, workloads, .. } = world;
     let member = |id: MemberId| workloads.member(id).ok_or(StalePlan::NoMember(id));
-    let mut trial = Trial::new(cluster);
+    let mut txn = Transaction::new(cluster);
     let mut gone = BTreeSet::new();
     for id in &plan.evictions {
         let member = member(*id)?;
         if gone.insert(*id) {
-            trial.release(&member.shape.resources, &member.placement)?;
+            txn.release(&member.shape.resources, &member.placement)?;
         }
     }
     for placed in &plan.placements {
         let Some(workload) = known else { break };
         let id = MemberId { workload, member: placed.rank };
         if let Some(member) = workloads.member(id).filter(|_| gone.insert(id)) {
-            trial.release(&member.shape.resources, &member.placement)?;
+            txn.release(&member.shape.resources, &member.placement)?;
         }
     }
     for step in &plan.moves {
@@ -99,18 +99,18 @@ fn change(
         if !gone.insert(step.member) {
             return Err(StalePlan::NoMember(step.member));
         }
-        trial.place(&member.shape.resources, &step.to)?;
-        trial.release(&member.shape.resources, &member.placement)?;
+        txn.place(&member.shape.resources, &step.to)?;
+        txn.release(&member.shape.resources, &member.placement)?;
     }
     let groups = gang.map_or(&[][..], |gang| &gang.groups);
     let mut placed = Vec::with_capacity(plan.placements.len());
     for Placed { group, rank, placement } in &plan.placements {
         let no_group = StalePlan::NoGroup { group: *group, groups: groups.len() };
         let shape = Arc::clone(&groups.get(*group as usize).ok_or(no_group)?.shape);
-        trial.place(&shape.resources, placement)?;
+        txn.place(&shape.resources, placement)?;
         placed.push((*rank, Member { shape, placement: placement.clone() }));
     }
-    trial.commit();
+    txn.commit();
     for step in &plan.moves {
         if let Some(member) = workloads.member(step.member).cloned() {
             let moved = Member { placement: step.to.clone(), ..member };

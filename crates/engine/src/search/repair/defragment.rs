@@ -9,8 +9,9 @@ use crate::gpu::GpuFree;
 use crate::node::NodeId;
 use crate::objective::CostTerm;
 use crate::plan::{Move, Plan};
-use crate::preemption::{Rehearsal, relocation};
+use crate::preemption::relocation;
 use crate::topology::{DomainId, Topology};
+use crate::transaction::Transaction;
 use crate::workload::{Member, MemberId, Workload};
 
 /// A sequence of at most `moves` moves of movable pods, each of which can be carried out when those
@@ -25,12 +26,12 @@ use crate::workload::{Member, MemberId, Workload};
 /// It also ends when about `steps` states of nodes have been looked at (the unit of
 /// [`crate::preemption::PreemptionBudget::steps`]), with what was found until then.
 pub fn defragment(world: &mut World, moves: u32, steps: u64) -> Plan {
-    let mut rehearsal = Rehearsal::new(world);
+    let mut txn = Transaction::new(world);
     let mut plan = Plan::default();
     let (mut moved, mut left) = (BTreeSet::new(), moves as usize);
     while left > 0 && plan.steps < steps {
-        plan.steps += rehearsal.world().cluster.node_count() as u64;
-        let batches = batches(rehearsal.world(), &moved, left);
+        plan.steps += txn.target().cluster.node_count() as u64;
+        let batches = batches(txn.target(), &moved, left);
         let mut best: Option<(Score, Vec<Move>)> = None;
         for batch in batches {
             // `most` is what the batch gains at most, and batches come with the best first.
@@ -40,7 +41,7 @@ pub fn defragment(world: &mut World, moves: u32, steps: u64) -> Plan {
             if plan.steps >= steps {
                 break;
             }
-            let found = try_batch(&mut rehearsal, &batch, &mut plan.steps);
+            let found = try_batch(&mut txn, &batch, &mut plan.steps);
             let Some((gain, moves)) = found else { continue };
             let score = Score { gain, pods: moves.len() };
             if gain > 0 && best.as_ref().is_none_or(|(best, _)| score.is_better(*best)) {
@@ -50,7 +51,7 @@ pub fn defragment(world: &mut World, moves: u32, steps: u64) -> Plan {
         let Some((_, moves)) = best else { break };
         left -= moves.len();
         for step in moves {
-            if apply_move(&mut rehearsal, &step).is_none() {
+            if apply_move(&mut txn, &step).is_none() {
                 break;
             }
             moved.insert(step.member);
@@ -139,17 +140,17 @@ fn batches(world: &World, moved: &BTreeSet<MemberId>, most: usize) -> Vec<Batch>
     found
 }
 
-/// Moves a batch on trial: what it gains, and the moves. The rehearsal is as before afterwards.
+/// Moves a batch on trial: what it gains, and the moves. The transaction is as before afterwards.
 fn try_batch(
-    rehearsal: &mut Rehearsal<'_>,
+    txn: &mut Transaction<'_, World>,
     batch: &Batch,
     spent: &mut u64,
 ) -> Option<(i64, Vec<Move>)> {
-    let point = rehearsal.checkpoint();
+    let point = txn.checkpoint();
     let mut members: Vec<(MemberId, Member)> = batch
         .members
         .iter()
-        .filter_map(|id| Some((*id, rehearsal.world().workloads.member(*id)?.clone())))
+        .filter_map(|id| Some((*id, txn.target().workloads.member(*id)?.clone())))
         .collect();
     members.sort_by_key(|(id, member)| {
         let cpu = member.shape.resources.cpu_milli;
@@ -158,18 +159,18 @@ fn try_batch(
     let sources = BTreeSet::from([batch.node]);
     let mut moves = Vec::new();
     let mut before: BTreeMap<NodeId, i64> = BTreeMap::new();
-    note(&mut before, rehearsal.world(), batch.node);
+    note(&mut before, txn.target(), batch.node);
     let mut is_found = true;
     for (id, member) in members {
-        *spent += rehearsal.world().cluster.states().iter().count() as u64;
-        let place = relocation::relocation_target(rehearsal.world(), id, &sources);
+        *spent += txn.target().cluster.states().iter().count() as u64;
+        let place = relocation::relocation_target(txn.target(), id, &sources);
         let Some(to) = place else {
             is_found = false;
             break;
         };
-        note(&mut before, rehearsal.world(), to.node);
+        note(&mut before, txn.target(), to.node);
         let step = Move { member: id, to };
-        if rehearsal.place(&member.shape.resources, &step.to).is_err() {
+        if txn.place(&member.shape.resources, &step.to).is_err() {
             is_found = false;
             break;
         }
@@ -178,29 +179,29 @@ fn try_batch(
     let mut gain = 0;
     if is_found {
         for (_, member) in &moves {
-            is_found &= rehearsal.take_off(member).is_ok();
+            is_found &= txn.release_member(member).is_ok();
         }
         let domains: BTreeSet<DomainId> =
-            before.keys().map(|node| rehearsal.world().topology.leaf_domain(*node)).collect();
-        let world = rehearsal.world();
+            before.keys().map(|node| txn.target().topology.leaf_domain(*node)).collect();
+        let world = txn.target();
         let nodes = before.iter().map(|(node, before)| worth(&world.cluster, *node) - before);
         let nodes: i64 = nodes.sum();
         let after: i64 = domains.iter().map(|domain| worth_of_domain(world, *domain)).sum();
-        rehearsal.roll_back(point);
-        let world = rehearsal.world();
+        txn.roll_back(point);
+        let world = txn.target();
         let now: i64 = domains.iter().map(|domain| worth_of_domain(world, *domain)).sum();
         gain = nodes + after - now;
     } else {
-        rehearsal.roll_back(point);
+        txn.roll_back(point);
     }
     is_found.then(|| (gain, moves.into_iter().map(|(step, _)| step).collect()))
 }
 
-/// Moves a pod for good, as far as the rehearsal goes.
-fn apply_move(rehearsal: &mut Rehearsal<'_>, step: &Move) -> Option<()> {
-    let member = rehearsal.world().workloads.member(step.member)?.clone();
-    rehearsal.place(&member.shape.resources, &step.to).ok()?;
-    rehearsal.take_off(&member).ok()
+/// Moves a pod for good, as far as the transaction goes.
+fn apply_move(txn: &mut Transaction<'_, World>, step: &Move) -> Option<()> {
+    let member = txn.target().workloads.member(step.member)?.clone();
+    txn.place(&member.shape.resources, &step.to).ok()?;
+    txn.release_member(&member).ok()
 }
 
 fn note(before: &mut BTreeMap<NodeId, i64>, world: &World, node: NodeId) {

@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use crate::cluster::Cluster;
-use crate::cluster::trial::{Checkpoint, Trial};
 use crate::node::NodeId;
 use crate::placement::Placement;
 use crate::plan::Placed;
@@ -17,6 +16,7 @@ use crate::solve::problem::{Goal, Problem};
 use crate::solve::residual::{AllowedDomain, GroupDemand, is_within};
 use crate::solve::spread::{Amounts, FillContext, NodeOrder};
 use crate::topology::LevelId;
+use crate::transaction::{Checkpoint, Transaction};
 
 /// How much may be tried.
 #[derive(Clone, Copy, Debug)]
@@ -50,7 +50,7 @@ struct Attempt<'a, 't> {
     order: NodeOrder,
     /// Areas of a group that are compared.
     most: usize,
-    trial: Trial<'t>,
+    txn: Transaction<'t>,
     free_slots: Cow<'a, [FreeSlots]>,
     /// Whether rooms are looked at again after a member was placed.
     is_tracking: bool,
@@ -79,7 +79,7 @@ pub(crate) fn attempt<'a>(
         area,
         order,
         most,
-        trial: Trial::new(cluster),
+        txn: Transaction::new(cluster),
         free_slots: Cow::Borrowed(&problem.free_slots),
         is_tracking: problem.demands.len() > 1 || needs_segments || goal.is_elastic,
         touched: Vec::new(),
@@ -104,7 +104,7 @@ impl Attempt<'_, '_> {
             if number > 0 && self.budget.is_spent() {
                 return false;
             }
-            let (point, touched) = (self.trial.checkpoint(), self.touched.len());
+            let (point, touched) = (self.txn.checkpoint(), self.touched.len());
             if self.place_group(group, &area) && self.place_from(next + 1) {
                 return true;
             }
@@ -181,7 +181,7 @@ impl Attempt<'_, '_> {
     fn try_with_colocated(&mut self, group: usize, level: LevelId, area: &Area) -> bool {
         let (problem, goal) = (self.problem, self.goal);
         let Some(domain) = up_to(problem.topology, area.domain, level) else { return false };
-        let (point, touched) = (self.trial.checkpoint(), self.touched.len());
+        let (point, touched) = (self.txn.checkpoint(), self.touched.len());
         let demand = &problem.demands[group];
         let others = problem.order.iter().copied().filter(|other| {
             let other_need = &problem.demands[*other];
@@ -301,7 +301,7 @@ impl Attempt<'_, '_> {
             let most_free = most_free.max_by_key(|(most, area)| (*most, Reverse(area.domain)));
             let Some((most, area)) = most_free else { continue };
             let amounts = self.fill(group, &area, most, false);
-            let point = (self.trial.checkpoint(), self.touched.len());
+            let point = (self.txn.checkpoint(), self.touched.len());
             match amounts.and_then(|amounts| self.place(group, &amounts)) {
                 Some(places) => self.taken[group].unpinned.extend(places),
                 None => self.roll_back(point.0, point.1),
@@ -317,7 +317,7 @@ impl Attempt<'_, '_> {
         is_pinned_segment: bool,
     ) -> Option<Amounts> {
         let context = FillContext {
-            cluster: self.trial.cluster(),
+            cluster: self.txn.target(),
             topology: self.problem.topology,
             pins: &self.problem.pins,
             slots: &self.free_slots[group],
@@ -335,7 +335,7 @@ impl Attempt<'_, '_> {
             self.touched.push((node, group, *count));
             self.usage.add(demand.constraints.limits(), node, *count);
             self.budget.steps += u64::from(*count);
-            let placed = place_on(&mut self.trial, node, demand, *count);
+            let placed = place_on(&mut self.txn, node, demand, *count);
             if self.is_tracking {
                 self.recount(node);
             }
@@ -348,7 +348,7 @@ impl Attempt<'_, '_> {
 
     fn recount(&mut self, node: NodeId) {
         for (slots, demand) in self.free_slots.to_mut().iter_mut().zip(&self.problem.demands) {
-            slots.update(self.trial.cluster(), self.problem.topology, demand, node, &self.usage);
+            slots.update(self.txn.target(), self.problem.topology, demand, node, &self.usage);
         }
     }
 
@@ -358,7 +358,7 @@ impl Attempt<'_, '_> {
     }
 
     fn roll_back(&mut self, point: Checkpoint, touched: usize) {
-        self.trial.roll_back(point);
+        self.txn.roll_back(point);
         for (node, group, count) in self.touched.split_off(touched) {
             self.usage.remove(self.problem.demands[group].constraints.limits(), node, count);
             if self.is_tracking {
@@ -384,17 +384,17 @@ impl Attempt<'_, '_> {
 
 /// Places so many members on a node; none, with nothing placed, if they do not fit.
 pub(crate) fn place_on(
-    trial: &mut Trial<'_>,
+    txn: &mut Transaction<'_>,
     node: NodeId,
     demand: &GroupDemand,
     count: u32,
 ) -> Option<Vec<Placement>> {
-    let point = trial.checkpoint();
+    let point = txn.checkpoint();
     for pick in [crate::pick::default_placement, gpu_choices::densest] {
         let mut places = Vec::new();
         while places.len() < count as usize {
-            let Some(place) = pick(trial.cluster(), node, &demand.shape) else { break };
-            if trial.place(&demand.shape.resources, &place).is_err() {
+            let Some(place) = pick(txn.target(), node, &demand.shape) else { break };
+            if txn.place(&demand.shape.resources, &place).is_err() {
                 break;
             }
             places.push(place);
@@ -402,7 +402,7 @@ pub(crate) fn place_on(
         if places.len() == count as usize {
             return Some(places);
         }
-        trial.roll_back(point);
+        txn.roll_back(point);
     }
     None
 }

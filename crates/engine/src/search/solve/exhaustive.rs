@@ -6,7 +6,6 @@ use std::ops::Range;
 
 use crate::cluster::Cluster;
 use crate::cluster::states::StateId;
-use crate::cluster::trial::Trial;
 use crate::fit;
 use crate::node::NodeId;
 use crate::placement::Placement;
@@ -19,6 +18,7 @@ use crate::solve::gpu_choices;
 use crate::solve::problem::{Goal, Problem, RemainingSlots};
 use crate::solve::residual::{AllowedDomain, GroupDemand, is_within};
 use crate::topology::DomainId;
+use crate::transaction::Transaction;
 
 /// What a complete search says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ fn is_chosen(chosen: u64, pinned_segment: usize) -> bool {
 
 struct Search<'a, 't> {
     problem: &'a Problem<'a>,
-    trial: Trial<'t>,
+    txn: Transaction<'t>,
     /// Group, rank and place of the members so far.
     placed: Vec<(u32, u32, Placement)>,
     budget: &'a mut Budget,
@@ -107,8 +107,8 @@ pub(crate) fn search(
         positions.clone().filter(check_remaining_groups).collect()
     });
     let open = open.collect();
-    let (trial, placed, usage) = (Trial::new(cluster), Vec::new(), LimitUsage::default());
-    let mut search = Search { problem, trial, placed, usage, budget, open, is_truncated: false };
+    let (txn, placed, usage) = (Transaction::new(cluster), Vec::new(), LimitUsage::default());
+    let mut search = Search { problem, txn, placed, usage, budget, open, is_truncated: false };
     // Of many runs not every choice is searched.
     let is_partial =
         problem.demands.iter().zip(&goal.needs_segments).any(|(demand, needs_segments)| {
@@ -230,7 +230,7 @@ impl Search<'_, '_> {
                 }
                 self.budget.steps += 1;
                 let node = problem.topology.order()[*position as usize];
-                let cluster = self.trial.cluster();
+                let cluster = self.txn.target();
                 let state = cluster.states().state(cluster.state(node));
                 let demand = &problem.demands[*group];
                 let left = demand.constraints.remaining(node, &self.usage);
@@ -292,7 +292,7 @@ impl Search<'_, '_> {
                 continue;
             }
             let left = problem.remaining_by_rule(node, &self.usage);
-            let kind = (self.trial.cluster().state(node), problem.topology.leaf_domain(node), left);
+            let kind = (self.txn.target().state(node), problem.topology.leaf_domain(node), left);
             if seen.contains(&kind) {
                 continue;
             }
@@ -307,8 +307,7 @@ impl Search<'_, '_> {
                 None => within.clone(),
             };
             self.budget.steps += 1;
-            let Some(places) =
-                gpu_choices::all_placements(self.trial.cluster(), node, &demand.shape)
+            let Some(places) = gpu_choices::all_placements(self.txn.target(), node, &demand.shape)
             else {
                 self.is_truncated = true;
                 return false;
@@ -320,8 +319,8 @@ impl Search<'_, '_> {
                     return false;
                 }
                 self.budget.steps += 1;
-                let point = self.trial.checkpoint();
-                if self.trial.place(&demand.shape.resources, &placement).is_err() {
+                let point = self.txn.checkpoint();
+                if self.txn.place(&demand.shape.resources, &placement).is_err() {
                     continue;
                 }
                 self.placed.push((demand.group, *rank, placement));
@@ -331,7 +330,7 @@ impl Search<'_, '_> {
                 }
                 self.placed.pop();
                 self.usage.remove(demand.constraints.limits(), node, 1);
-                self.trial.roll_back(point);
+                self.txn.roll_back(point);
                 if self.is_truncated {
                     return false;
                 }

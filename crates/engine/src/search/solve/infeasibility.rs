@@ -12,7 +12,7 @@ use crate::plan::{FailedBound, Remedy, Scarce};
 use crate::solve::Request;
 use crate::solve::areas::{self, Area};
 use crate::solve::free_slots::{FreeSlots, intersection};
-use crate::solve::problem::{Goal, Problem, Scarcity};
+use crate::solve::problem::{Goal, Problem};
 use crate::solve::residual::AllowedDomain;
 use crate::topology::{DomainId, LevelId, Topology};
 
@@ -178,12 +178,7 @@ fn of_all(
     domain: DomainId,
 ) -> FailedBound {
     let names: Vec<&str> = problem.gang.groups.iter().map(|group| &*group.name).collect();
-    let scarce = match problem.scarcity(cluster, domain, goal) {
-        Scarcity::Capacity => Scarce::Capacity,
-        Scarcity::Gpus => Scarce::Gpus,
-        Scarcity::PlainResources => Scarce::PlainResources,
-        Scarcity::Constraints => Scarce::Constraints,
-    };
+    let scarce = problem.scarcity(cluster, domain, goal);
     FailedBound {
         group: names.join(" and ").into(),
         wanted: goal.members(&problem.demands).map(u64::from).sum(),

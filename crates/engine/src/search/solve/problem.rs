@@ -8,6 +8,7 @@ use crate::bounds::Bounds;
 use crate::cluster::Cluster;
 use crate::gang::Gang;
 use crate::node::NodeId;
+use crate::plan::Scarce;
 use crate::resources::Resources;
 use crate::solve::areas::{Area, Pins};
 use crate::solve::constraints::LimitUsage;
@@ -98,15 +99,6 @@ impl Goal {
             if *needs_segments { unpinned + demand.segment_members() } else { *unpinned }
         })
     }
-}
-
-/// What is scarce for all groups together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scarcity {
-    Capacity,
-    Gpus,
-    PlainResources,
-    Constraints,
 }
 
 /// Amounts of which all groups take together.
@@ -260,7 +252,7 @@ impl<'a> Problem<'a> {
     }
 
     /// What is scarce in a domain for all groups together.
-    pub(crate) fn scarcity(&self, cluster: &Cluster, domain: DomainId, goal: &Goal) -> Scarcity {
+    pub(crate) fn scarcity(&self, cluster: &Cluster, domain: DomainId, goal: &Goal) -> Scarce {
         let demand = self.demand(goal);
         let nodes =
             self.topology.nodes(domain).iter().filter(|node| !self.forbidden.contains(node));
@@ -272,10 +264,10 @@ impl<'a> Problem<'a> {
         let has_seats =
             self.shared_limits.iter().all(|limit| limit.has(&self.demands, &area, goal));
         match (empty.covers(&demand), has_gpus) {
-            (true, true) if !has_seats && free.covers(&demand) => Scarcity::Constraints,
-            (false, _) => Scarcity::Capacity,
-            (true, false) => Scarcity::Gpus,
-            (true, true) => Scarcity::PlainResources,
+            (true, true) if !has_seats && free.covers(&demand) => Scarce::Constraints,
+            (false, _) => Scarce::Capacity,
+            (true, false) => Scarce::Gpus,
+            (true, true) => Scarce::PlainResources,
         }
     }
 

@@ -10,13 +10,14 @@ use super::{Infeasible, SearchContext, Simulation};
 use crate::solve::constraints::LimitUsage;
 use crate::solve::residual::AllowedDomain;
 use crate::topology::{DomainId, LevelId};
+use crate::transaction::Checkpoint;
 
 /// So often in one play a number that had its places goes elsewhere because those after it found none.
 pub(super) const MAX_BACKTRACKS: u32 = 64;
 
 /// How far a stage is, to come back to.
 struct SavePoint {
-    rehearsal: usize,
+    txn: Checkpoint,
     placements: usize,
     gone: Vec<bool>,
     lost: Vec<u32>,
@@ -74,7 +75,7 @@ impl Simulation<'_, '_> {
         domain: DomainId,
     ) -> Vec<DomainId> {
         let (demands, max_fit) = (self.context.demands, self.context.max_fit);
-        let topology = &self.rehearsal.world().topology;
+        let topology = &self.txn.target().topology;
         let domains = domain_assignments::candidate_domains(
             topology, demands, max_fit, domain, number, level,
         );
@@ -95,7 +96,7 @@ impl Simulation<'_, '_> {
 
     fn save_point(&self) -> SavePoint {
         SavePoint {
-            rehearsal: self.rehearsal.checkpoint(),
+            txn: self.txn.checkpoint(),
             placements: self.placements.len(),
             gone: self.gone.clone(),
             lost: self.lost.clone(),
@@ -105,7 +106,7 @@ impl Simulation<'_, '_> {
     }
 
     fn restore(&mut self, save_point: SavePoint) {
-        self.rehearsal.roll_back(save_point.rehearsal);
+        self.txn.roll_back(save_point.txn);
         self.placements.truncate(save_point.placements);
         (self.gone, self.lost, self.disruptions) =
             (save_point.gone, save_point.lost, save_point.disruptions);

@@ -18,7 +18,7 @@ impl Simulation<'_, '_> {
         let mut moved: Vec<(PodIndex, Member)> = Vec::new();
         for disruption in &self.disruptions {
             if let Disruption::Move(pod) = disruption
-                && let Some(member) = pool.member(self.rehearsal.world(), *pod)
+                && let Some(member) = pool.member(self.txn.target(), *pod)
             {
                 moved.push((*pod, member.clone()));
             }
@@ -35,7 +35,7 @@ impl Simulation<'_, '_> {
             }
             let place = if left > 0 { self.place_for(pod, &member, &sources) } else { None };
             if let Some(place) = place {
-                let placed = self.rehearsal.place(&member.shape.resources, &place);
+                let placed = self.txn.place(&member.shape.resources, &place);
                 placed.map_err(|_| Infeasible::NoRoom)?;
                 self.touch(place.node);
                 self.targets.insert(pod, place);
@@ -73,33 +73,10 @@ impl Simulation<'_, '_> {
         sources: &BTreeSet<NodeId>,
     ) -> Option<Placement> {
         let workload = self.context.pool.workload(pod);
-        let world = self.rehearsal.world();
+        let world = self.txn.target();
         *self.spent += world.cluster.states().iter().count() as u64;
         let forbidden = self.context.request.forbidden;
         let is_allowed = |node| !sources.contains(&node) && !forbidden.contains(&node);
         relocation::find(world, &member.shape, workload.scope, workload.near, &is_allowed)
-    }
-
-    /// Who is not needed stays: the dearest are asked first.
-    pub(super) fn reprieve(&mut self) {
-        let pool = self.context.pool;
-        let mut disruptions: Vec<Disruption> = self.disruptions.iter().copied().collect();
-        disruptions.sort_by_key(|disruption| Reverse((pool.cost(*disruption), *disruption)));
-        for disruption in disruptions {
-            let members: Vec<Member> = pool
-                .pods_of(disruption)
-                .filter_map(|pod| pool.member(self.rehearsal.world(), pod).cloned())
-                .collect();
-            if self.rehearsal.put_back(&members).is_err() {
-                continue;
-            }
-            self.disruptions.remove(&disruption);
-            if let Disruption::Move(pod) = disruption
-                && let (Some(place), [member]) = (self.targets.remove(&pod), &members[..])
-            {
-                let outcome = self.rehearsal.release(&member.shape.resources, &place);
-                debug_assert!(outcome.is_ok(), "{outcome:?}");
-            }
-        }
     }
 }

@@ -37,10 +37,10 @@ fn build(jobs: &[Job]) -> World {
             seconds_at_risk: u32::try_from(number).unwrap() * 7 % 5,
             ..Profile::new(format!("job{number}"))
         };
-        let mut trial = world.clone();
+        let mut txn = world.clone();
         let fits = nodes.iter().all(|node| {
-            let place = crate::pick::default_placement(&trial.cluster, NodeId(*node), &shape);
-            place.is_some_and(|place| trial.cluster.place(&shape.resources, &place).is_ok())
+            let place = crate::pick::default_placement(&txn.cluster, NodeId(*node), &shape);
+            place.is_some_and(|place| txn.cluster.place(&shape.resources, &place).is_ok())
         });
         let racks = nodes.iter().map(|node| world.topology.domain_of(NodeId(*node), RACK));
         let racks: std::collections::BTreeSet<_> = racks.collect();
