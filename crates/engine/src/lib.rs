@@ -1,15 +1,17 @@
-//! Where pods, gangs and shares of GPUs go.
+//! Places pods, gangs and shares of GPUs.
 //!
 //! ```text
-//! nodes, what runs --> cluster (columns, states, log) --> bounds ----> "no", with its proof
-//!                      topology (domains as ranges)   \-> packing ---> one pod's place
-//!                      workloads                       \-> gang search, repair --> plan: cost, runner-up
+//! nodes, running pods --> cluster (columns, states, log) --> bounds ----> refusal with its proof
+//!                         topology (domains as ranges)   \-> packing ---> placement of one pod
+//!                         workloads                       \-> gang search, repair --> plan: cost, runner-up
 //! ```
 //!
 //! A decision is a synchronous function of state and request: no clock, no randomness, no I/O.
-//! Amounts are whole numbers; powers and roots come from a portable library and are rounded to
+//! Amounts are whole numbers. Powers and roots come from a portable library and are rounded to
 //! whole numbers before they are compared. Ties go to the lower id. The same input gives the same
 //! plan on every machine.
+//!
+//! The modules lie in the folders `model`, `search` and `policy` and are re-exported here.
 
 #![forbid(unsafe_code)]
 
@@ -47,10 +49,10 @@ impl AsMut<Cluster> for World {
 /// The cluster as decisions see it.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// Nodes and what is free of them.
+    /// Nodes and their free capacity.
     pub cluster: Cluster,
-    /// How nodes lie to one another.
+    /// Domains of the nodes.
     pub topology: Topology,
-    /// What runs.
+    /// Running workloads.
     pub workloads: Workloads,
 }

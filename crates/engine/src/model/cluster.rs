@@ -1,8 +1,8 @@
-//! The cluster as columns: what each node has free, kept by deltas.
+//! The cluster as columns: the free capacity of each node, updated incrementally.
 //!
-//! Nothing here decides. Every change of a node moves it from one [`states::NodeState`] to another
-//! and is noted in the [`log`], so that whoever keeps figures of nodes (bounds, scores) looks only
-//! at what changed.
+//! This module decides nothing. Every change moves a node from one [`states::NodeState`] to another
+//! and is appended to the [`log`]. Caches of per-node figures (bounds, scores) therefore read only
+//! the changed nodes.
 
 pub mod log;
 pub mod states;
@@ -22,7 +22,7 @@ use states::{NodeState, StateId, States};
 
 /// Most GPUs of one node.
 pub const MAX_GPUS: u16 = 64;
-/// Most GPU models of one cluster: a [`crate::gpu::ModelSet`] has a bit for each.
+/// The maximum number of GPU models of a cluster: a [`crate::gpu::ModelSet`] has one bit for each.
 pub const MAX_MODELS: usize = 64;
 
 /// Nodes and what is free of them.
@@ -36,11 +36,11 @@ pub struct Cluster {
     node_classes: Vec<ClassId>,
     is_open: Vec<bool>,
     free: Vec<Resources>,
-    /// GPUs of all nodes, one after another; those of node `n` start at `gpu_starts[n]`.
+    /// GPUs of all nodes in one list; those of node `n` start at `gpu_starts[n]`.
     gpus: Vec<GpuFree>,
     gpu_starts: Vec<usize>,
-    /// By node, of its GPUs: how many can be given whole, and which are closed, as bits. Whoever
-    /// looks at all nodes wants little more.
+    /// By node: the number of idle GPUs, and a bit mask of closed GPUs. Scans over all nodes need
+    /// little else.
     idle_gpus: Vec<u16>,
     closed_gpus: Vec<u64>,
     node_states: Vec<StateId>,
@@ -66,14 +66,14 @@ pub struct Totals {
     pub free: Resources,
 }
 
-/// Why a cluster cannot have a node or a placement. Nothing was changed.
+/// Why a node or a placement is invalid for a cluster. The cluster is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
     /// Two nodes of one name.
     #[error("node {0:?} is there twice; names of nodes must be unique")]
     DuplicateNode(Arc<str>),
-    /// Two models of one name.
+    /// Two models with one name.
     #[error(
         "GPU model {0:?} is there twice; GPUs of one product that differ need names that differ"
     )]
@@ -85,7 +85,7 @@ pub enum ClusterError {
         model: String,
         /// The profile.
         profile: String,
-        /// What is wrong with it.
+        /// The defect.
         defect: &'static str,
     },
     /// A class that does not fit a node's hardware.
@@ -119,12 +119,12 @@ pub enum ClusterError {
     Resources {
         /// The node.
         node: Arc<str>,
-        /// What was wanted.
+        /// The request.
         wanted: Resources,
-        /// What is free.
+        /// The free amounts.
         free: Resources,
     },
-    /// A part of a GPU is not free, or given back without having been given.
+    /// A part of a GPU is not free, or was released without being held.
     #[error("node {node:?} cannot {verb} {part:?} of its GPU, of which {free:?} is free")]
     Gpu {
         /// The node.
@@ -133,7 +133,7 @@ pub enum ClusterError {
         verb: &'static str,
         /// The part.
         part: GpuPart,
-        /// What is free of the GPU; none: there is no such GPU.
+        /// The free capacity of the GPU; none: no such GPU.
         free: Option<GpuFree>,
     },
 }
@@ -169,8 +169,8 @@ impl Default for Cluster {
 }
 
 impl Cluster {
-    /// A cluster of these nodes. They get their ids in the order of their names, so that the order
-    /// in which they were found has no influence on any decision.
+    /// A cluster of these nodes. Ids follow the order of names, so the discovery order does not
+    /// influence decisions.
     pub fn new(models: Vec<GpuModel>, nodes: Vec<NodeSpec>) -> Result<Self, ClusterError> {
         if models.len() > MAX_MODELS {
             return Err(too_many("GPU models", models.len(), MAX_MODELS));
@@ -257,7 +257,7 @@ impl Cluster {
         (0..u32::try_from(self.names.len()).unwrap_or(u32::MAX)).map(NodeId)
     }
 
-    /// Name of a node. Empty for an id that is not of this cluster.
+    /// Name of a node; empty for an unknown id.
     pub fn name(&self, node: NodeId) -> &str {
         self.names.get(index(node)).map_or("", |name| &**name)
     }
@@ -277,17 +277,17 @@ impl Cluster {
         self.node_classes[index(node)]
     }
 
-    /// Whether pods may be placed on the node: it is ready, not cordoned, not held.
+    /// Whether pods may be placed on the node: it is ready, not cordoned and not held.
     pub fn is_open(&self, node: NodeId) -> bool {
         self.is_open[index(node)]
     }
 
-    /// What a node has free of plain resources.
+    /// Free plain resources of a node.
     pub fn free(&self, node: NodeId) -> Resources {
         self.free[index(node)]
     }
 
-    /// What is left of a node's GPUs, by index.
+    /// Free capacity of a node's GPUs, by index.
     pub fn gpus(&self, node: NodeId) -> &[GpuFree] {
         let index = index(node);
         &self.gpus[self.gpu_starts[index]..self.gpu_starts[index + 1]]
@@ -298,12 +298,12 @@ impl Cluster {
         self.idle_gpus[index(node)]
     }
 
-    /// Which of a node's GPUs are closed, as bits: the lowest is GPU 0.
+    /// Closed GPUs of a node as a bit mask; bit 0 is GPU 0.
     pub(crate) fn closed_gpus(&self, node: NodeId) -> u64 {
         self.closed_gpus[index(node)]
     }
 
-    /// The state of a node: nodes of one state are alike for every decision but by place and name.
+    /// The state of a node. Decisions distinguish nodes of one state only by topology and name.
     pub fn state(&self, node: NodeId) -> StateId {
         self.node_states[index(node)]
     }
@@ -313,7 +313,7 @@ impl Cluster {
         &self.states
     }
 
-    /// What changed since when.
+    /// The change log.
     pub fn log(&self) -> &Log {
         &self.log
     }
@@ -323,8 +323,8 @@ impl Cluster {
         &self.totals
     }
 
-    /// Changes what a node is like: its taints, price, hazard or capacity. What is given out stays so,
-    /// and what is free may become negative. Its GPUs cannot change in this way.
+    /// Changes the taints, price, hazard or capacity of a node. Allocations stay, so free amounts
+    /// may become negative. Its GPUs cannot change.
     pub fn set_class(&mut self, node: NodeId, class: &NodeClass) -> Result<(), ClusterError> {
         self.check(node)?;
         let old = self.class(node);
@@ -352,14 +352,14 @@ impl Cluster {
         })
     }
 
-    /// Opens or closes a node for new pods. What is on it stays.
+    /// Opens or closes a node for new pods. Running pods stay.
     pub fn set_open(&mut self, node: NodeId, is_open: bool) -> Result<(), ClusterError> {
         self.check(node)?;
         self.change(node, |cluster| cluster.is_open[index(node)] = is_open);
         Ok(())
     }
 
-    /// Opens or closes one GPU for new pods. What holds parts of it keeps them.
+    /// Opens or closes one GPU for new pods. Existing allocations stay.
     pub fn set_gpu_open(
         &mut self,
         node: NodeId,
@@ -376,8 +376,8 @@ impl Cluster {
         Ok(())
     }
 
-    /// Gives a pod with these requests what `placement` says. That the node or a GPU is closed does
-    /// not matter: what runs there is told in this way too.
+    /// Allocates `placement` for a pod with these requests. Closed nodes and GPUs are accepted,
+    /// because running pods are added through this method too.
     pub fn place(
         &mut self,
         requests: &Resources,
@@ -392,7 +392,7 @@ impl Cluster {
         self.place_unchecked_resources(requests, placement)
     }
 
-    /// As [`Self::place`], for pods that run already: plain resources may become overdrawn.
+    /// As [`Self::place`], for running pods: plain resources may become overdrawn.
     pub fn place_running(
         &mut self,
         requests: &Resources,
@@ -408,7 +408,7 @@ impl Cluster {
         placement: &Placement,
     ) -> Result<(), ClusterError> {
         let node = placement.node;
-        // Parts are checked one after another on a copy: two of them may be of one GPU.
+        // Parts are checked in sequence on a copy: two of them may be of one GPU.
         let mut gpus: smallvec::SmallVec<[GpuFree; 8]> = self.gpus(node).into();
         for part in &placement.gpus {
             let error = || self.gpu_error(node, "give", *part);
@@ -439,7 +439,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Puts new amounts in a node's place and keeps the sums.
+    /// Replaces the free amounts of a node and updates the sums.
     fn exchange(&mut self, node: NodeId, free: Resources, gpus: &[GpuFree]) {
         let (used, unused) = sums(self.gpus(node));
         let old_free = self.free(node);

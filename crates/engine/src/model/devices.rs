@@ -1,9 +1,9 @@
-//! A node's published devices become GPUs of the engine, and allocations parts of them.
+//! Converts a node's published devices to GPUs of the engine, and allocations to parts of them.
 //!
-//! Read are the attributes that NVIDIA's driver and ours publish: `type`, `productName`, `profile`,
-//! `parentUUID`, NUMA node and PCIe root; capacities `memory` and `compute`; counters
-//! `memory-slice-N`. The engine's picture is coarser than the devices: it decides where something
-//! goes, and the allocator of `octavo_dra` has the last word on which devices that is.
+//! Read are the attributes that NVIDIA's DRA driver and Octavo publish: `type`, `productName`,
+//! `profile`, `parentUUID`, NUMA node and PCIe root; the capacities `memory` and `compute`; the
+//! counters `memory-slice-N`. The engine's model is coarser than the devices. It decides the node
+//! and the parts; the allocator of `octavo_dra` decides the devices.
 
 #[cfg(test)]
 mod tests;
@@ -27,14 +27,13 @@ const MIB: i128 = 1 << 20;
 pub struct NodeDevices {
     /// Their model. Watts are not published and stay 0.
     pub model: GpuModel,
-    /// How they hang together.
+    /// Links between them.
     pub links: Links,
     /// The fabric clique, where all of them are in one.
     pub clique: Option<String>,
-    /// The GPUs: by index, with the name of the device that is the whole GPU.
+    /// The GPUs by index, each with the name of the device for the whole GPU.
     pub gpus: Vec<PublishedGpu>,
-    /// MIG instances that are fixed: their GPU is not published, so the engine does not place on
-    /// them.
+    /// Fixed MIG instances. Their GPU is not published, so the engine does not place on them.
     pub fixed_instances: Vec<String>,
     mig_placements: BTreeMap<String, MigPlacement>,
 }
@@ -50,7 +49,7 @@ pub struct PublishedGpu {
     pub is_shareable: bool,
 }
 
-/// What a published device is to the engine.
+/// The role of a published device in the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role<'a> {
     /// A whole GPU.
@@ -87,8 +86,8 @@ pub enum DevicesError {
 }
 
 impl NodeDevices {
-    /// Reads the devices and counter sets of a complete pool. `is_tolerated` says which taints do
-    /// not matter: those that Octavo's own scheduler sets.
+    /// Reads the devices and counter sets of a complete pool. `is_tolerated` selects the taints to
+    /// ignore: those that Octavo's own scheduler sets.
     pub fn read<'a>(
         devices: impl IntoIterator<Item = &'a Device>,
         counters: impl IntoIterator<Item = &'a CounterSet>,
@@ -149,8 +148,8 @@ impl NodeDevices {
         Ok(found)
     }
 
-    /// What an allocated device takes of the node's GPUs; `None` for one that takes nothing that
-    /// the engine counts: a device of another kind, a fixed MIG instance, access for administration.
+    /// The GPU part of an allocated device. `None` if the engine does not count the device: another
+    /// device type, a fixed MIG instance, or admin access.
     pub fn part(&self, result: &AllocationResult) -> Option<GpuPart> {
         if result.admin_access {
             return None;
@@ -165,7 +164,8 @@ impl NodeDevices {
         let all = self.model.memory_mib;
         let consumed = |name: &str| result.consumed.get(name);
         let memory_mib = consumed("memory").map_or(all, |amount| mib_up(*amount)).min(all);
-        // Who has all memory has the GPU: a plain claim asks for no compute and takes all memory.
+        // A claim with all memory has the whole GPU: a plain claim requests no compute and consumes
+        // all memory.
         let milli = match consumed("compute") {
             Some(percent) if memory_mib < all => milli_from_percent(*percent),
             _ => WHOLE,
@@ -173,7 +173,7 @@ impl NodeDevices {
         Some(GpuPart { gpu, milli, slices: Slices::NONE, memory_mib })
     }
 
-    /// What a device is to the engine; `None` for one that it does not know.
+    /// The role of a device; `None` for an unknown device.
     pub fn role(&self, device: &str) -> Option<Role<'_>> {
         if let Some(place) = self.mig_placements.get(device) {
             return Some(Role::MigInstance { gpu: place.gpu, profile: &place.profile });
@@ -182,7 +182,7 @@ impl NodeDevices {
         u16::try_from(index).ok().map(|gpu| Role::Gpu { gpu })
     }
 
-    /// Name of the device to allocate for a part: the GPU, or the MIG place of that profile.
+    /// Name of the device to allocate for a part: the GPU, or the MIG device of that profile.
     pub fn device(&self, part: &GpuPart, profile: Option<&str>) -> Option<&str> {
         let Some(profile) = profile else {
             return self.gpus.get(usize::from(part.gpu)).map(|gpu| gpu.device.as_str());
@@ -264,23 +264,23 @@ fn mib(amount: Quantity) -> u32 {
     u32::try_from((amount.value() / MIB).max(0)).unwrap_or(u32::MAX)
 }
 
-/// What is consumed, rounded up: a part of a MiB is not free.
+/// A consumed amount in MiB, rounded up: a partly used MiB is not free.
 fn mib_up(amount: Quantity) -> u32 {
     u32::try_from((amount.value().max(0) + MIB - 1) / MIB).unwrap_or(u32::MAX)
 }
 
-/// Percent as thousandths, rounded up: a share never has less than it was promised.
+/// Percent as thousandths, rounded up: a share never gets less than requested.
 fn milli_from_percent(percent: Quantity) -> u16 {
     let milli = percent.checked_mul(10).map_or(i128::from(WHOLE), Quantity::value);
     u16::try_from(milli.clamp(0, WHOLE.into())).unwrap_or(WHOLE)
 }
 
-/// The number at the end of a device's name: `gpu-10` comes after `gpu-9`.
+/// The trailing number of a device name: `gpu-10` comes after `gpu-9`.
 fn number(name: &str) -> u32 {
     name.rsplit('-').next().and_then(|number| number.parse().ok()).unwrap_or(u32::MAX)
 }
 
-/// Groups of GPUs by NUMA node and by PCIe root, as far as they part the GPUs at all.
+/// Groups of GPUs by NUMA node and by PCIe root, where these separate the GPUs.
 fn links(whole: &[&Device]) -> Links {
     let numa = |gpu: &&Device| gpu.attributes.get("resource.kubernetes.io/numaNode").cloned();
     let root = |gpu: &&Device| gpu.attributes.get("resource.kubernetes.io/pcieRoot").cloned();
@@ -290,7 +290,7 @@ fn links(whole: &[&Device]) -> Links {
     for values in levels {
         let distinct: BTreeSet<_> = values.iter().collect();
         let is_known = values.iter().all(Option::is_some);
-        // A level with each GPU by itself, or all in one, tells nothing.
+        // A level with one GPU per group, or with a single group, carries no information.
         if is_known && distinct.len() > 1 && distinct.len() < values.len() {
             let index = |value| distinct.iter().position(|known| *known == value);
             let group = |value| index(value).and_then(|index| u8::try_from(index).ok());

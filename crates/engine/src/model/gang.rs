@@ -1,4 +1,4 @@
-//! A gang: pods that are placed together or not at all.
+//! A gang: pods that are placed all together or not at all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,13 +11,12 @@ use crate::workload::{Profile, TopologyConstraint};
 /// Most members of one gang.
 pub const MAX_MEMBERS: u32 = 100_000;
 
-/// Pods that are to be placed together. A single pod is a gang of one.
+/// Pods to place together. A single pod is a gang of one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gang {
-    /// What it says of itself; its topology wish holds for all groups together.
+    /// Scheduling attributes. Their topology constraint applies to all groups together.
     pub profile: Profile,
-    /// Its groups, in the order of their ranks: the first member of the second group has the rank
-    /// after the last of the first.
+    /// Groups in rank order: the first rank of a group follows the last rank of the previous group.
     pub groups: Vec<Group>,
 }
 
@@ -26,18 +25,19 @@ pub struct Gang {
 pub struct Group {
     /// Name, unique in the gang.
     pub name: Arc<str>,
-    /// What each member asks for.
+    /// The request of each member.
     pub shape: Arc<Shape>,
     /// How many members there are to be.
     pub count: u32,
-    /// With fewer than this the gang is not placed. Members above it are placed as far as they fit.
+    /// The minimum number of members; with fewer the gang is not placed. Members above it are
+    /// placed as far as they fit.
     pub min: u32,
-    /// What must lie together within the gang's own domain.
+    /// The topology constraint of the group, within the domain of the gang.
     pub topology: TopologyConstraint,
-    /// Groups with the same number lie together in one domain of their required level, which is the
-    /// same in all of them: members of one subgroup that ask for different things.
+    /// Groups with the same number share one domain of their required level, which must be equal in
+    /// all of them. They are members of one subgroup with different requests.
     pub colocation_id: Option<u32>,
-    /// Members that must lie together in equal segments.
+    /// Segments: members that must share a domain in equal chunks.
     pub segment: Option<Segment>,
     /// Nodes on which no member of this group is placed.
     pub forbidden: BTreeSet<NodeId>,
@@ -45,18 +45,18 @@ pub struct Group {
     pub limits: Vec<NodeLimit>,
 }
 
-/// One node may have so many members at most, of all groups that name the same limit: those that
-/// take the same port of their node, say, of which it has but one.
+/// The maximum number of members on one node, over all groups that name the same limit. An example
+/// is a host port, which a node has once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NodeLimit {
-    /// Which limit of the gang it is: groups with the same number share it.
+    /// Number of the limit in the gang; groups with the same number share it.
     pub over: u32,
     /// Members at most; the same in all groups that share it.
     pub most: u32,
 }
 
-/// Each run of `size` ranks of a group lies in one domain of a level (Slurm's block topology,
-/// Kueue's podset slices): tensor-parallel members in one NVLink clique, say.
+/// Each `size` consecutive ranks of a group lie in one domain of a level, as in Slurm's block
+/// topology and Kueue's podset slices. An example is tensor-parallel members in one NVLink clique.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Segment {
     /// Members of a segment; divides the group's counts.
@@ -124,7 +124,7 @@ pub enum GangError {
         /// Members.
         count: u32,
     },
-    /// Two groups that say otherwise of one limit.
+    /// Two groups with different values for one limit.
     #[error(
         "gang {gang:?}, group {group:?}: at most {most} members of limit {over} may be on one node, \
          but another group says {other}"
@@ -136,9 +136,9 @@ pub enum GangError {
         group: Arc<str>,
         /// The limit.
         over: u32,
-        /// What this group says.
+        /// The value of this group.
         most: u32,
-        /// What another said.
+        /// The value of another group.
         other: u32,
     },
     /// A group that the gang has not.
@@ -151,14 +151,14 @@ pub enum GangError {
         /// How many groups there are.
         groups: usize,
     },
-    /// Groups that are to lie together, without a level in common at which.
+    /// Colocated groups without a common required level.
     #[error(
         "gang {gang:?}, group {group:?}: groups that lie together need the same required level"
     )]
     UnevenColocation {
         /// The gang.
         gang: Arc<str>,
-        /// The first group that says otherwise than one before it, or that names no level.
+        /// The first group with a different level or without one.
         group: Arc<str>,
     },
     /// A required level that is tighter than the preferred one.
@@ -178,7 +178,7 @@ pub enum GangError {
 }
 
 impl Gang {
-    /// A gang of one group without wishes.
+    /// A gang of one group without constraints.
     pub fn new(name: impl Into<Arc<str>>, shape: Shape, count: u32) -> Self {
         let group = Group::new("members", Arc::new(shape), count);
         Self { profile: Profile::new(name), groups: vec![group] }
@@ -251,7 +251,7 @@ impl Gang {
 }
 
 impl Group {
-    /// A group of which all are wanted, without wishes and rules.
+    /// A group that needs all its members, without constraints.
     pub fn new(name: impl Into<Arc<str>>, shape: Arc<Shape>, count: u32) -> Self {
         Self {
             name: name.into(),

@@ -1,4 +1,4 @@
-//! What a GPU is to the engine: its model, and what is left of one.
+//! The engine's model of a GPU: its model and its free capacity.
 
 pub mod mig;
 
@@ -15,7 +15,7 @@ pub const WHOLE: u16 = 1000;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelId(pub u8);
 
-/// A set of GPU models; at most 64 models are in a cluster.
+/// A set of GPU models; a cluster has at most 64 models.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ModelSet(pub u64);
 
@@ -25,7 +25,7 @@ pub struct ModelSet(pub u64);
 pub struct GpuModel {
     /// Name, as in the nodes' labels or the trace.
     pub name: String,
-    /// Memory of one GPU in MiB; 0 where it is not known, and then not counted.
+    /// Memory of one GPU in MiB. 0: unknown and not counted.
     #[serde(default)]
     pub memory_mib: u32,
     /// Power of an idle GPU in watts.
@@ -34,22 +34,22 @@ pub struct GpuModel {
     /// Power of a GPU that works, in watts.
     #[serde(default)]
     pub full_watts: u32,
-    /// MIG profiles, if GPUs of this model may be cut, in the order of the profiles' names.
+    /// MIG profiles, if GPUs of this model can be partitioned, in the order of the profile names.
     #[serde(default)]
     pub mig: Vec<MigProfile>,
 }
 
-/// What is left of one GPU. It is either shared in thousandths and MiB, or cut into MIG instances:
-/// one excludes the other until the GPU is idle again.
+/// Free capacity of one GPU. A GPU is either shared, in thousandths and MiB, or partitioned into
+/// MIG instances. One excludes the other until the GPU is idle again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuFree {
     /// Compute that is left, in thousandths of the GPU.
     pub milli: u16,
     /// Memory slices that MIG instances hold.
     pub slices: Slices,
-    /// Whether nothing new may be placed here: the GPU is tainted, sick or held for something.
+    /// Whether new pods are kept away: the GPU is tainted, unhealthy or held.
     pub is_closed: bool,
-    /// Shares without a guarantee of compute: they take no milli, and yet the GPU is not idle.
+    /// Shares without guaranteed compute. They take no milli, but the GPU is not idle.
     pub best_effort: u16,
     /// Memory that is left, in MiB.
     pub memory_mib: u32,
@@ -78,7 +78,7 @@ impl GpuFree {
         Self { milli: WHOLE, slices: Slices::NONE, is_closed: false, best_effort: 0, memory_mib }
     }
 
-    /// Whether nobody has anything of the GPU. It may be closed.
+    /// Whether nothing of the GPU is allocated. It may be closed.
     pub fn is_unused(&self) -> bool {
         self.milli == WHOLE && self.slices.is_empty() && self.best_effort == 0
     }
@@ -88,8 +88,8 @@ impl GpuFree {
         self.is_unused() && !self.is_closed
     }
 
-    /// What is left without a part; `None` if the part is not free, or if shares and MIG instances
-    /// would meet.
+    /// The free capacity after a part is allocated. `None` if the part is not free, or if shares
+    /// and MIG instances would mix.
     pub fn without(mut self, part: &GpuPart) -> Option<Self> {
         let is_cut = !part.slices.is_empty();
         if !self.is_unused() && is_cut == self.slices.is_empty()
@@ -104,7 +104,8 @@ impl GpuFree {
         Some(self)
     }
 
-    /// What is left with a part given back to a GPU with so much memory; `None` if it was not given.
+    /// The free capacity after a part is released, for a GPU with `memory_mib` of memory. `None` if
+    /// the part was not allocated.
     pub fn with(mut self, part: &GpuPart, memory_mib: u32) -> Option<Self> {
         let has_slices = self.slices.0 & part.slices.0 == part.slices.0;
         self.milli = self.milli.checked_add(part.milli).filter(|milli| *milli <= WHOLE)?;
@@ -115,7 +116,7 @@ impl GpuFree {
         Some(self)
     }
 
-    /// Compute that shares may take, in thousandths: none of a closed GPU or of one that is cut.
+    /// Compute available to shares, in thousandths: 0 for a closed or a partitioned GPU.
     pub fn open_milli(&self) -> u16 {
         if self.is_closed || !self.slices.is_empty() { 0 } else { self.milli }
     }

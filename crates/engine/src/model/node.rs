@@ -1,4 +1,4 @@
-//! A node as it is described, and what makes two nodes alike.
+//! A node's description, and the class of equal nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 use crate::gpu::ModelId;
 use crate::resources::Resources;
 
-/// Index of a node in the columns of a [`crate::Cluster`]. Ids are given in the order in which
-/// nodes are added and not reused; ties between nodes go to the lower id.
+/// Index of a node in the columns of a [`crate::Cluster`]. Ids are assigned in the order of
+/// addition and not reused. Ties between nodes go to the lower id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
 
-/// Index of a class of nodes that differ in name and place only.
+/// Index of a class of nodes that differ only in name and topology.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClassId(pub u32);
 
-/// Up to 64 properties of nodes that pods may need or must tolerate. Who builds the cluster gives
-/// each selector and each taint that occurs a bit.
+/// Up to 64 node properties that pods may need or must tolerate. The builder of the cluster assigns
+/// a bit to each selector and each taint in use.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -30,22 +30,22 @@ pub struct FeatureMask(pub u64);
 pub struct NodeSpec {
     /// Name.
     pub name: Arc<str>,
-    /// What makes it like or unlike others.
+    /// The class of equal nodes.
     pub class: NodeClass,
     /// Labels by key; those that name levels of the topology matter here.
     pub labels: BTreeMap<String, String>,
 }
 
-/// What nodes of a class have in common.
+/// The common properties of a class of nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeClass {
-    /// What pods may take of plain resources.
+    /// Plain resources for pods.
     pub capacity: Resources,
     /// GPUs.
     pub gpus: u16,
     /// Their model. Of no meaning without GPUs.
     pub model: ModelId,
-    /// How the GPUs hang together.
+    /// Links between the GPUs.
     pub links: Links,
     /// Properties that pods may need.
     pub features: FeatureMask,
@@ -57,15 +57,15 @@ pub struct NodeClass {
     pub idle_watts: u32,
     /// Power of the CPUs of the full node in watts.
     pub full_watts: u32,
-    /// Physical cores of one of its CPU packages, of which each draws full power as soon as a pod has
-    /// any of it; 0: all of the node's cores are in one package.
+    /// Physical cores of one CPU package. A package draws full power as soon as a pod uses any of
+    /// it. 0: all cores of the node are in one package.
     pub package_cores: u16,
     /// Chance that the node fails within an hour, in parts per million.
     pub hazard_ppm: u32,
 }
 
-/// How the GPUs of a node hang together: for each level from the loosest (NUMA node) to the
-/// tightest (PCIe switch, NVLink island) the group of each GPU. Empty where all GPUs are equally
+/// Links between the GPUs of a node: for each level the group of each GPU. Levels go from the
+/// loosest (NUMA node) to the tightest (PCIe switch, NVLink island). Empty if all GPUs are equally
 /// near, as behind one NVSwitch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -87,8 +87,8 @@ impl Links {
         self.0.is_empty()
     }
 
-    /// How far two GPUs are apart: 0 in one group of the tightest level, one more for each level
-    /// that parts them.
+    /// Distance of two GPUs: 0 in one group of the tightest level, plus one for each level that
+    /// separates them.
     pub fn distance(&self, a: usize, b: usize) -> u32 {
         let parted = |level: &&Vec<u8>| level.get(a) != level.get(b);
         u32::try_from(self.0.iter().filter(parted).count()).unwrap_or(u32::MAX)

@@ -1,23 +1,23 @@
-//! Where a pod is: a node and parts of its GPUs.
+//! The placement of a pod: a node and parts of its GPUs.
 
 use smallvec::SmallVec;
 
 use crate::gpu::Slices;
 use crate::node::NodeId;
 
-/// Where a pod is or is to be.
+/// A current or planned placement of a pod.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Placement {
     /// The node.
     pub node: NodeId,
-    /// Parts of its GPUs, in order of index; MIG instances of one GPU one after another.
+    /// Parts of its GPUs by index; MIG instances of one GPU are adjacent.
     pub gpus: GpuParts,
 }
 
 /// Parts of a node's GPUs.
 pub type GpuParts = SmallVec<[GpuPart; 2]>;
 
-/// What a pod has of one GPU.
+/// The part of one GPU that a pod holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuPart {
     /// Index of the GPU in its node.
@@ -31,7 +31,7 @@ pub struct GpuPart {
 }
 
 impl GpuPart {
-    /// Whether this is a share without a guarantee of compute: of memory alone.
+    /// Whether this is a share of memory without guaranteed compute.
     pub fn is_best_effort(&self) -> bool {
         self.milli == 0 && self.memory_mib > 0 && self.slices.is_empty()
     }

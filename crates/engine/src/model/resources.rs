@@ -1,10 +1,9 @@
-//! Plain resources of a node: what pods take beside GPUs.
+//! Plain resources of a node: everything except GPUs.
 
 use serde::{Deserialize, Serialize};
 
-/// Amounts of CPU, memory and pod places: a node's capacity, what is free of it, or a pod's
-/// request. Free amounts may be negative: what is allocated is the truth, what is allocatable is
-/// only capacity, and may shrink under running pods.
+/// Amounts of CPU, memory and pods: a node's capacity, its free capacity, or a pod's request. Free
+/// amounts may be negative, because `status.allocatable` can shrink under running pods.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -22,13 +21,13 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// A pod's request: these amounts and one pod place.
+    /// A pod's request: these amounts and one pod.
     pub fn of_pod(cpu_milli: i64, memory_mib: i64) -> Self {
         Self { cpu_milli, memory_mib, pods: 1 }
     }
 
-    /// Whether this much can be taken from `free`. What is not asked for is not looked at: a pod
-    /// without a CPU request fits a node whose CPU is overdrawn, as in Kubernetes.
+    /// Whether this request fits into `free`. Amounts that are not requested are ignored: a pod
+    /// without a CPU request fits a node with overdrawn CPU, as in Kubernetes.
     pub fn fits(&self, free: &Self) -> bool {
         let fits = |wanted: i64, free: i64| wanted <= 0 || wanted <= free;
         fits(self.cpu_milli, free.cpu_milli)
@@ -36,7 +35,7 @@ impl Resources {
             && fits(self.pods, free.pods)
     }
 
-    /// How often this much can be taken from `free`; [`u32::MAX`] if nothing is asked for.
+    /// How often this request fits into `free`; [`u32::MAX`] if nothing is requested.
     pub fn times_in(&self, free: &Self) -> u32 {
         let amounts = [
             (self.cpu_milli, free.cpu_milli),
@@ -45,15 +44,15 @@ impl Resources {
         ];
         amounts.into_iter().fold(u32::MAX, |most, (wanted, free)| match wanted {
             ..=0 => most,
-            // Sparing the divisions, which are most of the cost: for where little is left, and for
-            // amounts that are enough for as many as the others are.
+            // Divisions dominate the cost. They are skipped if less than one request is free, and
+            // if this resource is not the scarcest so far.
             _ if free < wanted => 0,
             _ if i64::from(most).saturating_mul(wanted) <= free => most,
             _ => u32::try_from(free / wanted).map_or(most, |times| times.min(most)),
         })
     }
 
-    /// What is left of these amounts without `other`.
+    /// These amounts minus `other`.
     #[must_use]
     pub fn minus(&self, other: &Self) -> Self {
         Self {

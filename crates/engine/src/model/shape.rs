@@ -1,4 +1,4 @@
-//! What a pod asks for. Pods that ask for the same have one shape, and are decided alike.
+//! A pod's request. Pods with the same request share one shape and are decided alike.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use crate::gpu::{ModelSet, WHOLE};
 use crate::node::FeatureMask;
 use crate::resources::Resources;
 
-/// What a pod asks for.
+/// A pod's request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Shape {
     /// CPU, memory, a pod place.
@@ -15,9 +15,9 @@ pub struct Shape {
     pub gpus: GpuDemand,
     /// Models that will do. Of no meaning without GPUs.
     pub models: ModelSet,
-    /// Marks that a node must have: node selectors, required affinity.
+    /// Features that a node must have: node selectors, required affinity.
     pub needs: FeatureMask,
-    /// Marks of refusal that the pod tolerates: taints.
+    /// Taints that the pod tolerates.
     pub tolerates: FeatureMask,
 }
 
@@ -36,7 +36,8 @@ pub enum GpuDemand {
     Share {
         /// How many.
         count: u16,
-        /// Compute of each, in thousandths of a GPU: 0 to 1000. 0 is a share without a guarantee.
+        /// Compute of each in thousandths of a GPU: 0 to 1000. 0 is a share without guaranteed
+        /// compute.
         milli: u16,
         /// Memory of each in MiB; 0: not counted.
         memory_mib: u32,
@@ -51,7 +52,7 @@ pub enum GpuDemand {
 }
 
 impl Shape {
-    /// A pod with these resources and GPUs and no other wish.
+    /// A pod with these resources and GPUs and without constraints.
     pub fn new(resources: Resources, gpus: GpuDemand) -> Self {
         let (needs, tolerates) = (FeatureMask::NONE, FeatureMask::NONE);
         Self { resources, gpus, models: ModelSet::ALL, needs, tolerates }
@@ -59,8 +60,8 @@ impl Shape {
 }
 
 impl GpuDemand {
-    /// A demand for `count` GPUs of `milli` thousandths each, as traces write it: whole ones at
-    /// 1000, none if `count` is 0.
+    /// A request for `count` GPUs of `milli` thousandths each, as in traces: whole GPUs at 1000,
+    /// none if `count` is 0.
     pub fn of(count: u16, milli: u16) -> Self {
         match (count, milli) {
             (0, _) => Self::None,
@@ -77,7 +78,7 @@ impl GpuDemand {
         }
     }
 
-    /// Compute of each GPU in thousandths; 0 for MIG instances, whose model says it.
+    /// Compute of each GPU in thousandths. 0 for MIG instances, whose compute depends on the model.
     pub fn milli(&self) -> u16 {
         match self {
             Self::None | Self::Mig { .. } => 0,

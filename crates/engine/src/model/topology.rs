@@ -1,4 +1,4 @@
-//! Topology: levels of domains above the nodes, from the whole cluster down.
+//! Topology: levels of domains from the whole cluster down to the nodes.
 //!
 //! ```text
 //! level 0  cluster                (always there)
@@ -7,8 +7,8 @@
 //!          nodes   ...
 //! ```
 //!
-//! Nodes are laid out so that each domain is one range of positions: to walk a domain is to walk a
-//! slice, and ranks that follow the positions follow the topology.
+//! Nodes are ordered so that each domain is one range of positions. Iterating over a domain is
+//! iterating over a slice, and ranks in the order of positions follow the topology.
 
 mod build;
 #[cfg(test)]
@@ -25,8 +25,8 @@ pub use build::{Level, TopologyError, TreeDomain};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LevelId(pub u8);
 
-/// Index of a domain. 0 is the whole cluster; a parent has a lower id than its children, and the
-/// children of one parent follow one another.
+/// Index of a domain. 0 is the whole cluster. A parent has a lower id than its children, and the
+/// children of one parent are contiguous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DomainId(pub u32);
 
@@ -41,8 +41,8 @@ pub struct Domain {
     pub parent: Option<DomainId>,
     /// Ids of the domains one level below.
     pub children: Range<u32>,
-    /// Positions of its nodes in [`Topology::order`]: those of its children, then those that are in
-    /// none of them (they lack the label of the next level).
+    /// Positions of its nodes in [`Topology::order`]: those of its children, then nodes in no child
+    /// because they lack the label of the next level.
     pub nodes: Range<u32>,
 }
 
@@ -73,7 +73,7 @@ impl Topology {
         u8::try_from(index).ok().map(LevelId)
     }
 
-    /// A domain. An id that is not of this topology is answered with the whole cluster.
+    /// A domain. An unknown id yields the whole cluster.
     pub fn domain(&self, id: DomainId) -> &Domain {
         self.domains.get(id.0 as usize).unwrap_or(&self.domains[0])
     }
@@ -122,18 +122,18 @@ impl Topology {
         self.leaf_domains.get(node.0 as usize).copied().unwrap_or(Self::ROOT)
     }
 
-    /// A domain and all above it, from the tightest to the whole cluster.
+    /// A domain and its ancestors, from the tightest to the whole cluster.
     pub fn ancestors(&self, id: DomainId) -> impl Iterator<Item = DomainId> + '_ {
         std::iter::successors(Some(id), |id| self.domain(*id).parent)
     }
 
-    /// The domain of a level that has a node; none if the node lacks the label.
+    /// The domain of a level that contains a node; none if the node lacks the label.
     pub fn domain_of(&self, node: NodeId, level: LevelId) -> Option<DomainId> {
         self.ancestors(self.leaf_domain(node)).find(|id| self.domain(*id).level == level)
     }
 
-    /// How far two nodes are apart: 0 for one node, 2 within the tightest level (up to its switch
-    /// and down), 2 more for each level that must be climbed.
+    /// Distance of two nodes: 0 for the same node, 2 within the tightest level, plus 2 for each
+    /// further level. A level counts twice: up to its switch and down.
     pub fn hops(&self, a: NodeId, b: NodeId) -> u32 {
         if a == b {
             return 0;
@@ -146,7 +146,7 @@ impl Topology {
         2 * u32::try_from(depth).unwrap_or(u32::MAX / 2)
     }
 
-    /// Path of a domain from below the cluster, such as `b1/r2`; `cluster` for the whole.
+    /// Path of a domain below the cluster, such as `b1/r2`; `cluster` for the whole cluster.
     pub fn path(&self, id: DomainId) -> String {
         let mut names: Vec<_> = self
             .ancestors(id)

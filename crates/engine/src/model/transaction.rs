@@ -1,5 +1,4 @@
-//! Changes that are rolled back unless they are committed: a search places and releases, and keeps
-//! what is good.
+//! Changes with rollback: a search places and releases, and keeps the result only on success.
 
 use super::cluster::{Cluster, ClusterError};
 use super::placement::Placement;
@@ -91,7 +90,8 @@ impl<'a, T: AsMut<Cluster>> Transaction<'a, T> {
                 Some(Step::Placed(requests, placement)) => {
                     self.target.as_mut().release(&requests, &placement)
                 }
-                // The pod was there: where its node shrank meanwhile, resources may be overdrawn.
+                // The pod ran there before. Its node may have shrunk meanwhile, so resources may be
+                // overdrawn.
                 Some(Step::Released(requests, placement)) => {
                     self.target.as_mut().place_running(&requests, &placement)
                 }

@@ -1,4 +1,4 @@
-//! What runs: workloads, their members and where those are.
+//! Running workloads, their members and placements.
 
 #[cfg(test)]
 mod tests;
@@ -25,67 +25,67 @@ pub struct MemberId {
     pub member: u32,
 }
 
-/// What must and what should lie together.
+/// Levels within which members must, or should, be together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TopologyConstraint {
     /// All members in one domain of this level, or none at all.
     pub required: Option<LevelId>,
-    /// All members in one domain of this level if that is possible, else in one of the next looser.
+    /// All members in one domain of this level if possible, else in one of the next looser level.
     pub preferred: Option<LevelId>,
 }
 
-/// What every workload says of itself, whether it runs or waits.
+/// Scheduling attributes of a workload, running or waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// Name, unique in the cluster (namespace and name in Kubernetes).
     pub name: Arc<str>,
-    /// To whom it is counted.
+    /// Tenant for accounting.
     pub tenant: Arc<str>,
-    /// Priority: a greater one may take the place of a lower one.
+    /// Priority: a higher priority may preempt a lower one.
     pub priority: i32,
     /// Whether it may be evicted for others at all.
     pub is_preemptible: bool,
     /// Whether its members may be moved: restarted elsewhere.
     pub is_movable: bool,
-    /// Seconds of work of all members that are lost when one member fails or is disturbed: since the
-    /// last checkpoint on average, and the restart.
+    /// Seconds of work that all members lose when one member fails or is disrupted: the average
+    /// time since the last checkpoint, plus the restart.
     pub seconds_at_risk: u32,
-    /// What must lie together.
+    /// Topology constraint of all members.
     pub topology: TopologyConstraint,
 }
 
 /// A workload that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Workload {
-    /// What it says of itself.
+    /// Scheduling attributes.
     pub profile: Profile,
-    /// With fewer members than this it is worth nothing: a gang's size. 1 or less: each member is
-    /// worth something alone.
+    /// The gang size: with fewer members the workload is useless. 1 or less: each member is useful
+    /// alone.
     pub min_members: u32,
-    /// How its members hang together beyond that.
+    /// Further coupling of its members.
     pub coupling: Coupling,
     /// Its members by rank; none where one is missing.
     pub members: Vec<Option<Member>>,
 }
 
-/// What the groups of a gang mean for the members that run, of whose groups nothing is known any
-/// more. By default members hang together only as the profile and the minimum say.
+/// How the groups of a gang couple its running members. The groups themselves are not kept. By
+/// default only the profile and the minimum couple members.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Coupling {
-    /// Whether nobody can be spared: which member of several groups, or of segments, is one above
-    /// the minimum cannot be told. The workload is evicted whole or not at all.
+    /// Whether the workload is evicted whole or not at all. With several groups, or with segments,
+    /// the members above the minimum are unknown.
     pub is_whole: bool,
-    /// Whether nobody can be moved alone: groups or segments must lie in domains tighter than the
-    /// one that the profile requires.
+    /// Whether no member can be moved alone: groups or segments require domains tighter than the
+    /// one of the profile.
     pub is_fixed: bool,
 }
 
 /// A member that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// What it asked for.
+    /// The request.
     pub shape: Arc<Shape>,
-    /// Where it is.
+    /// The placement.
     pub placement: Placement,
 }
 
@@ -100,7 +100,7 @@ pub struct Workloads {
 }
 
 impl Profile {
-    /// A workload of default standing: priority 0, may be evicted and moved, nothing at risk.
+    /// Default attributes: priority 0, preemptible, movable, nothing at risk.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self {
             name: name.into(),
@@ -115,7 +115,7 @@ impl Profile {
 }
 
 impl Coupling {
-    /// What the groups of a gang mean for its members.
+    /// The coupling that the groups of a gang imply.
     pub fn of(gang: &Gang) -> Self {
         let required = gang.profile.topology.required.unwrap_or_default();
         let is_segmented = |group: &Group| group.segment.is_some_and(|segment| segment.size > 1);
@@ -150,7 +150,7 @@ impl Member {
 }
 
 impl Workloads {
-    /// Adds a workload; its members must have been placed in the cluster. `None`: the name is taken.
+    /// Adds a workload whose members are already placed in the cluster. `None`: the name is taken.
     pub fn add(&mut self, workload: Workload) -> Option<WorkloadId> {
         let name = Arc::clone(&workload.profile.name);
         if self.ids.contains_key(&name) {
@@ -169,7 +169,7 @@ impl Workloads {
         Some(id)
     }
 
-    /// Takes a workload away; its members must be released in the cluster by the caller.
+    /// Removes a workload. The caller releases its members in the cluster.
     pub fn remove(&mut self, id: WorkloadId) -> Option<Workload> {
         let workload = self.list.remove(&id)?;
         self.ids.remove(&workload.profile.name);
@@ -182,8 +182,8 @@ impl Workloads {
         Some(workload)
     }
 
-    /// Sets, replaces or takes away one member; returns what was there. Missing ranks are made.
-    /// Nothing happens if there is no such workload.
+    /// Sets, replaces or removes one member and returns the previous one. Missing ranks are
+    /// created. No effect for an unknown workload.
     pub fn set_member(&mut self, id: MemberId, member: Option<Member>) -> Option<Member> {
         let workload = self.list.get_mut(&id.workload)?;
         let index = id.member as usize;
@@ -201,8 +201,7 @@ impl Workloads {
         old
     }
 
-    /// Changes what a workload says of itself, but for its name. Nothing happens if there is no such
-    /// workload or the name is another.
+    /// Changes the attributes of a workload. No effect for an unknown workload or a different name.
     pub fn describe(
         &mut self,
         id: WorkloadId,

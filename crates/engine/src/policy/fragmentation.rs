@@ -1,12 +1,12 @@
-//! Fragmentation: what typical pods cannot use of a node's free GPUs (Weng et al., "Beware of
-//! Fragmentation", USENIX ATC 2023, and the authors' simulator,
-//! hkust-adsl/kubernetes-scheduler-simulator).
+//! Fragmentation: the free GPU capacity of a node that typical pods cannot use. The source is Weng
+//! et al., "Beware of Fragmentation", USENIX ATC 2023, and the authors' simulator,
+//! hkust-adsl/kubernetes-scheduler-simulator.
 //!
-//! [`TypicalPods`] says which pods are typical, [`measure`] what they cannot use of one node and why;
-//! here these amounts are kept for a whole cluster.
+//! [`TypicalPods`] selects the typical pods. [`measure`] computes the unusable capacity of one node
+//! and its cause. This module keeps the amounts for a whole cluster.
 //!
-//! Beyond the paper: a GPU that is cut into MIG instances counts with the compute that no instance
-//! has, which shares and whole-GPU pods cannot use; a closed GPU counts with nothing.
+//! Beyond the paper: a partitioned GPU counts with the compute that no instance holds, which shares
+//! and whole-GPU pods cannot use. A closed GPU counts as 0.
 
 pub mod amounts;
 pub mod measure;
@@ -35,16 +35,16 @@ pub struct Fragmentation {
     typical: Arc<TypicalPods>,
     /// The cluster whose states are known.
     cluster_id: ClusterId,
-    /// By slot of the state: the stamp it was computed for, and the amounts.
+    /// By slot of the state: the generation and the amounts.
     by_slot: Vec<Option<(u32, Amounts)>>,
-    /// What each node adds to the sum.
+    /// The contribution of each node to the sum.
     by_node: Vec<Amounts>,
     sum: Amounts,
     read: Cursor,
 }
 
 impl Fragmentation {
-    /// Measures by these typical pods. Who learns others starts anew.
+    /// Measures by these typical pods. Other typical pods need a new instance.
     pub fn new(typical: Arc<TypicalPods>) -> Self {
         let sum = typical.nothing();
         let (by_slot, by_node, read) = (Vec::new(), Vec::new(), Cursor::default());
@@ -56,7 +56,7 @@ impl Fragmentation {
         &self.typical
     }
 
-    /// The amounts of a node in this state; nothing if no node is in it.
+    /// The amounts of a node in this state; zero for a state without nodes.
     pub fn of_state(&mut self, cluster: &Cluster, id: StateId) -> Amounts {
         let cluster_id = cluster.log().cluster_id();
         if std::mem::replace(&mut self.cluster_id, cluster_id) != cluster_id {
@@ -77,8 +77,8 @@ impl Fragmentation {
         amounts
     }
 
-    /// The amounts of all nodes together. Looks only at nodes that changed since it was asked last
-    /// of this cluster.
+    /// The amounts of all nodes. Only nodes that changed since the last call for this cluster are
+    /// read.
     pub fn total(&mut self, cluster: &Cluster) -> Amounts {
         match cluster.log().read(&mut self.read) {
             Changes::All => {
@@ -90,10 +90,10 @@ impl Fragmentation {
         self.sum
     }
 
-    /// By how many thousandths of GPUs a placement, not yet made, would add to the fragments,
-    /// rounded to whole ones; negative where it takes fragments up.
+    /// The increase of fragments by a planned placement, in whole thousandths of GPUs. Negative if
+    /// it uses fragments.
     ///
-    /// The sum is exact until it is rounded, so equal amounts are equal here.
+    /// The sum is exact until it is rounded, so equal amounts yield equal results.
     pub fn increase(&self, cluster: &Cluster, placement: &Placement, shape: &Shape) -> i64 {
         let node = placement.node;
         let before = NodeResidual::of_node(cluster, node);
@@ -115,7 +115,7 @@ impl Fragmentation {
     }
 }
 
-/// What is left of GPUs without these parts. Parts that are not there are taken as far as they go.
+/// Free capacity of GPUs without these parts. Parts that exceed the free capacity are clamped.
 pub(crate) fn without(gpus: &[GpuFree], parts: &[GpuPart]) -> smallvec::SmallVec<[GpuFree; 8]> {
     let mut left: smallvec::SmallVec<[GpuFree; 8]> = gpus.into();
     for part in parts {

@@ -1,4 +1,4 @@
-//! Objectives: what a decision costs, in named units, and how units are weighed.
+//! Objectives: cost terms of a decision and their weights.
 
 pub mod cost;
 pub mod energy;
@@ -9,39 +9,39 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A unit in which decisions are compared. Less is better in each.
+/// A cost term by which decisions are compared. Less is better. A policy names it as `unit`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum CostTerm {
     /// Running pods that are moved or evicted.
     PodsDisturbed,
-    /// Hops of a ring through the members in the order of their ranks
-    /// ([`crate::Topology::hops`]).
+    /// Hops of a ring through the members in rank order ([`crate::Topology::hops`]).
     Hops,
-    /// Thousandths of GPUs that typical pods can no longer use, by expectation over the shapes that
-    /// were asked for so far: the increase of the fragmentation measure of FGD (Weng et al., USENIX
-    /// ATC 2023).
+    /// Expected thousandths of GPUs that typical pods can no longer use, over the shapes requested
+    /// so far. It is the increase of the fragmentation measure of FGD (Weng et al., USENIX ATC
+    /// 2023).
     GpuMilliStranded,
-    /// Millionths of a GPU's future use that the placement costs, as the packing policy prices it.
+    /// Millionths of a GPU's future use that the placement costs, by the price of the packing
+    /// policy.
     PackingPrice,
     /// Power in watts that the placement adds.
     Watts,
     /// Price of what is given in cents per hour.
     CentsPerHour,
-    /// Thousandths of GPUs by which tenants fall short of their fair share, summed over those who
-    /// want more.
+    /// Thousandths of GPUs by which tenants fall short of their fair share, summed over tenants
+    /// with waiting demand.
     FairnessDeficit,
-    /// GPU-seconds that are lost per hour by expectation: hazard of the nodes times what a failure
-    /// costs the workload.
+    /// Expected loss of GPU-seconds per hour: the hazard of the nodes times the cost of a failure
+    /// for the workload.
     ExpectedLostGpuSeconds,
 }
 
-/// What a decision costs in each unit.
+/// The cost of a decision in each term.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CostVector([i64; CostTerm::ALL.len()]);
 
 impl CostTerm {
-    /// All units.
+    /// All terms.
     pub const ALL: [Self; 8] = [
         Self::PodsDisturbed,
         Self::Hops,
@@ -67,7 +67,7 @@ impl CostTerm {
         }
     }
 
-    /// The unit of that name.
+    /// The term with that name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|unit| unit.name() == name)
     }
@@ -80,22 +80,22 @@ impl fmt::Display for CostTerm {
 }
 
 impl CostVector {
-    /// What it costs in one unit.
+    /// The cost in one term.
     pub fn of(&self, unit: CostTerm) -> i64 {
         self.0[unit as usize]
     }
 
-    /// Sets the cost in one unit.
+    /// Sets the cost in one term.
     pub fn set(&mut self, unit: CostTerm, value: i64) {
         self.0[unit as usize] = value;
     }
 
-    /// Adds to the cost in one unit.
+    /// Adds to the cost in one term.
     pub fn add(&mut self, unit: CostTerm, value: i64) {
         self.0[unit as usize] = self.of(unit).saturating_add(value);
     }
 
-    /// Sums in every unit.
+    /// Sums in each term.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         for unit in CostTerm::ALL {
@@ -104,7 +104,7 @@ impl CostVector {
         self
     }
 
-    /// Units and costs, in the order of [`CostTerm::ALL`].
+    /// Terms and costs, in the order of [`CostTerm::ALL`].
     pub fn iter(&self) -> impl Iterator<Item = (CostTerm, i64)> + '_ {
         CostTerm::ALL.into_iter().map(|unit| (unit, self.of(unit)))
     }

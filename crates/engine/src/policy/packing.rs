@@ -1,4 +1,4 @@
-//! Packing one by one: which node, and which of its GPUs, a single pod gets.
+//! Packing of single pods: the node and the GPUs of a pod.
 
 pub mod classic;
 pub mod price;
@@ -9,28 +9,29 @@ use crate::cluster::Cluster;
 use crate::placement::Placement;
 use crate::shape::Shape;
 
-/// A rule that chooses a place for one pod at a time.
+/// A policy that chooses a placement for one pod at a time.
 ///
-/// A policy sees what changed through [`Cluster::log`], so that it looks at changed nodes only. It
-/// never refuses a pod that fits some open node (it is work-conserving).
+/// It reads changes through [`Cluster::log`], so only changed nodes are evaluated. It never refuses
+/// a pod that fits some open node (it is work-conserving).
 pub trait Packing: Send {
     /// Its name, as on the command line.
     fn name(&self) -> &'static str;
 
-    /// How much of its scores is a millionth of a GPU's future use: what decisions give as the packing
-    /// price is counted in those. 1 where scores are that already, or have no such meaning.
+    /// The number of score units in a millionth of a GPU's future use. Decisions report the packing
+    /// price in such millionths. 1 if scores are in that unit already or have no such meaning.
     fn scores_per_millionth(&self) -> i64 {
         1
     }
 
-    /// A pod of this shape has arrived; it may or may not find a place. Policies that learn what is
-    /// asked for learn it here.
+    /// Records the arrival of a pod with this shape, whether or not it is placed. Policies learn
+    /// the demand here.
     fn arrived(&mut self, shape: &Arc<Shape>) {
         let _ = shape;
     }
 
-    /// A pod of this shape was put there, by whomever. Policies that look at what runs on a node,
-    /// beside what is left of it, learn it here; pods that ran before the policy began are told, too.
+    /// Records the placement of a pod with this shape, by any component. Policies that consider the
+    /// running pods of a node learn them here. Pods that ran before the policy started are recorded
+    /// too.
     fn placed(&mut self, shape: &Arc<Shape>, placement: &Placement) {
         let _ = (shape, placement);
     }
@@ -40,22 +41,22 @@ pub trait Packing: Send {
         let _ = (shape, placement);
     }
 
-    /// The best place for a pod now; none if it fits no open node.
+    /// The best placement for a pod now; none if it fits no open node.
     fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice>;
 }
 
-/// A place and how good it is.
+/// A placement and its score.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The place.
     pub placement: Placement,
     /// Its score by the policy's own measure; more is better.
     pub score: i64,
-    /// The best score of a node in another state, if there was one.
+    /// The best score of a node in another state, if there is one.
     pub runner_up: Option<Rival>,
 }
 
-/// The best place that was not taken.
+/// The best alternative.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rival {
     /// The node.

@@ -1,10 +1,10 @@
-//! Upper bounds on what fits, for each domain and shape, kept by deltas.
+//! Upper bounds on fitting pods, for each domain and shape, updated incrementally.
 //!
-//! For each shape that was asked for there is a [`Column`]: how many pods of it fit each node, and
-//! the sums over domains. What a node has room for is computed once for each state of nodes, so the
-//! first question about a shape costs by the number of states, and later ones by the number of nodes
-//! that changed. For pods of one shape the sums are exact; for pods of several shapes together they
-//! are upper bounds. A gang of which more is wanted than the sum cannot be placed: that is a proof.
+//! Each requested shape has a [`Column`]: the number of pods that fit each node, and the sums over
+//! domains. The number for a node is computed once for each state of nodes. The first request for a
+//! shape therefore costs time by the number of states, later ones by the number of changed nodes.
+//! Sums are exact for pods of one shape and upper bounds for pods of several shapes. A gang that
+//! needs more than the sum cannot be placed: that is a proof.
 
 pub(crate) mod column;
 pub(crate) mod relaxation;
@@ -21,14 +21,14 @@ use crate::topology::{DomainId, LevelId, Topology};
 pub use column::Column;
 pub use relaxation::Relaxation;
 
-/// Shapes that are tracked unless somebody says otherwise.
+/// The default number of tracked shapes.
 pub const DEFAULT_MAX_SHAPES: usize = 64;
 
 /// Columns of the shapes that were asked for last.
 #[derive(Clone, Debug)]
 pub struct Bounds {
     most: usize,
-    /// Questions so far: who was asked for least recently goes first.
+    /// Lookups so far: the least recently used shape is dropped first.
     lookups: u64,
     columns: BTreeMap<Arc<Shape>, (u64, Column)>,
     /// The topology whose domains the sums are of.
@@ -42,12 +42,12 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Bounds that track so many shapes at most; at least one.
+    /// Bounds that track at most `most` shapes; at least one.
     pub fn new(most: usize) -> Self {
         Self { most: most.max(1), lookups: 0, columns: BTreeMap::new(), topology: None }
     }
 
-    /// What there is room for of a shape, as things are now.
+    /// The current column of a shape.
     pub fn column(
         &mut self,
         cluster: &Cluster,
@@ -71,7 +71,7 @@ impl Bounds {
         }
     }
 
-    /// As [`Self::column`], for who has just called [`Self::set_topology`].
+    /// As [`Self::column`]; the caller has just called [`Self::set_topology`].
     pub(crate) fn cached_column(
         &mut self,
         cluster: &Cluster,
@@ -91,7 +91,7 @@ impl Bounds {
         column
     }
 
-    /// How many pods of a shape fit a domain now, if nothing else comes.
+    /// The number of pods of a shape that fit a domain now, with nothing else added.
     pub fn count(
         &mut self,
         cluster: &Cluster,
@@ -102,8 +102,8 @@ impl Bounds {
         self.column(cluster, topology, shape).count(domain)
     }
 
-    /// The domain of a level with room for the most pods of a shape, and for how many; the lowest
-    /// id of equals. None: the level has no domains.
+    /// The domain of a level that fits the most pods of a shape, and their number; the lowest id of
+    /// equals. None: the level has no domains.
     pub fn best(
         &mut self,
         cluster: &Cluster,
@@ -119,9 +119,8 @@ impl Bounds {
         self.columns.len()
     }
 
-    /// Takes the log as read, by who knows that the cluster was changed and changed back since the
-    /// last question: a search that undid all its trials. Columns that had not read all before are
-    /// left as they are.
+    /// Marks the log as read after a search that rolled back all its changes since `since`. Columns
+    /// that had not read everything before are left as they are.
     pub(crate) fn skip(&mut self, since: crate::cluster::log::Cursor, cluster: &Cluster) {
         for (_, column) in self.columns.values_mut() {
             column.skip(since, cluster);

@@ -9,7 +9,7 @@ use crate::node::{NodeClass, NodeId};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 
-/// Whether pods of a shape may be on nodes of a class at all, whatever is free there.
+/// Whether nodes of a class allow pods of a shape, whatever is free.
 pub fn is_allowed(class: &NodeClass, shape: &Shape) -> bool {
     class.features.has_all(shape.needs)
         && shape.tolerates.has_all(class.taints)
@@ -36,8 +36,8 @@ pub fn fits(cluster: &Cluster, state: &NodeState, shape: &Shape) -> bool {
     }
 }
 
-/// How many pods of a shape fit a node in this state together: exact for pods of this one shape.
-/// At most [`Shape::resources`] allow; [`u32::MAX`] if the shape asks for nothing.
+/// The number of pods of a shape that fit a node in this state together: exact for this one shape.
+/// [`u32::MAX`] if the shape requests nothing.
 pub fn times(cluster: &Cluster, state: &NodeState, shape: &Shape) -> u32 {
     let class = &cluster.classes()[state.class.0 as usize];
     if !state.is_open || !is_allowed(class, shape) {
@@ -52,8 +52,8 @@ pub fn times(cluster: &Cluster, state: &NodeState, shape: &Shape) -> u32 {
     })
 }
 
-/// As [`times`], of the state that a node is in. Whoever looks at many nodes asks in this way: what
-/// nodes have free lies side by side, and their states lie apart.
+/// As [`times`], for the current state of a node. Scans over many nodes use this: free amounts of
+/// nodes are contiguous in memory, and states are not.
 pub(crate) fn times_on(cluster: &Cluster, node: NodeId, shape: &Shape) -> u32 {
     if !cluster.is_open(node) || !is_allowed(cluster.class(node), shape) {
         return 0;
@@ -61,8 +61,8 @@ pub(crate) fn times_on(cluster: &Cluster, node: NodeId, shape: &Shape) -> u32 {
     times_by_all(&cluster.free(node), shape, || times_by_gpus(cluster, node, &shape.gpus))
 }
 
-/// How often a demand can be had of the GPUs of a node that are open, wherever pods are allowed;
-/// [`u32::MAX`] if it is for none.
+/// How often a request fits the open GPUs of a node, ignoring constraints. [`u32::MAX`] for a
+/// request without GPUs.
 pub(crate) fn times_by_gpus(cluster: &Cluster, node: NodeId, demand: &GpuDemand) -> u32 {
     match demand {
         GpuDemand::Whole { count } => sets_of_identical(cluster.idle_gpus(node).into(), *count),
@@ -72,8 +72,8 @@ pub(crate) fn times_by_gpus(cluster: &Cluster, node: NodeId, demand: &GpuDemand)
 
 /// How many fit by plain resources and by GPUs.
 fn times_by_all(free: &Resources, shape: &Shape, by_gpus: impl Fn() -> u32) -> u32 {
-    // Whole GPUs are counted before anything is divided: in a cluster that is half full most nodes
-    // have not enough of them, and a refusal looks at all.
+    // Idle GPUs are compared before any division. In a half-full cluster most nodes have too few of
+    // them, and a refusal reads all nodes.
     if matches!(shape.gpus, GpuDemand::Whole { .. }) {
         let whole = by_gpus();
         return if whole == 0 { 0 } else { whole.min(shape.resources.times_in(free)) };
@@ -82,8 +82,8 @@ fn times_by_all(free: &Resources, shape: &Shape, by_gpus: impl Fn() -> u32) -> u
     if most == 0 { 0 } else { most.min(by_gpus()) }
 }
 
-/// How often a demand for shares or instances can be had of GPUs, in whatever order they are;
-/// [`u32::MAX`] if it is for neither.
+/// How often a request for shares or instances fits these GPUs, in any order. [`u32::MAX`] for
+/// other requests.
 fn times_by_parts(
     cluster: &Cluster,
     class: &NodeClass,
@@ -113,15 +113,15 @@ fn times_by_parts(
     }
 }
 
-/// Whether a share can be had of a GPU. A share of no compute is one without a guarantee: it needs
-/// a GPU that is not cut, and its memory; where memory is not counted, a GPU that is not given whole.
+/// Whether a share fits a GPU. A share without compute is best effort: it needs an unpartitioned
+/// GPU and its memory. If memory is not counted, the GPU must not be allocated whole.
 pub fn share_fits(gpu: &GpuFree, milli: u16, memory_mib: u32) -> bool {
     is_shareable(gpu, milli)
         && gpu.milli >= milli.max(u16::from(memory_mib == 0))
         && gpu.memory_mib >= memory_mib
 }
 
-/// Whether a GPU may be shared by somebody with so much compute, if it is left.
+/// Whether a GPU accepts a share with this compute, if enough is left.
 fn is_shareable(gpu: &GpuFree, milli: u16) -> bool {
     !gpu.is_closed && gpu.slices.is_empty() && (milli < WHOLE || gpu.best_effort == 0)
 }
@@ -144,7 +144,7 @@ fn has(count: usize, gpus: &[GpuFree], is_fit: impl Fn(&GpuFree) -> bool) -> boo
     gpus.iter().filter(|gpu| is_fit(gpu)).take(count).count() == count
 }
 
-/// How many equal shares a GPU has room for; a share of nothing at all has room without end.
+/// The number of equal shares that fit a GPU; unlimited for a share of nothing.
 fn shares_in(gpu: &GpuFree, milli: u16, memory_mib: u32) -> u32 {
     let Some(by_compute) = u32::from(gpu.milli).checked_div(milli.into()) else {
         let by_memory = gpu.memory_mib.checked_div(memory_mib).unwrap_or(u32::MAX);
@@ -153,15 +153,15 @@ fn shares_in(gpu: &GpuFree, milli: u16, memory_mib: u32) -> u32 {
     if !is_shareable(gpu, milli) {
         return 0;
     }
-    // Whether one fits at all is not asked first: no processor foresees the answer, and a quotient
-    // says it too. Memory is mostly in proportion, which spares the second division.
+    // Whether one share fits is not tested first: the branch is unpredictable, and the quotient
+    // gives the answer too. Memory is mostly in proportion, which saves the second division.
     if u64::from(by_compute) * u64::from(memory_mib) <= gpu.memory_mib.into() {
         return by_compute;
     }
     gpu.memory_mib.checked_div(memory_mib).map_or(by_compute, |by_memory| by_memory.min(by_compute))
 }
 
-/// How many teams of `size` can be had of so many; without end where a team has nobody.
+/// The number of sets of `size` among `available` items; unlimited for empty sets.
 fn sets_of_identical(available: u32, size: u16) -> u32 {
     match u32::from(size) {
         0 => u32::MAX,
@@ -171,8 +171,8 @@ fn sets_of_identical(available: u32, size: u16) -> u32 {
     }
 }
 
-/// The most teams of `size` members of different kinds, given how many there are of each kind: `n`
-/// teams are possible exactly if the sum of `min(available, n)` is at least `n * size`.
+/// The maximum number of sets of `size` distinct items, given the available number of each item.
+/// `n` sets are possible exactly if the sum of `min(available, n)` is at least `n * size`.
 fn sets_of_distinct(available: &[u32], size: u32) -> u32 {
     let is_possible = |n: u32| {
         let sum: u64 = available.iter().map(|have| u64::from(*have.min(&n))).sum();

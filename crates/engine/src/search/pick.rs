@@ -1,13 +1,13 @@
-//! Which GPUs of a node a pod gets.
+//! The GPUs of a node that a pod gets.
 //!
-//! The rules, by what is asked for; ties go to the lower index:
+//! Rules by request; ties go to the lower index:
 //!
-//! * whole GPUs: idle ones, the nearest together; among equally near ones those that break up the
-//!   least (`nearest`). Where all are equally near: the lowest ones;
-//! * shares: the tightest GPUs they fit, each of another GPU. A policy that knows better names the
-//!   free level it wants ([`share_at`]);
-//! * MIG instances: the places after which the most instances of the largest profiles still fit
-//!   (`cut`).
+//! * whole GPUs: idle ones with the smallest distances. Among equally near sets, the one that
+//!   breaks up the fewest groups (`nearest`). If all GPUs are equally near: the lowest ones;
+//! * shares: the tightest fitting GPUs, each share on another GPU. A policy may name a free level
+//!   instead ([`share_at`]);
+//! * MIG instances: the placements after which the most instances of the largest profiles still fit
+//!   (`mig_placement`).
 
 mod mig_placement;
 mod nearest;
@@ -24,19 +24,19 @@ use crate::node::{Links, NodeId};
 use crate::placement::{GpuPart, GpuParts, Placement};
 use crate::shape::{GpuDemand, Shape};
 
-/// The GPUs that are picked from: those of a node, or those of a state, whose order is another
-/// where they are equally near.
+/// The GPUs to choose from: those of a node, or those of a state. Their order differs if they are
+/// equally near.
 #[derive(Clone, Copy, Debug)]
 pub struct Gpus<'a> {
     /// Their model; none where there are no GPUs.
     pub model: Option<&'a GpuModel>,
-    /// How they hang together.
+    /// Links between them.
     pub links: &'a Links,
-    /// What is left of each.
+    /// Free capacity of each.
     pub free: &'a [GpuFree],
 }
 
-/// The default place of a pod on a node; none exactly if it does not fit there now.
+/// The default placement of a pod on a node; none exactly if the pod does not fit now.
 pub fn default_placement(cluster: &Cluster, node: NodeId, shape: &Shape) -> Option<Placement> {
     let state = cluster.states().state(cluster.state(node))?;
     if !fit::fits(cluster, state, shape) {
@@ -62,7 +62,7 @@ pub fn share(
     Gpus::of_node(cluster, node).share(count, milli, memory_mib)
 }
 
-/// A share of the GPU of a node with exactly so much left, of several the lowest.
+/// A share of the lowest GPU of a node with exactly this free level.
 pub fn share_at(
     cluster: &Cluster,
     node: NodeId,
@@ -78,7 +78,7 @@ pub fn mig(cluster: &Cluster, node: NodeId, count: u16, profile: &str) -> Option
     Gpus::of_node(cluster, node).mig(count, profile)
 }
 
-/// What a GPU that is given in shares has left. GPUs of one level are alike for any share.
+/// The free level of a shared GPU. GPUs of one level are equivalent for any share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FreeLevel {
     /// Compute in thousandths of the GPU.
@@ -102,8 +102,8 @@ impl<'a> Gpus<'a> {
         Self { model, links: &class.links, free: cluster.gpus(node) }
     }
 
-    /// The GPUs of a state: what is picked of them is worth as much as what is picked of any node
-    /// in the state, but indices may be others.
+    /// The GPUs of a state. A choice is worth as much as on any node in the state, but indices may
+    /// differ.
     pub fn of_state(cluster: &'a Cluster, state: &'a NodeState) -> Self {
         let class = &cluster.classes()[state.class.0 as usize];
         let model = cluster.models().get(usize::from(class.model.0));
@@ -131,7 +131,7 @@ impl<'a> Gpus<'a> {
         Some(parts(&chosen, WHOLE, memory_mib))
     }
 
-    /// Shares of the tightest GPUs: those with the least compute left, then the least memory.
+    /// Shares of the tightest GPUs: the least free compute, then the least free memory.
     pub fn share(&self, count: u16, milli: u16, memory_mib: u32) -> Option<GpuParts> {
         let fits = |gpu: &u16| fit::share_fits(&self.free[usize::from(*gpu)], milli, memory_mib);
         if count == 1 {

@@ -1,4 +1,4 @@
-//! What the engine answers: a plan with its cost and its runner-up, or a refusal with its proof.
+//! The result of planning: a plan with its cost and runner-up, or a refusal with its proof.
 
 use std::sync::Arc;
 
@@ -12,33 +12,33 @@ use crate::workload::MemberId;
 /// An answer.
 pub type PlanResult = Result<Plan, Refusal>;
 
-/// What is to be done. Evictions come first, then moves in their order, then placements.
+/// A plan. Evictions come first, then moves in their order, then placements.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     /// Members of running workloads that must go for good, in order.
     pub evictions: Vec<MemberId>,
     /// Members of running workloads that are restarted elsewhere.
     pub moves: Vec<Move>,
-    /// Where the members of the request go, by rank.
+    /// Placements of the members of the request, by rank.
     pub placements: Vec<Placed>,
-    /// What it costs.
+    /// Its cost.
     pub cost: CostVector,
-    /// The best other plan that was found, and what it would cost; none: there was no other.
+    /// The best alternative plan and its cost; none if there was no other.
     pub runner_up: Option<RunnerUp>,
     /// Steps that the search took.
     pub steps: u64,
 }
 
-/// A member of a running workload that goes elsewhere.
+/// A member of a running workload that is restarted elsewhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// Who.
+    /// The member.
     pub member: MemberId,
-    /// Where it is to be.
+    /// The new placement.
     pub to: Placement,
 }
 
-/// What a decision does beside placing the members that are asked for.
+/// The disruption that a decision causes beside its placements.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DisruptionSet<'a> {
     /// Members of running workloads that are restarted elsewhere.
@@ -47,7 +47,7 @@ pub struct DisruptionSet<'a> {
     pub evictions: &'a [MemberId],
 }
 
-/// A member of the request and its place.
+/// A member of the request and its placement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
     /// Index of its group in the request.
@@ -63,10 +63,10 @@ pub struct Placed {
 pub struct RunnerUp {
     /// In words: where it would have been.
     pub place: String,
-    /// What it would have cost.
+    /// Its cost.
     pub cost: CostVector,
-    /// The first unit, in the policy's order, in which it is worse; none: it is equal, and lost by
-    /// the order of domains and nodes.
+    /// The first cost term, in the policy's order, in which it is worse. None: it is equal and lost
+    /// by the order of domains and nodes.
     pub worse_in: Option<CostTerm>,
 }
 
@@ -75,7 +75,7 @@ pub struct RunnerUp {
 pub struct Refusal {
     /// Why.
     pub reason: Reason,
-    /// The cheapest change that was found with which there would be a plan.
+    /// The cheapest known change that would allow a plan.
     pub remedy: Option<Remedy>,
     /// Steps that the search took.
     pub steps: u64,
@@ -88,20 +88,20 @@ pub enum Reason {
     /// The request makes no sense.
     #[error(transparent)]
     Request(#[from] GangError),
-    /// A bound proves that there is none: more is wanted than can be had.
+    /// A bound proves that no plan exists: demand exceeds supply.
     #[error(transparent)]
     Bound(#[from] FailedBound),
     /// There would be a plan but for a constraint of the policy.
     #[error("the policy allows at most {most} {unit}; the best plan would make it {found}")]
     Constraint {
-        /// Unit of the constraint.
+        /// Name of the limited cost.
         unit: &'static str,
-        /// What is allowed.
+        /// The limit.
         most: i64,
-        /// What it would be.
+        /// The value that the best plan would reach.
         found: i64,
     },
-    /// There would be a plan if no nodes had to be left free.
+    /// A plan exists only if fewer nodes are left free.
     #[error(
         "the policy keeps spare nodes in {domain}, at least {least}; the best plan would leave \
          {found}"
@@ -114,10 +114,10 @@ pub enum Reason {
         /// Nodes that would be left free.
         found: i64,
     },
-    /// No node has room for a pod, and what each of them lacks.
+    /// No node fits a pod; with the obstacle of each node.
     #[error(transparent)]
     NoNode(#[from] InfeasibleCounts),
-    /// Everything was searched: no bound fails, and yet there is no plan.
+    /// The search was complete: no bound fails, but no plan exists.
     #[error(
         "no domain of the level {level} has room for all members together ({searched} searched)"
     )]
@@ -135,7 +135,7 @@ pub enum Reason {
     },
 }
 
-/// A proof that there is no plan: a necessary condition that does not hold.
+/// A proof that no plan exists: a violated necessary condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "group {group:?}: {wanted} wanted at least, at most {possible} are possible{}",
@@ -148,34 +148,33 @@ pub struct FailedBound {
     pub wanted: u64,
     /// Members that fit the best domain at most.
     pub possible: u64,
-    /// Level at which they must be together; level 0 is the whole cluster.
+    /// Level at which members must be together; level 0 is the whole cluster.
     pub level: LevelId,
     /// In words: the best domain; none: the whole cluster.
     pub within: Option<String>,
-    /// What is scarce there.
+    /// The scarce resource there.
     pub scarce: Scarce,
 }
 
-/// What is scarce.
+/// A scarce resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scarce {
-    /// There are not so many nodes that the shape is allowed on, even if they were empty.
+    /// Too few nodes allow the shape, even if they were empty.
     Capacity,
     /// It would fit if nothing else ran.
     Free,
-    /// Each node has room but GPUs: the free ones are too few or in pieces.
+    /// Only GPUs are missing: too few are free, or they are fragmented.
     Gpus,
-    /// Enough GPUs are free, but not CPU or memory beside them.
+    /// Enough GPUs are free, but not CPU or memory on the same nodes.
     PlainResources,
-    /// There is room, but on nodes that a group may not have, or of which each may have no more of
-    /// its members.
+    /// Capacity is free, but on forbidden nodes or on nodes at the group's member limit.
     Constraints,
 }
 
 /// A change with which there would be a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Remedy {
-    /// Ask for fewer members: so many of the group fit.
+    /// Ask for fewer members.
     FewerMembers {
         /// The group.
         group: Arc<str>,
@@ -191,7 +190,7 @@ pub enum Remedy {
     Moves {
         /// How many.
         pods: u32,
-        /// What they cost.
+        /// Their cost.
         cost: CostVector,
     },
     /// Evict running workloads.
@@ -210,7 +209,7 @@ pub enum Remedy {
     },
     /// Raise a limit of the policy.
     Constraint {
-        /// Unit of the constraint.
+        /// Name of the limited cost.
         unit: &'static str,
         /// To this.
         to: i64,

@@ -1,8 +1,8 @@
-//! One decision, with all that it is decided by: the same for a live cluster, a question and a replay.
+//! One decision with all its inputs: the same for a live cluster, an explain request and a replay.
 //!
-//! A single pod that is free to go anywhere goes by the packing policy; everything else by the gang
-//! search, judged by the placement policy. What is kept between decisions (bounds, costs, figures)
-//! makes them fast and changes none of them, but for what the packing policy has learned, which goes
+//! The packing policy places a single pod without constraints. The gang search places everything
+//! else, compared by the placement policy. Caches between decisions (bounds, costs, figures) affect
+//! speed, not results. The exception is the learned demand of the packing policy, which is saved
 //! with a snapshot.
 
 use std::collections::BTreeMap;
@@ -27,29 +27,29 @@ use crate::shape::{GpuDemand, Shape};
 use crate::snapshot::{PackingRecord, SnapshotError};
 use crate::solve::{CostModel, NodeSet, Options, Pinned, Request, Solver};
 
-/// What is to be decided.
+/// The input of a decision.
 #[derive(Clone, Copy, Debug)]
 pub struct DecisionInput<'a> {
-    /// Who wants places, with the members that are pinned.
+    /// The gang to place, including pinned members.
     pub gang: &'a Gang,
     /// Members that have their places.
     pub pinned: &'a [Pinned],
-    /// Nodes on which nobody is placed.
+    /// Nodes that get no member.
     pub forbidden: &'a NodeSet,
-    /// Whom the decision may disturb.
+    /// The disruption that the decision may cause.
     pub preemption_budget: &'a PreemptionBudget,
-    /// How places are compared. It must make sense in this world ([`PlacementPolicy::check`]).
+    /// How plans are compared. It must be valid for this world ([`PlacementPolicy::check`]).
     pub policy: &'a PlacementPolicy,
-    /// Others that wait: they count for what is typical and for fair shares.
+    /// Other waiting gangs: they count for typical pods and for fair shares.
     pub waiting: &'a [Gang],
     /// Weights of tenants; 1 where none is named.
     pub weights: &'a BTreeMap<Arc<str>, u32>,
 }
 
-/// Decides, and keeps what makes the next decision fast. One for each world.
+/// Decides, and caches data between decisions. Use one for each world.
 #[derive(Clone, Debug)]
 pub struct Planner {
-    /// None: single pods are searched for like gangs, and judged in every unit.
+    /// None: single pods are searched like gangs and compared in every cost term.
     packing: Option<PricePolicy>,
     cost_cache: CostCache,
     solver: Solver,
@@ -63,28 +63,28 @@ impl Default for Planner {
 }
 
 impl Planner {
-    /// A decider that goes on with what a packing policy has learned.
+    /// A planner with the learned state of a packing policy.
     pub fn with_packing(packing: PricePolicy) -> Self {
         Self { packing: Some(packing), ..Self::without_packing() }
     }
 
-    /// A decider that searches a place for a single pod as for a gang, without a packing policy.
+    /// A planner without a packing policy: it searches for a single pod as for a gang.
     pub fn without_packing() -> Self {
         let solver = Solver::new(Options::default());
         Self { packing: None, cost_cache: CostCache::default(), solver, meter: Meter::default() }
     }
 
-    /// A decider that goes on from what a snapshot holds of the packing policy.
+    /// A planner with the packing policy of a snapshot.
     pub fn restored(form: &PackingRecord, cluster: &Cluster) -> Result<Self, SnapshotError> {
         Ok(Self::with_packing(PricePolicy::restored(form, cluster)?))
     }
 
-    /// What the packing policy has learned, for a snapshot; `None` without one.
+    /// The learned state of the packing policy, for a snapshot; `None` without one.
     pub fn saved(&self, cluster: &Cluster) -> Option<PackingRecord> {
         self.packing.as_ref().map(|packing| packing.saved(cluster))
     }
 
-    /// A pod of this shape has come. Told once for each pod, before it is decided on.
+    /// Records the arrival of a pod. Call it once for each pod, before its decision.
     pub fn arrived(&mut self, shape: &Arc<Shape>) {
         if let Some(packing) = &mut self.packing {
             packing.arrived(shape);
@@ -98,8 +98,8 @@ impl Planner {
         }
     }
 
-    /// Decides. The world is as before afterwards: what is decided is the caller's to carry out.
-    /// An error: the policy names a level that the world has not.
+    /// Decides. The world is unchanged afterwards; the caller applies the plan. Fails if the policy
+    /// names a level that the world lacks.
     pub fn decide(
         &mut self,
         world: &mut World,
@@ -114,7 +114,7 @@ impl Planner {
         }
     }
 
-    /// Places by the packing policy, where that is all there is to decide: a pod that may go anywhere.
+    /// Places a single pod without constraints by the packing policy; none if it does not apply.
     fn plan_by_packing(
         &mut self,
         world: &World,
@@ -148,7 +148,7 @@ impl Planner {
         )))
     }
 
-    /// The gang search, and who may be disturbed. `refused` is what the packing policy said already.
+    /// The gang search, including preemption. `refused` is the refusal of the packing policy.
     fn search(
         &mut self,
         world: &mut World,
@@ -162,7 +162,8 @@ impl Planner {
                     let mut context = RepairContext { solver, cost_model };
                     return repair::admit(world, &mut context, request, input.preemption_budget);
                 };
-                // The packing policy has refused: a search without victims would find nothing either.
+                // The packing policy has refused: a search without victims would find nothing
+                // either.
                 let plan = preemption::plan(world, request, input.preemption_budget, cost_model);
                 plan.map_err(|other| Refusal {
                     reason: if matches!(other.reason, Reason::Steps { .. }) {
@@ -180,9 +181,8 @@ impl Planner {
         }))
     }
 
-    /// The cheapest moves or evictions with which there would be a plan, for people: nothing is
-    /// decided.
-    /// An error: as for [`Self::decide`].
+    /// The cheapest moves or evictions that would allow a plan. Nothing is decided. Fails as
+    /// [`Self::decide`].
     pub fn cheapest_disruption(
         &mut self,
         world: &mut World,
@@ -193,9 +193,8 @@ impl Planner {
         })
     }
 
-    /// The plan that disturbs the fewest of those whom the case's allowance names, for people who were
-    /// told that there is no place without: whether there is one is not asked again.
-    /// An error: as for [`Self::decide`].
+    /// The plan with the least disruption within the budget, for a request that was refused without
+    /// it. Whether it fits without disruption is not checked again. Fails as [`Self::decide`].
     pub fn disruption_plan(
         &mut self,
         world: &mut World,
@@ -251,7 +250,7 @@ fn stranded(
     amounts(after).minus(&amounts(before)).rounded_fragment()
 }
 
-/// Who has, wants and deserves what.
+/// Used, waiting and deserved compute of the tenants.
 fn fair_shares(world: &World, input: &DecisionInput<'_>) -> FairShares {
     let DecisionInput { gang, pinned, .. } = *input;
     let mut waiting: BTreeMap<Arc<str>, i64> = BTreeMap::new();
@@ -269,7 +268,7 @@ fn fair_shares(world: &World, input: &DecisionInput<'_>) -> FairShares {
     FairShares::of(world.cluster.totals().gpu_milli, &world.workloads, input.weights, &waiting)
 }
 
-/// Compute that a gang asks for; of a MIG profile what it is on the first model that has it.
+/// Compute that a gang requests; for a MIG profile that of the first model with it.
 fn milli(world: &World, gang: &Gang) -> i64 {
     let of_shape = |shape: &Shape| match &shape.gpus {
         GpuDemand::Mig { count, profile } => {

@@ -1,7 +1,7 @@
-//! One pod under a policy: where it goes, what that costs, and what came second.
+//! Placement of one pod under a policy: the node, the cost and the runner-up.
 //!
-//! Nodes of one state cost the same, so it is states that are compared, not nodes: of each state
-//! every way in which the pod may take its GPUs. Ties go to the lower node, then to the first way.
+//! Nodes of one state cost the same, so states are compared instead of nodes. For each state every
+//! candidate set of GPUs is evaluated. Ties go to the lower node, then to the first candidate.
 
 mod candidates;
 mod cost_cache;
@@ -37,18 +37,18 @@ struct ScoredPlacement {
     cost: CostVector,
 }
 
-/// A node, and what the best way to be on it costs as far as the policy looks at it.
+/// A node and the cost of its best candidate, in the terms that the policy considers.
 #[derive(Clone, Copy, Debug)]
 struct NodeCost {
     node: NodeId,
     cost: CostVector,
 }
 
-/// The best place for one pod, or why there is none. Where nothing but the packing price decides,
-/// `packing` chooses by itself and names the price (its score, negated); otherwise every state is
-/// looked at and `packing` is not asked. [`Packing::arrived`], [`Packing::placed`] and
-/// [`Packing::released`] are the caller's to call: a policy that does not hear of them learns nothing.
-/// `cost_cache` keeps costs for the next decision.
+/// The best placement for one pod, or a refusal. If only the packing price decides, `packing`
+/// chooses alone, and the price is its negated score. Otherwise every state is evaluated and
+/// `packing` is not called. The caller calls [`Packing::arrived`], [`Packing::placed`] and
+/// [`Packing::released`]; without these calls a policy learns nothing. `cost_cache` keeps costs for
+/// the next decision.
 pub fn plan_pod(
     world: &World,
     cost_model: &PolicyCostModel<'_>,
@@ -67,7 +67,7 @@ pub fn plan_pod(
     request.best(cost_cache)
 }
 
-/// What is asked for.
+/// A pod with the inputs of its decision.
 #[derive(Clone, Copy)]
 struct PodRequest<'a> {
     world: &'a World,
@@ -77,8 +77,8 @@ struct PodRequest<'a> {
 }
 
 impl PodRequest<'_> {
-    /// The best place by the policy. States are compared by what the policy looks at; only the best
-    /// two are then looked at in every unit.
+    /// The best placement by the policy. States are compared in the terms that the policy
+    /// considers; only the best two are evaluated in all terms.
     fn best(&self, cost_cache: &mut CostCache) -> PlanResult {
         let cluster = &self.world.cluster;
         let costs = cost_cache.of(cluster.log().cluster_id(), self.shape);
@@ -135,7 +135,7 @@ impl PodRequest<'_> {
         }
     }
 
-    /// The best way to be on a node that the limits allow.
+    /// The best placement on a node within the limits.
     fn best_placement_on(&self, node: NodeId) -> Option<ScoredPlacement> {
         let state = self.world.cluster.states().state(self.world.cluster.state(node))?;
         let places = self.places(node, state);
@@ -146,7 +146,7 @@ impl PodRequest<'_> {
         })
     }
 
-    /// What each way to be on a node costs in the units that the policy looks at.
+    /// The cost of each candidate on a node, in the terms that the policy considers.
     fn candidate_costs(&self, node: NodeId, state: &NodeState) -> Box<[CandidateCost]> {
         let wanted = |unit| self.cost_model.looks_at(unit);
         let candidate_costs =
@@ -169,7 +169,7 @@ impl PodRequest<'_> {
         after.unwrap_or_else(|| before.clone())
     }
 
-    /// The ways to be on a node, and what each costs.
+    /// The candidate placements on a node with their costs.
     fn places(
         &self,
         node: NodeId,
@@ -185,7 +185,7 @@ impl PodRequest<'_> {
         })
     }
 
-    /// What a place costs in every unit.
+    /// The cost of a placement in every term.
     fn cost(&self, placement: &Placement, before: &NodeState) -> CostVector {
         let after = self.after(placement, before);
         let of_node = self.cost_model.node_cost(&self.world.cluster, [before, &after], |_| true);
@@ -193,16 +193,16 @@ impl PodRequest<'_> {
         of_node.plus(&self.cost_model.pod_cost(self.world, self.profile, node, milli, |_| true))
     }
 
-    /// The first of these nodes, all of one state, that need not be spared; or the first of all, and
-    /// why none may be taken.
+    /// The first of these nodes, all of one state, that may lose its spare status; or the first
+    /// node with the reason for the denial.
     fn unreserved_node(
         &self,
         first: NodeId,
         state: &NodeState,
         nodes: impl Iterator<Item = NodeId>,
     ) -> (NodeId, Option<Reason>) {
-        // Only of spare nodes it matters which of them is taken: they lie in different domains.
-        // A pod that takes nothing of a GPU leaves a node spare.
+        // The choice of node matters only for spare nodes, because they lie in different domains. A
+        // pod without GPU capacity leaves a node spare.
         let takes_gpus = match self.shape.gpus {
             GpuDemand::Share { count, milli, memory_mib } => {
                 count > 0 && (milli > 0 || memory_mib > 0)
@@ -239,7 +239,7 @@ impl PodRequest<'_> {
         Plan { placements, cost: best.cost, runner_up, steps, ..Plan::default() }
     }
 
-    /// What the packing policy chose, with its costs in the other units. `each`: what of its scores is a
+    /// The choice of the packing policy, with its cost in the other terms. `each` is the score of a
     /// millionth of a GPU.
     fn packing_plan(&self, choice: Choice, each: i64) -> Plan {
         let priced = |placement: Placement, state: &NodeState, score: i64| {
@@ -275,7 +275,7 @@ fn milli(placement: &Placement) -> i64 {
     placement.gpus.iter().map(|part| i64::from(part.milli)).sum()
 }
 
-/// What a constraint would have to be.
+/// The limit that the policy would have to have.
 pub(crate) fn raised_limit(reason: &Reason) -> Option<Remedy> {
     match reason {
         Reason::Constraint { unit, found, .. } => Some(Remedy::Constraint { unit, to: *found }),

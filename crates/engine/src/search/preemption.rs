@@ -1,28 +1,27 @@
-//! Whom to move or evict so that something fits, with the least disturbance.
+//! Preemption and relocation: the least disruption that makes a request fit.
 //!
-//! 1. *Bound*: what would fit if everybody went who may be disturbed? If that is too little, the
-//!    answer is no, without a search.
-//! 2. *Offers*: for each node the cheapest pods that make room for 1, 2, ... members. Nodes that
-//!    are alike up to names and numbers offer the same and are looked at once: 4,000 equal pods on
-//!    500 full nodes are one node.
-//! 3. *Choice*: for each domain in which the gang may be, the nodes with the least sum.
-//! 4. *Play*: victims go, members come, moved pods get places on nodes from which nobody is moved
-//!    away (the fullest that fit, the largest pod first); who turns out not to be needed stays, the
-//!    dearest asked first.
+//! 1. *Bound*: the number of members that fit without all possible victims. If that is too small,
+//!    the request is refused without a search.
+//! 2. *Options*: for each node the cheapest pods whose removal fits 1, 2, ... members. Nodes that
+//!    are equal up to names and numbers share their options: 4,000 equal pods on 500 full nodes are
+//!    evaluated once.
+//! 3. *Choice*: for each domain in which the gang may be, the nodes with the least total cost.
+//! 4. *Simulation*: remove victims, place members, relocate moved pods. A moved pod goes to the
+//!    fullest fitting node from which no pod is moved away; the largest pod is first. Victims that
+//!    turn out not to be needed are reprieved, the most expensive first.
 //!
-//! Victims are units. A pod goes alone where its workload has more members than it needs; else the
-//! whole workload goes, wherever its members are. A moved pod moves alone, within the domain in
-//! which its workload must be.
+//! A disruption is one pod if its workload has members above its minimum, else the whole workload,
+//! wherever its members are. A moved pod moves alone, within the domain that its workload requires.
 //!
-//! Of two sets of victims the better one has, in this order: fewer pods, fewer evictions, a lower
-//! highest priority of who is evicted, less work lost (seconds at risk times GPUs), lower priorities
-//! in sum, smaller pods, newer workloads; before age the judge is asked about the members' own
-//! places. Nobody is disturbed to save hops.
+//! Sets of victims are compared in this order: fewer pods, fewer evictions, a lower highest
+//! priority of an evicted pod, less lost work (seconds at risk times GPUs), a lower sum of
+//! priorities, smaller pods, newer workloads. Before age, the cost model compares the members'
+//! placements. No pod is disrupted to save hops.
 //!
-//! There are no chains (a pod that moves to where another one moves away, or to where somebody is
-//! evicted for it alone), and nobody moves within its node: so moves can be carried out in any order,
-//! and a place is free when its move starts.
-//! Members of a gang above its minimum disturb nobody; they come later, by growth.
+//! There are no chains: no pod moves to capacity that another move or a separate eviction would
+//! free. No pod moves within its node. Moves can therefore run in any order, and the target is free
+//! when a move starts. Members of a gang above its minimum disrupt no pods; they are added later by
+//! growth.
 
 mod choose_nodes;
 mod disruption_cost;
@@ -64,21 +63,21 @@ use relocation::is_in_scope;
 use simulate::{Infeasible, SearchContext, SimulatedPlan, Simulation};
 use victims::{PodClass, VictimPool};
 
-/// Domains that are played through at most once a plan is found.
+/// Domains to simulate at most once a plan is found.
 const MAX_SIMULATED_DOMAINS: usize = 8;
 
-/// Whom a decision may disturb.
+/// The disruption that a decision may cause.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreemptionBudget {
-    /// How many pods may be moved at most, of workloads that are movable, whatever their priority.
+    /// The maximum number of moved pods, of movable workloads of any priority.
     pub moves: u32,
-    /// Who may be evicted; none: nobody.
+    /// Workloads that may be evicted; none: no evictions.
     pub evictions: Option<EvictionScope>,
     /// States of nodes that are looked at, about, before the search ends.
     pub steps: u64,
 }
 
-/// Who may be evicted.
+/// The workloads that may be evicted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvictionScope {
     /// Preemptible workloads of a priority below this one.
@@ -91,17 +90,17 @@ impl PreemptionBudget {
     /// Steps that are enough for clusters of some thousand nodes.
     pub const STEPS: u64 = 4_000_000;
 
-    /// Nobody.
+    /// No disruption.
     pub fn none() -> Self {
         Self { moves: 0, evictions: None, steps: Self::STEPS }
     }
 
-    /// Up to so many moves, no eviction.
+    /// Up to `moves` moves, no evictions.
     pub fn moves(moves: u32) -> Self {
         Self { moves, ..Self::none() }
     }
 
-    /// Evictions of anybody preemptible below a priority, no moves.
+    /// Evictions of preemptible workloads below a priority, no moves.
     pub fn evictions_below(priority: i32) -> Self {
         let evictions = EvictionScope { below_priority: priority, tenants: None };
         Self { evictions: Some(evictions), ..Self::none() }
@@ -117,12 +116,12 @@ impl PreemptionBudget {
     }
 }
 
-/// A plan that disturbs as few as possible, within `preemption_budget`. The workload of the request's name
-/// is not disturbed. `world` is as before when this returns.
+/// The plan with the least disruption within `preemption_budget`. The workload with the request's
+/// name is not disrupted. `world` is unchanged on return.
 ///
-/// A refusal says [`Reason::Bound`] where a bound proves it; [`Reason::Steps`] where no plan was
-/// found, for which the choice of victims is no proof; [`Reason::Exhausted`] where groups that must lie
-/// together fit the gang's domains each by itself, but no one domain of theirs has room for all.
+/// The reason of a refusal is [`Reason::Bound`] if a bound proves it. It is [`Reason::Steps`] if no
+/// plan was found, because the choice of victims is not exhaustive. It is [`Reason::Exhausted`] if
+/// each colocated group fits the gang's domains alone, but no domain fits all of them.
 pub fn plan(
     world: &mut World,
     request: &Request<'_>,
@@ -132,7 +131,7 @@ pub fn plan(
     let mut spent = 0;
     let mut answer = search(world, request, preemption_budget, cost_model, &mut spent);
     if matches!(answer, Err(Reason::Spares { .. })) && spent < preemption_budget.steps {
-        // No bound tells which nodes must stay free: once more without those.
+        // No bound tells which nodes must stay free: repeat the search without them.
         let forbidden = &cost_model.kept_free(world) | request.forbidden;
         let spared = Request { forbidden: &forbidden, ..*request };
         answer = search(world, &spared, preemption_budget, cost_model, &mut spent).or(answer);
@@ -141,18 +140,18 @@ pub fn plan(
         && preemption_budget.moves > 0
         && spent < preemption_budget.steps
     {
-        // Moves that seemed the least disturbance found no place; evictions need none.
+        // The moves with the least disruption found no target; evictions need none.
         let rest = PreemptionBudget { moves: 0, ..preemption_budget.clone() };
         answer = search(world, request, &rest, cost_model, &mut spent).or(answer);
     }
     answer.map_err(|reason| Refusal { reason, remedy: None, steps: spent })
 }
 
-/// A domain played through.
+/// The simulation of one domain.
 struct SimulatedDomain {
     domain: DomainId,
     level: LevelId,
-    /// In words, for whoever compares it with another.
+    /// The placement as text, for comparison with others.
     place: String,
     plan: SimulatedPlan,
     cost: CostVector,
@@ -225,8 +224,8 @@ fn search(
     finish(&context, cost_model, simulated, *spent)
 }
 
-/// Ways with what they are about to cost, their level and domain. Half of what may still be looked at is
-/// kept to play the best of them.
+/// Estimated cost, level and domain of each assignment. Half of the remaining steps are kept for
+/// simulating the best ones.
 fn estimates(
     world: &World,
     context: SearchContext<'_>,
@@ -235,7 +234,7 @@ fn estimates(
     spent: &mut u64,
 ) -> Vec<(DisruptionCost, Reverse<LevelId>, DomainId, usize)> {
     let limit = *spent + context.limit.saturating_sub(*spent) / 2;
-    // What is the same for all ways of a domain.
+    // The part that all assignments of a domain share.
     let mut of_rest: BTreeMap<DomainId, Option<DisruptionCost>> = BTreeMap::new();
     let (mut order, mut next) = (Vec::new(), None);
     for (index, DomainAssignment { domain, level, colocation_id, demands }) in
@@ -253,7 +252,7 @@ fn estimates(
             order.push((rest.max(own), Reverse(*level), *domain, index));
         }
         if *spent > limit {
-            // What was not looked at to the end may be possible all the same.
+            // An assignment without a complete estimate may still be possible.
             next = Some((DisruptionCost::ZERO, Reverse(*level), *domain, index));
             break;
         }
@@ -261,7 +260,7 @@ fn estimates(
     if order.is_empty() { next.into_iter().collect() } else { order }
 }
 
-/// Plays the most promising domains through; the reason if there is none.
+/// Simulates the most promising domains; the reason if none succeeds.
 fn simulate_all(
     world: &mut World,
     context: SearchContext<'_>,
@@ -313,7 +312,7 @@ fn simulate_all(
     Ok(simulated)
 }
 
-/// Plays one domain through; pods that turn out not to be movable there are left out.
+/// Simulates one domain. Pod classes that turn out to be immovable there are excluded.
 fn simulate_one(
     world: &mut World,
     context: &SearchContext<'_>,
@@ -325,7 +324,7 @@ fn simulate_one(
 ) -> Option<(SimulatedPlan, CostVector)> {
     let is_immovable = cache.is_immovable.clone();
     let mut outcome = None;
-    // Each round but the last makes one kind of pods stuck.
+    // Each iteration but the last makes one pod class immovable.
     for _ in 0..=context.classes.len() {
         let simulation = Simulation::new(world, context, cache, spent);
         match simulation.run(domain, |world, placed| {
@@ -347,7 +346,8 @@ fn simulate_one(
         cache.restore(is_immovable);
     }
     let plan = outcome?.0;
-    // The seats were compared among themselves; the plan costs what its victims' going changes, too.
+    // Placements were compared among themselves. The cost of the plan includes the effect of the
+    // victims' removal.
     let evictions = plan.evictions(context.pool);
     let disruptions = DisruptionSet { moves: &plan.moves, evictions: &evictions };
     let mut cost = cost(world, context.request, cost_model, &plan.placements, disruptions);
@@ -355,7 +355,7 @@ fn simulate_one(
     Some((plan, cost))
 }
 
-/// What the members' places cost; hops over all members where some are pinned.
+/// Cost of the members' placements; hops count all members if some are pinned.
 fn cost(
     world: &World,
     request: &Request<'_>,
@@ -413,7 +413,7 @@ fn finish(
     })
 }
 
-/// Whether there is a place at all to which pods of a kind could be moved now.
+/// Whether pods of a class could be moved anywhere now.
 fn can_move(
     world: &World,
     request: &Request<'_>,

@@ -1,16 +1,16 @@
-//! Repair: failed and late members, growth, defragmentation, preemption; each is the one search with
-//! pins.
+//! Repair: failed and late members, growth, defragmentation, preemption. Each is the same search
+//! with pinned members.
 //!
-//! | what | pinned | forbidden | disturbs |
+//! | case | pinned | forbidden | disruption |
 //! |---|---|---|---|
-//! | a failed member is replaced | the others | nodes that are lost | as allowed |
-//! | late members come | those that are there | | as allowed |
-//! | a workload grows | those that are there | | as allowed |
-//! | room by moving pods | | | movable pods |
+//! | a failed member is replaced | the others | lost nodes | within the budget |
+//! | late members arrive | the running ones | | within the budget |
+//! | a workload grows | the running ones | | within the budget |
+//! | free capacity by moving pods | | | movable pods |
 //! | preemption | | | workloads of lower priority |
 //!
-//! Each is first tried without disturbing anybody. A workload of the gang's name is the gang itself;
-//! it is never among those who are disturbed.
+//! Each is first tried without disruption. A workload with the gang's name is the gang itself; it
+//! is never a victim.
 
 mod apply;
 mod defragment;
@@ -33,34 +33,35 @@ use crate::topology::{DomainId, Topology};
 use crate::transaction::Transaction;
 use crate::workload::{Member, MemberId, Workload, WorkloadId};
 
-/// Who searches and who judges.
+/// The search and the cost model of a repair.
 pub struct RepairContext<'a> {
     /// The search.
     pub solver: &'a mut Solver,
-    /// The judge of costs.
+    /// The cost model.
     pub cost_model: &'a dyn CostModel,
 }
 
 /// How far a repair may go.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairLimits {
-    /// Whom it may disturb.
+    /// The disruption that the repair may cause.
     pub preemption_budget: PreemptionBudget,
-    /// Whether all members may be restarted elsewhere if the missing ones find no place beside them.
+    /// Whether all members may be restarted elsewhere if the missing ones do not fit beside the
+    /// others.
     pub may_move_all: bool,
 }
 
 impl RepairLimits {
-    /// Nobody is disturbed, and no member that runs is restarted.
+    /// No disruption, and no restart of running members.
     pub fn none() -> Self {
         Self { preemption_budget: PreemptionBudget::none(), may_move_all: false }
     }
 }
 
-/// The one routine: places for the members that are not pinned, disturbing nobody if that is
-/// possible, else as few as possible within `preemption_budget`.
+/// Places the members that are not pinned: without disruption if possible, else with the least
+/// disruption within `preemption_budget`.
 ///
-/// A refusal carries the proof that counts with the allowance, and what would help without it.
+/// A refusal has the proof that takes the budget into account, and the remedy without it.
 pub fn admit(
     world: &mut World,
     context: &mut RepairContext<'_>,
@@ -85,7 +86,7 @@ pub fn admit(
     }
 }
 
-/// A place for a gang that does not fit, made by moving up to `moves` running pods.
+/// Places a gang that does not fit by moving up to `moves` running pods.
 pub fn admit_by_defragmentation(
     world: &mut World,
     context: &mut RepairContext<'_>,
@@ -95,7 +96,7 @@ pub fn admit_by_defragmentation(
     admit_new(world, context, gang, &PreemptionBudget::moves(moves))
 }
 
-/// A place for a gang that does not fit, made by evicting workloads of lower priority than its own.
+/// Places a gang that does not fit by evicting workloads of lower priority.
 pub fn preempt_for(world: &mut World, context: &mut RepairContext<'_>, gang: &Gang) -> PlanResult {
     admit_new(world, context, gang, &PreemptionBudget::evictions_below(gang.profile.priority))
 }
@@ -111,14 +112,14 @@ fn admit_new(
     admit(world, context, &request, preemption_budget)
 }
 
-/// New places for members that failed: those of the ranks `failed`, and all on the nodes `lost`, in
-/// one request, however many they are. Members that are missing already are placed with them.
+/// New placements for failed members: those with the ranks `failed`, and all on the nodes `lost`,
+/// in one request. Missing members are placed with them.
 ///
-/// The others stay where they are. If the failed ones find no place beside them, the whole gang may
-/// be placed anew, where `limits` says so; its plan counts the members that ran as disturbed.
+/// The others stay. If the failed ones do not fit beside them, the whole gang may be placed again
+/// if `limits` allows it. That plan counts the running members as disrupted.
 ///
-/// Members above the minimum may get no new place. What they had may be given to others, so the
-/// plan has them among its evictions; a failed one of them is not counted as disturbed.
+/// Members above the minimum may get no new placement. Other pods may get their resources, so the
+/// plan evicts these members. A failed member among them does not count as disrupted.
 pub fn replace_failed(
     world: &mut World,
     context: &mut RepairContext<'_>,
@@ -139,7 +140,7 @@ pub fn replace_failed(
             staying.push(member);
         }
     }
-    // What failed members had is free again, where their nodes are not lost.
+    // Resources of failed members are free again, unless their nodes are lost.
     let mut txn = Transaction::new(world);
     for member in &gone {
         let taken = txn.release_member(member);
@@ -157,7 +158,7 @@ pub fn replace_failed(
     }
     let request = Request { pinned: &[], ..request };
     let whole_gang = admit(txn.target_mut(), context, &request, &limits.preemption_budget);
-    // Why the missing members have no place beside the others is what people want to know.
+    // The useful reason is why the missing members do not fit beside the others.
     let Ok(mut plan) = whole_gang else { return Err(refusal) };
     let restarted = i64::try_from(staying.len()).unwrap_or(i64::MAX);
     plan.cost.add(CostTerm::PodsDisturbed, restarted);
@@ -168,7 +169,7 @@ pub fn replace_failed(
     Ok(without_unplaced(plan, own, gone_ranks))
 }
 
-/// The plan with those of the ranks evicted that it has no place for.
+/// The plan, with evictions for those ranks that it does not place.
 fn without_unplaced(mut plan: Plan, own: Option<WorkloadId>, mut ranks: Vec<u32>) -> Plan {
     let Some(workload) = own else { return plan };
     let placed: BTreeSet<u32> = plan.placements.iter().map(|placed| placed.rank).collect();
@@ -178,7 +179,7 @@ fn without_unplaced(mut plan: Plan, own: Option<WorkloadId>, mut ranks: Vec<u32>
     plan
 }
 
-/// Places for the members of a running gang that are not there yet, with those that are.
+/// Places the missing members of a running gang beside the running ones.
 pub fn late_members(
     world: &mut World,
     context: &mut RepairContext<'_>,
@@ -189,12 +190,11 @@ pub fn late_members(
     replace_failed(world, context, gang, &BTreeSet::new(), &NodeSet::new(), &limits)
 }
 
-/// Places for `by` more members of one group of a running gang, in one request: all of them or
-/// none. Ranks that are missing come first; beyond the group's count only the last group can grow,
-/// because ranks of groups follow one another. Fewer are placed where there are no more ranks.
+/// Places `by` more members of one group of a running gang, in one request: all of them or none.
+/// Missing ranks come first. Beyond the group's count only the last group can grow, because the
+/// ranks of groups are contiguous. Fewer are placed if there are no more ranks.
 ///
-/// A gang that makes no sense, a group that it has not and more members than a gang may have
-/// ([`MAX_MEMBERS`]) are refused.
+/// Refused are an invalid gang, an unknown group, and more members than [`MAX_MEMBERS`].
 pub fn grow(
     world: &mut World,
     context: &mut RepairContext<'_>,
@@ -223,7 +223,7 @@ pub fn grow(
     let ranks = (first..end).filter(|rank| !taken.contains(rank));
     let mut ranks: Vec<u32> = ranks.take(by as usize).collect();
     if let Some(segment) = grown.segment {
-        // Only whole segments: a part of one would have to lie beside what is there of it.
+        // Only whole segments: a part of one would have to lie beside its running members.
         let size = segment.size as usize;
         let is_fresh = |rank: &u32| {
             let start = rank - (rank - first) % segment.size;
@@ -243,9 +243,9 @@ pub fn grow(
         let count = last.max((placed_members.len() + ranks.len()) as u64);
         return Err(invalid_request(GangError::TooMany { gang: name(), count }));
     }
-    // A gang of the new members alone; the others, under ranks that it has not, say where it is.
+    // A gang of the new members only. The running members are pinned under ranks beyond it.
     let shape = std::sync::Arc::clone(&grown.shape);
-    // Where the others are is said below.
+    // `within` below gives the domain of the other members.
     let new = Group { count, min: count, shape, colocation_id: None, ..grown.clone() };
     let part = Gang { profile: gang.profile.clone(), groups: vec![new] };
     let pinned: Vec<Pinned> = (count..)
@@ -267,7 +267,7 @@ fn invalid_request(error: GangError) -> Refusal {
     Refusal { reason: Reason::Request(error), remedy: None, steps: 0 }
 }
 
-/// The domain in which a group must stay, with those that lie together with it.
+/// The domain in which a group, with the groups colocated with it, must stay.
 fn group_domain(
     topology: &Topology,
     gang: &Gang,
@@ -289,8 +289,8 @@ fn group_domain(
     topology.domain_of(member.placement.node, level)
 }
 
-/// The gang that a running workload is, as far as the workload tells: members of equal shape that
-/// follow one another are a group, and nothing is known of segments or wishes of groups.
+/// The gang of a running workload, as far as it can be reconstructed: consecutive members with
+/// equal shapes form a group. Segments and constraints of groups are unknown.
 pub fn gang_of(workload: &Workload) -> Gang {
     let mut groups: Vec<Group> = Vec::new();
     for member in &workload.members {
@@ -299,7 +299,7 @@ pub fn gang_of(workload: &Workload) -> Gang {
             // A missing member is like the one before.
             (Some(last), None) => last.count += 1,
             (Some(last), Some(shape)) if *last.shape == **shape => last.count += 1,
-            // Members that are missing at the start are like the first one that is there.
+            // Missing members at the start count as the first present one.
             (_, Some(shape)) => {
                 let name = format!("members-{}", groups.len());
                 groups.push(Group { min: 0, ..Group::new(name, std::sync::Arc::clone(shape), 1) });

@@ -1,20 +1,20 @@
-//! The search for a gang's places, with members pinned and nodes forbidden.
+//! The search for the placement of a gang, with pinned members and forbidden nodes.
 //!
 //! ```text
-//! request --> case: needs of each group, room for it by domain (bounds)
-//!               | no area is left by the bounds --> refusal: the bound that fails, a remedy
+//! request --> problem: demand of each group, free slots by domain (bounds)
+//!               | the bounds leave no area --> refusal: the failed bound, a remedy
 //!               v
-//!             tiers, the preferred level first --> areas: the tightest, the fullest that serve
+//!             tiers, the preferred level first --> areas: the tightest, the fullest that fit
 //!               v
-//!             attempts: groups on a trial, in several orders of nodes --> the judge --> plan, runner-up
+//!             attempts: groups in a transaction, in several node orders --> cost model --> plan, runner-up
 //!               | none, or denied: all other areas
 //!               v
-//!             complete search of small cases --> plan, or a proof that there is none
+//!             exhaustive search of small problems --> plan, or a proof that there is none
 //! ```
 //!
-//! A gang is placed whole or not at all. For one group, counts are exact: what the bounds let in is
-//! found. Several groups of different shapes are tried in a few orders first, and then member by
-//! member until the budget of steps is spent; only then the answer is that there may be a plan.
+//! A gang is placed whole or not at all. For one group counts are exact: a plan that the bounds
+//! allow is found. Several groups of different shapes are first tried in a few orders, then member
+//! by member until the step budget is spent. Only then the result is that a plan may exist.
 
 pub(crate) mod areas;
 pub(crate) mod attempt;
@@ -61,18 +61,18 @@ pub use ranks::ring_hops;
 /// Nodes.
 pub type NodeSet = BTreeSet<NodeId>;
 
-/// A gang that wants places, and what is settled already.
+/// A gang to place, and what is fixed already.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The gang, with the members that are pinned.
     pub gang: &'a Gang,
-    /// Members that have their places, in the cluster too. They count towards what must lie
-    /// together and towards the least number of members. Of two of one rank the later counts; a
-    /// rank that the gang has not counts for where the others may be, and against every limit.
+    /// Members with fixed placements, which the cluster contains too. They count towards topology
+    /// constraints and the minimum. Of two with one rank the later counts. A rank beyond the gang
+    /// restricts where the others may be and counts against every limit.
     pub pinned: &'a [Pinned],
-    /// Nodes on which nobody is placed.
+    /// Nodes that get no member.
     pub forbidden: &'a NodeSet,
-    /// Where all must be placed; none: the whole cluster.
+    /// The domain for all members; none: the whole cluster.
     pub within: Option<DomainId>,
 }
 
@@ -88,10 +88,10 @@ pub struct Pinned {
 /// How much is searched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Steps after which no alternative is tried any more. A step is a member that is placed on
-    /// trial, about a microsecond. The first attempt is always carried through.
+    /// Steps after which no further alternative is tried. A step is one member placed in a
+    /// transaction, about a microsecond. The first attempt always completes.
     pub steps: u64,
-    /// Areas of one kind that are compared; at least one.
+    /// Areas of one type to compare; at least one.
     pub candidates: usize,
     /// Shapes for which bounds are kept.
     pub shapes: usize,
@@ -103,8 +103,8 @@ impl Default for Options {
     }
 }
 
-/// Finds places for gangs. Keeps bounds between requests, which are brought up to date by the
-/// changes of the cluster; any cluster may be asked about, but one for each solver is the fastest.
+/// Places gangs. Bounds are cached between requests and follow the changes of the cluster. Any
+/// cluster may be passed, but one solver for each cluster is the fastest.
 #[derive(Clone, Debug)]
 pub struct Solver {
     bounds: Bounds,
@@ -131,13 +131,13 @@ impl Solver {
         Self { bounds: Bounds::new(options.shapes), options }
     }
 
-    /// The bounds, for whoever wants to know what fits.
+    /// The bounds.
     pub fn bounds(&mut self) -> &mut Bounds {
         &mut self.bounds
     }
 
-    /// Finds places for the members of a gang that are not pinned, or says why there are none. The
-    /// world is as before afterwards.
+    /// Places the members of a gang that are not pinned, or refuses. The world is unchanged
+    /// afterwards.
     pub fn solve(
         &mut self,
         world: &mut World,
@@ -149,7 +149,7 @@ impl Solver {
         let since = world.cluster.log().end();
         let mut answer = self.search(world, request, cost_model, false);
         if matches!(&answer, Err(refusal) if matches!(refusal.reason, Reason::Spares { .. })) {
-            // No bound tells which nodes must stay free: once more without those.
+            // No bound tells which nodes must stay free: repeat the search without them.
             let forbidden = &cost_model.kept_free(world) | request.forbidden;
             let spared = Request { forbidden: &forbidden, ..*request };
             answer = self.search(world, &spared, cost_model, true);
@@ -160,7 +160,7 @@ impl Solver {
         answer
     }
 
-    /// `is_last`: nobody asks again without the nodes that are to be left free.
+    /// `is_last`: no search without the spare nodes follows.
     fn search(
         &mut self,
         world: &mut World,
@@ -193,7 +193,7 @@ impl Solver {
                 let found =
                     self.try_areas(&problem, world, request, cost_model, &roots, goal, &mut budget);
                 let plan = plan_of(denied.take_allowed(found), world, cost_model, budget.steps);
-                // With members to spare the number that is placed comes first, then the tier.
+                // For an elastic gang the number of placed members comes first, then the tier.
                 let is_better = |plan: &Plan| {
                     best.as_ref().is_none_or(|best| plan.placements.len() > best.placements.len())
                 };
@@ -225,7 +225,7 @@ impl Solver {
             None => {}
         }
         if problem.demands.iter().all(|demand| demand.min == 0) {
-            // Whoever must be there is there, and nobody else fits.
+            // All required members are placed, and no other member fits.
             return Ok(Plan { steps: budget.steps, ..Plan::default() });
         }
         let answer = search_all(&problem, world, request, cost_model, &min, &mut budget);
@@ -237,7 +237,7 @@ impl Solver {
         })
     }
 
-    /// The cheapest change that disturbs nobody and with which there would be a plan.
+    /// The cheapest change without disruption that would allow a plan.
     fn remedy(
         &self,
         problem: &Problem<'_>,
@@ -248,7 +248,7 @@ impl Solver {
     ) -> Option<Remedy> {
         let changes = infeasibility::changes(problem, request, bound);
         let found = changes.into_iter().find(|(_, gang)| {
-            // For one group the bounds are exact, and a "no" is to come at once.
+            // For one group the bounds are exact, and a refusal should be fast.
             if gang.groups.len() == 1 && !cost_model.has_limits() {
                 return true;
             }
@@ -281,7 +281,7 @@ impl Solver {
         let most = self.options.candidates.max(1);
         let mut found: Vec<Evaluated> = Vec::new();
         let areas = problem.areas(roots, goal, most);
-        // Where one node holds all there is no shorter ring to look for.
+        // If one node holds all members, no shorter ring exists.
         let has_node = areas.iter().any(|area| area.node.is_some());
         for area in areas {
             for order in orders(problem, &area, has_node) {
@@ -302,7 +302,7 @@ impl Solver {
     }
 }
 
-/// The search that misses nothing, for cases that the attempts did not settle.
+/// The exhaustive search, for problems that the attempts did not settle.
 fn search_all(
     problem: &Problem<'_>,
     world: &mut World,
@@ -353,8 +353,8 @@ fn orders(problem: &Problem<'_>, area: &Area, has_node: bool) -> Vec<NodeOrder> 
         let counts = &problem.free_slots[*group].counts;
         counts.get(positions.start as usize..positions.end as usize).unwrap_or_default()
     };
-    // Where no node holds two members it makes no difference for hops which nodes of a domain are
-    // taken, nor are there nodes in use that hold as much as free ones.
+    // If no node holds two members, hops do not depend on the nodes chosen in a domain. No used
+    // node holds as much as a free one then either.
     let is_single = problem.order.iter().all(|group| counts(group).iter().all(|count| *count <= 1));
     if is_single {
         vec![NodeOrder::MinHops, NodeOrder::UsedFirst]

@@ -7,9 +7,9 @@ use crate::node::NodeId;
 /// How many changes are kept at least.
 const MIN_KEPT_CHANGES: usize = 1 << 16;
 
-/// Which cluster a log is of. A copy of a cluster is another cluster: the two go different ways
-/// from then on. Identities are only ever compared for equality, and so have no influence on any
-/// decision although another run may give other numbers. [`ClusterId::default`] is no cluster's.
+/// The cluster of a log. A copy of a cluster is another cluster, because the two diverge. Ids are
+/// compared only for equality. They differ between runs without influence on decisions.
+/// [`ClusterId::default`] is the id of no cluster.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct ClusterId(u64);
 
@@ -20,15 +20,15 @@ impl ClusterId {
     }
 }
 
-// Without the number, so that what is printed is the same in each run.
+// Without the number, so that debug output is the same in each run.
 impl std::fmt::Debug for ClusterId {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.write_str("Identity")
     }
 }
 
-/// How far a reader has read, and in which log. [`Cursor::default`] has read nothing, not even that
-/// nodes are there.
+/// A reader's position and its log. [`Cursor::default`] has read nothing, not even the initial
+/// nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cursor {
     cluster_id: ClusterId,
@@ -39,18 +39,18 @@ pub struct Cursor {
 #[derive(Debug)]
 pub struct Log {
     cluster_id: ClusterId,
-    /// Position of the first change that is kept; positions start at 1, so that a new cursor has
-    /// always missed something.
+    /// Position of the first change that is kept. Positions start at 1, so a new cursor has always
+    /// missed something.
     first: u64,
     nodes: Vec<NodeId>,
 }
 
-/// What changed since a cursor.
+/// The changes since a cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes<'a> {
     /// These nodes, some perhaps several times.
     Nodes(&'a [NodeId]),
-    /// Too much to tell, or another cluster: look at all nodes.
+    /// Too many changes, or another cluster: read all nodes.
     All,
 }
 
@@ -68,13 +68,13 @@ impl Clone for Log {
 }
 
 impl Log {
-    /// Which cluster this is of. Who remembers something by [`crate::cluster::states::StateId`]
-    /// must forget it when this is another one: the same id is another state there.
+    /// The cluster of this log. Caches keyed by [`crate::cluster::states::StateId`] must be cleared
+    /// when it changes: the same id is another state there.
     pub fn cluster_id(&self) -> ClusterId {
         self.cluster_id
     }
 
-    /// What changed since `cursor`, which is moved to the end.
+    /// The changes since `cursor`, which moves to the end.
     pub fn read(&self, cursor: &mut Cursor) -> Changes<'_> {
         let since = std::mem::replace(cursor, self.end());
         let position = (since.cluster_id == self.cluster_id).then_some(since.position);

@@ -1,5 +1,5 @@
-//! States of nodes: nodes of one class with the same amounts free are alike, so a figure that is
-//! computed for one of them holds for all.
+//! States of nodes. Nodes of one class with equal free amounts are interchangeable, so a figure
+//! computed for one holds for all.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::gpu::GpuFree;
 use crate::node::{ClassId, NodeId};
 use crate::resources::Resources;
 
-/// What a node has free.
+/// The free capacity of a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeState {
     /// Its class.
@@ -19,13 +19,13 @@ pub struct NodeState {
     pub is_open: bool,
     /// Free plain resources.
     pub free: Resources,
-    /// What is left of its GPUs: ascending where they are equally near (their order does not
-    /// matter then), by index otherwise.
+    /// Free capacity of its GPUs: sorted if all GPUs are equally near, because their order does not
+    /// matter then; otherwise by index.
     pub gpus: SmallVec<[GpuFree; 8]>,
 }
 
-/// A state that some node is or was in. Slots are used again under a new stamp, so what was kept
-/// under an old one is never taken for the new.
+/// A current or former state. Slots are reused under a new generation, so values cached for an old
+/// generation are never taken for the new one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StateId {
     /// Index of the slot: dense, for tables by slot.
@@ -55,8 +55,8 @@ pub(crate) fn sort(gpus: &mut SmallVec<[GpuFree; 8]>) {
 }
 
 impl States {
-    /// States that nodes are in, in the order of their slots: it depends on history, so no
-    /// decision may depend on it.
+    /// Current states in slot order. This order depends on history, so no decision may depend on
+    /// it.
     pub fn iter(&self) -> impl Iterator<Item = (StateId, &NodeState, &BTreeSet<NodeId>)> {
         (0_u32..).zip(&self.slots).filter(|(_, slot)| !slot.nodes.is_empty()).map(
             |(number, slot)| {
@@ -70,12 +70,12 @@ impl States {
         self.slots.len()
     }
 
-    /// What a state is, if a node is in it.
+    /// A state, if a node is in it.
     pub fn state(&self, id: StateId) -> Option<&NodeState> {
         self.live(id).map(|slot| &slot.state)
     }
 
-    /// The nodes in a state, ascending; none if no node is in it any more.
+    /// The nodes in a state, ascending; empty for a state without nodes.
     pub fn nodes(&self, id: StateId) -> impl Iterator<Item = NodeId> + '_ {
         self.live(id).into_iter().flat_map(|slot| slot.nodes.iter().copied())
     }

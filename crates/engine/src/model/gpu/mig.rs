@@ -1,9 +1,10 @@
-//! MIG: profiles of a GPU model and where instances of them may lie.
+//! MIG: profiles of a GPU model and the possible placements of instances.
 
 use serde::{Deserialize, Serialize};
 
-/// What MIG instances hold of a GPU as a set: bit `n` is memory slice `n` (an A100 or H100 has
-/// eight), the last bit the media engines, which one instance of a `+me` profile has for itself.
+/// The slices that MIG instances hold, as a bit set. Bit `n` is memory slice `n` (an A100 or H100
+/// has eight). The last bit is the media engines, which one instance of a `+me` profile holds
+/// exclusively.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -24,8 +25,8 @@ pub struct MigProfile {
     pub size: u8,
     /// Memory slices at which an instance may start, ascending.
     pub starts: Vec<u8>,
-    /// Whether an instance has the GPU's media engines for itself (`1g.10gb+me`), so that there is
-    /// one of such profiles at most.
+    /// Whether an instance holds the GPU's media engines (`1g.10gb+me`). At most one such instance
+    /// fits.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_media: bool,
 }
@@ -79,13 +80,13 @@ impl Slices {
 }
 
 impl MigProfile {
-    /// Places of instances, in the order of their starts.
+    /// Placements of instances, in the order of their starts.
     pub fn places(&self) -> impl Iterator<Item = Slices> + '_ {
         let engines = if self.has_media { Slices::MEDIA } else { Slices::NONE };
         self.starts.iter().map(move |start| Slices::range(*start, self.size).plus(engines))
     }
 
-    /// What is wrong with the profile, in words: the counts of what fits rest on it.
+    /// A defect of the profile as text. Counts of fitting instances rely on valid profiles.
     pub fn defect(&self) -> Option<&'static str> {
         let is_ascending = self.starts.windows(2).all(|pair| pair[0] < pair[1]);
         let end = self.starts.last().map_or(0, |last| last.saturating_add(self.size));
@@ -104,8 +105,8 @@ impl MigProfile {
         }
     }
 
-    /// The most instances that a GPU with these slices taken can still have, one profile alone.
-    /// Places of one profile have one size, so taking the lowest first is the best there is.
+    /// The maximum number of instances of this profile alone, given the taken slices. All
+    /// placements have one size, so the lowest-first choice is optimal.
     pub fn times_in(&self, taken: Slices) -> u32 {
         let mut taken = taken;
         let mut times = 0;

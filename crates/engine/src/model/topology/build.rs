@@ -1,4 +1,4 @@
-//! Topologies from labels of nodes, and from a tree that somebody wrote down.
+//! Topologies from node labels, and from a configured tree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,8 +16,8 @@ pub struct Level {
     pub name: Arc<str>,
     /// Key of the label whose value names a node's domain.
     pub label: String,
-    /// Whether a value means the same domain wherever it occurs, as the id of an NVLink clique
-    /// does. Such a domain under two parents is an error; other names are unique below one parent.
+    /// Whether a value names the same domain everywhere, as the id of an NVLink clique does. Such a
+    /// domain under two parents is an error. Other names are unique below one parent.
     pub is_unique: bool,
 }
 
@@ -30,7 +30,7 @@ pub struct TreeDomain {
     pub level: String,
     /// Name of the domain above; none: directly below the cluster.
     pub parent: Option<String>,
-    /// Names of nodes that are in it and in no domain below it.
+    /// Names of its nodes that are in no domain below it.
     pub nodes: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ pub enum TopologyError {
         /// How many there are.
         count: usize,
     },
-    /// A unique domain that lies under two parents.
+    /// A unique domain under two parents.
     #[error(
         "{level} {name:?} lies in {first} and in {second}; a {level} is in one domain of the level \
          above: correct the labels, or put the level {level} above that level"
@@ -127,8 +127,8 @@ impl Topology {
         lay_out(vec!["cluster".into()], &vec![Vec::new(); nodes])
     }
 
-    /// The topology that labels describe. `labels` has each node's labels by id. A node that lacks
-    /// the label of a level is in no domain of that level nor of any below it.
+    /// The topology from labels. `labels` has each node's labels by id. A node without the label of
+    /// a level is in no domain of that level or of any level below.
     pub fn from_labels<'a>(
         levels: &[Level],
         labels: impl IntoIterator<Item = &'a BTreeMap<String, String>>,
@@ -159,8 +159,8 @@ impl Topology {
         Ok(lay_out(names, &paths))
     }
 
-    /// The topology that a tree of domains describes; `node_named` finds nodes by name, of which
-    /// there are `nodes`. Nodes in no domain are directly below the cluster.
+    /// The topology from a tree of domains. `node_named` finds one of `nodes` nodes by name. Nodes
+    /// in no domain are directly below the cluster.
     pub fn from_tree(
         levels: &[String],
         tree: &[TreeDomain],
@@ -241,7 +241,7 @@ fn path_of(
         path.push(above.name.as_str().into());
         here = above;
     }
-    // Levels are looked at last: a circle has no right levels, and should be called a circle.
+    // Levels are checked last: a cycle has no valid levels and should be reported as a cycle.
     let mut here = domain;
     loop {
         let level = level_of(here)?;
@@ -270,10 +270,10 @@ fn path_of(
     Ok(path)
 }
 
-/// Lays out nodes, of which each has a path of domains, so that each domain is one range.
+/// Orders nodes by their domain paths, so that each domain is one range.
 fn lay_out(levels: Vec<Arc<str>>, paths: &[Vec<Arc<str>>]) -> Topology {
     let mut order: Vec<u32> = (0..u32::try_from(paths.len()).unwrap_or(u32::MAX)).collect();
-    // A path that ends early comes behind those that go on: loose nodes are last in their domain.
+    // A shorter path sorts behind the longer ones: loose nodes are last in their domain.
     order.sort_by(|a, b| {
         let (left, right) = (&paths[*a as usize], &paths[*b as usize]);
         let common = left.iter().zip(right).find(|(left, right)| left != right);
@@ -291,7 +291,7 @@ fn lay_out(levels: Vec<Arc<str>>, paths: &[Vec<Arc<str>>]) -> Topology {
     };
     let mut domains = vec![root];
     let mut leaf_domains = vec![Topology::ROOT; paths.len()];
-    // Level by level, so that the children of one parent follow one another.
+    // Breadth-first, so that the children of one parent are contiguous.
     let mut next = 0;
     while next < domains.len() {
         let (parent, depth) = (next, usize::from(domains[next].level.0));

@@ -1,7 +1,7 @@
 //! Free compute by what keeps typical pods from it.
 
-/// What a free thousandth of a GPU is to a typical pod. The order is the one in which the authors'
-/// simulator adds them up.
+/// The usability of a free thousandth of a GPU for a typical pod. The order is that of the sums in
+/// the authors' simulator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Usability {
     /// The node has neither the CPU nor the GPUs (`q1`).
@@ -16,7 +16,7 @@ pub enum Usability {
     NotAskedFor,
     /// The pod asks for no GPU and does not fit either (`xr`).
     NotAskedForLacksCpu,
-    /// The pod may not be on the node: another GPU model, a taint.
+    /// The pod is not allowed on the node: another GPU model, a taint.
     NoAccess,
 }
 
@@ -46,10 +46,10 @@ impl Usability {
     }
 }
 
-/// Free compute of GPUs by [`Usability`], by expectation over the typical pods.
+/// Free compute of GPUs by [`Usability`], expected over the typical pods.
 ///
-/// Exact: whole numbers over the popularity of all typical pods together. So amounts of many nodes
-/// add up to the same whatever their order, and nothing is left when all is taken back.
+/// Exact: whole numbers over the total popularity of the typical pods. Sums over nodes are
+/// therefore independent of order, and subtracting all amounts yields zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Amounts {
     parts: [i128; 7],
@@ -87,8 +87,8 @@ impl Amounts {
         percent(self.fragment_milli(), self.free_milli())
     }
 
-    /// `q1`, `q2` and `q4`, the fragments of pods that ask for GPUs and may be there, in percent of
-    /// what is free; 0 if nothing is.
+    /// `q1`, `q2` and `q4`, the fragments for GPU pods allowed on the node, in percent of the free
+    /// capacity; 0 if nothing is free.
     pub fn percent_of_gpu_pods(&self) -> f64 {
         let classes = [Usability::LacksBoth, Usability::LacksGpu, Usability::LacksCpu];
         let parts = classes.into_iter().map(|class| self.parts[class as usize]).sum();

@@ -1,4 +1,4 @@
-//! What typical pods cannot use of one node, and why.
+//! The capacity of one node that typical pods cannot use, and why.
 
 use smallvec::SmallVec;
 
@@ -10,7 +10,7 @@ use crate::fit;
 use crate::gpu::{GpuFree, GpuModel};
 use crate::node::{NodeClass, NodeId};
 
-/// What is left of a node, as far as the measure looks at it.
+/// The free capacity of a node, as far as the measure needs it.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeResidual<'a> {
     /// Its class.
@@ -19,11 +19,11 @@ pub struct NodeResidual<'a> {
     pub model: Option<&'a GpuModel>,
     /// Free CPU.
     pub cpu_milli: i64,
-    /// What is left of its GPUs, in any order.
+    /// Free capacity of its GPUs, in any order.
     pub gpus: &'a [GpuFree],
 }
 
-/// How a node's GPUs meet a need, whatever the number of GPUs that is asked for.
+/// How a node's GPUs serve a request, independent of the number of GPUs requested.
 #[derive(Clone, Copy, Default)]
 struct Supply {
     /// How many GPUs, or MIG instances, can be had.
@@ -33,13 +33,13 @@ struct Supply {
 }
 
 impl<'a> NodeResidual<'a> {
-    /// What is left of a node.
+    /// The residual of a node.
     pub fn of_node(cluster: &'a Cluster, node: NodeId) -> Self {
         let cpu_milli = cluster.free(node).cpu_milli;
         Self::new(cluster, cluster.class(node), cpu_milli, cluster.gpus(node))
     }
 
-    /// What is left of a node in this state.
+    /// The residual of a node in this state.
     pub fn of_state(cluster: &'a Cluster, state: &'a NodeState) -> Self {
         let class = &cluster.classes()[state.class.0 as usize];
         Self::new(cluster, class, state.free.cpu_milli, &state.gpus)
@@ -88,9 +88,9 @@ impl TypicalPods {
         amounts
     }
 
-    /// Free compute of a node that typical pods cannot use, in thousandths, as the authors'
-    /// simulator computes it: rounding and its order are the source's, because its policy cuts the
-    /// score that it makes of this to a whole number, and nothing may become a little less.
+    /// Free compute of a node that typical pods cannot use, in thousandths, as in the authors'
+    /// simulator. Rounding and summation order follow the source. Its policy truncates the derived
+    /// score to a whole number, so the smallest deviation would matter.
     pub fn fragment(&self, residual: &NodeResidual<'_>) -> f64 {
         let mut amounts = [0.0; Usability::ALL.len()];
         let free = float(residual.gpu_milli());

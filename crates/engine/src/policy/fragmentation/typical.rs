@@ -1,4 +1,4 @@
-//! Which pods are typical: the most popular shapes that make up 95 % of all pods.
+//! The typical pods: the most popular shapes that make up 95 % of all pods.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -7,14 +7,14 @@ use std::sync::Arc;
 use crate::gpu::{GpuModel, ModelId, ModelSet};
 use crate::shape::{GpuDemand, Shape};
 
-/// Share of all pods that typical ones make up at least, in percent.
+/// The minimum share of typical pods, in percent of all pods.
 const TYPICAL_PERCENT: f64 = 95.0;
 
-/// Typical pods, the most popular first. Their memory is not part of it, as in the source.
+/// Typical pods, the most popular first. Memory is ignored, as in the source.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TypicalPods {
     shapes: Vec<TypicalShape>,
-    /// What they ask for of GPUs, each once: see [`TypicalShape::need`].
+    /// Distinct GPU requests of the shapes: see [`TypicalShape::need`].
     pub(super) needs: Vec<GpuNeed>,
     /// Pods that the typical shapes stand for.
     popularity: u64,
@@ -23,17 +23,17 @@ pub struct TypicalPods {
 /// A typical pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypicalShape {
-    /// What it asks for; memory and pod places are not set.
+    /// The request; memory and pods are not set.
     pub shape: Shape,
     /// How many pods have the shape.
     pub popularity: u64,
-    /// Its share of the typical pods. Rounded as in the source, on which FGD's scores depend.
+    /// Share among the typical pods. Rounded as in the source, because FGD's scores depend on it.
     pub weight: f64,
-    /// Index in the needs; of no meaning without GPUs.
+    /// Index in the needs; meaningless without GPUs.
     pub(super) need: usize,
 }
 
-/// What is asked of each GPU.
+/// The request for each GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum GpuNeed {
     Whole,
@@ -42,8 +42,8 @@ pub(super) enum GpuNeed {
 }
 
 impl TypicalPods {
-    /// The typical ones of these pods. Shapes may come in any order and several times. The models
-    /// are those of the cluster: their names decide between equally popular shapes.
+    /// The typical ones of these pods. Shapes may repeat and come in any order. `models` are the
+    /// models of the cluster; their names break ties between equally popular shapes.
     pub fn new<'a>(
         models: &[GpuModel],
         counts: impl IntoIterator<Item = (&'a Shape, u64)>,
@@ -117,7 +117,7 @@ fn essence(shape: &Shape) -> Shape {
     essence
 }
 
-/// Models as a trace writes them: names in order, with `|` between them; nothing for any model.
+/// Models as in a trace: sorted names joined by `|`; empty for any model.
 fn spec(models: &[GpuModel], wanted: ModelSet) -> String {
     if wanted == ModelSet::ALL {
         return String::new();

@@ -1,18 +1,18 @@
-//! What a decision costs in each unit.
+//! The cost of a decision in each term.
 //!
-//! | unit | what is counted | rounding |
+//! | term | counted | rounding |
 //! | --- | --- | --- |
 //! | podsDisturbed | pods moved and pods evicted | none |
 //! | hops | hops from each member to the next by rank, and from the last to the first | none |
-//! | gpuMilliStranded | increase of fragmentation, summed over the nodes that change ([`Figures`]) | by node |
-//! | packingPrice | the packing policy's price, summed over the nodes that change ([`Figures`]) | by node |
+//! | gpuMilliStranded | increase of fragmentation, summed over the changed nodes ([`Figures`]) | by node |
+//! | packingPrice | the packing policy's price, summed over the changed nodes ([`Figures`]) | by node |
 //! | watts | increase of the nodes' power ([`crate::objective::energy`]) | none |
-//! | centsPerHour | increase of what is spent on the nodes ([`cents`]) | up, by node |
+//! | centsPerHour | increase of the nodes' spend ([`cents`]) | up, by node |
 //! | fairnessDeficit | sum of all tenants' deficits afterwards ([`crate::objective::fairness`]) | none |
 //! | expectedLostGpuSeconds | per hour: hazard of each node times compute of the gang times seconds at risk | to the nearest, once |
 //!
-//! All but hops, the deficit and the expected loss are differences, and may be negative where
-//! something is taken away.
+//! All except hops, the deficit and the expected loss are differences. They may be negative if
+//! resources are released.
 
 mod change;
 mod meter;
@@ -35,23 +35,23 @@ use crate::node::NodeId;
 /// Parts per million.
 const MILLION: i128 = 1_000_000;
 
-/// Figures that other parts of the engine know of a node that goes from one state to another. They
-/// must depend on the two states alone, but not on which node of the state it is.
+/// Figures of a node's transition from one state to another, provided by other parts of the engine.
+/// They must depend on the two states only, not on the node.
 pub trait Figures {
     /// Thousandths of GPUs that typical pods can no longer use: the increase of the fragmentation
     /// measure.
     fn stranded_milli(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64;
 
-    /// What the packing policy takes for it, in millionths of a GPU's future use: less is better.
+    /// The packing policy's price in millionths of a GPU's future use. Less is better.
     fn price(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64;
 }
 
-/// Fragmentation by typical pods, and a price that a function says.
+/// Fragmentation by typical pods, and a price computed by a function.
 #[derive(Clone, Copy)]
 pub struct MeasuredFigures<'a, P> {
     /// The pods by which fragmentation is measured.
     pub typical: &'a TypicalPods,
-    /// The packing policy's price of a node that goes from one state to another.
+    /// The packing policy's price of a state transition.
     pub price: P,
 }
 
@@ -66,7 +66,7 @@ impl<P: Fn(&Cluster, &NodeState, &NodeState) -> i64> Figures for MeasuredFigures
     }
 }
 
-/// Figures where neither fragmentation nor price is known: both are 0 and decide nothing.
+/// Figures without fragmentation and price: both are 0 and decide nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NoFigures;
 
@@ -80,12 +80,12 @@ impl Figures for NoFigures {
     }
 }
 
-/// What is spent on a node in this state, in cents per hour: its price times the larger of the part
-/// of its GPUs and the part of its CPU that are given out, rounded up. Of a GPU the larger of
-/// compute and memory counts, since either keeps others away.
+/// Spend on a node in this state, in cents per hour, rounded up. It is the node's price times the
+/// larger of the allocated parts of its GPUs and of its CPU. For a GPU the larger of compute and
+/// memory counts, since either blocks other pods.
 ///
-/// So what is given out of a node never costs more than the node, however it is cut, and a pod that
-/// takes CPU beside GPUs that are paid for costs nothing more.
+/// The allocations of a node therefore never cost more than the node. A pod that uses CPU beside
+/// paid GPUs adds no cost.
 pub fn cents(cluster: &Cluster, state: &NodeState) -> i64 {
     let class = &cluster.classes()[state.class.0 as usize];
     let memory =
@@ -113,8 +113,8 @@ pub fn cents(cluster: &Cluster, state: &NodeState) -> i64 {
     i64::try_from(parts / all + i128::from(parts % all > 0)).unwrap_or(i64::MAX)
 }
 
-/// GPU-seconds that a gang loses per hour by expectation, to the nearest: when one of its nodes
-/// fails, all its members lose the `seconds_at_risk`. A node with several members fails but once.
+/// Expected loss of a gang in GPU-seconds per hour, rounded to the nearest. When one of its nodes
+/// fails, all members lose `seconds_at_risk`. A node with several members counts once.
 pub fn expected_loss(
     cluster: &Cluster,
     nodes: impl IntoIterator<Item = NodeId>,
@@ -128,8 +128,8 @@ pub fn expected_loss(
     i64::try_from((loss + unit / 2) / unit).unwrap_or(i64::MAX)
 }
 
-/// Whether a node in this state is a spare one: open, with GPUs, and all of them idle. Pods without
-/// GPUs do not matter: some run on every node.
+/// Whether a node in this state is spare: open, with GPUs, and all of them idle. Pods without GPUs
+/// are ignored, because every node runs some.
 pub fn is_spare(cluster: &Cluster, state: &NodeState) -> bool {
     let class = &cluster.classes()[state.class.0 as usize];
     state.is_open && class.gpus > 0 && state.gpus.iter().all(crate::gpu::GpuFree::is_idle)

@@ -1,12 +1,12 @@
-//! Power: what nodes draw, by the model of PWR (Lettich et al., "Power- and Fragmentation-aware
-//! Online Scheduling for GPU Datacenters", arXiv 2412.17484).
+//! Power of nodes, by the model of PWR (Lettich et al., "Power- and Fragmentation-aware Online
+//! Scheduling for GPU Datacenters", arXiv 2412.17484).
 //!
-//! * A GPU draws full power as soon as anything of it is given out, however little, and idle power
-//!   otherwise. So the model overstates lightly used shares: it tells apart which GPUs and packages
-//!   must be awake, not how hard they work.
-//! * A CPU package likewise. Pods fill the cores of a node package by package; a core is two
-//!   thousand milli-CPU (two threads).
-//! * Whether a node or a GPU is closed does not matter: it draws power all the same.
+//! * A GPU draws full power as soon as any part of it is allocated, and idle power otherwise. The
+//!   model overstates lightly used shares: it tells which GPUs and packages are awake, not how hard
+//!   they work.
+//! * A CPU package draws power the same way. Pods fill the cores of a node package by package. A
+//!   core is two thousand milli-CPU (two threads).
+//! * Closed nodes and GPUs draw power too.
 //!
 //! Watts are whole numbers.
 
@@ -44,7 +44,7 @@ pub struct CpuPower {
     pub idle_watts: u32,
     /// Power of a package at work in watts.
     pub full_watts: u32,
-    /// GPU models beside which the openb trace is taken to have it; `""`: nodes without GPUs.
+    /// GPU models of the nodes that have this CPU in the openb trace; `""`: nodes without GPUs.
     pub beside: &'static [&'static str],
 }
 
@@ -59,8 +59,8 @@ pub struct NodePower {
     pub package_cores: u16,
 }
 
-/// GPU models whose power is published with PWR. What G2 and G3 of the openb trace are is not
-/// known; PWR takes the one as an A10 and the other as an A100.
+/// GPU models with power published by PWR. G2 and G3 of the openb trace are unknown; PWR takes G2
+/// as an A10 and G3 as an A100.
 pub const GPUS: [GpuPower; 8] = [
     gpu("T4", 10, 70),
     gpu("A10", 30, 150),
@@ -111,7 +111,7 @@ pub fn cpu_beside(gpu: &str) -> Option<CpuPower> {
 }
 
 impl CpuPower {
-    /// Power of a node that has so many milli-CPU of this model.
+    /// Power of a node with `cpu_milli` of this model.
     pub fn of_node(self, cpu_milli: i64) -> NodePower {
         let packages = packages(cores(cpu_milli), self.cores);
         let packages = u32::try_from(packages).unwrap_or(u32::MAX);
@@ -129,7 +129,7 @@ fn cores(cpu_milli: i64) -> i64 {
     cpu_milli / MILLI_CPU_PER_CORE + i64::from(cpu_milli % MILLI_CPU_PER_CORE > 0)
 }
 
-/// Packages that so many cores fill; a package begun counts.
+/// Packages for this number of cores; a partly used package counts.
 fn packages(cores: i64, package_cores: u16) -> i64 {
     match i64::from(package_cores) {
         0 => i64::from(cores > 0),
@@ -137,7 +137,7 @@ fn packages(cores: i64, package_cores: u16) -> i64 {
     }
 }
 
-/// Power of a node's CPUs with so much free, in watts.
+/// Power of a node's CPUs in watts, given its free resources.
 pub fn cpu_watts(class: &NodeClass, free: &Resources) -> i64 {
     let all = cores(class.capacity.cpu_milli);
     let at_work = all - (free.cpu_milli.max(0) / MILLI_CPU_PER_CORE).min(all);
@@ -150,7 +150,7 @@ pub fn cpu_watts(class: &NodeClass, free: &Resources) -> i64 {
     (idle * (count - awake) + full * awake) / count
 }
 
-/// Power of GPUs of a model, in watts; none draw power if the model is not known.
+/// Power of GPUs of a model in watts; 0 for an unknown model.
 pub fn gpu_watts(model: Option<&GpuModel>, gpus: &[GpuFree]) -> i64 {
     let Some(model) = model else { return 0 };
     let watts = |gpu: &GpuFree| if gpu.is_unused() { model.idle_watts } else { model.full_watts };

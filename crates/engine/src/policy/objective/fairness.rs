@@ -1,10 +1,9 @@
-//! Fair shares of tenants: who wants more than it has, and by how much it falls short of what it
-//! deserves.
+//! Fair shares of tenants, and by how much each tenant falls short of its share.
 //!
-//! All of the cluster's compute is shared out by weighted max-min: each tenant gets compute in
-//! proportion to its weight, but never more than it wants, and what one does not want goes to the
-//! others in the same way. What a tenant wants is what it has and what it waits for. Its deficit is
-//! what it lacks to what it deserves; tenants that wait for nothing have none.
+//! The cluster's compute is divided by weighted max-min fairness. Each tenant gets compute in
+//! proportion to its weight, but never more than it wants. The rest is divided among the others in
+//! the same way. A tenant wants its used plus its waiting compute. Its deficit is its deserved
+//! minus its used compute. Tenants without waiting demand have no deficit.
 //!
 //! Amounts are thousandths of GPUs.
 
@@ -16,15 +15,15 @@ use std::sync::Arc;
 
 use crate::workload::Workloads;
 
-/// What a tenant has, wants and weighs.
+/// Used and waiting compute of a tenant, and its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tenant {
-    /// Its weight: one of weight 2 deserves twice what one of weight 1 does. One of weight 0
-    /// deserves what nobody else wants.
+    /// Weight: a tenant of weight 2 deserves twice as much as one of weight 1. A tenant of weight 0
+    /// deserves only what no other tenant wants.
     pub weight: u32,
-    /// What it has.
+    /// Used compute.
     pub used: i64,
-    /// What it waits for.
+    /// Waiting compute.
     pub waiting: i64,
 }
 
@@ -35,14 +34,14 @@ pub struct FairShares {
 }
 
 impl Tenant {
-    /// What it has and what it waits for.
+    /// Used plus waiting compute.
     pub fn wanted(&self) -> i64 {
         self.used.max(0).saturating_add(self.waiting.max(0))
     }
 }
 
 impl FairShares {
-    /// What tenants deserve of a capacity.
+    /// Fair shares of a capacity.
     pub fn new(capacity: i64, tenants: BTreeMap<Arc<str>, Tenant>) -> Self {
         let deserved = deserved(capacity, &tenants.values().copied().collect::<Vec<_>>());
         let with_deserved =
@@ -50,8 +49,8 @@ impl FairShares {
         Self { tenants: with_deserved.collect() }
     }
 
-    /// As [`Self::new`], with what runs counted from `workloads`. `waiting` has what tenants wait
-    /// for, the request that is decided on included. A tenant without a weight weighs 1.
+    /// As [`Self::new`], with the used compute taken from `workloads`. `waiting` is the waiting
+    /// demand, including the current request. A tenant without a weight has weight 1.
     pub fn of(
         capacity: i64,
         workloads: &Workloads,
@@ -75,14 +74,13 @@ impl FairShares {
         Self::new(capacity, tenants)
     }
 
-    /// What a tenant deserves; 0 for one that is not known.
+    /// The deserved compute of a tenant; 0 for an unknown one.
     pub fn deserved(&self, tenant: &str) -> i64 {
         self.tenants.get(tenant).map_or(0, |(_, deserved)| *deserved)
     }
 
-    /// The sum of all deficits after each tenant in `changes` got so much more, or less. Who is
-    /// given something waited for it, and who loses something waits for it from then on: wishes
-    /// stay what they were, and with them what each deserves.
+    /// The sum of all deficits after these changes of used compute. Gains reduce the waiting demand
+    /// and losses add to it. Wanted and deserved amounts therefore stay the same.
     pub fn deficit_after<'a>(&self, changes: impl IntoIterator<Item = (&'a str, i64)>) -> i64 {
         let mut by_tenant: BTreeMap<&str, i64> = BTreeMap::new();
         for (tenant, milli) in changes {
@@ -97,8 +95,8 @@ impl FairShares {
     }
 }
 
-/// What each tenant deserves, in their order. Fractions of a thousandth that are left over go to
-/// the first of those who still want something, one thousandth each.
+/// The deserved amount of each tenant, in their order. Leftover thousandths go to the first tenants
+/// with unmet demand, one each.
 fn deserved(capacity: i64, tenants: &[Tenant]) -> Vec<i64> {
     let mut deserved = vec![0; tenants.len()];
     let mut left = capacity.max(0);
@@ -120,7 +118,7 @@ fn fill(
     let weight = |index: usize| i128::from(weight(&tenants[index]));
     let wanted = |index: usize| i128::from(tenants[index].wanted());
     let mut order = among.to_vec();
-    // Who wants the least for its weight is satisfied first; ties by the order of names.
+    // The lowest demand per weight is satisfied first; ties by name.
     order.sort_by(|a, b| {
         let (left, right) = (wanted(*a) * weight(*b), wanted(*b) * weight(*a));
         left.cmp(&right).then(a.cmp(b))
@@ -145,7 +143,7 @@ fn fill(
         deserved[*index] = i64::try_from(part).unwrap_or(i64::MAX);
         left -= part;
     }
-    // Fewer thousandths are left than there are tenants, each of whom wants more than its part.
+    // Fewer thousandths are left than tenants, and each of these wants more than its part.
     for index in &short {
         if left > 0 {
             deserved[*index] += 1;

@@ -1,12 +1,12 @@
-//! Policies of placement as data: what counts more, what counts as equal, and what must hold.
+//! Placement policies as data: priorities, tolerances and constraints.
 //!
 //! ```yaml
 //! name: train
-//! order:                                 # the first step that tells two decisions apart decides
+//! order:                                 # the first step in which two decisions differ decides
 //! - unit: podsDisturbed
 //! - unit: hops
-//!   tolerance: { percent: 10 }           # counts as equal within 10 %
-//! - sum:                                 # what one of each unit is worth
+//!   tolerance: { percent: 10 }           # equal within 10 %
+//! - sum:                                 # weighted sum
 //!   - { unit: gpuMilliStranded, weight: "1.5" }
 //!   - { unit: watts, weight: 2 }
 //! constraints:
@@ -32,8 +32,8 @@ pub use spec::{Constraints, PolicySpec, Spares, StepSpec, TermSpec, Tolerance, T
 
 use super::{CostTerm, CostVector};
 
-/// A policy that makes sense by itself; [`PlacementPolicy::check`] says whether it does in a
-/// cluster. It is read and written as a [`PolicySpec`].
+/// A valid policy. [`PlacementPolicy::check`] checks it against a cluster. It is read and written
+/// as a [`PolicySpec`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "PolicySpec", into = "PolicySpec")]
 pub struct PlacementPolicy {
@@ -47,38 +47,38 @@ struct Steps(Vec<Step>);
 /// One step of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A unit.
+    /// A single cost term.
     Term {
-        /// The unit.
+        /// The cost term.
         unit: CostTerm,
-        /// What counts as equal.
+        /// Classes of equal costs.
         classes: Classes,
     },
-    /// A sum of units, each with what one of it is worth.
+    /// A weighted sum of cost terms.
     Sum(Vec<(CostTerm, Decimal)>),
 }
 
 /// Classes of costs that count as equal.
 ///
-/// "Within 10 %" of one another is no equality: 100 is near 109 and 109 near 118, but 100 is not
-/// near 118, and an order that runs in circles has no best. So the numbers are cut into classes,
-/// and costs of one class count as equal: two of them never differ by more than the tolerance, but
-/// two that are near may lie in different classes.
+/// "Within 10 %" is not transitive: 100 is near 109 and 109 near 118, but 100 is not near 118. A
+/// cyclic order has no best element. Costs are therefore divided into classes, and costs of one
+/// class count as equal. Two costs of one class never differ by more than the tolerance. Two near
+/// costs may lie in different classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Classes {
     /// Each cost by itself.
     Exact,
-    /// Of so many costs each.
+    /// Classes of this width.
     Wide(i64),
-    /// The first cost of each class of positive costs; those of negative ones mirror them.
+    /// The first cost of each class of positive costs; negative costs mirror them.
     Starts(Vec<i64>),
 }
 
 impl Default for PlacementPolicy {
-    /// Pods disturbed, then hops, then the packing price. A disturbed pod loses work for certain
-    /// and its owner did not ask for it, so it counts first. The distance of its members slows a
-    /// gang for as long as it runs, so it comes before what others may perhaps want later. The
-    /// packing price decides among the rest, and alone where a single pod disturbs nobody.
+    /// Pods disturbed, then hops, then the packing price. A disrupted pod certainly loses work, and
+    /// its owner did not ask for it, so it counts first. Distance between members slows a gang as
+    /// long as it runs, so it comes before possible later demand. The packing price decides the
+    /// rest, and alone for a single pod without disruption.
     fn default() -> Self {
         let order = [CostTerm::PodsDisturbed, CostTerm::Hops, CostTerm::PackingPrice];
         let spec = PolicySpec {
@@ -112,12 +112,12 @@ impl PlacementPolicy {
         &self.spec
     }
 
-    /// What is compared, in order.
+    /// The steps, in order.
     pub fn steps(&self) -> &[Step] {
         &self.steps.0
     }
 
-    /// What must hold.
+    /// The constraints.
     pub fn constraints(&self) -> &Constraints {
         &self.spec.constraints
     }
@@ -127,13 +127,13 @@ impl PlacementPolicy {
         self.spec.preemption.unwrap_or(self.constraints().max_pods_disturbed != Some(0))
     }
 
-    /// Whether a unit has influence on the order.
+    /// Whether a term influences the order.
     pub fn has(&self, unit: CostTerm) -> bool {
         self.steps().iter().any(|step| step.units().any(|own| own == unit))
     }
 
-    /// Whether for a single pod, which disturbs nobody and has no ring, nothing but the packing
-    /// price decides.
+    /// Whether only the packing price decides for a single pod, which disrupts nothing and has no
+    /// ring.
     pub fn is_packing_alone(&self) -> bool {
         let mut steps = self.steps().iter().filter(|step| {
             !step.units().all(|unit| matches!(unit, CostTerm::PodsDisturbed | CostTerm::Hops))
@@ -143,14 +143,14 @@ impl PlacementPolicy {
         steps.next() == Some(&price) && steps.next().is_none() && limits.is_empty()
     }
 
-    /// Which of two costs is better: [`Ordering::Less`] is the first. All costs are in one order
-    /// (ties apart); a tolerance yields to every later step, and then counts no more.
+    /// Compares two costs; [`Ordering::Less`] means `a` is better. Costs are totally ordered except
+    /// for ties. A tolerance yields to every later step, and exact values break the remaining ties.
     pub fn compare(&self, a: &CostVector, b: &CostVector) -> Ordering {
         self.parting(a, b).map_or(Ordering::Equal, |(_, ordering)| ordering)
     }
 
-    /// The unit in which `other` loses against `best`; none if it does not lose. Where a sum
-    /// decides, it is the unit that weighs most against `other`.
+    /// The term in which `other` loses against `best`; none if it does not lose. For a sum it is
+    /// the term that weighs most against `other`.
     pub fn worse_in(&self, best: &CostVector, other: &CostVector) -> Option<CostTerm> {
         let (step, ordering) = self.parting(best, other)?;
         if ordering != Ordering::Less {
@@ -170,7 +170,7 @@ impl PlacementPolicy {
         }
     }
 
-    /// The step that tells two costs apart, and how.
+    /// The first step in which two costs differ, and how.
     fn parting(&self, a: &CostVector, b: &CostVector) -> Option<(&Step, Ordering)> {
         let with_tolerance = self.steps().iter().map(|step| (step, step.compare(a, b)));
         let exact = self.steps().iter().map(|step| (step, step.compare_exactly(a, b)));
@@ -183,7 +183,7 @@ impl Step {
         Self::Term { unit, classes: Classes::new(tolerance) }
     }
 
-    /// Its units.
+    /// Its cost terms.
     pub fn units(&self) -> impl Iterator<Item = CostTerm> + '_ {
         let (single, sum) = match self {
             Self::Term { unit, .. } => (Some(*unit), &[][..]),

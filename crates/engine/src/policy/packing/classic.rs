@@ -1,17 +1,17 @@
-//! The published policies to compare with: those of "Beware of Fragmentation" (Weng et al., USENIX
-//! ATC 2023), each as the authors' simulator (hkust-adsl/kubernetes-scheduler-simulator) has it.
+//! Published policies for comparison: those of "Beware of Fragmentation" (Weng et al., USENIX ATC
+//! 2023), as implemented in the authors' simulator (hkust-adsl/kubernetes-scheduler-simulator).
 //!
 //! ```text
-//! cluster's log --> groups (nodes that score alike) --> index of a shape: score of each group --> best, runner-up
+//! cluster log --> groups (nodes with equal scores) --> index of a shape: score of each group --> best, runner-up
 //! ```
 //!
-//! Five of the six score a node by its state alone, or by its state and which kinds of pods are on
-//! it; such nodes form a group. A policy says the score of a group for a shape ([`ranked::Rule`]),
-//! and [`ranked::Ranked`] keeps the scores and looks only at what changed. [`random::Random`] keeps
-//! who is feasible and draws.
+//! Five of the six score a node by its state alone, or by its state and the pod kinds on it. Nodes
+//! that agree in these form a group. A [`ranked::Rule`] scores a group for a shape.
+//! [`ranked::Ranked`] caches the scores and reads only the changes. [`random::Random`] keeps the
+//! feasible nodes and draws from them.
 //!
 //! The source knows whole GPUs and shares of one GPU. Shares of several GPUs, MIG instances, closed
-//! GPUs and GPUs that are not equally near are ours, and done in the same spirit.
+//! GPUs and GPUs at different distances are additions in the same spirit.
 
 pub mod best_fit;
 pub mod clustering;
@@ -41,21 +41,21 @@ use ranked::Ranked;
 /// Names of the policies, as on the command line.
 pub const NAMES: [&str; 6] = ["random", "best-fit", "dot-product", "packing", "clustering", "fgd"];
 
-/// What policies start with.
+/// Initial data of the policies.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     /// Seed of [`Random`].
     pub seed: u64,
-    /// Ranks of nodes by id: of equal nodes the one of the lowest rank is chosen. The source's
-    /// order is a random permutation. Nodes without a rank come after the others, by id; so an
-    /// empty list is the order of ids.
+    /// Ranks of nodes by id; of equal nodes the one with the lowest rank is chosen. The source uses
+    /// a random permutation. Nodes without a rank come last, by id, so an empty list means the
+    /// order of ids.
     pub ties: Vec<u32>,
-    /// What [`Fgd`] measures fragments by: the source takes the shapes of the whole list that is
-    /// about to arrive.
+    /// The pods by which [`Fgd`] measures fragments. The source takes the shapes of the whole list
+    /// that is about to arrive.
     pub typical: Arc<TypicalPods>,
 }
 
-/// The policy of that name; none if there is no such name. It must be asked about one cluster only.
+/// The policy with that name. An instance must be used with one cluster only.
 pub fn policy(name: &str, setup: &Setup) -> Option<Box<dyn Packing>> {
     let ties = setup.ties.clone();
     Some(match name {

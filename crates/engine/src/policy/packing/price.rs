@@ -1,23 +1,23 @@
-//! Octavo's packing policy: what is left is priced, and a pod goes where it costs least.
+//! Octavo's packing policy: residual capacity has a price, and a pod goes where it costs least.
 //!
 //! ```text
-//! popularity --tables--> values of GPUs' rests, typical shapes, reserve     now and then
-//!                           |                        |
-//! log of changes ----> worth of each state       places left of each        what changed
-//!                           |                        |
-//!                        index of a shape: gain   which are tight           each decision
-//!                           '----------- best -------'
+//! popularity --price model--> values of residual GPUs, typical shapes, reserve     occasionally
+//!                               |                        |
+//! log of changes -------> worth of each state      slots left per shape            per change
+//!                               |                        |
+//!                            index of a shape: gain   tight shapes                 per decision
+//!                               '----------- best -------'
 //! ```
 //!
-//! A node's worth (`potential`) is what is left of its GPUs at the prices of a cutting-stock
-//! problem (`value`) less what typical pods cannot use of it. A pod goes to the node that loses
-//! least worth, but takes the last places of pods of several GPUs only where there is no other
+//! A node's worth (`potential`) is the value of its residual GPUs at the prices of a cutting-stock
+//! problem (`value`), minus the part that typical pods cannot use. A pod goes to the node that
+//! loses the least worth. It takes the last slots of multi-GPU pods only if no other node fits
 //! (`reserve`). A pod that fits somewhere is always placed.
 //!
-//! Popularity is known ahead, or learned from the pods that came so far. What was learned is
-//! slowly forgotten, so that the policy follows a mix that shifts; over the time in which a cluster
-//! is filled once, forgetting hardly shows. What was learned can be written down and read back
-//! (`saved`): the policy goes on as if nothing had happened.
+//! Popularity is given, or learned from the pods that have arrived. Old arrivals are slowly
+//! forgotten, so the policy follows a changing mix. While a cluster is filled once, forgetting has
+//! little effect. The learned state can be saved and restored (`persist`), and the policy then
+//! continues unchanged.
 
 mod candidates;
 mod capacity_totals;
@@ -60,19 +60,19 @@ pub struct PricePolicy {
     /// When to learn; none if everything is known.
     schedule: Option<Schedule>,
     churn: Churn,
-    /// What tables are made of; none where they are to be made anew.
+    /// The inputs of the price model; none if it has to be rebuilt.
     inputs: Option<ModelInputs>,
-    /// What follows from the basis and the cluster.
+    /// Derived from the inputs and the cluster.
     score_cache: Option<ScoreCache>,
 }
 
 impl PricePolicy {
-    /// The policy for pods that come as often as `demand_stats` says, now and always.
+    /// The policy for a known and constant demand.
     pub fn known(demand_stats: DemandStats) -> Self {
         Self::new(demand_stats, None)
     }
 
-    /// The policy that learns from the pods that came so far which will come.
+    /// The policy that learns the demand from arrivals.
     pub fn learned() -> Self {
         Self::new(DemandStats::default(), Some(Schedule::default()))
     }
@@ -81,7 +81,7 @@ impl PricePolicy {
         Self { demand_stats, schedule, churn: Churn::default(), inputs: None, score_cache: None }
     }
 
-    /// The books for the cluster as it is now, made anew where popularity has changed.
+    /// The score cache for the current cluster, rebuilt if the demand has drifted.
     fn score_cache(&mut self, cluster: &Cluster) -> &mut ScoreCache {
         let is_learned = self.schedule.is_some();
         let mut inputs =

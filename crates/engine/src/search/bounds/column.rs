@@ -1,4 +1,4 @@
-//! What there is room for of one shape.
+//! Fitting pods of one shape.
 
 use crate::cluster::Cluster;
 use crate::cluster::log::{Changes, ClusterId, Cursor};
@@ -14,7 +14,7 @@ pub struct Column {
     cursor: Cursor,
     /// The cluster whose states are known.
     cluster_id: ClusterId,
-    /// By slot of the state: its stamp and what fits.
+    /// By slot of the state: its generation and the number of fitting pods.
     by_slot: Vec<Option<(u32, u32)>>,
     /// By position in the topology's order.
     counts: Vec<u32>,
@@ -43,7 +43,7 @@ impl Column {
         &self.sums
     }
 
-    /// The domain of a level with the most room, the lowest of equals; none if the level is empty.
+    /// The domain of a level that fits the most, the lowest of equals; none if the level is empty.
     pub fn best(&self, topology: &Topology, level: LevelId) -> Option<(DomainId, u64)> {
         let rooms = topology.at(level).map(|(id, _)| (id, self.count(id)));
         rooms.fold(None, |best: Option<(DomainId, u64)>, (id, room)| match best {
@@ -80,7 +80,7 @@ impl Column {
     }
 
     fn update(&mut self, cluster: &Cluster, topology: &Topology, shape: &Shape, node: NodeId) {
-        // A node that was added since has no place in this topology, and so no room in it.
+        // A node added since is not in this topology, so nothing fits it here.
         let position = topology.position(node) as usize;
         if position >= self.counts.len() {
             return;
@@ -118,7 +118,7 @@ impl Column {
     }
 }
 
-/// By domain: the sum of a figure of nodes, which is given by position.
+/// By domain: the sum of a per-node figure, given by position.
 pub(crate) fn sums(topology: &Topology, counts: &[u32]) -> Vec<u64> {
     let mut before = Vec::with_capacity(counts.len() + 1);
     let mut sum = 0;
@@ -131,7 +131,7 @@ pub(crate) fn sums(topology: &Topology, counts: &[u32]) -> Vec<u64> {
     topology.domains().map(|(_, domain)| of(domain.nodes.end) - of(domain.nodes.start)).collect()
 }
 
-/// Tells the sums that a node's figure changed.
+/// Applies the change of a node's figure to the sums.
 pub(crate) fn adjust_sums(
     topology: &Topology,
     sums: &mut [u64],
@@ -146,9 +146,9 @@ pub(crate) fn adjust_sums(
     }
 }
 
-/// By domain: how many whole segments fit, given how many members fit. Within the segments' level
-/// that is the quotient; above it segments of different domains do not join, and nodes that are in
-/// no domain of the level have none.
+/// By domain: the number of whole segments that fit, given the number of fitting members. From the
+/// segments' level down it is the quotient. Above it, segments of different domains do not join,
+/// and nodes in no domain of the level have none.
 pub(crate) fn segments(topology: &Topology, sums: &[u64], segment: Segment) -> Vec<u64> {
     let size = u64::from(segment.size.max(1));
     let mut whole = vec![0; sums.len()];

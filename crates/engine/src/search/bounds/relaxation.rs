@@ -1,5 +1,5 @@
-//! What would fit if something were otherwise: the nodes empty, GPUs or plain resources in plenty.
-//! That is asked when a gang is refused, to say what is scarce.
+//! Relaxed bounds: with empty nodes, or with unlimited GPUs or plain resources. They name the
+//! scarce resource of a refused gang.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,20 @@ use crate::gpu::GpuFree;
 use crate::node::{ClassId, NodeId};
 use crate::shape::Shape;
 
-/// What is taken to be otherwise.
+/// A relaxed assumption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Relaxation {
     /// Nothing runs on the nodes. What is closed stays closed.
     Empty,
     /// The pods ask for no plain resources.
     GpusOnly,
-    /// The pods ask for no GPUs, but go only where those of the shape may go.
+    /// The pods request no GPUs, but are allowed only where the shape is allowed.
     PlainResourcesOnly,
 }
 
-/// A shape under a yardstick. Each node is looked at by itself and only at what the yardstick asks
-/// for: where hardly two nodes are alike there is little to remember, and their states lie apart.
+/// A shape under a relaxation. Nodes are evaluated one by one, and only in what the relaxation
+/// needs. If few nodes are equal, caching pays little, and their states are not contiguous in
+/// memory.
 #[derive(Debug)]
 pub(crate) struct RelaxedFit<'a> {
     cluster: &'a Cluster,
@@ -32,7 +33,7 @@ pub(crate) struct RelaxedFit<'a> {
     relaxation: Relaxation,
     /// Of empty nodes: by class and closed GPUs as bits.
     empty: BTreeMap<(ClassId, u64), u32>,
-    /// The last of them: neighbours are mostly alike.
+    /// The most recent entry: neighbours are mostly equal.
     last: Option<((ClassId, u64), u32)>,
 }
 
@@ -58,7 +59,7 @@ impl<'a> RelaxedFit<'a> {
         }
     }
 
-    /// Empty nodes of a class are alike but for what is closed.
+    /// Empty nodes of a class differ only in closed GPUs.
     fn of_empty(&mut self, node: NodeId) -> u32 {
         let cluster = self.cluster;
         let key = (cluster.class_id(node), cluster.closed_gpus(node));

@@ -11,12 +11,12 @@ use crate::placement::{GpuPart, GpuParts};
 /// How many instances fewer of each profile fit, largest profile first.
 type Loss = SmallVec<[u32; 12]>;
 
-/// Places for `count` instances, one after another: each where the fewest instances of the largest
-/// profile are lost, then of the next largest, and so on. So GPUs that are cut already come before
-/// idle ones, unless the cut one loses more. Ties: a GPU that is cut, the lower index, the lower
-/// start.
+/// Placements for `count` instances, one by one. Each goes where the fewest instances of the
+/// largest profile are lost, then of the next largest, and so on. Partitioned GPUs therefore come
+/// before idle ones, unless the partitioned one loses more. Ties: a partitioned GPU, the lower
+/// index, the lower start.
 ///
-/// A place after which the rest would no longer fit is not taken, so that there is an answer
+/// A placement after which the remaining instances would not fit is skipped. A result exists
 /// whenever all instances fit at all.
 pub(super) fn choose(
     model: &GpuModel,

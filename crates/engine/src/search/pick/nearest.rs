@@ -1,4 +1,4 @@
-//! GPUs of a node that lie near together.
+//! GPUs of a node with small distances.
 
 use smallvec::SmallVec;
 
@@ -7,12 +7,12 @@ use crate::node::Links;
 /// Indices of GPUs, ascending.
 pub(super) type Indices = SmallVec<[u16; 8]>;
 
-/// `count` of the idle GPUs, ascending: the nearest together, and of equally near sets the one that
-/// leaves the fewest idle GPUs in the groups it touches, tightest groups first, so that whole
-/// groups stay whole.
+/// `count` of the idle GPUs, ascending, with the smallest distances. Among equally near sets it is
+/// the one that leaves the fewest idle GPUs in the groups it touches, tightest groups first. Whole
+/// groups therefore stay whole.
 ///
-/// Exact where a group has room for all. Otherwise the groups with the most idle GPUs are taken
-/// whole, and the rest is found in the same way among the others.
+/// Exact if one group holds all. Otherwise the groups with the most idle GPUs are taken whole, and
+/// the remaining GPUs are chosen in the same way.
 pub(super) fn choose(links: &Links, idle: &[u16], count: usize) -> Option<Indices> {
     if idle.len() < count {
         return None;
@@ -31,7 +31,7 @@ pub(super) fn choose(links: &Links, idle: &[u16], count: usize) -> Option<Indice
 struct Set {
     /// Distances of all pairs.
     spread: u32,
-    /// Idle GPUs that are left in the groups it touches, from the tightest level on.
+    /// Idle GPUs left in the touched groups, from the tightest level on.
     broken: SmallVec<[usize; 4]>,
     /// The GPUs.
     gpus: Indices,
@@ -60,7 +60,8 @@ fn within(links: &Links, level: usize, idle: &[u16], count: usize) -> Set {
     if let Some(best) = roomy.map(|(_, gpus)| in_one(gpus)).min() {
         return best;
     }
-    // No group has room: the fullest is taken whole. Sorting is stable, so ties go to the lower.
+    // No group holds all: the fullest is taken whole. The sort is stable, so ties go to the lower
+    // one.
     parts.sort_by_key(|(_, gpus)| std::cmp::Reverse(gpus.len()));
     let mut gpus = parts.remove(0).1;
     let mut others: Indices = parts.into_iter().flat_map(|(_, gpus)| gpus).collect();

@@ -1,4 +1,4 @@
-//! The ways in which a pod may take GPUs of one node.
+//! Candidate sets of GPUs for a pod on one node.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use crate::pick::{FreeLevel, Gpus};
 use crate::placement::{GpuPart, GpuParts};
 use crate::shape::GpuDemand;
 
-/// Most ways that are looked at for several shares on one node; the tightest come first.
+/// The maximum number of candidates for several shares on one node; the tightest come first.
 const MAX_CANDIDATES: usize = 256;
 
-/// Ways to take GPUs of a node, of those that are worth the same only one:
+/// Candidate sets of GPUs on a node, one of each equivalent kind:
 ///
-/// * whole GPUs: one way, for idle GPUs are alike but for their places in the node;
-/// * one share: each free level; several: each way to spread them over free levels;
-/// * one MIG instance: each place on each GPU that is unlike the others; several: one way, by
+/// * whole GPUs: one candidate, since idle GPUs differ only in their position;
+/// * one share: each free level; several shares: each distribution over free levels;
+/// * one MIG instance: each placement on each distinct GPU; several: one candidate, by
 ///   [`crate::pick`].
 ///
-/// Empty if there is no room. Whether there is CPU, memory and a pod place is not looked at.
+/// Empty if the GPUs do not fit. CPU, memory and pods are not checked.
 pub(super) fn of(cluster: &Cluster, node: NodeId, demand: &GpuDemand) -> Vec<GpuParts> {
     let gpus = Gpus::of_node(cluster, node);
     match demand {
@@ -50,7 +50,7 @@ fn shares(gpus: &Gpus<'_>, count: usize, milli: u16, memory_mib: u32) -> Vec<Gpu
     candidates.into_iter().map(parts).collect()
 }
 
-/// All ways to take `count` GPUs of these levels, as many as possible of the first ones first.
+/// All selections of `count` GPUs from these levels, preferring the first levels.
 fn spread(levels: &[Vec<u16>], count: usize, taken: &mut Vec<u16>, candidates: &mut Vec<Vec<u16>>) {
     if count == 0 {
         candidates.push(taken.clone());

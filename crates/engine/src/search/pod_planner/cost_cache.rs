@@ -1,4 +1,4 @@
-//! What a shape costs on a node of a state, kept from one decision to the next.
+//! Costs of a shape on nodes of a state, cached between decisions.
 
 use std::sync::Arc;
 
@@ -9,25 +9,25 @@ use crate::cluster::states::StateId;
 use crate::objective::CostVector;
 use crate::shape::Shape;
 
-/// Most shapes of which costs are kept; one more, and all are forgotten.
+/// The maximum number of shapes; one more clears the cache.
 const MAX_SHAPES: usize = 64;
 
-/// Costs by shape and state. They hold for one policy and one set of figures: whoever changes any of
-/// these, or learns other figures, must [`CostCache::forget`]. Of another cluster all are forgotten. What is kept has no
-/// influence on answers, only on how fast they come.
+/// Costs by shape and state. They hold for one policy and one set of figures: after a change of
+/// either, call [`CostCache::forget`]. Another cluster clears the cache. It affects speed, not
+/// results.
 #[derive(Clone, Debug, Default)]
 pub struct CostCache {
     cluster_id: ClusterId,
     by_shape: FxHashMap<Arc<Shape>, Costs>,
 }
 
-/// By slot of the state: the stamp for which the costs hold, and the costs.
+/// By slot of the state: the generation and the costs.
 pub(super) type Costs = Vec<Option<(u32, Box<[CandidateCost]>)>>;
 
-/// What one way to be on a node costs there, as far as the policy looks at it.
+/// The cost of one candidate, in the terms that the policy considers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CandidateCost {
-    /// The cost in units that depend on the node's state alone.
+    /// The cost in terms that depend only on the node's state.
     pub(super) cost: CostVector,
     /// Compute that the pod takes, in thousandths of a GPU.
     pub(super) milli: i64,

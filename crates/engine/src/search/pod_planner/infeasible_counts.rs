@@ -12,18 +12,18 @@ use crate::gpu::GpuFree;
 use crate::node::{NodeClass, NodeId};
 use crate::shape::{GpuDemand, Shape};
 
-/// What keeps a pod off a node, in the order in which it is looked at: first what cannot change,
-/// then what may be free again.
+/// An obstacle that keeps a pod off a node, in the order of the checks: permanent ones first, then
+/// those that may clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Obstacle {
-    /// It lacks a property that the pod needs (node selector, affinity).
+    /// It lacks a feature that the pod needs (node selector, affinity).
     Selector,
     /// It has a property that the pod does not tolerate (taint).
     Taint,
     /// It has no GPUs.
     NoGpus,
-    /// Its GPUs are of a model that will not do, or lack the MIG profile.
+    /// Its GPUs are of a disallowed model, or lack the MIG profile.
     Model,
     /// It is too small for the pod even when it is empty.
     TooSmall,
@@ -35,24 +35,24 @@ pub enum Obstacle {
     Cpu,
     /// Too little memory is free.
     Memory,
-    /// Enough of its GPUs is free, but in pieces that are too small.
+    /// Enough GPU capacity is free, but too fragmented.
     Pieces,
     /// Too little of its GPUs is free.
     Gpus,
 }
 
-/// Nodes by what keeps a pod off them; each is counted once, by the first obstacle.
+/// Nodes by obstacle; each node counts once, under its first obstacle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InfeasibleCounts {
     /// Obstacles and how many nodes have them.
     pub counts: BTreeMap<Obstacle, u64>,
-    /// The first node that would have room if it were empty and open; none: there is no such node.
+    /// The first node that would fit if it were empty and open; none if no node would.
     pub template: Option<NodeId>,
 }
 
 impl InfeasibleCounts {
-    /// What keeps a pod of this shape off the nodes of a cluster. Nodes that have room are not
-    /// counted.
+    /// Counts the obstacles of the nodes of a cluster for a pod of this shape. Nodes that fit are
+    /// not counted.
     pub fn of(cluster: &Cluster, shape: &Shape) -> Self {
         let mut infeasible = Self::default();
         for (_, state, nodes) in cluster.states().iter() {
@@ -104,7 +104,7 @@ impl fmt::Display for InfeasibleCounts {
 
 impl std::error::Error for InfeasibleCounts {}
 
-/// What keeps a pod off a node in this state; none: nothing does.
+/// The obstacle that keeps a pod off a node in this state; none if it fits.
 pub fn obstacle(cluster: &Cluster, state: &NodeState, shape: &Shape) -> Option<Obstacle> {
     if fit::fits(cluster, state, shape) {
         return None;
@@ -149,7 +149,7 @@ fn has_model(cluster: &Cluster, class: &NodeClass, shape: &Shape) -> bool {
     has_profile && shape.models.has(class.model)
 }
 
-/// The node as it would be if nothing were on it and all of it were open.
+/// The node with nothing allocated and all of it open.
 fn empty(cluster: &Cluster, state: &NodeState) -> NodeState {
     let class = &cluster.classes()[state.class.0 as usize];
     let idle = cluster.models().get(usize::from(class.model.0)).map(GpuFree::idle);
@@ -157,7 +157,7 @@ fn empty(cluster: &Cluster, state: &NodeState) -> NodeState {
     NodeState { class: state.class, is_open: true, free: class.capacity, gpus }
 }
 
-/// Whether the free compute and memory of all open GPUs together would be enough.
+/// Whether the free compute and memory of all open GPUs would be enough in total.
 fn is_in_pieces(cluster: &Cluster, class: &NodeClass, state: &NodeState, shape: &Shape) -> bool {
     let count = u64::from(shape.gpus.count());
     let model = cluster.models().get(usize::from(class.model.0));

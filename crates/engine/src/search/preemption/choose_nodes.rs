@@ -1,4 +1,4 @@
-//! Nodes for members that ask for the same, and the cheapest victims on them.
+//! The nodes for members with equal requests, and the cheapest victims on them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use crate::node::NodeId;
 use crate::shape::Shape;
 use crate::solve::constraints::{GroupConstraints, LimitUsage};
 
-/// Cells of the table of the exact choice; above it the choice is greedy.
+/// Table cells of the exact choice; above it the choice is greedy.
 const MAX_TABLE_CELLS: usize = 1 << 20;
 
-/// So many members are to be placed.
+/// Members to place.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MemberDemand<'a> {
     /// Index of their group.
@@ -23,18 +23,18 @@ pub(super) struct MemberDemand<'a> {
     pub(super) shape: &'a Shape,
     pub(super) count: u32,
     pub(super) constraints: &'a GroupConstraints,
-    /// Members of the gang that have their places already.
+    /// Members of the gang that are already placed.
     pub(super) usage: &'a LimitUsage,
 }
 
 impl MemberDemand<'_> {
-    /// So many of them may be on a node at most.
+    /// The maximum number of them on a node.
     fn most_on(&self, node: NodeId) -> u32 {
         self.count.min(self.constraints.remaining(node, self.usage))
     }
 }
 
-/// Nodes, and who must go there.
+/// Chosen nodes with their victims.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Choice {
     /// Members for each node.
@@ -52,15 +52,17 @@ struct CandidateNode {
     options: Arc<NodeOptions>,
 }
 
-/// The cheapest choice among `nodes`; none: there is none, even if everybody goes.
+/// The cheapest choice among `nodes`. None: the members do not fit even without all victims, or the
+/// step limit is reached.
 ///
-/// Exact where each victim matters to one node only and the table is not too large: the least price
-/// for each number of members, node by node, of which at most as many of one signature as members
-/// are looked at. Else greedy by price for each member, whole gangs among the candidates, and who
-/// turns out not to be needed stays. None, too, when no more nodes may be looked at.
+/// The choice is exact if each victim matters to one node only and the table is small enough. It
+/// then computes the least cost for each number of members, node by node. Of nodes with one
+/// signature, it reads at most as many as members are missing. Otherwise the choice is greedy by
+/// cost per member, with whole gangs among the candidates, and reprieves victims that turn out not
+/// to be needed.
 ///
-/// What is compared after the highest priority is the least for each node, not for all together: a
-/// maximum does not add up.
+/// Fields compared after the highest priority are minimal for each node, not in total: a maximum is
+/// not additive.
 pub(super) fn choose(
     state: &mut CandidateState<'_>,
     nodes: &[NodeId],
@@ -84,7 +86,8 @@ pub(super) fn choose(
     let free: u64 = candidates.iter().map(|candidate| u64::from(candidate.options.free)).sum();
     let Some(missing) = u64::from(wanted.count).checked_sub(free).filter(|missing| *missing > 0)
     else {
-        // Of nodes with as much room the fullest first: what they have left serves fewer others.
+        // Of nodes with equal slots the fullest first: their remaining capacity serves the fewest
+        // other pods.
         let mut slots: Vec<(NodeId, u32)> =
             candidates.iter().map(|candidate| (candidate.node, candidate.options.free)).collect();
         slots.sort_by_cached_key(|(node, _)| milli_left(state, *node));
@@ -104,7 +107,7 @@ pub(super) fn choose(
     [exact, greedy].into_iter().flatten().min_by_key(|choice| choice.cost)
 }
 
-/// What is offered by a stand (by index): members beyond the free ones, the price, who goes.
+/// Options of a candidate node (by index): members beyond the free slots, the cost, the victims.
 type CandidateOptions = (usize, Vec<(u32, DisruptionCost, Vec<Disruption>)>);
 
 /// Of each signature the cheapest stands, as many as could be needed.
@@ -145,7 +148,7 @@ fn candidate_options(
     all.into_iter().filter(|(number, _)| kept.contains(number)).collect()
 }
 
-/// The least sum of prices for `missing` members; none: impossible, or the table is too large.
+/// The least total cost for `missing` members. None: impossible, or the table is too large.
 fn exact(
     state: &mut CandidateState<'_>,
     candidates: &[CandidateNode],
@@ -201,7 +204,8 @@ fn exact(
     Some(Choice { assigned: assigned_on(slots, &used, wanted.count), disruptions, cost })
 }
 
-/// Whether no workload loses more pods one by one, over all nodes, than it has above its minimum.
+/// Whether no workload loses more pods to single evictions, over all nodes, than it has above its
+/// minimum.
 fn is_within_slack(state: &CandidateState<'_>, disruptions: &[Disruption]) -> bool {
     let mut alone: BTreeMap<u32, u32> = BTreeMap::new();
     for disruption in disruptions {
@@ -212,7 +216,7 @@ fn is_within_slack(state: &CandidateState<'_>, disruptions: &[Disruption]) -> bo
     alone.iter().all(|(workload, count)| *count <= state.slack(*workload))
 }
 
-/// Takes the best action again and again, then gives back who is not needed.
+/// Takes the best action repeatedly, then reprieves victims that are not needed.
 fn greedy(
     state: &mut CandidateState<'_>,
     nodes: &[NodeId],
@@ -259,14 +263,14 @@ fn greedy(
 
 struct Draft<'a> {
     wanted: MemberDemand<'a>,
-    /// Members for which each node has room now.
+    /// Free slots for members by node, with the victims so far removed.
     slots: BTreeMap<NodeId, u32>,
-    /// What each node offers beyond.
+    /// Options of each node beyond its free slots.
     options: BTreeMap<NodeId, Vec<(u32, DisruptionCost, Vec<Disruption>)>>,
-    /// Pods that are gone in this draft.
+    /// Pods removed in this draft.
     removed: BTreeSet<PodIndex>,
     disruptions: BTreeSet<Disruption>,
-    /// Gangs that may be evicted and are on several of the nodes, and these.
+    /// Evictable gangs on several of the nodes, with these nodes.
     gangs: BTreeMap<u32, BTreeSet<NodeId>>,
 }
 
@@ -297,7 +301,7 @@ impl Draft<'_> {
         self.options.insert(node, list);
     }
 
-    /// The units with the least price for each member that they make room for.
+    /// The disruptions with the least cost per additional member.
     fn best(&self, state: &mut CandidateState<'_>) -> Option<Vec<Disruption>> {
         let missing = self.missing();
         let mut best: Option<(DisruptionCost, u32, Vec<Disruption>)> = None;
@@ -354,7 +358,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Looks again at all nodes on which a unit, or its crew where that matters, has pods.
+    /// Evaluates all nodes again that have pods of a disruption, or of its workload if that
+    /// matters.
     fn recount(&mut self, state: &mut CandidateState<'_>, disruption: Disruption) {
         let pods = match disruption {
             Disruption::Move(_) => state.pool.pods_of(disruption),
@@ -378,7 +383,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Gives back, dearest first, who is not needed.
+    /// Reprieves victims that are not needed, the most expensive first.
     fn give_back(&mut self, state: &mut CandidateState<'_>) {
         let mut disruptions: Vec<Disruption> = self.disruptions.iter().copied().collect();
         disruptions.sort_by_key(|disruption| {
@@ -415,7 +420,7 @@ impl Draft<'_> {
     }
 }
 
-/// Gangs that may be evicted as a whole and are on several of these nodes.
+/// Gangs that may be evicted whole and have pods on several of these nodes.
 fn gangs(state: &CandidateState<'_>, nodes: &[NodeId]) -> BTreeMap<u32, BTreeSet<NodeId>> {
     let mut gangs: BTreeMap<u32, BTreeSet<NodeId>> = BTreeMap::new();
     for node in nodes {
@@ -449,7 +454,7 @@ fn milli_left(state: &CandidateState<'_>, node: NodeId) -> i64 {
     state.world.cluster.gpus(node).iter().map(|gpu| i64::from(gpu.open_milli())).sum()
 }
 
-/// `count` members on nodes with room, on few nodes.
+/// Assigns `count` members to few of the nodes with free slots.
 fn assigned(mut slots: Vec<(NodeId, u32)>, count: u32) -> Vec<(NodeId, u32)> {
     slots.sort_by_key(|(_, slot_count)| std::cmp::Reverse(*slot_count));
     let mut rest = count;
@@ -464,7 +469,7 @@ fn assigned(mut slots: Vec<(NodeId, u32)>, count: u32) -> Vec<(NodeId, u32)> {
     assigned
 }
 
-/// The same, those nodes first from which somebody goes.
+/// The same, preferring nodes with victims.
 fn assigned_on(
     slots: BTreeMap<NodeId, u32>,
     first: &BTreeSet<NodeId>,

@@ -1,26 +1,26 @@
-//! What it costs to disturb running pods, and how two such costs are compared.
+//! The cost of disrupting running pods, and its comparison.
 
 use std::cmp::Ordering;
 
-/// What victims cost. Compared in the order of its fields; prices add up, so the least sum over
-/// nodes can be looked for node by node. The highest priority does not add up: of sums that are
-/// equal up to it, the one found node by node may lose a little more work than the least.
+/// The cost of a set of victims, compared in the order of its fields. Costs add up, so the least
+/// sum can be computed node by node. The exception is the highest priority. Among sums that are
+/// equal up to it, the computed one may lose a little more work than the minimum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DisruptionCost {
     /// Pods that are moved or evicted.
     pub pods: i64,
-    /// Pods of them that are evicted: of as many pods, rather move than evict.
+    /// Evicted pods among them: for equal pods, moves are preferred to evictions.
     pub evicted: i64,
-    /// The highest priority of evicted pods; none: nobody is evicted. Work lost below comes after it:
-    /// who is more important does not go because it has just saved its work.
+    /// The highest priority of evicted pods; none without evictions. It comes before lost work: a
+    /// more important pod is not evicted because it has just written a checkpoint.
     pub highest: Option<i32>,
-    /// Work that is lost: seconds at risk times thousandths of the GPUs that lose them.
+    /// Lost work: seconds at risk times thousandths of the GPUs that lose them.
     pub lost: i64,
-    /// Sum of the priorities of evicted pods: of as many pods, the lower priority goes.
+    /// Sum of the priorities of evicted pods: for equal pods, lower priorities are evicted.
     pub priority: i64,
-    /// Thousandths of GPUs that these pods have: of as many pods, the smaller ones.
+    /// Thousandths of GPUs of these pods: for equal pods, smaller ones are preferred.
     pub milli: i64,
-    /// Less the newer the evicted workloads are: of equal pods, those that came last go.
+    /// Smaller for newer workloads: for equal pods, the newest are evicted.
     pub age: i64,
 }
 
@@ -43,14 +43,13 @@ impl DisruptionCost {
         }
     }
 
-    /// The price without what is equal only by history: pods of one such price are alike.
+    /// The cost without history: pods with equal results are interchangeable.
     #[must_use]
     pub fn without_age(self) -> Self {
         Self { age: 0, ..self }
     }
 
-    /// Compares two prices by what is had for each: `gain` members for this one, `other_gain` for
-    /// the other.
+    /// Compares two costs per member: this one for `gain` members, the other for `other_gain`.
     pub(super) fn cmp_each(self, gain: u32, other: Self, other_gain: u32) -> Ordering {
         let key = |price: Self, by: u32| {
             let times = |amount: i64| i128::from(amount) * i128::from(by);

@@ -1,8 +1,9 @@
-//! Groups that lie together in one domain of a level: each domain that could hold all of them is a way of its
-//! own to play a larger one through. Chosen by one group alone it might not be one for the others.
+//! Assignments of colocated groups to domains within the gang's domain.
 //!
-//! Where there are several such numbers of groups, the ways are those of one of them: where the others go
-//! depends on who went where before, and is chosen as the domain is played.
+//! Each domain that could hold all groups of one colocation is simulated as an alternative. A
+//! domain chosen for one group alone might not fit the others. With several colocations, the
+//! alternatives are those of the first one. The domains of the others depend on it and are chosen
+//! during the simulation.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,18 +13,19 @@ use super::upper_bound::max_in;
 use crate::solve::residual::{AllowedDomain, GroupDemand, is_within};
 use crate::topology::{DomainId, LevelId, Topology};
 
-/// A domain, and where in it groups are that lie together.
+/// A domain for the gang, and the domain within it for colocated groups.
 pub(super) struct DomainAssignment<'a> {
     pub(super) domain: DomainId,
-    /// The level at which the gang is together then.
+    /// The topology level of the gang's domain.
     pub(super) level: LevelId,
-    /// The groups that this way puts into one domain within; none: each chooses for itself.
+    /// The colocation that this assignment fixes to an inner domain; none: each group chooses for
+    /// itself.
     pub(super) colocation_id: Option<u32>,
     pub(super) demands: Cow<'a, [GroupDemand]>,
 }
 
-/// The ways to play domains through; none for those in which no domain could hold groups that lie
-/// together, each by itself.
+/// The assignments to simulate. A domain without an inner domain that could hold each colocated
+/// group has none.
 pub(super) fn domain_assignments<'a>(
     topology: &Topology,
     demands: &'a [GroupDemand],
@@ -68,7 +70,7 @@ pub(super) fn domain_assignments<'a>(
     assignments
 }
 
-/// Numbers of groups that may choose where in a domain they lie together, and the level at which.
+/// Colocations of several groups whose inner domain is not fixed by pins, with their level.
 pub(super) fn free_colocations(
     topology: &Topology,
     demands: &[GroupDemand],
@@ -90,7 +92,7 @@ pub(super) fn free_colocations(
     free
 }
 
-/// Domains of a level in a larger one that could hold each group of a number by itself.
+/// Inner domains of a level that could hold each group of a colocation alone.
 pub(super) fn candidate_domains(
     topology: &Topology,
     demands: &[GroupDemand],

@@ -1,4 +1,4 @@
-//! What a node offers: for each number of members the cheapest pods to disturb there.
+//! Options of a node: for each number of members the cheapest pods to disrupt.
 
 use smallvec::{SmallVec, smallvec};
 
@@ -11,33 +11,32 @@ use crate::fit;
 use crate::shape::Shape;
 use crate::workload::Member;
 
-/// Subsets of a node's pods that are all tried; with more of them the search is greedy.
+/// Subsets of a node's pods to enumerate; with more of them the search is greedy.
 const MAX_SUBSETS: usize = 1024;
 
 /// Positions in the list of a node's pods.
 pub(super) type Positions = SmallVec<[u16; 4]>;
 
-/// What a node offers, in terms of positions in its list of pods: nodes of one signature offer the
-/// same.
+/// Options of a node, as positions in its list of pods. Nodes of one signature have equal options.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NodeOptions {
-    /// Members for which there is room now.
+    /// Members that fit now.
     pub(super) free: u32,
-    /// Units that may be disturbed, in groups of alike ones.
+    /// Possible disruptions in groups of interchangeable ones.
     pub(super) groups: Vec<Group>,
     /// More members for more victims: both ascend.
     pub(super) more: Vec<NodeOption>,
 }
 
-/// Units of a node that may stand for one another.
+/// Interchangeable disruptions of a node.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) kind: DisruptionKind,
-    /// Pods of each unit on this node: one, but for a whole gang.
+    /// The pods of each disruption on this node: one, or several for a whole gang.
     pub(super) disruptions: SmallVec<[Positions; 4]>,
 }
 
-/// How the pods of a group are disturbed.
+/// The type of a disruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum DisruptionKind {
     Move,
@@ -45,14 +44,14 @@ pub(super) enum DisruptionKind {
     EvictAll,
 }
 
-/// Room for so many members in all if so many units of each group go.
+/// The total number of members that fit after `counts` disruptions of each group.
 #[derive(Clone, Debug)]
 pub(super) struct NodeOption {
     pub(super) members: u32,
     pub(super) counts: SmallVec<[u16; 8]>,
 }
 
-/// A node and those of its pods that may be disturbed.
+/// A node and its possible victims.
 #[derive(Debug)]
 pub(super) struct NodeView<'a> {
     pub(super) state: NodeState,
@@ -62,7 +61,8 @@ pub(super) struct NodeView<'a> {
 }
 
 impl NodeView<'_> {
-    /// The units that an offer takes of this node: of alike ones the cheapest, which are the newest.
+    /// The disruptions of an option on this node. Of interchangeable ones the cheapest are taken,
+    /// which are the newest.
     pub(super) fn disruptions(
         &self,
         pool: &VictimPool,
@@ -98,8 +98,8 @@ impl NodeView<'_> {
     }
 }
 
-/// Finds what a node offers, up to `most` members. `spent` is raised by the states that were looked
-/// at. `slack` says how many pods of a crew may still be evicted alone.
+/// Computes the options of a node for up to `most` members. `spent` grows by the evaluated states.
+/// `slack` is the number of pods of a workload that may still be evicted alone.
 pub(super) fn find(
     world: &World,
     pool: &VictimPool,
@@ -167,7 +167,7 @@ struct Search<'a, 'm, C> {
     view: &'a NodeView<'m>,
     groups: &'a [Group],
     costs: Vec<DisruptionCost>,
-    /// For crews of which only some pods may be evicted alone: groups, and how many.
+    /// For workloads that may lose only some pods alone: the groups, and the limit.
     limits: Vec<(SmallVec<[usize; 4]>, u16)>,
     free: u32,
     max_fit: u32,
@@ -178,7 +178,7 @@ struct Search<'a, 'm, C> {
 }
 
 impl<C: Fn(&NodeState) -> u32> Search<'_, '_, C> {
-    /// Tries all numbers of units of all groups from `depth` on.
+    /// Enumerates the numbers of disruptions of all groups from `depth` on.
     fn all(
         &mut self,
         depth: usize,
@@ -244,7 +244,8 @@ impl<C: Fn(&NodeState) -> u32> Search<'_, '_, C> {
         }
     }
 
-    /// Takes all away and puts back what is not needed, dearest first, in several orders.
+    /// Removes all victims and reprieves those that are not needed, the most expensive first, in
+    /// several orders.
     fn greedy(&mut self, empty: &NodeState) {
         let mut order: Vec<(usize, usize)> = Vec::new();
         for (number, group) in self.groups.iter().enumerate() {
@@ -257,7 +258,8 @@ impl<C: Fn(&NodeState) -> u32> Search<'_, '_, C> {
         by_size.sort_by_key(|&(group, disruption)| {
             (self.size(group, disruption), dear(&(group, disruption)))
         });
-        // A GPU is whole again only when its last pod has gone: keep the dearest GPUs together.
+        // A GPU is idle only after its last pod is gone: keep the GPUs with the most expensive
+        // pods.
         let mut by_gpu = order;
         by_gpu.sort_by_key(|&(group, disruption)| {
             std::cmp::Reverse(self.cost_of_gpus(group, disruption))
@@ -313,7 +315,7 @@ impl<C: Fn(&NodeState) -> u32> Search<'_, '_, C> {
         -members.map(|position| self.view.members[usize::from(*position)].gpu_milli()).sum::<i64>()
     }
 
-    /// What all pods cost that are on the GPUs of a unit.
+    /// Total cost of all pods on the GPUs of a disruption.
     fn cost_of_gpus(&self, group: usize, disruption: usize) -> DisruptionCost {
         let has = |position: &u16, gpu: u16| {
             let member = self.view.members[usize::from(*position)];
@@ -339,7 +341,7 @@ impl<C: Fn(&NodeState) -> u32> Search<'_, '_, C> {
     }
 }
 
-/// Units of a node in groups of alike ones.
+/// The disruptions of a node in groups of interchangeable ones.
 fn groups(
     world: &World,
     pool: &VictimPool,
@@ -369,7 +371,7 @@ fn groups(
         };
         let cost = pool.cost(disruption).without_age();
         let member = view.members[usize::from(position)];
-        // Pods that have their GPUs alone are alike wherever these are.
+        // Pods with exclusive GPUs are interchangeable wherever these GPUs are.
         let parts = member.placement.gpus.iter().map(|part| {
             let gpu = view.state.gpus.get(usize::from(part.gpu));
             let without = gpu.and_then(|gpu| gpu.with(part, u32::MAX));
@@ -392,7 +394,7 @@ fn groups(
             found.push((key, Group { kind, disruptions }));
         }
     }
-    // A crew of which not all pods here may go alone may also go as a whole.
+    // A workload that may lose only some of its pods here alone may also be evicted whole.
     let mut whole: Vec<(u32, Positions)> = Vec::new();
     for (position, pod) in (0..).zip(&view.pods) {
         let number = pool.pod(*pod).workload;
@@ -413,7 +415,7 @@ fn groups(
     groups
 }
 
-/// Groups whose pods are of one crew that may lose only some of them alone.
+/// Groups of workloads that may lose only some pods alone.
 fn limits(
     pool: &VictimPool,
     view: &NodeView<'_>,
@@ -439,7 +441,7 @@ fn limits(
     limits.into_iter().map(|(_, groups, most)| (groups, most)).collect()
 }
 
-/// What one unit of a group costs, but for age: alike ones differ in it alone.
+/// The cost of one disruption of a group without age, in which alone the members of a group differ.
 fn cost(pool: &VictimPool, view: &NodeView<'_>, group: &Group) -> DisruptionCost {
     let disruption =
         group.disruptions.first().and_then(|pods| view.disruption(pool, group.kind, pods));

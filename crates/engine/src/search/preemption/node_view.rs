@@ -8,7 +8,7 @@ use crate::cluster::states::NodeState;
 use crate::node::NodeId;
 use crate::workload::Member;
 
-/// What a node has free; GPUs by index, whatever their links.
+/// The free capacity of a node; GPUs by index, whatever their links.
 pub(super) fn of_node(cluster: &Cluster, node: NodeId) -> Option<NodeState> {
     let state = cluster.states().state(cluster.state(node))?;
     let gpus = cluster.gpus(node).into();
@@ -38,9 +38,9 @@ pub(super) fn put_back(state: &mut NodeState, member: &Member) {
 /// Keys of pods on one GPU, and what each has of it.
 type Parts = SmallVec<[(u32, u16, u16, u32); 2]>;
 
-/// A description of a node and of pods on it that is equal for nodes that are alike up to the
-/// numbers of their GPUs, and the pods in an order that fits it. `key` says what is to be known of
-/// a pod; pods of one key come in the order of `pods`.
+/// A signature of a node and its pods, and the order of the pods that matches it. Nodes that differ
+/// only in GPU numbers have equal signatures. `key` identifies the relevant properties of a pod.
+/// Pods with one key keep the order of `pods`.
 pub(super) fn signature(
     world: &World,
     state: &NodeState,

@@ -1,5 +1,5 @@
-//! The cluster while victims are chosen: which pods may still be disturbed, and what each node
-//! offers. What is found for a node holds for all nodes of its signature.
+//! The candidate state while victims are chosen: the pods that may still be disrupted, and the
+//! options of each node. Results are cached per node signature.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,32 +15,31 @@ use crate::World;
 use crate::node::NodeId;
 use crate::shape::Shape;
 
-/// The part that lasts over all domains: it changes only when a kind of pods is found not to be
-/// movable after all.
+/// The part shared by all domains. It changes only when a pod class turns out to be immovable.
 #[derive(Debug, Default)]
 pub(super) struct OptionCache {
-    /// By kind: pods of it cannot be moved.
+    /// By pod class: whether its pods cannot be moved.
     pub(super) is_immovable: Vec<bool>,
     /// By node: its signature, once it was asked for.
     signatures: Vec<Option<u32>>,
     ids: FxHashMap<Vec<u64>, u32>,
     keys: BTreeMap<(u32, DisruptionKind, DisruptionCost, u32), u32>,
-    /// By signature, group of the gang, and members that are wanted at most.
+    /// By signature, group of the gang, and maximum number of members.
     options: BTreeMap<(u32, u32, u32), Arc<NodeOptions>>,
 }
 
-/// What is known, with the world and those who are gone in it already.
+/// The cache, with a world from which the removed pods are already gone.
 pub(super) struct CandidateState<'a> {
     pub(super) world: &'a World,
     pub(super) pool: &'a VictimPool,
     pub(super) cache: &'a mut OptionCache,
     /// By pod: it is gone.
     pub(super) gone: Vec<bool>,
-    /// By crew: pods that are gone.
+    /// By workload: number of removed pods.
     pub(super) lost: Vec<u32>,
     /// States of nodes that were looked at.
     pub(super) spent: &'a mut u64,
-    /// So many may be looked at.
+    /// The step limit.
     pub(super) limit: u64,
 }
 
@@ -53,7 +52,7 @@ impl OptionCache {
         }
     }
 
-    /// From now on pods of a kind are not moved. What was known of nodes is forgotten.
+    /// Marks a pod class as immovable and clears the signatures of all nodes.
     pub(super) fn set_immovable(&mut self, class: u32) {
         if let Some(immovable) = self.is_immovable.get_mut(class as usize) {
             *immovable = true;
@@ -61,7 +60,7 @@ impl OptionCache {
         self.signatures.fill(None);
     }
 
-    /// A node has changed: who asks for it is told anew.
+    /// Drops the signature of a changed node.
     pub(super) fn forget(&mut self, node: NodeId) {
         if let Some(signature) = self.signatures.get_mut(node.0 as usize) {
             *signature = None;
@@ -96,13 +95,13 @@ impl<'a> CandidateState<'a> {
         }
     }
 
-    /// How many pods of a crew may still be evicted alone.
+    /// The number of pods of a workload that may still be evicted alone.
     pub(super) fn slack(&self, workload: u32) -> u32 {
         self.pool.workloads[workload as usize].slack.saturating_sub(self.lost[workload as usize])
     }
 
-    /// A node and who may still be disturbed there. Those in `removed` count as gone, which the
-    /// cluster does not know yet.
+    /// A node and its possible victims. Pods in `removed` count as gone, although the cluster still
+    /// has them.
     pub(super) fn view(
         &self,
         node: NodeId,
@@ -127,7 +126,7 @@ impl<'a> CandidateState<'a> {
         Some(NodeView { state, pods: view_pods, members, kinds })
     }
 
-    /// What a node offers that is as the cluster has it, and its signature.
+    /// The options and the signature of a node that is as in the cluster.
     pub(super) fn options(
         &mut self,
         node: NodeId,
@@ -174,7 +173,7 @@ impl<'a> CandidateState<'a> {
         node_options::find(self.world, pool, view, shape, most, slack, self.spent)
     }
 
-    /// Whether an eviction of a unit has to do with other nodes.
+    /// Whether a disruption affects other nodes.
     pub(super) fn is_multi_node(&self, disruption: Disruption) -> bool {
         match disruption {
             Disruption::Move(_) => false,
@@ -196,7 +195,7 @@ impl<'a> CandidateState<'a> {
                 DisruptionKind::EvictAll => (Disruption::EvictAll(number), DisruptionCost::ZERO),
             };
             let cost = cost.plus(pool.cost(disruption)).without_age();
-            // Several pods of one crew on a node hang together unless each may go alone.
+            // Several pods of one workload on a node are coupled unless each may be evicted alone.
             let is_bound = *kind != DisruptionKind::Move
                 && self.slack(number) < pool.workloads[number as usize].members
                 && view.pods.iter().filter(|other| pool.pod(**other).workload == number).count()

@@ -1,4 +1,4 @@
-//! Where a pod goes that is moved: to the fullest node that it fits.
+//! The target of a moved pod: the fullest node that it fits.
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use crate::solve::residual::contains;
 use crate::topology::{DomainId, Topology};
 use crate::workload::MemberId;
 
-/// A place for a running member elsewhere than on `not_on`; none: there is none, or it may not be
-/// moved at all because of what its workload requires.
+/// A placement for a running member outside `not_on`. None: no node fits, or the requirements of
+/// its workload rule out a move.
 pub(crate) fn relocation_target(
     world: &World,
     id: MemberId,
@@ -28,8 +28,9 @@ pub(crate) fn relocation_target(
     find(world, shape, scope, near, &|node| !not_on.contains(&node))
 }
 
-/// A place for a pod on the fullest node that it fits: with the least compute of GPUs left, then the
-/// least CPU, then the lowest. In the domain `near` if there is one with room.
+/// A placement for a pod on the fullest node that it fits. Fullest means the least free GPU
+/// compute, then the least free CPU; ties go to the lower node. Nodes in the domain `near` come
+/// first.
 pub(super) fn find(
     world: &World,
     shape: &Shape,
@@ -56,7 +57,7 @@ pub(super) fn find(
     pick::default_placement(&world.cluster, node, shape)
 }
 
-/// Whether a pod with this home may be moved to a node.
+/// Whether a pod with this scope may be moved to a node.
 pub(super) fn is_in_scope(topology: &Topology, scope: RelocationScope, node: NodeId) -> bool {
     match scope {
         RelocationScope::Anywhere => true,

@@ -1,4 +1,4 @@
-//! What to tell somebody whose request was refused: what it would take.
+//! The remedy for a refused request by disruption.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use crate::objective::CostTerm;
 use crate::plan::{Plan, Remedy};
 use crate::solve::{CostModel, Request};
 
-/// The least disturbance with which a refused request would have a plan: moves alone, or evictions
-/// below the gang's own priority as well. The one with fewer pods; of equals the moves. `None`: no
-/// such plan was found within `steps`.
+/// The least disruption that would allow a plan for a refused request: moves alone, or also
+/// evictions below the gang's own priority. The one with fewer pods; of equals the moves. `None`:
+/// no such plan was found within `steps`.
 pub fn cheapest_remedy(
     world: &mut World,
     request: &Request<'_>,

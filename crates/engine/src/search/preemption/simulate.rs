@@ -1,5 +1,5 @@
-//! One domain played through: victims go, members come, moved pods find a new place, and who was
-//! not needed after all stays.
+//! Simulation of one domain: remove victims, place members, relocate moved pods, reprieve victims
+//! that are not needed.
 
 mod colocate;
 mod relocate;
@@ -25,7 +25,7 @@ use crate::topology::{DomainId, LevelId, Topology};
 use crate::transaction::Transaction;
 use crate::workload::{Member, MemberId};
 
-/// What came out.
+/// The result of a simulation.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SimulatedPlan {
     pub(super) disruptions: BTreeSet<Disruption>,
@@ -34,23 +34,23 @@ pub(super) struct SimulatedPlan {
     pub(super) disruption_cost: DisruptionCost,
 }
 
-/// Why a domain could not be played through.
+/// Why the simulation of a domain failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Infeasible {
-    /// Not even with everybody gone.
+    /// The members do not fit even without all victims.
     NoRoom,
-    /// Pods of this kind find no other place, and may not be evicted.
+    /// Pods of this class have no target and may not be evicted.
     PodClass(u32),
     /// More moves than are allowed.
     TooManyMoves,
 }
 
-/// What stays the same for all domains.
+/// Inputs that are the same for all domains.
 #[derive(Clone, Copy)]
 pub(super) struct SearchContext<'a> {
     pub(super) request: &'a Request<'a>,
     pub(super) demands: &'a [GroupDemand],
-    /// By group and node: members that fit if everybody goes.
+    /// By group and node: members that fit without all victims.
     pub(super) max_fit: &'a [Vec<u32>],
     pub(super) pool: &'a VictimPool,
     pub(super) classes: &'a [PodClass],
@@ -76,7 +76,7 @@ pub(super) struct Simulation<'w, 'a> {
     targets: BTreeMap<PodIndex, Placement>,
 }
 
-/// Members that must be chosen together, and the ranks that they get.
+/// Members to place together, and their ranks.
 struct Chunk {
     ranks: Vec<u32>,
     domain: DomainId,
@@ -109,8 +109,8 @@ impl SearchContext<'_> {
         demand.min_unpinned().saturating_add(demand.segment_members())
     }
 
-    /// What a domain costs if each of some groups chooses for itself anywhere in it where it may be;
-    /// none: no room, or nothing more may be looked at.
+    /// Estimated cost of a domain if each of the selected groups chooses freely in its allowed
+    /// part. None: it does not fit, or the step limit is reached.
     pub(super) fn estimate(
         &self,
         world: &World,
@@ -173,8 +173,8 @@ impl<'w, 'a> Simulation<'w, 'a> {
         }
     }
 
-    /// Plays a domain through. `cost` is called with the world without those who go, with moved
-    /// pods in their new places, and with the members' places.
+    /// Simulates a domain. `cost` gets the world without the victims and with moved pods at their
+    /// targets, and the members' placements.
     pub(super) fn run<T>(
         mut self,
         domain: DomainId,
@@ -295,7 +295,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
         Ok(chunks)
     }
 
-    /// The domain of a level within another in which the members are cheapest.
+    /// The inner domain of a level in which the members are cheapest.
     fn best_domain(
         &mut self,
         group: usize,
@@ -352,7 +352,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
         assigned.sort_by_key(|(node, _)| topology.position(*node));
         let mut places = Vec::new();
         for (node, count) in assigned {
-            // As the search without victims does: by the rule, else so that the most fit.
+            // As in the search without victims: the default choice, else the densest one.
             let mut txn = Transaction::new(&mut self.txn.target_mut().cluster);
             let found = place_on(&mut txn, node, demand, count);
             drop(txn);
@@ -390,7 +390,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
             self.txn.release_member(&member).map_err(|_| Infeasible::NoRoom)?;
             self.touch(member.placement.node);
         }
-        // Who goes as a whole does not go, or move, one by one beside that.
+        // A workload that is evicted whole has no single moves or evictions beside that.
         if let Disruption::EvictAll(workload) = disruption {
             self.disruptions.retain(|other| match other {
                 Disruption::Move(pod) | Disruption::Evict(pod) => {
@@ -404,7 +404,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
         Ok(())
     }
 
-    /// What is left of a crew may now be worth another price, wherever it is.
+    /// The remaining pods of a workload may now have another cost, on every node.
     fn touch_workload(&mut self, disruption: Disruption) {
         let Disruption::Evict(pod) = disruption else { return };
         let pool = self.context.pool;
@@ -445,7 +445,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
 }
 
 impl SimulatedPlan {
-    /// Who is evicted: the cheapest first, whole gangs one after another.
+    /// The evicted members: the cheapest first, gangs contiguous.
     pub(super) fn evictions(&self, pool: &VictimPool) -> Vec<MemberId> {
         let mut disruptions: Vec<Disruption> = self.disruptions.iter().copied().collect();
         disruptions.retain(|disruption| !matches!(disruption, Disruption::Move(_)));
@@ -458,7 +458,7 @@ impl SimulatedPlan {
     }
 }
 
-/// The inner one of two domains of which one is in the other.
+/// The inner of two nested domains.
 fn narrower(topology: &Topology, a: DomainId, b: DomainId) -> Option<DomainId> {
     if is_within(topology, a, b) {
         Some(a)

@@ -1,4 +1,4 @@
-//! What could fit at all if everybody went who may be disturbed: a "no" without a search.
+//! Upper bounds with all possible victims removed: refusals without a search.
 
 use super::node_view;
 use super::victims::VictimPool;
@@ -15,7 +15,7 @@ use crate::topology::{DomainId, LevelId, Topology};
 
 use super::simulate::SearchContext;
 
-/// By group and node: members that fit if everybody goes.
+/// By group and node: members that fit without all victims.
 pub(super) fn max_fit(
     world: &World,
     pool: &VictimPool,
@@ -41,7 +41,7 @@ pub(super) fn max_fit(
     max_fit
 }
 
-/// The same if nothing ran at all, by the rules of the group or without them.
+/// The same for an empty cluster, with or without the group's constraints.
 fn reach_of_empty(
     world: &World,
     request: &Request<'_>,
@@ -68,8 +68,8 @@ fn reach_of_empty(
     world.cluster.nodes().map(times).collect()
 }
 
-/// At most so many members of a group fit a domain, by every rule of the group but the places of
-/// its pinned segments.
+/// An upper bound on the members of a group in a domain, by every rule of the group except the
+/// domains of its pinned segments.
 pub(super) fn max_in(
     topology: &Topology,
     demand: &GroupDemand,
@@ -131,7 +131,7 @@ pub(super) fn failed_bound(
     let max_members =
         |group: usize, domain: DomainId| max_in(topology, &demands[group], &max_fit[group], domain);
     let wanted = |group: usize| u64::from(SearchContext::count(&demands[group]));
-    // The group that is hardest to place, where it fits best.
+    // The group that fits worst, in its best domain.
     let best = |group: usize| {
         let all = roots.iter().map(|domain| (max_members(group, *domain), *domain));
         all.max_by_key(|(max_members, domain)| (*max_members, std::cmp::Reverse(*domain)))
@@ -175,7 +175,7 @@ pub(super) fn failed_bound(
     })
 }
 
-/// Where pods may only be moved, what all GPUs together have free must be enough: moves free none.
+/// With moves alone, the total free GPU capacity must be enough, since moves free none.
 pub(super) fn failed_by_moves(
     world: &World,
     request: &Request<'_>,

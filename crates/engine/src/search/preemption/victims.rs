@@ -1,4 +1,4 @@
-//! Who may be disturbed, and how.
+//! Possible victims and the types of disruption.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::workload::{Member, MemberId, Workload, WorkloadId};
 /// Index of a pod in [`VictimPool::pods`].
 pub(super) type PodIndex = u32;
 
-/// Everybody who may be disturbed.
+/// All possible victims.
 #[derive(Debug, Default)]
 pub(super) struct VictimPool {
     pub(super) workloads: Vec<VictimWorkload>,
@@ -24,61 +24,62 @@ pub(super) struct VictimPool {
     by_node: Vec<PodIndex>,
 }
 
-/// A workload of which somebody may be disturbed.
+/// A workload with possible victims.
 #[derive(Debug)]
 pub(super) struct VictimWorkload {
     pub(super) id: WorkloadId,
     pub(super) priority: i32,
     /// Members that run.
     pub(super) members: u32,
-    /// Members above the minimum: so many may be evicted alone.
+    /// Members above the minimum, which may be evicted alone.
     pub(super) slack: u32,
     pub(super) may_move: bool,
     pub(super) may_evict: bool,
     pub(super) scope: RelocationScope,
-    /// Domain of the preferred level in which its members are, if it is one.
+    /// The domain of the preferred level that contains all its members, if there is one.
     pub(super) near: Option<DomainId>,
     /// Whether an eviction on one node has to do with another node.
     pub(super) is_multi_node: bool,
     pub(super) pods: std::ops::Range<PodIndex>,
     seconds_at_risk: i64,
-    /// Thousandths of GPUs that lose work when any member is disturbed; none: each loses its own.
+    /// Thousandths of GPUs that lose work when any member is disrupted; none: each member loses
+    /// only its own.
     all_milli: Option<i64>,
 }
 
-/// Where a member may be moved to.
+/// The allowed targets of a moved member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum RelocationScope {
     /// To any node.
     Anywhere,
     /// Within the domain in which the others are.
     In(DomainId),
-    /// To any node that is in a domain of the level: there are no others.
+    /// To any node in some domain of the level, as there are no other members.
     Any(LevelId),
 }
 
-/// A running pod that may be disturbed.
+/// A possible victim.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pod {
     pub(super) id: MemberId,
     pub(super) workload: u32,
-    /// Pods of one kind ask for the same and may be moved to the same nodes.
+    /// Pods of one class have equal requests and equal possible targets.
     pub(super) class: u32,
     gpu_milli: i64,
 }
 
-/// How a pod is disturbed.
+/// A disruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Disruption {
     /// One pod is restarted elsewhere.
     Move(PodIndex),
-    /// One pod of a workload that has more than it needs goes for good.
+    /// One pod of a workload with members above its minimum is evicted.
     Evict(PodIndex),
-    /// A whole workload goes, by index of its crew.
+    /// A whole workload is evicted, by index in the pool.
     EvictAll(u32),
 }
 
-/// What may be asked of a kind of pods once.
+/// The common properties of a pod class.
 #[derive(Clone, Debug)]
 pub(super) struct PodClass {
     pub(super) shape: Arc<Shape>,
@@ -86,7 +87,7 @@ pub(super) struct PodClass {
 }
 
 impl VictimPool {
-    /// Everybody whom `preemption_budget` lets disturb, without the workload `own`.
+    /// Collects all victims that `preemption_budget` allows, except those of the workload `own`.
     pub(super) fn gather(
         world: &World,
         preemption_budget: &PreemptionBudget,
@@ -175,11 +176,11 @@ impl VictimPool {
         });
     }
 
-    /// Gives equal pods equal kinds; the kinds by index.
+    /// Assigns equal pods to one class; returns the classes by index.
     pub(super) fn assign_pod_classes(&mut self, world: &World) -> Vec<PodClass> {
         let mut classes = Vec::new();
         let mut cache: BTreeMap<(Arc<Shape>, RelocationScope), u32> = BTreeMap::new();
-        // Pods of one kind mostly follow one another and share their shape.
+        // Pods of one class are mostly adjacent and share their shape.
         let mut last: Option<(Arc<Shape>, RelocationScope, u32)> = None;
         for pod in &mut self.pods {
             let Some(member) = world.workloads.member(pod.id) else { continue };
@@ -219,7 +220,7 @@ impl VictimPool {
         world.workloads.member(self.pod(pod).id)
     }
 
-    /// Pods that a unit takes away.
+    /// The pods of a disruption.
     pub(super) fn pods_of(&self, disruption: Disruption) -> std::ops::Range<PodIndex> {
         match disruption {
             Disruption::Move(pod) | Disruption::Evict(pod) => pod..pod + 1,
@@ -227,7 +228,7 @@ impl VictimPool {
         }
     }
 
-    /// What a unit costs by itself.
+    /// The cost of a single disruption.
     pub(super) fn cost(&self, disruption: Disruption) -> DisruptionCost {
         match disruption {
             Disruption::Move(pod) => {
@@ -255,7 +256,7 @@ impl VictimPool {
         }
     }
 
-    /// What units cost together: who loses work loses it once.
+    /// The cost of several disruptions: a workload loses its work once.
     pub(super) fn total_cost(
         &self,
         disruptions: impl IntoIterator<Item = Disruption>,
@@ -290,8 +291,8 @@ impl VictimWorkload {
     }
 }
 
-/// Where a member of a workload may be moved to; none: nowhere, as its groups hold it where it is,
-/// or as its members are not where they should be, and one alone cannot mend that.
+/// The allowed targets for a member of a workload. None: its groups fix it, or the members already
+/// violate the required level, which one move cannot repair.
 pub(super) fn relocation_scope(world: &World, workload: &Workload) -> Option<RelocationScope> {
     match workload.profile.topology.required {
         _ if workload.coupling.is_fixed => None,
@@ -301,7 +302,7 @@ pub(super) fn relocation_scope(world: &World, workload: &Workload) -> Option<Rel
     }
 }
 
-/// The domain of the preferred level in which the members of a gang are, if it is one.
+/// The domain of the preferred level that contains all members of a gang, if there is one.
 pub(super) fn near(world: &World, workload: &Workload) -> Option<DomainId> {
     let level = workload.profile.topology.preferred.filter(|_| workload.min_members > 1)?;
     common_domain(world, workload, level)

@@ -10,21 +10,21 @@ use crate::plan::{Placed, Plan};
 use crate::transaction::Transaction;
 use crate::workload::{Coupling, Member, MemberId, Workload, WorkloadId};
 
-/// Why a plan cannot be carried out: the world is not as it was when the plan was made.
+/// Why a plan cannot be applied: the world has changed since planning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StalePlan {
-    /// A place is taken, or a node is gone.
+    /// A placement is taken, or a node is gone.
     #[error("the plan does not fit any more; ask again: {0}")]
     Cluster(#[from] ClusterError),
-    /// Who is to be moved or evicted does not run any more.
+    /// A member to be moved or evicted no longer runs.
     #[error(
         "member {} of workload number {} does not run any more; ask again",
         .0.member,
         .0.workload.0
     )]
     NoMember(MemberId),
-    /// A place for a group that the gang has not.
+    /// A placement for a group that the gang lacks.
     #[error("the plan has a place for group number {group}, but the gang has {groups} groups")]
     NoGroup {
         /// Index of the group.
@@ -34,12 +34,12 @@ pub enum StalePlan {
     },
 }
 
-/// Carries out a plan for a gang: evictions, then moves in their order, then placements. A move's
-/// place is taken before the old one is given back, so it must be free when the move starts.
+/// Applies a plan for a gang: evictions, then moves in their order, then placements. The target of
+/// a move is allocated before its source is released, so it must be free when the move starts.
 ///
-/// Placements become members of the workload of the gang's name, or of a new one. A member that is
-/// there already under the rank of a placement is replaced: what it had is given back first. A
-/// workload of which nobody is left is gone. On an error nothing has changed.
+/// Placements become members of the workload with the gang's name, which is created if needed. A
+/// running member with the rank of a placement is replaced; its resources are released first. A
+/// workload without members is removed. On an error nothing is changed.
 pub fn apply(world: &mut World, gang: &Gang, plan: &Plan) -> Result<WorkloadId, StalePlan> {
     let known = world.workloads.named(&gang.profile.name);
     let placed = change(world, Some(gang), known, plan)?;
@@ -49,7 +49,7 @@ pub fn apply(world: &mut World, gang: &Gang, plan: &Plan) -> Result<WorkloadId, 
         let (profile, min_members, coupling) =
             (gang.profile.clone(), gang.min(), Coupling::of(gang));
         let members = vec![None; gang.count() as usize];
-        // The name was not known, so there is room for it.
+        // The name was unknown, so adding cannot fail.
         world
             .workloads
             .add(Workload { profile, min_members, coupling, members })
@@ -62,15 +62,15 @@ pub fn apply(world: &mut World, gang: &Gang, plan: &Plan) -> Result<WorkloadId, 
     Ok(own)
 }
 
-/// Carries out the evictions and moves of a plan that places no gang, such as that of
-/// [`super::defragment`]. On an error nothing has changed.
+/// Applies the evictions and moves of a plan without placements, such as that of
+/// [`super::defragment`]. On an error nothing is changed.
 pub fn apply_moves(world: &mut World, plan: &Plan) -> Result<(), StalePlan> {
     change(world, None, None, plan)?;
     remove(world, plan, None);
     Ok(())
 }
 
-/// Changes the cluster, and the places of those who move; the new members by rank.
+/// Changes the cluster and the placements of moved members; returns the new members by rank.
 fn change(
     world: &mut World,
     gang: Option<&Gang>,
@@ -120,7 +120,7 @@ fn change(
     Ok(placed)
 }
 
-/// Takes away who is evicted, and workloads of which nobody is left.
+/// Removes evicted members, and workloads without members.
 fn remove(world: &mut World, plan: &Plan, own: Option<WorkloadId>) {
     let workloads = &mut world.workloads;
     for id in &plan.evictions {

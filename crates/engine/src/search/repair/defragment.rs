@@ -1,4 +1,4 @@
-//! Defragmentation without a request: moves that make the most whole again for each pod.
+//! Defragmentation without a request: the moves with the most gain per pod.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,17 +14,16 @@ use crate::topology::{DomainId, Topology};
 use crate::transaction::Transaction;
 use crate::workload::{Member, MemberId, Workload};
 
-/// A sequence of at most `moves` moves of movable pods, each of which can be carried out when those
-/// before it are. Nobody moves twice. The steps are batches: a GPU or a node is cleared of all its
-/// pods, each of which goes to the fullest node it fits.
+/// A sequence of at most `moves` moves of movable pods; each can run after the previous ones. No
+/// pod moves twice. The steps are batches: a GPU or a node is drained, and each of its pods goes to
+/// the fullest node that it fits.
 ///
-/// What is gained is counted in thousandths of GPUs: of GPUs that nobody uses, once more where the
-/// whole node is unused, and once more where its whole tightest domain is. The batch with the most
-/// gain for each pod is taken first, of equal ones the smaller, then the one on the lower node; it
-/// ends where no batch gains anything.
+/// The gain is counted in thousandths of GPUs. Unused GPUs count once, again if their whole node is
+/// unused, and again if its whole tightest domain is. The batch with the most gain per pod is taken
+/// first; ties go to fewer pods, then to the lower node. The search ends when no batch has a gain.
 ///
-/// It also ends when about `steps` states of nodes have been looked at (the unit of
-/// [`crate::preemption::PreemptionBudget::steps`]), with what was found until then.
+/// It also ends after about `steps` evaluated node states (see
+/// [`crate::preemption::PreemptionBudget::steps`]), with the moves found so far.
 pub fn defragment(world: &mut World, moves: u32, steps: u64) -> Plan {
     let mut txn = Transaction::new(world);
     let mut plan = Plan::default();
@@ -34,7 +33,7 @@ pub fn defragment(world: &mut World, moves: u32, steps: u64) -> Plan {
         let batches = batches(txn.target(), &moved, left);
         let mut best: Option<(Score, Vec<Move>)> = None;
         for batch in batches {
-            // `most` is what the batch gains at most, and batches come with the best first.
+            // `most` is the maximum gain of the batch, and the best batches come first.
             if best.as_ref().is_some_and(|(score, _)| !batch.most.is_better(*score)) {
                 break;
             }
@@ -63,7 +62,7 @@ pub fn defragment(world: &mut World, moves: u32, steps: u64) -> Plan {
     plan
 }
 
-/// Gain for so many pods.
+/// A gain, and the number of pods moved for it.
 #[derive(Clone, Copy, Debug)]
 struct Score {
     gain: i64,
@@ -85,7 +84,7 @@ struct Batch {
     most: Score,
 }
 
-/// All batches of at most `most` pods, those that may gain the most first.
+/// All batches of at most `most` pods, the largest maximum gain first.
 fn batches(world: &World, moved: &BTreeSet<MemberId>, most: usize) -> Vec<Batch> {
     let mut found: Vec<Batch> = Vec::new();
     for node in world.cluster.nodes() {
@@ -128,7 +127,7 @@ fn batches(world: &World, moved: &BTreeSet<MemberId>, most: usize) -> Vec<Batch>
             found.push(Batch { node, members, most });
         }
     }
-    // A stable sort by a total order: gain for each pod, fewer pods, node.
+    // A total order: gain per pod, fewer pods, node.
     found.sort_by(|a, b| {
         let each = |score: Score, by: usize| i128::from(score.gain) * by as i128;
         each(b.most, a.most.pods)
@@ -140,7 +139,7 @@ fn batches(world: &World, moved: &BTreeSet<MemberId>, most: usize) -> Vec<Batch>
     found
 }
 
-/// Moves a batch on trial: what it gains, and the moves. The transaction is as before afterwards.
+/// Tries a batch: its gain and its moves. The transaction is unchanged afterwards.
 fn try_batch(
     txn: &mut Transaction<'_, World>,
     batch: &Batch,
@@ -197,7 +196,7 @@ fn try_batch(
     is_found.then(|| (gain, moves.into_iter().map(|(step, _)| step).collect()))
 }
 
-/// Moves a pod for good, as far as the transaction goes.
+/// Moves a pod within the transaction.
 fn apply_move(txn: &mut Transaction<'_, World>, step: &Move) -> Option<()> {
     let member = txn.target().workloads.member(step.member)?.clone();
     txn.place(&member.shape.resources, &step.to).ok()?;
@@ -216,7 +215,7 @@ fn worth(cluster: &Cluster, node: NodeId) -> i64 {
     if gpus.iter().all(GpuFree::is_unused) { 2 * unused } else { unused }
 }
 
-/// Thousandths of all GPUs of a domain below the cluster if nobody uses any.
+/// Thousandths of all GPUs of a domain below the cluster if none is used.
 fn worth_of_domain(world: &World, domain: DomainId) -> i64 {
     let nodes = world.topology.nodes(domain);
     let is_unused = domain != Topology::ROOT

@@ -1,4 +1,4 @@
-//! Where a whole gang may be: tiers of levels, and the areas of each that are worth a try.
+//! Possible locations of a whole gang: tiers of levels, and the areas of each worth trying.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ impl Area {
     }
 }
 
-/// Levels at which the gang may be together, the best first: from the preferred to the required.
+/// Levels at which the gang may be together, from the preferred to the required one.
 pub(crate) fn tiers(gang: &Gang) -> Vec<LevelId> {
     let wish = gang.profile.topology;
     let loosest = wish.required.unwrap_or_default();
@@ -46,8 +46,8 @@ pub(crate) fn tiers(gang: &Gang) -> Vec<LevelId> {
     (loosest.0..=tightest.0).rev().map(LevelId).collect()
 }
 
-/// Domains of a level in which the gang may be: within the domain that the request names, and with
-/// all pinned members. Above the level of the named domain that is the named domain itself.
+/// Domains of a level in which the gang may be: within the domain of the request, and with all
+/// pinned members. For a level above the domain of the request, that domain itself.
 pub(crate) fn roots(topology: &Topology, request: &Request<'_>, level: LevelId) -> Vec<DomainId> {
     let within = request.within.unwrap_or(Topology::ROOT);
     let has_pins = |domain: DomainId| {
@@ -62,7 +62,7 @@ pub(crate) fn roots(topology: &Topology, request: &Request<'_>, level: LevelId) 
     inside.filter(|id| is_within(topology, *id, within) && has_pins(*id)).collect()
 }
 
-/// Domains of a level within roots that are all of one level, this one or a looser one.
+/// Domains of a level within roots. All roots are of one level: this one or a looser one.
 fn domains_in<'a>(
     topology: &'a Topology,
     roots: &[DomainId],
@@ -78,11 +78,11 @@ fn domains_in<'a>(
     topology.at(level).map(|(id, _)| id).filter(is_inside).map(Area::domain)
 }
 
-/// How near an area is to the pinned members: how many of them it has, then its parent, and so on.
+/// Nearness of an area to the pinned members: their number in the area, in its parent, and so on.
 /// Greater is nearer.
 pub(crate) type Nearness = SmallVec<[u32; 4]>;
 
-/// Where the pinned members are.
+/// Locations of the pinned members.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pins {
     /// By domain; empty where no member is pinned.
@@ -135,10 +135,10 @@ impl Pins {
 }
 
 impl Problem<'_> {
-    /// Areas within these roots in which the gang may fit, by all bounds: up to `most` of the
-    /// tightest kind there is (single nodes, then domains from the tightest level), the nearest to
-    /// the pinned members and then the fullest first; behind them the root with the most room, in
-    /// which looser but shorter rings are found.
+    /// Areas within these roots that all bounds allow, up to `most` of the tightest type (single
+    /// nodes, then domains from the tightest level). The nearest to the pinned members and then the
+    /// fullest come first. The root with the most free slots is last: it allows looser but shorter
+    /// rings.
     pub(crate) fn areas(&self, roots: &[DomainId], goal: &Goal, most: usize) -> Vec<Area> {
         let Some(first) = roots.first() else { return Vec::new() };
         let topology = self.topology;
@@ -163,8 +163,8 @@ impl Problem<'_> {
         found
     }
 
-    /// All areas within these roots in which the gang may fit: nodes, of those that are alike the
-    /// first, then domains from the tightest level.
+    /// All areas within these roots that all bounds allow: nodes, one of each equivalent kind, then
+    /// domains from the tightest level.
     pub(crate) fn all_areas(
         &self,
         cluster: &Cluster,
@@ -194,7 +194,7 @@ impl Problem<'_> {
 
     fn nodes_in(&self, roots: &[DomainId]) -> impl Iterator<Item = Area> {
         let positions = roots.iter().flat_map(|root| self.topology.domain(*root).nodes.clone());
-        // Almost no node of a large cluster holds a large gang: look at the count first.
+        // Few nodes of a large cluster hold a large gang, so the count is tested first.
         let main = self.order.first().copied().unwrap_or_default();
         positions.filter(move |at| self.free_slots[main].counts[*at as usize] > 0).map(|at| Area {
             domain: self.topology.leaf_domain(self.topology.order()[at as usize]),
@@ -205,7 +205,7 @@ impl Problem<'_> {
     fn best(&self, areas: impl Iterator<Item = Area>, goal: &Goal, most: usize) -> Vec<Area> {
         let main = self.order.first().copied().unwrap_or_default();
         let wanted = self.demands[main].ranks.len() as u64;
-        // Few are kept of many: whoever is behind them is not looked at closely.
+        // Only the best few are kept; others are dropped before the full check.
         let mut best = Vec::with_capacity(most + 1);
         for area in areas {
             let near = Reverse(self.pins.nearness(self.topology, &area));
@@ -222,7 +222,7 @@ impl Problem<'_> {
         best.into_iter().map(|(_, area)| area).collect()
     }
 
-    /// Room of the group that is placed first.
+    /// Free slots of the group that is placed first.
     fn room_in(&self, area: &Area) -> u64 {
         self.order.first().map_or(0, |main| self.free_slots[*main].count(area))
     }

@@ -1,4 +1,4 @@
-//! One attempt to place a gang in an area: group by group on a trial, with ways back.
+//! One attempt to place a gang in an area: group by group in a transaction, with backtracking.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -26,7 +26,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Whether no alternative may be tried any more. The first way of all is gone to its end.
+    /// Whether the step limit is reached. The first attempt still completes.
     pub(crate) fn is_spent(&self) -> bool {
         self.steps >= self.limit
     }
@@ -56,13 +56,13 @@ struct Attempt<'a, 't> {
     is_tracking: bool,
     /// Nodes that got members, the group, and how many.
     touched: Vec<(NodeId, usize, u32)>,
-    /// Members placed so far, as far as limits count them.
+    /// Members placed so far, counted by limit.
     usage: LimitUsage,
     taken: Vec<Taken>,
     budget: &'a mut Budget,
 }
 
-/// Tries to place a gang in an area. The cluster is as before afterwards.
+/// Tries to place a gang in an area. The cluster is unchanged afterwards.
 pub(crate) fn attempt<'a>(
     problem: &'a Problem<'a>,
     cluster: &mut Cluster,
@@ -113,8 +113,8 @@ impl Attempt<'_, '_> {
         false
     }
 
-    /// Areas in which a group may be, by its own wish: the preferred level first, then looser ones;
-    /// the nearest to pinned members and the fullest first.
+    /// Areas for a group by its own constraint: the preferred level first, then looser ones. Within
+    /// a level, the nearest to pinned members and the fullest come first.
     fn areas_of(&mut self, group: usize) -> Vec<Area> {
         let (demand, topology) = (&self.problem.demands[group], self.problem.topology);
         let own = topology.domain(self.area.domain).level;
@@ -149,7 +149,8 @@ impl Attempt<'_, '_> {
                 let count = slots.count(area);
                 (near, Reverse(count.min(demand.ranks.len() as u64)), count, area.domain)
             });
-            // Where each has room by itself, all together may have none: those are the fullest.
+            // Areas may fit each colocated group alone but not all of them; the fullest are the
+            // most likely of these.
             let has_choice = fitting.len() > self.most
                 && matches!(&colocation, Colocation::Waiting { fit_counts, .. } if !fit_counts.is_empty());
             if has_choice {
@@ -161,8 +162,8 @@ impl Attempt<'_, '_> {
         areas
     }
 
-    /// Puts those areas first, as many as are compared, in which a group is placed with all that must be in
-    /// one domain of a level with it.
+    /// Moves areas to the front in which a group and its colocated groups fit together, up to the
+    /// number that is compared.
     fn move_colocatable_first(&mut self, group: usize, level: LevelId, areas: &mut [Area]) {
         let mut found = 0;
         for at in 0..areas.len() {
@@ -176,8 +177,8 @@ impl Attempt<'_, '_> {
         }
     }
 
-    /// Whether a group can be placed in an area and those beside it in its domain of a level. Nothing is
-    /// placed afterwards.
+    /// Tries to place a group in an area, and its colocated groups in the area's domain of a level.
+    /// All changes are rolled back.
     fn try_with_colocated(&mut self, group: usize, level: LevelId, area: &Area) -> bool {
         let (problem, goal) = (self.problem, self.goal);
         let Some(domain) = up_to(problem.topology, area.domain, level) else { return false };
@@ -197,7 +198,7 @@ impl Attempt<'_, '_> {
         is_placed
     }
 
-    /// What groups that must be in one domain of a level with this one leave it.
+    /// The domains that colocated groups leave to a group.
     fn colocation(&self, group: usize, level: LevelId) -> Colocation {
         let (problem, topology) = (self.problem, self.problem.topology);
         let demand = &problem.demands[group];
@@ -254,8 +255,8 @@ impl Attempt<'_, '_> {
         let mut unpinned = self.goal.unpinned[group];
         if self.goal.is_elastic {
             unpinned = unpinned.max(demand.unpinned_beside(in_segments));
-            // Nobody else is to be served: take all that fits at once, which lies better than a
-            // few first and others later.
+            // No other group follows: place all that fits at once, which is denser than a few first
+            // and the others later.
             if problem.demands.len() == 1 {
                 unpinned = unpinned.max(self.max_unpinned(group, area));
             }
@@ -268,7 +269,7 @@ impl Attempt<'_, '_> {
         true
     }
 
-    /// How many loose members of a group could be placed now in an area, of those that are left.
+    /// The number of remaining members outside pinned segments that fit an area now.
     fn max_unpinned(&self, group: usize, area: &Area) -> u32 {
         let demand = &self.problem.demands[group];
         let left = demand.ranks.len() - self.taken[group].unpinned.len();
@@ -326,7 +327,7 @@ impl Attempt<'_, '_> {
         context.fill(area, count, self.order, is_pinned_segment)
     }
 
-    /// Places members of a group; none if picks fall short of what was counted.
+    /// Places members of a group; none if the chosen GPUs hold fewer than counted.
     fn place(&mut self, group: usize, amounts: &Amounts) -> Option<Vec<(u32, Placement)>> {
         let demand = &self.problem.demands[group];
         let mut places = Vec::new();
@@ -341,7 +342,7 @@ impl Attempt<'_, '_> {
             }
             places.extend(placed?.into_iter().map(|placement| (*position, placement)));
         }
-        // In the order of the topology: ranks that follow one another are near.
+        // In topology order, so that consecutive ranks are near.
         places.sort_by_key(|(position, _)| *position);
         Some(places)
     }
@@ -382,7 +383,7 @@ impl Attempt<'_, '_> {
     }
 }
 
-/// Places so many members on a node; none, with nothing placed, if they do not fit.
+/// Places `count` members on a node; none, with nothing placed, if they do not fit.
 pub(crate) fn place_on(
     txn: &mut Transaction<'_>,
     node: NodeId,

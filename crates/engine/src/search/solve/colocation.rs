@@ -1,14 +1,13 @@
-//! Groups that lie together in one domain of a level: what those that are placed, and those that are not yet,
-//! leave to another.
+//! Colocated groups: the domains that placed and unplaced groups leave to another.
 
 use std::collections::BTreeSet;
 
 use crate::solve::residual::is_within;
 use crate::topology::{DomainId, LevelId, Topology};
 
-/// Where groups are, or may be, with which another must be in one domain of a level.
+/// The state of the groups colocated with a group.
 pub(crate) enum Colocation {
-    /// None of them has a member yet: domains of the level in which each has room by itself.
+    /// None of them has a member yet: for each group the domains of the level that fit it alone.
     Waiting { level: LevelId, fit_counts: Vec<BTreeSet<DomainId>> },
     /// They are in this domain.
     Placed(DomainId),
@@ -17,7 +16,7 @@ pub(crate) enum Colocation {
 }
 
 impl Colocation {
-    /// Whether they allow a domain of their level, or of a tighter one.
+    /// Whether they allow a domain of their level or of a tighter one.
     pub(crate) fn allows(&self, topology: &Topology, domain: DomainId) -> bool {
         match self {
             Self::Waiting { fit_counts, .. } if fit_counts.is_empty() => true,

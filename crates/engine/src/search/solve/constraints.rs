@@ -1,5 +1,5 @@
-//! What groups may have of nodes beside room: nodes that are not for them, and how many members one
-//! node may have. Most gangs have no such rules, and pay nothing for them.
+//! Constraints of groups beyond free capacity: forbidden nodes, and limits of members per node.
+//! Most gangs have none and pay nothing for them.
 
 use std::collections::BTreeMap;
 
@@ -39,13 +39,13 @@ impl GroupConstraints {
         &self.limits
     }
 
-    /// How many members more a node may have beside those that are pinned and `usage`.
+    /// How many more members a node may have beside the pinned ones and `usage`.
     pub(crate) fn remaining(&self, node: NodeId, usage: &LimitUsage) -> u32 {
         self.remaining_each(node, usage).min().unwrap_or(u32::MAX)
     }
 
-    /// What each rule by itself leaves of a node. Nodes in one state of which all rules leave the same are
-    /// alike.
+    /// The remaining number by each constraint alone. Nodes of one state with equal results are
+    /// equivalent.
     pub(crate) fn remaining_each(
         &self,
         node: NodeId,
@@ -65,7 +65,7 @@ impl LimitUsage {
         self.0.get(&(over, node)).copied().unwrap_or_default()
     }
 
-    /// So many members of a group with these limits come to a node.
+    /// Adds members of a group with these limits to a node.
     pub(crate) fn add(&mut self, limits: &[NodeLimit], node: NodeId, count: u32) {
         for limit in limits {
             let there = self.0.entry((limit.over, node)).or_default();
@@ -73,7 +73,7 @@ impl LimitUsage {
         }
     }
 
-    /// So many of them leave it.
+    /// Removes members of a group with these limits from a node.
     pub(crate) fn remove(&mut self, limits: &[NodeLimit], node: NodeId, count: u32) {
         for limit in limits {
             if let Some(there) = self.0.get_mut(&(limit.over, node)) {

@@ -1,4 +1,4 @@
-//! Who says what placements cost, and which cost is less.
+//! The cost of placements, and the order of costs.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -11,12 +11,12 @@ use crate::plan::{DisruptionSet, Placed, Reason};
 use crate::solve::NodeSet;
 use crate::solve::ranks::ring_hops;
 
-/// Says what placements cost, and which cost is less. The search asks it about each plan that it
-/// has found; `crate::objective` answers as a `PlacementPolicy` says.
+/// A cost model: the cost of placements, and the order of costs. The search evaluates each plan
+/// with it. `crate::objective` implements it for a `PlacementPolicy`.
 pub trait CostModel {
-    /// What these placements cost. `world` is as it is without them. `placed` is in the order of
-    /// ranks and has the members that are to be placed alone. Where members are pinned the search
-    /// puts the hops of the ring through all members in the place of those that were answered.
+    /// The cost of these placements. `world` does not contain them. `placed` is in rank order and
+    /// has only the members to place. With pinned members the search replaces the hops by those of
+    /// the ring through all members.
     fn cost(
         &self,
         world: &World,
@@ -28,24 +28,24 @@ pub trait CostModel {
     /// Which of two costs is less: a total preorder.
     fn compare(&self, a: &CostVector, b: &CostVector) -> Ordering;
 
-    /// The first unit, in the policy's order, in which `other` is worse than what was `taken`; none
-    /// if the two are equal.
+    /// The first term, in the policy's order, in which `other` is worse than `taken`; none if they
+    /// are equal.
     fn worse_in(&self, taken: &CostVector, other: &CostVector) -> Option<CostTerm>;
 
-    /// Nodes that a second search leaves alone when a first one took too many of the free ones
+    /// Nodes to leave alone in a second search, after a first one took too many spare nodes
     /// ([`Reason::Spares`]).
     fn kept_free(&self, world: &World) -> NodeSet {
         let _ = world;
         NodeSet::new()
     }
 
-    /// Whether [`Self::check`] may deny anything that disturbs nobody.
+    /// Whether [`Self::check`] may deny a plan without disruption.
     fn has_limits(&self) -> bool {
         true
     }
 
-    /// Whether a plan of this cost is allowed: the global constraints. `world` is as it is without
-    /// it.
+    /// Whether a plan of this cost is allowed by the global constraints. `world` does not contain
+    /// the plan.
     fn check(
         &self,
         world: &World,
@@ -56,8 +56,8 @@ pub trait CostModel {
     ) -> Result<(), Reason>;
 }
 
-/// The simplest judge: fewest hops, then the least that is left of GPUs on the nodes that are used,
-/// so that fresh nodes stay whole. It allows everything.
+/// The simplest cost model: fewest hops, then the least free GPU capacity on the used nodes, so
+/// that unused nodes stay whole. It allows everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MinHops;
 

@@ -1,5 +1,5 @@
-//! The fewest hops that there are, by looking at every way. Exponential in the number of nodes: for
-//! small instances, to say how far the search is from the best.
+//! The minimum number of hops, by enumeration. Exponential in the number of nodes: for small
+//! instances, to measure how far the search is from the optimum.
 
 use crate::World;
 use crate::fit;
@@ -16,7 +16,7 @@ pub struct Exact {
     pub hops: i64,
     /// Members that are placed: as many as fit.
     pub members: u32,
-    /// Nodes in the order of the topology, and how many members each has.
+    /// Nodes in topology order, and the number of members of each.
     pub nodes: Vec<(NodeId, u32)>,
 }
 
@@ -28,18 +28,19 @@ struct Search<'a> {
     best: Option<(i64, Vec<(NodeId, u32)>)>,
 }
 
-/// The fewest hops of a gang of one group: as many members as fit, but at least its `min`, in one
-/// domain of the required levels, whole segments together. Preferred levels are not looked at.
+/// The minimum number of hops of a gang with one group. It places as many members as fit, but at
+/// least its `min`, in one domain of the required levels, with whole segments. Preferred levels are
+/// ignored.
 ///
-/// None: there is no place for it; or it has several groups or pinned members, of which this says
-/// nothing. The time is exponential in the number of nodes with room: a dozen of them are much.
+/// None: the gang does not fit, or it has several groups or pinned members, which are not
+/// supported. The time is exponential in the number of fitting nodes; a dozen are many.
 pub fn fewest_hops(world: &World, request: &Request<'_>) -> Option<Exact> {
     let ([group], []) = (&*request.gang.groups, request.pinned) else { return None };
     let topology = &world.topology;
     let wishes = [request.gang.profile.topology.required, group.topology.required];
     let level = wishes.into_iter().flatten().max().unwrap_or(LevelId(0));
     let within = request.within.unwrap_or(Topology::ROOT);
-    // A domain of the level that reaches beyond the one that is named is cut down to it.
+    // A domain of the level that extends beyond the requested one is reduced to it.
     let level = level.max(topology.domain(within).level);
     let size = group.segment.map_or(1, |segment| segment.size);
     let mut best: Option<Exact> = None;
@@ -106,8 +107,8 @@ impl Search<'_> {
         }
     }
 
-    /// Members in the order of the topology make the shortest ring: the way between two nodes goes
-    /// up to what they have in common, so each domain is best entered once.
+    /// Members in topology order form the shortest ring. The path between two nodes goes up to
+    /// their common domain, so each domain is best entered once.
     fn evaluate(&mut self) {
         if let Some(segment) = self.segment {
             let mut by_domain = std::collections::BTreeMap::new();

@@ -1,5 +1,5 @@
-//! The search that misses nothing: member by member, node by node, GPU by GPU. Exponential, and so
-//! for cases that the attempts did not settle, until the budget is spent.
+//! The exhaustive search: member by member, node by node, GPU by GPU. Exponential, so it is limited
+//! by the budget and used for problems that the attempts did not settle.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -20,7 +20,7 @@ use crate::solve::residual::{AllowedDomain, GroupDemand, is_within};
 use crate::topology::DomainId;
 use crate::transaction::Transaction;
 
-/// What a complete search says.
+/// The result of an exhaustive search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
     /// These places.
@@ -31,19 +31,20 @@ pub(crate) enum Outcome {
     Unknown,
 }
 
-/// A series of members of one group that are alike: their nodes ascend by position.
+/// Interchangeable members of one group: their nodes ascend by position.
 struct Series {
     group: usize,
     ranks: Vec<u32>,
     positions: Range<u32>,
-    /// Whether they are whole segments, to be kept together.
+    /// Whether they are whole segments that stay together.
     has_segments: bool,
 }
 
-/// Runs of which each choice is searched; of more, all of them and none.
+/// Pinned segments up to which each subset is searched; beyond it, only all of them and none.
 const MAX_CHOSEN_SEGMENTS: usize = 6;
 
-/// Which runs of a group are placed, as bits, and how many loose members beside them.
+/// The possible subsets of a group's pinned segments, as bits, each with the number of other
+/// members.
 fn choices(demand: &GroupDemand, needs_segments: bool, unpinned: u32) -> Vec<(u64, u32)> {
     let all = match demand.pinned_segments.len() {
         0 => return vec![(0, unpinned)],
@@ -74,12 +75,13 @@ fn is_chosen(chosen: u64, pinned_segment: usize) -> bool {
 struct Search<'a, 't> {
     problem: &'a Problem<'a>,
     txn: Transaction<'t>,
-    /// Group, rank and place of the members so far.
+    /// Group, rank and placement of the members so far.
     placed: Vec<(u32, u32, Placement)>,
     budget: &'a mut Budget,
     /// The same, as far as limits count them.
     usage: LimitUsage,
-    /// By group: positions that had room for a member when the search began; trials only take.
+    /// By group: positions that fit a member at the start of the search. Placements only reduce
+    /// them.
     open: Vec<Vec<u32>>,
     is_truncated: bool,
 }
@@ -92,7 +94,8 @@ pub(crate) fn search(
     goal: &Goal,
     budget: &mut Budget,
 ) -> Outcome {
-    /// Most members for which it is worth to begin, and deep recursion can be borne.
+    /// The maximum number of members for which the search is feasible and its recursion depth
+    /// bearable.
     const MAX_SEARCHED_MEMBERS: u32 = 256;
     let members = goal.members(&problem.demands).zip(&problem.demands);
     let most = members
@@ -184,7 +187,7 @@ impl Search<'_, '_> {
         false
     }
 
-    /// Domains in which a group may be, the one with the most room first.
+    /// Possible domains of a group, the one with the most free slots first.
     fn domains_of(&self, group: usize, area: &Area) -> Vec<DomainId> {
         let (demand, topology) = (&self.problem.demands[group], self.problem.topology);
         let own = topology.domain(area.domain).level;
@@ -195,7 +198,7 @@ impl Search<'_, '_> {
                 vec![area.domain]
             };
         };
-        // Who must be in one domain with it may be placed already.
+        // A colocated group may be placed already.
         let colocation = self.placed.iter().find(|(other, ..)| {
             let others = self.problem.demands.iter();
             others.into_iter().any(|known| known.group == *other && demand.is_colocated_with(known))
@@ -218,7 +221,7 @@ impl Search<'_, '_> {
         domains
     }
 
-    /// Whether the groups that are still to come have room, each by itself.
+    /// Whether each of the remaining groups still fits alone.
     fn check_remaining_groups(&mut self, next: usize, goal: &Goal) -> bool {
         let problem = self.problem;
         for group in problem.order.iter().skip(next) {
@@ -259,8 +262,8 @@ impl Search<'_, '_> {
         }
     }
 
-    /// Places the members of a series from the `at`th on, on nodes from `from` on; `within` is where
-    /// the segment that is being placed must be.
+    /// Places the members of a series from index `at`, on nodes from position `from`. `within`
+    /// limits the current segment.
     fn members(
         &mut self,
         all: &[Series],
@@ -276,7 +279,8 @@ impl Search<'_, '_> {
         let segment = demand.segment.filter(|_| series.has_segments);
         let is_first = segment.is_some_and(|segment| at.is_multiple_of(segment.size as usize));
         let within = if is_first { series.positions.clone() } else { within };
-        // Nodes in one state and one domain are alike if every rule leaves as much of them.
+        // Nodes of one state and one domain are equivalent if every constraint leaves the same
+        // number.
         let mut seen: Vec<(StateId, DomainId, RemainingSlots)> = Vec::new();
         for position in from.max(within.start)..within.end {
             // Forbidden nodes have none either.

@@ -1,5 +1,5 @@
-//! Room for one group: a column of the bounds without forbidden nodes, kept while members of
-//! several groups are tried together.
+//! Free slots for one group: a column of the bounds without forbidden nodes, updated while several
+//! groups are placed together.
 
 use std::ops::Range;
 
@@ -15,7 +15,7 @@ use crate::solve::constraints::LimitUsage;
 use crate::solve::residual::{AllowedDomain, GroupDemand, is_within};
 use crate::topology::{DomainId, Topology};
 
-/// Room for one group.
+/// Free slots for one group.
 #[derive(Clone, Debug)]
 pub(crate) struct FreeSlots {
     /// By position.
@@ -25,7 +25,7 @@ pub(crate) struct FreeSlots {
 }
 
 impl FreeSlots {
-    /// What a column says, without forbidden nodes and as far as the group's rules allow.
+    /// The slots of a column, without forbidden nodes and within the group's constraints.
     pub(crate) fn of(
         topology: &Topology,
         column: &Column,
@@ -48,7 +48,7 @@ impl FreeSlots {
         slots
     }
 
-    /// What there is room for now if the group had no rules.
+    /// The current slots if the group had no constraints.
     pub(crate) fn without_rules(
         cluster: &Cluster,
         topology: &Topology,
@@ -64,8 +64,8 @@ impl FreeSlots {
         Self { counts, sums }
     }
 
-    /// Room in these ranges of positions, if something were otherwise. Where as many fit a range as
-    /// are `enough`, the rest of it is not looked at.
+    /// Slots in these ranges of positions under a relaxation. Once `enough` fit a range, its
+    /// remaining nodes are skipped.
     pub(crate) fn relaxed(
         cluster: &Cluster,
         topology: &Topology,
@@ -118,7 +118,7 @@ impl FreeSlots {
         self.set(topology, node, times);
     }
 
-    /// How many members fit an area, if any may be anywhere in it.
+    /// The number of members that fit an area, anywhere in it.
     pub(crate) fn count(&self, area: &Area) -> u64 {
         match area.node {
             Some(position) => self.counts.get(position as usize).copied().map_or(0, u64::from),
@@ -164,7 +164,8 @@ impl FreeSlots {
         fit_counts
     }
 
-    /// How many members fit an area by every rule of the group, given [`Self::fit_counts`].
+    /// The number of members that fit an area by every rule of the group, given
+    /// [`Self::fit_counts`].
     pub(crate) fn fit_count_in(
         &self,
         topology: &Topology,
@@ -173,7 +174,7 @@ impl FreeSlots {
         area: &Area,
     ) -> u64 {
         let Some(position) = area.node else { return fit_counts[area.domain.0 as usize] };
-        // One node keeps any rule that its home keeps.
+        // One node satisfies any rule that its domain satisfies.
         let level = topology.domain(area.domain).level;
         let is_outside = demand.required.is_some_and(|required| level < required)
             || demand.segment.is_some_and(|segment| level < segment.level)
@@ -186,8 +187,8 @@ impl FreeSlots {
         if is_outside { 0 } else { demand.whole(u64::from(count)).into() }
     }
 
-    /// Whether the group fits an area by itself: so many loose members and all runs, or as many of
-    /// them as must be placed.
+    /// Whether the group alone fits an area: `unpinned` members and, if needed, all pinned
+    /// segments.
     pub(crate) fn has(
         &self,
         topology: &Topology,
@@ -210,7 +211,7 @@ impl FreeSlots {
     }
 }
 
-/// What an area and a domain have in common.
+/// The intersection of an area and a domain.
 pub(crate) fn intersection(topology: &Topology, area: &Area, domain: DomainId) -> Option<Area> {
     if is_within(topology, area.domain, domain) {
         Some(area.clone())

@@ -1,8 +1,8 @@
-//! Which GPUs of its node a member gets while a gang is searched.
+//! The GPUs of a member's node during the search for a gang.
 //!
-//! [`crate::pick::default_placement`] chooses so that what is left is of use to others. For several members of a
-//! shape on one node that choice may leave room for fewer of them than there was, so where it falls
-//! short [`densest`] chooses anew; and a search that is to be complete looks at [`all`].
+//! [`crate::pick::default_placement`] keeps the residual useful for other pods. For several members
+//! of a shape on one node it may leave fewer slots than counted. In that case [`densest`] chooses
+//! again. The exhaustive search enumerates [`all_placements`].
 
 use smallvec::SmallVec;
 
@@ -13,8 +13,8 @@ use crate::node::NodeId;
 use crate::placement::{GpuPart, GpuParts, Placement};
 use crate::shape::{GpuDemand, Shape};
 
-/// A place after which as many more members of the shape fit the node as [`fit::times`] said: the
-/// GPUs with room for the most shares, the lowest places of instances.
+/// A placement that keeps as many further members on the node as [`fit::times`] counted. It takes
+/// the GPUs with the most shares left, and the lowest placements of instances.
 pub(crate) fn densest(cluster: &Cluster, node: NodeId, shape: &Shape) -> Option<Placement> {
     let state = cluster.states().state(cluster.state(node))?;
     if !fit::fits(cluster, state, shape) {
@@ -67,7 +67,7 @@ pub(crate) fn densest(cluster: &Cluster, node: NodeId, shape: &Shape) -> Option<
     Some(sorted(node, parts))
 }
 
-/// All places on a node that differ for whatever comes after. `None`: too many to look at.
+/// All placements on a node that differ in their effect on later members. `None`: too many.
 pub(crate) fn all_placements(
     cluster: &Cluster,
     node: NodeId,
@@ -81,7 +81,7 @@ pub(crate) fn all_placements(
     }
     let gpus = cluster.gpus(node);
     let single: Vec<GpuPart> = match &shape.gpus {
-        // Idle GPUs are alike for whatever comes after.
+        // Idle GPUs are equivalent for later members.
         GpuDemand::None | GpuDemand::Whole { .. } => {
             return Some(
                 crate::pick::default_placement(cluster, node, shape).into_iter().collect(),
@@ -139,8 +139,8 @@ pub(crate) fn all_placements(
         }
         sets = longer;
     }
-    // Sets that leave the same behind are alike, but for the way GPUs hang together, which decides
-    // what is good and not what is possible.
+    // Sets with the same residual are equivalent. Links between GPUs affect quality, not
+    // feasibility.
     let mut seen: Vec<SmallVec<[GpuFree; 8]>> = Vec::new();
     let mut places = Vec::new();
     for set in sets {

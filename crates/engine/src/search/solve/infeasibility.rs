@@ -1,4 +1,4 @@
-//! Why a gang cannot be placed: the bound that fails, what is scarce, and what would help.
+//! Why a gang is infeasible: the failed bound, the scarce resource, and a remedy.
 
 use std::cmp::Reverse;
 use std::slice;
@@ -50,7 +50,8 @@ pub(crate) fn failed_bound(
     if let Some(group) = everywhere {
         return Some(bound(group, &roots));
     }
-    // Each group fits somewhere, and nowhere all: in each area another one fails, or all together.
+    // Each group fits somewhere, but no area fits all: in each area some group fails, or all of
+    // them together.
     let joint = areas.iter().filter(|area| problem.first_refused(area, goal).is_none());
     let joint =
         joint.max_by_key(|area| (problem.fit_together(area.domain, goal), Reverse(area.domain)));
@@ -79,7 +80,7 @@ fn of_group(
     let name = Arc::clone(&problem.gang.groups[group].name);
     let fit_counts = &problem.fit_counts[group];
     let unpinned = u64::from(goal.unpinned[group]);
-    // A run that has no room fails by itself, where its segment is.
+    // A pinned segment without free slots fails alone, in its own domain.
     let root = roots.first().copied().unwrap_or(Topology::ROOT);
     let pinned_segment = demand
         .pinned_segments
@@ -97,7 +98,7 @@ fn of_group(
         let ranges = areas.iter().map(|area| area.positions(topology));
         FreeSlots::relaxed(cluster, topology, demand, problem.forbidden, relaxation, ranges, enough)
     };
-    // What there would be room for now without the group's rules; few groups have any.
+    // The current slots without the group's constraints; few groups have any.
     let unconstrained = (!demand.constraints.is_none())
         .then(|| FreeSlots::without_rules(cluster, topology, demand, problem.forbidden));
     if let Some((place, wanted, possible)) = pinned_segment
@@ -116,7 +117,7 @@ fn of_group(
         return FailedBound { group: name, wanted, possible, level, within, scarce };
     }
     let best = best_of(roots.iter().copied(), fit_counts);
-    // Where the group's own level is tighter, the best domain of that level.
+    // If the group's own level is tighter: the best domain of that level.
     let own =
         demand.required.filter(|own| *own > level && demand.allowed != AllowedDomain::Nowhere);
     let (level, best) = match (own, best) {
@@ -130,10 +131,10 @@ fn of_group(
         _ => (level, best),
     };
     let possible = best.map_or(0, |best| fit_counts[best.0 as usize]);
-    // What is outside of the areas in question is not looked at.
+    // Capacity outside the areas in question is ignored.
     let would_hold = |relaxation, domains: &[DomainId]| {
         let areas: Vec<Area> = domains.iter().copied().map(Area::domain).collect();
-        // Where members need not be together within a domain, their sum says all.
+        // If members need not be together within a domain, the sum is sufficient.
         let is_tight =
             |domain| demand.required.is_none_or(|own| own <= topology.domain(domain).level);
         let is_sum = demand.segment.is_none() && domains.iter().all(|domain| is_tight(*domain));
@@ -156,7 +157,7 @@ fn of_group(
     FailedBound { group: name, wanted: unpinned, possible, level, within, scarce }
 }
 
-/// What is scarce, given whether there is room by a yardstick.
+/// The scarce resource, given whether the group fits under a relaxation.
 fn scarce(is_enough_if_empty: bool, has: impl Fn(Relaxation) -> bool) -> Scarce {
     if !is_enough_if_empty {
         Scarce::Capacity
@@ -252,7 +253,7 @@ pub(crate) fn changes(
     changes
 }
 
-/// Gives a group another required level, and those that must lie together with it.
+/// Changes the required level of a group and of the groups colocated with it.
 fn set_required_level(gang: &mut Gang, at: usize, required: Option<LevelId>) {
     let number = gang.groups[at].colocation_id;
     for (other, group) in gang.groups.iter_mut().enumerate() {
@@ -264,9 +265,12 @@ fn set_required_level(gang: &mut Gang, at: usize, required: Option<LevelId>) {
     }
 }
 
-/// How many nodes would have to be added, like the one that would hold the most members if it were
-/// empty; the first of equals. None where the pinned members are in the way (no domain has them
-/// all, or the group's wish does not), no node will do, or there are several groups, whose needs together are not known without a search.
+/// The number of nodes to add, like the one that would hold the most members when empty; the first
+/// of equals.
+///
+/// None if pinned members block the gang (no domain has them all, or they violate the group's
+/// constraint), or if no node fits. None for several groups, whose total demand is unknown without
+/// a search.
 pub(crate) fn more_nodes(
     problem: &Problem<'_>,
     cluster: &Cluster,

@@ -1,4 +1,4 @@
-//! What is still tried when the policy denies the plans in the best few areas.
+//! The fallback after the policy denied the plans in the best few areas.
 
 use crate::World;
 use crate::plan::{PlanResult, Reason};
@@ -10,8 +10,8 @@ use crate::solve::{
     refusal,
 };
 
-/// Steps that an attempt costs here beside its members: rooms are looked at, and a judge looks at
-/// every unit of the plan.
+/// Steps of an attempt here beyond its members: slots are recounted, and the cost model evaluates
+/// every term.
 const ATTEMPT_STEPS: u64 = 8;
 
 /// Plans that the policy does not allow.
@@ -37,8 +37,8 @@ impl Denied {
 }
 
 impl Solver {
-    /// Tries to do without the nodes of the plans that were denied, and then every area there is.
-    /// That a constraint is in the way is said only when all were tried within the budget.
+    /// Searches without the nodes of the denied plans, then in every area. A constraint is reported
+    /// as the reason only if all areas were tried within the budget.
     #[expect(clippy::too_many_arguments, reason = "what a search is about, each once")]
     pub(super) fn search_denied(
         &mut self,

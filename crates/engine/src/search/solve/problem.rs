@@ -1,4 +1,4 @@
-//! A request against the bounds: what each group needs and has room for, and who is placed first.
+//! A request with its bounds: the demand and free slots of each group, and the order of placement.
 
 use std::cmp::Reverse;
 
@@ -30,21 +30,22 @@ pub(crate) struct Problem<'a> {
     pub(crate) free_slots: Vec<FreeSlots>,
     /// By group and domain: members that fit by every rule of the group.
     pub(crate) fit_counts: Vec<Vec<u64>>,
-    /// Groups in the order in which they are placed: the most demanding members first, because
-    /// the others fit beside them more easily than they beside the others.
+    /// Groups in placement order: the most demanding members first, because small members fit more
+    /// easily into the remaining capacity.
     pub(crate) order: Vec<usize>,
     pub(crate) pins: Pins,
     supply: Vec<Supply>,
     shared_limits: Vec<SharedLimit>,
 }
 
-/// What rules of groups leave of a node, by group; empty where no group has rules.
+/// Remaining members of a node by constraint, for the groups with constraints; empty without
+/// constraints.
 pub(crate) type RemainingSlots = SmallVec<[u32; 4]>;
 
 /// How many members are to be placed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Goal {
-    /// By group: members beside those of runs.
+    /// By group: members outside pinned segments.
     pub(crate) unpinned: Vec<u32>,
     /// By group: whether all runs must be placed.
     pub(crate) needs_segments: Vec<bool>,
@@ -83,10 +84,10 @@ impl Goal {
         }
     }
 
-    /// Whether nobody of a group must be placed.
+    /// Whether no member of a group has to be placed.
     pub(crate) fn is_free(&self, group: usize, demand: &GroupDemand) -> bool {
-        // Runs that may be left out count as placed in what is loose: somebody must be there all
-        // the same.
+        // Optional pinned segments are counted in `unpinned` as if placed, so at least one member
+        // is still required.
         demand.min == 0
             && self.unpinned[group] == 0
             && (demand.pinned_segments.is_empty() || !self.needs_segments[group])
@@ -101,7 +102,7 @@ impl Goal {
     }
 }
 
-/// Amounts of which all groups take together.
+/// Amounts that all groups consume together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Supply([i64; 5]);
 
@@ -166,7 +167,7 @@ impl<'a> Problem<'a> {
         Self::with_rooms(topology, request, demands, free_slots, supply, shared_limits)
     }
 
-    /// The case of a request for the same groups with other wishes.
+    /// The problem of a request for the same groups with other constraints.
     pub(crate) fn with<'b>(&'b self, request: &Request<'b>) -> Problem<'b> {
         let demands = residual::demands(self.topology, request);
         let (free_slots, supply) = (self.free_slots.clone(), self.supply.clone());
@@ -216,7 +217,7 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Whether every bound lets the gang into an area: each group by itself, and all together.
+    /// Whether every bound allows the gang in an area: each group alone, and all together.
     pub(crate) fn admits(&self, area: &Area, goal: &Goal) -> bool {
         self.first_refused(area, goal).is_none()
             && self.has_supply(area, goal)
@@ -239,19 +240,19 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// Whether plain resources and GPUs of an area are enough for all groups together.
+    /// Whether the plain resources and GPUs of an area are enough for all groups together.
     pub(crate) fn has_supply(&self, area: &Area, goal: &Goal) -> bool {
         let Some(supply) = self.supply.get(area.domain.0 as usize) else { return true };
         supply.covers(&self.demand(goal))
     }
 
-    /// What rules leave of a node beside those who are placed.
+    /// The remaining members of a node by each constraint, beside the placed ones.
     pub(crate) fn remaining_by_rule(&self, node: NodeId, usage: &LimitUsage) -> RemainingSlots {
         let with_rules = self.demands.iter().filter(|demand| !demand.constraints.is_none());
         with_rules.flat_map(|demand| demand.constraints.remaining_each(node, usage)).collect()
     }
 
-    /// What is scarce in a domain for all groups together.
+    /// The scarce resource of a domain for all groups together.
     pub(crate) fn scarcity(&self, cluster: &Cluster, domain: DomainId, goal: &Goal) -> Scarce {
         let demand = self.demand(goal);
         let nodes =
@@ -278,8 +279,8 @@ impl<'a> Problem<'a> {
         demands.fold(Supply::default(), |sum, demand| sum.plus(&demand))
     }
 
-    /// An upper bound on how many members of all groups fit a domain together, if those with the
-    /// least demand are taken first, whatever unit is scarce.
+    /// An upper bound on the members of all groups that fit a domain together. For each resource,
+    /// the members with the least demand are counted first.
     pub(crate) fn fit_together(&self, domain: DomainId, goal: &Goal) -> u64 {
         let members: Vec<u32> = goal.members(&self.demands).collect();
         let all: u64 = members.iter().map(|count| u64::from(*count)).sum();
@@ -307,7 +308,7 @@ impl<'a> Problem<'a> {
     }
 }
 
-/// By domain: what nodes that have room for a member of some group have free.
+/// By domain: the free amounts of nodes that fit a member of some group.
 fn supply(cluster: &Cluster, topology: &Topology, free_slots: &[FreeSlots]) -> Vec<Supply> {
     let mut before = vec![Supply::default()];
     let mut sum = Supply::default();

@@ -8,8 +8,8 @@ use crate::plan::Placed;
 use crate::solve::residual::contains;
 use crate::topology::{DomainId, Topology};
 
-/// Hops of a ring through nodes in this order, back to the first. One node, or two members, cost
-/// what there is of way: a ring of two goes there and back.
+/// Hops of a ring through nodes in this order, back to the first. A ring of two members counts the
+/// path there and back.
 pub fn ring_hops(topology: &Topology, nodes: impl IntoIterator<Item = NodeId>) -> i64 {
     let mut nodes = nodes.into_iter();
     let Some(first) = nodes.next() else { return 0 };
@@ -21,8 +21,8 @@ pub fn ring_hops(topology: &Topology, nodes: impl IntoIterator<Item = NodeId>) -
     hops + i64::from(topology.hops(last, first))
 }
 
-/// In words: where members are. The tightest domain that has them all, and the nodes if they are
-/// few.
+/// The location of members as text: the tightest domain that contains them all, and the nodes if
+/// they are few.
 pub(crate) fn describe(world: &World, placed: &[Placed]) -> String {
     /// Most nodes that are named.
     const MAX_NAMED_NODES: usize = 2;

@@ -1,4 +1,4 @@
-//! What a request still needs of each group, when pinned members are where they are.
+//! The residual demand of a request: what each group still needs beside its pinned members.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,40 +10,40 @@ use crate::solve::Request;
 use crate::solve::constraints::{GroupConstraints, LimitUsage};
 use crate::topology::{DomainId, LevelId, Topology};
 
-/// What is to be placed of one group.
+/// The remaining demand of one group.
 #[derive(Clone, Debug)]
 pub(crate) struct GroupDemand {
     /// Index of the group.
     pub(crate) group: u32,
     pub(crate) shape: Arc<Shape>,
-    /// Ranks of segments of which a member is pinned: they must go where it is.
+    /// Ranks of segments with a pinned member: they must go to its domain.
     pub(crate) pinned_segments: Vec<PinnedSegment>,
-    /// The other ranks that are to be placed, ascending: whole segments, where there are segments.
+    /// The other ranks to place, ascending: whole segments, if there are segments.
     pub(crate) ranks: Vec<u32>,
-    /// Members that must be placed at least: of runs and ranks together.
+    /// The minimum number of members to place, in pinned segments and others.
     pub(crate) min: u32,
     pub(crate) segment: Option<Segment>,
     pub(crate) required: Option<LevelId>,
     pub(crate) preferred: Option<LevelId>,
-    /// Groups with the same number must be in one domain of the required level.
+    /// Groups with the same number must share one domain of the required level.
     pub(crate) colocation_id: Option<u32>,
-    /// Where the group must be, because pinned members are there.
+    /// The domain that pinned members impose on the group.
     pub(crate) allowed: AllowedDomain,
     /// Members that are pinned.
     pub(crate) pinned: u32,
-    /// What else nodes must be like.
+    /// Constraints on its nodes.
     pub(crate) constraints: GroupConstraints,
 }
 
 /// Ranks that must go where a pinned member of their segment is.
 #[derive(Clone, Debug)]
 pub(crate) struct PinnedSegment {
-    /// Where; none: the pinned member is in no domain of the segments' level.
+    /// The domain; none: the pinned member is in no domain of the segments' level.
     pub(crate) domain: Option<DomainId>,
     pub(crate) ranks: Vec<u32>,
 }
 
-/// Where pinned members allow the others.
+/// The domain that pinned members allow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AllowedDomain {
     /// Wherever the request allows.
@@ -55,7 +55,7 @@ pub(crate) enum AllowedDomain {
 }
 
 impl AllowedDomain {
-    /// The home of members that must be in one domain of a level with these.
+    /// The domain allowed to members that must share a domain of a level with these pins.
     pub(crate) fn of(topology: &Topology, level: Option<LevelId>, pins: &[NodeId]) -> Self {
         let (Some(level), Some((first, others))) = (level, pins.split_first()) else {
             return Self::Anywhere;
@@ -77,7 +77,7 @@ impl GroupDemand {
             .fold(len(&self.ranks), |sum, pinned_segment| sum + len(&pinned_segment.ranks))
     }
 
-    /// Whether another group must be in one domain of the required level with it.
+    /// Whether another group must share a domain of the required level.
     pub(crate) fn is_colocated_with(&self, other: &Self) -> bool {
         self.group != other.group
             && self.colocation_id.is_some()
@@ -89,19 +89,20 @@ impl GroupDemand {
         self.pinned_segments.iter().map(|pinned_segment| len(&pinned_segment.ranks)).sum()
     }
 
-    /// So many of `most` as make whole segments.
+    /// `most`, rounded down to whole segments.
     pub(crate) fn whole(&self, most: u64) -> u32 {
         let most = u32::try_from(most).unwrap_or(u32::MAX);
         self.segment.map_or(most, |segment| most / segment.size * segment.size)
     }
 
-    /// Members beyond the runs that must be placed at least, whichever of the runs are.
+    /// The minimum number of members outside pinned segments, whichever of these segments are
+    /// placed.
     pub(crate) fn min_unpinned(&self) -> u32 {
         self.unpinned_beside(self.segment_members()).min(len(&self.ranks))
     }
 
-    /// Members beyond the runs that must be placed beside so many members of runs: whole segments,
-    /// perhaps more than there are.
+    /// The minimum number of members outside pinned segments, beside `in_segments` members in them.
+    /// Rounded up to whole segments, possibly beyond the available ones.
     pub(crate) fn unpinned_beside(&self, in_segments: u32) -> u32 {
         let min = self.min.saturating_sub(in_segments);
         let size = self.segment.map_or(1, |segment| segment.size);
@@ -109,7 +110,7 @@ impl GroupDemand {
     }
 }
 
-/// What a request needs, by group.
+/// The demands of a request, by group.
 pub(crate) fn demands(topology: &Topology, request: &Request<'_>) -> Vec<GroupDemand> {
     let pins: BTreeMap<u32, NodeId> =
         request.pinned.iter().map(|pinned| (pinned.rank, pinned.placement.node)).collect();
@@ -165,7 +166,7 @@ pub(crate) fn demands(topology: &Topology, request: &Request<'_>) -> Vec<GroupDe
     demands
 }
 
-/// Nodes of pinned members of groups that must lie together, by their number.
+/// Nodes of pinned members of colocated groups, by colocation.
 fn colocated_pins(gang: &Gang, pins: &BTreeMap<u32, NodeId>) -> BTreeMap<u32, Vec<NodeId>> {
     let mut by_number: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
     let mut first = 0_u32;
@@ -179,7 +180,8 @@ fn colocated_pins(gang: &Gang, pins: &BTreeMap<u32, NodeId>) -> BTreeMap<u32, Ve
     by_number
 }
 
-/// Pinned members by limit. One of a rank that the gang has not may be of any group.
+/// Pinned members by limit. One with a rank beyond the gang may belong to any group, so it counts
+/// for all limits.
 fn usage(request: &Request<'_>) -> LimitUsage {
     let mut usage = LimitUsage::default();
     let groups = &request.gang.groups;

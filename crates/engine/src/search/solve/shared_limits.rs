@@ -1,5 +1,5 @@
-//! What several groups with one limit fit together: a node counts once for all of them, where each
-//! group's own room counts it for that group alone.
+//! The joint capacity of groups with a common limit. A node counts once for all of them, whereas
+//! each group's free slots count it for that group alone.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::solve::problem::Goal;
 use crate::solve::residual::GroupDemand;
 use crate::topology::Topology;
 
-/// An upper bound on the members of all groups that share a limit.
+/// An upper bound on the members of all groups with a common limit.
 #[derive(Clone, Debug)]
 pub(crate) struct SharedLimit {
     groups: Vec<usize>,
@@ -49,13 +49,13 @@ pub(crate) fn shared_limits(
 }
 
 impl SharedLimit {
-    /// Whether an area has room for as many members as a goal wants of these groups.
+    /// Whether an area fits the members of these groups that a goal needs.
     pub(crate) fn has(&self, demands: &[GroupDemand], area: &Area, goal: &Goal) -> bool {
         let members: Vec<u32> = goal.members(demands).collect();
         self.missing(&members, area) == 0
     }
 
-    /// How many members, given by group, find no room in an area at least.
+    /// A lower bound on the members, given by group, that do not fit an area.
     pub(crate) fn missing(&self, members: &[u32], area: &Area) -> u64 {
         let wanted = self.groups.iter().filter_map(|group| members.get(*group));
         let wanted: u64 = wanted.map(|count| u64::from(*count)).sum();

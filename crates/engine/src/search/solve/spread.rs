@@ -1,8 +1,9 @@
-//! How members of one group are spread over an area.
+//! Distribution of the members of one group over an area.
 //!
-//! From the top down: if one part holds all that is left, the tightest such part that has the least
-//! room; else the part with the most room first, then the rest. So few parts are entered on each
-//! level, which is what hops count, and the parts that are entered last are those that fit best.
+//! It works top-down. If one part holds all remaining members, the tightest such part with the
+//! fewest slots is taken. Otherwise the part with the most slots is filled first, then the rest.
+//! Few parts are therefore entered on each level, which minimises hops, and the last part entered
+//! is the one that fits best.
 
 mod shortest_ring;
 
@@ -17,12 +18,12 @@ use crate::topology::{DomainId, Topology};
 /// In what order nodes are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NodeOrder {
-    /// Those with the most room of the fewest and tightest domains.
+    /// Nodes with the most slots in the fewest and tightest domains.
     MinHops,
-    /// As [`Self::MinHops`], but within the tightest domains nodes that are in use already come first:
-    /// free nodes stay whole.
+    /// As [`Self::MinHops`], but within the tightest domains used nodes come first, so that unused
+    /// nodes stay whole.
     UsedFirst,
-    /// Those with the most room, wherever in the area they are.
+    /// Nodes with the most slots, anywhere in the area.
     MostSlots,
     /// Those that make the shortest ring, if the members are few.
     ShortestRing,
@@ -31,7 +32,7 @@ pub(crate) enum NodeOrder {
 /// Positions and how many members go there.
 pub(crate) type Amounts = Vec<(u32, u32)>;
 
-/// What members of a group are spread over.
+/// The inputs for distributing members of a group.
 #[derive(Debug)]
 pub(crate) struct FillContext<'a> {
     pub(crate) cluster: &'a Cluster,
@@ -49,7 +50,7 @@ struct Spread<'a> {
     amounts: Amounts,
 }
 
-/// A part of a domain: a child, or a node that is in no child.
+/// A part of a domain: a child, or a node in no child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Node(u32),
@@ -57,8 +58,8 @@ enum Part {
 }
 
 impl FillContext<'_> {
-    /// Spreads `count` members over an area, segments kept together; none if they do not fit. A run
-    /// (`is_pinned_segment`) is part of a segment, and goes anywhere in its area.
+    /// Distributes `count` members over an area with whole segments; none if they do not fit. A
+    /// pinned segment (`is_pinned_segment`) is part of a segment and goes anywhere in its area.
     pub(crate) fn fill(
         &self,
         area: &Area,
@@ -116,7 +117,7 @@ impl Spread<'_> {
         self.context.demand.segment.is_some_and(|segment| level > segment.level)
     }
 
-    /// Whether segments need not be looked at any more: the domain lies within one of their level.
+    /// Whether segments can be ignored: the domain lies within one domain of their level.
     fn is_segmented(&self, domain: DomainId) -> bool {
         let level = self.context.topology.domain(domain).level;
         self.context.demand.segment.is_none_or(|segment| level >= segment.level)
@@ -131,7 +132,7 @@ impl Spread<'_> {
         }
     }
 
-    /// Places `count` members in a domain that has room for them.
+    /// Places `count` members in a domain that fits them.
     fn take(&mut self, domain: DomainId, count: u64) {
         let topology = self.context.topology;
         if count == 0 {
@@ -140,7 +141,7 @@ impl Spread<'_> {
         if let Some(part) = self.tightest(domain, count) {
             return self.take_part(part, count);
         }
-        // Where segments need not be looked at, nodes that are in no child serve too.
+        // If segments can be ignored, nodes in no child are usable too.
         let is_open = self.is_segmented(domain);
         let mut parts: Vec<Part> = topology.children(domain).map(Part::Domain).collect();
         if is_open {
@@ -150,7 +151,8 @@ impl Spread<'_> {
         self.take_parts(parts, count);
     }
 
-    /// The tightest part below a domain that holds all, the one with the least room of equals.
+    /// The tightest part below a domain that holds all members; of equals the one with the fewest
+    /// slots.
     fn tightest(&self, domain: DomainId, count: u64) -> Option<Part> {
         let topology = self.context.topology;
         let inside = topology.domain(domain);
@@ -192,7 +194,8 @@ impl Spread<'_> {
         }
     }
 
-    /// Those with the most room first, until one holds the rest; of those the one that fits best.
+    /// Takes parts with the most slots first, until one holds the remaining members. That last part
+    /// is the one that fits best.
     fn take_parts(&mut self, mut parts: Vec<Part>, count: u64) {
         parts.retain(|part| self.slots(*part) > 0);
         parts.sort_by_cached_key(|part| {
@@ -209,7 +212,7 @@ impl Spread<'_> {
                 left -= slots;
                 continue;
             }
-            // All of the same kind that follow have no more room than this one.
+            // Following parts of the same class have no more slots than this one.
             let kind = |part: Part| {
                 (self.pins(part), self.order == NodeOrder::UsedFirst && self.is_unused(part))
             };

@@ -11,13 +11,13 @@ use crate::node::NodeId;
 use crate::placement::Placement;
 use crate::resources::Resources;
 
-/// What a decision makes of the nodes that it touches.
+/// The effect of a decision on the nodes that it touches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     nodes: BTreeMap<NodeId, Touched>,
 }
 
-/// What a node would have free.
+/// The resulting free capacity of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Touched {
     /// Plain resources.
@@ -27,8 +27,8 @@ pub struct Touched {
 }
 
 impl Change {
-    /// Gives a pod with these requests what `placement` says. The search has seen to it that this is
-    /// free: parts that are not are left where they are.
+    /// Allocates `placement` for a pod with these requests. The search has checked that it is free;
+    /// parts that are not free are ignored.
     pub fn place(&mut self, cluster: &Cluster, requests: &Resources, placement: &Placement) {
         let node = self.touch(cluster, placement.node);
         node.free = node.free.minus(requests);

@@ -1,4 +1,4 @@
-//! What the whole cluster draws, costs and spares, kept by deltas.
+//! Power, spend and spare nodes of the whole cluster, updated incrementally.
 
 use crate::World;
 use crate::cluster::Cluster;
@@ -8,14 +8,14 @@ use crate::node::NodeId;
 use crate::objective::{cost, energy};
 use crate::topology::{DomainId, Topology};
 
-/// Power, spend and spare nodes of one cluster and one topology. It reads what changed since it was
-/// last asked; figures of nodes are computed once for each state.
+/// Power, spend and spare nodes of one cluster and one topology. It reads the changes since the
+/// last call. Figures of nodes are computed once for each state.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
     cursor: Cursor,
     /// The cluster that the figures are of.
     cluster_id: ClusterId,
-    /// By slot of the state; the stamp tells whether it is still that state.
+    /// By slot of the state; the generation tells whether the entry is still valid.
     known: Vec<Option<(u32, Reading)>>,
     /// By node.
     readings: Vec<Reading>,
@@ -39,8 +39,8 @@ impl Meter {
     /// Reads what changed.
     pub fn read(&mut self, world: &World) {
         let World { cluster, topology, .. } = world;
-        // A topology that was built anew moves nodes between domains; of another cluster nothing
-        // that is known holds.
+        // A rebuilt topology moves nodes between domains. For another cluster no cached value
+        // holds.
         let cluster_id = cluster.log().cluster_id();
         if self.topology.as_ref() != Some(topology) || self.cluster_id != cluster_id {
             let domains = topology.domains().count();
@@ -66,7 +66,7 @@ impl Meter {
         self.watts
     }
 
-    /// What is spent on the whole cluster, in cents per hour.
+    /// Spend of the whole cluster in cents per hour.
     pub fn cents_per_hour(&self) -> i64 {
         self.cents
     }

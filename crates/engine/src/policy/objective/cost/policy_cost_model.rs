@@ -1,4 +1,4 @@
-//! The judge that a policy makes.
+//! The cost model of a placement policy.
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,8 +18,8 @@ use crate::solve::{CostModel, NodeSet, ring_hops};
 use crate::topology::{DomainId, LevelId};
 use crate::workload::{MemberId, Profile, Workload, WorkloadId};
 
-/// What a policy says of decisions on a world as it is now. It is made for one decision, or for
-/// several between which nothing changes.
+/// Cost model of a policy for a world as it is now. It is valid for one decision, or for several
+/// between which nothing changes.
 #[derive(Clone)]
 pub struct PolicyCostModel<'a> {
     policy: &'a PlacementPolicy,
@@ -31,8 +31,8 @@ pub struct PolicyCostModel<'a> {
 }
 
 impl<'a> PolicyCostModel<'a> {
-    /// A judge. `meter` must have read the world. An error: a level of which nodes are to be
-    /// spared is not in the topology.
+    /// A cost model. `meter` must have read the world. Fails if a level with spare nodes is not in
+    /// the topology.
     pub fn new(
         world: &World,
         policy: &'a PlacementPolicy,
@@ -53,8 +53,8 @@ impl<'a> PolicyCostModel<'a> {
         self.policy
     }
 
-    /// What a decision costs that may also move and evict what runs. `world` is as it is without
-    /// the decision.
+    /// The cost of a decision that may also move and evict. `world` is the world without the
+    /// decision.
     pub fn decision_cost(
         &self,
         world: &World,
@@ -90,7 +90,7 @@ impl<'a> PolicyCostModel<'a> {
         cost
     }
 
-    /// Whether a unit has influence: it is in the order, or limited.
+    /// Whether a term matters: it is in the order, or limited.
     pub(crate) fn looks_at(&self, unit: CostTerm) -> bool {
         let constraints = self.policy.constraints();
         let is_limited = match unit {
@@ -101,7 +101,7 @@ impl<'a> PolicyCostModel<'a> {
         is_limited || self.policy.has(unit)
     }
 
-    /// What it costs that a node goes from one state to another, in the units that are wanted.
+    /// The cost of a node's transition between two states, in the wanted terms.
     pub(crate) fn node_cost(
         &self,
         cluster: &Cluster,
@@ -128,7 +128,7 @@ impl<'a> PolicyCostModel<'a> {
         cost
     }
 
-    /// What it costs beside [`Self::node_cost`] that one pod takes so much compute of a node.
+    /// The cost beyond [`Self::node_cost`] of one pod that takes `milli` of a node.
     pub(crate) fn pod_cost(
         &self,
         world: &World,
@@ -148,8 +148,7 @@ impl<'a> PolicyCostModel<'a> {
         cost
     }
 
-    /// Whether a decision is allowed in every respect: by its cost, and by the nodes that it leaves
-    /// free.
+    /// Whether a decision is allowed by its cost and by the nodes that it leaves free.
     pub fn check_change(
         &self,
         world: &World,
@@ -164,8 +163,7 @@ impl<'a> PolicyCostModel<'a> {
         self.check_spares(world, gone.filter(|(_, more)| *more != 0))
     }
 
-    /// Whether the limits of the policy allow what a decision costs. Limits count only against what
-    /// makes them worse.
+    /// Whether the limits of the policy allow a cost. Limits apply only to changes for the worse.
     pub(crate) fn check_limits(&self, cost: &CostVector) -> Result<(), Reason> {
         let constraints = self.policy.constraints();
         let most_disturbed = match constraints.max_pods_disturbed {
@@ -194,8 +192,8 @@ impl<'a> PolicyCostModel<'a> {
         Ok(())
     }
 
-    /// Whether enough nodes stay free after so many more (fewer, if negative) are free of each
-    /// node's domains.
+    /// Whether enough spare nodes remain after these changes; each entry is a node and the change
+    /// in spare nodes.
     pub(crate) fn check_spares(
         &self,
         world: &World,
@@ -268,8 +266,8 @@ impl CostModel for PolicyCostModel<'_> {
     }
 }
 
-/// GPU-seconds that are lost per hour by expectation where members are placed. Members that run
-/// already are lost with those that come.
+/// Expected loss in GPU-seconds per hour for the placed members. Running members are lost together
+/// with them.
 fn loss(
     world: &World,
     profile: &Profile,
@@ -285,7 +283,7 @@ fn loss(
     expected_loss(&world.cluster, nodes, all, profile.seconds_at_risk)
 }
 
-/// What a decision makes of the nodes.
+/// The effect of a decision on the nodes.
 fn change(world: &World, gang: &Gang, placed: &[Placed], disruptions: DisruptionSet<'_>) -> Change {
     let World { cluster, workloads, .. } = world;
     let mut change = Change::default();

@@ -1,8 +1,8 @@
-//! Spare nodes: which are kept free when a policy wants some to be.
+//! Spare nodes: the nodes that a policy keeps free.
 //!
-//! No bound tells which nodes stay free. So where a plan would take too many, the search is made
-//! once more with as many spare nodes of each domain forbidden as the policy wants there, the last
-//! by id. Whatever is found then leaves them free; that nothing is found then is no proof.
+//! No bound tells which nodes stay free. If a plan would take too many, the search is repeated with
+//! some spare nodes forbidden. In each domain these are as many as the policy wants, the last ones
+//! by id. Any plan found then leaves them free. Finding none then is no proof.
 
 use super::is_spare;
 use crate::World;
@@ -23,7 +23,7 @@ pub(super) fn kept(world: &World, policy: &PlacementPolicy) -> NodeSet {
             };
             let mut free: Vec<_> = topology.nodes(id).iter().copied().filter(is_free).collect();
             free.sort_unstable();
-            // What a tighter level keeps counts for the looser ones, too.
+            // Nodes kept for a tighter level count for the looser ones too.
             let has = free.iter().filter(|node| kept.contains(*node)).count();
             let wanted = usize::try_from(spares.nodes).unwrap_or(usize::MAX).saturating_sub(has);
             free.retain(|node| !kept.contains(node));

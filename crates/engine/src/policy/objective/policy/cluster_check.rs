@@ -6,9 +6,9 @@ use crate::objective::energy;
 use crate::topology::{DomainId, LevelId, Topology};
 
 impl PlacementPolicy {
-    /// Whether the policy makes sense in a cluster as it is now: the limits can be kept, and the
-    /// levels are there. This is for the moment at which a policy is written: nodes come and go
-    /// later, and then the limits hold as far as they can.
+    /// Checks the policy against a cluster: the limits can be kept, and the levels exist. This is
+    /// for the time of writing a policy. Nodes come and go later, and then limits apply as far as
+    /// possible.
     pub fn check(&self, world: &World) -> Result<(), PolicyError> {
         let idle = energy::idle_watts(&world.cluster);
         if let Some(most) = self.constraints().max_watts.filter(|most| *most < idle) {
@@ -23,7 +23,7 @@ impl PlacementPolicy {
                 i64::try_from(count).unwrap_or(i64::MAX)
             };
             let domains = world.topology.at(level).map(|(id, _)| (gpu_nodes(id), id));
-            // A domain without GPUs has nothing to spare, and takes no pods with GPUs either.
+            // A domain without GPUs has no spare nodes and takes no GPU pods either.
             let smallest = domains.filter(|(have, _)| *have > 0 || level.0 == 0).min();
             if let Some((have, id)) = smallest.filter(|(have, _)| *have < spares.nodes) {
                 return Err(PolicyError::TooManySpares {
@@ -38,7 +38,7 @@ impl PlacementPolicy {
     }
 }
 
-/// A domain in words: `the cluster`, or its level and path, such as `rack b1/r2`.
+/// A domain as text: `the cluster`, or its level and path, such as `rack b1/r2`.
 pub(in crate::policy::objective) fn domain_words(topology: &Topology, id: DomainId) -> String {
     let level = usize::from(topology.domain(id).level.0);
     match topology.levels().get(level) {

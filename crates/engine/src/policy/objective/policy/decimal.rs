@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 const ONE: i64 = 1_000_000;
 /// Digits after the point.
 const DIGITS: usize = 6;
-/// The greatest whole part: beyond it one unit outweighs everything, which an order says better.
+/// The maximum whole part. Beyond it one term outweighs everything; a separate step is clearer.
 const MAX_WHOLE: i64 = 1_000_000_000;
 
 /// A decimal number that is not negative, with up to six digits after the point.
@@ -94,8 +94,8 @@ impl fmt::Display for Decimal {
     }
 }
 
-/// A weight as it is written: a string, or a whole number. It is checked with its policy, so that
-/// the error can name the field.
+/// A weight as written: a string or a whole number. It is parsed with its policy, so that the error
+/// can name the field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WrittenDecimal(pub String);
 

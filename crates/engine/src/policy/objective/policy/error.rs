@@ -1,9 +1,9 @@
-//! What can be wrong with a policy.
+//! Errors of policies.
 
 use super::decimal::DecimalError;
 use crate::objective::CostTerm;
 
-/// Why a policy makes no sense, by itself or in a cluster. Nothing was changed.
+/// Why a policy is invalid, by itself or in a cluster. Nothing is changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicyError {
@@ -18,25 +18,25 @@ pub enum PolicyError {
     StepForm {
         /// Path of the field.
         field: String,
-        /// What it has.
+        /// The forms present.
         found: &'static str,
     },
-    /// A unit that is not there.
+    /// An unknown cost term.
     #[error("{field}: there is no unit {found:?}; did you mean {nearest:?}? {}", units())]
     UnknownUnit {
         /// Path of the field.
         field: String,
-        /// What was written.
+        /// The value as written.
         found: String,
-        /// The unit whose name is nearest.
+        /// The term with the nearest name.
         nearest: &'static str,
     },
-    /// A unit twice: the second has no influence, or doubles a weight by accident.
+    /// A term twice: the second has no influence, or doubles a weight by accident.
     #[error("{field}: the unit {unit} is in {first} already; name each unit once")]
     DuplicateUnit {
         /// Path of the field.
         field: String,
-        /// The unit.
+        /// The term.
         unit: CostTerm,
         /// Path of the field that has it first.
         first: String,
@@ -46,7 +46,7 @@ pub enum PolicyError {
     Weight {
         /// Path of the field.
         field: String,
-        /// What was written.
+        /// The value as written.
         found: String,
         /// Why not.
         why: DecimalError,
@@ -56,7 +56,7 @@ pub enum PolicyError {
     ZeroWeight {
         /// Path of the field.
         field: String,
-        /// The unit.
+        /// The term.
         unit: CostTerm,
     },
     /// A tolerance that is none.
@@ -72,11 +72,11 @@ pub enum PolicyError {
     TooLow {
         /// Path of the field.
         field: String,
-        /// What was written.
+        /// The value as written.
         found: i64,
         /// The least.
         least: i64,
-        /// What to do.
+        /// The fix.
         hint: &'static str,
     },
     /// Fields that exclude one another.
@@ -97,7 +97,7 @@ pub enum PolicyError {
         /// Path of the field that has it first.
         first: String,
     },
-    /// Power below what the empty cluster draws.
+    /// A power limit below the power of the empty cluster.
     #[error(
         "{field}: the limit is {most} W, but the cluster draws {idle} W when nothing runs; nothing \
          could ever be placed"
@@ -115,7 +115,7 @@ pub enum PolicyError {
     UnknownLevel {
         /// Path of the field.
         field: String,
-        /// What was written.
+        /// The value as written.
         found: String,
         /// The levels, joined.
         known: String,
@@ -134,14 +134,14 @@ pub enum PolicyError {
     },
 }
 
-/// All units in one sentence.
+/// All terms in one sentence.
 fn units() -> String {
     let names: Vec<_> = CostTerm::ALL.into_iter().map(CostTerm::name).collect();
     format!("Units are: {}", names.join(", "))
 }
 
-/// The unit whose name is nearest to what was written: the least number of letters to change, add
-/// or leave out, without regard to case; the first of equals.
+/// The term whose name is nearest to `written` by edit distance, ignoring case; the first of
+/// equals.
 pub(super) fn nearest(written: &str) -> &'static str {
     let written = written.to_lowercase();
     let by_distance = |name: &&str| distance(&written, &name.to_lowercase());

@@ -15,47 +15,47 @@ use crate::objective::CostTerm;
 pub struct PolicySpec {
     /// Name.
     pub name: String,
-    /// What is compared: the first step that tells two decisions apart decides.
+    /// The steps: the first one in which two decisions differ decides.
     pub order: Vec<StepSpec>,
-    /// What must hold whatever it costs.
+    /// Hard constraints, whatever they cost.
     #[serde(default, skip_serializing_if = "Constraints::is_empty")]
     pub constraints: Constraints,
-    /// Whether running pods may be moved or evicted for a new one; if not said, they may unless
+    /// Whether running pods may be moved or evicted for a new one. Default: true, unless
     /// [`Constraints::max_pods_disturbed`] is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<bool>,
 }
 
-/// One step: a unit, or a weighted sum of units.
+/// One step: a cost term, or a weighted sum of terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct StepSpec {
-    /// Name of the unit.
+    /// Name of the cost term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
-    /// Units and what one of each is worth.
+    /// Terms with their weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sum: Vec<TermSpec>,
-    /// What counts as equal; with a unit only.
+    /// Tolerance; only for a single term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerance: Option<ToleranceSpec>,
 }
 
-/// A unit in a sum.
+/// A term of a sum.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TermSpec {
-    /// Name of the unit.
+    /// Name of the cost term.
     pub unit: String,
-    /// What one of the unit is worth: a decimal number such as `"1.5"`.
+    /// Weight: a decimal number such as `"1.5"`.
     pub weight: WrittenDecimal,
 }
 
-/// What counts as equal in a step: one of the two.
+/// The tolerance of a step: one of the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ToleranceSpec {
-    /// Costs that differ by more than this many percent of the lower one never count as equal.
+    /// Costs that differ by more than this percentage of the lower one never count as equal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub percent: Option<i64>,
     /// Costs that differ by more than this never count as equal.
@@ -63,7 +63,7 @@ pub struct ToleranceSpec {
     pub absolute: Option<i64>,
 }
 
-/// What must hold whatever it costs. What is broken already is not held against a decision that
+/// Hard constraints. A constraint that is already violated does not count against a decision that
 /// does not make it worse.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -71,7 +71,7 @@ pub struct Constraints {
     /// Most power of the whole cluster in watts ([`crate::objective::energy`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_watts: Option<i64>,
-    /// Most that is spent for what is given out of the whole cluster, in cents per hour.
+    /// Maximum spend for the allocations of the whole cluster, in cents per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_cents_per_hour: Option<i64>,
     /// Most running pods that one decision may move or evict.
@@ -82,11 +82,11 @@ pub struct Constraints {
     pub spares: Vec<Spares>,
 }
 
-/// Nodes that are to be left free: open nodes with GPUs on which nothing is.
+/// Nodes to leave free: open nodes with GPUs, all of them idle.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Spares {
-    /// In each domain of this level; not said: in the whole cluster.
+    /// In each domain of this level; absent: in the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
     /// How many.
@@ -98,7 +98,7 @@ pub struct Spares {
 pub enum Tolerance {
     /// In percent of the lower cost.
     Percent(u8),
-    /// In the unit itself.
+    /// In the unit of the term.
     Absolute(i64),
 }
 

@@ -1,12 +1,13 @@
-//! Best-fit: the node with the least left after the pod, CPU and GPUs weighed alike.
+//! Best fit: the node with the least free capacity after the pod, with CPU and GPUs weighted
+//! equally.
 
 use super::ranked::{Candidate, Rule, float, truncated};
 
 /// The largest node of the paper's cluster: CPU and GPUs in thousandths.
 pub(super) const LARGEST: (f64, f64) = (128_000.0, 8_000.0);
 
-/// The rule of `BestFitScore`. The source then stretches the scores of the feasible nodes over 0 to
-/// 100, which changes neither the best nor the ties, so it is left out.
+/// The rule of `BestFitScore`. The source then scales the scores of feasible nodes to 0 to 100.
+/// This changes neither the best node nor the ties, so it is omitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BestFit;
 

@@ -6,14 +6,14 @@ use super::ranked::{Candidate, Rule};
 use crate::node::NodeId;
 use crate::shape::{GpuDemand, Shape};
 
-/// The kind of MIG instances, which the source does not know. Kind 0 is shares; whole GPUs are of
-/// the kind of their number, as no node has more than 64.
+/// The kind of MIG instances, which the source does not have. Kind 0 is shares. Whole GPUs have
+/// their count as kind, as no node has more than 64.
 const MIG: u8 = 127;
 
-/// The rule of `GpuClusteringScore`. It must be told of every pod that is placed or leaves.
+/// The rule of `GpuClusteringScore`. It needs to see every pod that is placed or leaves.
 #[derive(Clone, Debug, Default)]
 pub struct Clustering {
-    /// By node: how many pods of each kind are on it.
+    /// By node: the number of pods of each kind.
     pods: Vec<BTreeMap<u8, u32>>,
 }
 

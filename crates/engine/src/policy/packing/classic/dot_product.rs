@@ -1,10 +1,10 @@
-//! Dot product: the node of whose kind of resources the pod asks for the least is free. The smallest
-//! product of demand and free amounts wins, the opposite of Tetris's alignment, as in the source.
+//! Dot product: the smallest product of requested and free amounts wins, as in the source. This is
+//! the opposite of Tetris's alignment.
 
 use super::best_fit::LARGEST;
 use super::ranked::{Candidate, Rule, float, truncated};
 
-/// The rule of `DotProductScore` with dimensions `merge` and norm `max`, as it was run.
+/// The rule of `DotProductScore` with dimensions `merge` and norm `max`, as in the published runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DotProduct;
 

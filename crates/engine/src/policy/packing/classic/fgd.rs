@@ -1,5 +1,5 @@
-//! Fragmentation gradient descent: the node, and the GPU, where the fewest typical pods lose the use
-//! of free GPUs.
+//! Fragmentation gradient descent: the node, and the GPU, with the smallest loss of free GPUs for
+//! typical pods.
 
 use std::sync::Arc;
 
@@ -17,17 +17,18 @@ use crate::pick::{FreeLevel, Gpus};
 use crate::placement::GpuParts;
 use crate::shape::{GpuDemand, Shape};
 
-/// The rule of `FGDScore`: `100 / (1 + exp(-x))`, cut to a whole number, where `x` is by how many
-/// GPUs the fragments of the node would shrink. 50: they stay or shrink by less than 0.04 GPUs.
+/// The rule of `FGDScore`: `100 / (1 + exp(-x))`, truncated to a whole number, where `x` is the
+/// decrease of the node's fragments in GPUs. 50 means that they stay, or shrink by less than 0.04
+/// GPUs.
 ///
-/// Cutting is no defect: with scores that are not cut the policy allocates less, because there are
-/// no ties, which fill one node after another.
+/// Truncation is not a defect. Without it the policy allocates less, because ties are missing, and
+/// ties fill one node after another.
 #[derive(Clone, Debug)]
 pub struct Fgd {
     typical: Arc<TypicalPods>,
     /// The cluster whose states are known.
     cluster_id: ClusterId,
-    /// Fragments by slot of the state, with the stamp they were computed for.
+    /// Fragments by slot of the state, with the generation.
     fragments: Vec<Option<(u32, f64)>>,
 }
 
@@ -70,7 +71,7 @@ impl Fgd {
         truncated(1.0 / (1.0 + libm::exp(-gain)) * 100.0)
     }
 
-    /// Scores of a share on each level of GPUs on which it fits, in the order of the GPUs.
+    /// Scores of a share on each fitting level of GPUs, in the order of the GPUs.
     fn levels(&self, before: f64, left: &NodeResidual<'_>, shape: &Shape) -> Levels {
         let GpuDemand::Share { milli, memory_mib, .. } = shape.gpus else { return Levels::new() };
         let mut levels = Levels::new();
@@ -91,7 +92,7 @@ impl Fgd {
 
 type Levels = SmallVec<[(FreeLevel, i32); 8]>;
 
-/// Whether each GPU on which the pod fits is tried; otherwise it gets the ones it gets anywhere.
+/// Whether each fitting GPU is tried. Otherwise the pod gets the default choice.
 fn is_one_share(shape: &Shape) -> bool {
     matches!(shape.gpus, GpuDemand::Share { count: 1, .. })
 }
@@ -121,7 +122,7 @@ impl Rule for Fgd {
         let before = self.fragment(cluster, cluster.state(node), &left);
         let levels = self.levels(before, &left, shape);
         let best = levels.iter().map(|(_, score)| *score).max()?;
-        // Of GPUs that score the same the lowest, be it of a looser level.
+        // Of GPUs with equal scores the lowest, even if its level is looser.
         let (level, _) = levels.iter().find(|(_, score)| *score == best)?;
         gpus.share_at(milli, memory_mib, *level)
     }

@@ -22,7 +22,7 @@ impl Rule for GpuPacking {
         if idle == all {
             return (33 - idle).max(idle);
         }
-        // The tightest ones; several MIG instances may be of one GPU, which then counts once.
+        // The tightest GPUs. Several MIG instances may be on one GPU, which then counts once.
         let parts = gpus.demanded(&candidate.shape.gpus).unwrap_or_default();
         let mut taken: Vec<u16> = parts.iter().map(|part| part.gpu).collect();
         taken.dedup();

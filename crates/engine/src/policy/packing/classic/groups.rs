@@ -12,7 +12,7 @@ use crate::node::NodeId;
 /// How many changes are kept at least.
 const KEPT: usize = 1 << 16;
 
-/// What nodes of a group have in common: their state, and the marks of a policy that looks at more.
+/// The key of a group: the state, and the features that a policy adds.
 pub(super) type Key = (StateId, u128);
 
 /// The nodes of a cluster in groups, and which groups changed.
@@ -37,9 +37,9 @@ pub(super) struct Groups {
 
 #[derive(Debug)]
 pub(super) struct Group {
-    /// What its nodes have in common.
+    /// The common key of its nodes.
     pub(super) key: Key,
-    /// How often the key changed: scores of an old key hold no more.
+    /// Number of key changes: scores of an old key are invalid.
     pub(super) generation: u32,
     /// Ranks of its nodes.
     ranks: BTreeSet<u32>,
@@ -58,8 +58,8 @@ impl Groups {
         Self { ties, ..Self::default() }
     }
 
-    /// Forgets all nodes if they are of another cluster; whether that was so. Positions and stamps
-    /// that readers have hold no more then.
+    /// Forgets all nodes if they belong to another cluster, and returns whether it did. Positions
+    /// and generations that readers hold are invalid then.
     pub(super) fn forget_other(&mut self, cluster: &Cluster) -> bool {
         let cluster_id = cluster.log().cluster_id();
         let is_other = self.cluster_id != cluster_id;
@@ -69,7 +69,7 @@ impl Groups {
         is_other
     }
 
-    /// Looks at nodes that changed, and at those whose marks did.
+    /// Reads nodes that changed and nodes whose features changed.
     pub(super) fn update(
         &mut self,
         cluster: &Cluster,
@@ -103,8 +103,7 @@ impl Groups {
         self.nodes.get(rank as usize).copied()
     }
 
-    /// Numbers of groups that changed since `position`, which is moved to the end; none: too many
-    /// to tell.
+    /// Numbers of groups changed since `position`, which moves to the end. None: too many changes.
     pub(super) fn changed_since(&self, position: &mut Option<u64>) -> Option<&[u32]> {
         let end = self.first + self.changed.len() as u64;
         let since = position.replace(end)?;

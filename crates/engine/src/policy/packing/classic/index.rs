@@ -10,7 +10,7 @@ const NEVER: i64 = i64::MIN;
 pub(super) struct Index {
     /// How far the changes of groups were read.
     read: Option<u64>,
-    /// By group: the stamp of the key that was scored, and the score; none: the shape does not fit.
+    /// By group: the generation of the scored key, and the score. None: the shape does not fit.
     scores: Vec<(u32, Option<i32>)>,
     best: Tournament,
 }
@@ -32,7 +32,8 @@ impl Index {
         if let Some(changed) = groups.changed_since(&mut self.read) {
             self.best.grow(all.len());
             for number in changed {
-                // A group that changed several times is scored once: its stamp is known then.
+                // A group that changed several times is scored once, because its generation is
+                // known then.
                 self.refresh(groups, *number, &mut score);
             }
         } else {
@@ -55,7 +56,7 @@ impl Index {
         let group = &groups.all()[index];
         let Some(rank) = group.first() else { return self.best.set(index, NEVER) };
         if self.scores.len() <= index {
-            // No group's first stamp is this one, but for a wrap after 2^32 changes.
+            // No group starts with this generation, except after a wrap at 2^32 changes.
             self.scores.resize(groups.all().len(), (u32::MAX, None));
         }
         if self.scores[index].0 != group.generation {
@@ -65,7 +66,7 @@ impl Index {
     }
 }
 
-/// One number to compare by: the score, then the rank, lower ones first.
+/// The score and then the inverted rank, as one comparable number.
 fn key(score: i32, rank: u32) -> i64 {
     i64::from(score) << 32 | i64::from(u32::MAX - rank)
 }
@@ -76,12 +77,10 @@ fn candidate(key: i64) -> Candidate {
     Candidate { score, rank: u32::MAX - low }
 }
 
-/// Keys by place, and the greatest of each half, quarter and so on: changing one key and finding the
-/// greatest two take as many steps as the number of places has digits.
+/// A tournament tree over keys. Changing a key and finding the two greatest take logarithmic time.
 #[derive(Debug, Default)]
 struct Tournament {
-    /// The winner of all at 1; those of the two halves of `n` at `2n` and `2n + 1`; keys from the
-    /// middle on.
+    /// The overall winner at 1; the children of `n` at `2n` and `2n + 1`; keys from the middle on.
     winners: Vec<i64>,
 }
 
@@ -90,7 +89,7 @@ impl Tournament {
         self.winners.len() / 2
     }
 
-    /// Makes room for so many keys.
+    /// Grows to this number of keys.
     fn grow(&mut self, places: usize) {
         if places <= self.places() {
             return;
@@ -118,7 +117,7 @@ impl Tournament {
         }
     }
 
-    /// The greatest key and the one after it. No two keys are equal.
+    /// The greatest key and the next one. No two keys are equal.
     fn first_two(&self) -> Option<(i64, Option<i64>)> {
         let first = *self.winners.get(1)?;
         let (mut at, mut second) = (1, NEVER);

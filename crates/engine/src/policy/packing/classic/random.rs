@@ -16,13 +16,13 @@ use crate::pick::Gpus;
 use crate::placement::{GpuPart, GpuParts, Placement};
 use crate::shape::{GpuDemand, Shape};
 
-/// Most shapes of which it is kept where they fit. Beyond it all are forgotten.
+/// Maximum number of shapes with cached feasibility. Beyond it all are dropped.
 const MAX_SHAPES: usize = 4096;
 
-/// The rule of `RandomScore`: every feasible node with the same chance, and for a share every GPU of
-/// it on which it fits; whole GPUs and MIG instances as everywhere. The source's order of nodes
-/// changes from run to run, so its draws cannot be had again; these come from a seed. There is no
-/// runner-up, as all others are equal.
+/// The rule of `RandomScore`: every feasible node has the same chance, and for a share every
+/// fitting GPU of the node. Whole GPUs and MIG instances use the default choice. The source's order
+/// of nodes changes between runs, so its draws cannot be reproduced; these use a seed. There is no
+/// runner-up, because all other nodes are equal.
 #[derive(Debug)]
 pub struct Random {
     draws: SplitMix,
@@ -40,7 +40,8 @@ impl Random {
         let GpuDemand::Share { count, milli, memory_mib } = *demand else {
             return gpus.demanded(demand);
         };
-        // One pass: the n-th GPU that fits takes the place of a chosen one with chance count / n.
+        // Reservoir sampling in one pass: the n-th fitting GPU replaces a chosen one with
+        // probability count / n.
         let mut chosen: SmallVec<[u16; 8]> = SmallVec::new();
         let fitting = (0_u16..).zip(gpus.free);
         let fitting = fitting.filter(|(_, gpu)| fit::share_fits(gpu, milli, memory_mib));
@@ -79,11 +80,11 @@ impl Packing for Random {
     }
 }
 
-/// The nodes on which a shape fits, counted so that the n-th is found in few steps.
+/// The feasible nodes of a shape, counted so that the n-th is found in logarithmic time.
 #[derive(Debug, Default)]
 struct Feasible {
     read: Cursor,
-    /// How many of all are feasible at 1; of the two halves of `n` at `2n` and `2n + 1`; each node
+    /// Count of all feasible nodes at 1; of the two halves of `n` at `2n` and `2n + 1`; each node
     /// from the middle on.
     counts: Vec<u32>,
 }

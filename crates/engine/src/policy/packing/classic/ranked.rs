@@ -16,7 +16,7 @@ use crate::pick::Gpus;
 use crate::placement::{GpuParts, Placement};
 use crate::shape::{GpuDemand, Shape};
 
-/// Most shapes whose scores are kept. Beyond it all are forgotten and scored anew.
+/// Maximum number of shapes with cached scores. Beyond it all are dropped.
 const MAX_SHAPES: usize = 4096;
 
 /// How a policy scores.
@@ -32,42 +32,42 @@ pub trait Rule: Send {
         Gpus::of_node(cluster, node).demanded(&shape.gpus)
     }
 
-    /// What the policy knows of a node beside its state; nodes of different marks are scored apart.
+    /// Features of a node beyond its state; nodes with different features are scored separately.
     fn features(&self, node: NodeId) -> u128 {
         let _ = node;
         0
     }
 
-    /// A pod was put there. Whether the node's marks changed.
+    /// Records a placed pod; returns whether the node's features changed.
     fn placed(&mut self, shape: &Shape, node: NodeId) -> bool {
         let _ = (shape, node);
         false
     }
 
-    /// A pod has left. Whether the node's marks changed.
+    /// Records a released pod; returns whether the node's features changed.
     fn released(&mut self, shape: &Shape, node: NodeId) -> bool {
         let _ = (shape, node);
         false
     }
 }
 
-/// Nodes that are alike and on which a pod fits.
+/// Nodes with equal scores on which a pod fits.
 #[derive(Clone, Copy, Debug)]
 pub struct Candidate<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
     /// The nodes' state.
     pub id: StateId,
-    /// What they have free.
+    /// Their free capacity.
     pub state: &'a NodeState,
     /// Their marks.
     pub features: u128,
-    /// What the pod asks for.
+    /// The pod's request.
     pub shape: &'a Shape,
 }
 
 impl<'a> Candidate<'a> {
-    /// What is left of the nodes.
+    /// The residual of the nodes.
     pub fn left(&self) -> NodeResidual<'a> {
         NodeResidual::of_state(self.cluster, self.state)
     }
@@ -89,19 +89,18 @@ impl<'a> Candidate<'a> {
     }
 }
 
-/// A policy by a rule: the greatest score, then the lowest rank of the node.
+/// A policy from a rule: the greatest score, then the lowest rank of the node.
 #[derive(Debug)]
 pub struct Ranked<R> {
     rule: R,
     groups: Groups,
     indexes: FxHashMap<Arc<Shape>, Index>,
-    /// Nodes whose marks changed since the groups were looked at.
+    /// Nodes whose features changed since the last update of the groups.
     marked: Vec<NodeId>,
 }
 
 impl<R: Rule> Ranked<R> {
-    /// A policy by this rule; nodes that score the same are ordered by `ties`, as
-    /// [`super::Setup::ties`] says.
+    /// A policy by this rule; ties are broken by `ties`, see [`super::Setup::ties`].
     pub fn new(rule: R, ties: Vec<u32>) -> Self {
         let (indexes, marked) = (FxHashMap::default(), Vec::new());
         Self { rule, groups: Groups::new(ties), indexes, marked }
@@ -157,7 +156,7 @@ impl<R: Rule> Packing for Ranked<R> {
     }
 }
 
-/// A whole number for a formula that the source computes in floating point. Exact.
+/// A whole number for a formula that the source computes in floating point; exact.
 pub(super) fn float(whole: i64) -> f64 {
     f64::from(i32::try_from(whole).unwrap_or(if whole < 0 { i32::MIN } else { i32::MAX }))
 }

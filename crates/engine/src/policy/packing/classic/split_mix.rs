@@ -1,8 +1,8 @@
-//! A small generator of pseudo-random numbers: `SplitMix64` (Steele, Lea and Flood, "Fast
-//! Splittable Pseudorandom Number Generators", OOPSLA 2014), with the constants of Vigna's public
-//! domain C version.
+//! A small pseudo-random number generator: `SplitMix64` (Steele, Lea and Flood, "Fast Splittable
+//! Pseudorandom Number Generators", OOPSLA 2014), with the constants of Vigna's public domain C
+//! version.
 
-/// The generator. Its state moves by the golden ratio; what it gives is the state, mixed.
+/// The generator. Its state advances by the golden ratio; the output is the mixed state.
 #[derive(Clone, Debug)]
 pub(super) struct SplitMix(u64);
 
@@ -19,8 +19,8 @@ impl SplitMix {
         mixed ^ mixed >> 31
     }
 
-    /// A number from 0 to `bound - 1`; 0 if the bound is 0. Numbers differ in chance by less than
-    /// one in 2^32 for any bound that nodes or GPUs give.
+    /// A number from 0 to `bound - 1`; 0 if the bound is 0. The bias is below 2^-32 for any bound
+    /// given by nodes or GPUs.
     pub(super) fn below(&mut self, bound: u32) -> u32 {
         let product = u128::from(self.next()) * u128::from(bound);
         u32::try_from(product >> 64).unwrap_or(0)

@@ -1,4 +1,4 @@
-//! What a pod of a shape would do to a node in some state.
+//! The effect of a pod of a shape on a node in some state.
 
 use smallvec::SmallVec;
 
@@ -13,21 +13,21 @@ use crate::pick::{FreeLevel, Gpus};
 use crate::placement::GpuPart;
 use crate::shape::{GpuDemand, Shape};
 
-/// A way to place a pod on a node.
+/// A candidate placement of a pod on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// By how much the worth of the node grows; nearly always below 0.
+    /// Increase of the node's worth; nearly always negative.
     pub(super) gain: i64,
-    /// The shapes of the reserve that lose a place.
+    /// The reserved shapes that lose a slot, as a mask.
     pub(super) losers: u64,
-    /// For a single share: the level of the GPU that it is taken of.
+    /// For a single share: the free level of the GPU to use.
     pub(super) level: Option<FreeLevel>,
 }
 
-/// The ways to place a pod, none of which is at least as good as another in gain and in losers.
+/// Candidates without dominated ones: none is at least as good as another in gain and in losers.
 pub(super) type Candidates = SmallVec<[Candidate; 2]>;
 
-/// What is known of a state, whatever the shape.
+/// Figures of a state that are independent of the shape.
 #[derive(Clone, Debug)]
 pub(super) struct Appraisal {
     worth: i64,
@@ -105,8 +105,8 @@ fn distinct_levels(gpus: &[GpuFree], milli: u16, memory_mib: u32) -> SmallVec<[F
     residuals
 }
 
-/// Leaves out candidates that another beats whatever is tight: it gains as much and takes places
-/// of no other shapes. Of equals the first stays, which is the tightest GPU.
+/// Drops dominated candidates: another gains as much and takes slots from no other shapes. Of
+/// equals the first stays, which is the tightest GPU.
 fn keep_best(all: &mut Candidates) {
     // Stable: equals stay in the order of their levels.
     all.sort_by_key(|candidate| std::cmp::Reverse(candidate.gain));

@@ -1,4 +1,4 @@
-//! Sums over all open nodes that say how full the cluster is, kept by what changed.
+//! Sums over all open nodes that tell how full the cluster is, updated incrementally.
 
 use std::collections::BTreeMap;
 
@@ -9,20 +9,20 @@ use crate::cluster::Cluster;
 use crate::cluster::log::{Changes, Cursor};
 use crate::node::NodeId;
 
-/// What is left of the cluster.
+/// Free capacity of the cluster.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CapacityTotals {
     cursor: Cursor,
-    /// What each node adds.
+    /// The contribution of each node.
     nodes: Vec<NodeTotals>,
-    /// Value of what is left of all GPUs, in millionths of a GPU.
+    /// Value of all residual GPUs, in millionths of a GPU.
     value: i64,
     cpu_milli: i64,
     cpu_capacity: i64,
     places: Vec<i64>,
-    /// How many nodes have these shapes of the reserve allowed, as a mask.
+    /// Number of nodes for each mask of allowed reserved shapes.
     allowed: BTreeMap<u64, u32>,
-    /// Weights of the pods that take places of each shape of the reserve.
+    /// Total weight of the pods that take slots of each reserved shape.
     rates: Vec<i64>,
 }
 
@@ -74,7 +74,7 @@ impl CapacityTotals {
         Reserve::tight(&self.places, &self.rates, more, price_model.total)
     }
 
-    /// Enters a node anew. Whether other shapes are now allowed together somewhere.
+    /// Updates a node. Returns whether the set of masks has changed.
     fn enter(&mut self, cluster: &Cluster, price_model: &mut PriceModel, node: NodeId) -> bool {
         let node_totals = if cluster.is_open(node) {
             node_totals(cluster, price_model, node)

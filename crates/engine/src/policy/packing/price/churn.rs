@@ -1,8 +1,8 @@
 //! How many pods leave while others come.
 
-/// Arrivals after which what was counted so far counts half.
+/// Arrivals after which older counts are halved.
 const HALVING_ARRIVALS: u64 = 512;
-/// By how many hundredths turnover must differ from what was used before it is used.
+/// The minimum change of the churn, in percent, before the new value is used.
 const MIN_CHANGE_PERCENT: i64 = 25;
 
 /// How many pods leave for each that comes, lately.
@@ -15,7 +15,7 @@ pub(super) struct Churn {
 }
 
 impl Churn {
-    /// A pod came. Whether turnover is now another than the one in use.
+    /// Records an arrival; returns whether the churn in use has changed.
     pub(super) fn record_arrival(&mut self) -> bool {
         self.came += 1;
         self.since += 1;
@@ -37,7 +37,7 @@ impl Churn {
         self.left += 1;
     }
 
-    /// Pods that leave for each hundred that come, as it is used: 0 to 100.
+    /// Departures per hundred arrivals, as in use: 0 to 100.
     pub(super) fn percent(&self) -> i64 {
         self.used
     }

@@ -6,9 +6,9 @@ use rustc_hash::FxHashMap;
 
 use crate::shape::Shape;
 
-/// One pod, in the units that popularity is counted in: forgetting takes small parts of a pod.
+/// Weight of one pod. Forgetting removes small fractions of a pod.
 pub(super) const POD_WEIGHT: i64 = 1 << 16;
-/// What is remembered is this many sixteenths of what it was, at each step of forgetting.
+/// Sixteenths that remain after each step of forgetting.
 const KEPT_SIXTEENTHS: i64 = 15;
 /// Less than this much of a pod is nothing.
 const MIN_WEIGHT: i64 = POD_WEIGHT / 64;
@@ -28,7 +28,7 @@ pub(super) struct Entry {
 }
 
 impl DemandStats {
-    /// These shapes so many times.
+    /// Shapes with their counts.
     pub fn of(counts: impl IntoIterator<Item = (Arc<Shape>, u64)>) -> Self {
         let mut demand_stats = Self::default();
         for (shape, count) in counts {
@@ -43,7 +43,7 @@ impl DemandStats {
         self.add(shape, POD_WEIGHT);
     }
 
-    /// Counts a shape with so much weight.
+    /// Adds weight to a shape.
     pub(super) fn add(&mut self, shape: &Arc<Shape>, weight: i64) {
         self.total = self.total.saturating_add(weight);
         if let Some(at) = self.by_shape.get(shape) {
@@ -55,7 +55,7 @@ impl DemandStats {
         self.entries.push(Entry { shape: Arc::clone(shape), weight });
     }
 
-    /// Makes everything that was counted a sixteenth lighter, so that new pods weigh more.
+    /// Reduces all weights by a sixteenth, so that new pods weigh more.
     pub(super) fn forget(&mut self) {
         for entry in &mut self.entries {
             entry.weight = entry.weight * KEPT_SIXTEENTHS / 16;
@@ -76,12 +76,12 @@ impl DemandStats {
         self.by_shape.get(shape).map_or(0, |at| self.entries[*at].weight)
     }
 
-    /// How many thousandths of pods are of other shapes than they were `then`.
+    /// Thousandths of pods whose shape differs from the mix `then`.
     pub(super) fn drift_milli(&self, then: &Self) -> i64 {
         let (now_total, then_total) =
             (i128::from(self.total.max(1)), i128::from(then.total.max(1)));
         let then_weight = |shape: &Arc<Shape>| then.weight(shape);
-        // What shapes have gained is what others have lost.
+        // The weight gained by shapes is the weight lost by others.
         let gained = |entry: &Entry| {
             let now = i128::from(entry.weight) * then_total;
             (now - i128::from(then_weight(&entry.shape)) * now_total).max(0)

@@ -26,8 +26,8 @@ pub(super) fn gpus_by_model(cluster: &Cluster) -> Vec<u64> {
 }
 
 impl GpuCounts<'_> {
-    /// The model that pods of a shape are most likely to be on, and the thousandths of a GPU of it
-    /// that one part takes: of those that will do the one with the most GPUs. None if no model will.
+    /// The most likely model for pods of a shape, and the thousandths of such a GPU that one part
+    /// takes. It is the allowed model with the most GPUs. None if no model is allowed.
     pub(super) fn usual(&self, shape: &Shape) -> Option<(usize, u16)> {
         let size = |(index, (model, gpus))| {
             let (model, gpus): (&GpuModel, &u64) = (model, gpus);
@@ -40,7 +40,7 @@ impl GpuCounts<'_> {
         Some((usize::from(index), size))
     }
 
-    /// Whether GPUs of some model will do, where any are asked for: no model may have the profile.
+    /// Whether some model can serve the requested GPUs; a profile may exist on no model.
     pub(super) fn is_known(&self, shape: &Shape) -> bool {
         !shape.gpus.is_some() || self.usual(shape).is_some()
     }

@@ -1,15 +1,15 @@
-//! What is left of a node's GPUs, in the terms that prices are about.
+//! Residual capacity of a node's GPUs, in the terms of the price model.
 
 use smallvec::SmallVec;
 
 use crate::gpu::{GpuFree, GpuModel, WHOLE};
 use crate::shape::GpuDemand;
 
-/// What is left of one GPU.
+/// The residual of one GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GpuResidual {
-    /// Thousandths that are not given out: of compute or of memory, whichever is scarcer; of a GPU
-    /// that is cut, of compute, which perhaps no instance can have any more.
+    /// Unallocated thousandths: of compute or of memory, whichever is scarcer. For a partitioned
+    /// GPU: of compute, which perhaps no instance can use.
     pub(super) milli: u16,
     /// Whether the GPU can be given whole.
     pub(super) is_idle: bool,
@@ -21,7 +21,7 @@ pub(super) struct GpuResidual {
 pub(super) type GpuResiduals = SmallVec<[GpuResidual; 8]>;
 
 impl GpuResidual {
-    /// What is left of a GPU of a model.
+    /// The residual of a GPU of a model.
     pub(super) fn of(gpu: GpuFree, model: Option<&GpuModel>) -> Self {
         let milli = match model {
             _ if gpu.is_closed => 0,
@@ -33,13 +33,13 @@ impl GpuResidual {
     }
 }
 
-/// What is left of GPUs of a model.
+/// The residuals of GPUs of a model.
 pub(super) fn residuals(gpus: &[GpuFree], model: Option<&GpuModel>) -> GpuResiduals {
     gpus.iter().map(|gpu| GpuResidual::of(*gpu, model)).collect()
 }
 
-/// Thousandths of a GPU of the model that one part of a demand takes: of its compute or its memory,
-/// whichever is more. None if the model has no such profile.
+/// Thousandths of a GPU of the model that one part of a request takes: of its compute or its
+/// memory, whichever is more. None if the model lacks the profile.
 pub(super) fn size(demand: &GpuDemand, model: &GpuModel) -> Option<u16> {
     match demand {
         GpuDemand::None => None,

@@ -1,14 +1,14 @@
-//! Where a shape would go, best place first, kept by what changed.
+//! Ranked candidate placements of a shape, updated incrementally.
 //!
-//! States of nodes are scored, not nodes. Each score lies in a heap with the first node of its
-//! state; scores that the reserve treats alike, because the same shapes would lose places, share a
-//! heap. So which shapes are tight decides only which heaps' tops are compared, and may change at
-//! any decision without anything being scored anew.
+//! States of nodes are scored, not nodes. Each score is kept in a heap with the first node of its
+//! state. Scores share a heap if the same reserved shapes would lose slots. The set of tight shapes
+//! therefore only selects which heap tops are compared. It may change at any decision without
+//! rescoring.
 //!
-//! What is no longer true stays in the heaps until it comes to the top. Each live state that the
-//! shape fits has, for each candidate, an entry whose node is the state's first or a lower one: when
-//! a node becomes first of a state, it is in the log. An entry that comes to the top and whose node
-//! has left the state gives way to one for the state's first node.
+//! Stale entries stay in the heaps until they reach the top. Each live state that fits has an entry
+//! for each candidate. Its node is the state's first node or a lower one: a node that becomes first
+//! is in the log. If the node of a top entry has left the state, the entry is replaced with one for
+//! the state's first node.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BTreeMap, BinaryHeap};
@@ -23,7 +23,7 @@ use crate::node::NodeId;
 use crate::pick::FreeLevel;
 use crate::shape::Shape;
 
-/// What a place of the reserve costs: more than any node is worth.
+/// Penalty for each lost slot of a tight shape: more than any node is worth.
 const RESERVED_PENALTY: i64 = 100_000 * WORTH_UNIT;
 
 /// The scores of one shape.
@@ -33,12 +33,12 @@ pub(super) struct Index {
     pub(super) cursor: Cursor,
     /// When it was last asked.
     pub(super) used: u64,
-    /// By the shapes of the reserve that lose a place.
+    /// By the mask of reserved shapes that lose a slot.
     heaps: BTreeMap<u64, BinaryHeap<Entry>>,
     entries: usize,
 }
 
-/// A place of the shape and its score.
+/// A candidate placement of the shape with its score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) gain: i64,
@@ -47,7 +47,8 @@ pub(super) struct Entry {
     pub(super) level: Option<FreeLevel>,
 }
 
-/// A place, and how it compares: fewer tight shapes that lose, then more gain, then the lower node.
+/// An entry in ranking order: fewer tight shapes that lose slots, then more gain, then the lower
+/// node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RankedEntry {
     pub(super) losses: u32,
@@ -82,7 +83,7 @@ impl Index {
         }
     }
 
-    /// The best place when these shapes are tight, and the best in another state.
+    /// The best entry for these tight shapes, and the best one in another state.
     pub(super) fn best(
         &mut self,
         cluster: &Cluster,
@@ -115,7 +116,7 @@ impl Index {
         Some((best, rival))
     }
 
-    /// Throws away what is no longer true once it is most of what is kept.
+    /// Removes stale entries once they are the majority.
     pub(super) fn tidy(&mut self, cluster: &Cluster) {
         if self.entries < 64 + 4 * cluster.states().slot_count() {
             return;
@@ -133,7 +134,7 @@ impl Index {
     }
 }
 
-/// The entry with the first node of its state; none if no node is in the state any more.
+/// The entry with the first node of its state; none if the state has no nodes.
 fn current(cluster: &Cluster, entry: Entry) -> Option<Entry> {
     let node = cluster.states().first_node(entry.state)?;
     Some(Entry { node, ..entry })

@@ -1,17 +1,17 @@
-//! Which MIG instances a GPU can still be cut into, and what they are worth together.
+//! The MIG instances that still fit on a GPU, and their total worth.
 //!
-//! Instances have places: two small ones may leave as many slices as a large one needs and yet no
-//! place for it. So what is left of a GPU that is cut is told by its slices and not by how many
-//! there are.
+//! Instances have fixed placements: two small ones may leave as many slices as a large one needs,
+//! but no placement for it. The residual of a partitioned GPU is therefore its set of slices, not
+//! their number.
 
 use std::ops::Add;
 
 use crate::gpu::{MigProfile, Slices};
 
-/// Where instances of some profiles may lie.
+/// Possible placements of instances of some profiles.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct MigPartitions {
-    /// Profiles by their index, and their places.
+    /// Profiles by index, and their placements.
     places: Vec<(usize, u16)>,
     /// How many memory slices there are; the media engines come behind them.
     slices: u8,
@@ -34,14 +34,14 @@ impl MigPartitions {
         partitions
     }
 
-    /// Worth of the best instances for whatever is taken, by [`Self::index`], with profiles at these
+    /// Worth of the best instances for each set of taken slices, by [`Self::index`], at these
     /// prices. `nothing` is the worth of no instance.
     pub(super) fn worths<T>(&self, prices: &[T], nothing: T) -> Vec<T>
     where
         T: Copy + PartialOrd + Add<Output = T>,
     {
         let mut worths = vec![nothing; usize::from(self.all) + 1];
-        // What is left when more is taken is known before: more is a higher number.
+        // Larger sets of taken slices have larger numbers and are computed first.
         for taken in (0..=self.all).rev() {
             for (profile, place) in &self.places {
                 if taken & place != 0 {
@@ -57,7 +57,7 @@ impl MigPartitions {
         worths
     }
 
-    /// The best instances of an idle GPU: their worth and how many there are of each profile.
+    /// The best instances of an idle GPU: their worth and the number of each profile.
     pub(super) fn best(&self, prices: &[f64]) -> (f64, Vec<f64>) {
         let worths = self.worths(prices, 0.0);
         let mut counts = vec![0.0; prices.len()];
@@ -76,7 +76,7 @@ impl MigPartitions {
         (worths[0], counts)
     }
 
-    /// Index of what is taken of a GPU; what no profile can have does not matter.
+    /// Index of the taken slices; slices that no profile can use are ignored.
     pub(super) fn index(&self, taken: Slices) -> usize {
         usize::from(self.dense(taken) & self.all)
     }

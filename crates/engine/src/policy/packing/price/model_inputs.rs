@@ -1,4 +1,4 @@
-//! What tables were made of: as long as it stays, they can be made again and are the same.
+//! The inputs of the price model. As long as they stay, the model can be rebuilt identically.
 
 use super::demand_stats::DemandStats;
 use super::gpu_counts;
@@ -6,22 +6,22 @@ use super::prior::{self, Size};
 use crate::cluster::Cluster;
 use crate::cluster::log::{Changes, Cursor};
 
-/// What tables were made of, beside turnover.
+/// The inputs of the price model, except churn.
 #[derive(Clone, Debug)]
 pub(super) struct ModelInputs {
-    /// What was counted by then.
+    /// The counts at that time.
     pub(super) demand_stats: DemandStats,
     /// GPUs of each model by then.
     pub(super) gpus: Vec<u64>,
-    /// Sizes of the largest nodes, of which pods are expected that were not seen; every node of the
-    /// cluster is of one or need not be. None where everything is known.
+    /// Sizes of the largest nodes, for which unseen pods are expected. Every node of the cluster is
+    /// covered by one or too small to matter. Empty if the demand is known.
     pub(super) sizes: Vec<Size>,
     /// How far sizes are checked.
     cursor: Cursor,
 }
 
 impl ModelInputs {
-    /// What is counted and what there is now.
+    /// The current counts and GPUs.
     pub(super) fn of(cluster: &Cluster, demand_stats: &DemandStats, is_learned: bool) -> Self {
         let sizes = if is_learned { prior::sizes(cluster) } else { Vec::new() };
         Self::new(demand_stats.clone(), gpu_counts::gpus_by_model(cluster), sizes)
@@ -31,8 +31,7 @@ impl ModelInputs {
         Self { demand_stats, gpus, sizes, cursor: Cursor::default() }
     }
 
-    /// Looks at nodes that changed. Whether there are now other sizes, because some node is larger
-    /// than any was or of another size.
+    /// Reads changed nodes. Returns whether the sizes changed, because some node is not covered.
     pub(super) fn observe(&mut self, cluster: &Cluster) -> bool {
         let is_covered = |node| prior::covers(&self.sizes, cluster.class(node));
         let is_same = match cluster.log().read(&mut self.cursor) {

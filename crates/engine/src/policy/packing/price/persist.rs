@@ -1,8 +1,7 @@
-//! What was learned becomes a document and is read back: the policy then chooses as the one that went
-//! on would.
+//! Saves and restores the learned state: a restored policy chooses as the original would.
 //!
-//! Only what was counted is written, and of what the tables in use were made. All else follows from
-//! that and the cluster.
+//! Only the counts and the inputs of the current model are written. Everything else follows from
+//! these and the cluster.
 
 use std::sync::Arc;
 
@@ -20,7 +19,7 @@ use crate::snapshot::{
     PackingRecord, SizeRecord, SnapshotError,
 };
 
-/// Most of one weight: far above any count of pods, far below an overflow of products.
+/// The maximum of one weight: far above any count of pods, far below an overflow of products.
 const MAX_WEIGHT: i64 = 1 << 46;
 /// Most of all weights together.
 const MAX_TOTAL_WEIGHT: i64 = 1 << 56;
@@ -28,7 +27,7 @@ const MAX_TOTAL_WEIGHT: i64 = 1 << 56;
 const MAX_AMOUNT: i64 = 1 << 40;
 
 impl PricePolicy {
-    /// What was learned by now, as a document. `cluster` is the one that the policy is asked about.
+    /// The learned state as a record. `cluster` is the cluster of this policy.
     pub fn saved(&self, cluster: &Cluster) -> PackingRecord {
         let learning = |schedule: &Schedule| LearningRecord {
             arrivals: schedule.arrivals,
@@ -46,12 +45,12 @@ impl PricePolicy {
         }
     }
 
-    /// The policy of a document, for a cluster with the models that it names.
+    /// The policy of a record, for a cluster with the models that it names.
     ///
     /// # Errors
     ///
-    /// Of another version, with a model that the cluster does not have, or with an amount that cannot
-    /// be. A policy that begins anew is the way out.
+    /// Fails for another version, a model that the cluster lacks, or an invalid amount. The caller
+    /// can start a policy without learned state instead.
     pub fn restored(record: &PackingRecord, cluster: &Cluster) -> Result<Self, SnapshotError> {
         if record.version != PACKING_VERSION {
             let wanted = format!("{PACKING_VERSION}; begin without what was learned");
@@ -101,7 +100,7 @@ impl PricePolicy {
     }
 }
 
-/// The set of a shape's models where the names of models do not tell it.
+/// The bits of a shape's models, if model names cannot express them.
 fn model_bits(shape: &Shape, cluster: &Cluster) -> Option<u64> {
     let known = snapshot::models(&place, &snapshot::shape_record(shape, cluster), cluster);
     (known.ok() != Some(shape.models)).then_some(shape.models.0)

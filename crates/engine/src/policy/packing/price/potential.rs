@@ -1,15 +1,15 @@
-//! What a node is worth: what is left of its GPUs at the shares' prices, and how much of it typical
-//! pods can use.
+//! The worth of a node: the value of its residual GPUs, and how much of it typical pods can use.
 //!
 //! ```text
 //! worth = 300 sum over GPUs of value(left) + sum over typical shapes of weight (usable^0.3 - left^0.3)
-//!       + 2.5 turnover (sum over GPUs of left)^2
+//!       + 2.5 churn (sum over GPUs of left)^2
 //! ```
 //!
-//! `usable` is what pods of the shape can take of the node: of GPUs with enough left, in as many MIG
-//! instances as still have places, and as often as the node's CPU and memory allow. Fragmentation is the difference (Weng et al., USENIX ATC
-//! 2023), and the power makes it concave: the first GPUs of a node that a shape can use count for
-//! more than the last ones, so a node is better used up than many are half spoilt.
+//! `usable` is the capacity that pods of the shape can take on the node. It is limited to GPUs with
+//! enough left, to MIG instances with a placement, and by the node's CPU and memory. Fragmentation
+//! is the difference (Weng et al., USENIX ATC 2023). The power makes it concave: the first usable
+//! GPUs of a node count more than the last ones. One node is therefore used up rather than many
+//! being half spoilt.
 
 use std::sync::Arc;
 
@@ -21,15 +21,15 @@ use crate::resources::Resources;
 
 /// Weights of typical shapes add up to about this.
 pub(super) const TOTAL_WEIGHT: i64 = 1_000_000;
-/// Worth of one unit of the formula above: values and weights are in millionths, powers too.
+/// Worth of 1 in the formula above: values, weights and powers are in millionths.
 pub(super) const WORTH_UNIT: i64 = 1_000_000_000_000;
-/// How much a GPU's value counts beside fragmentation.
+/// Weight of a GPU's value relative to fragmentation.
 const VALUE_WEIGHT: i64 = 300;
 /// Worth of a millionth of a GPU.
 pub(super) const WORTH_PER_MILLIONTH: i64 = VALUE_WEIGHT * TOTAL_WEIGHT;
-/// How much it counts that what is left lies on one node, when as many pods leave as come: for each
-/// square of a thousandth of a GPU. On openb's mixes the acceptance of pods of eight GPUs grows up
-/// to about this weight and stays the same for ten times as much.
+/// Weight of having the residual on one node, for a churn of 100 %: per square of a thousandth of a
+/// GPU. On openb's mixes the acceptance of 8-GPU pods grows up to about this weight and stays the
+/// same for ten times as much.
 const GATHERING_WEIGHT: i64 = 5 * WORTH_UNIT / 2 / 1_000_000;
 /// The power of the concave measure.
 const POWER: f64 = 0.3;
@@ -38,11 +38,11 @@ const POWER: f64 = 0.3;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Powers(Vec<i64>);
 
-/// What nodes of one class are worth.
+/// Appraises nodes of one class.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Appraiser {
     values: Option<Arc<Values>>,
-    /// Sum of the weights of all typical shapes, those that are not allowed here included.
+    /// Sum of the weights of all typical shapes, including those not allowed on the class.
     weight: i64,
     /// For each square of a thousandth of a GPU that is left.
     gathering: i64,
@@ -72,7 +72,7 @@ pub(super) struct Term {
     pub(super) resources: CompactResources,
 }
 
-/// Plain resources in 32 bits: divisions are what appraisals spend most time on.
+/// Plain resources in 32 bits: divisions dominate the time of an appraisal.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CompactResources {
     cpu: u32,
@@ -133,13 +133,13 @@ impl Appraiser {
         self.terms.push(Term { parts: at, ..term });
     }
 
-    /// Value of what is left of the GPUs, in millionths of a GPU.
+    /// Value of the residual GPUs, in millionths of a GPU.
     pub(super) fn value(&self, residuals: &GpuResiduals) -> i64 {
         let Some(values) = &self.values else { return 0 };
         residuals.iter().map(|residual| values.left(&residual.gpu, residual.milli)).sum()
     }
 
-    /// What a node of the class is worth.
+    /// The worth of a node of the class.
     pub(super) fn worth(&self, powers: &Powers, free: &Resources, residuals: &GpuResiduals) -> i64 {
         let left: u32 = residuals.iter().map(|residual| u32::from(residual.milli)).sum();
         if left == 0 {
@@ -164,8 +164,8 @@ impl Appraiser {
 }
 
 impl PartKind {
-    /// Thousandths that pods with such parts can have of these GPUs, and how many parts there are
-    /// for one pod: GPUs, or instances.
+    /// Thousandths that pods with such parts can use on these GPUs, and the number of available
+    /// parts: GPUs, or instances.
     fn usable(&self, residuals: &GpuResiduals) -> (u32, u32) {
         let mut sum = (0, 0);
         for residual in residuals {

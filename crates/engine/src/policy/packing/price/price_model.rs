@@ -1,8 +1,8 @@
-//! Everything that follows from popularity: computed now and then, used for many decisions.
+//! The price model: everything derived from popularity. It is computed occasionally and used for
+//! many decisions.
 //!
-//! What is said of a node depends on its class by few of the class's properties: its [`ClassKey`]. What
-//! is said of a kind follows when a node of it is first looked at, so that a class that is new costs
-//! no more than that.
+//! The model of a node depends on few properties of its class: its [`ClassKey`]. It is computed
+//! when a node with that key is first seen, so a new class costs no more than that.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,16 +24,16 @@ use crate::node::{FeatureMask, NodeClass};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 
-/// Typical shapes make up so many percent of all.
+/// The share of typical shapes, in percent of all pods.
 const TYPICAL_PERCENT: i64 = 95;
-/// Most shapes that places are kept for, beside those that were not seen yet.
+/// The maximum number of popular shapes with reserved slots, not counting unseen ones.
 const MAX_POPULAR_SHAPES: usize = 50;
 /// Most typical shapes: an appraisal looks at each.
 const MAX_TYPICAL: usize = 128;
-/// Most kinds of nodes that are remembered: some 6 MB. Real clusters have tens.
+/// The maximum number of cached class models: some 6 MB. Real clusters have tens.
 const MAX_CLASS_MODELS: usize = 1024;
 
-/// What popularity comes to.
+/// The price model derived from popularity.
 #[derive(Clone, Debug)]
 pub(super) struct PriceModel {
     powers: Powers,
@@ -41,21 +41,22 @@ pub(super) struct PriceModel {
     values: Vec<Arc<Values>>,
     typical: Vec<(Arc<Shape>, i64)>,
     churn: i64,
-    /// Popular shapes of which places are kept.
+    /// Popular shapes with reserved slots.
     popular: Vec<ReservedShape>,
-    /// The same of profiles that nobody asks for.
+    /// The same for profiles without demand so far.
     profiles: Vec<ReservedShape>,
     pub(super) reserve: Reserve,
     class_models: FxHashMap<ClassKey, Arc<NodeClassModel>>,
     /// Weight of all shapes.
     pub(super) total: i64,
-    /// Value that all shapes together take, in millionths of a GPU for a weight of one.
+    /// Total value that all shapes take, in millionths of a GPU for a weight of one.
     value: i128,
     /// CPU that they take.
     cpu: i128,
 }
 
-/// What of a class decides which shapes may be on its nodes, and which of their GPUs are alike.
+/// The class properties that decide which shapes are allowed on a node and which of its GPUs are
+/// equivalent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct ClassKey {
     /// None without GPUs.
@@ -64,7 +65,7 @@ struct ClassKey {
     taints: FeatureMask,
 }
 
-/// What the tables say of nodes of one kind.
+/// The model of nodes with one class key.
 #[derive(Clone, Debug)]
 pub(super) struct NodeClassModel {
     appraiser: Appraiser,
@@ -73,8 +74,8 @@ pub(super) struct NodeClassModel {
 }
 
 impl PriceModel {
-    /// Tables for what was counted. `is_learned`: what was not seen yet may come. `churn`: pods
-    /// that leave for each hundred that come.
+    /// A price model for these inputs. `is_learned`: unseen pods are expected. `churn`: departures
+    /// per hundred arrivals.
     pub(super) fn new(
         models: &[GpuModel],
         inputs: &ModelInputs,
@@ -83,7 +84,7 @@ impl PriceModel {
     ) -> Self {
         let gpu_counts = GpuCounts { models, gpus: &inputs.gpus };
         let mut ranked = inputs.demand_stats.ranked();
-        // What no model has, a profile that is misspelt, can be nowhere.
+        // A profile that no model has, such as a misspelt one, fits nowhere.
         ranked.retain(|entry| gpu_counts.is_known(&entry.shape));
         let total = ranked.iter().map(|entry| entry.weight).sum::<i64>().max(1);
         let unseen =
@@ -114,7 +115,7 @@ impl PriceModel {
         price_model
     }
 
-    /// Pods that take all of nodes of these sizes may come, and of no others that were not seen.
+    /// Expects pods that take all of a node of these sizes, and no other unseen whole-node pods.
     pub(super) fn expect_sizes(&mut self, sizes: &[Size]) {
         let popular = self.popular.iter().cloned();
         let unseen = prior::unseen(sizes, self.total).chain(self.profiles.iter().cloned());
@@ -122,7 +123,7 @@ impl PriceModel {
         self.class_models.clear();
     }
 
-    /// What is said of nodes of a class.
+    /// The model of a node class.
     pub(super) fn class_model(
         &mut self,
         cluster: &Cluster,
@@ -160,7 +161,7 @@ impl PriceModel {
         u64::try_from(pods / 1000).unwrap_or(0)
     }
 
-    /// What a node with these amounts free is worth.
+    /// The worth of a node with these free amounts.
     pub(super) fn worth(
         &self,
         class_model: &NodeClassModel,
@@ -170,7 +171,7 @@ impl PriceModel {
         class_model.appraiser.worth(&self.powers, free, residuals)
     }
 
-    /// How many thousandths of pods are still to come until GPUs or CPU are used up.
+    /// Thousandths of pods that still arrive until GPUs or CPU are used up.
     pub(super) fn pods_to_come(&self, value: i64, cpu_milli: i64) -> i64 {
         let pods = |left: i64, each: i128| {
             let wide = i128::from(left.max(0)) * 1000 * i128::from(self.total);
@@ -209,13 +210,13 @@ impl PriceModel {
 }
 
 impl NodeClassModel {
-    /// Value of what is left of a node's GPUs, in millionths of a GPU.
+    /// Value of a node's residual GPUs, in millionths of a GPU.
     pub(super) fn value(&self, residuals: &GpuResiduals) -> i64 {
         self.appraiser.value(residuals)
     }
 }
 
-/// The values of each model's GPUs. Models for which the same is asked share one table.
+/// The values of each model's GPUs. Models with equal demand share one table.
 fn values(models: &[GpuModel], ranked: &[Entry], unseen: &[Entry]) -> Vec<Arc<Values>> {
     let mut known: BTreeMap<Demands, Arc<Values>> = BTreeMap::new();
     let of = |(index, model)| {
@@ -227,7 +228,7 @@ fn values(models: &[GpuModel], ranked: &[Entry], unseen: &[Entry]) -> Vec<Arc<Va
     (0..).zip(models).map(of).collect()
 }
 
-/// What is asked for that GPUs of a model will do for.
+/// The demand that GPUs of a model can serve.
 fn demands<'a>(id: ModelId, model: &GpuModel, entries: impl Iterator<Item = &'a Entry>) -> Demands {
     let mut shares: BTreeMap<u16, i64> = BTreeMap::new();
     let mut instances: BTreeMap<usize, i64> = BTreeMap::new();
@@ -249,8 +250,8 @@ fn demands<'a>(id: ModelId, model: &GpuModel, entries: impl Iterator<Item = &'a 
     }
 }
 
-/// The most popular shapes that make up so many percent of all, those without GPUs counted but
-/// left out, and the unseen, with weights that add up to about [`TOTAL_WEIGHT`].
+/// The most popular shapes up to [`TYPICAL_PERCENT`], and the unseen ones. Shapes without GPUs
+/// count towards the percentage but are left out. The weights add up to about [`TOTAL_WEIGHT`].
 fn typical(
     gpu_counts: GpuCounts<'_>,
     ranked: &[Entry],
@@ -273,8 +274,8 @@ fn typical(
     chosen.into_iter().map(|(shape, weight)| (shape, millionths(weight / all))).collect()
 }
 
-/// The shape as one of which places are kept: of several GPUs, or of instances of several slices.
-/// Shares and the smallest instances need no place that could be cut up.
+/// The shape as a reserved one, if it needs several GPUs or instances of several slices. Shares and
+/// the smallest instances need no slot that other pods could break up.
 fn reserved_shape(gpu_counts: GpuCounts<'_>, entry: &Entry) -> Option<ReservedShape> {
     let shape = &entry.shape;
     let (index, size) = gpu_counts.usual(shape)?;
@@ -293,7 +294,7 @@ fn reserved_shape(gpu_counts: GpuCounts<'_>, entry: &Entry) -> Option<ReservedSh
 #[expect(clippy::cast_precision_loss, reason = "weights and sizes are far below 2^53")]
 fn weight(gpu_counts: GpuCounts<'_>, entry: &Entry) -> f64 {
     let gpus = &entry.shape.gpus;
-    // Of a MIG instance or of memory only a model can say how much of a GPU it is.
+    // Only a model tells the size of a MIG instance or of memory.
     let size = gpu_counts.usual(&entry.shape).map_or(gpus.milli(), |(_, size)| size);
     let milli = (i64::from(gpus.count()) * i64::from(size)).max(1);
     entry.weight as f64 / (milli as f64 / 1000.0).sqrt()
@@ -304,7 +305,7 @@ fn millionths(part: f64) -> i64 {
     (part * TOTAL_WEIGHT as f64 + 0.5) as i64
 }
 
-/// Value that a pod takes of GPUs that were idle, in millionths of a GPU.
+/// Value that a pod takes from idle GPUs, in millionths of a GPU.
 fn taken(gpu_counts: GpuCounts<'_>, values: &[Arc<Values>], shape: &Shape) -> i64 {
     let Some((index, size)) = gpu_counts.usual(shape) else { return 0 };
     let values = &values[index];

@@ -1,12 +1,11 @@
-//! What was not seen yet.
+//! Expected demand that was not seen yet.
 //!
-//! The largest pods are rare, need the emptiest nodes and are the first for which it is too late.
-//! So who learns expects, before any came and long after the last, that some will come which take
-//! about all of a node with the most GPUs: one for each size of such nodes. Sizes that differ by
-//! little, as memory does that a machine's firmware keeps, are one: otherwise each odd node would add
-//! a pod to those that are expected.
+//! The largest pods are rare, need the emptiest nodes, and are the first to find none. A learning
+//! policy therefore always expects some pods that take about all of a node with the most GPUs.
+//! There is one such pod for each size of these nodes. Sizes with small differences count as one,
+//! for example memory reserved by firmware. Otherwise each odd node would add an expected pod.
 //!
-//! Likewise, where MIG instances are asked for, some may come of profiles that nobody asked for yet.
+//! Likewise, if MIG instances are requested, instances of other profiles are expected.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,18 +20,18 @@ use crate::node::{FeatureMask, NodeClass};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 
-/// How many of a million pods are expected to be of each such shape. With 1,000, rare pods of eight
-/// GPUs were skipped early on two lists of eleven; with 2,000, lists with much CPU lose half a point.
+/// Expected pods of each such shape per million. With 1,000, rare 8-GPU pods were skipped early on
+/// two lists of eleven; with 2,000, CPU-heavy lists lose half a point.
 const UNSEEN_PER_MILLION: i64 = 1_500;
-/// Sixteenths of a node's CPU and memory that such a pod takes, and that nodes of one size have of
-/// the largest of them at least.
+/// Sixteenths of a node's CPU and memory that such a pod takes. Nodes of one size have at least
+/// this part of the largest of them.
 const SIZE_SIXTEENTHS: i64 = 15;
 /// Most sizes that are looked at.
 const MAX_SIZES: usize = 14;
-/// Most profiles that nobody asked for and that are expected all the same: the largest.
+/// The maximum number of expected profiles without demand; the largest ones.
 const MAX_PROFILES: usize = 16;
 
-/// A size of the nodes with the most GPUs: the least of CPU and of memory that such nodes have.
+/// A size of the nodes with the most GPUs: the smallest CPU and memory among such nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Size {
     pub(super) gpus: u16,
@@ -67,7 +66,7 @@ pub(super) fn sizes(cluster: &Cluster) -> Vec<Size> {
     sizes.into_iter().map(|(_, size)| size).collect()
 }
 
-/// Whether nodes of the class are of one of these sizes, or need not be.
+/// Whether nodes of the class are covered by one of these sizes, or too small to matter.
 pub(super) fn covers(sizes: &[Size], class: &NodeClass) -> bool {
     let most = sizes.iter().map(|size| size.gpus).max().unwrap_or(1);
     let is_within = |least: i64, amount: i64| {
@@ -86,7 +85,7 @@ pub(super) fn covers(sizes: &[Size], class: &NodeClass) -> bool {
         || class.gpus == most && (sizes.len() == MAX_SIZES || sizes.iter().any(is_of))
 }
 
-/// A pod for each size, if all pods that were seen have the weight `total`.
+/// A pod for each size, given the total weight of seen pods.
 pub(super) fn unseen(sizes: &[Size], total: i64) -> impl Iterator<Item = ReservedShape> {
     let shape = |size: &Size| {
         let part = |amount: i64| amount / 16 * SIZE_SIXTEENTHS;
@@ -101,7 +100,7 @@ pub(super) fn unseen(sizes: &[Size], total: i64) -> impl Iterator<Item = Reserve
     sizes.iter().map(move |size| ReservedShape::new(shape(size), weight(total), WHOLE))
 }
 
-/// A pod for each profile that nobody asks for of a model of which other profiles are asked for.
+/// A pod for each profile without demand, on models for which other profiles are requested.
 pub(super) fn unseen_profiles(models: &[GpuModel], seen: &[Entry], total: i64) -> Vec<Entry> {
     let mut profiles: BTreeMap<(Reverse<u8>, &str), ModelSet> = BTreeMap::new();
     for (id, model) in (0..).map(ModelId).zip(models) {
@@ -145,7 +144,7 @@ fn weight(total: i64) -> i64 {
     total / 1_000_000 * UNSEEN_PER_MILLION + total % 1_000_000 * UNSEEN_PER_MILLION / 1_000_000
 }
 
-/// Whether the lesser of two amounts is at least so much of the other that they are one size.
+/// Whether two amounts are close enough to count as one size.
 fn is_near(a: i64, b: i64) -> bool {
     a.min(b).saturating_mul(16) >= a.max(b).saturating_mul(SIZE_SIXTEENTHS)
 }

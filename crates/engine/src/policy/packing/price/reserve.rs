@@ -1,12 +1,12 @@
-//! The elastic reserve: places for pods of several GPUs are kept for as many as are to be expected.
+//! The elastic reserve: slots for multi-GPU pods are kept for the expected number of them.
 //!
-//! The same holds for MIG instances of several slices, whose places smaller instances cut up.
+//! The same holds for MIG instances of several slices, whose placements smaller instances break up.
 //!
-//! A node's last places for four or eight GPUs are easily cut up by small pods, which would do as
-//! well elsewhere. How many more pods come until the cluster is full can be estimated from what is
-//! left, and from it how many of them will want several GPUs. A shape of which hardly more places
-//! are left than pods to be expected is *tight*; taking away such a place is the last resort, for
-//! others and for the shape's own pods alike, so that they take the places that harm least.
+//! Small pods easily break up a node's last slots for four or eight GPUs, although they would fit
+//! elsewhere. The residual capacity gives an estimate of the pods to come until the cluster is
+//! full, and of the multi-GPU pods among them. A shape is *tight* if hardly more slots are left
+//! than pods expected. Taking such a slot is the last resort, even for pods of that shape: they
+//! take the slots that harm least.
 
 use smallvec::SmallVec;
 
@@ -18,13 +18,13 @@ use crate::node::NodeClass;
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 
-/// Most shapes that are looked after: one bit of a mask for each.
+/// The maximum number of reserved shapes: one bit of a mask for each.
 pub(super) const MAX_RESERVED_SHAPES: usize = 64;
 
-/// More than any cluster has places, in thousandths.
+/// More than the slots of any cluster, in thousandths.
 const MAX_EXPECTED_MILLI: i64 = 1 << 50;
 
-/// Places of each shape on one node.
+/// Slots of each shape on one node.
 pub(super) type Places = SmallVec<[u16; MAX_RESERVED_SHAPES]>;
 
 /// The shapes that are looked after.
@@ -44,7 +44,7 @@ pub(super) struct ReservedShape {
     count: u32,
 }
 
-/// The shapes that are allowed on nodes of one kind.
+/// The reserved shapes that are allowed on nodes with one class key.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AllowedShapes {
     /// As a mask.
@@ -59,7 +59,7 @@ impl Reserve {
         Self { reserved_shapes: reserved_shapes.into_iter().take(MAX_RESERVED_SHAPES).collect() }
     }
 
-    /// The shapes that are allowed on nodes of a class with GPUs of a model.
+    /// The reserved shapes that are allowed on nodes of a class with GPUs of a model.
     pub(super) fn allowed(&self, class: &NodeClass, model: Option<&GpuModel>) -> AllowedShapes {
         let mut allowed = AllowedShapes::default();
         for (bit, reserved_shape) in self.reserved_shapes.iter().enumerate() {
@@ -76,9 +76,9 @@ impl Reserve {
         allowed
     }
 
-    /// Weight of all pods that a place of each shape would serve, each by how many places it takes:
-    /// its own and all that are larger and may be on some of the same nodes. `masks`: the shapes
-    /// that are allowed on one node, as masks.
+    /// Total weight of the pods that a slot of each shape serves, weighted by the slots that each
+    /// pod takes. These are the pods of the shape itself and of larger shapes allowed on some of
+    /// the same nodes. `masks` has the shapes allowed on one node.
     pub(super) fn rates(&self, masks: impl IntoIterator<Item = u64>) -> Vec<i64> {
         let mut near = vec![0; self.reserved_shapes.len()];
         for mask in masks {
@@ -99,7 +99,7 @@ impl Reserve {
         self.reserved_shapes.iter().zip(near).map(rate).collect()
     }
 
-    /// How many pods of each shape a node with these amounts free has places for.
+    /// The number of pods of each shape that fit a node with these free amounts.
     pub(super) fn places(
         &self,
         allowed: &AllowedShapes,
@@ -120,7 +120,7 @@ impl Reserve {
         self.reserved_shapes.iter().enumerate().map(places).collect()
     }
 
-    /// The shapes that lose places of `before` when amounts fall to these, as a mask.
+    /// The shapes with fewer slots than `before` at these free amounts, as a mask.
     pub(super) fn losers(
         &self,
         before: &Places,
@@ -141,9 +141,10 @@ impl Reserve {
         mask
     }
 
-    /// The shapes of which hardly more places are left than will be wanted, as a mask: `left`
-    /// places of each for pods that come at `rates`, `more_milli` thousandths of pods to come, of which each is of one shape or
-    /// another with the weight `total`. The margin is what chance adds to what is expected.
+    /// The tight shapes as a mask: hardly more slots are left than will be wanted. `left` has the
+    /// slots of each shape, `rates` the weights of the pods that take them. `more_milli`
+    /// thousandths of pods are to come, with the total weight `total`. The margin covers random
+    /// variation.
     pub(super) fn tight(left: &[i64], rates: &[i64], more_milli: i64, total: i64) -> u64 {
         let mut mask = 0;
         for (bit, (rate, left)) in rates.iter().zip(left).enumerate() {
@@ -160,8 +161,7 @@ impl Reserve {
 }
 
 impl AllowedShapes {
-    /// How many GPUs or instances are left that pods of the shape of a bit may have, if so many GPUs
-    /// are idle.
+    /// GPUs or instances left for the shape of a bit, given the number of idle GPUs.
     fn parts(&self, bit: usize, idle: u32, residuals: &GpuResiduals) -> u32 {
         match self.profiles.iter().find(|(other, _)| *other == bit) {
             None => idle,
@@ -173,7 +173,7 @@ impl AllowedShapes {
 }
 
 impl ReservedShape {
-    /// A shape and its weight; one GPU or instance of it is so many thousandths of a GPU.
+    /// A shape and its weight; `part` is the size of one GPU or instance in thousandths of a GPU.
     pub(super) fn new(shape: Shape, weight: i64, part: u16) -> Self {
         let resources = CompactResources::of(&shape.resources);
         let count = u32::from(shape.gpus.count().max(1));
@@ -188,8 +188,8 @@ impl ReservedShape {
         u16::try_from(by_gpus.min(self.resources.times_in(free))).unwrap_or(u16::MAX)
     }
 
-    /// Whether pods of the other shape are of the same sort and as large at least, so that they take
-    /// places of this one.
+    /// Whether pods of the other shape are of the same type and at least as large, so that they
+    /// take slots of this one.
     fn is_in(&self, other: &Self) -> bool {
         let is_cut =
             |reserved_shape: &Self| matches!(reserved_shape.shape.gpus, GpuDemand::Mig { .. });

@@ -1,14 +1,14 @@
-//! When what was learned is put to use, and when it is forgotten.
+//! When learned demand is put to use, and when it is forgotten.
 
 use super::demand_stats::DemandStats;
 
-/// Arrivals after which the second tables are made; the first are made at once.
+/// Arrivals before the second model; the first model is built at once.
 const SECOND_MODEL_ARRIVALS: u64 = 50;
-/// Tables may be made anew when arrivals have grown by one part in so many.
+/// The model may be rebuilt when arrivals have grown by one part in this number.
 const GROWTH_DIVISOR: u64 = 5;
-/// Tables are made anew if so many thousandths of pods are now of other shapes than then.
+/// The model is rebuilt if this many thousandths of pods have changed shape.
 const DRIFT_MILLI: i64 = 25;
-/// What was learned weighs a third less by the time the cluster could have been filled so often.
+/// After arrivals that fill the cluster this many times, learned weights have lost a third.
 const FORGET_FILLS: u64 = 1;
 /// Steps in which that is forgotten: what [`DemandStats::forget`] takes is a sixteenth.
 const FORGET_STEPS: u64 = 6;
@@ -19,9 +19,9 @@ const MIN_STEP: u64 = 200;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Schedule {
     pub(super) arrivals: u64,
-    /// Arrivals at which tables may be made anew.
+    /// Arrivals at which the model may be rebuilt.
     pub(super) next: u64,
-    /// Arrivals from one step of forgetting to the next; none before the first tables.
+    /// Arrivals between two steps of forgetting; none before the first model.
     pub(super) step: Option<u64>,
     pub(super) since_step: u64,
 }
@@ -49,7 +49,7 @@ impl Schedule {
         is_due
     }
 
-    /// New tables were made, of a cluster that takes so many pods when it is empty.
+    /// A new model was built for a cluster that holds `pods_to_fill` pods when empty.
     pub(super) fn learned(&mut self, pods_to_fill: u64) {
         self.step = Some((pods_to_fill * FORGET_FILLS / FORGET_STEPS).max(MIN_STEP));
         self.wait();

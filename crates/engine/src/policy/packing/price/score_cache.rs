@@ -1,4 +1,4 @@
-//! What the policy keeps about a cluster from one decision to the next.
+//! The policy's cached state of a cluster between decisions.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +25,7 @@ use crate::shape::{GpuDemand, Shape};
 const MIN_INDICES: usize = 32;
 /// Shapes whose scores are kept at most, however few states there are.
 const MAX_INDICES: usize = 1024;
-/// States times shapes whose scores are kept at most, beyond the fewest: some 100 MB.
+/// The maximum of states times shapes with cached scores, beyond the minimum: some 100 MB.
 const MAX_SCORES: usize = 1 << 20;
 
 /// Tables, and everything that was computed with them.
@@ -35,7 +35,7 @@ pub(super) struct ScoreCache {
     of: ClusterId,
     price_model: PriceModel,
     totals: CapacityTotals,
-    /// By slot of the state, with its stamp.
+    /// By slot of the state, with its generation.
     appraisals: Vec<Option<(u32, Appraisal)>>,
     /// By slot of the state: the decision in which it was last scored.
     scored: Vec<u64>,
@@ -57,8 +57,7 @@ impl ScoreCache {
         }
     }
 
-    /// Books with the same tables, apart from the sizes of nodes that pods are expected to take all
-    /// of.
+    /// A cache with the same price model but other expected node sizes.
     pub(super) fn with_expected_sizes(self, cluster: &Cluster, sizes: &[Size]) -> Self {
         let mut price_model = self.price_model;
         price_model.expect_sizes(sizes);
@@ -90,7 +89,7 @@ impl ScoreCache {
         self.price_model.class_model_count()
     }
 
-    /// The best place for a pod now.
+    /// The best placement for a pod now.
     pub(super) fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
         self.decisions += 1;
         self.totals.catch_up(cluster, &mut self.price_model);
@@ -106,12 +105,12 @@ impl ScoreCache {
         Some(Choice { placement, score: best.score(), runner_up })
     }
 
-    /// The scores of a shape. Where many shapes are kept, the one goes that was not asked for the
-    /// longest.
+    /// The scores of a shape. If too many shapes are cached, the least recently used ones are
+    /// dropped.
     fn take_index(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Index {
         let mut index = self.indices.remove(shape).unwrap_or_else(|| Index::new(shape));
         index.used = self.decisions;
-        // At every decision: shapes kept from when there were few states grow when they are asked.
+        // Checked at every decision: cached shapes from a time with few states grow on use.
         let most = MAX_SCORES / cluster.states().slot_count().max(1);
         while self.indices.len() >= most.clamp(MIN_INDICES, MAX_INDICES) {
             let oldest = self.indices.values().min_by_key(|index| index.used);
@@ -121,7 +120,7 @@ impl ScoreCache {
         index
     }
 
-    /// Scores the states that nodes came to since the shape was last asked for.
+    /// Scores the states that nodes entered since the shape was last requested.
     fn catch_up(&mut self, cluster: &Cluster, index: &mut Index) {
         let states = cluster.states();
         self.appraisals.resize(states.slot_count(), None);

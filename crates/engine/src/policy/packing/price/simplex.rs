@@ -1,18 +1,19 @@
 //! A small linear program, solved by the simplex method on a dense tableau.
 //!
-//! Only `+ - * /` on `f64` are used, which are exact by IEEE 754, and pivots are chosen by index,
-//! so the same program has the same answer on every machine, to the last bit.
+//! Only `+ - * /` on `f64` are used, which are exact by IEEE 754, and pivots are chosen by index.
+//! The same program therefore has the same result on every machine, to the last bit.
 
 /// Below this a coefficient is noise.
 const EPSILON: f64 = 1e-9;
-/// Pivots after which the rule changes to one that cannot go in circles.
+/// Pivots before the switch to a rule that cannot cycle.
 const MAX_GREEDY_PIVOTS: usize = 2_000;
 
-/// Maximises `gains * x` where every row has `row * x <= 1` and `x >= 0`. `x = 0` keeps all rows, so
-/// there is always an answer; each variable must be in some row with a positive coefficient.
+/// Maximises `gains * x` where every row has `row * x <= 1` and `x >= 0`. `x = 0` satisfies all
+/// rows, so a solution always exists. Each variable must have a positive coefficient in some row.
 pub(super) fn maximise(gains: &[f64], rows: &[Vec<f64>]) -> Vec<f64> {
     let mut tableau = Tableau::new(gains, rows);
-    // Far more than any program of this size takes; what is reached by then keeps all rows.
+    // Far more pivots than any program of this size needs. The intermediate solution satisfies all
+    // rows.
     for pivot in 0..2 * MAX_GREEDY_PIVOTS {
         let Some(column) = tableau.entering(pivot < MAX_GREEDY_PIVOTS) else { break };
         let Some(row) = tableau.leaving(column) else { break };
@@ -24,7 +25,7 @@ pub(super) fn maximise(gains: &[f64], rows: &[Vec<f64>]) -> Vec<f64> {
 struct Tableau {
     variables: usize,
     width: usize,
-    /// One row for each constraint, the last for the gains; the last column is the right side.
+    /// One row for each constraint, the last for the gains; the last column is the right-hand side.
     cells: Vec<Vec<f64>>,
     /// The variable of each row; slack variables come behind the others.
     inputs: Vec<usize>,
@@ -49,7 +50,7 @@ impl Tableau {
         Self { variables, width, cells, inputs }
     }
 
-    /// The column that gains most, or the first that gains (Bland's rule: no circles).
+    /// The column with the largest gain, or the first with a gain (Bland's rule prevents cycles).
     fn entering(&self, is_greedy: bool) -> Option<usize> {
         let gains = self.cells.last()?;
         let mut best = None;

@@ -1,14 +1,14 @@
-//! What is left of a GPU is worth as much as the demand that can still be cut from it.
+//! The value of a GPU's residual: the demand that still fits on it.
 //!
-//! Cutting GPUs into shares is the cutting-stock problem: GPUs are stock of length 1000, sizes of
-//! shares the pieces, shapes' popularity the demand. The dual of its fluid relaxation gives each
-//! size a price, in GPUs: the prices of no way to cut a GPU add up to more than 1, and demand at
-//! these prices costs most. A size that fills GPUs without loss is priced as its length; one that
-//! leaves what nobody else fits, as the whole GPU that it takes. What is left of a GPU is worth the
-//! best cut of it at these prices.
+//! Dividing GPUs into shares is the cutting-stock problem. GPUs are stock of length 1000, share
+//! sizes are the pieces, and popularity is the demand. The dual of the fluid relaxation gives each
+//! size a price in GPUs. The prices of no cutting pattern add up to more than 1, and demand is most
+//! expensive at these prices. A size that fills GPUs without loss costs its length. A size whose
+//! leftover fits no other pod costs the whole GPU. A residual is worth its best pattern at these
+//! prices.
 //!
-//! MIG instances are pieces too, but their places say which of them can be had together (`partitions`), and
-//! a GPU is cut either into shares or into instances.
+//! MIG instances are pieces too, but their placements decide which of them fit together
+//! (`mig_partitions`). A GPU is divided either into shares or into instances.
 
 #[cfg(test)]
 mod tests;
@@ -19,14 +19,14 @@ use crate::gpu::{GpuFree, MigProfile, Slices, WHOLE};
 
 /// A GPU's worth.
 pub(super) const GPU_VALUE: i64 = 1_000_000;
-/// Most sizes that are told apart; beyond it sizes are rounded up to a coarser grid.
+/// The maximum number of distinct sizes; beyond it sizes are rounded up to a coarser grid.
 const MAX_SIZES: usize = 64;
-/// Ways to cut that are added at most. Tens are enough for any real demand.
+/// The maximum number of added cutting patterns. Tens are enough for any real demand.
 const MAX_CUTTING_PATTERNS: usize = 400;
-/// Prices of a cut may exceed a GPU by so much before the cut is added.
+/// Excess over one GPU at which a pattern is added.
 const TOLERANCE: f64 = 1e-7;
 
-/// Worth of what may be left of a GPU, in millionths of a GPU.
+/// Values of possible residuals of a GPU, in millionths of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Values {
     by_level: Vec<i64>,
@@ -35,7 +35,7 @@ pub(super) struct Values {
     by_partition: Vec<i64>,
 }
 
-/// What is asked for of GPUs of one model, beside whole ones.
+/// Demand for GPUs of one model, except whole ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Demands {
     /// Shares: size in thousandths and weight.
@@ -98,7 +98,7 @@ impl Values {
         Self { by_level: by_level(&prices), prices, partitions: pieces.partitions, by_partition }
     }
 
-    /// Worth of what is left of a GPU, of which so many thousandths can be given out in shares.
+    /// Value of a residual GPU with `milli` thousandths available to shares.
     pub(super) fn left(&self, gpu: &GpuFree, milli: u16) -> i64 {
         match gpu.slices {
             _ if gpu.is_closed => 0,
@@ -112,7 +112,7 @@ impl Values {
         self.by_partition.get(self.partitions.index(taken)).copied().unwrap_or(0)
     }
 
-    /// Worth of a GPU of which so many thousandths are free.
+    /// Value of a GPU with this many free thousandths.
     pub(super) fn at(&self, level: u16) -> i64 {
         self.by_level[usize::from(level.min(WHOLE))]
     }
@@ -125,8 +125,8 @@ impl Values {
 }
 
 impl Pieces {
-    /// The best cut into shares and the best into instances: what the pieces cost and how many there
-    /// are of each.
+    /// The best pattern of shares and the best of instances: the price and the number of each
+    /// piece.
     fn best(&self, prices: &[f64]) -> [(f64, Vec<f64>); 2] {
         let (of_shares, of_instances) = prices.split_at(self.sizes.len());
         let (shares_worth, mut shares) = best_cut(&self.sizes, of_shares);
@@ -138,7 +138,7 @@ impl Pieces {
     }
 }
 
-/// Worth of each free level of a GPU in shares of these prices.
+/// Value of each free level of a GPU in shares at these prices.
 fn by_level(prices: &[(u16, i64)]) -> Vec<i64> {
     let mut by_level = vec![0; usize::from(WHOLE) + 1];
     for level in 1..by_level.len() {
@@ -154,7 +154,7 @@ fn by_level(prices: &[(u16, i64)]) -> Vec<i64> {
     by_level
 }
 
-/// Sizes ascending, each once, with their weights; rounded up where there are too many.
+/// Sizes ascending, each once, with their weights; rounded up if there are too many.
 fn sizes(demands: impl IntoIterator<Item = (u16, i64)>) -> Vec<(u16, i64)> {
     let is_share = |(size, weight): &(u16, i64)| (1..WHOLE).contains(size) && *weight > 0;
     let mut all: Vec<(u16, i64)> = demands.into_iter().filter(is_share).collect();
@@ -181,7 +181,7 @@ fn gains(weights: impl Iterator<Item = i64> + Clone) -> Vec<f64> {
     weights.map(|weight| weight as f64 / sum as f64).collect()
 }
 
-/// The cut of a GPU whose pieces have the highest price: an unbounded knapsack.
+/// The most valuable pattern of a GPU: an unbounded knapsack.
 fn best_cut(sizes: &[u16], prices: &[f64]) -> (f64, Vec<f64>) {
     let whole = usize::from(WHOLE);
     let mut worth = vec![0.0_f64; whole + 1];
@@ -213,8 +213,8 @@ fn best_cut(sizes: &[u16], prices: &[f64]) -> (f64, Vec<f64>) {
 /// Differences of prices that are rounding only.
 const EPSILON: f64 = 1e-12;
 
-/// Rounded down, so that prices of a cut that add up to 1 do so as whole numbers too; what is a
-/// hair below a whole number is that number.
+/// Rounded down, so that prices of a pattern that add up to 1 do so as whole numbers too. A value
+/// just below a whole number counts as that number.
 #[expect(clippy::cast_possible_truncation, reason = "prices are between 0 and 1")]
 fn millionths(price: f64) -> i64 {
     ((price + 1e-10) * 1e6) as i64

@@ -1,5 +1,5 @@
-//! Groups that lie together in one domain of a level, number after number: where the next ones go depends on
-//! who went where before.
+//! Colocated groups, one colocation after another. Where the next ones fit depends on the previous
+//! ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use crate::solve::residual::AllowedDomain;
 use crate::topology::{DomainId, LevelId};
 use crate::transaction::Checkpoint;
 
-/// So often in one play a number that had its places goes elsewhere because those after it found none.
+/// How often one simulation may place a colocation elsewhere because later ones do not fit.
 pub(super) const MAX_BACKTRACKS: u32 = 64;
 
 /// How far a stage is, to come back to.
@@ -26,7 +26,7 @@ struct SavePoint {
 }
 
 impl Simulation<'_, '_> {
-    /// Places groups in this order; those of the numbers in `free` choose where they are together.
+    /// Places groups in this order. Colocations in `free` choose their domain.
     pub(super) fn place_all(
         &mut self,
         order: &[usize],
@@ -66,7 +66,8 @@ impl Simulation<'_, '_> {
         Ok(())
     }
 
-    /// Where groups that lie together could be, by what that costs now if each chooses for itself there.
+    /// Possible domains of colocated groups, by the current cost if each group chooses for itself
+    /// there.
     fn cheapest_domains(
         &mut self,
         number: u32,

@@ -1,4 +1,4 @@
-//! What is made good again: moved pods get a new place, and who was not needed stays.
+//! Targets for moved pods.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -11,8 +11,8 @@ use crate::placement::Placement;
 use crate::workload::Member;
 
 impl Simulation<'_, '_> {
-    /// Finds new places for those who are to be moved, the largest first, on the fullest nodes from
-    /// which nobody is moved away: so each place is free whatever the order of the moves.
+    /// Places moved pods, the largest first, on the fullest nodes without moved pods. Each target
+    /// is therefore free in any order of moves.
     pub(super) fn place_moved(&mut self) -> Result<(), Infeasible> {
         let pool = self.context.pool;
         let mut moved: Vec<(PodIndex, Member)> = Vec::new();
@@ -52,7 +52,7 @@ impl Simulation<'_, '_> {
         Infeasible::PodClass(self.context.pool.pod(pod).class)
     }
 
-    /// Who cannot be moved is evicted, where that is allowed and nobody else has to go with it.
+    /// Evicts a pod that cannot be moved, if that is allowed and affects no other pod.
     fn evict_instead(&mut self, pod: PodIndex) -> Option<()> {
         let pool = self.context.pool;
         let (workload, number) = (pool.workload(pod), pool.pod(pod).workload);

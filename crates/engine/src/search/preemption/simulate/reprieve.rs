@@ -7,7 +7,7 @@ use super::Simulation;
 use crate::workload::Member;
 
 impl Simulation<'_, '_> {
-    /// Who is not needed stays: the dearest are asked first.
+    /// Reprieves victims that are not needed, the most expensive first.
     pub(super) fn reprieve(&mut self) {
         let pool = self.context.pool;
         let mut disruptions: Vec<Disruption> = self.disruptions.iter().copied().collect();

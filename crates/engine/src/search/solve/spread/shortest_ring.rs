@@ -1,10 +1,10 @@
-//! The shortest ring for members that are few: exact, by dynamic programming over the tree.
+//! The shortest ring for few members: exact, by dynamic programming over the tree.
 //!
-//! A ring in the order of the topology crosses into each node and each domain that it enters once.
-//! With what is common to all of it left out, its hops are twice the number of nodes, racks, blocks
-//! ... that are entered. So the fewest such parts are sought: for each domain and each number of
-//! members, the fewest parts that hold them, where the parts of the tightest domains are nodes, of
-//! which the largest are taken first.
+//! A ring in topology order enters each node and each domain once. Its hops are twice the number of
+//! entered nodes, racks, blocks and so on, without the part that all members share. The program
+//! therefore minimises the number of entered parts. For each domain and each number of members it
+//! computes the fewest parts that hold them. In the tightest domains the parts are nodes, and the
+//! largest are taken first.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,17 +22,18 @@ const NEVER: u32 = u32::MAX / 2;
 
 /// The fewest parts of one domain.
 struct Table {
-    /// By number of members: parts that are entered in the domain, [`NEVER`] if they do not fit.
+    /// By number of members: entered parts in the domain, [`NEVER`] if they do not fit.
     fewest: Vec<u32>,
-    /// What the domain consists of; empty for one without inner domains, whose nodes are all alike.
+    /// The parts of the domain; empty for a domain without inner domains, whose nodes need no
+    /// table.
     parts: Vec<Part>,
-    /// By part, then by number of members that it and the parts before it hold: how many it holds.
+    /// By part, then by number of members in it and the parts before it: its share.
     shares: Vec<Vec<u32>>,
 }
 
 impl Spread<'_> {
-    /// Spreads `count` members over a domain by the shortest ring; false, with nothing spread, where
-    /// that is too much work.
+    /// Distributes `count` members over a domain by the shortest ring. False, with nothing placed,
+    /// if that is too much work.
     pub(super) fn take_shortest(&mut self, domain: DomainId, count: u64) -> bool {
         let Ok(count) = usize::try_from(count) else { return false };
         if count > MAX_MEMBERS || !self.context.pins.is_empty() {
@@ -107,7 +108,7 @@ impl Spread<'_> {
         Table { fewest, parts, shares }
     }
 
-    /// How many members a part can hold, and for how many entered parts, itself included: the most
+    /// Useful member counts of a part with the number of entered parts, itself included: the most
     /// members for each cost.
     fn options(
         &self,
@@ -131,14 +132,15 @@ impl Spread<'_> {
         }
     }
 
-    /// Parts that a node is: itself, and one for each level below its domain that it is in none of.
+    /// The parts that a node counts for: itself, and one for each level below its domain that it
+    /// skips.
     fn entered_by_node(&self, domain: DomainId) -> u32 {
         let topology = self.context.topology;
         let level = usize::from(topology.domain(domain).level.0);
         u32::try_from(topology.levels().len() - level).unwrap_or(1)
     }
 
-    /// Places members as a table says.
+    /// Places members according to a table.
     fn follow(&mut self, domain: DomainId, count: usize, tables: &BTreeMap<DomainId, Table>) {
         let topology = self.context.topology;
         let Some(table) = tables.get(&domain) else { return };
