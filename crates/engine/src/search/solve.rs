@@ -344,7 +344,7 @@ fn search_all(
 /// Orders of nodes that may make a difference in an area.
 fn orders(problem: &Problem<'_>, area: &Area, has_node: bool) -> Vec<NodeOrder> {
     match area.node {
-        Some(_) => return vec![NodeOrder::MinHops],
+        Some(_) => return vec![NodeOrder::Compact],
         None if has_node => return vec![NodeOrder::UsedFirst],
         None => {}
     }
@@ -357,10 +357,10 @@ fn orders(problem: &Problem<'_>, area: &Area, has_node: bool) -> Vec<NodeOrder> 
     // node holds as much as a free one then either.
     let is_single = problem.order.iter().all(|group| counts(group).iter().all(|count| *count <= 1));
     if is_single {
-        vec![NodeOrder::MinHops, NodeOrder::UsedFirst]
+        vec![NodeOrder::Compact, NodeOrder::UsedFirst]
     } else {
         vec![
-            NodeOrder::MinHops,
+            NodeOrder::Compact,
             NodeOrder::UsedFirst,
             NodeOrder::MostSlots,
             NodeOrder::ShortestRing,

@@ -29,7 +29,7 @@ pub(super) struct MemberDemand<'a> {
 
 impl MemberDemand<'_> {
     /// The maximum number of them on a node.
-    fn most_on(&self, node: NodeId) -> u32 {
+    fn max_on(&self, node: NodeId) -> u32 {
         self.count.min(self.constraints.remaining(node, self.usage))
     }
 }
@@ -73,7 +73,7 @@ pub(super) fn choose(
         if state.is_spent() {
             return None;
         }
-        let most = wanted.most_on(*node);
+        let most = wanted.max_on(*node);
         if most == 0 {
             continue;
         }
@@ -247,7 +247,7 @@ fn greedy(
         is_found &= !state.is_spent();
     }
     if is_found {
-        draft.give_back(state);
+        draft.reprieve(state);
     }
     for pod in std::mem::take(&mut draft.removed) {
         state.lost[state.pool.pod(pod).workload as usize] -= 1;
@@ -337,7 +337,7 @@ impl Draft<'_> {
                 let cluster = &state.world.cluster;
                 let times =
                     |view: NodeView<'_>| fit::times(cluster, &view.state, self.wanted.shape);
-                view.map_or(0, times).min(self.wanted.most_on(*node)).saturating_sub(now)
+                view.map_or(0, times).min(self.wanted.max_on(*node)).saturating_sub(now)
             });
             let gain = gain.fold(0_u32, u32::saturating_add);
             consider(state.pool.cost(disruption), gain, &[disruption]);
@@ -378,13 +378,13 @@ impl Draft<'_> {
                 continue;
             }
             let Some(view) = state.view(node, |pod| self.removed.contains(&pod)) else { continue };
-            let options = state.find(&view, self.wanted.shape, self.wanted.most_on(node));
+            let options = state.find(&view, self.wanted.shape, self.wanted.max_on(node));
             self.set_offers(state, &view, node, &options);
         }
     }
 
     /// Reprieves victims that are not needed, the most expensive first.
-    fn give_back(&mut self, state: &mut CandidateState<'_>) {
+    fn reprieve(&mut self, state: &mut CandidateState<'_>) {
         let mut disruptions: Vec<Disruption> = self.disruptions.iter().copied().collect();
         disruptions.sort_by_key(|disruption| {
             std::cmp::Reverse((state.pool.cost(*disruption), *disruption))
@@ -408,7 +408,7 @@ impl Draft<'_> {
                 let cluster = &state.world.cluster;
                 let times =
                     |view: NodeView<'_>| fit::times(cluster, &view.state, self.wanted.shape);
-                slots.insert(*node, view.map_or(0, times).min(self.wanted.most_on(*node)));
+                slots.insert(*node, view.map_or(0, times).min(self.wanted.max_on(*node)));
             }
             let slot_count =
                 slots.values().fold(0_u32, |sum, slot_count| sum.saturating_add(*slot_count));

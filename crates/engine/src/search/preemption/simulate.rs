@@ -38,7 +38,7 @@ pub(super) struct SimulatedPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Infeasible {
     /// The members do not fit even without all victims.
-    NoRoom,
+    DoesNotFit,
     /// Pods of this class have no target and may not be evicted.
     PodClass(u32),
     /// More moves than are allowed.
@@ -223,16 +223,16 @@ impl<'w, 'a> Simulation<'w, 'a> {
         }
         let topology = &self.txn.target().topology;
         let area = match allowed {
-            AllowedDomain::Nowhere => return Err(Infeasible::NoRoom),
+            AllowedDomain::Nowhere => return Err(Infeasible::DoesNotFit),
             AllowedDomain::Within(allowed) => {
-                narrower(topology, domain, allowed).ok_or(Infeasible::NoRoom)?
+                narrower(topology, domain, allowed).ok_or(Infeasible::DoesNotFit)?
             }
             AllowedDomain::Anywhere => {
                 let level = demand.required.filter(|level| *level > topology.domain(domain).level);
                 match level {
                     Some(level) => {
                         let count = SearchContext::count(demand);
-                        self.best_domain(group, domain, level, count).ok_or(Infeasible::NoRoom)?.0
+                        self.best_domain(group, domain, level, count).ok_or(Infeasible::DoesNotFit)?.0
                     }
                     None => domain,
                 }
@@ -247,9 +247,9 @@ impl<'w, 'a> Simulation<'w, 'a> {
             let choice = match inner {
                 Some(level) => {
                     let best = self.best_domain(group, chunk.domain, level, count);
-                    best.ok_or(Infeasible::NoRoom)?.1
+                    best.ok_or(Infeasible::DoesNotFit)?.1
                 }
-                None => self.choose(group, chunk.domain, count).ok_or(Infeasible::NoRoom)?,
+                None => self.choose(group, chunk.domain, count).ok_or(Infeasible::DoesNotFit)?,
             };
             let places = self.apply(group, choice)?;
             if chunk.is_unpinned {
@@ -276,7 +276,7 @@ impl<'w, 'a> Simulation<'w, 'a> {
         let mut chunks = Vec::new();
         for run in &demand.pinned_segments {
             let domain = run.domain.and_then(|domain| narrower(topology, area, domain));
-            let domain = domain.ok_or(Infeasible::NoRoom)?;
+            let domain = domain.ok_or(Infeasible::DoesNotFit)?;
             chunks.push(Chunk {
                 ranks: run.ranks.clone(),
                 domain,
@@ -356,9 +356,9 @@ impl<'w, 'a> Simulation<'w, 'a> {
             let mut txn = Transaction::new(&mut self.txn.target_mut().cluster);
             let found = place_on(&mut txn, node, demand, count);
             drop(txn);
-            for place in found.ok_or(Infeasible::NoRoom)? {
+            for place in found.ok_or(Infeasible::DoesNotFit)? {
                 let placed = self.txn.place(&shape.resources, &place);
-                placed.map_err(|_| Infeasible::NoRoom)?;
+                placed.map_err(|_| Infeasible::DoesNotFit)?;
                 places.push(place);
             }
             self.usage.add(demand.constraints.limits(), node, count);
@@ -386,8 +386,8 @@ impl<'w, 'a> Simulation<'w, 'a> {
             self.lost[pool.pod(pod).workload as usize] +=
                 u32::from(!matches!(disruption, Disruption::Move(_)));
             let member = pool.member(self.txn.target(), pod).cloned();
-            let member = member.ok_or(Infeasible::NoRoom)?;
-            self.txn.release_member(&member).map_err(|_| Infeasible::NoRoom)?;
+            let member = member.ok_or(Infeasible::DoesNotFit)?;
+            self.txn.release_member(&member).map_err(|_| Infeasible::DoesNotFit)?;
             self.touch(member.placement.node);
         }
         // A workload that is evicted whole has no single moves or evictions beside that.

@@ -42,7 +42,7 @@ pub(super) fn max_fit(
 }
 
 /// The same for an empty cluster, with or without the group's constraints.
-fn reach_of_empty(
+fn max_fit_of_empty(
     world: &World,
     request: &Request<'_>,
     demand: &GroupDemand,
@@ -154,7 +154,7 @@ pub(super) fn failed_bound(
     let (group, possible, domain) = alone.or_else(joint)?;
     let demand = &demands[group];
     let is_enough = |has_rules| {
-        let empty = reach_of_empty(world, request, demand, has_rules);
+        let empty = max_fit_of_empty(world, request, demand, has_rules);
         roots.iter().any(|root| max_in(topology, demand, &empty, *root) >= wanted(group))
     };
     let scarce = if is_enough(true) {

@@ -154,7 +154,7 @@ impl Problem<'_> {
         }
         let most_free =
             roots.iter().copied().map(Area::domain).filter(|area| self.admits(area, goal));
-        let most_free = most_free.max_by_key(|area| (self.room_in(area), Reverse(area.domain)));
+        let most_free = most_free.max_by_key(|area| (self.slots_in(area), Reverse(area.domain)));
         if let Some(area) = most_free
             && !found.contains(&area)
         {
@@ -179,7 +179,7 @@ impl Problem<'_> {
             let node = area.node.and_then(|at| topology.order().get(at as usize));
             node.is_some_and(|node| {
                 let near = self.pins.on(*node);
-                let left = self.remaining_by_rule(*node, &LimitUsage::default());
+                let left = self.remaining_by_constraint(*node, &LimitUsage::default());
                 seen.insert((cluster.state(*node), area.domain, near, left))
             })
         });
@@ -209,7 +209,7 @@ impl Problem<'_> {
         let mut best = Vec::with_capacity(most + 1);
         for area in areas {
             let near = Reverse(self.pins.nearness(self.topology, &area));
-            let slots = self.room_in(&area);
+            let slots = self.slots_in(&area);
             // Of equal nodes the one in the fuller domain: others stay whole.
             let around = self.free_slots[main].sums[area.domain.0 as usize];
             let key = (near, Reverse(slots.min(wanted)), slots, around, area.domain, area.node);
@@ -223,7 +223,7 @@ impl Problem<'_> {
     }
 
     /// Free slots of the group that is placed first.
-    fn room_in(&self, area: &Area) -> u64 {
+    fn slots_in(&self, area: &Area) -> u64 {
         self.order.first().map_or(0, |main| self.free_slots[*main].count(area))
     }
 }

@@ -295,7 +295,7 @@ impl Search<'_, '_> {
             if demand.constraints.remaining(node, &self.usage) == 0 {
                 continue;
             }
-            let left = problem.remaining_by_rule(node, &self.usage);
+            let left = problem.remaining_by_constraint(node, &self.usage);
             let kind = (self.txn.target().state(node), problem.topology.leaf_domain(node), left);
             if seen.contains(&kind) {
                 continue;

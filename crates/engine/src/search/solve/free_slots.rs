@@ -49,7 +49,7 @@ impl FreeSlots {
     }
 
     /// The current slots if the group had no constraints.
-    pub(crate) fn without_rules(
+    pub(crate) fn without_constraints(
         cluster: &Cluster,
         topology: &Topology,
         demand: &GroupDemand,

@@ -100,7 +100,7 @@ fn of_group(
     };
     // The current slots without the group's constraints; few groups have any.
     let unconstrained = (!demand.constraints.is_none())
-        .then(|| FreeSlots::without_rules(cluster, topology, demand, problem.forbidden));
+        .then(|| FreeSlots::without_constraints(cluster, topology, demand, problem.forbidden));
     if let Some((place, wanted, possible)) = pinned_segment
         && roots.iter().all(|root| fit_counts[root.0 as usize] >= unpinned)
     {

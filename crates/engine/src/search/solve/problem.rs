@@ -247,7 +247,7 @@ impl<'a> Problem<'a> {
     }
 
     /// The remaining members of a node by each constraint, beside the placed ones.
-    pub(crate) fn remaining_by_rule(&self, node: NodeId, usage: &LimitUsage) -> RemainingSlots {
+    pub(crate) fn remaining_by_constraint(&self, node: NodeId, usage: &LimitUsage) -> RemainingSlots {
         let with_rules = self.demands.iter().filter(|demand| !demand.constraints.is_none());
         with_rules.flat_map(|demand| demand.constraints.remaining_each(node, usage)).collect()
     }
@@ -262,10 +262,10 @@ impl<'a> Problem<'a> {
         let free = self.supply.get(domain.0 as usize).copied().unwrap_or_default();
         let has_gpus = free.0[3..].iter().zip(&demand.0[3..]).all(|(have, wanted)| have >= wanted);
         let area = Area::domain(domain);
-        let has_seats =
+        let has_shared_slots =
             self.shared_limits.iter().all(|limit| limit.has(&self.demands, &area, goal));
         match (empty.covers(&demand), has_gpus) {
-            (true, true) if !has_seats && free.covers(&demand) => Scarce::Constraints,
+            (true, true) if !has_shared_slots && free.covers(&demand) => Scarce::Constraints,
             (false, _) => Scarce::Capacity,
             (true, false) => Scarce::Gpus,
             (true, true) => Scarce::PlainResources,

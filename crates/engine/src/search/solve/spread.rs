@@ -19,8 +19,8 @@ use crate::topology::{DomainId, Topology};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum NodeOrder {
     /// Nodes with the most slots in the fewest and tightest domains.
-    MinHops,
-    /// As [`Self::MinHops`], but within the tightest domains used nodes come first, so that unused
+    Compact,
+    /// As [`Self::Compact`], but within the tightest domains used nodes come first, so that unused
     /// nodes stay whole.
     UsedFirst,
     /// Nodes with the most slots, anywhere in the area.

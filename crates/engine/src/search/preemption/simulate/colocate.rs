@@ -61,7 +61,7 @@ impl Simulation<'_, '_> {
                     break;
                 }
             }
-            return Err(Infeasible::NoRoom);
+            return Err(Infeasible::DoesNotFit);
         }
         Ok(())
     }

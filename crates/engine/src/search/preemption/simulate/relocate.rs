@@ -36,7 +36,7 @@ impl Simulation<'_, '_> {
             let place = if left > 0 { self.place_for(pod, &member, &sources) } else { None };
             if let Some(place) = place {
                 let placed = self.txn.place(&member.shape.resources, &place);
-                placed.map_err(|_| Infeasible::NoRoom)?;
+                placed.map_err(|_| Infeasible::DoesNotFit)?;
                 self.touch(place.node);
                 self.targets.insert(pod, place);
                 left -= 1;
