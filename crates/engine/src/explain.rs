@@ -1,7 +1,7 @@
-//! Decisions in words: one form for the command line, events and conditions.
+//! Decisions as text: one form for the command line, events and conditions.
 //!
-//! [`answer`] makes of a plan or a refusal an [`Explanation`]: names in the place of ids, to be
-//! written as JSON; [`Explanation::lines`] makes plain English of it.
+//! [`answer`] turns a plan or a refusal into an [`Explanation`]. It has names instead of ids and is
+//! written as JSON. [`Explanation::lines`] renders it as plain English.
 
 mod dto;
 mod lines;
@@ -26,8 +26,8 @@ pub use dto::{
 pub use preemption_hint::{PreemptionHint, VictimRef};
 pub use words::{amount, order};
 
-/// What an answer says. `world` is as it was when the answer was given: moves and evictions are of
-/// members that are still in their places.
+/// Explains a result. `world` is the world before the plan is applied: members to be moved or
+/// evicted still hold their placements.
 pub fn answer(
     world: &World,
     policy: &PlacementPolicy,
@@ -119,7 +119,7 @@ fn runner_up(policy: &PlacementPolicy, best: &CostVector, other: &RunnerUp) -> R
     }
 }
 
-/// Costs in the units of the policy, in its order, then the others that are not 0.
+/// Costs in the terms of the policy, in its order, then the other terms that are not 0.
 fn amounts(policy: &PlacementPolicy, cost: &CostVector) -> Vec<Amount> {
     let own: Vec<CostTerm> = policy.steps().iter().flat_map(Step::units).collect();
     let others =

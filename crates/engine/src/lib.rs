@@ -1,42 +1,31 @@
-//! Where pods, gangs and shares of GPUs go.
+//! Places pods, gangs and shares of GPUs.
 //!
 //! ```text
-//! nodes, what runs --> cluster (columns, states, log) --> bounds ----> "no", with its proof
-//!                      topology (domains as ranges)   \-> packing ---> one pod's place
-//!                      workloads                       \-> gang search, repair --> plan: cost, runner-up
+//! nodes, running pods --> cluster (columns, states, log) --> bounds ----> refusal with its proof
+//!                         topology (domains as ranges)   \-> packing ---> placement of one pod
+//!                         workloads                       \-> gang search, repair --> plan: cost, runner-up
 //! ```
 //!
 //! A decision is a synchronous function of state and request: no clock, no randomness, no I/O.
-//! Amounts are whole numbers; powers and roots come from a portable library and are rounded to
+//! Amounts are whole numbers. Powers and roots come from a portable library and are rounded to
 //! whole numbers before they are compared. Ties go to the lower id. The same input gives the same
 //! plan on every machine.
+//!
+//! The modules lie in the folders `model`, `search` and `policy` and are re-exported here.
 
 #![forbid(unsafe_code)]
 
-pub mod bounds;
-pub mod cluster;
-pub mod devices;
 pub mod explain;
-pub mod fit;
-pub mod fragmentation;
-pub mod gang;
-pub mod gpu;
-pub mod node;
-pub mod objective;
-pub mod packing;
-pub mod pick;
-pub mod placement;
-pub mod plan;
-pub mod planner;
-pub mod pod_planner;
-pub mod preemption;
-pub mod repair;
-pub mod resources;
-pub mod shape;
+mod model;
+mod policy;
+mod search;
 pub mod snapshot;
-pub mod solve;
-pub mod topology;
-pub mod workload;
+
+pub use model::{
+    cluster, devices, gang, gpu, node, placement, resources, shape, topology, transaction, workload,
+};
+pub use policy::{fragmentation, objective, packing};
+pub use search::{bounds, fit, pick, plan, planner, pod_planner, preemption, repair, solve};
 
 pub use cluster::{Cluster, ClusterError};
 pub use gang::{Gang, Group};
@@ -51,13 +40,19 @@ pub use shape::{GpuDemand, Shape};
 pub use topology::{DomainId, LevelId, Topology};
 pub use workload::{Workload, Workloads};
 
+impl AsMut<Cluster> for World {
+    fn as_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+}
+
 /// The cluster as decisions see it.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// Nodes and what is free of them.
+    /// Nodes and their free capacity.
     pub cluster: Cluster,
-    /// How nodes lie to one another.
+    /// Domains of the nodes.
     pub topology: Topology,
-    /// What runs.
+    /// Running workloads.
     pub workloads: Workloads,
 }

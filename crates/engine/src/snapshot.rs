@@ -1,9 +1,8 @@
-//! A world as a document: recorded from a live cluster or made up, and read back to the same
+//! A world as a document: recorded from a live cluster or generated, and read back to the same
 //! decisions.
 //!
-//! The forms here are the document's own, apart from the types that decide, so that those can change
-//! without a recorded snapshot becoming unreadable. Names stand for ids; what is at its default is
-//! left out.
+//! The records here are separate from the types that decide. Those types can change without making
+//! a recorded snapshot unreadable. Names stand for ids; default values are omitted.
 
 mod packing;
 mod pins;
@@ -47,21 +46,22 @@ pub struct Snapshot {
     /// GPU models.
     #[serde(default, skip_serializing_if = "is_default")]
     pub models: Vec<GpuModel>,
-    /// What nodes have in common, by a name that nodes refer to.
+    /// Node classes, by a name that nodes refer to.
     pub classes: BTreeMap<String, ClassRecord>,
     /// Nodes.
     pub nodes: Vec<NodeRecord>,
-    /// Tenants and their weights; a tenant that is not named has weight 1.
+    /// Tenants and their weights. A tenant that is not listed has weight 1.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tenants: BTreeMap<String, u32>,
     /// Workloads that run, in the order in which they came.
     #[serde(default, skip_serializing_if = "is_default")]
     pub running: Vec<WorkloadRecord>,
-    /// Gangs that wait, in the order in which they are to be placed.
+    /// Waiting gangs, in the order in which they are placed.
     #[serde(default, skip_serializing_if = "is_default")]
     pub waiting: Vec<GangRecord>,
-    /// What the packing policy has learned. [`Snapshot::of`] leaves it to who has the policy:
-    /// [`crate::packing::price::PricePolicy::saved`] and [`crate::packing::price::PricePolicy::restored`].
+    /// The learned state of the packing policy. [`Snapshot::of`] leaves it empty; the owner of the
+    /// policy fills it with [`crate::packing::price::PricePolicy::saved`] and reads it with
+    /// [`crate::packing::price::PricePolicy::restored`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub packing: Option<PackingRecord>,
 }
@@ -79,11 +79,11 @@ pub struct LevelRecord {
     pub unique: bool,
 }
 
-/// What nodes have in common; see [`crate::node::NodeClass`].
+/// The class of a node; see [`crate::node::NodeClass`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClassRecord {
-    /// What pods may take.
+    /// Capacity for pods.
     pub capacity: Resources,
     /// GPUs.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -91,7 +91,7 @@ pub struct ClassRecord {
     /// Name of their model.
     #[serde(default, skip_serializing_if = "is_default")]
     pub model: Option<String>,
-    /// How the GPUs hang together.
+    /// Links between the GPUs.
     #[serde(default, skip_serializing_if = "is_default")]
     pub links: Links,
     /// Properties that pods may need.
@@ -136,7 +136,7 @@ pub struct NodeRecord {
     pub closed_gpus: Vec<u16>,
 }
 
-/// What a pod asks for; see [`crate::Shape`].
+/// A pod's request; see [`crate::Shape`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ShapeRecord {
@@ -188,7 +188,7 @@ pub enum GpusRecord {
     },
 }
 
-/// What a workload says of itself; see [`crate::workload::Profile`].
+/// Scheduling attributes of a workload; see [`crate::workload::Profile`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ProfileRecord {
@@ -221,7 +221,7 @@ pub struct ProfileRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct WorkloadRecord {
-    /// What it says of itself.
+    /// Scheduling attributes.
     pub profile: ProfileRecord,
     /// Members without which it is worth nothing.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -232,7 +232,7 @@ pub struct WorkloadRecord {
     /// Whether none of its members can be moved alone; see [`crate::workload::Coupling`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub fixed: bool,
-    /// What its members ask for.
+    /// Distinct requests of its members.
     pub shapes: Vec<ShapeRecord>,
     /// Its members.
     pub members: Vec<MemberRecord>,
@@ -249,12 +249,12 @@ pub struct MemberRecord {
     pub shape: u32,
     /// Name of its node.
     pub node: String,
-    /// What it has of GPUs.
+    /// Allocated GPU parts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gpus: Vec<PartRecord>,
 }
 
-/// A member of a gang that waits which has its place already; see [`crate::solve::Pinned`].
+/// A member of a waiting gang that is already placed; see [`crate::solve::Pinned`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PinnedRecord {
@@ -262,12 +262,12 @@ pub struct PinnedRecord {
     pub rank: u32,
     /// Name of its node.
     pub node: String,
-    /// What it has of GPUs.
+    /// Allocated GPU parts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gpus: Vec<PartRecord>,
 }
 
-/// What a member has of one GPU; see [`crate::GpuPart`].
+/// The part of one GPU that a member holds; see [`crate::GpuPart`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PartRecord {
@@ -293,7 +293,7 @@ pub struct PartRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct GangRecord {
-    /// What it says of itself.
+    /// Scheduling attributes.
     pub profile: ProfileRecord,
     /// Its groups.
     pub groups: Vec<GroupRecord>,
@@ -305,7 +305,7 @@ pub struct GangRecord {
 pub struct GroupRecord {
     /// Its name.
     pub name: String,
-    /// What each member asks for.
+    /// The request of each member.
     pub shape: ShapeRecord,
     /// Members.
     pub count: u32,
@@ -318,7 +318,7 @@ pub struct GroupRecord {
     /// Level in one domain of which the group should lie.
     #[serde(default, skip_serializing_if = "is_default")]
     pub preferred: Option<String>,
-    /// Groups with the same number lie in one domain of their required level together.
+    /// Groups with the same number share one domain of their required level.
     #[serde(rename = "together", default, skip_serializing_if = "is_default")]
     pub colocation_id: Option<u32>,
     /// Segments.

@@ -162,10 +162,10 @@ fn ask(world: &mut World, solver: &mut Solver, gang: &Gang) -> (PlanResult, f64)
 /// Checks that a plan has all members and fits the cluster.
 fn check(world: &mut World, gang: &Gang, plan: &Plan) -> anyhow::Result<()> {
     anyhow::ensure!(plan.placements.len() == gang.count() as usize, "members are missing");
-    let mut trial = octavo_engine::cluster::trial::Trial::new(&mut world.cluster);
+    let mut txn = octavo_engine::transaction::Transaction::new(&mut world.cluster);
     for placed in &plan.placements {
         let shape = &gang.groups[placed.group as usize].shape;
-        trial.place(&shape.resources, &placed.placement)?;
+        txn.place(&shape.resources, &placed.placement)?;
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! What is said of a decision, with names in the place of ids.
+//! The data of an explanation, with names instead of ids.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,17 +23,17 @@ pub struct PlanSummary {
     pub request: String,
     /// Name of the policy.
     pub policy: String,
-    /// What the policy compares, in words.
+    /// The terms that the policy compares, as text.
     pub order: String,
-    /// Who must go.
+    /// Members to evict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evictions: Vec<MemberRef>,
-    /// Who is restarted elsewhere.
+    /// Members to restart elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MemberMove>,
-    /// Where the members go, by rank.
+    /// Placements of the members, by rank.
     pub placements: Vec<MemberPlacement>,
-    /// What it costs: the units of the policy in its order, then others that are not 0.
+    /// Cost: the terms of the policy in its order, then other terms that are not 0.
     pub cost: Vec<Amount>,
     /// The best other plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -54,21 +54,21 @@ pub struct RefusalSummary {
     pub reason: String,
     /// The reason in a sentence.
     pub message: String,
-    /// Where no node has room: what keeps the pod off how many nodes.
+    /// If no node fits: the number of nodes for each obstacle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<ObstacleCount>,
-    /// What would help.
+    /// A change that would help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<RemedySummary>,
     /// Steps that the search took.
     pub steps: u64,
 }
 
-/// A cost in a unit.
+/// A cost in one term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Amount {
-    /// The unit.
+    /// The cost term.
     pub unit: CostTerm,
     /// The cost.
     pub value: i64,
@@ -82,7 +82,7 @@ pub struct MemberRef {
     pub workload: String,
     /// Its rank.
     pub rank: u32,
-    /// Where it is.
+    /// Its node.
     pub node: String,
 }
 
@@ -90,13 +90,13 @@ pub struct MemberRef {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MemberMove {
-    /// Who.
+    /// The member.
     pub member: MemberRef,
-    /// Where it is to be.
+    /// The new placement.
     pub to: NodePlacement,
 }
 
-/// A member of the request and its place.
+/// A member of the request and its placement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct MemberPlacement {
@@ -141,15 +141,15 @@ pub struct GpuAllocation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RunnerUpSummary {
-    /// Where it would have been.
+    /// Its placement, as text.
     pub place: String,
-    /// In which unit it lost; none: it was as good, and came later in the order of nodes.
+    /// The cost term in which it lost. None: it was equal and came later in node order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worse_in: Option<CostTerm>,
-    /// By how much it was worse in that unit.
+    /// The difference in that term.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<i64>,
-    /// What it would have cost.
+    /// Its cost.
     pub cost: Vec<Amount>,
 }
 
@@ -157,13 +157,13 @@ pub struct RunnerUpSummary {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ObstacleCount {
-    /// What keeps it off.
+    /// The obstacle.
     pub obstacle: Obstacle,
     /// How many nodes.
     pub nodes: u64,
 }
 
-/// What would turn a refusal into a plan.
+/// A change that would turn the refusal into a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind", deny_unknown_fields)]
 pub enum RemedySummary {
@@ -183,7 +183,7 @@ pub enum RemedySummary {
     Moves {
         /// How many.
         pods: u32,
-        /// What they cost.
+        /// Their cost.
         cost: Vec<Amount>,
     },
     /// Evictions of running workloads.
@@ -204,7 +204,7 @@ pub enum RemedySummary {
     Constraint {
         /// Of what.
         unit: String,
-        /// What it would have to be.
+        /// The new limit.
         to: i64,
     },
 }

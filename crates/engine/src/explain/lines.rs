@@ -6,11 +6,11 @@ use super::dto::{
 };
 use super::words::amount;
 
-/// Most places that are named one by one; of larger gangs the rest is counted.
+/// Placements listed one by one; the rest are counted.
 const MAX_NAMED: usize = 8;
 
 impl Explanation {
-    /// What is decided in the first line, and why in the others.
+    /// The decision in the first line, its reasons in the others.
     pub fn lines(&self) -> Vec<String> {
         match self {
             Self::Placed(plan) => plan.lines(),
@@ -121,7 +121,7 @@ impl RemedySummary {
     }
 }
 
-/// Runs of ranks on one node each: one line, and how many are not named.
+/// Contiguous ranks on one node share a line. The last line counts the ranks that are not listed.
 fn runs(placements: &[MemberPlacement]) -> Vec<String> {
     let runs: Vec<&[MemberPlacement]> = placements
         .chunk_by(|placed, next| placed.group == next.group && placed.place.node == next.place.node)

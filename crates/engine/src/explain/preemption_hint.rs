@@ -1,5 +1,5 @@
-//! Who would have to go or move so that something refused would have its place, by the names that people
-//! know, and why nobody is asked to.
+//! The least disruption that would make a refused request fit, by the names that users know, and
+//! why it is not carried out.
 
 use std::collections::BTreeSet;
 
@@ -10,26 +10,26 @@ use super::lines::count;
 /// Most pods and gangs that are named one by one.
 const MAX_NAMED: usize = 4;
 
-/// The least disturbance with which something refused would have its place.
+/// The least disruption that would make a refused request fit.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PreemptionHint {
-    /// Who would have to go for good.
+    /// Pods that would be evicted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub evictions: Vec<VictimRef>,
-    /// Who would have to be restarted elsewhere.
+    /// Pods that would be restarted elsewhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<VictimRef>,
-    /// Why nobody is asked to.
+    /// Why the disruption is not carried out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hindrances: Vec<String>,
 }
 
-/// A pod that would have to leave its place.
+/// A pod that would lose its placement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct VictimRef {
-    /// What it is and its name, such as `pod team/train-0`.
+    /// Its type and name, such as `pod team/train-0`.
     pub name: String,
     /// The gang that it belongs to, such as `PodGroup team/train`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,11 +1,11 @@
-//! Units, orders and reasons in words.
+//! Cost terms, orders and reasons as text.
 
 use crate::World;
 use crate::objective::CostTerm;
 use crate::objective::policy::{PlacementPolicy, StepSpec};
 use crate::plan::{Reason, Scarce};
 
-/// A cost in words, such as `0.460 GPUs stranded` or `12 cents per hour`.
+/// A cost as text, such as `0.460 GPUs stranded` or `12 cents per hour`.
 pub fn amount(unit: CostTerm, value: i64) -> String {
     let count = |singular: &str, plural: &str| {
         format!("{value} {}", if value == 1 { singular } else { plural })
@@ -33,8 +33,8 @@ fn fixed(value: i64, digits: usize) -> String {
     format!("{sign}{whole}.{part}")
 }
 
-/// What a policy compares, such as `podsDisturbed, then hops (equal within 10 %), then 1.5
-/// gpuMilliStranded + 2 watts`.
+/// The terms that a policy compares, such as `podsDisturbed, then hops (equal within 10 %), then
+/// 1.5 gpuMilliStranded + 2 watts`.
 pub fn order(policy: &PlacementPolicy) -> String {
     let steps: Vec<_> = policy.spec().order.iter().map(step).collect();
     steps.join(", then ")

@@ -1,5 +1,4 @@
-//! What a packing policy has learned, as a document: a scheduler that starts again goes on where it
-//! was.
+//! The learned state of a packing policy as a record: a restarted scheduler continues with it.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{ShapeRecord, is_default};
 
-/// The version of the form that this program writes and reads. It changes with the policy as well:
-/// what one version has counted means nothing to another.
+/// The version of the record that this program writes and reads. It also changes with the policy,
+/// because counts of one version mean nothing to another.
 pub const PACKING_VERSION: u32 = 1;
 
-/// What [`crate::packing::price::PricePolicy`] has learned.
+/// The learned state of [`crate::packing::price::PricePolicy`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PackingRecord {
     /// Version of the form.
     pub version: u32,
-    /// When it learns; absent: how often each shape is asked for is known and does not change.
+    /// The learning schedule; absent: the demand is known and constant.
     #[serde(default, skip_serializing_if = "is_default")]
     pub learning: Option<LearningRecord>,
     /// How often each shape is asked for, most often first.
@@ -26,8 +25,8 @@ pub struct PackingRecord {
     /// How many pods leave while others come.
     #[serde(rename = "turnover", default, skip_serializing_if = "is_default")]
     pub churn: ChurnRecord,
-    /// What is in use was made of the counts `then` and of this; absent: it is made anew of the counts
-    /// at the next decision.
+    /// Inputs of the current price model besides the counts `then`; absent: it is rebuilt from the
+    /// counts at the next decision.
     #[serde(rename = "basis", default, skip_serializing_if = "is_default")]
     pub inputs: Option<ModelInputsRecord>,
 }
@@ -38,8 +37,8 @@ pub struct PackingRecord {
 pub struct CountRecord {
     /// The shape.
     pub shape: ShapeRecord,
-    /// The set of models that will do as bits by their number in the document, where the shape's
-    /// names do not tell: none will do, or others than the document's will.
+    /// Allowed models as bits by their number in the document, if the shape's model names cannot
+    /// express them: no model, or models outside the document.
     #[serde(default, skip_serializing_if = "is_default")]
     pub model_bits: Option<u64>,
     /// How often now.
@@ -58,7 +57,7 @@ pub struct LearningRecord {
     pub arrivals: u64,
     /// Arrivals at which it looks again whether what was counted has changed.
     pub next: u64,
-    /// Arrivals from one step of forgetting to the next; absent before the first decision.
+    /// Arrivals between two steps of forgetting; absent before the first decision.
     #[serde(default, skip_serializing_if = "is_default")]
     pub step: Option<u64>,
     /// Arrivals since the last step.
@@ -79,12 +78,12 @@ pub struct ChurnRecord {
     /// Arrivals since the two were last compared.
     #[serde(default, skip_serializing_if = "is_default")]
     pub since: u64,
-    /// Pods that leave for each hundred that come, as it is used: 0 to 100.
+    /// Departures per hundred arrivals, as in use: 0 to 100.
     #[serde(default, skip_serializing_if = "is_default")]
     pub percent: i64,
 }
 
-/// What beside counts went into what is in use.
+/// Inputs of the current price model besides the counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ModelInputsRecord {

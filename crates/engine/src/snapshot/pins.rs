@@ -1,5 +1,4 @@
-//! What is asked about a gang beside the gang: members that have their places, and nodes on which nobody is
-//! placed.
+//! Additional input about a gang: pinned members, and forbidden nodes.
 
 use super::{PinnedRecord, SnapshotError, read, write};
 use crate::World;
@@ -7,7 +6,7 @@ use crate::cluster::Cluster;
 use crate::solve::{NodeSet, Pinned};
 
 impl PinnedRecord {
-    /// The form of a member that has its place.
+    /// The record of a pinned member.
     pub fn of(pinned: &Pinned, cluster: &Cluster) -> Self {
         Self {
             rank: pinned.rank,

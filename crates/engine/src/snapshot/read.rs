@@ -1,4 +1,4 @@
-//! A document becomes a world, or an error that names what is wrong with it.
+//! Reads a document into a world; errors name the invalid part.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::shape::{GpuDemand, Shape};
 use crate::topology::{Level, LevelId, Topology, TopologyError};
 use crate::workload::{Coupling, Member, Profile, TopologyConstraint, Workload, Workloads};
 
-/// Most of any one amount: far above any machine, far below an overflow of sums.
+/// The maximum of any amount: far above any machine, far below an overflow of sums.
 const MAX_AMOUNT: i64 = 1 << 40;
 
 /// Why a document is no world.
@@ -31,37 +31,37 @@ pub enum SnapshotError {
     /// A name that means nothing.
     #[error("{place}: there is no {kind} named {name:?}{}", among(.known))]
     Unknown {
-        /// Where.
+        /// The location.
         place: String,
         /// Of what.
         kind: &'static str,
         /// The name.
         name: String,
-        /// What there is, if that is not too much to say.
+        /// The known names, if they are few enough to list.
         known: Vec<String>,
     },
     /// An amount that cannot be.
     #[error("{place}: {field} is {value}; it must be {wanted}")]
     Amount {
-        /// Where.
+        /// The location.
         place: String,
         /// Which.
         field: &'static str,
         /// The amount.
         value: i64,
-        /// What would do.
+        /// The allowed values.
         wanted: String,
     },
     /// Two workloads of one name, or two members of one rank.
     #[error("{place} is there twice")]
     Twice {
-        /// What.
+        /// The duplicate.
         place: String,
     },
     /// A placement that does not fit, or a node that cannot be.
     #[error("{place}: {error}")]
     Cluster {
-        /// Where.
+        /// The location.
         place: String,
         /// Why.
         error: ClusterError,
@@ -126,7 +126,7 @@ impl Snapshot {
         let at = |place: String| move |error| SnapshotError::Cluster { place, error };
         let mut cluster =
             Cluster::new(self.models.clone(), Vec::new()).map_err(at("models".to_owned()))?;
-        // In the order of the document, which is that of the ids: ties are decided as they were.
+        // In the order of the document, which is that of the ids: ties are decided as before.
         for node in &nodes {
             let name = format!("node {:?}", node.name);
             cluster.add_node(node).map_err(at(name))?;
@@ -331,7 +331,7 @@ fn shape(
     Ok(shape)
 }
 
-/// The shape of a form as it is written, whether or not it can be.
+/// The shape of a record as written, without validation.
 pub(crate) fn any_shape(record: &ShapeRecord, models: ModelSet) -> Shape {
     let gpus = match &record.gpus {
         GpusRecord::None => GpuDemand::None,
@@ -379,7 +379,7 @@ pub(super) fn node(
     world.cluster.node_named(name).ok_or_else(|| unknown(place(), "node", name, []))
 }
 
-/// A place on the node of a name.
+/// A placement on the node with that name.
 pub(super) fn placement(
     place: &dyn Fn() -> String,
     name: &str,

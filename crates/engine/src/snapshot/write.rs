@@ -18,8 +18,8 @@ use crate::topology::{LevelId, Topology};
 use crate::workload::{Member, Profile, Workload};
 
 impl Snapshot {
-    /// The document of a world and of gangs that wait. Labels are those of the topology, under the
-    /// names of its levels: others decide nothing any more.
+    /// The document of a world and of waiting gangs. Labels are those of the topology, under the
+    /// names of its levels; other labels no longer matter.
     pub fn of(world: &World, waiting: &[Gang]) -> Self {
         let (cluster, topology) = (&world.cluster, &world.topology);
         let names: BTreeMap<&NodeClass, String> = cluster

@@ -1,0 +1,504 @@
+//! The cluster as columns: the free capacity of each node, updated incrementally.
+//!
+//! This module decides nothing. Every change moves a node from one [`states::NodeState`] to another
+//! and is appended to the [`log`]. Caches of per-node figures (bounds, scores) therefore read only
+//! the changed nodes.
+
+pub mod log;
+pub mod states;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::gpu::{GpuFree, GpuModel, MigProfile, ModelId};
+use crate::node::{ClassId, NodeClass, NodeId, NodeSpec};
+use crate::placement::{GpuPart, Placement};
+use crate::resources::Resources;
+use log::Log;
+use states::{NodeState, StateId, States};
+
+/// Most GPUs of one node.
+pub const MAX_GPUS: u16 = 64;
+/// The maximum number of GPU models of a cluster: a [`crate::gpu::ModelSet`] has one bit for each.
+pub const MAX_MODELS: usize = 64;
+
+/// Nodes and what is free of them.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    models: Vec<GpuModel>,
+    classes: Vec<NodeClass>,
+    class_ids: BTreeMap<NodeClass, ClassId>,
+    names: Vec<Arc<str>>,
+    ids: BTreeMap<Arc<str>, NodeId>,
+    node_classes: Vec<ClassId>,
+    is_open: Vec<bool>,
+    free: Vec<Resources>,
+    /// GPUs of all nodes in one list; those of node `n` start at `gpu_starts[n]`.
+    gpus: Vec<GpuFree>,
+    gpu_starts: Vec<usize>,
+    /// By node: the number of idle GPUs, and a bit mask of closed GPUs. Scans over all nodes need
+    /// little else.
+    idle_gpus: Vec<u16>,
+    closed_gpus: Vec<u64>,
+    node_states: Vec<StateId>,
+    states: States,
+    log: Log,
+    totals: Totals,
+}
+
+/// Sums over all nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Compute of all GPUs in thousandths of a GPU.
+    pub gpu_milli: i64,
+    /// Compute that is given out.
+    pub used_milli: i64,
+    /// GPUs.
+    pub gpus: i64,
+    /// GPUs of which nothing is given out; closed ones count.
+    pub unused_gpus: i64,
+    /// Capacity of plain resources.
+    pub capacity: Resources,
+    /// Free plain resources.
+    pub free: Resources,
+}
+
+/// Why a node or a placement is invalid for a cluster. The cluster is unchanged.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ClusterError {
+    /// Two nodes of one name.
+    #[error("node {0:?} is there twice; names of nodes must be unique")]
+    DuplicateNode(Arc<str>),
+    /// Two models with one name.
+    #[error(
+        "GPU model {0:?} is there twice; GPUs of one product that differ need names that differ"
+    )]
+    DuplicateModel(String),
+    /// A MIG profile that cannot be.
+    #[error("MIG profile {profile:?} of {model:?}: {defect}")]
+    Profile {
+        /// The GPU model.
+        model: String,
+        /// The profile.
+        profile: String,
+        /// The defect.
+        defect: &'static str,
+    },
+    /// A class that does not fit a node's hardware.
+    #[error("node {0:?} has other GPUs than its new class; take it out and add it anew")]
+    OtherGpus(Arc<str>),
+    /// A node of a model that is not in the table.
+    #[error("node {node:?} has GPUs of model number {}, but there are {models} models", model.0)]
+    UnknownModel {
+        /// The node.
+        node: Arc<str>,
+        /// Its model.
+        model: ModelId,
+        /// How many models there are.
+        models: usize,
+    },
+    /// More models or GPUs than fit.
+    #[error("{what}: {count}, but at most {most} are possible")]
+    TooMany {
+        /// Of what.
+        what: &'static str,
+        /// How many there are.
+        count: usize,
+        /// How many there may be.
+        most: usize,
+    },
+    /// No such node.
+    #[error("there is no node number {}", .0.0)]
+    NoNode(NodeId),
+    /// Plain resources are not free.
+    #[error("node {node:?} has not enough free: {wanted:?} wanted, {free:?} free")]
+    Resources {
+        /// The node.
+        node: Arc<str>,
+        /// The request.
+        wanted: Resources,
+        /// The free amounts.
+        free: Resources,
+    },
+    /// A part of a GPU is not free, or was released without being held.
+    #[error("node {node:?} cannot {verb} {part:?} of its GPU, of which {free:?} is free")]
+    Gpu {
+        /// The node.
+        node: Arc<str>,
+        /// `give` or `take back`.
+        verb: &'static str,
+        /// The part.
+        part: GpuPart,
+        /// The free capacity of the GPU; none: no such GPU.
+        free: Option<GpuFree>,
+    },
+}
+
+impl AsMut<Self> for Cluster {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
+}
+
+impl Default for Cluster {
+    /// Without nodes and without models.
+    fn default() -> Self {
+        Self {
+            models: Vec::new(),
+            classes: Vec::new(),
+            class_ids: BTreeMap::new(),
+            names: Vec::new(),
+            ids: BTreeMap::new(),
+            node_classes: Vec::new(),
+            is_open: Vec::new(),
+            free: Vec::new(),
+            gpus: Vec::new(),
+            gpu_starts: vec![0],
+            idle_gpus: Vec::new(),
+            closed_gpus: Vec::new(),
+            node_states: Vec::new(),
+            states: States::default(),
+            log: Log::default(),
+            totals: Totals::default(),
+        }
+    }
+}
+
+impl Cluster {
+    /// A cluster of these nodes. Ids follow the order of names, so the discovery order does not
+    /// influence decisions.
+    pub fn new(models: Vec<GpuModel>, nodes: Vec<NodeSpec>) -> Result<Self, ClusterError> {
+        if models.len() > MAX_MODELS {
+            return Err(too_many("GPU models", models.len(), MAX_MODELS));
+        }
+        for (number, model) in models.iter().enumerate() {
+            if models[..number].iter().any(|other| other.name == model.name) {
+                return Err(ClusterError::DuplicateModel(model.name.clone()));
+            }
+            let defect = |profile: &MigProfile| Some((profile.name.clone(), profile.defect()?));
+            if let Some((profile, defect)) = model.mig.iter().find_map(defect) {
+                return Err(ClusterError::Profile { model: model.name.clone(), profile, defect });
+            }
+        }
+        let mut cluster = Self { models, ..Self::default() };
+        let mut nodes = nodes;
+        nodes.sort_by(|a, b| a.name.cmp(&b.name));
+        for node in nodes {
+            cluster.add_node(&node)?;
+        }
+        Ok(cluster)
+    }
+
+    /// Adds a node; it gets the next id.
+    pub fn add_node(&mut self, node: &NodeSpec) -> Result<NodeId, ClusterError> {
+        let class = &node.class;
+        if self.ids.contains_key(&node.name) {
+            return Err(ClusterError::DuplicateNode(Arc::clone(&node.name)));
+        }
+        if class.gpus > MAX_GPUS {
+            return Err(too_many("GPUs of a node", class.gpus.into(), MAX_GPUS.into()));
+        }
+        let model = self.models.get(usize::from(class.model.0));
+        if class.gpus > 0 && model.is_none() {
+            let (node, models) = (Arc::clone(&node.name), self.models.len());
+            return Err(ClusterError::UnknownModel { node, model: class.model, models });
+        }
+        let count = self.names.len();
+        let id = NodeId(u32::try_from(count).map_err(|_| too_many("nodes", count, count))?);
+        let idle = model.map(GpuFree::idle);
+        self.gpus.extend(idle.iter().flat_map(|idle| (0..class.gpus).map(|_| *idle)));
+        self.gpu_starts.push(self.gpus.len());
+        self.idle_gpus.push(class.gpus);
+        self.closed_gpus.push(0);
+        let class_id = self.enter_class(class);
+        self.names.push(Arc::clone(&node.name));
+        self.ids.insert(Arc::clone(&node.name), id);
+        self.node_classes.push(class_id);
+        self.is_open.push(true);
+        self.free.push(class.capacity);
+        let state = self.state_now(id);
+        self.node_states.push(self.states.enter(state, id));
+        self.log.note(id);
+        self.totals.gpus += i64::from(class.gpus);
+        self.totals.unused_gpus += i64::from(class.gpus);
+        self.totals.gpu_milli += i64::from(class.gpus) * 1000;
+        self.totals.capacity = self.totals.capacity.plus(&class.capacity);
+        self.totals.free = self.totals.free.plus(&class.capacity);
+        Ok(id)
+    }
+
+    /// GPU models.
+    pub fn models(&self) -> &[GpuModel] {
+        &self.models
+    }
+
+    /// The model of that name.
+    pub fn model_named(&self, name: &str) -> Option<ModelId> {
+        let index = self.models.iter().position(|model| model.name == name)?;
+        u8::try_from(index).ok().map(ModelId)
+    }
+
+    /// Classes of nodes.
+    pub fn classes(&self) -> &[NodeClass] {
+        &self.classes
+    }
+
+    /// Number of nodes.
+    pub fn node_count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// Ids of all nodes, ascending.
+    pub fn nodes(&self) -> impl DoubleEndedIterator<Item = NodeId> + use<> {
+        (0..u32::try_from(self.names.len()).unwrap_or(u32::MAX)).map(NodeId)
+    }
+
+    /// Name of a node; empty for an unknown id.
+    pub fn name(&self, node: NodeId) -> &str {
+        self.names.get(index(node)).map_or("", |name| &**name)
+    }
+
+    /// The node of that name.
+    pub fn node_named(&self, name: &str) -> Option<NodeId> {
+        self.ids.get(name).copied()
+    }
+
+    /// Class of a node.
+    pub fn class(&self, node: NodeId) -> &NodeClass {
+        &self.classes[self.node_classes[index(node)].0 as usize]
+    }
+
+    /// Index of a node's class in [`Self::classes`].
+    pub(crate) fn class_id(&self, node: NodeId) -> ClassId {
+        self.node_classes[index(node)]
+    }
+
+    /// Whether pods may be placed on the node: it is ready, not cordoned and not held.
+    pub fn is_open(&self, node: NodeId) -> bool {
+        self.is_open[index(node)]
+    }
+
+    /// Free plain resources of a node.
+    pub fn free(&self, node: NodeId) -> Resources {
+        self.free[index(node)]
+    }
+
+    /// Free capacity of a node's GPUs, by index.
+    pub fn gpus(&self, node: NodeId) -> &[GpuFree] {
+        let index = index(node);
+        &self.gpus[self.gpu_starts[index]..self.gpu_starts[index + 1]]
+    }
+
+    /// How many of a node's GPUs can be given whole.
+    pub(crate) fn idle_gpus(&self, node: NodeId) -> u16 {
+        self.idle_gpus[index(node)]
+    }
+
+    /// Closed GPUs of a node as a bit mask; bit 0 is GPU 0.
+    pub(crate) fn closed_gpus(&self, node: NodeId) -> u64 {
+        self.closed_gpus[index(node)]
+    }
+
+    /// The state of a node. Decisions distinguish nodes of one state only by topology and name.
+    pub fn state(&self, node: NodeId) -> StateId {
+        self.node_states[index(node)]
+    }
+
+    /// All states and the nodes in them.
+    pub fn states(&self) -> &States {
+        &self.states
+    }
+
+    /// The change log.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// Sums over all nodes.
+    pub fn totals(&self) -> &Totals {
+        &self.totals
+    }
+
+    /// Changes the taints, price, hazard or capacity of a node. Allocations stay, so free amounts
+    /// may become negative. Its GPUs cannot change.
+    pub fn set_class(&mut self, node: NodeId, class: &NodeClass) -> Result<(), ClusterError> {
+        self.check(node)?;
+        let old = self.class(node);
+        let has_same_gpus = (old.gpus, &old.links) == (class.gpus, &class.links)
+            && (class.gpus == 0 || old.model == class.model);
+        if !has_same_gpus {
+            return Err(ClusterError::OtherGpus(Arc::clone(&self.names[index(node)])));
+        }
+        let more = class.capacity.minus(&old.capacity);
+        let id = self.enter_class(class);
+        self.totals.capacity = self.totals.capacity.plus(&more);
+        self.totals.free = self.totals.free.plus(&more);
+        self.change(node, |cluster| {
+            cluster.node_classes[index(node)] = id;
+            cluster.free[index(node)] = cluster.free[index(node)].plus(&more);
+        });
+        Ok(())
+    }
+
+    fn enter_class(&mut self, class: &NodeClass) -> ClassId {
+        let next = ClassId(u32::try_from(self.classes.len()).unwrap_or(u32::MAX));
+        *self.class_ids.entry(class.clone()).or_insert_with(|| {
+            self.classes.push(class.clone());
+            next
+        })
+    }
+
+    /// Opens or closes a node for new pods. Running pods stay.
+    pub fn set_open(&mut self, node: NodeId, is_open: bool) -> Result<(), ClusterError> {
+        self.check(node)?;
+        self.change(node, |cluster| cluster.is_open[index(node)] = is_open);
+        Ok(())
+    }
+
+    /// Opens or closes one GPU for new pods. Existing allocations stay.
+    pub fn set_gpu_open(
+        &mut self,
+        node: NodeId,
+        gpu: u16,
+        is_open: bool,
+    ) -> Result<(), ClusterError> {
+        self.check(node)?;
+        let at = self.gpu_starts[index(node)] + usize::from(gpu);
+        if at >= self.gpu_starts[index(node) + 1] {
+            let part = GpuPart { gpu, milli: 0, slices: crate::gpu::Slices::NONE, memory_mib: 0 };
+            return Err(self.gpu_error(node, "open or close", part));
+        }
+        self.change(node, |cluster| cluster.gpus[at].is_closed = !is_open);
+        Ok(())
+    }
+
+    /// Allocates `placement` for a pod with these requests. Closed nodes and GPUs are accepted,
+    /// because running pods are added through this method too.
+    pub fn place(
+        &mut self,
+        requests: &Resources,
+        placement: &Placement,
+    ) -> Result<(), ClusterError> {
+        let node = placement.node;
+        self.check(node)?;
+        if !requests.fits(&self.free(node)) {
+            let (name, free) = (Arc::clone(&self.names[index(node)]), self.free(node));
+            return Err(ClusterError::Resources { node: name, wanted: *requests, free });
+        }
+        self.place_unchecked_resources(requests, placement)
+    }
+
+    /// As [`Self::place`], for running pods: plain resources may become overdrawn.
+    pub fn place_running(
+        &mut self,
+        requests: &Resources,
+        placement: &Placement,
+    ) -> Result<(), ClusterError> {
+        self.check(placement.node)?;
+        self.place_unchecked_resources(requests, placement)
+    }
+
+    fn place_unchecked_resources(
+        &mut self,
+        requests: &Resources,
+        placement: &Placement,
+    ) -> Result<(), ClusterError> {
+        let node = placement.node;
+        // Parts are checked in sequence on a copy: two of them may be of one GPU.
+        let mut gpus: smallvec::SmallVec<[GpuFree; 8]> = self.gpus(node).into();
+        for part in &placement.gpus {
+            let error = || self.gpu_error(node, "give", *part);
+            let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(error)?;
+            *gpu = gpu.without(part).ok_or_else(error)?;
+        }
+        self.exchange(node, self.free(node).minus(requests), &gpus);
+        Ok(())
+    }
+
+    /// Takes back what a pod with these requests was given.
+    pub fn release(
+        &mut self,
+        requests: &Resources,
+        placement: &Placement,
+    ) -> Result<(), ClusterError> {
+        let node = placement.node;
+        self.check(node)?;
+        let memory = self.models.get(usize::from(self.class(node).model.0));
+        let memory = memory.map_or(0, |model| model.memory_mib);
+        let mut gpus: smallvec::SmallVec<[GpuFree; 8]> = self.gpus(node).into();
+        for part in &placement.gpus {
+            let error = || self.gpu_error(node, "take back", *part);
+            let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(error)?;
+            *gpu = gpu.with(part, memory).ok_or_else(error)?;
+        }
+        self.exchange(node, self.free(node).plus(requests), &gpus);
+        Ok(())
+    }
+
+    /// Replaces the free amounts of a node and updates the sums.
+    fn exchange(&mut self, node: NodeId, free: Resources, gpus: &[GpuFree]) {
+        let (used, unused) = sums(self.gpus(node));
+        let old_free = self.free(node);
+        self.change(node, |cluster| {
+            cluster.free[index(node)] = free;
+            let start = cluster.gpu_starts[index(node)];
+            cluster.gpus[start..start + gpus.len()].copy_from_slice(gpus);
+        });
+        let (used_now, unused_now) = sums(self.gpus(node));
+        self.totals.used_milli += used_now - used;
+        self.totals.unused_gpus += unused_now - unused;
+        self.totals.free = self.totals.free.minus(&old_free).plus(&free);
+    }
+
+    fn change(&mut self, node: NodeId, change: impl FnOnce(&mut Self)) {
+        change(self);
+        let (mut idle, mut closed) = (0, 0);
+        for (bit, gpu) in self.gpus(node).iter().enumerate() {
+            idle += u16::from(gpu.is_idle());
+            closed |= u64::from(gpu.is_closed) << bit;
+        }
+        self.idle_gpus[index(node)] = idle;
+        self.closed_gpus[index(node)] = closed;
+        let new = self.state_now(node);
+        let old = self.node_states[index(node)];
+        self.node_states[index(node)] = self.states.exchange(old, new, node);
+        self.log.note(node);
+    }
+
+    fn state_now(&self, node: NodeId) -> NodeState {
+        let class = self.node_classes[index(node)];
+        let mut gpus = self.gpus(node).into();
+        if self.classes[class.0 as usize].links.is_flat() {
+            states::sort(&mut gpus);
+        }
+        NodeState { class, is_open: self.is_open(node), free: self.free(node), gpus }
+    }
+
+    fn check(&self, node: NodeId) -> Result<(), ClusterError> {
+        if index(node) < self.names.len() { Ok(()) } else { Err(ClusterError::NoNode(node)) }
+    }
+
+    fn gpu_error(&self, node: NodeId, verb: &'static str, part: GpuPart) -> ClusterError {
+        let free = self.gpus(node).get(usize::from(part.gpu)).copied();
+        ClusterError::Gpu { node: Arc::clone(&self.names[index(node)]), verb, part, free }
+    }
+}
+
+fn index(node: NodeId) -> usize {
+    node.0 as usize
+}
+
+/// Thousandths that are given out, and GPUs of which nothing is.
+fn sums(gpus: &[GpuFree]) -> (i64, i64) {
+    let used = gpus.iter().map(|gpu| i64::from(crate::gpu::WHOLE - gpu.milli)).sum();
+    let unused = gpus.iter().filter(|gpu| gpu.is_unused()).count();
+    (used, i64::try_from(unused).unwrap_or(i64::MAX))
+}
+
+fn too_many(what: &'static str, count: usize, most: usize) -> ClusterError {
+    ClusterError::TooMany { what, count, most }
+}

@@ -1,0 +1,253 @@
+//! Running workloads, their members and placements.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::gang::{Gang, Group};
+use crate::node::NodeId;
+use crate::placement::Placement;
+use crate::shape::Shape;
+use crate::topology::LevelId;
+
+/// Index of a workload; not used again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WorkloadId(pub u32);
+
+/// One member of one workload.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MemberId {
+    /// The workload.
+    pub workload: WorkloadId,
+    /// Index in its members.
+    pub member: u32,
+}
+
+/// Levels within which members must, or should, be together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TopologyConstraint {
+    /// All members in one domain of this level, or none at all.
+    pub required: Option<LevelId>,
+    /// All members in one domain of this level if possible, else in one of the next looser level.
+    pub preferred: Option<LevelId>,
+}
+
+/// Scheduling attributes of a workload, running or waiting.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Name, unique in the cluster (namespace and name in Kubernetes).
+    pub name: Arc<str>,
+    /// Tenant for accounting.
+    pub tenant: Arc<str>,
+    /// Priority: a higher priority may preempt a lower one.
+    pub priority: i32,
+    /// Whether it may be evicted for others at all.
+    pub is_preemptible: bool,
+    /// Whether its members may be moved: restarted elsewhere.
+    pub is_movable: bool,
+    /// Seconds of work that all members lose when one member fails or is disrupted: the average
+    /// time since the last checkpoint, plus the restart.
+    pub seconds_at_risk: u32,
+    /// Topology constraint of all members.
+    pub topology: TopologyConstraint,
+}
+
+/// A workload that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// Scheduling attributes.
+    pub profile: Profile,
+    /// The gang size: with fewer members the workload is useless. 1 or less: each member is useful
+    /// alone.
+    pub min_members: u32,
+    /// Further coupling of its members.
+    pub coupling: Coupling,
+    /// Its members by rank; none where one is missing.
+    pub members: Vec<Option<Member>>,
+}
+
+/// How the groups of a gang couple its running members. The groups themselves are not kept. By
+/// default only the profile and the minimum couple members.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Coupling {
+    /// Whether the workload is evicted whole or not at all. With several groups, or with segments,
+    /// the members above the minimum are unknown.
+    pub is_whole: bool,
+    /// Whether no member can be moved alone: groups or segments require domains tighter than the
+    /// one of the profile.
+    pub is_fixed: bool,
+}
+
+/// A member that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    /// The request.
+    pub shape: Arc<Shape>,
+    /// The placement.
+    pub placement: Placement,
+}
+
+/// All workloads that run, by id, name and node.
+#[derive(Clone, Debug, Default)]
+pub struct Workloads {
+    list: BTreeMap<WorkloadId, Workload>,
+    /// The id of the next one: ids are not used again.
+    next: u32,
+    ids: BTreeMap<Arc<str>, WorkloadId>,
+    on_node: BTreeMap<NodeId, BTreeSet<MemberId>>,
+}
+
+impl Profile {
+    /// Default attributes: priority 0, preemptible, movable, nothing at risk.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self {
+            name: name.into(),
+            tenant: "default".into(),
+            priority: 0,
+            is_preemptible: true,
+            is_movable: true,
+            seconds_at_risk: 0,
+            topology: TopologyConstraint::default(),
+        }
+    }
+}
+
+impl Coupling {
+    /// The coupling that the groups of a gang imply.
+    pub fn of(gang: &Gang) -> Self {
+        let required = gang.profile.topology.required.unwrap_or_default();
+        let is_segmented = |group: &Group| group.segment.is_some_and(|segment| segment.size > 1);
+        let is_tight = |group: &Group| {
+            let segment = group.segment.map(|segment| segment.level);
+            [group.topology.required, segment].into_iter().flatten().any(|level| level > required)
+        };
+        Self {
+            is_whole: gang.groups.len() > 1 || gang.groups.iter().any(is_segmented),
+            is_fixed: gang.groups.iter().any(is_tight),
+        }
+    }
+}
+
+impl Workload {
+    /// How many members are there.
+    pub fn member_count(&self) -> u32 {
+        u32::try_from(self.members.iter().flatten().count()).unwrap_or(u32::MAX)
+    }
+
+    /// Compute of all members in thousandths of a GPU.
+    pub fn gpu_milli(&self) -> i64 {
+        self.members.iter().flatten().map(Member::gpu_milli).sum()
+    }
+}
+
+impl Member {
+    /// Compute in thousandths of a GPU.
+    pub fn gpu_milli(&self) -> i64 {
+        self.placement.gpus.iter().map(|part| i64::from(part.milli)).sum()
+    }
+}
+
+impl Workloads {
+    /// Adds a workload whose members are already placed in the cluster. `None`: the name is taken.
+    pub fn add(&mut self, workload: Workload) -> Option<WorkloadId> {
+        let name = Arc::clone(&workload.profile.name);
+        if self.ids.contains_key(&name) {
+            return None;
+        }
+        let id = WorkloadId(self.next);
+        self.next = self.next.checked_add(1)?;
+        self.ids.insert(name, id);
+        for (number, member) in (0..).zip(&workload.members) {
+            if let Some(member) = member {
+                let id = MemberId { workload: id, member: number };
+                self.on_node.entry(member.placement.node).or_default().insert(id);
+            }
+        }
+        self.list.insert(id, workload);
+        Some(id)
+    }
+
+    /// Removes a workload. The caller releases its members in the cluster.
+    pub fn remove(&mut self, id: WorkloadId) -> Option<Workload> {
+        let workload = self.list.remove(&id)?;
+        self.ids.remove(&workload.profile.name);
+        for (number, member) in (0..).zip(&workload.members) {
+            if let Some(member) = member {
+                let id = MemberId { workload: id, member: number };
+                self.leave(member.placement.node, id);
+            }
+        }
+        Some(workload)
+    }
+
+    /// Sets, replaces or removes one member and returns the previous one. Missing ranks are
+    /// created. No effect for an unknown workload.
+    pub fn set_member(&mut self, id: MemberId, member: Option<Member>) -> Option<Member> {
+        let workload = self.list.get_mut(&id.workload)?;
+        let index = id.member as usize;
+        if workload.members.len() <= index {
+            workload.members.resize(index + 1, None);
+        }
+        let new_node = member.as_ref().map(|member| member.placement.node);
+        let old = std::mem::replace(&mut workload.members[index], member);
+        if let Some(old) = &old {
+            self.leave(old.placement.node, id);
+        }
+        if let Some(node) = new_node {
+            self.on_node.entry(node).or_default().insert(id);
+        }
+        old
+    }
+
+    /// Changes the attributes of a workload. No effect for an unknown workload or a different name.
+    pub fn describe(
+        &mut self,
+        id: WorkloadId,
+        profile: Profile,
+        min_members: u32,
+        coupling: Coupling,
+    ) {
+        if let Some(workload) = self.list.get_mut(&id)
+            && workload.profile.name == profile.name
+        {
+            (workload.profile, workload.min_members, workload.coupling) =
+                (profile, min_members, coupling);
+        }
+    }
+
+    /// A workload.
+    pub fn workload(&self, id: WorkloadId) -> Option<&Workload> {
+        self.list.get(&id)
+    }
+
+    /// A member.
+    pub fn member(&self, id: MemberId) -> Option<&Member> {
+        self.workload(id.workload)?.members.get(id.member as usize)?.as_ref()
+    }
+
+    /// The workload of that name.
+    pub fn named(&self, name: &str) -> Option<WorkloadId> {
+        self.ids.get(name).copied()
+    }
+
+    /// All workloads, in the order in which they came.
+    pub fn iter(&self) -> impl Iterator<Item = (WorkloadId, &Workload)> {
+        self.list.iter().map(|(id, workload)| (*id, workload))
+    }
+
+    /// Members on a node, in the order in which their workloads came.
+    pub fn on(&self, node: NodeId) -> impl Iterator<Item = MemberId> + '_ {
+        self.on_node.get(&node).into_iter().flatten().copied()
+    }
+
+    fn leave(&mut self, node: NodeId, id: MemberId) {
+        if let Some(members) = self.on_node.get_mut(&node) {
+            members.remove(&id);
+            if members.is_empty() {
+                self.on_node.remove(&node);
+            }
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! The cost of a decision in each term.
+//!
+//! | term | counted | rounding |
+//! | --- | --- | --- |
+//! | podsDisturbed | pods moved and pods evicted | none |
+//! | hops | hops from each member to the next by rank, and from the last to the first | none |
+//! | gpuMilliStranded | increase of fragmentation, summed over the changed nodes ([`Figures`]) | by node |
+//! | packingPrice | the packing policy's price, summed over the changed nodes ([`Figures`]) | by node |
+//! | watts | increase of the nodes' power ([`crate::objective::energy`]) | none |
+//! | centsPerHour | increase of the nodes' spend ([`cents`]) | up, by node |
+//! | fairnessDeficit | sum of all tenants' deficits afterwards ([`crate::objective::fairness`]) | none |
+//! | expectedLostGpuSeconds | per hour: hazard of each node times compute of the gang times seconds at risk | to the nearest, once |
+//!
+//! All except hops, the deficit and the expected loss are differences. They may be negative if
+//! resources are released.
+
+mod change;
+mod meter;
+mod policy_cost_model;
+mod spare_nodes;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+
+pub use change::{Change, Touched};
+pub use meter::Meter;
+pub use policy_cost_model::PolicyCostModel;
+
+use crate::cluster::Cluster;
+use crate::cluster::states::NodeState;
+use crate::fragmentation::{NodeResidual, TypicalPods};
+use crate::node::NodeId;
+
+/// Parts per million.
+const MILLION: i128 = 1_000_000;
+
+/// Figures of a node's transition from one state to another, provided by other parts of the engine.
+/// They must depend on the two states only, not on the node.
+pub trait Figures {
+    /// Thousandths of GPUs that typical pods can no longer use: the increase of the fragmentation
+    /// measure.
+    fn stranded_milli(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64;
+
+    /// The packing policy's price in millionths of a GPU's future use. Less is better.
+    fn price(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64;
+}
+
+/// Fragmentation by typical pods, and a price computed by a function.
+#[derive(Clone, Copy)]
+pub struct MeasuredFigures<'a, P> {
+    /// The pods by which fragmentation is measured.
+    pub typical: &'a TypicalPods,
+    /// The packing policy's price of a state transition.
+    pub price: P,
+}
+
+impl<P: Fn(&Cluster, &NodeState, &NodeState) -> i64> Figures for MeasuredFigures<'_, P> {
+    fn stranded_milli(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64 {
+        let amounts = |state| self.typical.amounts(&NodeResidual::of_state(cluster, state));
+        amounts(after).minus(&amounts(before)).rounded_fragment()
+    }
+
+    fn price(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64 {
+        (self.price)(cluster, before, after)
+    }
+}
+
+/// Figures without fragmentation and price: both are 0 and decide nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NoFigures;
+
+impl Figures for NoFigures {
+    fn stranded_milli(&self, _: &Cluster, _: &NodeState, _: &NodeState) -> i64 {
+        0
+    }
+
+    fn price(&self, _: &Cluster, _: &NodeState, _: &NodeState) -> i64 {
+        0
+    }
+}
+
+/// Spend on a node in this state, in cents per hour, rounded up. It is the node's price times the
+/// larger of the allocated parts of its GPUs and of its CPU. For a GPU the larger of compute and
+/// memory counts, since either blocks other pods.
+///
+/// The allocations of a node therefore never cost more than the node. A pod that uses CPU beside
+/// paid GPUs adds no cost.
+pub fn cents(cluster: &Cluster, state: &NodeState) -> i64 {
+    let class = &cluster.classes()[state.class.0 as usize];
+    let memory =
+        cluster.models().get(usize::from(class.model.0)).map_or(0, |model| model.memory_mib);
+    let whole = i128::from(crate::gpu::WHOLE);
+    // Taken and all there is, each as a fraction; compared crosswise.
+    let gpu = |gpu: &crate::gpu::GpuFree| {
+        let milli = whole - i128::from(gpu.milli);
+        let taken = i128::from(memory.saturating_sub(gpu.memory_mib));
+        milli.max((taken * whole).checked_div(i128::from(memory)).unwrap_or(0))
+    };
+    let gpus: i128 = state.gpus.iter().map(gpu).sum();
+    let all_gpus = whole * i128::from(class.gpus);
+    let all_cpu = i128::from(class.capacity.cpu_milli.max(0));
+    let cpu = (all_cpu - i128::from(state.free.cpu_milli)).clamp(0, all_cpu);
+    let (taken, all) = if gpus * all_cpu >= cpu * all_gpus && all_gpus > 0 {
+        (gpus, all_gpus)
+    } else {
+        (cpu, all_cpu)
+    };
+    if all == 0 {
+        return 0;
+    }
+    let parts = i128::from(class.cents_per_hour) * taken;
+    i64::try_from(parts / all + i128::from(parts % all > 0)).unwrap_or(i64::MAX)
+}
+
+/// Expected loss of a gang in GPU-seconds per hour, rounded to the nearest. When one of its nodes
+/// fails, all members lose `seconds_at_risk`. A node with several members counts once.
+pub fn expected_loss(
+    cluster: &Cluster,
+    nodes: impl IntoIterator<Item = NodeId>,
+    gang_milli: i64,
+    seconds_at_risk: u32,
+) -> i64 {
+    let nodes: BTreeSet<NodeId> = nodes.into_iter().collect();
+    let hazard: i128 = nodes.iter().map(|node| i128::from(cluster.class(*node).hazard_ppm)).sum();
+    let loss = hazard * i128::from(gang_milli) * i128::from(seconds_at_risk);
+    let unit = MILLION * i128::from(crate::gpu::WHOLE);
+    i64::try_from((loss + unit / 2) / unit).unwrap_or(i64::MAX)
+}
+
+/// Whether a node in this state is spare: open, with GPUs, and all of them idle. Pods without GPUs
+/// are ignored, because every node runs some.
+pub fn is_spare(cluster: &Cluster, state: &NodeState) -> bool {
+    let class = &cluster.classes()[state.class.0 as usize];
+    state.is_open && class.gpus > 0 && state.gpus.iter().all(crate::gpu::GpuFree::is_idle)
+}

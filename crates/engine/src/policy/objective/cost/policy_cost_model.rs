@@ -1,0 +1,328 @@
+//! The cost model of a placement policy.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Change, Figures, Meter, cents, expected_loss, is_spare, spare_nodes};
+use crate::World;
+use crate::cluster::Cluster;
+use crate::cluster::states::NodeState;
+use crate::gang::Gang;
+use crate::node::NodeId;
+use crate::objective::fairness::FairShares;
+use crate::objective::policy::{PlacementPolicy, PolicyError, domain_words};
+use crate::objective::{CostTerm, CostVector, energy};
+use crate::plan::{DisruptionSet, Move, Placed, Reason};
+use crate::resources::Resources;
+use crate::solve::{CostModel, NodeSet, ring_hops};
+use crate::topology::{DomainId, LevelId};
+use crate::workload::{MemberId, Profile, Workload, WorkloadId};
+
+/// Cost model of a policy for a world as it is now. It is valid for one decision, or for several
+/// between which nothing changes.
+#[derive(Clone)]
+pub struct PolicyCostModel<'a> {
+    policy: &'a PlacementPolicy,
+    figures: &'a dyn Figures,
+    shares: &'a FairShares,
+    meter: &'a Meter,
+    /// Spare nodes wanted in each domain of a level.
+    spares: Vec<(LevelId, i64)>,
+}
+
+impl<'a> PolicyCostModel<'a> {
+    /// A cost model. `meter` must have read the world. Fails if a level with spare nodes is not in
+    /// the topology.
+    pub fn new(
+        world: &World,
+        policy: &'a PlacementPolicy,
+        figures: &'a dyn Figures,
+        shares: &'a FairShares,
+        meter: &'a Meter,
+    ) -> Result<Self, PolicyError> {
+        let spares = policy.constraints().spares.iter().enumerate().map(|(number, spares)| {
+            let field = format!("constraints.spares[{number}]");
+            Ok((spares.resolve(world, &field)?, spares.nodes))
+        });
+        let spares = spares.collect::<Result<_, _>>()?;
+        Ok(Self { policy, figures, shares, meter, spares })
+    }
+
+    /// Its policy.
+    pub fn policy(&self) -> &'a PlacementPolicy {
+        self.policy
+    }
+
+    /// The cost of a decision that may also move and evict. `world` is the world without the
+    /// decision.
+    pub fn decision_cost(
+        &self,
+        world: &World,
+        gang: &Gang,
+        placed: &[Placed],
+        disruptions: DisruptionSet<'_>,
+    ) -> CostVector {
+        let World { cluster, topology, workloads } = world;
+        let mut milli = 0;
+        for member in placed {
+            milli += member.placement.gpus.iter().map(|part| i64::from(part.milli)).sum::<i64>();
+        }
+        let mut cost = CostVector::default();
+        let nodes = || placed.iter().map(|placed| placed.placement.node);
+        cost.set(
+            CostTerm::Hops,
+            ring_hops(topology, nodes()) + moved_hops(world, disruptions.moves),
+        );
+        let disturbed = disruptions.moves.len() + disruptions.evictions.len();
+        cost.set(CostTerm::PodsDisturbed, i64::try_from(disturbed).unwrap_or(i64::MAX));
+        let change = change(world, gang, placed, disruptions);
+        for (_, before, after) in change.states(cluster) {
+            cost = cost.plus(&self.node_cost(cluster, [before, &after], |_| true));
+        }
+        let losses = disruptions.evictions.iter().filter_map(|id| {
+            let tenant = &*workloads.workload(id.workload)?.profile.tenant;
+            Some((tenant, -workloads.member(*id)?.gpu_milli()))
+        });
+        let gain = (&*gang.profile.tenant, milli);
+        let deficit = self.shares.deficit_after(losses.chain([gain]));
+        cost.set(CostTerm::FairnessDeficit, deficit);
+        cost.set(CostTerm::ExpectedLostGpuSeconds, loss(world, &gang.profile, nodes(), milli));
+        cost
+    }
+
+    /// Whether a term matters: it is in the order, or limited.
+    pub(crate) fn looks_at(&self, unit: CostTerm) -> bool {
+        let constraints = self.policy.constraints();
+        let is_limited = match unit {
+            CostTerm::Watts => constraints.max_watts.is_some(),
+            CostTerm::CentsPerHour => constraints.max_cents_per_hour.is_some(),
+            _ => false,
+        };
+        is_limited || self.policy.has(unit)
+    }
+
+    /// The cost of a node's transition between two states, in the wanted terms.
+    pub(crate) fn node_cost(
+        &self,
+        cluster: &Cluster,
+        [before, after]: [&NodeState; 2],
+        is_wanted: impl Fn(CostTerm) -> bool,
+    ) -> CostVector {
+        let mut cost = CostVector::default();
+        if is_wanted(CostTerm::GpuMilliStranded) {
+            let stranded = self.figures.stranded_milli(cluster, before, after);
+            cost.set(CostTerm::GpuMilliStranded, stranded);
+        }
+        if is_wanted(CostTerm::PackingPrice) {
+            cost.set(CostTerm::PackingPrice, self.figures.price(cluster, before, after));
+        }
+        if is_wanted(CostTerm::Watts) {
+            cost.set(
+                CostTerm::Watts,
+                energy::watts(cluster, after) - energy::watts(cluster, before),
+            );
+        }
+        if is_wanted(CostTerm::CentsPerHour) {
+            cost.set(CostTerm::CentsPerHour, cents(cluster, after) - cents(cluster, before));
+        }
+        cost
+    }
+
+    /// The cost beyond [`Self::node_cost`] of one pod that takes `milli` of a node.
+    pub(crate) fn pod_cost(
+        &self,
+        world: &World,
+        profile: &Profile,
+        node: NodeId,
+        milli: i64,
+        is_wanted: impl Fn(CostTerm) -> bool,
+    ) -> CostVector {
+        let mut cost = CostVector::default();
+        if is_wanted(CostTerm::FairnessDeficit) {
+            let deficit = self.shares.deficit_after([(&*profile.tenant, milli)]);
+            cost.set(CostTerm::FairnessDeficit, deficit);
+        }
+        if is_wanted(CostTerm::ExpectedLostGpuSeconds) {
+            cost.set(CostTerm::ExpectedLostGpuSeconds, loss(world, profile, [node], milli));
+        }
+        cost
+    }
+
+    /// Whether a decision is allowed by its cost and by the nodes that it leaves free.
+    pub fn check_change(
+        &self,
+        world: &World,
+        change: &Change,
+        cost: &CostVector,
+    ) -> Result<(), Reason> {
+        self.check_limits(cost)?;
+        let cluster = &world.cluster;
+        let gone = change.states(cluster).map(|(node, before, after)| {
+            (node, i64::from(is_spare(cluster, &after)) - i64::from(is_spare(cluster, before)))
+        });
+        self.check_spares(world, gone.filter(|(_, more)| *more != 0))
+    }
+
+    /// Whether the limits of the policy allow a cost. Limits apply only to changes for the worse.
+    pub(crate) fn check_limits(&self, cost: &CostVector) -> Result<(), Reason> {
+        let constraints = self.policy.constraints();
+        let most_disturbed = match constraints.max_pods_disturbed {
+            _ if !self.policy.is_preempting() => Some(0),
+            most => most,
+        };
+        let limits = [
+            ("pods disturbed", CostTerm::PodsDisturbed, most_disturbed, 0),
+            ("watts", CostTerm::Watts, constraints.max_watts, self.meter.watts()),
+            (
+                "cents per hour",
+                CostTerm::CentsPerHour,
+                constraints.max_cents_per_hour,
+                self.meter.cents_per_hour(),
+            ),
+        ];
+        for (name, unit, most, now) in limits {
+            let found = now.saturating_add(cost.of(unit));
+            if let Some(most) = most
+                && cost.of(unit) > 0
+                && found > most
+            {
+                return Err(Reason::Constraint { unit: name, most, found });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether enough spare nodes remain after these changes; each entry is a node and the change
+    /// in spare nodes.
+    pub(crate) fn check_spares(
+        &self,
+        world: &World,
+        changes: impl Iterator<Item = (NodeId, i64)>,
+    ) -> Result<(), Reason> {
+        if self.spares.is_empty() {
+            return Ok(());
+        }
+        let mut by_domain: BTreeMap<DomainId, i64> = BTreeMap::new();
+        for (node, more) in changes {
+            for id in world.topology.ancestors(world.topology.leaf_domain(node)) {
+                *by_domain.entry(id).or_default() += more;
+            }
+        }
+        for (id, more) in by_domain {
+            let level = world.topology.domain(id).level;
+            let wanted = self.spares.iter().find(|(own, _)| *own == level);
+            let found = self.meter.spares(id) + more;
+            if let Some((_, least)) = wanted
+                && more < 0
+                && found < *least
+            {
+                let domain = domain_words(&world.topology, id);
+                return Err(Reason::Spares { domain, least: *least, found });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl CostModel for PolicyCostModel<'_> {
+    fn cost(
+        &self,
+        world: &World,
+        gang: &Gang,
+        placed: &[Placed],
+        disruptions: DisruptionSet<'_>,
+    ) -> CostVector {
+        self.decision_cost(world, gang, placed, disruptions)
+    }
+
+    fn has_limits(&self) -> bool {
+        let constraints = self.policy.constraints();
+        constraints.max_watts.is_some()
+            || constraints.max_cents_per_hour.is_some()
+            || !constraints.spares.is_empty()
+    }
+
+    fn kept_free(&self, world: &World) -> NodeSet {
+        spare_nodes::kept(world, self.policy)
+    }
+
+    fn compare(&self, a: &CostVector, b: &CostVector) -> Ordering {
+        self.policy.compare(a, b)
+    }
+
+    fn worse_in(&self, taken: &CostVector, other: &CostVector) -> Option<CostTerm> {
+        self.policy.worse_in(taken, other)
+    }
+
+    fn check(
+        &self,
+        world: &World,
+        gang: &Gang,
+        placed: &[Placed],
+        disruptions: DisruptionSet<'_>,
+        cost: &CostVector,
+    ) -> Result<(), Reason> {
+        self.check_change(world, &change(world, gang, placed, disruptions), cost)
+    }
+}
+
+/// Expected loss in GPU-seconds per hour for the placed members. Running members are lost together
+/// with them.
+fn loss(
+    world: &World,
+    profile: &Profile,
+    nodes: impl IntoIterator<Item = NodeId>,
+    milli: i64,
+) -> i64 {
+    if profile.seconds_at_risk == 0 {
+        return 0;
+    }
+    let running = world.workloads.named(&profile.name);
+    let running = running.and_then(|id| world.workloads.workload(id));
+    let all = milli + running.map_or(0, Workload::gpu_milli);
+    expected_loss(&world.cluster, nodes, all, profile.seconds_at_risk)
+}
+
+/// The effect of a decision on the nodes.
+fn change(world: &World, gang: &Gang, placed: &[Placed], disruptions: DisruptionSet<'_>) -> Change {
+    let World { cluster, workloads, .. } = world;
+    let mut change = Change::default();
+    for id in disruptions.evictions {
+        if let Some(member) = workloads.member(*id) {
+            change.release(cluster, &member.shape.resources, &member.placement);
+        }
+    }
+    let moves =
+        disruptions.moves.iter().filter_map(|step| Some((step, workloads.member(step.member)?)));
+    for (_, member) in moves.clone() {
+        change.release(cluster, &member.shape.resources, &member.placement);
+    }
+    for (step, member) in moves {
+        change.place(cluster, &member.shape.resources, &step.to);
+    }
+    for member in placed {
+        let shape = gang.groups.get(member.group as usize).map(|group| &group.shape);
+        let requests = shape.map_or_else(Resources::default, |shape| shape.resources);
+        change.place(cluster, &requests, &member.placement);
+    }
+    change
+}
+
+/// How many more hops the rings of moved workloads have.
+fn moved_hops(world: &World, moves: &[Move]) -> i64 {
+    let ids: BTreeSet<WorkloadId> = moves.iter().map(|step| step.member.workload).collect();
+    let to: BTreeMap<MemberId, NodeId> =
+        moves.iter().map(|step| (step.member, step.to.node)).collect();
+    let mut more = 0;
+    for id in ids {
+        let Some(workload) = world.workloads.workload(id) else { continue };
+        let members = (0..).zip(&workload.members).filter_map(|(number, member)| {
+            let member_id = MemberId { workload: id, member: number };
+            Some((member_id, member.as_ref()?.placement.node))
+        });
+        let after = members.clone().map(|(id, node)| to.get(&id).copied().unwrap_or(node));
+        more += ring_hops(&world.topology, after);
+        more -= ring_hops(&world.topology, members.map(|(_, node)| node));
+    }
+    more
+}

@@ -1,0 +1,251 @@
+//! Placement policies as data: priorities, tolerances and constraints.
+//!
+//! ```yaml
+//! name: train
+//! order:                                 # the first step in which two decisions differ decides
+//! - unit: podsDisturbed
+//! - unit: hops
+//!   tolerance: { percent: 10 }           # equal within 10 %
+//! - sum:                                 # weighted sum
+//!   - { unit: gpuMilliStranded, weight: "1.5" }
+//!   - { unit: watts, weight: 2 }
+//! constraints:
+//!   maxWatts: 500000
+//!   spares: [{ level: rack, nodes: 1 }]
+//! ```
+
+mod cluster_check;
+mod decimal;
+mod error;
+mod spec;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+
+use serde::{Deserialize, Serialize};
+
+pub(super) use cluster_check::domain_words;
+pub use decimal::{Decimal, DecimalError, WrittenDecimal};
+pub use error::PolicyError;
+pub use spec::{Constraints, PolicySpec, Spares, StepSpec, TermSpec, Tolerance, ToleranceSpec};
+
+use super::{CostTerm, CostVector};
+
+/// A valid policy. [`PlacementPolicy::check`] checks it against a cluster. It is read and written
+/// as a [`PolicySpec`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "PolicySpec", into = "PolicySpec")]
+pub struct PlacementPolicy {
+    spec: PolicySpec,
+    steps: Steps,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Steps(Vec<Step>);
+
+/// One step of an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// A single cost term.
+    Term {
+        /// The cost term.
+        unit: CostTerm,
+        /// Classes of equal costs.
+        classes: Classes,
+    },
+    /// A weighted sum of cost terms.
+    Sum(Vec<(CostTerm, Decimal)>),
+}
+
+/// Classes of costs that count as equal.
+///
+/// "Within 10 %" is not transitive: 100 is near 109 and 109 near 118, but 100 is not near 118. A
+/// cyclic order has no best element. Costs are therefore divided into classes, and costs of one
+/// class count as equal. Two costs of one class never differ by more than the tolerance. Two near
+/// costs may lie in different classes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Classes {
+    /// Each cost by itself.
+    Exact,
+    /// Classes of this width.
+    Wide(i64),
+    /// The first cost of each class of positive costs; negative costs mirror them.
+    Starts(Vec<i64>),
+}
+
+impl Default for PlacementPolicy {
+    /// Pods disturbed, then hops, then the packing price. A disrupted pod certainly loses work, and
+    /// its owner did not ask for it, so it counts first. Distance between members slows a gang as
+    /// long as it runs, so it comes before possible later demand. The packing price decides the
+    /// rest, and alone for a single pod without disruption.
+    fn default() -> Self {
+        let order = [CostTerm::PodsDisturbed, CostTerm::Hops, CostTerm::PackingPrice];
+        let spec = PolicySpec {
+            name: "default".to_owned(),
+            order: order
+                .iter()
+                .map(|unit| StepSpec { unit: Some(unit.to_string()), ..StepSpec::default() })
+                .collect(),
+            constraints: Constraints::default(),
+            preemption: None,
+        };
+        let steps = Steps(order.iter().map(|unit| Step::unit(*unit, None)).collect());
+        Self { spec, steps }
+    }
+}
+
+impl From<PlacementPolicy> for PolicySpec {
+    fn from(policy: PlacementPolicy) -> Self {
+        policy.spec
+    }
+}
+
+impl PlacementPolicy {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    /// The policy as it is written.
+    pub fn spec(&self) -> &PolicySpec {
+        &self.spec
+    }
+
+    /// The steps, in order.
+    pub fn steps(&self) -> &[Step] {
+        &self.steps.0
+    }
+
+    /// The constraints.
+    pub fn constraints(&self) -> &Constraints {
+        &self.spec.constraints
+    }
+
+    /// Whether running pods may be moved or evicted for a new one.
+    pub fn is_preempting(&self) -> bool {
+        self.spec.preemption.unwrap_or(self.constraints().max_pods_disturbed != Some(0))
+    }
+
+    /// Whether a term influences the order.
+    pub fn has(&self, unit: CostTerm) -> bool {
+        self.steps().iter().any(|step| step.units().any(|own| own == unit))
+    }
+
+    /// Whether only the packing price decides for a single pod, which disrupts nothing and has no
+    /// ring.
+    pub fn is_packing_alone(&self) -> bool {
+        let mut steps = self.steps().iter().filter(|step| {
+            !step.units().all(|unit| matches!(unit, CostTerm::PodsDisturbed | CostTerm::Hops))
+        });
+        let price = Step::unit(CostTerm::PackingPrice, None);
+        let limits = Constraints { max_pods_disturbed: None, ..self.constraints().clone() };
+        steps.next() == Some(&price) && steps.next().is_none() && limits.is_empty()
+    }
+
+    /// Compares two costs; [`Ordering::Less`] means `a` is better. Costs are totally ordered except
+    /// for ties. A tolerance yields to every later step, and exact values break the remaining ties.
+    pub fn compare(&self, a: &CostVector, b: &CostVector) -> Ordering {
+        self.parting(a, b).map_or(Ordering::Equal, |(_, ordering)| ordering)
+    }
+
+    /// The term in which `other` loses against `best`; none if it does not lose. For a sum it is
+    /// the term that weighs most against `other`.
+    pub fn worse_in(&self, best: &CostVector, other: &CostVector) -> Option<CostTerm> {
+        let (step, ordering) = self.parting(best, other)?;
+        if ordering != Ordering::Less {
+            return None;
+        }
+        let against = |unit: CostTerm, weight: i64| {
+            i128::from(weight) * (i128::from(other.of(unit)) - i128::from(best.of(unit)))
+        };
+        match step {
+            Step::Term { unit, .. } => Some(*unit),
+            // The first of equals: max_by_key would give the last.
+            Step::Sum(terms) => terms
+                .iter()
+                .rev()
+                .max_by_key(|(unit, weight)| against(*unit, weight.micro()))
+                .map(|(unit, _)| *unit),
+        }
+    }
+
+    /// The first step in which two costs differ, and how.
+    fn parting(&self, a: &CostVector, b: &CostVector) -> Option<(&Step, Ordering)> {
+        let with_tolerance = self.steps().iter().map(|step| (step, step.compare(a, b)));
+        let exact = self.steps().iter().map(|step| (step, step.compare_exactly(a, b)));
+        with_tolerance.chain(exact).find(|(_, ordering)| ordering.is_ne())
+    }
+}
+
+impl Step {
+    fn unit(unit: CostTerm, tolerance: Option<Tolerance>) -> Self {
+        Self::Term { unit, classes: Classes::new(tolerance) }
+    }
+
+    /// Its cost terms.
+    pub fn units(&self) -> impl Iterator<Item = CostTerm> + '_ {
+        let (single, sum) = match self {
+            Self::Term { unit, .. } => (Some(*unit), &[][..]),
+            Self::Sum(terms) => (None, &terms[..]),
+        };
+        single.into_iter().chain(sum.iter().map(|(unit, _)| *unit))
+    }
+
+    fn compare(&self, a: &CostVector, b: &CostVector) -> Ordering {
+        match self {
+            Self::Term { unit, classes } => {
+                classes.class(a.of(*unit)).cmp(&classes.class(b.of(*unit)))
+            }
+            Self::Sum(_) => self.compare_exactly(a, b),
+        }
+    }
+
+    fn compare_exactly(&self, a: &CostVector, b: &CostVector) -> Ordering {
+        match self {
+            Self::Term { unit, .. } => a.of(*unit).cmp(&b.of(*unit)),
+            Self::Sum(terms) => sum(terms, a).cmp(&sum(terms, b)),
+        }
+    }
+}
+
+/// In millionths. Eight products of 2^63 and 2^50 are far below 2^127.
+fn sum(terms: &[(CostTerm, Decimal)], cost: &CostVector) -> i128 {
+    let term = |(unit, weight): &(CostTerm, Decimal)| {
+        i128::from(weight.micro()) * i128::from(cost.of(*unit))
+    };
+    terms.iter().map(term).sum()
+}
+
+impl Classes {
+    fn new(tolerance: Option<Tolerance>) -> Self {
+        match tolerance {
+            None => Self::Exact,
+            Some(Tolerance::Absolute(slack)) => Self::Wide(slack.saturating_add(1)),
+            Some(Tolerance::Percent(percent)) => {
+                let mut starts = vec![1];
+                let mut start = 1_i128;
+                loop {
+                    start += start * i128::from(percent) / 100 + 1;
+                    match i64::try_from(start) {
+                        Ok(start) => starts.push(start),
+                        Err(_) => break Self::Starts(starts),
+                    }
+                }
+            }
+        }
+    }
+
+    /// The class of a cost; classes are in the order of their costs.
+    fn class(&self, cost: i64) -> i64 {
+        match self {
+            Self::Exact => cost,
+            Self::Wide(width) => cost.div_euclid(*width),
+            Self::Starts(starts) => {
+                let size = i64::try_from(cost.unsigned_abs()).unwrap_or(i64::MAX);
+                let below = starts.partition_point(|start| *start <= size);
+                i64::try_from(below).unwrap_or(i64::MAX) * cost.signum()
+            }
+        }
+    }
+}

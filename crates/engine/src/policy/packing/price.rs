@@ -1,0 +1,143 @@
+//! Octavo's packing policy: residual capacity has a price, and a pod goes where it costs least.
+//!
+//! ```text
+//! popularity --price model--> values of residual GPUs, typical shapes, reserve     occasionally
+//!                               |                        |
+//! log of changes -------> worth of each state      slots left per shape            per change
+//!                               |                        |
+//!                            index of a shape: gain   tight shapes                 per decision
+//!                               '----------- best -------'
+//! ```
+//!
+//! A node's worth (`potential`) is the value of its residual GPUs at the prices of a cutting-stock
+//! problem (`value`), minus the part that typical pods cannot use. A pod goes to the node that
+//! loses the least worth. It takes the last slots of multi-GPU pods only if no other node fits
+//! (`reserve`). A pod that fits somewhere is always placed.
+//!
+//! Popularity is given, or learned from the pods that have arrived. Old arrivals are slowly
+//! forgotten, so the policy follows a changing mix. While a cluster is filled once, forgetting has
+//! little effect. The learned state can be saved and restored (`persist`), and the policy then
+//! continues unchanged.
+
+mod candidates;
+mod capacity_totals;
+mod churn;
+mod demand_stats;
+mod gpu_counts;
+mod gpu_residual;
+mod index;
+mod mig_partitions;
+mod model_inputs;
+mod persist;
+mod potential;
+mod price_model;
+mod prior;
+mod reserve;
+mod schedule;
+mod score_cache;
+mod simplex;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::sync::Arc;
+
+use crate::cluster::Cluster;
+use crate::packing::{Choice, Packing};
+use crate::placement::Placement;
+use crate::shape::Shape;
+use churn::Churn;
+pub use demand_stats::DemandStats;
+use model_inputs::ModelInputs;
+use price_model::PriceModel;
+use schedule::Schedule;
+use score_cache::ScoreCache;
+
+/// Octavo's packing policy. It must be asked about one cluster only.
+#[derive(Clone, Debug)]
+pub struct PricePolicy {
+    demand_stats: DemandStats,
+    /// When to learn; none if everything is known.
+    schedule: Option<Schedule>,
+    churn: Churn,
+    /// The inputs of the price model; none if it has to be rebuilt.
+    inputs: Option<ModelInputs>,
+    /// Derived from the inputs and the cluster.
+    score_cache: Option<ScoreCache>,
+}
+
+impl PricePolicy {
+    /// The policy for a known and constant demand.
+    pub fn known(demand_stats: DemandStats) -> Self {
+        Self::new(demand_stats, None)
+    }
+
+    /// The policy that learns the demand from arrivals.
+    pub fn learned() -> Self {
+        Self::new(DemandStats::default(), Some(Schedule::default()))
+    }
+
+    fn new(demand_stats: DemandStats, schedule: Option<Schedule>) -> Self {
+        Self { demand_stats, schedule, churn: Churn::default(), inputs: None, score_cache: None }
+    }
+
+    /// The score cache for the current cluster, rebuilt if the demand has drifted.
+    fn score_cache(&mut self, cluster: &Cluster) -> &mut ScoreCache {
+        let is_learned = self.schedule.is_some();
+        let mut inputs =
+            self.inputs.take().filter(|inputs| inputs.gpus.len() == cluster.models().len());
+        if let (Some(schedule), Some(made_of)) = (&mut self.schedule, &inputs)
+            && schedule.check_due(&self.demand_stats, &made_of.demand_stats)
+        {
+            inputs = None;
+        }
+        let mut score_cache = self
+            .score_cache
+            .take()
+            .filter(|score_cache| inputs.is_some() && score_cache.is_of(cluster));
+        let is_new = inputs.is_none();
+        let mut inputs =
+            inputs.unwrap_or_else(|| ModelInputs::of(cluster, &self.demand_stats, is_learned));
+        if is_learned && inputs.observe(cluster) {
+            score_cache = score_cache
+                .map(|score_cache| score_cache.with_expected_sizes(cluster, &inputs.sizes));
+        }
+        let inputs = &*self.inputs.insert(inputs);
+        let score_cache = score_cache.unwrap_or_else(|| {
+            let percent = self.churn.percent();
+            ScoreCache::new(cluster, PriceModel::new(cluster.models(), inputs, is_learned, percent))
+        });
+        if let Some(schedule) = self.schedule.as_mut().filter(|_| is_new) {
+            schedule.learned(score_cache.pods_to_fill(cluster));
+        }
+        self.score_cache.insert(score_cache)
+    }
+}
+
+impl Packing for PricePolicy {
+    fn name(&self) -> &'static str {
+        "octavo"
+    }
+
+    fn scores_per_millionth(&self) -> i64 {
+        potential::WORTH_PER_MILLIONTH
+    }
+
+    fn arrived(&mut self, shape: &Arc<Shape>) {
+        if let Some(schedule) = &mut self.schedule {
+            self.demand_stats.count(shape);
+            schedule.arrived(&mut self.demand_stats);
+        }
+        if self.churn.record_arrival() {
+            self.inputs = None;
+        }
+    }
+
+    fn released(&mut self, _: &Arc<Shape>, _: &Placement) {
+        self.churn.record_departure();
+    }
+
+    fn choose(&mut self, cluster: &Cluster, shape: &Arc<Shape>) -> Option<Choice> {
+        self.score_cache(cluster).choose(cluster, shape)
+    }
+}

@@ -1,0 +1,283 @@
+//! One decision with all its inputs: the same for a live cluster, an explain request and a replay.
+//!
+//! The packing policy places a single pod without constraints. The gang search places everything
+//! else, compared by the placement policy. Caches between decisions (bounds, costs, figures) affect
+//! speed, not results. The exception is the learned demand of the packing policy, which is saved
+//! with a snapshot.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::World;
+use crate::cluster::Cluster;
+use crate::cluster::states::NodeState;
+use crate::fragmentation::{NodeResidual, TypicalPods};
+use crate::gang::Gang;
+use crate::objective::cost::{MeasuredFigures, Meter, NoFigures, PolicyCostModel};
+use crate::objective::fairness::FairShares;
+use crate::objective::policy::{PlacementPolicy, PolicyError};
+use crate::packing::Packing;
+use crate::packing::price::PricePolicy;
+use crate::placement::Placement;
+use crate::plan::{PlanResult, Reason, Refusal, Remedy};
+use crate::pod_planner::{self, CostCache, raised_limit};
+use crate::preemption::{self, PreemptionBudget};
+use crate::repair::{self, RepairContext};
+use crate::shape::{GpuDemand, Shape};
+use crate::snapshot::{PackingRecord, SnapshotError};
+use crate::solve::{CostModel, NodeSet, Options, Pinned, Request, Solver};
+
+/// The input of a decision.
+#[derive(Clone, Copy, Debug)]
+pub struct DecisionInput<'a> {
+    /// The gang to place, including pinned members.
+    pub gang: &'a Gang,
+    /// Members that have their places.
+    pub pinned: &'a [Pinned],
+    /// Nodes that get no member.
+    pub forbidden: &'a NodeSet,
+    /// The disruption that the decision may cause.
+    pub preemption_budget: &'a PreemptionBudget,
+    /// How plans are compared. It must be valid for this world ([`PlacementPolicy::check`]).
+    pub policy: &'a PlacementPolicy,
+    /// Other waiting gangs: they count for typical pods and for fair shares.
+    pub waiting: &'a [Gang],
+    /// Weights of tenants; 1 where none is named.
+    pub weights: &'a BTreeMap<Arc<str>, u32>,
+}
+
+/// Decides, and caches data between decisions. Use one for each world.
+#[derive(Clone, Debug)]
+pub struct Planner {
+    /// None: single pods are searched like gangs and compared in every cost term.
+    packing: Option<PricePolicy>,
+    cost_cache: CostCache,
+    solver: Solver,
+    meter: Meter,
+}
+
+impl Default for Planner {
+    fn default() -> Self {
+        Self::with_packing(PricePolicy::learned())
+    }
+}
+
+impl Planner {
+    /// A planner with the learned state of a packing policy.
+    pub fn with_packing(packing: PricePolicy) -> Self {
+        Self { packing: Some(packing), ..Self::without_packing() }
+    }
+
+    /// A planner without a packing policy: it searches for a single pod as for a gang.
+    pub fn without_packing() -> Self {
+        let solver = Solver::new(Options::default());
+        Self { packing: None, cost_cache: CostCache::default(), solver, meter: Meter::default() }
+    }
+
+    /// A planner with the packing policy of a snapshot.
+    pub fn restored(form: &PackingRecord, cluster: &Cluster) -> Result<Self, SnapshotError> {
+        Ok(Self::with_packing(PricePolicy::restored(form, cluster)?))
+    }
+
+    /// The learned state of the packing policy, for a snapshot; `None` without one.
+    pub fn saved(&self, cluster: &Cluster) -> Option<PackingRecord> {
+        self.packing.as_ref().map(|packing| packing.saved(cluster))
+    }
+
+    /// Records the arrival of a pod. Call it once for each pod, before its decision.
+    pub fn arrived(&mut self, shape: &Arc<Shape>) {
+        if let Some(packing) = &mut self.packing {
+            packing.arrived(shape);
+        }
+    }
+
+    /// A pod has left its place.
+    pub fn released(&mut self, shape: &Arc<Shape>, placement: &Placement) {
+        if let Some(packing) = &mut self.packing {
+            packing.released(shape, placement);
+        }
+    }
+
+    /// Decides. The world is unchanged afterwards; the caller applies the plan. Fails if the policy
+    /// names a level that the world lacks.
+    pub fn decide(
+        &mut self,
+        world: &mut World,
+        input: &DecisionInput<'_>,
+    ) -> Result<PlanResult, PolicyError> {
+        match self.plan_by_packing(world, input)? {
+            Some(Err(refusal)) if !forbids_disruption(input) => {
+                self.search(world, input, Some(refusal))
+            }
+            Some(answer) => Ok(answer),
+            None => self.search(world, input, None),
+        }
+    }
+
+    /// Places a single pod without constraints by the packing policy; none if it does not apply.
+    fn plan_by_packing(
+        &mut self,
+        world: &World,
+        input: &DecisionInput<'_>,
+    ) -> Result<Option<PlanResult>, PolicyError> {
+        let ([group], Some(packing)) = (&input.gang.groups[..], &mut self.packing) else {
+            return Ok(None);
+        };
+        let is_free = group.count == 1
+            && input.pinned.is_empty()
+            && input.forbidden.is_empty()
+            && input.gang.profile.topology.required.is_none()
+            && group.topology.required.is_none()
+            && group.forbidden.is_empty()
+            && group.limits.iter().all(|limit| limit.most > 0)
+            && input.policy.is_packing_alone();
+        if !is_free {
+            return Ok(None);
+        }
+        let shares = FairShares::default();
+        let cost_model =
+            PolicyCostModel::new(world, input.policy, &NoFigures, &shares, &self.meter)?;
+        let (cost_cache, profile) = (&mut self.cost_cache, &input.gang.profile);
+        Ok(Some(pod_planner::plan_pod(
+            world,
+            &cost_model,
+            packing,
+            cost_cache,
+            profile,
+            &group.shape,
+        )))
+    }
+
+    /// The gang search, including preemption. `refused` is the refusal of the packing policy.
+    fn search(
+        &mut self,
+        world: &mut World,
+        input: &DecisionInput<'_>,
+        refused: Option<Refusal>,
+    ) -> Result<PlanResult, PolicyError> {
+        let solver = &mut self.solver;
+        let found =
+            Self::with_cost_model(&mut self.meter, world, input, |world, request, cost_model| {
+                let Some(refusal) = refused else {
+                    let mut context = RepairContext { solver, cost_model };
+                    return repair::admit(world, &mut context, request, input.preemption_budget);
+                };
+                // The packing policy has refused: a search without victims would find nothing
+                // either.
+                let plan = preemption::plan(world, request, input.preemption_budget, cost_model);
+                plan.map_err(|other| Refusal {
+                    reason: if matches!(other.reason, Reason::Steps { .. }) {
+                        refusal.reason
+                    } else {
+                        other.reason
+                    },
+                    remedy: refusal.remedy.or(other.remedy),
+                    steps: refusal.steps.saturating_add(other.steps),
+                })
+            })?;
+        Ok(found.map_err(|refusal| {
+            let remedy = raised_limit(&refusal.reason).or(refusal.remedy);
+            Refusal { remedy, ..refusal }
+        }))
+    }
+
+    /// The cheapest moves or evictions that would allow a plan. Nothing is decided. Fails as
+    /// [`Self::decide`].
+    pub fn cheapest_disruption(
+        &mut self,
+        world: &mut World,
+        input: &DecisionInput<'_>,
+    ) -> Result<Option<Remedy>, PolicyError> {
+        Self::with_cost_model(&mut self.meter, world, input, |world, request, cost_model| {
+            preemption::cheapest_remedy(world, request, PreemptionBudget::STEPS, cost_model)
+        })
+    }
+
+    /// The plan with the least disruption within the budget, for a request that was refused without
+    /// it. Whether it fits without disruption is not checked again. Fails as [`Self::decide`].
+    pub fn disruption_plan(
+        &mut self,
+        world: &mut World,
+        input: &DecisionInput<'_>,
+    ) -> Result<PlanResult, PolicyError> {
+        Self::with_cost_model(&mut self.meter, world, input, |world, request, cost_model| {
+            preemption::plan(world, request, input.preemption_budget, cost_model)
+        })
+    }
+
+    fn with_cost_model<T>(
+        meter: &mut Meter,
+        world: &mut World,
+        input: &DecisionInput<'_>,
+        ask: impl FnOnce(&mut World, &Request<'_>, &dyn CostModel) -> T,
+    ) -> Result<T, PolicyError> {
+        let typical = typical(world, input);
+        let shares = fair_shares(world, input);
+        meter.read(world);
+        let price = |cluster: &Cluster, before: &NodeState, after: &NodeState| {
+            // Stranded GPUs in millionths: the packing policy's own price is of single pods.
+            stranded(&typical, cluster, before, after).saturating_mul(1000)
+        };
+        let figures = MeasuredFigures { typical: &typical, price };
+        let cost_model = PolicyCostModel::new(world, input.policy, &figures, &shares, meter)?;
+        let DecisionInput { gang, pinned, forbidden, .. } = *input;
+        let request = Request { gang, pinned, forbidden, within: None };
+        Ok(ask(world, &request, &cost_model))
+    }
+}
+
+fn forbids_disruption(input: &DecisionInput<'_>) -> bool {
+    input.preemption_budget.moves == 0 && input.preemption_budget.evictions.is_none()
+}
+
+/// Typical pods: those that run and those that want to.
+fn typical(world: &World, input: &DecisionInput<'_>) -> TypicalPods {
+    let members = world.workloads.iter().flat_map(|(_, workload)| &workload.members);
+    let running = members.flatten().map(|member| (&*member.shape, 1));
+    let gangs = std::iter::once(input.gang).chain(input.waiting);
+    let groups = gangs.flat_map(|gang| &gang.groups);
+    let wanted = groups.map(|group| (&*group.shape, u64::from(group.count)));
+    TypicalPods::new(world.cluster.models(), running.chain(wanted))
+}
+
+fn stranded(
+    typical: &TypicalPods,
+    cluster: &Cluster,
+    before: &NodeState,
+    after: &NodeState,
+) -> i64 {
+    let amounts = |state| typical.amounts(&NodeResidual::of_state(cluster, state));
+    amounts(after).minus(&amounts(before)).rounded_fragment()
+}
+
+/// Used, waiting and deserved compute of the tenants.
+fn fair_shares(world: &World, input: &DecisionInput<'_>) -> FairShares {
+    let DecisionInput { gang, pinned, .. } = *input;
+    let mut waiting: BTreeMap<Arc<str>, i64> = BTreeMap::new();
+    let waits = input.waiting.iter().filter(|other| {
+        other.profile.name != gang.profile.name
+            && world.workloads.named(&other.profile.name).is_none()
+    });
+    let parts = pinned.iter().flat_map(|pin| &pin.placement.gpus);
+    let held: i64 = parts.map(|part| i64::from(part.milli)).sum();
+    for (gang, held) in waits.map(|other| (other, 0)).chain([(gang, held)]) {
+        let milli = milli(world, gang).saturating_sub(held);
+        let of_tenant = waiting.entry(Arc::clone(&gang.profile.tenant)).or_default();
+        *of_tenant = of_tenant.saturating_add(milli.max(0));
+    }
+    FairShares::of(world.cluster.totals().gpu_milli, &world.workloads, input.weights, &waiting)
+}
+
+/// Compute that a gang requests; for a MIG profile that of the first model with it.
+fn milli(world: &World, gang: &Gang) -> i64 {
+    let of_shape = |shape: &Shape| match &shape.gpus {
+        GpuDemand::Mig { count, profile } => {
+            let profiles = world.cluster.models().iter().find_map(|model| model.profile(profile));
+            profiles.map_or(0, |profile| i64::from(profile.milli)) * i64::from(*count)
+        }
+        gpus => gpus.total_milli(),
+    };
+    let groups = gang.groups.iter();
+    let of_group = groups.map(|group| of_shape(&group.shape).saturating_mul(group.count.into()));
+    of_group.fold(0, i64::saturating_add)
+}

@@ -1,0 +1,208 @@
+//! Upper bounds with all possible victims removed: refusals without a search.
+
+use super::node_view;
+use super::victims::VictimPool;
+use crate::World;
+use crate::cluster::states::NodeState;
+use crate::fit;
+use crate::gpu::GpuFree;
+use crate::node::NodeId;
+use crate::plan::{FailedBound, Scarce};
+use crate::solve::Request;
+use crate::solve::constraints::LimitUsage;
+use crate::solve::residual::{AllowedDomain, GroupDemand, is_within};
+use crate::topology::{DomainId, LevelId, Topology};
+
+use super::simulate::SearchContext;
+
+/// By group and node: members that fit without all victims.
+pub(super) fn max_fit(
+    world: &World,
+    pool: &VictimPool,
+    request: &Request<'_>,
+    demands: &[GroupDemand],
+) -> Vec<Vec<u32>> {
+    let mut max_fit = vec![vec![0; world.cluster.node_count()]; demands.len()];
+    for node in world.cluster.nodes() {
+        if !world.cluster.is_open(node) || request.forbidden.contains(&node) {
+            continue;
+        }
+        let Some(mut state) = node_view::of_node(&world.cluster, node) else { continue };
+        for pod in pool.on(node) {
+            if let Some(member) = pool.member(world, *pod) {
+                node_view::take_off(&mut state, member);
+            }
+        }
+        for (demand, max_fit) in demands.iter().zip(&mut max_fit) {
+            let left = demand.constraints.remaining(node, &LimitUsage::default());
+            max_fit[node.0 as usize] = fit::times(&world.cluster, &state, &demand.shape).min(left);
+        }
+    }
+    max_fit
+}
+
+/// The same for an empty cluster, with or without the group's constraints.
+fn max_fit_of_empty(
+    world: &World,
+    request: &Request<'_>,
+    demand: &GroupDemand,
+    has_rules: bool,
+) -> Vec<u32> {
+    let times = |node| {
+        let state = world.cluster.states().state(world.cluster.state(node));
+        let Some(state) = state.filter(|_| !request.forbidden.contains(&node)) else { return 0 };
+        let class = world.cluster.class(node);
+        let model = world.cluster.models().get(usize::from(class.model.0));
+        let gpus = state.gpus.iter().map(|gpu| {
+            let idle = model.map_or(*gpu, GpuFree::idle);
+            GpuFree { is_closed: gpu.is_closed, ..idle }
+        });
+        let empty = NodeState { free: class.capacity, gpus: gpus.collect(), ..state.clone() };
+        let left = if has_rules {
+            demand.constraints.remaining(node, &LimitUsage::default())
+        } else {
+            u32::MAX
+        };
+        fit::times(&world.cluster, &empty, &demand.shape).min(left)
+    };
+    world.cluster.nodes().map(times).collect()
+}
+
+/// An upper bound on the members of a group in a domain, by every rule of the group except the
+/// domains of its pinned segments.
+pub(super) fn max_in(
+    topology: &Topology,
+    demand: &GroupDemand,
+    max_fit: &[u32],
+    domain: DomainId,
+) -> u64 {
+    let sum = |domain: DomainId| -> u64 {
+        let count = |node: &NodeId| max_fit.get(node.0 as usize).copied().map_or(0, u64::from);
+        topology.nodes(domain).iter().map(count).sum()
+    };
+    let level_of = |domain: DomainId| topology.domain(domain).level;
+    let inside = |domain: DomainId, level: LevelId| {
+        let all = topology.at(level).map(|(id, _)| id);
+        all.filter(move |id| is_within(topology, *id, domain))
+    };
+    let in_area = |area: DomainId| match demand.segment {
+        Some(segment) if demand.pinned_segments.is_empty() && segment.level > level_of(area) => {
+            let whole = |part| sum(part) / u64::from(segment.size) * u64::from(segment.size);
+            inside(area, segment.level).map(whole).sum()
+        }
+        _ => sum(area),
+    };
+    match (demand.allowed, demand.required) {
+        (AllowedDomain::Nowhere, _) => 0,
+        (AllowedDomain::Within(allowed), _) if is_within(topology, allowed, domain) => {
+            in_area(allowed)
+        }
+        (AllowedDomain::Within(allowed), _) if !is_within(topology, domain, allowed) => 0,
+        (AllowedDomain::Anywhere, Some(level)) if level > level_of(domain) => {
+            inside(domain, level).map(in_area).max().unwrap_or(0)
+        }
+        _ => in_area(domain),
+    }
+}
+
+/// Whether a domain could hold every group by itself.
+pub(super) fn admits(
+    topology: &Topology,
+    demands: &[GroupDemand],
+    max_fit: &[Vec<u32>],
+    domain: DomainId,
+) -> bool {
+    demands.iter().zip(max_fit).all(|(demand, max_fit)| {
+        let count = u64::from(SearchContext::count(demand));
+        count == 0 || max_in(topology, demand, max_fit, domain) >= count
+    })
+}
+
+/// The bound that fails where no domain of `roots` admits the gang.
+pub(super) fn failed_bound(
+    world: &World,
+    request: &Request<'_>,
+    demands: &[GroupDemand],
+    max_fit: &[Vec<u32>],
+    roots: &[DomainId],
+    level: LevelId,
+) -> Option<FailedBound> {
+    let topology = &world.topology;
+    let max_members =
+        |group: usize, domain: DomainId| max_in(topology, &demands[group], &max_fit[group], domain);
+    let wanted = |group: usize| u64::from(SearchContext::count(&demands[group]));
+    // The group that fits worst, in its best domain.
+    let best = |group: usize| {
+        let all = roots.iter().map(|domain| (max_members(group, *domain), *domain));
+        all.max_by_key(|(max_members, domain)| (*max_members, std::cmp::Reverse(*domain)))
+    };
+    let groups = || (0..demands.len()).filter(|group| wanted(*group) > 0);
+    let alone = groups().find_map(|group| {
+        let found =
+            best(group).map_or((0, None), |(max_members, domain)| (max_members, Some(domain)));
+        (found.0 < wanted(group)).then_some((group, found.0, found.1))
+    });
+    let joint = || {
+        let domain = *roots.iter().max_by_key(|domain| {
+            let sum =
+                groups().map(|group| max_members(group, **domain).min(wanted(group))).sum::<u64>();
+            (sum, std::cmp::Reverse(**domain))
+        })?;
+        let group = groups().find(|group| max_members(*group, domain) < wanted(*group))?;
+        Some((group, max_members(group, domain), Some(domain)))
+    };
+    let (group, possible, domain) = alone.or_else(joint)?;
+    let demand = &demands[group];
+    let is_enough = |has_rules| {
+        let empty = max_fit_of_empty(world, request, demand, has_rules);
+        roots.iter().any(|root| max_in(topology, demand, &empty, *root) >= wanted(group))
+    };
+    let scarce = if is_enough(true) {
+        Scarce::Free
+    } else if !demand.constraints.is_none() && is_enough(false) {
+        Scarce::Constraints
+    } else {
+        Scarce::Capacity
+    };
+    let within = domain.filter(|domain| *domain != Topology::ROOT).map(|id| topology.path(id));
+    Some(FailedBound {
+        group: std::sync::Arc::clone(&request.gang.groups[demand.group as usize].name),
+        wanted: wanted(group) + u64::from(demand.pinned),
+        possible: possible + u64::from(demand.pinned),
+        level,
+        within,
+        scarce,
+    })
+}
+
+/// With moves alone, the total free GPU capacity must be enough, since moves free none.
+pub(super) fn failed_by_moves(
+    world: &World,
+    request: &Request<'_>,
+    demands: &[GroupDemand],
+) -> Option<FailedBound> {
+    let each = |demand: &GroupDemand| demand.shape.gpus.total_milli();
+    let all =
+        |demand: &GroupDemand| each(demand).saturating_mul(SearchContext::count(demand).into());
+    let wanted: i64 = demands.iter().map(all).fold(0, i64::saturating_add);
+    let nodes = world.cluster.nodes();
+    let gpus = nodes.flat_map(|node| world.cluster.gpus(node)).filter(|gpu| !gpu.is_closed);
+    let free: i64 = gpus.map(|gpu| i64::from(gpu.milli)).sum();
+    if wanted <= free {
+        return None;
+    }
+    let demand = demands
+        .iter()
+        .filter(|demand| SearchContext::count(demand) > 0)
+        .max_by_key(|demand| each(demand))?;
+    let rest = (free - (wanted - all(demand))).max(0);
+    let possible = u64::try_from(rest / each(demand).max(1)).unwrap_or(0);
+    Some(FailedBound {
+        group: std::sync::Arc::clone(&request.gang.groups[demand.group as usize].name),
+        wanted: u64::from(SearchContext::count(demand)) + u64::from(demand.pinned),
+        possible: possible + u64::from(demand.pinned),
+        level: LevelId(0),
+        within: None,
+        scarce: Scarce::Free,
+    })
+}
