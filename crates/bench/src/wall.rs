@@ -1,5 +1,5 @@
 //! What the wall costs and whether it holds, on the simulated driver: the guard and the proxy as containers
-//! get them, in programs that a benchmark asks line by line (`crates/probe/examples/wall_client.rs`).
+//! get them, in programs that a benchmark asks line by line (`crates/probe/examples/guard_client.rs`).
 //!
 //! Needs no root: a client has a mount namespace of its own, in a user namespace where that is what it takes.
 
@@ -28,7 +28,7 @@ pub(crate) fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     let folder = octavo.parent().context("the binary lies in no folder")?;
     let programs = Programs {
         driver: folder.join("liboctavo_fake_cuda.so"),
-        client: folder.join("examples/wall_client"),
+        client: folder.join("examples/guard_client"),
     };
     for file in [&programs.driver, &programs.client] {
         ensure!(

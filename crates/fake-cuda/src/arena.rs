@@ -11,7 +11,7 @@ use std::ptr;
 /// Bytes in which chips give memory.
 pub(crate) const GRANULE: u64 = 2 << 20;
 
-/// Rounds up to what a chip gives.
+/// Rounds up to what a gpu gives.
 pub(crate) fn granules(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(GRANULE)
 }
@@ -50,7 +50,7 @@ pub(crate) fn reserve(length: u64, align: u64) -> io::Result<u64> {
     Ok(aligned)
 }
 
-/// Reserves addresses of 32 bits, where the processor has a way to ask for such.
+/// Reserves addresses of 32 bits, where the processor has a entry to ask for such.
 pub(crate) fn reserve_low(length: u64) -> io::Result<u64> {
     #[cfg(target_arch = "x86_64")]
     const LOW: libc::c_int = libc::MAP_32BIT;
@@ -185,8 +185,8 @@ pub(crate) fn fill(to: u64, value: u32, width: u64, count: u64) {
 /// Makes much memory zero without touching it, where that is possible: pages of a file that other
 /// processes have, too, must be written.
 fn clear(to: u64, bytes: u64) -> bool {
-    const MUCH: u64 = 4 << 20;
-    if bytes < MUCH {
+    const MIN_CLEAR_BYTES: u64 = 4 << 20;
+    if bytes < MIN_CLEAR_BYTES {
         return false;
     }
     let (start, end) = (to.next_multiple_of(GRANULE), (to + bytes) / GRANULE * GRANULE);

@@ -2,11 +2,11 @@
 
 use crate::abi::{Array3dDescriptor, ArrayRequirements};
 use crate::arena::{GRANULE, granules};
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context::{self, device_of};
 use crate::device::Device;
 use crate::heap::{self, Range, RangeKind};
-use crate::table::{Handle, Kind, Table};
+use crate::table::{Handle, HandleKind, Table};
 
 /// An array.
 pub(crate) struct Array {
@@ -30,9 +30,9 @@ pub(crate) struct Mipmap {
 }
 
 /// All arrays of the process.
-pub(crate) static ARRAYS: Table<Array> = Table::new(Kind::Array);
+pub(crate) static ARRAYS: Table<Array> = Table::new(HandleKind::Array);
 /// All mipmapped arrays of the process.
-pub(crate) static MIPMAPS: Table<Mipmap> = Table::new(Kind::Mipmap);
+pub(crate) static MIPMAPS: Table<Mipmap> = Table::new(HandleKind::Mipmap);
 
 /// Where an array's rows lie.
 pub(crate) struct Place {
@@ -80,14 +80,14 @@ pub(crate) fn create_mipmap(descriptor: Array3dDescriptor, levels: u32) -> Resul
 }
 
 /// Destroys an array; levels of mipmapped ones end with those.
-pub(crate) fn destroy(handle: Handle) -> Answer {
+pub(crate) fn destroy(handle: Handle) -> CallResult {
     ARRAYS.with(handle, |array| if array.is_level { Err(Code::INVALID_HANDLE) } else { Ok(()) })?;
     let array = ARRAYS.remove(handle)?;
     release(array.device, array.address, array.bytes)
 }
 
 /// Destroys a mipmapped array and its levels.
-pub(crate) fn destroy_mipmap(handle: Handle) -> Answer {
+pub(crate) fn destroy_mipmap(handle: Handle) -> CallResult {
     let mipmap = MIPMAPS.remove(handle)?;
     for level in mipmap.levels {
         ARRAYS.remove(level)?;
@@ -131,13 +131,13 @@ pub(crate) fn requirements(bytes: u64) -> ArrayRequirements {
     ArrayRequirements { size: bytes, alignment: GRANULE, rest: [0; 4] }
 }
 
-/// Bytes of an array of the chip's memory.
+/// Bytes of an array of the gpu's memory.
 pub(crate) fn bytes_of(handle: Handle) -> Result<u64, Code> {
     let size = ARRAYS.with(handle, |array| size_of_level(&array.descriptor, 0))?;
     granules(size).ok_or(Code::INVALID_VALUE)
 }
 
-/// Bytes of a mipmapped array of the chip's memory.
+/// Bytes of a mipmapped array of the gpu's memory.
 pub(crate) fn bytes_of_mipmap(handle: Handle) -> Result<u64, Code> {
     MIPMAPS.with(handle, |mipmap| {
         let levels = u32::try_from(mipmap.levels.len()).unwrap_or(0);
@@ -163,7 +163,7 @@ fn allocate(
     Ok((start, bytes))
 }
 
-fn release(device: usize, address: u64, bytes: u64) -> Answer {
+fn release(device: usize, address: u64, bytes: u64) -> CallResult {
     if bytes > 0 {
         let device = device_of(device)?;
         heap::forget(address);

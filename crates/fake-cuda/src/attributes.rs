@@ -5,7 +5,7 @@ use octavo_machine::Machine;
 
 use crate::code::Code;
 use crate::device::Device;
-use crate::machine::two_numbers;
+use crate::machine::parse_version;
 
 /// Threads of a multiprocessor, for stacks.
 pub(crate) const THREADS_PER_MULTIPROCESSOR: u64 = 2048;
@@ -13,7 +13,7 @@ pub(crate) const THREADS_PER_MULTIPROCESSOR: u64 = 2048;
 /// Value of an attribute by its number (`CUdevice_attribute`).
 pub(crate) fn value(machine: &Machine, device: &Device, attribute: u32) -> Result<i32, Code> {
     let model = &machine.model;
-    let (major, minor) = two_numbers(&model.compute_capability);
+    let (major, minor) = parse_version(&model.compute_capability);
     let whole = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     let pci = |part: usize| {
         let parts: Vec<&str> = device.pci.split([':', '.']).collect();

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::device::Device;
 use crate::stream::Stream;
 use crate::table::{Handle, lock};
@@ -42,11 +42,11 @@ struct Queue {
 static QUEUE: Mutex<Queue> =
     Mutex::new(Queue { jobs: VecDeque::new(), done: BTreeMap::new(), has_thread: false });
 static CHANGED: Condvar = Condvar::new();
-static WERE_ANY: AtomicBool = AtomicBool::new(false);
+static HAS_CALLBACKS: AtomicBool = AtomicBool::new(false);
 
 /// Has a callback run when the stream's work so far is done.
-pub(crate) fn submit(handle: Handle, stream: &mut Stream, callback: Callback) -> Answer {
-    WERE_ANY.store(true, Relaxed);
+pub(crate) fn submit(handle: Handle, stream: &mut Stream, callback: Callback) -> CallResult {
+    HAS_CALLBACKS.store(true, Relaxed);
     let mut queue = lock(&QUEUE);
     if !queue.has_thread {
         let thread = std::thread::Builder::new().name("octavo-callback".to_owned());
@@ -61,8 +61,8 @@ pub(crate) fn submit(handle: Handle, stream: &mut Stream, callback: Callback) ->
 }
 
 /// Whether any callback was ever submitted.
-pub(crate) fn were_any() -> bool {
-    WERE_ANY.load(Relaxed)
+pub(crate) fn has_callbacks() -> bool {
+    HAS_CALLBACKS.load(Relaxed)
 }
 
 /// Whether so many callbacks of a stream have run.
@@ -83,7 +83,7 @@ pub(crate) fn wait(stream: Handle, count: u64) {
 
 /// Forgets a stream that is destroyed.
 pub(crate) fn forget(stream: Handle) {
-    if were_any() {
+    if has_callbacks() {
         lock(&QUEUE).done.remove(&stream);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::graph::{self, Op};
 use crate::stream::{self, Default, STREAMS};
 use crate::table::Handle;
@@ -20,7 +20,7 @@ pub(crate) struct Capture {
     is_given: bool,
 }
 
-/// Captures under way.
+/// Captures under entry.
 static ANY: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether any stream may be capturing.
@@ -33,7 +33,7 @@ pub(crate) fn begin(
     argument: Handle,
     default: Default,
     given: Option<(Handle, Vec<Handle>)>,
-) -> Answer {
+) -> CallResult {
     static IDS: AtomicU64 = AtomicU64::new(1);
     // The legacy stream waits for all others, which a graph cannot.
     if argument == 1 || (argument == 0 && default == Default::Legacy) {
@@ -78,7 +78,7 @@ pub(crate) fn end(argument: Handle, default: Default) -> Result<Handle, Code> {
     Err(Code::STREAM_CAPTURE_UNJOINED)
 }
 
-/// Ends the part of all other streams; whether all that they did is joined to the origin.
+/// Ends the part of all other streams; whether all that they did is attached to the origin.
 fn leave(graph: Handle, last: &[Handle]) -> bool {
     let mut is_joined = true;
     for other in STREAMS.handles() {
@@ -94,7 +94,7 @@ fn leave(graph: Handle, last: &[Handle]) -> bool {
 }
 
 /// Has a stream take part in a capture, after those nodes of its graph.
-pub(crate) fn join(handle: Handle, graph: Handle, nodes: &[Handle]) -> Answer {
+pub(crate) fn join(handle: Handle, graph: Handle, nodes: &[Handle]) -> CallResult {
     STREAMS.with(handle, |stream| {
         match &mut stream.capture {
             Some(capture) if capture.graph == graph => capture.last.extend_from_slice(nodes),
@@ -110,7 +110,7 @@ pub(crate) fn join(handle: Handle, graph: Handle, nodes: &[Handle]) -> Answer {
 }
 
 /// Adds work to the graph that a stream captures.
-pub(crate) fn add(handle: Handle, op: Op) -> Answer {
+pub(crate) fn add(handle: Handle, op: Op) -> CallResult {
     STREAMS.with(handle, |stream| {
         let capture = stream.capture.as_mut().ok_or(Code::STREAM_CAPTURE_INVALIDATED)?;
         let node = graph::add(capture.graph, &capture.last, op)?;

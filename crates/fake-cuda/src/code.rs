@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 
 /// What a call answers: nothing more to say, or the reason why not.
-pub(crate) type Answer = Result<(), Code>;
+pub(crate) type CallResult = Result<(), Code>;
 
 /// A result code other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +96,7 @@ codes! {
 
 impl Code {
     /// The code for an answer, success included.
-    pub(crate) fn of(answer: Answer) -> CuResult {
+    pub(crate) fn of(answer: CallResult) -> CuResult {
         match answer {
             Ok(()) => 0,
             Err(Self(code)) => code,

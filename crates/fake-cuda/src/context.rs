@@ -3,9 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::device::Device;
-use crate::table::{Handle, Kind, Table, lock};
+use crate::table::{Handle, HandleKind, Table, lock};
 use crate::{arrays, heap, library, module, pool, stream};
 
 /// A context.
@@ -28,7 +28,7 @@ pub(crate) struct Context {
 }
 
 /// All contexts of the process.
-pub(crate) static CONTEXTS: Table<Context> = Table::new(Kind::Context);
+pub(crate) static CONTEXTS: Table<Context> = Table::new(HandleKind::Context);
 
 /// A device's primary context.
 #[derive(Default)]
@@ -51,7 +51,7 @@ thread_local! {
     static CURRENT: Cell<Current> = const {
         Cell::new(Current { handle: 0, device: 0, legacy: 0, per_thread: 0 })
     };
-    static BELOW: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+    static CONTEXT_STACK: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Whether any kernel broke its context.
@@ -66,15 +66,15 @@ pub(crate) const DEFAULT_LIMITS: [u64; 8] = [1024, 1 << 20, 8 << 20, 2, 2048, 12
 /// Makes a context on a device; not current anywhere yet.
 pub(crate) fn create(device: &Device, flags: u32, is_primary: bool) -> Result<Handle, Code> {
     let driver = library::driver()?;
-    driver.state.refusal("cuCtxCreate", Some(device.index))?;
+    driver.state.check_call("cuCtxCreate", Some(device.index))?;
     let bytes = driver.context_bytes();
     device.charge(bytes)?;
     let made = make(device, flags, is_primary, bytes);
     if made.is_err() {
         device.refund(bytes);
     }
-    let member = device.member()?;
-    made.inspect(|_| member.add_context())
+    let process = device.process_handle()?;
+    made.inspect(|_| process.add_context())
 }
 
 fn make(device: &Device, flags: u32, is_primary: bool, bytes: u64) -> Result<Handle, Code> {
@@ -100,7 +100,7 @@ fn make(device: &Device, flags: u32, is_primary: bool, bytes: u64) -> Result<Han
 
 /// Ends a green context, which is a part of its device's primary one: memory that was allocated in it is that
 /// one's, and stays (`cuGreenCtxDestroy`).
-pub(crate) fn destroy_green(handle: Handle) -> Answer {
+pub(crate) fn destroy_green(handle: Handle) -> CallResult {
     let device = CONTEXTS.with(handle, |context| Ok(context.device))?;
     let home = lock(&device_of(device)?.primary).handle;
     heap::move_to(handle, home);
@@ -108,7 +108,7 @@ pub(crate) fn destroy_green(handle: Handle) -> Answer {
 }
 
 /// Ends a context and all that belongs to it. Its work ends, too.
-pub(crate) fn destroy(handle: Handle) -> Answer {
+pub(crate) fn destroy(handle: Handle) -> CallResult {
     let context = CONTEXTS.remove(handle)?;
     let device = device_of(context.device)?;
     stream::destroy_of(handle);
@@ -116,8 +116,8 @@ pub(crate) fn destroy(handle: Handle) -> Answer {
     arrays::destroy_of(handle);
     heap::free_of(handle);
     device.refund(context.bytes);
-    if let Some(member) = device.joined() {
-        member.remove_context();
+    if let Some(process) = device.attached() {
+        process.remove_context();
     }
     if !CONTEXTS.handles().iter().any(|&other| is_on(other, context.device)) {
         pool::release_all(device);
@@ -143,14 +143,14 @@ pub(crate) fn retain_primary(device: &Device) -> Result<Handle, Code> {
 }
 
 /// Releases a device's primary context; the last one destroys it.
-pub(crate) fn release_primary(device: &Device) -> Answer {
+pub(crate) fn release_primary(device: &Device) -> CallResult {
     let mut primary = lock(&device.primary);
     primary.retained = primary.retained.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
     if primary.retained == 0 { destroy(primary.handle) } else { Ok(()) }
 }
 
 /// Destroys a device's primary context whoever retains it; the next use makes it anew.
-pub(crate) fn reset_primary(device: &Device) -> Answer {
+pub(crate) fn reset_primary(device: &Device) -> CallResult {
     let mut primary = lock(&device.primary);
     if primary.retained > 0 {
         primary.retained = 0;
@@ -160,7 +160,7 @@ pub(crate) fn reset_primary(device: &Device) -> Answer {
 }
 
 /// Makes a context the thread's current one in the place of the one that was; 0: none.
-pub(crate) fn set_current(handle: Handle) -> Answer {
+pub(crate) fn set_current(handle: Handle) -> CallResult {
     if handle == 0 {
         CURRENT.set(Current::default());
         return Ok(());
@@ -174,20 +174,20 @@ pub(crate) fn set_current(handle: Handle) -> Answer {
 }
 
 /// Makes a context the thread's current one, above the one that was.
-pub(crate) fn push(handle: Handle) -> Answer {
+pub(crate) fn push(handle: Handle) -> CallResult {
     let before = CURRENT.get().handle;
     if handle == 0 {
         return Err(Code::INVALID_CONTEXT);
     }
     set_current(handle)?;
-    BELOW.with_borrow_mut(|below| below.push(before));
+    CONTEXT_STACK.with_borrow_mut(|below| below.push(before));
     Ok(())
 }
 
 /// Takes the thread's current context away; the one below it becomes current.
 pub(crate) fn pop() -> Result<Handle, Code> {
     let top = current()?;
-    let below = BELOW.with_borrow_mut(Vec::pop).unwrap_or(0);
+    let below = CONTEXT_STACK.with_borrow_mut(Vec::pop).unwrap_or(0);
     // The one below may have been destroyed since.
     if set_current(below).is_err() {
         CURRENT.set(Current::default());
@@ -232,7 +232,7 @@ pub(crate) fn default_stream(is_legacy: bool) -> Result<Handle, Code> {
 }
 
 /// Has a context break when the work up to `mark` is done.
-pub(crate) fn break_at(context: Handle, mark: u64, code: Code) -> Answer {
+pub(crate) fn break_at(context: Handle, mark: u64, code: Code) -> CallResult {
     HAS_FAULTS.store(true, Relaxed);
     CONTEXTS.with(context, |context| {
         context.fault.get_or_insert((mark, code));
@@ -241,8 +241,8 @@ pub(crate) fn break_at(context: Handle, mark: u64, code: Code) -> Answer {
 }
 
 /// Fails if the current context is broken. What ends contexts goes on.
-pub(crate) fn check_fault(call: &str) -> Answer {
-    if !HAS_FAULTS.load(Relaxed) || ENDS.contains(&crate::state::base_of(call)) {
+pub(crate) fn check_fault(call: &str) -> CallResult {
+    if !HAS_FAULTS.load(Relaxed) || CALLS_ON_BROKEN_CONTEXT.contains(&crate::state::base_of(call)) {
         return Ok(());
     }
     let Some(handle) = current_handle() else { return Ok(()) };
@@ -250,11 +250,11 @@ pub(crate) fn check_fault(call: &str) -> Answer {
         return Ok(());
     };
     let Some((mark, code)) = fault else { return Ok(()) };
-    if device_of(device)?.member()?.done_at(mark).is_some() { Err(code) } else { Ok(()) }
+    if device_of(device)?.process_handle()?.done_at(mark).is_some() { Err(code) } else { Ok(()) }
 }
 
 /// Calls that a broken context does not stop.
-const ENDS: [&str; 8] = [
+const CALLS_ON_BROKEN_CONTEXT: [&str; 8] = [
     "cuCtxDestroy",
     "cuCtxGetCurrent",
     "cuCtxGetDevice",
@@ -266,11 +266,11 @@ const ENDS: [&str; 8] = [
 ];
 
 /// Waits for all work of the current context.
-pub(crate) fn synchronize(handle: Handle) -> Answer {
+pub(crate) fn synchronize(handle: Handle) -> CallResult {
     let device = CONTEXTS.with(handle, |context| Ok(context.device));
     let device = device_of(device.map_err(|_| Code::INVALID_CONTEXT)?)?;
     stream::refuse_captures(handle)?;
-    device.wait(device.member()?.submitted())?;
+    device.wait(device.process_handle()?.submitted())?;
     stream::wait_for_callbacks_of(handle);
     pool::synchronized(device);
     check_fault("cuCtxSynchronize")

@@ -5,7 +5,7 @@ use crate::arena;
 use crate::arrays;
 use crate::callbacks;
 use crate::capture;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context;
 use crate::graph::Op;
 use crate::heap;
@@ -32,14 +32,14 @@ mod memory {
 
 /// A copy of bytes from one place to another.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Line {
+pub(crate) struct LinearCopy {
     pub(crate) to: (Side, u64),
     pub(crate) from: (Side, u64),
     pub(crate) bytes: u64,
 }
 
-impl Line {
-    fn check(&self) -> Answer {
+impl LinearCopy {
+    fn check(&self) -> CallResult {
         check(self.to, self.bytes)?;
         check(self.from, self.bytes)
     }
@@ -64,7 +64,7 @@ impl Line {
 }
 
 /// Copies and waits until it is done.
-pub(crate) fn now(line: Line, default: Default) -> Answer {
+pub(crate) fn copy_and_wait(line: LinearCopy, default: Default) -> CallResult {
     submit(line, 0, default)?;
     if let Some(device) = context::current_device() {
         let handle = stream::resolve(0, default)?;
@@ -74,7 +74,7 @@ pub(crate) fn now(line: Line, default: Default) -> Answer {
 }
 
 /// Copies in the order of a stream.
-pub(crate) fn submit(line: Line, argument: Handle, default: Default) -> Answer {
+pub(crate) fn submit(line: LinearCopy, argument: Handle, default: Default) -> CallResult {
     context::current()?;
     line.check()?;
     let handle = stream::resolve(argument, default)?;
@@ -85,7 +85,7 @@ pub(crate) fn submit(line: Line, argument: Handle, default: Default) -> Answer {
 }
 
 /// Copies in three dimensions in the order of a stream.
-pub(crate) fn submit_3d(params: &Copy3d, argument: Handle, default: Default) -> Answer {
+pub(crate) fn submit_3d(params: &Copy3d, argument: Handle, default: Default) -> CallResult {
     context::current()?;
     let handle = stream::resolve(argument, default)?;
     if capture::is_capturing(handle)? {
@@ -95,7 +95,7 @@ pub(crate) fn submit_3d(params: &Copy3d, argument: Handle, default: Default) -> 
 }
 
 /// Fills memory in the order of a stream.
-pub(crate) fn submit_fill(params: &MemsetParams, argument: Handle, default: Default) -> Answer {
+pub(crate) fn submit_fill(params: &MemsetParams, argument: Handle, default: Default) -> CallResult {
     context::current()?;
     check_fill(params)?;
     let handle = stream::resolve(argument, default)?;
@@ -106,7 +106,7 @@ pub(crate) fn submit_fill(params: &MemsetParams, argument: Handle, default: Defa
 }
 
 /// A copy in two dimensions as one in three.
-pub(crate) fn deep(copy: &Copy2d) -> Copy3d {
+pub(crate) fn as_3d(copy: &Copy2d) -> Copy3d {
     let end = |end: End2d| End3d {
         x: end.x,
         y: end.y,
@@ -125,7 +125,7 @@ pub(crate) fn deep(copy: &Copy2d) -> Copy3d {
 }
 
 /// Does a copy at once. A stream that does not capture.
-pub(crate) fn copy_3d(params: &Copy3d, handle: Handle) -> Answer {
+pub(crate) fn copy_3d(params: &Copy3d, handle: Handle) -> CallResult {
     let Copy3d { width, height, depth, .. } = *params;
     let (to, from) = (resolve(&params.to, params)?, resolve(&params.from, params)?);
     let bytes = width.saturating_mul(height).saturating_mul(depth);
@@ -155,7 +155,7 @@ pub(crate) fn copy_3d(params: &Copy3d, handle: Handle) -> Answer {
 }
 
 /// Fills memory at once. A stream that does not capture.
-pub(crate) fn fill(params: &MemsetParams, handle: Handle) -> Answer {
+pub(crate) fn fill(params: &MemsetParams, handle: Handle) -> CallResult {
     check_fill(params)?;
     let MemsetParams { to, pitch, value, element, width, height } = *params;
     let width_bytes = width * u64::from(element);
@@ -175,7 +175,7 @@ pub(crate) fn fill(params: &MemsetParams, handle: Handle) -> Answer {
 }
 
 /// Lets a stream's callbacks run first, and time pass.
-fn account(handle: Handle, nanos: u64) -> Answer {
+fn account(handle: Handle, nanos: u64) -> CallResult {
     let count = STREAMS.with(handle, |stream| {
         stream.submit(nanos)?;
         Ok(stream.callbacks)
@@ -184,7 +184,7 @@ fn account(handle: Handle, nanos: u64) -> Answer {
     Ok(())
 }
 
-fn check_fill(params: &MemsetParams) -> Answer {
+fn check_fill(params: &MemsetParams) -> CallResult {
     let MemsetParams { to, pitch, element, width, height, .. } = *params;
     if ![1, 2, 4].contains(&element) || !to.is_multiple_of(element.into()) {
         return Err(Code::INVALID_VALUE);
@@ -202,7 +202,7 @@ fn check_fill(params: &MemsetParams) -> Answer {
 
 /// Fails unless so many bytes are there. Of the host's memory only what the library knows can be
 /// checked.
-fn check((side, address): (Side, u64), bytes: u64) -> Answer {
+fn check((side, address): (Side, u64), bytes: u64) -> CallResult {
     if bytes == 0 || side == Side::Host {
         return Ok(());
     }

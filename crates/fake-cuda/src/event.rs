@@ -1,11 +1,11 @@
 //! Events: moments in the order of a stream.
 
 use crate::capture;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context::{self, device_of};
 use crate::pool;
 use crate::stream::{self, Default, STREAMS};
-use crate::table::{Handle, Kind, Table};
+use crate::table::{Handle, HandleKind, Table};
 
 /// An event.
 pub(crate) struct Event {
@@ -25,7 +25,7 @@ struct Recorded {
 }
 
 /// All events of the process.
-pub(crate) static EVENTS: Table<Event> = Table::new(Kind::Event);
+pub(crate) static EVENTS: Table<Event> = Table::new(HandleKind::Event);
 
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
@@ -37,16 +37,16 @@ pub(crate) fn create(flags: u32) -> Result<Handle, Code> {
 }
 
 /// Records an event in a stream.
-pub(crate) fn record(event: Handle, argument: Handle, default: Default) -> Answer {
+pub(crate) fn record(event: Handle, argument: Handle, default: Default) -> CallResult {
     EVENTS.with(event, |_| Ok(()))?;
     let handle = stream::resolve(argument, default)?;
     let (graph, recorded) = STREAMS.with(handle, |stream| {
         if let Some(capture) = &stream.capture {
             return Ok((Some((capture.graph, capture.last.clone())), None));
         }
-        let member = stream.member()?;
-        let done = member.done_at(stream.tail);
-        let at = done.map(|_| member.now());
+        let process = stream.process_handle()?;
+        let done = process.done_at(stream.tail);
+        let at = done.map(|_| process.now());
         Ok((None, Some(Recorded { device: stream.device, mark: stream.tail, at })))
     })?;
     EVENTS.with(event, |event| {
@@ -56,7 +56,7 @@ pub(crate) fn record(event: Handle, argument: Handle, default: Default) -> Answe
 }
 
 /// Has a stream wait for an event.
-pub(crate) fn wait(argument: Handle, event: Handle, default: Default) -> Answer {
+pub(crate) fn wait(argument: Handle, event: Handle, default: Default) -> CallResult {
     let (recorded, captured) =
         EVENTS.with(event, |event| Ok((event.recorded, event.captured.clone())))?;
     let handle = stream::resolve(argument, default)?;
@@ -68,7 +68,7 @@ pub(crate) fn wait(argument: Handle, event: Handle, default: Default) -> Answer 
         Ok(stream.device)
     })?;
     match recorded {
-        // Work of one chip is done in the order of its submission; that of another is waited for.
+        // Work of one gpu is done in the order of its submission; that of another is waited for.
         Some(recorded) if recorded.device != device => {
             device_of(recorded.device)?.wait(recorded.mark)
         }
@@ -77,7 +77,7 @@ pub(crate) fn wait(argument: Handle, event: Handle, default: Default) -> Answer 
 }
 
 /// Waits until an event has happened.
-pub(crate) fn synchronize(event: Handle) -> Answer {
+pub(crate) fn synchronize(event: Handle) -> CallResult {
     let Some(recorded) = recorded(event)? else { return Ok(()) };
     let device = device_of(recorded.device)?;
     device.wait(recorded.mark)?;
@@ -86,10 +86,10 @@ pub(crate) fn synchronize(event: Handle) -> Answer {
 }
 
 /// Whether an event has happened; one that was never recorded has.
-pub(crate) fn query(event: Handle) -> Answer {
+pub(crate) fn query(event: Handle) -> CallResult {
     let Some(recorded) = recorded(event)? else { return Ok(()) };
-    let is_done = device_of(recorded.device)?.member()?.is_done(recorded.mark);
-    if is_done { Ok(()) } else { Err(Code::NOT_READY) }
+    let poll_done = device_of(recorded.device)?.process_handle()?.poll_done(recorded.mark);
+    if poll_done { Ok(()) } else { Err(Code::NOT_READY) }
 }
 
 /// Milliseconds between two events.
@@ -111,7 +111,7 @@ fn moment(handle: Handle) -> Result<(usize, u64), Code> {
         }
         let recorded = event.recorded.as_mut().ok_or(Code::INVALID_HANDLE)?;
         if recorded.at.is_none() {
-            recorded.at = device_of(recorded.device)?.member()?.done_at(recorded.mark);
+            recorded.at = device_of(recorded.device)?.process_handle()?.done_at(recorded.mark);
         }
         Ok((recorded.device, recorded.at.ok_or(Code::NOT_READY)?))
     })

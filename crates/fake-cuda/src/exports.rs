@@ -8,15 +8,15 @@
 //! Each function hands its own name on, so that no two have the same code and the compiler gives
 //! none of them the address of another: programs tell functions apart by their addresses.
 
-/// Exports functions, and lists them: `LIST = way; fn name(argument: Type, ...) { answer }`. The
-/// way is one of [`library`](crate::library)'s.
+/// Exports functions, and lists them: `LIST = entry; fn name(argument: Type, ...) { answer }`. The
+/// entry is one of [`library`](crate::library)'s.
 macro_rules! calls {
-    ($list:ident = $way:ident; $($(#[$meta:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
+    ($list:ident = $entry:ident; $($(#[$meta:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
         $(
             $(#[$meta])*
             #[unsafe(no_mangle)]
             extern "C" fn $name($($argument: $kind),*) -> crate::code::CuResult {
-                crate::library::$way(stringify!($name), || $body)
+                crate::library::$entry(stringify!($name), || $body)
             }
         )*
 
@@ -26,22 +26,22 @@ macro_rules! calls {
 }
 
 /// Exports functions whose streams default to the legacy one and those whose streams default to
-/// the thread's: `LIST = way; fn name, name_ptsz(default, argument: Type, ...) { answer }`.
+/// the thread's: `LIST = entry; fn name, name_ptsz(default, argument: Type, ...) { answer }`.
 macro_rules! stream_calls {
-    ($list:ident = $way:ident; $($(#[$meta:meta])* fn $name:ident, $own:ident($default:ident $(, $argument:ident: $kind:ty)* $(,)?) $body:block)*) => {
+    ($list:ident = $entry:ident; $($(#[$meta:meta])* fn $name:ident, $own:ident($default:ident $(, $argument:ident: $kind:ty)* $(,)?) $body:block)*) => {
         $(
             $(#[$meta])*
             #[unsafe(no_mangle)]
             extern "C" fn $name($($argument: $kind),*) -> crate::code::CuResult {
                 let $default = crate::stream::Default::Legacy;
-                crate::library::$way(stringify!($name), || $body)
+                crate::library::$entry(stringify!($name), || $body)
             }
 
             $(#[$meta])*
             #[unsafe(no_mangle)]
             extern "C" fn $own($($argument: $kind),*) -> crate::code::CuResult {
                 let $default = crate::stream::Default::PerThread;
-                crate::library::$way(stringify!($own), || $body)
+                crate::library::$entry(stringify!($own), || $body)
             }
         )*
 

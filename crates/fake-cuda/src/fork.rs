@@ -9,7 +9,7 @@ static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
 /// Has children of `fork` noticed from now on. Called once, by `cuInit`.
 pub(crate) fn watch() {
-    // JUSTIFICATION: a child has the parent's memory and no other way to know what it is; asking
+    // JUSTIFICATION: a child has the parent's memory and no other entry to know what it is; asking
     // for the process's id at each call would cost more than the call.
     // SAFETY: the handler is a function of this library, which unregisters it when it is
     // unloaded; it does only what a signal handler may do.
@@ -25,8 +25,8 @@ pub(crate) fn is_child() -> bool {
 extern "C" fn in_child() {
     IS_CHILD.store(true, Relaxed);
     if let Some(driver) = library::opened() {
-        for member in driver.devices.iter().filter_map(|device| device.joined()) {
-            member.leave_in_child();
+        for process in driver.devices.iter().filter_map(|device| device.attached()) {
+            process.leave_in_child();
         }
     }
 }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use crate::abi::{Copy3d, MemsetParams};
 use crate::arena::granules;
 use crate::callbacks::{self, Callback};
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context::device_of;
 use crate::device::Device;
 use crate::heap::{self, Range, RangeKind};
 use crate::launch::{self, Kernel};
-use crate::pool::Level;
+use crate::pool::PeakGauge;
 use crate::stream::{self, Default, STREAMS};
-use crate::table::{Handle, Kind, Table, lock};
+use crate::table::{Handle, HandleKind, Table, lock};
 use crate::{capture, copy, event};
 
 /// A graph.
@@ -62,16 +62,16 @@ pub(crate) struct Exec {
 /// A device's memory of graphs.
 #[derive(Default)]
 pub(crate) struct GraphMemory {
-    pub(crate) used: Level,
-    pub(crate) reserved: Level,
+    pub(crate) used: PeakGauge,
+    pub(crate) reserved: PeakGauge,
 }
 
 /// All graphs of the process.
-pub(crate) static GRAPHS: Table<Graph> = Table::new(Kind::Graph);
+pub(crate) static GRAPHS: Table<Graph> = Table::new(HandleKind::Graph);
 /// All nodes of graphs.
-pub(crate) static NODES: Table<Node> = Table::new(Kind::Node);
+pub(crate) static NODES: Table<Node> = Table::new(HandleKind::Node);
 /// All graphs that are ready to launch.
-pub(crate) static EXECS: Table<Exec> = Table::new(Kind::Exec);
+pub(crate) static EXECS: Table<Exec> = Table::new(HandleKind::Exec);
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`.
 const AUTO_FREE: u64 = 1;
@@ -110,7 +110,7 @@ pub(crate) fn create() -> Result<Handle, Code> {
 }
 
 /// Destroys a graph and its nodes.
-pub(crate) fn destroy(handle: Handle) -> Answer {
+pub(crate) fn destroy(handle: Handle) -> CallResult {
     for node in GRAPHS.remove(handle)?.nodes {
         NODES.remove(node)?;
     }
@@ -174,7 +174,7 @@ pub(crate) fn instantiate(graph: Handle, flags: u64) -> Result<Handle, Code> {
 }
 
 /// Replaces the parameters of an executable graph by those of a graph of the same shape.
-pub(crate) fn update(exec: Handle, graph: Handle) -> Answer {
+pub(crate) fn update(exec: Handle, graph: Handle) -> CallResult {
     let new = ops(graph)?;
     EXECS.with(exec, |exec| {
         let is_alike = exec.ops.len() == new.len()
@@ -188,13 +188,13 @@ pub(crate) fn update(exec: Handle, graph: Handle) -> Answer {
 }
 
 /// Reserves the memory that a launch will need.
-pub(crate) fn upload(exec: Handle) -> Answer {
+pub(crate) fn upload(exec: Handle) -> CallResult {
     let ops = EXECS.with(exec, |exec| Ok(exec.ops.clone()))?;
     reserve(&ops)
 }
 
 /// Launches a graph into a stream, or adds it to the graph that the stream captures.
-pub(crate) fn launch(exec: Handle, argument: Handle, default: Default) -> Answer {
+pub(crate) fn launch(exec: Handle, argument: Handle, default: Default) -> CallResult {
     let handle = stream::resolve(argument, default)?;
     let (ops, flags) = EXECS.with(exec, |exec| Ok((exec.ops.clone(), exec.flags)))?;
     if capture::is_capturing(handle)? {
@@ -217,11 +217,11 @@ fn allocations(ops: &[Op]) -> impl Iterator<Item = &Arc<Addresses>> {
         .filter_map(|op| if let Op::Allocate(addresses) = op { Some(addresses) } else { None })
 }
 
-/// Takes memory of the chip for the most that the work has at a time.
-fn reserve(ops: &[Op]) -> Answer {
+/// Takes memory of the gpu for the peak that the work has at a time.
+fn reserve(ops: &[Op]) -> CallResult {
     let Some(first) = allocations(ops).next() else { return Ok(()) };
     let device = device_of(first.device)?;
-    let (mut now, mut most) = (0_u64, 0_u64);
+    let (mut now, mut peak) = (0_u64, 0_u64);
     for op in ops {
         match op {
             Op::Allocate(addresses) => now += addresses.bytes,
@@ -231,10 +231,10 @@ fn reserve(ops: &[Op]) -> Answer {
             }
             _ => {}
         }
-        most = most.max(now);
+        peak = peak.max(now);
     }
     let mut memory = lock(&device.graph_memory);
-    let wanted = memory.used.current + most;
+    let wanted = memory.used.current + peak;
     if let Some(more) = wanted.checked_sub(memory.reserved.current) {
         device.charge(more)?;
         memory.reserved.set(wanted);
@@ -242,7 +242,7 @@ fn reserve(ops: &[Op]) -> Answer {
     Ok(())
 }
 
-fn run(ops: &[Op], handle: Handle) -> Answer {
+fn run(ops: &[Op], handle: Handle) -> CallResult {
     for op in ops {
         match op {
             Op::Kernel(kernel) => STREAMS.with(handle, |stream| launch::run(kernel, stream))?,
@@ -262,7 +262,7 @@ fn run(ops: &[Op], handle: Handle) -> Answer {
     Ok(())
 }
 
-fn allocate(addresses: &Addresses) -> Answer {
+fn allocate(addresses: &Addresses) -> CallResult {
     let Addresses { device, start, size, bytes } = *addresses;
     let mut memory = lock(&device_of(device)?.graph_memory);
     let used = memory.used.current + bytes;
@@ -272,7 +272,7 @@ fn allocate(addresses: &Addresses) -> Answer {
 }
 
 /// Frees memory that a graph allocated; it stays reserved for the next launch.
-pub(crate) fn free(range: Range) -> Answer {
+pub(crate) fn free(range: Range) -> CallResult {
     let device = device_of(range.device.ok_or(Code::INVALID_VALUE)?)?;
     let mut memory = lock(&device.graph_memory);
     let bytes = granules(range.size).ok_or(Code::UNKNOWN)?;

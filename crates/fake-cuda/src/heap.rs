@@ -5,12 +5,12 @@ use std::collections::btree_map::{BTreeMap, Entry};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::arena::{self, GRANULE, granules};
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context;
 use crate::device::Device;
 use crate::ipc;
 use crate::pool;
-use crate::spans::Spans;
+use crate::spans::FreeList;
 use crate::table::{Handle, lock};
 use crate::vmm;
 
@@ -60,11 +60,11 @@ pub(crate) enum RangeKind {
 }
 
 /// Allocations up to this size share granules.
-const SMALL: u64 = 1 << 20;
+const MAX_SMALL_BYTES: u64 = 1 << 20;
 /// Small allocations are multiples of this.
-const UNIT: u64 = 512;
+const SMALL_ALIGNMENT: u64 = 512;
 /// Addresses of a device for each byte that it has.
-const ADDRESSES: u64 = 4;
+const ADDRESSES_PER_BYTE: u64 = 4;
 
 static HEAP: Mutex<Heap> =
     Mutex::new(Heap { ranges: BTreeMap::new(), arenas: BTreeMap::new(), touched: BTreeSet::new() });
@@ -79,9 +79,9 @@ struct Heap {
 }
 
 struct Arena {
-    spans: Spans,
+    spans: FreeList,
     /// What is free of each granule of small allocations.
-    slabs: BTreeMap<u64, Spans>,
+    slabs: BTreeMap<u64, FreeList>,
 }
 
 /// Allocates memory of a device.
@@ -90,8 +90,8 @@ pub(crate) fn allocate(device: &Device, context: Handle, size: u64) -> Result<u6
         return Err(Code::INVALID_VALUE);
     }
     let mut heap = heap();
-    let (start, kind) = if size <= SMALL {
-        (heap.take_small(device, size.next_multiple_of(UNIT))?, RangeKind::Small)
+    let (start, kind) = if size <= MAX_SMALL_BYTES {
+        (heap.take_small(device, size.next_multiple_of(SMALL_ALIGNMENT))?, RangeKind::Small)
     } else {
         let bytes = granules(size).ok_or(Code::OUT_OF_MEMORY)?;
         device.charge(bytes)?;
@@ -133,7 +133,7 @@ pub(crate) fn allocate_pinned(context: Handle, size: u64) -> Result<u64, Code> {
 }
 
 /// Makes memory of the host known.
-pub(crate) fn register(context: Handle, start: u64, size: u64) -> Answer {
+pub(crate) fn register(context: Handle, start: u64, size: u64) -> CallResult {
     if start == 0 || size == 0 {
         return Err(Code::INVALID_VALUE);
     }
@@ -148,7 +148,7 @@ pub(crate) fn register(context: Handle, start: u64, size: u64) -> Answer {
 }
 
 /// Forgets memory that was made known.
-pub(crate) fn unregister(start: u64) -> Answer {
+pub(crate) fn unregister(start: u64) -> CallResult {
     let mut heap = heap();
     let known = heap.ranges.get(&start).filter(|range| range.kind == RangeKind::Registered);
     known.ok_or(Code::HOST_MEMORY_NOT_REGISTERED)?;
@@ -166,8 +166,8 @@ pub(crate) fn forget(start: u64) -> Option<Range> {
     heap().ranges.remove(&start)
 }
 
-/// Frees memory of a device that was allocated in any way.
-pub(crate) fn free(start: u64) -> Answer {
+/// Frees memory of a device that was allocated in any entry.
+pub(crate) fn free(start: u64) -> CallResult {
     if start == 0 {
         return Ok(());
     }
@@ -186,7 +186,7 @@ pub(crate) fn free(start: u64) -> Answer {
         RangeKind::Pooled(pool) => {
             heap.ranges.remove(&start);
             drop(heap);
-            pool::give_back(pool, range)
+            pool::free(pool, range)
         }
         RangeKind::Graph => {
             heap.ranges.remove(&start);
@@ -201,7 +201,7 @@ pub(crate) fn free(start: u64) -> Answer {
 }
 
 /// Frees memory of the host.
-pub(crate) fn free_pinned(start: u64) -> Answer {
+pub(crate) fn free_pinned(start: u64) -> CallResult {
     let mut heap = heap();
     let range = *heap.ranges.get(&start).ok_or(Code::INVALID_VALUE)?;
     let RangeKind::Pinned(bytes) = range.kind else { return Err(Code::INVALID_VALUE) };
@@ -276,7 +276,7 @@ pub(crate) fn granules_of(range: &Range) -> Option<(u64, u64)> {
 }
 
 /// Moves managed memory to its device (`Some`) or to the host. What does not fit stays.
-pub(crate) fn prefetch(start: u64, size: u64, to_device: bool) -> Answer {
+pub(crate) fn prefetch(start: u64, size: u64, to_device: bool) -> CallResult {
     let range = find(start).ok_or(Code::INVALID_VALUE)?;
     let RangeKind::Managed { bytes, resident } = range.kind else {
         return if range.kind == RangeKind::Registered { Ok(()) } else { Err(Code::INVALID_VALUE) };
@@ -313,16 +313,16 @@ impl Heap {
         match self.arenas.entry(device.ordinal) {
             Entry::Occupied(arena) => Ok(arena.into_mut()),
             Entry::Vacant(place) => {
-                let length = device.capacity / GRANULE * GRANULE * ADDRESSES;
+                let length = device.capacity / GRANULE * GRANULE * ADDRESSES_PER_BYTE;
                 let start = arena::reserve(length, 1).map_err(|_| Code::OUT_OF_MEMORY)?;
-                let spans = Spans::new(start, length);
+                let spans = FreeList::new(start, length);
                 Ok(place.insert(Arena { spans, slabs: BTreeMap::new() }))
             }
         }
     }
 
     fn take(&mut self, device: &Device, bytes: u64) -> Result<u64, Code> {
-        self.arena(device)?.spans.take(bytes).ok_or(Code::OUT_OF_MEMORY)
+        self.arena(device)?.spans.allocate(bytes).ok_or(Code::OUT_OF_MEMORY)
     }
 
     fn give(&mut self, device: usize, start: u64, bytes: u64) {
@@ -337,33 +337,33 @@ impl Heap {
             self.touched.remove(&granule);
         }
         if let Some(arena) = self.arenas.get_mut(&device) {
-            arena.spans.give(start, bytes);
+            arena.spans.release(start, bytes);
         }
     }
 
     fn take_small(&mut self, device: &Device, size: u64) -> Result<u64, Code> {
         let arena = self.arena(device)?;
-        if let Some(start) = arena.slabs.values_mut().find_map(|slab| slab.take(size)) {
+        if let Some(start) = arena.slabs.values_mut().find_map(|slab| slab.allocate(size)) {
             return Ok(start);
         }
         device.charge(GRANULE)?;
-        let taken = arena.spans.take(GRANULE);
+        let taken = arena.spans.allocate(GRANULE);
         let slab = taken.ok_or(Code::OUT_OF_MEMORY).inspect_err(|_| device.refund(GRANULE))?;
-        let mut spans = Spans::new(slab, GRANULE);
-        let start = spans.take(size).ok_or(Code::UNKNOWN)?;
+        let mut spans = FreeList::new(slab, GRANULE);
+        let start = spans.allocate(size).ok_or(Code::UNKNOWN)?;
         arena.slabs.insert(slab, spans);
         Ok(start)
     }
 
-    fn release(&mut self, range: Range) -> Answer {
+    fn release(&mut self, range: Range) -> CallResult {
         let device = context::device_of(range.device.ok_or(Code::INVALID_VALUE)?)?;
         match range.kind {
             RangeKind::Small => {
                 let slab = range.start / GRANULE * GRANULE;
                 let arena = self.arenas.get_mut(&device.ordinal).ok_or(Code::UNKNOWN)?;
                 let spans = arena.slabs.get_mut(&slab).ok_or(Code::UNKNOWN)?;
-                spans.give(range.start, range.size.next_multiple_of(UNIT));
-                if spans.is_untouched() {
+                spans.release(range.start, range.size.next_multiple_of(SMALL_ALIGNMENT));
+                if spans.is_unused() {
                     arena.slabs.remove(&slab);
                     self.release_granules(device, slab, GRANULE);
                 }

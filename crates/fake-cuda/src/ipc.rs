@@ -1,6 +1,6 @@
 //! Memory of a device that several processes open by handle (`cuIpcGetMemHandle`, `cuMemPoolExportPointer`).
 //!
-//! The granules that hold the allocation become a file beside the chip, whose number is the
+//! The granules that hold the allocation become a file beside the gpu, whose number is the
 //! handle. The file lies there while the process that made it has the memory; others that opened
 //! it keep its contents.
 
@@ -15,7 +15,7 @@ use std::time::Duration;
 use octavo_fake_gpu::BlockId;
 
 use crate::arena;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context::device_of;
 use crate::device::Device;
 use crate::heap::{self, Range, RangeKind};
@@ -30,12 +30,12 @@ static SHARED: Mutex<Files> = Mutex::new(Files { own: BTreeMap::new(), opened: B
 
 struct Files {
     /// This process's memory.
-    own: BTreeMap<u64, Own>,
+    own: BTreeMap<u64, SharedFile>,
     /// Memory of others, by start of its addresses.
-    opened: BTreeMap<u64, Opened>,
+    opened: BTreeMap<u64, OpenedFile>,
 }
 
-struct Own {
+struct SharedFile {
     bytes: u64,
     device: usize,
     block: BlockId,
@@ -43,7 +43,7 @@ struct Own {
     number: u64,
 }
 
-struct Opened {
+struct OpenedFile {
     bytes: u64,
     device: usize,
     block: BlockId,
@@ -86,11 +86,11 @@ pub(crate) fn open(handle: &IpcHandle, context: Handle, kind: RangeKind) -> Resu
     // JUSTIFIED use of a path from outside: it is made of numbers only.
     let opened = OpenOptions::new().read(true).write(true).open(path);
     let file = opened.map_err(|_| Code::INVALID_VALUE)?;
-    let shared = device.member()?.use_shared(vmm::identity(&file)?);
+    let shared = device.process_handle()?.use_shared(vmm::identity(&file)?);
     let (block, _) = shared.ok_or(Code::INVALID_VALUE)?;
     let drop_block = |code| {
-        if let Some(member) = device.joined() {
-            member.drop_shared(block);
+        if let Some(process) = device.attached() {
+            process.drop_shared(block);
         }
         code
     };
@@ -99,14 +99,14 @@ pub(crate) fn open(handle: &IpcHandle, context: Handle, kind: RangeKind) -> Resu
         arena::unmap(start, bytes);
         return Err(drop_block(Code::MAP_FAILED));
     }
-    files().opened.insert(start, Opened { bytes, device: device.ordinal, block });
+    files().opened.insert(start, OpenedFile { bytes, device: device.ordinal, block });
     let start = start + offset;
     heap::note(Range { start, size, device: Some(device.ordinal), context, kind });
     Ok(start)
 }
 
 /// Closes another process's memory.
-pub(crate) fn close(address: u64) -> Answer {
+pub(crate) fn close(address: u64) -> CallResult {
     let range = heap::find(address).filter(|range| range.start == address);
     let range = range.filter(|range| range.kind == RangeKind::Imported);
     let range = range.ok_or(Code::INVALID_VALUE)?;
@@ -124,8 +124,8 @@ pub(crate) fn forget(range: Range) {
     };
     let Some(opened) = files.opened.remove(&start) else { return };
     arena::unmap(start, opened.bytes);
-    if let Some(member) = device_of(opened.device).ok().and_then(Device::joined) {
-        member.drop_shared(opened.block);
+    if let Some(process) = device_of(opened.device).ok().and_then(Device::attached) {
+        process.drop_shared(opened.block);
     }
 }
 
@@ -143,8 +143,8 @@ pub(crate) fn unshare(start: u64) {
     let Some(own) = files().own.remove(&start) else { return };
     // Whoever opened it has it still; whoever did not finds nothing.
     let _ = std::fs::remove_file(own.path);
-    if let Some(member) = device_of(own.device).ok().and_then(Device::joined) {
-        member.drop_shared(own.block);
+    if let Some(process) = device_of(own.device).ok().and_then(Device::attached) {
+        process.drop_shared(own.block);
     }
 }
 
@@ -168,16 +168,16 @@ fn share(files: &mut Files, device: &Device, start: u64, bytes: u64) -> Result<u
     let _ = file.set_permissions(std::fs::Permissions::from_mode(0o666));
     file.set_len(bytes).map_err(system)?;
     save(&mut file, start, bytes).map_err(system)?;
-    let block = device.member()?.share(bytes, vmm::identity(&file)?).map_err(system)?;
+    let block = device.process_handle()?.share(bytes, vmm::identity(&file)?).map_err(system)?;
     arena::map_file(start, bytes, &file, 0).map_err(system)?;
     let path = device.shared_path(number);
-    files.own.insert(start, Own { bytes, device: device.ordinal, block, path, number });
+    files.own.insert(start, SharedFile { bytes, device: device.ordinal, block, path, number });
     Ok(number)
 }
 
 /// Removes files of processes that died before they could. Young ones may be in the making.
 fn sweep(device: &Device) {
-    const YOUNG: Duration = Duration::from_mins(1);
+    const MIN_AGE: Duration = Duration::from_mins(1);
     let own = device.shared_path(0);
     let (Some(folder), Some(name)) = (own.parent(), own.file_stem()) else { return };
     let Ok(entries) = std::fs::read_dir(folder) else { return };
@@ -187,10 +187,12 @@ fn sweep(device: &Device) {
         }
         let Ok(file) = File::open(&path) else { continue };
         let changed = file.metadata().and_then(|about| about.modified());
-        let is_young = changed.map_or(true, |at| at.elapsed().is_ok_and(|age| age < YOUNG));
-        let (Ok(member), Ok(contents)) = (device.member(), vmm::identity(&file)) else { continue };
-        match member.use_shared(contents) {
-            Some((block, _)) => member.drop_shared(block),
+        let is_young = changed.map_or(true, |at| at.elapsed().is_ok_and(|age| age < MIN_AGE));
+        let (Ok(process), Ok(contents)) = (device.process_handle(), vmm::identity(&file)) else {
+            continue;
+        };
+        match process.use_shared(contents) {
+            Some((block, _)) => process.drop_shared(block),
             None if is_young => {}
             // Whoever cannot remove another user's file leaves it to its owner.
             None => drop(std::fs::remove_file(&path)),

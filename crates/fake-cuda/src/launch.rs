@@ -4,7 +4,7 @@ use octavo_fake_gpu::ENDLESS;
 use octavo_machine::KernelFault;
 
 use crate::capture;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context;
 use crate::graph::Op;
 use crate::library;
@@ -13,7 +13,7 @@ use crate::stream::{self, Default, STREAMS, Stream};
 use crate::table::Handle;
 
 /// Most threads of a block.
-const MOST_THREADS: u64 = 1024;
+const MAX_THREADS_PER_BLOCK: u64 = 1024;
 
 /// A kernel that will run.
 #[derive(Clone, Copy, Debug)]
@@ -33,7 +33,7 @@ pub(crate) fn kernel(
     shared_bytes: u32,
 ) -> Result<Kernel, Code> {
     let threads: u64 = block.iter().map(|side| u64::from(*side)).product();
-    if grid.contains(&0) || threads == 0 || threads > MOST_THREADS {
+    if grid.contains(&0) || threads == 0 || threads > MAX_THREADS_PER_BLOCK {
         return Err(Code::INVALID_VALUE);
     }
     let nanos = module::nanos_of_function(function)?;
@@ -41,7 +41,7 @@ pub(crate) fn kernel(
 }
 
 /// Launches a kernel into a stream, or into the graph that the stream captures.
-pub(crate) fn launch(kernel: Kernel, argument: Handle, default: Default) -> Answer {
+pub(crate) fn launch(kernel: Kernel, argument: Handle, default: Default) -> CallResult {
     let handle = stream::resolve(argument, default)?;
     let capture = STREAMS.with(handle, |stream| {
         if stream.capture.is_some() {
@@ -53,7 +53,7 @@ pub(crate) fn launch(kernel: Kernel, argument: Handle, default: Default) -> Answ
 }
 
 /// Submits a kernel's work.
-pub(crate) fn run(kernel: &Kernel, stream: &mut Stream) -> Answer {
+pub(crate) fn run(kernel: &Kernel, stream: &mut Stream) -> CallResult {
     let driver = library::driver()?;
     if driver.state.has_kernels() {
         return run_special(kernel, stream);
@@ -63,7 +63,7 @@ pub(crate) fn run(kernel: &Kernel, stream: &mut Stream) -> Answer {
 
 /// As [`run`] where the state says that some kernels are special.
 #[cold]
-fn run_special(kernel: &Kernel, stream: &mut Stream) -> Answer {
+fn run_special(kernel: &Kernel, stream: &mut Stream) -> CallResult {
     let driver = library::driver()?;
     let name = FUNCTIONS.with(kernel.function, |function| Ok(function.name.clone()))?;
     let special = driver.state.kernel(stream.device()?.index, &name.to_string_lossy());

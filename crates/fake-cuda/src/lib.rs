@@ -2,7 +2,7 @@
 //!
 //! Programs that use the driver's interface load it as they load NVIDIA's. Kernels compute
 //! nothing but take time; memory is real and holds what is copied into it. All processes of a
-//! machine share one simulated chip per GPU ([`octavo_fake_gpu`]), a file in the machine's
+//! machine share one simulated gpu per GPU ([`octavo_fake_gpu`]), a file in the machine's
 //! folder, and the simulated `libnvidia-ml.so.1` tells of them.
 //!
 //! The machine is found beside the library (`machine.yaml`, `state.json`); where there is none,
@@ -12,7 +12,7 @@
 //! What differs from hardware on purpose:
 //!
 //! - A context's work is served in the order of its submission, whatever stream it is in; contexts
-//!   of several processes share the chip evenly.
+//!   of several processes share the gpu evenly.
 //! - Copies move bytes at the time of the call, which is no later than in any stream's order.
 //! - Memory of the device is readable by the host. What was never written reads as zero.
 //! - The runtime library (`libcudart`) wants tables of functions that nobody documents

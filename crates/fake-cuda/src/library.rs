@@ -1,10 +1,10 @@
-//! The state of this copy of the library, and the way into it from C.
+//! The state of this copy of the library, and the entry into it from C.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock};
 
-use crate::code::{Answer, Code, CuResult};
+use crate::code::{CallResult, Code, CuResult};
 use crate::context;
 use crate::device::Device;
 use crate::fork;
@@ -14,30 +14,30 @@ use crate::table::lock;
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
 /// `cuInit`: finds the machine the first time, then does nothing.
-pub(crate) fn init(flags: u32) -> Answer {
-    static TURN: Mutex<()> = Mutex::new(());
+pub(crate) fn init(flags: u32) -> CallResult {
+    static INIT_LOCK: Mutex<()> = Mutex::new(());
     if flags != 0 {
         return Err(Code::INVALID_VALUE);
     }
     if fork::is_child() {
         return Err(Code::NOT_INITIALIZED);
     }
-    let _turn = lock(&TURN);
+    let _turn = lock(&INIT_LOCK);
     if DRIVER.get().is_none() {
         let driver = Driver::open()?;
-        driver.state.refusal("cuInit", None)?;
+        driver.state.check_call("cuInit", None)?;
         fork::watch();
         let _ = DRIVER.set(driver);
     }
-    driver()?.state.look();
-    driver()?.state.refusal("cuInit", None)
+    driver()?.state.refresh();
+    driver()?.state.check_call("cuInit", None)
 }
 
 /// The driver's CUDA version. It is told before `cuInit`, too.
 pub(crate) fn version() -> Result<i32, Code> {
     match DRIVER.get() {
         Some(driver) => {
-            driver.state.look();
+            driver.state.refresh();
             Ok(driver.cuda_version())
         }
         None => Ok(cuda_version(&machine::read()?)),
@@ -64,52 +64,52 @@ pub(crate) fn device(ordinal: i32) -> Result<&'static Device, Code> {
 }
 
 /// A call that looks at the state first, and fails if the state or an earlier kernel says so.
-pub(crate) fn call(name: &str, body: impl FnOnce() -> Answer) -> CuResult {
-    guarded(|| {
-        driver()?.state.look();
-        allowed(name)?;
+pub(crate) fn call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
+    catch_panics(|| {
+        driver()?.state.refresh();
+        check_allowed(name)?;
         body()
     })
 }
 
 /// A call that programs make by the million: it sees changes of the state a few milliseconds late.
-pub(crate) fn hot_call(name: &str, body: impl FnOnce() -> Answer) -> CuResult {
-    guarded(|| {
-        driver()?.state.glance();
-        allowed(name)?;
+pub(crate) fn hot_call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
+    catch_panics(|| {
+        driver()?.state.refresh_if_due();
+        check_allowed(name)?;
         body()
     })
 }
 
 /// A launch: so cheap that even the coarse clock is looked at only every so many of a thread.
-pub(crate) fn launch_call(name: &str, body: impl FnOnce() -> Answer) -> CuResult {
-    const EVERY: u32 = 32;
+pub(crate) fn launch_call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
+    const REFRESH_INTERVAL: u32 = 32;
     thread_local! {
         static LAUNCHES: Cell<u32> = const { Cell::new(0) };
     }
-    guarded(|| {
+    catch_panics(|| {
         let launches = LAUNCHES.get();
         LAUNCHES.set(launches.wrapping_add(1));
-        if launches.is_multiple_of(EVERY) {
-            driver()?.state.glance();
+        if launches.is_multiple_of(REFRESH_INTERVAL) {
+            driver()?.state.refresh_if_due();
         }
-        allowed(name)?;
+        check_allowed(name)?;
         body()
     })
 }
 
 /// A call that needs no initialisation.
-pub(crate) fn bare_call(_name: &str, body: impl FnOnce() -> Answer) -> CuResult {
-    guarded(body)
+pub(crate) fn bare_call(_name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
+    catch_panics(body)
 }
 
-fn allowed(name: &str) -> Answer {
+fn check_allowed(name: &str) -> CallResult {
     let here = context::current_device();
-    driver()?.state.refusal(name, here.map(|device| device.index))?;
+    driver()?.state.check_call(name, here.map(|device| device.index))?;
     context::check_fault(name)
 }
 
 /// Runs a call so that no panic reaches the C caller, for whom unwinding is undefined.
-fn guarded(body: impl FnOnce() -> Answer) -> CuResult {
+fn catch_panics(body: impl FnOnce() -> CallResult) -> CuResult {
     Code::of(catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Code::UNKNOWN)))
 }

@@ -9,11 +9,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 use crate::arena::GRANULE;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context::{self, device_of};
 use crate::library;
 use crate::pointers::TextIn;
-use crate::table::{Handle, Kind, Table};
+use crate::table::{Handle, HandleKind, Table};
 
 /// A module.
 pub(crate) struct Module {
@@ -31,9 +31,9 @@ pub(crate) struct Function {
 }
 
 /// All modules of the process, those of libraries included.
-pub(crate) static MODULES: Table<Module> = Table::new(Kind::Module);
+pub(crate) static MODULES: Table<Module> = Table::new(HandleKind::Module);
 /// All functions of the process.
-pub(crate) static FUNCTIONS: Table<Function> = Table::new(Kind::Function);
+pub(crate) static FUNCTIONS: Table<Function> = Table::new(HandleKind::Function);
 
 /// Memory that the code of a module takes.
 const CODE: u64 = GRANULE;
@@ -84,7 +84,7 @@ pub(crate) fn nanos_of_function(handle: Handle) -> Result<u64, Code> {
 }
 
 /// Unloads a module; its functions are none any more.
-pub(crate) fn unload(handle: Handle) -> Answer {
+pub(crate) fn unload(handle: Handle) -> CallResult {
     let module = MODULES.remove(handle)?;
     device_of(module.device)?.refund(CODE);
     for function in FUNCTIONS.handles() {

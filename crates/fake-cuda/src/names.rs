@@ -27,7 +27,7 @@ const PER_THREAD: u64 = 2;
 const FLAGS: u64 = 3;
 
 /// One form of a function.
-struct Form {
+struct FunctionVersion {
     name: &'static str,
     /// The CUDA version that it came with, as `cuDriverGetVersion` says it.
     since: i32,
@@ -161,7 +161,7 @@ pub(crate) fn find(symbol: &str, version: i32, flags: u64) -> Result<(usize, Fou
         return Err(Code::INVALID_VALUE);
     }
     let state = library::opened().map(|driver| {
-        driver.state.look();
+        driver.state.refresh();
         driver.state.with(Clone::clone)
     });
     let state = state.unwrap_or_default();
@@ -173,13 +173,15 @@ pub(crate) fn find(symbol: &str, version: i32, flags: u64) -> Result<(usize, Fou
         state.missing_functions.contains(name) || state.missing_functions.contains(base_of(name))
     };
     let forms = by_name().get(symbol).map_or(&[][..], Vec::as_slice);
-    let there: Vec<&Form> = forms.iter().filter(|form| !is_missing(form.name)).collect();
-    if there.is_empty() {
+    let available: Vec<&FunctionVersion> =
+        forms.iter().filter(|form| !is_missing(form.name)).collect();
+    if available.is_empty() {
         return Ok((0, Found::No));
     }
-    let number = there.iter().filter(|form| form.since <= version).map(|form| form.number).max();
+    let number =
+        available.iter().filter(|form| form.since <= version).map(|form| form.number).max();
     let Some(number) = number else { return Ok((0, Found::OnlyNewer)) };
-    let mut same = there.iter().filter(|form| form.number == number);
+    let mut same = available.iter().filter(|form| form.number == number);
     let wants_own = flags & PER_THREAD != 0;
     // Functions without a stream have one form only.
     let form = same.clone().find(|form| form.is_per_thread == wants_own).or_else(|| same.next());
@@ -195,10 +197,10 @@ fn address_of(name: &str) -> Option<usize> {
 }
 
 /// All forms by name without version.
-fn by_name() -> &'static BTreeMap<&'static str, Vec<Form>> {
-    static BY_NAME: OnceLock<BTreeMap<&str, Vec<Form>>> = OnceLock::new();
+fn by_name() -> &'static BTreeMap<&'static str, Vec<FunctionVersion>> {
+    static BY_NAME: OnceLock<BTreeMap<&str, Vec<FunctionVersion>>> = OnceLock::new();
     BY_NAME.get_or_init(|| {
-        let mut all: BTreeMap<&str, Vec<Form>> = BTreeMap::new();
+        let mut all: BTreeMap<&str, Vec<FunctionVersion>> = BTreeMap::new();
         for &(name, address) in LISTS.iter().copied().flatten() {
             let plain = name.strip_suffix("_ptsz").or(name.strip_suffix("_ptds")).unwrap_or(name);
             let base = base_of(name);
@@ -207,7 +209,7 @@ fn by_name() -> &'static BTreeMap<&'static str, Vec<Form>> {
             let since = late.map_or(if number == 1 { 2000 } else { 3020 }, |(_, since)| *since);
             let is_per_thread = plain != name;
             let address = address.expose_provenance();
-            let form = Form { name, since, number, is_per_thread, address };
+            let form = FunctionVersion { name, since, number, is_per_thread, address };
             all.entry(base).or_default().push(form);
         }
         all
@@ -215,16 +217,19 @@ fn by_name() -> &'static BTreeMap<&'static str, Vec<Form>> {
 }
 
 /// Addresses that were given out, by name.
-pub(crate) static GIVEN: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
+pub(crate) static ISSUED: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
 /// The address given out for a name, or the one that `make` makes now.
-pub(crate) fn given(name: &str, make: impl FnOnce() -> Result<usize, Code>) -> Result<usize, Code> {
-    let mut given = lock(&GIVEN);
-    if let Some(address) = given.get(name) {
+pub(crate) fn issue_once(
+    name: &str,
+    make: impl FnOnce() -> Result<usize, Code>,
+) -> Result<usize, Code> {
+    let mut issued = lock(&ISSUED);
+    if let Some(address) = issued.get(name) {
         return Ok(*address);
     }
     let address = make()?;
-    given.insert(name.to_owned(), address);
+    issued.insert(name.to_owned(), address);
     Ok(address)
 }
 

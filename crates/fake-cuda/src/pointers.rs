@@ -1,6 +1,6 @@
 //! What C callers pass by pointer, refused with CUDA's codes.
 
-use octavo_fake_gpu::pointers::{self, Refusal};
+use octavo_fake_gpu::pointers::{self, PointerError};
 
 use crate::code::Code;
 
@@ -13,7 +13,7 @@ pub(crate) type TextIn = pointers::TextIn<Code>;
 /// Structures from the caller, one or several.
 pub(crate) type In<T> = pointers::In<T, Code>;
 
-impl Refusal for Code {
+impl PointerError for Code {
     const INVALID: Self = Self::INVALID_VALUE;
-    const NO_ROOM: Self = Self::INVALID_VALUE;
+    const TOO_SMALL: Self = Self::INVALID_VALUE;
 }

@@ -1,6 +1,6 @@
 //! Pools of memory that is allocated in the order of a stream.
 //!
-//! A pool takes memory of the chip in large pieces and keeps them: what is given back to it is
+//! A pool takes memory of the gpu in large pieces and keeps them: what is given back to it is
 //! free for its next allocation at once, and for others when a synchronisation finds more kept
 //! than the pool's threshold allows, or when it is trimmed.
 
@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use crate::abi::{MemPoolProps, POSIX_FILE_DESCRIPTOR};
 use crate::arena::{self, GRANULE, granules};
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context::device_of;
 use crate::device::Device;
 use crate::heap::{self, Range, RangeKind};
 use crate::ipc::{self, IpcHandle};
-use crate::spans::Spans;
-use crate::table::{Handle, Kind, Table, lock};
+use crate::spans::FreeList;
+use crate::table::{Handle, HandleKind, Table, lock};
 
 /// A pool.
 pub(crate) struct Pool {
@@ -28,8 +28,8 @@ pub(crate) struct Pool {
     max: u64,
     /// Bytes that it keeps at a synchronisation.
     threshold: u64,
-    reserved: Level,
-    used: Level,
+    reserved: PeakGauge,
+    used: PeakGauge,
     /// Switches of how memory is reused, by number.
     reuse: [u64; 4],
     pieces: Vec<Piece>,
@@ -40,12 +40,12 @@ pub(crate) struct Pool {
 
 /// A number and the highest that it was since the mark was reset.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Level {
+pub(crate) struct PeakGauge {
     pub(crate) current: u64,
     pub(crate) high: u64,
 }
 
-impl Level {
+impl PeakGauge {
     pub(crate) fn set(&mut self, value: u64) {
         self.current = value;
         self.high = self.high.max(value);
@@ -55,7 +55,7 @@ impl Level {
 struct Piece {
     start: u64,
     bytes: u64,
-    spans: Spans,
+    spans: FreeList,
 }
 
 impl Piece {
@@ -68,12 +68,12 @@ impl Piece {
 const SHARED: &[u8] = b"octavo pool ";
 
 /// All pools of the process.
-pub(crate) static POOLS: Table<Pool> = Table::new(Kind::Pool);
+pub(crate) static POOLS: Table<Pool> = Table::new(HandleKind::Pool);
 
-/// A pool takes at least so much of the chip at once.
-const PIECE: u64 = 32 << 20;
+/// A pool takes at least so much of the gpu at once.
+const MIN_PIECE_BYTES: u64 = 32 << 20;
 /// Allocations are multiples of this.
-const UNIT: u64 = 512;
+const SMALL_ALIGNMENT: u64 = 512;
 
 /// Numbers of a pool's attributes (`CUmemPool_attribute`).
 mod attribute {
@@ -98,8 +98,8 @@ pub(crate) fn create(
         props,
         max: props.max_size(),
         threshold: 0,
-        reserved: Level::default(),
-        used: Level::default(),
+        reserved: PeakGauge::default(),
+        used: PeakGauge::default(),
         reuse: [1; 4],
         pieces: Vec::new(),
         is_destroyed: false,
@@ -110,8 +110,8 @@ pub(crate) fn create(
 /// A file descriptor by which other processes know a pool. It holds no memory: that is known by its pointers.
 pub(crate) fn export(handle: Handle) -> Result<OwnedFd, Code> {
     let device = POOLS.with(handle, |pool| {
-        let is_meant = pool.props.handle_types & POSIX_FILE_DESCRIPTOR != 0;
-        if is_meant && !pool.is_imported { Ok(pool.device) } else { Err(Code::INVALID_VALUE) }
+        let is_exportable = pool.props.handle_types & POSIX_FILE_DESCRIPTOR != 0;
+        if is_exportable && !pool.is_imported { Ok(pool.device) } else { Err(Code::INVALID_VALUE) }
     })?;
     let file = arena::memory_file(SHARED.len() as u64 + 1).map_err(|_| Code::OPERATING_SYSTEM)?;
     let number = u8::try_from(device).map_err(|_| Code::INVALID_DEVICE)?;
@@ -142,9 +142,9 @@ pub(crate) fn export_pointer(address: u64) -> Result<IpcHandle, Code> {
     let range = range.ok_or(Code::INVALID_VALUE)?;
     let RangeKind::Pooled(pool) = range.kind else { return Err(Code::INVALID_VALUE) };
     let (start, bytes) = POOLS.with(pool, |pool| {
-        let is_meant = pool.props.handle_types & POSIX_FILE_DESCRIPTOR != 0;
+        let is_exportable = pool.props.handle_types & POSIX_FILE_DESCRIPTOR != 0;
         let piece = pool.pieces.iter().find(|piece| piece.holds(&range));
-        let piece = piece.filter(|_| is_meant).ok_or(Code::INVALID_VALUE)?;
+        let piece = piece.filter(|_| is_exportable).ok_or(Code::INVALID_VALUE)?;
         Ok((piece.start, piece.bytes))
     })?;
     ipc::handle_within(range, start, bytes)
@@ -175,7 +175,7 @@ pub(crate) fn current_of(device: &Device) -> Result<Handle, Code> {
 }
 
 /// Has a device's allocations come from a pool of it.
-pub(crate) fn set_current(device: &Device, pool: Handle) -> Answer {
+pub(crate) fn set_current(device: &Device, pool: Handle) -> CallResult {
     default_of(device)?;
     let is_there = POOLS.with(pool, |pool| Ok(pool.device == device.ordinal && !pool.is_destroyed));
     if is_there != Ok(true) {
@@ -186,7 +186,7 @@ pub(crate) fn set_current(device: &Device, pool: Handle) -> Answer {
 }
 
 /// Destroys a pool. What was allocated from it lives on, and its memory with it.
-pub(crate) fn destroy(handle: Handle) -> Answer {
+pub(crate) fn destroy(handle: Handle) -> CallResult {
     let (device, is_empty) = POOLS.with(handle, |pool| {
         if pool.is_default {
             return Err(Code::INVALID_VALUE);
@@ -211,7 +211,7 @@ pub(crate) fn allocate(handle: Handle, size: u64) -> Result<u64, Code> {
         if pool.is_destroyed || pool.is_imported {
             return Err(Code::INVALID_VALUE);
         }
-        let bytes = size.checked_next_multiple_of(UNIT).ok_or(Code::OUT_OF_MEMORY)?;
+        let bytes = size.checked_next_multiple_of(SMALL_ALIGNMENT).ok_or(Code::OUT_OF_MEMORY)?;
         let start = pool.take(bytes)?;
         pool.used.set(pool.used.current + bytes);
         Ok((start, pool.device))
@@ -222,24 +222,24 @@ pub(crate) fn allocate(handle: Handle, size: u64) -> Result<u64, Code> {
 }
 
 /// Takes back what was allocated from a pool.
-pub(crate) fn give_back(handle: Handle, range: Range) -> Answer {
-    let is_over = POOLS.with(handle, |pool| {
-        let bytes = range.size.next_multiple_of(UNIT);
+pub(crate) fn free(handle: Handle, range: Range) -> CallResult {
+    let is_gone = POOLS.with(handle, |pool| {
+        let bytes = range.size.next_multiple_of(SMALL_ALIGNMENT);
         pool.used.current = pool.used.current.saturating_sub(bytes);
         let piece = pool.pieces.iter_mut().find(|piece| piece.holds(&range));
         let piece = piece.ok_or(Code::UNKNOWN)?;
-        piece.spans.give(range.start, bytes);
+        piece.spans.release(range.start, bytes);
         device_of(pool.device)?.note_idle_pool();
         if pool.is_destroyed {
             pool.trim(0)?;
         }
         Ok(pool.is_destroyed && pool.pieces.is_empty())
     })?;
-    if is_over { POOLS.remove(handle).map(drop) } else { Ok(()) }
+    if is_gone { POOLS.remove(handle).map(drop) } else { Ok(()) }
 }
 
-/// Gives a pool's idle memory back to the chip, but for so many bytes.
-pub(crate) fn trim(handle: Handle, keep: u64) -> Answer {
+/// Gives a pool's idle memory back to the gpu, but for so many bytes.
+pub(crate) fn trim(handle: Handle, keep: u64) -> CallResult {
     POOLS.with(handle, |pool| pool.trim(keep))
 }
 
@@ -257,7 +257,7 @@ pub(crate) fn release_all(device: &Device) {
     each_of(device, |pool| pool.trim(0));
 }
 
-fn each_of(device: &Device, mut body: impl FnMut(&mut Pool) -> Answer) {
+fn each_of(device: &Device, mut body: impl FnMut(&mut Pool) -> CallResult) {
     for handle in POOLS.handles() {
         // A pool that was destroyed meanwhile has nothing to give.
         let _ = POOLS.with(
@@ -271,19 +271,19 @@ fn each_of(device: &Device, mut body: impl FnMut(&mut Pool) -> Answer) {
 
 impl Pool {
     fn take(&mut self, bytes: u64) -> Result<u64, Code> {
-        if let Some(start) = self.pieces.iter_mut().find_map(|piece| piece.spans.take(bytes)) {
+        if let Some(start) = self.pieces.iter_mut().find_map(|piece| piece.spans.allocate(bytes)) {
             return Ok(start);
         }
         let device = device_of(self.device)?;
         let least = granules(bytes).ok_or(Code::OUT_OF_MEMORY)?;
-        let much = least.max(PIECE);
+        let much = least.max(MIN_PIECE_BYTES);
         let size = [much, least].into_iter().find(|size| self.reserve(device, *size));
         let size = size.ok_or(Code::OUT_OF_MEMORY)?;
         let taken = heap::take_addresses(device, size);
         let start = taken.inspect_err(|_| device.refund(size))?;
         self.reserved.set(self.reserved.current + size);
-        let mut spans = Spans::new(start, size);
-        let place = spans.take(bytes).ok_or(Code::UNKNOWN)?;
+        let mut spans = FreeList::new(start, size);
+        let place = spans.allocate(bytes).ok_or(Code::UNKNOWN)?;
         self.pieces.push(Piece { start, bytes: size, spans });
         Ok(place)
     }
@@ -294,11 +294,11 @@ impl Pool {
         (self.max == 0 || after <= most) && device.charge(bytes).is_ok()
     }
 
-    fn trim(&mut self, keep: u64) -> Answer {
+    fn trim(&mut self, keep: u64) -> CallResult {
         let device = device_of(self.device)?;
         let mut reserved = self.reserved.current;
         self.pieces.retain(|piece| {
-            if reserved <= keep || !piece.spans.is_untouched() {
+            if reserved <= keep || !piece.spans.is_unused() {
                 return true;
             }
             reserved -= piece.bytes;
@@ -327,7 +327,7 @@ impl Pool {
         number >= attribute::RELEASE_THRESHOLD
     }
 
-    pub(crate) fn set_attribute(&mut self, number: u32, value: u64) -> Answer {
+    pub(crate) fn set_attribute(&mut self, number: u32, value: u64) -> CallResult {
         match number {
             attribute::FIRST_REUSE..=attribute::LAST_REUSE => self.reuse[number as usize] = value,
             attribute::RELEASE_THRESHOLD => self.threshold = value,

@@ -4,33 +4,33 @@ use std::collections::BTreeMap;
 
 /// What is free of a range.
 #[derive(Debug, Default)]
-pub(crate) struct Spans {
+pub(crate) struct FreeList {
     /// Length by start. No two of them touch.
     free: BTreeMap<u64, u64>,
     length: u64,
-    left: u64,
+    free_length: u64,
 }
 
-impl Spans {
+impl FreeList {
     /// All of a range is free.
     pub(crate) fn new(start: u64, length: u64) -> Self {
-        Self { free: [(start, length)].into(), length, left: length }
+        Self { free: [(start, length)].into(), length, free_length: length }
     }
 
     /// Takes the first stretch that is long enough.
-    pub(crate) fn take(&mut self, length: u64) -> Option<u64> {
+    pub(crate) fn allocate(&mut self, length: u64) -> Option<u64> {
         let (&start, &available) = self.free.iter().find(|(_, free)| **free >= length)?;
         self.free.remove(&start);
         if available > length {
             self.free.insert(start + length, available - length);
         }
-        self.left -= length;
+        self.free_length -= length;
         Some(start)
     }
 
     /// Gives a stretch back.
-    pub(crate) fn give(&mut self, start: u64, length: u64) {
-        self.left += length;
+    pub(crate) fn release(&mut self, start: u64, length: u64) {
+        self.free_length += length;
         let (mut start, mut length) = (start, length);
         if let Some((&before, &size)) = self.free.range(..start).next_back()
             && before + size == start
@@ -45,8 +45,8 @@ impl Spans {
     }
 
     /// Whether nothing is taken.
-    pub(crate) fn is_untouched(&self) -> bool {
-        self.left == self.length
+    pub(crate) fn is_unused(&self) -> bool {
+        self.free_length == self.length
     }
 }
 

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use octavo_machine::{KernelState, State, StateFile};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::table::lock;
 
 /// The state file, looked at again whenever a call begins.
 ///
 /// Calls that programs make by the million only look when the kernel's coarse clock has moved, a
 /// few milliseconds: looking takes longer than they do.
-pub(crate) struct Watched {
+pub(crate) struct StateWatcher {
     file: Mutex<StateFile>,
     /// The coarse clock at the last look.
     tick: AtomicU64,
@@ -24,7 +24,7 @@ pub(crate) struct Watched {
     has_kernels: AtomicBool,
 }
 
-impl Watched {
+impl StateWatcher {
     pub(crate) fn new(path: PathBuf) -> Self {
         let watched = Self {
             file: Mutex::new(StateFile::open(path)),
@@ -32,12 +32,12 @@ impl Watched {
             has_faults: AtomicBool::new(false),
             has_kernels: AtomicBool::new(false),
         };
-        watched.look();
+        watched.refresh();
         watched
     }
 
     /// Catches up with the file.
-    pub(crate) fn look(&self) {
+    pub(crate) fn refresh(&self) {
         let mut file = lock(&self.file);
         let state = file.refresh();
         let gpus = || state.gpus.values();
@@ -47,11 +47,11 @@ impl Watched {
     }
 
     /// Catches up with the file if the coarse clock has moved since the last time.
-    pub(crate) fn glance(&self) {
+    pub(crate) fn refresh_if_due(&self) {
         let now = coarse_clock();
         if self.tick.load(Relaxed) != now {
             self.tick.store(now, Relaxed);
-            self.look();
+            self.refresh();
         }
     }
 
@@ -61,7 +61,7 @@ impl Watched {
     }
 
     /// Fails if this call must, on the GPU of that index or on all.
-    pub(crate) fn refusal(&self, call: &str, gpu: Option<u32>) -> Answer {
+    pub(crate) fn check_call(&self, call: &str, gpu: Option<u32>) -> CallResult {
         if !self.has_faults.load(Relaxed) {
             return Ok(());
         }
@@ -80,7 +80,7 @@ impl Watched {
 
     /// Whether the GPU of that index does not answer any more.
     pub(crate) fn is_lost(&self, gpu: u32) -> bool {
-        self.look();
+        self.refresh();
         self.with(|state| state.gpus.get(&gpu).is_some_and(|gpu| gpu.lost))
     }
 

@@ -1,12 +1,12 @@
 //! Streams: work in order.
 
-use octavo_fake_gpu::Member;
+use octavo_fake_gpu::ProcessHandle;
 
 use crate::capture::Capture;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context::{self, CONTEXTS, device_of};
 use crate::device::Device;
-use crate::table::{Handle, Kind, Table};
+use crate::table::{Handle, HandleKind, Table};
 use crate::{callbacks, library, pool};
 
 /// A stream.
@@ -17,7 +17,7 @@ pub(crate) struct Stream {
     pub(crate) flags: u32,
     pub(crate) priority: i32,
     pub(crate) id: u64,
-    /// The graph that work goes into instead of the chip.
+    /// The graph that work goes into instead of the gpu.
     pub(crate) capture: Option<Capture>,
     /// End of its last work.
     pub(crate) tail: u64,
@@ -29,10 +29,10 @@ pub(crate) struct Stream {
 }
 
 /// All streams of the process.
-pub(crate) static STREAMS: Table<Stream> = Table::new(Kind::Stream);
+pub(crate) static STREAMS: Table<Stream> = Table::new(HandleKind::Stream);
 
 /// Launches that a stream holds; the next one waits.
-const DEPTH: usize = 1024;
+const MAX_QUEUED_LAUNCHES: usize = 1024;
 
 /// Which stream 0 stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +68,7 @@ pub(crate) fn create(
 }
 
 /// Destroys a stream; its work goes on.
-pub(crate) fn destroy(handle: Handle) -> Answer {
+pub(crate) fn destroy(handle: Handle) -> CallResult {
     let stream = STREAMS.remove(handle)?;
     callbacks::wait(handle, stream.callbacks);
     callbacks::forget(handle);
@@ -108,9 +108,9 @@ pub(crate) fn with<A>(
 }
 
 impl Stream {
-    /// This process's place on the stream's chip.
-    pub(crate) fn member(&self) -> Result<&'static Member, Code> {
-        device_of(self.device)?.member()
+    /// This process's place on the stream's gpu.
+    pub(crate) fn process_handle(&self) -> Result<&'static ProcessHandle, Code> {
+        device_of(self.device)?.process_handle()
     }
 
     /// The stream's device.
@@ -121,17 +121,17 @@ impl Stream {
     /// Submits work of that many nanoseconds; waits while the stream is full.
     pub(crate) fn submit(&mut self, nanos: u64) -> Result<u64, Code> {
         let device = device_of(self.device)?;
-        let member = device.member()?;
-        let place = self.launches % DEPTH;
+        let process = device.process_handle()?;
+        let place = self.launches % MAX_QUEUED_LAUNCHES;
         if self.ring.is_empty() {
-            self.ring = vec![0; DEPTH];
+            self.ring = vec![0; MAX_QUEUED_LAUNCHES];
         }
-        if !member.was_done(self.ring[place]) {
+        if !process.is_known_done(self.ring[place]) {
             // Whoever waits where time jumps may as well make room for many.
-            let step = if member.is_virtual() { DEPTH / 2 } else { 0 };
-            device.wait(self.ring[(place + step) % DEPTH])?;
+            let step = if process.is_virtual() { MAX_QUEUED_LAUNCHES / 2 } else { 0 };
+            device.wait(self.ring[(place + step) % MAX_QUEUED_LAUNCHES])?;
         }
-        let mark = member.submit(nanos);
+        let mark = process.submit(nanos);
         self.ring[place] = mark;
         self.launches = self.launches.wrapping_add(1);
         self.tail = mark;
@@ -139,13 +139,13 @@ impl Stream {
     }
 
     /// Fails while the stream is capturing.
-    pub(crate) fn refuse_capture(&self) -> Answer {
+    pub(crate) fn refuse_capture(&self) -> CallResult {
         if self.capture.is_some() { Err(Code::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 }
 
 /// Fails while any stream of a context is capturing.
-pub(crate) fn refuse_captures(context: Handle) -> Answer {
+pub(crate) fn refuse_captures(context: Handle) -> CallResult {
     if !crate::capture::is_any() {
         return Ok(());
     }
@@ -158,7 +158,7 @@ pub(crate) fn refuse_captures(context: Handle) -> Answer {
 
 /// Waits for all callbacks of a context's streams.
 pub(crate) fn wait_for_callbacks_of(context: Handle) {
-    if !callbacks::were_any() {
+    if !callbacks::has_callbacks() {
         return;
     }
     for handle in of_context(context) {
@@ -169,7 +169,7 @@ pub(crate) fn wait_for_callbacks_of(context: Handle) {
 }
 
 /// Waits for all work of a stream.
-pub(crate) fn synchronize(argument: Handle, default: Default) -> Answer {
+pub(crate) fn synchronize(argument: Handle, default: Default) -> CallResult {
     let handle = resolve(argument, default)?;
     let (device, tail, count) = STREAMS.with(handle, |stream| {
         stream.refuse_capture()?;
@@ -182,13 +182,13 @@ pub(crate) fn synchronize(argument: Handle, default: Default) -> Answer {
 }
 
 /// Whether all work of a stream is done.
-pub(crate) fn query(argument: Handle, default: Default) -> Answer {
+pub(crate) fn query(argument: Handle, default: Default) -> CallResult {
     let handle = resolve(argument, default)?;
-    let (member, tail, count) = STREAMS.with(handle, |stream| {
+    let (process, tail, count) = STREAMS.with(handle, |stream| {
         stream.refuse_capture()?;
-        Ok((stream.member()?, stream.tail, stream.callbacks))
+        Ok((stream.process_handle()?, stream.tail, stream.callbacks))
     })?;
-    if member.is_done(tail) && callbacks::are_done(handle, count) {
+    if process.poll_done(tail) && callbacks::are_done(handle, count) {
         Ok(())
     } else {
         Err(Code::NOT_READY)

@@ -18,7 +18,7 @@ const CHUNKS: usize = 4096;
 
 /// What a handle's highest byte says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum HandleKind {
     Context = 1,
     Stream,
     Event,
@@ -35,7 +35,7 @@ pub(crate) enum Kind {
 
 /// All things of one kind.
 pub(crate) struct Table<T> {
-    kind: Kind,
+    kind: HandleKind,
     chunks: [OnceLock<Box<[Entry<T>]>>; CHUNKS],
     used: AtomicU32,
     free: Mutex<Vec<u32>>,
@@ -49,7 +49,7 @@ struct Entry<T> {
 
 impl<T> Table<T> {
     #[expect(clippy::large_stack_arrays, reason = "tables are statics, made by the compiler")]
-    pub(crate) const fn new(kind: Kind) -> Self {
+    pub(crate) const fn new(kind: HandleKind) -> Self {
         Self {
             kind,
             chunks: [const { OnceLock::new() }; CHUNKS],

@@ -13,7 +13,7 @@ const PAGE: usize = 4096;
 
 /// A function that jumps to `target`, the same one for the same name.
 pub(crate) fn jump(name: &str, target: usize) -> Result<usize, Code> {
-    names::given(name, || make(target))
+    names::issue_once(name, || make(target))
 }
 
 #[cfg(target_arch = "x86_64")]

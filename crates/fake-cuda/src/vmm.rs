@@ -9,14 +9,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use octavo_fake_gpu::{BlockId, Identity};
+use octavo_fake_gpu::{BlockId, FileIdentity};
 
 use crate::abi::{MemAllocationProp, location};
 use crate::arena::{self, GRANULE};
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context::device_of;
 use crate::heap::{Range, RangeKind};
-use crate::table::{Handle, Kind, Table, lock};
+use crate::table::{Handle, HandleKind, Table, lock};
 
 /// Memory.
 pub(crate) struct Memory {
@@ -28,13 +28,13 @@ pub(crate) struct Memory {
     handles: u32,
     mappings: u32,
     file: Option<Arc<File>>,
-    /// The chip's block, once other processes may have it.
+    /// The gpu's block, once other processes may have it.
     block: Option<BlockId>,
     is_multicast: bool,
 }
 
 /// All memory of the process.
-static MEMORY: Table<Memory> = Table::new(Kind::Memory);
+static MEMORY: Table<Memory> = Table::new(HandleKind::Memory);
 
 static ADDRESSES: Mutex<Addresses> =
     Mutex::new(Addresses { reserved: BTreeMap::new(), mapped: BTreeMap::new() });
@@ -65,7 +65,7 @@ pub(crate) fn reserve(size: u64, align: u64) -> Result<u64, Code> {
 }
 
 /// Gives reserved addresses back, all of a reservation.
-pub(crate) fn give_back(start: u64, size: u64) -> Answer {
+pub(crate) fn free_addresses(start: u64, size: u64) -> CallResult {
     let mut addresses = addresses();
     if addresses.reserved.get(&start) != Some(&size) {
         return Err(Code::INVALID_VALUE);
@@ -91,13 +91,13 @@ pub(crate) fn create(size: u64, prop: MemAllocationProp) -> Result<Handle, Code>
     if let Some(device) = device {
         device_of(device)?.charge(size)?;
     }
-    keep(prop, size, device)
+    insert_memory(prop, size, device)
 }
 
 /// Makes an object through which several devices are written to. Its memory is that of what is
 /// bound to it.
 pub(crate) fn create_multicast(size: u64) -> Result<Handle, Code> {
-    let handle = keep(MemAllocationProp::default(), size, None)?;
+    let handle = insert_memory(MemAllocationProp::default(), size, None)?;
     MEMORY.with(handle, |memory| {
         memory.is_multicast = true;
         Ok(handle)
@@ -105,12 +105,16 @@ pub(crate) fn create_multicast(size: u64) -> Result<Handle, Code> {
 }
 
 /// Checks that a handle is that of a multicast object.
-pub(crate) fn check_multicast(handle: Handle) -> Answer {
+pub(crate) fn check_multicast(handle: Handle) -> CallResult {
     let is_one = MEMORY.with(handle, |memory| Ok(memory.is_multicast));
     if is_one == Ok(true) { Ok(()) } else { Err(Code::INVALID_VALUE) }
 }
 
-fn keep(prop: MemAllocationProp, size: u64, device: Option<usize>) -> Result<Handle, Code> {
+fn insert_memory(
+    prop: MemAllocationProp,
+    size: u64,
+    device: Option<usize>,
+) -> Result<Handle, Code> {
     MEMORY.insert(Memory {
         prop,
         size,
@@ -124,12 +128,12 @@ fn keep(prop: MemAllocationProp, size: u64, device: Option<usize>) -> Result<Han
 }
 
 /// Releases a handle once.
-pub(crate) fn release(handle: Handle) -> Answer {
-    let is_over = with(handle, |memory| {
+pub(crate) fn release(handle: Handle) -> CallResult {
+    let is_unused = with(handle, |memory| {
         memory.handles = memory.handles.checked_sub(1).ok_or(Code::INVALID_VALUE)?;
-        Ok(memory.is_over())
+        Ok(memory.is_unused())
     })?;
-    if is_over { end(handle) } else { Ok(()) }
+    if is_unused { end(handle) } else { Ok(()) }
 }
 
 /// Gives the handle of what is mapped at an address once more.
@@ -143,7 +147,7 @@ pub(crate) fn retain(address: u64) -> Result<Handle, Code> {
 }
 
 /// Maps memory to reserved addresses. The device may not use them yet.
-pub(crate) fn map(start: u64, size: u64, offset: u64, handle: Handle) -> Answer {
+pub(crate) fn map(start: u64, size: u64, offset: u64, handle: Handle) -> CallResult {
     let end = start.checked_add(size).ok_or(Code::INVALID_VALUE)?;
     let mut addresses = addresses();
     let reserved = addresses.reserved.range(..=start).next_back();
@@ -170,7 +174,7 @@ pub(crate) fn map(start: u64, size: u64, offset: u64, handle: Handle) -> Answer 
 }
 
 /// Ends mappings; they must be whole.
-pub(crate) fn unmap(start: u64, size: u64) -> Answer {
+pub(crate) fn unmap(start: u64, size: u64) -> CallResult {
     let mut addresses = addresses();
     let inside: Vec<(u64, Mapping)> =
         addresses.mapped.range(start..start.saturating_add(size)).map(|(a, m)| (*a, *m)).collect();
@@ -181,11 +185,11 @@ pub(crate) fn unmap(start: u64, size: u64) -> Answer {
     for (at, mapping) in inside {
         addresses.mapped.remove(&at);
         arena::map_nothing(at, mapping.size);
-        let is_over = with(mapping.memory, |memory| {
+        let is_unused = with(mapping.memory, |memory| {
             memory.mappings -= 1;
-            Ok(memory.is_over())
+            Ok(memory.is_unused())
         });
-        if is_over == Ok(true) {
+        if is_unused == Ok(true) {
             end(mapping.memory)?;
         }
     }
@@ -193,7 +197,7 @@ pub(crate) fn unmap(start: u64, size: u64) -> Answer {
 }
 
 /// Says what the device may do at mapped addresses.
-pub(crate) fn set_access(start: u64, size: u64, access: u32) -> Answer {
+pub(crate) fn set_access(start: u64, size: u64, access: u32) -> CallResult {
     let mut addresses = addresses();
     let inside = addresses.mapped.range_mut(start..start.saturating_add(size));
     let mut covered = 0;
@@ -233,8 +237,8 @@ pub(crate) fn export(handle: Handle) -> Result<OwnedFd, Code> {
         let file = memory.file()?;
         if let (Some(device), None) = (memory.device, memory.block) {
             let contents = identity(&file)?;
-            let member = device_of(device)?.member()?;
-            let shared = member.share(memory.size, contents);
+            let process = device_of(device)?.process_handle()?;
+            let shared = process.share(memory.size, contents);
             memory.block = Some(shared.map_err(|_| Code::OPERATING_SYSTEM)?);
         }
         file.as_fd().try_clone_to_owned().map_err(|_| Code::OPERATING_SYSTEM)
@@ -246,11 +250,11 @@ pub(crate) fn import(file: File) -> Result<Handle, Code> {
     let contents = identity(&file)?;
     let driver = crate::library::driver()?;
     let found = driver.devices.iter().find_map(|device| {
-        let (block, size) = device.member().ok()?.use_shared(contents)?;
+        let (block, size) = device.process_handle().ok()?.use_shared(contents)?;
         Some((device.ordinal, block, size))
     });
     let (device, block, size) = found.ok_or(Code::INVALID_VALUE)?;
-    let handle = keep(MemAllocationProp::on(device), size, Some(device))?;
+    let handle = insert_memory(MemAllocationProp::on(device), size, Some(device))?;
     with(handle, |memory| {
         memory.block = Some(block);
         memory.file = Some(Arc::new(file));
@@ -265,25 +269,25 @@ fn with<A>(handle: Handle, body: impl FnOnce(&mut Memory) -> Result<A, Code>) ->
     })
 }
 
-fn end(handle: Handle) -> Answer {
+fn end(handle: Handle) -> CallResult {
     let memory = MEMORY.remove(handle)?;
     let Some(device) = memory.device else { return Ok(()) };
     let device = device_of(device)?;
     match memory.block {
-        Some(block) => device.member()?.drop_shared(block),
+        Some(block) => device.process_handle()?.drop_shared(block),
         None => device.refund(memory.size),
     }
     Ok(())
 }
 
 /// What tells a file's contents from all others.
-pub(crate) fn identity(file: &File) -> Result<Identity, Code> {
+pub(crate) fn identity(file: &File) -> Result<FileIdentity, Code> {
     let about = file.metadata().map_err(|_| Code::INVALID_VALUE)?;
-    Ok(Identity { device: about.dev(), inode: about.ino() })
+    Ok(FileIdentity { device: about.dev(), inode: about.ino() })
 }
 
 impl Memory {
-    fn is_over(&self) -> bool {
+    fn is_unused(&self) -> bool {
         self.handles == 0 && self.mappings == 0
     }
 

@@ -4,10 +4,10 @@ use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::file::{self, Byte, Kind};
+use crate::file::{self, LockByte, LockKind};
 use crate::layout::{BLOCKS, Block};
 use crate::lock::Locked;
-use crate::member::Member;
+use crate::process_handle::ProcessHandle;
 
 /// A shared block of a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,20 +15,20 @@ pub struct BlockId(usize);
 
 /// What tells the file with a block's contents from all others: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
+pub struct FileIdentity {
     /// Number of the file system.
     pub device: u64,
     /// Number of the file in it.
     pub inode: u64,
 }
 
-impl Member {
+impl ProcessHandle {
     /// Makes memory that this process has into a shared block, which it uses from now on.
     ///
     /// # Errors
     ///
     /// All blocks are taken, or the chip's file cannot be locked.
-    pub fn share(&self, bytes: u64, contents: Identity) -> io::Result<BlockId> {
+    pub fn share(&self, bytes: u64, contents: FileIdentity) -> io::Result<BlockId> {
         let locked = self.lock();
         locked.reap();
         let free = (0..BLOCKS).find(|&index| self.block(index).state.load(Acquire) == 0);
@@ -43,14 +43,14 @@ impl Member {
         block.state.store(1, Release);
         let used = u32::try_from(index + 1).unwrap_or(u32::MAX);
         self.map().header.blocks_used.fetch_max(used, AcqRel);
-        let place = self.place();
-        place.used.store(place.used.load(Relaxed).saturating_sub(bytes), Relaxed);
-        locked.sum_anew();
+        let slot = self.slot();
+        slot.used.store(slot.used.load(Relaxed).saturating_sub(bytes), Relaxed);
+        locked.recompute_total();
         Ok(BlockId(index))
     }
 
     /// The block with these contents and its size in bytes, which this process uses from now on.
-    pub fn use_shared(&self, contents: Identity) -> Option<(BlockId, u64)> {
+    pub fn use_shared(&self, contents: FileIdentity) -> Option<(BlockId, u64)> {
         let _locked = self.lock();
         let index = (0..BLOCKS).find(|&index| {
             let block = self.block(index);
@@ -65,7 +65,7 @@ impl Member {
     /// Ends this process's use of a block; the last one frees its memory.
     pub fn drop_shared(&self, id: BlockId) {
         let locked = self.lock();
-        if !self.let_go(id.0) {
+        if !self.release_use(id.0) {
             return;
         }
         let block = self.block(id.0);
@@ -73,7 +73,7 @@ impl Member {
             block.owner.store(0, Relaxed);
         }
         if locked.reap_blocks() {
-            locked.sum_anew();
+            locked.recompute_total();
         }
     }
 
@@ -84,13 +84,13 @@ impl Member {
             *uses += 1;
             return Ok(());
         }
-        file::lock(self.file(), Byte::Block(index), Kind::Read, false)?;
+        file::lock(self.file(), LockByte::Block(index), LockKind::Read, false)?;
         shared.insert(index, 1);
         Ok(())
     }
 
     /// Counts one use less; whether it was the last of this process.
-    fn let_go(&self, index: usize) -> bool {
+    fn release_use(&self, index: usize) -> bool {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(uses) = shared.get_mut(&index) else { return false };
         *uses -= 1;
@@ -99,7 +99,7 @@ impl Member {
         }
         shared.remove(&index);
         // Nothing is left to do where a lock cannot be given back.
-        let _ = file::unlock(self.file(), Byte::Block(index));
+        let _ = file::unlock(self.file(), LockByte::Block(index));
         true
     }
 
@@ -119,7 +119,7 @@ impl Locked<'_> {
         let used = map.header.blocks_used.load(Acquire) as usize;
         let mut is_changed = false;
         for (index, block) in map.blocks.iter().enumerate().take(used) {
-            let byte = Byte::Block(index);
+            let byte = LockByte::Block(index);
             if block.state.load(Acquire) == 0 || file::is_held(file, byte) || self.0.uses(index) {
                 continue;
             }

@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use crate::layout::{Layout, MAGIC, SIZE};
 
 /// Locked bytes lie far beyond the file's end: they mean nothing but themselves.
-const LOCKS: i64 = 1 << 40;
+const LOCK_BASE: i64 = 1 << 40;
 
 /// A byte that stands for something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Byte {
+pub(crate) enum LockByte {
     /// The making of the file.
     Making,
     /// Life of the process in a slot.
@@ -25,13 +25,13 @@ pub(crate) enum Byte {
     Block(usize),
 }
 
-impl Byte {
+impl LockByte {
     fn offset(self) -> i64 {
         let number = |base: i64, index: usize| base + i64::try_from(index).unwrap_or(0);
         match self {
-            Self::Making => LOCKS,
-            Self::Slot(index) => number(LOCKS + (1 << 20), index),
-            Self::Block(index) => number(LOCKS + (1 << 21), index),
+            Self::Making => LOCK_BASE,
+            Self::Slot(index) => number(LOCK_BASE + (1 << 20), index),
+            Self::Block(index) => number(LOCK_BASE + (1 << 21), index),
         }
     }
 }
@@ -42,9 +42,9 @@ pub(crate) fn open(path: &Path, capacity: u64) -> io::Result<(File, Map)> {
         Err(e) if e.kind() == io::ErrorKind::NotFound => make(path)?,
         opened => opened?,
     };
-    lock(&file, Byte::Making, Kind::Write, true)?;
+    lock(&file, LockByte::Making, LockKind::Write, true)?;
     let map = prepare(&file, path, capacity);
-    unlock(&file, Byte::Making)?;
+    unlock(&file, LockByte::Making)?;
     Ok((file, map?))
 }
 
@@ -53,29 +53,29 @@ pub(crate) fn open_existing(path: &Path) -> io::Result<(File, Map)> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let map = map(path)?;
     if map.header.magic.load(Acquire) != MAGIC {
-        return Err(other_layout(path));
+        return Err(version_mismatch(path));
     }
     Ok((file, map))
 }
 
-fn other_layout(path: &Path) -> io::Error {
+fn version_mismatch(path: &Path) -> io::Error {
     let message = format!("{} is no chip of this version; remove it", path.display());
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
 fn make(path: &Path) -> io::Result<File> {
-    let everybody = |mode| Permissions::from_mode(mode);
+    let permissions = |mode| Permissions::from_mode(mode);
     if let Some(folder) = path.parent() {
         // Containers run as whatever user they like, and all of them share the chip.
         if DirBuilder::new().mode(0o777).create(folder).is_ok() {
-            std::fs::set_permissions(folder, everybody(0o1777))?;
+            std::fs::set_permissions(folder, permissions(0o1777))?;
         }
     }
     let mut options = OpenOptions::new();
     let file =
         options.read(true).write(true).create(true).truncate(false).mode(0o666).open(path)?;
     // Whatever this process's mask is. Somebody else's file has its mode already.
-    let _ = file.set_permissions(everybody(0o666));
+    let _ = file.set_permissions(permissions(0o666));
     Ok(file)
 }
 
@@ -85,7 +85,7 @@ fn prepare(file: &File, path: &Path, capacity: u64) -> io::Result<Map> {
     if is_new {
         file.set_len(size)?;
     } else if file.metadata()?.len() != size {
-        return Err(other_layout(path));
+        return Err(version_mismatch(path));
     }
     let map = map(path)?;
     let header = &map.header;
@@ -94,7 +94,7 @@ fn prepare(file: &File, path: &Path, capacity: u64) -> io::Result<Map> {
         header.capacity.store(capacity, Relaxed);
         header.magic.store(MAGIC, Release);
     } else if header.magic.load(Acquire) != MAGIC || header.size.load(Relaxed) != size {
-        return Err(other_layout(path));
+        return Err(version_mismatch(path));
     }
     // The machine's description may have changed since.
     header.capacity.store(capacity, Relaxed);
@@ -106,7 +106,7 @@ fn prepare(file: &File, path: &Path, capacity: u64) -> io::Result<Map> {
 fn map(path: &Path) -> io::Result<Map> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     if file.metadata()?.len() < u64::try_from(SIZE).unwrap_or(u64::MAX) {
-        return Err(other_layout(path));
+        return Err(version_mismatch(path));
     }
     // JUSTIFICATION: processes share the chip by mapping its file.
     // SAFETY: a new mapping of a file that is open for reading and writing; it replaces nothing.
@@ -155,7 +155,7 @@ impl Drop for Map {
 
 /// How a byte is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LockKind {
     /// Several may hold it.
     Read,
     /// One alone holds it.
@@ -163,7 +163,7 @@ pub(crate) enum Kind {
 }
 
 /// Locks a byte for this open file; without `wait` only if nobody else holds it.
-pub(crate) fn lock(file: &File, byte: Byte, kind: Kind, wait: bool) -> io::Result<()> {
+pub(crate) fn lock(file: &File, byte: LockByte, kind: LockKind, wait: bool) -> io::Result<()> {
     let command = if wait { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK };
     loop {
         match request(file.as_raw_fd(), command, byte, kind_number(kind)) {
@@ -174,12 +174,12 @@ pub(crate) fn lock(file: &File, byte: Byte, kind: Kind, wait: bool) -> io::Resul
 }
 
 /// Gives a lock back.
-pub(crate) fn unlock(file: &File, byte: Byte) -> io::Result<()> {
+pub(crate) fn unlock(file: &File, byte: LockByte) -> io::Result<()> {
     request(file.as_raw_fd(), libc::F_OFD_SETLK, byte, libc::F_UNLCK).map(drop)
 }
 
 /// Whether another open file holds the byte in any way.
-pub(crate) fn is_held(file: &File, byte: Byte) -> bool {
+pub(crate) fn is_held(file: &File, byte: LockByte) -> bool {
     match request(file.as_raw_fd(), libc::F_OFD_GETLK, byte, libc::F_WRLCK) {
         Ok(kind) => i32::from(kind) != libc::F_UNLCK,
         // Whoever cannot ask takes nobody for dead.
@@ -187,14 +187,14 @@ pub(crate) fn is_held(file: &File, byte: Byte) -> bool {
     }
 }
 
-fn kind_number(kind: Kind) -> i32 {
+fn kind_number(kind: LockKind) -> i32 {
     match kind {
-        Kind::Read => libc::F_RDLCK,
-        Kind::Write => libc::F_WRLCK,
+        LockKind::Read => libc::F_RDLCK,
+        LockKind::Write => libc::F_WRLCK,
     }
 }
 
-fn request(fd: RawFd, command: i32, byte: Byte, kind: i32) -> io::Result<i16> {
+fn request(fd: RawFd, command: i32, byte: LockByte, kind: i32) -> io::Result<i16> {
     let mut wanted = libc::flock {
         l_type: i16::try_from(kind).unwrap_or(0),
         l_whence: i16::try_from(libc::SEEK_SET).unwrap_or(0),
@@ -214,6 +214,6 @@ pub(crate) fn close_in_child(file: &File) {
     // JUSTIFICATION: dropping the file is not possible: others may refer to it, and the child
     // has only what is safe in a signal handler.
     // SAFETY: closing a descriptor touches no memory; nobody in the child uses it afterwards, as
-    // [`Member::leave_in_child`](crate::Member::leave_in_child) demands.
+    // [`ProcessHandle::leave_in_child`](crate::ProcessHandle::leave_in_child) demands.
     unsafe { libc::close(file.as_raw_fd()) };
 }

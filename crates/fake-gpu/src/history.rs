@@ -17,10 +17,10 @@ impl Slot {
         if goes_on {
             return;
         }
-        let place = &self.segments[ring(written)];
-        place.at.store(at, Relaxed);
-        place.served.store(served, Relaxed);
-        place.sharers.store(sharers, Relaxed);
+        let segment = &self.segments[ring(written)];
+        segment.at.store(at, Relaxed);
+        segment.served.store(served, Relaxed);
+        segment.sharers.store(sharers, Relaxed);
         self.segments_written.store(written + 1, Release);
     }
 

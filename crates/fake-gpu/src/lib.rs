@@ -17,24 +17,24 @@
 //! machine ([`place`]), and what callers pass by pointer ([`pointers`]).
 
 mod blocks;
-mod chip;
 mod clock;
 mod file;
+mod gpu;
 mod history;
+mod identity;
 mod layout;
+pub mod locate;
 mod lock;
-mod member;
 mod memory;
-mod mine;
-pub mod place;
 pub mod pointers;
 mod process;
+mod process_handle;
 
-pub use blocks::{BlockId, Identity};
-pub use chip::{Chip, Clock};
+pub use blocks::{BlockId, FileIdentity};
+pub use gpu::{Clock, FakeGpu};
 pub use layout::{BLOCKS, SLOTS};
-pub use member::Member;
 pub use process::Process;
+pub use process_handle::ProcessHandle;
 
 /// Work that never ends, in nanoseconds of chip time: longer than anything that does.
 pub const ENDLESS: u64 = 1 << 60;

@@ -6,7 +6,7 @@ use nvml_wrapper_sys::bindings as sys;
 use octavo_machine::{MachineError, MigRefusal};
 
 /// What a call answers: nothing more to say, or the reason why not.
-pub(crate) type Answer = Result<(), Code>;
+pub(crate) type CallResult = Result<(), Code>;
 
 /// An NVML return code other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Code {
     pub(crate) const UNKNOWN: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_UNKNOWN);
 
     /// The code for an answer, success included.
-    pub(crate) fn of(answer: Answer) -> sys::nvmlReturn_t {
+    pub(crate) fn of(answer: CallResult) -> sys::nvmlReturn_t {
         match answer {
             Ok(()) => sys::nvmlReturn_enum_NVML_SUCCESS,
             Err(Self(code)) => code,
@@ -63,7 +63,7 @@ impl From<MachineError> for Code {
 }
 
 /// `Err(NOT_SUPPORTED)` unless the condition holds.
-pub(crate) fn supported(condition: bool) -> Answer {
+pub(crate) fn supported(condition: bool) -> CallResult {
     if condition { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
 }
 

@@ -10,7 +10,7 @@ use crate::code::Code;
 
 /// What a handle stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum HandleKind {
     Gpu = 1,
     EventSet = 2,
     GpuInstance = 3,
@@ -64,23 +64,23 @@ impl Handles {
     }
 
     /// The handle of something.
-    pub(crate) fn make<T>(self, kind: Kind, number: u32) -> *mut T {
+    pub(crate) fn make<T>(self, kind: HandleKind, number: u32) -> *mut T {
         let offset = ((kind as usize) << NUMBER_BITS) | number as usize;
         ptr::without_provenance_mut(self.base.wrapping_add(offset))
     }
 
     /// The handle of a part of a GPU.
-    pub(crate) fn make_part<T>(self, kind: Kind, part: Part) -> *mut T {
+    pub(crate) fn make_part<T>(self, kind: HandleKind, part: Part) -> *mut T {
         self.make(kind, part.number())
     }
 
     /// The part of a GPU behind a handle of `kind`.
-    pub(crate) fn part<T>(self, kind: Kind, handle: *mut T) -> Result<Part, Code> {
+    pub(crate) fn part<T>(self, kind: HandleKind, handle: *mut T) -> Result<Part, Code> {
         self.number(kind, handle).map(Part::of_number)
     }
 
     /// The number behind a handle of `kind`.
-    pub(crate) fn number<T>(self, kind: Kind, handle: *mut T) -> Result<u32, Code> {
+    pub(crate) fn number<T>(self, kind: HandleKind, handle: *mut T) -> Result<u32, Code> {
         let offset = handle.addr().wrapping_sub(self.base);
         if handle.is_null() || offset >> NUMBER_BITS != kind as usize {
             return Err(Code::INVALID_ARGUMENT);

@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlReturn_t};
-use octavo_fake_gpu::place;
+use octavo_fake_gpu::locate;
 use octavo_machine::{Event, MachineError, State};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::handle::Handles;
 use crate::session::{Device, Session};
 
@@ -26,7 +26,7 @@ static LIBRARY: Mutex<Library> = Mutex::new(Library { users: 0, sessions: 0, ses
 
 /// `nvmlInit`: reads the machine the first time, then only counts.
 pub(crate) fn init(call: &str) -> nvmlReturn_t {
-    guarded(|| {
+    catch_panics(|| {
         let mut library = lock();
         let mut opened = None;
         let session = if let Some(session) = &mut library.session {
@@ -36,7 +36,7 @@ pub(crate) fn init(call: &str) -> nvmlReturn_t {
             let anchor = (&raw const LIBRARY).addr();
             let handles = Handles::new(anchor, library.sessions.wrapping_add(1));
             let session = Session::open(&folder, handles);
-            note(&folder, session.as_ref().err());
+            write_error_file(&folder, session.as_ref().err());
             opened.insert(session.map_err(|error| code_of(&error))?)
         };
         session.begin(call)?;
@@ -51,7 +51,7 @@ pub(crate) fn init(call: &str) -> nvmlReturn_t {
 
 /// `nvmlShutdown`: the last one forgets everything.
 pub(crate) fn shutdown(call: &str) -> nvmlReturn_t {
-    guarded(|| {
+    catch_panics(|| {
         let mut library = lock();
         library.session.as_mut().ok_or(Code::UNINITIALIZED)?.begin(call)?;
         library.users -= 1;
@@ -63,8 +63,11 @@ pub(crate) fn shutdown(call: &str) -> nvmlReturn_t {
 }
 
 /// A call on the machine as a whole.
-pub(crate) fn on_machine(call: &str, body: &mut dyn FnMut(&mut Session) -> Answer) -> nvmlReturn_t {
-    guarded(|| {
+pub(crate) fn on_machine(
+    call: &str,
+    body: &mut dyn FnMut(&mut Session) -> CallResult,
+) -> nvmlReturn_t {
+    catch_panics(|| {
         let mut library = lock();
         let session = library.session.as_mut().ok_or(Code::UNINITIALIZED)?;
         session.begin(call)?;
@@ -76,7 +79,7 @@ pub(crate) fn on_machine(call: &str, body: &mut dyn FnMut(&mut Session) -> Answe
 pub(crate) fn on_gpu(
     call: &str,
     handle: nvmlDevice_t,
-    body: &mut dyn FnMut(&mut Device<'_>) -> Answer,
+    body: &mut dyn FnMut(&mut Device<'_>) -> CallResult,
 ) -> nvmlReturn_t {
     on_machine(call, &mut |session| body(&mut session.device(call, handle)?))
 }
@@ -85,7 +88,7 @@ pub(crate) fn on_gpu(
 pub(crate) fn on_device(
     call: &str,
     handle: nvmlDevice_t,
-    body: &mut dyn FnMut(&mut Device<'_>) -> Answer,
+    body: &mut dyn FnMut(&mut Device<'_>) -> CallResult,
 ) -> nvmlReturn_t {
     on_machine(call, &mut |session| body(&mut session.any_device(call, handle)?))
 }
@@ -94,7 +97,7 @@ pub(crate) fn on_device(
 pub(crate) fn on_machine_slowly(
     call: &str,
     millis: fn(&State) -> u64,
-    body: &mut dyn FnMut(&mut Session) -> Answer,
+    body: &mut dyn FnMut(&mut Session) -> CallResult,
 ) -> nvmlReturn_t {
     let mut wait = Duration::ZERO;
     let code = on_machine(call, &mut |session| {
@@ -112,7 +115,7 @@ pub(crate) fn on_machine_slowly(
 
 /// How often a wait looks at the state file. An inotify instance a simulated node would tell at
 /// once, but a user has 128 of them and a lab has hundreds of nodes.
-const LOOK: Duration = Duration::from_millis(250);
+const STATE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Waits for the next event of a set, holding nothing while it sleeps. `tell` is given the event
 /// with the handle of its GPU.
@@ -120,9 +123,9 @@ pub(crate) fn wait(
     call: &str,
     handle: nvmlEventSet_t,
     timeout_ms: u32,
-    tell: &mut dyn FnMut(nvmlDevice_t, Event) -> Answer,
+    tell: &mut dyn FnMut(nvmlDevice_t, Event) -> CallResult,
 ) -> nvmlReturn_t {
-    guarded(|| {
+    catch_panics(|| {
         let deadline = Instant::now() + Duration::from_millis(timeout_ms.into());
         loop {
             let mut library = lock();
@@ -137,14 +140,14 @@ pub(crate) fn wait(
             if left.is_zero() {
                 return Err(Code::TIMEOUT);
             }
-            std::thread::sleep(left.min(LOOK));
+            std::thread::sleep(left.min(STATE_POLL_INTERVAL));
         }
     })
 }
 
 /// The folder of the machine's description; the library's own where there is none anywhere.
 fn machine_folder() -> Option<PathBuf> {
-    place::machine().map(|found| found.folder).or_else(place::folder)
+    locate::machine().map(|found| found.folder).or_else(locate::library_folder)
 }
 
 fn lock() -> MutexGuard<'static, Library> {
@@ -152,7 +155,7 @@ fn lock() -> MutexGuard<'static, Library> {
 }
 
 /// Runs a call so that no panic reaches the C caller, for whom unwinding is undefined.
-fn guarded(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
+fn catch_panics(body: impl FnOnce() -> CallResult) -> nvmlReturn_t {
     Code::of(catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Code::UNKNOWN)))
 }
 
@@ -167,7 +170,7 @@ fn code_of(error: &MachineError) -> Code {
 
 /// Leaves the reason of a failed start where a person looks for it, as far as that is possible:
 /// NVML's codes have no words of their own.
-fn note(folder: &Path, error: Option<&MachineError>) {
+fn write_error_file(folder: &Path, error: Option<&MachineError>) {
     let path = folder.join("machine.error");
     let _ = match error {
         Some(error) => {

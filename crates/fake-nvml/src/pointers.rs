@@ -9,9 +9,9 @@ use std::ffi::{c_uint, c_void};
 use std::ptr::NonNull;
 
 use nvml_wrapper_sys::bindings::nvmlFieldValue_t;
-use octavo_fake_gpu::pointers::{self, Refusal, present};
+use octavo_fake_gpu::pointers::{self, PointerError, non_null};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 
 /// Where to put one value.
 pub(crate) type Out<T> = pointers::Out<T, Code>;
@@ -22,9 +22,9 @@ pub(crate) type TextIn = pointers::TextIn<Code>;
 /// A structure from the caller.
 pub(crate) type In<T> = pointers::In<T, Code>;
 
-impl Refusal for Code {
+impl PointerError for Code {
     const INVALID: Self = Self::INVALID_ARGUMENT;
-    const NO_ROOM: Self = Self::INSUFFICIENT_SIZE;
+    const TOO_SMALL: Self = Self::INSUFFICIENT_SIZE;
 }
 
 /// Where to put a list whose length only its documentation bounds: callers have room for as many
@@ -61,8 +61,8 @@ pub(crate) struct Versioned(*mut c_void);
 
 impl Versioned {
     /// Stores `value` if the caller's structure is version `number` of that type.
-    pub(crate) fn put<T>(self, number: u32, value: T) -> Answer {
-        let place = present::<_, Code>(self.0)?;
+    pub(crate) fn put<T>(self, number: u32, value: T) -> CallResult {
+        let place = non_null::<_, Code>(self.0)?;
         if self.version()? != version_of::<T>(number) {
             return Err(Code::VERSION_MISMATCH);
         }
@@ -78,7 +78,7 @@ impl Versioned {
     }
 
     fn version(self) -> Result<u32, Code> {
-        let place = present::<_, Code>(self.0)?;
+        let place = non_null::<_, Code>(self.0)?;
         // JUSTIFICATION: the version is the caller's input.
         // SAFETY: not null, and every versioned structure starts with this member.
         Ok(unsafe { place.cast::<u32>().read_unaligned() })
@@ -96,8 +96,8 @@ impl Fields {
         self,
         count: c_uint,
         answer: &mut dyn FnMut(u32, u32) -> nvmlFieldValue_t,
-    ) -> Answer {
-        let first = present::<_, Code>(self.0)?;
+    ) -> CallResult {
+        let first = non_null::<_, Code>(self.0)?;
         for index in 0..count as usize {
             // JUSTIFICATION: the list is the caller's.
             // SAFETY: the caller promises `count` entries.

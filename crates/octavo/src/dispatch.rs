@@ -71,7 +71,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Program::Probe(args) => {
             logging::start(cli.log, Habit::Command);
             let mut out = io::stdout().lock();
-            if octavo_probe::run(&args, &mut out)? == octavo_probe::Outcome::Leaks {
+            if octavo_probe::run(&args, &mut out)? == octavo_probe::ProbeResult::Leaks {
                 return Ok(ExitCode::FAILURE);
             }
         }

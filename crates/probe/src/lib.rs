@@ -2,7 +2,7 @@
 //! by which a program can ask for it, and what a call costs.
 //!
 //! It is an ordinary program of the CUDA driver API: it opens `libcuda.so.1` and `libnvidia-ml.so.1` by
-//! name, as frameworks do, and asks for memory in each way that the API has. It knows nothing of how a
+//! name, as frameworks do, and asks for memory in each path that the API has. It knows nothing of how a
 //! share is held, so it measures any wall: Octavo's guard, the driver's own limits, a whole GPU.
 //!
 //! The calls of the driver are in [`driver`](self), each with the types of NVIDIA's `cuda.h`; all else is
@@ -10,12 +10,12 @@
 
 mod args;
 mod driver;
-mod management;
+mod environment;
+mod nvml;
 mod output;
 mod paths;
 mod run;
-mod seen;
 mod timing;
 
 pub use args::ProbeArgs;
-pub use run::{Outcome, run};
+pub use run::{ProbeResult, run};

@@ -10,17 +10,17 @@ use object::elf;
 use object::read::ReadRef;
 use object::read::elf::FileHeader;
 
+use crate::architecture::Architecture;
 use crate::error::ProxyError;
-use crate::machine::Machine;
-use memory::{Dynamic, Memory, Symbols};
+use memory::{Dynamic, LoadedImage, Symbols};
 
 /// Names that a library may export. libcuda has about 700, libnvidia-ml about 500.
-const EXPORTS: usize = 1 << 15;
+const MAX_EXPORTS: usize = 1 << 15;
 
 /// A driver's library.
 #[derive(Debug)]
 pub(crate) struct Driver<'a> {
-    pub(crate) machine: Machine,
+    pub(crate) machine: Architecture,
     pub(crate) soname: Option<&'a [u8]>,
     pub(crate) needed: Vec<&'a [u8]>,
     /// What it exports, by name and version.
@@ -35,12 +35,12 @@ pub(crate) struct Export<'a> {
     pub(crate) name: &'a [u8],
     /// Its version: an index, and whether it is the default.
     pub(crate) version: u16,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExportKind,
 }
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum ExportKind {
     Function,
     Data,
 }
@@ -61,8 +61,8 @@ impl<'a> Driver<'a> {
     /// Reads a library's file.
     pub(crate) fn read(file: &'a [u8]) -> Result<Self, ProxyError> {
         let header = header(file)?;
-        let machine = Machine::of(header.e_machine.get(LE)).ok_or_else(|| ProxyError::Foreign {
-            found: format!("machine {} of ELF", header.e_machine.get(LE).0),
+        let machine = Architecture::of(header.e_machine.get(LE)).ok_or_else(|| {
+            ProxyError::Foreign { found: format!("machine {} of ELF", header.e_machine.get(LE).0) }
         })?;
         match header.e_type.get(LE) {
             elf::ET_DYN => {}
@@ -73,7 +73,7 @@ impl<'a> Driver<'a> {
         let segments = header
             .program_headers(LE, file)
             .map_err(|_| damaged("its program headers lie outside of it"))?;
-        let memory = Memory { file, segments };
+        let memory = LoadedImage { file, segments };
         if !memory.is_whole() {
             return Err(damaged("it ends before its segments do"));
         }
@@ -93,8 +93,8 @@ impl<'a> Driver<'a> {
             let name = dynamic.name(symbol.st_name.get(LE).into())?;
             // What has a longer name is found in the driver itself, like all that is no hook.
             let Some(name) = name.filter(|name| !name.is_empty()) else { continue };
-            if exports.len() == EXPORTS {
-                return Err(ProxyError::TooMany { limit: EXPORTS });
+            if exports.len() == MAX_EXPORTS {
+                return Err(ProxyError::TooMany { limit: MAX_EXPORTS });
             }
             exports.push(Export { name, version: version.0, kind });
         }
@@ -127,7 +127,7 @@ fn header(file: &[u8]) -> Result<&elf::FileHeader64<LE>, ProxyError> {
 }
 
 /// What an export stands for; none if it is no export.
-fn kind(symbol: &elf::Sym64<LE>) -> Option<Kind> {
+fn kind(symbol: &elf::Sym64<LE>) -> Option<ExportKind> {
     let is_visible = matches!(symbol.st_visibility(), elf::STV_DEFAULT | elf::STV_PROTECTED);
     let is_bound =
         matches!(symbol.st_bind(), elf::STB_GLOBAL | elf::STB_WEAK | elf::STB_GNU_UNIQUE);
@@ -135,8 +135,8 @@ fn kind(symbol: &elf::Sym64<LE>) -> Option<Kind> {
         return None;
     }
     match symbol.st_type() {
-        elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE => Some(Kind::Function),
-        elf::STT_OBJECT | elf::STT_COMMON => Some(Kind::Data),
+        elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE => Some(ExportKind::Function),
+        elf::STT_OBJECT | elf::STT_COMMON => Some(ExportKind::Data),
         _ => None,
     }
 }

@@ -26,10 +26,10 @@
 
 #![forbid(unsafe_code)]
 
+mod architecture;
 mod driver;
 mod error;
 mod image;
-mod machine;
 mod strings;
 mod stubs;
 mod symbols;

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::attributes::THREADS_PER_MULTIPROCESSOR;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context::{self, CONTEXTS, DEFAULT_LIMITS, device_of};
 use crate::library::{device, driver};
 use crate::pointers::Out;
@@ -163,7 +163,7 @@ calls! { HOT = hot_call;
     }
 }
 
-fn create(handle: Out<Handle>, flags: c_uint, ordinal: c_int) -> Answer {
+fn create(handle: Out<Handle>, flags: c_uint, ordinal: c_int) -> CallResult {
     handle.check()?;
     let made = context::create(device(ordinal)?, flags, false)?;
     context::push(made)?;
@@ -171,7 +171,7 @@ fn create(handle: Out<Handle>, flags: c_uint, ordinal: c_int) -> Answer {
 }
 
 /// Primary contexts are released, not destroyed.
-fn destroy(handle: Handle) -> Answer {
+fn destroy(handle: Handle) -> CallResult {
     let is_primary = CONTEXTS.with(handle, |context| Ok(context.is_primary));
     if is_primary.map_err(|_| Code::INVALID_CONTEXT)? {
         return Err(Code::INVALID_CONTEXT);
@@ -193,7 +193,7 @@ fn number(limit: c_uint) -> Result<usize, Code> {
 
 /// Stacks, the buffer of `printf` and the device's heap take memory; what they take by default is
 /// part of the context.
-fn set_limit(limit: c_uint, value: u64) -> Answer {
+fn set_limit(limit: c_uint, value: u64) -> CallResult {
     let limit = number(limit)?;
     let handle = context::current()?;
     let threads = u64::from(driver()?.machine.model.multiprocessors) * THREADS_PER_MULTIPROCESSOR;

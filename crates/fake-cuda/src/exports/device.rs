@@ -7,7 +7,7 @@ use crate::attributes;
 use crate::code::Code;
 use crate::context::{self, CONTEXTS};
 use crate::library::{self, device, driver};
-use crate::machine::two_numbers;
+use crate::machine::parse_version;
 use crate::pointers::{Out, TextIn, TextOut};
 use crate::table::{Handle, lock};
 
@@ -47,7 +47,7 @@ calls! { CALLS = call;
 
     fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, ordinal: c_int) {
         device(ordinal)?;
-        let capability = two_numbers(&driver()?.machine.model.compute_capability);
+        let capability = parse_version(&driver()?.machine.model.compute_capability);
         major.put(capability.0)?;
         minor.put(capability.1)
     }
@@ -136,14 +136,14 @@ calls! { CALLS = call;
         input: Out<DevResource>,
         rest: Out<DevResource>,
         _flags: c_uint,
-        least: c_uint,
+        min_count: c_uint,
     ) {
         let input = input.read()?;
         // Multiprocessors come in groups of eight since Hopper, and nobody minds before it.
-        let size = least.max(1).next_multiple_of(8);
-        let most = input.multiprocessors / size;
-        let count = if result.is_null() { most } else { groups.read()?.min(most) };
-        if most == 0 {
+        let size = min_count.max(1).next_multiple_of(8);
+        let max_groups = input.multiprocessors / size;
+        let count = if result.is_null() { max_groups } else { groups.read()?.min(max_groups) };
+        if max_groups == 0 {
             return Err(Code::INVALID_VALUE);
         }
         groups.put(count)?;

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::abi::{InstantiateParams, UpdateResult};
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::graph::{self, EXECS, GRAPHS, UPLOAD};
 use crate::library::device;
 use crate::pointers::{In, Out};
@@ -132,7 +132,7 @@ calls! { MEMORY = call;
     }
 }
 
-fn instantiate(exec: Out<Handle>, handle: Handle, flags: u64) -> Answer {
+fn instantiate(exec: Out<Handle>, handle: Handle, flags: u64) -> CallResult {
     exec.check()?;
     let made = graph::instantiate(handle, flags)?;
     if flags & UPLOAD != 0 {

@@ -6,7 +6,7 @@ use crate::abi::{
     AllocParams, Copy3d, HostParams, KernelParams, MemPoolProps, MemsetParams, NodeParams,
 };
 use crate::callbacks::Callback;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::event::EVENTS;
 use crate::graph::{self, GRAPHS, NODES, Op};
 use crate::launch::{self, Kernel};
@@ -197,7 +197,7 @@ calls! { CALLS = call;
     }
 }
 
-fn add(node: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, op: Op) -> Answer {
+fn add(node: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, op: Op) -> CallResult {
     node.check()?;
     node.put(graph::add(graph, &after.list(count)?, op)?)
 }
@@ -209,7 +209,7 @@ fn add_any(
     after: In<Handle>,
     count: usize,
     params: Out<NodeParams>,
-) -> Answer {
+) -> CallResult {
     let given = params.read()?;
     let place = (&raw const given.of_kind).expose_provenance();
     let op = match given.kind {
@@ -222,7 +222,7 @@ fn add_any(
             let (op, filled) = allocation(&In::within(place).read()?)?;
             add(node, graph, after, count, op)?;
             let mut answer = given;
-            // The address is the last member of the parameters.
+            // The address is the last process of the parameters.
             answer.of_kind[size_of::<AllocParams>() / 8 - 1] = filled.address;
             return params.put(answer);
         }

@@ -37,7 +37,7 @@ calls! { CALLS = call;
     fn cuIpcOpenEventHandle(_event: Out<usize>, _handle: MemHandle) { Err(Code::NOT_SUPPORTED) }
 }
 
-fn open(address: Out<u64>, handle: MemHandle, _flags: c_uint) -> crate::code::Answer {
+fn open(address: Out<u64>, handle: MemHandle, _flags: c_uint) -> crate::code::CallResult {
     address.check()?;
     address.put(ipc::open(&handle.bytes, context::current()?, RangeKind::Imported)?)
 }

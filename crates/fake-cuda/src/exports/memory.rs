@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::abi::{MemLocation, location};
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context;
 use crate::heap::{self, Range, RangeKind};
 use crate::library::device;
@@ -33,13 +33,13 @@ calls! { HOT = hot_call;
     fn cuMemGetInfo(free: Out<u32>, total: Out<u32>) {
         let device = context::here()?;
         let small = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-        free.put(small(device.member()?.free()))?;
+        free.put(small(device.process_handle()?.free()))?;
         total.put(small(device.capacity))
     }
 
     fn cuMemGetInfo_v2(free: Out<u64>, total: Out<u64>) {
         let device = context::here()?;
-        free.put(device.member()?.free())?;
+        free.put(device.process_handle()?.free())?;
         total.put(device.capacity)
     }
 
@@ -176,18 +176,18 @@ stream_calls! { STREAM = call;
     }
 }
 
-fn free(address: u64) -> Answer {
+fn free(address: u64) -> CallResult {
     context::current()?;
     heap::free(address)
 }
 
-fn allocate_pinned(address: Out<usize>, size: u64) -> Answer {
+fn allocate_pinned(address: Out<usize>, size: u64) -> CallResult {
     address.check()?;
     let start = heap::allocate_pinned(context::current()?, size)?;
     address.put(usize::try_from(start).map_err(|_| Code::OUT_OF_MEMORY)?)
 }
 
-fn advise(address: u64, size: u64) -> Answer {
+fn advise(address: u64, size: u64) -> CallResult {
     let range = heap::find(address).ok_or(Code::INVALID_VALUE)?;
     let fits = size <= range.size - (address - range.start);
     if fits { Ok(()) } else { Err(Code::INVALID_VALUE) }
@@ -200,7 +200,7 @@ fn prefetch(
     ordinal: c_int,
     handle: Handle,
     default: Default,
-) -> Answer {
+) -> CallResult {
     if to_device {
         device(ordinal)?;
     }
@@ -209,7 +209,12 @@ fn prefetch(
 }
 
 /// Stores an attribute of a pointer where the caller wants it; `None`: no pointer of the library.
-fn put_attribute(data: usize, attribute: c_uint, address: u64, range: Option<&Range>) -> Answer {
+fn put_attribute(
+    data: usize,
+    attribute: c_uint,
+    address: u64,
+    range: Option<&Range>,
+) -> CallResult {
     let kind = range.map(|range| range.kind);
     let is_of_device = range.is_some_and(|range| range.device.is_some());
     let ordinal =

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::module::{self, FUNCTIONS, MODULES};
 use crate::pointers::{Out, TextIn};
 use crate::table::Handle;
@@ -140,7 +140,7 @@ calls! { CALLS = call;
     }
 }
 
-fn known(function: Handle) -> Answer {
+fn known(function: Handle) -> CallResult {
     FUNCTIONS.with(function, |_| Ok(()))
 }
 

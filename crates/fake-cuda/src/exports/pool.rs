@@ -5,7 +5,7 @@ use std::os::fd::IntoRawFd;
 
 use crate::abi::{MemAccessDesc, MemLocation, MemPoolProps, POSIX_FILE_DESCRIPTOR, location};
 use crate::capture;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context;
 use crate::device::Device;
 use crate::exports::vmm::borrowed;
@@ -171,7 +171,7 @@ fn allocate(
     pool: Option<Handle>,
     handle: Handle,
     default: Default,
-) -> Answer {
+) -> CallResult {
     address.check()?;
     let handle = stream::resolve(handle, default)?;
     let ordinal = stream::with(handle, default, |stream| Ok(stream.device))?;

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_uint};
 
 use crate::callbacks::{self, Callback};
 use crate::capture;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::graph::Op;
 use crate::pointers::{In, Out};
 use crate::stream::{self, Default, STREAMS};
@@ -200,7 +200,7 @@ stream_calls! { CAPTURE = call;
     }
 }
 
-fn check_mode(mode: c_uint) -> Answer {
+fn check_mode(mode: c_uint) -> CallResult {
     if mode <= 2 { Ok(()) } else { Err(Code::INVALID_VALUE) }
 }
 
@@ -210,7 +210,7 @@ fn info(
     status: Out<c_uint>,
     id: Out<u64>,
     graph: Out<Handle>,
-) -> Answer {
+) -> CallResult {
     status.check()?;
     let capture = stream::with(handle, default, |stream| Ok(stream.capture.clone()))?;
     if let Some(capture) = &capture {

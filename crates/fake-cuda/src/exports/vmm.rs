@@ -8,7 +8,7 @@ use crate::abi::{
     MemAccessDesc, MemAllocationProp, MemLocation, MulticastProp, POSIX_FILE_DESCRIPTOR,
 };
 use crate::arena::GRANULE;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context;
 use crate::library::device;
 use crate::pointers::{In, Out};
@@ -28,7 +28,7 @@ calls! { CALLS = call;
         address.put(vmm::reserve(size, align)?)
     }
 
-    fn cuMemAddressFree(address: u64, size: u64) { vmm::give_back(address, size) }
+    fn cuMemAddressFree(address: u64, size: u64) { vmm::free_addresses(address, size) }
 
     fn cuMemCreate(
         handle: Out<Handle>,
@@ -199,7 +199,7 @@ stream_calls! { STREAM = call;
         handle: Handle,
     ) {
         context::current()?;
-        let known: Answer = stream::with(handle, default, |_| Ok(()));
+        let known: CallResult = stream::with(handle, default, |_| Ok(()));
         known.and(Err(Code::NOT_SUPPORTED))
     }
 }

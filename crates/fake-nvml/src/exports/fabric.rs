@@ -40,7 +40,7 @@ struct Membership {
 }
 
 /// Every health field at "no", which is 2 in the first four and 1 in the last.
-const WELL: u32 = (sys::NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_FALSE
+const HEALTHY: u32 = (sys::NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_FALSE
     << sys::NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW)
     | (sys::NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_RECOVERY_FALSE
         << sys::NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_RECOVERY)
@@ -69,7 +69,7 @@ fn membership(gpu: &Device<'_>) -> Result<Membership, Code> {
         status: sys::nvmlReturn_enum_NVML_SUCCESS,
         cliqueId: if joined { fabric.clique_id } else { 0 },
         state: nvml_state(fabric.state),
-        healthMask: if joined { gpu.state.fabric_health.unwrap_or(WELL) } else { 0 },
+        healthMask: if joined { gpu.state.fabric_health.unwrap_or(HEALTHY) } else { 0 },
     })
 }
 

@@ -41,7 +41,7 @@ gpu_calls! {
     /// What the state says, or what the GPU's processes do if that is more. How busy memory is
     /// nobody knows: half of what the multiprocessors are.
     fn nvmlDeviceGetUtilizationRates(gpu, rates: Out<sys::nvmlUtilization_t>) {
-        let busy = gpu.state.utilisation_percent.min(100).max(gpu.chip.percent());
+        let busy = gpu.state.utilisation_percent.min(100).max(gpu.usage.percent());
         rates.put(sys::nvmlUtilization_t { gpu: busy, memory: busy / 2 })
     }
 

@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int, c_uint};
 
 use nvml_wrapper_sys::bindings as sys;
 
-use crate::code::{Answer, Code, supported};
+use crate::code::{CallResult, Code, supported};
 use crate::pointers::{Out, TextOut, Versioned};
 use crate::session::Device;
 
@@ -142,17 +142,17 @@ impl PciAddress {
         Some(Self { domain, bus, device, function: hex(function)? })
     }
 
-    /// The address as NVML's structure has it, without ids.
+    /// The address as NVML's structure has it, without host_pids.
     pub(super) fn info(self) -> sys::nvmlPciInfo_t {
         let Self { domain, bus, device, .. } = self;
         sys::nvmlPciInfo_t {
-            busIdLegacy: letters(&format!("{domain:04X}:{bus:02X}:{device:02X}.0")),
+            busIdLegacy: c_chars(&format!("{domain:04X}:{bus:02X}:{device:02X}.0")),
             domain,
             bus,
             device,
             pciDeviceId: 0,
             pciSubSystemId: 0,
-            busId: letters(&format!("{domain:08X}:{bus:02X}:{device:02X}.0")),
+            busId: c_chars(&format!("{domain:08X}:{bus:02X}:{device:02X}.0")),
         }
     }
 }
@@ -165,7 +165,7 @@ pub(super) fn pci_info(gpu: &Device<'_>) -> Result<sys::nvmlPciInfo_t, Code> {
 }
 
 /// A text as a zero-ended array; what is too long is cut off.
-pub(super) fn letters<const N: usize>(text: &str) -> [c_char; N] {
+pub(super) fn c_chars<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (place, byte) in array.iter_mut().take(N - 1).zip(text.bytes()) {
         *place = c_char::from_ne_bytes([byte]);
@@ -223,6 +223,6 @@ pub(super) fn architecture_of(name: &str) -> sys::nvmlDeviceArchitecture_t {
 }
 
 /// `Err(NOT_SUPPORTED)` for GPUs older than `architecture`.
-pub(super) fn since(gpu: &Device<'_>, architecture: sys::nvmlDeviceArchitecture_t) -> Answer {
+pub(super) fn since(gpu: &Device<'_>, architecture: sys::nvmlDeviceArchitecture_t) -> CallResult {
     supported(architecture_of(&gpu.model.architecture) >= architecture)
 }

@@ -136,8 +136,8 @@ fn peer<'a>(gpu: &Device<'a>, nvlink: NvLink, link: c_uint) -> Option<&'a Gpu> {
         .filter(|(index, _)| *index != gpu.index)
         .map(|(_, gpu)| gpu)
         .collect();
-    let share = nvlink.links as usize / others.len().max(1);
-    let place = (link as usize).checked_div(share)?;
+    let busy_percent = nvlink.links as usize / others.len().max(1);
+    let place = (link as usize).checked_div(busy_percent)?;
     others.get(place).copied()
 }
 

@@ -4,7 +4,7 @@ use std::ffi::{c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings as sys;
 
-use crate::code::{Answer, Code, supported};
+use crate::code::{CallResult, Code, supported};
 use crate::pointers::{Out, Versioned, version_of};
 use crate::session::Device;
 
@@ -107,7 +107,7 @@ fn sizes(gpu: &Device<'_>) -> Sizes {
     }
     let (total, reserved) = (gpu.model.memory_mib * MIB, gpu.model.reserved_mib * MIB);
     // What the state says is used comes on top of what processes of the chip have.
-    let used = (gpu.state.memory_used_mib * MIB).saturating_add(gpu.chip.used());
+    let used = (gpu.state.memory_used_mib * MIB).saturating_add(gpu.usage.used());
     let used = used.min(total.saturating_sub(reserved));
     let free = total.saturating_sub(reserved + used);
     Sizes { total, reserved, used, free }
@@ -147,7 +147,7 @@ fn errors(gpu: &Device<'_>, error: u32, counter: u32) -> Result<u64, Code> {
 }
 
 /// Rows are remapped since Ampere, where memory has error correction.
-pub(super) fn remaps_rows(gpu: &Device<'_>) -> Answer {
+pub(super) fn remaps_rows(gpu: &Device<'_>) -> CallResult {
     supported(gpu.model.ecc)?;
     since(gpu, sys::NVML_DEVICE_ARCH_AMPERE)
 }

@@ -11,7 +11,7 @@ use std::path::Path;
 use nvml_wrapper_sys::bindings as sys;
 use serde_json::{Value, json};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::pointers::{In, TextIn};
 
 /// The first driver that has them.
@@ -49,12 +49,12 @@ machine_calls! {
         let gpu = machine.gpus.get(gpu as usize).ok_or(Code::INVALID_ARGUMENT)?;
         let uuid = gpu.uuid.clone().ok_or(Code::UNKNOWN)?;
         let entry = json!({"softBytes": limits.soft_limit, "hardBytes": limits.hard_limit});
-        remember(session.folder(), uuid, cgroup, entry)
+        save_limits(session.folder(), uuid, cgroup, entry)
     }
 }
 
 /// Writes down what was set; hooks of several containers do so at the same time.
-fn remember(folder: &Path, gpu: String, cgroup: &str, limits: Value) -> Answer {
+fn save_limits(folder: &Path, gpu: String, cgroup: &str, limits: Value) -> CallResult {
     let failed = |_| Code::UNKNOWN;
     let lock = File::create(folder.join("memory_limits.lock")).map_err(failed)?;
     lock.lock().map_err(failed)?;

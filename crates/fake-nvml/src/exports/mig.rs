@@ -5,11 +5,11 @@ use std::ffi::c_uint;
 use nvml_wrapper_sys::bindings as sys;
 use octavo_machine::{MigActivation, MigProfile};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::pointers::{ListOut, Out, Versioned, version_of};
 use crate::session::Device;
 
-use super::identity::letters;
+use super::identity::c_chars;
 
 gpu_calls! {
     fn nvmlDeviceGetMigMode(gpu, current: Out<c_uint>, pending: Out<c_uint>) {
@@ -130,9 +130,9 @@ fn first_version(profile: &MigProfile) -> sys::nvmlGpuInstanceProfileInfo_t {
 }
 
 /// Answers the second or third version of the structure, whichever the caller knows.
-fn put_versioned(profile: &MigProfile, place: Versioned) -> Answer {
+fn put_versioned(profile: &MigProfile, place: Versioned) -> CallResult {
     let info = first_version(profile);
-    let name = letters(&format!("MIG {}", profile.name));
+    let name = c_chars(&format!("MIG {}", profile.name));
     if place.is::<sys::nvmlGpuInstanceProfileInfo_v3_t>(3)? {
         let value = sys::nvmlGpuInstanceProfileInfo_v3_t {
             version: version_of::<sys::nvmlGpuInstanceProfileInfo_v3_t>(3),
@@ -173,7 +173,7 @@ fn placements(
     profile: &MigProfile,
     places: ListOut<sys::nvmlGpuInstancePlacement_t>,
     count: Out<c_uint>,
-) -> Answer {
+) -> CallResult {
     count.put(c_uint::try_from(profile.starts.len()).map_err(|_| Code::UNKNOWN)?)?;
     let size = profile.memory_slices;
     places.put(profile.starts.iter().map(|&start| sys::nvmlGpuInstancePlacement_t { start, size }));

@@ -8,7 +8,7 @@ use octavo_machine::{
 
 use super::{Device, Session};
 use crate::code::Code;
-use crate::handle::{Kind, Part};
+use crate::handle::{HandleKind, Part};
 
 /// The MIG device of a call.
 pub(crate) struct Slice<'a> {
@@ -53,13 +53,13 @@ impl Session {
         call: &str,
         handle: nvmlDevice_t,
     ) -> Result<Device<'_>, Code> {
-        let Ok(part) = self.handles.part(Kind::MigDevice, handle) else {
+        let Ok(part) = self.handles.part(HandleKind::MigDevice, handle) else {
             return self.device(call, handle);
         };
         let mut device = self.device_at(call, part.gpu)?;
-        let ids = (part.gpu_instance, part.compute_instance);
+        let host_pids = (part.gpu_instance, part.compute_instance);
         let mig = &device.state.mig;
-        let place = (0..).zip(mig.devices()).find(|(_, there)| *there == ids);
+        let place = (0..).zip(mig.devices()).find(|(_, there)| *there == host_pids);
         let (index, _) = place.ok_or(Code::NOT_FOUND)?;
         let table = device.table.ok_or(Code::NOT_SUPPORTED)?;
         let instance = mig.instances.get(&part.gpu_instance).ok_or(Code::NOT_FOUND)?;
@@ -89,18 +89,18 @@ impl Session {
 
     /// The handle of a MIG device.
     pub(crate) fn slice_handle(&self, part: Part) -> nvmlDevice_t {
-        self.handles.make_part(Kind::MigDevice, part)
+        self.handles.make_part(HandleKind::MigDevice, part)
     }
 
     /// The handle of a GPU instance.
     pub(crate) fn instance_handle(&self, gpu: u32, gpu_instance: u32) -> nvmlGpuInstance_t {
         let part = Part { gpu, gpu_instance, compute_instance: 0 };
-        self.handles.make_part(Kind::GpuInstance, part)
+        self.handles.make_part(HandleKind::GpuInstance, part)
     }
 
     /// The handle of a compute instance.
     pub(crate) fn compute_handle(&self, part: Part) -> nvmlComputeInstance_t {
-        self.handles.make_part(Kind::ComputeInstance, part)
+        self.handles.make_part(HandleKind::ComputeInstance, part)
     }
 
     /// The GPU instance behind a handle, unless it is no more, or its GPU is lost or refuses this
@@ -110,7 +110,7 @@ impl Session {
         call: &str,
         handle: nvmlGpuInstance_t,
     ) -> Result<Instance<'_>, Code> {
-        let part = self.handles.part(Kind::GpuInstance, handle)?;
+        let part = self.handles.part(HandleKind::GpuInstance, handle)?;
         self.answers(call, part.gpu)?;
         self.instance_at(part)
     }
@@ -121,7 +121,7 @@ impl Session {
         call: &str,
         handle: nvmlComputeInstance_t,
     ) -> Result<(Instance<'_>, &ComputeInstance), Code> {
-        let part = self.handles.part(Kind::ComputeInstance, handle)?;
+        let part = self.handles.part(HandleKind::ComputeInstance, handle)?;
         self.answers(call, part.gpu)?;
         let instance = self.instance_at(part)?;
         let inner = instance.state.compute_instances.get(&part.compute_instance);
@@ -153,7 +153,7 @@ impl Session {
     }
 
     fn gpu_state(&self, gpu: u32) -> &GpuState {
-        self.state.state().gpus.get(&gpu).unwrap_or(&self.well)
+        self.state.state().gpus.get(&gpu).unwrap_or(&self.healthy_state)
     }
 
     /// Changes the state of a GPU for every process that uses the machine.

@@ -5,12 +5,12 @@ use std::ffi::c_uint;
 use nvml_wrapper_sys::bindings as sys;
 use octavo_machine::{MigComputeProfile, MigProfile};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::handle::Part;
 use crate::pointers::{In, ListOut, Out, Versioned, version_of};
 use crate::session::{Session, compute_name};
 
-use super::super::identity::letters;
+use super::super::identity::c_chars;
 
 machine_calls! {
     fn nvmlGpuInstanceGetComputeInstanceProfileInfo(
@@ -151,7 +151,7 @@ fn create(
     profile: c_uint,
     placement: Option<sys::nvmlComputeInstancePlacement_t>,
     compute: Out<sys::nvmlComputeInstance_t>,
-) -> Answer {
+) -> CallResult {
     compute.check()?;
     let outer = session.instance(call, instance)?;
     let part = outer.part;
@@ -213,9 +213,9 @@ fn first_version(
 }
 
 /// Answers the second or third version of the structure, whichever the caller knows.
-fn put_versioned(outer: &MigProfile, profile: &MigComputeProfile, place: Versioned) -> Answer {
+fn put_versioned(outer: &MigProfile, profile: &MigComputeProfile, place: Versioned) -> CallResult {
     let info = first_version(outer, profile);
-    let name = letters(&format!("MIG {}", compute_name(outer, profile)));
+    let name = c_chars(&format!("MIG {}", compute_name(outer, profile)));
     if place.is::<sys::nvmlComputeInstanceProfileInfo_v3_t>(3)? {
         let value = sys::nvmlComputeInstanceProfileInfo_v3_t {
             version: version_of::<sys::nvmlComputeInstanceProfileInfo_v3_t>(3),

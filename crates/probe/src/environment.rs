@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::driver::{Cuda, CudaError};
-use crate::management::{Management, Memory};
+use crate::nvml::{Memory, Nvml};
 
 /// Where Octavo shows a container its shares.
 const SHARES: &str = "/run/octavo/shares";
@@ -15,7 +15,7 @@ const SHARES: &str = "/run/octavo/shares";
 /// Everything that is seen.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Seen {
+pub(crate) struct Environment {
     /// CUDA version of the driver: `13.0`.
     pub(crate) cuda: String,
     /// GPUs in the driver's order.
@@ -37,7 +37,8 @@ pub(crate) struct Gpu {
     /// Memory that CUDA reports, in bytes.
     pub(crate) total_bytes: u64,
     /// What NVML reports.
-    pub(crate) management: Option<Memory>,
+    #[serde(rename = "management")]
+    pub(crate) nvml: Option<Memory>,
 }
 
 /// A share as its folder describes it.
@@ -53,20 +54,19 @@ pub(crate) struct Share {
 }
 
 /// Looks at everything. The driver is initialised.
-pub(crate) fn look(cuda: &Cuda) -> Result<Seen, CudaError> {
+pub(crate) fn read(cuda: &Cuda) -> Result<Environment, CudaError> {
     let mut version = 0;
     cuda.driver_version(&mut version)?;
     let mut count = 0;
     cuda.device_count(&mut count)?;
-    let management = Management::open();
-    let gpus = (0..count)
-        .map(|number| gpu(cuda, number, management.as_ref()))
-        .collect::<Result<_, _>>()?;
+    let nvml = Nvml::open();
+    let gpus =
+        (0..count).map(|number| gpu(cuda, number, nvml.as_ref())).collect::<Result<_, _>>()?;
     let cuda = format!("{}.{}", version / 1000, version % 1000 / 10);
-    Ok(Seen { cuda, gpus, shares: shares(Path::new(SHARES)) })
+    Ok(Environment { cuda, gpus, shares: shares(Path::new(SHARES)) })
 }
 
-fn gpu(cuda: &Cuda, number: i32, management: Option<&Management>) -> Result<Gpu, CudaError> {
+fn gpu(cuda: &Cuda, number: i32, nvml: Option<&Nvml>) -> Result<Gpu, CudaError> {
     let mut device = 0;
     cuda.device_get(&mut device, number)?;
     let mut uuid = [0; 16];
@@ -74,9 +74,9 @@ fn gpu(cuda: &Cuda, number: i32, management: Option<&Management>) -> Result<Gpu,
     let mut total = 0;
     cuda.device_total(&mut total, device)?;
     let uuid = text_of(uuid);
-    let management = management.and_then(|management| management.memory(&uuid));
+    let nvml = nvml.and_then(|nvml| nvml.memory(&uuid));
     let name = cuda.device_name(device)?;
-    Ok(Gpu { number, name, uuid, total_bytes: total as u64, management })
+    Ok(Gpu { number, name, uuid, total_bytes: total as u64, nvml })
 }
 
 /// `GPU-` and the bytes in groups.

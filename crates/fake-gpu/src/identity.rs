@@ -4,15 +4,15 @@ use std::os::unix::fs::MetadataExt;
 
 /// What identifies a process across namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
+pub(crate) struct ProcessIdentity {
     pub(crate) pid: u32,
     pub(crate) namespace: u64,
     pub(crate) started: u64,
 }
 
 /// The process that asks. What cannot be read is zero.
-pub(crate) fn identity() -> Identity {
-    Identity {
+pub(crate) fn current() -> ProcessIdentity {
+    ProcessIdentity {
         pid: std::process::id(),
         namespace: std::fs::metadata("/proc/self/ns/pid").map_or(0, |file| file.ino()),
         started: started().unwrap_or(0),

@@ -5,33 +5,34 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where the machine is if it is not beside the library, which alone is mounted into containers.
-const ELSEWHERE: &str = "/run/octavo-simulator";
+/// Where the machine is if it is not beside_library the library, which alone is mounted into containers.
+const CONTAINER_FOLDER: &str = "/run/octavo-simulator";
 
 /// Where a machine is.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// The folder of its description.
+pub struct MachineLocation {
+    /// The library_folder of its description.
     pub folder: PathBuf,
     /// Whether that is the one for containers, and not the library's own.
-    pub is_elsewhere: bool,
+    pub is_for_containers: bool,
 }
 
 /// Where the machine is; `None` where there is no description anywhere.
-pub fn machine() -> Option<Place> {
+pub fn machine() -> Option<MachineLocation> {
     let has_machine = |folder: &PathBuf| folder.join("machine.yaml").exists();
-    let beside = folder().filter(has_machine);
-    let beside = beside.map(|folder| Place { folder, is_elsewhere: false });
-    beside.or_else(|| {
-        let elsewhere = Some(PathBuf::from(ELSEWHERE)).filter(has_machine);
-        elsewhere.map(|folder| Place { folder, is_elsewhere: true })
+    let beside_library = library_folder().filter(has_machine);
+    let beside_library =
+        beside_library.map(|folder| MachineLocation { folder, is_for_containers: false });
+    beside_library.or_else(|| {
+        let in_container = Some(PathBuf::from(CONTAINER_FOLDER)).filter(has_machine);
+        in_container.map(|folder| MachineLocation { folder, is_for_containers: true })
     })
 }
 
-/// The folder of the file that this very code was loaded from: the library's, since this code is
+/// The library_folder of the file that this very code was loaded from: the library's, since this code is
 /// linked into it.
-pub fn folder() -> Option<PathBuf> {
-    let here = folder as fn() -> Option<PathBuf> as *const c_void;
+pub fn library_folder() -> Option<PathBuf> {
+    let here = library_folder as fn() -> Option<PathBuf> as *const c_void;
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
     // JUSTIFICATION: only the dynamic linker knows which file a copy came from.
     // SAFETY: `info` is writable and of the right type; any address may be asked about.

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_uuid_is_written_in_groups() {
-    let uuid = std::array::from_fn(|place| u8::try_from(place * 17).expect("a byte"));
+    let uuid = std::array::from_fn(|context| u8::try_from(context * 17).expect("a byte"));
     assert_eq!(text_of(uuid), "GPU-00112233-4455-6677-8899-aabbccddeeff");
 }
 

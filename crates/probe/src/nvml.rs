@@ -25,7 +25,7 @@ struct MemoryInfo {
 }
 
 /// The opened library.
-pub(crate) struct Management {
+pub(crate) struct Nvml {
     library: Library,
 }
 
@@ -33,7 +33,7 @@ type Init = unsafe extern "C" fn() -> c_int;
 type ByUuid = unsafe extern "C" fn(*const c_char, &mut *mut c_void) -> c_int;
 type Info = unsafe extern "C" fn(*mut c_void, &mut MemoryInfo) -> c_int;
 
-impl Management {
+impl Nvml {
     /// Opens and initialises it; none where the container has none or it refuses.
     pub(crate) fn open() -> Option<Self> {
         // SAFETY: it is the driver's library or one that stands in for it; its initialisers are what every

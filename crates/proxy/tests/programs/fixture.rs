@@ -16,14 +16,14 @@ pub(crate) const HOOKS: [&str; 3] = ["cuInit", "cuMemAlloc_v2", "cuNotThereYet"]
 /// real/<soname>.1   the driver          link/<soname>   the same, to link to
 /// proxy/<soname>    its proxy           guard.so
 /// ```
-pub(crate) struct Stand {
+pub(crate) struct Fixture {
     folder: TempDir,
     pub(crate) proxy: Proxy,
     soname: &'static str,
     compiler: &'static str,
 }
 
-impl Stand {
+impl Fixture {
     /// With `libcuda.so.1`.
     pub(crate) fn cuda() -> Self {
         Self::with("libcuda.so.1", "driver.c", &[], "guard.c", &[], &HOOKS)
@@ -155,7 +155,7 @@ impl Stand {
         (output.status.success(), text(&output.stdout), text(&output.stderr))
     }
 
-    /// What happens to a proxy of this stand's own proxy.
+    /// What happens to a proxy of this fixture's own proxy.
     pub(crate) fn proxy_of_proxy(&self) -> Result<Proxy, ProxyError> {
         let hooks = BTreeSet::from(HOOKS);
         let (guard, real) = (self.at("guard.so"), self.at("real"));

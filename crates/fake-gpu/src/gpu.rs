@@ -5,10 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::file::{self, Byte, Map};
+use crate::file::{self, LockByte, Map};
 use crate::layout::{Block, Slot};
-use crate::member::Member;
 use crate::process::Process;
+use crate::process_handle::ProcessHandle;
 
 /// How a chip's time passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -18,18 +18,18 @@ pub enum Clock {
     #[default]
     Virtual,
     /// The host's: work takes as long as it says, and who waits sleeps.
-    Wall,
+    Host,
 }
 
 /// A chip, opened.
 #[derive(Debug)]
-pub struct Chip {
+pub struct FakeGpu {
     pub(crate) file: File,
     pub(crate) map: Map,
     pub(crate) clock: Clock,
 }
 
-impl Chip {
+impl FakeGpu {
     /// Where the chip of the GPU with that minor lies, in the folder of its machine.
     pub fn path(folder: &Path, minor: u32) -> PathBuf {
         folder.join("chip").join(minor.to_string())
@@ -61,8 +61,8 @@ impl Chip {
     /// # Errors
     ///
     /// All slots are taken, or the file cannot be locked.
-    pub fn join(self) -> io::Result<Member> {
-        Member::join(self)
+    pub fn attach(self) -> io::Result<ProcessHandle> {
+        ProcessHandle::attach(self)
     }
 
     /// Memory in bytes that processes can have.
@@ -87,7 +87,7 @@ impl Chip {
     pub fn now(&self) -> u64 {
         match self.clock {
             Clock::Virtual => self.map.header.now.load(Relaxed),
-            Clock::Wall => wall_clock(),
+            Clock::Host => wall_clock(),
         }
     }
 
@@ -131,7 +131,7 @@ impl Chip {
         let used = self.map.header.slots_used.load(Acquire) as usize;
         let slots = self.map.slots.iter().enumerate().take(used);
         slots.filter(|(index, slot)| {
-            slot.state.load(Acquire) != 0 && file::is_held(&self.file, Byte::Slot(*index))
+            slot.state.load(Acquire) != 0 && file::is_held(&self.file, LockByte::Slot(*index))
         })
     }
 
@@ -139,7 +139,7 @@ impl Chip {
         let used = self.map.header.blocks_used.load(Acquire) as usize;
         let blocks = self.map.blocks.iter().enumerate().take(used);
         blocks.filter(|(index, block)| {
-            block.state.load(Acquire) != 0 && file::is_held(&self.file, Byte::Block(*index))
+            block.state.load(Acquire) != 0 && file::is_held(&self.file, LockByte::Block(*index))
         })
     }
 }

@@ -4,19 +4,19 @@ use object::elf;
 
 /// A processor that proxies are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Machine {
+pub(crate) enum Architecture {
     X86_64,
     Aarch64,
 }
 
 /// Bytes of a stub that leads to a hook.
-pub(crate) const HOOK_STUB: usize = 16;
+pub(crate) const HOOK_STUB_BYTES: usize = 16;
 
 /// Bytes of a stub of an unknown name.
-pub(crate) const UNKNOWN_STUB: usize = 32;
+pub(crate) const UNKNOWN_STUB_BYTES: usize = 32;
 
 /// Bytes of the trap.
-pub(crate) const TRAP: usize = 16;
+pub(crate) const TRAP_BYTES: usize = 16;
 
 /// `endbr64`: where a jump may land under control-flow enforcement.
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
@@ -28,7 +28,7 @@ const BTI_C: u32 = 0xd503_245f;
 const X16: u32 = 16;
 const X17: u32 = 17;
 
-impl Machine {
+impl Architecture {
     /// The processor of an ELF header's number.
     pub(crate) fn of(machine: elf::Machine) -> Option<Self> {
         match machine {
@@ -71,7 +71,7 @@ impl Machine {
     }
 
     /// Code at an address that jumps to where a slot leads.
-    pub(crate) fn hook_stub(self, at: usize, slot: usize) -> [u8; HOOK_STUB] {
+    pub(crate) fn hook_stub(self, at: usize, slot: usize) -> [u8; HOOK_STUB_BYTES] {
         let mut code = Code::new(self, at);
         match self {
             Self::X86_64 => {
@@ -79,7 +79,7 @@ impl Machine {
                 code.jump_by(slot);
             }
             Self::Aarch64 => {
-                code.word(BTI_C);
+                code.instruction(BTI_C);
                 code.page_of(X16, slot);
                 code.load(X17, X16, slot);
                 code.branch(X17);
@@ -89,7 +89,12 @@ impl Machine {
     }
 
     /// Code at an address that loads the address of a record and jumps to where a slot leads.
-    pub(crate) fn unknown_stub(self, at: usize, record: usize, slot: usize) -> [u8; UNKNOWN_STUB] {
+    pub(crate) fn unknown_stub(
+        self,
+        at: usize,
+        record: usize,
+        slot: usize,
+    ) -> [u8; UNKNOWN_STUB_BYTES] {
         let mut code = Code::new(self, at);
         match self {
             Self::X86_64 => {
@@ -100,7 +105,7 @@ impl Machine {
                 code.jump_by(slot);
             }
             Self::Aarch64 => {
-                code.word(BTI_C);
+                code.instruction(BTI_C);
                 code.page_of(X16, record);
                 code.add(X16, X16, record);
                 code.page_of(X17, slot);
@@ -112,12 +117,12 @@ impl Machine {
     }
 
     /// Code that ends the program.
-    pub(crate) fn trap(self) -> [u8; TRAP] {
+    pub(crate) fn trap(self) -> [u8; TRAP_BYTES] {
         let mut code = Code::new(self, 0);
         match self {
             Self::X86_64 => code.put(&[0x0f, 0x0b]),
             // udf
-            Self::Aarch64 => code.word(0),
+            Self::Aarch64 => code.instruction(0),
         }
         code.padded()
     }
@@ -125,29 +130,29 @@ impl Machine {
 
 /// Code being written to an address.
 struct Code {
-    machine: Machine,
+    machine: Architecture,
     at: usize,
     bytes: Vec<u8>,
 }
 
 impl Code {
-    fn new(machine: Machine, at: usize) -> Self {
-        Self { machine, at, bytes: Vec::with_capacity(UNKNOWN_STUB) }
+    fn new(machine: Architecture, at: usize) -> Self {
+        Self { machine, at, bytes: Vec::with_capacity(UNKNOWN_STUB_BYTES) }
     }
 
     fn put(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    fn word(&mut self, instruction: u32) {
-        self.put(&instruction.to_le_bytes());
+    fn instruction(&mut self, code: u32) {
+        self.put(&code.to_le_bytes());
     }
 
     /// What is left over traps.
     fn padded<const SIZE: usize>(self) -> [u8; SIZE] {
         let fill = match self.machine {
-            Machine::X86_64 => 0xcc,
-            Machine::Aarch64 => 0,
+            Architecture::X86_64 => 0xcc,
+            Architecture::Aarch64 => 0,
         };
         let mut code = [fill; SIZE];
         code[..self.bytes.len()].copy_from_slice(&self.bytes);
@@ -160,7 +165,7 @@ impl Code {
         self.distance(target);
     }
 
-    /// x86-64: the last four bytes of an instruction, which count from its end.
+    /// x86-64: the last four bytes of an instruction, which to_u32 from its end.
     #[allow(clippy::cast_possible_truncation, reason = "a proxy is far smaller than 2 GiB")]
     fn distance(&mut self, target: usize) {
         let end = self.at + self.bytes.len() + 4;
@@ -174,22 +179,22 @@ impl Code {
     fn page_of(&mut self, register: u32, target: usize) {
         let here = self.at + self.bytes.len();
         let pages = (target >> 12).wrapping_sub(here >> 12) as u32;
-        self.word(0x9000_0000 | (pages & 3) << 29 | (pages >> 2 & 0x7_ffff) << 5 | register);
+        self.instruction(0x9000_0000 | (pages & 3) << 29 | (pages >> 2 & 0x7_ffff) << 5 | register);
     }
 
     /// arm64: `add register, from, :lo12:target`.
     fn add(&mut self, register: u32, from: u32, target: usize) {
-        self.word(0x9100_0000 | low(target) << 10 | from << 5 | register);
+        self.instruction(0x9100_0000 | low(target) << 10 | from << 5 | register);
     }
 
     /// arm64: `ldr register, [from, :lo12:target]`, of eight bytes that are aligned.
     fn load(&mut self, register: u32, from: u32, target: usize) {
-        self.word(0xf940_0000 | (low(target) >> 3) << 10 | from << 5 | register);
+        self.instruction(0xf940_0000 | (low(target) >> 3) << 10 | from << 5 | register);
     }
 
     /// arm64: `br register`.
     fn branch(&mut self, register: u32) {
-        self.word(0xd61f_0000 | register << 5);
+        self.instruction(0xd61f_0000 | register << 5);
     }
 }
 
