@@ -225,7 +225,7 @@ impl Bed {
 
     /// A program that goes round the wall: how much it gets, and how soon somebody ends it.
     fn round(&self, octavo: &Path, container: &Container) -> anyhow::Result<Vec<Figure>> {
-        let args = ["probe", "--no-timing", "--path", "alloc", "--go-round", "10"];
+        let args = ["probe", "--no-timing", "--path", "alloc", "--bypass", "10"];
         let mut command = container.command(octavo.as_os_str(), &args.map(OsString::from))?;
         let seen = self.watched(command.stdout(Stdio::null()))?;
         let is_killed = seen.status.is_some_and(|status| status.signal() == Some(SIGKILL));

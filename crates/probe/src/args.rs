@@ -27,7 +27,7 @@ pub struct ProbeArgs {
 
     /// At the end go round the wall: open the driver's own library, take memory beyond the limit and wait
     /// until somebody ends it, or for so many seconds
-    #[arg(long = "go-round", value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10")]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10")]
     pub bypass: Option<u32>,
 
     /// OutputFormat of the output

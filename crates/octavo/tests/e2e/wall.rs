@@ -141,7 +141,7 @@ async fn eight_shares_of_one_gpu_hold_in_real_containers_and_who_goes_round_is_s
     // A neighbour lives beside one that goes round its wall, and only that one is ended.
     create(&bed, "neighbour", EIGHTH, probe_pod("neighbour", &args)).await;
     report(&bed, "neighbour").await;
-    let args = ["--no-timing", "--path", "alloc", "--go-round", "1000"];
+    let args = ["--no-timing", "--path", "alloc", "--bypass", "1000"];
     create(&bed, "rogue", EIGHTH, probe_pod("rogue", &args)).await;
     let code = eventually("who goes round the wall is ended", || async {
         let status = bed.pods().get("rogue").await.ok()?.status?;
