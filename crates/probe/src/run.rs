@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use rustix::fs::MemfdFlags;
 use serde::Serialize;
 
 use crate::args::ProbeArgs;
@@ -171,11 +172,9 @@ fn take(cuda: &Cuda, most: u64) -> u64 {
 /// which is open already, the guard is where its functions were.
 fn bypass(gpus: &[(i32, u64)], time: Duration, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut library = fs::File::open(driver_library(Path::new(DRIVER_FOLDER))?)?;
-    // SAFETY: the name ends with a zero; the descriptor is new, or negative.
-    let copy = unsafe { libc::memfd_create(c"libcuda".as_ptr(), libc::MFD_CLOEXEC) };
-    ensure!(copy >= 0, "no memory for a copy of the driver's library");
-    // SAFETY: it is open and nobody else's.
-    let mut copy = unsafe { fs::File::from_raw_fd(copy) };
+    let copy = rustix::fs::memfd_create("libcuda", MemfdFlags::CLOEXEC)
+        .context("no memory for a copy of the driver's library")?;
+    let mut copy = fs::File::from(copy);
     io::copy(&mut library, &mut copy).context("copying the driver's library")?;
     let cuda = Cuda::open(&format!("/proc/self/fd/{}", copy.as_raw_fd()))?;
     cuda.init(0)?;
