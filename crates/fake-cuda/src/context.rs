@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::code::{CallResult, Code};
 use crate::device::Device;
+use crate::execution::{module, stream};
+use crate::library;
+use crate::memory::{arrays, heap, pool};
 use crate::table::{Handle, HandleKind, Table, lock};
-use crate::{arrays, heap, library, module, pool, stream};
 
 /// A context.
 pub(crate) struct Context {

@@ -9,7 +9,7 @@ use octavo_machine::Gpu;
 
 use crate::code::{CallResult, Code};
 use crate::context::Primary;
-use crate::graph::GraphMemory;
+use crate::execution::graph::GraphMemory;
 use crate::library;
 use crate::table::{Handle, lock};
 

@@ -33,14 +33,14 @@ macro_rules! stream_calls {
             $(#[$meta])*
             #[unsafe(no_mangle)]
             extern "C" fn $name($($argument: $kind),*) -> crate::code::CuResult {
-                let $default = crate::stream::Default::Legacy;
+                let $default = crate::execution::stream::Default::Legacy;
                 crate::library::$entry(stringify!($name), || $body)
             }
 
             $(#[$meta])*
             #[unsafe(no_mangle)]
             extern "C" fn $own($($argument: $kind),*) -> crate::code::CuResult {
-                let $default = crate::stream::Default::PerThread;
+                let $default = crate::execution::stream::Default::PerThread;
                 crate::library::$entry(stringify!($own), || $body)
             }
         )*

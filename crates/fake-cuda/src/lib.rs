@@ -26,31 +26,18 @@
 #![allow(non_snake_case, reason = "the names of the exported functions are CUDA's")]
 
 mod abi;
-mod arena;
-mod arrays;
 mod attributes;
-mod callbacks;
-mod capture;
 mod code;
 mod context;
-mod copy;
 mod device;
-mod event;
+mod execution;
 mod exports;
 mod fork;
-mod graph;
-mod heap;
-mod ipc;
-mod launch;
 mod library;
 mod machine;
-mod module;
+mod memory;
 mod names;
 mod pointers;
-mod pool;
-mod spans;
 mod state;
-mod stream;
 mod table;
 mod thunk;
-mod vmm;

@@ -10,13 +10,13 @@ use core::sync::atomic::{AtomicU32, Ordering};
 
 use octavo_guard_abi::message::{Frame, Kind};
 
-use crate::elf;
 use crate::gate;
 use crate::paths::Path;
+use crate::platform::elf;
+use crate::platform::sync::Mutex;
+use crate::platform::sys::futex::{self, WaitScope};
+use crate::platform::sys::{socket, task};
 use crate::process;
-use crate::sync::Mutex;
-use crate::sys::futex::{self, WaitScope};
-use crate::sys::{socket, task};
 
 mod connection;
 mod outbox;

@@ -4,7 +4,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cuda::{Device, Status};
 use crate::driver::call;
-use crate::ffi::Out;
+use crate::platform::ffi::Out;
 use crate::process::Process;
 use crate::shares::{MAX_SHARES, Share};
 

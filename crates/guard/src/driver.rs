@@ -3,12 +3,12 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use crate::elf::{self, Image, Segment};
 use crate::hooks::{self, Hook};
 use crate::nvml;
 use crate::paths;
-use crate::sync::Once;
-use crate::sys::memory::{self, Access};
+use crate::platform::elf::{self, Image, Segment};
+use crate::platform::sync::Once;
+use crate::platform::sys::memory::{self, Access};
 
 mod functions;
 

@@ -5,8 +5,8 @@ use core::sync::atomic::Ordering;
 use octavo_guard_abi::limits::ShareGate;
 
 use crate::cuda::Status;
+use crate::platform::sys::futex::{self, WaitScope};
 use crate::shares::Share;
-use crate::sys::futex::{self, WaitScope};
 
 /// Longest sleep at a held gate before it is looked at again, in milliseconds: who opens it may have no way
 /// to wake us.

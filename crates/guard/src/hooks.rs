@@ -82,7 +82,7 @@ macro_rules! hooks {
                 #[unsafe(naked)]
                 #[unsafe(export_name = stringify!($name))]
                 extern "C" fn $name() {
-                    $crate::machine::jump!(super::$name)
+                    $crate::platform::asm::jump!(super::$name)
                 }
             )*
         }

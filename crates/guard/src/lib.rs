@@ -37,24 +37,15 @@
 #[cfg(test)]
 extern crate std;
 
-mod account;
 mod agent_link;
-mod allocation;
-mod async_free;
-mod context;
 mod cuda;
 mod devices;
 mod driver;
-mod elf;
-mod ffi;
 mod gate;
-mod graph_memory;
 mod hooks;
-#[cfg(feature = "library")]
-mod machine;
 mod nvml;
 mod paths;
-mod pools;
+mod platform;
 #[cfg_attr(
     not(feature = "preload"),
     allow(dead_code, reason = "called by what only the shared object exports")
@@ -63,16 +54,12 @@ mod preload;
 mod process;
 mod resolve;
 mod shares;
-mod streams;
-mod sync;
-mod sys;
-mod table;
+mod tracking;
 #[cfg_attr(
     not(feature = "library"),
     allow(dead_code, reason = "called by what only the shared object exports")
 )]
 mod unknown;
-mod vmm_memory;
 
 /// Names of the functions of `libcuda.so.1` that the guard stands in for. The shared object exports each as
 /// `octavo_hook_<name>`, and the one that is to be preloaded under its own name, too.
@@ -86,6 +73,6 @@ pub const NVML_HOOKS: &[&str] = &hooks::NVML_NAMES;
 #[panic_handler]
 fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
     loop {
-        sys::task::abort();
+        platform::sys::task::abort();
     }
 }

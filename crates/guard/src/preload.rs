@@ -9,8 +9,8 @@
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::driver::{CUDA, NVML};
-use crate::elf;
-use crate::ffi::Text;
+use crate::platform::elf;
+use crate::platform::ffi::Text;
 
 static DLSYM: AtomicUsize = AtomicUsize::new(0);
 static DLVSYM: AtomicUsize = AtomicUsize::new(0);

@@ -10,14 +10,14 @@ use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::agent_link::AgentLink;
-use crate::context::Contexts;
 use crate::cuda::Status;
 use crate::devices::Devices;
 use crate::driver;
+use crate::platform::sync::Once;
+use crate::platform::sys::{memory, task};
 use crate::shares::{self, Shares};
-use crate::sync::Once;
-use crate::sys::{memory, task};
-use crate::table::Table;
+use crate::tracking::context::Contexts;
+use crate::tracking::table::Table;
 
 mod fork;
 

@@ -10,8 +10,8 @@ use octavo_guard_abi::names;
 
 use crate::cuda::{Opaque, Status};
 use crate::driver::CUDA;
-use crate::ffi::Out;
 use crate::hooks::Hook;
+use crate::platform::ffi::Out;
 use crate::unknown;
 
 mod versions;

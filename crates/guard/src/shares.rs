@@ -5,9 +5,9 @@ use octavo_guard_abi::{limits, state};
 
 use crate::agent_link;
 use crate::paths::{self, Path};
-use crate::sync::AppendList;
-use crate::sys::Errno;
-use crate::sys::file::{File, Mode, entries};
+use crate::platform::sync::AppendList;
+use crate::platform::sys::Errno;
+use crate::platform::sys::file::{File, Mode, entries};
 
 mod share;
 

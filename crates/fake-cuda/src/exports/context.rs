@@ -5,9 +5,9 @@ use std::ffi::{c_int, c_uint};
 use crate::attributes::THREADS_PER_MULTIPROCESSOR;
 use crate::code::{CallResult, Code};
 use crate::context::{self, CONTEXTS, DEFAULT_LIMITS, device_of};
+use crate::execution::stream;
 use crate::library::{device, driver};
 use crate::pointers::Out;
-use crate::stream;
 use crate::table::Handle;
 
 calls! { CALLS = call;

@@ -4,9 +4,9 @@ use std::ffi::{c_uchar, c_uint, c_ushort};
 
 use crate::abi::{Copy2d, Copy3d, MemsetParams};
 use crate::code::{CallResult, Code};
-use crate::copy::{self, LinearCopy, Side};
+use crate::execution::stream::{self, Default, STREAMS};
+use crate::memory::copy::{self, LinearCopy, Side};
 use crate::pointers::In;
-use crate::stream::{self, Default, STREAMS};
 use crate::table::Handle;
 
 use Side::{Any, Device, Host};

@@ -4,10 +4,10 @@ use std::ffi::{c_int, c_uint};
 
 use crate::abi::{InstantiateParams, UpdateResult};
 use crate::code::{CallResult, Code};
-use crate::graph::{self, EXECS, GRAPHS, UPLOAD};
+use crate::execution::graph::{self, EXECS, GRAPHS, UPLOAD};
+use crate::execution::stream;
 use crate::library::device;
 use crate::pointers::{In, Out};
-use crate::stream;
 use crate::table::{Handle, lock};
 
 calls! { CALLS = call;

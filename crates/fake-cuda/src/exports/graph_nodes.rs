@@ -5,11 +5,11 @@ use std::ffi::{c_int, c_uint};
 use crate::abi::{
     AllocParams, Copy3d, HostParams, KernelParams, MemPoolProps, MemsetParams, NodeParams,
 };
-use crate::callbacks::Callback;
 use crate::code::{CallResult, Code};
-use crate::event::EVENTS;
-use crate::graph::{self, GRAPHS, NODES, Op};
-use crate::launch::{self, Kernel};
+use crate::execution::callbacks::Callback;
+use crate::execution::event::EVENTS;
+use crate::execution::graph::{self, GRAPHS, NODES, Op};
+use crate::execution::launch::{self, Kernel};
 use crate::library::device;
 use crate::pointers::{In, Out};
 use crate::table::Handle;

@@ -4,8 +4,8 @@ use std::ffi::c_uint;
 
 use crate::code::Code;
 use crate::context;
-use crate::heap::RangeKind;
-use crate::ipc;
+use crate::memory::heap::RangeKind;
+use crate::memory::ipc;
 use crate::pointers::Out;
 
 /// `CUipcMemHandle`, which is passed by value.

@@ -4,9 +4,9 @@ use std::ffi::{c_int, c_uint};
 
 use crate::abi::LaunchConfig;
 use crate::code::Code;
-use crate::launch::{self, kernel};
+use crate::execution::launch::{self, kernel};
+use crate::execution::stream::Default;
 use crate::pointers::In;
-use crate::stream::Default;
 use crate::table::Handle;
 
 calls! { HOT = hot_call;

@@ -5,10 +5,10 @@ use std::ffi::{c_int, c_uint};
 use crate::abi::{MemLocation, location};
 use crate::code::{CallResult, Code};
 use crate::context;
-use crate::heap::{self, Range, RangeKind};
+use crate::execution::stream::{self, Default};
 use crate::library::device;
+use crate::memory::heap::{self, Range, RangeKind};
 use crate::pointers::{In, Out};
-use crate::stream::{self, Default};
 use crate::table::Handle;
 
 /// What a row of memory is aligned to.

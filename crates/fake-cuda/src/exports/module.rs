@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_uint};
 
 use crate::code::{CallResult, Code};
-use crate::module::{self, FUNCTIONS, MODULES};
+use crate::execution::module::{self, FUNCTIONS, MODULES};
 use crate::pointers::{Out, TextIn};
 use crate::table::Handle;
 

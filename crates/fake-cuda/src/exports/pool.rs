@@ -4,18 +4,18 @@ use std::ffi::{c_int, c_uint};
 use std::os::fd::IntoRawFd;
 
 use crate::abi::{MemAccessDesc, MemLocation, MemPoolProps, POSIX_FILE_DESCRIPTOR, location};
-use crate::capture;
 use crate::code::{CallResult, Code};
 use crate::context;
 use crate::device::Device;
+use crate::execution::capture;
+use crate::execution::graph::{self, Op};
+use crate::execution::stream::{self, Default};
 use crate::exports::vmm::borrowed;
-use crate::graph::{self, Op};
-use crate::heap;
-use crate::ipc::IpcHandle;
 use crate::library::device;
+use crate::memory::heap;
+use crate::memory::ipc::IpcHandle;
+use crate::memory::pool::{self, POOLS, Pool};
 use crate::pointers::{In, Out};
-use crate::pool::{self, POOLS, Pool};
-use crate::stream::{self, Default};
 use crate::table::Handle;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.

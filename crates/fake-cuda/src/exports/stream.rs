@@ -2,12 +2,12 @@
 
 use std::ffi::{c_int, c_uint};
 
-use crate::callbacks::{self, Callback};
-use crate::capture;
 use crate::code::{CallResult, Code};
-use crate::graph::Op;
+use crate::execution::callbacks::{self, Callback};
+use crate::execution::capture;
+use crate::execution::graph::Op;
+use crate::execution::stream::{self, Default, STREAMS};
 use crate::pointers::{In, Out};
-use crate::stream::{self, Default, STREAMS};
 use crate::table::Handle;
 
 calls! { CALLS = call;

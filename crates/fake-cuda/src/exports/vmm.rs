@@ -7,14 +7,14 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 use crate::abi::{
     MemAccessDesc, MemAllocationProp, MemLocation, MulticastProp, POSIX_FILE_DESCRIPTOR,
 };
-use crate::arena::GRANULE;
 use crate::code::{CallResult, Code};
 use crate::context;
+use crate::execution::stream;
 use crate::library::device;
+use crate::memory::arena::GRANULE;
+use crate::memory::vmm;
 use crate::pointers::{In, Out};
-use crate::stream;
 use crate::table::Handle;
-use crate::vmm;
 
 calls! { CALLS = call;
     fn cuMemAddressReserve(

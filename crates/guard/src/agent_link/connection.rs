@@ -4,9 +4,9 @@ use core::sync::atomic::Ordering;
 
 use octavo_guard_abi::message::{Frame, Kind, SIZE};
 
+use crate::platform::sys::file::{File, Identity};
+use crate::platform::sys::socket;
 use crate::shares::Share;
-use crate::sys::file::{File, Identity};
-use crate::sys::socket;
 
 /// Waits between attempts to connect, in milliseconds; each is twice the one before.
 const MIN_RETRY_DELAY_MS: u64 = 250;

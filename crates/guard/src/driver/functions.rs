@@ -4,7 +4,7 @@ use core::ffi::c_void;
 
 use super::{CUDA, FunctionAddress};
 use crate::cuda::{AllocationNode, ArrayMemoryRequirements, Device, Opaque, Pointer, Status};
-use crate::ffi::Out;
+use crate::platform::ffi::Out;
 
 /// Declares functions: a `call::name` each, and the table by which they are found.
 macro_rules! functions {

@@ -8,13 +8,13 @@ use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
 use self::size::Shape;
 use super::info;
-use crate::allocation::{Allocation, free_tracked};
 use crate::cuda::{ArrayMemoryRequirements, Device, Opaque, Status};
 use crate::devices;
 use crate::driver::call;
-use crate::ffi::{In, Out};
-use crate::table::EntryKind;
-use crate::vmm_memory::{self, Holder};
+use crate::platform::ffi::{In, Out};
+use crate::tracking::allocation::{Allocation, free_tracked};
+use crate::tracking::table::EntryKind;
+use crate::tracking::vmm_memory::{self, Holder};
 
 /// `CUDA_ARRAY_DESCRIPTOR`, of before CUDA 3.2 with sides of 32 bits.
 #[derive(Clone, Copy, Debug)]

@@ -1,10 +1,10 @@
 //! Contexts. Each is counted for what the share's limits say before the driver makes it.
 
-use crate::account;
 use crate::cuda::{Device, Opaque, Status};
-use crate::ffi::Out;
+use crate::platform::ffi::Out;
 use crate::process;
-use crate::table::{Entry, EntryKind};
+use crate::tracking::account;
+use crate::tracking::table::{Entry, EntryKind};
 
 hooks! {
     CUDA, Status;

@@ -1,9 +1,9 @@
 //! Graphs that allocate memory. Their launches are in [`super::launch`].
 
 use crate::cuda::{Device, Opaque, Status};
-use crate::ffi::{In, Out};
-use crate::graph_memory as memory;
-use crate::streams::Stream;
+use crate::platform::ffi::{In, Out};
+use crate::tracking::graph_memory as memory;
+use crate::tracking::streams::Stream;
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD` and `..._DEVICE_LAUNCH`: the graph has its memory at once.
 const MEMORY_AT_INSTANTIATION: u64 = 2 | 4;

@@ -2,9 +2,9 @@
 
 use crate::cuda::{Device, Status};
 use crate::devices;
-use crate::ffi::Out;
-use crate::pools;
+use crate::platform::ffi::Out;
 use crate::process;
+use crate::tracking::pools;
 
 hooks! {
     CUDA, Status;

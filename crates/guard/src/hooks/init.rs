@@ -2,7 +2,7 @@
 
 use crate::cuda::{Opaque, Status};
 use crate::driver::CUDA;
-use crate::ffi::{Out, Text};
+use crate::platform::ffi::{Out, Text};
 use crate::process;
 use crate::resolve;
 

@@ -5,10 +5,10 @@ use core::sync::atomic::Ordering;
 use crate::cuda::{Opaque, Status};
 use crate::devices;
 use crate::gate;
-use crate::graph_memory;
 use crate::process::{self, Process};
 use crate::shares::Share;
-use crate::streams::Stream;
+use crate::tracking::graph_memory;
+use crate::tracking::streams::Stream;
 
 /// Calls the driver if the gate lets it.
 macro_rules! pass {

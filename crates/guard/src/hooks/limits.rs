@@ -4,15 +4,15 @@
 
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
-use crate::account::reserve::Reserve;
-use crate::account::{self, Charge, reclaim};
-use crate::allocation;
 use crate::cuda::{Device, Opaque, Status};
 use crate::devices;
 use crate::driver::call;
-use crate::ffi::Out;
+use crate::platform::ffi::Out;
 use crate::process;
-use crate::table::{Entry, EntryKind};
+use crate::tracking::account::reserve::Reserve;
+use crate::tracking::account::{self, Charge, reclaim};
+use crate::tracking::allocation;
+use crate::tracking::table::{Entry, EntryKind};
 
 /// Limits (`CUlimit`).
 const STACK: u32 = 0;

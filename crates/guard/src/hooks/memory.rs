@@ -2,11 +2,11 @@
 
 use octavo_guard_abi::charge::{ALLOCATION_GRANULE, rounded};
 
-use crate::allocation::{Allocation, free_tracked};
 use crate::cuda::{Pointer, Status};
-use crate::ffi::Out;
-use crate::pools;
-use crate::table::EntryKind;
+use crate::platform::ffi::Out;
+use crate::tracking::allocation::{Allocation, free_tracked};
+use crate::tracking::pools;
+use crate::tracking::table::EntryKind;
 
 hooks! {
     CUDA, Status;

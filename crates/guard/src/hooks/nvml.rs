@@ -1,8 +1,8 @@
 //! What NVIDIA's management library tells of a GPU that is shared: the share's memory and its processes.
 
 use crate::cuda::Opaque;
-use crate::ffi::Out;
 use crate::nvml::{self, Status, View};
+use crate::platform::ffi::Out;
 
 /// `nvmlMemory_t`.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,13 @@
 //! Stream-ordered memory and the pools that it comes from.
 
-use crate::async_free;
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
-use crate::ffi::{In, Out};
-use crate::pools::{self, Pool, PoolAllocation};
+use crate::platform::ffi::{In, Out};
 use crate::process;
-use crate::streams::Stream;
-use crate::table::EntryKind;
+use crate::tracking::async_free;
+use crate::tracking::pools::{self, Pool, PoolAllocation};
+use crate::tracking::streams::Stream;
+use crate::tracking::table::EntryKind;
 
 /// How a pool's description begins (`CUmemPoolProps`).
 #[derive(Clone, Copy, Debug)]

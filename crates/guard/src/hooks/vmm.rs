@@ -2,8 +2,8 @@
 
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
-use crate::ffi::{In, Out};
-use crate::vmm_memory::{self, Handle, Holder};
+use crate::platform::ffi::{In, Out};
+use crate::tracking::vmm_memory::{self, Handle, Holder};
 
 /// How the description of memory begins (`CUmemAllocationProp`).
 #[derive(Clone, Copy, Debug)]

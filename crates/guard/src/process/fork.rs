@@ -10,9 +10,9 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use super::{INSTANCE, PROCESS_ID, Process};
 use crate::driver;
-use crate::elf;
-use crate::sys::file::{File, Identity};
-use crate::sys::task;
+use crate::platform::elf;
+use crate::platform::sys::file::{File, Identity};
+use crate::platform::sys::task;
 
 /// A descriptor through which locks are being taken, where a child finds it.
 struct LockDescriptor {

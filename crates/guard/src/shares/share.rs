@@ -12,9 +12,9 @@ use super::ClosedReason;
 use crate::cuda::Status;
 use crate::gate;
 use crate::paths::Path;
-use crate::sync::Mutex;
-use crate::sys::file::{File, Identity, Mode};
-use crate::sys::{futex, task};
+use crate::platform::sync::Mutex;
+use crate::platform::sys::file::{File, Identity, Mode};
+use crate::platform::sys::{futex, task};
 
 mod locks;
 mod mapping;

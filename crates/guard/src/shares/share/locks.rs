@@ -11,9 +11,9 @@ use octavo_guard_abi::ledger::SlotLocks;
 use octavo_guard_abi::state::lock_offset;
 
 use crate::paths::Path;
+use crate::platform::sys::file::{File, Identity, Mode};
+use crate::platform::sys::{Errno, memory};
 use crate::process;
-use crate::sys::file::{File, Identity, Mode};
-use crate::sys::{Errno, memory};
 
 /// An open file that is held_lock open, with the locks that were taken through it.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 
 use core::ptr::NonNull;
 
-use crate::sys::file::File;
-use crate::sys::{Errno, memory};
+use crate::platform::sys::file::File;
+use crate::platform::sys::{Errno, memory};
 
 /// A file's bytes, until the share that they belong to could not be opened.
 pub(super) struct Mapped<T> {

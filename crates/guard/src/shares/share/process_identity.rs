@@ -1,6 +1,6 @@
 //! Which process this is, beyond its number.
 
-use crate::sys::file::{File, Mode};
+use crate::platform::sys::file::{File, Mode};
 
 /// When the process began, in clock ticks since boot; 0 where `/proc` is not to be read.
 pub(super) fn start_time() -> u64 {
