@@ -1,7 +1,6 @@
-//! What is said in the machine's own words: jumps that leave every register as it is, and the memory
-//! functions that compilers expect.
+//! Assembly: jumps that preserve all registers, and the memory functions that compilers expect.
 
-/// Goes on in another function, with all arguments where they are. The whole body of a naked function.
+/// Jumps to another function with all arguments in place. The whole body of a naked function.
 #[cfg(all(feature = "preload", target_arch = "x86_64"))]
 macro_rules! jump {
     ($target:path) => {
@@ -20,8 +19,8 @@ macro_rules! jump {
 #[cfg(feature = "preload")]
 pub(crate) use jump;
 
-// The compiler calls these by name. They are the library's own and not exported: a C library has several
-// versions of some, and a program's own must not be replaced.
+// The compiler calls these by name. They are hidden symbols of this library: a C library has
+// several versions of some, and a program's own must not be replaced.
 #[cfg(all(feature = "library", target_arch = "x86_64"))]
 core::arch::global_asm!(
     ".macro octavo_begin name",
@@ -41,7 +40,7 @@ core::arch::global_asm!(
     "mov r8, rdi",
     "sub r8, rsi",
     "cmp r8, rdx",
-    // From the end where the target begins inside the source.
+    // From the end if the target begins inside the source.
     "jb 2f",
     "rep movsb",
     "ret",
@@ -107,7 +106,7 @@ core::arch::global_asm!(
     "octavo_begin memmove",
     "sub x3, x0, x1",
     "cmp x3, x2",
-    // From the end where the target begins inside the source.
+    // From the end if the target begins inside the source.
     "b.hs memcpy",
     "2:",
     "cbz x2, 3f",

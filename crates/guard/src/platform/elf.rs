@@ -1,7 +1,7 @@
-//! Libraries that the process has loaded, and what they export.
+//! Loaded libraries and their exports.
 //!
-//! The guard asks the dynamic linker for the list of libraries and reads their symbol tables itself: asking
-//! `dlsym` would ask whoever stands in for it, the guard included.
+//! The guard gets the list of libraries from the dynamic linker and reads their symbol tables
+//! itself. `dlsym` could be interposed, by the guard itself among others.
 
 mod image;
 mod loaded;
@@ -9,7 +9,7 @@ mod loaded;
 pub(crate) use image::{Image, Segment, Symbol};
 pub(crate) use loaded::{each, is_listed, library_at};
 
-/// The address of a function in one of the C library's parts; zero if there is none.
+/// Address of a function in any part of the C library; 0 if there is none.
 pub(crate) fn c_library(name: &[u8]) -> usize {
     let mut address = 0;
     each(|library| {
@@ -21,7 +21,8 @@ pub(crate) fn c_library(name: &[u8]) -> usize {
     address
 }
 
-/// Whether a file is (a part of) the C library: glibc's, which was in several files before 2.34, or musl's.
+/// Whether a file is (a part of) the C library: musl, or glibc, which had several files before
+/// 2.34.
 fn is_c_library(file: &[u8]) -> bool {
     [&b"libc.so"[..], b"libc-2.", b"libpthread", b"libdl", b"ld-musl-", b"libc.musl-"]
         .iter()

@@ -1,6 +1,6 @@
-//! Locks that are a word each, free when the word is zero, so that emptied memory holds free locks.
+//! Locks of one word, free when the word is zero, so that zeroed memory holds free locks.
 //!
-//! None of them is held while the driver is called: the driver may call back into the program.
+//! None is held during a call to the driver: the driver may call back into the program.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -13,7 +13,7 @@ const FREE: u32 = 0;
 const TAKEN: u32 = 1;
 const CONTENDED: u32 = 2;
 
-/// How long a waiter sleeps before it looks again, in milliseconds: a bound on a lost wake.
+/// Sleep of a waiter before it checks again, in milliseconds: a bound on a lost wake-up.
 const MAX_SLEEP_MS: u32 = 1000;
 
 /// A value that one thread at a time may use.
@@ -24,7 +24,7 @@ pub(crate) struct Mutex<T> {
 }
 
 // JUSTIFICATION: the cell is what makes this a lock.
-// SAFETY: the word lets one thread at a time at the value.
+// SAFETY: the word admits one thread at a time to the value.
 unsafe impl<T: Send> Sync for Mutex<T> {}
 
 impl<T> Mutex<T> {
@@ -32,7 +32,7 @@ impl<T> Mutex<T> {
         Self { word: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
     }
 
-    /// Waits for its turn.
+    /// Locks it; blocks while another thread holds it.
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         if self.word.compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed).is_err() {
             self.wait();
@@ -55,7 +55,7 @@ impl<T> Mutex<T> {
     }
 }
 
-/// The value of a [`Mutex`], until it is dropped.
+/// The value of a [`Mutex`], locked until drop.
 #[derive(Debug)]
 pub(crate) struct MutexGuard<'a, T>(&'a Mutex<T>);
 
@@ -64,7 +64,7 @@ impl<T> Deref for MutexGuard<'_, T> {
 
     fn deref(&self) -> &T {
         // JUSTIFICATION: the cell is what makes this a lock.
-        // SAFETY: while the guard lives, this thread has the word.
+        // SAFETY: this thread holds the lock while the guard lives.
         unsafe { &*self.0.value.get() }
     }
 }
@@ -72,7 +72,8 @@ impl<T> Deref for MutexGuard<'_, T> {
 impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // JUSTIFICATION: the cell is what makes this a lock.
-        // SAFETY: while the guard lives, this thread has the word; the guard itself is borrowed alone.
+        // SAFETY: this thread holds the lock while the guard lives; the guard itself is borrowed
+        // mutably.
         unsafe { &mut *self.0.value.get() }
     }
 }
@@ -89,7 +90,7 @@ const NOT_DONE: u32 = 0;
 const RUNNING: u32 = 1;
 const DONE: u32 = 2;
 
-/// Something that is done once.
+/// Work that is done once.
 #[derive(Debug)]
 pub(crate) struct Once(AtomicU32);
 
@@ -98,13 +99,13 @@ impl Once {
         Self(AtomicU32::new(NOT_DONE))
     }
 
-    /// Whether it has been done.
+    /// Whether it is done.
     pub(crate) fn is_done(&self) -> bool {
         self.0.load(Ordering::Acquire) == DONE
     }
 
-    /// Does it, or waits until another thread has; `work` says whether it is done for good, else the next
-    /// call tries again. A call from within `work` must not come here again.
+    /// Runs `work`, or waits until another thread has. `work` returns whether it is done for good;
+    /// if not, the next call retries. `work` must not call `run` again.
     pub(crate) fn run(&self, work: impl FnOnce() -> bool) {
         loop {
             match self.0.compare_exchange(NOT_DONE, RUNNING, Ordering::Acquire, Ordering::Acquire) {
@@ -120,18 +121,18 @@ impl Once {
         }
     }
 
-    /// Forgets who was at it: after a fork only the thread that forked is there.
+    /// Forgets the thread that was running it: after a fork only the forking thread exists.
     pub(crate) fn abandon(&self) {
         let _ = self.0.compare_exchange(RUNNING, NOT_DONE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Makes it new again if it has been done.
+    /// Makes it run again if it is done.
     pub(crate) fn reset(&self) {
         let _ = self.0.compare_exchange(DONE, NOT_DONE, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
-/// A list that grows at its end only, at most `N` long; empty where memory is zero.
+/// A list that only grows, up to `N` elements; empty in zeroed memory.
 #[derive(Debug)]
 pub(crate) struct AppendList<T, const N: usize> {
     length: AtomicUsize,
@@ -139,32 +140,33 @@ pub(crate) struct AppendList<T, const N: usize> {
 }
 
 // JUSTIFICATION: the cell is what makes this shared.
-// SAFETY: places below `length` are written before they are counted and never after; the others are
-// written under the promise of `push`.
+// SAFETY: elements below `length` are written before they are counted, and never again. The others
+// are written under the contract of `push`.
 unsafe impl<T: Send + Sync, const N: usize> Sync for AppendList<T, N> {}
 
 impl<T, const N: usize> AppendList<T, N> {
-    /// What it holds.
+    /// Its elements.
     pub(crate) fn values(&self) -> &[T] {
         let length = self.length.load(Ordering::Acquire);
-        // JUSTIFICATION: a part of an array is filled.
-        // SAFETY: the first `length` values are there, and are not written any more.
+        // JUSTIFICATION: only a part of the array is filled.
+        // SAFETY: the first `length` elements are written, and do not change any more.
         unsafe { core::slice::from_raw_parts(self.values.get().cast(), length) }
     }
 
-    /// Adds a value; gives it back if the list is full.
+    /// Adds an element; returns it if the list is full.
     ///
     /// # Safety
     ///
-    /// One thread at a time adds.
+    /// Only one thread at a time may add.
     pub(crate) unsafe fn push(&self, value: T) -> Result<(), T> {
         let length = self.length.load(Ordering::Relaxed);
         if length == N {
             return Err(value);
         }
         let place = self.values.get().cast::<T>().wrapping_add(length);
-        // JUSTIFICATION: the place is not a value yet.
-        // SAFETY: it is within the array, nobody reads it before it is counted, and nobody else adds.
+        // JUSTIFICATION: the element is not a value yet.
+        // SAFETY: it lies within the array, is not read before it is counted, and no other thread
+        // adds.
         unsafe { place.write(value) };
         self.length.store(length + 1, Ordering::Release);
         Ok(())

@@ -1,7 +1,7 @@
-//! The kernel, asked without a C library.
+//! System calls without a C library.
 //!
-//! A C library's wrappers would bring a C library's versions with them, and set the program's `errno` behind
-//! its back. Everything here is async-signal-safe.
+//! Wrappers of a C library would depend on its version and overwrite the program's `errno`.
+//! Everything here is async-signal-safe.
 
 use core::ffi::CStr;
 
@@ -20,7 +20,7 @@ pub(crate) mod task;
 
 use machine::{number, syscall};
 
-/// Why a call failed, as the kernel numbers it.
+/// Error number of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) i32);
 
@@ -29,7 +29,7 @@ impl Errno {
     pub(crate) const AGAIN: Self = Self(11);
 }
 
-/// What a call gave: the kernel's last 4,095 numbers are errors.
+/// Result of a call: the highest 4,095 values are errors.
 fn to_result(value: isize) -> Result<usize, Errno> {
     match usize::try_from(value) {
         Ok(value) => Ok(value),
@@ -37,16 +37,16 @@ fn to_result(value: isize) -> Result<usize, Errno> {
     }
 }
 
-/// Calls that touch no memory of ours but what they are given to read or fill: each caller below hands in
-/// places that live through the call.
+/// A call that touches only memory in its arguments. Each caller below passes memory that outlives
+/// the call.
 fn call(number: usize, arguments: [usize; 6]) -> Result<usize, Errno> {
     // JUSTIFICATION: there is no other way into the kernel without a C library.
-    // SAFETY: only the modules below call this, with numbers and arguments that fit each other; the pointers
+    // SAFETY: only the modules below call this, with matching numbers and arguments; the pointers
     // among them come from references that outlive the call.
     to_result(unsafe { syscall(number, arguments) })
 }
 
-/// The address of a text, as an argument.
+/// Address of a string, as an argument.
 fn address_of(text: &CStr) -> usize {
     text.as_ptr() as usize
 }

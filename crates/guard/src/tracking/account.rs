@@ -1,5 +1,5 @@
-//! Counting: every hook that takes memory asks here before the driver is asked, and gives back here after
-//! the driver has.
+//! Accounting: every hook that allocates memory charges it here before it calls the driver, and
+//! releases the charge after the driver has freed the memory.
 
 use crate::cuda::{Device, Status};
 use crate::process::{self, Process};
@@ -7,10 +7,10 @@ use crate::process::{self, Process};
 pub(crate) mod reclaim;
 pub(crate) mod reserve;
 
-/// Bytes that are counted, and in which share.
+/// Bytes that are charged, and the share they are charged to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charge {
-    /// One more than the share's share_index; 0: a GPU without a share.
+    /// Index of the share plus one; 0 for a GPU without a share.
     share: u8,
     bytes: u64,
 }
@@ -28,7 +28,7 @@ impl Charge {
         usize::from(self.share).checked_sub(1)
     }
 
-    /// In one word; 0 for nothing.
+    /// Packs the charge into one word; 0 for nothing.
     pub(crate) fn packed(self) -> u64 {
         if self.share == 0 || self.bytes >> 56 != 0 {
             0
@@ -37,23 +37,25 @@ impl Charge {
         }
     }
 
-    /// From one word.
+    /// Unpacks a word.
     pub(crate) fn unpacked(word: u64) -> Self {
         let [share, ..] = word.to_be_bytes();
         Self { share, bytes: word & (u64::MAX >> 8) }
     }
 
-    /// Bytes that are counted.
+    /// Bytes that are charged.
     pub(crate) fn bytes(self) -> u64 {
         self.bytes
     }
 }
 
-/// Counts bytes on a GPU before they are allocated. Waits while the share is held; fails with
-/// `OUT_OF_MEMORY` where they do not fit, `NOT_PERMITTED` where the share is fenced, `NO_DEVICE` where the
-/// process is closed. A GPU with several shares has the memory of all, but one allocation lies in one.
+/// Charges bytes on a GPU before they are allocated. Waits while the share is paused.
 ///
-/// What the driver keeps without need is given back before anything is record_refusal, as the driver itself does it.
+/// Fails with `OUT_OF_MEMORY` if they do not fit, `NOT_PERMITTED` if the share is fenced and
+/// `NO_DEVICE` if the process is closed. A GPU with several shares offers the memory of all of
+/// them, but one allocation lies in one share.
+///
+/// Memory that the driver keeps idle is reclaimed before a refusal, as the driver itself does.
 pub(crate) fn charge(device: Device, bytes: u64) -> Result<Charge, Status> {
     match charge_in(device, 0, bytes) {
         Err(Status::OUT_OF_MEMORY) if reclaim::run(device, bytes) => {}
@@ -62,7 +64,8 @@ pub(crate) fn charge(device: Device, bytes: u64) -> Result<Charge, Status> {
     charge_in(device, 0, bytes).inspect_err(|_| note_refusal(device))
 }
 
-/// As [`charge`], in a share only (as a charge names it; 0: in any), and without giving anything back first.
+/// Like [`charge`], but without reclaiming. `share` selects a share, encoded as in [`Charge`]; 0
+/// means any.
 fn charge_in(device: Device, share: u8, bytes: u64) -> Result<Charge, Status> {
     let process = process::get()?;
     let share_indices = process.shares_of(device)?;
@@ -83,7 +86,7 @@ fn charge_in(device: Device, share: u8, bytes: u64) -> Result<Charge, Status> {
     Err(result)
 }
 
-/// Notes that an allocation was record_refusal, and tells the agent.
+/// Counts a refused allocation and wakes the agent link.
 #[cold]
 pub(crate) fn note_refusal(device: Device) {
     let Ok(process) = process::get() else { return };
@@ -102,7 +105,7 @@ fn record_refusal(process: &'static Process, mut share_indices: crate::devices::
     process.agent_link.wake();
 }
 
-/// Counts bytes that are allocated already, in the first share of the GPU.
+/// Charges bytes that are allocated already, to the first share of the GPU.
 pub(crate) fn charge_unchecked(device: Device, bytes: u64) -> Result<Charge, Status> {
     let process = process::get()?;
     let Some(share_index) = process.shares_of(device)?.next() else { return Ok(Charge::NONE) };
@@ -112,7 +115,7 @@ pub(crate) fn charge_unchecked(device: Device, bytes: u64) -> Result<Charge, Sta
     Ok(Charge::of(share_index, bytes))
 }
 
-/// Gives back what was counted, after the driver has taken the memory back.
+/// Releases a charge, after the driver has freed the memory.
 pub(crate) fn release(charge: Charge) {
     let Ok(process) = process::get() else { return };
     if let Some(share) =
@@ -122,7 +125,7 @@ pub(crate) fn release(charge: Charge) {
     }
 }
 
-/// Makes a charge the size that the driver really took.
+/// Changes a charge to the size that the driver really allocated.
 pub(crate) fn adjust(charge: &mut Charge, bytes: u64) {
     let Ok(process) = process::get() else { return };
     let Some(share) = charge.share_index().and_then(|share_index| process.shares.get(share_index))
@@ -137,7 +140,7 @@ pub(crate) fn adjust(charge: &mut Charge, bytes: u64) {
     charge.bytes = bytes;
 }
 
-/// Memory that a context of a GPU is counted for, in bytes; 0 on a GPU without a share.
+/// Charge for a context on a GPU, in bytes; 0 on a GPU without a share.
 pub(crate) fn context_bytes(device: Device) -> Result<u64, Status> {
     let process = process::get()?;
     let share_index = process.shares_of(device)?.next();
@@ -145,7 +148,7 @@ pub(crate) fn context_bytes(device: Device) -> Result<u64, Status> {
     Ok(share.map_or(0, crate::shares::Share::context_bytes))
 }
 
-/// Notes how much of a charge is a context's: counted up or down in the slot for people to see.
+/// Records how much of a charge belongs to a context. The slot shows it to observers.
 pub(crate) fn note_context(charge: Charge, is_there: bool) {
     let Ok(process) = process::get() else { return };
     let Some(share) = charge.share_index().and_then(|share_index| process.shares.get(share_index))

@@ -1,4 +1,4 @@
-//! An allocation from its wish to its entry, and back.
+//! An allocation from request to table entry, and its release.
 
 use crate::cuda::{Opaque, Status};
 use crate::devices;
@@ -8,17 +8,17 @@ use crate::process;
 use crate::tracking::account;
 use crate::tracking::table::{Entry, EntryKind};
 
-/// What an allocation is and how it is result.
+/// An allocation and how to make it.
 pub(crate) struct Allocation<M, K, U> {
-    /// What it is an entry of.
+    /// Kind of its entry in the table.
     pub(crate) kind: EntryKind,
-    /// Bytes that it counts for.
+    /// Bytes to charge.
     pub(crate) bytes: u64,
-    /// Asks the driver.
+    /// Calls the driver.
     pub(crate) make: M,
-    /// What the driver calls it, and the bytes that it turned out to be, after `make` has succeeded.
+    /// After `make` succeeded: the driver's handle, and the bytes actually allocated.
     pub(crate) result: K,
-    /// Gives it back to the driver, where it cannot be entered.
+    /// Frees it again if no entry can be added.
     pub(crate) undo: U,
 }
 
@@ -28,7 +28,7 @@ where
     K: FnOnce() -> Option<(u64, u64)>,
     U: FnOnce(u64) -> Status,
 {
-    /// Counts it on the GPU of this thread's context, makes it and enters it.
+    /// Charges it to the GPU of the current context, makes it and adds its entry.
     pub(crate) fn run(self) -> Status {
         self.try_run().unwrap_or_else(|status| status)
     }
@@ -43,7 +43,8 @@ where
             return Ok(status);
         }
         let Some((key, bytes)) = (self.result)() else {
-            // Nowhere to put it means nowhere to give it back from: it stays counted.
+            // The caller passed no place for the result, so it cannot free the memory either: it
+            // stays charged.
             return Ok(status);
         };
         if bytes != charge.bytes() {
@@ -66,8 +67,8 @@ where
     }
 }
 
-/// Gives something back: its entry is out before the driver can give the same name to another thread, and
-/// its bytes are free only when the driver has them.
+/// Frees something. The entry is removed before the driver can reuse the handle in another thread.
+/// The charge is released only after the driver has freed the memory.
 pub(crate) fn free_tracked(kind: EntryKind, key: u64, free: impl FnOnce() -> Status) -> Status {
     let process = match process::get() {
         Ok(process) => process,
@@ -79,12 +80,12 @@ pub(crate) fn free_tracked(kind: EntryKind, key: u64, free: impl FnOnce() -> Sta
     if status.is_success() {
         account::release(entry.charge);
     } else if process.table.insert(kind, key, entry).is_err() {
-        // It stays counted to the end of the process, which is on the side of the wall.
+        // It stays charged until the process ends, so the limit still holds.
     }
     status
 }
 
-/// The context of this thread, or 0.
+/// The current context of this thread, or 0.
 pub(crate) fn context() -> Opaque {
     let mut context = 0;
     let status = call::cuCtxGetCurrent(Out::to(&mut context));

@@ -1,8 +1,8 @@
-//! Plain memory that is freed in the order of a stream. It belongs to no pool, so the driver has it back when the
-//! stream comes so far, and it counts until then.
+//! Plain memory freed in stream order. It belongs to no pool, so the driver frees it when the
+//! stream reaches the free, and it is charged until then.
 //!
-//! The stream itself says when: a function of the host stands behind the free. The guard must not wait for it here,
-//! since the stream may be waiting for what the program does next.
+//! A host function queued behind the free reports that moment. The guard must not wait for the
+//! stream here, since the stream may wait for the program's next call.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -14,13 +14,13 @@ use crate::tracking::account;
 use crate::tracking::streams::Stream;
 use crate::tracking::table::EntryKind;
 
-/// Names what was freed, to the function that is called.
+/// Identifies a pending free to the host function.
 static LAST_ID: AtomicUsize = AtomicUsize::new(0);
 
-/// How long an allocation that does not fit waits for what streams are about to free, in milliseconds.
+/// How long an allocation that does not fit waits for pending frees, in milliseconds.
 const MAX_WAIT_MS: u32 = 1000;
 
-/// Frees memory by `free`, which puts that into a stream.
+/// Frees memory with `free`, which queues it in a stream.
 pub(crate) fn free(pointer: Pointer, stream: Stream, free: impl FnOnce() -> Status) -> Status {
     let table = match process::get() {
         Ok(process) => &process.table,
@@ -30,14 +30,14 @@ pub(crate) fn free(pointer: Pointer, stream: Stream, free: impl FnOnce() -> Stat
     let status = free();
     let Some(entry) = entry else { return status };
     if !status.is_success() {
-        // Full: it stays counted to the end of the process, which is on the side of the wall.
+        // If the table is full, it stays charged until the process ends, so the limit still holds.
         let _ = table.insert(EntryKind::Memory, pointer, entry);
         return status;
     }
     let id = LAST_ID.fetch_add(1, Ordering::Relaxed) + 1;
     let is_tracked = table.insert(EntryKind::Freed, id as u64, entry).is_ok();
     if !is_tracked || !stream.call_after(on_stream_reached, id).is_success() {
-        // A driver before CUDA 10, or no memory to remember it.
+        // A driver before CUDA 10, or no memory for an entry.
         stream.synchronize();
         if is_tracked {
             on_stream_reached(core::ptr::without_provenance_mut(id));
@@ -48,7 +48,8 @@ pub(crate) fn free(pointer: Pointer, stream: Stream, free: impl FnOnce() -> Stat
     status
 }
 
-/// The driver calls this when a stream has freed something. What a context's end took out before is not there.
+/// The driver calls this when a stream has freed something. The entry is gone if the context ended
+/// first.
 extern "C" fn on_stream_reached(id: *mut c_void) {
     let Ok(process) = process::get() else { return };
     if let Some(entry) = process.table.remove(EntryKind::Freed, id.addr() as u64) {
@@ -56,7 +57,7 @@ extern "C" fn on_stream_reached(id: *mut c_void) {
     }
 }
 
-/// Waits until streams have freed so many bytes, or all that they are about to; gives how many.
+/// Waits until streams have freed `bytes`, or all that is pending. Returns the bytes freed.
 #[cold]
 pub(crate) fn wait(bytes: u64) -> u64 {
     let before = pending_bytes();

@@ -1,4 +1,4 @@
-//! Contexts: what they are counted for before the driver makes them, and what goes with them.
+//! Contexts: their charge before the driver creates them, and the memory that ends with them.
 
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -9,7 +9,7 @@ use crate::process::Process;
 use crate::tracking::account::{self, Charge};
 use crate::tracking::table::{Entry, EntryKind};
 
-/// As many as [`crate::devices`] knows.
+/// The same number of devices as in [`crate::devices`].
 const MAX_DEVICES: usize = 64;
 
 /// The primary contexts of the GPUs.
@@ -18,10 +18,10 @@ pub(crate) struct Contexts {
     primary: [Primary; MAX_DEVICES],
 }
 
-/// A GPU's own context, which all parts of a process share.
+/// The primary context of a GPU, which all parts of a process share.
 #[derive(Debug)]
 struct Primary {
-    /// What it is counted for, packed; 0: it is not.
+    /// Its charge, packed; 0 if it is not charged.
     charge: AtomicU64,
     /// Its handle, once it is known.
     handle: AtomicUsize,
@@ -32,7 +32,7 @@ impl Process {
         self.contexts.primary.get(usize::try_from(device).ok()?)
     }
 
-    /// Counts a GPU's primary context, if it is not counted yet.
+    /// Charges the primary context of a GPU, unless it is charged already.
     pub(crate) fn reserve_primary(&self, device: Device) -> Result<(), Status> {
         let Some(primary) = self.primary(device) else { return Ok(()) };
         if primary.charge.load(Ordering::Acquire) != 0 {
@@ -43,8 +43,8 @@ impl Process {
         Ok(())
     }
 
-    /// Remembers which context is a GPU's primary one, which the driver has just said to be there. A release
-    /// on another thread may have release_if_ended the one that was counted before: then this one is counted now.
+    /// Records the handle of a GPU's primary context after the driver has returned it. A release on
+    /// another thread may have ended the context charged before; then this one is charged now.
     pub(crate) fn record_primary(&self, device: Device, handle: Opaque) {
         let Some(primary) = self.primary(device) else { return };
         primary.handle.store(handle, Ordering::Relaxed);
@@ -53,12 +53,13 @@ impl Process {
         }
     }
 
-    /// Asks the driver whether a GPU's primary context is there, and counts accordingly: references are the
-    /// driver's to count. `change` is what may have release_if_ended it.
+    /// Runs `change`, which may end the primary context, and updates the charge from the driver's
+    /// state. The driver alone counts references.
     pub(crate) fn settle_primary(&self, device: Device, change: impl FnOnce() -> Status) -> Status {
         let handle =
             self.primary(device).map_or(0, |primary| primary.handle.load(Ordering::Relaxed));
-        // What is allocated from now on is another context's, even if the driver calls it the same.
+        // Memory allocated from now on belongs to the next context, even if the driver reuses the
+        // handle.
         self.relabel_memory(handle, ending_label(handle));
         let status = change();
         let Some(primary) = self.primary(device) else { return status };
@@ -68,16 +69,16 @@ impl Process {
         }
         self.drop_memory_of(ending_label(handle));
         primary.release();
-        // Another thread may have retained it in between, and seen it counted.
+        // Another thread may have retained it in between and found it charged.
         if is_active(device) == Some(true) {
             primary.recount(device);
         }
         status
     }
 
-    /// The context with which goes what is allocated in one on a GPU; 0: it is not known. A green context is a part
-    /// of the primary one: what is allocated there lives on when it ends. So does, for all that is known, what is
-    /// allocated in a context that nobody was seen to make.
+    /// The context whose end frees an allocation made in `context`; 0 if unknown. A green context
+    /// is part of the primary context, so memory allocated in it outlives it. The same is assumed
+    /// for a context whose creation the guard did not see.
     pub(crate) fn owning_context(&self, context: Opaque, device: Device) -> Opaque {
         let primary =
             self.primary(device).map_or(0, |primary| primary.handle.load(Ordering::Relaxed));
@@ -86,7 +87,8 @@ impl Process {
         if is_own { context } else { primary }
     }
 
-    /// Ends a green context by `end`. All but itself is another's.
+    /// Destroys a green context with `end`. Only its own charge ends; its memory belongs to the
+    /// primary context.
     pub(crate) fn destroy_green(&self, handle: Opaque, end: impl FnOnce() -> Status) -> Status {
         let entry = self.table.remove(EntryKind::GreenContext, handle as u64);
         let status = end();
@@ -94,7 +96,7 @@ impl Process {
         status
     }
 
-    /// Ends a context by `end`, and all that was allocated in it if that succeeds.
+    /// Destroys a context with `end`, and on success releases all that was allocated in it.
     pub(crate) fn destroy_context(&self, handle: Opaque, end: impl FnOnce() -> Status) -> Status {
         let entry = self.table.remove(EntryKind::Context, handle as u64);
         self.relabel_memory(handle, ending_label(handle));
@@ -108,7 +110,7 @@ impl Process {
         status
     }
 
-    /// Gives back what a context itself counted for, if it has release_if_ended.
+    /// Releases the charge of a context itself, if it has ended.
     fn release_if_ended(
         &self,
         kind: EntryKind,
@@ -121,7 +123,7 @@ impl Process {
             account::note_context(entry.charge, false);
             account::release(entry.charge);
         } else {
-            // Full: it stays counted.
+            // If the table is full, it stays charged.
             let _ = self.table.insert(kind, handle as u64, entry);
         }
     }
@@ -152,12 +154,12 @@ impl Primary {
         }
         match self.charge.compare_exchange(0, packed, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => account::note_context(charge, true),
-            // Another thread has counted it.
+            // Another thread has charged it.
             Err(_) => account::release(charge),
         }
     }
 
-    /// Counts a context that is there already.
+    /// Charges a context that exists already.
     fn recount(&self, device: Device) {
         let bytes = account::context_bytes(device).unwrap_or(0);
         if let Ok(charge) = account::charge_unchecked(device, bytes) {
@@ -172,12 +174,12 @@ impl Primary {
     }
 }
 
-/// What a context's memory is marked with while the context ends: no handle is odd.
+/// Label for the memory of a context while the context ends. No handle is odd.
 fn ending_label(handle: Opaque) -> Opaque {
     if handle == 0 { 0 } else { handle | 1 }
 }
 
-/// Whether a GPU's primary context is there; none where the driver does not say.
+/// Whether a GPU's primary context is active; `None` if the driver does not report it.
 fn is_active(device: Device) -> Option<bool> {
     let (mut flags, mut active) = (0, 0);
     let status =

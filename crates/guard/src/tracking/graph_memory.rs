@@ -1,9 +1,9 @@
-//! Memory that graphs allocate while they run. All graphs of a GPU have it from one reserve, which the driver
-//! makes larger when a graph is uploaded or launched, and smaller when it is told to.
+//! Memory that graphs allocate while they run. All graphs of a GPU share one reserve. The driver
+//! grows it when a graph is uploaded or launched, and shrinks it on request.
 //!
-//! What a graph may need is the sum of its nodes that allocate, which is looked up when it is made ready; before
-//! each launch so much is provide as the reserve does not have idle ([`claims`]). Should the driver take more none
-//! the less it is counted: a launch cannot be undone.
+//! The need of a graph is the sum of its allocation nodes, computed when it is instantiated. Each
+//! launch charges the part of the need that the reserve does not have idle ([`claims`]). If the
+//! driver takes more all the same, it is charged: a launch cannot be undone.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -23,33 +23,33 @@ use crate::tracking::table::{Entry, EntryKind};
 
 mod claims;
 
-/// Attributes of the memory of graphs (`CUgraphMem_attribute`).
+/// Attributes of graph memory (`CUgraphMem_attribute`).
 const USED_BYTES: u32 = 0;
 const RESERVED_BYTES: u32 = 2;
 
-/// Types of nodes (`CUgraphNodeType`).
+/// Node types (`CUgraphNodeType`).
 const CHILD_GRAPH_NODE: u32 = 4;
 const ALLOCATION_NODE: u32 = 10;
 
-/// As deep as graphs are looked into.
+/// Depth to which child graphs are inspected.
 const MAX_DEPTH: u32 = 16;
 
-/// GPUs that a set of them has room for.
+/// Maximum number of GPUs in a set.
 const MAX_DEVICES: usize = 64;
 
-/// Whether any graph that allocates was made ready: launches of others need not look for it.
+/// Whether any graph that allocates was instantiated. Otherwise launches need no lookup.
 static ANY_ALLOCATES: AtomicBool = AtomicBool::new(false);
 
-/// What a graph may need at a time.
+/// Memory that a graph may need at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
-    /// Bytes. Of a graph that allocates on several GPUs they are asked for on each of them.
+    /// Bytes. A graph that allocates on several GPUs charges them on each.
     bytes: u64,
-    /// A bit for each GPU.
+    /// One bit per GPU.
     devices: u64,
 }
 
-/// What a graph may need.
+/// Computes the need of a graph.
 pub(crate) fn needs(graph: Opaque) -> Result<Needs, Status> {
     let mut needs = Needs::default();
     add_needs(graph, MAX_DEPTH, &mut needs)?;
@@ -89,7 +89,8 @@ struct Nodes {
 }
 
 impl Nodes {
-    /// None where there are none, or the driver says that this is no graph: it will say so again.
+    /// `None` if there are none, or if the driver rejects the handle; the driver will reject it
+    /// again later.
     fn of(graph: Opaque) -> Result<Option<Self>, Status> {
         let mut count = 0;
         let status = call::cuGraphGetNodes(graph, 0, Out::to(&mut count));
@@ -106,21 +107,22 @@ impl Nodes {
     }
 
     fn all(&self) -> &[Opaque] {
-        // JUSTIFICATION: there is no allocator but the kernel.
-        // SAFETY: so many numbers were mapped, zero at first, and only the driver has written to them.
+        // JUSTIFICATION: the kernel is the only allocator.
+        // SAFETY: `count` numbers were mapped, zero at first, and only the driver has written to
+        // them.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr(), self.count) }
     }
 }
 
 impl Drop for Nodes {
     fn drop(&mut self) {
-        // JUSTIFICATION: mapped memory is given back by hand.
-        // SAFETY: nobody refers to it any more.
+        // JUSTIFICATION: mapped memory is unmapped by hand.
+        // SAFETY: no reference to it is left.
         unsafe { memory::unmap(self.start.cast(), self.bytes) };
     }
 }
 
-/// Remembers what a graph that was made ready needs; nothing if it needs nothing.
+/// Records the need of an instantiated graph; nothing if it needs nothing.
 pub(crate) fn record_executable(executable: Opaque, needs: Needs) -> Result<(), Status> {
     let table = &process::get()?.table;
     if needs.bytes == 0 {
@@ -135,19 +137,19 @@ pub(crate) fn record_executable(executable: Opaque, needs: Needs) -> Result<(), 
     kept.map(drop).map_err(|_| Status::OUT_OF_MEMORY)
 }
 
-/// Forgets a graph that was made ready, if `end` succeeds.
+/// Forgets an instantiated graph, if `end` succeeds.
 pub(crate) fn forget_executable(executable: Opaque, end: impl FnOnce() -> Status) -> Status {
     let Ok(process) = process::get() else { return Status::NO_DEVICE };
     let entry = process.table.remove(EntryKind::Executable, executable as u64);
     let status = end();
     if let Some(entry) = entry.filter(|_| !status.is_success()) {
-        // Full: its memory will be counted when it is there.
+        // If the table is full, its memory is charged once it exists.
         let _ = process.table.insert(EntryKind::Executable, executable as u64, entry);
     }
     status
 }
 
-/// Launches or uploads a graph by `work`, with what it needs counted.
+/// Launches or uploads a graph with `work`, with its need charged.
 #[inline]
 pub(crate) fn with_memory(
     executable: Opaque,
@@ -161,7 +163,7 @@ pub(crate) fn with_memory(
     }
 }
 
-/// As above, where some graph allocates.
+/// As above, if any graph allocates.
 #[cold]
 fn launch_allocating(
     executable: Opaque,
@@ -171,7 +173,7 @@ fn launch_allocating(
     let Ok(process) = process::get() else { return Status::NO_DEVICE };
     let of_entry = |entry: &mut Entry| Needs { bytes: entry.extra[0], devices: entry.extra[1] };
     match process.table.change(EntryKind::Executable, executable as u64, of_entry) {
-        // Into a graph that is being made it goes without memory.
+        // Captured into another graph, it takes no memory now.
         Some(needs) if !stream.is_capturing() => run_with_memory(needs, work),
         _ => work(),
     }
@@ -180,13 +182,13 @@ fn launch_allocating(
 /// What a launch may take on a GPU.
 #[derive(Clone, Copy)]
 struct Provision {
-    /// What the reserve may grow by.
+    /// Possible growth of the reserve.
     advance: Charge,
-    /// Idle bytes that are claim_and_charge.
+    /// Idle bytes that are claimed.
     claim: u64,
 }
 
-/// Does work for which the memory of graphs may grow by so much.
+/// Runs `work`, for which graph memory may grow by `needs`.
 pub(crate) fn run_with_memory(needs: Needs, work: &mut dyn FnMut() -> Status) -> Status {
     let mut provisions = [Provision { advance: Charge::NONE, claim: 0 }; MAX_DEVICES];
     let mut answer = Ok(());
@@ -214,7 +216,7 @@ pub(crate) fn run_with_memory(needs: Needs, work: &mut dyn FnMut() -> Status) ->
     status
 }
 
-/// As [`run_with_memory`] for work that is not expected to need any yet.
+/// Like [`run_with_memory`], for work that is not expected to need memory yet.
 pub(crate) fn run_and_settle(needs: Needs, work: &mut dyn FnMut() -> Status) -> Status {
     let status = work();
     for device in devices(needs) {
@@ -230,14 +232,14 @@ fn devices(needs: Needs) -> impl Iterator<Item = Device> {
 }
 
 fn provide(device: Device, bytes: u64) -> Result<Provision, Status> {
-    /// How often a launch that does not fit looks again while others are under way, a millisecond apart.
+    /// Attempts of a launch that does not fit while others are under way, a millisecond apart.
     const MAX_ATTEMPTS: usize = 20;
     let mut answer = claim_and_charge(device, bytes);
     for _ in 0..MAX_ATTEMPTS {
         if !matches!(answer, Err(Status::OUT_OF_MEMORY)) {
             return answer;
         }
-        // Idle bytes that another launch has claim_and_charge may be free again in a moment.
+        // Idle bytes that another launch has claimed may be free again soon.
         if !claims::has_any(device) {
             break;
         }
@@ -245,13 +247,13 @@ fn provide(device: Device, bytes: u64) -> Result<Provision, Status> {
         answer = claim_and_charge(device, bytes);
     }
     if matches!(answer, Err(Status::OUT_OF_MEMORY)) && reclaim::run(device, bytes) {
-        // Some of what was idle is gone.
+        // Some of the idle memory is gone.
         answer = claim_and_charge(device, bytes);
     }
     answer.inspect_err(|_| account::note_refusal(device))
 }
 
-/// Claims what is idle and counts the rest.
+/// Claims idle memory and charges the remainder.
 fn claim_and_charge(device: Device, bytes: u64) -> Result<Provision, Status> {
     let claim = claims::claim(device, bytes, || idle(device));
     let advance = reserve(device).advance(bytes - claim);
@@ -274,14 +276,15 @@ fn idle(device: Device) -> u64 {
     attribute(device, USED_BYTES).map_or(0, |used| reserved.saturating_sub(used))
 }
 
-/// Counts the memory of a GPU's graphs for what it is now, but for no less than launches under way rely on.
+/// Charges the graph memory of a GPU at its current size, but at no less than launches under way
+/// rely on.
 pub(crate) fn settle(device: Device) {
     settle_with(device, Charge::NONE);
 }
 
 fn settle_with(device: Device, mut advance: Charge) {
     let size = || attribute(device, RESERVED_BYTES);
-    // Again if those are done in the meantime: they have not seen what is entered here.
+    // Repeated if those launches ended meanwhile: they have not seen the size recorded here.
     while reserve(device).settle_unless(advance, size, || claims::has_any(device))
         && !claims::has_any(device)
     {
@@ -289,27 +292,28 @@ fn settle_with(device: Device, mut advance: Charge) {
     }
 }
 
-/// Counts it after a launch.
+/// Charges it after a launch.
 fn settle_launch(device: Device, provision: Provision) {
     let Provision { advance, claim } = provision;
     if claim == 0 {
         claims::release(device, 0);
         return settle_with(device, advance);
     }
-    // With its claim, so that no answer of before can undo it; and without, for what others did meanwhile.
+    // First with the claim, so that no earlier report can shrink it; then without, to include what
+    // other threads did meanwhile.
     settle_with(device, advance);
     claims::release(device, claim);
     settle_with(device, Charge::NONE);
 }
 
-/// Has the driver give back what the graphs of a GPU do not use, and counts what is left.
+/// Makes the driver free unused graph memory of a GPU with `trim`, and updates the charge.
 pub(crate) fn run_trim(device: Device, trim: impl FnOnce() -> Status) -> Status {
     let status = claims::with_trim(device, trim);
     settle(device);
     status
 }
 
-/// As above; gives how much came back.
+/// As above; returns the bytes freed.
 pub(crate) fn trim(device: Device) -> u64 {
     let before = reserve(device).counted();
     if before == 0 {

@@ -1,16 +1,17 @@
-//! Pools of stream-ordered memory. A pool is a reserve ([`crate::tracking::account::reserve`]): what it has reserved is
-//! counted, whether a program uses it or the pool keeps it.
+//! Pools of stream-ordered memory. A pool is a reserve ([`crate::tracking::account::reserve`]): its
+//! reserved memory is charged, whether a program uses it or the pool keeps it.
 //!
-//! An allocation is charge_growth in full before the driver is asked, since only the driver knows whether the pool
-//! has to grow for it. Close to the limit that would refuse what fits into the pool as it is; so, when trimming
-//! did not make room either, an allocation that fits into what the pool has idle is tried without, and undone
-//! should the pool have settle_growth none the less.
+//! An allocation is charged in full before the driver call, because only the driver knows whether
+//! the pool must grow for it. Close to the limit, that would refuse an allocation that fits into
+//! the pool as it is. So if trimming did not help, an allocation that fits into the pool's idle
+//! memory is tried without a charge. It is undone if the pool grew all the same.
 //!
-//! The driver must not be asked about a pool that is gone. Calls of the guard's own *pin* a pool, and its end
-//! waits until it is not while_pinned. What is allocated outlives its pool: then its pointers are counted down.
+//! The driver must not be asked about a destroyed pool. The guard's own calls *pin* a pool, and its
+//! destruction waits until it is not pinned. Allocations outlive their pool, so its remaining
+//! pointers are counted.
 //!
-//! A pool that was exported counts for the most that it ever had, to the end of the process. One that was imported
-//! counts for nothing: it is counted by the process that exported it.
+//! An exported pool is charged at its peak size until the process ends. An imported pool is not
+//! charged: the exporting process is.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,25 +36,25 @@ const USED_BYTES: u32 = 7;
 /// The pool of a pointer (`CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE`).
 const POOL_OF_POINTER: u32 = 17;
 
-/// Places in the entry of a pool's state.
+/// Words in the entry of a pool's state.
 const POINTERS_WORD: usize = 0;
 const FLAGS_WORD: usize = 1;
 
-/// Parts of the state's word: how often it is while_pinned, flags, and the GPU above them.
+/// Parts of the flags word: number of pins, flags, and the GPU above them.
 const PIN: u64 = 1;
 const PINS: u64 = 0xffff;
-/// Its memory is the host's, or another process's.
+/// Its memory is on the host, or belongs to another process.
 const UNCOUNTED: u64 = 1 << 16;
-/// Its end is under way.
+/// Its destruction is under way.
 const ENDING: u64 = 1 << 17;
-/// It is gone, and some of its memory is not.
+/// It is destroyed, but some of its memory is allocated.
 const ENDED: u64 = 1 << 18;
 const DEVICE_SHIFT: u32 = 32;
 
-/// Pools that are looked at when room is made.
+/// Maximum number of pools that are trimmed.
 const MAX_POOLS: usize = 64;
 
-/// Whether any memory of pools was handed out: as long as none was, nobody need look for any.
+/// Whether any pool memory was allocated. Otherwise no lookup is needed.
 static ANY_POOLED: AtomicBool = AtomicBool::new(false);
 
 /// A pool by its handle.
@@ -69,7 +70,8 @@ impl Pool {
         process::get().ok()?.table.change(EntryKind::PoolState, self.key(), change)
     }
 
-    /// Remembers a pool, unless it is known: of a GPU, or none if its memory is not this process's share's.
+    /// Records a pool, unless it is known. `device` is `None` if its memory is not charged to this
+    /// process's share.
     pub(crate) fn record(self, device: Option<Device>) -> Result<(), Status> {
         let number = u64::from(device.unwrap_or(0).cast_unsigned());
         let word = number << DEVICE_SHIFT | if device.is_none() { UNCOUNTED } else { 0 };
@@ -84,7 +86,7 @@ impl Pool {
         }
     }
 
-    /// The reserve that it is; none if it is not counted.
+    /// Its reserve; `None` if it is not charged.
     fn reserve(self) -> Option<Reserve> {
         let word = self.change(|entry| entry.extra[FLAGS_WORD])?;
         let device = u32::try_from(word >> DEVICE_SHIFT).unwrap_or(0).cast_signed();
@@ -95,17 +97,17 @@ impl Pool {
         })
     }
 
-    /// It was exported. As with other memory that was, whoever imported it has the bytes, even when they are given
-    /// back here.
+    /// Records that it was exported. Any process that imported it has the memory, even after it is
+    /// freed here.
     pub(crate) fn mark_exported(self) {
         if let Some(reserve) = self.reserve() {
             reserve.keep_at_peak();
-            // What it has had since it was last looked at, others cannot have had.
+            // No importer can have had what it reserved before.
             self.settle();
         }
     }
 
-    /// Does something with it that the driver can only do while it is there.
+    /// Runs `work` while the pool cannot be destroyed; `None` if it is destroyed already.
     fn while_pinned<R>(self, work: impl FnOnce() -> R) -> Option<R> {
         let is_there = self.change(|entry| {
             let is_there = entry.extra[FLAGS_WORD] & (ENDING | ENDED) == 0;
@@ -128,20 +130,20 @@ impl Pool {
         self.while_pinned(ask).filter(|status| status.is_success()).map(|_| value)
     }
 
-    /// Bytes that it has and nobody uses.
+    /// Reserved bytes that are not in use.
     fn idle(self) -> u64 {
         let reserved = self.attribute(RESERVED_BYTES).unwrap_or(0);
         self.attribute(USED_BYTES).map_or(0, |used| reserved.saturating_sub(used))
     }
 
-    /// Counts it for what it has now.
+    /// Updates its charge to its current size.
     pub(crate) fn settle(self) {
         if let Some(reserve) = self.reserve() {
             reserve.settle(Charge::NONE, || self.attribute(RESERVED_BYTES));
         }
     }
 
-    /// Has it keep so many bytes; gives how many came back.
+    /// Trims it to `keep` bytes. Returns the bytes freed.
     fn trim(self, keep: u64) -> u64 {
         let Some(reserve) = self.reserve() else { return 0 };
         let before = reserve.counted();
@@ -151,9 +153,9 @@ impl Pool {
         before.saturating_sub(reserve.counted())
     }
 
-    /// Ends it by `end`.
+    /// Destroys it with `end`.
     pub(crate) fn end(self, end: impl FnOnce() -> Status) -> Status {
-        // What remains counted is what its pointers need.
+        // The remaining charge is what its pointers need.
         self.trim(0);
         while self.change(|entry| {
             entry.extra[FLAGS_WORD] |= ENDING;
@@ -185,7 +187,7 @@ impl Pool {
         }
     }
 
-    /// One of its pointers is gone.
+    /// Records that one of its pointers was freed.
     fn drop_pointer(self) {
         let is_over = self.change(|entry| {
             entry.extra[POINTERS_WORD] = entry.extra[POINTERS_WORD].saturating_sub(1);
@@ -207,7 +209,7 @@ fn record_pointer(process: &Process, address: Pointer, pool: Pool) {
             pool.change(|entry| entry.extra[POINTERS_WORD] += 1);
             pool_of_entry(&old).drop_pointer();
         }
-        // Not remembered: should the pool end before its memory, it ends as if that were gone, too.
+        // Without an entry, the pool may end before its memory, as if the memory were freed.
         Err(_) => {}
     }
 }
@@ -216,7 +218,7 @@ fn pool_of_entry(entry: &Entry) -> Pool {
     Pool(usize::try_from(entry.extra[0]).unwrap_or(0))
 }
 
-/// The pool that a GPU's allocations come from.
+/// The current pool of a GPU.
 fn current(device: Device) -> Option<Pool> {
     let mut pool = 0;
     let status = real::cuDeviceGetMemPool(Out::to(&mut pool), device);
@@ -230,7 +232,8 @@ fn pool_of(address: Pointer) -> Option<Pool> {
     (status.is_success() && pool != 0).then_some(Pool(pool))
 }
 
-/// Gives memory back that may be a pool's. The pool keeps it, counted, until the driver says otherwise.
+/// Frees memory that may be of a pool. The pool keeps it, charged, until the driver shrinks the
+/// pool.
 pub(crate) fn free(address: Pointer, free: impl FnOnce() -> Status) -> Status {
     if !ANY_POOLED.load(Ordering::Relaxed) {
         return free();
@@ -242,14 +245,14 @@ pub(crate) fn free(address: Pointer, free: impl FnOnce() -> Status) -> Status {
     let entry = process.table.remove(EntryKind::Pooled, address);
     let status = free();
     let Some(entry) = entry else { return status };
-    // One that there is no memory to record_pointer any more is as good as gone.
+    // A pointer without memory for its entry counts as freed.
     if status.is_success() || process.table.insert(EntryKind::Pooled, address, entry).is_err() {
         pool_of_entry(&entry).drop_pointer();
     }
     status
 }
 
-/// Counts all pools of a GPU for what they have now: at synchronisations the driver gives back what they keep.
+/// Updates the charges of all pools of a GPU: at synchronisations the driver frees idle memory.
 pub(crate) fn settle_all(device: Device) {
     let mut pools = [Pool(0); MAX_POOLS];
     for pool in pools_of(device, &mut pools) {
@@ -257,7 +260,7 @@ pub(crate) fn settle_all(device: Device) {
     }
 }
 
-/// Makes room for bytes on a GPU, as far as its pools have idle memory; gives how many came back.
+/// Frees up to `bytes` on a GPU from the idle memory of its pools. Returns the bytes freed.
 pub(crate) fn trim(device: Device, bytes: u64) -> u64 {
     let mut pools = [Pool(0); MAX_POOLS];
     let pools = pools_of(device, &mut pools);
@@ -281,10 +284,10 @@ pub(crate) fn trim(device: Device, bytes: u64) -> u64 {
     before.saturating_sub(counted(pools))
 }
 
-/// The counted pools of a GPU that are there.
+/// The charged pools of a GPU that are not being destroyed.
 fn pools_of(device: Device, pools: &mut [Pool; MAX_POOLS]) -> &[Pool] {
     let mut count = 0;
-    // A pool that nothing was allocated from has nothing.
+    // A pool without allocations has no memory.
     if let (true, Ok(process)) = (ANY_POOLED.load(Ordering::Relaxed), process::get()) {
         process.table.each(|kind, key, entry| {
             let word = entry.extra[FLAGS_WORD];

@@ -1,4 +1,4 @@
-//! Streams, as far as hooks must know them.
+//! Streams, as far as hooks need them.
 
 use core::ffi::c_void;
 
@@ -7,16 +7,16 @@ use crate::devices;
 use crate::driver::call;
 use crate::platform::ffi::Out;
 
-/// A stream as a call names it.
+/// A stream argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stream {
-    /// What the program passed.
+    /// The handle passed by the program.
     pub(crate) handle: Opaque,
-    /// Whether 0 means the thread's own default stream, not the legacy one.
+    /// Whether 0 means the per-thread default stream instead of the legacy one.
     pub(crate) is_per_thread: bool,
 }
 
-/// Handles up to this one stand for default streams of the thread's context.
+/// Handles up to this value mean default streams of the current context.
 const LAST_DEFAULT: Opaque = 2;
 
 impl Stream {
@@ -25,12 +25,12 @@ impl Stream {
         Self { handle, is_per_thread: false }
     }
 
-    /// For functions whose 0 is the thread's own default stream.
+    /// For functions whose 0 is the per-thread default stream.
     pub(crate) fn per_thread(handle: Opaque) -> Self {
         Self { handle, is_per_thread: true }
     }
 
-    /// Whether what is put into it goes into a graph. Where the driver does not say, it does not.
+    /// Whether the stream is being captured into a graph; assumed not if the driver does not tell.
     pub(crate) fn is_capturing(self) -> bool {
         /// `CU_STREAM_CAPTURE_STATUS_NONE`.
         const NOT_CAPTURING: u32 = 0;
@@ -56,7 +56,7 @@ impl Stream {
         devices::current()
     }
 
-    /// Has a function called with a number when all that is in it is done.
+    /// Calls a host function with a number when all earlier work in the stream is done.
     pub(crate) fn call_after(self, function: extern "C" fn(*mut c_void), number: usize) -> Status {
         if self.is_per_thread {
             call::cuLaunchHostFunc_ptsz(self.handle, function, number)
@@ -65,7 +65,7 @@ impl Stream {
         }
     }
 
-    /// Waits for all that is in it.
+    /// Waits for all work in the stream.
     pub(crate) fn synchronize(self) -> Status {
         if self.is_per_thread {
             call::cuStreamSynchronize_ptsz(self.handle)

@@ -1,7 +1,7 @@
-//! What was allocated: how much it counts for, until it is given back.
+//! The table of allocations, with their charges.
 //!
-//! A table of several shards, each with its lock, so that threads seldom meet. A shard begins with a page of
-//! memory when it is first used and doubles; most programs allocate few large blocks.
+//! It is sharded, and each shard has its own lock, so that threads seldom contend. A shard starts
+//! with a page of memory on first use and doubles; most programs allocate few large blocks.
 
 use core::ptr::NonNull;
 
@@ -10,58 +10,58 @@ use crate::platform::sync::Mutex;
 use crate::platform::sys::memory;
 use crate::tracking::account::{self, Charge};
 
-/// What an entry is of. The key of an entry is what the driver calls it, which is unique within its kind.
+/// Kind of an entry. The key of an entry is the driver's handle, which is unique within its kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum EntryKind {
-    /// A bucket without an entry.
+    /// An empty bucket.
     Free = 0,
-    /// Memory by its address.
+    /// Memory, by address.
     Memory = 1,
-    /// A context by its handle.
+    /// A context, by handle.
     Context = 2,
-    /// A green context by its handle.
+    /// A green context, by handle.
     GreenContext = 3,
-    /// An array by its handle.
+    /// An array, by handle.
     Array = 4,
-    /// A mipmapped array by its handle.
+    /// A mipmapped array, by handle.
     Mipmap = 5,
-    /// Memory without addresses by its handle ([`crate::tracking::vmm_memory`]).
+    /// Physical memory, by handle ([`crate::tracking::vmm_memory`]).
     Physical = 6,
-    /// Another handle of such memory.
+    /// An additional handle of physical memory.
     Alias = 7,
-    /// Such memory at addresses, by the first of them.
+    /// A mapping of physical memory, by its first address.
     Mapping = 8,
-    /// Such memory that something other than addresses holds.
+    /// Physical memory that an object other than a mapping holds.
     Bound = 10,
-    /// The store that is a pool, by the pool's handle ([`crate::tracking::pools`]).
+    /// The reserve of a pool, by the pool's handle ([`crate::tracking::pools`]).
     Pool = 11,
-    /// What else is known of a pool.
+    /// Other state of a pool.
     PoolState = 12,
-    /// Memory of a pool by its address.
+    /// Memory of a pool, by address.
     Pooled = 13,
-    /// The store that is the memory of a GPU's graphs, by the GPU ([`crate::tracking::graph_memory`]).
+    /// The reserve of a GPU's graph memory, by GPU ([`crate::tracking::graph_memory`]).
     GraphMemory = 14,
-    /// A graph that allocates, ready to launch, by its handle.
+    /// An instantiated graph that allocates, by handle.
     Executable = 15,
-    /// The store that a limit of a context reserves, by both ([`crate::hooks`]).
+    /// The reserve for a limit of a context, by both ([`crate::hooks`]).
     Limit = 16,
-    /// What such a limit was when the context began.
+    /// Value of such a limit when the context began.
     LimitBefore = 17,
-    /// Memory that a stream is about to free, by a number ([`crate::tracking::async_free`]).
+    /// Memory with a pending stream-ordered free, by a number ([`crate::tracking::async_free`]).
     Freed = 18,
-    /// Idle memory of a GPU's graphs that launches rely on, by the GPU.
+    /// Idle graph memory of a GPU that launches rely on, by GPU.
     Claims = 19,
 }
 
 /// One entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
-    /// What it counts for.
+    /// Its charge.
     pub(crate) charge: Charge,
-    /// The context that it goes with, or 0.
+    /// The context that it ends with, or 0.
     pub(crate) context: Opaque,
-    /// Whatever else its kind needs.
+    /// Data that depends on its kind.
     pub(crate) extra: [u64; 2],
 }
 
@@ -71,7 +71,7 @@ pub(crate) struct TableFull;
 
 const SHARDS: usize = 16;
 
-/// Places of a shard when it is first used.
+/// Buckets of a shard on first use.
 const INITIAL_CAPACITY: usize = 64;
 
 /// The table. Zero bytes are an empty one.
@@ -87,7 +87,8 @@ struct Bucket {
     entry: Entry,
 }
 
-/// Places in a row; an entry lies at the bucket that its key says or, if that is taken, behind it.
+/// Buckets with linear probing: an entry lies at the index of its key's hash or, if that is taken,
+/// behind it.
 #[derive(Debug)]
 struct Shard {
     buckets: Option<NonNull<Bucket>>,
@@ -96,8 +97,8 @@ struct Shard {
     used: usize,
 }
 
-// JUSTIFICATION: a pointer to mapped memory keeps a type from being sent.
-// SAFETY: the memory is the shard's alone.
+// JUSTIFICATION: a pointer to mapped memory prevents `Send`.
+// SAFETY: only the shard uses the memory.
 unsafe impl Send for Shard {}
 
 fn hash(kind: EntryKind, key: u64) -> usize {
@@ -110,16 +111,16 @@ impl Shard {
     fn all(&mut self) -> &mut [Bucket] {
         match self.buckets {
             None => &mut [],
-            // JUSTIFICATION: the table has no allocator but the kernel.
-            // SAFETY: `grow` mapped `capacity` buckets, zero bytes of which are free ones, and nobody else
-            // has them.
+            // JUSTIFICATION: the kernel is the table's only allocator.
+            // SAFETY: `grow` mapped `capacity` buckets. Zero bytes are free buckets, and only this
+            // shard refers to them.
             Some(buckets) => unsafe {
                 core::slice::from_raw_parts_mut(buckets.as_ptr(), self.capacity)
             },
         }
     }
 
-    /// Where an entry is, or the free bucket where it would be.
+    /// Index of an entry, or of the free bucket for it.
     fn find(&mut self, kind: EntryKind, key: u64) -> Option<usize> {
         let mask = self.capacity.checked_sub(1)?;
         let buckets = self.all();
@@ -144,8 +145,8 @@ impl Shard {
         }
         let old = core::mem::replace(self, grown);
         if let Some(buckets) = old.buckets {
-            // JUSTIFICATION: mapped memory is given back by hand.
-            // SAFETY: nobody has it any more.
+            // JUSTIFICATION: mapped memory is unmapped by hand.
+            // SAFETY: no reference to it is left.
             unsafe { memory::unmap(buckets.cast(), old.capacity * size_of::<Bucket>()) };
         }
         Ok(())
@@ -176,7 +177,7 @@ impl Shard {
         Some(bucket.entry)
     }
 
-    /// Frees a bucket and moves up what would not be found behind it.
+    /// Frees a bucket and moves up entries that would not be found behind it.
     fn close(&mut self, index: usize) {
         self.used -= 1;
         let mask = self.capacity - 1;
@@ -189,7 +190,7 @@ impl Shard {
                 break;
             }
             let ideal_index = hash(bucket.kind, bucket.key) & mask;
-            // Moves unless its own bucket lies behind the hole, seen around the end.
+            // Moves unless its ideal index lies behind the hole, cyclically.
             if next.wrapping_sub(ideal_index) & mask >= next.wrapping_sub(hole) & mask {
                 buckets[hole] = bucket;
                 hole = next;
@@ -204,8 +205,8 @@ impl Table {
         &self.shards[(hash(kind, key) >> 36) % SHARDS]
     }
 
-    /// Adds an entry; gives the one that it takes the bucket of, which the driver must have given back
-    /// without our knowing.
+    /// Adds an entry. Returns the entry that it replaces, whose memory the driver must have freed
+    /// unnoticed.
     pub(crate) fn insert(
         &self,
         kind: EntryKind,
@@ -230,7 +231,7 @@ impl Table {
         shard.insert(kind, key, entry).map(drop)
     }
 
-    /// Takes an entry out if it is so.
+    /// Removes an entry if `predicate` holds.
     pub(crate) fn remove_if(
         &self,
         kind: EntryKind,
@@ -248,12 +249,12 @@ impl Table {
         Some(bucket.entry)
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub(crate) fn remove(&self, kind: EntryKind, key: u64) -> Option<Entry> {
         self.shard(kind, key).lock().remove(kind, key)
     }
 
-    /// Changes an entry while nobody else can. `change` must not call the driver.
+    /// Changes an entry under its lock. `change` must not call the driver.
     #[allow(dead_code, reason = "for kinds that count references")]
     pub(crate) fn change<R>(
         &self,
@@ -278,7 +279,7 @@ impl Table {
         }
     }
 
-    /// Takes out all entries that `is_gone` says yes to, and gives back what they count for.
+    /// Removes all entries for which `is_gone` holds, and releases their charges.
     pub(crate) fn sweep(&self, mut is_gone: impl FnMut(EntryKind, u64, &Entry) -> bool) {
         for shard in &self.shards {
             let mut shard = shard.lock();
@@ -288,7 +289,7 @@ impl Table {
                 if bucket.kind != EntryKind::Free && is_gone(bucket.kind, bucket.key, &bucket.entry)
                 {
                     account::release(bucket.entry.charge);
-                    // What moved up into the bucket is looked at next.
+                    // An entry that moved up into the bucket is checked next.
                     shard.close(index);
                 } else {
                     index += 1;

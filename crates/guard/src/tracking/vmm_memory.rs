@@ -1,20 +1,21 @@
-//! Memory without addresses (`cuMemCreate`), counted for as long as anything holds it: handles, of which each
-//! has to be released, mappings, and what it is bindings to. The driver counts the same; a release after a map
-//! gives nothing back.
+//! Physical memory (`cuMemCreate`), charged as long as anything holds it: handles, which must each
+//! be released, mappings, and bindings. The driver counts the same way; a release after a map frees
+//! nothing.
 //!
-//! A hold is given up before the driver is asked and taken before it is given. The new_entry itself stays until the
-//! driver is done with all calls that give up a hold ([`holds`]), so that at any moment at least as much is counted
-//! as the driver has, and a hold which another thread takes meanwhile is not lost.
+//! A hold is dropped before the driver call that ends it, and taken before the call that needs it.
+//! The entry itself stays until all calls that end a hold have returned ([`holds`]). So at any time
+//! the charge covers what the driver has, and a hold taken meanwhile on another thread is not lost.
 //!
-//! Memory that was exported stays counted to the end of the process: whoever has the exported thing, in whatever
-//! process and under whatever descriptor, has the bytes, and nobody tells when the last of them is release_bindings.
+//! Exported memory stays charged until the process ends. Any process with the exported descriptor
+//! has the memory, and nothing tells when the last one drops it.
 //!
-//! Memory of other processes is counted by them. It is entered here with nothing to count, since what was
-//! imported is released and mapped like the rest. When the process that exported it dies, its slot is emptied, and
-//! what others have imported is counted by nobody's slot: a descriptor does not tell whose the memory is, so an
-//! importer cannot know that its exporter is the one that died, and to count it for every importer from the
-//! beginning would refuse processes that share weights what fits. The agent sees it as far as the driver counts it
-//! for a process of the share: as bytes that no slot says, which it writes beside the limit.
+//! Memory of other processes is charged to them. It has an entry without a charge here, because
+//! imported memory is released and mapped like any other. When the exporting process dies, its slot
+//! is cleared, and no slot accounts for the memory that others imported. A descriptor does not
+//! identify the owner, so an importer cannot know that its exporter died. Charging every importer
+//! from the start would refuse processes that share weights. The agent sees this memory as far as
+//! the driver counts it for a process of the share: as untracked bytes, which it writes to the
+//! limits file.
 
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
@@ -30,16 +31,18 @@ mod mapping;
 pub(crate) use bindings::{Holder, bind, bind_address, map_to_arrays, release_bindings};
 pub(crate) use mapping::{map, retain, unmap};
 
-/// A handle of memory (`CUmemGenericAllocationHandle`).
+/// A handle of physical memory (`CUmemGenericAllocationHandle`).
 pub(crate) type Handle = u64;
 
-/// Places in the new_entry of memory: its [`holds`], and which of [`MULTICAST`] and [`EXPORTED`] it is.
+/// Words in the entry of physical memory: its [`holds`], and its flags [`MULTICAST`] and
+/// [`EXPORTED`].
 const HOLDS_WORD: usize = 0;
 const FLAGS_WORD: usize = 1;
 const MULTICAST: u64 = 1;
 const EXPORTED: u64 = 2;
 
-/// Places in the new_entry of another handle of memory: the memory, and how often the handle is to be released.
+/// Words in the entry of an additional handle: the memory, and the number of releases that the
+/// handle needs.
 const TARGET_WORD: usize = 0;
 const RELEASES_WORD: usize = 1;
 
@@ -65,29 +68,29 @@ fn change(memory: Handle, change: impl FnOnce(&mut u64)) {
     table().and_then(|table| table.change(EntryKind::Physical, memory, change));
 }
 
-/// Holds memory once more.
+/// Adds a hold.
 fn hold(memory: Handle) {
     change(memory, holds::take);
 }
 
-/// Gives up a hold that the driver does not have, or not any more.
+/// Drops a hold that the driver does not have, or has no more.
 fn drop_hold(memory: Handle) {
     change(memory, holds::give_up);
     remove_if_unheld(memory);
 }
 
-/// Gives up a hold before a call that gives it up; [`end_release`] comes after it.
+/// Drops a hold before the call that ends it; [`end_release`] follows the call.
 fn begin_release(memory: Handle) {
     change(memory, holds::begin_call);
 }
 
-/// The call is done.
+/// Ends what [`begin_release`] began, after the call.
 fn end_release(memory: Handle, status: Status) {
     change(memory, |word| holds::end_call(word, status.is_success()));
     remove_if_unheld(memory);
 }
 
-/// Takes memory out that nothing holds any more, and gives back what it counted for.
+/// Removes the entry of memory without holds and releases its charge.
 fn remove_if_unheld(memory: Handle) {
     let is_unused = |entry: &Entry| holds::is_unused(entry.extra[HOLDS_WORD]);
     let Some(entry) =
@@ -101,7 +104,7 @@ fn remove_if_unheld(memory: Handle) {
     }
 }
 
-/// Makes memory by `make`, which gives its handle; of a GPU, or none for the host's.
+/// Creates memory with `make`, which returns its handle. `device` is `None` for host memory.
 pub(crate) fn create(
     bytes: usize,
     device: Option<Device>,
@@ -118,7 +121,7 @@ pub(crate) fn create(
     })
 }
 
-/// Makes an object that memory is bindings to. It has none itself.
+/// Creates a multicast object, which has no memory itself.
 pub(crate) fn create_multicast(
     make: impl FnOnce() -> Result<Handle, Status>,
     undo: impl FnOnce(Handle) -> Status,
@@ -131,10 +134,10 @@ pub(crate) fn create_multicast(
 }
 
 fn track(table: &Table, handle: Handle, charge: Charge, flags: u64) -> Result<(), Status> {
-    // A handle of something else once.
+    // The handle may have been an alias before.
     table.remove(EntryKind::Alias, handle);
-    // Gone, and about to be taken out by the thread that ended it; or exported, and others may have it while its
-    // handle is another's.
+    // The old entry is about to be removed by the thread that ended it. Or it was exported: others
+    // may still have that memory, while its handle is reused.
     let old = table.change(EntryKind::Physical, handle, |known| {
         let extra = [holds::once_keeping_calls(known.extra[HOLDS_WORD]), flags];
         core::mem::replace(known, new_entry(charge, extra))
@@ -168,7 +171,7 @@ pub(crate) fn release(handle: Handle, work: impl FnOnce() -> Status) -> Status {
     status
 }
 
-/// Remembers that a handle is one of memory, too, and is to be released once more.
+/// Records an additional handle of memory, which needs one more release.
 fn add_alias(handle: Handle, memory: Handle) {
     if handle == memory {
         return;
@@ -178,12 +181,12 @@ fn add_alias(handle: Handle, memory: Handle) {
         entry.extra = [memory, entry.extra[RELEASES_WORD] + 1];
     });
     if known.is_none() {
-        // Full: the memory stays counted, which is on the side of the wall.
+        // If the table is full, the memory stays charged, so the limit still holds.
         let _ = table.insert(EntryKind::Alias, handle, new_entry(Charge::NONE, [memory, 1]));
     }
 }
 
-/// Exports memory by `work`. Whatever is exported once is held to the end of the process.
+/// Exports memory with `work`. Memory exported once is held until the process ends.
 pub(crate) fn export(handle: Handle, work: impl FnOnce() -> Status) -> Status {
     let Some(memory) = memory_of(handle) else { return work() };
     hold(memory);
@@ -204,15 +207,15 @@ pub(crate) fn export(handle: Handle, work: impl FnOnce() -> Status) -> Status {
     status
 }
 
-/// Imports memory by `work`, with nothing to count: it is counted by the process that exported it, and if that
-/// is this one it is held there.
+/// Imports memory with `work`, without a charge: the exporting process is charged. If that is this
+/// process, the memory gets one more hold.
 pub(crate) fn import(work: impl FnOnce() -> Result<Handle, Status>) -> Result<(), Status> {
     let table = &process::get()?.table;
     let handle = work()?;
     if memory_of(handle).is_some() {
         hold(handle);
     } else {
-        // Full: nothing of it is counted anyway.
+        // If the table is full, no charge is lost.
         let _ = track(table, handle, Charge::NONE, 0);
     }
     Ok(())

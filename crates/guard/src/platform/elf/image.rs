@@ -1,4 +1,4 @@
-//! One library in memory: where it lies, and its tables.
+//! A library in memory: its address and its tables.
 
 use core::ptr;
 
@@ -13,10 +13,10 @@ const STRINGS_SIZE: u64 = 10;
 const GNU_HASH: u64 = 0x6fff_fef5;
 const VERSIONS: u64 = 0x6fff_fff0;
 
-/// A version number that a plain look-up does not give.
+/// Flag of a version that a plain lookup does not return.
 const HIDDEN: u16 = 0x8000;
 
-/// A part of a file, as it is loaded (`Elf64_Phdr`).
+/// A loaded part of a file (`Elf64_Phdr`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Segment {
@@ -43,10 +43,10 @@ pub(crate) struct Symbol {
 }
 
 impl Symbol {
-    /// Whether it is a function, or an untyped label, which its library itself has.
+    /// Whether it is a function or an untyped label that the library defines.
     fn is_exported_function(&self) -> bool {
         let (kind, binding) = (self.info & 15, self.info >> 4);
-        // Those that are chosen at load time (10) have no address yet.
+        // Indirect functions (type 10) have no address yet.
         self.section != 0 && matches!(kind, 0 | 2) && matches!(binding, 1 | 2 | 10)
     }
 }
@@ -66,20 +66,21 @@ pub(crate) struct Image {
     versions: usize,
 }
 
-/// Reads a value of a table that the dynamic linker mapped.
+/// Reads a value in a table that the dynamic linker mapped.
 fn read_mapped<T: Copy>(address: usize) -> T {
-    // JUSTIFICATION: symbol tables are memory that Rust knows nothing of.
-    // SAFETY: private to this module, and called with places in the tables of an `Image` only, which the
-    // dynamic linker has mapped and itself relies on; all types read are plain numbers.
+    // JUSTIFICATION: symbol tables are memory outside Rust's view.
+    // SAFETY: private to this module, and called only with addresses in the tables of an `Image`.
+    // The dynamic linker has mapped these and relies on them. All types read are plain numbers.
     unsafe { ptr::read_unaligned(ptr::with_exposed_provenance(address)) }
 }
 
 impl Image {
-    /// The library that is loaded at `base`; none if it exports nothing.
+    /// The library loaded at `base`; `None` if it exports nothing.
     ///
     /// # Safety
     ///
-    /// The segments are those of a library that is loaded at `base` and stays so while the image is used.
+    /// The segments belong to a library that is loaded at `base` and stays loaded while the image
+    /// is used.
     pub(crate) unsafe fn of(base: usize, segments: *const Segment, count: usize) -> Option<Self> {
         let mut image = Self {
             base,
@@ -109,12 +110,12 @@ impl Image {
         (image.symbols != 0 && image.strings != 0).then_some(image)
     }
 
-    /// Where the library lies: what is added to its own addresses.
+    /// Load address: the offset of all its addresses.
     pub(crate) fn base(&self) -> usize {
         self.base
     }
 
-    /// Where its segments are described, and how many there are.
+    /// Address and number of its program headers.
     pub(crate) fn segments_at(&self) -> (*const Segment, usize) {
         (self.segments, self.segment_count)
     }
@@ -134,13 +135,13 @@ impl Image {
             .take_while(|(tag, _): &(u64, u64)| *tag != 0)
     }
 
-    /// An address as the file has it, where it is in memory.
+    /// Memory address of an address in the file.
     #[allow(clippy::cast_possible_truncation, reason = "both are 64 bits wide here")]
     fn at(&self, address: u64) -> usize {
         self.base.wrapping_add(address as usize)
     }
 
-    /// A table's address: glibc has added the base already, musl has not.
+    /// Address of a table. glibc has added the base already, musl has not.
     #[allow(clippy::cast_possible_truncation, reason = "both are 64 bits wide here")]
     fn table(&self, address: u64) -> usize {
         if (address as usize) < self.base { self.at(address) } else { address as usize }
@@ -151,7 +152,7 @@ impl Image {
         self.segment_of(address).is_some()
     }
 
-    /// What may be done with the memory at an address: whether it may be written and run.
+    /// Permissions of the memory at an address: writable, executable.
     pub(crate) fn access(&self, address: usize) -> Option<(bool, bool)> {
         self.segment_of(address).map(|segment| (segment.flags & 2 != 0, segment.flags & 1 != 0))
     }
@@ -163,7 +164,7 @@ impl Image {
         })
     }
 
-    /// Whether the library asks for another one by a name that holds some bytes.
+    /// Whether the library depends on another whose name contains `part`.
     pub(crate) fn needs(&self, part: &[u8]) -> bool {
         self.entries().filter(|(tag, _)| *tag == NEEDED).any(|(_, name)| {
             let name = self.text(name);
@@ -171,7 +172,7 @@ impl Image {
         })
     }
 
-    /// A text of the string table, without its final zero.
+    /// A string of the string table, without its final zero.
     fn text(&self, offset: u64) -> &'static [u8] {
         let Ok(offset) = usize::try_from(offset) else { return &[] };
         let mut length = 0;
@@ -182,11 +183,11 @@ impl Image {
         }
         let start = ptr::with_exposed_provenance(self.strings + offset);
         // JUSTIFICATION: as for `read_mapped`.
-        // SAFETY: these bytes have just been read, and nobody writes to a string table.
+        // SAFETY: these bytes have just been read, and string tables are never written.
         unsafe { core::slice::from_raw_parts(start, length) }
     }
 
-    /// Whether a text of the string table is this name, to its end.
+    /// Whether the name of a symbol equals `name`.
     fn is_named(&self, symbol: &Symbol, name: &[u8]) -> bool {
         let start = symbol.name as usize;
         start + name.len() < self.strings_size
@@ -197,19 +198,19 @@ impl Image {
                 .all(|(index, byte)| read_mapped::<u8>(self.strings + start + index) == *byte)
     }
 
-    /// The address of an exported function.
+    /// Address of an exported function.
     pub(crate) fn function(&self, name: &[u8]) -> Option<usize> {
         self.symbol(name).map(|(_, symbol)| self.at(symbol.value))
     }
 
-    /// An exported function's symbol, and where that lies.
+    /// Symbol of an exported function, with the address of the symbol.
     pub(crate) fn symbol(&self, name: &[u8]) -> Option<(usize, Symbol)> {
         let address =
             if self.gnu_hash == 0 { self.by_old_hash(name) } else { self.by_gnu_hash(name) };
         address.map(|address| (address, read_mapped(address)))
     }
 
-    /// The name of the exported function at an address, if there is one.
+    /// Name of the exported function at an address, if any.
     pub(crate) fn name_at(&self, address: usize) -> Option<&'static [u8]> {
         let value = address.wrapping_sub(self.base) as u64;
         (1..self.symbol_count())
@@ -218,7 +219,7 @@ impl Image {
             .map(|symbol| self.text(u64::from(symbol.name)))
     }
 
-    /// How many symbols the table has, which only the hash tables tell.
+    /// Number of symbols, which only the hash tables tell.
     fn symbol_count(&self) -> u32 {
         if self.gnu_hash == 0 {
             return if self.old_hash == 0 {
@@ -237,7 +238,7 @@ impl Image {
         if last < first {
             return first;
         }
-        // The last chain is the table's end.
+        // The last chain ends the table.
         while word(chains + (last - first)) & 1 == 0 {
             last += 1;
         }
@@ -248,7 +249,7 @@ impl Image {
         self.symbols + index as usize * size_of::<Symbol>()
     }
 
-    /// Whether the symbol is a function of that name which the library itself has.
+    /// Whether the symbol is a function of that name which the library defines.
     fn is_function(&self, index: u32, name: &[u8]) -> bool {
         let symbol: Symbol = read_mapped(self.symbol_address(index));
         symbol.is_exported_function() && self.is_named(&symbol, name)
@@ -270,7 +271,7 @@ impl Image {
         let hash = name
             .iter()
             .fold(5381_u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)));
-        // Four words of head, then 64-bit words of the filter, then buckets, then chains.
+        // Four header words, then 64-bit words of the Bloom filter, then buckets, then chains.
         let buckets = 4 + bloom_count * 2;
         let chains = buckets + bucket_count;
         let mut index = word(buckets + hash % bucket_count);

@@ -1,4 +1,4 @@
-//! The libraries of the process, in the order in which the dynamic linker has them.
+//! The loaded libraries, in the dynamic linker's order.
 
 use core::arch::asm;
 use core::ffi::c_void;
@@ -6,7 +6,7 @@ use core::ptr;
 
 use super::{Image, Segment};
 
-/// `struct dl_phdr_info`, as far as all C libraries have it.
+/// `struct dl_phdr_info`, the members that all C libraries have.
 #[repr(C)]
 struct PhdrInfo {
     base: usize,
@@ -18,14 +18,14 @@ struct PhdrInfo {
 /// A loaded library.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Library<'a> {
-    /// Its path as it was loaded; empty for the program itself.
+    /// Its path as loaded; empty for the program itself.
     pub(crate) path: &'a [u8],
-    /// What it is.
+    /// Its tables.
     pub(crate) image: Image,
 }
 
 impl Library<'_> {
-    /// Its path's last part.
+    /// Last component of its path.
     pub(crate) fn base_name(&self) -> &[u8] {
         let start = self.path.iter().rposition(|byte| *byte == b'/').map_or(0, |slash| slash + 1);
         &self.path[start..]
@@ -34,16 +34,17 @@ impl Library<'_> {
 
 type Visit = extern "C" fn(*const PhdrInfo, usize, *mut c_void) -> i32;
 
-/// Shows the libraries one by one, until `visit` says that it has seen enough.
+/// Passes each library to `visit` until `visit` returns `false`.
 ///
-/// The dynamic linker's lock is held meanwhile; `visit` must call nothing that loads.
+/// The dynamic linker's lock is held meanwhile, so `visit` must not load anything.
 pub(crate) fn each<F: FnMut(&Library<'_>) -> bool>(mut visit: F) {
     let address = dl_iterate_phdr_address();
     if address == 0 {
         return;
     }
-    // JUSTIFICATION: only the dynamic linker knows what it has loaded.
-    // SAFETY: the address is that of `dl_iterate_phdr`, which has this signature in every C library.
+    // JUSTIFICATION: only the dynamic linker knows the loaded libraries.
+    // SAFETY: the address is that of `dl_iterate_phdr`, which has this signature in every C
+    // library.
     let iterate: extern "C" fn(Visit, *mut c_void) -> i32 =
         unsafe { core::mem::transmute(address) };
     iterate(visit_entry::<F>, (&raw mut visit).cast());
@@ -54,37 +55,39 @@ extern "C" fn visit_entry<F: FnMut(&Library<'_>) -> bool>(
     _size: usize,
     visit: *mut c_void,
 ) -> i32 {
-    // JUSTIFICATION: C hands both back as pointers.
+    // JUSTIFICATION: C passes both as pointers.
     // SAFETY: the dynamic linker passes a description that lives through this call.
     let info = unsafe { &*info };
     // JUSTIFICATION: as above.
-    // SAFETY: this is the `visit` of `each`, which waits for us and does not touch it.
+    // SAFETY: this is the `visit` of `each`, which waits for this call and does not use it
+    // meanwhile.
     let visit = unsafe { &mut *visit.cast::<F>() };
     // JUSTIFICATION: as above.
-    // SAFETY: what the dynamic linker lists is loaded.
+    // SAFETY: the dynamic linker lists loaded libraries only.
     let image = unsafe { Image::of(info.base, info.segments, usize::from(info.segment_count)) };
     let Some(image) = image else { return 0 };
     let path = text(info.name);
     i32::from(!visit(&Library { path, image }))
 }
 
-/// A text that ends in zero; empty for none.
+/// A C string; empty for a null pointer.
 fn text<'a>(start: *const u8) -> &'a [u8] {
     if start.is_null() {
         return &[];
     }
     let mut length = 0;
     // JUSTIFICATION: names come from C.
-    // SAFETY: the dynamic linker's names end in zero, and no byte behind that is read.
+    // SAFETY: the dynamic linker's names end in zero, and no later byte is read.
     while unsafe { ptr::read(start.wrapping_add(length)) } != 0 {
         length += 1;
     }
     // JUSTIFICATION: as above.
-    // SAFETY: these bytes have just been read; the dynamic linker does not change names of what is loaded.
+    // SAFETY: these bytes have just been read; the dynamic linker does not change names of loaded
+    // libraries.
     unsafe { core::slice::from_raw_parts(start, length) }
 }
 
-/// Whether an address lies in a library of the list.
+/// Whether an address lies in a listed library.
 pub(crate) fn is_listed(address: usize) -> bool {
     let mut is_listed = false;
     each(|library| {
@@ -103,7 +106,7 @@ struct DlInfo {
     address: usize,
 }
 
-/// `Elf64_Ehdr`, as far as it is needed.
+/// `Elf64_Ehdr`, the members that are needed.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct ElfHeader {
@@ -114,13 +117,13 @@ struct ElfHeader {
     segment_count: u16,
 }
 
-/// The library that an address lies in, in whatever namespace of the dynamic linker's, and its path.
+/// The library at an address, in any namespace of the dynamic linker, and its path.
 pub(crate) fn library_at(address: usize) -> Option<(Image, &'static [u8])> {
     let dladdr = super::c_library(b"dladdr");
     if dladdr == 0 {
         return None;
     }
-    // JUSTIFICATION: the list has one namespace only.
+    // JUSTIFICATION: the list covers one namespace only.
     // SAFETY: `int dladdr(const void *, Dl_info *)`.
     let dladdr: extern "C" fn(usize, *mut DlInfo) -> i32 = unsafe { core::mem::transmute(dladdr) };
     let mut info = DlInfo { path: ptr::null(), base: 0, name: ptr::null(), address: 0 };
@@ -128,8 +131,8 @@ pub(crate) fn library_at(address: usize) -> Option<(Image, &'static [u8])> {
         return None;
     }
     let header = ptr::with_exposed_provenance::<ElfHeader>(info.base);
-    // JUSTIFICATION: a library's head is memory that Rust knows nothing of.
-    // SAFETY: where the dynamic linker says that a library begins its file's header is mapped.
+    // JUSTIFICATION: the header of a library is memory outside Rust's view.
+    // SAFETY: the file's header is mapped at the base address that the dynamic linker reports.
     let header = unsafe { header.read_unaligned() };
     if usize::from(header.segment_size) != size_of::<Segment>() {
         return None;
@@ -137,18 +140,18 @@ pub(crate) fn library_at(address: usize) -> Option<(Image, &'static [u8])> {
     let segments = info.base.wrapping_add(usize::try_from(header.segments).ok()?);
     let segments = ptr::with_exposed_provenance(segments);
     // JUSTIFICATION: as above.
-    // SAFETY: the header says so, of a library that is loaded.
+    // SAFETY: the header of a loaded library says so.
     let image = unsafe { Image::of(info.base, segments, usize::from(header.segment_count)) };
     Some((image?, text(info.path)))
 }
 
-/// The address of `dl_iterate_phdr`, the one function that the guard asks the dynamic linker to bind; zero
-/// where there is none. No version is named, so any will do.
+/// Address of `dl_iterate_phdr`, the only function that the guard asks the dynamic linker to bind;
+/// 0 if there is none. No symbol version is named, so any version binds.
 fn dl_iterate_phdr_address() -> usize {
     let address;
     #[cfg(target_arch = "x86_64")]
     // JUSTIFICATION: stable Rust has no weak symbols.
-    // SAFETY: reads one word of our own table of addresses.
+    // SAFETY: reads one word of this library's own offset table.
     unsafe {
         asm!(
             ".weak dl_iterate_phdr",
@@ -159,7 +162,7 @@ fn dl_iterate_phdr_address() -> usize {
     }
     #[cfg(target_arch = "aarch64")]
     // JUSTIFICATION: stable Rust has no weak symbols.
-    // SAFETY: reads one word of our own table of addresses.
+    // SAFETY: reads one word of this library's own offset table.
     unsafe {
         asm!(
             ".weak dl_iterate_phdr",

@@ -6,12 +6,12 @@ use core::arch::asm;
 ///
 /// # Safety
 ///
-/// What the call does to memory must be allowed.
+/// The memory accesses of the call must be allowed.
 pub(super) unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
     let value;
     // JUSTIFICATION: the instruction has no other name in Rust.
-    // SAFETY: the kernel changes x0 and keeps everything else; what the call does to memory is the caller's
-    // promise.
+    // SAFETY: the kernel changes x0 and keeps all other registers; the caller guarantees the memory
+    // accesses of the call.
     unsafe {
         asm!(
             "svc 0",
@@ -28,7 +28,7 @@ pub(super) unsafe fn syscall(number: usize, arguments: [usize; 6]) -> isize {
     value
 }
 
-/// Numbers of the calls.
+/// Numbers of the system calls.
 pub(super) mod number {
     pub(in crate::platform::sys) const FCNTL: usize = 25;
     pub(in crate::platform::sys) const FSTATFS: usize = 44;

@@ -18,30 +18,30 @@ const O_DIRECTORY: usize = 0o200_000;
 #[cfg(target_arch = "aarch64")]
 const O_DIRECTORY: usize = 0o40_000;
 
-/// Where the guard keeps its descriptors: beyond those that programs close in a row when they begin.
+/// Lowest descriptor of the guard: above those that programs close in a loop at start.
 const MIN_DESCRIPTOR: usize = 900;
 
 /// An open file, closed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct File(i32);
 
-/// What a file is, however it is named.
+/// Identity of a file, whatever its name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Device and inode.
+    /// Device number.
     pub(crate) device: u64,
-    /// As above.
+    /// Inode number.
     pub(crate) inode: u64,
 }
 
-/// How a file is opened.
+/// Access mode of a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Mode {
-    /// For reading.
+    /// Reading.
     Read,
-    /// For reading and writing.
+    /// Reading and writing.
     Write,
-    /// A folder, to list it.
+    /// Listing a folder.
     Folder,
 }
 
@@ -56,24 +56,24 @@ impl File {
         Self::of(call(number::OPENAT, [AT_FDCWD, address_of(path), flags, 0, 0, 0])?)
     }
 
-    /// A descriptor that the kernel has just given.
+    /// Wraps a descriptor that the kernel has just returned.
     pub(super) fn of(descriptor: usize) -> Result<Self, Errno> {
         i32::try_from(descriptor).map(Self).map_err(|_| Errno(9))
     }
 
-    /// Takes over a descriptor that was given up by [`File::into_descriptor`].
+    /// Takes over a descriptor from [`File::into_descriptor`].
     pub(crate) fn from_descriptor(descriptor: i32) -> Self {
         Self(descriptor)
     }
 
-    /// Its number, which the caller has to close from now on.
+    /// Its descriptor, which the caller must close.
     pub(crate) fn into_descriptor(self) -> i32 {
         let descriptor = self.0;
         core::mem::forget(self);
         descriptor
     }
 
-    /// Its number, which stays the file's own.
+    /// Its descriptor, which still belongs to the file.
     pub(crate) fn descriptor(&self) -> i32 {
         self.0
     }
@@ -82,7 +82,8 @@ impl File {
         self.0.cast_unsigned() as usize
     }
 
-    /// The same open file under a number where programs seldom look; itself where there is none.
+    /// The same open file under a high descriptor, where programs seldom interfere; unchanged if
+    /// there is none.
     pub(crate) fn move_high(self) -> Self {
         match call(number::FCNTL, [self.number(), F_DUPFD_CLOEXEC, MIN_DESCRIPTOR, 0, 0, 0]) {
             Ok(descriptor) => Self::of(descriptor).unwrap_or(self),
@@ -90,7 +91,7 @@ impl File {
         }
     }
 
-    /// Its size in bytes, and what it is.
+    /// Its size in bytes, and its identity.
     pub(crate) fn identity(&self) -> Result<(u64, Identity), Errno> {
         let mut stat = MaybeUninit::<Statx>::zeroed();
         let address = stat.as_mut_ptr() as usize;
@@ -98,40 +99,40 @@ impl File {
             number::STATX,
             [self.number(), address_of(c""), AT_EMPTY_PATH, STATX_BASIC, address, 0],
         )?;
-        // JUSTIFICATION: the kernel fills a structure of C.
+        // JUSTIFICATION: the kernel fills a C structure.
         // SAFETY: all bytes were zero before, and every value of them is a `Statx`.
         let stat = unsafe { stat.assume_init() };
         let device = u64::from(stat.device_major) << 32 | u64::from(stat.device_minor);
         Ok((stat.size, Identity { device, inode: stat.inode }))
     }
 
-    /// Whether it was opened through a mount that nothing can be written through.
+    /// Whether it was opened through a read-only mount.
     pub(crate) fn is_read_only_mount(&self) -> Result<bool, Errno> {
         /// `ST_RDONLY`.
         const READ_ONLY: u64 = 1;
-        /// Where `struct statfs` of 64-bit machines, of 15 words, has its flags.
+        /// Word of the flags in `struct statfs` (15 words) on 64-bit machines.
         const FLAGS: usize = 10;
         let mut words = [0_u64; 15];
         call(number::FSTATFS, [self.number(), words.as_mut_ptr() as usize, 0, 0, 0, 0])?;
         Ok(words[FLAGS] & READ_ONLY != 0)
     }
 
-    /// Reads from where the file stands.
+    /// Reads at the current position.
     pub(crate) fn read(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
         call(number::READ, [self.number(), bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0])
     }
 
-    /// Reads entries of a folder, as [`entries`] understands them.
+    /// Reads entries of a folder, to be parsed by [`entries`].
     pub(crate) fn list(&self, bytes: &mut [u8]) -> Result<usize, Errno> {
         call(number::GETDENTS64, [self.number(), bytes.as_mut_ptr() as usize, bytes.len(), 0, 0, 0])
     }
 
-    /// Locks first byte for writing, for this open file and no process; fails address_of once where another has it.
+    /// Locks one byte for writing, for this open file description; fails at once if it is locked.
     pub(crate) fn lock(&self, offset: u64) -> Result<(), Errno> {
         self.set_lock(1, offset)
     }
 
-    /// Gives the lock of a byte back.
+    /// Unlocks a byte.
     pub(crate) fn unlock(&self, offset: u64) -> Result<(), Errno> {
         self.set_lock(2, offset)
     }
@@ -145,7 +146,7 @@ impl File {
 
 impl Drop for File {
     fn drop(&mut self) {
-        // A descriptor is gone after close, whatever it says.
+        // The descriptor is closed, whatever `close` returns.
         let _ = call(number::CLOSE, [self.number(), 0, 0, 0, 0, 0]);
     }
 }
@@ -185,7 +186,7 @@ struct Flock {
     process: i32,
 }
 
-/// Names in what [`File::list`] read, without their final zero.
+/// Names in the result of [`File::list`], without their final zero.
 pub(crate) fn entries(mut bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
     // u64 inode, i64 offset, u16 length, u8 kind, name, zero.
     const NAME: usize = 19;
@@ -219,7 +220,7 @@ mod tests {
             let point = line.split(' ').nth(4).expect("a mount point");
             let name = std::ffi::CString::new(point).expect("no zero");
             let Ok(file) = File::open(&name, Mode::Read) else { continue };
-            // What lies there now may be another mount than the line's.
+            // The mount that is visible there may be another than that of the line.
             let about = std::format!("/proc/self/fdinfo/{}", file.descriptor());
             let about = std::fs::read_to_string(about).expect("an open file");
             let id =
@@ -264,7 +265,7 @@ mod tests {
         let kept = super::super::memory::pin_open_file(&first).expect("mapped");
         drop(first);
         assert_eq!(second.lock(1 << 32), Err(Errno::AGAIN));
-        // SAFETY: nobody refers to it.
+        // SAFETY: no reference to it exists.
         unsafe { super::super::memory::unmap(kept, super::super::memory::PIN_BYTES) };
         assert_eq!(second.lock(1 << 32), Ok(()));
         std::fs::remove_file(path).expect("removed");

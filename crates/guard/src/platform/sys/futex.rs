@@ -6,15 +6,15 @@ use super::{call, number};
 
 const WAIT: usize = 0;
 const WAKE: usize = 1;
-/// Between the threads of one process only.
+/// Only between threads of one process.
 const PRIVATE: usize = 128;
 
-/// Whose threads wait.
+/// Scope of the waiting threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WaitScope {
-    /// Those of this process.
+    /// Threads of this process.
     Process,
-    /// All that map the file.
+    /// All that map the word.
     Machine,
 }
 
@@ -27,7 +27,7 @@ impl WaitScope {
     }
 }
 
-/// Waits while the word has a value, and no longer than some milliseconds. Wakes without a reason, too.
+/// Waits while the word has a value, for a limited time. May wake spuriously.
 pub(crate) fn wait(word: &AtomicU32, value: u32, milliseconds: u32, scope: WaitScope) {
     wait_microseconds(word, value, u64::from(milliseconds) * 1000, scope);
 }
@@ -36,11 +36,11 @@ fn wait_microseconds(word: &AtomicU32, value: u32, microseconds: u64, scope: Wai
     let time = [microseconds / 1_000_000, microseconds % 1_000_000 * 1000];
     let place = time.as_ptr() as usize;
     let arguments = [word.as_ptr() as usize, WAIT | scope.flag(), value as usize, place, 0, 0];
-    // Whatever the reason, the caller looks again.
+    // The caller checks the word again in any case.
     let _ = call(number::FUTEX, arguments);
 }
 
-/// Wakes some that wait.
+/// Wakes up to `count` waiters.
 pub(crate) fn wake(word: &AtomicU32, count: u32) {
     let arguments = [word.as_ptr() as usize, WAKE | PRIVATE, count as usize, 0, 0, 0];
     let _ = call(number::FUTEX, arguments);

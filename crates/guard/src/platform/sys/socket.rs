@@ -1,4 +1,4 @@
-//! A stream to the agent.
+//! A stream socket to the agent.
 
 use super::{Errno, call, file::File, number};
 
@@ -10,7 +10,7 @@ const NO_SIGNAL: usize = 0x4000;
 const DONT_WAIT: usize = 0x40;
 const PEEK: usize = 2;
 
-/// Longest path of a socket, without its final zero.
+/// Maximum length of a socket's path, without its final zero.
 pub(crate) const MAX_PATH: usize = 107;
 
 /// `struct sockaddr_un`.
@@ -20,7 +20,7 @@ struct Address {
     path: [u8; MAX_PATH + 1],
 }
 
-/// Connects to a socket; never waits.
+/// Connects to a socket without blocking.
 pub(crate) fn connect(path: &[u8]) -> Result<File, Errno> {
     let mut name = Address { family: UNIX, path: [0; MAX_PATH + 1] };
     name.path
@@ -36,14 +36,14 @@ pub(crate) fn connect(path: &[u8]) -> Result<File, Errno> {
     Ok(socket)
 }
 
-/// Sends bytes and gives how many went; never waits and never raises a signal.
+/// Sends bytes and returns how many were sent; never blocks and never raises a signal.
 pub(crate) fn send(socket: &File, bytes: &[u8]) -> Result<usize, Errno> {
     let flags = NO_SIGNAL | DONT_WAIT;
     let address = bytes.as_ptr() as usize;
     call(number::SENDTO, [socket.number(), address, bytes.len(), flags, 0, 0])
 }
 
-/// Whether the other end is still there.
+/// Whether the other end is still open.
 pub(crate) fn is_alive(socket: &File) -> bool {
     let mut byte = 0_u8;
     let address = (&raw mut byte) as usize;

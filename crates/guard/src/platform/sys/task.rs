@@ -6,17 +6,17 @@ const SET_MASK: usize = 2;
 const MONOTONIC: usize = 1;
 const MONOTONIC_COARSE: usize = 6;
 
-/// The process, in its own pid namespace.
+/// Pid of the process, in its own pid namespace.
 pub(crate) fn process() -> u32 {
     call(number::GETPID, [0; 6]).ok().and_then(|pid| u32::try_from(pid).ok()).unwrap_or(0)
 }
 
-/// Milliseconds on a clock that only goes forward.
+/// Milliseconds of the monotonic clock.
 pub(crate) fn milliseconds() -> u64 {
     clock(MONOTONIC)
 }
 
-/// As above, a few milliseconds late and cheaper to ask for.
+/// As above, a few milliseconds late and cheaper.
 pub(crate) fn coarse_milliseconds() -> u64 {
     clock(MONOTONIC_COARSE)
 }
@@ -30,7 +30,8 @@ fn clock(id: usize) -> u64 {
     }
 }
 
-/// Sets which signals this thread does not take; gives what it was. All ones: every one.
+/// Sets the signals that this thread blocks; returns the previous mask. All ones block every
+/// signal.
 pub(crate) fn block_signals(mask: u64) -> u64 {
     let mut old = 0_u64;
     let (new, address) = ((&raw const mask) as usize, (&raw mut old) as usize);
@@ -38,11 +39,11 @@ pub(crate) fn block_signals(mask: u64) -> u64 {
     old
 }
 
-/// Ends the process as if by an illegal instruction.
+/// Ends the process with an illegal instruction.
 #[cfg(feature = "library")]
 pub(crate) fn abort() {
-    // JUSTIFICATION: a process ends itself by a fault or by a call; a fault leaves a trace.
-    // SAFETY: nothing comes after it.
+    // JUSTIFICATION: a process can end by a fault or by a call; a fault leaves a trace.
+    // SAFETY: nothing runs after it.
     #[cfg(target_arch = "x86_64")]
     unsafe {
         core::arch::asm!("ud2", options(nomem, nostack));

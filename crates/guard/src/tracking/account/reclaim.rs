@@ -1,17 +1,17 @@
-//! Giving back what the driver keeps without need: before an allocation is refused, pools and the memory of
-//! graphs are trimmed, by as much as it takes, and their counts brought up to date. What streams are about to free
-//! is waited for, as the driver does, but not for ever.
+//! Reclaims memory that the driver keeps idle, before an allocation is refused. Pools and graph
+//! memory are trimmed by as much as needed, and their charges updated. Pending stream-ordered frees
+//! are awaited for a limited time, as the driver does.
 
 use crate::cuda::Device;
 use crate::process;
 use crate::tracking::{async_free, graph_memory, pools};
 
-/// Makes room for bytes on a GPU, as far as it goes. Whether any came back.
+/// Frees up to `bytes` on a GPU. Returns whether anything was freed.
 #[cold]
 pub(crate) fn run(device: Device, bytes: u64) -> bool {
     let Ok(process) = process::get() else { return false };
     let Ok(mut share_indices) = process.shares_of(device) else { return false };
-    // What no share can hold needs no room.
+    // An allocation above every limit is not worth reclaiming for.
     let is_possible =
         |share_index| process.shares.get(share_index).is_some_and(|share| bytes <= share.limit());
     if !share_indices.any(is_possible) {

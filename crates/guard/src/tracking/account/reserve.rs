@@ -1,13 +1,15 @@
-//! Stores: memory that the driver takes and keeps on its own, and tells the size of: pools, the memory of a
-//! GPU's graphs, what a context's limits reserve.
+//! Reserves: memory that the driver allocates and keeps on its own, and whose size it reports.
+//! These are pools, the graph memory of a GPU, and memory for the limits of a context.
 //!
-//! Before a call that may make a reserve grow, what it may grow by is counted as an *advance*. After the call the
-//! driver is asked how large the reserve is; that is counted from then on, and the advance is cancel_advance.
+//! Before a call that may grow a reserve, the possible growth is charged as an *advance*. After the
+//! call the driver reports the size of the reserve. That size is charged from then on, and the
+//! advance ends.
 //!
-//! Several threads may be at this at once, and no lock is held while the driver is asked. What an result is
-//! worth is told by tickets: a thread takes one after its call and before it asks, and an result is dropped if
-//! one with a later ticket was record_size already. Whoever has the latest_ticket ticket asked after everybody else's
-//! calls, so the last result that is record_size is right; until then the advances make up for what is missing.
+//! Several threads may do so concurrently, and no lock is held during a call to the driver. Tickets
+//! order the reports. A thread takes a ticket after its call and before its query. A report is
+//! dropped if one with a later ticket was recorded already. The thread with the latest ticket
+//! queried after all other threads' calls, so the last recorded report is right. Until then the
+//! advances cover the difference.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,37 +22,38 @@ use crate::tracking::table::{Entry, EntryKind};
 /// A reserve.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reserve {
-    /// What it is an entry of.
+    /// Kind of its entry in the table.
     pub(crate) kind: EntryKind,
-    /// What the driver calls it.
+    /// The driver's handle or number for it.
     pub(crate) key: u64,
-    /// The GPU whose memory it has.
+    /// The GPU that its memory is on.
     pub(crate) device: Device,
 }
 
 static LAST_TICKET: AtomicU64 = AtomicU64::new(0);
 
-/// Places in the entry of a reserve: the latest_ticket ticket and beside it [`KEEPS_PEAK`], and all advances together.
+/// Words in the entry of a reserve: the latest ticket together with [`KEEPS_PEAK`], and the sum of
+/// all advances.
 const TICKET_WORD: usize = 0;
 const ADVANCED_WORD: usize = 1;
 
-/// Whoever else may have what it once had: it counts for the most that it ever was.
+/// Another process may still have memory of the reserve, so it is charged at its peak size.
 const KEEPS_PEAK: u64 = 1 << 63;
 
-/// A growth that does not fit: what is counted as an advance for it.
+/// Growth that does not fit. Holds the advance that was charged for it.
 #[derive(Debug)]
 pub(crate) struct GrowthRefused(pub(crate) Charge);
 
 impl Reserve {
-    /// Has an entry for it, which counts for nothing yet if it is new.
+    /// Ensures that the reserve has an entry. A new entry is charged nothing.
     pub(crate) fn open(&self, context: Opaque) -> Result<(), Status> {
         let entry = Entry { charge: Charge::NONE, context, extra: [0; 2] };
         let inserted = process::get()?.table.or_insert(self.kind, self.key, entry);
         inserted.map_err(|_| Status::OUT_OF_MEMORY)
     }
 
-    /// Takes it out and gives back what it counts for: the driver has it back. What is [peak_flag](Self::keep_at_peak) stays
-    /// counted.
+    /// Removes the entry and releases its charge: the driver has freed the memory. A reserve that
+    /// is [kept at its peak](Self::keep_at_peak) stays charged.
     pub(crate) fn close(&self) {
         let Ok(process) = process::get() else { return };
         let entry = process.table.remove(self.kind, self.key);
@@ -59,19 +62,19 @@ impl Reserve {
         }
     }
 
-    /// From now on it counts for the most that it ever is, to the end of the process: others may have its memory,
-    /// and nobody tells when they do not any more.
+    /// From now on the reserve is charged at its peak size until the process ends. Other processes
+    /// may have its memory, and nothing tells when they free it.
     pub(crate) fn keep_at_peak(&self) {
         self.change(|entry| entry.extra[TICKET_WORD] |= KEEPS_PEAK);
     }
 
-    /// Bytes that it counts for.
+    /// Bytes that are charged for it.
     pub(crate) fn counted(&self) -> u64 {
         self.change(|entry| entry.charge.bytes).unwrap_or(0)
     }
 
-    /// Counts bytes that it may grow by. They lie in the share that the reserve lies in. A share that has too
-    /// much already may go on with what it has.
+    /// Charges bytes that the reserve may grow by, to the share that the reserve lies in. A share
+    /// over its limit may go on with the memory it has.
     pub(crate) fn advance(&self, bytes: u64) -> Result<Charge, Status> {
         if bytes == 0 {
             return Ok(Charge::NONE);
@@ -82,14 +85,14 @@ impl Reserve {
         Ok(advance)
     }
 
-    /// Counts it for the size that the driver says, whatever that is; the advance is cancel_advance.
+    /// Charges the reserve for the size that the driver reports; the advance ends.
     pub(crate) fn settle(&self, advance: Charge, size: impl FnOnce() -> Option<u64>) {
         self.settle_unless(advance, size, || false);
     }
 
-    /// As [`Self::settle`], unless something relies on what it has, as is looked up after the driver was asked:
-    /// then it counts for no less than before, and for the advance, which may have served in the other's share_index.
-    /// Whether it was so.
+    /// Like [`Self::settle`], unless something relies on the reserve's memory. That is checked
+    /// after the query. Then the charge does not shrink, and the advance stays charged because it
+    /// may have served the other user. Returns whether something relied on it.
     pub(crate) fn settle_unless(
         &self,
         advance: Charge,
@@ -110,8 +113,8 @@ impl Reserve {
         is_relied_on
     }
 
-    /// As [`Self::settle`], but growth beyond the advances has to be admitted first. If it is not, nothing is
-    /// record_size: the caller undoes what it did and settles.
+    /// Like [`Self::settle`], but growth beyond the advances must be admitted first. If it is
+    /// refused, nothing is recorded: the caller undoes its call and settles.
     pub(crate) fn settle_growth(
         &self,
         mut advance: Charge,
@@ -120,7 +123,7 @@ impl Reserve {
         let ticket = next_ticket();
         let size = size();
         let missing = self.change(|entry| {
-            // Other threads' advances are for growth that this result may show already.
+            // Advances of other threads are for growth that this report may already show.
             let covered = entry.charge.bytes + entry.extra[ADVANCED_WORD];
             if latest_ticket(entry) > ticket {
                 0
@@ -134,7 +137,8 @@ impl Reserve {
                     if advance.share == 0 || advance.share == more.share {
                         advance = Charge { share: more.share, bytes: advance.bytes + more.bytes };
                     } else {
-                        // Of another share: the rest is forced where the reserve lies.
+                        // It is of another share. The remainder is charged unchecked where the
+                        // reserve lies.
                         self.cancel_advance(more);
                     }
                 }
@@ -150,7 +154,7 @@ impl Reserve {
         release(unused.unwrap_or(advance));
     }
 
-    /// Gives an advance back unused.
+    /// Releases an unused advance.
     fn cancel_advance(&self, advance: Charge) {
         self.change(|entry| {
             entry.extra[ADVANCED_WORD] = entry.extra[ADVANCED_WORD].saturating_sub(advance.bytes);
@@ -163,7 +167,8 @@ impl Reserve {
     }
 }
 
-/// Enters what the driver said to the owner of a ticket, whose advance is cancel_advance; gives what is left of that.
+/// Records the driver's report to the holder of a ticket, whose advance ends. Returns the unused
+/// part of the advance.
 fn record_size(
     entry: &mut Entry,
     device: Device,
@@ -179,9 +184,9 @@ fn record_size(
             let size = if peak_flag == 0 { size } else { size.max(entry.charge.bytes) };
             resize(&mut entry.charge, device, size, advance)
         }
-        // A later result is record_size, which shows what the advance was for.
+        // A later report is recorded already and includes what the advance was for.
         Some(_) => advance,
-        // The driver does not say: what was wished for was had.
+        // The driver does not report a size: assume that the advance was used.
         None => {
             let bytes = entry.charge.bytes + advance.bytes;
             resize(&mut entry.charge, device, bytes, advance)
@@ -189,7 +194,7 @@ fn record_size(
     }
 }
 
-/// As [`record_size`], while something relies on what the reserve has.
+/// Like [`record_size`], while something relies on the memory of the reserve.
 fn record_size_in_use(
     entry: &mut Entry,
     device: Device,
@@ -203,17 +208,18 @@ fn record_size_in_use(
     record_size(entry, device, advance, ticket.max(latest), Some(least.max(seen)))
 }
 
-/// The latest_ticket ticket whose result was record_size.
+/// The latest ticket whose report was recorded.
 fn latest_ticket(entry: &Entry) -> u64 {
     entry.extra[TICKET_WORD] & !KEEPS_PEAK
 }
 
-/// Taken after a call and before the driver is asked what it came to.
+/// Taken after a call and before the query of its result.
 fn next_ticket() -> u64 {
     LAST_TICKET.fetch_add(1, Ordering::SeqCst) + 1
 }
 
-/// Makes a reserve's charge so large, with bytes of an advance as far as they go; gives what is left of that.
+/// Changes the charge of a reserve to a size, using bytes of an advance first. Returns the unused
+/// part of the advance.
 fn resize(charge: &mut Charge, device: Device, bytes: u64, mut advance: Charge) -> Charge {
     let Some(more) = bytes.checked_sub(charge.bytes) else {
         release(Charge { bytes: charge.bytes - bytes, ..*charge });

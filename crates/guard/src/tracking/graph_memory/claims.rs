@@ -1,23 +1,23 @@
-//! Idle bytes of graphs' memory that launches under way rely on.
+//! Idle graph memory that launches under way rely on.
 //!
-//! A launch needs no room for what the store has idle. Two at a time must not rely on the same bytes, nor on bytes
-//! that a trim is about to give back. So a launch claims idle bytes until it is done, and no claim is try_grant on an
-//! answer of the driver's that is older than the end of another launch, or than a trim. While there are claims the
-//! store does not count for less.
+//! A launch needs no charge for memory that is idle in the reserve. Two launches must not rely on
+//! the same bytes, nor on bytes that a trim is about to free. So a launch claims idle bytes until
+//! it ends. A claim is granted only if the driver's report is newer than the end of every other
+//! launch and every trim. While there are claims, the charge of the reserve does not shrink.
 
 use crate::cuda::Device;
 use crate::process;
 use crate::tracking::account::Charge;
 use crate::tracking::table::{Entry, EntryKind};
 
-/// Places in the entry of a GPU's claims: bytes that are claimed, and a number that is another after each end of a
-/// launch and each beginning and end of a trim, above the number of trims under way.
+/// Words in the entry of a GPU's claims: bytes claimed, and an epoch above the number of trims
+/// under way. The epoch changes with each end of a launch and each start and end of a trim.
 const CLAIMED_WORD: usize = 0;
 const EPOCH_WORD: usize = 1;
 const EPOCH_STEP: u64 = 1 << 16;
 const ONE_TRIM: u64 = 1;
 
-/// How often the driver is asked anew before a launch does without.
+/// Queries of the driver before a launch goes on without a claim.
 const MAX_ATTEMPTS: usize = 4;
 
 fn change<R>(device: Device, change: impl FnOnce(&mut Entry) -> R) -> Option<R> {
@@ -28,7 +28,7 @@ fn change<R>(device: Device, change: impl FnOnce(&mut Entry) -> R) -> Option<R> 
     table.change(EntryKind::Claims, key, change)
 }
 
-/// Claims so many bytes of what is idle, as far as they are there; gives how many.
+/// Claims up to `wanted` bytes of the idle memory. Returns how many.
 pub(super) fn claim(device: Device, wanted: u64, idle: impl Fn() -> u64) -> u64 {
     for _ in 0..MAX_ATTEMPTS {
         let Some(epoch) = change(device, |entry| entry.extra[EPOCH_WORD]) else { break };
@@ -42,17 +42,17 @@ pub(super) fn claim(device: Device, wanted: u64, idle: impl Fn() -> u64) -> u64 
     0
 }
 
-/// A launch is done, or is not made: its claim is release.
+/// Releases the claim of a launch that has ended or is not made.
 pub(super) fn release(device: Device, bytes: u64) {
     change(device, |entry| record_end(entry, bytes));
 }
 
-/// Whether a launch that is under way has a claim.
+/// Whether a launch under way has a claim.
 pub(super) fn has_any(device: Device) -> bool {
     change(device, |entry| entry.extra[CLAIMED_WORD] > 0) == Some(true)
 }
 
-/// Gives idle bytes back to the driver by `trim`.
+/// Frees idle bytes with `trim`.
 pub(super) fn with_trim<R>(device: Device, trim: impl FnOnce() -> R) -> R {
     change(device, begin_trim);
     let answer = trim();
@@ -60,7 +60,7 @@ pub(super) fn with_trim<R>(device: Device, trim: impl FnOnce() -> R) -> R {
     answer
 }
 
-/// None where the answer is not to be relied on any more.
+/// `None` if the report is outdated.
 fn try_grant(entry: &mut Entry, epoch: u64, wanted: u64, idle: u64) -> Option<u64> {
     if entry.extra[EPOCH_WORD] != epoch || !epoch.is_multiple_of(EPOCH_STEP) {
         return None;

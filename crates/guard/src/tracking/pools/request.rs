@@ -1,4 +1,4 @@
-//! An allocation from its wish to its pointer.
+//! An allocation from a pool, from request to pointer.
 
 use core::sync::atomic::Ordering;
 
@@ -15,32 +15,32 @@ use crate::tracking::streams::Stream;
 
 /// An allocation from a pool.
 pub(crate) struct PoolAllocation<M> {
-    /// Bytes that are wished for.
+    /// Requested bytes.
     pub(crate) bytes: usize,
-    /// The stream in whose order it is.
+    /// The stream that orders it.
     pub(crate) stream: Stream,
-    /// The pool; none: the one that the stream's GPU uses.
+    /// The pool; `None` for the current pool of the stream's GPU.
     pub(crate) pool: Option<Pool>,
-    /// Where the driver puts the address.
+    /// Where the driver writes the address.
     pub(crate) pointer: Out<Pointer>,
-    /// Asks the driver.
+    /// Calls the driver.
     pub(crate) make: M,
 }
 
 impl<M: FnOnce() -> Status> PoolAllocation<M> {
-    /// Counts it, makes it and remembers the pointer.
+    /// Charges it, makes it and records the pointer.
     pub(crate) fn run(self) -> Status {
         self.try_run().unwrap_or_else(|status| status)
     }
 
     fn try_run(self) -> Result<Status, Status> {
         let process = process::get()?;
-        // It becomes a node of a graph, whose memory is counted when it is launched.
+        // It becomes a node of a graph, whose memory is charged at launch.
         if self.stream.is_capturing() {
             return Ok((self.make)());
         }
         let device = self.stream.device()?;
-        // A driver without pools says so itself.
+        // A driver without pools reports so itself.
         let Some(pool) = self.pool.or_else(|| current(device)) else { return Ok((self.make)()) };
         pool.record(Some(device))?;
         let Some(reserve) = pool.reserve() else { return Ok((self.make)()) };
@@ -52,7 +52,7 @@ impl<M: FnOnce() -> Status> PoolAllocation<M> {
             reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
             return Ok(status);
         };
-        // Another thread may have given the GPU another pool meanwhile.
+        // Another thread may have changed the current pool of the GPU meanwhile.
         let own = pool_of(address).unwrap_or(pool);
         if own != pool {
             reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
@@ -77,7 +77,7 @@ impl<M: FnOnce() -> Status> PoolAllocation<M> {
     }
 }
 
-/// Counts what a pool may grow by for an allocation.
+/// Charges the possible growth of a pool for an allocation.
 fn charge_growth(pool: Pool, reserve: &Reserve, bytes: u64) -> Result<Charge, Status> {
     match reserve.advance(bytes) {
         Err(Status::OUT_OF_MEMORY) => {}
@@ -89,7 +89,7 @@ fn charge_growth(pool: Pool, reserve: &Reserve, bytes: u64) -> Result<Charge, St
             answer => return answer,
         }
     }
-    // What is idle and could not be trimmed may be what is wished for.
+    // Idle memory that could not be trimmed may satisfy the request.
     let answer = if pool.idle() >= bytes { reserve.advance(0) } else { Err(Status::OUT_OF_MEMORY) };
     answer.inspect_err(|_| account::note_refusal(reserve.device))
 }

@@ -1,4 +1,4 @@
-//! Memory that something other than addresses holds.
+//! Bindings: memory held by something other than an address range.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -8,19 +8,19 @@ use crate::cuda::{Pointer, Status};
 use crate::tracking::account::Charge;
 use crate::tracking::table::EntryKind;
 
-/// Places in the new_entry of a hold: who holds, and the memory.
+/// Words in the entry of a binding: the holder, and the memory.
 const HOLDER_WORD: usize = 0;
 const MEMORY_WORD: usize = 1;
 
-/// Whether anything was ever bound.
+/// Whether any memory was ever bound.
 static ANY_BOUND: AtomicBool = AtomicBool::new(false);
 
-/// What memory is bound to.
+/// The object that memory is bound to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Holder {
     /// A multicast object.
     Multicast(Handle),
-    /// An array or mipmapped array that has memory where it was mapped to it.
+    /// A sparse array or mipmapped array that memory was mapped to.
     Array(u64),
 }
 
@@ -28,18 +28,18 @@ impl Holder {
     fn key(self) -> u64 {
         match self {
             Self::Multicast(handle) => handle,
-            // No address has the highest bit.
+            // No address has the highest bit set.
             Self::Array(handle) => handle | 1 << 63,
         }
     }
 }
 
-/// Binds memory by `work`. It is held until its holder is release_bindings, whatever parts of it are unbound before.
+/// Binds memory with `work`. It is held until its holder ends, even if parts are unbound before.
 pub(crate) fn bind(holder: Holder, handle: Handle, work: impl FnOnce() -> Status) -> Status {
     bind_memory(holder, memory_of(handle), work)
 }
 
-/// As [`bind`], for what is mapped at an address.
+/// Like [`bind`], for the memory mapped at an address.
 pub(crate) fn bind_address(
     holder: Holder,
     address: Pointer,
@@ -57,9 +57,9 @@ fn bind_memory(holder: Holder, memory: Option<Handle>, work: impl FnOnce() -> St
         let key = holder.key().wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ memory;
         let bound = new_entry(Charge::NONE, [holder.key(), memory]);
         match table.insert(EntryKind::Bound, key, bound) {
-            // It is held once for each of its holders.
+            // Each holder holds it once.
             Ok(Some(_)) => {}
-            // Full: it stays counted.
+            // If the table is full, it stays charged.
             Ok(None) | Err(_) => return status,
         }
     }
@@ -67,7 +67,7 @@ fn bind_memory(holder: Holder, memory: Option<Handle>, work: impl FnOnce() -> St
     status
 }
 
-/// Lets go of all that was bound to something that is release_bindings.
+/// Drops the holds of an object that has ended.
 pub(crate) fn release_bindings(holder: Holder) {
     if ANY_BOUND.load(Ordering::Relaxed) {
         unbind_all(holder.key());
@@ -90,8 +90,8 @@ fn unbind_all(holder: u64) {
     }
 }
 
-/// Maps memory to parts of arrays by `work`: each part is an array and a handle. What is mapped is held until the
-/// array is release_bindings, whatever parts of it are taken away before.
+/// Maps memory to parts of arrays with `work`; a part is an array and a handle. The memory is held
+/// until the array ends, even if parts are unmapped before.
 pub(crate) fn map_to_arrays(
     parts: &(impl Iterator<Item = (u64, Handle)> + Clone),
     work: impl FnOnce() -> Status,

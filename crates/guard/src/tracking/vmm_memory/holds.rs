@@ -1,42 +1,43 @@
-//! How often memory is held, and how many calls that give up a hold are under way, in one word.
+//! A word that counts the holds of memory, and the calls under way that end a hold.
 //!
-//! The driver has the memory until the last of those calls is done, whichever of them it was that gave up the
-//! last hold: a thread that is done early must not give back what another thread's call still frees.
+//! The driver has the memory until the last of those calls has returned, whichever of them dropped
+//! the last hold. A thread whose call returns early must not release what another thread's call
+//! still frees.
 
 /// One hold.
 const HOLD: u64 = 1;
 
-/// One call under way, above as many holds as there can be.
+/// One call under way. It lies above the maximum number of holds.
 const CALL: u64 = 1 << 32;
 
 /// Held once.
 pub(super) const ONCE: u64 = HOLD;
 
-/// The same, of memory that takes the place of other under the same name: calls that gave up holds of that one
-/// may not have come back yet, and will count themselves out here.
+/// One hold of memory that reuses a handle. Calls on the previous memory may still be under way,
+/// and end by decrementing this word.
 pub(super) fn once_keeping_calls(word: u64) -> u64 {
     word & !(CALL - 1) | HOLD
 }
 
-/// One more.
+/// Adds a hold.
 pub(super) fn take(word: &mut u64) {
     *word += HOLD;
 }
 
-/// One is given up that the driver does not have any more, or never had.
+/// Drops a hold that the driver has no more, or never had.
 pub(super) fn give_up(word: &mut u64) {
     if *word % CALL >= HOLD {
         *word -= HOLD;
     }
 }
 
-/// One is given up by a call that is about to be made.
+/// Drops a hold before the call that ends it.
 pub(super) fn begin_call(word: &mut u64) {
     give_up(word);
     *word += CALL;
 }
 
-/// That call is done, and did it or not.
+/// Records the end of that call, and whether it ended the hold.
 pub(super) fn end_call(word: &mut u64, is_given_up: bool) {
     *word = word.saturating_sub(CALL);
     if !is_given_up {
@@ -44,7 +45,7 @@ pub(super) fn end_call(word: &mut u64, is_given_up: bool) {
     }
 }
 
-/// Whether nothing holds it and no call is under way.
+/// Whether there are neither holds nor calls under way.
 pub(super) fn is_unused(word: u64) -> bool {
     word == 0
 }
@@ -55,13 +56,13 @@ mod tests {
 
     use super::*;
 
-    /// What a thread does with a hold that it has.
+    /// State of a thread with a hold.
     #[derive(Clone, Copy, PartialEq, Eq)]
     enum Step {
         Idle,
-        /// It has counted itself out and not called the driver.
+        /// It has begun its call in the word, but not called the driver.
         Leaving,
-        /// The driver has answered.
+        /// The driver has returned.
         Answered(bool),
     }
 
@@ -76,7 +77,7 @@ mod tests {
         for seed in 0..5000 {
             let mut state = seed;
             let mut threads = [Step::Idle; 4];
-            // Each thread has a hold; the driver knows of all.
+            // Each thread has one hold, and the driver knows all of them.
             let (mut word, mut holds_of_driver) = (ONCE, 1);
             for _ in 1..threads.len() {
                 take(&mut word);
@@ -92,7 +93,7 @@ mod tests {
                         Step::Leaving
                     }
                     Step::Leaving => {
-                        // It fails now and then, and is tried again.
+                        // The call sometimes fails and is retried.
                         let is_given_up = random(&mut state, 4) > 0;
                         holds_of_driver -= u32::from(is_given_up);
                         Step::Answered(is_given_up)
@@ -115,7 +116,7 @@ mod tests {
     fn pending_calls_do_not_release_a_reused_handle() {
         let mut word = ONCE;
         begin_call(&mut word);
-        // The driver has given the name to other memory before the call has come back.
+        // The driver has reused the handle before the call returned.
         word = once_keeping_calls(word);
         begin_call(&mut word);
         end_call(&mut word, true);

@@ -1,4 +1,4 @@
-//! Memory at addresses.
+//! Mappings of physical memory to addresses.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,35 +11,35 @@ use crate::cuda::{Pointer, Status};
 use crate::tracking::account::Charge;
 use crate::tracking::table::{Entry, EntryKind};
 
-/// Places in the new_entry of a mapping: its bytes, below the ticket of the call that is about to end it, if there is
-/// one; and whose memory it is; 0: nobody's that counts.
+/// Words in the entry of a mapping. First its size, below the ticket of the call that is about to
+/// unmap it, if any. Then its memory; 0 if none is charged.
 const SIZE_WORD: usize = 0;
 const MEMORY_WORD: usize = 1;
 
-/// Where tickets begin: no mapping is so large.
+/// Where tickets begin: above the size of any mapping.
 const TICKET_UNIT: u64 = 1 << 48;
 
-/// Numbers calls that end mappings, so that each takes out what it has marked itself: meanwhile another mapping
-/// may have begun at the address, which a later call is about to end.
+/// Numbers unmap calls, so that each removes only the entries that it marked itself. Meanwhile
+/// another mapping may start at the same address, and a later call may be about to unmap that one.
 static LAST_TICKET: AtomicU64 = AtomicU64::new(0);
 
-/// A ticket in its place, which is not 0.
+/// A ticket in its position, never 0.
 fn next_ticket() -> u64 {
     let number = LAST_TICKET.fetch_add(1, Ordering::Relaxed) % (u64::MAX / TICKET_UNIT);
     (number + 1) * TICKET_UNIT
 }
 
-/// The ticket that a mapping is marked with, in its place.
+/// The ticket that marks a mapping, in its position.
 fn mark(entry: &Entry) -> u64 {
     entry.extra[SIZE_WORD] & !(TICKET_UNIT - 1)
 }
 
-/// Bytes of a mapping.
+/// Size of a mapping.
 fn bytes_of(entry: &Entry) -> u64 {
     entry.extra[SIZE_WORD] % TICKET_UNIT
 }
 
-/// Maps memory by `work`.
+/// Maps memory with `work`.
 pub(crate) fn map(
     start: Pointer,
     bytes: usize,
@@ -55,7 +55,8 @@ pub(crate) fn map(
         match table().map(|table| table.insert(EntryKind::Mapping, start, mapping)) {
             Some(Ok(None)) => return status,
             Some(Ok(Some(old))) => {
-                // One that another thread has ended and not yet taken out, which it will not find any more.
+                // Another thread has unmapped it and not yet removed its entry, and will not find
+                // it any more.
                 if mark(&old) == 0 {
                     drop_hold(old.extra[MEMORY_WORD]);
                 } else {
@@ -73,7 +74,7 @@ pub(crate) fn map(
     status
 }
 
-/// Ends all mappings of an area by `work`.
+/// Unmaps all mappings of an address range with `work`.
 pub(crate) fn unmap(start: Pointer, bytes: usize, work: impl FnOnce() -> Status) -> Status {
     let Some(table) = table() else { return Status::NO_DEVICE };
     let ticket = next_ticket();
@@ -110,7 +111,7 @@ pub(crate) fn unmap(start: Pointer, bytes: usize, work: impl FnOnce() -> Status)
     status
 }
 
-/// Goes from mapping to mapping; `at` gives the bytes of the one that begins there.
+/// Visits mapping by mapping; `at` returns the size of the mapping at an address.
 fn for_each_mapping(start: Pointer, bytes: usize, mut at: impl FnMut(Pointer) -> Option<u64>) {
     let end = start.saturating_add(bytes as u64);
     let mut place = start;
@@ -120,7 +121,7 @@ fn for_each_mapping(start: Pointer, bytes: usize, mut at: impl FnMut(Pointer) ->
     }
 }
 
-/// The memory that is mapped at an address.
+/// The memory mapped at an address.
 pub(super) fn mapped_at(address: Pointer) -> Option<Handle> {
     let table = table()?;
     let exact = table.change(EntryKind::Mapping, address, |entry| entry.extra[MEMORY_WORD]);
@@ -137,7 +138,7 @@ pub(super) fn mapped_at(address: Pointer) -> Option<Handle> {
     found.filter(|memory| *memory != 0)
 }
 
-/// Gets a handle of what is mapped at an address by `work`.
+/// Gets a handle of the memory mapped at an address with `work`.
 pub(crate) fn retain(
     address: Pointer,
     work: impl FnOnce() -> Result<Handle, Status>,
@@ -148,7 +149,7 @@ pub(crate) fn retain(
         Ok(handle) => {
             match memory {
                 Some(memory) => add_alias(handle, memory),
-                // Mapped in a way that is not known, but maybe of memory that is.
+                // The mapping is unknown, but the memory may be known.
                 None => memory_of(handle).into_iter().for_each(hold),
             }
             Ok(())
