@@ -1,4 +1,4 @@
-//! Memory that processes share: it lives until the last of them is done with it.
+//! Memory shared between processes: it lives until its last user drops it.
 
 use std::io;
 use std::sync::PoisonError;
@@ -9,25 +9,25 @@ use crate::layout::{BLOCKS, Block};
 use crate::lock::Locked;
 use crate::process_handle::ProcessHandle;
 
-/// A shared block of a chip.
+/// A shared block of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockId(usize);
 
-/// What tells the file with a block's contents from all others: device and inode.
+/// Identity of the file with a block's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileIdentity {
-    /// Number of the file system.
+    /// Device number of the file system.
     pub device: u64,
-    /// Number of the file in it.
+    /// Inode.
     pub inode: u64,
 }
 
 impl ProcessHandle {
-    /// Makes memory that this process has into a shared block, which it uses from now on.
+    /// Turns memory of this process into a shared block. This process becomes its first user.
     ///
     /// # Errors
     ///
-    /// All blocks are taken, or the chip's file cannot be locked.
+    /// All blocks are in use, or the GPU's file cannot be locked.
     pub fn share(&self, bytes: u64, contents: FileIdentity) -> io::Result<BlockId> {
         let locked = self.lock();
         locked.reap();
@@ -49,7 +49,8 @@ impl ProcessHandle {
         Ok(BlockId(index))
     }
 
-    /// The block with these contents and its size in bytes, which this process uses from now on.
+    /// Finds the block with these contents and its size in bytes. This process becomes a user of
+    /// it.
     pub fn use_shared(&self, contents: FileIdentity) -> Option<(BlockId, u64)> {
         let _locked = self.lock();
         let index = (0..BLOCKS).find(|&index| {
@@ -62,7 +63,7 @@ impl ProcessHandle {
         Some((BlockId(index), self.block(index).bytes.load(Relaxed)))
     }
 
-    /// Ends this process's use of a block; the last one frees its memory.
+    /// Ends one use of a block by this process. The last user frees its memory.
     pub fn drop_shared(&self, id: BlockId) {
         let locked = self.lock();
         if !self.release_use(id.0) {
@@ -89,7 +90,7 @@ impl ProcessHandle {
         Ok(())
     }
 
-    /// Counts one use less; whether it was the last of this process.
+    /// Counts one use less. Returns whether it was the last of this process.
     fn release_use(&self, index: usize) -> bool {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(uses) = shared.get_mut(&index) else { return false };
@@ -98,7 +99,7 @@ impl ProcessHandle {
             return false;
         }
         shared.remove(&index);
-        // Nothing is left to do where a lock cannot be given back.
+        // A failed unlock cannot be handled.
         let _ = file::unlock(self.file(), LockByte::Block(index));
         true
     }
@@ -113,7 +114,8 @@ impl ProcessHandle {
 }
 
 impl Locked<'_> {
-    /// Frees blocks that nobody uses; whether there were any. A process does not see its own locks.
+    /// Frees blocks without users. Returns whether there were any. A process does not see its own
+    /// locks.
     pub(crate) fn reap_blocks(&self) -> bool {
         let (map, file) = (self.0.map(), self.0.file());
         let used = map.header.blocks_used.load(Acquire) as usize;
@@ -131,7 +133,7 @@ impl Locked<'_> {
         is_changed
     }
 
-    /// Blocks of a slot whose process is dead count for nobody: the next one there is another.
+    /// Clears the owner of blocks whose process has died: the slot's next process is another one.
     pub(crate) fn disown(&self, slot: usize) {
         let number = u32::try_from(slot + 1).unwrap_or(u32::MAX);
         for block in &self.0.map().blocks {

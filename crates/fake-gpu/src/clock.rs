@@ -1,9 +1,8 @@
-//! Time: work is served in the order in which a process submits it, and processes that have some
-//! share the chip evenly.
+//! Time. The work of a process is served in order, and processes with work share the GPU evenly.
 //!
-//! The part of each changes when another begins or ends to have work, and only then, so work is
-//! accounted for when somebody looks: [`Locked::advance`] replays the time since the last advance_for. A
-//! process that has work already adds more without the lock.
+//! The share of each changes only when another process starts or stops having work. So work is
+//! accounted for lazily: [`Locked::advance`] replays the time since the last call. A process that
+//! has work adds more without the lock.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
@@ -15,11 +14,11 @@ use crate::layout::Slot;
 use crate::lock::Locked;
 use crate::process_handle::ProcessHandle;
 
-/// How long a waiter sleeps at most before it looks again: others may come and go.
+/// Longest sleep of a waiter before it checks again: other processes may come and go.
 const MAX_SLEEP: Duration = Duration::from_millis(2);
 
 impl ProcessHandle {
-    /// Submits work of that many nanoseconds. The answer stands for its end: see
+    /// Submits work of `nanos` nanoseconds. Returns a mark for its end, see
     /// [`poll_done`](Self::poll_done).
     pub fn submit(&self, nanos: u64) -> u64 {
         let slot = self.slot();
@@ -34,24 +33,24 @@ impl ProcessHandle {
         let now = self.now();
         locked.advance(now);
         let mark = slot.submitted.fetch_add(nanos, AcqRel) + nanos;
-        // The earliest end is now and the backlog, were the chip for this process alone. All that
-        // is submitted later moves it on.
+        // The earliest end is now plus the backlog, if no other process had work. Later submissions
+        // move it on.
         self.busy_from.store(now.wrapping_sub(slot.served.load(Relaxed)), Relaxed);
         mark
     }
 
-    /// The end of all work submitted so far.
+    /// The mark of all work submitted so far.
     pub fn submitted(&self) -> u64 {
         self.slot().submitted.load(Acquire)
     }
 
-    /// Whether the work up to `mark` is known to be done; looks at nothing but a number.
+    /// Whether the work up to `mark` is known to be done. Reads one number only.
     pub fn is_known_done(&self, mark: u64) -> bool {
         self.slot().served.load(Acquire) >= mark
     }
 
-    /// Whether the work up to `mark` is done by now. A virtual clock moves on by a microsecond if
-    /// it is not, as a caller that asks again and again would make time pass.
+    /// Whether the work up to `mark` is done. If not, a virtual clock advances by a microsecond, so
+    /// that time passes in a polling loop.
     pub fn poll_done(&self, mark: u64) -> bool {
         if self.is_known_done(mark) {
             return true;
@@ -65,8 +64,8 @@ impl ProcessHandle {
         self.is_known_done(mark)
     }
 
-    /// Waits until the work up to `mark` is done, or `is_cancelled` says so; it is asked every few
-    /// milliseconds. Whether the work is done.
+    /// Waits until the work up to `mark` is done or `is_cancelled` returns true; it is called every
+    /// few milliseconds. Returns whether the work is done.
     pub fn wait(&self, mark: u64, is_cancelled: &mut dyn FnMut() -> bool) -> bool {
         loop {
             if self.is_known_done(mark) {
@@ -83,15 +82,15 @@ impl ProcessHandle {
         }
     }
 
-    /// When the work up to `mark` was done, if it is: nanoseconds of the chip's clock.
+    /// When the work up to `mark` was done, in nanoseconds of the GPU's clock; `None` if it is not.
     pub fn done_at(&self, mark: u64) -> Option<u64> {
         let locked = self.lock();
         locked.advance(self.now());
         self.is_known_done(mark).then(|| self.slot().time_of(mark, self.now()))
     }
 
-    /// Accounts for what is done; how long the work up to `mark` takes at least, zero when the
-    /// clock has been moved to its end.
+    /// Accounts for finished work. Returns how long the work up to `mark` takes at least; zero if
+    /// the clock has moved to its end.
     fn advance_for(&self, mark: u64) -> Duration {
         let locked = self.lock();
         let is_endless = mark.saturating_sub(self.slot().served.load(Relaxed)) >= ENDLESS / 2;
@@ -111,12 +110,12 @@ impl ProcessHandle {
 }
 
 impl Locked<'_> {
-    /// Accounts for all work up to a moment.
+    /// Accounts for all work up to a point in time.
     pub(crate) fn advance(&self, to: u64) {
         self.serve(to, None);
     }
 
-    /// Moves the virtual clock on to the end of this process's work up to `mark`.
+    /// Moves the virtual clock to the end of this process's work up to `mark`.
     fn advance_to_mark(&self, mark: u64) {
         self.serve(u64::MAX, Some(mark));
         self.move_clock(self.0.map().header.served_until.load(Relaxed));
@@ -126,7 +125,7 @@ impl Locked<'_> {
         self.0.map().header.now.fetch_max(to, AcqRel);
     }
 
-    /// A chip that nobody uses yet has no past: the host's clock may have begun anew with a boot.
+    /// Resets the accounting of a GPU without users: the host's clock restarts at boot.
     pub(crate) fn restart_clock(&self) {
         let map = self.0.map();
         let used = map.header.slots_used.load(Acquire) as usize;
@@ -138,7 +137,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Serves work up to a moment, or until this process's work up to `mark` is done.
+    /// Serves work up to a point in time, or until this process's work up to `mark` is done.
     fn serve(&self, to: u64, mark: Option<u64>) {
         let header = &self.0.map().header;
         let mut at = header.served_until.load(Relaxed);
@@ -148,12 +147,12 @@ impl Locked<'_> {
             let busy: Vec<&Slot> = self.busy_slots();
             let sharers = u64::try_from(busy.len()).unwrap_or(u64::MAX);
             let Some(least) = busy.iter().map(|slot| backlog(slot)).min() else {
-                // Nothing to do until then.
+                // There is no work until then.
                 at = if to == u64::MAX { at } else { to };
                 break;
             };
             let least = left_to_mark().map_or(least, |left| left.min(least));
-            // What is left of a part's nanosecond stays for the next advance_for.
+            // A remainder below one nanosecond per process stays for the next call.
             let gain = least.min((to - at) / sharers);
             if gain == 0 {
                 break;
@@ -169,7 +168,7 @@ impl Locked<'_> {
         header.served_until.store(at, Relaxed);
     }
 
-    /// Living processes with work. The dead ones' work ends with them.
+    /// Slots of living processes with work. Work of dead processes ends with them.
     fn busy_slots(&self) -> Vec<&Slot> {
         let map = self.0.map();
         let used = map.header.slots_used.load(Acquire) as usize;

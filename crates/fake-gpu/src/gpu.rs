@@ -1,4 +1,4 @@
-//! Looking at a chip without using it.
+//! Observing a GPU without using it.
 
 use std::fs::File;
 use std::io;
@@ -10,18 +10,18 @@ use crate::layout::{Block, Slot};
 use crate::process::Process;
 use crate::process_handle::ProcessHandle;
 
-/// How a chip's time passes.
+/// The clock of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Clock {
-    /// Stands still until somebody waits, then jumps to what is waited for: nobody sleeps, and
-    /// the same program takes the same time on every machine.
+    /// Stands still until a process waits, then jumps to the awaited time. No process sleeps, and a
+    /// program takes the same simulated time on every machine.
     #[default]
     Virtual,
-    /// The host's: work takes as long as it says, and who waits sleeps.
+    /// The host's monotonic clock: work takes its time, and waiting processes sleep.
     Host,
 }
 
-/// A chip, opened.
+/// An open GPU.
 #[derive(Debug)]
 pub struct FakeGpu {
     pub(crate) file: File,
@@ -30,60 +30,60 @@ pub struct FakeGpu {
 }
 
 impl FakeGpu {
-    /// Where the chip of the GPU with that minor lies, in the folder of its machine.
+    /// Path of the file of the GPU with that minor number, in the folder of its machine.
     pub fn path(folder: &Path, minor: u32) -> PathBuf {
         folder.join("chip").join(minor.to_string())
     }
 
-    /// Opens the chip and makes it where there is none. `capacity` is the memory in bytes that
-    /// processes can have.
+    /// Opens the GPU and creates it if needed. `capacity` is the memory that processes can have, in
+    /// bytes.
     ///
     /// # Errors
     ///
-    /// The file cannot be made or mapped, or is of another version.
+    /// The file cannot be created or mapped, or has another version.
     pub fn open(folder: &Path, minor: u32, capacity: u64, clock: Clock) -> io::Result<Self> {
         let (file, map) = file::open(&Self::path(folder, minor), capacity)?;
         Ok(Self { file, map, clock })
     }
 
-    /// Opens the chip if somebody has used it already.
+    /// Opens the GPU if a process has used it already.
     ///
     /// # Errors
     ///
-    /// There is none ([`io::ErrorKind::NotFound`]), or it cannot be mapped or is of another version.
+    /// There is none ([`io::ErrorKind::NotFound`]), it cannot be mapped, or it has another version.
     pub fn existing(folder: &Path, minor: u32, clock: Clock) -> io::Result<Self> {
         let (file, map) = file::open_existing(&Self::path(folder, minor))?;
         Ok(Self { file, map, clock })
     }
 
-    /// Takes a slot for this process.
+    /// Claims a slot for this process.
     ///
     /// # Errors
     ///
-    /// All slots are taken, or the file cannot be locked.
+    /// All slots are in use, or the file cannot be locked.
     pub fn attach(self) -> io::Result<ProcessHandle> {
         ProcessHandle::attach(self)
     }
 
-    /// Memory in bytes that processes can have.
+    /// Memory that processes can have, in bytes.
     pub fn capacity(&self) -> u64 {
         self.map.header.capacity.load(Relaxed)
     }
 
-    /// Memory in bytes that living processes have.
+    /// Memory of living processes, in bytes.
     pub fn used(&self) -> u64 {
         let slots: u64 = self.living().map(|(_, slot)| slot.used.load(Relaxed)).sum();
         let blocks: u64 = self.living_blocks().map(|(_, block)| block.bytes.load(Relaxed)).sum();
         slots + blocks
     }
 
-    /// The living processes that have contexts.
+    /// Living processes with contexts.
     pub fn processes(&self) -> Vec<Process> {
         let with_contexts = self.living().filter(|(_, slot)| slot.contexts.load(Relaxed) > 0);
         with_contexts.map(|(index, slot)| self.process(index, slot)).collect()
     }
 
-    /// The chip's clock in nanoseconds.
+    /// Time of the GPU's clock, in nanoseconds.
     pub fn now(&self) -> u64 {
         match self.clock {
             Clock::Virtual => self.map.header.now.load(Relaxed),
@@ -91,7 +91,7 @@ impl FakeGpu {
         }
     }
 
-    /// Nanoseconds of the chip's clock in which there was work, up to now.
+    /// Time with work until now, in nanoseconds of the GPU's clock.
     pub fn busy(&self) -> u64 {
         let header = &self.map.header;
         let since = self.now().saturating_sub(header.served_until.load(Relaxed));
@@ -119,7 +119,7 @@ impl FakeGpu {
         }
     }
 
-    /// Work of a process that is done but not accounted for yet.
+    /// Work of a process that is done but not yet accounted for, in nanoseconds.
     fn gain(&self, slot: &Slot) -> u64 {
         let since = self.now().saturating_sub(self.map.header.served_until.load(Relaxed));
         let sharers = self.living().filter(|(_, slot)| backlog(slot) > 0).count().max(1);
@@ -144,16 +144,16 @@ impl FakeGpu {
     }
 }
 
-/// Work of a process that is not done, in nanoseconds of chip time.
+/// Work of a process that is not done, in nanoseconds of GPU time.
 pub(crate) fn backlog(slot: &Slot) -> u64 {
     slot.submitted.load(Relaxed).saturating_sub(slot.served.load(Relaxed))
 }
 
-/// Nanoseconds of the host's clock, the same for all its processes.
+/// Time of the host's monotonic clock in nanoseconds, equal for all its processes.
 pub(crate) fn wall_clock() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // JUSTIFICATION: the standard library's clock has no number that processes could share.
-    // SAFETY: the structure is writable, and this clock is always there.
+    // SAFETY: the structure is writable, and this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)

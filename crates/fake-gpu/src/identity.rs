@@ -1,8 +1,8 @@
-//! Who this process is, as others can find it.
+//! Identity of this process, for other processes to find it.
 
 use std::os::unix::fs::MetadataExt;
 
-/// What identifies a process across namespaces.
+/// Identity of a process across namespaces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ProcessIdentity {
     pub(crate) pid: u32,
@@ -10,7 +10,7 @@ pub(crate) struct ProcessIdentity {
     pub(crate) started: u64,
 }
 
-/// The process that asks. What cannot be read is zero.
+/// Identity of the calling process. Unreadable fields are zero.
 pub(crate) fn current() -> ProcessIdentity {
     ProcessIdentity {
         pid: std::process::id(),
@@ -21,6 +21,7 @@ pub(crate) fn current() -> ProcessIdentity {
 
 fn started() -> Option<u64> {
     let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The name in brackets may hold blanks and brackets; the start is the 20th word after it.
+    // The name in parentheses may contain blanks and parentheses; the start time is the 20th word
+    // after it.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }

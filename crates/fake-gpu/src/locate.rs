@@ -1,23 +1,24 @@
-//! Where this copy of a simulated library lies, and where its machine is.
+//! Location of this copy of a simulated library, and of its machine.
 
 use std::ffi::{CStr, OsStr, c_void};
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where the machine is if it is not beside_library the library, which alone is mounted into containers.
+/// Folder of the machine if it is not beside the library, as when only the library is mounted into
+/// a container.
 const CONTAINER_FOLDER: &str = "/run/octavo-simulator";
 
-/// Where a machine is.
+/// Location of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineLocation {
-    /// The library_folder of its description.
+    /// Folder of its description.
     pub folder: PathBuf,
-    /// Whether that is the one for containers, and not the library's own.
+    /// Whether it is the folder for containers, and not the library's own.
     pub is_for_containers: bool,
 }
 
-/// Where the machine is; `None` where there is no description anywhere.
+/// Finds the machine; `None` if there is no description.
 pub fn machine() -> Option<MachineLocation> {
     let has_machine = |folder: &PathBuf| folder.join("machine.yaml").exists();
     let beside_library = library_folder().filter(has_machine);
@@ -29,13 +30,12 @@ pub fn machine() -> Option<MachineLocation> {
     })
 }
 
-/// The library_folder of the file that this very code was loaded from: the library's, since this code is
-/// linked into it.
+/// The folder of the library: this code is linked into it, so its own address identifies the file.
 pub fn library_folder() -> Option<PathBuf> {
     let here = library_folder as fn() -> Option<PathBuf> as *const c_void;
     let mut info = MaybeUninit::<libc::Dl_info>::uninit();
-    // JUSTIFICATION: only the dynamic linker knows which file a copy came from.
-    // SAFETY: `info` is writable and of the right type; any address may be asked about.
+    // JUSTIFICATION: only the dynamic linker knows the file of a copy.
+    // SAFETY: `info` is writable and of the right type; any address may be queried.
     let found = unsafe { libc::dladdr(here, info.as_mut_ptr()) };
     if found == 0 {
         return None;

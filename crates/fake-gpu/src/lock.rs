@@ -1,18 +1,18 @@
-//! The gpu's lock: a word that names its holder, and outlives none.
+//! The GPU's lock: a word that names its holder, and can be taken from a dead holder.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::file::{self, LockByte};
 use crate::process_handle::ProcessHandle;
 
-/// Turns of waiting after which the holder's life is looked at.
+/// Spins before a check whether the holder is alive.
 const SPINS_BEFORE_CHECK: u32 = 2000;
 
-/// Proof that this process holds the gpu's lock.
+/// Proof that this process holds the GPU's lock.
 pub(crate) struct Locked<'a>(pub(crate) &'a ProcessHandle);
 
 impl ProcessHandle {
-    /// Takes the gpu's lock, from a dead holder if need be.
+    /// Takes the GPU's lock, if necessary from a dead holder.
     pub(crate) fn lock(&self) -> Locked<'_> {
         let word = &self.map().header.lock;
         let me = self.number();
@@ -28,7 +28,7 @@ impl ProcessHandle {
                     && word.compare_exchange(holder, me, AcqRel, Relaxed).is_ok()
                 {
                     let locked = Locked(self);
-                    // It may have died between its own number and the sum.
+                    // It may have died between writing its own count and the total.
                     locked.recompute_total();
                     return locked;
                 }

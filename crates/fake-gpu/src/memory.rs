@@ -1,4 +1,4 @@
-//! Memory: who has how much, and never more than there is.
+//! Memory per process, never more than the capacity.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -7,7 +7,7 @@ use crate::lock::Locked;
 use crate::process_handle::{ProcessHandle, clear};
 
 impl ProcessHandle {
-    /// Takes `bytes` of the chip's memory; false: there is not so much.
+    /// Charges `bytes` of GPU memory. Returns false if they do not fit.
     pub fn charge(&self, bytes: u64) -> bool {
         let locked = self.lock();
         if !locked.fits(bytes) {
@@ -20,12 +20,12 @@ impl ProcessHandle {
         true
     }
 
-    /// Gives memory back.
+    /// Releases memory.
     pub fn refund(&self, bytes: u64) {
         self.lock().subtract(bytes);
     }
 
-    /// Memory in bytes that nobody has.
+    /// Free memory in bytes.
     pub fn free(&self) -> u64 {
         let locked = self.lock();
         locked.reap();
@@ -33,7 +33,7 @@ impl ProcessHandle {
         header.capacity.load(Relaxed).saturating_sub(header.total.load(Relaxed))
     }
 
-    /// Memory in bytes that this process has, but for shared blocks.
+    /// Memory of this process in bytes, without shared blocks.
     pub fn used(&self) -> u64 {
         self.slot().used.load(Relaxed)
     }
@@ -46,8 +46,8 @@ impl Locked<'_> {
         total.checked_add(bytes).is_some_and(|sum| sum <= header.capacity.load(Relaxed))
     }
 
-    /// The process's number first: whoever dies in between has counted too much at most, and the
-    /// sum is made anew when its lock is taken over.
+    /// Writes the process's own count first. If the process dies in between, it has counted too
+    /// much at most, and the total is recomputed when its lock is taken over.
     pub(crate) fn add(&self, bytes: u64) {
         let used = &self.0.slot().used;
         used.store(used.load(Relaxed) + bytes, Relaxed);
@@ -71,7 +71,7 @@ impl Locked<'_> {
             if index == self.0.slot_index() || slot.state.load(Acquire) == 0 {
                 continue;
             }
-            // Whoever has the byte's lock has the slot: nobody takes it meanwhile.
+            // The lock of the byte owns the slot, so no process claims it meanwhile.
             if file::is_held(file, LockByte::Slot(index))
                 || file::lock(file, LockByte::Slot(index), LockKind::Write, false).is_err()
             {
@@ -80,7 +80,7 @@ impl Locked<'_> {
             clear(slot);
             self.disown(index);
             is_changed = true;
-            // Nothing is left to do where a lock cannot be given back.
+            // A failed unlock cannot be handled.
             let _ = file::unlock(file, LockByte::Slot(index));
         }
         is_changed |= self.reap_blocks();
@@ -89,7 +89,7 @@ impl Locked<'_> {
         }
     }
 
-    /// Makes the sum from the parts.
+    /// Recomputes the total.
     pub(crate) fn recompute_total(&self) {
         let map = self.0.map();
         let slots = map.slots.iter().filter(|slot| slot.state.load(Acquire) != 0);

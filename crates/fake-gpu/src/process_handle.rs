@@ -1,4 +1,4 @@
-//! A process's slot on a gpu.
+//! The handle of a process on a GPU.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,15 +12,14 @@ use crate::gpu::{Clock, FakeGpu};
 use crate::identity;
 use crate::layout::{SLOTS, Slot};
 
-/// A process's slot on a gpu: its memory and its work. Ends with the process.
+/// The handle of a process on a GPU: its memory and its work. It ends with the process.
 #[derive(Debug)]
 pub struct ProcessHandle {
     gpu: FakeGpu,
     slot: usize,
-    /// How often this process uses each shared block; the lock on its byte stands for all.
+    /// Uses of each shared block by this process. One lock on its byte stands for all.
     pub(crate) shared: Mutex<BTreeMap<usize, u32>>,
-    /// The process's work is certainly not done before this time and all that was submitted
-    /// together.
+    /// The process's work is not done before this time plus everything submitted so far.
     pub(crate) busy_from: AtomicU64,
 }
 
@@ -33,7 +32,7 @@ impl ProcessHandle {
         let process =
             Self { gpu, slot: index, shared: Mutex::default(), busy_from: AtomicU64::new(0) };
         let identity = identity::current();
-        // A predecessor may have died with the gpu's lock.
+        // A previous process in this slot may have died with the GPU's lock.
         let _ = process.map().header.lock.compare_exchange(process.number(), 0, AcqRel, Relaxed);
         let locked = process.lock();
         let slot = process.slot();
@@ -52,23 +51,23 @@ impl ProcessHandle {
         Ok(process)
     }
 
-    /// To be called in a child of `fork`: the parent alone is in the slot, and its life alone
-    /// must keep it. Afterwards nothing of this process may be used.
+    /// Must be called in a child of `fork`: the slot belongs to the parent and must end with it.
+    /// The handle must not be used afterwards.
     pub fn leave_in_child(&self) {
         file::close_in_child(&self.gpu.file);
     }
 
-    /// Memory in bytes that processes can have together.
+    /// Memory that processes can have in total, in bytes.
     pub fn capacity(&self) -> u64 {
         self.gpu.capacity()
     }
 
-    /// The gpu's clock in nanoseconds.
+    /// Time of the GPU's clock, in nanoseconds.
     pub fn now(&self) -> u64 {
         self.gpu.now()
     }
 
-    /// Whether the gpu's clock jumps.
+    /// Whether the GPU's clock is virtual.
     pub fn is_virtual(&self) -> bool {
         self.gpu.clock == Clock::Virtual
     }
@@ -99,7 +98,7 @@ impl ProcessHandle {
         self.slot
     }
 
-    /// One more than the slot: what stands in the gpu's lock.
+    /// The slot's index plus one, as stored in the GPU's lock.
     pub(crate) fn number(&self) -> u32 {
         u32::try_from(self.slot + 1).unwrap_or(u32::MAX)
     }
@@ -109,7 +108,7 @@ impl ProcessHandle {
     }
 }
 
-/// Locks a slot that nobody holds.
+/// Locks a slot without an owner.
 fn take(gpu: &FakeGpu, index: usize) -> bool {
     let byte = LockByte::Slot(index);
     let looks_used = gpu.map.slots[index].state.load(Acquire) != 0;
@@ -119,7 +118,7 @@ fn take(gpu: &FakeGpu, index: usize) -> bool {
     file::lock(&gpu.file, byte, LockKind::Write, false).is_ok()
 }
 
-/// Makes a slot as if it had never been used.
+/// Resets a slot.
 pub(crate) fn clear(slot: &Slot) {
     slot.state.store(0, Release);
     slot.contexts.store(0, Relaxed);

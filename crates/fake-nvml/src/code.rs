@@ -5,7 +5,7 @@ use std::ffi::CStr;
 use nvml_wrapper_sys::bindings as sys;
 use octavo_machine::{MachineError, MigRefusal};
 
-/// What a call answers: nothing more to say, or the reason why not.
+/// Result of a call.
 pub(crate) type CallResult = Result<(), Code>;
 
 /// An NVML return code other than success.
@@ -33,7 +33,7 @@ impl Code {
         Self(sys::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     pub(crate) const UNKNOWN: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_UNKNOWN);
 
-    /// The code for an answer, success included.
+    /// The code of a result, success included.
     pub(crate) fn of(answer: CallResult) -> sys::nvmlReturn_t {
         match answer {
             Ok(()) => sys::nvmlReturn_enum_NVML_SUCCESS,
@@ -67,7 +67,7 @@ pub(crate) fn supported(condition: bool) -> CallResult {
     if condition { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
 }
 
-/// What `nvmlErrorString` says; there is an answer for every number.
+/// Text of `nvmlErrorString`; every number has one.
 pub(crate) fn words(code: sys::nvmlReturn_t) -> &'static CStr {
     match code {
         0 => c"Success",

@@ -1,4 +1,4 @@
-//! The state of this copy of the library, and the way into it from C.
+//! State of this copy of the library, and its entry points from C.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use crate::code::{CallResult, Code};
 use crate::handle::Handles;
 use crate::session::{Device, Session};
 
-/// What a copy of the library knows: nothing, until it is initialised.
+/// State of a copy of the library: empty until it is initialised.
 struct Library {
-    /// How many initialisations wait for their shutdown.
+    /// Initialisations without a shutdown.
     users: u32,
-    /// How many sessions there were.
+    /// Sessions so far.
     sessions: u32,
     session: Option<Session>,
 }
@@ -49,7 +49,7 @@ pub(crate) fn init(call: &str) -> nvmlReturn_t {
     })
 }
 
-/// `nvmlShutdown`: the last one forgets everything.
+/// `nvmlShutdown`: the last one drops everything.
 pub(crate) fn shutdown(call: &str) -> nvmlReturn_t {
     catch_panics(|| {
         let mut library = lock();
@@ -62,7 +62,7 @@ pub(crate) fn shutdown(call: &str) -> nvmlReturn_t {
     })
 }
 
-/// A call on the machine as a whole.
+/// A call on the whole machine.
 pub(crate) fn on_machine(
     call: &str,
     body: &mut dyn FnMut(&mut Session) -> CallResult,
@@ -93,7 +93,7 @@ pub(crate) fn on_device(
     on_machine(call, &mut |session| body(&mut session.any_device(call, handle)?))
 }
 
-/// A call on the machine that takes as long as its state says. Others go on meanwhile.
+/// A call on the machine that takes as long as its state says. Other calls go on meanwhile.
 pub(crate) fn on_machine_slowly(
     call: &str,
     millis: fn(&State) -> u64,
@@ -113,12 +113,12 @@ pub(crate) fn on_machine_slowly(
     on_machine(call, body)
 }
 
-/// How often a wait looks at the state file. An inotify instance a simulated node would tell at
-/// once, but a user has 128 of them and a lab has hundreds of nodes.
+/// Interval at which a wait polls the state file. An inotify instance would report at once, but a
+/// user has 128 of them, and a lab has hundreds of nodes.
 const STATE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Waits for the next event of a set, holding nothing while it sleeps. `tell` is given the event
-/// with the handle of its GPU.
+/// Waits for the next event of a set, without holding anything while it sleeps. `tell` receives the
+/// event with the handle of its GPU.
 pub(crate) fn wait(
     call: &str,
     handle: nvmlEventSet_t,
@@ -145,7 +145,7 @@ pub(crate) fn wait(
     })
 }
 
-/// The folder of the machine's description; the library's own where there is none anywhere.
+/// Folder of the machine's description; the library's own if there is none.
 fn machine_folder() -> Option<PathBuf> {
     locate::machine().map(|found| found.folder).or_else(locate::library_folder)
 }
@@ -154,7 +154,7 @@ fn lock() -> MutexGuard<'static, Library> {
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a call so that no panic reaches the C caller, for whom unwinding is undefined.
+/// Runs a call so that no panic reaches the C caller, where unwinding is undefined.
 fn catch_panics(body: impl FnOnce() -> CallResult) -> nvmlReturn_t {
     Code::of(catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Code::UNKNOWN)))
 }
@@ -168,8 +168,8 @@ fn code_of(error: &MachineError) -> Code {
     }
 }
 
-/// Leaves the reason of a failed start where a person looks for it, as far as that is possible:
-/// NVML's codes have no words of their own.
+/// Writes the reason of a failed start to a file, as far as possible: NVML's codes carry no text of
+/// their own.
 fn write_error_file(folder: &Path, error: Option<&MachineError>) {
     let path = folder.join("machine.error");
     let _ = match error {

@@ -1,8 +1,8 @@
-//! Who uses a GPU: processes of the simulated gpu, under the host_pids by which this library's process
-//! would find them.
+//! Users of a GPU: processes of the simulated GPU, with the pids by which this process would find
+//! them.
 //!
-//! A process notes its id as it sees itself, and its process namespace. The host_pids of the same
-//! process as last_samples from here stand in `/proc`; one that is not to be last_samples from here has none.
+//! A process records its pid in its own namespace, and its pid namespace. `/proc` gives the pid of
+//! the same process in this namespace; a process that is invisible here has none.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,42 +13,42 @@ use std::time::{Duration, Instant};
 use octavo_fake_gpu::{Clock, FakeGpu, Process};
 use octavo_machine::{Machine, SimulationClock};
 
-/// The gpu of a GPU, once somebody uses it.
+/// Usage of a GPU, once a process uses it.
 #[derive(Default)]
 pub(crate) struct GpuUsage {
     gpu: Option<FakeGpu>,
-    /// What was known when use was last told: `None` for the gpu itself.
+    /// Last reported samples, by pid; `None` is the GPU itself.
     last_samples: BTreeMap<Option<u32>, Sample>,
 }
 
-/// What was told of use, and from what.
+/// A reported sample.
 #[derive(Clone, Copy)]
 struct Sample {
     taken: Instant,
-    /// The gpu's clock.
+    /// Time of the GPU's clock.
     now: u64,
-    /// Time that was used by then.
+    /// Time used by then.
     used: u64,
     percent: u32,
 }
 
-/// How long an answer about use holds, as hardware samples no more often.
+/// How long a sample of utilisation is valid; hardware samples no more often.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A process that has contexts on a GPU.
+/// A process with contexts on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct User {
-    /// As this library's process would find it.
+    /// Pid in this process's namespace.
     pub(crate) pid: u32,
     /// Memory in bytes.
     pub(crate) used: u64,
-    /// FakeGpu time that it had, in nanoseconds.
+    /// GPU time that it received, in nanoseconds.
     served: u64,
     is_busy: bool,
 }
 
 impl GpuUsage {
-    /// The gpu of the GPU with that minor, if anybody ever used it.
+    /// Opens the GPU with that minor number, if any process has used it.
     pub(crate) fn open(
         &mut self,
         folder: &Path,
@@ -65,12 +65,12 @@ impl GpuUsage {
         self.gpu.as_ref()
     }
 
-    /// Memory in bytes that processes have.
+    /// Memory of processes in bytes.
     pub(crate) fn used(&self) -> u64 {
         self.gpu.as_ref().map_or(0, FakeGpu::used)
     }
 
-    /// The processes that use the GPU, in order of their host_pids.
+    /// Processes that use the GPU, in order of their pids.
     pub(crate) fn users(&self) -> Vec<User> {
         let Some(gpu) = &self.gpu else { return Vec::new() };
         let processes = gpu.processes();
@@ -88,14 +88,14 @@ impl GpuUsage {
         users
     }
 
-    /// Percent of its time in which the GPU had work, since it was last asked.
+    /// Percent of the time with work since the last query.
     pub(crate) fn percent(&mut self) -> u32 {
         let Some(gpu) = &self.gpu else { return 0 };
         let (now, used, is_busy) = (gpu.now(), gpu.busy(), gpu.is_busy());
         self.busy_percent(None, now, used, is_busy)
     }
 
-    /// The processes with the percent of time that each had, since it was last asked.
+    /// Processes with the percent of time of each since the last query.
     pub(crate) fn shares(&mut self) -> Vec<(User, u32)> {
         let users = self.users();
         let Some(now) = self.gpu.as_ref().map(FakeGpu::now) else { return Vec::new() };
@@ -117,7 +117,7 @@ impl GpuUsage {
                 let part = used.saturating_sub(before.used).saturating_mul(100);
                 u32::try_from(part / (now - before.now)).unwrap_or(100).min(100)
             }
-            // No time has passed on the gpu: either it waits for nobody, or it has nothing to do.
+            // No time has passed on the GPU: either no process waits, or there is no work.
             _ => {
                 if is_busy {
                     100
@@ -131,7 +131,7 @@ impl GpuUsage {
     }
 }
 
-/// Ids of processes by their namespace and their id in it.
+/// Pids by namespace and pid in it.
 fn host_pids() -> BTreeMap<(u64, u32), u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let id = |entry: std::io::Result<fs::DirEntry>| {

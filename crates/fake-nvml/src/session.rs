@@ -17,7 +17,7 @@ use crate::processes::GpuUsage;
 pub(crate) struct Session {
     folder: PathBuf,
     machine: Machine,
-    /// What the machine's GPUs can be cut into, if anything.
+    /// MIG profiles of the machine's GPUs, if any.
     table: Option<MigTable>,
     state: StateFile,
     /// State of a GPU that the state file does not name.
@@ -28,11 +28,11 @@ pub(crate) struct Session {
     sets: BTreeMap<u32, Arc<EventSet>>,
 }
 
-/// What callers set on a GPU; kept until the library is shut down.
+/// Settings of a GPU; kept until the library is shut down.
 pub(crate) struct Settings {
     pub(crate) persistence: u32,
     pub(crate) compute_mode: u32,
-    /// Energy drawn up to a moment, in millijoules.
+    /// Energy drawn up to an instant, in millijoules.
     energy: (Instant, f64),
 }
 
@@ -47,18 +47,18 @@ pub(crate) struct Device<'a> {
     /// Its processes.
     pub(crate) usage: &'a mut GpuUsage,
     pub(crate) table: Option<&'a MigTable>,
-    /// The MIG device that the call is on; `None`: the GPU as a whole.
+    /// The MIG device of the call; `None` for the whole GPU.
     pub(crate) slice: Option<Slice<'a>>,
 }
 
-/// Event sets that a caller may hold at a time; nobody needs more than a few.
+/// Maximum number of event sets of a caller, far above the usual few.
 const MAX_EVENT_SETS: u32 = 1024;
 
 impl Session {
     /// Reads the machine in `folder`; `handles` must differ from those of earlier sessions.
     pub(crate) fn open(folder: &Path, handles: Handles) -> Result<Self, MachineError> {
         let mut machine = Machine::read(&folder.join("machine.yaml"))?;
-        // A description that was never instantiated for a node still has GPUs of its own.
+        // A description that was never instantiated for a node still gets unique GPU identities.
         machine.instantiate(&folder.to_string_lossy());
         let settings = machine.gpus.iter().map(|_| Settings::new()).collect();
         let usages = machine.gpus.iter().map(|_| GpuUsage::default()).collect();
@@ -75,7 +75,7 @@ impl Session {
         })
     }
 
-    /// Begins a call: catches up with the state and fails if the state says so.
+    /// Begins a call: refreshes the state, and fails if the state says so.
     pub(crate) fn begin(&mut self, call: &str) -> CallResult {
         refusal(&self.state.refresh().failing_calls, call)
     }
@@ -93,20 +93,21 @@ impl Session {
         self.state.state()
     }
 
-    /// The GPU behind a handle, unless it is lost or refuses this call.
+    /// The GPU behind a handle, unless it is lost or the state fails this call.
     pub(crate) fn device(&mut self, call: &str, handle: nvmlDevice_t) -> Result<Device<'_>, Code> {
         let index = self.index(call, handle)?;
         self.device_at(call, index)
     }
 
-    /// Index of the GPU behind a handle, unless it is lost or refuses this call.
+    /// Index of the GPU behind a handle, unless it is lost or the state fails this call.
     pub(crate) fn index(&self, call: &str, handle: nvmlDevice_t) -> Result<u32, Code> {
         let index = self.handles.number(HandleKind::Gpu, handle)?;
         self.answers(call, index)?;
         Ok(index)
     }
 
-    /// The handle of the first GPU that `wanted` finds, unless it is lost or refuses this call.
+    /// Handle of the first GPU for which `wanted` holds, unless it is lost or the state fails this
+    /// call.
     pub(crate) fn find(
         &self,
         call: &str,
@@ -124,7 +125,7 @@ impl Session {
         self.handles.make(HandleKind::Gpu, index)
     }
 
-    /// Makes an event set that tells what happens from now on.
+    /// Creates an event set for events from now on.
     pub(crate) fn create_set(&mut self) -> Result<nvmlEventSet_t, Code> {
         let free = (0..MAX_EVENT_SETS).find(|number| !self.sets.contains_key(number));
         let number = free.ok_or(Code::MEMORY)?;
@@ -139,7 +140,7 @@ impl Session {
         self.sets.get(&number).ok_or(Code::INVALID_ARGUMENT)
     }
 
-    /// Forgets an event set.
+    /// Removes an event set.
     pub(crate) fn free_set(&mut self, handle: nvmlEventSet_t) -> CallResult {
         let number = self.handles.number(HandleKind::EventSet, handle)?;
         self.sets.remove(&number).map(drop).ok_or(Code::INVALID_ARGUMENT)
@@ -176,7 +177,7 @@ impl Session {
 
 impl Settings {
     fn new() -> Self {
-        // Server installations run with persistence on; compute mode 0 is the default one.
+        // Server installations enable persistence; compute mode 0 is the default.
         Self { persistence: 1, compute_mode: 0, energy: (Instant::now(), 0.0) }
     }
 }
@@ -217,8 +218,8 @@ mod mig;
 
 pub(crate) use mig::{Slice, compute_name};
 
-/// A call fails if it is named with or without its version suffix: `nvmlInit` stands for
-/// `nvmlInit_v2`, too.
+/// A call fails if the state names it with or without its version suffix: `nvmlInit` includes
+/// `nvmlInit_v2`.
 fn refusal(failing: &BTreeMap<String, u32>, call: &str) -> CallResult {
     let code = failing.get(call).or_else(|| failing.get(without_version(call)));
     match code {

@@ -1,20 +1,21 @@
-//! A program of the CUDA driver API that does as it is told, a line at a time, and says what came of it: the
-//! benchmarks of the wall start it with and without a wall and ask both in turns.
+//! A client of the CUDA driver API for the benchmarks of memory enforcement. It reads one command
+//! per line and answers each with one line. The benchmarks start it with and without enforcement,
+//! and command both in turn.
 //!
-//! | asked | done | answer |
+//! | command | action | answer |
 //! |---|---|---|
 //! | (start) | a context on GPU 0, a kernel | `ready` |
 //! | `launch N` | N launches of an empty kernel | nanoseconds of all |
 //! | `pair N BYTES` | N times `cuMemAlloc` and `cuMemFree` | nanoseconds of all |
 //! | `question N` | N times `cuMemGetInfo` | nanoseconds of all |
 //! | `take BYTES` | `cuMemAlloc`; the memory is kept | the driver's code |
-//! | `give` | all kept memory is given back | the driver's code |
+//! | `give` | frees all kept memory | the driver's code |
 //! | `memory` | `cuMemGetInfo` | free and total bytes |
-//! | `race WISHES SECONDS SEED LIMIT FILE` | random allocations until there were so many, or so long | granted, refused, over, highest sum |
+//! | `race WISHES SECONDS SEED LIMIT FILE` | random allocations, up to a number or a time | granted, refused, over, peak |
 //!
-//! In a race all processes count what they were granted in a file of their own making: a word that each adds to
-//! after a grant and takes away from before it gives memory back, so that it is never more than what is held.
-//! A grant after which the word is more than the limit is one too many, whatever any ledger says.
+//! In a race, all processes count their allocations in a mapped file. Each adds to a word after an
+//! allocation and subtracts from it before a free, so that the word never exceeds what is held. An
+//! allocation after which the word is above the limit is one too many, whatever any ledger says.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::fs::OpenOptions;
@@ -58,14 +59,14 @@ const KERNEL: &[u8] = b".version 6.0\n.target sm_50\n.address_size 64\n\
 
 const OUT_OF_MEMORY: c_int = 2;
 
-/// Allocations of a race are whole pieces of this size, so that drivers round nothing.
+/// Allocations of a race are multiples of this size, so that drivers round nothing.
 const PIECE: u64 = 2 << 20;
-/// Pieces of the largest allocation of a race.
+/// Largest allocation of a race, in pieces.
 const LARGEST: u64 = 64;
-/// Allocations that a process of a race has at most.
+/// Maximum number of allocations of a process in a race.
 const MOST_HELD: usize = 32;
 
-/// What the program needs of the driver.
+/// Driver functions that the program uses.
 struct Cuda {
     launch: Launch,
     synchronize: Synchronize,
@@ -123,7 +124,7 @@ fn main() -> anyhow::Result<()> {
 
 impl Cuda {
     fn start() -> anyhow::Result<Self> {
-        // SAFETY: it is the driver's library or one that stands in for it.
+        // SAFETY: it is the driver's library or a replacement of it.
         let library = unsafe { Library::open(Some("libcuda.so.1"), RTLD_NOW | RTLD_LOCAL) }?;
         // SAFETY: their types in cuda.h.
         let init = unsafe { find::<Init>(&library, "cuInit") }?;
@@ -237,7 +238,7 @@ fn done(call: &str, code: c_int) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What all processes of a race hold, in a file that they map.
+/// Memory held by all processes of a race, in a file that they map.
 #[repr(C)]
 struct Sum {
     held: AtomicU64,
@@ -252,15 +253,16 @@ impl Sum {
         file.set_len(u64::try_from(size)?)?;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let fd = file.as_raw_fd();
-        // SAFETY: a new mapping of a file that is open for both; it is never given back.
+        // SAFETY: a new mapping of a file that is open for reading and writing; it is never
+        // unmapped.
         let place = unsafe { libc::mmap(null_mut(), size, access, libc::MAP_SHARED, fd, 0) };
         ensure!(place != libc::MAP_FAILED, "{} cannot be mapped", path.display());
-        // SAFETY: the mapping is whole, aligned to a page, and any bytes are atomics.
+        // SAFETY: the mapping is whole and page-aligned, and any bytes are atomics.
         Ok(unsafe { &*place.cast::<Self>() })
     }
 }
 
-/// How a race is run.
+/// Parameters of a race.
 struct Race {
     wishes: u64,
     time: Duration,
@@ -268,7 +270,7 @@ struct Race {
 }
 
 impl Race {
-    /// Grants, refusals, and grants after which more than the limit was held.
+    /// Returns grants, refusals, and grants after which the limit was exceeded.
     fn run(&self, cuda: &Cuda, sum: &Sum, seed: u64) -> anyhow::Result<[u64; 3]> {
         let end = Instant::now() + self.time;
         let (mut held, mut random) = (Vec::with_capacity(MOST_HELD), Random(seed));
@@ -306,11 +308,11 @@ impl Race {
     }
 }
 
-/// `SplitMix64`: small, and good enough to draw from.
+/// `SplitMix64`, a small random number generator.
 struct Random(u64);
 
 impl Random {
-    /// A number below `bound`, which is not zero.
+    /// A number below `bound`, which must not be zero.
     fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;

@@ -1,4 +1,4 @@
-//! What is seen: driver, GPUs, shares.
+//! The environment of the process: driver, GPUs, shares.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::driver::{Cuda, CudaError};
 use crate::nvml::{Memory, Nvml};
 
-/// Where Octavo shows a container its shares.
+/// Folder of the shares in a container.
 const SHARES: &str = "/run/octavo/shares";
 
-/// Everything that is seen.
+/// The environment.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Environment {
@@ -20,7 +20,7 @@ pub(crate) struct Environment {
     pub(crate) cuda: String,
     /// GPUs in the driver's order.
     pub(crate) gpus: Vec<Gpu>,
-    /// What lies in the container about its shares.
+    /// Shares described by files in the container.
     pub(crate) shares: Vec<Share>,
 }
 
@@ -36,12 +36,12 @@ pub(crate) struct Gpu {
     pub(crate) uuid: String,
     /// Memory that CUDA reports, in bytes.
     pub(crate) total_bytes: u64,
-    /// What NVML reports.
+    /// Memory reported by NVML.
     #[serde(rename = "management")]
     pub(crate) nvml: Option<Memory>,
 }
 
-/// A share as its folder describes it.
+/// A share as described by its folder.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Share {
@@ -53,7 +53,7 @@ pub(crate) struct Share {
     pub(crate) memory_bytes: u64,
 }
 
-/// Looks at everything. The driver is initialised.
+/// Reads the environment. The driver must be initialised.
 pub(crate) fn read(cuda: &Cuda) -> Result<Environment, CudaError> {
     let mut version = 0;
     cuda.driver_version(&mut version)?;
@@ -79,13 +79,13 @@ fn gpu(cuda: &Cuda, number: i32, nvml: Option<&Nvml>) -> Result<Gpu, CudaError> 
     Ok(Gpu { number, name, uuid, total_bytes: total as u64, nvml })
 }
 
-/// `GPU-` and the bytes in groups.
+/// A UUID as text: `GPU-` and groups of digits.
 fn text_of(uuid: [u8; 16]) -> String {
     let hex = format!("{:032x}", u128::from_be_bytes(uuid));
     format!("GPU-{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
 }
 
-/// The shares whose folders can be read, in order of their names.
+/// The shares whose folders can be read, ordered by name.
 fn shares(folder: &Path) -> Vec<Share> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let mut shares: Vec<Share> = entries

@@ -1,11 +1,11 @@
-//! What NVML says in this container.
+//! NVML's report in this container.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde::Serialize;
 
-/// Memory of a GPU as `nvidia-smi` shows it.
+/// Memory of a GPU as shown by `nvidia-smi`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Memory {
@@ -24,7 +24,7 @@ struct MemoryInfo {
     used: u64,
 }
 
-/// The opened library.
+/// The open library.
 pub(crate) struct Nvml {
     library: Library,
 }
@@ -34,10 +34,10 @@ type ByUuid = unsafe extern "C" fn(*const c_char, &mut *mut c_void) -> c_int;
 type Info = unsafe extern "C" fn(*mut c_void, &mut MemoryInfo) -> c_int;
 
 impl Nvml {
-    /// Opens and initialises it; none where the container has none or it refuses.
+    /// Opens and initialises the library; `None` if the container has none or initialisation fails.
     pub(crate) fn open() -> Option<Self> {
-        // SAFETY: it is the driver's library or one that stands in for it; its initialisers are what every
-        // program of the driver runs.
+        // SAFETY: it is the driver's library or a replacement of it; every program of the driver
+        // runs its initialisers.
         let library = unsafe { Library::open(Some("libnvidia-ml.so.1"), RTLD_NOW | RTLD_LOCAL) };
         let library = library.ok()?;
         // SAFETY: its type in nvml.h.
@@ -47,7 +47,7 @@ impl Nvml {
         (code == 0).then_some(Self { library })
     }
 
-    /// Memory of a GPU; none where NVML does not say.
+    /// Memory of a GPU; `None` if NVML does not report it.
     pub(crate) fn memory(&self, uuid: &str) -> Option<Memory> {
         // SAFETY: its type in nvml.h.
         let find = unsafe { self.library.get::<ByUuid>(b"nvmlDeviceGetHandleByUUID\0") }.ok()?;

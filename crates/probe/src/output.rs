@@ -1,4 +1,4 @@
-//! The report as people or programs read it.
+//! The report as tables or JSON.
 
 use std::io::{self, Write};
 
@@ -23,7 +23,7 @@ pub(crate) fn write(report: &Report, form: OutputFormat, out: &mut dyn Write) ->
     out.flush()
 }
 
-/// Writes the names of all ways.
+/// Writes the names of all allocation paths.
 pub(crate) fn list(out: &mut dyn Write) -> io::Result<()> {
     let mut table = table(["PATH", "ASKS BY"]);
     for path in ALLOCATION_PATHS {
@@ -114,7 +114,7 @@ fn note(finding: &Finding) -> String {
     notes.join("; ")
 }
 
-/// Bytes in MiB, which is how shares are cut.
+/// Bytes in MiB, the unit of shares.
 fn amount(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
@@ -126,7 +126,7 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// The table without the blanks at the ends of its lines.
+/// The table without trailing blanks.
 fn trimmed(mut table: Table) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));

@@ -1,4 +1,5 @@
-//! The ways in which a program can ask for memory of a GPU, and what becomes of each at the limit.
+//! Allocation paths: the functions by which a program can allocate GPU memory, and their results at
+//! the limit.
 
 mod arrays;
 mod graphs;
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use crate::driver::{Code, Cuda, CudaError, Handle};
 
-/// A GPU with a context that is current.
+/// A GPU with its current context.
 pub(crate) struct GpuContext<'a> {
     /// The driver.
     pub(crate) cuda: &'a Cuda,
@@ -22,7 +23,7 @@ pub(crate) struct GpuContext<'a> {
     pub(crate) context: Handle,
 }
 
-/// Memory that was granted, and how to give it back.
+/// Allocated memory, and how to free it.
 pub(crate) struct Allocation<'a>(Box<dyn FnOnce() -> Result<(), CudaError> + 'a>);
 
 impl<'a> Allocation<'a> {
@@ -30,39 +31,39 @@ impl<'a> Allocation<'a> {
         Self(Box::new(release))
     }
 
-    /// Gives it back.
+    /// Frees it.
     pub(crate) fn release(self) -> Result<(), CudaError> {
         (self.0)()
     }
 }
 
-/// Takes so many bytes.
+/// Allocates a number of bytes.
 type AllocateFn = for<'a> fn(&'a GpuContext<'a>, u64) -> Result<Allocation<'a>, CudaError>;
 
-/// One path to ask for memory.
+/// An allocation path.
 pub(crate) struct AllocationPath {
     /// Its name on the command line.
     pub(crate) name: &'static str,
-    /// The function that does it.
+    /// The functions that it calls.
     pub(crate) what: &'static str,
     take: AllocateFn,
     kind: Kind,
 }
 
-/// What a path is like.
+/// Behaviour of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It takes memory in pieces, as many as fit.
+    /// It allocates memory in pieces until nothing fits.
     Pieces,
-    /// As pieces; where nothing limits it, the driver lends memory of the host.
+    /// Like pieces; without a limit the driver falls back to host memory.
     HostBacked,
-    /// It sets aside an amount for a context, once.
+    /// It sets a context limit once, which reserves memory.
     ContextLimit,
-    /// As pieces; only when it is named, since it loads the driver a second time.
+    /// Like pieces, but only if it is named: it loads the driver a second time.
     OnRequest,
 }
 
-/// All ways, in the order in which they are report_of_gpu.
+/// All paths, in the order of their trial.
 pub(crate) const ALLOCATION_PATHS: &[AllocationPath] = &[
     AllocationPath { name: "alloc", what: "cuMemAlloc", take: plain::alloc, kind: Kind::Pieces },
     AllocationPath {
@@ -145,53 +146,55 @@ pub(crate) const ALLOCATION_PATHS: &[AllocationPath] = &[
     },
 ];
 
-/// What became of one path.
+/// Result of one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
     /// Name of the path.
     pub(crate) path: &'static str,
-    /// What was found.
+    /// Its verdict.
     pub(crate) verdict: Verdict,
-    /// The most bytes that were granted together.
+    /// Peak of the allocated bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) granted_bytes: Option<u64>,
-    /// The answer to more than the limit at once.
+    /// Result of one allocation above the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) beyond: Option<Code>,
-    /// The answer that ended the filling.
+    /// Result of the allocation that ended the filling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) at_limit: Option<Code>,
     /// Bytes that were free before and not after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost_bytes: Option<u64>,
-    /// More of it in words.
+    /// Further explanation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
 }
 
-/// The answer of one path.
+/// Verdict on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Verdict {
-    /// No more than the limit was granted, and more was refused as the driver refuses: out of memory.
+    /// No more than the limit was allocated, and more was refused as the driver does: out of
+    /// memory.
     Holds,
-    /// No more than the limit was granted; the refusal is another one than a program expects.
+    /// No more than the limit was allocated, but the refusal has another code than programs expect.
     RefusedOtherwise,
-    /// More than the limit was granted.
+    /// More than the limit was allocated.
     Passes,
-    /// The driver has no such function or refuses it altogether.
+    /// The driver has no such function, or refuses it in general.
     Unsupported,
-    /// It was not report_of_gpu.
+    /// It was not tried.
     Skipped,
 }
 
-/// The least piece that is asked for: what the driver hands out at a time.
+/// Smallest piece: the driver's granularity.
 const MIN_PIECE_BYTES: u64 = 2 << 20;
-/// Pieces that a limit is filled with at first.
+/// Number of pieces into which the limit is divided first.
 const INITIAL_PIECES: u64 = 16;
 
-/// Tries one path on a GPU with so much memory. `is_share`: the memory is a part of the GPU's.
+/// Tries one path on a GPU with `limit` bytes. `is_share` tells whether that is a part of the GPU's
+/// memory.
 pub(crate) fn try_path(
     path: &AllocationPath,
     context: &GpuContext<'_>,
@@ -252,13 +255,13 @@ pub(crate) fn try_path(
     finding
 }
 
-/// Whether a path is report_of_gpu without being named.
+/// Whether a path is tried without being named.
 pub(crate) fn is_default(path: &AllocationPath) -> bool {
     path.kind != Kind::OnRequest
 }
 
-/// Takes memory in pieces, smaller ones when larger ones are refused, until nothing is granted or more than
-/// the limit is; gives it back. The bytes, the last refusal, and what went wrong in giving back.
+/// Allocates pieces, smaller ones when larger ones are refused, until nothing fits or the limit is
+/// exceeded. Then frees them. Returns the bytes, the last refusal, and an error of freeing.
 fn fill(
     path: &AllocationPath,
     context: &GpuContext<'_>,
@@ -288,13 +291,13 @@ fn as_expected(code: Option<Code>) -> Verdict {
     if code == Some(Code::OUT_OF_MEMORY) { Verdict::Holds } else { Verdict::RefusedOtherwise }
 }
 
-/// Bytes that the driver says are free.
+/// Free bytes as reported by the driver.
 fn free(cuda: &Cuda) -> Option<u64> {
     let (mut free, mut total) = (0, 0);
     cuda.memory_info(&mut free, &mut total).ok().map(|()| free as u64)
 }
 
-/// A number of bytes as the driver takes it.
+/// A number of bytes in the driver's type.
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

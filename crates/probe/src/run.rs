@@ -1,4 +1,4 @@
-//! The probe from beginning to end.
+//! A run of the probe.
 
 use std::fs;
 use std::io::{self, Write};
@@ -19,49 +19,49 @@ use crate::output;
 use crate::paths::{self, ALLOCATION_PATHS, AllocationPath, Finding, GpuContext, Verdict};
 use crate::timing::{self, Cost};
 
-/// Where a container that is held by Octavo's guard finds the driver's own libraries.
+/// Folder of the driver's own libraries in a container with Octavo's guard.
 const DRIVER_FOLDER: &str = "/run/octavo/real";
 
-/// What the probe found.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProbeResult {
-    /// Every wall that was report_of_gpu holds.
+    /// Every path that was tried stays within the limit.
     Holds,
-    /// Some path leads past the limit, or nobody stopped what went round it.
+    /// Some path exceeds the limit, or a bypass was not stopped.
     Leaks,
 }
 
-/// Everything that the probe found out.
+/// The report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     api_version: &'static str,
     kind: &'static str,
-    /// What is seen.
+    /// The environment of the process.
     #[serde(rename = "seen")]
     pub(crate) environment: Environment,
-    /// What became of each path, a list for each GPU.
+    /// Results per GPU.
     pub(crate) gpus: Vec<GpuReport>,
 }
 
-/// What was report_of_gpu on a GPU.
+/// Results on one GPU.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GpuReport {
     /// Number of the GPU.
     pub(crate) gpu: i32,
-    /// Memory that the process may have, in bytes: what the driver reports as total.
+    /// Memory that the process may have, in bytes: the total that the driver reports.
     pub(crate) limit_bytes: u64,
     /// Whether that is a share of the GPU.
     pub(crate) is_share: bool,
-    /// What became of each path.
+    /// Results of the paths.
     pub(crate) findings: Vec<Finding>,
-    /// What calls cost.
+    /// Cost of calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) costs: Vec<Cost>,
 }
 
-/// Probes and writes the report.
+/// Runs the probe and writes the report.
 pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult> {
     if args.list {
         output::list(out)?;
@@ -103,7 +103,7 @@ pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult>
     Ok(if leaks { ProbeResult::Leaks } else { ProbeResult::Holds })
 }
 
-/// The paths_to_try of some names; the usual ones if there are none.
+/// The paths with these names; the default ones without names.
 fn select_paths(names: &[String]) -> anyhow::Result<Vec<&'static AllocationPath>> {
     if names.is_empty() {
         return Ok(ALLOCATION_PATHS.iter().filter(|path| paths::is_default(path)).collect());
@@ -115,7 +115,7 @@ fn select_paths(names: &[String]) -> anyhow::Result<Vec<&'static AllocationPath>
     names.iter().map(find).collect()
 }
 
-/// Tries all paths_to_try on a GPU.
+/// Tries all paths on a GPU.
 fn probe(
     cuda: &Cuda,
     gpu: &Gpu,
@@ -128,7 +128,7 @@ fn probe(
     let limit = gpu.total_bytes;
     let findings = paths_to_try.iter().map(|path| {
         let finding = paths::try_path(path, &context, limit, is_share);
-        // A path may have left another context current.
+        // The path may have made another context current.
         cuda.context_set(context.context).map(|()| finding)
     });
     let findings = findings.collect::<Result<Vec<_>, _>>()?;
@@ -147,7 +147,7 @@ fn make_current(cuda: &Cuda, number: i32) -> Result<GpuContext<'_>, CudaError> {
     Ok(GpuContext { cuda, device, context })
 }
 
-/// Takes what is granted on some GPUs and keeps it for a while.
+/// Allocates as much as possible on some GPUs and holds it for a while.
 fn hold(cuda: &Cuda, gpus: &[(i32, u64)], time: Duration) -> anyhow::Result<()> {
     for (number, limit) in gpus {
         make_current(cuda, *number)?;
@@ -157,7 +157,7 @@ fn hold(cuda: &Cuda, gpus: &[(i32, u64)], time: Duration) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// Takes up to an amount in pieces, as much as is granted; the process's end gives it back. Says how much.
+/// Allocates up to `most` bytes in pieces. The end of the process frees them. Returns the bytes.
 fn take(cuda: &Cuda, most: u64) -> u64 {
     const MIN_PIECE_BYTES: usize = 64 << 20;
     let mut taken = 0;
@@ -168,8 +168,8 @@ fn take(cuda: &Cuda, most: u64) -> u64 {
     taken
 }
 
-/// Opens a copy of the driver's own library and takes half as much again as each limit. In the library itself,
-/// which is open already, the guard is where its functions were.
+/// Opens a copy of the driver's own library and allocates half as much again as each limit. The
+/// library itself is open already, and its functions are hooked.
 fn bypass(gpus: &[(i32, u64)], time: Duration, out: &mut dyn Write) -> anyhow::Result<()> {
     let mut library = fs::File::open(driver_library(Path::new(DRIVER_FOLDER))?)?;
     let copy = rustix::fs::memfd_create("libcuda", MemfdFlags::CLOEXEC)
@@ -192,7 +192,7 @@ fn bypass(gpus: &[(i32, u64)], time: Duration, out: &mut dyn Write) -> anyhow::R
     Ok(())
 }
 
-/// The driver's own CUDA library in a container of a share.
+/// The driver's own CUDA library in a container with a share.
 fn driver_library(folder: &Path) -> anyhow::Result<PathBuf> {
     let entries = fs::read_dir(folder).with_context(|| {
         format!("{} cannot be read: no guard holds this container", folder.display())

@@ -1,4 +1,4 @@
-//! What a call costs.
+//! Cost of calls.
 
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
@@ -12,28 +12,28 @@ use crate::paths::GpuContext;
 const KERNEL: &[u8] = b".version 6.0\n.target sm_50\n.address_size 64\n\
     .visible .entry octavo_nothing()\n{\n    ret;\n}\n\0";
 
-/// Batches of each measurement, after one that is thrown away.
+/// Batches of each measurement, after a discarded one.
 const BATCHES: usize = 15;
-/// Calls of a batch: fewer launches than a driver queues before it waits.
+/// Calls per batch: fewer launches than a driver queues before it blocks.
 const LAUNCHES_PER_BATCH: u32 = 500;
 const CALLS_PER_BATCH: u32 = 100;
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
-/// Time of a call in nanoseconds: the median of some batches, and between which a half of them lie.
+/// Time of a call in nanoseconds: median and quartiles over the batches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Cost {
-    /// What was called.
+    /// The function.
     pub(crate) call: &'static str,
     /// Median.
     pub(crate) median_ns: f64,
-    /// A quarter of the batches were faster.
+    /// Lower quartile.
     pub(crate) lower_ns: f64,
-    /// A quarter of the batches were slower.
+    /// Upper quartile.
     pub(crate) upper_ns: f64,
 }
 
-/// Measures launches, allocations and the question for memory.
+/// Measures launches, allocations and memory queries.
 pub(crate) fn measure(context: &GpuContext<'_>) -> Result<Vec<Cost>, CudaError> {
     Ok(vec![launches(context)?, pairs(context)?, questions(context)?])
 }
@@ -48,7 +48,7 @@ fn launches(context: &GpuContext<'_>) -> Result<Cost, CudaError> {
     let cost = batches("cuLaunchKernel", LAUNCHES_PER_BATCH, || {
         let start = Instant::now();
         for _ in 0..LAUNCHES_PER_BATCH {
-            // SAFETY: the function is the module's own and has no arguments; one thread.
+            // SAFETY: the function belongs to the module and has no arguments; there is one thread.
             let code = unsafe {
                 launch(function, 1, 1, 1, 1, 1, 1, 0, null_mut(), null_mut(), null_mut())
             };

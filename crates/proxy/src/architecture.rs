@@ -1,35 +1,35 @@
-//! Processors, and the code of stubs for each.
+//! Processor architectures, and their stub code.
 
 use object::elf;
 
-/// A processor that proxies are written for.
+/// A supported architecture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Architecture {
     X86_64,
     Aarch64,
 }
 
-/// Bytes of a stub that leads to a hook.
+/// Size of a hook's stub.
 pub(crate) const HOOK_STUB_BYTES: usize = 16;
 
-/// Bytes of a stub of an unknown name.
+/// Size of an unknown name's stub.
 pub(crate) const UNKNOWN_STUB_BYTES: usize = 32;
 
-/// Bytes of the trap.
+/// Size of the trap.
 pub(crate) const TRAP_BYTES: usize = 16;
 
-/// `endbr64`: where a jump may land under control-flow enforcement.
+/// `endbr64`: a valid jump target under control-flow enforcement.
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
 /// `bti c`: the same on arm64.
 const BTI_C: u32 = 0xd503_245f;
 
-/// Registers that a stub may use on arm64: the dynamic linker's own.
+/// Scratch registers on arm64, reserved for the dynamic linker.
 const X16: u32 = 16;
 const X17: u32 = 17;
 
 impl Architecture {
-    /// The processor of an ELF header's number.
+    /// The architecture of an ELF header.
     pub(crate) fn of(machine: elf::Machine) -> Option<Self> {
         match machine {
             elf::EM_X86_64 => Some(Self::X86_64),
@@ -38,7 +38,7 @@ impl Architecture {
         }
     }
 
-    /// The number of it in an ELF header.
+    /// Its number in an ELF header.
     pub(crate) fn number(self) -> elf::Machine {
         match self {
             Self::X86_64 => elf::EM_X86_64,
@@ -46,7 +46,7 @@ impl Architecture {
         }
     }
 
-    /// The largest page that its kernels have, in bytes: segments begin at one.
+    /// Largest page size of its kernels, in bytes: segments are aligned to it.
     pub(crate) fn page(self) -> usize {
         match self {
             Self::X86_64 => 0x1000,
@@ -54,7 +54,7 @@ impl Architecture {
         }
     }
 
-    /// The relocation that puts the address of a symbol.
+    /// Relocation for the address of a symbol.
     pub(crate) fn symbol_relocation(self) -> elf::RelocationType {
         match self {
             Self::X86_64 => elf::R_X86_64_GLOB_DAT,
@@ -62,7 +62,7 @@ impl Architecture {
         }
     }
 
-    /// The relocation that puts an address of the library itself.
+    /// Relocation for an address in the library itself.
     pub(crate) fn own_relocation(self) -> elf::RelocationType {
         match self {
             Self::X86_64 => elf::R_X86_64_RELATIVE,
@@ -70,7 +70,7 @@ impl Architecture {
         }
     }
 
-    /// Code at an address that jumps to where a slot leads.
+    /// Code at address `at` that jumps to the target in a slot.
     pub(crate) fn hook_stub(self, at: usize, slot: usize) -> [u8; HOOK_STUB_BYTES] {
         let mut code = Code::new(self, at);
         match self {
@@ -88,7 +88,7 @@ impl Architecture {
         code.padded()
     }
 
-    /// Code at an address that loads the address of a record and jumps to where a slot leads.
+    /// Code at address `at` that loads the address of a record and jumps to the target in a slot.
     pub(crate) fn unknown_stub(
         self,
         at: usize,
@@ -128,7 +128,7 @@ impl Architecture {
     }
 }
 
-/// Code being written to an address.
+/// Code that is being assembled at an address.
 struct Code {
     machine: Architecture,
     at: usize,
@@ -148,7 +148,7 @@ impl Code {
         self.put(&code.to_le_bytes());
     }
 
-    /// What is left over traps.
+    /// Fills the remaining bytes with traps.
     fn padded<const SIZE: usize>(self) -> [u8; SIZE] {
         let fill = match self.machine {
             Architecture::X86_64 => 0xcc,
@@ -165,11 +165,11 @@ impl Code {
         self.distance(target);
     }
 
-    /// x86-64: the last four bytes of an instruction, which to_u32 from its end.
+    /// x86-64: the last four bytes of an instruction, relative to its end.
     #[allow(clippy::cast_possible_truncation, reason = "a proxy is far smaller than 2 GiB")]
     fn distance(&mut self, target: usize) {
         let end = self.at + self.bytes.len() + 4;
-        // Backwards it wraps, as the processor's sum does.
+        // A backward distance wraps, as in the processor's addition.
         let distance = target.wrapping_sub(end) as u32;
         self.put(&distance.to_le_bytes());
     }
@@ -198,7 +198,7 @@ impl Code {
     }
 }
 
-/// The place of an address in its page of 4 KiB.
+/// Offset of an address in its page of 4 KiB.
 #[allow(clippy::cast_possible_truncation, reason = "twelve bits")]
 fn low(address: usize) -> u32 {
     (address & 0xfff) as u32

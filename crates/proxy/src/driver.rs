@@ -1,5 +1,5 @@
-//! What of a driver's library matters to its proxy, read as the dynamic linker reads it: by program headers
-//! and the dynamic section, not by section headers, which may be missing or say something else.
+//! Parses a driver's library like the dynamic linker does: by program headers and the dynamic
+//! section. Section headers may be missing or wrong.
 
 mod memory;
 
@@ -14,7 +14,7 @@ use crate::architecture::Architecture;
 use crate::error::ProxyError;
 use memory::{Dynamic, LoadedImage, Symbols};
 
-/// Names that a library may export. libcuda has about 700, libnvidia-ml about 500.
+/// Maximum number of exports. libcuda has about 700, libnvidia-ml about 500.
 const MAX_EXPORTS: usize = 1 << 15;
 
 /// A driver's library.
@@ -23,13 +23,13 @@ pub(crate) struct Driver<'a> {
     pub(crate) machine: Architecture,
     pub(crate) soname: Option<&'a [u8]>,
     pub(crate) needed: Vec<&'a [u8]>,
-    /// What it exports, by name and version.
+    /// Its exports, ordered by name and version.
     pub(crate) exports: Vec<Export<'a>>,
     /// The versions that it defines, in its order.
     pub(crate) versions: Vec<Version<'a>>,
 }
 
-/// A name that a library exports.
+/// An exported name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Export<'a> {
     pub(crate) name: &'a [u8],
@@ -38,7 +38,7 @@ pub(crate) struct Export<'a> {
     pub(crate) kind: ExportKind,
 }
 
-/// What a name stands for.
+/// Type of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ExportKind {
     Function,
@@ -58,7 +58,7 @@ fn damaged(what: &'static str) -> ProxyError {
 }
 
 impl<'a> Driver<'a> {
-    /// Reads a library's file.
+    /// Parses the file of a library.
     pub(crate) fn read(file: &'a [u8]) -> Result<Self, ProxyError> {
         let header = header(file)?;
         let machine = Architecture::of(header.e_machine.get(LE)).ok_or_else(|| {
@@ -84,14 +84,14 @@ impl<'a> Driver<'a> {
         let mut exports = Vec::new();
         for (index, symbol) in symbols.table.iter().enumerate() {
             let version = symbols.versions.get(index).map(|version| version.0.get(LE));
-            // Without versions everything is global.
+            // Without versions every export is global.
             let version = version.unwrap_or(elf::VersymIndex(elf::VER_NDX_GLOBAL.0));
             let Some(kind) = kind(symbol).filter(|_| !version.is_local()) else { continue };
             if !version.is_global() && !defined.contains(&version.index().0) {
                 return Err(damaged("a name has a version that is not defined"));
             }
             let name = dynamic.name(symbol.st_name.get(LE).into())?;
-            // What has a longer name is found in the driver itself, like all that is no hook.
+            // A longer name is looked up in the driver itself, like all names that are not hooked.
             let Some(name) = name.filter(|name| !name.is_empty()) else { continue };
             if exports.len() == MAX_EXPORTS {
                 return Err(ProxyError::TooMany { limit: MAX_EXPORTS });
@@ -110,7 +110,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// The header of a library that a proxy can be written of, as far as its first bytes tell.
+/// The header of a library, if its first bytes are supported.
 fn header(file: &[u8]) -> Result<&elf::FileHeader64<LE>, ProxyError> {
     if !file.starts_with(&elf::ELFMAG) {
         return Err(ProxyError::NotElf);
@@ -126,7 +126,7 @@ fn header(file: &[u8]) -> Result<&elf::FileHeader64<LE>, ProxyError> {
     Ok(header)
 }
 
-/// What an export stands for; none if it is no export.
+/// Type of an export; `None` if the symbol is not exported.
 fn kind(symbol: &elf::Sym64<LE>) -> Option<ExportKind> {
     let is_visible = matches!(symbol.st_visibility(), elf::STV_DEFAULT | elf::STV_PROTECTED);
     let is_bound =

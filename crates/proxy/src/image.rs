@@ -1,13 +1,13 @@
-//! The proxy's file: what lies where.
+//! The file of the proxy: its layout.
 //!
 //! ```text
 //! read-only     headers, hash tables, symbols, strings, versions, relocations
 //! executable    stubs, trap
-//! writable      dynamic section, slots: read-only once they are bound; records
-//! not loaded    the linkers' symbols and versions, section headers
+//! writable      dynamic section, slots: read-only after binding; records
+//! not loaded    symbols and versions for linkers, section headers
 //! ```
 //!
-//! Addresses are addresses in the file.
+//! Addresses are offsets in the file.
 
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -25,13 +25,13 @@ use crate::symbols::{Table, to_u32, u32_le, u64_le, version_definitions};
 
 mod sections;
 
-/// Program headers: three parts in memory, the dynamic section, what becomes read-only, the stack.
+/// Program headers: three loadable segments, the dynamic section, `PT_GNU_RELRO`, the stack.
 const SEGMENTS: usize = 6;
 
-/// Entries of the dynamic section, three for versions among them, and the last one.
+/// Entries of the dynamic section, including three for versions and the last one.
 const DYNAMIC_ENTRIES: usize = 20;
 
-/// Where the parts lie in the file.
+/// Positions of the parts in the file.
 #[derive(Debug)]
 struct Layout {
     gnu_hash: Range<usize>,
@@ -49,7 +49,7 @@ struct Layout {
     linked_versions: Range<usize>,
 }
 
-/// What the file is made of that does not depend on where it lies.
+/// The parts of the file that do not depend on their positions.
 #[derive(Debug)]
 struct Parts {
     loaded: Table,
@@ -148,7 +148,7 @@ impl Layout {
             text: next(page, stubs.text_size()),
             dynamic: next(page, DYNAMIC_ENTRIES * size_of::<elf::Dyn64<LE>>()),
             slots: next(8, stubs.slots() * SLOT_BYTES),
-            // What lies before them becomes read-only, and that goes by pages.
+            // Everything before the records becomes read-only, which applies to whole pages.
             records: next(page, stubs.unknown.len() * RECORD_BYTES),
             linked_symbols: next(8, parts.linked.len() * symbol),
             linked_versions: next(2, versioned(&parts.linked)),
@@ -156,8 +156,7 @@ impl Layout {
     }
 }
 
-/// What the dynamic linker is to put where: the names' addresses into the records, then what the stubs lead
-/// to into the slots.
+/// Relocations: addresses of the names into the records, then targets of the stubs into the slots.
 fn relocations(
     machine: Architecture,
     stubs: &Stubs<'_>,
@@ -176,14 +175,14 @@ fn relocations(
         let name = layout.strings.start + parts.strings.offset_of(name);
         put(layout.records.start + index * RECORD_BYTES, 0, machine.own_relocation(), name);
     }
-    // The symbols of what is not the proxy's own are the first ones, in the order of the slots.
+    // The undefined symbols come first, in the order of the slots.
     for slot in 0..stubs.slots() {
         put(layout.slots.start + slot * SLOT_BYTES, slot + 1, machine.symbol_relocation(), 0);
     }
     bytes
 }
 
-/// The records of the unknown names, but for the addresses of these.
+/// The records of the unknown names, without their addresses.
 fn records(stubs: &Stubs<'_>) -> Vec<u8> {
     let record = |name: &&[u8]| [0, name.len() as u64, 0].map(u64::to_le_bytes).concat();
     stubs.unknown.iter().flat_map(record).collect()
@@ -192,7 +191,7 @@ fn records(stubs: &Stubs<'_>) -> Vec<u8> {
 fn dynamic(stubs: &Stubs<'_>, parts: &Parts, layout: &Layout) -> Vec<u8> {
     let mut entries = vec![
         (elf::DT_SONAME, parts.soname as usize),
-        // The guard first: its functions are what the driver's are to be seen behind.
+        // The guard comes first: its functions must be found before the driver's.
         (elf::DT_NEEDED, parts.guard as usize),
         (elf::DT_NEEDED, parts.real as usize),
         (elf::DT_GNU_HASH, layout.gnu_hash.start),
@@ -206,7 +205,8 @@ fn dynamic(stubs: &Stubs<'_>, parts: &Parts, layout: &Layout) -> Vec<u8> {
         (elf::DT_RELAENT, size_of::<elf::Rela64<LE>>()),
         (elf::DT_RELACOUNT, stubs.unknown.len()),
         (elf::DT_FLAGS, flags(elf::DF_BIND_NOW.0)),
-        // The guard has a thread in the process, and memory is counted: it must not go before the process.
+        // The guard has a thread in the process and counts memory, so it must not be unloaded
+        // before the process ends.
         (elf::DT_FLAGS_1, flags((elf::DF_1_NOW | elf::DF_1_NODELETE).0)),
     ];
     if !parts.versions.is_empty() {

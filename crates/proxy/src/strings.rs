@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// Strings one behind the other, each ended by a zero; a string that is put in twice is there once.
+/// Zero-terminated strings, stored once each.
 #[derive(Debug)]
 pub(crate) struct Strings {
     bytes: Vec<u8>,
@@ -14,7 +14,7 @@ impl Strings {
         Self { bytes: vec![0], offsets: HashMap::new() }
     }
 
-    /// The offset of a string.
+    /// Adds a string if needed. Returns its offset.
     #[allow(clippy::cast_possible_truncation, reason = "number and length of names are bounded")]
     pub(crate) fn intern(&mut self, string: &[u8]) -> u32 {
         if let Some(offset) = self.offsets.get(string) {
@@ -27,7 +27,7 @@ impl Strings {
         offset
     }
 
-    /// The offset of a string that was put in.
+    /// Offset of a string that was added.
     pub(crate) fn offset_of(&self, string: &[u8]) -> usize {
         self.offsets.get(string).map_or(0, |offset| *offset as usize)
     }

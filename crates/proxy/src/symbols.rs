@@ -10,20 +10,20 @@ use crate::strings::Strings;
 use crate::stubs::{Addresses, Stubs};
 use crate::{HOOK_PREFIX, UNKNOWN_ENTRY};
 
-/// A symbol of the proxy's.
+/// A symbol of the proxy.
 #[derive(Clone, Debug)]
 struct Symbol {
     name: Vec<u8>,
     name_offset: u32,
     version: u16,
-    /// None: it is somebody else's.
+    /// `None` if the symbol is undefined.
     value: Option<Value>,
 }
 
-/// The code that a symbol of the proxy's defined stands for.
+/// Code of a defined symbol.
 #[derive(Clone, Copy, Debug)]
 struct Value {
-    /// Its name_offset in the code.
+    /// Its offset in the code.
     offset: usize,
     size: usize,
 }
@@ -32,17 +32,17 @@ struct Value {
 #[derive(Debug)]
 pub(crate) struct Table {
     symbols: Vec<Symbol>,
-    /// Symbols before this one are not the proxy's defined and not in the GNU hash table. The one without a name
-    /// counts, which every table begins with.
+    /// Index of the first defined symbol; the GNU hash table starts there. The unnamed first symbol
+    /// of each table counts.
     first_defined: usize,
     buckets: usize,
 }
 
-/// The index of the section with the code.
+/// Index of the section with the code.
 pub(crate) const TEXT_SECTION: u16 = 1;
 
 impl Table {
-    /// What the dynamic linker sees: what the stubs lead to, and the stubs.
+    /// The symbols for the dynamic linker: targets of the stubs, and the stubs.
     pub(crate) fn loaded(driver: &Driver<'_>, stubs: &Stubs<'_>, strings: &mut Strings) -> Self {
         let mut imports = Vec::with_capacity(stubs.slots());
         for hook in &stubs.hooks {
@@ -73,14 +73,15 @@ impl Table {
             }
         }
         let buckets = (symbols.len() + 1 - first_defined).div_ceil(2).max(1);
-        // Those of a bucket follow one another, as the hash table wants it.
+        // Symbols of a bucket are adjacent, as the hash table requires.
         symbols[first_defined - 1..]
             .sort_by_key(|it| (bucket(elf::gnu_hash(&it.name), buckets), it.name_offset));
         Self { symbols, first_defined, buckets }
     }
 
-    /// What linkers see: every function of the driver's. Its data (neither CUDA nor NVML has any) cannot be
-    /// linked to by way of the proxy, since a linker takes what has one address for one thing and copies it.
+    /// The symbols for linkers: all functions of the driver. Its data cannot be linked through the
+    /// proxy (neither CUDA nor NVML has any): linkers treat symbols of one address as one object
+    /// and copy it.
     pub(crate) fn linked(driver: &Driver<'_>, stubs: &Stubs<'_>, strings: &mut Strings) -> Self {
         let functions = driver.exports.iter().filter(|export| export.kind == ExportKind::Function);
         let symbols = functions.map(|export| {
@@ -95,12 +96,12 @@ impl Table {
         Self { symbols: symbols.collect(), first_defined: 1, buckets: 1 }
     }
 
-    /// Number of symbols, with the one that has no name.
+    /// Number of symbols, including the unnamed one.
     pub(crate) fn len(&self) -> usize {
         self.symbols.len() + 1
     }
 
-    /// The table itself.
+    /// The bytes of the table.
     pub(crate) fn bytes(&self, addresses: Addresses) -> Vec<u8> {
         let mut bytes = vec![0; size_of::<elf::Sym64<LE>>()];
         for symbol in &self.symbols {
@@ -131,10 +132,10 @@ impl Table {
         all.flat_map(u16::to_le_bytes).collect()
     }
 
-    /// The hash table of GNU: header, a filter of one u32_le for every four names, buckets, hashes. The last
-    /// hash of a bucket is odd, the others are even.
+    /// The GNU hash table: header, a Bloom filter with one word for every four names, buckets,
+    /// hashes. The last hash of a bucket is odd, the others are even.
     pub(crate) fn gnu_hash(&self) -> Vec<u8> {
-        /// Which further bits of a hash the filter takes.
+        /// Shift of the second Bloom filter bit.
         const SHIFT: u32 = 6;
         let defined = &self.symbols[self.first_defined - 1..];
         let hashes: Vec<u32> = defined.iter().map(|symbol| elf::gnu_hash(&symbol.name)).collect();
@@ -162,8 +163,8 @@ impl Table {
         bytes
     }
 
-    /// The hash table of System V, for linkers that do not know that of GNU: buckets and chains over all
-    /// symbols.
+    /// The System V hash table, for linkers without support of the GNU one: buckets and chains over
+    /// all symbols.
     pub(crate) fn sysv_hash(&self) -> Vec<u8> {
         let mut starts = vec![0_u32; self.buckets];
         let mut chain = vec![0_u32; self.len()];
@@ -177,7 +178,8 @@ impl Table {
     }
 }
 
-/// The versions that a library defines: the driver's defined, and the library's name, which must be among them.
+/// The version definitions of a library: the driver's, and the required one with the library's
+/// name.
 pub(crate) fn version_definitions(
     versions: &[Version<'_>],
     soname: &[u8],
@@ -211,7 +213,7 @@ fn bucket(hash: u32, buckets: usize) -> usize {
     hash as usize % buckets
 }
 
-/// A number of things of a proxy, of which there are not so many.
+/// Converts a count; all counts of a proxy are small.
 #[allow(clippy::cast_possible_truncation, reason = "what a proxy is made of is bounded")]
 pub(crate) fn to_u32(number: usize) -> u32 {
     number as u32
@@ -225,7 +227,7 @@ pub(crate) fn u64_le(number: usize) -> object::U64<LE> {
     object::U64::new(LE, number as u64)
 }
 
-/// How a section's index is written to a file.
+/// Encoding of a section's index in a file.
 trait IntoFile {
     fn into_file(self) -> object::U16<LE, elf::SymbolSection>;
 }

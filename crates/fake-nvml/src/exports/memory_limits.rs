@@ -1,7 +1,7 @@
-//! Limits of GPU memory for cgroups, as drivers from r615 on have them. What was set stands in
-//! `memory_limits.json` beside the machine: GPU, cgroup, limits in bytes.
+//! GPU memory limits of cgroups, for drivers since r615. They are stored in `memory_limits.json`
+//! beside the machine: GPU, cgroup, limits in bytes.
 //!
-//! The simulated driver remembers limits; it holds nobody to them.
+//! The simulated driver stores limits but does not enforce them.
 
 use std::collections::BTreeMap;
 use std::ffi::c_ulonglong;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::code::{CallResult, Code};
 use crate::pointers::{In, TextIn};
 
-/// The first driver that has them.
+/// First driver version with memory limits.
 const FIRST: u32 = 615;
 
 /// `nvmlSetMemoryLimits_v1_t`.
@@ -53,7 +53,7 @@ machine_calls! {
     }
 }
 
-/// Writes down what was set; hooks of several containers do so at the same time.
+/// Stores a limit. Hooks of several containers do so concurrently.
 fn save_limits(folder: &Path, gpu: String, cgroup: &str, limits: Value) -> CallResult {
     let failed = |_| Code::UNKNOWN;
     let lock = File::create(folder.join("memory_limits.lock")).map_err(failed)?;

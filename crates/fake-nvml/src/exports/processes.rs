@@ -38,7 +38,7 @@ gpu_calls! {
         put(count, processes, infos(gpu))
     }
 
-    /// Nothing draws on a simulated GPU.
+    /// A simulated GPU has no graphics processes.
     fn nvmlDeviceGetGraphicsRunningProcesses(
         gpu,
         count: Out<c_uint>,
@@ -94,7 +94,7 @@ gpu_calls! {
         count.put(0)
     }
 
-    /// One sample a process: its part of the time since the last question.
+    /// One sample per process: its share of the time since the last query.
     fn nvmlDeviceGetProcessUtilization(
         gpu,
         samples: ListOut<sys::nvmlProcessUtilizationSample_t>,
@@ -122,7 +122,7 @@ gpu_calls! {
     }
 }
 
-/// What there are no instances for.
+/// No instance.
 const NO_INSTANCE: c_uint = c_uint::MAX;
 
 fn infos(gpu: &Device<'_>) -> impl ExactSizeIterator<Item = sys::nvmlProcessInfo_t> {
@@ -134,7 +134,8 @@ fn infos(gpu: &Device<'_>) -> impl ExactSizeIterator<Item = sys::nvmlProcessInfo
     })
 }
 
-/// Stores a list for which the caller said how much room there is; its true length in any case.
+/// Writes a list into the caller's array, whose capacity is in `count`; `count` receives the true
+/// length in any case.
 fn put<T>(
     count: Out<c_uint>,
     list: ListOut<T>,

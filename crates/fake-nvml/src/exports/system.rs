@@ -24,7 +24,7 @@ machine_calls! {
     }
 }
 
-/// 13.0 is told as 13000, 12.8 as 12080.
+/// 13.0 is reported as 13000, 12.8 as 12080.
 fn cuda_version(session: &Session, version: Out<c_int>) -> CallResult {
     let (major, minor) = two_numbers(&session.machine().driver.cuda)?;
     version.put(major * 1000 + minor * 10)

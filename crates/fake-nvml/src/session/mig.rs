@@ -1,4 +1,4 @@
-//! GPU instances, compute instances and the MIG devices that they make.
+//! GPU instances, compute instances and their MIG devices.
 
 use nvml_wrapper_sys::bindings::{nvmlComputeInstance_t, nvmlDevice_t, nvmlGpuInstance_t};
 use octavo_machine::{
@@ -13,7 +13,7 @@ use crate::handle::{HandleKind, Part};
 /// The MIG device of a call.
 pub(crate) struct Slice<'a> {
     pub(crate) part: Part,
-    /// Its place among the MIG devices of its GPU.
+    /// Its index among the MIG devices of its GPU.
     pub(crate) index: u32,
     pub(crate) profile: &'a MigProfile,
     pub(crate) compute: MigComputeProfile,
@@ -29,8 +29,8 @@ impl Slice<'_> {
     }
 }
 
-/// Name of a compute instance profile: that of the GPU instance's where it fills it, else with its
-/// slices before it.
+/// Name of a compute instance profile: that of the GPU instance if it fills the instance, else with
+/// a prefix for its slices.
 pub(crate) fn compute_name(profile: &MigProfile, compute: &MigComputeProfile) -> String {
     if compute.compute_slices == profile.compute_slices {
         profile.name.to_owned()
@@ -47,7 +47,7 @@ pub(crate) struct Instance<'a> {
 }
 
 impl Session {
-    /// The GPU or MIG device behind a handle, unless its GPU is lost or refuses this call.
+    /// The GPU or MIG device behind a handle, unless its GPU is lost or the state fails this call.
     pub(crate) fn any_device(
         &mut self,
         call: &str,
@@ -103,8 +103,8 @@ impl Session {
         self.handles.make_part(HandleKind::ComputeInstance, part)
     }
 
-    /// The GPU instance behind a handle, unless it is no more, or its GPU is lost or refuses this
-    /// call.
+    /// The GPU instance behind a handle, unless it is destroyed, its GPU is lost, or the state
+    /// fails this call.
     pub(crate) fn instance(
         &self,
         call: &str,
@@ -115,7 +115,7 @@ impl Session {
         self.instance_at(part)
     }
 
-    /// The compute instance behind a handle with the GPU instance that it is in.
+    /// The compute instance behind a handle, with its GPU instance.
     pub(crate) fn compute_instance(
         &self,
         call: &str,
@@ -136,7 +136,7 @@ impl Session {
         Ok(Instance { part, profile, state })
     }
 
-    /// The GPU behind a handle, with its MIG mode on.
+    /// The GPU behind a handle, if its MIG mode is on.
     pub(crate) fn partitioned(
         &self,
         call: &str,
@@ -156,7 +156,7 @@ impl Session {
         self.state.state().gpus.get(&gpu).unwrap_or(&self.healthy_state)
     }
 
-    /// Changes the state of a GPU for every process that uses the machine.
+    /// Changes the state of a GPU for all processes on the machine.
     pub(crate) fn change<T>(
         &mut self,
         gpu: u32,

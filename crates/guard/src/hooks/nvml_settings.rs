@@ -192,7 +192,7 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetVgpuHeterogeneousMode(device, a) }
     }
 
-    /// NVLink.
+    /// `NVLink`.
     fn nvmlDeviceSetNvLinkUtilizationControl(device: Opaque, a: Opaque, b: Opaque, c: Opaque, d: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetNvLinkUtilizationControl(device, a, b, c, d) }
     }
@@ -301,7 +301,7 @@ hooks! {
         if nvml::is_sharing() { Status::NO_PERMISSION } else { real::nvmlDeviceDiscoverGpus(a) }
     }
 
-    /// NVLink.
+    /// `NVLink`.
     fn nvmlSystemSetNvlinkBwMode(a: Opaque) -> Status {
         if nvml::is_sharing() { Status::NO_PERMISSION } else { real::nvmlSystemSetNvlinkBwMode(a) }
     }

@@ -1,4 +1,4 @@
-//! Memory in the layout of textures.
+//! Arrays: memory in texture layout.
 
 use std::ptr::null_mut;
 

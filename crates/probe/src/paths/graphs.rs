@@ -1,11 +1,11 @@
-//! Memory that a graph allocates when it is launched.
+//! Memory that a graph allocates at launch.
 
 use std::ptr::{null, null_mut};
 
 use super::{Allocation, GpuContext, size};
 use crate::driver::{CudaError, Handle, MemAllocNode, Pointer};
 
-/// A graph of one node that allocates, launched; the memory stays when the graph is gone.
+/// Launches a graph with one allocation node; its memory outlives the graph.
 pub(super) fn node<'a>(
     context: &'a GpuContext<'a>,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! The same allocation, found in other ways.
+//! `cuMemAlloc`, looked up in other ways.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::mem::transmute;
@@ -11,17 +11,17 @@ use crate::driver::{CudaError, Handle, checked};
 type Allocate = unsafe extern "C" fn(&mut u64, usize) -> c_int;
 type Free = unsafe extern "C" fn(u64) -> c_int;
 
-/// The library in the other namespace: a process can have few of them, so it is opened once.
+/// The library in the other namespace. A process can have few namespaces, so it is opened once.
 static NAMESPACE_LIBRARY: OnceLock<usize> = OnceLock::new();
 
-/// As the CUDA runtime finds it.
+/// By `cuGetProcAddress`, like the CUDA runtime.
 pub(super) fn resolved<'a>(
     context: &'a GpuContext<'a>,
     bytes: u64,
 ) -> Result<Allocation<'a>, CudaError> {
     let (allocate, free) =
         (context.cuda.resolve("cuMemAlloc")?, context.cuda.resolve("cuMemFree")?);
-    // SAFETY: the driver gives a function of this type for the name and version.
+    // SAFETY: the driver returns a function of this type for the name and version.
     let allocate = unsafe { transmute::<Handle, Allocate>(allocate) };
     // SAFETY: as above.
     let free = unsafe { transmute::<Handle, Free>(free) };
@@ -36,7 +36,7 @@ pub(super) fn resolved<'a>(
     }))
 }
 
-/// From a driver library in a namespace of the dynamic linker of its own, with a context of its own.
+/// From a driver library in a separate namespace of the dynamic linker, with its own context.
 pub(super) fn namespace<'a>(
     context: &'a GpuContext<'a>,
     bytes: u64,
@@ -47,7 +47,7 @@ pub(super) fn namespace<'a>(
     const CALL: &str = "dlmopen";
     let library = *NAMESPACE_LIBRARY.get_or_init(|| {
         let flags = libc::RTLD_NOW | libc::RTLD_LOCAL;
-        // SAFETY: it is the library that the process has opened before, in a namespace of its own.
+        // SAFETY: it is the library that the process has opened before, in a separate namespace.
         let library = unsafe { libc::dlmopen(libc::LM_ID_NEWLM, c"libcuda.so.1".as_ptr(), flags) };
         library.expose_provenance()
     });

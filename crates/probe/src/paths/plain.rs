@@ -1,4 +1,4 @@
-//! Allocations at once.
+//! Synchronous allocations.
 
 use super::{Allocation, GpuContext, size};
 use crate::driver::CudaError;

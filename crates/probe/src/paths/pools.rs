@@ -1,18 +1,18 @@
-//! Allocations in the order of a stream.
+//! Stream-ordered allocations.
 
 use std::ptr::null_mut;
 
 use super::{Allocation, GpuContext, size};
 use crate::driver::{CudaError, Handle, PoolProperties};
 
-/// `cuMemAllocAsync`, from the pool that the GPU has.
+/// `cuMemAllocAsync`, from the GPU's default pool.
 pub(super) fn default<'a>(
     context: &'a GpuContext<'a>,
     bytes: u64,
 ) -> Result<Allocation<'a>, CudaError> {
     let mut pointer = 0;
     context.cuda.allocate_async(&mut pointer, size(bytes), null_mut())?;
-    // What the stream would refuse later is refused now.
+    // Errors of the stream appear now instead of later.
     context.cuda.stream_synchronize(null_mut())?;
     Ok(Allocation::new(move || {
         context.cuda.free_async(pointer, null_mut())?;
@@ -23,7 +23,7 @@ pub(super) fn default<'a>(
     }))
 }
 
-/// `cuMemAllocFromPoolAsync`, from a pool that was made for it.
+/// `cuMemAllocFromPoolAsync`, from a new pool.
 pub(super) fn own<'a>(
     context: &'a GpuContext<'a>,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! Memory that a context sets aside when it is told to.
+//! Memory reserved by context limits.
 
 use super::{Allocation, GpuContext, size};
 use crate::driver::CudaError;
@@ -8,7 +8,7 @@ const PRINT: u32 = 1;
 /// `CU_LIMIT_MALLOC_HEAP_SIZE`.
 const HEAP: u32 = 2;
 
-/// The heap of kernels that allocate.
+/// The heap of device-side allocations.
 pub(super) fn heap<'a>(
     context: &'a GpuContext<'a>,
     bytes: u64,
@@ -16,7 +16,7 @@ pub(super) fn heap<'a>(
     set(context, HEAP, bytes)
 }
 
-/// The buffer of kernels that print.
+/// The buffer of device-side `printf`.
 pub(super) fn print<'a>(
     context: &'a GpuContext<'a>,
     bytes: u64,

@@ -1,4 +1,4 @@
-//! Physical memory and the addresses that it is mapped at.
+//! Physical memory and its mappings.
 
 use super::{Allocation, GpuContext, size};
 use crate::driver::{AccessDescription, AllocationProperties, CudaError};
@@ -12,7 +12,8 @@ pub(super) fn create<'a>(
     Ok(Allocation::new(move || context.cuda.release(handle)))
 }
 
-/// `cuMemCreate`, mapped; the handle is released at once, and the mapping alone keeps the memory.
+/// `cuMemCreate`, mapped; the handle is released at once, so that only the mapping holds the
+/// memory.
 pub(super) fn map<'a>(
     context: &'a GpuContext<'a>,
     bytes: u64,

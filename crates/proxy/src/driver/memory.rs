@@ -1,4 +1,4 @@
-//! A library as the dynamic linker has segment in memory, and the tables that segment follows there.
+//! The memory image of a library, and the tables in it.
 
 use object::LittleEndian as LE;
 use object::elf;
@@ -8,17 +8,17 @@ use object::read::elf::{GnuHashTable, HashTable};
 use super::{Version, damaged};
 use crate::error::ProxyError;
 
-/// Names have to end within so many bytes.
+/// Maximum length of a name, in bytes.
 const MAX_NAME_BYTES: usize = 512;
 
-/// A file as segment lies in memory when segment is loaded.
+/// A file as it lies in memory when it is loaded.
 pub(super) struct LoadedImage<'a> {
     pub(super) file: &'a [u8],
     pub(super) segments: &'a [elf::ProgramHeader64<LE>],
 }
 
 impl<'a> LoadedImage<'a> {
-    /// Whether the file holds all that is to be loaded.
+    /// Whether the file contains all loadable segments.
     pub(super) fn is_whole(&self) -> bool {
         self.segments.iter().filter(|segment| segment.p_type.get(LE) == elf::PT_LOAD).all(
             |segment| {
@@ -28,7 +28,7 @@ impl<'a> LoadedImage<'a> {
         )
     }
 
-    /// The bytes from an address on, to the end of what the file holds of its segment.
+    /// The bytes from an address to the end of its segment in the file.
     fn at(&self, address: u64) -> Option<&'a [u8]> {
         self.segments.iter().filter(|segment| segment.p_type.get(LE) == elf::PT_LOAD).find_map(
             |segment| {
@@ -41,12 +41,12 @@ impl<'a> LoadedImage<'a> {
         )
     }
 
-    /// The versions that are defined, each with its first name; the others are its parents'.
+    /// The defined versions, each with its first name; further names are those of its parents.
     pub(super) fn versions(&self, dynamic: &Dynamic<'a>) -> Result<Vec<Version<'a>>, ProxyError> {
         let wrong = || damaged("the versions that it defines lie outside of it");
         let Some(address) = dynamic.value(elf::DT_VERDEF) else { return Ok(Vec::new()) };
         let table = self.at(address).ok_or_else(wrong)?;
-        // As many as there can be indices of: a list that leads back into itself ends as well.
+        // Bounded by the number of possible indices, so that a cyclic list ends as well.
         let count = dynamic.value(elf::DT_VERDEFNUM).unwrap_or(0).min(0x7fff);
         let mut versions = Vec::new();
         let mut offset = 0_u64;
@@ -111,7 +111,7 @@ impl<'a> Dynamic<'a> {
         self.name(offset)?.ok_or_else(|| damaged("the name of a library or a version is too long"))
     }
 
-    /// The name at a offset; none if segment is longer than those of C functions are.
+    /// The name at an offset; `None` if it is longer than names of C functions.
     pub(super) fn name(&self, offset: u64) -> Result<Option<&'a [u8]>, ProxyError> {
         let rest = usize::try_from(offset).ok().and_then(|offset| self.strings.get(offset..));
         let rest = rest.ok_or_else(|| damaged("a name lies outside of its names"))?;
@@ -131,7 +131,7 @@ impl<'a> Dynamic<'a> {
     }
 }
 
-/// The symbol table, as far as the hash tables reach, and the versions of its symbols.
+/// The symbol table, as far as the hash tables cover it, and the versions of its symbols.
 pub(super) struct Symbols<'a> {
     pub(super) table: &'a [elf::Sym64<LE>],
     pub(super) versions: &'a [elf::Versym<LE>],
@@ -160,7 +160,8 @@ impl<'a> Symbols<'a> {
         Ok(Self { table, versions })
     }
 
-    /// Number of symbols, which only the hash tables tell. That of GNU knows none where nothing is exported.
+    /// Number of symbols, which only the hash tables tell. A GNU hash table without exports does
+    /// not tell it.
     fn count(memory: &LoadedImage<'a>, dynamic: &Dynamic<'a>) -> Option<usize> {
         type Header = elf::FileHeader64<LE>;
         let plain = match dynamic.value(elf::DT_HASH) {

@@ -1,4 +1,4 @@
-//! Section headers, for linkers and those who read code: the dynamic linker reads none.
+//! Section headers, for linkers and human readers: the dynamic linker reads none.
 
 use std::ops::Range;
 
@@ -10,12 +10,12 @@ use super::{Layout, Parts};
 use crate::strings::Strings;
 use crate::symbols::{TEXT_SECTION, to_u32, u32_le, u64_le};
 
-/// Where the section headers are.
+/// Position of the section headers.
 #[derive(Debug)]
 pub(super) struct SectionHeaders {
     pub(super) start: usize,
     pub(super) count: usize,
-    /// Which of them has their names.
+    /// Index of the section with their names.
     pub(super) names: usize,
 }
 
@@ -31,11 +31,11 @@ struct Section {
     entry: usize,
 }
 
-/// Indices of sections that others name.
+/// Indices of sections that others refer to.
 const STRINGS: usize = TEXT_SECTION as usize + 1;
 const SYMBOLS: usize = STRINGS + 1;
 
-/// Writes the section headers to the end of a file.
+/// Writes the section headers at the end of a file.
 pub(super) fn write(file: &mut Vec<u8>, parts: &Parts, layout: &Layout) -> SectionHeaders {
     let none = elf::SectionFlags(0);
     let section = |name, kind, flags, place: &Range<usize>| Section {

@@ -95,7 +95,7 @@ machine_calls! {
         })
     }
 
-    /// The size of the list is that of the profile's instances; `count` only answers.
+    /// The list has as many elements as the profile has instances; `count` is output only.
     fn nvmlGpuInstanceGetComputeInstances(
         session,
         instance: sys::nvmlGpuInstance_t,
@@ -183,8 +183,8 @@ fn info_of(
     })
 }
 
-/// The profile with that number. NVML tells a number that it does not know from one that GPU
-/// instances of this profile do not have.
+/// The profile with that number. NVML distinguishes a number that it does not know from one that
+/// GPU instances of this profile lack.
 fn numbered(outer: &MigProfile, number: u32, engines: u32) -> Result<MigComputeProfile, Code> {
     if number >= sys::NVML_COMPUTE_INSTANCE_PROFILE_COUNT
         || engines >= sys::NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_COUNT
@@ -212,7 +212,7 @@ fn first_version(
     }
 }
 
-/// Answers the second or third version of the structure, whichever the caller knows.
+/// Writes the second or third version of the structure, whichever the caller uses.
 fn put_versioned(outer: &MigProfile, profile: &MigComputeProfile, place: Versioned) -> CallResult {
     let info = first_version(outer, profile);
     let name = c_chars(&format!("MIG {}", compute_name(outer, profile)));

@@ -1,4 +1,4 @@
-//! MIG devices: a compute instance as CUDA and the management library see it.
+//! MIG devices: a compute instance as seen by CUDA and NVML.
 
 use std::ffi::c_uint;
 

@@ -45,7 +45,7 @@ extern "C" fn nvmlGpuInstanceDestroy(instance: sys::nvmlGpuInstance_t) -> sys::n
 }
 
 machine_calls! {
-    /// The size of the list is that of the profile's instances; `count` only answers.
+    /// The list has as many elements as the profile has instances; `count` is output only.
     fn nvmlDeviceGetGpuInstances(
         session,
         device: sys::nvmlDevice_t,
