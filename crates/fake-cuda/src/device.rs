@@ -13,20 +13,20 @@ use crate::execution::graph::GraphMemory;
 use crate::library;
 use crate::table::{Handle, lock};
 
-/// A visible GPU, and what this process has on it.
+/// A visible GPU, with this process's state on it.
 pub(crate) struct Device {
-    /// Its number among the visible ones.
+    /// Its index among the visible GPUs.
     pub(crate) ordinal: usize,
-    /// Its number in the machine.
+    /// Its index in the machine.
     pub(crate) index: u32,
     pub(crate) uuid: [u8; 16],
     pub(crate) pci: String,
-    /// Memory in bytes that processes can have.
+    /// Memory that processes can have, in bytes.
     pub(crate) capacity: u64,
     pub(crate) primary: Mutex<Primary>,
-    /// The default pool, and the one in use; 0: not made yet.
+    /// The default pool and the current one; 0 if not created yet.
     pub(crate) pools: Mutex<(Handle, Handle)>,
-    /// Whether memory was given back to a pool since the last synchronisation.
+    /// Whether memory was freed to a pool since the last synchronisation.
     pub(crate) has_idle_pools: AtomicBool,
     pub(crate) graph_memory: Mutex<GraphMemory>,
     minor: u32,
@@ -61,7 +61,7 @@ impl Device {
         }
     }
 
-    /// This process's place on the gpu; taken the first time.
+    /// This process's handle on the GPU, claimed on first use.
     pub(crate) fn process_handle(&self) -> Result<&ProcessHandle, Code> {
         static INIT_LOCK: Mutex<()> = Mutex::new(());
         if let Some(process) = self.process.get() {
@@ -76,22 +76,22 @@ impl Device {
         self.process.get().ok_or(Code::UNKNOWN)
     }
 
-    /// This process's place on the gpu, if it has one.
+    /// This process's handle on the GPU, if claimed.
     pub(crate) fn attached(&self) -> Option<&ProcessHandle> {
         self.process.get()
     }
 
-    /// Where memory with that number lies that several processes have.
+    /// Path of a file for memory shared between processes.
     pub(crate) fn shared_path(&self, number: u64) -> PathBuf {
         self.folder.join("chip").join(format!("{}.{number:016x}", self.minor))
     }
 
-    /// Takes memory of the gpu.
+    /// Charges GPU memory.
     pub(crate) fn charge(&self, bytes: u64) -> CallResult {
         if self.process_handle()?.charge(bytes) { Ok(()) } else { Err(Code::OUT_OF_MEMORY) }
     }
 
-    /// Gives memory of the gpu back.
+    /// Releases GPU memory.
     pub(crate) fn refund(&self, bytes: u64) {
         if let Some(process) = self.attached() {
             process.refund(bytes);
@@ -109,7 +109,7 @@ impl Device {
         }
     }
 
-    /// Notes that a pool may have memory to give back at the next synchronisation.
+    /// Records that a pool may have memory to free at the next synchronisation.
     pub(crate) fn note_idle_pool(&self) {
         self.has_idle_pools.store(true, Relaxed);
     }

@@ -1,4 +1,4 @@
-//! The state of this copy of the library, and the entry into it from C.
+//! State of this copy of the library, and its entry points from C.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +33,7 @@ pub(crate) fn init(flags: u32) -> CallResult {
     driver()?.state.check_call("cuInit", None)
 }
 
-/// The driver's CUDA version. It is told before `cuInit`, too.
+/// CUDA version of the driver, also available before `cuInit`.
 pub(crate) fn version() -> Result<i32, Code> {
     match DRIVER.get() {
         Some(driver) => {
@@ -44,12 +44,12 @@ pub(crate) fn version() -> Result<i32, Code> {
     }
 }
 
-/// What `cuInit` found, if it was called.
+/// The driver, if `cuInit` was called.
 pub(crate) fn opened() -> Option<&'static Driver> {
     DRIVER.get()
 }
 
-/// What `cuInit` found.
+/// The driver.
 pub(crate) fn driver() -> Result<&'static Driver, Code> {
     if fork::is_child() {
         return Err(Code::NOT_INITIALIZED);
@@ -57,13 +57,13 @@ pub(crate) fn driver() -> Result<&'static Driver, Code> {
     DRIVER.get().ok_or(Code::NOT_INITIALIZED)
 }
 
-/// The visible GPU with that ordinal.
+/// The visible GPU with an ordinal.
 pub(crate) fn device(ordinal: i32) -> Result<&'static Device, Code> {
     let ordinal = usize::try_from(ordinal).map_err(|_| Code::INVALID_DEVICE)?;
     driver()?.devices.get(ordinal).ok_or(Code::INVALID_DEVICE)
 }
 
-/// A call that looks at the state first, and fails if the state or an earlier kernel says so.
+/// A call that refreshes the state first, and fails if the state or an earlier kernel says so.
 pub(crate) fn call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
     catch_panics(|| {
         driver()?.state.refresh();
@@ -72,7 +72,7 @@ pub(crate) fn call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
     })
 }
 
-/// A call that programs make by the million: it sees changes of the state a few milliseconds late.
+/// A frequent call: it sees changes of the state a few milliseconds late.
 pub(crate) fn hot_call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
     catch_panics(|| {
         driver()?.state.refresh_if_due();
@@ -81,7 +81,8 @@ pub(crate) fn hot_call(name: &str, body: impl FnOnce() -> CallResult) -> CuResul
     })
 }
 
-/// A launch: so cheap that even the coarse clock is looked at only every so many of a thread.
+/// A launch. It is so cheap that even the coarse clock is read only once per `REFRESH_INTERVAL`
+/// launches of a thread.
 pub(crate) fn launch_call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
     const REFRESH_INTERVAL: u32 = 32;
     thread_local! {
@@ -109,7 +110,7 @@ fn check_allowed(name: &str) -> CallResult {
     context::check_fault(name)
 }
 
-/// Runs a call so that no panic reaches the C caller, for whom unwinding is undefined.
+/// Runs a call so that no panic reaches the C caller, where unwinding is undefined.
 fn catch_panics(body: impl FnOnce() -> CallResult) -> CuResult {
     Code::of(catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Code::UNKNOWN)))
 }

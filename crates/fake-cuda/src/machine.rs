@@ -1,4 +1,4 @@
-//! The machine as a program sees it: its driver and those of its GPUs that are visible.
+//! The machine as seen by a program: its driver and its visible GPUs.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use crate::state::StateWatcher;
 
 const MIB: u64 = 1 << 20;
 
-/// What `cuInit` finds.
+/// Result of `cuInit`.
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
     pub(crate) devices: Vec<Device>,
@@ -55,17 +55,17 @@ impl Driver {
         Ok(Self { devices, state: StateWatcher::new(folder.join("state.json")), machine })
     }
 
-    /// The highest CUDA version, as `cuDriverGetVersion` says it: 13000.
+    /// Highest CUDA version in the format of `cuDriverGetVersion`: 13000.
     pub(crate) fn cuda_version(&self) -> i32 {
         cuda_version(&self.machine)
     }
 
-    /// Memory in bytes that a context takes.
+    /// Memory of a context in bytes.
     pub(crate) fn context_bytes(&self) -> u64 {
         self.machine.simulation.context_mib * MIB
     }
 
-    /// How long it takes to copy so much between host and device.
+    /// Time of a copy between host and device, in nanoseconds.
     pub(crate) fn copy_nanos(&self, bytes: u64) -> u64 {
         let a_second = u128::from(self.machine.simulation.copy_mib_per_second * MIB);
         u64::try_from(u128::from(bytes) * 1_000_000_000 / a_second).unwrap_or(u64::MAX)
@@ -78,7 +78,7 @@ pub(crate) fn read() -> Result<Machine, Code> {
     Machine::read(&folder.join("machine.yaml")).map_err(|_| Code::NO_DEVICE)
 }
 
-/// The highest CUDA version of a machine's driver: 13000.
+/// Highest CUDA version of a machine's driver: 13000.
 pub(crate) fn cuda_version(machine: &Machine) -> i32 {
     let (major, minor) = parse_version(&machine.driver.cuda);
     major * 1000 + minor * 10
@@ -90,8 +90,8 @@ pub(crate) fn parse_version(text: &str) -> (i32, i32) {
     (major.parse().unwrap_or(0), minor.parse().unwrap_or(0))
 }
 
-/// The GPUs that `CUDA_VISIBLE_DEVICES` names, in its order: by ordinal or by the beginning of a
-/// UUID. Names after one that is nothing do not count, and a GPU named twice hides all.
+/// The GPUs in `CUDA_VISIBLE_DEVICES`, in its order: by ordinal or by prefix of a UUID. Entries
+/// after an invalid one are ignored, and a duplicate hides all GPUs.
 fn visible(wanted: &str, present: &[u32], machine: &Machine) -> Vec<u32> {
     let mut visible = Vec::new();
     for name in wanted.split(',') {
@@ -102,7 +102,7 @@ fn visible(wanted: &str, present: &[u32], machine: &Machine) -> Vec<u32> {
                 uuid.is_some_and(|uuid| uuid.starts_with(name))
             };
             let mut named = present.iter().filter(is_named);
-            // A beginning that two GPUs have in common names neither.
+            // A prefix of two GPUs matches neither.
             named.next().filter(|_| named.next().is_none())
         } else {
             name.parse::<usize>().ok().and_then(|ordinal| present.get(ordinal))

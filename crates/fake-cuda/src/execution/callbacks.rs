@@ -1,8 +1,7 @@
-//! Functions of the host that run in the order of a stream.
+//! Host functions in stream order.
 //!
-//! They run on a thread of their own, which is started with the first of them, one after the
-//! other and each when the work before it is done. They may take as long as they like and wait
-//! for what the program's threads do; they must not call CUDA.
+//! They run on one thread, which starts with the first of them, in sequence and each after the work
+//! before it. They may take any time and wait for the program's threads; they must not call CUDA.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,28 +12,28 @@ use crate::device::Device;
 use crate::execution::stream::Stream;
 use crate::table::{Handle, lock};
 
-/// A function of the host and what it is called with.
+/// A host function and its argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Callback {
     /// `CUhostFn`.
     Plain(unsafe extern "C" fn(usize), usize),
-    /// `CUstreamCallback`, with the stream that it was added to.
+    /// `CUstreamCallback`, with its stream.
     OfStream(unsafe extern "C" fn(Handle, u32, usize), Handle, usize),
 }
 
 struct Job {
     device: &'static Device,
-    /// The work that must be done before.
+    /// Mark of the work that must be done before.
     mark: u64,
     stream: Handle,
-    /// How many of the stream this one is.
+    /// Its number within the stream.
     number: u64,
     callback: Callback,
 }
 
 struct Queue {
     jobs: VecDeque<Job>,
-    /// How many of each stream have run.
+    /// Number of finished callbacks per stream.
     done: BTreeMap<Handle, u64>,
     has_thread: bool,
 }
@@ -44,7 +43,7 @@ static QUEUE: Mutex<Queue> =
 static CHANGED: Condvar = Condvar::new();
 static HAS_CALLBACKS: AtomicBool = AtomicBool::new(false);
 
-/// Has a callback run when the stream's work so far is done.
+/// Queues a callback to run when the stream's work so far is done.
 pub(crate) fn submit(handle: Handle, stream: &mut Stream, callback: Callback) -> CallResult {
     HAS_CALLBACKS.store(true, Relaxed);
     let mut queue = lock(&QUEUE);
@@ -65,12 +64,12 @@ pub(crate) fn has_callbacks() -> bool {
     HAS_CALLBACKS.load(Relaxed)
 }
 
-/// Whether so many callbacks of a stream have run.
+/// Whether `count` callbacks of a stream have run.
 pub(crate) fn are_done(stream: Handle, count: u64) -> bool {
     count == 0 || lock(&QUEUE).has_done(stream, count)
 }
 
-/// Waits until so many callbacks of a stream have run.
+/// Waits until `count` callbacks of a stream have run.
 pub(crate) fn wait(stream: Handle, count: u64) {
     if count == 0 {
         return;
@@ -81,7 +80,7 @@ pub(crate) fn wait(stream: Handle, count: u64) {
     }
 }
 
-/// Forgets a stream that is destroyed.
+/// Removes a destroyed stream.
 pub(crate) fn forget(stream: Handle) {
     if has_callbacks() {
         lock(&QUEUE).done.remove(&stream);
@@ -108,7 +107,7 @@ fn run() {
             }
         };
         drop(queue);
-        // A lost GPU ends its work; the callback runs, as callers wait for it.
+        // A lost GPU ends its work; the callback runs anyway, because callers wait for it.
         let _ = job.device.wait(job.mark);
         job.callback.call();
         lock(&QUEUE).done.insert(job.stream, job.number);
@@ -120,8 +119,8 @@ impl Callback {
     fn call(self) {
         match self {
             Self::Plain(function, data) => {
-                // JUSTIFICATION: calling it is what the program asked for.
-                // SAFETY: the program promises a function of this type and data that it takes.
+                // JUSTIFICATION: the program asked for the call.
+                // SAFETY: by contract a function of this type, with an argument that it takes.
                 unsafe { function(data) }
             }
             Self::OfStream(function, stream, data) => {

@@ -1,4 +1,4 @@
-//! Capture: streams whose work goes into a graph.
+//! Stream capture into graphs.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 
@@ -7,20 +7,20 @@ use crate::execution::graph::{self, Op};
 use crate::execution::stream::{self, Default, STREAMS};
 use crate::table::Handle;
 
-/// A stream's part in a capture.
+/// Capture state of a stream.
 #[derive(Clone, Debug)]
 pub(crate) struct Capture {
     pub(crate) graph: Handle,
     pub(crate) id: u64,
-    /// What the stream's next node depends on.
+    /// Dependencies of the stream's next node.
     pub(crate) last: Vec<Handle>,
-    /// Whether the capture began here.
+    /// Whether the capture began in this stream.
     is_origin: bool,
-    /// Whether the graph was there before.
+    /// Whether the graph existed before.
     is_given: bool,
 }
 
-/// Captures under entry.
+/// Number of captures under way.
 static ANY: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether any stream may be capturing.
@@ -28,7 +28,7 @@ pub(crate) fn is_any() -> bool {
     ANY.load(Relaxed) > 0
 }
 
-/// Begins a capture, into a graph that is there (with what its next node depends on) or a new one.
+/// Begins a capture into an existing graph (with the dependencies of its next node) or a new one.
 pub(crate) fn begin(
     argument: Handle,
     default: Default,
@@ -56,7 +56,7 @@ pub(crate) fn begin(
     })
 }
 
-/// Ends the capture that began in a stream; its graph.
+/// Ends the capture that began in a stream. Returns its graph.
 pub(crate) fn end(argument: Handle, default: Default) -> Result<Handle, Code> {
     let handle = stream::resolve(argument, default)?;
     let capture = STREAMS.with(handle, |stream| {
@@ -78,11 +78,11 @@ pub(crate) fn end(argument: Handle, default: Default) -> Result<Handle, Code> {
     Err(Code::STREAM_CAPTURE_UNJOINED)
 }
 
-/// Ends the part of all other streams; whether all that they did is attached to the origin.
+/// Ends the capture of all other streams. Returns whether all their work is joined to the origin.
 fn leave(graph: Handle, last: &[Handle]) -> bool {
     let mut is_joined = true;
     for other in STREAMS.handles() {
-        // A stream that was destroyed meanwhile has no part any more.
+        // A destroyed stream has no capture any more.
         let _ = STREAMS.with(other, |stream| {
             if let Some(capture) = stream.capture.take_if(|capture| capture.graph == graph) {
                 is_joined &= capture.last.iter().all(|node| graph::is_before(*node, last));
@@ -93,7 +93,7 @@ fn leave(graph: Handle, last: &[Handle]) -> bool {
     is_joined
 }
 
-/// Has a stream take part in a capture, after those nodes of its graph.
+/// Adds a stream to a capture, after some nodes of its graph.
 pub(crate) fn join(handle: Handle, graph: Handle, nodes: &[Handle]) -> CallResult {
     STREAMS.with(handle, |stream| {
         match &mut stream.capture {
@@ -109,7 +109,7 @@ pub(crate) fn join(handle: Handle, graph: Handle, nodes: &[Handle]) -> CallResul
     })
 }
 
-/// Adds work to the graph that a stream captures.
+/// Adds work to the graph that a stream is captured into.
 pub(crate) fn add(handle: Handle, op: Op) -> CallResult {
     STREAMS.with(handle, |stream| {
         let capture = stream.capture.as_mut().ok_or(Code::STREAM_CAPTURE_INVALIDATED)?;
@@ -119,7 +119,7 @@ pub(crate) fn add(handle: Handle, op: Op) -> CallResult {
     })
 }
 
-/// Whether a stream captures.
+/// Whether a stream is being captured.
 pub(crate) fn is_capturing(handle: Handle) -> Result<bool, Code> {
     if !is_any() {
         return Ok(false);

@@ -1,4 +1,4 @@
-//! Events: moments in the order of a stream.
+//! Events: points in stream order.
 
 use crate::code::{CallResult, Code};
 use crate::context::{self, device_of};
@@ -11,16 +11,16 @@ use crate::table::{Handle, HandleKind, Table};
 pub(crate) struct Event {
     flags: u32,
     recorded: Option<Recorded>,
-    /// The graph that it was recorded into last, and the nodes that it comes after.
+    /// The graph into which it was captured last, and the nodes before it.
     captured: Option<(Handle, Vec<Handle>)>,
 }
 
 #[derive(Clone, Copy)]
 struct Recorded {
     device: usize,
-    /// The work that was done by then.
+    /// Mark of the work before it.
     mark: u64,
-    /// When that was, once it is known.
+    /// Its time, once known.
     at: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) static EVENTS: Table<Event> = Table::new(HandleKind::Event);
 /// `CU_EVENT_DISABLE_TIMING`.
 const NO_TIMING: u32 = 2;
 
-/// Makes an event of the current context.
+/// Creates an event in the current context.
 pub(crate) fn create(flags: u32) -> Result<Handle, Code> {
     context::current()?;
     EVENTS.insert(Event { flags, recorded: None, captured: None })
@@ -55,7 +55,7 @@ pub(crate) fn record(event: Handle, argument: Handle, default: Default) -> CallR
     })
 }
 
-/// Has a stream wait for an event.
+/// Makes a stream wait for an event.
 pub(crate) fn wait(argument: Handle, event: Handle, default: Default) -> CallResult {
     let (recorded, captured) =
         EVENTS.with(event, |event| Ok((event.recorded, event.captured.clone())))?;
@@ -68,7 +68,7 @@ pub(crate) fn wait(argument: Handle, event: Handle, default: Default) -> CallRes
         Ok(stream.device)
     })?;
     match recorded {
-        // Work of one gpu is done in the order of its submission; that of another is waited for.
+        // Work on one GPU is done in the order of submission; work on another is awaited.
         Some(recorded) if recorded.device != device => {
             device_of(recorded.device)?.wait(recorded.mark)
         }
@@ -76,7 +76,7 @@ pub(crate) fn wait(argument: Handle, event: Handle, default: Default) -> CallRes
     }
 }
 
-/// Waits until an event has happened.
+/// Waits until an event has completed.
 pub(crate) fn synchronize(event: Handle) -> CallResult {
     let Some(recorded) = recorded(event)? else { return Ok(()) };
     let device = device_of(recorded.device)?;
@@ -85,7 +85,7 @@ pub(crate) fn synchronize(event: Handle) -> CallResult {
     context::check_fault("cuEventSynchronize")
 }
 
-/// Whether an event has happened; one that was never recorded has.
+/// Succeeds if an event has completed, or was never recorded.
 pub(crate) fn query(event: Handle) -> CallResult {
     let Some(recorded) = recorded(event)? else { return Ok(()) };
     let poll_done = device_of(recorded.device)?.process_handle()?.poll_done(recorded.mark);
@@ -103,7 +103,7 @@ pub(crate) fn elapsed(start: Handle, end: Handle) -> Result<f32, Code> {
     Ok(if end.1 >= start.1 { millis(end.1 - start.1) } else { -millis(start.1 - end.1) })
 }
 
-/// The device of an event and when it happened.
+/// The device of an event and its time.
 fn moment(handle: Handle) -> Result<(usize, u64), Code> {
     EVENTS.with(handle, |event| {
         if event.flags & NO_TIMING != 0 || event.captured.is_some() {

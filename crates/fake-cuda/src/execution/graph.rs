@@ -1,4 +1,4 @@
-//! Graphs: work that is described first and launched as a whole.
+//! Graphs: work that is defined first and launched as a whole.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::table::{Handle, HandleKind, Table, lock};
 /// A graph.
 #[derive(Default)]
 pub(crate) struct Graph {
-    /// In an order in which they can run: a node comes after those that it depends on.
+    /// In topological order: a node follows its dependencies.
     pub(crate) nodes: Vec<Handle>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Node {
     pub(crate) after: Vec<Handle>,
 }
 
-/// What a node does.
+/// Operation of a node.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Kernel(Kernel),
@@ -45,7 +45,7 @@ pub(crate) enum Op {
     Free(u64),
 }
 
-/// Addresses of a graph's memory. They stay the same for all launches.
+/// Addresses of a graph's memory, the same for all launches.
 #[derive(Debug)]
 pub(crate) struct Addresses {
     pub(crate) device: usize,
@@ -54,13 +54,13 @@ pub(crate) struct Addresses {
     pub(crate) bytes: u64,
 }
 
-/// A graph made ready to launch.
+/// An instantiated graph.
 pub(crate) struct Exec {
     ops: Vec<Op>,
     pub(crate) flags: u64,
 }
 
-/// A device's memory of graphs.
+/// Graph memory of a device.
 #[derive(Default)]
 pub(crate) struct GraphMemory {
     pub(crate) used: PeakGauge,
@@ -71,7 +71,7 @@ pub(crate) struct GraphMemory {
 pub(crate) static GRAPHS: Table<Graph> = Table::new(HandleKind::Graph);
 /// All nodes of graphs.
 pub(crate) static NODES: Table<Node> = Table::new(HandleKind::Node);
-/// All graphs that are ready to launch.
+/// All instantiated graphs.
 pub(crate) static EXECS: Table<Exec> = Table::new(HandleKind::Exec);
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`.
@@ -105,7 +105,7 @@ impl Drop for Addresses {
     }
 }
 
-/// Makes an empty graph.
+/// Creates an empty graph.
 pub(crate) fn create() -> Result<Handle, Code> {
     GRAPHS.insert(Graph::default())
 }
@@ -118,7 +118,7 @@ pub(crate) fn destroy(handle: Handle) -> CallResult {
     Ok(())
 }
 
-/// Adds a node after others of its graph.
+/// Adds a node after its dependencies.
 pub(crate) fn add(graph: Handle, after: &[Handle], op: Op) -> Result<Handle, Code> {
     for node in after {
         if NODES.with(*node, |node| Ok(node.graph)) != Ok(graph) {
@@ -132,7 +132,7 @@ pub(crate) fn add(graph: Handle, after: &[Handle], op: Op) -> Result<Handle, Cod
     })
 }
 
-/// Whether a node is one of `last` or comes before one.
+/// Whether a node is one of `last` or precedes one.
 pub(crate) fn is_before(node: Handle, last: &[Handle]) -> bool {
     last.contains(&node)
         || last.iter().any(|later| {
@@ -141,14 +141,14 @@ pub(crate) fn is_before(node: Handle, last: &[Handle]) -> bool {
         })
 }
 
-/// Addresses for a node that allocates memory.
+/// Addresses for an allocation node.
 pub(crate) fn addresses(device: &Device, size: u64) -> Result<Arc<Addresses>, Code> {
     let bytes = granules(size).filter(|bytes| *bytes > 0).ok_or(Code::INVALID_VALUE)?;
     let start = heap::take_addresses(device, bytes)?;
     Ok(Arc::new(Addresses { device: device.ordinal, start, size, bytes }))
 }
 
-/// The work of a graph.
+/// The operations of a graph.
 pub(crate) fn ops(graph: Handle) -> Result<Vec<Op>, Code> {
     let nodes = GRAPHS.with(graph, |graph| Ok(graph.nodes.clone()))?;
     nodes.into_iter().map(|node| NODES.with(node, |node| Ok(node.op.clone()))).collect()
@@ -169,12 +169,12 @@ pub(crate) fn copy_of(graph: Handle) -> Result<Handle, Code> {
     Ok(copy)
 }
 
-/// Makes a graph ready to launch.
+/// Instantiates a graph.
 pub(crate) fn instantiate(graph: Handle, flags: u64) -> Result<Handle, Code> {
     EXECS.insert(Exec { ops: ops(graph)?, flags })
 }
 
-/// Replaces the parameters of an executable graph by those of a graph of the same shape.
+/// Replaces the parameters of an instantiated graph by those of a graph of the same shape.
 pub(crate) fn update(exec: Handle, graph: Handle) -> CallResult {
     let new = ops(graph)?;
     EXECS.with(exec, |exec| {
@@ -194,7 +194,7 @@ pub(crate) fn upload(exec: Handle) -> CallResult {
     reserve(&ops)
 }
 
-/// Launches a graph into a stream, or adds it to the graph that the stream captures.
+/// Launches a graph in a stream, or adds it to the graph that the stream is captured into.
 pub(crate) fn launch(exec: Handle, argument: Handle, default: Default) -> CallResult {
     let handle = stream::resolve(argument, default)?;
     let (ops, flags) = EXECS.with(exec, |exec| Ok((exec.ops.clone(), exec.flags)))?;
@@ -205,7 +205,7 @@ pub(crate) fn launch(exec: Handle, argument: Handle, default: Default) -> CallRe
         match heap::find(addresses.start) {
             None => {}
             Some(_) if flags & AUTO_FREE != 0 => heap::free(addresses.start)?,
-            // What the last launch allocated was not freed.
+            // An allocation of the last launch was not freed.
             Some(_) => return Err(Code::INVALID_VALUE),
         }
     }
@@ -218,7 +218,7 @@ fn allocations(ops: &[Op]) -> impl Iterator<Item = &Arc<Addresses>> {
         .filter_map(|op| if let Op::Allocate(addresses) = op { Some(addresses) } else { None })
 }
 
-/// Takes memory of the gpu for the peak that the work has at a time.
+/// Charges GPU memory for the peak of the operations.
 fn reserve(ops: &[Op]) -> CallResult {
     let Some(first) = allocations(ops).next() else { return Ok(()) };
     let device = device_of(first.device)?;
@@ -281,7 +281,7 @@ pub(crate) fn free(range: Range) -> CallResult {
     Ok(())
 }
 
-/// Gives a device's memory of graphs back, but for what is in use.
+/// Frees unused graph memory of a device.
 pub(crate) fn trim(device: &Device) {
     let mut memory = lock(&device.graph_memory);
     let idle = memory.reserved.current - memory.used.current;

@@ -1,4 +1,4 @@
-//! Launches of kernels.
+//! Kernel launches.
 
 use octavo_fake_gpu::ENDLESS;
 use octavo_machine::KernelFault;
@@ -12,10 +12,10 @@ use crate::execution::stream::{self, Default, STREAMS, Stream};
 use crate::library;
 use crate::table::Handle;
 
-/// Most threads of a block.
+/// Maximum threads of a block.
 const MAX_THREADS_PER_BLOCK: u64 = 1024;
 
-/// A kernel that will run.
+/// A kernel to launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kernel {
     pub(crate) function: Handle,
@@ -25,7 +25,7 @@ pub(crate) struct Kernel {
     pub(crate) nanos: u64,
 }
 
-/// A kernel of that shape.
+/// Checks the shape of a kernel.
 pub(crate) fn kernel(
     function: Handle,
     grid: [u32; 3],
@@ -40,7 +40,7 @@ pub(crate) fn kernel(
     Ok(Kernel { function, grid, block, shared_bytes, nanos })
 }
 
-/// Launches a kernel into a stream, or into the graph that the stream captures.
+/// Launches a kernel in a stream, or adds it to the graph that the stream is captured into.
 pub(crate) fn launch(kernel: Kernel, argument: Handle, default: Default) -> CallResult {
     let handle = stream::resolve(argument, default)?;
     let capture = STREAMS.with(handle, |stream| {
@@ -61,7 +61,7 @@ pub(crate) fn run(kernel: &Kernel, stream: &mut Stream) -> CallResult {
     stream.submit(kernel.nanos).map(drop)
 }
 
-/// As [`run`] where the state says that some kernels are special.
+/// As [`run`], if the state has settings for some kernels.
 #[cold]
 fn run_special(kernel: &Kernel, stream: &mut Stream) -> CallResult {
     let driver = library::driver()?;

@@ -1,7 +1,7 @@
-//! Modules and the functions in them.
+//! Modules and their functions.
 //!
-//! Nothing runs the code: any image is taken, and any function is found in it, but for PTX
-//! (text), which must name it. A function takes a time that follows from its name.
+//! No code runs: any image is accepted and contains any function, except that PTX (text) must name
+//! it. The duration of a function is derived from its name.
 
 use std::cell::Cell;
 use std::ffi::CString;
@@ -19,7 +19,7 @@ use crate::table::{Handle, HandleKind, Table};
 pub(crate) struct Module {
     device: usize,
     context: Handle,
-    /// What PTX says; empty for images that are no text.
+    /// The PTX; empty for binary images.
     text: String,
 }
 
@@ -30,12 +30,12 @@ pub(crate) struct Function {
     pub(crate) nanos: u64,
 }
 
-/// All modules of the process, those of libraries included.
+/// All modules of the process, including libraries.
 pub(crate) static MODULES: Table<Module> = Table::new(HandleKind::Module);
 /// All functions of the process.
 pub(crate) static FUNCTIONS: Table<Function> = Table::new(HandleKind::Function);
 
-/// Memory that the code of a module takes.
+/// Memory of a module's code.
 const CODE: u64 = GRANULE;
 
 /// Loads a module into the current context.
@@ -64,13 +64,13 @@ fn insert(text: String) -> Result<Handle, Code> {
     MODULES.insert(module).inspect_err(|_| device.refund(CODE))
 }
 
-/// Counts modules that were unloaded.
+/// Number of unloaded modules.
 static UNLOADED: AtomicU64 = AtomicU64::new(0);
 
-/// How long a function takes. Threads launch the same one over and over, and remember the last.
+/// Duration of a function. Threads launch the same function repeatedly, so the last one is cached.
 pub(crate) fn nanos_of_function(handle: Handle) -> Result<u64, Code> {
     thread_local! {
-        /// Function, modules that were unloaded by then, nanoseconds.
+        /// Function, number of unloaded modules at that time, nanoseconds.
         static LAST: Cell<(Handle, u64, u64)> = const { Cell::new((0, 0, 0)) };
     }
     let unloaded = UNLOADED.load(Acquire);
@@ -83,13 +83,13 @@ pub(crate) fn nanos_of_function(handle: Handle) -> Result<u64, Code> {
     Ok(nanos)
 }
 
-/// Unloads a module; its functions are none any more.
+/// Unloads a module and its functions.
 pub(crate) fn unload(handle: Handle) -> CallResult {
     let module = MODULES.remove(handle)?;
     device_of(module.device)?.refund(CODE);
     for function in FUNCTIONS.handles() {
         if FUNCTIONS.with(function, |function| Ok(function.module == handle)) == Ok(true) {
-            // One that is gone already needs no removing.
+            // It is removed already.
             let _ = FUNCTIONS.remove(function);
         }
     }
@@ -101,13 +101,13 @@ pub(crate) fn unload(handle: Handle) -> CallResult {
 pub(crate) fn unload_of(context: Handle) {
     for handle in MODULES.handles() {
         if MODULES.with(handle, |module| Ok(module.context == context)) == Ok(true) {
-            // One that is gone already needs no unloading.
+            // It is unloaded already.
             let _ = unload(handle);
         }
     }
 }
 
-/// A function of a module, the same one each time.
+/// A function of a module; the same handle each time.
 pub(crate) fn function(handle: Handle, name: &str) -> Result<Handle, Code> {
     if name.is_empty() {
         return Err(Code::NOT_FOUND);
@@ -139,10 +139,10 @@ fn names_entry(text: &str, name: &str) -> bool {
     })
 }
 
-/// How long a function takes by its name.
+/// Duration of a function, derived from its name.
 fn nanos_of(name: &str) -> Result<u64, Code> {
     let simulation = &library::driver()?.machine.simulation;
-    // FNV-1a with a last round of mixing: names differ in their last letters.
+    // FNV-1a with a final mixing step: names differ in their last letters.
     let hash = name.bytes().fold(0xcbf2_9ce4_8422_2325 ^ simulation.seed, |hash: u64, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

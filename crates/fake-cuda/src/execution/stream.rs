@@ -19,13 +19,13 @@ pub(crate) struct Stream {
     pub(crate) flags: u32,
     pub(crate) priority: i32,
     pub(crate) id: u64,
-    /// The graph that work goes into instead of the gpu.
+    /// Capture state, if work goes into a graph instead of the GPU.
     pub(crate) capture: Option<Capture>,
-    /// End of its last work.
+    /// Mark of its last work.
     pub(crate) tail: u64,
-    /// Callbacks submitted so far.
+    /// Number of callbacks submitted so far.
     pub(crate) callbacks: u64,
-    /// Ends of its last launches, as a ring; made with the first one.
+    /// Ring of the marks of its last launches; allocated with the first one.
     ring: Vec<u64>,
     launches: usize,
 }
@@ -33,19 +33,19 @@ pub(crate) struct Stream {
 /// All streams of the process.
 pub(crate) static STREAMS: Table<Stream> = Table::new(HandleKind::Stream);
 
-/// Launches that a stream holds; the next one waits.
+/// Maximum number of queued launches of a stream; the next one waits.
 const MAX_QUEUED_LAUNCHES: usize = 1024;
 
-/// Which stream 0 stands for.
+/// Meaning of stream 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Default {
-    /// The context's one stream.
+    /// The legacy default stream of the context.
     Legacy,
-    /// The thread's own.
+    /// The per-thread default stream.
     PerThread,
 }
 
-/// Makes a stream.
+/// Creates a stream.
 pub(crate) fn create(
     device: usize,
     context: Handle,
@@ -80,7 +80,7 @@ pub(crate) fn destroy(handle: Handle) -> CallResult {
 /// Destroys all streams of a context.
 pub(crate) fn destroy_of(context: Handle) {
     for handle in of_context(context) {
-        // One that is gone already needs no destroying.
+        // It is destroyed already.
         let _ = STREAMS.remove(handle);
     }
 }
@@ -91,7 +91,7 @@ fn of_context(context: Handle) -> Vec<Handle> {
     STREAMS.handles().into_iter().filter(belongs).collect()
 }
 
-/// The stream behind an argument: 0, 1 and 2 stand for default streams.
+/// The stream of an argument: 0, 1 and 2 mean default streams.
 pub(crate) fn resolve(argument: Handle, default: Default) -> Result<Handle, Code> {
     match (argument, default) {
         (0, Default::Legacy) | (1, _) => context::default_stream(true),
@@ -100,7 +100,7 @@ pub(crate) fn resolve(argument: Handle, default: Default) -> Result<Handle, Code
     }
 }
 
-/// Does something with the stream behind an argument.
+/// Runs `body` with the stream of an argument.
 pub(crate) fn with<A>(
     argument: Handle,
     default: Default,
@@ -110,7 +110,7 @@ pub(crate) fn with<A>(
 }
 
 impl Stream {
-    /// This process's place on the stream's gpu.
+    /// This process's handle on the stream's GPU.
     pub(crate) fn process_handle(&self) -> Result<&'static ProcessHandle, Code> {
         device_of(self.device)?.process_handle()
     }
@@ -120,7 +120,7 @@ impl Stream {
         device_of(self.device)
     }
 
-    /// Submits work of that many nanoseconds; waits while the stream is full.
+    /// Submits work of `nanos` nanoseconds; waits while the queue is full.
     pub(crate) fn submit(&mut self, nanos: u64) -> Result<u64, Code> {
         let device = device_of(self.device)?;
         let process = device.process_handle()?;
@@ -129,7 +129,7 @@ impl Stream {
             self.ring = vec![0; MAX_QUEUED_LAUNCHES];
         }
         if !process.is_known_done(self.ring[place]) {
-            // Whoever waits where time jumps may as well make room for many.
+            // With a virtual clock, waiting is cheap, so half of the queue is drained at once.
             let step = if process.is_virtual() { MAX_QUEUED_LAUNCHES / 2 } else { 0 };
             device.wait(self.ring[(place + step) % MAX_QUEUED_LAUNCHES])?;
         }
@@ -140,19 +140,19 @@ impl Stream {
         Ok(mark)
     }
 
-    /// Fails while the stream is capturing.
+    /// Fails while the stream is being captured.
     pub(crate) fn refuse_capture(&self) -> CallResult {
         if self.capture.is_some() { Err(Code::STREAM_CAPTURE_UNSUPPORTED) } else { Ok(()) }
     }
 }
 
-/// Fails while any stream of a context is capturing.
+/// Fails while any stream of a context is being captured.
 pub(crate) fn refuse_captures(context: Handle) -> CallResult {
     if !crate::execution::capture::is_any() {
         return Ok(());
     }
     of_context(context).into_iter().try_for_each(|handle| {
-        // A stream that was destroyed meanwhile does not capture.
+        // A destroyed stream is not captured.
         let answer = STREAMS.with(handle, |stream| Ok(stream.refuse_capture()));
         answer.unwrap_or(Ok(()))
     })
@@ -183,7 +183,7 @@ pub(crate) fn synchronize(argument: Handle, default: Default) -> CallResult {
     context::check_fault("cuStreamSynchronize")
 }
 
-/// Whether all work of a stream is done.
+/// Succeeds if all work of a stream is done.
 pub(crate) fn query(argument: Handle, default: Default) -> CallResult {
     let handle = resolve(argument, default)?;
     let (process, tail, count) = STREAMS.with(handle, |stream| {
@@ -202,7 +202,7 @@ pub(crate) fn context_of(argument: Handle, default: Default) -> Result<Handle, C
     with(argument, default, |stream| Ok(stream.context))
 }
 
-/// Makes a stream of the current context.
+/// Creates a stream in the current context.
 pub(crate) fn create_here(flags: u32, priority: i32) -> Result<Handle, Code> {
     if flags > 1 {
         return Err(Code::INVALID_VALUE);

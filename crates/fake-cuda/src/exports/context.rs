@@ -37,8 +37,8 @@ calls! { CALLS = call;
 
     fn cuCtxDestroy_v2(handle: Handle) { destroy(handle) }
 
-    /// A green context is a context with some of the multiprocessors; the description says how
-    /// many.
+    /// A green context is a context with some of the multiprocessors, as described by
+    /// `description`.
     fn cuGreenCtxCreate(
         handle: Out<Handle>,
         description: usize,
@@ -191,8 +191,8 @@ fn number(limit: c_uint) -> Result<usize, Code> {
     usize::try_from(limit).ok().filter(|limit| *limit < known).ok_or(Code::UNSUPPORTED_LIMIT)
 }
 
-/// Stacks, the buffer of `printf` and the device's heap take memory; what they take by default is
-/// part of the context.
+/// Stacks, the `printf` buffer and the device heap take memory. Their defaults are part of the
+/// context's memory.
 fn set_limit(limit: c_uint, value: u64) -> CallResult {
     let limit = number(limit)?;
     let handle = context::current()?;

@@ -203,7 +203,7 @@ stream_calls! { ASYNC = hot_call;
 }
 
 calls! { PLAIN = hot_call;
-    /// The oldest form, with addresses of 32 bits.
+    /// The oldest version, with 32-bit addresses.
     fn cuMemcpyHtoD(to: u32, from: u64, bytes: c_uint) {
         let line = LinearCopy { to: (Device, to.into()), from: (Host, from), bytes: bytes.into() };
         copy::copy_and_wait(line, Default::Legacy)

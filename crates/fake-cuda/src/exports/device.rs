@@ -68,7 +68,7 @@ calls! { CALLS = call;
 
     fn cuDeviceGetByPCIBusId(handle: Out<c_int>, address: TextIn) {
         let wanted = address.read()?.to_lowercase();
-        // With and without the domain, which may have eight digits.
+        // With or without the domain, which may have eight digits.
         let known = |pci: &str| pci == wanted || pci.ends_with(&format!(":{wanted}"))
             || wanted.strip_prefix("0000").is_some_and(|rest| rest == pci);
         let found = driver()?.devices.iter().find(|device| known(&device.pci));
@@ -81,7 +81,7 @@ calls! { CALLS = call;
         Err(Code::NOT_SUPPORTED)
     }
 
-    /// GPUs of one machine reach one another where they have links.
+    /// GPUs of a machine have peer access if they have links.
     fn cuDeviceCanAccessPeer(answer: Out<c_int>, one: c_int, other: c_int) {
         device(one)?;
         device(other)?;
@@ -114,7 +114,7 @@ calls! { CALLS = call;
         resource.put(multiprocessors(kind)?)
     }
 
-    /// A description is the number of multiprocessors, dressed as a pointer.
+    /// A description is the number of multiprocessors in a pointer's type.
     fn cuDevResourceGenerateDesc(
         description: Out<usize>,
         resources: Out<DevResource>,
@@ -139,7 +139,7 @@ calls! { CALLS = call;
         min_count: c_uint,
     ) {
         let input = input.read()?;
-        // Multiprocessors come in groups of eight since Hopper, and nobody minds before it.
+        // Multiprocessors come in groups of eight since Hopper; earlier GPUs allow that as well.
         let size = min_count.max(1).next_multiple_of(8);
         let max_groups = input.multiprocessors / size;
         let count = if result.is_null() { max_groups } else { groups.read()?.min(max_groups) };

@@ -120,7 +120,7 @@ calls! { MEMORY = call;
         })
     }
 
-    /// Only the highest values can be set, and only to what they are now.
+    /// Only the high-water marks can be set, and only reset.
     fn cuDeviceSetGraphMemAttribute(ordinal: c_int, attribute: c_uint, value: In<u64>) {
         let mut memory = lock(&device(ordinal)?.graph_memory);
         match (attribute, value.read()?) {

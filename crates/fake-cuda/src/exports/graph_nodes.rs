@@ -202,7 +202,7 @@ fn add(node: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, op: Op
     node.put(graph::add(graph, &after.list(count)?, op)?)
 }
 
-/// The form of adding a node that knows all kinds; parameters lie in the union.
+/// Adds a node of any kind; its parameters are in the union.
 fn add_any(
     node: Out<Handle>,
     graph: Handle,
@@ -222,7 +222,7 @@ fn add_any(
             let (op, filled) = allocation(&In::within(place).read()?)?;
             add(node, graph, after, count, op)?;
             let mut answer = given;
-            // The address is the last process of the parameters.
+            // The address is the last member of the parameters.
             answer.of_kind[size_of::<AllocParams>() / 8 - 1] = filled.address;
             return params.put(answer);
         }

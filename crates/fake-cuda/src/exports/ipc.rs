@@ -1,4 +1,4 @@
-//! Memory of other processes by handle.
+//! IPC handles of memory.
 
 use std::ffi::c_uint;
 
@@ -31,7 +31,7 @@ calls! { CALLS = call;
 
     fn cuIpcCloseMemHandle(address: u64) { ipc::close(address) }
 
-    /// Events end with their process here.
+    /// IPC events are not simulated.
     fn cuIpcGetEventHandle(_handle: Out<MemHandle>, _event: usize) { Err(Code::NOT_SUPPORTED) }
 
     fn cuIpcOpenEventHandle(_event: Out<usize>, _handle: MemHandle) { Err(Code::NOT_SUPPORTED) }

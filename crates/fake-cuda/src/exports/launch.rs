@@ -64,7 +64,7 @@ stream_calls! { STREAM = launch_call;
     }
 }
 
-/// A block of the oldest launches, whose shape was set beforehand.
+/// Block of the oldest launches, whose shape was set beforehand.
 const OLD_BLOCK: [u32; 3] = [256, 1, 1];
 
 calls! { OLD = hot_call;

@@ -1,4 +1,4 @@
-//! Pools, and memory in the order of a stream.
+//! Pools and stream-ordered memory.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::IntoRawFd;
@@ -74,11 +74,11 @@ calls! { CALLS = call;
         if kind != POSIX_FILE_DESCRIPTOR {
             return Err(Code::NOT_SUPPORTED);
         }
-        // The caller's from now on.
+        // The caller owns it from now on.
         shareable.put(pool::export(pool)?.into_raw_fd())
     }
 
-    /// The descriptor stays the caller's.
+    /// The caller keeps the descriptor.
     fn cuMemPoolImportFromShareableHandle(
         pool: Out<Handle>,
         shareable: usize,

@@ -1,4 +1,4 @@
-//! Memory and addresses apart.
+//! Virtual memory management.
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::fs::File;
@@ -90,11 +90,11 @@ calls! { CALLS = call;
             return Err(Code::NOT_SUPPORTED);
         }
         let fd = vmm::export(handle)?;
-        // The caller's from now on.
+        // The caller owns it from now on.
         shareable.put(fd.into_raw_fd())
     }
 
-    /// The descriptor stays the caller's.
+    /// The caller keeps the descriptor.
     fn cuMemImportFromShareableHandle(handle: Out<Handle>, shareable: usize, kind: c_uint) {
         handle.check()?;
         if kind != POSIX_FILE_DESCRIPTOR {
@@ -117,7 +117,7 @@ calls! { CALLS = call;
         vmm::check_multicast(handle)
     }
 
-    /// Takes no memory: what is bound has some already.
+    /// Takes no memory: bound memory is charged already.
     fn cuMulticastBindMem(
         handle: Handle,
         _offset: u64,
@@ -141,7 +141,7 @@ calls! { CALLS = call;
         vmm::check_multicast(handle)
     }
 
-    /// The device comes second.
+    /// The second argument is the device.
     fn cuMulticastBindMem_v2(
         handle: Handle,
         ordinal: c_int,
@@ -156,7 +156,7 @@ calls! { CALLS = call;
         vmm::check_multicast(handle)
     }
 
-    /// The device comes second.
+    /// The second argument is the device.
     fn cuMulticastBindAddr_v2(
         handle: Handle,
         ordinal: c_int,
@@ -181,17 +181,17 @@ calls! { CALLS = call;
     }
 }
 
-/// A file of the caller's, which the caller keeps.
+/// A duplicate of a descriptor that the caller keeps.
 pub(crate) fn borrowed(shareable: usize) -> Result<File, Code> {
     let fd = c_int::try_from(shareable).ok().filter(|fd| *fd >= 0).ok_or(Code::INVALID_VALUE)?;
-    // JUSTIFICATION: the descriptor is the caller's, and comes as a number.
-    // SAFETY: the caller promises that it is open during the call.
+    // JUSTIFICATION: the caller's descriptor comes as a number.
+    // SAFETY: by contract it is open during the call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     fd.try_clone_to_owned().map(File::from).map_err(|_| Code::INVALID_VALUE)
 }
 
 stream_calls! { STREAM = call;
-    /// Sparse arrays have no memory here to map.
+    /// Sparse arrays are not simulated.
     fn cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz(
         default,
         _list: usize,

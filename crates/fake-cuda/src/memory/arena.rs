@@ -1,28 +1,28 @@
-//! Addresses of device memory, and the host's memory behind them.
+//! Addresses of device memory, and the host memory behind them.
 //!
-//! A device's addresses are one reserved stretch in which only pages that were written take
-//! memory of the host. All of the crate's copying is here, too.
+//! The addresses of a device are one reserved range, in which only written pages take host memory.
+//! All copying of the crate is here as well.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr;
 
-/// Bytes in which chips give memory.
+/// Granularity of a GPU's memory, in bytes.
 pub(crate) const GRANULE: u64 = 2 << 20;
 
-/// Rounds up to what a gpu gives.
+/// Rounds up to whole granules.
 pub(crate) fn granules(bytes: u64) -> Option<u64> {
     bytes.checked_next_multiple_of(GRANULE)
 }
 
-/// Reserves addresses; what is written to them is kept. Aligned to `align`, a power of two.
+/// Reserves zeroed, writable addresses, aligned to `align`, a power of two.
 pub(crate) fn reserve(length: u64, align: u64) -> io::Result<u64> {
     let too_much = || io::Error::from(io::ErrorKind::OutOfMemory);
     let align = align.max(GRANULE);
     let wide = length.checked_add(align).ok_or_else(too_much)?;
     let size = usize::try_from(wide).map_err(|_| too_much())?;
-    // JUSTIFICATION: addresses of the device must be addresses of the process, too.
+    // JUSTIFICATION: addresses of the device must be addresses of the process.
     // SAFETY: a new private mapping that replaces nothing.
     let place = unsafe {
         libc::mmap(
@@ -45,12 +45,12 @@ pub(crate) fn reserve(length: u64, align: u64) -> io::Result<u64> {
     if start + wide > aligned + length {
         unmap(aligned + length, start + wide - aligned - length);
     }
-    // Dumps of crashed programs would hold all that their GPU had.
+    // Core dumps would include all device memory.
     advise(aligned, length, libc::MADV_DONTDUMP);
     Ok(aligned)
 }
 
-/// Reserves addresses of 32 bits, where the processor has a entry to ask for such.
+/// Reserves 32-bit addresses, if the processor has a way to request them.
 pub(crate) fn reserve_low(length: u64) -> io::Result<u64> {
     #[cfg(target_arch = "x86_64")]
     const LOW: libc::c_int = libc::MAP_32BIT;
@@ -81,31 +81,31 @@ pub(crate) fn reserve_low(length: u64) -> io::Result<u64> {
     Ok(start)
 }
 
-/// Gives addresses back.
+/// Releases addresses.
 pub(crate) fn unmap(start: u64, length: u64) {
     let Ok(size) = usize::try_from(length) else { return };
     // SAFETY: the caller has these addresses from `reserve`, and uses them no more.
     unsafe { libc::munmap(pointer(start), size) };
 }
 
-/// Forgets what was written: it reads as zero again and takes no memory of the host.
+/// Discards written data: it reads as zero again and takes no host memory.
 pub(crate) fn discard(start: u64, length: u64) {
     advise(start, length, libc::MADV_DONTNEED);
 }
 
 fn advise(start: u64, length: u64, advice: i32) {
     let Ok(size) = usize::try_from(length) else { return };
-    // SAFETY: the addresses are from `reserve`; none of these kinds of advice touches others.
+    // SAFETY: the addresses are from `reserve`; these kinds of advice affect no others.
     unsafe { libc::madvise(pointer(start), size, advice) };
 }
 
-/// Puts a file's contents in the place of reserved addresses.
+/// Maps a file over reserved addresses.
 pub(crate) fn map_file(start: u64, length: u64, file: &File, offset: u64) -> io::Result<()> {
     let too_much = |_| io::Error::from(io::ErrorKind::OutOfMemory);
     let size = usize::try_from(length).map_err(too_much)?;
     let offset = i64::try_from(offset).map_err(too_much)?;
-    // JUSTIFICATION: memory that is mapped twice, or by two processes, is one memory.
-    // SAFETY: the addresses are from `reserve`; nothing but device memory was there.
+    // JUSTIFICATION: memory that is mapped twice, or by two processes, must be the same memory.
+    // SAFETY: the addresses are from `reserve`, and contained only device memory.
     let place = unsafe {
         libc::mmap(
             pointer(start),
@@ -119,10 +119,10 @@ pub(crate) fn map_file(start: u64, length: u64, file: &File, offset: u64) -> io:
     if place == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Puts empty memory in the place of a file's contents.
+/// Replaces a mapped file by zeroed memory.
 pub(crate) fn map_nothing(start: u64, length: u64) {
     let Ok(size) = usize::try_from(length) else { return };
-    // SAFETY: the addresses are from `reserve`; the file that was there is not used any more.
+    // SAFETY: the addresses are from `reserve`; the file mapped there is not used any more.
     unsafe {
         libc::mmap(
             pointer(start),
@@ -135,32 +135,33 @@ pub(crate) fn map_nothing(start: u64, length: u64) {
     };
 }
 
-/// A file that lies nowhere, for memory that is mapped more than once.
+/// An anonymous file, for memory that is mapped more than once.
 pub(crate) fn memory_file(length: u64) -> io::Result<File> {
-    // JUSTIFICATION: the standard library makes no such file.
-    // SAFETY: the name is a text that ends in zero.
+    // JUSTIFICATION: the standard library cannot create such a file.
+    // SAFETY: the name is a C string.
     let fd = unsafe { libc::memfd_create(c"octavo-fake-cuda".as_ptr(), libc::MFD_CLOEXEC) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new and belongs to nobody else.
+    // SAFETY: the descriptor is new and has no other owner.
     let file = unsafe { File::from_raw_fd(fd) };
     file.set_len(length)?;
     Ok(file)
 }
 
-/// Copies bytes; the stretches may overlap.
+/// Copies bytes between ranges that may overlap.
 ///
-/// Addresses of the device were checked against what is allocated; for those of the host the
-/// caller of the C function answers, as with the real driver.
+/// Device addresses were checked against the allocations. The caller of the C function is
+/// responsible for host addresses, as with the real driver.
 pub(crate) fn copy(to: u64, from: u64, bytes: u64) {
     let Ok(size) = usize::try_from(bytes) else { return };
-    // JUSTIFICATION: moving bytes between any two addresses is what the call is for.
-    // SAFETY: device memory is reserved, readable and writable; the caller vouches for the rest.
+    // JUSTIFICATION: copying bytes between any two addresses is the purpose of the call.
+    // SAFETY: device memory is reserved, readable and writable; the caller is responsible for host
+    // memory.
     unsafe { ptr::copy(pointer(from).cast::<u8>().cast_const(), pointer(to).cast(), size) };
 }
 
-/// Fills memory with a value of one, two or four bytes, `count` times.
+/// Fills memory with `count` values of one, two or four bytes.
 pub(crate) fn fill(to: u64, value: u32, width: u64, count: u64) {
     if value == 0 && clear(to, width * count) {
         return;
@@ -168,7 +169,7 @@ pub(crate) fn fill(to: u64, value: u32, width: u64, count: u64) {
     let Ok(length) = usize::try_from(count) else { return };
     let target = pointer(to);
     if width == 1 {
-        // SAFETY: the caller checked that all of it is memory of the device.
+        // SAFETY: the caller checked that all of it is device memory.
         unsafe { ptr::write_bytes(target.cast::<u8>(), value.to_le_bytes()[0], length) };
         return;
     }
@@ -182,8 +183,8 @@ pub(crate) fn fill(to: u64, value: u32, width: u64, count: u64) {
     }
 }
 
-/// Makes much memory zero without touching it, where that is possible: pages of a file that other
-/// processes have, too, must be written.
+/// Zeroes a large range without writing to it, if possible. Pages of a file shared with other
+/// processes must be written.
 fn clear(to: u64, bytes: u64) -> bool {
     const MIN_CLEAR_BYTES: u64 = 4 << 20;
     if bytes < MIN_CLEAR_BYTES {
@@ -202,7 +203,7 @@ fn clear(to: u64, bytes: u64) -> bool {
     discard(start, end - start);
     for (from, until) in [(to, start), (end, to + bytes)] {
         let Ok(size) = usize::try_from(until - from) else { continue };
-        // SAFETY: part of what the caller checked.
+        // SAFETY: part of the range that the caller checked.
         unsafe { ptr::write_bytes(pointer(from).cast::<u8>(), 0, size) };
     }
     true

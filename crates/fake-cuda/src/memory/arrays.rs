@@ -1,4 +1,4 @@
-//! Arrays and mipmapped arrays: memory of a device without an address for programs.
+//! Arrays and mipmapped arrays: device memory whose address programs do not see.
 
 use crate::abi::{Array3dDescriptor, ArrayRequirements};
 use crate::code::{CallResult, Code};
@@ -15,7 +15,7 @@ pub(crate) struct Array {
     context: Handle,
     address: u64,
     bytes: u64,
-    /// Whether it is a level of a mipmapped array, whose memory it has.
+    /// Whether it is a level of a mipmapped array, which owns its memory.
     is_level: bool,
 }
 
@@ -34,17 +34,17 @@ pub(crate) static ARRAYS: Table<Array> = Table::new(HandleKind::Array);
 /// All mipmapped arrays of the process.
 pub(crate) static MIPMAPS: Table<Mipmap> = Table::new(HandleKind::Mipmap);
 
-/// Where an array's rows lie.
+/// Position of an array's rows in memory.
 pub(crate) struct Place {
     pub(crate) address: u64,
     pub(crate) pitch: u64,
     pub(crate) rows: u64,
 }
 
-/// `CUDA_ARRAY3D_DEFERRED_MAPPING`: without memory, until some is mapped to it.
+/// `CUDA_ARRAY3D_DEFERRED_MAPPING`: an array without memory until some is mapped to it.
 const DEFERRED: u32 = 0x80;
 
-/// Makes an array of the current context.
+/// Creates an array in the current context.
 pub(crate) fn create(descriptor: Array3dDescriptor) -> Result<Handle, Code> {
     let (context, device) = (context::current()?, context::here()?);
     let size = size_of_level(&descriptor, 0)?;
@@ -54,7 +54,7 @@ pub(crate) fn create(descriptor: Array3dDescriptor) -> Result<Handle, Code> {
     ARRAYS.insert(Array { descriptor, device, context, address, bytes, is_level })
 }
 
-/// Makes a mipmapped array of the current context.
+/// Creates a mipmapped array in the current context.
 pub(crate) fn create_mipmap(descriptor: Array3dDescriptor, levels: u32) -> Result<Handle, Code> {
     let (context, device) = (context::current()?, context::here()?);
     let largest = descriptor.width.max(descriptor.height).max(descriptor.depth).max(1);
@@ -79,7 +79,7 @@ pub(crate) fn create_mipmap(descriptor: Array3dDescriptor, levels: u32) -> Resul
     MIPMAPS.insert(Mipmap { descriptor, device, context, bytes, address: start, levels: handles })
 }
 
-/// Destroys an array; levels of mipmapped ones end with those.
+/// Destroys an array. Levels end with their mipmapped array.
 pub(crate) fn destroy(handle: Handle) -> CallResult {
     ARRAYS.with(handle, |array| if array.is_level { Err(Code::INVALID_HANDLE) } else { Ok(()) })?;
     let array = ARRAYS.remove(handle)?;
@@ -99,7 +99,7 @@ pub(crate) fn destroy_mipmap(handle: Handle) -> CallResult {
 pub(crate) fn destroy_of(context: Handle) {
     for handle in MIPMAPS.handles() {
         if MIPMAPS.with(handle, |mipmap| Ok(mipmap.context == context)) == Ok(true) {
-            // One that is gone already needs no destroying.
+            // It is destroyed already.
             let _ = destroy_mipmap(handle);
         }
     }
@@ -118,7 +118,7 @@ pub(crate) fn level(handle: Handle, level: u32) -> Result<Handle, Code> {
     MIPMAPS.with(handle, find)
 }
 
-/// Where an array's rows lie.
+/// Position of an array's rows in memory.
 pub(crate) fn place(handle: Handle) -> Result<Place, Code> {
     ARRAYS.with(handle, |array| {
         let pitch = array.descriptor.width * element(&array.descriptor)?;
@@ -126,18 +126,18 @@ pub(crate) fn place(handle: Handle) -> Result<Place, Code> {
     })
 }
 
-/// What memory an array needs.
+/// Memory requirements of an array.
 pub(crate) fn requirements(bytes: u64) -> ArrayRequirements {
     ArrayRequirements { size: bytes, alignment: GRANULE, rest: [0; 4] }
 }
 
-/// Bytes of an array of the gpu's memory.
+/// Bytes of GPU memory of an array.
 pub(crate) fn bytes_of(handle: Handle) -> Result<u64, Code> {
     let size = ARRAYS.with(handle, |array| size_of_level(&array.descriptor, 0))?;
     granules(size).ok_or(Code::INVALID_VALUE)
 }
 
-/// Bytes of a mipmapped array of the gpu's memory.
+/// Bytes of GPU memory of a mipmapped array.
 pub(crate) fn bytes_of_mipmap(handle: Handle) -> Result<u64, Code> {
     MIPMAPS.with(handle, |mipmap| {
         let levels = u32::try_from(mipmap.levels.len()).unwrap_or(0);

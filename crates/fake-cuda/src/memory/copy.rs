@@ -13,16 +13,16 @@ use crate::memory::arrays;
 use crate::memory::heap;
 use crate::table::Handle;
 
-/// Where one end of a copy lies.
+/// Location of one end of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Host,
     Device,
-    /// The library knows.
+    /// Determined from the address.
     Any,
 }
 
-/// Kinds of memory in the parameters of a copy (`CUmemorytype`).
+/// Memory types in copy parameters (`CUmemorytype`).
 mod memory {
     pub(super) const HOST: u32 = 1;
     pub(super) const DEVICE: u32 = 2;
@@ -30,7 +30,7 @@ mod memory {
     pub(super) const UNIFIED: u32 = 4;
 }
 
-/// A copy of bytes from one place to another.
+/// A one-dimensional copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LinearCopy {
     pub(crate) to: (Side, u64),
@@ -63,7 +63,7 @@ impl LinearCopy {
     }
 }
 
-/// Copies and waits until it is done.
+/// Copies, and waits until the copy is done.
 pub(crate) fn copy_and_wait(line: LinearCopy, default: Default) -> CallResult {
     submit(line, 0, default)?;
     if let Some(device) = context::current_device() {
@@ -73,7 +73,7 @@ pub(crate) fn copy_and_wait(line: LinearCopy, default: Default) -> CallResult {
     context::check_fault("cuMemcpy")
 }
 
-/// Copies in the order of a stream.
+/// Copies in stream order.
 pub(crate) fn submit(line: LinearCopy, argument: Handle, default: Default) -> CallResult {
     context::current()?;
     line.check()?;
@@ -84,7 +84,7 @@ pub(crate) fn submit(line: LinearCopy, argument: Handle, default: Default) -> Ca
     copy_3d(&line.as_params(), handle)
 }
 
-/// Copies in three dimensions in the order of a stream.
+/// Copies in three dimensions, in stream order.
 pub(crate) fn submit_3d(params: &Copy3d, argument: Handle, default: Default) -> CallResult {
     context::current()?;
     let handle = stream::resolve(argument, default)?;
@@ -94,7 +94,7 @@ pub(crate) fn submit_3d(params: &Copy3d, argument: Handle, default: Default) -> 
     copy_3d(params, handle)
 }
 
-/// Fills memory in the order of a stream.
+/// Fills memory in stream order.
 pub(crate) fn submit_fill(params: &MemsetParams, argument: Handle, default: Default) -> CallResult {
     context::current()?;
     check_fill(params)?;
@@ -105,7 +105,7 @@ pub(crate) fn submit_fill(params: &MemsetParams, argument: Handle, default: Defa
     fill(params, handle)
 }
 
-/// A copy in two dimensions as one in three.
+/// Converts a two-dimensional copy to a three-dimensional one.
 pub(crate) fn as_3d(copy: &Copy2d) -> Copy3d {
     let end = |end: End2d| End3d {
         x: end.x,
@@ -124,7 +124,7 @@ pub(crate) fn as_3d(copy: &Copy2d) -> Copy3d {
     Copy3d { from: end(copy.from), to: end(copy.to), width, height, depth: 1 }
 }
 
-/// Does a copy at once. A stream that does not capture.
+/// Copies at once. The stream must not be captured.
 pub(crate) fn copy_3d(params: &Copy3d, handle: Handle) -> CallResult {
     let Copy3d { width, height, depth, .. } = *params;
     let (to, from) = (resolve(&params.to, params)?, resolve(&params.from, params)?);
@@ -154,7 +154,7 @@ pub(crate) fn copy_3d(params: &Copy3d, handle: Handle) -> CallResult {
     Ok(())
 }
 
-/// Fills memory at once. A stream that does not capture.
+/// Fills memory at once. The stream must not be captured.
 pub(crate) fn fill(params: &MemsetParams, handle: Handle) -> CallResult {
     check_fill(params)?;
     let MemsetParams { to, pitch, value, element, width, height } = *params;
@@ -165,7 +165,7 @@ pub(crate) fn fill(params: &MemsetParams, handle: Handle) -> CallResult {
     }
     for row in 0..height {
         let start = to + row * pitch;
-        // Zeros that are there already take no memory of the host.
+        // Memory that is zero already takes no host memory.
         if value != 0 {
             heap::touch(start, width_bytes);
         }
@@ -174,7 +174,7 @@ pub(crate) fn fill(params: &MemsetParams, handle: Handle) -> CallResult {
     Ok(())
 }
 
-/// Lets a stream's callbacks run first, and time pass.
+/// Waits for a stream's callbacks, and submits the time of the work.
 fn account(handle: Handle, nanos: u64) -> CallResult {
     let count = STREAMS.with(handle, |stream| {
         stream.submit(nanos)?;
@@ -200,8 +200,7 @@ fn check_fill(params: &MemsetParams) -> CallResult {
     check((Side::Device, to), all.ok_or(Code::INVALID_VALUE)?)
 }
 
-/// Fails unless so many bytes are there. Of the host's memory only what the library knows can be
-/// checked.
+/// Fails unless the range is allocated. Only host memory known to the library can be checked.
 fn check((side, address): (Side, u64), bytes: u64) -> CallResult {
     if bytes == 0 || side == Side::Host {
         return Ok(());
@@ -213,7 +212,7 @@ fn check((side, address): (Side, u64), bytes: u64) -> CallResult {
     }
 }
 
-/// One end of a copy with its rows.
+/// One end of a copy, by rows.
 struct Rows {
     side: Side,
     start: u64,

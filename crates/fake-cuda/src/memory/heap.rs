@@ -1,4 +1,4 @@
-//! Memory that has an address: who allocated it, how, and how it is given back.
+//! Allocations with an address: their owner, kind and release.
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -18,42 +18,42 @@ use crate::table::{Handle, lock};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Range {
     pub(crate) start: u64,
-    /// Bytes that were asked for.
+    /// Requested bytes.
     pub(crate) size: u64,
-    /// Ordinal of the device; `None`: memory of the host.
+    /// Ordinal of the device; `None` for host memory.
     pub(crate) device: Option<usize>,
-    /// The context that it ends with; 0: none.
+    /// The context that it ends with; 0 for none.
     pub(crate) context: Handle,
     pub(crate) kind: RangeKind,
 }
 
-/// How memory was allocated, with what giving it back needs.
+/// Kind of an allocation, with the data needed to free it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RangeKind {
     /// Part of a slab.
     Small,
-    /// Granules of its own, so many bytes.
+    /// Granules of its own, with their bytes.
     Large(u64),
-    /// Granules at an address of 32 bits.
+    /// Granules at a 32-bit address.
     Low(u64),
-    /// Memory that moves between host and device; so much of it lies on the device now.
+    /// Managed memory, which moves between host and device.
     Managed {
-        /// Bytes of addresses.
+        /// Size in addresses.
         bytes: u64,
         /// Bytes on the device.
         resident: u64,
     },
-    /// Memory of the host that the library allocated.
+    /// Host memory that the library allocated.
     Pinned(u64),
-    /// Memory of the host that was only made known.
+    /// Host memory that was only registered.
     Registered,
     /// From a pool.
     Pooled(Handle),
-    /// Of a node of a graph.
+    /// From a node of a graph.
     Graph,
-    /// Of another process.
+    /// From another process.
     Imported,
-    /// Of another process's pool.
+    /// From a pool of another process.
     ImportedFromPool,
     /// Mapped by the caller.
     Mapped,
@@ -63,14 +63,14 @@ pub(crate) enum RangeKind {
 const MAX_SMALL_BYTES: u64 = 1 << 20;
 /// Small allocations are multiples of this.
 const SMALL_ALIGNMENT: u64 = 512;
-/// Addresses of a device for each byte that it has.
+/// Addresses of a device per byte of its capacity.
 const ADDRESSES_PER_BYTE: u64 = 4;
 
 static HEAP: Mutex<Heap> =
     Mutex::new(Heap { ranges: BTreeMap::new(), arenas: BTreeMap::new(), touched: BTreeSet::new() });
 
 struct Heap {
-    /// By start.
+    /// By start address.
     ranges: BTreeMap<u64, Range>,
     /// By ordinal of the device.
     arenas: BTreeMap<usize, Arena>,
@@ -80,11 +80,11 @@ struct Heap {
 
 struct Arena {
     spans: FreeList,
-    /// What is free of each granule of small allocations.
+    /// Free parts of each granule of small allocations.
     slabs: BTreeMap<u64, FreeList>,
 }
 
-/// Allocates memory of a device.
+/// Allocates device memory.
 pub(crate) fn allocate(device: &Device, context: Handle, size: u64) -> Result<u64, Code> {
     if size == 0 {
         return Err(Code::INVALID_VALUE);
@@ -102,7 +102,7 @@ pub(crate) fn allocate(device: &Device, context: Handle, size: u64) -> Result<u6
     Ok(start)
 }
 
-/// Allocates memory of a device at an address of 32 bits, for the oldest programs.
+/// Allocates device memory at a 32-bit address, for the oldest programs.
 pub(crate) fn allocate_low(device: &Device, context: Handle, size: u64) -> Result<u64, Code> {
     let bytes = granules(size).filter(|bytes| *bytes > 0).ok_or(Code::INVALID_VALUE)?;
     device.charge(bytes)?;
@@ -115,7 +115,7 @@ pub(crate) fn allocate_low(device: &Device, context: Handle, size: u64) -> Resul
     Ok(start)
 }
 
-/// Allocates memory that host and device share.
+/// Allocates managed memory.
 pub(crate) fn allocate_managed(device: &Device, context: Handle, size: u64) -> Result<u64, Code> {
     let bytes = granules(size).filter(|bytes| *bytes > 0).ok_or(Code::INVALID_VALUE)?;
     let start = arena::reserve(bytes, 1).map_err(|_| Code::OUT_OF_MEMORY)?;
@@ -124,7 +124,7 @@ pub(crate) fn allocate_managed(device: &Device, context: Handle, size: u64) -> R
     Ok(start)
 }
 
-/// Allocates memory of the host.
+/// Allocates host memory.
 pub(crate) fn allocate_pinned(context: Handle, size: u64) -> Result<u64, Code> {
     let bytes = granules(size).filter(|bytes| *bytes > 0).ok_or(Code::INVALID_VALUE)?;
     let start = arena::reserve(bytes, 1).map_err(|_| Code::OUT_OF_MEMORY)?;
@@ -132,7 +132,7 @@ pub(crate) fn allocate_pinned(context: Handle, size: u64) -> Result<u64, Code> {
     Ok(start)
 }
 
-/// Makes memory of the host known.
+/// Registers host memory.
 pub(crate) fn register(context: Handle, start: u64, size: u64) -> CallResult {
     if start == 0 || size == 0 {
         return Err(Code::INVALID_VALUE);
@@ -147,7 +147,7 @@ pub(crate) fn register(context: Handle, start: u64, size: u64) -> CallResult {
     Ok(())
 }
 
-/// Forgets memory that was made known.
+/// Unregisters host memory.
 pub(crate) fn unregister(start: u64) -> CallResult {
     let mut heap = heap();
     let known = heap.ranges.get(&start).filter(|range| range.kind == RangeKind::Registered);
@@ -156,17 +156,17 @@ pub(crate) fn unregister(start: u64) -> CallResult {
     Ok(())
 }
 
-/// Notes an allocation that others made.
+/// Records an allocation made elsewhere.
 pub(crate) fn note(range: Range) {
     heap().note(range);
 }
 
-/// Forgets an allocation that others made.
+/// Removes an allocation made elsewhere.
 pub(crate) fn forget(start: u64) -> Option<Range> {
     heap().ranges.remove(&start)
 }
 
-/// Frees memory of a device that was allocated in any entry.
+/// Frees device memory of any kind.
 pub(crate) fn free(start: u64) -> CallResult {
     if start == 0 {
         return Ok(());
@@ -200,7 +200,7 @@ pub(crate) fn free(start: u64) -> CallResult {
     }
 }
 
-/// Frees memory of the host.
+/// Frees host memory.
 pub(crate) fn free_pinned(start: u64) -> CallResult {
     let mut heap = heap();
     let range = *heap.ranges.get(&start).ok_or(Code::INVALID_VALUE)?;
@@ -210,14 +210,14 @@ pub(crate) fn free_pinned(start: u64) -> CallResult {
     Ok(())
 }
 
-/// Has all that would end with a context end with another one; 0: with none.
+/// Moves all allocations of a context to another one; 0 for none.
 pub(crate) fn move_to(from: Handle, to: Handle) {
     for range in heap().ranges.values_mut().filter(|range| range.context == from) {
         range.context = to;
     }
 }
 
-/// Frees all that ends with a context.
+/// Frees all allocations of a context.
 pub(crate) fn free_of(context: Handle) {
     let mut heap = heap();
     let of_context = |range: &&Range| range.context == context;
@@ -233,22 +233,22 @@ pub(crate) fn free_of(context: Handle) {
     }
 }
 
-/// Takes addresses of a device, whole granules.
+/// Allocates addresses of a device, in whole granules.
 pub(crate) fn take_addresses(device: &Device, bytes: u64) -> Result<u64, Code> {
     heap().take(device, bytes)
 }
 
-/// Gives addresses back with the memory there; what other processes have of it lives on with them.
+/// Releases granules with their memory; other processes keep what they share of it.
 pub(crate) fn give_granules(device: &Device, start: u64, bytes: u64) {
     heap().release_granules(device, start, bytes);
 }
 
-/// Gives addresses back; what was written there is forgotten.
+/// Releases addresses; their contents are discarded.
 pub(crate) fn give_addresses(device: &Device, start: u64, bytes: u64) {
     heap().give(device.ordinal, start, bytes);
 }
 
-/// The allocation that an address lies in.
+/// The allocation at an address.
 pub(crate) fn find(address: u64) -> Option<Range> {
     let heap = heap();
     let found = heap.ranges.range(..=address).next_back().map(|(_, range)| *range);
@@ -256,7 +256,7 @@ pub(crate) fn find(address: u64) -> Option<Range> {
     found.filter(|range| address - range.start < range.size).or_else(|| vmm::find(address))
 }
 
-/// Notes that bytes will be written.
+/// Records that bytes will be written.
 pub(crate) fn touch(address: u64, bytes: u64) {
     let mut heap = heap();
     let mut at = address / GRANULE * GRANULE;
@@ -266,7 +266,7 @@ pub(crate) fn touch(address: u64, bytes: u64) {
     }
 }
 
-/// The granules that an allocation of a device lies in: start and bytes.
+/// The granules of a device allocation: start and bytes.
 pub(crate) fn granules_of(range: &Range) -> Option<(u64, u64)> {
     match range.kind {
         RangeKind::Small => Some((range.start / GRANULE * GRANULE, GRANULE)),
@@ -275,7 +275,7 @@ pub(crate) fn granules_of(range: &Range) -> Option<(u64, u64)> {
     }
 }
 
-/// Moves managed memory to its device (`Some`) or to the host. What does not fit stays.
+/// Moves managed memory to its device or to the host. What does not fit stays.
 pub(crate) fn prefetch(start: u64, size: u64, to_device: bool) -> CallResult {
     let range = find(start).ok_or(Code::INVALID_VALUE)?;
     let RangeKind::Managed { bytes, resident } = range.kind else {
@@ -382,7 +382,7 @@ impl Heap {
         Ok(())
     }
 
-    /// What other processes have of it lives on with them.
+    /// Other processes keep what they share of it.
     fn release_granules(&mut self, device: &Device, start: u64, bytes: u64) {
         let is_shared = ipc::is_file(start);
         self.give(device.ordinal, start, bytes);

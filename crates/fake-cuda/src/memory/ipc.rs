@@ -1,8 +1,9 @@
-//! Memory of a device that several processes open by handle (`cuIpcGetMemHandle`, `cuMemPoolExportPointer`).
+//! Device memory that several processes open by handle (`cuIpcGetMemHandle`,
+//! `cuMemPoolExportPointer`).
 //!
-//! The granules that hold the allocation become a file beside the gpu, whose number is the
-//! handle. The file lies there while the process that made it has the memory; others that opened
-//! it keep its contents.
+//! The granules of the allocation become a file beside the GPU's file, whose number is the handle.
+//! The file exists while the process that created it has the memory; other processes that opened it
+//! keep its contents.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -22,16 +23,16 @@ use crate::memory::heap::{self, Range, RangeKind};
 use crate::memory::vmm;
 use crate::table::{Handle, lock};
 
-/// A handle as C has it.
+/// A handle in C.
 pub(crate) type IpcHandle = [u8; 64];
 
-/// Granules that are files, by start.
+/// Granules that are files, by start address.
 static SHARED: Mutex<Files> = Mutex::new(Files { own: BTreeMap::new(), opened: BTreeMap::new() });
 
 struct Files {
-    /// This process's memory.
+    /// Memory of this process.
     own: BTreeMap<u64, SharedFile>,
-    /// Memory of others, by start of its addresses.
+    /// Memory of other processes, by start address.
     opened: BTreeMap<u64, OpenedFile>,
 }
 
@@ -56,7 +57,7 @@ pub(crate) fn handle_of(address: u64) -> Result<IpcHandle, Code> {
     handle_within(range, start, bytes)
 }
 
-/// The handle of an allocation that lies in these granules.
+/// The handle of an allocation in these granules.
 pub(crate) fn handle_within(range: Range, start: u64, bytes: u64) -> Result<IpcHandle, Code> {
     let device = device_of(range.device.ok_or(Code::INVALID_VALUE)?)?;
     let mut files = files();
@@ -73,7 +74,7 @@ pub(crate) fn handle_within(range: Range, start: u64, bytes: u64) -> Result<IpcH
     Ok(handle)
 }
 
-/// Opens another process's memory, which ends with a context (0: with none).
+/// Opens memory of another process, which ends with a context (0 for none).
 pub(crate) fn open(handle: &IpcHandle, context: Handle, kind: RangeKind) -> Result<u64, Code> {
     let mut words =
         handle.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_le_bytes));
@@ -83,7 +84,7 @@ pub(crate) fn open(handle: &IpcHandle, context: Handle, kind: RangeKind) -> Resu
     let device = devices.iter().find(|device| u64::from(device.index) == index);
     let device = device.ok_or(Code::INVALID_DEVICE)?;
     let path = device.shared_path(number);
-    // JUSTIFIED use of a path from outside: it is made of numbers only.
+    // The path is made of numbers only, though they come from outside.
     let opened = OpenOptions::new().read(true).write(true).open(path);
     let file = opened.map_err(|_| Code::INVALID_VALUE)?;
     let shared = device.process_handle()?.use_shared(vmm::identity(&file)?);
@@ -105,7 +106,7 @@ pub(crate) fn open(handle: &IpcHandle, context: Handle, kind: RangeKind) -> Resu
     Ok(start)
 }
 
-/// Closes another process's memory.
+/// Closes memory of another process.
 pub(crate) fn close(address: u64) -> CallResult {
     let range = heap::find(address).filter(|range| range.start == address);
     let range = range.filter(|range| range.kind == RangeKind::Imported);
@@ -115,7 +116,7 @@ pub(crate) fn close(address: u64) -> CallResult {
     Ok(())
 }
 
-/// Lets go of another process's memory.
+/// Drops memory of another process.
 pub(crate) fn forget(range: Range) {
     let mut files = files();
     let Some(start) = files.opened.range(..=range.start).next_back().map(|(start, _)| *start)
@@ -129,7 +130,7 @@ pub(crate) fn forget(range: Range) {
     }
 }
 
-/// Whether an address is memory that other processes may have.
+/// Whether an address is memory that other processes may share.
 pub(crate) fn is_file(address: u64) -> bool {
     let files = files();
     let own = files.own.range(..=address).next_back();
@@ -138,10 +139,10 @@ pub(crate) fn is_file(address: u64) -> bool {
         || opened.is_some_and(|(start, opened)| address - start < opened.bytes)
 }
 
-/// Lets go of this process's memory that others may have; it stays theirs.
+/// Drops memory of this process that others may share; they keep it.
 pub(crate) fn unshare(start: u64) {
     let Some(own) = files().own.remove(&start) else { return };
-    // Whoever opened it has it still; whoever did not finds nothing.
+    // Processes that opened it keep it; others find nothing.
     let _ = std::fs::remove_file(own.path);
     if let Some(process) = device_of(own.device).ok().and_then(Device::attached) {
         process.drop_shared(own.block);
@@ -153,7 +154,7 @@ fn share(files: &mut Files, device: &Device, start: u64, bytes: u64) -> Result<u
     sweep(device);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create_new(true).mode(0o666);
-    // Any number that no file has will do.
+    // Any unused number will do.
     let made = (0..=u64::MAX).find_map(|try_| {
         let number =
             u64::from(std::process::id()) << 32 | (start / arena::GRANULE + try_) & 0xffff_ffff;
@@ -164,7 +165,7 @@ fn share(files: &mut Files, device: &Device, start: u64, bytes: u64) -> Result<u
     });
     let (number, file) = made.ok_or(Code::OPERATING_SYSTEM)?;
     let mut file = file.map_err(system)?;
-    // Whatever this process's mask is.
+    // Independent of this process's umask.
     let _ = file.set_permissions(std::fs::Permissions::from_mode(0o666));
     file.set_len(bytes).map_err(system)?;
     save(&mut file, start, bytes).map_err(system)?;
@@ -175,7 +176,8 @@ fn share(files: &mut Files, device: &Device, start: u64, bytes: u64) -> Result<u
     Ok(number)
 }
 
-/// Removes files of processes that died before they could. Young ones may be in the making.
+/// Removes files of processes that died without doing so. Recent files may still be under
+/// construction.
 fn sweep(device: &Device) {
     const MIN_AGE: Duration = Duration::from_mins(1);
     let own = device.shared_path(0);
@@ -194,13 +196,13 @@ fn sweep(device: &Device) {
         match process.use_shared(contents) {
             Some((block, _)) => process.drop_shared(block),
             None if is_young => {}
-            // Whoever cannot remove another user's file leaves it to its owner.
+            // The file of another user is left to its owner.
             None => drop(std::fs::remove_file(&path)),
         }
     }
 }
 
-/// Writes to a file what memory holds, but for pages of zeros.
+/// Writes memory to a file, except pages of zeros.
 fn save(file: &mut File, start: u64, bytes: u64) -> std::io::Result<()> {
     const PAGE: u64 = 4096;
     const SIZE: usize = 4096;

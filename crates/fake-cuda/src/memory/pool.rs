@@ -1,8 +1,8 @@
-//! Pools of memory that is allocated in the order of a stream.
+//! Pools of stream-ordered memory.
 //!
-//! A pool takes memory of the gpu in large pieces and keeps them: what is given back to it is
-//! free for its next allocation at once, and for others when a synchronisation finds more kept
-//! than the pool's threshold allows, or when it is trimmed.
+//! A pool takes GPU memory in large pieces and keeps them. Freed memory is available to the pool's
+//! next allocation at once. It is available to others when a synchronisation finds more idle memory
+//! than the pool's threshold, or when the pool is trimmed.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -24,21 +24,21 @@ pub(crate) struct Pool {
     pub(crate) device: usize,
     pub(crate) is_default: bool,
     pub(crate) props: MemPoolProps,
-    /// Most bytes that it may reserve; 0: as many as there are.
+    /// Maximum reserved bytes; 0 for no limit.
     max: u64,
-    /// Bytes that it keeps at a synchronisation.
+    /// Bytes kept at a synchronisation.
     threshold: u64,
     reserved: PeakGauge,
     used: PeakGauge,
-    /// Switches of how memory is reused, by number.
+    /// Reuse attributes, by number.
     reuse: [u64; 4],
     pieces: Vec<Piece>,
     is_destroyed: bool,
-    /// It is another process's: nothing can be allocated from it here.
+    /// It belongs to another process: nothing can be allocated from it here.
     is_imported: bool,
 }
 
-/// A number and the highest that it was since the mark was reset.
+/// A number and its high-water mark since the last reset.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct PeakGauge {
     pub(crate) current: u64,
@@ -64,13 +64,13 @@ impl Piece {
     }
 }
 
-/// What the file of an exported pool begins with.
+/// First bytes of the file of an exported pool.
 const SHARED: &[u8] = b"octavo pool ";
 
 /// All pools of the process.
 pub(crate) static POOLS: Table<Pool> = Table::new(HandleKind::Pool);
 
-/// A pool takes at least so much of the gpu at once.
+/// Minimum bytes that a pool reserves at once.
 const MIN_PIECE_BYTES: u64 = 32 << 20;
 /// Allocations are multiples of this.
 const SMALL_ALIGNMENT: u64 = 512;
@@ -86,7 +86,7 @@ mod attribute {
     pub(super) const USED_HIGH: u32 = 8;
 }
 
-/// Makes a pool of a device.
+/// Creates a pool of a device.
 pub(crate) fn create(
     device: &Device,
     props: MemPoolProps,
@@ -107,7 +107,8 @@ pub(crate) fn create(
     })
 }
 
-/// A file descriptor by which other processes know a pool. It holds no memory: that is known by its pointers.
+/// A file descriptor that identifies a pool to other processes. It contains no memory, which is
+/// shared by pointers.
 pub(crate) fn export(handle: Handle) -> Result<OwnedFd, Code> {
     let device = POOLS.with(handle, |pool| {
         let is_exportable = pool.props.handle_types & POSIX_FILE_DESCRIPTOR != 0;
@@ -120,7 +121,7 @@ pub(crate) fn export(handle: Handle) -> Result<OwnedFd, Code> {
     Ok(file.into())
 }
 
-/// A pool of another process, by the descriptor that it exported.
+/// A pool of another process, by its exported descriptor.
 pub(crate) fn import(file: &File) -> Result<Handle, Code> {
     let mut bytes = [0; SHARED.len() + 1];
     file.read_exact_at(&mut bytes, 0).map_err(|_| Code::INVALID_VALUE)?;
@@ -136,7 +137,7 @@ pub(crate) fn import(file: &File) -> Result<Handle, Code> {
     })
 }
 
-/// What other processes find an allocation of an exported pool by.
+/// Export data of an allocation, for other processes.
 pub(crate) fn export_pointer(address: u64) -> Result<IpcHandle, Code> {
     let range = heap::find(address).filter(|range| range.start == address);
     let range = range.ok_or(Code::INVALID_VALUE)?;
@@ -150,7 +151,7 @@ pub(crate) fn export_pointer(address: u64) -> Result<IpcHandle, Code> {
     ipc::handle_within(range, start, bytes)
 }
 
-/// An allocation of another process's pool.
+/// An allocation from a pool of another process.
 pub(crate) fn import_pointer(pool: Handle, exported: &IpcHandle) -> Result<u64, Code> {
     if POOLS.with(pool, |pool| Ok(pool.is_imported)) != Ok(true) {
         return Err(Code::INVALID_VALUE);
@@ -168,13 +169,13 @@ pub(crate) fn default_of(device: &Device) -> Result<Handle, Code> {
     Ok(pools.0)
 }
 
-/// The pool that a device's allocations come from.
+/// The current pool of a device.
 pub(crate) fn current_of(device: &Device) -> Result<Handle, Code> {
     default_of(device)?;
     Ok(lock(&device.pools).1)
 }
 
-/// Has a device's allocations come from a pool of it.
+/// Sets the current pool of a device.
 pub(crate) fn set_current(device: &Device, pool: Handle) -> CallResult {
     default_of(device)?;
     let is_there = POOLS.with(pool, |pool| Ok(pool.device == device.ordinal && !pool.is_destroyed));
@@ -185,7 +186,7 @@ pub(crate) fn set_current(device: &Device, pool: Handle) -> CallResult {
     Ok(())
 }
 
-/// Destroys a pool. What was allocated from it lives on, and its memory with it.
+/// Destroys a pool. Its allocations and their memory outlive it.
 pub(crate) fn destroy(handle: Handle) -> CallResult {
     let (device, is_empty) = POOLS.with(handle, |pool| {
         if pool.is_default {
@@ -221,7 +222,7 @@ pub(crate) fn allocate(handle: Handle, size: u64) -> Result<u64, Code> {
     Ok(start)
 }
 
-/// Takes back what was allocated from a pool.
+/// Frees an allocation to its pool.
 pub(crate) fn free(handle: Handle, range: Range) -> CallResult {
     let is_gone = POOLS.with(handle, |pool| {
         let bytes = range.size.next_multiple_of(SMALL_ALIGNMENT);
@@ -238,12 +239,12 @@ pub(crate) fn free(handle: Handle, range: Range) -> CallResult {
     if is_gone { POOLS.remove(handle).map(drop) } else { Ok(()) }
 }
 
-/// Gives a pool's idle memory back to the gpu, but for so many bytes.
+/// Frees a pool's idle memory, but for `keep` bytes.
 pub(crate) fn trim(handle: Handle, keep: u64) -> CallResult {
     POOLS.with(handle, |pool| pool.trim(keep))
 }
 
-/// What a synchronisation does: pools keep no more than their thresholds.
+/// Effect of a synchronisation: pools keep no more than their thresholds.
 pub(crate) fn synchronized(device: &Device) {
     if !device.has_idle_pools.load(Relaxed) {
         return;
@@ -252,14 +253,14 @@ pub(crate) fn synchronized(device: &Device) {
     each_of(device, |pool| pool.trim(pool.threshold));
 }
 
-/// Gives back all idle memory of a device's pools: nothing of this process is on it any more.
+/// Frees all idle memory of a device's pools, once this process has no context on it.
 pub(crate) fn release_all(device: &Device) {
     each_of(device, |pool| pool.trim(0));
 }
 
 fn each_of(device: &Device, mut body: impl FnMut(&mut Pool) -> CallResult) {
     for handle in POOLS.handles() {
-        // A pool that was destroyed meanwhile has nothing to give.
+        // A destroyed pool has nothing to free.
         let _ = POOLS.with(
             handle,
             |pool| {
@@ -309,7 +310,7 @@ impl Pool {
         Ok(())
     }
 
-    /// An attribute's value: a 32-bit number for the switches of reuse, else a 64-bit one.
+    /// Value of an attribute, and whether it has 64 bits; reuse attributes have 32.
     pub(crate) fn attribute(&self, number: u32) -> Result<(u64, bool), Code> {
         Ok(match number {
             attribute::FIRST_REUSE..=attribute::LAST_REUSE => (self.reuse[number as usize], false),
@@ -322,7 +323,7 @@ impl Pool {
         })
     }
 
-    /// Whether an attribute's value is a 64-bit number.
+    /// Whether an attribute has 64 bits.
     pub(crate) fn is_wide(number: u32) -> bool {
         number >= attribute::RELEASE_THRESHOLD
     }

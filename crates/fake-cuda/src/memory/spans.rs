@@ -1,23 +1,23 @@
-//! Free and taken stretches of a range of numbers: addresses, or places in a slab.
+//! Free list over a range of numbers: addresses, or offsets in a slab.
 
 use std::collections::BTreeMap;
 
-/// What is free of a range.
+/// The free parts of a range.
 #[derive(Debug, Default)]
 pub(crate) struct FreeList {
-    /// Length by start. No two of them touch.
+    /// Length by start. No two parts are adjacent.
     free: BTreeMap<u64, u64>,
     length: u64,
     free_length: u64,
 }
 
 impl FreeList {
-    /// All of a range is free.
+    /// A range that is free.
     pub(crate) fn new(start: u64, length: u64) -> Self {
         Self { free: [(start, length)].into(), length, free_length: length }
     }
 
-    /// Takes the first stretch that is long enough.
+    /// Allocates from the first part that is long enough.
     pub(crate) fn allocate(&mut self, length: u64) -> Option<u64> {
         let (&start, &available) = self.free.iter().find(|(_, free)| **free >= length)?;
         self.free.remove(&start);
@@ -28,7 +28,7 @@ impl FreeList {
         Some(start)
     }
 
-    /// Gives a stretch back.
+    /// Releases a part.
     pub(crate) fn release(&mut self, start: u64, length: u64) {
         self.free_length += length;
         let (mut start, mut length) = (start, length);
@@ -44,7 +44,7 @@ impl FreeList {
         self.free.insert(start, length);
     }
 
-    /// Whether nothing is taken.
+    /// Whether nothing is allocated.
     pub(crate) fn is_unused(&self) -> bool {
         self.free_length == self.length
     }

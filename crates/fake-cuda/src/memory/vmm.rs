@@ -1,6 +1,6 @@
-//! Memory without addresses and addresses without memory, and how they meet (`cuMemCreate`,
-//! `cuMemAddressReserve`, `cuMemMap`). Memory lives until its last handle is released and its
-//! last mapping is gone.
+//! Virtual memory management: physical memory, reserved addresses, and mappings between them
+//! (`cuMemCreate`, `cuMemAddressReserve`, `cuMemMap`). Memory lives until its last handle is
+//! released and its last mapping is removed.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,29 +18,29 @@ use crate::memory::arena::{self, GRANULE};
 use crate::memory::heap::{Range, RangeKind};
 use crate::table::{Handle, HandleKind, Table, lock};
 
-/// Memory.
+/// Physical memory.
 pub(crate) struct Memory {
     pub(crate) prop: MemAllocationProp,
     pub(crate) size: u64,
-    /// Ordinal of the device; `None`: memory of the host.
+    /// Ordinal of the device; `None` for host memory.
     device: Option<usize>,
-    /// Handles that were given out.
+    /// Number of unreleased handles.
     handles: u32,
     mappings: u32,
     file: Option<Arc<File>>,
-    /// The gpu's block, once other processes may have it.
+    /// The GPU's block, once other processes may share it.
     block: Option<BlockId>,
     is_multicast: bool,
 }
 
-/// All memory of the process.
+/// All physical memory of the process.
 static MEMORY: Table<Memory> = Table::new(HandleKind::Memory);
 
 static ADDRESSES: Mutex<Addresses> =
     Mutex::new(Addresses { reserved: BTreeMap::new(), mapped: BTreeMap::new() });
 
 struct Addresses {
-    /// Length by start.
+    /// Length by start address.
     reserved: BTreeMap<u64, u64>,
     mapped: BTreeMap<u64, Mapping>,
 }
@@ -50,11 +50,11 @@ struct Mapping {
     size: u64,
     memory: Handle,
     device: Option<usize>,
-    /// What the device may do there: 0 nothing, 1 read, 3 read and write.
+    /// Access of the device: 0 none, 1 read, 3 read and write.
     access: u32,
 }
 
-/// Reserves addresses; where is the library's choice.
+/// Reserves addresses of the library's choice.
 pub(crate) fn reserve(size: u64, align: u64) -> Result<u64, Code> {
     if size == 0 || !size.is_multiple_of(GRANULE) || (align != 0 && !align.is_power_of_two()) {
         return Err(Code::INVALID_VALUE);
@@ -64,7 +64,7 @@ pub(crate) fn reserve(size: u64, align: u64) -> Result<u64, Code> {
     Ok(start)
 }
 
-/// Gives reserved addresses back, all of a reservation.
+/// Frees a whole reservation.
 pub(crate) fn free_addresses(start: u64, size: u64) -> CallResult {
     let mut addresses = addresses();
     if addresses.reserved.get(&start) != Some(&size) {
@@ -78,7 +78,7 @@ pub(crate) fn free_addresses(start: u64, size: u64) -> CallResult {
     Ok(())
 }
 
-/// Makes memory.
+/// Creates physical memory.
 pub(crate) fn create(size: u64, prop: MemAllocationProp) -> Result<Handle, Code> {
     if size == 0 || !size.is_multiple_of(GRANULE) {
         return Err(Code::INVALID_VALUE);
@@ -94,8 +94,7 @@ pub(crate) fn create(size: u64, prop: MemAllocationProp) -> Result<Handle, Code>
     insert_memory(prop, size, device)
 }
 
-/// Makes an object through which several devices are written to. Its memory is that of what is
-/// bound to it.
+/// Creates a multicast object. It has no memory of its own.
 pub(crate) fn create_multicast(size: u64) -> Result<Handle, Code> {
     let handle = insert_memory(MemAllocationProp::default(), size, None)?;
     MEMORY.with(handle, |memory| {
@@ -104,7 +103,7 @@ pub(crate) fn create_multicast(size: u64) -> Result<Handle, Code> {
     })
 }
 
-/// Checks that a handle is that of a multicast object.
+/// Checks that a handle is a multicast object.
 pub(crate) fn check_multicast(handle: Handle) -> CallResult {
     let is_one = MEMORY.with(handle, |memory| Ok(memory.is_multicast));
     if is_one == Ok(true) { Ok(()) } else { Err(Code::INVALID_VALUE) }
@@ -136,7 +135,7 @@ pub(crate) fn release(handle: Handle) -> CallResult {
     if is_unused { end(handle) } else { Ok(()) }
 }
 
-/// Gives the handle of what is mapped at an address once more.
+/// Returns another handle of the memory mapped at an address.
 pub(crate) fn retain(address: u64) -> Result<Handle, Code> {
     let found = addresses().at(address).map(|(_, mapping)| mapping.memory);
     let handle = found.ok_or(Code::INVALID_VALUE)?;
@@ -146,7 +145,7 @@ pub(crate) fn retain(address: u64) -> Result<Handle, Code> {
     })
 }
 
-/// Maps memory to reserved addresses. The device may not use them yet.
+/// Maps memory to reserved addresses, without access for the device.
 pub(crate) fn map(start: u64, size: u64, offset: u64, handle: Handle) -> CallResult {
     let end = start.checked_add(size).ok_or(Code::INVALID_VALUE)?;
     let mut addresses = addresses();
@@ -173,7 +172,7 @@ pub(crate) fn map(start: u64, size: u64, offset: u64, handle: Handle) -> CallRes
     Ok(())
 }
 
-/// Ends mappings; they must be whole.
+/// Removes whole mappings.
 pub(crate) fn unmap(start: u64, size: u64) -> CallResult {
     let mut addresses = addresses();
     let inside: Vec<(u64, Mapping)> =
@@ -196,7 +195,7 @@ pub(crate) fn unmap(start: u64, size: u64) -> CallResult {
     Ok(())
 }
 
-/// Says what the device may do at mapped addresses.
+/// Sets the access of the device to mapped addresses.
 pub(crate) fn set_access(start: u64, size: u64, access: u32) -> CallResult {
     let mut addresses = addresses();
     let inside = addresses.mapped.range_mut(start..start.saturating_add(size));
@@ -208,25 +207,25 @@ pub(crate) fn set_access(start: u64, size: u64, access: u32) -> CallResult {
     if covered == size { Ok(()) } else { Err(Code::INVALID_VALUE) }
 }
 
-/// What the device may do at an address.
+/// The access of the device to an address.
 pub(crate) fn access(address: u64) -> Result<u32, Code> {
     let found = addresses().at(address).map(|(_, mapping)| mapping.access);
     found.ok_or(Code::INVALID_VALUE)
 }
 
-/// The mapping that an address lies in, if the device may use it.
+/// The mapping at an address, if the device has access.
 pub(crate) fn find(address: u64) -> Option<Range> {
     let (start, mapping) = addresses().at(address).filter(|(_, mapping)| mapping.access > 0)?;
     let Mapping { size, device, .. } = mapping;
     Some(Range { start, size, device, context: 0, kind: RangeKind::Mapped })
 }
 
-/// Whether the contents of a file lie at an address.
+/// Whether a file is mapped at an address.
 pub(crate) fn is_file(address: u64) -> bool {
     addresses().at(address).is_some()
 }
 
-/// What memory was made with.
+/// Properties of physical memory.
 pub(crate) fn prop(handle: Handle) -> Result<MemAllocationProp, Code> {
     with(handle, |memory| Ok(memory.prop))
 }
@@ -245,7 +244,7 @@ pub(crate) fn export(handle: Handle) -> Result<OwnedFd, Code> {
     })
 }
 
-/// Memory of another process, by the descriptor that it exported.
+/// Memory of another process, by its exported descriptor.
 pub(crate) fn import(file: File) -> Result<Handle, Code> {
     let contents = identity(&file)?;
     let driver = crate::library::driver()?;
@@ -280,7 +279,7 @@ fn end(handle: Handle) -> CallResult {
     Ok(())
 }
 
-/// What tells a file's contents from all others.
+/// Identity of a file's contents.
 pub(crate) fn identity(file: &File) -> Result<FileIdentity, Code> {
     let about = file.metadata().map_err(|_| Code::INVALID_VALUE)?;
     Ok(FileIdentity { device: about.dev(), inode: about.ino() })
