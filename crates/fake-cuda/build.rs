@@ -1,8 +1,8 @@
-//! Gives the built library the name that programs know it by.
+//! Sets the SONAME by which programs know the library.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
-    // Its own calls are its own, whatever was preloaded.
+    // Its own calls go to its own functions, whatever is preloaded.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
 }

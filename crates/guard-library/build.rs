@@ -1,7 +1,8 @@
-//! Builds the guard's shared objects, which `src/lib.rs` carries.
+//! Builds the guard's shared objects, which `src/lib.rs` embeds.
 //!
-//! By a cargo of its own with a target folder of its own: it has another profile and another crate type than
-//! the programs that carry it, and the outer cargo holds the lock of the outer folder meanwhile.
+//! A nested cargo with a target folder of its own builds them. They need another profile and
+//! another crate type than the programs that embed them, and the outer cargo holds the lock of the
+//! outer folder.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -45,8 +46,8 @@ fn built(
         .args(["--target", target, "--target-dir"])
         .arg(folder)
         .current_dir(here);
-    // What the outer cargo says to its own compilers is not meant for this one: clippy's and coverage's
-    // wrappers, flags of the programs that carry the library.
+    // Settings of the outer cargo's compilers do not apply here: wrappers of clippy and coverage,
+    // flags of the programs that embed the library.
     for variable in [
         "RUSTC_WORKSPACE_WRAPPER",
         "RUSTFLAGS",

@@ -1,4 +1,4 @@
-//! How the shared object is linked, when it is the shared object that is built.
+//! Linker arguments of the shared object, when it is being built.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
@@ -11,15 +11,15 @@ fn main() {
         "-Wl,-soname,liboctavo_guard.so"
     };
     for argument in [
-        // No C library: a version of it that this machine has would become one that every image must have.
+        // No C library: linking one would require its version in every image.
         "-nostartfiles",
         "-nodefaultlibs",
         soname,
-        // Its own functions are its own, whatever else is preloaded.
+        // Its own calls go to its own functions, whatever else is preloaded.
         "-Wl,-Bsymbolic",
         "-Wl,-z,now",
         "-Wl,-z,relro",
-        // The driver's tables and a thread point into it.
+        // The driver's symbol tables and a thread refer to its code.
         "-Wl,-z,nodelete",
         "-Wl,-z,noexecstack",
         "-Wl,--gc-sections",

@@ -18,7 +18,7 @@ pub(crate) struct Args {
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<()> {
     cargo(root, &["build", "--release", "--locked"])?;
     cargo(root, &["build", "--release", "--locked", "--package", "octavo-bench"])?;
-    let client = ["--package", "octavo-probe", "--example", "enforcement_client"];
+    let client = ["--package", "octavo-probe", "--example", "guard_client"];
     cargo(root, &[["build", "--release", "--locked"].as_slice(), &client].concat())?;
     let wants_help = args.rest.iter().any(|arg| arg == "help");
     let rest = if wants_help { vec!["--help".to_owned()] } else { args.rest.clone() };

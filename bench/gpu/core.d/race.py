@@ -2,7 +2,7 @@
 
     race.py SECONDS PROCESSES LIMIT_BYTES CONTEXT_BYTES COMMAND...
 
-COMMAND starts one client (crates/probe/examples/enforcement_client.rs) in the share. Two watch that do not ask the share's
+COMMAND starts one client (crates/probe/examples/guard_client.rs) in the share. Two watch that do not ask the share's
 ledger: the clients' own sum of what they hold, which must never be more than the limit less what the ledger has for
 contexts (CONTEXT_BYTES each), and the driver. What the driver has for contexts beyond that is looked at before the
 race, since without an agent nobody feeds it back. Prints a line of JSON.

@@ -1,6 +1,6 @@
 //! Cost and correctness of memory enforcement, on the simulated driver. The guard and the proxy are
 //! used as in containers. The benchmark drives client programs line by line
-//! (`crates/probe/examples/enforcement_client.rs`).
+//! (`crates/probe/examples/guard_client.rs`).
 //!
 //! No root is needed: each client has its own mount namespace, within a user namespace if
 //! necessary.
@@ -30,7 +30,7 @@ pub(crate) fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     let folder = octavo.parent().context("the binary lies in no folder")?;
     let programs = Programs {
         driver: folder.join("liboctavo_fake_cuda.so"),
-        client: folder.join("examples/enforcement_client"),
+        client: folder.join("examples/guard_client"),
     };
     for file in [&programs.driver, &programs.client] {
         ensure!(

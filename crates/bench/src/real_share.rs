@@ -236,7 +236,7 @@ impl Testbed {
     /// Runs a program that bypasses the guard. Reports how much memory it gets, and how soon it is
     /// killed.
     fn bypass(&self, octavo: &Path, container: &Container) -> anyhow::Result<Vec<Figure>> {
-        let args = ["probe", "--no-timing", "--path", "alloc", "--go-round", "10"];
+        let args = ["probe", "--no-timing", "--path", "alloc", "--bypass", "10"];
         let mut command = container.command(octavo.as_os_str(), &args.map(OsString::from))?;
         let report = self.run_watched(command.stdout(Stdio::null()))?;
         let is_killed = report.status.is_some_and(|status| status.signal() == Some(SIGKILL));

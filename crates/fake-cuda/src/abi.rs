@@ -1,4 +1,4 @@
-//! Structures that callers pass, as CUDA's header lays them out.
+//! Structures that callers pass, as in CUDA's header.
 
 use crate::code::Code;
 use crate::library;
@@ -20,7 +20,7 @@ pub(crate) mod location {
     pub(crate) const HOST_NUMA_CURRENT: u32 = 4;
 }
 
-/// A handle that can be sent over a unix socket.
+/// Handle type that can be sent over a Unix socket.
 pub(crate) const POSIX_FILE_DESCRIPTOR: u32 = 1;
 
 /// `CUmemAllocationProp`.
@@ -46,7 +46,7 @@ impl MemAllocationProp {
         }
     }
 
-    /// The device that the memory is of.
+    /// The device of the memory.
     pub(crate) fn ordinal(&self) -> Result<usize, Code> {
         library::device(self.location.id).map(|device| device.ordinal)
     }
@@ -68,7 +68,7 @@ pub(crate) struct MemPoolProps {
     pub(crate) handle_types: u32,
     pub(crate) location: MemLocation,
     pub(crate) windows: usize,
-    /// The most that the pool may reserve in bytes; 0: all there is.
+    /// Maximum size of the pool in bytes; 0 for no limit.
     pub(crate) max: u64,
     pub(crate) rest: [u8; 56],
 }
@@ -138,7 +138,7 @@ pub(crate) struct Copy2d {
     pub(crate) height: u64,
 }
 
-/// Where a copy in two dimensions begins or ends.
+/// An end of a two-dimensional copy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End2d {
@@ -162,7 +162,7 @@ pub(crate) struct Copy3d {
     pub(crate) depth: u64,
 }
 
-/// Where a copy in three dimensions begins or ends.
+/// An end of a three-dimensional copy.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End3d {
@@ -191,7 +191,7 @@ pub(crate) struct MemsetParams {
     pub(crate) height: u64,
 }
 
-/// `CUDA_KERNEL_NODE_PARAMS`; older programs' structure ends before the last two members.
+/// `CUDA_KERNEL_NODE_PARAMS`; the structure of older programs ends before the last two members.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelParams {
@@ -222,7 +222,7 @@ pub(crate) struct AllocParams {
     pub(crate) address: u64,
 }
 
-/// `CUgraphNodeParams`: a kind and a union that it decides on.
+/// `CUgraphNodeParams`: a kind and a union selected by it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NodeParams {

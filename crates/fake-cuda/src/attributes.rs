@@ -1,35 +1,34 @@
-//! Attributes of devices: what the machine's description says, and what all GPUs since Turing
-//! have alike.
+//! Attributes of devices: from the machine's description, or common to all GPUs since Turing.
 
 use octavo_machine::Machine;
 
 use crate::code::Code;
 use crate::device::Device;
-use crate::machine::two_numbers;
+use crate::machine::parse_version;
 
-/// Threads of a multiprocessor, for stacks.
+/// Maximum resident threads of a multiprocessor, for stacks.
 pub(crate) const THREADS_PER_MULTIPROCESSOR: u64 = 2048;
 
-/// Value of an attribute by its number (`CUdevice_attribute`).
+/// Value of an attribute by number (`CUdevice_attribute`).
 pub(crate) fn value(machine: &Machine, device: &Device, attribute: u32) -> Result<i32, Code> {
     let model = &machine.model;
-    let (major, minor) = two_numbers(&model.compute_capability);
+    let (major, minor) = parse_version(&model.compute_capability);
     let whole = |value: u32| i32::try_from(value).unwrap_or(i32::MAX);
     let pci = |part: usize| {
         let parts: Vec<&str> = device.pci.split([':', '.']).collect();
         parts.get(part).and_then(|part| i32::from_str_radix(part, 16).ok()).unwrap_or(0)
     };
     Ok(match attribute {
-        // Threads of a block, and its sides.
+        // Maximum threads of a block, and its dimensions.
         1..=3 | 111 => 1024,
         4 => 64,
-        // Blocks of a grid; pitch.
+        // Maximum grid dimensions; pitch.
         5 | 11 => i32::MAX,
         6 | 7 => 65535,
-        // Shared memory of a block, warps.
+        // Shared memory of a block; warp size.
         8 => 48 << 10,
         10 | 51 | 106 => 32,
-        // Constant memory; registers of a block and of a multiprocessor; height of textures.
+        // Constant memory; registers of a block and of a multiprocessor; texture height.
         9 | 12 | 23 | 82 => 65536,
         13 => whole(model.sm_clock_mhz) * 1000,
         // Alignment of textures and surfaces.
@@ -65,15 +64,15 @@ pub(crate) fn value(machine: &Machine, device: &Device, attribute: u32) -> Resul
                 163 << 10
             }
         }
-        // Cache that kernels may keep.
+        // Persisting L2 cache.
         108 | 109 => 32 << 20,
-        // Clusters of blocks; loading of tensors.
+        // Thread block clusters; tensor memory access.
         120 | 128 => i32::from(major >= 9),
-        // What they all can: mapping of the host's memory, kernels side by side, one address
-        // space, priorities, caches, managed memory, preemption, memory operations of streams,
-        // cooperative launches, virtual memory management, file descriptors as handles, pools.
+        // Features of all GPUs: host memory mapping, concurrent kernels, unified addressing, stream
+        // priorities, caches, managed memory, compute preemption, stream memory operations,
+        // cooperative launches, virtual memory management, file descriptor handles, memory pools.
         15 | 19 | 31 | 41 | 78..=80 | 83 | 89..=95 | 99 | 102 | 103 | 110 | 112..=119 | 121 => 1,
-        // What none can, and what nobody asks for.
+        // Features of none, and attributes that programs do not query.
         ..=140 => 0,
         _ => return Err(Code::INVALID_VALUE),
     })

@@ -2,14 +2,14 @@
 
 use std::ffi::CStr;
 
-/// What a call answers: nothing more to say, or the reason why not.
-pub(crate) type Answer = Result<(), Code>;
+/// Result of a call.
+pub(crate) type CallResult = Result<(), Code>;
 
 /// A result code other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Code(pub(crate) u32);
 
-/// `CUresult`, as C has it.
+/// `CUresult` in C.
 pub(crate) type CuResult = u32;
 
 macro_rules! codes {
@@ -18,7 +18,7 @@ macro_rules! codes {
             $(#[allow(dead_code, reason = "the list is CUDA's")]
             pub(crate) const $name: Self = Self($number);)*
 
-            /// A code's name and words, where it is known.
+            /// Name and description of a known code.
             pub(crate) fn named(code: CuResult) -> Option<(&'static CStr, &'static CStr)> {
                 match code {
                     0 => Some((c"CUDA_SUCCESS", c"no error")),
@@ -95,8 +95,8 @@ codes! {
 }
 
 impl Code {
-    /// The code for an answer, success included.
-    pub(crate) fn of(answer: Answer) -> CuResult {
+    /// The code of a result, success included.
+    pub(crate) fn of(answer: CallResult) -> CuResult {
         match answer {
             Ok(()) => 0,
             Err(Self(code)) => code,

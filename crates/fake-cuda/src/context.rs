@@ -1,34 +1,36 @@
-//! Contexts: the primary one of each device, and others.
+//! Contexts: the primary context of each device, and others.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::device::Device;
-use crate::table::{Handle, Kind, Table, lock};
-use crate::{arrays, heap, library, module, pool, stream};
+use crate::execution::{module, stream};
+use crate::library;
+use crate::memory::{arrays, heap, pool};
+use crate::table::{Handle, HandleKind, Table, lock};
 
 /// A context.
 pub(crate) struct Context {
     /// Ordinal of its device.
     pub(crate) device: usize,
     pub(crate) flags: u32,
-    /// What `cuCtxGetApiVersion` says.
+    /// Result of `cuCtxGetApiVersion`.
     pub(crate) version: u32,
     pub(crate) is_primary: bool,
     /// Values of the limits by number.
     pub(crate) limits: [u64; 8],
-    /// The streams that 0 and 1, and 2, stand for.
+    /// The legacy default stream (0 and 1) and the per-thread default stream (2).
     pub(crate) legacy: Handle,
     pub(crate) per_thread: Handle,
-    /// Memory in bytes of the context itself and of what its limits reserve.
+    /// Memory of the context and of its limits, in bytes.
     pub(crate) bytes: u64,
-    /// Work after which the context is broken, and how.
+    /// A mark after which the context is broken, and the error.
     fault: Option<(u64, Code)>,
 }
 
 /// All contexts of the process.
-pub(crate) static CONTEXTS: Table<Context> = Table::new(Kind::Context);
+pub(crate) static CONTEXTS: Table<Context> = Table::new(HandleKind::Context);
 
 /// A device's primary context.
 #[derive(Default)]
@@ -38,7 +40,7 @@ pub(crate) struct Primary {
     pub(crate) flags: u32,
 }
 
-/// What a thread knows of its current context.
+/// Cached data of a thread's current context.
 #[derive(Clone, Copy, Default)]
 struct Current {
     handle: Handle,
@@ -51,30 +53,30 @@ thread_local! {
     static CURRENT: Cell<Current> = const {
         Cell::new(Current { handle: 0, device: 0, legacy: 0, per_thread: 0 })
     };
-    static BELOW: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+    static CONTEXT_STACK: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Whether any kernel broke its context.
+/// Whether any kernel has broken its context.
 static HAS_FAULTS: AtomicBool = AtomicBool::new(false);
 
-/// Version of the interface that contexts are made for.
+/// API version of contexts.
 const API_VERSION: u32 = 3020;
 
-/// What the limits are in a new context, by number: stack of a thread, buffer of `printf`, heap.
+/// Default limits by number: stack per thread, `printf` buffer, heap.
 pub(crate) const DEFAULT_LIMITS: [u64; 8] = [1024, 1 << 20, 8 << 20, 2, 2048, 128, 0, 0];
 
-/// Makes a context on a device; not current anywhere yet.
+/// Creates a context on a device, which is not current on any thread.
 pub(crate) fn create(device: &Device, flags: u32, is_primary: bool) -> Result<Handle, Code> {
     let driver = library::driver()?;
-    driver.state.refusal("cuCtxCreate", Some(device.index))?;
+    driver.state.check_call("cuCtxCreate", Some(device.index))?;
     let bytes = driver.context_bytes();
     device.charge(bytes)?;
     let made = make(device, flags, is_primary, bytes);
     if made.is_err() {
         device.refund(bytes);
     }
-    let member = device.member()?;
-    made.inspect(|_| member.add_context())
+    let process = device.process_handle()?;
+    made.inspect(|_| process.add_context())
 }
 
 fn make(device: &Device, flags: u32, is_primary: bool, bytes: u64) -> Result<Handle, Code> {
@@ -98,17 +100,17 @@ fn make(device: &Device, flags: u32, is_primary: bool, bytes: u64) -> Result<Han
     Ok(handle)
 }
 
-/// Ends a green context, which is a part of its device's primary one: memory that was allocated in it is that
-/// one's, and stays (`cuGreenCtxDestroy`).
-pub(crate) fn destroy_green(handle: Handle) -> Answer {
+/// Destroys a green context (`cuGreenCtxDestroy`). It is part of its device's primary context,
+/// which keeps the memory allocated in it.
+pub(crate) fn destroy_green(handle: Handle) -> CallResult {
     let device = CONTEXTS.with(handle, |context| Ok(context.device))?;
     let home = lock(&device_of(device)?.primary).handle;
     heap::move_to(handle, home);
     destroy(handle)
 }
 
-/// Ends a context and all that belongs to it. Its work ends, too.
-pub(crate) fn destroy(handle: Handle) -> Answer {
+/// Destroys a context with all its objects and work.
+pub(crate) fn destroy(handle: Handle) -> CallResult {
     let context = CONTEXTS.remove(handle)?;
     let device = device_of(context.device)?;
     stream::destroy_of(handle);
@@ -116,8 +118,8 @@ pub(crate) fn destroy(handle: Handle) -> Answer {
     arrays::destroy_of(handle);
     heap::free_of(handle);
     device.refund(context.bytes);
-    if let Some(member) = device.joined() {
-        member.remove_context();
+    if let Some(process) = device.attached() {
+        process.remove_context();
     }
     if !CONTEXTS.handles().iter().any(|&other| is_on(other, context.device)) {
         pool::release_all(device);
@@ -132,7 +134,7 @@ fn is_on(context: Handle, device: usize) -> bool {
     CONTEXTS.with(context, |context| Ok(context.device == device)).unwrap_or(false)
 }
 
-/// Retains a device's primary context, and makes it the first time.
+/// Retains a device's primary context, and creates it the first time.
 pub(crate) fn retain_primary(device: &Device) -> Result<Handle, Code> {
     let mut primary = lock(&device.primary);
     if primary.retained == 0 {
@@ -142,15 +144,15 @@ pub(crate) fn retain_primary(device: &Device) -> Result<Handle, Code> {
     Ok(primary.handle)
 }
 
-/// Releases a device's primary context; the last one destroys it.
-pub(crate) fn release_primary(device: &Device) -> Answer {
+/// Releases a device's primary context; the last release destroys it.
+pub(crate) fn release_primary(device: &Device) -> CallResult {
     let mut primary = lock(&device.primary);
     primary.retained = primary.retained.checked_sub(1).ok_or(Code::INVALID_CONTEXT)?;
     if primary.retained == 0 { destroy(primary.handle) } else { Ok(()) }
 }
 
-/// Destroys a device's primary context whoever retains it; the next use makes it anew.
-pub(crate) fn reset_primary(device: &Device) -> Answer {
+/// Destroys a device's primary context regardless of its references; the next use creates it again.
+pub(crate) fn reset_primary(device: &Device) -> CallResult {
     let mut primary = lock(&device.primary);
     if primary.retained > 0 {
         primary.retained = 0;
@@ -159,8 +161,8 @@ pub(crate) fn reset_primary(device: &Device) -> Answer {
     Ok(())
 }
 
-/// Makes a context the thread's current one in the place of the one that was; 0: none.
-pub(crate) fn set_current(handle: Handle) -> Answer {
+/// Replaces the current context of the thread; 0 for none.
+pub(crate) fn set_current(handle: Handle) -> CallResult {
     if handle == 0 {
         CURRENT.set(Current::default());
         return Ok(());
@@ -173,44 +175,44 @@ pub(crate) fn set_current(handle: Handle) -> Answer {
     Ok(())
 }
 
-/// Makes a context the thread's current one, above the one that was.
-pub(crate) fn push(handle: Handle) -> Answer {
+/// Pushes a context onto the thread's stack, which makes it current.
+pub(crate) fn push(handle: Handle) -> CallResult {
     let before = CURRENT.get().handle;
     if handle == 0 {
         return Err(Code::INVALID_CONTEXT);
     }
     set_current(handle)?;
-    BELOW.with_borrow_mut(|below| below.push(before));
+    CONTEXT_STACK.with_borrow_mut(|below| below.push(before));
     Ok(())
 }
 
-/// Takes the thread's current context away; the one below it becomes current.
+/// Pops the current context; the one below it becomes current.
 pub(crate) fn pop() -> Result<Handle, Code> {
     let top = current()?;
-    let below = BELOW.with_borrow_mut(Vec::pop).unwrap_or(0);
-    // The one below may have been destroyed since.
+    let below = CONTEXT_STACK.with_borrow_mut(Vec::pop).unwrap_or(0);
+    // The one below may be destroyed.
     if set_current(below).is_err() {
         CURRENT.set(Current::default());
     }
     Ok(top)
 }
 
-/// The thread's current context.
+/// The current context of the thread.
 pub(crate) fn current() -> Result<Handle, Code> {
     current_handle().ok_or(Code::INVALID_CONTEXT)
 }
 
-/// The thread's current context, if there is one.
+/// The current context of the thread, if any.
 pub(crate) fn current_handle() -> Option<Handle> {
     Some(CURRENT.get().handle).filter(|handle| *handle != 0)
 }
 
-/// The device of the thread's current context.
+/// The device of the current context.
 pub(crate) fn here() -> Result<&'static Device, Code> {
     current_device().ok_or(Code::INVALID_CONTEXT)
 }
 
-/// The device of the thread's current context, if there is one.
+/// The device of the current context, if any.
 pub(crate) fn current_device() -> Option<&'static Device> {
     let current = CURRENT.get();
     let devices = &library::opened()?.devices;
@@ -222,7 +224,7 @@ pub(crate) fn device_of(ordinal: usize) -> Result<&'static Device, Code> {
     library::driver()?.devices.get(ordinal).ok_or(Code::INVALID_DEVICE)
 }
 
-/// The current context's stream for 0 and 1 (legacy), or for 2.
+/// The default stream of the current context: the legacy one (0 and 1) or the per-thread one (2).
 pub(crate) fn default_stream(is_legacy: bool) -> Result<Handle, Code> {
     let current = CURRENT.get();
     if current.handle == 0 {
@@ -231,8 +233,8 @@ pub(crate) fn default_stream(is_legacy: bool) -> Result<Handle, Code> {
     Ok(if is_legacy { current.legacy } else { current.per_thread })
 }
 
-/// Has a context break when the work up to `mark` is done.
-pub(crate) fn break_at(context: Handle, mark: u64, code: Code) -> Answer {
+/// Breaks a context once the work up to `mark` is done.
+pub(crate) fn break_at(context: Handle, mark: u64, code: Code) -> CallResult {
     HAS_FAULTS.store(true, Relaxed);
     CONTEXTS.with(context, |context| {
         context.fault.get_or_insert((mark, code));
@@ -240,9 +242,9 @@ pub(crate) fn break_at(context: Handle, mark: u64, code: Code) -> Answer {
     })
 }
 
-/// Fails if the current context is broken. What ends contexts goes on.
-pub(crate) fn check_fault(call: &str) -> Answer {
-    if !HAS_FAULTS.load(Relaxed) || ENDS.contains(&crate::state::base_of(call)) {
+/// Fails if the current context is broken, except for calls that end contexts.
+pub(crate) fn check_fault(call: &str) -> CallResult {
+    if !HAS_FAULTS.load(Relaxed) || CALLS_ON_BROKEN_CONTEXT.contains(&crate::state::base_of(call)) {
         return Ok(());
     }
     let Some(handle) = current_handle() else { return Ok(()) };
@@ -250,11 +252,11 @@ pub(crate) fn check_fault(call: &str) -> Answer {
         return Ok(());
     };
     let Some((mark, code)) = fault else { return Ok(()) };
-    if device_of(device)?.member()?.done_at(mark).is_some() { Err(code) } else { Ok(()) }
+    if device_of(device)?.process_handle()?.done_at(mark).is_some() { Err(code) } else { Ok(()) }
 }
 
-/// Calls that a broken context does not stop.
-const ENDS: [&str; 8] = [
+/// Calls that work with a broken context.
+const CALLS_ON_BROKEN_CONTEXT: [&str; 8] = [
     "cuCtxDestroy",
     "cuCtxGetCurrent",
     "cuCtxGetDevice",
@@ -265,12 +267,12 @@ const ENDS: [&str; 8] = [
     "cuDevicePrimaryCtxGetState",
 ];
 
-/// Waits for all work of the current context.
-pub(crate) fn synchronize(handle: Handle) -> Answer {
+/// Waits for all work of a context.
+pub(crate) fn synchronize(handle: Handle) -> CallResult {
     let device = CONTEXTS.with(handle, |context| Ok(context.device));
     let device = device_of(device.map_err(|_| Code::INVALID_CONTEXT)?)?;
     stream::refuse_captures(handle)?;
-    device.wait(device.member()?.submitted())?;
+    device.wait(device.process_handle()?.submitted())?;
     stream::wait_for_callbacks_of(handle);
     pool::synchronized(device);
     check_fault("cuCtxSynchronize")

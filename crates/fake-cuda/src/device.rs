@@ -4,35 +4,35 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 
-use octavo_fake_gpu::{Chip, Clock, Member};
+use octavo_fake_gpu::{Clock, FakeGpu, ProcessHandle};
 use octavo_machine::Gpu;
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context::Primary;
-use crate::graph::GraphMemory;
+use crate::execution::graph::GraphMemory;
 use crate::library;
 use crate::table::{Handle, lock};
 
-/// A visible GPU, and what this process has on it.
+/// A visible GPU, with this process's state on it.
 pub(crate) struct Device {
-    /// Its number among the visible ones.
+    /// Its index among the visible GPUs.
     pub(crate) ordinal: usize,
-    /// Its number in the machine.
+    /// Its index in the machine.
     pub(crate) index: u32,
     pub(crate) uuid: [u8; 16],
     pub(crate) pci: String,
-    /// Memory in bytes that processes can have.
+    /// Memory that processes can have, in bytes.
     pub(crate) capacity: u64,
     pub(crate) primary: Mutex<Primary>,
-    /// The default pool, and the one in use; 0: not made yet.
+    /// The default pool and the current one; 0 if not created yet.
     pub(crate) pools: Mutex<(Handle, Handle)>,
-    /// Whether memory was given back to a pool since the last synchronisation.
+    /// Whether memory was freed to a pool since the last synchronisation.
     pub(crate) has_idle_pools: AtomicBool,
     pub(crate) graph_memory: Mutex<GraphMemory>,
     minor: u32,
     folder: PathBuf,
     clock: Clock,
-    member: OnceLock<Member>,
+    process: OnceLock<ProcessHandle>,
 }
 
 impl Device {
@@ -57,55 +57,59 @@ impl Device {
             minor: gpu.minor,
             folder,
             clock,
-            member: OnceLock::new(),
+            process: OnceLock::new(),
         }
     }
 
-    /// This process's place on the chip; taken the first time.
-    pub(crate) fn member(&self) -> Result<&Member, Code> {
-        static TURN: Mutex<()> = Mutex::new(());
-        if let Some(member) = self.member.get() {
-            return Ok(member);
+    /// This process's handle on the GPU, claimed on first use.
+    pub(crate) fn process_handle(&self) -> Result<&ProcessHandle, Code> {
+        static INIT_LOCK: Mutex<()> = Mutex::new(());
+        if let Some(process) = self.process.get() {
+            return Ok(process);
         }
-        let _turn = lock(&TURN);
-        if self.member.get().is_none() {
-            let chip = Chip::open(&self.folder, self.minor, self.capacity, self.clock);
-            let member = chip.and_then(Chip::join).map_err(|_| Code::OPERATING_SYSTEM)?;
-            let _ = self.member.set(member);
+        let _turn = lock(&INIT_LOCK);
+        if self.process.get().is_none() {
+            let gpu = FakeGpu::open(&self.folder, self.minor, self.capacity, self.clock);
+            let process = gpu.and_then(FakeGpu::attach).map_err(|_| Code::OPERATING_SYSTEM)?;
+            let _ = self.process.set(process);
         }
-        self.member.get().ok_or(Code::UNKNOWN)
+        self.process.get().ok_or(Code::UNKNOWN)
     }
 
-    /// This process's place on the chip, if it has one.
-    pub(crate) fn joined(&self) -> Option<&Member> {
-        self.member.get()
+    /// This process's handle on the GPU, if claimed.
+    pub(crate) fn attached(&self) -> Option<&ProcessHandle> {
+        self.process.get()
     }
 
-    /// Where memory with that number lies that several processes have.
+    /// Path of a file for memory shared between processes.
     pub(crate) fn shared_path(&self, number: u64) -> PathBuf {
         self.folder.join("chip").join(format!("{}.{number:016x}", self.minor))
     }
 
-    /// Takes memory of the chip.
-    pub(crate) fn charge(&self, bytes: u64) -> Answer {
-        if self.member()?.charge(bytes) { Ok(()) } else { Err(Code::OUT_OF_MEMORY) }
+    /// Charges GPU memory.
+    pub(crate) fn charge(&self, bytes: u64) -> CallResult {
+        if self.process_handle()?.charge(bytes) { Ok(()) } else { Err(Code::OUT_OF_MEMORY) }
     }
 
-    /// Gives memory of the chip back.
+    /// Releases GPU memory.
     pub(crate) fn refund(&self, bytes: u64) {
-        if let Some(member) = self.joined() {
-            member.refund(bytes);
+        if let Some(process) = self.attached() {
+            process.refund(bytes);
         }
     }
 
     /// Waits until work is done; fails if the GPU is lost meanwhile.
-    pub(crate) fn wait(&self, mark: u64) -> Answer {
+    pub(crate) fn wait(&self, mark: u64) -> CallResult {
         let driver = library::driver()?;
-        let mut give_up = || driver.state.is_lost(self.index);
-        if self.member()?.wait(mark, &mut give_up) { Ok(()) } else { Err(Code::UNKNOWN) }
+        let mut is_cancelled = || driver.state.is_lost(self.index);
+        if self.process_handle()?.wait(mark, &mut is_cancelled) {
+            Ok(())
+        } else {
+            Err(Code::UNKNOWN)
+        }
     }
 
-    /// Notes that a pool may have memory to give back at the next synchronisation.
+    /// Records that a pool may have memory to free at the next synchronisation.
     pub(crate) fn note_idle_pool(&self) {
         self.has_idle_pools.store(true, Relaxed);
     }

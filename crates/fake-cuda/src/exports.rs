@@ -1,22 +1,22 @@
 //! CUDA's C functions.
 //!
-//! The functions are safe to write because pointers arrive as the types of
+//! They are safe to write because pointer arguments have the types of
 //! [`pointers`](crate::pointers), and handles are numbers that are checked. `no_mangle` is an
-//! unsafe attribute because a program could have two functions of one name: these names are
-//! CUDA's, and standing in for CUDA is what this library is for.
+//! unsafe attribute because a program could have two functions of one name. These names are CUDA's,
+//! and replacing CUDA is the purpose of this library.
 //!
-//! Each function hands its own name on, so that no two have the same code and the compiler gives
-//! none of them the address of another: programs tell functions apart by their addresses.
+//! Each function passes its own name on. So no two have the same code, and the compiler does not
+//! merge them: programs distinguish functions by address.
 
-/// Exports functions, and lists them: `LIST = way; fn name(argument: Type, ...) { answer }`. The
-/// way is one of [`library`](crate::library)'s.
+/// Exports functions and lists them: `LIST = entry; fn name(argument: Type, ...) { answer }`. The
+/// entry is a function of [`library`](crate::library).
 macro_rules! calls {
-    ($list:ident = $way:ident; $($(#[$meta:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
+    ($list:ident = $entry:ident; $($(#[$meta:meta])* fn $name:ident($($argument:ident: $kind:ty),* $(,)?) $body:block)*) => {
         $(
             $(#[$meta])*
             #[unsafe(no_mangle)]
             extern "C" fn $name($($argument: $kind),*) -> crate::code::CuResult {
-                crate::library::$way(stringify!($name), || $body)
+                crate::library::$entry(stringify!($name), || $body)
             }
         )*
 
@@ -25,23 +25,23 @@ macro_rules! calls {
     };
 }
 
-/// Exports functions whose streams default to the legacy one and those whose streams default to
-/// the thread's: `LIST = way; fn name, name_ptsz(default, argument: Type, ...) { answer }`.
+/// Exports each function twice, with the legacy and with the per-thread default stream: `LIST =
+/// entry; fn name, name_ptsz(default, argument: Type, ...) { answer }`.
 macro_rules! stream_calls {
-    ($list:ident = $way:ident; $($(#[$meta:meta])* fn $name:ident, $own:ident($default:ident $(, $argument:ident: $kind:ty)* $(,)?) $body:block)*) => {
+    ($list:ident = $entry:ident; $($(#[$meta:meta])* fn $name:ident, $own:ident($default:ident $(, $argument:ident: $kind:ty)* $(,)?) $body:block)*) => {
         $(
             $(#[$meta])*
             #[unsafe(no_mangle)]
             extern "C" fn $name($($argument: $kind),*) -> crate::code::CuResult {
-                let $default = crate::stream::Default::Legacy;
-                crate::library::$way(stringify!($name), || $body)
+                let $default = crate::execution::stream::Default::Legacy;
+                crate::library::$entry(stringify!($name), || $body)
             }
 
             $(#[$meta])*
             #[unsafe(no_mangle)]
             extern "C" fn $own($($argument: $kind),*) -> crate::code::CuResult {
-                let $default = crate::stream::Default::PerThread;
-                crate::library::$way(stringify!($own), || $body)
+                let $default = crate::execution::stream::Default::PerThread;
+                crate::library::$entry(stringify!($own), || $body)
             }
         )*
 

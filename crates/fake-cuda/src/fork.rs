@@ -1,4 +1,4 @@
-//! Children of `fork`: as with the real driver, they cannot use what their parent initialised.
+//! Children of `fork`: as with the real driver, they cannot use their parent's initialisation.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -7,12 +7,12 @@ use crate::library;
 
 static IS_CHILD: AtomicBool = AtomicBool::new(false);
 
-/// Has children of `fork` noticed from now on. Called once, by `cuInit`.
+/// Detects children of `fork` from now on. `cuInit` calls it once.
 pub(crate) fn watch() {
-    // JUSTIFICATION: a child has the parent's memory and no other way to know what it is; asking
-    // for the process's id at each call would cost more than the call.
-    // SAFETY: the handler is a function of this library, which unregisters it when it is
-    // unloaded; it does only what a signal handler may do.
+    // JUSTIFICATION: a child has the parent's memory and no other way to detect that it is a child;
+    // querying the pid on each call would cost more than the call.
+    // SAFETY: the handler is a function of this library, which unregisters it when it is unloaded;
+    // it does only what is async-signal-safe.
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 
@@ -21,12 +21,12 @@ pub(crate) fn is_child() -> bool {
     IS_CHILD.load(Relaxed)
 }
 
-/// Lets the chips know the parent alone: its places end with it, not with its children.
+/// Leaves the slots on the GPUs to the parent: they must end with it, not with its children.
 extern "C" fn in_child() {
     IS_CHILD.store(true, Relaxed);
     if let Some(driver) = library::opened() {
-        for member in driver.devices.iter().filter_map(|device| device.joined()) {
-            member.leave_in_child();
+        for process in driver.devices.iter().filter_map(|device| device.attached()) {
+            process.leave_in_child();
         }
     }
 }

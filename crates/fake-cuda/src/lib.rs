@@ -1,56 +1,43 @@
 //! A simulated `libcuda.so.1`: the binary interface of CUDA's driver library, without a GPU.
 //!
-//! Programs that use the driver's interface load it as they load NVIDIA's. Kernels compute
-//! nothing but take time; memory is real and holds what is copied into it. All processes of a
-//! machine share one simulated chip per GPU ([`octavo_fake_gpu`]), a file in the machine's
-//! folder, and the simulated `libnvidia-ml.so.1` tells of them.
+//! Programs of the driver API load it like NVIDIA's library. Kernels compute nothing but take time;
+//! memory is real and holds what is copied into it. All processes of a machine share one simulated
+//! GPU per device ([`octavo_fake_gpu`]), a file in the machine's folder. The simulated
+//! `libnvidia-ml.so.1` reports them.
 //!
-//! The machine is found beside the library (`machine.yaml`, `state.json`); where there is none,
-//! as in a container into which the library alone is mounted, in `/run/octavo-simulator`. There
-//! only GPUs are seen whose `/dev/nvidiaN` exists.
+//! The machine is beside the library (`machine.yaml`, `state.json`). Otherwise, as in a container
+//! into which only the library is mounted, it is in `/run/octavo-simulator`. There only GPUs whose
+//! `/dev/nvidiaN` exists are visible.
 //!
-//! What differs from hardware on purpose:
+//! Deliberate differences from hardware:
 //!
-//! - A context's work is served in the order of its submission, whatever stream it is in; contexts
-//!   of several processes share the chip evenly.
-//! - Copies move bytes at the time of the call, which is no later than in any stream's order.
-//! - Memory of the device is readable by the host. What was never written reads as zero.
-//! - The runtime library (`libcudart`) wants tables of functions that nobody documents
-//!   (`cuGetExportTable`) and does not start.
+//! - A context's work is served in the order of its submission, in whatever stream; contexts of
+//!   several processes share the GPU evenly.
+//! - Copies move bytes at the time of the call, which is no later than in stream order.
+//! - The host can read device memory. Memory that was never written reads as zero.
+//! - The runtime library (`libcudart`) needs undocumented tables of functions (`cuGetExportTable`)
+//!   and does not start.
 //! - There are no MIG devices.
 //!
-//! Layout of the code: [`exports`](self) holds the C functions by subject, each a line or two on
-//! top of the safe parts below them; [`abi`](self) the structures that callers pass.
-//! No environment variable is read but `CUDA_VISIBLE_DEVICES`, which the driver's users know.
+//! [`exports`](self) holds the C functions by subject, each a line or two on top of the safe
+//! modules below; [`abi`](self) the structures that callers pass. The only environment variable is
+//! `CUDA_VISIBLE_DEVICES`, as with the real driver.
 
 #![allow(non_snake_case, reason = "the names of the exported functions are CUDA's")]
 
 mod abi;
-mod arena;
-mod arrays;
 mod attributes;
-mod callbacks;
-mod capture;
 mod code;
 mod context;
-mod copy;
 mod device;
-mod event;
+mod execution;
 mod exports;
 mod fork;
-mod graph;
-mod heap;
-mod ipc;
-mod launch;
 mod library;
 mod machine;
-mod module;
+mod memory;
 mod names;
 mod pointers;
-mod pool;
-mod spans;
 mod state;
-mod stream;
 mod table;
 mod thunk;
-mod vmm;

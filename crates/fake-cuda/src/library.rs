@@ -1,10 +1,10 @@
-//! The state of this copy of the library, and the way into it from C.
+//! State of this copy of the library, and its entry points from C.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, OnceLock};
 
-use crate::code::{Answer, Code, CuResult};
+use crate::code::{CallResult, Code, CuResult};
 use crate::context;
 use crate::device::Device;
 use crate::fork;
@@ -14,42 +14,42 @@ use crate::table::lock;
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 
 /// `cuInit`: finds the machine the first time, then does nothing.
-pub(crate) fn init(flags: u32) -> Answer {
-    static TURN: Mutex<()> = Mutex::new(());
+pub(crate) fn init(flags: u32) -> CallResult {
+    static INIT_LOCK: Mutex<()> = Mutex::new(());
     if flags != 0 {
         return Err(Code::INVALID_VALUE);
     }
     if fork::is_child() {
         return Err(Code::NOT_INITIALIZED);
     }
-    let _turn = lock(&TURN);
+    let _turn = lock(&INIT_LOCK);
     if DRIVER.get().is_none() {
         let driver = Driver::open()?;
-        driver.state.refusal("cuInit", None)?;
+        driver.state.check_call("cuInit", None)?;
         fork::watch();
         let _ = DRIVER.set(driver);
     }
-    driver()?.state.look();
-    driver()?.state.refusal("cuInit", None)
+    driver()?.state.refresh();
+    driver()?.state.check_call("cuInit", None)
 }
 
-/// The driver's CUDA version. It is told before `cuInit`, too.
+/// CUDA version of the driver, also available before `cuInit`.
 pub(crate) fn version() -> Result<i32, Code> {
     match DRIVER.get() {
         Some(driver) => {
-            driver.state.look();
+            driver.state.refresh();
             Ok(driver.cuda_version())
         }
         None => Ok(cuda_version(&machine::read()?)),
     }
 }
 
-/// What `cuInit` found, if it was called.
+/// The driver, if `cuInit` was called.
 pub(crate) fn opened() -> Option<&'static Driver> {
     DRIVER.get()
 }
 
-/// What `cuInit` found.
+/// The driver.
 pub(crate) fn driver() -> Result<&'static Driver, Code> {
     if fork::is_child() {
         return Err(Code::NOT_INITIALIZED);
@@ -57,59 +57,60 @@ pub(crate) fn driver() -> Result<&'static Driver, Code> {
     DRIVER.get().ok_or(Code::NOT_INITIALIZED)
 }
 
-/// The visible GPU with that ordinal.
+/// The visible GPU with an ordinal.
 pub(crate) fn device(ordinal: i32) -> Result<&'static Device, Code> {
     let ordinal = usize::try_from(ordinal).map_err(|_| Code::INVALID_DEVICE)?;
     driver()?.devices.get(ordinal).ok_or(Code::INVALID_DEVICE)
 }
 
-/// A call that looks at the state first, and fails if the state or an earlier kernel says so.
-pub(crate) fn call(name: &str, body: impl FnOnce() -> Answer) -> CuResult {
-    guarded(|| {
-        driver()?.state.look();
-        allowed(name)?;
+/// A call that refreshes the state first, and fails if the state or an earlier kernel says so.
+pub(crate) fn call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
+    catch_panics(|| {
+        driver()?.state.refresh();
+        check_allowed(name)?;
         body()
     })
 }
 
-/// A call that programs make by the million: it sees changes of the state a few milliseconds late.
-pub(crate) fn hot_call(name: &str, body: impl FnOnce() -> Answer) -> CuResult {
-    guarded(|| {
-        driver()?.state.glance();
-        allowed(name)?;
+/// A frequent call: it sees changes of the state a few milliseconds late.
+pub(crate) fn hot_call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
+    catch_panics(|| {
+        driver()?.state.refresh_if_due();
+        check_allowed(name)?;
         body()
     })
 }
 
-/// A launch: so cheap that even the coarse clock is looked at only every so many of a thread.
-pub(crate) fn launch_call(name: &str, body: impl FnOnce() -> Answer) -> CuResult {
-    const EVERY: u32 = 32;
+/// A launch. It is so cheap that even the coarse clock is read only once per `REFRESH_INTERVAL`
+/// launches of a thread.
+pub(crate) fn launch_call(name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
+    const REFRESH_INTERVAL: u32 = 32;
     thread_local! {
         static LAUNCHES: Cell<u32> = const { Cell::new(0) };
     }
-    guarded(|| {
+    catch_panics(|| {
         let launches = LAUNCHES.get();
         LAUNCHES.set(launches.wrapping_add(1));
-        if launches.is_multiple_of(EVERY) {
-            driver()?.state.glance();
+        if launches.is_multiple_of(REFRESH_INTERVAL) {
+            driver()?.state.refresh_if_due();
         }
-        allowed(name)?;
+        check_allowed(name)?;
         body()
     })
 }
 
 /// A call that needs no initialisation.
-pub(crate) fn bare_call(_name: &str, body: impl FnOnce() -> Answer) -> CuResult {
-    guarded(body)
+pub(crate) fn bare_call(_name: &str, body: impl FnOnce() -> CallResult) -> CuResult {
+    catch_panics(body)
 }
 
-fn allowed(name: &str) -> Answer {
+fn check_allowed(name: &str) -> CallResult {
     let here = context::current_device();
-    driver()?.state.refusal(name, here.map(|device| device.index))?;
+    driver()?.state.check_call(name, here.map(|device| device.index))?;
     context::check_fault(name)
 }
 
-/// Runs a call so that no panic reaches the C caller, for whom unwinding is undefined.
-fn guarded(body: impl FnOnce() -> Answer) -> CuResult {
+/// Runs a call so that no panic reaches the C caller, where unwinding is undefined.
+fn catch_panics(body: impl FnOnce() -> CallResult) -> CuResult {
     Code::of(catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Code::UNKNOWN)))
 }

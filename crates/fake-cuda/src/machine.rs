@@ -1,41 +1,42 @@
-//! The machine as a program sees it: its driver and those of its GPUs that are visible.
+//! The machine as seen by a program: its driver and its visible GPUs.
 
 use std::path::Path;
 
 use octavo_fake_gpu::Clock;
-use octavo_fake_gpu::place::{self, Place};
+use octavo_fake_gpu::locate::{self, MachineLocation};
 use octavo_machine::{Machine, SimulationClock};
 
 use crate::code::Code;
 use crate::device::Device;
-use crate::state::Watched;
+use crate::state::StateWatcher;
 
 const MIB: u64 = 1 << 20;
 
-/// What `cuInit` finds.
+/// Result of `cuInit`.
 pub(crate) struct Driver {
     pub(crate) machine: Machine,
     pub(crate) devices: Vec<Device>,
-    pub(crate) state: Watched,
+    pub(crate) state: StateWatcher,
 }
 
 impl Driver {
     /// Reads the machine and finds its visible GPUs.
     pub(crate) fn open() -> Result<Self, Code> {
-        let Place { folder, is_elsewhere } = place::machine().ok_or(Code::NO_DEVICE)?;
+        let MachineLocation { folder, is_for_containers } =
+            locate::machine().ok_or(Code::NO_DEVICE)?;
         let mut machine = read()?;
         machine.instantiate(&folder.to_string_lossy());
-        let there: Vec<u32> = (0..)
+        let present: Vec<u32> = (0..)
             .zip(&machine.gpus)
             .filter(|(_, gpu)| {
-                !is_elsewhere || Path::new(&format!("/dev/nvidia{}", gpu.minor)).exists()
+                !is_for_containers || Path::new(&format!("/dev/nvidia{}", gpu.minor)).exists()
             })
             .map(|(index, _)| index)
             .collect();
         let wanted = std::env::var("CUDA_VISIBLE_DEVICES").ok();
         let visible = match wanted {
-            Some(wanted) => visible(&wanted, &there, &machine),
-            None => there,
+            Some(wanted) => visible(&wanted, &present, &machine),
+            None => present,
         };
         if visible.is_empty() {
             return Err(Code::NO_DEVICE);
@@ -44,27 +45,27 @@ impl Driver {
         let capacity = (model.memory_mib - model.reserved_mib) * MIB;
         let clock = match machine.simulation.clock {
             SimulationClock::Virtual => Clock::Virtual,
-            SimulationClock::WallClock => Clock::Wall,
+            SimulationClock::WallClock => Clock::Host,
         };
         let device = |(ordinal, &index): (usize, &u32)| {
             let gpu = &machine.gpus[index as usize];
             Device::new(ordinal, index, gpu, capacity, folder.clone(), clock)
         };
         let devices = visible.iter().enumerate().map(device).collect();
-        Ok(Self { devices, state: Watched::new(folder.join("state.json")), machine })
+        Ok(Self { devices, state: StateWatcher::new(folder.join("state.json")), machine })
     }
 
-    /// The highest CUDA version, as `cuDriverGetVersion` says it: 13000.
+    /// Highest CUDA version in the format of `cuDriverGetVersion`: 13000.
     pub(crate) fn cuda_version(&self) -> i32 {
         cuda_version(&self.machine)
     }
 
-    /// Memory in bytes that a context takes.
+    /// Memory of a context in bytes.
     pub(crate) fn context_bytes(&self) -> u64 {
         self.machine.simulation.context_mib * MIB
     }
 
-    /// How long it takes to copy so much between host and device.
+    /// Time of a copy between host and device, in nanoseconds.
     pub(crate) fn copy_nanos(&self, bytes: u64) -> u64 {
         let a_second = u128::from(self.machine.simulation.copy_mib_per_second * MIB);
         u64::try_from(u128::from(bytes) * 1_000_000_000 / a_second).unwrap_or(u64::MAX)
@@ -73,25 +74,25 @@ impl Driver {
 
 /// The machine's description.
 pub(crate) fn read() -> Result<Machine, Code> {
-    let Place { folder, .. } = place::machine().ok_or(Code::NO_DEVICE)?;
+    let MachineLocation { folder, .. } = locate::machine().ok_or(Code::NO_DEVICE)?;
     Machine::read(&folder.join("machine.yaml")).map_err(|_| Code::NO_DEVICE)
 }
 
-/// The highest CUDA version of a machine's driver: 13000.
+/// Highest CUDA version of a machine's driver: 13000.
 pub(crate) fn cuda_version(machine: &Machine) -> i32 {
-    let (major, minor) = two_numbers(&machine.driver.cuda);
+    let (major, minor) = parse_version(&machine.driver.cuda);
     major * 1000 + minor * 10
 }
 
 /// `major.minor` as numbers.
-pub(crate) fn two_numbers(text: &str) -> (i32, i32) {
+pub(crate) fn parse_version(text: &str) -> (i32, i32) {
     let (major, minor) = text.split_once('.').unwrap_or((text, "0"));
     (major.parse().unwrap_or(0), minor.parse().unwrap_or(0))
 }
 
-/// The GPUs that `CUDA_VISIBLE_DEVICES` names, in its order: by ordinal or by the beginning of a
-/// UUID. Names after one that is nothing do not count, and a GPU named twice hides all.
-fn visible(wanted: &str, there: &[u32], machine: &Machine) -> Vec<u32> {
+/// The GPUs in `CUDA_VISIBLE_DEVICES`, in its order: by ordinal or by prefix of a UUID. Entries
+/// after an invalid one are ignored, and a duplicate hides all GPUs.
+fn visible(wanted: &str, present: &[u32], machine: &Machine) -> Vec<u32> {
     let mut visible = Vec::new();
     for name in wanted.split(',') {
         let name = name.trim();
@@ -100,11 +101,11 @@ fn visible(wanted: &str, there: &[u32], machine: &Machine) -> Vec<u32> {
                 let uuid = machine.gpus[**index as usize].uuid.as_deref();
                 uuid.is_some_and(|uuid| uuid.starts_with(name))
             };
-            let mut named = there.iter().filter(is_named);
-            // A beginning that two GPUs have in common names neither.
+            let mut named = present.iter().filter(is_named);
+            // A prefix of two GPUs matches neither.
             named.next().filter(|_| named.next().is_none())
         } else {
-            name.parse::<usize>().ok().and_then(|ordinal| there.get(ordinal))
+            name.parse::<usize>().ok().and_then(|ordinal| present.get(ordinal))
         };
         let Some(&index) = found else { break };
         if visible.contains(&index) {

@@ -1,4 +1,4 @@
-//! Functions by name and version (`cuGetProcAddress`).
+//! Function lookup by name and version (`cuGetProcAddress`).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock};
@@ -10,10 +10,10 @@ use crate::state::base_of;
 use crate::table::lock;
 use crate::thunk;
 
-/// A function's name and address.
+/// Name and address of a function.
 pub(crate) type Export = (&'static str, *const ());
 
-/// Whether a function was found (`CUdriverProcAddressQueryResult`).
+/// Result of a lookup (`CUdriverProcAddressQueryResult`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Yes = 0,
@@ -23,21 +23,21 @@ pub(crate) enum Found {
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`.
 const PER_THREAD: u64 = 2;
-/// All flags that there are.
+/// All known flags.
 const FLAGS: u64 = 3;
 
-/// One form of a function.
-struct Form {
+/// One version of a function.
+struct FunctionVersion {
     name: &'static str,
-    /// The CUDA version that it came with, as `cuDriverGetVersion` says it.
+    /// CUDA version that introduced it, in the format of `cuDriverGetVersion`.
     since: i32,
-    /// Its own version: 1 unless its name says more.
+    /// Its version number: 1 unless its name has a suffix.
     number: u32,
     is_per_thread: bool,
     address: usize,
 }
 
-/// Lists of all functions, by subject.
+/// All functions, by subject.
 const LISTS: [&[Export]; 31] = [
     exports::arrays::CALLS,
     exports::context::CALLS,
@@ -72,7 +72,8 @@ const LISTS: [&[Export]; 31] = [
     exports::vmm::STREAM,
 ];
 
-/// Forms that came later than their number tells: 1 is as old as CUDA, 2 as CUDA 3.2.
+/// Functions that are newer than their version number tells: otherwise 1 is as old as CUDA, and 2
+/// as CUDA 3.2.
 const SINCE: [(&str, i32); 79] = [
     ("cuArrayGetMemoryRequirements", 11060),
     ("cuCtxCreate_v3", 11040),
@@ -155,13 +156,13 @@ const SINCE: [(&str, i32); 79] = [
     ("cuThreadExchangeStreamCaptureMode", 10010),
 ];
 
-/// The address of a function for programs of a CUDA version, and whether there is one; 0: none.
+/// The address of a function for programs of a CUDA version, and whether there is one; 0 if not.
 pub(crate) fn find(symbol: &str, version: i32, flags: u64) -> Result<(usize, Found), Code> {
     if flags & !FLAGS != 0 {
         return Err(Code::INVALID_VALUE);
     }
     let state = library::opened().map(|driver| {
-        driver.state.look();
+        driver.state.refresh();
         driver.state.with(Clone::clone)
     });
     let state = state.unwrap_or_default();
@@ -173,15 +174,17 @@ pub(crate) fn find(symbol: &str, version: i32, flags: u64) -> Result<(usize, Fou
         state.missing_functions.contains(name) || state.missing_functions.contains(base_of(name))
     };
     let forms = by_name().get(symbol).map_or(&[][..], Vec::as_slice);
-    let there: Vec<&Form> = forms.iter().filter(|form| !is_missing(form.name)).collect();
-    if there.is_empty() {
+    let available: Vec<&FunctionVersion> =
+        forms.iter().filter(|form| !is_missing(form.name)).collect();
+    if available.is_empty() {
         return Ok((0, Found::No));
     }
-    let number = there.iter().filter(|form| form.since <= version).map(|form| form.number).max();
+    let number =
+        available.iter().filter(|form| form.since <= version).map(|form| form.number).max();
     let Some(number) = number else { return Ok((0, Found::OnlyNewer)) };
-    let mut same = there.iter().filter(|form| form.number == number);
+    let mut same = available.iter().filter(|form| form.number == number);
     let wants_own = flags & PER_THREAD != 0;
-    // Functions without a stream have one form only.
+    // Functions without a stream have one version only.
     let form = same.clone().find(|form| form.is_per_thread == wants_own).or_else(|| same.next());
     let form = form.ok_or(Code::UNKNOWN)?;
     if state.pointer_identity == Some(false) {
@@ -194,11 +197,11 @@ fn address_of(name: &str) -> Option<usize> {
     by_name().get(base_of(name))?.iter().find(|form| form.name == name).map(|form| form.address)
 }
 
-/// All forms by name without version.
-fn by_name() -> &'static BTreeMap<&'static str, Vec<Form>> {
-    static BY_NAME: OnceLock<BTreeMap<&str, Vec<Form>>> = OnceLock::new();
+/// All versions by name without suffix.
+fn by_name() -> &'static BTreeMap<&'static str, Vec<FunctionVersion>> {
+    static BY_NAME: OnceLock<BTreeMap<&str, Vec<FunctionVersion>>> = OnceLock::new();
     BY_NAME.get_or_init(|| {
-        let mut all: BTreeMap<&str, Vec<Form>> = BTreeMap::new();
+        let mut all: BTreeMap<&str, Vec<FunctionVersion>> = BTreeMap::new();
         for &(name, address) in LISTS.iter().copied().flatten() {
             let plain = name.strip_suffix("_ptsz").or(name.strip_suffix("_ptds")).unwrap_or(name);
             let base = base_of(name);
@@ -207,24 +210,27 @@ fn by_name() -> &'static BTreeMap<&'static str, Vec<Form>> {
             let since = late.map_or(if number == 1 { 2000 } else { 3020 }, |(_, since)| *since);
             let is_per_thread = plain != name;
             let address = address.expose_provenance();
-            let form = Form { name, since, number, is_per_thread, address };
+            let form = FunctionVersion { name, since, number, is_per_thread, address };
             all.entry(base).or_default().push(form);
         }
         all
     })
 }
 
-/// Addresses that were given out, by name.
-pub(crate) static GIVEN: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
+/// Addresses returned before, by name.
+pub(crate) static ISSUED: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
-/// The address given out for a name, or the one that `make` makes now.
-pub(crate) fn given(name: &str, make: impl FnOnce() -> Result<usize, Code>) -> Result<usize, Code> {
-    let mut given = lock(&GIVEN);
-    if let Some(address) = given.get(name) {
+/// The address returned before for a name, or a new one from `make`.
+pub(crate) fn issue_once(
+    name: &str,
+    make: impl FnOnce() -> Result<usize, Code>,
+) -> Result<usize, Code> {
+    let mut issued = lock(&ISSUED);
+    if let Some(address) = issued.get(name) {
         return Ok(*address);
     }
     let address = make()?;
-    given.insert(name.to_owned(), address);
+    issued.insert(name.to_owned(), address);
     Ok(address)
 }
 

@@ -1,19 +1,19 @@
-//! What C callers pass by pointer, refused with CUDA's codes.
+//! Pointer arguments of C callers, with CUDA's error codes.
 
-use octavo_fake_gpu::pointers::{self, Refusal};
+use octavo_fake_gpu::pointers::{self, PointerError};
 
 use crate::code::Code;
 
-/// Where to put one value.
+/// Output of one value.
 pub(crate) type Out<T> = pointers::Out<T, Code>;
-/// Where to put a text.
+/// Output of a text.
 pub(crate) type TextOut = pointers::TextOut<Code>;
-/// A text from the caller.
+/// A text argument.
 pub(crate) type TextIn = pointers::TextIn<Code>;
-/// Structures from the caller, one or several.
+/// One or several structure arguments.
 pub(crate) type In<T> = pointers::In<T, Code>;
 
-impl Refusal for Code {
+impl PointerError for Code {
     const INVALID: Self = Self::INVALID_VALUE;
-    const NO_ROOM: Self = Self::INVALID_VALUE;
+    const TOO_SMALL: Self = Self::INVALID_VALUE;
 }

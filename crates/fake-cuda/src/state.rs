@@ -1,4 +1,4 @@
-//! What the machine's state says that calls must do.
+//! Effects of the machine's state on calls.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -7,24 +7,24 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use octavo_machine::{KernelState, State, StateFile};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::table::lock;
 
-/// The state file, looked at again whenever a call begins.
+/// The state file, refreshed whenever a call begins.
 ///
-/// Calls that programs make by the million only look when the kernel's coarse clock has moved, a
-/// few milliseconds: looking takes longer than they do.
-pub(crate) struct Watched {
+/// Frequent calls refresh it only when the kernel's coarse clock has advanced, every few
+/// milliseconds: a refresh takes longer than they do.
+pub(crate) struct StateWatcher {
     file: Mutex<StateFile>,
-    /// The coarse clock at the last look.
+    /// Coarse clock at the last refresh.
     tick: AtomicU64,
     /// Whether any call fails or any GPU is lost.
     has_faults: AtomicBool,
-    /// Whether any kernel is special.
+    /// Whether the state has settings for any kernel.
     has_kernels: AtomicBool,
 }
 
-impl Watched {
+impl StateWatcher {
     pub(crate) fn new(path: PathBuf) -> Self {
         let watched = Self {
             file: Mutex::new(StateFile::open(path)),
@@ -32,12 +32,12 @@ impl Watched {
             has_faults: AtomicBool::new(false),
             has_kernels: AtomicBool::new(false),
         };
-        watched.look();
+        watched.refresh();
         watched
     }
 
-    /// Catches up with the file.
-    pub(crate) fn look(&self) {
+    /// Refreshes from the file.
+    pub(crate) fn refresh(&self) {
         let mut file = lock(&self.file);
         let state = file.refresh();
         let gpus = || state.gpus.values();
@@ -46,22 +46,22 @@ impl Watched {
         self.has_kernels.store(gpus().any(|gpu| !gpu.kernels.is_empty()), Relaxed);
     }
 
-    /// Catches up with the file if the coarse clock has moved since the last time.
-    pub(crate) fn glance(&self) {
+    /// Refreshes from the file if the coarse clock has advanced since.
+    pub(crate) fn refresh_if_due(&self) {
         let now = coarse_clock();
         if self.tick.load(Relaxed) != now {
             self.tick.store(now, Relaxed);
-            self.look();
+            self.refresh();
         }
     }
 
-    /// The state as last read.
+    /// The last state read.
     pub(crate) fn with<A>(&self, body: impl FnOnce(&State) -> A) -> A {
         body(lock(&self.file).state())
     }
 
-    /// Fails if this call must, on the GPU of that index or on all.
-    pub(crate) fn refusal(&self, call: &str, gpu: Option<u32>) -> Answer {
+    /// Fails if the state says so for this call, on the GPU of that index or on all.
+    pub(crate) fn check_call(&self, call: &str, gpu: Option<u32>) -> CallResult {
         if !self.has_faults.load(Relaxed) {
             return Ok(());
         }
@@ -78,13 +78,13 @@ impl Watched {
         })
     }
 
-    /// Whether the GPU of that index does not answer any more.
+    /// Whether the GPU of that index is lost.
     pub(crate) fn is_lost(&self, gpu: u32) -> bool {
-        self.look();
+        self.refresh();
         self.with(|state| state.gpus.get(&gpu).is_some_and(|gpu| gpu.lost))
     }
 
-    /// What is special about a kernel on the GPU of that index.
+    /// Settings of a kernel on the GPU of that index.
     pub(crate) fn kernel(&self, gpu: u32, name: &str) -> KernelState {
         if !self.has_kernels.load(Relaxed) {
             return KernelState::default();
@@ -93,13 +93,13 @@ impl Watched {
         self.with(|state| find(state).unwrap_or_default())
     }
 
-    /// Whether any kernel is special.
+    /// Whether the state has settings for any kernel.
     pub(crate) fn has_kernels(&self) -> bool {
         self.has_kernels.load(Relaxed)
     }
 }
 
-/// A function's name without the suffix for the default stream and without its version.
+/// Name of a function without its suffixes for default stream and version.
 pub(crate) fn base_of(call: &str) -> &str {
     let call = call.strip_suffix("_ptsz").or(call.strip_suffix("_ptds")).unwrap_or(call);
     match call.rsplit_once("_v") {
@@ -111,7 +111,7 @@ pub(crate) fn base_of(call: &str) -> &str {
 fn coarse_clock() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // JUSTIFICATION: the standard library has no clock that costs only a few nanoseconds.
-    // SAFETY: the structure is writable, and this clock is always there.
+    // SAFETY: the structure is writable, and this clock always exists.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut time) };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)

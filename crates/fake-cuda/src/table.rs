@@ -1,8 +1,8 @@
-//! Tables of what callers have handles of.
+//! Handle tables.
 //!
-//! A handle is a number dressed as a pointer, never followed: the table of its kind tells whether
-//! it stands for something, and a handle of something destroyed stands for nothing. Places are
-//! used again, so that creating and destroying in a loop takes no memory.
+//! A handle is a number in a pointer's type and is never dereferenced. The table of its kind tells
+//! whether it refers to an object; the handle of a destroyed object refers to none. Entries are
+//! reused, so that creating and destroying in a loop takes no memory.
 
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -10,15 +10,15 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::code::Code;
 
-/// A handle, as C has it: a pointer that is never followed.
+/// A handle in C: a pointer that is never dereferenced.
 pub(crate) type Handle = usize;
 
 const CHUNK: usize = 256;
 const CHUNKS: usize = 4096;
 
-/// What a handle's highest byte says.
+/// Highest byte of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum HandleKind {
     Context = 1,
     Stream,
     Event,
@@ -33,23 +33,23 @@ pub(crate) enum Kind {
     Memory,
 }
 
-/// All things of one kind.
+/// All objects of one kind.
 pub(crate) struct Table<T> {
-    kind: Kind,
+    kind: HandleKind,
     chunks: [OnceLock<Box<[Entry<T>]>>; CHUNKS],
     used: AtomicU32,
     free: Mutex<Vec<u32>>,
 }
 
 struct Entry<T> {
-    /// Counts how often the place was given away; part of the handle.
+    /// Number of uses of this entry; part of the handle.
     generation: AtomicU32,
     thing: Mutex<Option<T>>,
 }
 
 impl<T> Table<T> {
     #[expect(clippy::large_stack_arrays, reason = "tables are statics, made by the compiler")]
-    pub(crate) const fn new(kind: Kind) -> Self {
+    pub(crate) const fn new(kind: HandleKind) -> Self {
         Self {
             kind,
             chunks: [const { OnceLock::new() }; CHUNKS],
@@ -58,7 +58,7 @@ impl<T> Table<T> {
         }
     }
 
-    /// Keeps a thing; its handle.
+    /// Adds an object. Returns its handle.
     pub(crate) fn insert(&self, thing: T) -> Result<Handle, Code> {
         let reused = lock(&self.free).pop();
         let index = reused.unwrap_or_else(|| self.used.fetch_add(1, AcqRel));
@@ -68,7 +68,7 @@ impl<T> Table<T> {
         Ok(self.handle(index, generation))
     }
 
-    /// Does something with the thing behind a handle.
+    /// Runs `body` with the object of a handle.
     pub(crate) fn with<A>(
         &self,
         handle: Handle,
@@ -82,7 +82,7 @@ impl<T> Table<T> {
         body(thing.as_mut().ok_or(Code::INVALID_HANDLE)?)
     }
 
-    /// Takes the thing out; its handle stands for nothing afterwards.
+    /// Removes the object; its handle becomes invalid.
     pub(crate) fn remove(&self, handle: Handle) -> Result<T, Code> {
         let (entry, generation) = self.entry(handle).ok_or(Code::INVALID_HANDLE)?;
         let mut thing = lock(&entry.thing);
@@ -95,7 +95,7 @@ impl<T> Table<T> {
         Ok(taken)
     }
 
-    /// Handles of all that there is.
+    /// Handles of all objects.
     pub(crate) fn handles(&self) -> Vec<Handle> {
         let used = self.used.load(Acquire);
         let there = (0..used).filter_map(|index| {
@@ -108,7 +108,7 @@ impl<T> Table<T> {
 
     fn handle(&self, index: u32, generation: u32) -> Handle {
         let high = (self.kind as usize) << 16 | (generation & GENERATIONS) as usize;
-        // Aligned as a pointer to something would be, and never null.
+        // Aligned like a pointer, and never null.
         high << 32 | (index as usize + 1) << 4
     }
 
@@ -133,7 +133,7 @@ impl<T> Table<T> {
     }
 }
 
-/// Bits of a place's generation that are part of the handle.
+/// Bits of an entry's generation in the handle.
 const GENERATIONS: u32 = 0xffff;
 
 fn index_of(handle: Handle) -> u32 {
@@ -141,7 +141,7 @@ fn index_of(handle: Handle) -> u32 {
     number.wrapping_sub(1)
 }
 
-/// Locks; what a panic left behind is still good enough to answer from.
+/// Locks a mutex; data from before a panic is good enough.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,24 +1,24 @@
-//! Functions that only jump to another one: for drivers whose `cuGetProcAddress` gives other
-//! pointers than `dlsym`, and for names that no function of this library has.
+//! Functions that only jump to another one: for drivers whose `cuGetProcAddress` returns other
+//! pointers than `dlsym`, and for names that this library does not have.
 
 use std::ptr;
 
 use crate::code::Code;
 use crate::names;
 
-/// Bytes of a jump with its target.
+/// Size of a jump with its target.
 const JUMP: usize = 16;
-/// Bytes of a page.
+/// Size of a page.
 const PAGE: usize = 4096;
 
-/// A function that jumps to `target`, the same one for the same name.
+/// A function that jumps to `target`; the same one for the same name.
 pub(crate) fn jump(name: &str, target: usize) -> Result<usize, Code> {
-    names::given(name, || make(target))
+    names::issue_once(name, || make(target))
 }
 
 #[cfg(target_arch = "x86_64")]
 fn code(target: usize) -> [u8; JUMP] {
-    // jmp *2(%rip), two bytes of nothing, the target.
+    // `jmp *2(%rip)`, a two-byte `nop`, the target.
     let mut code = [0xff, 0x25, 2, 0, 0, 0, 0x66, 0x90, 0, 0, 0, 0, 0, 0, 0, 0];
     code[8..].copy_from_slice(&target.to_le_bytes());
     code
@@ -26,15 +26,15 @@ fn code(target: usize) -> [u8; JUMP] {
 
 #[cfg(target_arch = "aarch64")]
 fn code(target: usize) -> [u8; JUMP] {
-    // ldr x16, 8; br x16; the target.
+    // `ldr x16, 8`, `br x16`, the target.
     let mut code = [0x50, 0, 0, 0x58, 0, 0x02, 0x1f, 0xd6, 0, 0, 0, 0, 0, 0, 0, 0];
     code[8..].copy_from_slice(&target.to_le_bytes());
     code
 }
 
-/// A page for each jump: there are few, and pages that can be run are not written to.
+/// One page per jump: there are few, and executable pages are not writable.
 fn make(target: usize) -> Result<usize, Code> {
-    // JUSTIFICATION: which functions there are is known only at run time.
+    // JUSTIFICATION: the functions are known only at run time.
     // SAFETY: a new mapping that replaces nothing.
     let page = unsafe {
         libc::mmap(
@@ -52,7 +52,7 @@ fn make(target: usize) -> Result<usize, Code> {
     let code = code(target);
     // SAFETY: the page is new, writable and larger than this.
     unsafe { ptr::copy_nonoverlapping(code.as_ptr(), page.cast(), JUMP) };
-    // SAFETY: the page is ours, and holds a whole function.
+    // SAFETY: the page is our own, and holds a whole function.
     let answer = unsafe { libc::mprotect(page, PAGE, libc::PROT_READ | libc::PROT_EXEC) };
     if answer == 0 { Ok(page.expose_provenance()) } else { Err(Code::OPERATING_SYSTEM) }
 }

@@ -1,34 +1,34 @@
-//! Memory that processes share: it lives until the last of them is done with it.
+//! Memory shared between processes: it lives until its last user drops it.
 
 use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::file::{self, Byte, Kind};
+use crate::file::{self, LockByte, LockKind};
 use crate::layout::{BLOCKS, Block};
 use crate::lock::Locked;
-use crate::member::Member;
+use crate::process_handle::ProcessHandle;
 
-/// A shared block of a chip.
+/// A shared block of memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockId(usize);
 
-/// What tells the file with a block's contents from all others: device and inode.
+/// Identity of the file with a block's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    /// Number of the file system.
+pub struct FileIdentity {
+    /// Device number of the file system.
     pub device: u64,
-    /// Number of the file in it.
+    /// Inode.
     pub inode: u64,
 }
 
-impl Member {
-    /// Makes memory that this process has into a shared block, which it uses from now on.
+impl ProcessHandle {
+    /// Turns memory of this process into a shared block. This process becomes its first user.
     ///
     /// # Errors
     ///
-    /// All blocks are taken, or the chip's file cannot be locked.
-    pub fn share(&self, bytes: u64, contents: Identity) -> io::Result<BlockId> {
+    /// All blocks are in use, or the GPU's file cannot be locked.
+    pub fn share(&self, bytes: u64, contents: FileIdentity) -> io::Result<BlockId> {
         let locked = self.lock();
         locked.reap();
         let free = (0..BLOCKS).find(|&index| self.block(index).state.load(Acquire) == 0);
@@ -43,14 +43,15 @@ impl Member {
         block.state.store(1, Release);
         let used = u32::try_from(index + 1).unwrap_or(u32::MAX);
         self.map().header.blocks_used.fetch_max(used, AcqRel);
-        let place = self.place();
-        place.used.store(place.used.load(Relaxed).saturating_sub(bytes), Relaxed);
-        locked.sum_anew();
+        let slot = self.slot();
+        slot.used.store(slot.used.load(Relaxed).saturating_sub(bytes), Relaxed);
+        locked.recompute_total();
         Ok(BlockId(index))
     }
 
-    /// The block with these contents and its size in bytes, which this process uses from now on.
-    pub fn use_shared(&self, contents: Identity) -> Option<(BlockId, u64)> {
+    /// Finds the block with these contents and its size in bytes. This process becomes a user of
+    /// it.
+    pub fn use_shared(&self, contents: FileIdentity) -> Option<(BlockId, u64)> {
         let _locked = self.lock();
         let index = (0..BLOCKS).find(|&index| {
             let block = self.block(index);
@@ -62,10 +63,10 @@ impl Member {
         Some((BlockId(index), self.block(index).bytes.load(Relaxed)))
     }
 
-    /// Ends this process's use of a block; the last one frees its memory.
+    /// Ends one use of a block by this process. The last user frees its memory.
     pub fn drop_shared(&self, id: BlockId) {
         let locked = self.lock();
-        if !self.let_go(id.0) {
+        if !self.release_use(id.0) {
             return;
         }
         let block = self.block(id.0);
@@ -73,7 +74,7 @@ impl Member {
             block.owner.store(0, Relaxed);
         }
         if locked.reap_blocks() {
-            locked.sum_anew();
+            locked.recompute_total();
         }
     }
 
@@ -84,13 +85,13 @@ impl Member {
             *uses += 1;
             return Ok(());
         }
-        file::lock(self.file(), Byte::Block(index), Kind::Read, false)?;
+        file::lock(self.file(), LockByte::Block(index), LockKind::Read, false)?;
         shared.insert(index, 1);
         Ok(())
     }
 
-    /// Counts one use less; whether it was the last of this process.
-    fn let_go(&self, index: usize) -> bool {
+    /// Counts one use less. Returns whether it was the last of this process.
+    fn release_use(&self, index: usize) -> bool {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(uses) = shared.get_mut(&index) else { return false };
         *uses -= 1;
@@ -98,8 +99,8 @@ impl Member {
             return false;
         }
         shared.remove(&index);
-        // Nothing is left to do where a lock cannot be given back.
-        let _ = file::unlock(self.file(), Byte::Block(index));
+        // A failed unlock cannot be handled.
+        let _ = file::unlock(self.file(), LockByte::Block(index));
         true
     }
 
@@ -113,13 +114,14 @@ impl Member {
 }
 
 impl Locked<'_> {
-    /// Frees blocks that nobody uses; whether there were any. A process does not see its own locks.
+    /// Frees blocks without users. Returns whether there were any. A process does not see its own
+    /// locks.
     pub(crate) fn reap_blocks(&self) -> bool {
         let (map, file) = (self.0.map(), self.0.file());
         let used = map.header.blocks_used.load(Acquire) as usize;
         let mut is_changed = false;
         for (index, block) in map.blocks.iter().enumerate().take(used) {
-            let byte = Byte::Block(index);
+            let byte = LockByte::Block(index);
             if block.state.load(Acquire) == 0 || file::is_held(file, byte) || self.0.uses(index) {
                 continue;
             }
@@ -131,7 +133,7 @@ impl Locked<'_> {
         is_changed
     }
 
-    /// Blocks of a slot whose process is dead count for nobody: the next one there is another.
+    /// Clears the owner of blocks whose process has died: the slot's next process is another one.
     pub(crate) fn disown(&self, slot: usize) {
         let number = u32::try_from(slot + 1).unwrap_or(u32::MAX);
         for block in &self.0.map().blocks {

@@ -1,59 +1,58 @@
-//! Time: work is served in the order in which a process submits it, and processes that have some
-//! share the chip evenly.
+//! Time. The work of a process is served in order, and processes with work share the GPU evenly.
 //!
-//! The part of each changes when another begins or ends to have work, and only then, so work is
-//! accounted for when somebody looks: [`Locked::advance`] replays the time since the last look. A
-//! process that has work already adds more without the lock.
+//! The share of each changes only when another process starts or stops having work. So work is
+//! accounted for lazily: [`Locked::advance`] replays the time since the last call. A process that
+//! has work adds more without the lock.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use std::time::Duration;
 
 use crate::ENDLESS;
-use crate::chip::{Clock, backlog, wall_clock};
-use crate::file::{self, Byte};
+use crate::file::{self, LockByte};
+use crate::gpu::{Clock, backlog, wall_clock};
 use crate::layout::Slot;
 use crate::lock::Locked;
-use crate::member::Member;
+use crate::process_handle::ProcessHandle;
 
-/// How long a waiter sleeps at most before it looks again: others may come and go.
-const NAP: Duration = Duration::from_millis(2);
+/// Longest sleep of a waiter before it checks again: other processes may come and go.
+const MAX_SLEEP: Duration = Duration::from_millis(2);
 
-impl Member {
-    /// Submits work of that many nanoseconds. The answer stands for its end: see
-    /// [`is_done`](Self::is_done).
+impl ProcessHandle {
+    /// Submits work of `nanos` nanoseconds. Returns a mark for its end, see
+    /// [`poll_done`](Self::poll_done).
     pub fn submit(&self, nanos: u64) -> u64 {
-        let place = self.place();
+        let slot = self.slot();
         if nanos == 0 {
-            return place.submitted.load(Relaxed);
+            return slot.submitted.load(Relaxed);
         }
-        let submitted = place.submitted.load(Relaxed);
+        let submitted = slot.submitted.load(Relaxed);
         if self.now() < self.busy_from.load(Relaxed).wrapping_add(submitted) {
-            return place.submitted.fetch_add(nanos, AcqRel) + nanos;
+            return slot.submitted.fetch_add(nanos, AcqRel) + nanos;
         }
         let locked = self.lock();
         let now = self.now();
         locked.advance(now);
-        let mark = place.submitted.fetch_add(nanos, AcqRel) + nanos;
-        // The earliest end is now and the backlog, were the chip for this process alone. All that
-        // is submitted later moves it on.
-        self.busy_from.store(now.wrapping_sub(place.served.load(Relaxed)), Relaxed);
+        let mark = slot.submitted.fetch_add(nanos, AcqRel) + nanos;
+        // The earliest end is now plus the backlog, if no other process had work. Later submissions
+        // move it on.
+        self.busy_from.store(now.wrapping_sub(slot.served.load(Relaxed)), Relaxed);
         mark
     }
 
-    /// The end of all work submitted so far.
+    /// The mark of all work submitted so far.
     pub fn submitted(&self) -> u64 {
-        self.place().submitted.load(Acquire)
+        self.slot().submitted.load(Acquire)
     }
 
-    /// Whether the work up to `mark` is known to be done; looks at nothing but a number.
-    pub fn was_done(&self, mark: u64) -> bool {
-        self.place().served.load(Acquire) >= mark
+    /// Whether the work up to `mark` is known to be done. Reads one number only.
+    pub fn is_known_done(&self, mark: u64) -> bool {
+        self.slot().served.load(Acquire) >= mark
     }
 
-    /// Whether the work up to `mark` is done by now. A virtual clock moves on by a microsecond if
-    /// it is not, as a caller that asks again and again would make time pass.
-    pub fn is_done(&self, mark: u64) -> bool {
-        if self.was_done(mark) {
+    /// Whether the work up to `mark` is done. If not, a virtual clock advances by a microsecond, so
+    /// that time passes in a polling loop.
+    pub fn poll_done(&self, mark: u64) -> bool {
+        if self.is_known_done(mark) {
             return true;
         }
         let locked = self.lock();
@@ -62,48 +61,48 @@ impl Member {
         }
         locked.advance(self.now());
         drop(locked);
-        self.was_done(mark)
+        self.is_known_done(mark)
     }
 
-    /// Waits until the work up to `mark` is done, or `give_up` says so; it is asked every few
-    /// milliseconds. Whether the work is done.
-    pub fn wait(&self, mark: u64, give_up: &mut dyn FnMut() -> bool) -> bool {
+    /// Waits until the work up to `mark` is done or `is_cancelled` returns true; it is called every
+    /// few milliseconds. Returns whether the work is done.
+    pub fn wait(&self, mark: u64, is_cancelled: &mut dyn FnMut() -> bool) -> bool {
         loop {
-            if self.was_done(mark) {
+            if self.is_known_done(mark) {
                 return true;
             }
-            let left = self.look(mark);
+            let left = self.advance_for(mark);
             if left.is_zero() {
                 continue;
             }
-            if give_up() {
+            if is_cancelled() {
                 return false;
             }
-            std::thread::sleep(left.min(NAP));
+            std::thread::sleep(left.min(MAX_SLEEP));
         }
     }
 
-    /// When the work up to `mark` was done, if it is: nanoseconds of the chip's clock.
+    /// When the work up to `mark` was done, in nanoseconds of the GPU's clock; `None` if it is not.
     pub fn done_at(&self, mark: u64) -> Option<u64> {
         let locked = self.lock();
         locked.advance(self.now());
-        self.was_done(mark).then(|| self.place().time_of(mark, self.now()))
+        self.is_known_done(mark).then(|| self.slot().time_of(mark, self.now()))
     }
 
-    /// Accounts for what is done; how long the work up to `mark` takes at least, zero when the
-    /// clock has been moved to its end.
-    fn look(&self, mark: u64) -> Duration {
+    /// Accounts for finished work. Returns how long the work up to `mark` takes at least; zero if
+    /// the clock has moved to its end.
+    fn advance_for(&self, mark: u64) -> Duration {
         let locked = self.lock();
-        let is_endless = mark.saturating_sub(self.place().served.load(Relaxed)) >= ENDLESS / 2;
+        let is_endless = mark.saturating_sub(self.slot().served.load(Relaxed)) >= ENDLESS / 2;
         match self.clock() {
-            Clock::Virtual if is_endless => NAP,
+            Clock::Virtual if is_endless => MAX_SLEEP,
             Clock::Virtual => {
                 locked.advance_to_mark(mark);
                 Duration::ZERO
             }
-            Clock::Wall => {
+            Clock::Host => {
                 locked.advance(wall_clock());
-                let left = mark.saturating_sub(self.place().served.load(Relaxed));
+                let left = mark.saturating_sub(self.slot().served.load(Relaxed));
                 Duration::from_nanos(left)
             }
         }
@@ -111,12 +110,12 @@ impl Member {
 }
 
 impl Locked<'_> {
-    /// Accounts for all work up to a moment.
+    /// Accounts for all work up to a point in time.
     pub(crate) fn advance(&self, to: u64) {
         self.serve(to, None);
     }
 
-    /// Moves the virtual clock on to the end of this process's work up to `mark`.
+    /// Moves the virtual clock to the end of this process's work up to `mark`.
     fn advance_to_mark(&self, mark: u64) {
         self.serve(u64::MAX, Some(mark));
         self.move_clock(self.0.map().header.served_until.load(Relaxed));
@@ -126,34 +125,34 @@ impl Locked<'_> {
         self.0.map().header.now.fetch_max(to, AcqRel);
     }
 
-    /// A chip that nobody uses yet has no past: the host's clock may have begun anew with a boot.
+    /// Resets the accounting of a GPU without users: the host's clock restarts at boot.
     pub(crate) fn restart_clock(&self) {
         let map = self.0.map();
         let used = map.header.slots_used.load(Acquire) as usize;
         let mut others = map.slots.iter().enumerate().take(used);
-        let is_alone =
-            !others.any(|(index, slot)| index != self.0.slot() && slot.state.load(Acquire) != 0);
-        if is_alone && self.0.clock() == Clock::Wall {
+        let is_alone = !others
+            .any(|(index, slot)| index != self.0.slot_index() && slot.state.load(Acquire) != 0);
+        if is_alone && self.0.clock() == Clock::Host {
             map.header.served_until.store(wall_clock(), Relaxed);
         }
     }
 
-    /// Serves work up to a moment, or until this process's work up to `mark` is done.
+    /// Serves work up to a point in time, or until this process's work up to `mark` is done.
     fn serve(&self, to: u64, mark: Option<u64>) {
         let header = &self.0.map().header;
         let mut at = header.served_until.load(Relaxed);
-        let own = self.0.place();
+        let own = self.0.slot();
         let left_to_mark = || mark.map(|mark| mark.saturating_sub(own.served.load(Relaxed)));
         while at < to && left_to_mark() != Some(0) {
             let busy: Vec<&Slot> = self.busy_slots();
             let sharers = u64::try_from(busy.len()).unwrap_or(u64::MAX);
             let Some(least) = busy.iter().map(|slot| backlog(slot)).min() else {
-                // Nothing to do until then.
+                // There is no work until then.
                 at = if to == u64::MAX { at } else { to };
                 break;
             };
             let least = left_to_mark().map_or(least, |left| left.min(least));
-            // What is left of a part's nanosecond stays for the next look.
+            // A remainder below one nanosecond per process stays for the next call.
             let gain = least.min((to - at) / sharers);
             if gain == 0 {
                 break;
@@ -169,7 +168,7 @@ impl Locked<'_> {
         header.served_until.store(at, Relaxed);
     }
 
-    /// Living processes with work. The dead ones' work ends with them.
+    /// Slots of living processes with work. Work of dead processes ends with them.
     fn busy_slots(&self) -> Vec<&Slot> {
         let map = self.0.map();
         let used = map.header.slots_used.load(Acquire) as usize;
@@ -177,7 +176,8 @@ impl Locked<'_> {
         let busy = slots.filter(|(index, slot)| {
             slot.state.load(Acquire) != 0
                 && backlog(slot) > 0
-                && (*index == self.0.slot() || file::is_held(self.0.file(), Byte::Slot(*index)))
+                && (*index == self.0.slot_index()
+                    || file::is_held(self.0.file(), LockByte::Slot(*index)))
         });
         busy.map(|(_, slot)| slot).collect()
     }

@@ -1,4 +1,4 @@
-//! The file: making it, mapping it, and locks on single bytes of it.
+//! The file: creating and mapping it, and locks on single bytes of it.
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io;
@@ -11,13 +11,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::layout::{Layout, MAGIC, SIZE};
 
-/// Locked bytes lie far beyond the file's end: they mean nothing but themselves.
-const LOCKS: i64 = 1 << 40;
+/// Locked bytes lie far beyond the end of the file and hold no data.
+const LOCK_BASE: i64 = 1 << 40;
 
-/// A byte that stands for something.
+/// A lockable byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Byte {
-    /// The making of the file.
+pub(crate) enum LockByte {
+    /// Creation of the file.
     Making,
     /// Life of the process in a slot.
     Slot(usize),
@@ -25,57 +25,57 @@ pub(crate) enum Byte {
     Block(usize),
 }
 
-impl Byte {
+impl LockByte {
     fn offset(self) -> i64 {
         let number = |base: i64, index: usize| base + i64::try_from(index).unwrap_or(0);
         match self {
-            Self::Making => LOCKS,
-            Self::Slot(index) => number(LOCKS + (1 << 20), index),
-            Self::Block(index) => number(LOCKS + (1 << 21), index),
+            Self::Making => LOCK_BASE,
+            Self::Slot(index) => number(LOCK_BASE + (1 << 20), index),
+            Self::Block(index) => number(LOCK_BASE + (1 << 21), index),
         }
     }
 }
 
-/// Opens a chip's file, and makes it where there is none.
+/// Opens the file of a GPU, and creates it if needed.
 pub(crate) fn open(path: &Path, capacity: u64) -> io::Result<(File, Map)> {
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => make(path)?,
         opened => opened?,
     };
-    lock(&file, Byte::Making, Kind::Write, true)?;
+    lock(&file, LockByte::Making, LockKind::Write, true)?;
     let map = prepare(&file, path, capacity);
-    unlock(&file, Byte::Making)?;
+    unlock(&file, LockByte::Making)?;
     Ok((file, map?))
 }
 
-/// Opens a chip's file if it is there.
+/// Opens the file of a GPU if it exists.
 pub(crate) fn open_existing(path: &Path) -> io::Result<(File, Map)> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     let map = map(path)?;
     if map.header.magic.load(Acquire) != MAGIC {
-        return Err(other_layout(path));
+        return Err(version_mismatch(path));
     }
     Ok((file, map))
 }
 
-fn other_layout(path: &Path) -> io::Error {
+fn version_mismatch(path: &Path) -> io::Error {
     let message = format!("{} is no chip of this version; remove it", path.display());
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 
 fn make(path: &Path) -> io::Result<File> {
-    let everybody = |mode| Permissions::from_mode(mode);
+    let permissions = |mode| Permissions::from_mode(mode);
     if let Some(folder) = path.parent() {
-        // Containers run as whatever user they like, and all of them share the chip.
+        // Containers run as any user, and all of them share the GPU.
         if DirBuilder::new().mode(0o777).create(folder).is_ok() {
-            std::fs::set_permissions(folder, everybody(0o1777))?;
+            std::fs::set_permissions(folder, permissions(0o1777))?;
         }
     }
     let mut options = OpenOptions::new();
     let file =
         options.read(true).write(true).create(true).truncate(false).mode(0o666).open(path)?;
-    // Whatever this process's mask is. Somebody else's file has its mode already.
-    let _ = file.set_permissions(everybody(0o666));
+    // Independent of this process's umask. The file of another user has its mode already.
+    let _ = file.set_permissions(permissions(0o666));
     Ok(file)
 }
 
@@ -85,7 +85,7 @@ fn prepare(file: &File, path: &Path, capacity: u64) -> io::Result<Map> {
     if is_new {
         file.set_len(size)?;
     } else if file.metadata()?.len() != size {
-        return Err(other_layout(path));
+        return Err(version_mismatch(path));
     }
     let map = map(path)?;
     let header = &map.header;
@@ -94,21 +94,21 @@ fn prepare(file: &File, path: &Path, capacity: u64) -> io::Result<Map> {
         header.capacity.store(capacity, Relaxed);
         header.magic.store(MAGIC, Release);
     } else if header.magic.load(Acquire) != MAGIC || header.size.load(Relaxed) != size {
-        return Err(other_layout(path));
+        return Err(version_mismatch(path));
     }
     // The machine's description may have changed since.
     header.capacity.store(capacity, Relaxed);
     Ok(map)
 }
 
-/// Maps the file by an opening of its own: a mapping keeps what was opened, and the locks on it,
-/// for as long as a child of `fork` has the mapping.
+/// Maps the file through a separate open file. A mapping keeps its open file, with all locks, as
+/// long as a child of `fork` has the mapping.
 fn map(path: &Path) -> io::Result<Map> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     if file.metadata()?.len() < u64::try_from(SIZE).unwrap_or(u64::MAX) {
-        return Err(other_layout(path));
+        return Err(version_mismatch(path));
     }
-    // JUSTIFICATION: processes share the chip by mapping its file.
+    // JUSTIFICATION: processes share the GPU by mapping its file.
     // SAFETY: a new mapping of a file that is open for reading and writing; it replaces nothing.
     let place = unsafe {
         libc::mmap(
@@ -130,7 +130,7 @@ fn map(path: &Path) -> io::Result<Map> {
 #[derive(Debug)]
 pub(crate) struct Map(NonNull<Layout>);
 
-// SAFETY: the mapping belongs to the process and not to a thread, and all in it is atomic.
+// SAFETY: the mapping belongs to the process and not to a thread, and all its fields are atomic.
 unsafe impl Send for Map {}
 // SAFETY: as above.
 unsafe impl Sync for Map {}
@@ -140,30 +140,30 @@ impl Deref for Map {
 
     fn deref(&self) -> &Layout {
         // JUSTIFICATION: see `map`.
-        // SAFETY: a mapping of `SIZE` bytes, page-aligned, which lives as long as `self`; every
-        // bit pattern is a valid layout, and others change it through atomics only.
+        // SAFETY: a mapping of `SIZE` bytes, page-aligned, which lives as long as `self`. Every bit
+        // pattern is a valid layout, and other processes change it through atomics only.
         unsafe { self.0.as_ref() }
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
-        // SAFETY: the mapping made in `map`, to which no reference outlives `self`.
+        // SAFETY: the mapping of `map`, to which no reference outlives `self`.
         unsafe { libc::munmap(self.0.as_ptr().cast(), SIZE) };
     }
 }
 
-/// How a byte is locked.
+/// Kind of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// Several may hold it.
+pub(crate) enum LockKind {
+    /// Shared.
     Read,
-    /// One alone holds it.
+    /// Exclusive.
     Write,
 }
 
-/// Locks a byte for this open file; without `wait` only if nobody else holds it.
-pub(crate) fn lock(file: &File, byte: Byte, kind: Kind, wait: bool) -> io::Result<()> {
+/// Locks a byte for this open file; without `wait`, fails if another file holds it.
+pub(crate) fn lock(file: &File, byte: LockByte, kind: LockKind, wait: bool) -> io::Result<()> {
     let command = if wait { libc::F_OFD_SETLKW } else { libc::F_OFD_SETLK };
     loop {
         match request(file.as_raw_fd(), command, byte, kind_number(kind)) {
@@ -173,28 +173,28 @@ pub(crate) fn lock(file: &File, byte: Byte, kind: Kind, wait: bool) -> io::Resul
     }
 }
 
-/// Gives a lock back.
-pub(crate) fn unlock(file: &File, byte: Byte) -> io::Result<()> {
+/// Unlocks a byte.
+pub(crate) fn unlock(file: &File, byte: LockByte) -> io::Result<()> {
     request(file.as_raw_fd(), libc::F_OFD_SETLK, byte, libc::F_UNLCK).map(drop)
 }
 
-/// Whether another open file holds the byte in any way.
-pub(crate) fn is_held(file: &File, byte: Byte) -> bool {
+/// Whether another open file holds a lock on the byte.
+pub(crate) fn is_held(file: &File, byte: LockByte) -> bool {
     match request(file.as_raw_fd(), libc::F_OFD_GETLK, byte, libc::F_WRLCK) {
         Ok(kind) => i32::from(kind) != libc::F_UNLCK,
-        // Whoever cannot ask takes nobody for dead.
+        // If the query fails, the process counts as alive.
         Err(_) => true,
     }
 }
 
-fn kind_number(kind: Kind) -> i32 {
+fn kind_number(kind: LockKind) -> i32 {
     match kind {
-        Kind::Read => libc::F_RDLCK,
-        Kind::Write => libc::F_WRLCK,
+        LockKind::Read => libc::F_RDLCK,
+        LockKind::Write => libc::F_WRLCK,
     }
 }
 
-fn request(fd: RawFd, command: i32, byte: Byte, kind: i32) -> io::Result<i16> {
+fn request(fd: RawFd, command: i32, byte: LockByte, kind: i32) -> io::Result<i16> {
     let mut wanted = libc::flock {
         l_type: i16::try_from(kind).unwrap_or(0),
         l_whence: i16::try_from(libc::SEEK_SET).unwrap_or(0),
@@ -204,16 +204,17 @@ fn request(fd: RawFd, command: i32, byte: Byte, kind: i32) -> io::Result<i16> {
         l_pid: 0,
     };
     // JUSTIFICATION: the standard library has no locks on single bytes.
-    // SAFETY: `fd` is open, and the structure is of the type that these commands take.
+    // SAFETY: `fd` is open, and the structure has the type that these commands take.
     let answer = unsafe { libc::fcntl(fd, command, &raw mut wanted) };
     if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(wanted.l_type) }
 }
 
-/// Closes the file in a child of `fork`, whose parent alone is in the slot.
+/// Closes the file in a child of `fork`: only the parent owns the slot.
 pub(crate) fn close_in_child(file: &File) {
-    // JUSTIFICATION: dropping the file is not possible: others may refer to it, and the child
-    // has only what is safe in a signal handler.
-    // SAFETY: closing a descriptor touches no memory; nobody in the child uses it afterwards, as
-    // [`Member::leave_in_child`](crate::Member::leave_in_child) demands.
+    // JUSTIFICATION: the file cannot be dropped, because other references to it may exist, and the
+    // child may only do what is async-signal-safe.
+    // SAFETY: closing a descriptor touches no memory. By the contract of
+    // [`ProcessHandle::leave_in_child`](crate::ProcessHandle::leave_in_child), the child does not
+    // use it afterwards.
     unsafe { libc::close(file.as_raw_fd()) };
 }

@@ -1,12 +1,12 @@
-//! When work was done: the last stretches of time in which a process had the same part.
+//! History: the last time segments in which a process had a constant share of the GPU.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::layout::{SEGMENTS, Slot};
 
 impl Slot {
-    /// Notes that from `at` on the process shares the chip with so many, itself included. Only
-    /// under the chip's lock.
+    /// Records that from `at` on the process shares the GPU with `sharers` processes, itself
+    /// included. Requires the GPU's lock.
     pub(crate) fn remember(&self, at: u64, sharers: u64) {
         let served = self.served.load(Relaxed);
         let written = self.segments_written.load(Relaxed);
@@ -17,15 +17,15 @@ impl Slot {
         if goes_on {
             return;
         }
-        let place = &self.segments[ring(written)];
-        place.at.store(at, Relaxed);
-        place.served.store(served, Relaxed);
-        place.sharers.store(sharers, Relaxed);
+        let segment = &self.segments[ring(written)];
+        segment.at.store(at, Relaxed);
+        segment.served.store(served, Relaxed);
+        segment.sharers.store(sharers, Relaxed);
         self.segments_written.store(written + 1, Release);
     }
 
-    /// When the work up to `mark` was done. What was forgotten counts as done when memory begins,
-    /// and work of no length as done now. Only under the chip's lock.
+    /// When the work up to `mark` was done. Work older than the history counts as done at its
+    /// beginning; without a history it counts as done now. Requires the GPU's lock.
     pub(crate) fn time_of(&self, mark: u64, now: u64) -> u64 {
         let written = self.segments_written.load(Acquire);
         let oldest = written.saturating_sub(u64::try_from(SEGMENTS).unwrap_or(0));

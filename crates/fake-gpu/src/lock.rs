@@ -1,18 +1,18 @@
-//! The chip's lock: a word that names its holder, and outlives none.
+//! The GPU's lock: a word that names its holder, and can be taken from a dead holder.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::file::{self, Byte};
-use crate::member::Member;
+use crate::file::{self, LockByte};
+use crate::process_handle::ProcessHandle;
 
-/// Turns of waiting after which the holder's life is looked at.
-const PATIENCE: u32 = 2000;
+/// Spins before a check whether the holder is alive.
+const SPINS_BEFORE_CHECK: u32 = 2000;
 
-/// Proof that this process holds the chip's lock.
-pub(crate) struct Locked<'a>(pub(crate) &'a Member);
+/// Proof that this process holds the GPU's lock.
+pub(crate) struct Locked<'a>(pub(crate) &'a ProcessHandle);
 
-impl Member {
-    /// Takes the chip's lock, from a dead holder if need be.
+impl ProcessHandle {
+    /// Takes the GPU's lock, if necessary from a dead holder.
     pub(crate) fn lock(&self) -> Locked<'_> {
         let word = &self.map().header.lock;
         let me = self.number();
@@ -22,14 +22,14 @@ impl Member {
                 return Locked(self);
             }
             turns += 1;
-            if turns.is_multiple_of(PATIENCE) {
+            if turns.is_multiple_of(SPINS_BEFORE_CHECK) {
                 let holder = word.load(Relaxed);
                 if self.is_dead(holder)
                     && word.compare_exchange(holder, me, AcqRel, Relaxed).is_ok()
                 {
                     let locked = Locked(self);
-                    // It may have died between its own number and the sum.
-                    locked.sum_anew();
+                    // It may have died between writing its own count and the total.
+                    locked.recompute_total();
                     return locked;
                 }
             }
@@ -43,7 +43,7 @@ impl Member {
 
     fn is_dead(&self, holder: u32) -> bool {
         let Some(slot) = (holder as usize).checked_sub(1) else { return false };
-        holder != self.number() && !file::is_held(self.file(), Byte::Slot(slot))
+        holder != self.number() && !file::is_held(self.file(), LockByte::Slot(slot))
     }
 }
 

@@ -1,18 +1,18 @@
-//! Memory: who has how much, and never more than there is.
+//! Memory per process, never more than the capacity.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use crate::file::{self, Byte, Kind};
+use crate::file::{self, LockByte, LockKind};
 use crate::lock::Locked;
-use crate::member::{Member, clear};
+use crate::process_handle::{ProcessHandle, clear};
 
-impl Member {
-    /// Takes `bytes` of the chip's memory; false: there is not so much.
+impl ProcessHandle {
+    /// Charges `bytes` of GPU memory. Returns false if they do not fit.
     pub fn charge(&self, bytes: u64) -> bool {
         let locked = self.lock();
-        if !locked.has_room(bytes) {
+        if !locked.fits(bytes) {
             locked.reap();
-            if !locked.has_room(bytes) {
+            if !locked.fits(bytes) {
                 return false;
             }
         }
@@ -20,12 +20,12 @@ impl Member {
         true
     }
 
-    /// Gives memory back.
+    /// Releases memory.
     pub fn refund(&self, bytes: u64) {
         self.lock().subtract(bytes);
     }
 
-    /// Memory in bytes that nobody has.
+    /// Free memory in bytes.
     pub fn free(&self) -> u64 {
         let locked = self.lock();
         locked.reap();
@@ -33,30 +33,30 @@ impl Member {
         header.capacity.load(Relaxed).saturating_sub(header.total.load(Relaxed))
     }
 
-    /// Memory in bytes that this process has, but for shared blocks.
+    /// Memory of this process in bytes, without shared blocks.
     pub fn used(&self) -> u64 {
-        self.place().used.load(Relaxed)
+        self.slot().used.load(Relaxed)
     }
 }
 
 impl Locked<'_> {
-    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+    pub(crate) fn fits(&self, bytes: u64) -> bool {
         let header = &self.0.map().header;
         let total = header.total.load(Relaxed);
         total.checked_add(bytes).is_some_and(|sum| sum <= header.capacity.load(Relaxed))
     }
 
-    /// The process's number first: whoever dies in between has counted too much at most, and the
-    /// sum is made anew when its lock is taken over.
+    /// Writes the process's own count first. If the process dies in between, it has counted too
+    /// much at most, and the total is recomputed when its lock is taken over.
     pub(crate) fn add(&self, bytes: u64) {
-        let used = &self.0.place().used;
+        let used = &self.0.slot().used;
         used.store(used.load(Relaxed) + bytes, Relaxed);
         let total = &self.0.map().header.total;
         total.store(total.load(Relaxed) + bytes, Relaxed);
     }
 
     pub(crate) fn subtract(&self, bytes: u64) {
-        let used = &self.0.place().used;
+        let used = &self.0.slot().used;
         used.store(used.load(Relaxed).saturating_sub(bytes), Relaxed);
         let total = &self.0.map().header.total;
         total.store(total.load(Relaxed).saturating_sub(bytes), Relaxed);
@@ -68,29 +68,29 @@ impl Locked<'_> {
         let mut is_changed = false;
         let slots = map.slots.iter().take(map.header.slots_used.load(Acquire) as usize);
         for (index, slot) in slots.enumerate() {
-            if index == self.0.slot() || slot.state.load(Acquire) == 0 {
+            if index == self.0.slot_index() || slot.state.load(Acquire) == 0 {
                 continue;
             }
-            // Whoever has the byte's lock has the slot: nobody takes it meanwhile.
-            if file::is_held(file, Byte::Slot(index))
-                || file::lock(file, Byte::Slot(index), Kind::Write, false).is_err()
+            // The lock of the byte owns the slot, so no process claims it meanwhile.
+            if file::is_held(file, LockByte::Slot(index))
+                || file::lock(file, LockByte::Slot(index), LockKind::Write, false).is_err()
             {
                 continue;
             }
             clear(slot);
             self.disown(index);
             is_changed = true;
-            // Nothing is left to do where a lock cannot be given back.
-            let _ = file::unlock(file, Byte::Slot(index));
+            // A failed unlock cannot be handled.
+            let _ = file::unlock(file, LockByte::Slot(index));
         }
         is_changed |= self.reap_blocks();
         if is_changed {
-            self.sum_anew();
+            self.recompute_total();
         }
     }
 
-    /// Makes the sum from the parts.
-    pub(crate) fn sum_anew(&self) {
+    /// Recomputes the total.
+    pub(crate) fn recompute_total(&self) {
         let map = self.0.map();
         let slots = map.slots.iter().filter(|slot| slot.state.load(Acquire) != 0);
         let blocks = map.blocks.iter().filter(|block| block.state.load(Acquire) != 0);

@@ -1,20 +1,20 @@
-//! Who uses a chip.
+//! Users of a GPU.
 
-/// A process that uses a chip.
+/// A process that uses a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Process {
-    /// Its id as it sees itself.
+    /// Pid in its own namespace.
     pub pid: u32,
-    /// Inode of its process namespace.
+    /// Inode of its pid namespace.
     pub namespace: u64,
-    /// When it started, in clock ticks since boot, as `/proc/<pid>/stat` says it.
+    /// Start time in clock ticks since boot, as in `/proc/<pid>/stat`.
     pub started: u64,
-    /// Contexts that it has on the chip.
+    /// Its contexts on the GPU.
     pub contexts: u32,
-    /// Bytes of the chip's memory that count for it.
+    /// GPU memory charged to it, in bytes.
     pub used: u64,
-    /// Nanoseconds of the chip's time that it had.
+    /// GPU time that it received, in nanoseconds.
     pub served: u64,
-    /// Whether it has work that is not done.
+    /// Whether it has unfinished work.
     pub is_busy: bool,
 }

@@ -5,8 +5,8 @@ use std::ffi::CStr;
 use nvml_wrapper_sys::bindings as sys;
 use octavo_machine::{MachineError, MigRefusal};
 
-/// What a call answers: nothing more to say, or the reason why not.
-pub(crate) type Answer = Result<(), Code>;
+/// Result of a call.
+pub(crate) type CallResult = Result<(), Code>;
 
 /// An NVML return code other than success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,8 +33,8 @@ impl Code {
         Self(sys::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH);
     pub(crate) const UNKNOWN: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_UNKNOWN);
 
-    /// The code for an answer, success included.
-    pub(crate) fn of(answer: Answer) -> sys::nvmlReturn_t {
+    /// The code of a result, success included.
+    pub(crate) fn of(answer: CallResult) -> sys::nvmlReturn_t {
         match answer {
             Ok(()) => sys::nvmlReturn_enum_NVML_SUCCESS,
             Err(Self(code)) => code,
@@ -63,11 +63,11 @@ impl From<MachineError> for Code {
 }
 
 /// `Err(NOT_SUPPORTED)` unless the condition holds.
-pub(crate) fn supported(condition: bool) -> Answer {
+pub(crate) fn supported(condition: bool) -> CallResult {
     if condition { Ok(()) } else { Err(Code::NOT_SUPPORTED) }
 }
 
-/// What `nvmlErrorString` says; there is an answer for every number.
+/// Text of `nvmlErrorString`; every number has one.
 pub(crate) fn words(code: sys::nvmlReturn_t) -> &'static CStr {
     match code {
         0 => c"Success",

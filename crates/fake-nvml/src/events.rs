@@ -1,14 +1,14 @@
-//! Event sets: what `nvmlEventSetWait` tells.
+//! Event sets: results of `nvmlEventSetWait`.
 
 use std::sync::{Mutex, PoisonError};
 
 use nvml_wrapper_sys::bindings as sys;
 use octavo_machine::{Event, EventKind};
 
-/// An event set: a place in the machine's list of events, and what it is registered for.
+/// An event set: a position in the machine's list of events, and its registrations.
 ///
-/// Since the list is only appended to, a place in it is all that is needed to tell every event
-/// once and in order, however many came at a time.
+/// The list is append-only, so a position is enough to report every event once and in order,
+/// however many occur at a time.
 pub(crate) struct EventSet {
     progress: Mutex<Progress>,
 }
@@ -18,7 +18,7 @@ struct Progress {
     next: usize,
 }
 
-/// Interest in events of one GPU, from one event on.
+/// Registration for events of one GPU, from one event on.
 #[derive(Clone, Copy)]
 struct Registration {
     gpu: u32,
@@ -26,7 +26,7 @@ struct Registration {
     since: usize,
 }
 
-/// Event types that a GPU with or without error correction can tell.
+/// Event types that a GPU with or without error correction supports.
 pub(crate) fn supported_types(ecc: bool) -> u64 {
     let ecc_types = EventKind::SingleBitEcc.bit() | EventKind::DoubleBitEcc.bit();
     EventKind::Xid.bit() | if ecc { ecc_types } else { 0 }
@@ -48,13 +48,13 @@ impl TypeBit for EventKind {
 }
 
 impl EventSet {
-    /// A set for a machine of which the first `past` events are over.
+    /// A set for a machine whose first `past` events are over.
     pub(crate) fn new(past: usize) -> Self {
         let progress = Progress { registrations: Vec::new(), next: past };
         Self { progress: Mutex::new(progress) }
     }
 
-    /// Adds interest in events of `gpu` that come after the first `past`.
+    /// Registers for events of `gpu` after the first `past`.
     pub(crate) fn register(&self, gpu: u32, types: u64, past: usize) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         progress.registrations.push(Registration { gpu, types, since: past });
@@ -65,7 +65,7 @@ impl EventSet {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let Progress { registrations, next } = &mut *progress;
         if *next > events.len() {
-            // Somebody emptied the list: go on with what comes from now on.
+            // The list was emptied: go on with new events.
             *next = events.len();
             for registration in registrations.iter_mut() {
                 registration.since = registration.since.min(*next);

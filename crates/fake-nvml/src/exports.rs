@@ -1,13 +1,13 @@
 //! NVML's C functions.
 //!
-//! The functions are safe to write because pointers arrive as the types of
+//! They are safe to write because pointer arguments have the types of
 //! [`pointers`](crate::pointers), and handles are numbers that are checked. `no_mangle` is an
-//! unsafe attribute because a program could have two functions of one name: these names are NVML's,
-//! and standing in for NVML is what this library is for.
+//! unsafe attribute because a program could have two functions of one name. These names are NVML's,
+//! and replacing NVML is the purpose of this library.
 
 #![expect(non_snake_case, reason = "the names are NVML's")]
 
-/// Exports functions on the machine as a whole: `fn name(session, argument: Type, ...) { answer }`.
+/// Exports functions on the whole machine: `fn name(session, argument: Type, ...) { answer }`.
 macro_rules! machine_calls {
     ($($(#[$meta:meta])* fn $name:ident($session:ident $(, $argument:ident: $kind:ty)* $(,)?) $body:block)*) => {
         $(

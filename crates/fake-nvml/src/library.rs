@@ -1,4 +1,4 @@
-//! The state of this copy of the library, and the way into it from C.
+//! State of this copy of the library, and its entry points from C.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -6,18 +6,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlReturn_t};
-use octavo_fake_gpu::place;
+use octavo_fake_gpu::locate;
 use octavo_machine::{Event, MachineError, State};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::handle::Handles;
 use crate::session::{Device, Session};
 
-/// What a copy of the library knows: nothing, until it is initialised.
+/// State of a copy of the library: empty until it is initialised.
 struct Library {
-    /// How many initialisations wait for their shutdown.
+    /// Initialisations without a shutdown.
     users: u32,
-    /// How many sessions there were.
+    /// Sessions so far.
     sessions: u32,
     session: Option<Session>,
 }
@@ -26,7 +26,7 @@ static LIBRARY: Mutex<Library> = Mutex::new(Library { users: 0, sessions: 0, ses
 
 /// `nvmlInit`: reads the machine the first time, then only counts.
 pub(crate) fn init(call: &str) -> nvmlReturn_t {
-    guarded(|| {
+    catch_panics(|| {
         let mut library = lock();
         let mut opened = None;
         let session = if let Some(session) = &mut library.session {
@@ -36,7 +36,7 @@ pub(crate) fn init(call: &str) -> nvmlReturn_t {
             let anchor = (&raw const LIBRARY).addr();
             let handles = Handles::new(anchor, library.sessions.wrapping_add(1));
             let session = Session::open(&folder, handles);
-            note(&folder, session.as_ref().err());
+            write_error_file(&folder, session.as_ref().err());
             opened.insert(session.map_err(|error| code_of(&error))?)
         };
         session.begin(call)?;
@@ -49,9 +49,9 @@ pub(crate) fn init(call: &str) -> nvmlReturn_t {
     })
 }
 
-/// `nvmlShutdown`: the last one forgets everything.
+/// `nvmlShutdown`: the last one drops everything.
 pub(crate) fn shutdown(call: &str) -> nvmlReturn_t {
-    guarded(|| {
+    catch_panics(|| {
         let mut library = lock();
         library.session.as_mut().ok_or(Code::UNINITIALIZED)?.begin(call)?;
         library.users -= 1;
@@ -62,9 +62,12 @@ pub(crate) fn shutdown(call: &str) -> nvmlReturn_t {
     })
 }
 
-/// A call on the machine as a whole.
-pub(crate) fn on_machine(call: &str, body: &mut dyn FnMut(&mut Session) -> Answer) -> nvmlReturn_t {
-    guarded(|| {
+/// A call on the whole machine.
+pub(crate) fn on_machine(
+    call: &str,
+    body: &mut dyn FnMut(&mut Session) -> CallResult,
+) -> nvmlReturn_t {
+    catch_panics(|| {
         let mut library = lock();
         let session = library.session.as_mut().ok_or(Code::UNINITIALIZED)?;
         session.begin(call)?;
@@ -76,7 +79,7 @@ pub(crate) fn on_machine(call: &str, body: &mut dyn FnMut(&mut Session) -> Answe
 pub(crate) fn on_gpu(
     call: &str,
     handle: nvmlDevice_t,
-    body: &mut dyn FnMut(&mut Device<'_>) -> Answer,
+    body: &mut dyn FnMut(&mut Device<'_>) -> CallResult,
 ) -> nvmlReturn_t {
     on_machine(call, &mut |session| body(&mut session.device(call, handle)?))
 }
@@ -85,16 +88,16 @@ pub(crate) fn on_gpu(
 pub(crate) fn on_device(
     call: &str,
     handle: nvmlDevice_t,
-    body: &mut dyn FnMut(&mut Device<'_>) -> Answer,
+    body: &mut dyn FnMut(&mut Device<'_>) -> CallResult,
 ) -> nvmlReturn_t {
     on_machine(call, &mut |session| body(&mut session.any_device(call, handle)?))
 }
 
-/// A call on the machine that takes as long as its state says. Others go on meanwhile.
+/// A call on the machine that takes as long as its state says. Other calls go on meanwhile.
 pub(crate) fn on_machine_slowly(
     call: &str,
     millis: fn(&State) -> u64,
-    body: &mut dyn FnMut(&mut Session) -> Answer,
+    body: &mut dyn FnMut(&mut Session) -> CallResult,
 ) -> nvmlReturn_t {
     let mut wait = Duration::ZERO;
     let code = on_machine(call, &mut |session| {
@@ -110,19 +113,19 @@ pub(crate) fn on_machine_slowly(
     on_machine(call, body)
 }
 
-/// How often a wait looks at the state file. An inotify instance a simulated node would tell at
-/// once, but a user has 128 of them and a lab has hundreds of nodes.
-const LOOK: Duration = Duration::from_millis(250);
+/// Interval at which a wait polls the state file. An inotify instance would report at once, but a
+/// user has 128 of them, and a lab has hundreds of nodes.
+const STATE_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Waits for the next event of a set, holding nothing while it sleeps. `tell` is given the event
-/// with the handle of its GPU.
+/// Waits for the next event of a set, without holding anything while it sleeps. `tell` receives the
+/// event with the handle of its GPU.
 pub(crate) fn wait(
     call: &str,
     handle: nvmlEventSet_t,
     timeout_ms: u32,
-    tell: &mut dyn FnMut(nvmlDevice_t, Event) -> Answer,
+    tell: &mut dyn FnMut(nvmlDevice_t, Event) -> CallResult,
 ) -> nvmlReturn_t {
-    guarded(|| {
+    catch_panics(|| {
         let deadline = Instant::now() + Duration::from_millis(timeout_ms.into());
         loop {
             let mut library = lock();
@@ -137,22 +140,22 @@ pub(crate) fn wait(
             if left.is_zero() {
                 return Err(Code::TIMEOUT);
             }
-            std::thread::sleep(left.min(LOOK));
+            std::thread::sleep(left.min(STATE_POLL_INTERVAL));
         }
     })
 }
 
-/// The folder of the machine's description; the library's own where there is none anywhere.
+/// Folder of the machine's description; the library's own if there is none.
 fn machine_folder() -> Option<PathBuf> {
-    place::machine().map(|found| found.folder).or_else(place::folder)
+    locate::machine().map(|found| found.folder).or_else(locate::library_folder)
 }
 
 fn lock() -> MutexGuard<'static, Library> {
     LIBRARY.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs a call so that no panic reaches the C caller, for whom unwinding is undefined.
-fn guarded(body: impl FnOnce() -> Answer) -> nvmlReturn_t {
+/// Runs a call so that no panic reaches the C caller, where unwinding is undefined.
+fn catch_panics(body: impl FnOnce() -> CallResult) -> nvmlReturn_t {
     Code::of(catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Code::UNKNOWN)))
 }
 
@@ -165,9 +168,9 @@ fn code_of(error: &MachineError) -> Code {
     }
 }
 
-/// Leaves the reason of a failed start where a person looks for it, as far as that is possible:
-/// NVML's codes have no words of their own.
-fn note(folder: &Path, error: Option<&MachineError>) {
+/// Writes the reason of a failed start to a file, as far as possible: NVML's codes carry no text of
+/// their own.
+fn write_error_file(folder: &Path, error: Option<&MachineError>) {
     let path = folder.join("machine.error");
     let _ = match error {
         Some(error) => {

@@ -1,8 +1,8 @@
-//! Who uses a GPU: processes of the simulated chip, under the ids by which this library's process
-//! would find them.
+//! Users of a GPU: processes of the simulated GPU, with the pids by which this process would find
+//! them.
 //!
-//! A process notes its id as it sees itself, and its process namespace. The ids of the same
-//! process as seen from here stand in `/proc`; one that is not to be seen from here has none.
+//! A process records its pid in its own namespace, and its pid namespace. `/proc` gives the pid of
+//! the same process in this namespace; a process that is invisible here has none.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,72 +10,77 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use octavo_fake_gpu::{Chip, Clock, Process};
+use octavo_fake_gpu::{Clock, FakeGpu, Process};
 use octavo_machine::{Machine, SimulationClock};
 
-/// The chip of a GPU, once somebody uses it.
+/// Usage of a GPU, once a process uses it.
 #[derive(Default)]
-pub(crate) struct GpuChip {
-    chip: Option<Chip>,
-    /// What was known when use was last told: `None` for the chip itself.
-    seen: BTreeMap<Option<u32>, Sample>,
+pub(crate) struct GpuUsage {
+    gpu: Option<FakeGpu>,
+    /// Last reported samples, by pid; `None` is the GPU itself.
+    last_samples: BTreeMap<Option<u32>, Sample>,
 }
 
-/// What was told of use, and from what.
+/// A reported sample.
 #[derive(Clone, Copy)]
 struct Sample {
     taken: Instant,
-    /// The chip's clock.
+    /// Time of the GPU's clock.
     now: u64,
-    /// Time that was used by then.
+    /// Time used by then.
     used: u64,
     percent: u32,
 }
 
-/// How long an answer about use holds, as hardware samples no more often.
-const PERIOD: Duration = Duration::from_millis(100);
+/// How long a sample of utilisation is valid; hardware samples no more often.
+const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A process that has contexts on a GPU.
+/// A process with contexts on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct User {
-    /// As this library's process would find it.
+    /// Pid in this process's namespace.
     pub(crate) pid: u32,
     /// Memory in bytes.
     pub(crate) used: u64,
-    /// Chip time that it had, in nanoseconds.
+    /// GPU time that it received, in nanoseconds.
     served: u64,
     is_busy: bool,
 }
 
-impl GpuChip {
-    /// The chip of the GPU with that minor, if anybody ever used it.
-    pub(crate) fn open(&mut self, folder: &Path, minor: u32, machine: &Machine) -> Option<&Chip> {
-        if self.chip.is_none() {
+impl GpuUsage {
+    /// Opens the GPU with that minor number, if any process has used it.
+    pub(crate) fn open(
+        &mut self,
+        folder: &Path,
+        minor: u32,
+        machine: &Machine,
+    ) -> Option<&FakeGpu> {
+        if self.gpu.is_none() {
             let clock = match machine.simulation.clock {
                 SimulationClock::Virtual => Clock::Virtual,
-                SimulationClock::WallClock => Clock::Wall,
+                SimulationClock::WallClock => Clock::Host,
             };
-            self.chip = Chip::existing(folder, minor, clock).ok();
+            self.gpu = FakeGpu::existing(folder, minor, clock).ok();
         }
-        self.chip.as_ref()
+        self.gpu.as_ref()
     }
 
-    /// Memory in bytes that processes have.
+    /// Memory of processes in bytes.
     pub(crate) fn used(&self) -> u64 {
-        self.chip.as_ref().map_or(0, Chip::used)
+        self.gpu.as_ref().map_or(0, FakeGpu::used)
     }
 
-    /// The processes that use the GPU, in order of their ids.
+    /// Processes that use the GPU, in order of their pids.
     pub(crate) fn users(&self) -> Vec<User> {
-        let Some(chip) = &self.chip else { return Vec::new() };
-        let processes = chip.processes();
+        let Some(gpu) = &self.gpu else { return Vec::new() };
+        let processes = gpu.processes();
         if processes.is_empty() {
             return Vec::new();
         }
-        let ids = ids();
+        let host_pids = host_pids();
         let user = |process: &Process| {
             let Process { used, served, is_busy, .. } = *process;
-            let pid = *ids.get(&(process.namespace, process.pid))?;
+            let pid = *host_pids.get(&(process.namespace, process.pid))?;
             Some(User { pid, used, served, is_busy })
         };
         let mut users: Vec<User> = processes.iter().filter_map(user).collect();
@@ -83,32 +88,36 @@ impl GpuChip {
         users
     }
 
-    /// Percent of its time in which the GPU had work, since it was last asked.
+    /// Percent of the time with work since the last query.
     pub(crate) fn percent(&mut self) -> u32 {
-        let Some(chip) = &self.chip else { return 0 };
-        let (now, used, is_busy) = (chip.now(), chip.busy(), chip.is_busy());
-        self.share(None, now, used, is_busy)
+        let Some(gpu) = &self.gpu else { return 0 };
+        let (now, used, is_busy) = (gpu.now(), gpu.busy(), gpu.is_busy());
+        self.busy_percent(None, now, used, is_busy)
     }
 
-    /// The processes with the percent of time that each had, since it was last asked.
+    /// Processes with the percent of time of each since the last query.
     pub(crate) fn shares(&mut self) -> Vec<(User, u32)> {
         let users = self.users();
-        let Some(now) = self.chip.as_ref().map(Chip::now) else { return Vec::new() };
-        self.seen.retain(|pid, _| pid.is_none_or(|pid| users.iter().any(|user| user.pid == pid)));
-        let share = |user: User| (user, self.share(Some(user.pid), now, user.served, user.is_busy));
-        users.into_iter().map(share).collect()
+        let Some(now) = self.gpu.as_ref().map(FakeGpu::now) else { return Vec::new() };
+        self.last_samples
+            .retain(|pid, _| pid.is_none_or(|pid| users.iter().any(|user| user.pid == pid)));
+        let busy_percent =
+            |user: User| (user, self.busy_percent(Some(user.pid), now, user.served, user.is_busy));
+        users.into_iter().map(busy_percent).collect()
     }
 
-    fn share(&mut self, of: Option<u32>, now: u64, used: u64, is_busy: bool) -> u32 {
+    fn busy_percent(&mut self, of: Option<u32>, now: u64, used: u64, is_busy: bool) -> u32 {
         let taken = Instant::now();
-        let before = self.seen.get(&of).copied();
+        let before = self.last_samples.get(&of).copied();
         let percent = match before {
-            Some(before) if taken.duration_since(before.taken) < PERIOD => return before.percent,
+            Some(before) if taken.duration_since(before.taken) < SAMPLE_INTERVAL => {
+                return before.percent;
+            }
             Some(before) if now > before.now => {
                 let part = used.saturating_sub(before.used).saturating_mul(100);
                 u32::try_from(part / (now - before.now)).unwrap_or(100).min(100)
             }
-            // No time has passed on the chip: either it waits for nobody, or it has nothing to do.
+            // No time has passed on the GPU: either no process waits, or there is no work.
             _ => {
                 if is_busy {
                     100
@@ -117,13 +126,13 @@ impl GpuChip {
                 }
             }
         };
-        self.seen.insert(of, Sample { taken, now, used, percent });
+        self.last_samples.insert(of, Sample { taken, now, used, percent });
         percent
     }
 }
 
-/// Ids of processes by their namespace and their id in it.
-fn ids() -> BTreeMap<(u64, u32), u32> {
+/// Pids by namespace and pid in it.
+fn host_pids() -> BTreeMap<(u64, u32), u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return BTreeMap::new() };
     let id = |entry: std::io::Result<fs::DirEntry>| {
         let path = entry.ok()?.path();

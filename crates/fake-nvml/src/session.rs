@@ -8,31 +8,31 @@ use std::time::Instant;
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t};
 use octavo_machine::{Gpu, GpuState, Machine, MachineError, MigTable, Model, State, StateFile};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::events::EventSet;
-use crate::handle::{Handles, Kind};
-use crate::processes::GpuChip;
+use crate::handle::{HandleKind, Handles};
+use crate::processes::GpuUsage;
 
 /// An initialised library.
 pub(crate) struct Session {
     folder: PathBuf,
     machine: Machine,
-    /// What the machine's GPUs can be cut into, if anything.
+    /// MIG profiles of the machine's GPUs, if any.
     table: Option<MigTable>,
     state: StateFile,
     /// State of a GPU that the state file does not name.
-    well: GpuState,
+    healthy_state: GpuState,
     settings: Vec<Settings>,
-    chips: Vec<GpuChip>,
+    usages: Vec<GpuUsage>,
     handles: Handles,
     sets: BTreeMap<u32, Arc<EventSet>>,
 }
 
-/// What callers set on a GPU; kept until the library is shut down.
+/// Settings of a GPU; kept until the library is shut down.
 pub(crate) struct Settings {
     pub(crate) persistence: u32,
     pub(crate) compute_mode: u32,
-    /// Energy drawn up to a moment, in millijoules.
+    /// Energy drawn up to an instant, in millijoules.
     energy: (Instant, f64),
 }
 
@@ -45,38 +45,38 @@ pub(crate) struct Device<'a> {
     pub(crate) state: &'a GpuState,
     pub(crate) settings: &'a mut Settings,
     /// Its processes.
-    pub(crate) chip: &'a mut GpuChip,
+    pub(crate) usage: &'a mut GpuUsage,
     pub(crate) table: Option<&'a MigTable>,
-    /// The MIG device that the call is on; `None`: the GPU as a whole.
+    /// The MIG device of the call; `None` for the whole GPU.
     pub(crate) slice: Option<Slice<'a>>,
 }
 
-/// Event sets that a caller may hold at a time; nobody needs more than a few.
-const MOST_SETS: u32 = 1024;
+/// Maximum number of event sets of a caller, far above the usual few.
+const MAX_EVENT_SETS: u32 = 1024;
 
 impl Session {
     /// Reads the machine in `folder`; `handles` must differ from those of earlier sessions.
     pub(crate) fn open(folder: &Path, handles: Handles) -> Result<Self, MachineError> {
         let mut machine = Machine::read(&folder.join("machine.yaml"))?;
-        // A description that was never instantiated for a node still has GPUs of its own.
+        // A description that was never instantiated for a node still gets unique GPU identities.
         machine.instantiate(&folder.to_string_lossy());
         let settings = machine.gpus.iter().map(|_| Settings::new()).collect();
-        let chips = machine.gpus.iter().map(|_| GpuChip::default()).collect();
+        let usages = machine.gpus.iter().map(|_| GpuUsage::default()).collect();
         Ok(Self {
             folder: folder.to_owned(),
             table: machine.model.mig.as_ref().and_then(|mig| MigTable::find(&mig.table)),
             machine,
             state: StateFile::open(folder.join("state.json")),
-            well: GpuState::default(),
+            healthy_state: GpuState::default(),
             settings,
-            chips,
+            usages,
             handles,
             sets: BTreeMap::new(),
         })
     }
 
-    /// Begins a call: catches up with the state and fails if the state says so.
-    pub(crate) fn begin(&mut self, call: &str) -> Answer {
+    /// Begins a call: refreshes the state, and fails if the state says so.
+    pub(crate) fn begin(&mut self, call: &str) -> CallResult {
         refusal(&self.state.refresh().failing_calls, call)
     }
 
@@ -93,20 +93,21 @@ impl Session {
         self.state.state()
     }
 
-    /// The GPU behind a handle, unless it is lost or refuses this call.
+    /// The GPU behind a handle, unless it is lost or the state fails this call.
     pub(crate) fn device(&mut self, call: &str, handle: nvmlDevice_t) -> Result<Device<'_>, Code> {
         let index = self.index(call, handle)?;
         self.device_at(call, index)
     }
 
-    /// Index of the GPU behind a handle, unless it is lost or refuses this call.
+    /// Index of the GPU behind a handle, unless it is lost or the state fails this call.
     pub(crate) fn index(&self, call: &str, handle: nvmlDevice_t) -> Result<u32, Code> {
-        let index = self.handles.number(Kind::Gpu, handle)?;
+        let index = self.handles.number(HandleKind::Gpu, handle)?;
         self.answers(call, index)?;
         Ok(index)
     }
 
-    /// The handle of the first GPU that `wanted` finds, unless it is lost or refuses this call.
+    /// Handle of the first GPU for which `wanted` holds, unless it is lost or the state fails this
+    /// call.
     pub(crate) fn find(
         &self,
         call: &str,
@@ -121,35 +122,35 @@ impl Session {
 
     /// The handle of the GPU with that index.
     pub(crate) fn handle(&self, index: u32) -> nvmlDevice_t {
-        self.handles.make(Kind::Gpu, index)
+        self.handles.make(HandleKind::Gpu, index)
     }
 
-    /// Makes an event set that tells what happens from now on.
+    /// Creates an event set for events from now on.
     pub(crate) fn create_set(&mut self) -> Result<nvmlEventSet_t, Code> {
-        let free = (0..MOST_SETS).find(|number| !self.sets.contains_key(number));
+        let free = (0..MAX_EVENT_SETS).find(|number| !self.sets.contains_key(number));
         let number = free.ok_or(Code::MEMORY)?;
         let set = EventSet::new(self.state().events.len());
         self.sets.insert(number, Arc::new(set));
-        Ok(self.handles.make(Kind::EventSet, number))
+        Ok(self.handles.make(HandleKind::EventSet, number))
     }
 
     /// The event set behind a handle.
     pub(crate) fn set(&self, handle: nvmlEventSet_t) -> Result<&Arc<EventSet>, Code> {
-        let number = self.handles.number(Kind::EventSet, handle)?;
+        let number = self.handles.number(HandleKind::EventSet, handle)?;
         self.sets.get(&number).ok_or(Code::INVALID_ARGUMENT)
     }
 
-    /// Forgets an event set.
-    pub(crate) fn free_set(&mut self, handle: nvmlEventSet_t) -> Answer {
-        let number = self.handles.number(Kind::EventSet, handle)?;
+    /// Removes an event set.
+    pub(crate) fn free_set(&mut self, handle: nvmlEventSet_t) -> CallResult {
+        let number = self.handles.number(HandleKind::EventSet, handle)?;
         self.sets.remove(&number).map(drop).ok_or(Code::INVALID_ARGUMENT)
     }
 
-    fn answers(&self, call: &str, index: u32) -> Answer {
+    fn answers(&self, call: &str, index: u32) -> CallResult {
         if index as usize >= self.machine.gpus.len() {
             return Err(Code::INVALID_ARGUMENT);
         }
-        let state = self.state().gpus.get(&index).unwrap_or(&self.well);
+        let state = self.state().gpus.get(&index).unwrap_or(&self.healthy_state);
         refusal(&state.failing_calls, call)?;
         if state.lost { Err(Code::GPU_IS_LOST) } else { Ok(()) }
     }
@@ -158,16 +159,16 @@ impl Session {
         self.answers(call, index)?;
         let slot = index as usize;
         let gpu = self.machine.gpus.get(slot).ok_or(Code::INVALID_ARGUMENT)?;
-        let chip = self.chips.get_mut(slot).ok_or(Code::INVALID_ARGUMENT)?;
-        chip.open(&self.folder, gpu.minor, &self.machine);
+        let usage = self.usages.get_mut(slot).ok_or(Code::INVALID_ARGUMENT)?;
+        usage.open(&self.folder, gpu.minor, &self.machine);
         Ok(Device {
             index,
             machine: &self.machine,
             model: &self.machine.model,
             gpu,
-            state: self.state.state().gpus.get(&index).unwrap_or(&self.well),
+            state: self.state.state().gpus.get(&index).unwrap_or(&self.healthy_state),
             settings: self.settings.get_mut(slot).ok_or(Code::INVALID_ARGUMENT)?,
-            chip,
+            usage,
             table: self.table.as_ref(),
             slice: None,
         })
@@ -176,7 +177,7 @@ impl Session {
 
 impl Settings {
     fn new() -> Self {
-        // Server installations run with persistence on; compute mode 0 is the default one.
+        // Server installations enable persistence; compute mode 0 is the default.
         Self { persistence: 1, compute_mode: 0, energy: (Instant::now(), 0.0) }
     }
 }
@@ -217,9 +218,9 @@ mod mig;
 
 pub(crate) use mig::{Slice, compute_name};
 
-/// A call fails if it is named with or without its version suffix: `nvmlInit` stands for
-/// `nvmlInit_v2`, too.
-fn refusal(failing: &BTreeMap<String, u32>, call: &str) -> Answer {
+/// A call fails if the state names it with or without its version suffix: `nvmlInit` includes
+/// `nvmlInit_v2`.
+fn refusal(failing: &BTreeMap<String, u32>, call: &str) -> CallResult {
     let code = failing.get(call).or_else(|| failing.get(without_version(call)));
     match code {
         None | Some(0) => Ok(()),

@@ -1,12 +1,12 @@
-//! How many bytes an allocation counts for.
+//! Rounding: how many bytes an allocation is charged.
 
-/// Memory that the driver hands out by `cuMemCreate` comes in pieces of this size.
+/// Granularity of `cuMemCreate` memory, in bytes.
 pub const PHYSICAL_GRANULE: u64 = 2 << 20;
 
-/// Other allocations are aligned to this.
+/// Alignment of all other allocations, in bytes.
 pub const ALLOCATION_GRANULE: u64 = 512;
 
-/// Bytes rounded up to whole granules; the largest number where that does not fit, which no limit admits.
+/// Rounds up to whole granules. Returns `u64::MAX` on overflow, which no limit admits.
 pub const fn rounded(bytes: u64, granule: u64) -> u64 {
     match bytes.checked_next_multiple_of(granule) {
         Some(bytes) => bytes,

@@ -1,23 +1,23 @@
-//! The ledger: who has how much of a share, decided without a lock and without anything to repair.
+//! The ledger: how much of a share each process has, without a lock and without repair.
 //!
-//! A process writes what it wants to its own_slot slot first and then adds up all slots. Of two that ask at the
-//! same time each sees at least the other's wish if it is the later one, so both may be refused once, and
-//! never both be granted more than there is. Nobody keeps a sum; a process that is killed at any step leaves
-//! nothing behind but its own_slot slot, which whoever meets it empties ([`reap`]).
+//! A process first adds its charge to its own slot, then sums all slots. Of two concurrent charges,
+//! the later one sees at least the earlier. Both may be refused once, but together they never
+//! exceed the limit. No sum is stored. A process killed at any step leaves only its own slot
+//! behind, which any other process may clear ([`reap`]).
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-/// A word that processes share. Its operations are sequentially consistent.
+/// A word shared between processes. Its operations are sequentially consistent.
 pub trait SharedWord {
-    /// Reads it.
+    /// Returns the value.
     fn load(&self) -> u64;
-    /// Writes it.
+    /// Sets the value.
     fn store(&self, value: u64);
-    /// Adds to it and gives what it was.
+    /// Adds to the value and returns the previous one.
     fn add(&self, value: u64) -> u64;
-    /// Takes away from it.
+    /// Subtracts from the value.
     fn sub(&self, value: u64);
-    /// Raises it to a value.
+    /// Raises the value to at least `value`.
     fn raise(&self, value: u64);
 }
 
@@ -45,53 +45,53 @@ impl SharedWord for AtomicU64 {
 
 /// The slots of a share.
 pub trait SlotTable {
-    /// What they are made of.
+    /// Type of the shared words.
     type Word: SharedWord;
     /// Number of slots.
     fn slots(&self) -> usize;
-    /// One more than the highest slot that was ever taken.
+    /// One more than the highest slot ever claimed.
     fn high(&self) -> &Self::Word;
-    /// Bytes that a slot's process is counted for.
+    /// Bytes charged to the process of a slot.
     fn used(&self, slot: usize) -> &Self::Word;
-    /// Bytes that the share may have.
+    /// Limit of the share, in bytes.
     fn limit(&self) -> u64;
-    /// Bytes that the share has beside those in the slots.
+    /// Bytes of the share that no slot accounts for.
     fn untracked(&self) -> u64;
 }
 
-/// Ownership of slots, which ends with the process that has it.
+/// Locks that mark slots as owned. A lock ends with its process.
 ///
-/// The kernel's locks know processes and not threads: a process must let one thread at a time try_lock and give
-/// back, or one thread's giving back would free what another one has just taken.
+/// The kernel's locks belong to processes, not to threads. So only one thread of a process may lock
+/// and unlock at a time; otherwise one thread would release a lock that another has just taken.
 pub trait SlotLocks {
-    /// Takes a slot if no living process has it.
+    /// Locks a slot unless a living process holds it.
     fn try_lock(&self, slot: usize) -> bool;
-    /// Gives a slot back.
+    /// Unlocks a slot.
     fn unlock(&self, slot: usize);
 }
 
-/// An allocation that does not fit.
+/// An allocation that does not fit into the share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitExceeded {
-    /// Bytes that the share had when it was refused, other wishes of that moment included.
+    /// Bytes in use at that moment, concurrent attempts included.
     pub used: u64,
 }
 
-/// How often an allocation is tried that did not fit at once: another process may have asked for more at
-/// the same moment and been refused, or be dead.
+/// Attempts for an allocation that does not fit at once: a concurrent attempt may have been refused
+/// as well, or its process may be dead.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// Takes a free slot and empties it; none if all have locks.
+/// Claims a free slot and clears it. Returns `None` if all slots are owned.
 pub fn claim_slot<B: SlotTable>(table: &B, locks: &impl SlotLocks) -> Option<usize> {
     let slot = (0..table.slots()).find(|slot| locks.try_lock(*slot))?;
     table.used(slot).store(0);
-    // Before anything is charged: whoever adds up must look at this slot, too.
+    // This precedes every charge, so that other processes include the slot in their sums.
     table.high().raise(slot as u64 + 1);
     Some(slot)
 }
 
-/// Counts an allocation for a slot if the share has room, before it is made. `before_retry` is called before each
-/// further try, with the number of attempts so far: it is where the dead are reaped.
+/// Charges an allocation to a slot before it is made. `before_retry` runs before each further
+/// attempt, with the number of attempts so far; callers reap dead slots there.
 pub fn try_charge<B: SlotTable>(
     table: &B,
     slot: usize,
@@ -100,7 +100,7 @@ pub fn try_charge<B: SlotTable>(
 ) -> Result<(), LimitExceeded> {
     let limit = table.limit();
     let mut attempts = 0;
-    // What no share could hold is not even written down: sums stay far from their end.
+    // A charge above the limit is never written, so sums stay far from overflow.
     if bytes > limit {
         return Err(LimitExceeded { used: total(table) });
     }
@@ -119,24 +119,24 @@ pub fn try_charge<B: SlotTable>(
     }
 }
 
-/// Counts bytes that are taken already, whether they fit or not.
+/// Charges bytes that are allocated already, without a check.
 pub fn charge_unchecked<B: SlotTable>(table: &B, slot: usize, bytes: u64) {
     table.used(slot).add(bytes);
 }
 
-/// Gives back what was counted for a slot. The process itself is the slot's only writer, and says what it
-/// counted before.
+/// Releases a charge. Only the process that owns a slot writes to it, so the caller knows what it
+/// charged.
 pub fn release<B: SlotTable>(table: &B, slot: usize, bytes: u64) {
     table.used(slot).sub(bytes);
 }
 
-/// Bytes that the share has.
+/// Bytes in use by the whole share.
 pub fn total<B: SlotTable>(table: &B) -> u64 {
     let high = usize::try_from(table.high().load()).unwrap_or(usize::MAX).min(table.slots());
     let (mut sum, mut is_beyond) = (table.untracked(), false);
     for slot in 0..high {
-        // A slot may hold anything that somebody wrote into it. Remembering that the sum went beyond the end,
-        // rather than holding it there, keeps the additions from waiting for one another's comparisons.
+        // A slot may hold any value. An overflow flag is cheaper than saturating additions, which
+        // would each wait for a comparison.
         let (next, went_beyond) = sum.overflowing_add(table.used(slot).load());
         sum = next;
         is_beyond |= went_beyond;
@@ -144,7 +144,7 @@ pub fn total<B: SlotTable>(table: &B) -> u64 {
     if is_beyond { u64::MAX } else { sum }
 }
 
-/// Empties the slots of processes that are no more; gives the number of slots that held anything.
+/// Clears the slots of dead processes. Returns the number of slots that held a charge.
 pub fn reap<B: SlotTable>(table: &B, locks: &impl SlotLocks, own_slot: usize) -> usize {
     let high = usize::try_from(table.high().load()).unwrap_or(usize::MAX).min(table.slots());
     let mut emptied = 0;
@@ -152,7 +152,8 @@ pub fn reap<B: SlotTable>(table: &B, locks: &impl SlotLocks, own_slot: usize) ->
         if table.used(slot).load() == 0 || !locks.try_lock(slot) {
             continue;
         }
-        // It may have been emptied and left by another one in between: still ours to write.
+        // Another process may have cleared and unlocked it in between. The lock is ours, so writing
+        // is safe.
         table.used(slot).store(0);
         locks.unlock(slot);
         emptied += 1;

@@ -1,24 +1,24 @@
-//! What the guard in a container and the agent of its node share: two small files and a socket for each
-//! share, and the ledger that is kept in one of them.
+//! The contract between the guard in a container and the agent of its node: two files and a socket
+//! per share, and the ledger in one of the files.
 //!
 //! ```text
 //! host       <run root>/octavo/shares/<claim uid>_<share id>/   limits.json limits state agent.sock
 //! container  /run/octavo/shares/<claim uid>_<share id>/         read-only, but for `state`
 //! ```
 //!
-//! | file | written by | read by | what |
+//! | file | written by | read by | content |
 //! |---|---|---|---|
-//! | [`limits`] | the agent | the guard, mapped | what the share may have, whether it may go on, what is not in the ledger |
-//! | [`state`] | the guard of each process | the other guards, mapped; the agent, by copies | a slot a process: what it has |
-//! | [`message`] | the guard | the agent | who it is, and what it saw |
+//! | [`limits`] | the agent | the guard, mapped | limits of the share, its gate, usage outside the ledger |
+//! | [`state`] | the guard of each process | other guards, mapped; the agent, by copy | one slot per process: its usage |
+//! | [`message`] | the guard | the agent | identity of the process, events |
 //!
-//! A container may write anything into `state`, cut it short or fill it with noise: the guards of the same
-//! container suffer then, nobody else. The agent reads it as it reads any input, and holds what it says
-//! against what the driver says.
+//! A container may write anything into `state` or truncate it. Then only the guards of that
+//! container suffer. The agent treats the file as untrusted input and compares it with the driver's
+//! counts.
 //!
-//! Nothing here allocates, and nothing depends on a C library: the same bytes are read by musl, by an old
-//! glibc and by a static program. Numbers are in the machine's own order, since both sides run on one
-//! machine. Everything fits [`VERSION`]; a guard that finds another one is closed.
+//! This crate neither allocates nor depends on a C library: musl, an old glibc and static programs
+//! read the same bytes. Numbers are in native byte order, since both sides run on one machine. All
+//! layouts carry [`VERSION`]; a guard that finds another version admits nothing.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -37,20 +37,20 @@ pub mod uuid;
 /// Version of all layouts. It changes with every change that an older reader would misread.
 pub const VERSION: u32 = 1;
 
-/// Where a container finds its shares, a folder each.
+/// Folder of the shares in a container, one folder per share.
 pub const SHARES: &str = "/run/octavo/shares";
 
-/// Where a container finds the guard.
+/// Path of the guard in a container.
 pub const GUARD: &str = "/run/octavo/guard/liboctavo_guard.so";
 
-/// Where a container finds the driver's own libraries, under the names of their files.
+/// Folder of the driver's own libraries in a container, under their file names.
 pub const REAL: &str = "/run/octavo/real";
 
-/// Name of the limits file in a share's folder.
+/// Name of the limits file in the folder of a share.
 pub const LIMITS_FILE: &str = "limits";
 
-/// Name of the state file in a share's folder.
+/// Name of the state file in the folder of a share.
 pub const STATE_FILE: &str = "state";
 
-/// Name of the agent's socket in a share's folder.
+/// Name of the agent's socket in the folder of a share.
 pub const SOCKET_FILE: &str = "agent.sock";

@@ -1,8 +1,8 @@
-//! The limits file: what a share may have, and whether it may go on.
+//! The limits file: the limits of a share, and its gate.
 //!
-//! The agent makes it once and then changes it in place, since a mount holds on to the file and not to its
-//! name. What changes rarely is under a sequence lock; the last line holds words that are read and written
-//! alone.
+//! The agent creates it once and then changes it in place, because a mount refers to the file and
+//! not to its name. Rarely changed fields are protected by a sequence lock. The last cache line
+//! holds words that are read and written one at a time.
 
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -12,7 +12,7 @@ use crate::VERSION;
 /// First word of the file: `OCTLIM` and two zero bytes.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"OCTLIM\0\0");
 
-/// Size of the file in bytes: a page. A guard maps it only if it is that long.
+/// Size of the file in bytes: one page. A guard maps only a file of this size.
 pub const SIZE: usize = 4096;
 
 /// The file.
@@ -33,35 +33,37 @@ pub struct Limits {
     live: Live,
 }
 
-/// The words that change while the share runs.
+/// Words that change while the share runs.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Live {
     /// A [`ShareGate`].
     pub gate: AtomicU32,
-    /// Counts the changes of `gate`.
+    /// Number of changes of `gate`.
     pub epoch: AtomicU32,
-    /// Bytes on the GPU that the driver counts for the share's processes and no slot has: code of modules,
-    /// contexts larger than was thought, whatever went round the guard.
+    /// Bytes that the driver counts for the share's processes and no slot accounts for: module
+    /// code, contexts larger than assumed, allocations that bypass the guard.
     pub untracked_bytes: AtomicU64,
-    /// Bytes that the driver counts for the share's processes altogether; 0 before the agent has looked.
+    /// Bytes that the driver counts for the share's processes in total; 0 until the agent has
+    /// polled the driver.
     pub driver_bytes: AtomicU64,
 }
 
-/// Whether a share's processes may go on.
+/// Whether the processes of a share may allocate and launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum ShareGate {
     /// They may.
     Open = 0,
-    /// Launches and allocations wait until it opens again.
+    /// Launches and allocations wait until the gate opens.
     Paused = 1,
-    /// Allocations and launches fail: the share's state file was tampered with, or its policy says so.
+    /// Launches and allocations fail: the state file was tampered with, or the overflow policy says
+    /// so.
     Fenced = 2,
 }
 
 impl ShareGate {
-    /// The gate of a word; what is unknown holds, since a newer agent had a reason.
+    /// The gate of a word. An unknown value means paused: a newer agent had a reason to write it.
     pub const fn of(word: u32) -> Self {
         match word {
             0 => Self::Open,
@@ -71,21 +73,22 @@ impl ShareGate {
     }
 }
 
-/// Refuse allocation and launch functions that the guard does not know, rather than count and report them.
+/// Refuse allocation and launch functions unknown to the guard, instead of counting and reporting
+/// them.
 pub const STRICT: u32 = 1;
 
-/// What is under the sequence lock.
+/// The fields under the sequence lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// Which writing of the share this is: state files of another one are not the share's.
+    /// Generation of the share. A state file of another generation belongs to an earlier share.
     pub generation: u64,
-    /// The GPU's UUID.
+    /// UUID of the GPU.
     pub gpu: [u8; 16],
-    /// Memory that the share may have, in bytes.
+    /// Memory limit of the share, in bytes.
     pub memory_bytes: u64,
-    /// Memory that a context is counted for before it is made, in bytes.
+    /// Charge for a context before it is created, in bytes.
     pub context_bytes: u64,
-    /// Time on the GPU in thousandths of a percent; 0: a fair part of what is idle.
+    /// GPU time in thousandths of a percent; 0 means a fair part of the idle time.
     pub compute_milli_percent: u32,
     /// [`STRICT`] or 0.
     pub flags: u32,
@@ -98,14 +101,14 @@ pub enum Damage {
     Size,
     /// It does not begin with [`MAGIC`].
     Magic,
-    /// It is of another version.
+    /// It has another version.
     Version(u32),
-    /// It was being written for as long as was waited.
+    /// It was still being written when the reader gave up.
     Unfinished,
 }
 
 impl Limits {
-    /// The terms, unless they are damaged or remain unfinished for many looks.
+    /// Reads the terms. Fails if the file is damaged, or still unfinished after many attempts.
     pub fn terms(&self) -> Result<Terms, Damage> {
         if self.magic.load(Ordering::Relaxed) != MAGIC {
             return Err(Damage::Magic);
@@ -142,35 +145,35 @@ impl Limits {
         &self.live
     }
 
-    /// Memory that the share may have, in bytes: one word, read without the lock on every admission.
+    /// Memory limit of the share, in bytes. It is one word, read without the lock for every charge.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes.load(Ordering::Relaxed)
     }
 }
 
-/// Looks at a file that is being written before it is given up: the agent writes for less than a
-/// microsecond, unless it was killed in the middle.
+/// Attempts to read a file that is being written. The agent writes for less than a microsecond,
+/// unless it was killed meanwhile.
 const MAX_READ_ATTEMPTS: usize = 1 << 16;
 
-/// Where the agent writes [`Live::gate`] and [`Live::epoch`], 8 bytes.
+/// Offset of [`Live::gate`] and [`Live::epoch`], 8 bytes.
 pub const GATE_OFFSET: usize = offset_of!(Limits, live) + offset_of!(Live, gate);
 
-/// Where the agent writes [`Live::untracked_bytes`] and [`Live::driver_bytes`], 16 bytes.
+/// Offset of [`Live::untracked_bytes`] and [`Live::driver_bytes`], 16 bytes.
 pub const UNTRACKED_OFFSET: usize = offset_of!(Limits, live) + offset_of!(Live, untracked_bytes);
 
-/// Where the agent writes the sequence, 4 bytes.
+/// Offset of the sequence, 4 bytes.
 pub const SEQUENCE_OFFSET: usize = offset_of!(Limits, sequence);
 
-/// Where [`Terms::encode`] belongs.
+/// Offset of [`Terms::encode`].
 pub const TERMS_OFFSET: usize = offset_of!(Limits, generation);
 
-/// Bytes of [`Terms::encode`].
+/// Size of [`Terms::encode`] in bytes.
 pub const TERMS_SIZE: usize = offset_of!(Limits, _reserved) - TERMS_OFFSET;
 
 const _: () = assert!(size_of::<Limits>() <= SIZE && size_of::<Limits>() == 192);
 
 impl Terms {
-    /// A whole new file: open, nothing untracked.
+    /// A whole new file: gate open, nothing untracked.
     pub fn file(&self) -> [u8; SIZE] {
         let mut file = [0; SIZE];
         put(&mut file, offset_of!(Limits, magic), &MAGIC.to_ne_bytes());
@@ -195,8 +198,8 @@ impl Terms {
         bytes
     }
 
-    /// Reads a copy of a file, as an agent does that starts anew. A file whose writing was cut short
-    /// ([`Damage::Unfinished`]) is to be written again.
+    /// Reads a copy of a file, for an agent that restarts. A file with [`Damage::Unfinished`] must
+    /// be rewritten.
     pub fn decode(file: &[u8]) -> Result<Self, Damage> {
         if file.len() != SIZE {
             return Err(Damage::Size);
@@ -228,14 +231,14 @@ fn put(file: &mut [u8], offset: usize, bytes: &[u8]) {
     file[offset..][..bytes.len()].copy_from_slice(bytes);
 }
 
-/// The number at an offset of a file that is long enough.
+/// The number at an offset. The file must be long enough.
 pub(crate) fn u64_at(file: &[u8], offset: usize) -> u64 {
     let mut bytes = [0; 8];
     bytes.copy_from_slice(&file[offset..][..8]);
     u64::from_ne_bytes(bytes)
 }
 
-/// The number at an offset of a file that is long enough.
+/// The number at an offset. The file must be long enough.
 pub(crate) fn u32_at(file: &[u8], offset: usize) -> u32 {
     let mut bytes = [0; 4];
     bytes.copy_from_slice(&file[offset..][..4]);

@@ -1,46 +1,46 @@
-//! What a guard says to the agent on the share's socket (a stream): frames of one size.
+//! Messages from the guard to the agent on the share's socket (a stream): frames of one size.
 //!
-//! The first frame is [`Kind::Hello`]; from the connection the agent learns the process's pid on the host
-//! (`SO_PEERCRED`), which the process itself does not know. The agent answers nothing. A frame that is not
-//! one closes the connection.
+//! The first frame is [`Kind::Hello`]. From the connection the agent learns the process's pid on
+//! the host (`SO_PEERCRED`), which the process itself does not know. The agent does not reply. An
+//! invalid frame closes the connection.
 
-/// Bytes of a frame.
+/// Size of a frame in bytes.
 pub const SIZE: usize = 128;
 
-/// Longest text of a frame, in bytes.
+/// Maximum length of a frame's text, in bytes.
 pub const TEXT: usize = SIZE - 24;
 
-/// What a frame says.
+/// Type of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Kind {
-    /// The guard of a process has taken a slot; `value` is the generation that it found.
+    /// The guard of a process has claimed a slot; `value` is the generation that it found.
     Hello = 1,
-    /// A function that the guard does not know was called or asked for; `text` is its name, `value` is 1 if
+    /// A function unknown to the guard was called or looked up; `text` is its name, `value` is 1 if
     /// it was refused.
     Unknown = 2,
-    /// The share's state file is not what it was; `value` says what of it ([`crate::state::Damage`]: size 0,
-    /// magic 1, version 2, generation 3).
+    /// The state file was modified from outside. `value` is the kind of damage
+    /// ([`crate::state::Damage`]: size 0, magic 1, version 2, generation 3).
     Tampered = 3,
     /// Allocations were refused since the last frame; `value` is their number.
     Refused = 4,
 }
 
-/// One frame.
+/// A frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// What it says.
+    /// Its type.
     pub kind: Kind,
     /// Slot of the process.
     pub slot: u32,
-    /// As the kind says.
+    /// Meaning depends on `kind`.
     pub value: u64,
     length: u8,
     text: [u8; TEXT],
 }
 
 impl Frame {
-    /// A frame; a text that is too long is cut.
+    /// Creates a frame. A text that is too long is truncated.
     #[allow(clippy::cast_possible_truncation, reason = "a text is shorter than 256 bytes")]
     pub fn new(kind: Kind, slot: u32, value: u64, text: &[u8]) -> Self {
         let length = text.len().min(TEXT);
@@ -49,7 +49,7 @@ impl Frame {
         frame
     }
 
-    /// Its text, which a container wrote: any bytes.
+    /// Its text. The container wrote it, so it may hold any bytes.
     pub fn text(&self) -> &[u8] {
         &self.text[..usize::from(self.length)]
     }
@@ -65,7 +65,7 @@ impl Frame {
         bytes
     }
 
-    /// The frame of some bytes; none if they are not one.
+    /// Decodes a frame; `None` if the bytes are invalid.
     pub fn decode(bytes: &[u8; SIZE]) -> Option<Self> {
         let kind = match crate::limits::u32_at(bytes, 0) {
             1 => Kind::Hello,

@@ -1,27 +1,27 @@
-//! Which names of the driver allocate memory, keep it or launch work, by the look of them.
+//! Classifies names of the driver: does a function allocate or retain memory, or launch work?
 //!
-//! A driver that is newer than the guard contains_ignoring_case functions that the guard does not know. Most of them are none of
-//! its business; those that hand out memory or start work would go round the wall. The agent asks here which
-//! exports of the driver need a stub ([`is_suspicious`]), the guard asks the same of a name that a program
-//! wants to have looked up.
+//! A driver newer than the guard has functions unknown to the guard. Most of them are harmless.
+//! Functions that allocate memory or launch work would bypass the guard. The agent asks which
+//! exports of the driver need a stub ([`is_suspicious`]); the guard asks the same for names that a
+//! program looks up.
 
-/// Names of CUDA 13 (up to 13.5) that look as if they allocated memory of the GPU or launched work on it, and
-/// do not; without the endings that [`base`] takes off.
+/// Names of CUDA 13 (up to 13.5) that look as if they allocated GPU memory or launched work, but do
+/// not. Without the suffixes that [`base`] strips.
 pub const HARMLESS: &[&str] = &[
-    // Ask how an allocation is or would be.
+    // Queries about an allocation.
     "cuGraphMemAllocNodeGetParams",
     "cuMemGetAllocationGranularity",
     "cuMemGetAllocationPropertiesFromHandle",
     "cuTensorMapSetAllocationClass",
-    // Memory of the host, which the pod's own limit counts.
+    // Host memory, which the pod's own limit counts.
     "cuMemAllocHost",
     "cuMemHostAlloc",
-    // A function of the host in a stream.
+    // A host function in a stream.
     "cuLaunchHostFunc",
 ];
 
-/// Names of CUDA 13.5 that allocate memory of the GPU, keep it beyond its release or launch work, without endings: those that
-/// [`is_suspicious`] finds there and the guard is to hook, in every version that it knows.
+/// Names of CUDA 13.5 that allocate GPU memory, retain it beyond its release or launch work,
+/// without suffixes. The guard must hook all of them, in every version that it knows.
 pub const KNOWN: &[&str] = &[
     "cuArray3DCreate",
     "cuArrayCreate",
@@ -51,21 +51,21 @@ pub const KNOWN: &[&str] = &[
     "cuVDPAUCtxCreate",
 ];
 
-/// What the names of functions have in them that hand out memory or start work, wherever it stands and
-/// whatever its case.
+/// Words in the names of functions that allocate memory or launch work, in any position and case.
 const SUSPICIOUS_WORDS: [&[u8]; 2] = [b"alloc", b"launch"];
 
-/// What is made of memory when it is created.
+/// Objects that take memory when they are created.
 const CREATED_OBJECTS: [&[u8]; 6] = [b"Mem", b"Array", b"Array3D", b"Pool", b"Ctx", b"Buffer"];
 
-/// What keeps memory that its owner releases, in every version: one that is not hooked would keep it uncounted.
+/// Functions that retain memory after its owner released it. An unhooked one would keep memory
+/// uncounted.
 const RETAINING_PREFIX: &[u8] = b"cuMulticastBind";
 
-/// Whether a name of the driver's looks as if it allocated or kept memory of the GPU or launched work on it. The
-/// names that the guard hooks do so as well: it is asked about the others. NVML's names never do, since NVML
-/// does neither.
+/// Whether a name of the driver looks as if it allocated or retained GPU memory or launched work.
+/// The result is also true for hooked names; callers ask about the others. It is never true for
+/// NVML, which does neither.
 pub fn is_suspicious(name: &[u8]) -> bool {
-    // The next letter is a capital: `cuda...` and `cudbg...` are not the driver's API.
+    // The next letter is a capital: `cuda...` and `cudbg...` are not part of the driver API.
     let is_driver_name = name.starts_with(b"cu") && name.get(2).is_some_and(u8::is_ascii_uppercase);
     if !is_driver_name {
         return false;
@@ -79,8 +79,7 @@ pub fn is_suspicious(name: &[u8]) -> bool {
     looks_suspicious && !HARMLESS.iter().any(|harmless| harmless.as_bytes() == base)
 }
 
-/// A name without the endings that tell versions (`_v2`) and default streams (`_ptsz`, `_ptds`) of one
-/// function apart.
+/// A name without its suffixes for version (`_v2`) and default stream (`_ptsz`, `_ptds`).
 pub fn base(name: &[u8]) -> &[u8] {
     let name = name.strip_suffix(b"_ptsz").or(name.strip_suffix(b"_ptds")).unwrap_or(name);
     let digits = name.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
@@ -90,7 +89,7 @@ pub fn base(name: &[u8]) -> &[u8] {
     }
 }
 
-/// Whether a name contains_ignoring_case a word in it, which is in small letters.
+/// Whether a name contains a lower-case word, in any case.
 fn contains_ignoring_case(name: &[u8], word: &[u8]) -> bool {
     name.windows(word.len()).any(|part| part.eq_ignore_ascii_case(word))
 }

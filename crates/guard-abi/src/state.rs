@@ -1,8 +1,9 @@
-//! The state file: a slot for each process of a share.
+//! The state file: one slot per process of a share.
 //!
-//! A slot belongs to whoever holds the write lock of its byte ([`lock_offset`]), a lock of the open file
-//! description (`F_OFD_SETLK`), which the kernel drops when the process ends, however it ends. Slots never
-//! move, and nothing else needs repair after a death: a slot whose lock is free is empty, whatever it says.
+//! The holder of the write lock on a slot's byte ([`lock_offset`]) owns the slot. It is a lock of
+//! the open file description (`F_OFD_SETLK`), which the kernel drops when the process ends, however
+//! it ends. Slots never move. After a death nothing else needs repair: a slot whose lock is free is
+//! empty, whatever it contains.
 
 use core::mem::{offset_of, size_of};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,16 +14,17 @@ use crate::limits::{u32_at, u64_at};
 /// First word of the file: `OCTSTA` and two zero bytes.
 pub const MAGIC: u64 = u64::from_ne_bytes(*b"OCTSTA\0\0");
 
-/// Slots of a share: processes that it can have at a time, in all its containers.
+/// Slots of a share: the number of concurrent processes in all its containers.
 pub const SLOTS: usize = SLOT_COUNT as usize;
 
-/// The same, as the file says it.
+/// The same number, as stored in the file.
 const SLOT_COUNT: u32 = 1024;
 
 /// Size of the file in bytes.
 pub const SIZE: usize = size_of::<State>();
 
-/// Byte of the file whose lock owns a slot: far behind the file's end, where no write lands.
+/// Offset of the byte whose lock owns a slot. It lies far beyond the end of the file, where no
+/// write lands.
 pub const fn lock_offset(slot: usize) -> u64 {
     (1 << 32) + slot as u64
 }
@@ -35,38 +37,38 @@ pub struct State {
     version: AtomicU32,
     slot_count: AtomicU32,
     generation: AtomicU64,
-    /// One more than the highest slot that was ever taken.
+    /// One more than the highest slot ever claimed.
     pub high: AtomicU64,
     _reserved: [AtomicU64; 12],
     /// The slots.
     pub slots: [Slot; SLOTS],
 }
 
-/// What one process has.
+/// Usage of one process.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Slot {
-    /// Bytes that the process is counted for, contexts included.
+    /// Bytes charged to the process, contexts included.
     pub used_bytes: AtomicU64,
-    /// Of these, bytes for contexts.
+    /// Bytes of these charged for contexts.
     pub context_bytes: AtomicU64,
-    /// The most it was ever counted for.
+    /// Highest value of `used_bytes` so far.
     pub peak_bytes: AtomicU64,
-    /// The process, in its own pid namespace; 0: none.
+    /// Pid in the process's own pid namespace; 0 if the slot is free.
     pub pid: AtomicU64,
-    /// When it began, in clock ticks since boot (field 22 of `/proc/self/stat`).
+    /// Start time in clock ticks since boot (field 22 of `/proc/self/stat`).
     pub start_time: AtomicU64,
     /// Inode of its pid namespace.
     pub pid_namespace: AtomicU64,
     /// Allocations that were refused.
     pub refused: AtomicU64,
-    /// Calls of functions that the guard does not know.
+    /// Calls of functions unknown to the guard.
     pub unknown: AtomicU64,
     /// Kernels and graphs launched, where they are counted.
     pub launches: AtomicU64,
     /// Launches that have not ended, where they are counted.
     pub in_flight: AtomicU64,
-    /// The last epoch of the gate that the process has heeded.
+    /// The last epoch of the gate that the process has acknowledged.
     pub epoch: AtomicU64,
     _reserved: [AtomicU64; 5],
 }
@@ -80,14 +82,14 @@ pub enum Damage {
     Size,
     /// It does not begin with [`MAGIC`].
     Magic,
-    /// It is of another version or has another number of slots.
+    /// It has another version or another number of slots.
     Version(u32),
-    /// It belongs to another writing of the share.
+    /// It belongs to another generation of the share.
     Generation(u64),
 }
 
 impl State {
-    /// Whether the file is still what the agent made for this generation of the share.
+    /// Checks that the file is still the one that the agent created for this generation.
     pub fn check(&self, generation: u64) -> Result<(), Damage> {
         let header = Header {
             magic: self.magic.load(Ordering::Relaxed),
@@ -99,7 +101,7 @@ impl State {
     }
 }
 
-/// What a file begins with.
+/// The first words of a file.
 struct Header {
     magic: u64,
     version: u32,
@@ -122,7 +124,7 @@ impl Header {
     }
 }
 
-/// The first bytes of a new file; the rest of its [`SIZE`] is zero.
+/// The first bytes of a new file; the remaining bytes of its [`SIZE`] are zero.
 pub fn header(generation: u64) -> [u8; offset_of!(State, high)] {
     let mut bytes = [0; offset_of!(State, high)];
     let mut put = |offset: usize, value: &[u8]| {
@@ -135,10 +137,10 @@ pub fn header(generation: u64) -> [u8; offset_of!(State, high)] {
     bytes
 }
 
-/// What a slot said when it was copied. The container may have written anything.
+/// Copy of a slot. The container may have written any values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotCopy {
-    /// Which slot.
+    /// Index of the slot.
     pub index: usize,
     /// As in [`Slot`].
     pub used_bytes: u64,
@@ -160,7 +162,7 @@ pub struct SlotCopy {
     pub launches: u64,
 }
 
-/// The slots with a process, of a copy of the file.
+/// The slots that have a process, from a copy of the file.
 pub fn slots(file: &[u8], generation: u64) -> Result<impl Iterator<Item = SlotCopy>, Damage> {
     if file.len() != SIZE {
         return Err(Damage::Size);

@@ -1,7 +1,7 @@
-//! UUIDs of GPUs, as sixteen bytes.
+//! UUIDs of GPUs as sixteen bytes.
 
-/// The sixteen bytes of `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`, in the order of the text, which is how
-/// `cuDeviceGetUuid` gives them; none where the text is something else.
+/// Parses `GPU-xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`. The bytes are in the order of the text, as
+/// `cuDeviceGetUuid` returns them. `None` for any other text.
 pub fn parse(text: &str) -> Option<[u8; 16]> {
     const DASHES: [usize; 4] = [8, 13, 18, 23];
     let text = text.strip_prefix("GPU-")?.as_bytes();

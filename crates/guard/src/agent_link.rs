@@ -1,22 +1,22 @@
-//! The one thread of the guard: it says to the agent who this process is and what it saw, and takes report of
-//! the gate.
+//! The link to the agent: the guard's only thread. It reports this process and its events to the
+//! agent, and acknowledges the epoch of the gate.
 //!
-//! It is started when the process makes its first context, by the process's own C library, so that it is a
-//! thread like the others; where there is none to be had, nothing is sent_hashes and nothing else changes. It takes
-//! no signals, holds no lock while it waits, and has no part in what is admitted.
+//! The process's own C library starts the thread with the first context, so that it is a thread
+//! like others. Without a C library there are no reports, and nothing else changes. The thread
+//! takes no signals, holds no lock while it waits, and has no part in admission.
 
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use octavo_guard_abi::message::{Frame, Kind};
 
-use crate::elf;
 use crate::gate;
 use crate::paths::Path;
+use crate::platform::elf;
+use crate::platform::sync::Mutex;
+use crate::platform::sys::futex::{self, WaitScope};
+use crate::platform::sys::{socket, task};
 use crate::process;
-use crate::sync::Mutex;
-use crate::sys::futex::{self, WaitScope};
-use crate::sys::{socket, task};
 
 mod connection;
 mod outbox;
@@ -24,10 +24,10 @@ mod outbox;
 use connection::Connection;
 use outbox::{Outbox, Report};
 
-/// How often it looks without having been rung, in milliseconds.
+/// Interval between polls without a wake-up, in milliseconds.
 const POLL_INTERVAL_MS: u32 = 250;
 
-/// What the process and its thread share.
+/// State that the process and its thread share.
 #[derive(Debug)]
 pub(crate) struct AgentLink {
     started: AtomicU32,
@@ -44,13 +44,13 @@ impl AgentLink {
         }
     }
 
-    /// Lets the thread poll now.
+    /// Makes the thread poll now.
     pub(crate) fn wake(&self) {
         self.wakeups.fetch_add(1, Ordering::Release);
         futex::wake(&self.wakeups, 1);
     }
 
-    /// Keeps a name for the agent.
+    /// Queues the name of an unknown function for the agent.
     pub(crate) fn report_unknown(&self, name: &[u8], is_refused: bool) {
         if self.outbox.lock().report(name, is_refused) {
             self.wake();
@@ -72,18 +72,18 @@ fn spawn_thread() {
     if create == 0 {
         return;
     }
-    // JUSTIFICATION: a thread that the C library does not know of breaks it.
+    // JUSTIFICATION: a thread unknown to the C library breaks it.
     // SAFETY: `int pthread_create(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *)`.
     let create: extern "C" fn(*mut usize, *const c_void, Start, *mut c_void) -> i32 =
         unsafe { core::mem::transmute(create) };
     let mut thread = 0;
-    // A new thread inherits the mask, so that not even its first moment takes a signal of the program's.
+    // A new thread inherits the signal mask, so that it never takes a signal of the program.
     let mask = task::block_signals(u64::MAX);
     let failed = create(&raw mut thread, core::ptr::null(), run, core::ptr::null_mut());
     task::block_signals(mask);
     let detach = elf::c_library(b"pthread_detach");
     if failed == 0 && detach != 0 {
-        // JUSTIFICATION: nobody waits for it.
+        // JUSTIFICATION: the thread is never joined.
         // SAFETY: `int pthread_detach(pthread_t)`.
         let detach: extern "C" fn(usize) -> i32 = unsafe { core::mem::transmute(detach) };
         detach(thread);
@@ -101,7 +101,7 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             gate::ack_epoch(share);
             connection.poll(share, now);
         }
-        // Names are the process's: the first agent that listens hears them.
+        // Names belong to the process: they go to the agent of the first share.
         if let (Some(connection), Some(share)) =
             (connections.first_mut(), process.shares.all().first())
         {
@@ -117,13 +117,13 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     }
 }
 
-/// Says one thing to the agent of a share that this process has no slot of.
+/// Sends one report to the agent of a share in which this process has no slot.
 pub(crate) fn send_once(path: &Path, kind: Kind, value: u64, text: &[u8]) {
     /// No slot.
     const NONE: u32 = u32::MAX;
     let Ok(stream) = socket::connect(path.bytes()) else { return };
     for frame in [Frame::new(Kind::Hello, NONE, 0, b""), Frame::new(kind, NONE, value, text)] {
-        // Nothing can be done for an agent that does not listen.
+        // An agent that does not listen gets no report.
         let _ = socket::send(&stream, &frame.encode());
     }
 }

@@ -1,8 +1,9 @@
-//! Types of CUDA's driver interface, as far as the guard looks at them.
+//! Types of the CUDA driver API, as far as the guard reads them.
 //!
-//! Handles are addresses that only the driver can read; they are passed as numbers, which C passes alike.
+//! Handles are addresses that only the driver can dereference. They are passed as numbers, which is
+//! the same in C.
 
-/// What a call of the driver gives (`CUresult`).
+/// Result of a driver call (`CUresult`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Status(pub(crate) u32);
@@ -18,22 +19,22 @@ impl Status {
     #[allow(dead_code, reason = "the entry for unknown functions gives it as a number")]
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
 
-    /// Whether the call did what it was asked for.
+    /// Whether the call succeeded.
     pub(crate) fn is_success(self) -> bool {
         self == Self::SUCCESS
     }
 }
 
-/// A GPU as the driver numbers it (`CUdevice`).
+/// Ordinal of a GPU (`CUdevice`).
 pub(crate) type Device = i32;
 
 /// An address on the GPU (`CUdeviceptr`).
 pub(crate) type Pointer = u64;
 
-/// Any handle or pointer that the guard hands on unread.
+/// Any handle or pointer that the guard passes through unread.
 pub(crate) type Opaque = usize;
 
-/// Where memory is (`CUmemLocation`).
+/// Location of memory (`CUmemLocation`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct Location {
@@ -45,34 +46,35 @@ impl Location {
     /// `CU_MEM_LOCATION_TYPE_DEVICE`.
     const DEVICE: u32 = 1;
 
-    /// The GPU; none where it is the host, or nowhere yet.
+    /// The GPU; `None` for host memory or no location.
     pub(crate) fn device(self) -> Option<Device> {
         (self.kind == Self::DEVICE).then_some(self.id)
     }
 }
 
-/// What a node of a graph allocates (`CUDA_MEM_ALLOC_NODE_PARAMS`), with _padding behind it for newer versions.
+/// Parameters of an allocation node in a graph (`CUDA_MEM_ALLOC_NODE_PARAMS`), with space for newer
+/// versions.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct AllocationNode {
     kind: u32,
     handle_types: u32,
-    /// Where the memory will be.
+    /// Location of the memory.
     pub(crate) location: Location,
     _pool_properties: [u64; 9],
     access: Opaque,
     access_count: usize,
-    /// Bytes of it.
+    /// Size in bytes.
     pub(crate) bytes: usize,
     address: Pointer,
     _padding: [u64; 17],
 }
 
-/// What memory an array requirements (`CUDA_ARRAY_MEMORY_REQUIREMENTS`).
+/// Memory requirements of an array (`CUDA_ARRAY_MEMORY_REQUIREMENTS`).
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct ArrayMemoryRequirements {
-    /// Bytes.
+    /// Size in bytes.
     pub(crate) bytes: usize,
     alignment: usize,
     _reserved: [u32; 4],

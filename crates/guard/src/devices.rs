@@ -1,29 +1,29 @@
-//! Which GPU has which shares.
+//! The shares of each GPU.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cuda::{Device, Status};
 use crate::driver::call;
-use crate::ffi::Out;
+use crate::platform::ffi::Out;
 use crate::process::Process;
 use crate::shares::{MAX_SHARES, Share};
 
-/// GPUs that a process can see; the driver has fewer.
+/// Maximum number of GPUs visible to a process; the driver has fewer.
 const MAX_DEVICES: usize = 64;
 
-/// Beside the bits of shares: the device was looked at.
+/// Flag beside the bits of shares: the device was resolved.
 const RESOLVED: u64 = 1 << 63;
 
 const _: () = assert!(MAX_SHARES < 63);
 
-/// A word for each GPU: a bit for each of its shares.
+/// One word per GPU, with a bit for each of its shares.
 #[derive(Debug)]
 pub(crate) struct Devices {
     words: [AtomicU64; MAX_DEVICES],
 }
 
 impl Devices {
-    /// The shares of a GPU as bits; none where the driver does not know it.
+    /// The shares of a GPU as bits; `None` if the driver does not know the GPU.
     fn bits(&self, device: Device, shares: &[Share]) -> Option<u64> {
         let word = self.words.get(usize::try_from(device).ok()?)?;
         let bits = word.load(Ordering::Relaxed);
@@ -49,9 +49,9 @@ impl Devices {
 }
 
 impl Process {
-    /// ShareIndices of the shares of a GPU; none of them for one that is the container's without a share.
+    /// Indices of the shares of a GPU; empty for a GPU that the container has without a share.
     ///
-    /// A GPU whose identity the driver does not tell could be anybody's: its calls fail.
+    /// Calls on a GPU whose UUID the driver does not report fail, because any share could be on it.
     pub(crate) fn shares_of(&self, device: Device) -> Result<ShareIndices, Status> {
         if self.shares.is_empty() {
             return Ok(ShareIndices(0));
@@ -67,17 +67,17 @@ pub(crate) fn current() -> Result<Device, Status> {
     if status.is_success() { Ok(device) } else { Err(status) }
 }
 
-/// ShareIndices of shares.
+/// A set of indices of shares.
 #[derive(Clone, Debug)]
 pub(crate) struct ShareIndices(u64);
 
 impl ShareIndices {
-    /// Those.
+    /// Collects indices.
     pub(crate) fn of(share_indices: impl Iterator<Item = usize>) -> Self {
         Self(share_indices.fold(0, |share_indices, share_index| share_indices | 1 << share_index))
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.0 == 0
     }

@@ -1,20 +1,21 @@
-//! The driver's own libraries: where they are, their functions, and how their tables come to name the hooks.
+//! The driver's own libraries: their location, their functions, and the patch of their symbol
+//! tables.
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
-use crate::elf::{self, Image, Segment};
 use crate::hooks::{self, Hook};
 use crate::nvml;
 use crate::paths;
-use crate::sync::Once;
-use crate::sys::memory::{self, Access};
+use crate::platform::elf::{self, Image, Segment};
+use crate::platform::sync::Once;
+use crate::platform::sys::memory::{self, Access};
 
 mod functions;
 
 pub(crate) use functions::call;
 
-/// The address of a function of the driver; zero before it is known and where the driver has none.
+/// Address of a driver function; 0 while it is unknown and if the driver lacks it.
 #[derive(Debug)]
 pub(crate) struct FunctionAddress(AtomicUsize);
 
@@ -23,12 +24,12 @@ impl FunctionAddress {
         Self(AtomicUsize::new(0))
     }
 
-    /// The address, or zero.
+    /// The address, or 0.
     pub(crate) fn address(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The address, after the driver was looked for if it is not known; zero if the driver has none.
+    /// The address, after a search for the driver if needed; 0 if the driver lacks the function.
     pub(crate) fn resolved(&self, driver: &Driver) -> usize {
         match self.address() {
             0 => self.resolve(driver),
@@ -42,7 +43,7 @@ impl FunctionAddress {
         self.address()
     }
 
-    /// Sets the address unless it is known: what was found first was found before any table was changed.
+    /// Sets the address unless it is set. The first result was found before any table was patched.
     pub(crate) fn set_if_unset(&self, address: usize) {
         let _ = self.0.compare_exchange(0, address, Ordering::Relaxed, Ordering::Relaxed);
     }
@@ -52,11 +53,11 @@ impl FunctionAddress {
 #[derive(Debug)]
 pub(crate) struct Driver {
     once: Once,
-    /// How the names of its files begin.
+    /// Prefix of its file name.
     file: &'static [u8],
-    /// What hooks stand in for.
+    /// Its hooked functions.
     hooks: fn() -> &'static [&'static [Hook]],
-    /// What is called and not hooked.
+    /// Functions that are called but not hooked.
     unhooked: &'static [(&'static str, &'static FunctionAddress)],
     base: AtomicUsize,
     segments: AtomicPtr<Segment>,
@@ -69,7 +70,8 @@ pub(crate) static CUDA: Driver = Driver::new(b"libcuda.so", || &hooks::CUDA, fun
 /// `libnvidia-ml.so.1`.
 pub(crate) static NVML: Driver = Driver::new(b"libnvidia-ml.so", || &hooks::NVML, nvml::TABLE);
 
-/// Another guard, loaded from another file, stands before the driver already: it counts, this one passes.
+/// Another guard, loaded from another file, already stands before the driver. It counts; this one
+/// only forwards.
 static OTHER_GUARD: AtomicBool = AtomicBool::new(false);
 
 /// Whether another guard counts for this process.
@@ -99,17 +101,18 @@ impl Driver {
         (self.hooks)().iter().copied().flatten()
     }
 
-    /// Finds the library, once it is loaded: remembers its functions, keeps it from being unloaded, and
-    /// makes its own table name the hooks.
+    /// Finds the library once it is loaded: records its functions, prevents its unloading, and
+    /// patches its symbol table to name the hooks.
     pub(crate) fn attach(&self) {
         self.attach_to(|| self.find());
     }
 
-    /// The hook that stands in for a function of this library which lies in another namespace of the dynamic
-    /// linker's, at an address; zero if it is none, or lies where the tables name the hooks already.
+    /// The hook for a function of this library at an address in another namespace of the dynamic
+    /// linker (`dlmopen`). Returns 0 if the function is not hooked, or lies where the table names
+    /// the hooks already.
     ///
-    /// A library in another namespace is on nobody's list here, and a program that was given its handle gets
-    /// its functions by asking for them one by one.
+    /// The linker's list does not include libraries of other namespaces. A program with such a
+    /// handle looks its functions up one by one.
     #[cfg_attr(
         not(feature = "preload"),
         allow(dead_code, reason = "asked by what only the shared object exports")
@@ -135,8 +138,8 @@ impl Driver {
             return;
         }
         let Some((image, path)) = find() else { return };
-        // Before the wait for one another: a library's constructor that calls a hook has the dynamic linker's
-        // lock, and would wait here for a thread that waits for that lock.
+        // Pinning precedes `once`. The constructor of a library may call a hook while it holds the
+        // dynamic linker's lock; it would wait here for a thread that waits for that lock.
         pin(&path);
         self.once.run(|| {
             self.base.store(image.base(), Ordering::Relaxed);
@@ -149,12 +152,12 @@ impl Driver {
         });
     }
 
-    /// Begins again where a thread was that is not in this process any more.
+    /// Makes `attach` possible again after a fork, if a thread of the parent was in it.
     pub(crate) fn abandon(&self) {
         self.once.abandon();
     }
 
-    /// A function that the library exports, its own even where a hook stands in; zero if it has none.
+    /// A function that the library exports, unhooked even if there is a hook; 0 if it has none.
     #[cfg_attr(
         not(feature = "library"),
         allow(dead_code, reason = "asked by what only the shared object exports")
@@ -167,7 +170,7 @@ impl Driver {
         self.image().and_then(|image| image.function(name)).unwrap_or(0)
     }
 
-    /// The name of the function that the library exports at an address, if it does.
+    /// Name of the function that the library exports at an address, if any.
     pub(crate) fn export_at(&self, address: usize) -> Option<&'static [u8]> {
         self.image().and_then(|image| image.name_at(address))
     }
@@ -178,13 +181,13 @@ impl Driver {
         if segments.is_null() {
             return None;
         }
-        // JUSTIFICATION: the library is the dynamic linker's.
+        // JUSTIFICATION: the library belongs to the dynamic linker.
         // SAFETY: `attach` found these, and keeps the library from being unloaded.
         unsafe { Image::of(self.base.load(Ordering::Relaxed), segments, count) }
     }
 
-    /// The library under the folder of the driver's own files; else, where no proxies are mounted, the first
-    /// of that name which is not a proxy itself.
+    /// The library under the folder of the driver's own files. If no proxies are mounted, the first
+    /// library of that name that is not a proxy.
     fn find(&self) -> Option<(Image, LibraryPath)> {
         let (mut own, mut other) = (None, None);
         elf::each(|library| {
@@ -203,7 +206,7 @@ impl Driver {
 
     fn record_functions(&self, image: &Image) {
         for hook in self.hooks() {
-            // After a fork that cut an attempt short the table may name the hooks already.
+            // After a fork interrupted an attempt, the table may name the hooks already.
             let address =
                 image.function(hook.name.as_bytes()).filter(|address| *address != hook.address());
             if let Some(address) = address {
@@ -220,9 +223,9 @@ impl Driver {
         }
     }
 
-    /// Writes the hooks' addresses into the library's symbol table, for whoever reads it past the proxy:
-    /// plugins that prefer their own libraries, and programs that walk ELF themselves. Best effort: where
-    /// the kernel forbids it, the proxy stands none the less.
+    /// Writes the addresses of the hooks into the library's symbol table. This covers readers that
+    /// do not use the proxy: plugins with `RTLD_DEEPBIND`, and programs that walk ELF tables. Best
+    /// effort: if the kernel forbids it, the proxy still works.
     fn patch(&self, image: &Image) {
         let symbols = || {
             self.hooks().filter_map(|hook| {
@@ -234,20 +237,20 @@ impl Driver {
         let Some(last) = symbols().map(|(address, _)| address).max() else { return };
         let Some((write, execute)) = image.access(first) else { return };
         let bytes = last + size_of::<u64>() - first;
-        // JUSTIFICATION: the table is mapped for reading only.
-        // SAFETY: more may be done with the pages than before.
+        // JUSTIFICATION: the table is mapped read-only.
+        // SAFETY: the pages only gain permissions.
         if unsafe { memory::protect(first, bytes, Access { write: true, execute }) }.is_err() {
             return;
         }
         for (address, hook) in symbols() {
             let value = hook.address().wrapping_sub(image.base()) as u64;
-            // JUSTIFICATION: the table is the dynamic linker's, and no Rust value.
-            // SAFETY: eight bytes of a symbol in a table that has just been made writable. A reader on
-            // another thread sees the old or the new word: the address is aligned.
+            // JUSTIFICATION: the table belongs to the dynamic linker and is no Rust value.
+            // SAFETY: eight bytes of a symbol in a table that has just become writable. The address
+            // is aligned, so a reader on another thread sees the old or the new word.
             unsafe { core::ptr::with_exposed_provenance_mut::<u64>(address).write_volatile(value) };
         }
-        // JUSTIFICATION: as it was.
-        // SAFETY: nobody but this function writes to the table.
+        // JUSTIFICATION: this restores the previous permissions.
+        // SAFETY: only this function writes to the table.
         let _ = unsafe { memory::protect(first, bytes, Access { write, execute }) };
     }
 }
@@ -263,15 +266,15 @@ fn is_in_guard(address: usize) -> bool {
     is_guard
 }
 
-/// Keeps a library loaded to the end of the process, because the guard holds addresses in it.
+/// Keeps a library loaded until the process ends, because the guard holds addresses in it.
 fn pin(path: &LibraryPath) {
-    /// Now, only if it is loaded, never to be unloaded.
+    /// `RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE`.
     const FLAGS: i32 = 2 | 4 | 0x1000;
     let open = elf::c_library(b"dlopen");
     if open == 0 {
         return;
     }
-    // JUSTIFICATION: only the dynamic linker can keep a library.
+    // JUSTIFICATION: only the dynamic linker can keep a library loaded.
     // SAFETY: `void *dlopen(const char *, int)`.
     let open: extern "C" fn(*const u8, i32) -> *mut core::ffi::c_void =
         unsafe { core::mem::transmute(open) };
@@ -284,7 +287,7 @@ struct LibraryPath {
 }
 
 impl LibraryPath {
-    /// A path; one that is too long names nothing.
+    /// Copies a path; a path that is too long becomes empty.
     fn of(path: &[u8]) -> Self {
         let mut bytes = [0; 1024];
         if path.len() < bytes.len() {

@@ -1,15 +1,15 @@
-//! The gate of a share: open, held or fenced.
+//! The gate of a share: open, paused or fenced.
 
 use core::sync::atomic::Ordering;
 
 use octavo_guard_abi::limits::ShareGate;
 
 use crate::cuda::Status;
+use crate::platform::sys::futex::{self, WaitScope};
 use crate::shares::Share;
-use crate::sys::futex::{self, WaitScope};
 
-/// Longest sleep at a held gate before it is looked at again, in milliseconds: who opens it may have no way
-/// to wake us.
+/// Longest sleep at a paused gate, in milliseconds. The agent may be unable to wake this process,
+/// so the gate is polled.
 const MAX_WAIT_MS: u32 = 20;
 
 /// Whether the gate is open.
@@ -18,7 +18,8 @@ pub(crate) fn is_open(share: &Share) -> bool {
     share.limits.live().gate.load(Ordering::Acquire) == ShareGate::Open as u32
 }
 
-/// Goes on if the gate is open, waits while it is held, fails with `NOT_PERMITTED` where it is fenced.
+/// Returns if the gate is open, waits while it is paused, fails with `NOT_PERMITTED` if it is
+/// fenced.
 #[inline]
 pub(crate) fn pass(share: &Share) -> Result<(), Status> {
     if is_open(share) { Ok(()) } else { wait(share) }

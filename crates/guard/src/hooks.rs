@@ -1,24 +1,27 @@
-//! The functions that the guard stands in for.
+//! The hooked functions.
 //!
-//! A file below is a subject. It declares its hooks with `hooks!`, which makes of each
+//! Each file below covers one subject. It declares its hooks with `hooks!`, which generates for
+//! each:
 //!
-//! - the function itself, exported as `octavo_hook_<name>` (proxies jump there, and the driver's own table
-//!   comes to point there),
-//! - the same under its unhooked name, in the library that is to be preloaded. The one that proxies lead to must not
-//!   have them: it is in the scope of the proxy's handle, where `dlsym` would find names that the driver lacks,
-//! - `real::<name>`, the driver's own function, found when it is first needed,
-//! - an entry in the list of its file, which [`CUDA`] or [`NVML`] gathers.
+//! - the function itself, exported as `octavo_hook_<name>` (proxies jump there, and the driver's
+//!   own symbol table is patched to it),
+//! - the same under its plain name, in the library for preloading. The one for proxies must not
+//!   have these names: it is in the scope of the proxy's handle, where `dlsym` would find names
+//!   that the driver lacks,
+//! - `real::<name>`, the driver's own function, resolved on first use,
+//! - an entry in the list of its file, which [`CUDA`] or [`NVML`] collects.
 //!
-//! To add a hook: write it in the file of its subject. To add a file: `mod` it here and add it to the list and
-//! to the names below; the test of `guard-library` sees that nothing is forgotten.
+//! To add a hook, write it in the file of its subject. To add a file, `mod` it here and add it to
+//! the lists of hooks and names below; the test of `guard-library` checks that none is missing.
 
 use crate::driver::FunctionAddress;
 
-/// Declares hooks: `hooks! { CUDA, Status; /// Doc. fn name(argument: Type, ...) -> Status { body } ... }`.
+/// Declares hooks: `hooks! { CUDA, Status; /// Doc. fn name(argument: Type, ...) -> Status { body }
+/// ... }`.
 ///
-/// `CUDA` is the driver's library (of [`crate::driver`]), `Status` the type that all of them give; the body's
-/// value is one. Within a body `real::name(...)` is the driver's function, `Status::NOT_FOUND` where the driver
-/// has none.
+/// `CUDA` is the driver's library (of [`crate::driver`]), `Status` the return type of all its
+/// hooks. Within a body `real::name(...)` is the driver's function, which returns
+/// `Status::NOT_FOUND` if the driver lacks it.
 macro_rules! hooks {
     ($driver:ident, $status:ty; $($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?) -> $result:ty $body:block)*) => {
         /// The hooks of this file.
@@ -66,8 +69,9 @@ macro_rules! hooks {
                         return <$status>::NOT_FOUND;
                     }
                     // JUSTIFICATION: the driver is C, found at run time.
-                    // SAFETY: the address is that of the driver's function of this name, whose signature
-                    // in the driver's header is the one above; what the program gave is handed on as it is.
+                    // SAFETY: the address is that of the driver's function of this name, whose
+                    // signature in the driver's header is the one above; the program's arguments
+                    // are passed on unchanged.
                     let function: extern "C" fn($($type),*) -> $status =
                         unsafe { core::mem::transmute(address) };
                     function($($argument),*)
@@ -82,7 +86,7 @@ macro_rules! hooks {
                 #[unsafe(naked)]
                 #[unsafe(export_name = stringify!($name))]
                 extern "C" fn $name() {
-                    $crate::machine::jump!(super::$name)
+                    $crate::platform::asm::jump!(super::$name)
                 }
             )*
         }
@@ -102,14 +106,14 @@ mod nvml_settings;
 pub(crate) mod pools;
 mod vmm;
 
-/// A function that the guard stands in for.
+/// A hooked function.
 #[derive(Debug)]
 pub(crate) struct Hook {
-    /// What the driver calls it.
+    /// Its name in the driver.
     pub(crate) name: &'static str,
-    /// What stands in.
+    /// The hook.
     pub(crate) function: *const (),
-    /// The driver's own.
+    /// The driver's own function.
     pub(crate) real: &'static FunctionAddress,
 }
 
@@ -118,7 +122,7 @@ pub(crate) struct Hook {
 unsafe impl Sync for Hook {}
 
 impl Hook {
-    /// Where the hook is.
+    /// Address of the hook.
     pub(crate) fn address(&self) -> usize {
         self.function.expose_provenance()
     }
@@ -141,7 +145,7 @@ pub(crate) static CUDA: [&[Hook]; 10] = [
 /// Hooks of `libnvidia-ml.so.1`.
 pub(crate) static NVML: [&[Hook]; 2] = [nvml::HOOKS, nvml_settings::HOOKS];
 
-/// Names of the files above.
+/// Names of the hooks in the files above.
 const CUDA_FILES: [&[&str]; 10] = [
     init::NAMES,
     memory::NAMES,

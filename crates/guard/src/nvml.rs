@@ -1,4 +1,4 @@
-//! NVIDIA's management library, as far as the hooks look at it.
+//! NVML, as far as the hooks read it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,7 +10,7 @@ use crate::driver::{self, FunctionAddress};
 use crate::process::{self, Process};
 use crate::shares::Share;
 
-/// What a call gives (`nvmlReturn_t`).
+/// Result of a call (`nvmlReturn_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(transparent)]
 pub(crate) struct Status(pub(crate) u32);
@@ -23,18 +23,18 @@ impl Status {
     /// The driver has no function of that name.
     pub(crate) const NOT_FOUND: Self = Self(13);
 
-    /// Whether the call did what it was asked for.
+    /// Whether the call succeeded.
     pub(crate) fn is_success(self) -> bool {
         self == Self::SUCCESS
     }
 }
 
-/// Length of a UUID's text, as NVML's header has it.
+/// Size of a UUID's text in NVML's header.
 const TEXT: usize = 96;
 
 static UUID: FunctionAddress = FunctionAddress::new();
 
-/// Functions that are called and not hooked, for [`crate::driver`].
+/// Functions that are called but not hooked, for [`crate::driver`].
 pub(crate) const TABLE: &[(&str, &FunctionAddress)] = &[("nvmlDeviceGetUUID", &UUID)];
 
 /// The sixteen bytes of a device's UUID.
@@ -51,7 +51,7 @@ fn uuid_of(device: Opaque) -> Option<[u8; 16]> {
     if !ask(device, text.as_mut_ptr(), 96).is_success() {
         return None;
     }
-    // An instance of a divided GPU has a name of the same form.
+    // A MIG device has a UUID of the same form.
     if text.starts_with(b"MIG-") {
         text[..4].copy_from_slice(b"GPU-");
     }
@@ -59,8 +59,8 @@ fn uuid_of(device: Opaque) -> Option<[u8; 16]> {
     uuid::parse(core::str::from_utf8(text.get(..length)?).ok()?)
 }
 
-/// The shares of a device; none of them where it is the container's without one. A process that is closed, and
-/// a device that does not say who it is, may be anybody's.
+/// The shares of a device; empty if the container has the device without a share. Fails for a
+/// closed process and for a device that does not report its UUID: any share could be on it.
 pub(crate) fn shares_of(device: Opaque) -> Result<(&'static Process, ShareIndices), Status> {
     let process = process::get().map_err(|_| Status::NO_PERMISSION)?;
     if process.shares.is_empty() {
@@ -72,12 +72,12 @@ pub(crate) fn shares_of(device: Opaque) -> Result<(&'static Process, ShareIndice
     Ok((process, ShareIndices::of(own)))
 }
 
-/// Whether this process is one that shares GPUs, or may have none.
+/// Whether this process has shares of GPUs, or is closed.
 pub(crate) fn is_sharing() -> bool {
     process::get().map_or(true, |process| !process.shares.is_empty())
 }
 
-/// What the shares of a device have together: the most, and what they have.
+/// Limit and usage of all shares of a device together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
     limit: u64,
@@ -85,7 +85,7 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// The view of a device; none where it has no share.
+    /// The view of a device; `None` if it has no share.
     pub(crate) fn of_device(device: Opaque) -> Result<Option<Self>, Status> {
         let (process, share_indices) = shares_of(device)?;
         if share_indices.is_empty() {
@@ -105,17 +105,17 @@ impl View {
     }
 }
 
-/// A process of the share that has memory, as this one can know it.
+/// A process of the share that has memory, as seen from this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShareProcess {
-    /// Its number in this process's pid namespace.
+    /// Its pid in this process's pid namespace.
     pub(crate) pid: u32,
-    /// Bytes that it is counted for.
+    /// Bytes charged to it.
     pub(crate) bytes: u64,
 }
 
-/// Tells of the processes of a device's shares that have memory and are in this process's pid namespace: others
-/// have no number here.
+/// Visits the processes of a device's shares that have memory and a pid in this process's pid
+/// namespace.
 pub(crate) fn for_each_process(
     process: &'static Process,
     share_indices: &ShareIndices,
@@ -131,7 +131,7 @@ pub(crate) fn for_each_process(
                 let own = slots(process, share_index).filter(|slot| word(&slot.pid) == pid);
                 own.map(|slot| word(&slot.used_bytes)).fold(0, u64::saturating_add)
             };
-            // Told of with the first share that it has memory in.
+            // It is visited with the first share in which it has memory.
             if share_indices.clone().take(order).any(|share_index| bytes_in(share_index) > 0) {
                 continue;
             }
@@ -141,7 +141,7 @@ pub(crate) fn for_each_process(
     }
 }
 
-/// Whether a process is one that [`for_each_process`] tells of.
+/// Whether [`for_each_process`] visits a process.
 pub(crate) fn is_share_process(
     process: &'static Process,
     share_indices: &ShareIndices,

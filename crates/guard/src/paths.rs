@@ -1,4 +1,4 @@
-//! Where things lie in a container. Nothing of it can be set by a tenant.
+//! Paths in a container. A tenant can set none of them.
 
 use core::ffi::CStr;
 
@@ -6,7 +6,7 @@ use core::ffi::CStr;
 #[cfg(not(feature = "test-paths"))]
 pub(crate) const SHARES: &str = octavo_guard_abi::SHARES;
 
-/// As above, below the working directory: each test has a folder of its own.
+/// As above, below the working directory: each test has its own folder.
 #[cfg(feature = "test-paths")]
 pub(crate) const SHARES: &str = "octavo/shares";
 
@@ -16,13 +16,13 @@ pub(crate) fn is_driver_file(path: &[u8]) -> bool {
     path.strip_prefix(octavo_guard_abi::REAL.as_bytes()).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
-/// As above, wherever the test has put it.
+/// As above, for the folder of a test.
 #[cfg(feature = "test-paths")]
 pub(crate) fn is_driver_file(path: &[u8]) -> bool {
     path.windows(12).any(|part| part == b"octavo/real/")
 }
 
-/// A path in the folder of the shares, with its final zero.
+/// A path below the folder of the shares, with its final zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Path {
     bytes: [u8; Self::SIZE],
@@ -30,10 +30,10 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// Longer names than claims and shares have do not fit.
+    /// Claims and shares have no longer names.
     const SIZE: usize = 128;
 
-    /// `<shares>/<share>/<file>`; none if that is too long.
+    /// `<shares>/<share>/<file>`; `None` if that is too long.
     pub(crate) fn of(share: &[u8], file: &str) -> Option<Self> {
         let mut path = Self { bytes: [0; Self::SIZE], length: 0 };
         path.push(SHARES.as_bytes())?;
@@ -62,7 +62,7 @@ impl Path {
         self.bytes.get(..self.length).unwrap_or(&[])
     }
 
-    /// With it; a part that held a zero ends there.
+    /// With it; a part that contains a zero ends there.
     pub(crate) fn text(&self) -> &CStr {
         CStr::from_bytes_until_nul(&self.bytes).unwrap_or(c"")
     }

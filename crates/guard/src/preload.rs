@@ -1,30 +1,30 @@
-//! `dlsym` and `dlvsym`, for when the guard is preloaded.
+//! `dlsym` and `dlvsym`, for preloading.
 //!
-//! Both go on in the C library's own by a jump, so that it sees its caller as if nobody had stood between:
-//! it tells by the return address what "next" and "default" mean. The answer is not changed on the way:
-//! before, the driver's own table was made to name the hooks, if the driver is loaded, so that every look-up
-//! finds them, whoever asks and however. Only a driver in another namespace (`dlmopen`) is out of reach of
-//! that; there the answer is a hook if it would be the hooked function.
+//! Both continue in the C library by a jump, so that it sees the original caller: it derives the
+//! meaning of `RTLD_NEXT` and `RTLD_DEFAULT` from the return address. Their result is not changed
+//! on the way. Instead, the symbol table of a loaded driver is patched first, so that every lookup
+//! finds the hooks. Only a driver in another namespace (`dlmopen`) is out of reach; there the
+//! result is replaced by the hook.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::driver::{CUDA, NVML};
-use crate::elf;
-use crate::ffi::Text;
+use crate::platform::elf;
+use crate::platform::ffi::Text;
 
 static DLSYM: AtomicUsize = AtomicUsize::new(0);
 static DLVSYM: AtomicUsize = AtomicUsize::new(0);
 
-/// Where a look-up goes on, or what it gives.
+/// Where a lookup continues, or its result.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct Lookup {
     address: usize,
-    /// 0: the address is where to go on; else it is the answer.
+    /// 0 if the lookup continues at `address`; else `address` is the result.
     is_answer: usize,
 }
 
-/// Sees what is looked up with `dlsym`.
+/// Called for each `dlsym`.
 pub(crate) extern "C" fn on_dlsym(handle: usize, name: Text<'_>) -> Lookup {
     prepare(name);
     let address = next(&DLSYM, b"dlsym");
@@ -34,7 +34,7 @@ pub(crate) extern "C" fn on_dlsym(handle: usize, name: Text<'_>) -> Lookup {
     Lookup { address, is_answer: 0 }
 }
 
-/// Sees what is looked up with `dlvsym`.
+/// Called for each `dlvsym`.
 pub(crate) extern "C" fn on_dlvsym(_handle: usize, name: Text<'_>) -> Lookup {
     prepare(name);
     Lookup { address: next(&DLVSYM, b"dlvsym"), is_answer: 0 }
@@ -49,8 +49,9 @@ fn prepare(name: Text<'_>) {
     }
 }
 
-/// The hook that stands in for a function in another namespace of the dynamic linker's. What a handle has does
-/// not depend on who asks, so the guard may ask; what is "next" and "default" does, and is left alone.
+/// The hook for a function in another namespace of the dynamic linker. The content of a handle does
+/// not depend on the caller, so the guard may look it up; `RTLD_NEXT` and `RTLD_DEFAULT` do and are
+/// left alone.
 fn hook_for(dlsym: usize, handle: usize, name: Text<'_>) -> Option<usize> {
     const DEFAULT: usize = 0;
     const NEXT: usize = usize::MAX;
@@ -71,8 +72,8 @@ fn hook_for(dlsym: usize, handle: usize, name: Text<'_>) -> Option<usize> {
     Some(driver.hook_in_namespace(bytes, address)).filter(|hook| *hook != 0)
 }
 
-/// The function of that name in the first library behind this one, as the dynamic linker itself would go on:
-/// others may be preloaded behind the guard. Else the C library's.
+/// The function of that name in the first library after this one, as the dynamic linker would
+/// continue: other libraries may be preloaded after the guard. Otherwise that of the C library.
 fn next(cache: &AtomicUsize, name: &[u8]) -> usize {
     let address = cache.load(Ordering::Relaxed);
     if address != 0 {
@@ -95,8 +96,8 @@ fn next(cache: &AtomicUsize, name: &[u8]) -> usize {
     found
 }
 
-/// Makes a function that asks `$on_lookup` where to go on, with all its arguments where they are; gives null where
-/// there is nowhere to go.
+/// Defines a function that calls `$on_lookup` for the address to continue at, with all arguments in
+/// place. It returns null if there is none.
 #[cfg(all(feature = "preload", target_arch = "x86_64"))]
 macro_rules! interposed {
     ($name:ident, $on_lookup:ident) => {

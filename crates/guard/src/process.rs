@@ -1,41 +1,41 @@
-//! What the guard knows of this process, and how it begins.
+//! State of this process, and its start.
 //!
-//! Nothing runs when the library is loaded: it is loaded into every program of a container, and most never
-//! speak to a GPU. The first hooked call begins. All of it lies in memory that the kernel empties in the child
-//! of a fork, so that a child begins anew with its first call: with slots and locks of its own and an empty
-//! table, since the memory on the GPU is its parent's. What is true of the address space (where the driver's
-//! functions are, that its table was changed) lies outside and stays.
+//! Nothing runs when the library is loaded: every program of a container loads it, and most never
+//! use a GPU. The first hooked call starts it. The state lies in memory that the kernel zeroes in
+//! the child of a fork. So a child starts again with its first call, with its own slots and locks
+//! and an empty table, since the GPU memory belongs to its parent. Facts about the address space
+//! stay outside: the driver's function addresses, and that its table was patched.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 use crate::agent_link::AgentLink;
-use crate::context::Contexts;
 use crate::cuda::Status;
 use crate::devices::Devices;
 use crate::driver;
+use crate::platform::sync::Once;
+use crate::platform::sys::{memory, task};
 use crate::shares::{self, Shares};
-use crate::sync::Once;
-use crate::sys::{memory, task};
-use crate::table::Table;
+use crate::tracking::context::Contexts;
+use crate::tracking::table::Table;
 
 mod fork;
 
-/// All that belongs to one process. Zero bytes are its beginning.
+/// State of one process. Zero bytes are its initial value.
 #[derive(Debug)]
 pub(crate) struct Process {
     begin_once: Once,
-    /// [`OPEN`] once the shares are held.
+    /// [`OPEN`] once the shares are opened.
     open: AtomicU32,
     /// The shares.
     pub(crate) shares: Shares,
-    /// Which GPU has which.
+    /// The shares of each GPU.
     pub(crate) devices: Devices,
-    /// What was allocated.
+    /// Allocations.
     pub(crate) table: Table,
-    /// Contexts of the GPUs themselves.
+    /// Primary contexts of the GPUs.
     pub(crate) contexts: Contexts,
-    /// The thread that speaks to the agent.
+    /// The thread that reports to the agent.
     pub(crate) agent_link: AgentLink,
 }
 
@@ -43,7 +43,7 @@ const OPEN: u32 = 1;
 
 static INSTANCE: AtomicPtr<Process> = AtomicPtr::new(ptr::null_mut());
 
-/// The process whose memory this is, as far as is current.
+/// Pid of the process that owns the instance, as far as known.
 static PROCESS_ID: AtomicU32 = AtomicU32::new(0);
 
 impl Process {
@@ -59,13 +59,13 @@ impl Process {
     }
 }
 
-/// The process, if its shares are held; else what a call is to answer.
+/// The process if its shares are open, else the status that a call returns.
 pub(crate) fn get() -> Result<&'static Process, Status> {
     let instance = INSTANCE.load(Ordering::Acquire);
     if !instance.is_null() {
-        // JUSTIFICATION: memory that the kernel empties cannot be a static.
-        // SAFETY: the instance was map_instance for a `Process`, for which zero bytes are a value, and is never
-        // given back.
+        // JUSTIFICATION: memory that the kernel zeroes cannot be a static.
+        // SAFETY: the memory was mapped for a `Process`, for which zero bytes are a value, and is
+        // never unmapped.
         let process = unsafe { &*instance };
         if process.open.load(Ordering::Acquire) == OPEN {
             return Ok(process);
@@ -78,11 +78,12 @@ pub(crate) fn get() -> Result<&'static Process, Status> {
 fn get_slow() -> Result<&'static Process, Status> {
     let process = instance().ok_or(Status::NO_DEVICE)?;
     fork::abandon_drivers();
-    // The driver first: another guard that stands before it already does the counting. Not below, where winner
-    // threads wait: it is looked for with the dynamic linker's lock, which one of them may have.
+    // The driver comes first: another guard that stands before it already counts. This is outside
+    // of `begin_once`, where other threads wait: the search takes the dynamic linker's lock, which
+    // one of those may hold.
     driver::CUDA.attach();
     process.begin_once.run(|| {
-        // Another thread may have tried retry and held the shares in the meantime.
+        // Another thread may have retried and opened the shares meanwhile.
         if process.open.load(Ordering::Acquire) != OPEN {
             fork::drop_inherited();
             process.begin();
@@ -92,7 +93,7 @@ fn get_slow() -> Result<&'static Process, Status> {
     if process.open.load(Ordering::Acquire) == OPEN { Ok(process) } else { Err(Status::NO_DEVICE) }
 }
 
-/// As [`get`], but a process that is closed looks retry: the agent may have mended a share since.
+/// Like [`get`], but a closed process retries: the agent may have repaired a share since.
 pub(crate) fn retry() -> Result<&'static Process, Status> {
     if let Ok(process) = get() {
         return Ok(process);
@@ -116,7 +117,7 @@ fn instance() -> Option<&'static Process> {
 fn map_instance() -> Option<*mut Process> {
     const BYTES: usize = size_of::<Process>();
     let memory_of_instance = memory::map_anonymous(BYTES).ok()?;
-    // Where a kernel cannot, the handler of forks empties it.
+    // If the kernel cannot wipe it on fork, the fork handler does.
     let _ = memory::wipe_on_fork(memory_of_instance, BYTES);
     let instance = memory_of_instance.cast::<Process>().as_ptr();
     match INSTANCE.compare_exchange(ptr::null_mut(), instance, Ordering::AcqRel, Ordering::Acquire)
@@ -127,8 +128,8 @@ fn map_instance() -> Option<*mut Process> {
             Some(instance)
         }
         Err(winner) => {
-            // JUSTIFICATION: nobody needs it.
-            // SAFETY: nobody has seen it.
+            // JUSTIFICATION: another thread's instance is used.
+            // SAFETY: no reference to this memory exists.
             unsafe { memory::unmap(memory_of_instance, BYTES) };
             Some(winner)
         }

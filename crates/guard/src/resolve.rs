@@ -1,42 +1,42 @@
-//! What a program gets when it asks the driver for a function by name.
+//! Results of `cuGetProcAddress`.
 //!
-//! The driver decides which version a name means, by the program's CUDA version and flags; whether that is
-//! one of the hooked functions shows in the address that it gives, which is the one that it exports. An export
-//! that is no hook is not the function that a hook stands in for, whatever it shares with it in name: a newer
-//! version may take other arguments. Where a driver gives an address that it does not export, the name and the
-//! table below decide, as far as the table goes.
+//! The driver maps a name to a version of a function, by the program's CUDA version and flags. The
+//! returned address, which is that of an export, shows whether the function is hooked. An export
+//! without a hook is a different function, even if its name is similar: a newer version may take
+//! other arguments. If a driver returns an address that it does not export, the name and the table
+//! below decide, up to the newest version in the table.
 
 use octavo_guard_abi::names;
 
 use crate::cuda::{Opaque, Status};
 use crate::driver::CUDA;
-use crate::ffi::Out;
 use crate::hooks::Hook;
+use crate::platform::ffi::Out;
 use crate::unknown;
 
 mod versions;
 
-/// Flag of a request: the default stream is the thread's own.
+/// Flag of a request for the per-thread default stream.
 const PER_THREAD_STREAM: u64 = 2;
 
-/// What a request for a name was answered with.
+/// Decision about a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resolution {
-    /// The driver's replace_answer stands.
+    /// The driver's result stands.
     Kept,
-    /// A hook stands in.
+    /// A hook replaces the result.
     Hooked(usize),
-    /// The function is not to be had.
+    /// The function is refused.
     Refused,
 }
 
-/// Decides about an address that the driver gave for a name.
+/// Decides about an address that the driver returned for a name.
 pub(crate) fn decide(name: &[u8], address: usize, version: i32, flags: u64) -> Resolution {
     if name.is_empty() || address == 0 {
         return Resolution::Kept;
     }
     CUDA.attach();
-    // A driver that looks itself up in its own table finds the hooks there.
+    // A driver that uses its own symbol table finds the hooks there.
     if CUDA.hooks().any(|hook| hook.address() == address) {
         return Resolution::Kept;
     }
@@ -50,7 +50,7 @@ pub(crate) fn decide(name: &[u8], address: usize, version: i32, flags: u64) -> R
         && version <= versions::NEWEST_CUDA
         && let Some(hook) = by_name(name, version, flags & PER_THREAD_STREAM != 0)
     {
-        // A driver that exports no such function has one to give none the less: that is what is meant.
+        // The driver does not export the function but returns one: that function is meant.
         hook.real.set_if_unset(address);
         return Resolution::Hooked(hook.address());
     }
@@ -67,7 +67,8 @@ fn is_version_of_a_hook(name: &[u8]) -> bool {
     CUDA.hooks().any(|hook| names::base(hook.name.as_bytes()) == base)
 }
 
-/// The hook that a name means for a version of CUDA; the newest version of a function that is not newer.
+/// The hook that a name means for a version of CUDA: the newest version of the function that is not
+/// newer.
 fn by_name(name: &[u8], version: i32, is_per_thread: bool) -> Option<&'static Hook> {
     let hook = |wanted: &str, ending: &str| {
         CUDA.hooks().find(|hook| hook.name.strip_prefix(wanted).is_some_and(|rest| rest == ending))
@@ -91,7 +92,7 @@ fn by_name(name: &[u8], version: i32, is_per_thread: bool) -> Option<&'static Ho
     hook(name, ending)
 }
 
-/// Puts the replace_answer where the program wants it.
+/// Writes the result for the program.
 pub(crate) fn replace_answer(
     status: Status,
     name: &[u8],

@@ -5,18 +5,18 @@ use octavo_guard_abi::{limits, state};
 
 use crate::agent_link;
 use crate::paths::{self, Path};
-use crate::sync::AppendList;
-use crate::sys::Errno;
-use crate::sys::file::{File, Mode, entries};
+use crate::platform::sync::AppendList;
+use crate::platform::sys::Errno;
+use crate::platform::sys::file::{File, Mode, entries};
 
 mod share;
 
 pub(crate) use share::Share;
 
-/// Shares that a container can have; with more it is closed.
+/// Maximum number of shares of a container; with more it is closed.
 pub(crate) const MAX_SHARES: usize = 32;
 
-/// The shares, in the order in which the folder lists them.
+/// The shares, in the order of the folder.
 #[derive(Debug)]
 pub(crate) struct Shares {
     list: AppendList<Share, MAX_SHARES>,
@@ -25,15 +25,15 @@ pub(crate) struct Shares {
 /// Why nothing is admitted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ClosedReason {
-    /// There is no share, or its folder cannot be read.
+    /// There is no share, or the folder of shares cannot be read.
     None,
-    /// A share has no limits file, or one that is damaged.
+    /// A share has no limits file, or a damaged one.
     Limits(Path, limits::Damage),
-    /// A share's state file was damaged before this process came.
+    /// A share's state file was damaged before this process started.
     State(Path, state::Damage),
-    /// As many processes as a share can have are there already.
+    /// All slots of a share are owned.
     Full(Path),
-    /// A share's limits could be written by whoever they hold.
+    /// The tenant could write its own limits.
     Writable(Path),
     /// The kernel refused something.
     System(Path, Errno),
@@ -42,23 +42,23 @@ pub(crate) enum ClosedReason {
 }
 
 impl Shares {
-    /// The shares that were loaded.
+    /// The shares that were opened.
     pub(crate) fn all(&self) -> &[Share] {
         self.list.values()
     }
 
-    /// Whether none was loaded.
+    /// Whether none was opened.
     pub(crate) fn is_empty(&self) -> bool {
         self.all().is_empty()
     }
 
-    /// The share at a place.
+    /// The share at an index.
     pub(crate) fn get(&self, index: usize) -> Option<&Share> {
         self.all().get(index)
     }
 
-    /// Loads all shares and takes a slot in each. Called by one thread, while the process begins. If one
-    /// cannot be held, none is: what it was to limit is not known.
+    /// Opens all shares and claims a slot in each. One thread calls it when the process starts. If
+    /// one share fails, all are closed: its limit would be unknown.
     pub(super) fn load(&self) -> Result<(), ClosedReason> {
         let path = paths::shares().ok_or(ClosedReason::None)?;
         let folder = File::open(path.text(), Mode::Folder).map_err(|_| ClosedReason::None)?;
@@ -69,14 +69,14 @@ impl Shares {
         }
         for share in held.into_iter().flatten() {
             // JUSTIFICATION: the list is read without a lock on every launch.
-            // SAFETY: one thread begins a process.
+            // SAFETY: only one thread starts a process.
             let _ = unsafe { self.list.push(share) };
         }
         Ok(())
     }
 }
 
-/// Opens all shares of a folder, which lies at that path.
+/// Opens all shares of a folder at `path`.
 fn open_all(path: &Path, folder: &File, held: &mut [Option<Share>]) -> Result<(), ClosedReason> {
     let mut count = 0;
     let mut bytes = [0; 4096];
@@ -96,10 +96,10 @@ fn open_all(path: &Path, folder: &File, held: &mut [Option<Share>]) -> Result<()
     if count == 0 { Err(ClosedReason::None) } else { Ok(()) }
 }
 
-/// Says on the share's socket why nothing is admitted, once, if the agent listens.
+/// Reports once on the share's socket why nothing is admitted, if the agent listens.
 pub(crate) fn report_closed(closed: &ClosedReason) {
     match closed {
-        // Nobody to tell.
+        // There is no socket to report to.
         ClosedReason::None | ClosedReason::TooMany => {}
         ClosedReason::State(path, damage) => {
             agent_link::send_once(

@@ -1,8 +1,9 @@
-//! Functions of a newer driver that look as if they took memory or launched work, and that the guard does not
-//! know. Strict shares refuse them; others let them pass, counted and told to the agent.
+//! Functions of a newer driver that look as if they allocated memory or launched work, and that the
+//! guard does not know. Strict shares refuse them. Others admit them; they are counted and reported
+//! to the agent.
 //!
-//! They are met in two places: a program asks `cuGetProcAddress` for one, or calls the stub that a proxy has
-//! for each that its driver exports.
+//! There are two ways to reach them: `cuGetProcAddress`, and the stub that a proxy has for each
+//! such export of its driver.
 
 use core::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,30 +13,31 @@ use octavo_guard_abi::names;
 use crate::driver::{CUDA, NVML};
 use crate::process::{self, Process};
 
-/// What a proxy's stub says of its function.
+/// Data of a proxy's stub about its function.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct StubRecord {
     name: *const u8,
     length: usize,
-    /// The driver's function, once it is cached; 0 before.
+    /// The driver's function, once it is known; 0 before.
     real: AtomicUsize,
 }
 
 impl StubRecord {
     fn name(&self) -> &[u8] {
         // JUSTIFICATION: a proxy is no Rust program.
-        // SAFETY: the proxy's writer put the name's place and length there, in memory that stays.
+        // SAFETY: the proxy's writer stored the name's address and length there, in memory that
+        // stays.
         unsafe { core::slice::from_raw_parts(self.name, self.length) }
     }
 }
 
-/// Whether a name that no hook has is one to be wary of.
+/// Whether a name without a hook is suspicious.
 pub(crate) fn is_unknown(name: &[u8]) -> bool {
     names::is_suspicious(name)
 }
 
-/// Whether a program may have such a function; counts and tells.
+/// Whether a program may use such a function; counts and reports it.
 pub(crate) fn admit_and_report(name: &[u8]) -> bool {
     let Ok(process) = process::get() else { return false };
     let is_admitted = !is_strict(process);
@@ -46,15 +48,15 @@ pub(crate) fn admit_and_report(name: &[u8]) -> bool {
     is_admitted
 }
 
-/// One strict share is enough: the function may work on any GPU.
+/// One strict share suffices: the function may work on any GPU.
 fn is_strict(process: &Process) -> bool {
     process.shares.all().iter().any(|share| {
-        // What cannot be read is taken at its strictest.
+        // Unreadable terms count as strict.
         share.limits.terms().map_or(true, |terms| terms.flags & STRICT != 0)
     })
 }
 
-/// The address where a stub's call goes on; 0 if it is refused.
+/// Address at which a stub continues; 0 if the call is refused.
 pub(crate) extern "C" fn resolve_stub(record: &StubRecord) -> usize {
     let name = record.name();
     if !admit_and_report(name) {
@@ -70,8 +72,8 @@ pub(crate) extern "C" fn resolve_stub(record: &StubRecord) -> usize {
     address
 }
 
-/// Where a proxy's stubs jump to, with the address of a [`StubRecord`] in r11 (x86-64) or x16 (arm64) and the
-/// arguments of the function where its caller put them. Goes on in the driver's function, or returns
+/// Target of a proxy's stubs, with the address of a [`StubRecord`] in r11 (x86-64) or x16 (arm64)
+/// and the caller's arguments in place. Continues in the driver's function, or returns
 /// `CUDA_ERROR_NOT_SUPPORTED`.
 #[cfg(all(feature = "library", target_arch = "x86_64"))]
 #[unsafe(naked)]

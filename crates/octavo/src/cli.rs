@@ -99,7 +99,7 @@ Examples:
   octavo probe                     all GPUs, all ways, what calls cost
   octavo probe --list              the ways, and by which function each asks
   octavo probe --path alloc,async  only these
-  octavo probe --go-round          take more than the share by the driver's own library, to see
+  octavo probe --bypass            take more than the share by the driver's own library, to see
                                    that the node's watchdog ends it")]
     Probe(octavo_probe::ProbeArgs),
 

@@ -64,7 +64,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Program::Probe(args) => {
             logging::start(cli.log, LogProfile::Command);
             let mut out = io::stdout().lock();
-            if octavo_probe::run(&args, &mut out)? == octavo_probe::Outcome::Leaks {
+            if octavo_probe::run(&args, &mut out)? == octavo_probe::ProbeResult::Leaks {
                 return Ok(ExitStatus::CheckFailed.into());
             }
         }

@@ -14,7 +14,7 @@ pub struct ProbeArgs {
     pub paths: Vec<String>,
 
     /// List the ways to ask for memory, and end
-    #[arg(long, conflicts_with_all = ["gpu", "paths", "no_timing", "go_round", "hold"])]
+    #[arg(long, conflicts_with_all = ["gpu", "paths", "no_timing", "bypass", "hold"])]
     pub list: bool,
 
     /// Do not time launches and allocations
@@ -28,16 +28,16 @@ pub struct ProbeArgs {
     /// At the end go round the wall: open the driver's own library, take memory beyond the limit and wait
     /// until somebody ends it, or for so many seconds
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10")]
-    pub go_round: Option<u32>,
+    pub bypass: Option<u32>,
 
-    /// Form of the output
+    /// OutputFormat of the output
     #[arg(short, long, value_enum, default_value_t, value_name = "FORM")]
-    pub output: Form,
+    pub output: OutputFormat,
 }
 
-/// Form of the output.
+/// OutputFormat of the output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Form {
+pub enum OutputFormat {
     /// Tables for people
     #[default]
     Table,

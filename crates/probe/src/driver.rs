@@ -1,4 +1,5 @@
-//! The CUDA driver API, as a program meets it: `libcuda.so.1` opened by name, functions found in it.
+//! The CUDA driver API as programs use it: `libcuda.so.1` opened by name, with functions looked up
+//! in it.
 
 mod code;
 mod library;

@@ -1,21 +1,22 @@
-//! `octavo probe`: what a process sees of its GPUs, whether memory beyond its share is refused on every path
-//! by which a program can ask for it, and what a call costs.
+//! `octavo probe` reports the GPUs of a process, whether memory beyond its share is refused on
+//! every allocation path, and the cost of calls.
 //!
-//! It is an ordinary program of the CUDA driver API: it opens `libcuda.so.1` and `libnvidia-ml.so.1` by
-//! name, as frameworks do, and asks for memory in each way that the API has. It knows nothing of how a
-//! share is held, so it measures any wall: Octavo's guard, the driver's own limits, a whole GPU.
+//! It is an ordinary program of the CUDA driver API. Like frameworks, it opens `libcuda.so.1` and
+//! `libnvidia-ml.so.1` by name. It tries every allocation path of the API. It does not know how a
+//! limit is enforced, so it measures any enforcement: Octavo's guard, the driver's own limits, a
+//! whole GPU.
 //!
-//! The calls of the driver are in [`driver`](self), each with the types of NVIDIA's `cuda.h`; all else is
-//! safe code on top.
+//! The driver's functions are in [`driver`](self), with the types of NVIDIA's `cuda.h`; everything
+//! else is safe code.
 
 mod args;
 mod driver;
-mod management;
+mod environment;
+mod nvml;
 mod output;
 mod paths;
 mod run;
-mod seen;
 mod timing;
 
 pub use args::ProbeArgs;
-pub use run::{Outcome, run};
+pub use run::{ProbeResult, run};

@@ -1,69 +1,75 @@
-//! The report as people or programs read it.
+//! The report as tables or JSON.
 
 use std::io::{self, Write};
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-use crate::args::Form;
+use crate::args::OutputFormat;
 use crate::driver::Code;
-use crate::paths::{Finding, Verdict, WAYS};
-use crate::run::{Report, Tried};
-use crate::seen::Gpu;
+use crate::environment::Gpu;
+use crate::paths::{ALLOCATION_PATHS, Finding, Verdict};
+use crate::run::{GpuReport, Report};
 
 /// Writes a report.
-pub(crate) fn write(report: &Report, form: Form, out: &mut dyn Write) -> io::Result<()> {
+pub(crate) fn write(report: &Report, form: OutputFormat, out: &mut dyn Write) -> io::Result<()> {
     match form {
-        Form::Json => {
+        OutputFormat::Json => {
             serde_json::to_writer_pretty(&mut *out, report)?;
             writeln!(out)?;
         }
-        Form::Table => tables(report, out)?,
+        OutputFormat::Table => tables(report, out)?,
     }
     out.flush()
 }
 
-/// Writes the names of all ways.
+/// Writes the names of all allocation paths.
 pub(crate) fn list(out: &mut dyn Write) -> io::Result<()> {
     let mut table = table(["PATH", "ASKS BY"]);
-    for way in WAYS {
-        table.add_row([way.name, way.what]);
+    for path in ALLOCATION_PATHS {
+        table.add_row([path.name, path.what]);
     }
     write!(out, "{}", trimmed(table))?;
     out.flush()
 }
 
 fn tables(report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let seen = &report.seen;
-    writeln!(out, "CUDA {}, GPUs: {}, shares: {}", seen.cuda, seen.gpus.len(), seen.shares.len())?;
-    for share in &seen.shares {
+    let environment = &report.environment;
+    writeln!(
+        out,
+        "CUDA {}, GPUs: {}, shares: {}",
+        environment.cuda,
+        environment.gpus.len(),
+        environment.shares.len()
+    )?;
+    for share in &environment.shares {
         writeln!(out, "share {}: {} of {}", share.folder, amount(share.memory_bytes), share.gpu)?;
     }
-    for tried in &report.gpus {
-        let gpu = seen.gpus.iter().find(|gpu| gpu.number == tried.gpu);
-        writeln!(out, "\n{}", gpu.map_or_else(String::new, |gpu| headline(gpu, tried)))?;
-        findings(tried, out)?;
-        costs(tried, out)?;
+    for report_of_gpu in &report.gpus {
+        let gpu = environment.gpus.iter().find(|gpu| gpu.number == report_of_gpu.gpu);
+        writeln!(out, "\n{}", gpu.map_or_else(String::new, |gpu| headline(gpu, report_of_gpu)))?;
+        findings(report_of_gpu, out)?;
+        costs(report_of_gpu, out)?;
     }
     Ok(())
 }
 
-fn headline(gpu: &Gpu, tried: &Tried) -> String {
-    let what = if tried.is_share { "a share of " } else { "all of " };
-    let management = gpu.management.map_or_else(
+fn headline(gpu: &Gpu, report_of_gpu: &GpuReport) -> String {
+    let what = if report_of_gpu.is_share { "a share of " } else { "all of " };
+    let nvml = gpu.nvml.map_or_else(
         || "NVML says nothing".to_owned(),
         |memory| {
             let (used, total) = (amount(memory.used_bytes), amount(memory.total_bytes));
             format!("NVML says {used} of {total} used")
         },
     );
-    let limit = amount(tried.limit_bytes);
-    format!("GPU {}: {limit}, {what}{} {}; {management}", gpu.number, gpu.name, gpu.uuid)
+    let limit = amount(report_of_gpu.limit_bytes);
+    format!("GPU {}: {limit}, {what}{} {}; {nvml}", gpu.number, gpu.name, gpu.uuid)
 }
 
-fn findings(tried: &Tried, out: &mut dyn Write) -> io::Result<()> {
+fn findings(report_of_gpu: &GpuReport, out: &mut dyn Write) -> io::Result<()> {
     let mut table = table(["PATH", "WALL", "GRANTED", "BEYOND", "NOTE"]);
-    for finding in &tried.findings {
+    for finding in &report_of_gpu.findings {
         let granted = finding.granted_bytes.map_or_else(|| "-".to_owned(), amount);
         let beyond = finding.beyond.map_or_else(|| "-".to_owned(), Code::name);
         table.add_row([
@@ -80,12 +86,12 @@ fn findings(tried: &Tried, out: &mut dyn Write) -> io::Result<()> {
     write!(out, "{}", trimmed(table))
 }
 
-fn costs(tried: &Tried, out: &mut dyn Write) -> io::Result<()> {
-    if tried.costs.is_empty() {
+fn costs(report_of_gpu: &GpuReport, out: &mut dyn Write) -> io::Result<()> {
+    if report_of_gpu.costs.is_empty() {
         return Ok(());
     }
     let mut table = table(["CALL", "MEDIAN", "HALF OF ALL BETWEEN"]);
-    for cost in &tried.costs {
+    for cost in &report_of_gpu.costs {
         let between = format!("{:.0} and {:.0} ns", cost.lower_ns, cost.upper_ns);
         table.add_row([cost.call.to_owned(), format!("{:.0} ns", cost.median_ns), between]);
     }
@@ -108,7 +114,7 @@ fn note(finding: &Finding) -> String {
     notes.join("; ")
 }
 
-/// Bytes in MiB, which is how shares are cut.
+/// Bytes in MiB, the unit of shares.
 fn amount(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
@@ -120,7 +126,7 @@ fn table<const N: usize>(header: [&str; N]) -> Table {
     table
 }
 
-/// The table without the blanks at the ends of its lines.
+/// The table without trailing blanks.
 fn trimmed(mut table: Table) -> String {
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));

@@ -1,4 +1,5 @@
-//! The ways in which a program can ask for memory of a GPU, and what becomes of each at the limit.
+//! Allocation paths: the functions by which a program can allocate GPU memory, and their results at
+//! the limit.
 
 mod arrays;
 mod graphs;
@@ -12,8 +13,8 @@ use serde::Serialize;
 
 use crate::driver::{Code, Cuda, CudaError, Handle};
 
-/// A GPU with a context that is current.
-pub(crate) struct Place<'a> {
+/// A GPU with its current context.
+pub(crate) struct GpuContext<'a> {
     /// The driver.
     pub(crate) cuda: &'a Cuda,
     /// The GPU.
@@ -22,97 +23,122 @@ pub(crate) struct Place<'a> {
     pub(crate) context: Handle,
 }
 
-/// Memory that was granted, and how to give it back.
-pub(crate) struct Held<'a>(Box<dyn FnOnce() -> Result<(), CudaError> + 'a>);
+/// Allocated memory, and how to free it.
+pub(crate) struct Allocation<'a>(Box<dyn FnOnce() -> Result<(), CudaError> + 'a>);
 
-impl<'a> Held<'a> {
-    fn new(give_back: impl FnOnce() -> Result<(), CudaError> + 'a) -> Self {
-        Self(Box::new(give_back))
+impl<'a> Allocation<'a> {
+    fn new(release: impl FnOnce() -> Result<(), CudaError> + 'a) -> Self {
+        Self(Box::new(release))
     }
 
-    /// Gives it back.
-    pub(crate) fn give_back(self) -> Result<(), CudaError> {
+    /// Frees it.
+    pub(crate) fn release(self) -> Result<(), CudaError> {
         (self.0)()
     }
 }
 
-/// Takes so many bytes.
-type Take = for<'a> fn(&'a Place<'a>, u64) -> Result<Held<'a>, CudaError>;
+/// Allocates a number of bytes.
+type AllocateFn = for<'a> fn(&'a GpuContext<'a>, u64) -> Result<Allocation<'a>, CudaError>;
 
-/// One way to ask for memory.
-pub(crate) struct Way {
+/// An allocation path.
+pub(crate) struct AllocationPath {
     /// Its name on the command line.
     pub(crate) name: &'static str,
-    /// The function that does it.
+    /// The functions that it calls.
     pub(crate) what: &'static str,
-    take: Take,
+    take: AllocateFn,
     kind: Kind,
 }
 
-/// What a way is like.
+/// Behaviour of a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// It takes memory in pieces, as many as fit.
+    /// It allocates memory in pieces until nothing fits.
     Pieces,
-    /// As pieces; where nothing limits it, the driver lends memory of the host.
-    Lent,
-    /// It sets aside an amount for a context, once.
-    Setting,
-    /// As pieces; only when it is named, since it loads the driver a second time.
+    /// Like pieces; without a limit the driver falls back to host memory.
+    HostBacked,
+    /// It sets a context limit once, which reserves memory.
+    ContextLimit,
+    /// Like pieces, but only if it is named: it loads the driver a second time.
     OnRequest,
 }
 
-/// All ways, in the order in which they are tried.
-pub(crate) const WAYS: &[Way] = &[
-    Way { name: "alloc", what: "cuMemAlloc", take: plain::alloc, kind: Kind::Pieces },
-    Way { name: "pitch", what: "cuMemAllocPitch", take: plain::pitch, kind: Kind::Pieces },
-    Way { name: "managed", what: "cuMemAllocManaged", take: plain::managed, kind: Kind::Lent },
-    Way {
+/// All paths, in the order of their trial.
+pub(crate) const ALLOCATION_PATHS: &[AllocationPath] = &[
+    AllocationPath { name: "alloc", what: "cuMemAlloc", take: plain::alloc, kind: Kind::Pieces },
+    AllocationPath {
+        name: "pitch",
+        what: "cuMemAllocPitch",
+        take: plain::pitch,
+        kind: Kind::Pieces,
+    },
+    AllocationPath {
+        name: "managed",
+        what: "cuMemAllocManaged",
+        take: plain::managed,
+        kind: Kind::HostBacked,
+    },
+    AllocationPath {
         name: "resolved",
         what: "cuMemAlloc from cuGetProcAddress",
         take: lookups::resolved,
         kind: Kind::Pieces,
     },
-    Way { name: "create", what: "cuMemCreate", take: virtual_memory::create, kind: Kind::Pieces },
-    Way {
+    AllocationPath {
+        name: "create",
+        what: "cuMemCreate",
+        take: virtual_memory::create,
+        kind: Kind::Pieces,
+    },
+    AllocationPath {
         name: "map",
         what: "cuMemCreate, cuMemMap, cuMemRelease",
         take: virtual_memory::map,
         kind: Kind::Pieces,
     },
-    Way { name: "async", what: "cuMemAllocAsync", take: pools::default, kind: Kind::Pieces },
-    Way {
+    AllocationPath {
+        name: "async",
+        what: "cuMemAllocAsync",
+        take: pools::default,
+        kind: Kind::Pieces,
+    },
+    AllocationPath {
         name: "pool",
         what: "cuMemAllocFromPoolAsync, a pool of its own",
         take: pools::own,
         kind: Kind::Pieces,
     },
-    Way {
+    AllocationPath {
         name: "graph",
         what: "a graph with a cuGraphAddMemAllocNode",
         take: graphs::node,
         kind: Kind::Pieces,
     },
-    Way { name: "array", what: "cuArray3DCreate", take: arrays::array, kind: Kind::Pieces },
-    Way {
+    AllocationPath {
+        name: "array",
+        what: "cuArray3DCreate",
+        take: arrays::array,
+        kind: Kind::Pieces,
+    },
+    AllocationPath {
         name: "mipmap",
         what: "cuMipmappedArrayCreate",
         take: arrays::mipmap,
         kind: Kind::Pieces,
     },
-    Way {
+    AllocationPath {
         name: "heap",
         what: "cuCtxSetLimit, heap of kernels",
         take: settings::heap,
-        kind: Kind::Setting,
+        kind: Kind::ContextLimit,
     },
-    Way {
+    AllocationPath {
         name: "print",
         what: "cuCtxSetLimit, buffer of printf",
         take: settings::print,
-        kind: Kind::Setting,
+        kind: Kind::ContextLimit,
     },
-    Way {
+    AllocationPath {
         name: "namespace",
         what: "cuMemAlloc from dlmopen",
         take: lookups::namespace,
@@ -120,56 +146,63 @@ pub(crate) const WAYS: &[Way] = &[
     },
 ];
 
-/// What became of one way.
+/// Result of one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Finding {
-    /// Name of the way.
+    /// Name of the path.
     pub(crate) path: &'static str,
-    /// What was found.
+    /// Its verdict.
     pub(crate) verdict: Verdict,
-    /// The most bytes that were granted together.
+    /// Peak of the allocated bytes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) granted_bytes: Option<u64>,
-    /// The answer to more than the limit at once.
+    /// Result of one allocation above the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) beyond: Option<Code>,
-    /// The answer that ended the filling.
+    /// Result of the allocation that ended the filling.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) at_limit: Option<Code>,
     /// Bytes that were free before and not after.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) lost_bytes: Option<u64>,
-    /// More of it in words.
+    /// Further explanation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
 }
 
-/// The answer of one way.
+/// Verdict on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Verdict {
-    /// No more than the limit was granted, and more was refused as the driver refuses: out of memory.
+    /// No more than the limit was allocated, and more was refused as the driver does: out of
+    /// memory.
     Holds,
-    /// No more than the limit was granted; the refusal is another one than a program expects.
+    /// No more than the limit was allocated, but the refusal has another code than programs expect.
     RefusedOtherwise,
-    /// More than the limit was granted.
+    /// More than the limit was allocated.
     Passes,
-    /// The driver has no such function or refuses it altogether.
+    /// The driver has no such function, or refuses it in general.
     Unsupported,
     /// It was not tried.
     Skipped,
 }
 
-/// The least piece that is asked for: what the driver hands out at a time.
-const PIECE: u64 = 2 << 20;
-/// Pieces that a limit is filled with at first.
-const PIECES: u64 = 16;
+/// Smallest piece: the driver's granularity.
+const MIN_PIECE_BYTES: u64 = 2 << 20;
+/// Number of pieces into which the limit is divided first.
+const INITIAL_PIECES: u64 = 16;
 
-/// Tries one way on a GPU with so much memory. `is_share`: the memory is a part of the GPU's.
-pub(crate) fn try_way(way: &Way, place: &Place<'_>, limit: u64, is_share: bool) -> Finding {
+/// Tries one path on a GPU with `limit` bytes. `is_share` tells whether that is a part of the GPU's
+/// memory.
+pub(crate) fn try_path(
+    path: &AllocationPath,
+    context: &GpuContext<'_>,
+    limit: u64,
+    is_share: bool,
+) -> Finding {
     let mut finding = Finding {
-        path: way.name,
+        path: path.name,
         verdict: Verdict::Skipped,
         granted_bytes: None,
         beyond: None,
@@ -177,17 +210,17 @@ pub(crate) fn try_way(way: &Way, place: &Place<'_>, limit: u64, is_share: bool) 
         lost_bytes: None,
         note: None,
     };
-    if way.kind == Kind::Lent && !is_share {
+    if path.kind == Kind::HostBacked && !is_share {
         finding.note =
             Some("a whole GPU: beyond its memory the driver lends the host's".to_owned());
         return finding;
     }
-    let free_before = free(place.cuda);
-    match (way.take)(place, limit.saturating_add(PIECE)) {
+    let free_before = free(context.cuda);
+    match (path.take)(context, limit.saturating_add(MIN_PIECE_BYTES)) {
         Ok(held) => {
             finding.verdict = Verdict::Passes;
-            finding.granted_bytes = Some(limit.saturating_add(PIECE));
-            finding.note = held.give_back().err().map(|error| error.to_string());
+            finding.granted_bytes = Some(limit.saturating_add(MIN_PIECE_BYTES));
+            finding.note = held.release().err().map(|error| error.to_string());
             return finding;
         }
         Err(error) => match error.code() {
@@ -199,14 +232,14 @@ pub(crate) fn try_way(way: &Way, place: &Place<'_>, limit: u64, is_share: bool) 
             }
         },
     }
-    if way.kind == Kind::Setting {
+    if path.kind == Kind::ContextLimit {
         finding.verdict = as_expected(finding.beyond);
         return finding;
     }
-    let (granted, at_limit, mislaid) = fill(way, place, limit);
+    let (granted, at_limit, release_error) = fill(path, context, limit);
     finding.granted_bytes = Some(granted);
     finding.at_limit = at_limit.code();
-    finding.note = mislaid.map(|error| format!("giving it back: {error}"));
+    finding.note = release_error.map(|error| format!("giving it back: {error}"));
     finding.verdict = match granted {
         0 => Verdict::Unsupported,
         granted if granted > limit => Verdict::Passes,
@@ -217,49 +250,54 @@ pub(crate) fn try_way(way: &Way, place: &Place<'_>, limit: u64, is_share: bool) 
         finding.note = Some(at_limit.to_string());
     }
     let lost =
-        free_before.zip(free(place.cuda)).map(|(before, after)| before.saturating_sub(after));
+        free_before.zip(free(context.cuda)).map(|(before, after)| before.saturating_sub(after));
     finding.lost_bytes = lost.filter(|lost| *lost > 0);
     finding
 }
 
-/// Whether a way is tried without being named.
-pub(crate) fn is_usual(way: &Way) -> bool {
-    way.kind != Kind::OnRequest
+/// Whether a path is tried without being named.
+pub(crate) fn is_default(path: &AllocationPath) -> bool {
+    path.kind != Kind::OnRequest
 }
 
-/// Takes memory in pieces, smaller ones when larger ones are refused, until nothing is granted or more than
-/// the limit is; gives it back. The bytes, the last refusal, and what went wrong in giving back.
-fn fill(way: &Way, place: &Place<'_>, limit: u64) -> (u64, CudaError, Option<CudaError>) {
-    let mut piece = (limit / PIECES / PIECE * PIECE).max(PIECE);
+/// Allocates pieces, smaller ones when larger ones are refused, until nothing fits or the limit is
+/// exceeded. Then frees them. Returns the bytes, the last refusal, and an error of freeing.
+fn fill(
+    path: &AllocationPath,
+    context: &GpuContext<'_>,
+    limit: u64,
+) -> (u64, CudaError, Option<CudaError>) {
+    let mut piece =
+        (limit / INITIAL_PIECES / MIN_PIECE_BYTES * MIN_PIECE_BYTES).max(MIN_PIECE_BYTES);
     let (mut granted, mut held) = (0_u64, Vec::new());
     let refusal = loop {
-        match (way.take)(place, piece) {
+        match (path.take)(context, piece) {
             Ok(taken) => {
                 held.push(taken);
                 granted += piece;
                 if granted > limit {
-                    break CudaError::Failed { call: way.what, code: Code::SUCCESS };
+                    break CudaError::Failed { call: path.what, code: Code::SUCCESS };
                 }
             }
-            Err(error) if piece == PIECE => break error,
-            Err(_) => piece = (piece / 2 / PIECE * PIECE).max(PIECE),
+            Err(error) if piece == MIN_PIECE_BYTES => break error,
+            Err(_) => piece = (piece / 2 / MIN_PIECE_BYTES * MIN_PIECE_BYTES).max(MIN_PIECE_BYTES),
         }
     };
-    let mislaid = held.into_iter().filter_map(|held| held.give_back().err()).last();
-    (granted, refusal, mislaid)
+    let release_error = held.into_iter().filter_map(|held| held.release().err()).last();
+    (granted, refusal, release_error)
 }
 
 fn as_expected(code: Option<Code>) -> Verdict {
     if code == Some(Code::OUT_OF_MEMORY) { Verdict::Holds } else { Verdict::RefusedOtherwise }
 }
 
-/// Bytes that the driver says are free.
+/// Free bytes as reported by the driver.
 fn free(cuda: &Cuda) -> Option<u64> {
     let (mut free, mut total) = (0, 0);
     cuda.memory_info(&mut free, &mut total).ok().map(|()| free as u64)
 }
 
-/// A number of bytes as the driver takes it.
+/// A number of bytes in the driver's type.
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }

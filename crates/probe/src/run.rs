@@ -1,181 +1,185 @@
-//! The probe from beginning to end.
+//! A run of the probe.
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use rustix::fs::MemfdFlags;
 use serde::Serialize;
 
 use crate::args::ProbeArgs;
 use crate::driver::{Cuda, CudaError};
+use crate::environment::{self, Environment, Gpu};
 use crate::output;
-use crate::paths::{self, Finding, Place, Verdict, WAYS, Way};
-use crate::seen::{self, Gpu, Seen};
+use crate::paths::{self, ALLOCATION_PATHS, AllocationPath, Finding, GpuContext, Verdict};
 use crate::timing::{self, Cost};
 
-/// Where a container that is held by Octavo's guard finds the driver's own libraries.
-const REAL: &str = "/run/octavo/real";
+/// Folder of the driver's own libraries in a container with Octavo's guard.
+const DRIVER_FOLDER: &str = "/run/octavo/real";
 
-/// What the probe found.
+/// Result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// Every wall that was tried holds.
+pub enum ProbeResult {
+    /// Every path that was tried stays within the limit.
     Holds,
-    /// Some way leads past the limit, or nobody stopped what went round it.
+    /// Some path exceeds the limit, or a bypass was not stopped.
     Leaks,
 }
 
-/// Everything that the probe found out.
+/// The report.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Report {
     api_version: &'static str,
     kind: &'static str,
-    /// What is seen.
-    pub(crate) seen: Seen,
-    /// What became of each way, a list for each GPU.
-    pub(crate) gpus: Vec<Tried>,
+    /// The environment of the process.
+    #[serde(rename = "seen")]
+    pub(crate) environment: Environment,
+    /// Results per GPU.
+    pub(crate) gpus: Vec<GpuReport>,
 }
 
-/// What was tried on a GPU.
+/// Results on one GPU.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Tried {
+pub(crate) struct GpuReport {
     /// Number of the GPU.
     pub(crate) gpu: i32,
-    /// Memory that the process may have, in bytes: what the driver reports as total.
+    /// Memory that the process may have, in bytes: the total that the driver reports.
     pub(crate) limit_bytes: u64,
     /// Whether that is a share of the GPU.
     pub(crate) is_share: bool,
-    /// What became of each way.
+    /// Results of the paths.
     pub(crate) findings: Vec<Finding>,
-    /// What calls cost.
+    /// Cost of calls.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) costs: Vec<Cost>,
 }
 
-/// Probes and writes the report.
-pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<Outcome> {
+/// Runs the probe and writes the report.
+pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult> {
     if args.list {
         output::list(out)?;
-        return Ok(Outcome::Holds);
+        return Ok(ProbeResult::Holds);
     }
-    let ways = chosen(&args.paths)?;
+    let paths_to_try = select_paths(&args.paths)?;
     let cuda = Cuda::open("libcuda.so.1")?;
     cuda.init(0).context(
         "the driver does not start: is a GPU in this container, and are the limits of its share whole?",
     )?;
-    let seen = seen::look(&cuda)?;
-    let gpus: Vec<&Gpu> = seen
+    let environment = environment::read(&cuda)?;
+    let gpus: Vec<&Gpu> = environment
         .gpus
         .iter()
         .filter(|gpu| args.gpu.is_none_or(|number| i64::from(number) == i64::from(gpu.number)))
         .collect();
-    ensure!(!gpus.is_empty(), "there is no such GPU: this process sees {}", seen.gpus.len());
-    let mut tried = Vec::new();
+    ensure!(!gpus.is_empty(), "there is no such GPU: this process sees {}", environment.gpus.len());
+    let mut reports = Vec::new();
     for gpu in &gpus {
-        tried.push(probe(&cuda, gpu, &seen, &ways, !args.no_timing)?);
+        reports.push(probe(&cuda, gpu, &environment, &paths_to_try, !args.no_timing)?);
     }
     let leaks =
-        tried.iter().flat_map(|tried| &tried.findings).any(|f| f.verdict == Verdict::Passes);
+        reports.iter().flat_map(|report| &report.findings).any(|f| f.verdict == Verdict::Passes);
     let wanted = gpus.iter().map(|gpu| (gpu.number, gpu.total_bytes)).collect::<Vec<_>>();
-    let report =
-        Report { api_version: "cli.octavo.dev/v1alpha1", kind: "Probe", seen, gpus: tried };
+    let report = Report {
+        api_version: "cli.octavo.dev/v1alpha1",
+        kind: "Probe",
+        environment,
+        gpus: reports,
+    };
     output::write(&report, args.output, out)?;
     if args.hold > 0 {
         hold(&cuda, &wanted, Duration::from_secs(args.hold.into()))?;
     }
-    if let Some(seconds) = args.go_round {
-        go_round(&wanted, Duration::from_secs(seconds.into()), out)?;
-        return Ok(Outcome::Leaks);
+    if let Some(seconds) = args.bypass {
+        bypass(&wanted, Duration::from_secs(seconds.into()), out)?;
+        return Ok(ProbeResult::Leaks);
     }
-    Ok(if leaks { Outcome::Leaks } else { Outcome::Holds })
+    Ok(if leaks { ProbeResult::Leaks } else { ProbeResult::Holds })
 }
 
-/// The ways of some names; the usual ones if there are none.
-fn chosen(names: &[String]) -> anyhow::Result<Vec<&'static Way>> {
+/// The paths with these names; the default ones without names.
+fn select_paths(names: &[String]) -> anyhow::Result<Vec<&'static AllocationPath>> {
     if names.is_empty() {
-        return Ok(WAYS.iter().filter(|way| paths::is_usual(way)).collect());
+        return Ok(ALLOCATION_PATHS.iter().filter(|path| paths::is_default(path)).collect());
     }
     let find = |name: &String| {
-        let way = WAYS.iter().find(|way| way.name == name);
-        way.with_context(|| format!("there is no path {name:?}: `octavo probe --list` names all"))
+        let path = ALLOCATION_PATHS.iter().find(|path| path.name == name);
+        path.with_context(|| format!("there is no path {name:?}: `octavo probe --list` names all"))
     };
     names.iter().map(find).collect()
 }
 
-/// Tries all ways on a GPU.
+/// Tries all paths on a GPU.
 fn probe(
     cuda: &Cuda,
     gpu: &Gpu,
-    seen: &Seen,
-    ways: &[&'static Way],
+    environment: &Environment,
+    paths_to_try: &[&'static AllocationPath],
     has_timing: bool,
-) -> anyhow::Result<Tried> {
-    let place = enter(cuda, gpu.number)?;
-    let is_share = seen.shares.iter().any(|share| share.gpu == gpu.uuid);
+) -> anyhow::Result<GpuReport> {
+    let context = make_current(cuda, gpu.number)?;
+    let is_share = environment.shares.iter().any(|share| share.gpu == gpu.uuid);
     let limit = gpu.total_bytes;
-    let findings = ways.iter().map(|way| {
-        let finding = paths::try_way(way, &place, limit, is_share);
-        // A way may have left another context current.
-        cuda.context_set(place.context).map(|()| finding)
+    let findings = paths_to_try.iter().map(|path| {
+        let finding = paths::try_path(path, &context, limit, is_share);
+        // The path may have made another context current.
+        cuda.context_set(context.context).map(|()| finding)
     });
     let findings = findings.collect::<Result<Vec<_>, _>>()?;
-    let costs = if has_timing { timing::measure(&place)? } else { Vec::new() };
-    cuda.primary_release(place.device)?;
-    Ok(Tried { gpu: gpu.number, limit_bytes: limit, is_share, findings, costs })
+    let costs = if has_timing { timing::measure(&context)? } else { Vec::new() };
+    cuda.primary_release(context.device)?;
+    Ok(GpuReport { gpu: gpu.number, limit_bytes: limit, is_share, findings, costs })
 }
 
 /// Makes a GPU's context current.
-fn enter(cuda: &Cuda, number: i32) -> Result<Place<'_>, CudaError> {
+fn make_current(cuda: &Cuda, number: i32) -> Result<GpuContext<'_>, CudaError> {
     let mut device = 0;
     cuda.device_get(&mut device, number)?;
     let mut context = null_mut();
     cuda.primary_retain(&mut context, device)?;
     cuda.context_set(context)?;
-    Ok(Place { cuda, device, context })
+    Ok(GpuContext { cuda, device, context })
 }
 
-/// Takes what is granted on some GPUs and keeps it for a while.
+/// Allocates as much as possible on some GPUs and holds it for a while.
 fn hold(cuda: &Cuda, gpus: &[(i32, u64)], time: Duration) -> anyhow::Result<()> {
     for (number, limit) in gpus {
-        enter(cuda, *number)?;
+        make_current(cuda, *number)?;
         take(cuda, *limit);
     }
     thread::sleep(time);
     Ok(())
 }
 
-/// Takes up to an amount in pieces, as much as is granted; the process's end gives it back. Says how much.
+/// Allocates up to `most` bytes in pieces. The end of the process frees them. Returns the bytes.
 fn take(cuda: &Cuda, most: u64) -> u64 {
-    const PIECE: usize = 64 << 20;
+    const MIN_PIECE_BYTES: usize = 64 << 20;
     let mut taken = 0;
     let mut pointer = 0;
-    while taken < most && cuda.allocate(&mut pointer, PIECE).is_ok() {
-        taken += PIECE as u64;
+    while taken < most && cuda.allocate(&mut pointer, MIN_PIECE_BYTES).is_ok() {
+        taken += MIN_PIECE_BYTES as u64;
     }
     taken
 }
 
-/// Opens a copy of the driver's own library and takes half as much again as each limit. In the library itself,
-/// which is open already, the guard is where its functions were.
-fn go_round(gpus: &[(i32, u64)], time: Duration, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut library = fs::File::open(real_library(Path::new(REAL))?)?;
-    // SAFETY: the name ends with a zero; the descriptor is new, or negative.
-    let copy = unsafe { libc::memfd_create(c"libcuda".as_ptr(), libc::MFD_CLOEXEC) };
-    ensure!(copy >= 0, "no memory for a copy of the driver's library");
-    // SAFETY: it is open and nobody else's.
-    let mut copy = unsafe { fs::File::from_raw_fd(copy) };
+/// Opens a copy of the driver's own library and allocates half as much again as each limit. The
+/// library itself is open already, and its functions are hooked.
+fn bypass(gpus: &[(i32, u64)], time: Duration, out: &mut dyn Write) -> anyhow::Result<()> {
+    let mut library = fs::File::open(driver_library(Path::new(DRIVER_FOLDER))?)?;
+    let copy = rustix::fs::memfd_create("libcuda", MemfdFlags::CLOEXEC)
+        .context("no memory for a copy of the driver's library")?;
+    let mut copy = fs::File::from(copy);
     io::copy(&mut library, &mut copy).context("copying the driver's library")?;
     let cuda = Cuda::open(&format!("/proc/self/fd/{}", copy.as_raw_fd()))?;
     cuda.init(0)?;
     for (number, limit) in gpus {
-        enter(&cuda, *number)?;
+        make_current(&cuda, *number)?;
         let taken = take(&cuda, limit + limit / 2);
         writeln!(out, "gone round the wall on GPU {number}: {taken} bytes of {limit}")?;
     }
@@ -188,8 +192,8 @@ fn go_round(gpus: &[(i32, u64)], time: Duration, out: &mut dyn Write) -> anyhow:
     Ok(())
 }
 
-/// The driver's own CUDA library in a container of a share.
-fn real_library(folder: &Path) -> anyhow::Result<PathBuf> {
+/// The driver's own CUDA library in a container with a share.
+fn driver_library(folder: &Path) -> anyhow::Result<PathBuf> {
     let entries = fs::read_dir(folder).with_context(|| {
         format!("{} cannot be read: no guard holds this container", folder.display())
     })?;

@@ -1,4 +1,4 @@
-//! What a call costs.
+//! Cost of calls.
 
 use std::ptr::null_mut;
 use std::time::{Duration, Instant};
@@ -6,49 +6,49 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 
 use crate::driver::{CudaError, Handle, checked};
-use crate::paths::Place;
+use crate::paths::GpuContext;
 
 /// A kernel that does nothing, for any GPU since Maxwell.
 const KERNEL: &[u8] = b".version 6.0\n.target sm_50\n.address_size 64\n\
     .visible .entry octavo_nothing()\n{\n    ret;\n}\n\0";
 
-/// Batches of each measurement, after one that is thrown away.
+/// Batches of each measurement, after a discarded one.
 const BATCHES: usize = 15;
-/// Calls of a batch: fewer launches than a driver queues before it waits.
-const LAUNCHES: u32 = 500;
-const PAIRS: u32 = 100;
+/// Calls per batch: fewer launches than a driver queues before it blocks.
+const LAUNCHES_PER_BATCH: u32 = 500;
+const CALLS_PER_BATCH: u32 = 100;
 const NANOSECOND: Duration = Duration::from_nanos(1);
 
-/// Time of a call in nanoseconds: the median of some batches, and between which a half of them lie.
+/// Time of a call in nanoseconds: median and quartiles over the batches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Cost {
-    /// What was called.
+    /// The function.
     pub(crate) call: &'static str,
     /// Median.
     pub(crate) median_ns: f64,
-    /// A quarter of the batches were faster.
+    /// Lower quartile.
     pub(crate) lower_ns: f64,
-    /// A quarter of the batches were slower.
+    /// Upper quartile.
     pub(crate) upper_ns: f64,
 }
 
-/// Measures launches, allocations and the question for memory.
-pub(crate) fn measure(place: &Place<'_>) -> Result<Vec<Cost>, CudaError> {
-    Ok(vec![launches(place)?, pairs(place)?, questions(place)?])
+/// Measures launches, allocations and memory queries.
+pub(crate) fn measure(context: &GpuContext<'_>) -> Result<Vec<Cost>, CudaError> {
+    Ok(vec![launches(context)?, pairs(context)?, questions(context)?])
 }
 
-fn launches(place: &Place<'_>) -> Result<Cost, CudaError> {
-    let cuda = place.cuda;
+fn launches(context: &GpuContext<'_>) -> Result<Cost, CudaError> {
+    let cuda = context.cuda;
     let mut module: Handle = null_mut();
     cuda.module_load(&mut module, KERNEL.as_ptr().cast())?;
     let mut function: Handle = null_mut();
     cuda.module_function(&mut function, module, c"octavo_nothing".as_ptr())?;
     let launch = cuda.launcher()?;
-    let cost = batches("cuLaunchKernel", LAUNCHES, || {
+    let cost = batches("cuLaunchKernel", LAUNCHES_PER_BATCH, || {
         let start = Instant::now();
-        for _ in 0..LAUNCHES {
-            // SAFETY: the function is the module's own and has no arguments; one thread.
+        for _ in 0..LAUNCHES_PER_BATCH {
+            // SAFETY: the function belongs to the module and has no arguments; there is one thread.
             let code = unsafe {
                 launch(function, 1, 1, 1, 1, 1, 1, 0, null_mut(), null_mut(), null_mut())
             };
@@ -62,12 +62,12 @@ fn launches(place: &Place<'_>) -> Result<Cost, CudaError> {
     cost
 }
 
-fn pairs(place: &Place<'_>) -> Result<Cost, CudaError> {
+fn pairs(context: &GpuContext<'_>) -> Result<Cost, CudaError> {
     const BYTES: usize = 2 << 20;
-    let (allocate, free) = place.cuda.allocator()?;
-    batches("cuMemAlloc and cuMemFree", PAIRS, || {
+    let (allocate, free) = context.cuda.allocator()?;
+    batches("cuMemAlloc and cuMemFree", CALLS_PER_BATCH, || {
         let start = Instant::now();
-        for _ in 0..PAIRS {
+        for _ in 0..CALLS_PER_BATCH {
             let mut pointer = 0;
             // SAFETY: its type in cuda.h.
             checked("cuMemAlloc", unsafe { allocate(&mut pointer, BYTES) })?;
@@ -78,12 +78,12 @@ fn pairs(place: &Place<'_>) -> Result<Cost, CudaError> {
     })
 }
 
-fn questions(place: &Place<'_>) -> Result<Cost, CudaError> {
-    batches("cuMemGetInfo", PAIRS, || {
+fn questions(context: &GpuContext<'_>) -> Result<Cost, CudaError> {
+    batches("cuMemGetInfo", CALLS_PER_BATCH, || {
         let start = Instant::now();
-        for _ in 0..PAIRS {
+        for _ in 0..CALLS_PER_BATCH {
             let (mut free, mut total) = (0, 0);
-            place.cuda.memory_info(&mut free, &mut total)?;
+            context.cuda.memory_info(&mut free, &mut total)?;
         }
         Ok(start.elapsed())
     })

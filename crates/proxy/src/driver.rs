@@ -1,5 +1,5 @@
-//! What of a driver's library matters to its proxy, read as the dynamic linker reads it: by program headers
-//! and the dynamic section, not by section headers, which may be missing or say something else.
+//! Parses a driver's library like the dynamic linker does: by program headers and the dynamic
+//! section. Section headers may be missing or wrong.
 
 mod memory;
 
@@ -10,37 +10,37 @@ use object::elf;
 use object::read::ReadRef;
 use object::read::elf::FileHeader;
 
+use crate::architecture::Architecture;
 use crate::error::ProxyError;
-use crate::machine::Machine;
-use memory::{Dynamic, Memory, Symbols};
+use memory::{Dynamic, LoadedImage, Symbols};
 
-/// Names that a library may export. libcuda has about 700, libnvidia-ml about 500.
-const EXPORTS: usize = 1 << 15;
+/// Maximum number of exports. libcuda has about 700, libnvidia-ml about 500.
+const MAX_EXPORTS: usize = 1 << 15;
 
 /// A driver's library.
 #[derive(Debug)]
 pub(crate) struct Driver<'a> {
-    pub(crate) machine: Machine,
+    pub(crate) machine: Architecture,
     pub(crate) soname: Option<&'a [u8]>,
     pub(crate) needed: Vec<&'a [u8]>,
-    /// What it exports, by name and version.
+    /// Its exports, ordered by name and version.
     pub(crate) exports: Vec<Export<'a>>,
     /// The versions that it defines, in its order.
     pub(crate) versions: Vec<Version<'a>>,
 }
 
-/// A name that a library exports.
+/// An exported name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Export<'a> {
     pub(crate) name: &'a [u8],
     /// Its version: an index, and whether it is the default.
     pub(crate) version: u16,
-    pub(crate) kind: Kind,
+    pub(crate) kind: ExportKind,
 }
 
-/// What a name stands for.
+/// Type of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum ExportKind {
     Function,
     Data,
 }
@@ -58,11 +58,11 @@ fn damaged(what: &'static str) -> ProxyError {
 }
 
 impl<'a> Driver<'a> {
-    /// Reads a library's file.
+    /// Parses the file of a library.
     pub(crate) fn read(file: &'a [u8]) -> Result<Self, ProxyError> {
         let header = header(file)?;
-        let machine = Machine::of(header.e_machine.get(LE)).ok_or_else(|| ProxyError::Foreign {
-            found: format!("machine {} of ELF", header.e_machine.get(LE).0),
+        let machine = Architecture::of(header.e_machine.get(LE)).ok_or_else(|| {
+            ProxyError::Foreign { found: format!("machine {} of ELF", header.e_machine.get(LE).0) }
         })?;
         match header.e_type.get(LE) {
             elf::ET_DYN => {}
@@ -73,7 +73,7 @@ impl<'a> Driver<'a> {
         let segments = header
             .program_headers(LE, file)
             .map_err(|_| damaged("its program headers lie outside of it"))?;
-        let memory = Memory { file, segments };
+        let memory = LoadedImage { file, segments };
         if !memory.is_whole() {
             return Err(damaged("it ends before its segments do"));
         }
@@ -84,17 +84,17 @@ impl<'a> Driver<'a> {
         let mut exports = Vec::new();
         for (index, symbol) in symbols.table.iter().enumerate() {
             let version = symbols.versions.get(index).map(|version| version.0.get(LE));
-            // Without versions everything is global.
+            // Without versions every export is global.
             let version = version.unwrap_or(elf::VersymIndex(elf::VER_NDX_GLOBAL.0));
             let Some(kind) = kind(symbol).filter(|_| !version.is_local()) else { continue };
             if !version.is_global() && !defined.contains(&version.index().0) {
                 return Err(damaged("a name has a version that is not defined"));
             }
             let name = dynamic.name(symbol.st_name.get(LE).into())?;
-            // What has a longer name is found in the driver itself, like all that is no hook.
+            // A longer name is looked up in the driver itself, like all names that are not hooked.
             let Some(name) = name.filter(|name| !name.is_empty()) else { continue };
-            if exports.len() == EXPORTS {
-                return Err(ProxyError::TooMany { limit: EXPORTS });
+            if exports.len() == MAX_EXPORTS {
+                return Err(ProxyError::TooMany { limit: MAX_EXPORTS });
             }
             exports.push(Export { name, version: version.0, kind });
         }
@@ -110,7 +110,7 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// The header of a library that a proxy can be written of, as far as its first bytes tell.
+/// The header of a library, if its first bytes are supported.
 fn header(file: &[u8]) -> Result<&elf::FileHeader64<LE>, ProxyError> {
     if !file.starts_with(&elf::ELFMAG) {
         return Err(ProxyError::NotElf);
@@ -126,8 +126,8 @@ fn header(file: &[u8]) -> Result<&elf::FileHeader64<LE>, ProxyError> {
     Ok(header)
 }
 
-/// What an export stands for; none if it is no export.
-fn kind(symbol: &elf::Sym64<LE>) -> Option<Kind> {
+/// Type of an export; `None` if the symbol is not exported.
+fn kind(symbol: &elf::Sym64<LE>) -> Option<ExportKind> {
     let is_visible = matches!(symbol.st_visibility(), elf::STV_DEFAULT | elf::STV_PROTECTED);
     let is_bound =
         matches!(symbol.st_bind(), elf::STB_GLOBAL | elf::STB_WEAK | elf::STB_GNU_UNIQUE);
@@ -135,8 +135,8 @@ fn kind(symbol: &elf::Sym64<LE>) -> Option<Kind> {
         return None;
     }
     match symbol.st_type() {
-        elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE => Some(Kind::Function),
-        elf::STT_OBJECT | elf::STT_COMMON => Some(Kind::Data),
+        elf::STT_FUNC | elf::STT_GNU_IFUNC | elf::STT_NOTYPE => Some(ExportKind::Function),
+        elf::STT_OBJECT | elf::STT_COMMON => Some(ExportKind::Data),
         _ => None,
     }
 }

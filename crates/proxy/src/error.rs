@@ -1,8 +1,8 @@
-//! Why no proxy can be written.
+//! Errors of writing a proxy.
 
 use std::path::PathBuf;
 
-/// Why no proxy can be written of a driver's library.
+/// Why no proxy can be written for a driver's library.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyError {
     /// It is not an ELF file.
@@ -17,7 +17,7 @@ pub enum ProxyError {
          give the library of the folder that programs on this node load it from"
     )]
     Foreign {
-        /// What it is for.
+        /// The processor that it is for.
         found: String,
     },
     /// It is a program, an object file or static.
@@ -25,24 +25,24 @@ pub enum ProxyError {
         "the file is no shared library ({found}), so no program can load it; give the driver's own library"
     )]
     NotShared {
-        /// What it is.
+        /// Type of the file.
         found: &'static str,
     },
-    /// It contradicts itself.
+    /// It is inconsistent.
     #[error(
         "the library is damaged: {what}; it may have been cut short while it was installed: install the \
          driver again"
     )]
     Damaged {
-        /// What of it.
+        /// The inconsistency.
         what: &'static str,
     },
-    /// It exports more than any driver does.
+    /// It has more exports than any driver.
     #[error(
         "the library exports more than {limit} names, which no driver does; give the driver's own library"
     )]
     TooMany {
-        /// Names that a library may export.
+        /// Maximum number of exports.
         limit: usize,
     },
     /// It is a proxy already.
@@ -54,18 +54,18 @@ pub enum ProxyError {
     /// It is another library.
     #[error("the library calls itself {found} and not {expected}: give the driver's {expected}")]
     OtherLibrary {
-        /// What it calls itself.
+        /// Its SONAME.
         found: String,
-        /// What was asked for.
+        /// The expected SONAME.
         expected: String,
     },
-    /// It has none of the functions that the guard knows.
+    /// It has none of the hooked functions.
     #[error(
         "the library exports {exports} names and none that the guard hooks, so a proxy would hold nothing; \
          give the driver's own library"
     )]
     NothingToHook {
-        /// Number of names that it exports.
+        /// Number of its exports.
         exports: usize,
     },
     /// A path of the plan cannot be used.

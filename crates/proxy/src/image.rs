@@ -1,10 +1,10 @@
-//! The proxy's file: what lies where.
+//! The file of the proxy: its layout.
 //!
 //! ```text
 //! read-only     headers, hash tables, symbols, strings, versions, relocations
 //! executable    stubs, trap
-//! writable      dynamic section, slots: read-only once they are bound; records
-//! not loaded    the linkers' symbols and versions, section headers
+//! writable      dynamic section, slots: read-only after binding; records
+//! not loaded    symbols and versions for linkers, section headers
 //! ```
 //!
 //! Addresses are offsets in the file.
@@ -17,25 +17,25 @@ use object::elf;
 use object::pod::bytes_of;
 
 use crate::Plan;
+use crate::architecture::Architecture;
 use crate::driver::{Driver, Version};
-use crate::machine::Machine;
 use crate::strings::Strings;
-use crate::stubs::{Places, RECORD, SLOT, Stubs};
-use crate::symbols::{Table, count, definitions, long, word};
+use crate::stubs::{Addresses, RECORD_BYTES, SLOT_BYTES, Stubs};
+use crate::symbols::{Table, to_u32, u32_le, u64_le, version_definitions};
 
 mod sections;
 
-/// Program headers: three parts in memory, the dynamic section, what becomes read-only, the stack.
+/// Program headers: three loadable segments, the dynamic section, `PT_GNU_RELRO`, the stack.
 const SEGMENTS: usize = 6;
 
-/// Entries of the dynamic section, three for versions among them, and the last one.
+/// Entries of the dynamic section, including three for versions and the last one.
 const DYNAMIC_ENTRIES: usize = 20;
 
-/// Where the parts lie in the file.
+/// Positions of the parts in the file.
 #[derive(Debug)]
 struct Layout {
     gnu_hash: Range<usize>,
-    plain_hash: Range<usize>,
+    sysv_hash: Range<usize>,
     symbols: Range<usize>,
     strings: Range<usize>,
     symbol_versions: Range<usize>,
@@ -49,7 +49,7 @@ struct Layout {
     linked_versions: Range<usize>,
 }
 
-/// What the file is made of that does not depend on where it lies.
+/// The parts of the file that do not depend on their positions.
 #[derive(Debug)]
 struct Parts {
     loaded: Table,
@@ -66,20 +66,20 @@ struct Parts {
 pub(crate) fn write(driver: &Driver<'_>, stubs: &Stubs<'_>, plan: &Plan<'_>) -> Vec<u8> {
     let parts = Parts::new(driver, stubs, plan);
     let layout = Layout::new(&parts, stubs, driver.machine);
-    let places = Places {
+    let addresses = Addresses {
         text: layout.text.start,
         slots: layout.slots.start,
         records: layout.records.start,
     };
     let mut file = Vec::new();
-    let mut put = |place: &Range<usize>, bytes: &[u8]| {
-        debug_assert_eq!(place.len(), bytes.len());
-        file.resize(file.len().max(place.end), 0);
-        file[place.clone()].copy_from_slice(bytes);
+    let mut put = |range: &Range<usize>, bytes: &[u8]| {
+        debug_assert_eq!(range.len(), bytes.len());
+        file.resize(file.len().max(range.end), 0);
+        file[range.clone()].copy_from_slice(bytes);
     };
     put(&layout.gnu_hash, &parts.loaded.gnu_hash());
-    put(&layout.plain_hash, &parts.loaded.plain_hash());
-    put(&layout.symbols, &parts.loaded.bytes(places));
+    put(&layout.sysv_hash, &parts.loaded.sysv_hash());
+    put(&layout.symbols, &parts.loaded.bytes(addresses));
     put(&layout.strings, parts.strings.bytes());
     if !parts.versions.is_empty() {
         put(&layout.symbol_versions, &parts.loaded.versions());
@@ -87,17 +87,17 @@ pub(crate) fn write(driver: &Driver<'_>, stubs: &Stubs<'_>, plan: &Plan<'_>) -> 
         put(&layout.linked_versions, &parts.linked.versions());
     }
     put(&layout.relocations, &relocations(driver.machine, stubs, &parts, &layout));
-    put(&layout.text, &stubs.text(driver.machine, places));
+    put(&layout.text, &stubs.text(driver.machine, addresses));
     put(&layout.dynamic, &dynamic(stubs, &parts, &layout));
     put(&layout.slots, &vec![0; layout.slots.len()]);
     put(&layout.records, &records(stubs));
-    put(&layout.linked_symbols, &parts.linked.bytes(places));
+    put(&layout.linked_symbols, &parts.linked.bytes(addresses));
     let sections = sections::write(&mut file, &parts, &layout);
     let header = header(driver.machine, &sections);
     file[..size_of_val(&header)].copy_from_slice(bytes_of(&header));
     for (index, segment) in segments(driver.machine, &layout).iter().enumerate() {
-        let place = size_of_val(&header) + index * size_of_val(segment);
-        file[place..][..size_of_val(segment)].copy_from_slice(bytes_of(segment));
+        let range = size_of_val(&header) + index * size_of_val(segment);
+        file[range..][..size_of_val(segment)].copy_from_slice(bytes_of(segment));
     }
     file
 }
@@ -105,9 +105,9 @@ pub(crate) fn write(driver: &Driver<'_>, stubs: &Stubs<'_>, plan: &Plan<'_>) -> 
 impl Parts {
     fn new(driver: &Driver<'_>, stubs: &Stubs<'_>, plan: &Plan<'_>) -> Self {
         let mut strings = Strings::new();
-        let soname = strings.place(plan.soname.as_bytes());
-        let guard = strings.place(plan.guard.as_os_str().as_bytes());
-        let real = strings.place(plan.real.as_os_str().as_bytes());
+        let soname = strings.intern(plan.soname.as_bytes());
+        let guard = strings.intern(plan.guard.as_os_str().as_bytes());
+        let real = strings.intern(plan.real.as_os_str().as_bytes());
         let loaded = Table::loaded(driver, stubs, &mut strings);
         let linked = Table::linked(driver, stubs, &mut strings);
         let mut defined = driver.versions.clone();
@@ -117,14 +117,14 @@ impl Parts {
             let base = Version { name: plan.soname.as_bytes(), index, flags: elf::VER_FLG_BASE };
             defined.insert(0, base);
         }
-        let versions = definitions(&defined, plan.soname.as_bytes(), &mut strings);
+        let versions = version_definitions(&defined, plan.soname.as_bytes(), &mut strings);
         let version_count = defined.len();
         Self { loaded, linked, strings, versions, version_count, soname, guard, real }
     }
 }
 
 impl Layout {
-    fn new(parts: &Parts, stubs: &Stubs<'_>, machine: Machine) -> Self {
+    fn new(parts: &Parts, stubs: &Stubs<'_>, machine: Architecture) -> Self {
         let page = machine.page();
         let versioned = |table: &Table| if parts.versions.is_empty() { 0 } else { table.len() * 2 };
         let mut end =
@@ -139,7 +139,7 @@ impl Layout {
         // In the order of the file.
         Self {
             gnu_hash: next(8, parts.loaded.gnu_hash().len()),
-            plain_hash: next(8, parts.loaded.plain_hash().len()),
+            sysv_hash: next(8, parts.loaded.sysv_hash().len()),
             symbols: next(8, parts.loaded.len() * symbol),
             strings: next(1, parts.strings.bytes().len()),
             symbol_versions: next(2, versioned(&parts.loaded)),
@@ -147,38 +147,42 @@ impl Layout {
             relocations: next(8, (stubs.slots() + stubs.unknown.len()) * relocation),
             text: next(page, stubs.text_size()),
             dynamic: next(page, DYNAMIC_ENTRIES * size_of::<elf::Dyn64<LE>>()),
-            slots: next(8, stubs.slots() * SLOT),
-            // What lies before them becomes read-only, and that goes by pages.
-            records: next(page, stubs.unknown.len() * RECORD),
+            slots: next(8, stubs.slots() * SLOT_BYTES),
+            // Everything before the records becomes read-only, which applies to whole pages.
+            records: next(page, stubs.unknown.len() * RECORD_BYTES),
             linked_symbols: next(8, parts.linked.len() * symbol),
             linked_versions: next(2, versioned(&parts.linked)),
         }
     }
 }
 
-/// What the dynamic linker is to put where: the names' addresses into the records, then what the stubs lead
-/// to into the slots.
-fn relocations(machine: Machine, stubs: &Stubs<'_>, parts: &Parts, layout: &Layout) -> Vec<u8> {
+/// Relocations: addresses of the names into the records, then targets of the stubs into the slots.
+fn relocations(
+    machine: Architecture,
+    stubs: &Stubs<'_>,
+    parts: &Parts,
+    layout: &Layout,
+) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(layout.relocations.len());
-    let mut put = |place: usize, symbol: usize, kind: elf::RelocationType, addend: usize| {
+    let mut put = |address: usize, symbol: usize, kind: elf::RelocationType, addend: usize| {
         bytes.extend_from_slice(bytes_of(&elf::Rela64::<LE> {
-            r_offset: long(place),
-            r_info: elf::Rela64::r_info(LE, false, count(symbol), kind),
-            r_addend: object::I64::new(LE, i64::from(count(addend))),
+            r_offset: u64_le(address),
+            r_info: elf::Rela64::r_info(LE, false, to_u32(symbol), kind),
+            r_addend: object::I64::new(LE, i64::from(to_u32(addend))),
         }));
     };
     for (index, name) in stubs.unknown.iter().enumerate() {
-        let name = layout.strings.start + parts.strings.find(name);
-        put(layout.records.start + index * RECORD, 0, machine.own_relocation(), name);
+        let name = layout.strings.start + parts.strings.offset_of(name);
+        put(layout.records.start + index * RECORD_BYTES, 0, machine.own_relocation(), name);
     }
-    // The symbols of what is not the proxy's own are the first ones, in the order of the slots.
+    // The undefined symbols come first, in the order of the slots.
     for slot in 0..stubs.slots() {
-        put(layout.slots.start + slot * SLOT, slot + 1, machine.symbol_relocation(), 0);
+        put(layout.slots.start + slot * SLOT_BYTES, slot + 1, machine.symbol_relocation(), 0);
     }
     bytes
 }
 
-/// The records of the unknown names, but for the addresses of these.
+/// The records of the unknown names, without their addresses.
 fn records(stubs: &Stubs<'_>) -> Vec<u8> {
     let record = |name: &&[u8]| [0, name.len() as u64, 0].map(u64::to_le_bytes).concat();
     stubs.unknown.iter().flat_map(record).collect()
@@ -187,11 +191,11 @@ fn records(stubs: &Stubs<'_>) -> Vec<u8> {
 fn dynamic(stubs: &Stubs<'_>, parts: &Parts, layout: &Layout) -> Vec<u8> {
     let mut entries = vec![
         (elf::DT_SONAME, parts.soname as usize),
-        // The guard first: its functions are what the driver's are to be seen behind.
+        // The guard comes first: its functions must be found before the driver's.
         (elf::DT_NEEDED, parts.guard as usize),
         (elf::DT_NEEDED, parts.real as usize),
         (elf::DT_GNU_HASH, layout.gnu_hash.start),
-        (elf::DT_HASH, layout.plain_hash.start),
+        (elf::DT_HASH, layout.sysv_hash.start),
         (elf::DT_STRTAB, layout.strings.start),
         (elf::DT_STRSZ, layout.strings.len()),
         (elf::DT_SYMTAB, layout.symbols.start),
@@ -201,7 +205,8 @@ fn dynamic(stubs: &Stubs<'_>, parts: &Parts, layout: &Layout) -> Vec<u8> {
         (elf::DT_RELAENT, size_of::<elf::Rela64<LE>>()),
         (elf::DT_RELACOUNT, stubs.unknown.len()),
         (elf::DT_FLAGS, flags(elf::DF_BIND_NOW.0)),
-        // The guard has a thread in the process, and memory is counted: it must not go before the process.
+        // The guard has a thread in the process and counts memory, so it must not be unloaded
+        // before the process ends.
         (elf::DT_FLAGS_1, flags((elf::DF_1_NOW | elf::DF_1_NODELETE).0)),
     ];
     if !parts.versions.is_empty() {
@@ -212,7 +217,7 @@ fn dynamic(stubs: &Stubs<'_>, parts: &Parts, layout: &Layout) -> Vec<u8> {
     entries.resize(DYNAMIC_ENTRIES, (elf::DT_NULL, 0));
     let mut bytes = Vec::with_capacity(layout.dynamic.len());
     for (tag, value) in entries {
-        let entry = elf::Dyn64::<LE> { d_tag: object::I64::new(LE, tag), d_val: long(value) };
+        let entry = elf::Dyn64::<LE> { d_tag: object::I64::new(LE, tag), d_val: u64_le(value) };
         bytes.extend_from_slice(bytes_of(&entry));
     }
     bytes
@@ -223,7 +228,7 @@ fn flags(flags: u64) -> usize {
     flags as usize
 }
 
-fn header(machine: Machine, sections: &sections::Written) -> elf::FileHeader64<LE> {
+fn header(machine: Architecture, sections: &sections::SectionHeaders) -> elf::FileHeader64<LE> {
     elf::FileHeader64 {
         e_ident: elf::Ident {
             magic: elf::ELFMAG,
@@ -236,31 +241,31 @@ fn header(machine: Machine, sections: &sections::Written) -> elf::FileHeader64<L
         },
         e_type: object::U16::new(LE, elf::ET_DYN),
         e_machine: object::U16::new(LE, machine.number()),
-        e_version: word(u32::from(elf::EV_CURRENT.0)),
-        e_entry: long(0),
-        e_phoff: long(size_of::<elf::FileHeader64<LE>>()),
-        e_shoff: long(sections.start),
+        e_version: u32_le(u32::from(elf::EV_CURRENT.0)),
+        e_entry: u64_le(0),
+        e_phoff: u64_le(size_of::<elf::FileHeader64<LE>>()),
+        e_shoff: u64_le(sections.start),
         e_flags: object::U32::new(LE, elf::FileFlags(0)),
-        e_ehsize: half(size_of::<elf::FileHeader64<LE>>()),
-        e_phentsize: half(size_of::<elf::ProgramHeader64<LE>>()),
-        e_phnum: half(SEGMENTS),
-        e_shentsize: half(size_of::<elf::SectionHeader64<LE>>()),
-        e_shnum: half(sections.count),
-        e_shstrndx: object::U16::new(LE, elf::SymbolSection::new(count(sections.names))),
+        e_ehsize: u16_le(size_of::<elf::FileHeader64<LE>>()),
+        e_phentsize: u16_le(size_of::<elf::ProgramHeader64<LE>>()),
+        e_phnum: u16_le(SEGMENTS),
+        e_shentsize: u16_le(size_of::<elf::SectionHeader64<LE>>()),
+        e_shnum: u16_le(sections.count),
+        e_shstrndx: object::U16::new(LE, elf::SymbolSection::new(to_u32(sections.names))),
     }
 }
 
-fn segments(machine: Machine, layout: &Layout) -> [elf::ProgramHeader64<LE>; SEGMENTS] {
+fn segments(machine: Architecture, layout: &Layout) -> [elf::ProgramHeader64<LE>; SEGMENTS] {
     let page = machine.page();
-    let segment = |kind, flags, place: Range<usize>, align| elf::ProgramHeader64::<LE> {
+    let segment = |kind, flags, range: Range<usize>, align| elf::ProgramHeader64::<LE> {
         p_type: object::U32::new(LE, kind),
         p_flags: object::U32::new(LE, flags),
-        p_offset: long(place.start),
-        p_vaddr: long(place.start),
-        p_paddr: long(place.start),
-        p_filesz: long(place.len()),
-        p_memsz: long(place.len()),
-        p_align: long(align),
+        p_offset: u64_le(range.start),
+        p_vaddr: u64_le(range.start),
+        p_paddr: u64_le(range.start),
+        p_filesz: u64_le(range.len()),
+        p_memsz: u64_le(range.len()),
+        p_align: u64_le(align),
     };
     let (read, write) = (elf::PF_R, elf::PF_R | elf::PF_W);
     let code = elf::PF_R | elf::PF_X;
@@ -277,6 +282,6 @@ fn segments(machine: Machine, layout: &Layout) -> [elf::ProgramHeader64<LE>; SEG
 }
 
 #[allow(clippy::cast_possible_truncation, reason = "sizes and numbers of headers")]
-fn half(number: usize) -> object::U16<LE> {
+fn u16_le(number: usize) -> object::U16<LE> {
     object::U16::new(LE, number as u16)
 }

@@ -1,5 +1,5 @@
-//! Writes the small library that takes the place of one of the driver's (`libcuda.so.1`,
-//! `libnvidia-ml.so.1`) in a container with a share, from the bytes of the driver's own.
+//! Writes a small library that replaces one of the driver's (`libcuda.so.1`, `libnvidia-ml.so.1`)
+//! in a container with a share, from the bytes of the driver's library.
 //!
 //! ```text
 //!                     proxy (SONAME as the driver's)            guard                     driver
@@ -8,28 +8,29 @@
 //!  any other          (not there)  ----------------------------------------------------> cuDeviceGetName
 //! ```
 //!
-//! - Slots are bound by the dynamic linker, all before the first call: a guard without one of the hooks fails
-//!   to load, and nothing goes past it. They are read-only afterwards.
-//! - Names that are neither hooked nor unknown need no forwarder. Guard and driver are dependencies of the
-//!   proxy, so the dynamic linker looks there next, in whatever way a program asks: linked, by the handle,
-//!   in a namespace of its own, or past its own libraries.
-//! - The stub of an unknown name puts the address of its record in `r11` (`x16` on arm64) and touches no
-//!   other register that an argument may be in. A record is three words: the address of the name, its length,
-//!   and one that is zero at first and the guard's to keep the driver's own function in.
-//! - Versions of names stay, since programs that were linked to versions ask for them.
-//! - **Compilers link against the library that they find**, in a container too (Triton does so for each
-//!   kernel launcher), and linkers want to see all names. So the section headers, which the dynamic linker
-//!   never reads, lead to a second symbol table with every name that the driver exports. The value there of
-//!   those that are not the proxy's is a trap: they are to be linked to, not to be called.
+//! - The dynamic linker binds all slots before the first call: a guard that lacks a hook fails to
+//!   load, so that no call bypasses it. The slots are read-only afterwards.
+//! - Names that are neither hooked nor unknown need no forwarder. Guard and driver are dependencies
+//!   of the proxy, so the dynamic linker searches them next, however a program looks a name up:
+//!   linked, by handle, in a separate namespace, or with `RTLD_DEEPBIND`.
+//! - The stub of an unknown name puts the address of its record in `r11` (`x16` on arm64) and
+//!   preserves all registers of arguments. A record has three words: the address of the name, its
+//!   length, and a word for the guard to store the driver's function in, zero at first.
+//! - Versions of names are kept, since programs linked to versions look them up.
+//! - **Compilers link against the library that they find**, in a container too (Triton does for
+//!   each kernel launcher), and linkers need all names. So the section headers, which the dynamic
+//!   linker never reads, refer to a second symbol table with every name that the driver exports.
+//!   Names that the proxy does not define have the address of a trap there: they can be linked to,
+//!   but not called.
 //!
-//! Pure: bytes in, bytes out; the same for the same driver and plan.
+//! Pure: bytes in, bytes out; the same driver and plan give the same result.
 
 #![forbid(unsafe_code)]
 
+mod architecture;
 mod driver;
 mod error;
 mod image;
-mod machine;
 mod strings;
 mod stubs;
 mod symbols;
@@ -44,39 +45,39 @@ pub use error::ProxyError;
 use driver::Driver;
 use stubs::Stubs;
 
-/// How the guard's hooks are called: this before the driver's name.
+/// Prefix of the guard's hooks, before the driver's name.
 pub const HOOK_PREFIX: &str = "octavo_hook_";
 
-/// Where the stubs of unknown names lead to.
+/// Target of the stubs of unknown names.
 pub const UNKNOWN_ENTRY: &str = "octavo_unknown_entry";
 
-/// What a proxy is to be.
+/// Parameters of a proxy.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan<'a> {
-    /// The names that the guard hooks; those that the driver does not export are left out.
+    /// Names that the guard hooks. Names that the driver does not export are skipped.
     pub hooks: &'a BTreeSet<&'a str>,
-    /// Whether an exported function that is no hook may allocate or launch, by its name.
+    /// Whether an unhooked function may allocate or launch, by its name.
     pub is_suspicious: fn(&[u8]) -> bool,
-    /// What programs call the library (`libcuda.so.1`). A driver's library that calls itself otherwise is
-    /// another one.
+    /// SONAME that programs use (`libcuda.so.1`). A driver's library with another SONAME is
+    /// rejected.
     pub soname: &'a str,
-    /// Where containers find the guard: an absolute path.
+    /// Path of the guard in containers; must be absolute.
     pub guard: &'a Path,
-    /// Where containers find the driver's own library: an absolute path, so that its SONAME, which is the
-    /// proxy's too, is not what it is looked up by.
+    /// Path of the driver's own library in containers. It must be absolute: the SONAME, which the
+    /// proxy shares, must not be used for the lookup.
     pub real: &'a Path,
 }
 
-/// A proxy, and what is in it.
+/// A proxy and its contents.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Proxy {
-    /// The library.
+    /// The bytes of the library.
     pub bytes: Vec<u8>,
-    /// Hooks that it leads to, in order.
+    /// Hooked names, in order.
     pub hooked: Vec<String>,
     /// Hooks that the driver does not export, in order.
     pub missing: Vec<String>,
-    /// Functions of the driver that are no hooks and suspicious, in order.
+    /// Suspicious functions of the driver without a hook, in order.
     pub unknown: Vec<String>,
 }
 
@@ -92,7 +93,7 @@ impl fmt::Debug for Proxy {
     }
 }
 
-/// Writes the proxy of a driver's library, of which the whole file is given.
+/// Writes the proxy of a driver's library, given its whole file.
 pub fn write(driver: &[u8], plan: &Plan<'_>) -> Result<Proxy, ProxyError> {
     for path in [plan.guard, plan.real] {
         if !path.is_absolute() || path.as_os_str().as_bytes().contains(&0) {

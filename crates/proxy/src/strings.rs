@@ -2,34 +2,34 @@
 
 use std::collections::HashMap;
 
-/// Strings one behind the other, each ended by a zero; a string that is put in twice is there once.
+/// Zero-terminated strings, stored once each.
 #[derive(Debug)]
 pub(crate) struct Strings {
     bytes: Vec<u8>,
-    places: HashMap<Vec<u8>, u32>,
+    offsets: HashMap<Vec<u8>, u32>,
 }
 
 impl Strings {
     pub(crate) fn new() -> Self {
-        Self { bytes: vec![0], places: HashMap::new() }
+        Self { bytes: vec![0], offsets: HashMap::new() }
     }
 
-    /// The place of a string.
+    /// Adds a string if needed. Returns its offset.
     #[allow(clippy::cast_possible_truncation, reason = "number and length of names are bounded")]
-    pub(crate) fn place(&mut self, string: &[u8]) -> u32 {
-        if let Some(place) = self.places.get(string) {
-            return *place;
+    pub(crate) fn intern(&mut self, string: &[u8]) -> u32 {
+        if let Some(offset) = self.offsets.get(string) {
+            return *offset;
         }
-        let place = self.bytes.len() as u32;
+        let offset = self.bytes.len() as u32;
         self.bytes.extend_from_slice(string);
         self.bytes.push(0);
-        self.places.insert(string.to_vec(), place);
-        place
+        self.offsets.insert(string.to_vec(), offset);
+        offset
     }
 
-    /// The place of a string that was put in.
-    pub(crate) fn find(&self, string: &[u8]) -> usize {
-        self.places.get(string).map_or(0, |place| *place as usize)
+    /// Offset of a string that was added.
+    pub(crate) fn offset_of(&self, string: &[u8]) -> usize {
+        self.offsets.get(string).map_or(0, |offset| *offset as usize)
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {

@@ -1,25 +1,26 @@
-//! Which of a driver's functions get a stub, and where stubs, slots and records lie.
+//! The stubs of a driver's functions, and the addresses of stubs, slots and records.
 
 use crate::Plan;
-use crate::driver::{Driver, Kind};
-use crate::machine::{HOOK_STUB, Machine, TRAP, UNKNOWN_STUB};
+use crate::architecture::{Architecture, HOOK_STUB_BYTES, TRAP_BYTES, UNKNOWN_STUB_BYTES};
+use crate::driver::{Driver, ExportKind};
 
-/// Bytes of an address.
-pub(crate) const SLOT: usize = 8;
+/// Size of a slot.
+pub(crate) const SLOT_BYTES: usize = 8;
 
-/// Bytes of an unknown name's record: address of the name, its length, room for the driver's function.
-pub(crate) const RECORD: usize = 24;
+/// Size of an unknown name's record: address of the name, its length, space for the driver's
+/// function.
+pub(crate) const RECORD_BYTES: usize = 24;
 
-/// The functions that get a stub, each once, in order.
+/// The functions with a stub, each once, in order.
 #[derive(Debug)]
 pub(crate) struct Stubs<'a> {
     pub(crate) hooks: Vec<&'a [u8]>,
     pub(crate) unknown: Vec<&'a [u8]>,
 }
 
-/// Where the parts lie that stubs are made of.
+/// Addresses of the parts that stubs refer to.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Places {
+pub(crate) struct Addresses {
     pub(crate) text: usize,
     pub(crate) slots: usize,
     pub(crate) records: usize,
@@ -29,8 +30,8 @@ impl<'a> Stubs<'a> {
     pub(crate) fn choose(driver: &Driver<'a>, plan: &Plan<'_>) -> Self {
         let hooks: Vec<&[u8]> = plan.hooks.iter().map(|hook| hook.as_bytes()).collect();
         let mut stubs = Self { hooks: Vec::new(), unknown: Vec::new() };
-        // By name, so that the versions of one follow one another.
-        for export in driver.exports.iter().filter(|export| export.kind == Kind::Function) {
+        // Ordered by name, so that the versions of a name are adjacent.
+        for export in driver.exports.iter().filter(|export| export.kind == ExportKind::Function) {
             let names = match hooks.binary_search(&export.name) {
                 Ok(_) => &mut stubs.hooks,
                 Err(_) if (plan.is_suspicious)(export.name) => &mut stubs.unknown,
@@ -48,41 +49,41 @@ impl<'a> Stubs<'a> {
         self.hooks.len() + usize::from(!self.unknown.is_empty())
     }
 
-    /// Bytes of the code of all stubs and the trap.
+    /// Size of all stubs and the trap.
     pub(crate) fn text_size(&self) -> usize {
-        self.trap() + TRAP
+        self.trap() + TRAP_BYTES
     }
 
-    /// The stub of a name: its place in the code, and its size.
+    /// Stub of a name: its offset in the code, and its size.
     pub(crate) fn stub(&self, name: &[u8]) -> Option<(usize, usize)> {
         if let Ok(index) = self.hooks.binary_search(&name) {
-            return Some((index * HOOK_STUB, HOOK_STUB));
+            return Some((index * HOOK_STUB_BYTES, HOOK_STUB_BYTES));
         }
         let index = self.unknown.binary_search(&name).ok()?;
-        Some((self.unknown_stubs() + index * UNKNOWN_STUB, UNKNOWN_STUB))
+        Some((self.unknown_stubs() + index * UNKNOWN_STUB_BYTES, UNKNOWN_STUB_BYTES))
     }
 
-    /// The place of the trap in the code.
+    /// Offset of the trap in the code.
     pub(crate) fn trap(&self) -> usize {
-        self.unknown_stubs() + self.unknown.len() * UNKNOWN_STUB
+        self.unknown_stubs() + self.unknown.len() * UNKNOWN_STUB_BYTES
     }
 
     fn unknown_stubs(&self) -> usize {
-        (self.hooks.len() * HOOK_STUB).next_multiple_of(UNKNOWN_STUB)
+        (self.hooks.len() * HOOK_STUB_BYTES).next_multiple_of(UNKNOWN_STUB_BYTES)
     }
 
     /// The code.
-    pub(crate) fn text(&self, machine: Machine, places: Places) -> Vec<u8> {
+    pub(crate) fn text(&self, machine: Architecture, addresses: Addresses) -> Vec<u8> {
         let mut text = Vec::with_capacity(self.text_size());
         for index in 0..self.hooks.len() {
-            let at = places.text + text.len();
-            text.extend(machine.hook_stub(at, places.slots + index * SLOT));
+            let at = addresses.text + text.len();
+            text.extend(machine.hook_stub(at, addresses.slots + index * SLOT_BYTES));
         }
         text.resize(self.unknown_stubs(), 0);
-        let slot = places.slots + self.hooks.len() * SLOT;
+        let slot = addresses.slots + self.hooks.len() * SLOT_BYTES;
         for index in 0..self.unknown.len() {
-            let at = places.text + text.len();
-            text.extend(machine.unknown_stub(at, places.records + index * RECORD, slot));
+            let at = addresses.text + text.len();
+            text.extend(machine.unknown_stub(at, addresses.records + index * RECORD_BYTES, slot));
         }
         text.extend(machine.trap());
         text

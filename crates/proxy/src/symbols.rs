@@ -4,26 +4,26 @@ use object::LittleEndian as LE;
 use object::elf;
 use object::pod::bytes_of;
 
-use crate::driver::{Driver, Kind, Version};
-use crate::machine::TRAP;
+use crate::architecture::TRAP_BYTES;
+use crate::driver::{Driver, ExportKind, Version};
 use crate::strings::Strings;
-use crate::stubs::{Places, Stubs};
+use crate::stubs::{Addresses, Stubs};
 use crate::{HOOK_PREFIX, UNKNOWN_ENTRY};
 
-/// A symbol of the proxy's.
+/// A symbol of the proxy.
 #[derive(Clone, Debug)]
 struct Symbol {
     name: Vec<u8>,
-    place: u32,
+    name_offset: u32,
     version: u16,
-    /// None: it is somebody else's.
+    /// `None` if the symbol is undefined.
     value: Option<Value>,
 }
 
-/// The code that a symbol of the proxy's own stands for.
+/// Code of a defined symbol.
 #[derive(Clone, Copy, Debug)]
 struct Value {
-    /// Its place in the code.
+    /// Its offset in the code.
     offset: usize,
     size: usize,
 }
@@ -32,92 +32,93 @@ struct Value {
 #[derive(Debug)]
 pub(crate) struct Table {
     symbols: Vec<Symbol>,
-    /// Symbols before this one are not the proxy's own and not in the GNU hash table. The one without a name
-    /// counts, which every table begins with.
-    first_own: usize,
+    /// Index of the first defined symbol; the GNU hash table starts there. The unnamed first symbol
+    /// of each table counts.
+    first_defined: usize,
     buckets: usize,
 }
 
-/// The index of the section with the code.
+/// Index of the section with the code.
 pub(crate) const TEXT_SECTION: u16 = 1;
 
 impl Table {
-    /// What the dynamic linker sees: what the stubs lead to, and the stubs.
+    /// The symbols for the dynamic linker: targets of the stubs, and the stubs.
     pub(crate) fn loaded(driver: &Driver<'_>, stubs: &Stubs<'_>, strings: &mut Strings) -> Self {
-        let mut other = Vec::with_capacity(stubs.slots());
+        let mut imports = Vec::with_capacity(stubs.slots());
         for hook in &stubs.hooks {
-            other.push([HOOK_PREFIX.as_bytes(), hook].concat());
+            imports.push([HOOK_PREFIX.as_bytes(), hook].concat());
         }
         if !stubs.unknown.is_empty() {
-            other.push(UNKNOWN_ENTRY.as_bytes().to_vec());
+            imports.push(UNKNOWN_ENTRY.as_bytes().to_vec());
         }
-        let mut symbols: Vec<Symbol> = other
+        let mut symbols: Vec<Symbol> = imports
             .into_iter()
             .map(|name| Symbol {
-                place: strings.place(&name),
+                name_offset: strings.intern(&name),
                 name,
                 version: elf::VER_NDX_GLOBAL.0,
                 value: None,
             })
             .collect();
-        let first_own = symbols.len() + 1;
+        let first_defined = symbols.len() + 1;
         for export in &driver.exports {
             let Some((offset, size)) = stubs.stub(export.name) else { continue };
-            if export.kind == Kind::Function {
+            if export.kind == ExportKind::Function {
                 symbols.push(Symbol {
                     name: export.name.to_vec(),
-                    place: strings.place(export.name),
+                    name_offset: strings.intern(export.name),
                     version: export.version,
                     value: Some(Value { offset, size }),
                 });
             }
         }
-        let buckets = (symbols.len() + 1 - first_own).div_ceil(2).max(1);
-        // Those of a bucket follow one another, as the hash table wants it.
-        symbols[first_own - 1..]
-            .sort_by_key(|it| (bucket(elf::gnu_hash(&it.name), buckets), it.place));
-        Self { symbols, first_own, buckets }
+        let buckets = (symbols.len() + 1 - first_defined).div_ceil(2).max(1);
+        // Symbols of a bucket are adjacent, as the hash table requires.
+        symbols[first_defined - 1..]
+            .sort_by_key(|it| (bucket(elf::gnu_hash(&it.name), buckets), it.name_offset));
+        Self { symbols, first_defined, buckets }
     }
 
-    /// What linkers see: every function of the driver's. Its data (neither CUDA nor NVML has any) cannot be
-    /// linked to by way of the proxy, since a linker takes what has one address for one thing and copies it.
+    /// The symbols for linkers: all functions of the driver. Its data cannot be linked through the
+    /// proxy (neither CUDA nor NVML has any): linkers treat symbols of one address as one object
+    /// and copy it.
     pub(crate) fn linked(driver: &Driver<'_>, stubs: &Stubs<'_>, strings: &mut Strings) -> Self {
-        let functions = driver.exports.iter().filter(|export| export.kind == Kind::Function);
+        let functions = driver.exports.iter().filter(|export| export.kind == ExportKind::Function);
         let symbols = functions.map(|export| {
-            let (offset, size) = stubs.stub(export.name).unwrap_or((stubs.trap(), TRAP));
+            let (offset, size) = stubs.stub(export.name).unwrap_or((stubs.trap(), TRAP_BYTES));
             Symbol {
                 name: export.name.to_vec(),
-                place: strings.place(export.name),
+                name_offset: strings.intern(export.name),
                 version: export.version,
                 value: Some(Value { offset, size }),
             }
         });
-        Self { symbols: symbols.collect(), first_own: 1, buckets: 1 }
+        Self { symbols: symbols.collect(), first_defined: 1, buckets: 1 }
     }
 
-    /// Number of symbols, with the one that has no name.
+    /// Number of symbols, including the unnamed one.
     pub(crate) fn len(&self) -> usize {
         self.symbols.len() + 1
     }
 
-    /// The table itself.
-    pub(crate) fn bytes(&self, places: Places) -> Vec<u8> {
+    /// The bytes of the table.
+    pub(crate) fn bytes(&self, addresses: Addresses) -> Vec<u8> {
         let mut bytes = vec![0; size_of::<elf::Sym64<LE>>()];
         for symbol in &self.symbols {
             let mut entry = elf::Sym64::<LE> {
-                st_name: word(symbol.place),
+                st_name: u32_le(symbol.name_offset),
                 st_info: elf::SymbolInfo(0),
                 st_other: elf::SymbolOther(0),
                 st_shndx: elf::SHN_UNDEF.into_file(),
-                st_value: long(0),
-                st_size: long(0),
+                st_value: u64_le(0),
+                st_size: u64_le(0),
             };
             entry.set_st_info(elf::STB_GLOBAL, elf::STT_NOTYPE);
             if let Some(value) = symbol.value {
                 entry.set_st_info(elf::STB_GLOBAL, elf::STT_FUNC);
                 entry.st_shndx = elf::SymbolSection(TEXT_SECTION).into_file();
-                entry.st_value = long(places.text + value.offset);
-                entry.st_size = long(value.size);
+                entry.st_value = u64_le(addresses.text + value.offset);
+                entry.st_size = u64_le(value.size);
             }
             bytes.extend_from_slice(bytes_of(&entry));
         }
@@ -131,52 +132,55 @@ impl Table {
         all.flat_map(u16::to_le_bytes).collect()
     }
 
-    /// The hash table of GNU: header, a filter of one word for every four names, buckets, hashes. The last
-    /// hash of a bucket is odd, the others are even.
+    /// The GNU hash table: header, a Bloom filter with one word for every four names, buckets,
+    /// hashes. The last hash of a bucket is odd, the others are even.
     pub(crate) fn gnu_hash(&self) -> Vec<u8> {
-        /// Which further bits of a hash the filter takes.
+        /// Shift of the second Bloom filter bit.
         const SHIFT: u32 = 6;
-        let own = &self.symbols[self.first_own - 1..];
-        let hashes: Vec<u32> = own.iter().map(|symbol| elf::gnu_hash(&symbol.name)).collect();
-        let mut filter = vec![0_u64; own.len().div_ceil(4).next_power_of_two()];
+        let defined = &self.symbols[self.first_defined - 1..];
+        let hashes: Vec<u32> = defined.iter().map(|symbol| elf::gnu_hash(&symbol.name)).collect();
+        let mut filter = vec![0_u64; defined.len().div_ceil(4).next_power_of_two()];
         let mut starts = vec![0_u32; self.buckets];
-        let mut chain = Vec::with_capacity(own.len());
+        let mut chain = Vec::with_capacity(defined.len());
         for (index, hash) in hashes.iter().enumerate() {
             let words = filter.len();
             filter[(*hash as usize / 64) % words] |= 1 << (hash % 64) | 1 << ((hash >> SHIFT) % 64);
             let bucket = bucket(*hash, self.buckets);
             if starts[bucket] == 0 {
-                starts[bucket] = count(self.first_own + index);
+                starts[bucket] = to_u32(self.first_defined + index);
             }
             let next = hashes.get(index + 1).map(|next| self::bucket(*next, self.buckets));
             chain.push(hash & !1 | u32::from(next != Some(bucket)));
         }
         let mut bytes = Vec::new();
-        for number in [count(self.buckets), count(self.first_own), count(filter.len()), SHIFT] {
+        for number in
+            [to_u32(self.buckets), to_u32(self.first_defined), to_u32(filter.len()), SHIFT]
+        {
             bytes.extend(number.to_le_bytes());
         }
-        bytes.extend(filter.iter().flat_map(|word| word.to_le_bytes()));
-        bytes.extend(starts.iter().chain(&chain).flat_map(|word| word.to_le_bytes()));
+        bytes.extend(filter.iter().flat_map(|u32_le| u32_le.to_le_bytes()));
+        bytes.extend(starts.iter().chain(&chain).flat_map(|u32_le| u32_le.to_le_bytes()));
         bytes
     }
 
-    /// The hash table of System V, for linkers that do not know that of GNU: buckets and chains over all
-    /// symbols.
-    pub(crate) fn plain_hash(&self) -> Vec<u8> {
+    /// The System V hash table, for linkers without support of the GNU one: buckets and chains over
+    /// all symbols.
+    pub(crate) fn sysv_hash(&self) -> Vec<u8> {
         let mut starts = vec![0_u32; self.buckets];
         let mut chain = vec![0_u32; self.len()];
         for (index, symbol) in self.symbols.iter().enumerate() {
             let bucket = bucket(elf::hash(&symbol.name), self.buckets);
             chain[index + 1] = starts[bucket];
-            starts[bucket] = count(index + 1);
+            starts[bucket] = to_u32(index + 1);
         }
-        let header = [count(self.buckets), count(self.len())];
-        header.iter().chain(&starts).chain(&chain).flat_map(|word| word.to_le_bytes()).collect()
+        let header = [to_u32(self.buckets), to_u32(self.len())];
+        header.iter().chain(&starts).chain(&chain).flat_map(|u32_le| u32_le.to_le_bytes()).collect()
     }
 }
 
-/// The versions that a library defines: the driver's own, and the library's name, which must be among them.
-pub(crate) fn definitions(
+/// The version definitions of a library: the driver's, and the required one with the library's
+/// name.
+pub(crate) fn version_definitions(
     versions: &[Version<'_>],
     soname: &[u8],
     strings: &mut Strings,
@@ -193,13 +197,13 @@ pub(crate) fn definitions(
             vd_flags: object::U16::new(LE, version.flags),
             vd_ndx: object::U16::new(LE, elf::VersionIndex(version.index)),
             vd_cnt: object::U16::new(LE, 1),
-            vd_hash: word(elf::hash(name)),
-            vd_aux: word(count(SIZE)),
-            vd_next: word(if is_last { 0 } else { count(SIZE + AUX) }),
+            vd_hash: u32_le(elf::hash(name)),
+            vd_aux: u32_le(to_u32(SIZE)),
+            vd_next: u32_le(if is_last { 0 } else { to_u32(SIZE + AUX) }),
         }));
         bytes.extend_from_slice(bytes_of(&elf::Verdaux::<LE> {
-            vda_name: word(strings.place(name)),
-            vda_next: word(0),
+            vda_name: u32_le(strings.intern(name)),
+            vda_next: u32_le(0),
         }));
     }
     bytes
@@ -209,21 +213,21 @@ fn bucket(hash: u32, buckets: usize) -> usize {
     hash as usize % buckets
 }
 
-/// A number of things of a proxy, of which there are not so many.
+/// Converts a count; all counts of a proxy are small.
 #[allow(clippy::cast_possible_truncation, reason = "what a proxy is made of is bounded")]
-pub(crate) fn count(number: usize) -> u32 {
+pub(crate) fn to_u32(number: usize) -> u32 {
     number as u32
 }
 
-pub(crate) fn word(number: u32) -> object::U32<LE> {
+pub(crate) fn u32_le(number: u32) -> object::U32<LE> {
     object::U32::new(LE, number)
 }
 
-pub(crate) fn long(number: usize) -> object::U64<LE> {
+pub(crate) fn u64_le(number: usize) -> object::U64<LE> {
     object::U64::new(LE, number as u64)
 }
 
-/// How a section's index is written to a file.
+/// Encoding of a section's index in a file.
 trait IntoFile {
     fn into_file(self) -> object::U16<LE, elf::SymbolSection>;
 }

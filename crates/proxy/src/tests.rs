@@ -6,9 +6,9 @@ use std::path::Path;
 
 use object::elf;
 
-use crate::driver::{Driver, Export, Kind, Version};
+use crate::architecture::Architecture;
+use crate::driver::{Driver, Export, ExportKind, Version};
 use crate::image;
-use crate::machine::Machine;
 use crate::stubs::Stubs;
 use crate::{Plan, Proxy, ProxyError, write};
 
@@ -28,13 +28,13 @@ fn plan<'a>(hooks: &'a BTreeSet<&'a str>) -> Plan<'a> {
 
 /// The bytes of a driver's library that exports functions, each with the index of its version: a library of
 /// ours, which leads nowhere.
-fn library(machine: Machine, functions: &[(&str, u16)], versions: &[(&str, u16)]) -> Vec<u8> {
+fn library(machine: Architecture, functions: &[(&str, u16)], versions: &[(&str, u16)]) -> Vec<u8> {
     let mut exports: Vec<_> = functions
         .iter()
         .map(|(name, version)| Export {
             name: name.as_bytes(),
             version: *version,
-            kind: Kind::Function,
+            kind: ExportKind::Function,
         })
         .collect();
     exports.sort_unstable();
@@ -54,7 +54,7 @@ fn library(machine: Machine, functions: &[(&str, u16)], versions: &[(&str, u16)]
 /// A driver of a few functions without versions.
 fn driver() -> Vec<u8> {
     let names = ["cuInit", "cuMemAlloc_v2", "cuMemAllocNew", "cuDeviceGetCount", "cuMemAllocOther"];
-    library(Machine::X86_64, &names.map(|name| (name, 1)), &[])
+    library(Architecture::X86_64, &names.map(|name| (name, 1)), &[])
 }
 
 fn proxy(driver: &[u8], hooks: &[&str]) -> Result<Proxy, ProxyError> {
@@ -79,7 +79,7 @@ fn names_are_hooked_missing_unknown_or_the_drivers_own() {
 #[test]
 fn a_function_of_two_versions_is_hooked_in_both() {
     let functions = [("nvmlInit", 2), ("nvmlInit", 3 | 0x8000), ("nvmlShutdown", 2)];
-    let driver = library(Machine::X86_64, &functions, &[("NEW", 2), ("OLD", 3)]);
+    let driver = library(Architecture::X86_64, &functions, &[("NEW", 2), ("OLD", 3)]);
     let proxy = proxy(&driver, &["nvmlInit"]).unwrap();
     assert_eq!(proxy.hooked, ["nvmlInit"]);
     let read = Driver::read(&proxy.bytes).unwrap();

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
-use octavo_fake_gpu::{Chip, Clock, Member};
+use octavo_fake_gpu::{Clock, FakeGpu, ProcessHandle};
 use octavo_guard_abi::limits::Terms;
 use octavo_guard_abi::{GUARD, LIMITS_FILE, REAL, STATE_FILE, names, state, uuid};
 use octavo_guard_library::{CUDA_HOOKS, LIBRARY, NAME};
@@ -180,9 +180,9 @@ impl Testbed {
     /// before.
     pub(super) fn chip(&self) -> anyhow::Result<Observer> {
         let folder = self.folder.path().join("real");
-        let chip = Chip::existing(&folder, 0, Clock::Virtual).context("look at the chip")?;
+        let chip = FakeGpu::existing(&folder, 0, Clock::Virtual).context("look at the chip")?;
         let capacity = chip.capacity();
-        let member = chip.join().context("look at the chip")?;
+        let member = chip.attach().context("look at the chip")?;
         Ok(Observer { member, capacity })
     }
 }
@@ -190,7 +190,7 @@ impl Testbed {
 /// Reads the GPU's allocated memory.
 #[derive(Debug)]
 pub(super) struct Observer {
-    member: Member,
+    member: ProcessHandle,
     capacity: u64,
 }
 

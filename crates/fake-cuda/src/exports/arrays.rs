@@ -3,8 +3,8 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::abi::{Array3dDescriptor, ArrayDescriptor, ArrayRequirements};
-use crate::arrays::{self, ARRAYS};
 use crate::library::device;
+use crate::memory::arrays::{self, ARRAYS};
 use crate::pointers::{In, Out};
 use crate::table::Handle;
 

@@ -3,11 +3,11 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::attributes::THREADS_PER_MULTIPROCESSOR;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context::{self, CONTEXTS, DEFAULT_LIMITS, device_of};
+use crate::execution::stream;
 use crate::library::{device, driver};
 use crate::pointers::Out;
-use crate::stream;
 use crate::table::Handle;
 
 calls! { CALLS = call;
@@ -37,8 +37,8 @@ calls! { CALLS = call;
 
     fn cuCtxDestroy_v2(handle: Handle) { destroy(handle) }
 
-    /// A green context is a context with some of the multiprocessors; the description says how
-    /// many.
+    /// A green context is a context with some of the multiprocessors, as described by
+    /// `description`.
     fn cuGreenCtxCreate(
         handle: Out<Handle>,
         description: usize,
@@ -163,7 +163,7 @@ calls! { HOT = hot_call;
     }
 }
 
-fn create(handle: Out<Handle>, flags: c_uint, ordinal: c_int) -> Answer {
+fn create(handle: Out<Handle>, flags: c_uint, ordinal: c_int) -> CallResult {
     handle.check()?;
     let made = context::create(device(ordinal)?, flags, false)?;
     context::push(made)?;
@@ -171,7 +171,7 @@ fn create(handle: Out<Handle>, flags: c_uint, ordinal: c_int) -> Answer {
 }
 
 /// Primary contexts are released, not destroyed.
-fn destroy(handle: Handle) -> Answer {
+fn destroy(handle: Handle) -> CallResult {
     let is_primary = CONTEXTS.with(handle, |context| Ok(context.is_primary));
     if is_primary.map_err(|_| Code::INVALID_CONTEXT)? {
         return Err(Code::INVALID_CONTEXT);
@@ -191,9 +191,9 @@ fn number(limit: c_uint) -> Result<usize, Code> {
     usize::try_from(limit).ok().filter(|limit| *limit < known).ok_or(Code::UNSUPPORTED_LIMIT)
 }
 
-/// Stacks, the buffer of `printf` and the device's heap take memory; what they take by default is
-/// part of the context.
-fn set_limit(limit: c_uint, value: u64) -> Answer {
+/// Stacks, the `printf` buffer and the device heap take memory. Their defaults are part of the
+/// context's memory.
+fn set_limit(limit: c_uint, value: u64) -> CallResult {
     let limit = number(limit)?;
     let handle = context::current()?;
     let threads = u64::from(driver()?.machine.model.multiprocessors) * THREADS_PER_MULTIPROCESSOR;

@@ -3,29 +3,29 @@
 use std::ffi::{c_uchar, c_uint, c_ushort};
 
 use crate::abi::{Copy2d, Copy3d, MemsetParams};
-use crate::code::{Answer, Code};
-use crate::copy::{self, Line, Side};
+use crate::code::{CallResult, Code};
+use crate::execution::stream::{self, Default, STREAMS};
+use crate::memory::copy::{self, LinearCopy, Side};
 use crate::pointers::In;
-use crate::stream::{self, Default, STREAMS};
 use crate::table::Handle;
 
 use Side::{Any, Device, Host};
 
 stream_calls! { SYNC = hot_call;
     fn cuMemcpy, cuMemcpy_ptds(default, to: u64, from: u64, bytes: u64) {
-        copy::now(Line { to: (Any, to), from: (Any, from), bytes }, default)
+        copy::copy_and_wait(LinearCopy { to: (Any, to), from: (Any, from), bytes }, default)
     }
 
     fn cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds(default, to: u64, from: u64, bytes: u64) {
-        copy::now(Line { to: (Device, to), from: (Host, from), bytes }, default)
+        copy::copy_and_wait(LinearCopy { to: (Device, to), from: (Host, from), bytes }, default)
     }
 
     fn cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds(default, to: u64, from: u64, bytes: u64) {
-        copy::now(Line { to: (Host, to), from: (Device, from), bytes }, default)
+        copy::copy_and_wait(LinearCopy { to: (Host, to), from: (Device, from), bytes }, default)
     }
 
     fn cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds(default, to: u64, from: u64, bytes: u64) {
-        copy::now(Line { to: (Device, to), from: (Device, from), bytes }, default)
+        copy::copy_and_wait(LinearCopy { to: (Device, to), from: (Device, from), bytes }, default)
     }
 
     fn cuMemcpyPeer, cuMemcpyPeer_ptds(
@@ -36,15 +36,15 @@ stream_calls! { SYNC = hot_call;
         _from_context: Handle,
         bytes: u64,
     ) {
-        copy::now(Line { to: (Device, to), from: (Device, from), bytes }, default)
+        copy::copy_and_wait(LinearCopy { to: (Device, to), from: (Device, from), bytes }, default)
     }
 
     fn cuMemcpy2D_v2, cuMemcpy2D_v2_ptds(default, params: In<Copy2d>) {
-        copy_3d_now(&copy::deep(&params.read()?), default)
+        copy_3d_now(&copy::as_3d(&params.read()?), default)
     }
 
     fn cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds(default, params: In<Copy2d>) {
-        copy_3d_now(&copy::deep(&params.read()?), default)
+        copy_3d_now(&copy::as_3d(&params.read()?), default)
     }
 
     fn cuMemcpy3D_v2, cuMemcpy3D_v2_ptds(default, params: In<Copy3d>) {
@@ -94,7 +94,7 @@ stream_calls! { ASYNC = hot_call;
         bytes: u64,
         stream: Handle,
     ) {
-        copy::submit(Line { to: (Any, to), from: (Any, from), bytes }, stream, default)
+        copy::submit(LinearCopy { to: (Any, to), from: (Any, from), bytes }, stream, default)
     }
 
     fn cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz(
@@ -104,7 +104,7 @@ stream_calls! { ASYNC = hot_call;
         bytes: u64,
         stream: Handle,
     ) {
-        copy::submit(Line { to: (Device, to), from: (Host, from), bytes }, stream, default)
+        copy::submit(LinearCopy { to: (Device, to), from: (Host, from), bytes }, stream, default)
     }
 
     fn cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz(
@@ -114,7 +114,7 @@ stream_calls! { ASYNC = hot_call;
         bytes: u64,
         stream: Handle,
     ) {
-        copy::submit(Line { to: (Host, to), from: (Device, from), bytes }, stream, default)
+        copy::submit(LinearCopy { to: (Host, to), from: (Device, from), bytes }, stream, default)
     }
 
     fn cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz(
@@ -124,7 +124,7 @@ stream_calls! { ASYNC = hot_call;
         bytes: u64,
         stream: Handle,
     ) {
-        copy::submit(Line { to: (Device, to), from: (Device, from), bytes }, stream, default)
+        copy::submit(LinearCopy { to: (Device, to), from: (Device, from), bytes }, stream, default)
     }
 
     fn cuMemcpyPeerAsync, cuMemcpyPeerAsync_ptsz(
@@ -136,11 +136,11 @@ stream_calls! { ASYNC = hot_call;
         bytes: u64,
         stream: Handle,
     ) {
-        copy::submit(Line { to: (Device, to), from: (Device, from), bytes }, stream, default)
+        copy::submit(LinearCopy { to: (Device, to), from: (Device, from), bytes }, stream, default)
     }
 
     fn cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz(default, params: In<Copy2d>, stream: Handle) {
-        copy::submit_3d(&copy::deep(&params.read()?), stream, default)
+        copy::submit_3d(&copy::as_3d(&params.read()?), stream, default)
     }
 
     fn cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz(default, params: In<Copy3d>, stream: Handle) {
@@ -203,24 +203,24 @@ stream_calls! { ASYNC = hot_call;
 }
 
 calls! { PLAIN = hot_call;
-    /// The oldest form, with addresses of 32 bits.
+    /// The oldest version, with 32-bit addresses.
     fn cuMemcpyHtoD(to: u32, from: u64, bytes: c_uint) {
-        let line = Line { to: (Device, to.into()), from: (Host, from), bytes: bytes.into() };
-        copy::now(line, Default::Legacy)
+        let line = LinearCopy { to: (Device, to.into()), from: (Host, from), bytes: bytes.into() };
+        copy::copy_and_wait(line, Default::Legacy)
     }
 
     fn cuMemcpyDtoH(to: u64, from: u32, bytes: c_uint) {
-        let line = Line { to: (Host, to), from: (Device, from.into()), bytes: bytes.into() };
-        copy::now(line, Default::Legacy)
+        let line = LinearCopy { to: (Host, to), from: (Device, from.into()), bytes: bytes.into() };
+        copy::copy_and_wait(line, Default::Legacy)
     }
 }
 
-fn copy_3d_now(params: &Copy3d, default: Default) -> Answer {
+fn copy_3d_now(params: &Copy3d, default: Default) -> CallResult {
     copy::submit_3d(params, 0, default)?;
     wait(default)
 }
 
-fn wait(default: Default) -> Answer {
+fn wait(default: Default) -> CallResult {
     let handle = stream::resolve(0, default)?;
     let (device, tail) = STREAMS.with(handle, |stream| Ok((stream.device()?, stream.tail)))?;
     device.wait(tail)
@@ -236,7 +236,7 @@ fn fill(
     height: u64,
     stream: Handle,
     default: Default,
-) -> Answer {
+) -> CallResult {
     let pitch = if height == 1 { width.saturating_mul(element.into()) } else { pitch };
     if height > 1 && pitch == 0 {
         return Err(Code::INVALID_VALUE);

@@ -7,7 +7,7 @@ use crate::attributes;
 use crate::code::Code;
 use crate::context::{self, CONTEXTS};
 use crate::library::{self, device, driver};
-use crate::machine::two_numbers;
+use crate::machine::parse_version;
 use crate::pointers::{Out, TextIn, TextOut};
 use crate::table::{Handle, lock};
 
@@ -47,7 +47,7 @@ calls! { CALLS = call;
 
     fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, ordinal: c_int) {
         device(ordinal)?;
-        let capability = two_numbers(&driver()?.machine.model.compute_capability);
+        let capability = parse_version(&driver()?.machine.model.compute_capability);
         major.put(capability.0)?;
         minor.put(capability.1)
     }
@@ -68,7 +68,7 @@ calls! { CALLS = call;
 
     fn cuDeviceGetByPCIBusId(handle: Out<c_int>, address: TextIn) {
         let wanted = address.read()?.to_lowercase();
-        // With and without the domain, which may have eight digits.
+        // With or without the domain, which may have eight digits.
         let known = |pci: &str| pci == wanted || pci.ends_with(&format!(":{wanted}"))
             || wanted.strip_prefix("0000").is_some_and(|rest| rest == pci);
         let found = driver()?.devices.iter().find(|device| known(&device.pci));
@@ -81,7 +81,7 @@ calls! { CALLS = call;
         Err(Code::NOT_SUPPORTED)
     }
 
-    /// GPUs of one machine reach one another where they have links.
+    /// GPUs of a machine have peer access if they have links.
     fn cuDeviceCanAccessPeer(answer: Out<c_int>, one: c_int, other: c_int) {
         device(one)?;
         device(other)?;
@@ -114,7 +114,7 @@ calls! { CALLS = call;
         resource.put(multiprocessors(kind)?)
     }
 
-    /// A description is the number of multiprocessors, dressed as a pointer.
+    /// A description is the number of multiprocessors in a pointer's type.
     fn cuDevResourceGenerateDesc(
         description: Out<usize>,
         resources: Out<DevResource>,
@@ -136,14 +136,14 @@ calls! { CALLS = call;
         input: Out<DevResource>,
         rest: Out<DevResource>,
         _flags: c_uint,
-        least: c_uint,
+        min_count: c_uint,
     ) {
         let input = input.read()?;
-        // Multiprocessors come in groups of eight since Hopper, and nobody minds before it.
-        let size = least.max(1).next_multiple_of(8);
-        let most = input.multiprocessors / size;
-        let count = if result.is_null() { most } else { groups.read()?.min(most) };
-        if most == 0 {
+        // Multiprocessors come in groups of eight since Hopper; earlier GPUs allow that as well.
+        let size = min_count.max(1).next_multiple_of(8);
+        let max_groups = input.multiprocessors / size;
+        let count = if result.is_null() { max_groups } else { groups.read()?.min(max_groups) };
+        if max_groups == 0 {
             return Err(Code::INVALID_VALUE);
         }
         groups.put(count)?;

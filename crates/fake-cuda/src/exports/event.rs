@@ -2,7 +2,7 @@
 
 use std::ffi::c_uint;
 
-use crate::event::{self, EVENTS};
+use crate::execution::event::{self, EVENTS};
 use crate::pointers::Out;
 use crate::table::Handle;
 

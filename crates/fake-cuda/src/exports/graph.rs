@@ -3,11 +3,11 @@
 use std::ffi::{c_int, c_uint};
 
 use crate::abi::{InstantiateParams, UpdateResult};
-use crate::code::{Answer, Code};
-use crate::graph::{self, EXECS, GRAPHS, UPLOAD};
+use crate::code::{CallResult, Code};
+use crate::execution::graph::{self, EXECS, GRAPHS, UPLOAD};
+use crate::execution::stream;
 use crate::library::device;
 use crate::pointers::{In, Out};
-use crate::stream;
 use crate::table::{Handle, lock};
 
 calls! { CALLS = call;
@@ -120,7 +120,7 @@ calls! { MEMORY = call;
         })
     }
 
-    /// Only the highest values can be set, and only to what they are now.
+    /// Only the high-water marks can be set, and only reset.
     fn cuDeviceSetGraphMemAttribute(ordinal: c_int, attribute: c_uint, value: In<u64>) {
         let mut memory = lock(&device(ordinal)?.graph_memory);
         match (attribute, value.read()?) {
@@ -132,7 +132,7 @@ calls! { MEMORY = call;
     }
 }
 
-fn instantiate(exec: Out<Handle>, handle: Handle, flags: u64) -> Answer {
+fn instantiate(exec: Out<Handle>, handle: Handle, flags: u64) -> CallResult {
     exec.check()?;
     let made = graph::instantiate(handle, flags)?;
     if flags & UPLOAD != 0 {

@@ -5,11 +5,11 @@ use std::ffi::{c_int, c_uint};
 use crate::abi::{
     AllocParams, Copy3d, HostParams, KernelParams, MemPoolProps, MemsetParams, NodeParams,
 };
-use crate::callbacks::Callback;
-use crate::code::{Answer, Code};
-use crate::event::EVENTS;
-use crate::graph::{self, GRAPHS, NODES, Op};
-use crate::launch::{self, Kernel};
+use crate::code::{CallResult, Code};
+use crate::execution::callbacks::Callback;
+use crate::execution::event::EVENTS;
+use crate::execution::graph::{self, GRAPHS, NODES, Op};
+use crate::execution::launch::{self, Kernel};
 use crate::library::device;
 use crate::pointers::{In, Out};
 use crate::table::Handle;
@@ -197,19 +197,19 @@ calls! { CALLS = call;
     }
 }
 
-fn add(node: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, op: Op) -> Answer {
+fn add(node: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, op: Op) -> CallResult {
     node.check()?;
     node.put(graph::add(graph, &after.list(count)?, op)?)
 }
 
-/// The form of adding a node that knows all kinds; parameters lie in the union.
+/// Adds a node of any kind; its parameters are in the union.
 fn add_any(
     node: Out<Handle>,
     graph: Handle,
     after: In<Handle>,
     count: usize,
     params: Out<NodeParams>,
-) -> Answer {
+) -> CallResult {
     let given = params.read()?;
     let place = (&raw const given.of_kind).expose_provenance();
     let op = match given.kind {

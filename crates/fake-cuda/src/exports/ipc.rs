@@ -1,11 +1,11 @@
-//! Memory of other processes by handle.
+//! IPC handles of memory.
 
 use std::ffi::c_uint;
 
 use crate::code::Code;
 use crate::context;
-use crate::heap::RangeKind;
-use crate::ipc;
+use crate::memory::heap::RangeKind;
+use crate::memory::ipc;
 use crate::pointers::Out;
 
 /// `CUipcMemHandle`, which is passed by value.
@@ -31,13 +31,13 @@ calls! { CALLS = call;
 
     fn cuIpcCloseMemHandle(address: u64) { ipc::close(address) }
 
-    /// Events end with their process here.
+    /// IPC events are not simulated.
     fn cuIpcGetEventHandle(_handle: Out<MemHandle>, _event: usize) { Err(Code::NOT_SUPPORTED) }
 
     fn cuIpcOpenEventHandle(_event: Out<usize>, _handle: MemHandle) { Err(Code::NOT_SUPPORTED) }
 }
 
-fn open(address: Out<u64>, handle: MemHandle, _flags: c_uint) -> crate::code::Answer {
+fn open(address: Out<u64>, handle: MemHandle, _flags: c_uint) -> crate::code::CallResult {
     address.check()?;
     address.put(ipc::open(&handle.bytes, context::current()?, RangeKind::Imported)?)
 }

@@ -4,9 +4,9 @@ use std::ffi::{c_int, c_uint};
 
 use crate::abi::LaunchConfig;
 use crate::code::Code;
-use crate::launch::{self, kernel};
+use crate::execution::launch::{self, kernel};
+use crate::execution::stream::Default;
 use crate::pointers::In;
-use crate::stream::Default;
 use crate::table::Handle;
 
 calls! { HOT = hot_call;
@@ -64,7 +64,7 @@ stream_calls! { STREAM = launch_call;
     }
 }
 
-/// A block of the oldest launches, whose shape was set beforehand.
+/// Block of the oldest launches, whose shape was set beforehand.
 const OLD_BLOCK: [u32; 3] = [256, 1, 1];
 
 calls! { OLD = hot_call;

@@ -1,4 +1,4 @@
-//! Start, versions, errors and the addresses of functions.
+//! Initialisation, versions, errors and function lookup.
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
@@ -10,7 +10,7 @@ use crate::pointers::{In, Out, TextIn};
 calls! { BARE = bare_call;
     fn cuInit(flags: c_uint) { library::init(flags) }
 
-    /// Needs no initialisation, but a machine.
+    /// Needs a machine, but no initialisation.
     fn cuDriverGetVersion(version: Out<c_int>) {
         version.check()?;
         version.put(library::version()?)
@@ -28,7 +28,7 @@ calls! { BARE = bare_call;
         words.map(drop).ok_or(Code::INVALID_VALUE)
     }
 
-    /// Tables of functions that nobody documents; there is none here.
+    /// Undocumented tables of functions; there are none here.
     fn cuGetExportTable(table: Out<usize>, id: In<[u8; 16]>) {
         id.read()?;
         table.put(0)?;

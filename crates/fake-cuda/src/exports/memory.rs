@@ -1,17 +1,17 @@
-//! Memory with an address.
+//! Memory allocations.
 
 use std::ffi::{c_int, c_uint};
 
 use crate::abi::{MemLocation, location};
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context;
-use crate::heap::{self, Range, RangeKind};
+use crate::execution::stream::{self, Default};
 use crate::library::device;
+use crate::memory::heap::{self, Range, RangeKind};
 use crate::pointers::{In, Out};
-use crate::stream::{self, Default};
 use crate::table::Handle;
 
-/// What a row of memory is aligned to.
+/// Alignment of a row.
 const PITCH: u64 = 512;
 
 calls! { HOT = hot_call;
@@ -33,13 +33,13 @@ calls! { HOT = hot_call;
     fn cuMemGetInfo(free: Out<u32>, total: Out<u32>) {
         let device = context::here()?;
         let small = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
-        free.put(small(device.member()?.free()))?;
+        free.put(small(device.process_handle()?.free()))?;
         total.put(small(device.capacity))
     }
 
     fn cuMemGetInfo_v2(free: Out<u64>, total: Out<u64>) {
         let device = context::here()?;
-        free.put(device.member()?.free())?;
+        free.put(device.process_handle()?.free())?;
         total.put(device.capacity)
     }
 
@@ -55,7 +55,7 @@ calls! { HOT = hot_call;
         put_attribute(data, attribute, address, Some(&range))
     }
 
-    /// What is no pointer of the library has attributes, too: all zero.
+    /// A pointer unknown to the library has attributes too: all zero.
     fn cuPointerGetAttributes(
         count: c_uint,
         attributes: In<c_uint>,
@@ -133,7 +133,7 @@ calls! { CALLS = call;
 
     fn cuMemHostUnregister(start: u64) { heap::unregister(start) }
 
-    /// Host and device see memory at the same addresses.
+    /// Host and device have the same addresses.
     fn cuMemHostGetDevicePointer_v2(address: Out<u64>, host: u64, _flags: c_uint) {
         heap::find(host).filter(|range| range.device.is_none()).ok_or(Code::INVALID_VALUE)?;
         address.put(host)
@@ -176,18 +176,18 @@ stream_calls! { STREAM = call;
     }
 }
 
-fn free(address: u64) -> Answer {
+fn free(address: u64) -> CallResult {
     context::current()?;
     heap::free(address)
 }
 
-fn allocate_pinned(address: Out<usize>, size: u64) -> Answer {
+fn allocate_pinned(address: Out<usize>, size: u64) -> CallResult {
     address.check()?;
     let start = heap::allocate_pinned(context::current()?, size)?;
     address.put(usize::try_from(start).map_err(|_| Code::OUT_OF_MEMORY)?)
 }
 
-fn advise(address: u64, size: u64) -> Answer {
+fn advise(address: u64, size: u64) -> CallResult {
     let range = heap::find(address).ok_or(Code::INVALID_VALUE)?;
     let fits = size <= range.size - (address - range.start);
     if fits { Ok(()) } else { Err(Code::INVALID_VALUE) }
@@ -200,7 +200,7 @@ fn prefetch(
     ordinal: c_int,
     handle: Handle,
     default: Default,
-) -> Answer {
+) -> CallResult {
     if to_device {
         device(ordinal)?;
     }
@@ -208,8 +208,13 @@ fn prefetch(
     heap::prefetch(address, size, to_device)
 }
 
-/// Stores an attribute of a pointer where the caller wants it; `None`: no pointer of the library.
-fn put_attribute(data: usize, attribute: c_uint, address: u64, range: Option<&Range>) -> Answer {
+/// Writes an attribute of a pointer; `range` is `None` for a pointer unknown to the library.
+fn put_attribute(
+    data: usize,
+    attribute: c_uint,
+    address: u64,
+    range: Option<&Range>,
+) -> CallResult {
     let kind = range.map(|range| range.kind);
     let is_of_device = range.is_some_and(|range| range.device.is_some());
     let ordinal =
@@ -218,7 +223,7 @@ fn put_attribute(data: usize, attribute: c_uint, address: u64, range: Option<&Ra
     match attribute {
         // Context.
         1 => Out::<usize>::at(data).put(range.map_or(0, |range| range.context)),
-        // Kind of memory: host 1, device 2.
+        // Memory type: host 1, device 2.
         2 => Out::<u32>::at(data).put(match range {
             None => 0,
             Some(_) => {
@@ -229,13 +234,13 @@ fn put_attribute(data: usize, attribute: c_uint, address: u64, range: Option<&Ra
                 }
             }
         }),
-        // Addresses for the device and for the host.
+        // Device and host addresses.
         3 => Out::<u64>::at(data).put(range.map_or(0, |_| address)),
         4 => {
             let has_host = range.is_some() && (!is_of_device || is_managed);
             Out::<u64>::at(data).put(if has_host { address } else { 0 })
         }
-        // Number of the allocation.
+        // Id of the allocation.
         7 => Out::<u64>::at(data).put(range.map_or(0, |range| range.start)),
         8 => Out::<u32>::at(data).put(is_managed.into()),
         9 => Out::<i32>::at(data).put(match range {
@@ -249,9 +254,9 @@ fn put_attribute(data: usize, attribute: c_uint, address: u64, range: Option<&Ra
         11 => Out::<u64>::at(data).put(range.map_or(0, |range| range.start)),
         12 => Out::<u64>::at(data).put(range.map_or(0, |range| range.size)),
         13 => Out::<u32>::at(data).put(range.is_some().into()),
-        // Synchronous copies, handles, direct access by other devices: none.
+        // Synchronous copies, handle types, GPUDirect RDMA: unsupported.
         6 | 14 | 15 => Out::<u32>::at(data).put(0),
-        // Read and write.
+        // Read and write access.
         16 => Out::<u32>::at(data).put(if range.is_some() { 3 } else { 0 }),
         17 => Out::<usize>::at(data).put(match kind {
             Some(RangeKind::Pooled(pool)) => pool,

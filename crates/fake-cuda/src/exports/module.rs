@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use crate::code::{Answer, Code};
-use crate::module::{self, FUNCTIONS, MODULES};
+use crate::code::{CallResult, Code};
+use crate::execution::module::{self, FUNCTIONS, MODULES};
 use crate::pointers::{Out, TextIn};
 use crate::table::Handle;
 
@@ -43,7 +43,7 @@ calls! { CALLS = call;
         function.put(module::function(handle, name.read()?)?)
     }
 
-    /// Images are not read, so no variable of theirs has an address.
+    /// Images are not parsed, so their variables have no addresses.
     fn cuModuleGetGlobal_v2(_address: Out<u64>, _size: Out<u64>, handle: Handle, _name: TextIn) {
         MODULES.with(handle, |_| Err(Code::NOT_FOUND))
     }
@@ -51,7 +51,7 @@ calls! { CALLS = call;
     fn cuFuncGetAttribute(value: Out<c_int>, attribute: c_uint, function: Handle) {
         known(function)?;
         value.put(match attribute {
-            // Threads of a block, version of the code.
+            // Maximum threads of a block; code versions.
             0 => 1024,
             4 => 32,
             5 | 6 => 90,
@@ -130,7 +130,7 @@ calls! { CALLS = call;
         library.put(FUNCTIONS.with(kernel, |kernel| Ok(kernel.module))?)
     }
 
-    /// Names of functions stay where they are until the module is unloaded.
+    /// Names of functions stay valid until the module is unloaded.
     fn cuFuncGetName(name: Out<*const c_char>, function: Handle) {
         name.put(FUNCTIONS.with(function, |function| Ok(function.name.as_ptr()))?)
     }
@@ -140,7 +140,7 @@ calls! { CALLS = call;
     }
 }
 
-fn known(function: Handle) -> Answer {
+fn known(function: Handle) -> CallResult {
     FUNCTIONS.with(function, |_| Ok(()))
 }
 

@@ -1,21 +1,21 @@
-//! Pools, and memory in the order of a stream.
+//! Pools and stream-ordered memory.
 
 use std::ffi::{c_int, c_uint};
 use std::os::fd::IntoRawFd;
 
 use crate::abi::{MemAccessDesc, MemLocation, MemPoolProps, POSIX_FILE_DESCRIPTOR, location};
-use crate::capture;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context;
 use crate::device::Device;
+use crate::execution::capture;
+use crate::execution::graph::{self, Op};
+use crate::execution::stream::{self, Default};
 use crate::exports::vmm::borrowed;
-use crate::graph::{self, Op};
-use crate::heap;
-use crate::ipc::IpcHandle;
 use crate::library::device;
+use crate::memory::heap;
+use crate::memory::ipc::IpcHandle;
+use crate::memory::pool::{self, POOLS, Pool};
 use crate::pointers::{In, Out};
-use crate::pool::{self, POOLS, Pool};
-use crate::stream::{self, Default};
 use crate::table::Handle;
 
 /// `CU_MEM_ALLOCATION_TYPE_PINNED`.
@@ -74,11 +74,11 @@ calls! { CALLS = call;
         if kind != POSIX_FILE_DESCRIPTOR {
             return Err(Code::NOT_SUPPORTED);
         }
-        // The caller's from now on.
+        // The caller owns it from now on.
         shareable.put(pool::export(pool)?.into_raw_fd())
     }
 
-    /// The descriptor stays the caller's.
+    /// The caller keeps the descriptor.
     fn cuMemPoolImportFromShareableHandle(
         pool: Out<Handle>,
         shareable: usize,
@@ -171,7 +171,7 @@ fn allocate(
     pool: Option<Handle>,
     handle: Handle,
     default: Default,
-) -> Answer {
+) -> CallResult {
     address.check()?;
     let handle = stream::resolve(handle, default)?;
     let ordinal = stream::with(handle, default, |stream| Ok(stream.device))?;

@@ -1,13 +1,13 @@
-//! Streams and what they capture.
+//! Streams and their capture.
 
 use std::ffi::{c_int, c_uint};
 
-use crate::callbacks::{self, Callback};
-use crate::capture;
-use crate::code::{Answer, Code};
-use crate::graph::Op;
+use crate::code::{CallResult, Code};
+use crate::execution::callbacks::{self, Callback};
+use crate::execution::capture;
+use crate::execution::graph::Op;
+use crate::execution::stream::{self, Default, STREAMS};
 use crate::pointers::{In, Out};
-use crate::stream::{self, Default, STREAMS};
 use crate::table::Handle;
 
 calls! { CALLS = call;
@@ -25,7 +25,7 @@ calls! { CALLS = call;
 
     fn cuStreamDestroy_v2(handle: Handle) { stream::destroy(handle) }
 
-    /// How a thread treats calls that a capture forbids; none is forbidden here.
+    /// Capture mode of a thread; no mode has an effect here.
     fn cuThreadExchangeStreamCaptureMode(mode: Out<c_uint>) {
         mode.check()?;
         mode.put(0)
@@ -105,7 +105,7 @@ stream_calls! { STREAM = hot_call;
         STREAMS.with(handle, |stream| callbacks::submit(handle, stream, callback))
     }
 
-    /// Managed memory is everywhere at once.
+    /// Managed memory is accessible everywhere.
     fn cuStreamAttachMemAsync, cuStreamAttachMemAsync_ptsz(
         default,
         handle: Handle,
@@ -168,7 +168,7 @@ stream_calls! { CAPTURE = call;
         info(handle, default, status, id, Out::at(0))
     }
 
-    /// The list of nodes that the next one depends on is not told: nothing here keeps it.
+    /// The dependencies of the next node are not reported.
     fn cuStreamGetCaptureInfo_v2, cuStreamGetCaptureInfo_v2_ptsz(
         default,
         handle: Handle,
@@ -200,7 +200,7 @@ stream_calls! { CAPTURE = call;
     }
 }
 
-fn check_mode(mode: c_uint) -> Answer {
+fn check_mode(mode: c_uint) -> CallResult {
     if mode <= 2 { Ok(()) } else { Err(Code::INVALID_VALUE) }
 }
 
@@ -210,7 +210,7 @@ fn info(
     status: Out<c_uint>,
     id: Out<u64>,
     graph: Out<Handle>,
-) -> Answer {
+) -> CallResult {
     status.check()?;
     let capture = stream::with(handle, default, |stream| Ok(stream.capture.clone()))?;
     if let Some(capture) = &capture {

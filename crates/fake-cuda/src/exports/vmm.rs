@@ -1,4 +1,4 @@
-//! Memory and addresses apart.
+//! Virtual memory management.
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
 use std::fs::File;
@@ -7,14 +7,14 @@ use std::os::fd::{BorrowedFd, IntoRawFd};
 use crate::abi::{
     MemAccessDesc, MemAllocationProp, MemLocation, MulticastProp, POSIX_FILE_DESCRIPTOR,
 };
-use crate::arena::GRANULE;
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::context;
+use crate::execution::stream;
 use crate::library::device;
+use crate::memory::arena::GRANULE;
+use crate::memory::vmm;
 use crate::pointers::{In, Out};
-use crate::stream;
 use crate::table::Handle;
-use crate::vmm;
 
 calls! { CALLS = call;
     fn cuMemAddressReserve(
@@ -28,7 +28,7 @@ calls! { CALLS = call;
         address.put(vmm::reserve(size, align)?)
     }
 
-    fn cuMemAddressFree(address: u64, size: u64) { vmm::give_back(address, size) }
+    fn cuMemAddressFree(address: u64, size: u64) { vmm::free_addresses(address, size) }
 
     fn cuMemCreate(
         handle: Out<Handle>,
@@ -90,11 +90,11 @@ calls! { CALLS = call;
             return Err(Code::NOT_SUPPORTED);
         }
         let fd = vmm::export(handle)?;
-        // The caller's from now on.
+        // The caller owns it from now on.
         shareable.put(fd.into_raw_fd())
     }
 
-    /// The descriptor stays the caller's.
+    /// The caller keeps the descriptor.
     fn cuMemImportFromShareableHandle(handle: Out<Handle>, shareable: usize, kind: c_uint) {
         handle.check()?;
         if kind != POSIX_FILE_DESCRIPTOR {
@@ -117,7 +117,7 @@ calls! { CALLS = call;
         vmm::check_multicast(handle)
     }
 
-    /// Takes no memory: what is bound has some already.
+    /// Takes no memory: bound memory is charged already.
     fn cuMulticastBindMem(
         handle: Handle,
         _offset: u64,
@@ -141,7 +141,7 @@ calls! { CALLS = call;
         vmm::check_multicast(handle)
     }
 
-    /// The device comes second.
+    /// The second argument is the device.
     fn cuMulticastBindMem_v2(
         handle: Handle,
         ordinal: c_int,
@@ -156,7 +156,7 @@ calls! { CALLS = call;
         vmm::check_multicast(handle)
     }
 
-    /// The device comes second.
+    /// The second argument is the device.
     fn cuMulticastBindAddr_v2(
         handle: Handle,
         ordinal: c_int,
@@ -181,17 +181,17 @@ calls! { CALLS = call;
     }
 }
 
-/// A file of the caller's, which the caller keeps.
+/// A duplicate of a descriptor that the caller keeps.
 pub(crate) fn borrowed(shareable: usize) -> Result<File, Code> {
     let fd = c_int::try_from(shareable).ok().filter(|fd| *fd >= 0).ok_or(Code::INVALID_VALUE)?;
-    // JUSTIFICATION: the descriptor is the caller's, and comes as a number.
-    // SAFETY: the caller promises that it is open during the call.
+    // JUSTIFICATION: the caller's descriptor comes as a number.
+    // SAFETY: by contract it is open during the call.
     let fd = unsafe { BorrowedFd::borrow_raw(fd) };
     fd.try_clone_to_owned().map(File::from).map_err(|_| Code::INVALID_VALUE)
 }
 
 stream_calls! { STREAM = call;
-    /// Sparse arrays have no memory here to map.
+    /// Sparse arrays are not simulated.
     fn cuMemMapArrayAsync, cuMemMapArrayAsync_ptsz(
         default,
         _list: usize,
@@ -199,7 +199,7 @@ stream_calls! { STREAM = call;
         handle: Handle,
     ) {
         context::current()?;
-        let known: Answer = stream::with(handle, default, |_| Ok(()));
+        let known: CallResult = stream::with(handle, default, |_| Ok(()));
         known.and(Err(Code::NOT_SUPPORTED))
     }
 }

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_handle_of_something_destroyed_stands_for_nothing() {
-    static THINGS: Table<u32> = Table::new(Kind::Event);
+    static THINGS: Table<u32> = Table::new(HandleKind::Event);
     let first = THINGS.insert(7).unwrap();
     assert_eq!(THINGS.with(first, |n| Ok(*n)), Ok(7));
     assert_eq!(THINGS.remove(first), Ok(7));
@@ -15,8 +15,8 @@ fn a_handle_of_something_destroyed_stands_for_nothing() {
 
 #[test]
 fn a_handle_of_another_kind_stands_for_nothing() {
-    static EVENTS: Table<u32> = Table::new(Kind::Event);
-    static STREAMS: Table<u32> = Table::new(Kind::Stream);
+    static EVENTS: Table<u32> = Table::new(HandleKind::Event);
+    static STREAMS: Table<u32> = Table::new(HandleKind::Stream);
     let event = EVENTS.insert(1).unwrap();
     STREAMS.insert(2).unwrap();
     assert_eq!(STREAMS.with(event, |n| Ok(*n)), Err(Code::INVALID_HANDLE));
@@ -27,7 +27,7 @@ fn a_handle_of_another_kind_stands_for_nothing() {
 
 #[test]
 fn a_loop_of_creating_and_destroying_takes_one_place() {
-    static THINGS: Table<u32> = Table::new(Kind::Event);
+    static THINGS: Table<u32> = Table::new(HandleKind::Event);
     for n in 0..100_000 {
         let handle = THINGS.insert(n).unwrap();
         assert_eq!(THINGS.remove(handle), Ok(n));

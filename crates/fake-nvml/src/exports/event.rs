@@ -47,7 +47,7 @@ struct EventDataV1 {
     eventData: c_ulonglong,
 }
 
-/// What an event says of instances when it is about the whole GPU.
+/// Instance ids of an event about the whole GPU.
 const WHOLE_GPU: c_uint = c_uint::MAX;
 
 #[unsafe(no_mangle)]

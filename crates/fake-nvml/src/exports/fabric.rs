@@ -39,8 +39,8 @@ struct Membership {
     healthMask: u32,
 }
 
-/// Every health field at "no", which is 2 in the first four and 1 in the last.
-const WELL: u32 = (sys::NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_FALSE
+/// All health fields report no problem, which is 2 in the first four and 1 in the last.
+const HEALTHY: u32 = (sys::NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_FALSE
     << sys::NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_DEGRADED_BW)
     | (sys::NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_RECOVERY_FALSE
         << sys::NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_RECOVERY)
@@ -51,7 +51,7 @@ const WELL: u32 = (sys::NVML_GPU_FABRIC_HEALTH_MASK_DEGRADED_BW_FALSE
     | (sys::NVML_GPU_FABRIC_HEALTH_MASK_INCORRECT_CONFIGURATION_NONE
         << sys::NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_INCORRECT_CONFIGURATION);
 
-/// Fabrics are managed since Hopper; a Hopper without one says so in the state.
+/// Fabrics are managed since Hopper; the state of a Hopper without a fabric says so.
 fn membership(gpu: &Device<'_>) -> Result<Membership, Code> {
     since(gpu, sys::NVML_DEVICE_ARCH_HOPPER)?;
     let Some(fabric) = &gpu.machine.fabric else {
@@ -69,7 +69,7 @@ fn membership(gpu: &Device<'_>) -> Result<Membership, Code> {
         status: sys::nvmlReturn_enum_NVML_SUCCESS,
         cliqueId: if joined { fabric.clique_id } else { 0 },
         state: nvml_state(fabric.state),
-        healthMask: if joined { gpu.state.fabric_health.unwrap_or(WELL) } else { 0 },
+        healthMask: if joined { gpu.state.fabric_health.unwrap_or(HEALTHY) } else { 0 },
     })
 }
 
@@ -80,7 +80,7 @@ fn nvml_state(state: FabricState) -> sys::nvmlGpuFabricState_t {
         FabricState::InProgress => sys::NVML_GPU_FABRIC_STATE_IN_PROGRESS,
         FabricState::Completed => sys::NVML_GPU_FABRIC_STATE_COMPLETED,
     };
-    // A byte in the header, though its values are numbers like any other.
+    // One byte in the header, though its values are plain numbers.
     sys::nvmlGpuFabricState_t::try_from(value).unwrap_or(0)
 }
 

@@ -1,4 +1,4 @@
-//! `nvmlDeviceGetFieldValues`: many small facts by number.
+//! `nvmlDeviceGetFieldValues`: values by field number.
 
 use std::ffi::c_int;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -14,7 +14,7 @@ use super::links::version_code;
 use super::memory::{remapped, remaps_rows};
 
 gpu_calls! {
-    /// Each field has an answer of its own; one that is not known does not spoil the others.
+    /// Each field has its own result; an unknown field does not affect others.
     fn nvmlDeviceGetFieldValues(gpu, count: c_int, values: Fields) {
         let count = u32::try_from(count).ok().filter(|&n| n > 0).ok_or(Code::INVALID_ARGUMENT)?;
         let timestamp = now();
@@ -49,8 +49,8 @@ impl Value {
     }
 
     fn pack(self) -> sys::nvmlValue_t {
-        // A whole word in either case, so that no byte is left undefined; the machines that have
-        // these GPUs keep the low half first.
+        // Writes a whole word in either case, so that no byte is undefined. Machines with these
+        // GPUs are little-endian.
         match self {
             Self::Int(value) => sys::nvmlValue_t { ullVal: value.into() },
             Self::Long(value) => sys::nvmlValue_t { ullVal: value },
@@ -102,7 +102,7 @@ fn ecc(gpu: &Device<'_>, field: u32) -> Result<Value, Code> {
         id::NVML_FI_DEV_ECC_DBE_AGG_TOTAL | id::NVML_FI_DEV_ECC_DBE_AGG_DEV => {
             Value::Long(ecc.aggregate_uncorrected)
         }
-        // Caches and registers: the simulated errors all happen in DRAM.
+        // Caches and registers: all simulated errors occur in DRAM.
         _ => Value::Long(0),
     })
 }
@@ -117,13 +117,13 @@ fn remaps(gpu: &Device<'_>, field: u32) -> Result<Value, Code> {
     }))
 }
 
-/// `NVLink` fields; the scope is the link where a field is of one link.
+/// `NVLink` fields; the scope is the link if a field is about one link.
 fn nvlink(gpu: &Device<'_>, field: u32, scope: u32) -> Result<Value, Code> {
     let nvlink = gpu.model.nvlink.ok_or(Code::NOT_SUPPORTED)?;
     let of_link = |value| {
         if scope < nvlink.links { Ok(Value::Int(value)) } else { Err(Code::INVALID_ARGUMENT) }
     };
-    // Megabytes a second of one link in one direction, as the driver tells them.
+    // Megabytes per second of one link in one direction, as the driver reports them.
     let speed = match nvlink.version {
         ..=3 => 25_781,
         4 => 26_562,

@@ -4,7 +4,7 @@ use std::ffi::c_uint;
 
 use nvml_wrapper_sys::bindings::nvmlDevice_t;
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::pointers::{Out, TextIn};
 use crate::session::Session;
 
@@ -48,7 +48,7 @@ machine_calls! {
     }
 }
 
-fn count_of(session: &Session, count: Out<c_uint>) -> Answer {
+fn count_of(session: &Session, count: Out<c_uint>) -> CallResult {
     count.put(c_uint::try_from(session.machine().gpus.len()).unwrap_or(c_uint::MAX))
 }
 

@@ -1,4 +1,4 @@
-//! Temperature, power, clocks and use.
+//! Temperature, power, clocks and utilisation.
 
 use std::ffi::{c_uint, c_ulonglong};
 
@@ -38,10 +38,10 @@ gpu_calls! {
         millijoules.put(gpu.energy())
     }
 
-    /// What the state says, or what the GPU's processes do if that is more. How busy memory is
-    /// nobody knows: half of what the multiprocessors are.
+    /// The value of the state, or the activity of the GPU's processes if that is higher. Memory
+    /// activity is not simulated: half of the multiprocessors' is reported.
     fn nvmlDeviceGetUtilizationRates(gpu, rates: Out<sys::nvmlUtilization_t>) {
-        let busy = gpu.state.utilisation_percent.min(100).max(gpu.chip.percent());
+        let busy = gpu.state.utilisation_percent.min(100).max(gpu.usage.percent());
         rates.put(sys::nvmlUtilization_t { gpu: busy, memory: busy / 2 })
     }
 

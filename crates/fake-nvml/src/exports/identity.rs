@@ -1,10 +1,10 @@
-//! What a GPU is and where it sits.
+//! Identity and location of a GPU.
 
 use std::ffi::{c_char, c_int, c_uint};
 
 use nvml_wrapper_sys::bindings as sys;
 
-use crate::code::{Answer, Code, supported};
+use crate::code::{CallResult, Code, supported};
 use crate::pointers::{Out, TextOut, Versioned};
 use crate::session::Device;
 
@@ -61,7 +61,7 @@ gpu_calls! {
         serial.put_whole(length, gpu.gpu.serial.as_deref().ok_or(Code::NOT_SUPPORTED)?)
     }
 
-    /// Callers of this oldest form have a structure that ends after the device id.
+    /// In this oldest version, the caller's structure ends after the device id.
     fn nvmlDeviceGetPciInfo(gpu, pci: Out<PciInfoV1>) {
         let info = pci_info(gpu)?;
         pci.put(PciInfoV1 {
@@ -73,8 +73,7 @@ gpu_calls! {
         })
     }
 
-    /// Callers of this form have a structure that ends after the subsystem id and four words that
-    /// were never used.
+    /// In this version, the caller's structure ends after the subsystem id and four unused words.
     fn nvmlDeviceGetPciInfo_v2(gpu, pci: Out<PciInfoV2>) {
         let info = pci_info(gpu)?;
         pci.put(PciInfoV2 {
@@ -101,7 +100,7 @@ gpu_calls! {
     }
 }
 
-/// What all versions of NVML's PCI information start with.
+/// First members of all versions of NVML's PCI information.
 #[repr(C)]
 struct PciInfoV1 {
     busIdLegacy: [c_char; 16],
@@ -111,7 +110,7 @@ struct PciInfoV1 {
     pciDeviceId: c_uint,
 }
 
-/// The used part of the second version of NVML's PCI information.
+/// Used members of the second version of NVML's PCI information.
 #[repr(C)]
 struct PciInfoV2 {
     busIdLegacy: [c_char; 16],
@@ -132,7 +131,7 @@ pub(super) struct PciAddress {
 }
 
 impl PciAddress {
-    /// Reads an address with or without domain, in whatever case and width.
+    /// Parses an address with or without domain, in any case and width.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let hex = |text: &str| u32::from_str_radix(text, 16).ok();
         let (rest, function) = text.rsplit_once('.')?;
@@ -142,17 +141,17 @@ impl PciAddress {
         Some(Self { domain, bus, device, function: hex(function)? })
     }
 
-    /// The address as NVML's structure has it, without ids.
+    /// The address in NVML's structure, without ids.
     pub(super) fn info(self) -> sys::nvmlPciInfo_t {
         let Self { domain, bus, device, .. } = self;
         sys::nvmlPciInfo_t {
-            busIdLegacy: letters(&format!("{domain:04X}:{bus:02X}:{device:02X}.0")),
+            busIdLegacy: c_chars(&format!("{domain:04X}:{bus:02X}:{device:02X}.0")),
             domain,
             bus,
             device,
             pciDeviceId: 0,
             pciSubSystemId: 0,
-            busId: letters(&format!("{domain:08X}:{bus:02X}:{device:02X}.0")),
+            busId: c_chars(&format!("{domain:08X}:{bus:02X}:{device:02X}.0")),
         }
     }
 }
@@ -164,8 +163,8 @@ pub(super) fn pci_info(gpu: &Device<'_>) -> Result<sys::nvmlPciInfo_t, Code> {
     Ok(info)
 }
 
-/// A text as a zero-ended array; what is too long is cut off.
-pub(super) fn letters<const N: usize>(text: &str) -> [c_char; N] {
+/// A text as a zero-terminated array, truncated if necessary.
+pub(super) fn c_chars<const N: usize>(text: &str) -> [c_char; N] {
     let mut array = [0; N];
     for (place, byte) in array.iter_mut().take(N - 1).zip(text.bytes()) {
         *place = c_char::from_ne_bytes([byte]);
@@ -178,7 +177,7 @@ fn packed(id: &str) -> c_uint {
 }
 
 fn cores_per_multiprocessor(gpu: &Device<'_>) -> Result<c_uint, Code> {
-    // Facts of the architectures; the data-centre Ampere (8.0) keeps the older width.
+    // Constants of the architectures; the data-centre Ampere (8.0) keeps the older width.
     Ok(match two_numbers(&gpu.model.compute_capability)? {
         (7, _) | (8, 0) => 64,
         _ => 128,
@@ -223,6 +222,6 @@ pub(super) fn architecture_of(name: &str) -> sys::nvmlDeviceArchitecture_t {
 }
 
 /// `Err(NOT_SUPPORTED)` for GPUs older than `architecture`.
-pub(super) fn since(gpu: &Device<'_>, architecture: sys::nvmlDeviceArchitecture_t) -> Answer {
+pub(super) fn since(gpu: &Device<'_>, architecture: sys::nvmlDeviceArchitecture_t) -> CallResult {
     supported(architecture_of(&gpu.model.architecture) >= architecture)
 }

@@ -1,4 +1,4 @@
-//! Start, end and words.
+//! Initialisation, shutdown and error texts.
 
 use std::ffi::{c_char, c_uint};
 
@@ -16,7 +16,7 @@ extern "C" fn nvmlInit_v2() -> nvmlReturn_t {
     library::init("nvmlInit_v2")
 }
 
-/// The flags say whether to attach to GPUs, which changes nothing here.
+/// The flags select whether to attach to GPUs, which has no effect here.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlInitWithFlags(_flags: c_uint) -> nvmlReturn_t {
     library::init("nvmlInitWithFlags")
@@ -27,7 +27,7 @@ extern "C" fn nvmlShutdown() -> nvmlReturn_t {
     library::shutdown("nvmlShutdown")
 }
 
-/// Needs no initialisation: it is how callers learn why that failed.
+/// Needs no initialisation: callers use it to report why that failed.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlErrorString(result: nvmlReturn_t) -> *const c_char {
     code::words(result).as_ptr()

@@ -1,4 +1,4 @@
-//! How GPUs reach one another: `NVLink`, peer-to-peer access and the `PCIe` tree.
+//! Connections between GPUs: `NVLink`, peer-to-peer access and the `PCIe` tree.
 
 use std::ffi::c_uint;
 
@@ -82,13 +82,13 @@ machine_calls! {
     }
 }
 
-/// The `NVLink` that a link number belongs to.
+/// The `NVLink` of a link number.
 fn nvlink(gpu: &Device<'_>, link: c_uint) -> Result<NvLink, Code> {
     let nvlink = gpu.model.nvlink.ok_or(Code::NOT_SUPPORTED)?;
     if link < nvlink.links { Ok(nvlink) } else { Err(Code::INVALID_ARGUMENT) }
 }
 
-/// NVML counts `NVLink` versions in its own way, in which 3 is a second form of the second one.
+/// NVML has its own numbering of `NVLink` versions, in which 3 is a variant of version 2.
 pub(super) fn version_code(nvlink: NvLink) -> sys::nvmlNvlinkVersion_t {
     match nvlink.version {
         1 => sys::nvmlNvlinkVersion_enum_NVML_NVLINK_VERSION_1_0,
@@ -112,8 +112,8 @@ fn remote(gpu: &Device<'_>, link: c_uint) -> Result<sys::nvmlPciInfo_t, Code> {
     Ok(info)
 }
 
-/// A switch in the GPUs' own chassis has a PCI address; one in another tray of the rack has none
-/// that this host could know. The addresses are simulated: buses of a PCI domain of their own.
+/// A switch in the GPUs' chassis has a PCI address. One in another tray of the rack has no address
+/// on this host. The addresses are simulated: buses of a separate PCI domain.
 fn switch(gpu: &Device<'_>, nvlink: NvLink, link: c_uint) -> Option<sys::nvmlPciInfo_t> {
     const DOMAIN: u32 = 0xff;
     let elsewhere =
@@ -129,15 +129,15 @@ fn switch(gpu: &Device<'_>, nvlink: NvLink, link: c_uint) -> Option<sys::nvmlPci
     Some(PciAddress::parse(&address)?.info())
 }
 
-/// Direct links are spread evenly over the other GPUs, in order.
+/// Direct links are distributed evenly over the other GPUs, in order.
 fn peer<'a>(gpu: &Device<'a>, nvlink: NvLink, link: c_uint) -> Option<&'a Gpu> {
     let others: Vec<&Gpu> = (0u32..)
         .zip(&gpu.machine.gpus)
         .filter(|(index, _)| *index != gpu.index)
         .map(|(_, gpu)| gpu)
         .collect();
-    let share = nvlink.links as usize / others.len().max(1);
-    let place = (link as usize).checked_div(share)?;
+    let busy_percent = nvlink.links as usize / others.len().max(1);
+    let place = (link as usize).checked_div(busy_percent)?;
     others.get(place).copied()
 }
 
@@ -155,7 +155,7 @@ fn common_ancestor(
     Ok(if one == other {
         sys::nvmlGpuLevel_enum_NVML_TOPOLOGY_INTERNAL
     } else if a.pcie_root == b.pcie_root {
-        // The descriptions put GPUs below one root only where a switch joins them.
+        // In the descriptions, GPUs are below one root only if a switch joins them.
         sys::nvmlGpuLevel_enum_NVML_TOPOLOGY_SINGLE
     } else if a.numa_node.is_some() && a.numa_node == b.numa_node {
         sys::nvmlGpuLevel_enum_NVML_TOPOLOGY_NODE

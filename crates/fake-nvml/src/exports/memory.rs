@@ -1,10 +1,10 @@
-//! Frame buffer, error correction and remapped rows.
+//! Frame buffer, error correction and row remapping.
 
 use std::ffi::{c_uint, c_ulonglong};
 
 use nvml_wrapper_sys::bindings as sys;
 
-use crate::code::{Answer, Code, supported};
+use crate::code::{CallResult, Code, supported};
 use crate::pointers::{Out, Versioned, version_of};
 use crate::session::Device;
 
@@ -13,7 +13,7 @@ use super::identity::since;
 const MIB: u64 = 1 << 20;
 
 device_calls! {
-    /// The first version counts what is reserved as used.
+    /// The first version counts reserved memory as used.
     fn nvmlDeviceGetMemoryInfo(gpu, memory: Out<sys::nvmlMemory_t>) {
         let Sizes { total, reserved, used, free } = sizes(gpu);
         memory.put(sys::nvmlMemory_t { total, free, used: used + reserved })
@@ -66,7 +66,7 @@ gpu_calls! {
     ) {
         let all = errors(gpu, error, counter)?;
         count.put(match location {
-            // The simulated errors all happen in DRAM.
+            // All simulated errors occur in DRAM.
             sys::nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_DRAM => all,
             0..sys::nvmlMemoryLocation_enum_NVML_MEMORY_LOCATION_COUNT => 0,
             _ => return Err(Code::INVALID_ARGUMENT),
@@ -81,7 +81,7 @@ gpu_calls! {
         failed: Out<c_uint>,
     ) {
         remaps_rows(gpu)?;
-        // Not told while there are instances.
+        // Not reported while there are instances.
         supported(gpu.state.mig.instances.is_empty())?;
         uncorrected.check()?;
         pending.check()?;
@@ -106,14 +106,14 @@ fn sizes(gpu: &Device<'_>) -> Sizes {
         return Sizes { total, reserved: 0, used: 0, free: total };
     }
     let (total, reserved) = (gpu.model.memory_mib * MIB, gpu.model.reserved_mib * MIB);
-    // What the state says is used comes on top of what processes of the chip have.
-    let used = (gpu.state.memory_used_mib * MIB).saturating_add(gpu.chip.used());
+    // Memory used by the state adds to that of processes on the GPU.
+    let used = (gpu.state.memory_used_mib * MIB).saturating_add(gpu.usage.used());
     let used = used.min(total.saturating_sub(reserved));
     let free = total.saturating_sub(reserved + used);
     Sizes { total, reserved, used, free }
 }
 
-/// Engine counts, which are told of MIG devices only.
+/// Engine counts, which only MIG devices report.
 fn attributes(gpu: &Device<'_>) -> Result<sys::nvmlDeviceAttributes_t, Code> {
     let slice = gpu.slice.as_ref().ok_or(Code::NOT_SUPPORTED)?;
     let profile = slice.profile;
@@ -146,13 +146,13 @@ fn errors(gpu: &Device<'_>, error: u32, counter: u32) -> Result<u64, Code> {
     }
 }
 
-/// Rows are remapped since Ampere, where memory has error correction.
-pub(super) fn remaps_rows(gpu: &Device<'_>) -> Answer {
+/// Rows are remapped since Ampere, on memory with error correction.
+pub(super) fn remaps_rows(gpu: &Device<'_>) -> CallResult {
     supported(gpu.model.ecc)?;
     since(gpu, sys::NVML_DEVICE_ARCH_AMPERE)
 }
 
-/// Rows remapped for uncorrected errors: one if any remap was tried.
+/// Rows remapped for uncorrected errors: one if any remap was attempted.
 pub(super) fn remapped(gpu: &Device<'_>) -> c_uint {
     u32::from(gpu.state.remap_pending || gpu.state.remap_failed)
 }

@@ -1,7 +1,7 @@
-//! Limits of GPU memory for cgroups, as drivers from r615 on have them. What was set stands in
-//! `memory_limits.json` beside the machine: GPU, cgroup, limits in bytes.
+//! GPU memory limits of cgroups, for drivers since r615. They are stored in `memory_limits.json`
+//! beside the machine: GPU, cgroup, limits in bytes.
 //!
-//! The simulated driver remembers limits; it holds nobody to them.
+//! The simulated driver stores limits but does not enforce them.
 
 use std::collections::BTreeMap;
 use std::ffi::c_ulonglong;
@@ -11,10 +11,10 @@ use std::path::Path;
 use nvml_wrapper_sys::bindings as sys;
 use serde_json::{Value, json};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::pointers::{In, TextIn};
 
-/// The first driver that has them.
+/// First driver version with memory limits.
 const FIRST: u32 = 615;
 
 /// `nvmlSetMemoryLimits_v1_t`.
@@ -49,12 +49,12 @@ machine_calls! {
         let gpu = machine.gpus.get(gpu as usize).ok_or(Code::INVALID_ARGUMENT)?;
         let uuid = gpu.uuid.clone().ok_or(Code::UNKNOWN)?;
         let entry = json!({"softBytes": limits.soft_limit, "hardBytes": limits.hard_limit});
-        remember(session.folder(), uuid, cgroup, entry)
+        save_limits(session.folder(), uuid, cgroup, entry)
     }
 }
 
-/// Writes down what was set; hooks of several containers do so at the same time.
-fn remember(folder: &Path, gpu: String, cgroup: &str, limits: Value) -> Answer {
+/// Stores a limit. Hooks of several containers do so concurrently.
+fn save_limits(folder: &Path, gpu: String, cgroup: &str, limits: Value) -> CallResult {
     let failed = |_| Code::UNKNOWN;
     let lock = File::create(folder.join("memory_limits.lock")).map_err(failed)?;
     lock.lock().map_err(failed)?;

@@ -1,15 +1,15 @@
-//! Multi-instance GPUs: the mode, and what a GPU can be cut into.
+//! MIG: the mode, and the profiles of a GPU.
 
 use std::ffi::c_uint;
 
 use nvml_wrapper_sys::bindings as sys;
 use octavo_machine::{MigActivation, MigProfile};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::pointers::{ListOut, Out, Versioned, version_of};
 use crate::session::Device;
 
-use super::identity::letters;
+use super::identity::c_chars;
 
 gpu_calls! {
     fn nvmlDeviceGetMigMode(gpu, current: Out<c_uint>, pending: Out<c_uint>) {
@@ -19,13 +19,13 @@ gpu_calls! {
         pending.put(gpu.state.mig.is_pending(mig).into())
     }
 
-    /// Zero where the mode is off or there is none.
+    /// Zero if the mode is off or unsupported.
     fn nvmlDeviceGetMaxMigDeviceCount(gpu, count: Out<c_uint>) {
         let mig = gpu.model.mig.as_ref().filter(|mig| gpu.state.mig.is_enabled(mig));
         count.put(mig.and(gpu.table).map_or(0, |table| table.compute_slices))
     }
 
-    /// Answered whether the mode is on or off, as placements are.
+    /// Answered in either mode, as placements are.
     fn nvmlDeviceGetGpuInstanceProfileInfo(
         gpu,
         number: c_uint,
@@ -62,7 +62,7 @@ gpu_calls! {
 }
 
 machine_calls! {
-    /// What stands in the way of a mode that was accepted comes in `activation`.
+    /// `activation` reports why an accepted mode is not active.
     fn nvmlDeviceSetMigMode(
         session,
         device: sys::nvmlDevice_t,
@@ -99,10 +99,10 @@ machine_calls! {
     }
 }
 
-/// The profile with that number. NVML tells a number that it does not know from one that this GPU
-/// does not have.
+/// The profile with that number. NVML distinguishes a number that it does not know from one that
+/// this GPU lacks.
 fn numbered<'a>(gpu: &Device<'a>, number: u32) -> Result<&'a MigProfile, Code> {
-    /// One more than the bindings count: newer drivers have one for graphics on three slices.
+    /// One more than in the bindings: newer drivers have one for graphics on three slices.
     const NUMBERS: u32 = sys::NVML_GPU_INSTANCE_PROFILE_COUNT + 1;
     let table = gpu.table.ok_or(Code::NOT_SUPPORTED)?;
     let otherwise = if number < NUMBERS { Code::NOT_SUPPORTED } else { Code::INVALID_ARGUMENT };
@@ -129,10 +129,10 @@ fn first_version(profile: &MigProfile) -> sys::nvmlGpuInstanceProfileInfo_t {
     }
 }
 
-/// Answers the second or third version of the structure, whichever the caller knows.
-fn put_versioned(profile: &MigProfile, place: Versioned) -> Answer {
+/// Writes the second or third version of the structure, whichever the caller uses.
+fn put_versioned(profile: &MigProfile, place: Versioned) -> CallResult {
     let info = first_version(profile);
-    let name = letters(&format!("MIG {}", profile.name));
+    let name = c_chars(&format!("MIG {}", profile.name));
     if place.is::<sys::nvmlGpuInstanceProfileInfo_v3_t>(3)? {
         let value = sys::nvmlGpuInstanceProfileInfo_v3_t {
             version: version_of::<sys::nvmlGpuInstanceProfileInfo_v3_t>(3),
@@ -173,7 +173,7 @@ fn placements(
     profile: &MigProfile,
     places: ListOut<sys::nvmlGpuInstancePlacement_t>,
     count: Out<c_uint>,
-) -> Answer {
+) -> CallResult {
     count.put(c_uint::try_from(profile.starts.len()).map_err(|_| Code::UNKNOWN)?)?;
     let size = profile.memory_slices;
     places.put(profile.starts.iter().map(|&start| sys::nvmlGpuInstancePlacement_t { start, size }));

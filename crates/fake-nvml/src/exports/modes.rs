@@ -1,4 +1,4 @@
-//! Modes that callers may set. They hold for this copy of the library until it is shut down.
+//! Modes that callers can set. They apply to this copy of the library until it is shut down.
 
 use std::ffi::c_uint;
 

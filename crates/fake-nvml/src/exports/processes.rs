@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use nvml_wrapper_sys::bindings as sys;
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::pointers::{ListOut, Out};
 use crate::session::Device;
 
@@ -15,7 +15,7 @@ gpu_calls! {
         count: Out<c_uint>,
         processes: ListOut<sys::nvmlProcessInfo_v1_t>,
     ) {
-        let users = gpu.chip.users();
+        let users = gpu.usage.users();
         put(count, processes, users.iter().map(|user| sys::nvmlProcessInfo_v1_t {
             pid: user.pid,
             usedGpuMemory: user.used,
@@ -38,7 +38,7 @@ gpu_calls! {
         put(count, processes, infos(gpu))
     }
 
-    /// Nothing draws on a simulated GPU.
+    /// A simulated GPU has no graphics processes.
     fn nvmlDeviceGetGraphicsRunningProcesses(
         gpu,
         count: Out<c_uint>,
@@ -94,7 +94,7 @@ gpu_calls! {
         count.put(0)
     }
 
-    /// One sample a process: its part of the time since the last question.
+    /// One sample per process: its share of the time since the last query.
     fn nvmlDeviceGetProcessUtilization(
         gpu,
         samples: ListOut<sys::nvmlProcessUtilizationSample_t>,
@@ -104,7 +104,7 @@ gpu_calls! {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
         let busy: Vec<_> =
-            gpu.chip.shares().into_iter().filter(|(_, percent)| *percent > 0).collect();
+            gpu.usage.shares().into_iter().filter(|(_, percent)| *percent > 0).collect();
         if busy.is_empty() {
             count.put(0)?;
             return Err(Code::NOT_FOUND);
@@ -122,11 +122,11 @@ gpu_calls! {
     }
 }
 
-/// What there are no instances for.
+/// No instance.
 const NO_INSTANCE: c_uint = c_uint::MAX;
 
 fn infos(gpu: &Device<'_>) -> impl ExactSizeIterator<Item = sys::nvmlProcessInfo_t> {
-    gpu.chip.users().into_iter().map(|user| sys::nvmlProcessInfo_t {
+    gpu.usage.users().into_iter().map(|user| sys::nvmlProcessInfo_t {
         pid: user.pid,
         usedGpuMemory: user.used,
         gpuInstanceId: NO_INSTANCE,
@@ -134,12 +134,13 @@ fn infos(gpu: &Device<'_>) -> impl ExactSizeIterator<Item = sys::nvmlProcessInfo
     })
 }
 
-/// Stores a list for which the caller said how much room there is; its true length in any case.
+/// Writes a list into the caller's array, whose capacity is in `count`; `count` receives the true
+/// length in any case.
 fn put<T>(
     count: Out<c_uint>,
     list: ListOut<T>,
     values: impl ExactSizeIterator<Item = T>,
-) -> Answer {
+) -> CallResult {
     let room = count.read()?;
     let length = c_uint::try_from(values.len()).unwrap_or(c_uint::MAX);
     count.put(length)?;

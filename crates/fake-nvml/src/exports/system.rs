@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::pointers::{Out, TextOut};
 use crate::session::Session;
 
@@ -24,8 +24,8 @@ machine_calls! {
     }
 }
 
-/// 13.0 is told as 13000, 12.8 as 12080.
-fn cuda_version(session: &Session, version: Out<c_int>) -> Answer {
+/// 13.0 is reported as 13000, 12.8 as 12080.
+fn cuda_version(session: &Session, version: Out<c_int>) -> CallResult {
     let (major, minor) = two_numbers(&session.machine().driver.cuda)?;
     version.put(major * 1000 + minor * 10)
 }

@@ -8,9 +8,9 @@ fn machine() -> Machine {
 }
 
 #[test]
-fn a_gpu_that_nobody_ever_used_has_no_chip() {
+fn a_gpu_that_nobody_ever_used_has_no_file() {
     let folder = tempfile::tempdir().unwrap();
-    let mut gpu = GpuChip::default();
+    let mut gpu = GpuUsage::default();
     assert!(gpu.open(folder.path(), 0, &machine()).is_none());
     assert_eq!((gpu.used(), gpu.users(), gpu.percent()), (0, Vec::new(), 0));
     assert!(!folder.path().join("chip").exists(), "looking makes nothing");
@@ -19,29 +19,29 @@ fn a_gpu_that_nobody_ever_used_has_no_chip() {
 #[test]
 fn a_process_is_listed_with_its_memory_while_it_has_contexts() {
     let folder = tempfile::tempdir().unwrap();
-    let chip = Chip::open(folder.path(), 0, 8 * GIB, Clock::Virtual).unwrap();
-    let member = chip.join().unwrap();
-    assert!(member.charge(GIB));
-    let mut gpu = GpuChip::default();
+    let gpu = FakeGpu::open(folder.path(), 0, 8 * GIB, Clock::Virtual).unwrap();
+    let process = gpu.attach().unwrap();
+    assert!(process.charge(GIB));
+    let mut gpu = GpuUsage::default();
     gpu.open(folder.path(), 0, &machine()).unwrap();
     assert_eq!((gpu.users(), gpu.used()), (Vec::new(), GIB));
-    member.add_context();
+    process.add_context();
     let users = gpu.users();
     assert_eq!((users.len(), users[0].pid, users[0].used), (1, std::process::id(), GIB));
-    drop(member);
+    drop(process);
     assert_eq!((gpu.users(), gpu.used()), (Vec::new(), 0));
 }
 
 #[test]
 fn use_is_told_of_the_time_since_the_last_question() {
     let folder = tempfile::tempdir().unwrap();
-    let chip = Chip::open(folder.path(), 0, 8 * GIB, Clock::Virtual).unwrap();
-    let member = chip.join().unwrap();
-    member.add_context();
-    let mut gpu = GpuChip::default();
+    let gpu = FakeGpu::open(folder.path(), 0, 8 * GIB, Clock::Virtual).unwrap();
+    let process = gpu.attach().unwrap();
+    process.add_context();
+    let mut gpu = GpuUsage::default();
     gpu.open(folder.path(), 0, &machine()).unwrap();
-    let mark = member.submit(5_000);
+    let mark = process.submit(5_000);
     assert_eq!((gpu.percent(), gpu.shares()[0].1), (100, 100), "there is work that waits");
-    assert!(member.wait(mark, &mut || false));
+    assert!(process.wait(mark, &mut || false));
     assert_eq!(gpu.percent(), 100, "the answer holds for a while");
 }

@@ -1,4 +1,4 @@
-//! GPU instances, compute instances and the MIG devices that they make.
+//! GPU instances, compute instances and their MIG devices.
 
 use nvml_wrapper_sys::bindings::{nvmlComputeInstance_t, nvmlDevice_t, nvmlGpuInstance_t};
 use octavo_machine::{
@@ -8,12 +8,12 @@ use octavo_machine::{
 
 use super::{Device, Session};
 use crate::code::Code;
-use crate::handle::{Kind, Part};
+use crate::handle::{HandleKind, Part};
 
 /// The MIG device of a call.
 pub(crate) struct Slice<'a> {
     pub(crate) part: Part,
-    /// Its place among the MIG devices of its GPU.
+    /// Its index among the MIG devices of its GPU.
     pub(crate) index: u32,
     pub(crate) profile: &'a MigProfile,
     pub(crate) compute: MigComputeProfile,
@@ -29,8 +29,8 @@ impl Slice<'_> {
     }
 }
 
-/// Name of a compute instance profile: that of the GPU instance's where it fills it, else with its
-/// slices before it.
+/// Name of a compute instance profile: that of the GPU instance if it fills the instance, else with
+/// a prefix for its slices.
 pub(crate) fn compute_name(profile: &MigProfile, compute: &MigComputeProfile) -> String {
     if compute.compute_slices == profile.compute_slices {
         profile.name.to_owned()
@@ -47,19 +47,19 @@ pub(crate) struct Instance<'a> {
 }
 
 impl Session {
-    /// The GPU or MIG device behind a handle, unless its GPU is lost or refuses this call.
+    /// The GPU or MIG device behind a handle, unless its GPU is lost or the state fails this call.
     pub(crate) fn any_device(
         &mut self,
         call: &str,
         handle: nvmlDevice_t,
     ) -> Result<Device<'_>, Code> {
-        let Ok(part) = self.handles.part(Kind::MigDevice, handle) else {
+        let Ok(part) = self.handles.part(HandleKind::MigDevice, handle) else {
             return self.device(call, handle);
         };
         let mut device = self.device_at(call, part.gpu)?;
-        let ids = (part.gpu_instance, part.compute_instance);
+        let host_pids = (part.gpu_instance, part.compute_instance);
         let mig = &device.state.mig;
-        let place = (0..).zip(mig.devices()).find(|(_, there)| *there == ids);
+        let place = (0..).zip(mig.devices()).find(|(_, there)| *there == host_pids);
         let (index, _) = place.ok_or(Code::NOT_FOUND)?;
         let table = device.table.ok_or(Code::NOT_SUPPORTED)?;
         let instance = mig.instances.get(&part.gpu_instance).ok_or(Code::NOT_FOUND)?;
@@ -89,39 +89,39 @@ impl Session {
 
     /// The handle of a MIG device.
     pub(crate) fn slice_handle(&self, part: Part) -> nvmlDevice_t {
-        self.handles.make_part(Kind::MigDevice, part)
+        self.handles.make_part(HandleKind::MigDevice, part)
     }
 
     /// The handle of a GPU instance.
     pub(crate) fn instance_handle(&self, gpu: u32, gpu_instance: u32) -> nvmlGpuInstance_t {
         let part = Part { gpu, gpu_instance, compute_instance: 0 };
-        self.handles.make_part(Kind::GpuInstance, part)
+        self.handles.make_part(HandleKind::GpuInstance, part)
     }
 
     /// The handle of a compute instance.
     pub(crate) fn compute_handle(&self, part: Part) -> nvmlComputeInstance_t {
-        self.handles.make_part(Kind::ComputeInstance, part)
+        self.handles.make_part(HandleKind::ComputeInstance, part)
     }
 
-    /// The GPU instance behind a handle, unless it is no more, or its GPU is lost or refuses this
-    /// call.
+    /// The GPU instance behind a handle, unless it is destroyed, its GPU is lost, or the state
+    /// fails this call.
     pub(crate) fn instance(
         &self,
         call: &str,
         handle: nvmlGpuInstance_t,
     ) -> Result<Instance<'_>, Code> {
-        let part = self.handles.part(Kind::GpuInstance, handle)?;
+        let part = self.handles.part(HandleKind::GpuInstance, handle)?;
         self.answers(call, part.gpu)?;
         self.instance_at(part)
     }
 
-    /// The compute instance behind a handle with the GPU instance that it is in.
+    /// The compute instance behind a handle, with its GPU instance.
     pub(crate) fn compute_instance(
         &self,
         call: &str,
         handle: nvmlComputeInstance_t,
     ) -> Result<(Instance<'_>, &ComputeInstance), Code> {
-        let part = self.handles.part(Kind::ComputeInstance, handle)?;
+        let part = self.handles.part(HandleKind::ComputeInstance, handle)?;
         self.answers(call, part.gpu)?;
         let instance = self.instance_at(part)?;
         let inner = instance.state.compute_instances.get(&part.compute_instance);
@@ -136,7 +136,7 @@ impl Session {
         Ok(Instance { part, profile, state })
     }
 
-    /// The GPU behind a handle, with its MIG mode on.
+    /// The GPU behind a handle, if its MIG mode is on.
     pub(crate) fn partitioned(
         &self,
         call: &str,
@@ -153,10 +153,10 @@ impl Session {
     }
 
     fn gpu_state(&self, gpu: u32) -> &GpuState {
-        self.state.state().gpus.get(&gpu).unwrap_or(&self.well)
+        self.state.state().gpus.get(&gpu).unwrap_or(&self.healthy_state)
     }
 
-    /// Changes the state of a GPU for every process that uses the machine.
+    /// Changes the state of a GPU for all processes on the machine.
     pub(crate) fn change<T>(
         &mut self,
         gpu: u32,

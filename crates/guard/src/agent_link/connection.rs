@@ -4,27 +4,27 @@ use core::sync::atomic::Ordering;
 
 use octavo_guard_abi::message::{Frame, Kind, SIZE};
 
+use crate::platform::sys::file::{File, Identity};
+use crate::platform::sys::socket;
 use crate::shares::Share;
-use crate::sys::file::{File, Identity};
-use crate::sys::socket;
 
-/// Waits between attempts to connect, in milliseconds; each is twice the one before.
+/// Delays between attempts to connect, in milliseconds. The delay doubles with each failure.
 const MIN_RETRY_DELAY_MS: u64 = 250;
 const MAX_RETRY_DELAY_MS: u64 = 16_000;
 
-/// Shortest time between two frames that send how often something happened, in milliseconds.
+/// Minimum interval between two frames that report a count, in milliseconds.
 const REFUSAL_REPORT_INTERVAL_MS: u64 = 1_000;
 
-/// A connection, or the retry_delay for one.
+/// A connection, or the wait for one.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: Option<(File, Identity)>,
     next_attempt: u64,
     retry_delay: u64,
-    /// Refusals that were sent_hashes of.
+    /// Refusals that were reported.
     reported_refusals: u64,
     next_refusal_report: u64,
-    /// The reported_damage that was sent_hashes of on this connection.
+    /// The damage that was reported on this connection.
     reported_damage: Option<u64>,
 }
 
@@ -40,7 +40,7 @@ impl Connection {
         }
     }
 
-    /// Connects if it is time, and says what has happened since the last poll.
+    /// Connects if it is time, and reports new events.
     pub(super) fn poll(&mut self, share: &Share, now: u64) {
         if !self.check_alive() {
             self.connect(share, now);
@@ -56,7 +56,7 @@ impl Connection {
             self.reported_damage = damage;
         }
         let refused = share.slot().refused.load(Ordering::Relaxed);
-        // The word is the container's to write, and may have gone back.
+        // The container can write this word, so it may have decreased.
         let new = refused.saturating_sub(self.reported_refusals);
         if new > 0 && now >= self.next_refusal_report && self.send(share, (Kind::Refused, new), b"")
         {
@@ -65,8 +65,9 @@ impl Connection {
         }
     }
 
-    /// Whether the stream is still the one that was opened, and its other end still there. A program that
-    /// closes all files may have a stream of its own under the number by now.
+    /// Drops the stream if it is not the one that was opened, or if its other end is gone. Returns
+    /// whether it is alive. After a program has closed all its files, the descriptor may be a file
+    /// of the program.
     fn check_alive(&mut self) -> bool {
         let Some((stream, identity)) = self.stream.take() else { return false };
         if stream.identity().map(|(_, now)| now) != Ok(identity) {
@@ -93,13 +94,13 @@ impl Connection {
         };
         self.stream = Some((stream, identity));
         self.retry_delay = 0;
-        // An agent that comes and goes is not asked in a row.
+        // Reconnects to an agent that keeps closing are delayed.
         self.next_attempt = now + MIN_RETRY_DELAY_MS;
         self.reported_damage = None;
         self.send(share, (Kind::Hello, share.generation), b"");
     }
 
-    /// Sends a frame; whether it was_sent. Half a frame ends the connection.
+    /// Sends a frame. Returns whether it was sent. A partial frame ends the connection.
     pub(super) fn send(&mut self, share: &Share, (kind, value): (Kind, u64), text: &[u8]) -> bool {
         let Some((stream, identity)) = &self.stream else { return false };
         let is_unchanged = stream.identity().is_ok_and(|(_, now)| now == *identity);

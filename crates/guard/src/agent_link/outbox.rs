@@ -1,14 +1,14 @@
-//! Names that retry_delay to be sent_hashes to the agent: each once, and no more than a few.
+//! Names to report to the agent: each once, and a limited number.
 
 use octavo_guard_abi::message::TEXT;
 
-/// Names that can retry_delay.
+/// Maximum number of pending names.
 const MAX_PENDING: usize = 16;
 
-/// Names that are remembered as sent_hashes.
+/// Maximum number of names remembered as reported.
 const MAX_REMEMBERED: usize = 64;
 
-/// A name to tell.
+/// A name to report.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Report {
     text: [u8; TEXT],
@@ -26,12 +26,12 @@ impl Report {
     }
 }
 
-/// Zero bytes are an empty one.
+/// Zero bytes are an empty outbox.
 #[derive(Debug)]
 pub(super) struct Outbox {
     pending: [Report; MAX_PENDING],
     count: usize,
-    /// Hashes of the names so far; 0: none.
+    /// Hashes of the names so far; 0 for none.
     sent_hashes: [u64; MAX_REMEMBERED],
     sent_count: usize,
 }
@@ -44,7 +44,7 @@ fn hash(name: &[u8]) -> u64 {
 }
 
 impl Outbox {
-    /// Keeps a name; whether it is new and there was room.
+    /// Adds a name. Returns whether it is new and there was space.
     pub(super) fn report(&mut self, name: &[u8], is_refused: bool) -> bool {
         let hash = hash(name);
         if self.sent_hashes.contains(&hash) || self.sent_count == MAX_REMEMBERED {
@@ -76,13 +76,13 @@ impl Outbox {
         }
     }
 
-    /// Takes a name out.
+    /// Removes a name.
     pub(super) fn next(&mut self) -> Option<Report> {
         self.count = self.count.checked_sub(1)?;
         self.pending.get(self.count).copied()
     }
 
-    /// Keeps a name that could not be sent_hashes; drops it if newer ones took the room.
+    /// Adds a name back that could not be sent; drops it if newer names took its place.
     pub(super) fn put_back(&mut self, report: Report) {
         self.push(report);
     }

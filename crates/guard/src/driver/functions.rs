@@ -1,12 +1,12 @@
-//! Functions of the driver that the guard calls and does not stand in for.
+//! Driver functions that the guard calls and does not hook.
 
 use core::ffi::c_void;
 
 use super::{CUDA, FunctionAddress};
 use crate::cuda::{AllocationNode, ArrayMemoryRequirements, Device, Opaque, Pointer, Status};
-use crate::ffi::Out;
+use crate::platform::ffi::Out;
 
-/// Declares functions: a `call::name` each, and the table by which they are found.
+/// Declares functions: a `call::name` for each, and the table for their lookup.
 macro_rules! functions {
     ($($(#[$doc:meta])* fn $name:ident($($argument:ident: $type:ty),* $(,)?);)*) => {
         /// Names and slots, for [`super::Driver::attach`].
@@ -18,7 +18,7 @@ macro_rules! functions {
             $(pub(super) static $name: FunctionAddress = FunctionAddress::new();)*
         }
 
-        /// The functions. `NOT_FOUND` where the driver has none of that name.
+        /// The functions. They return `NOT_FOUND` if the driver lacks them.
         #[allow(non_snake_case, reason = "names of the driver's interface")]
         pub(crate) mod call {
             #[allow(clippy::wildcard_imports, reason = "the types of the declarations above")]
@@ -47,50 +47,51 @@ macro_rules! functions {
 }
 
 functions! {
-    /// The context of this thread; zero: none.
+    /// The context of this thread; 0 if there is none.
     fn cuCtxGetCurrent(context: Out<Opaque>);
     /// The device of this thread's context.
     fn cuCtxGetDevice(device: Out<Device>);
-    /// A device's UUID; that of the instance on a device that is divided.
+    /// UUID of a device; on a MIG device, that of the instance.
     fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, device: Device);
-    /// A device's UUID, on drivers before 11.4.
+    /// UUID of a device, on drivers before 11.4.
     fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: Device);
-    /// Whether a device's primary context is there.
+    /// Whether the primary context of a device is active.
     fn cuDevicePrimaryCtxGetState(device: Device, flags: Out<u32>, active: Out<i32>);
-    /// Whether a stream's work goes into a graph; 0: it does not.
+    /// Whether a stream is being captured into a graph; 0 if not.
     fn cuStreamIsCapturing(stream: Opaque, answer: Out<u32>);
-    /// As above; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuStreamIsCapturing_ptsz(stream: Opaque, answer: Out<u32>);
-    /// A stream's device, since CUDA 12.8.
+    /// Device of a stream, since CUDA 12.8.
     fn cuStreamGetDevice(stream: Opaque, device: Out<Device>);
-    /// Waits for a stream's work.
+    /// Waits for the work of a stream.
     fn cuStreamSynchronize(stream: Opaque);
-    /// As above; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuStreamSynchronize_ptsz(stream: Opaque);
-    /// Has a function of the host called when a stream comes so far, since CUDA 10.0. It must not call the driver.
+    /// Calls a host function once the stream reaches it, since CUDA 10.0. It must not call the
+    /// driver.
     fn cuLaunchHostFunc(stream: Opaque, function: extern "C" fn(*mut c_void), argument: Opaque);
-    /// As above; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuLaunchHostFunc_ptsz(stream: Opaque, function: extern "C" fn(*mut c_void), argument: Opaque);
-    /// A fact about a pool; all that are asked for here are numbers of 64 bits.
+    /// Attribute of a pool. All attributes used here are 64-bit numbers.
     fn cuMemPoolGetAttribute(pool: Opaque, attribute: u32, value: Out<u64>);
-    /// A fact about the memory of a device's graphs.
+    /// Attribute of the graph memory of a device.
     fn cuDeviceGetGraphMemAttribute(device: Device, attribute: u32, value: Out<u64>);
-    /// The nodes of a graph: their number where `nodes` is 0, else as many as `count` says.
+    /// Nodes of a graph: their number if `nodes` is 0, else up to `count` of them.
     fn cuGraphGetNodes(graph: Opaque, nodes: Opaque, count: Out<usize>);
-    /// What a node is.
+    /// Type of a node.
     fn cuGraphNodeGetType(node: Opaque, kind: Out<u32>);
-    /// What a node allocates.
+    /// Parameters of an allocation node.
     fn cuGraphMemAllocNodeGetParams(node: Opaque, params: Out<AllocationNode>);
-    /// The graph within a node.
+    /// The graph within a child graph node.
     fn cuGraphChildGraphNodeGetGraph(node: Opaque, graph: Out<Opaque>);
-    /// What memory an array needs.
+    /// Memory requirements of an array.
     fn cuArrayGetMemoryRequirements(answer: Out<ArrayMemoryRequirements>, array: Opaque, device: Device);
-    /// What memory a mipmapped array needs.
+    /// Memory requirements of a mipmapped array.
     fn cuMipmappedArrayGetMemoryRequirements(answer: Out<ArrayMemoryRequirements>, array: Opaque, device: Device);
-    /// A limit of this thread's context.
+    /// Limit of this thread's context.
     fn cuCtxGetLimit(value: Out<usize>, limit: u32);
-    /// A fact about a device.
+    /// Attribute of a device.
     fn cuDeviceGetAttribute(value: Out<i32>, attribute: u32, device: Device);
-    /// A fact about a pointer.
+    /// Attribute of a pointer.
     fn cuPointerGetAttribute(value: Opaque, attribute: u32, pointer: Pointer);
 }

@@ -1,6 +1,7 @@
-//! Arrays and mipmapped arrays. How the driver lays them out it does not say, so three numbers are held against
-//! one another: what the elements need, the max that padding can make of it, and by how much the GPU's free_memory
-//! memory went down. The max is admitted; what is counted then is the third, kept between the other two.
+//! Arrays and mipmapped arrays. The driver does not document their layout, so the guard uses three
+//! numbers: the bytes of the elements, an upper bound with padding, and the decrease of the GPU's
+//! free memory. The upper bound is admitted. Then the decrease is charged, clamped between the
+//! other two.
 
 mod size;
 
@@ -8,15 +9,15 @@ use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
 use self::size::Shape;
 use super::info;
-use crate::allocation::{Allocation, free_tracked};
 use crate::cuda::{ArrayMemoryRequirements, Device, Opaque, Status};
 use crate::devices;
 use crate::driver::call;
-use crate::ffi::{In, Out};
-use crate::table::EntryKind;
-use crate::vmm_memory::{self, Holder};
+use crate::platform::ffi::{In, Out};
+use crate::tracking::allocation::{Allocation, free_tracked};
+use crate::tracking::table::EntryKind;
+use crate::tracking::vmm_memory::{self, Holder};
 
-/// `CUDA_ARRAY_DESCRIPTOR`, of before CUDA 3.2 with sides of 32 bits.
+/// `CUDA_ARRAY_DESCRIPTOR`; before CUDA 3.2 its sides have 32 bits.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct ArrayDescriptor<S> {
@@ -56,7 +57,7 @@ impl<S: Into<u64>> From<Array3dDescriptor<S>> for Shape {
 hooks! {
     CUDA, Status;
 
-    /// An array, by the interface of before CUDA 3.2.
+    /// An array, before CUDA 3.2.
     fn cuArrayCreate(array: Out<Opaque>, shape: In<ArrayDescriptor<u32>>) -> Status {
         let make = || real::cuArrayCreate(array, shape);
         create(EntryKind::Array, array, shape.read().map(Shape::from), 1, make)
@@ -68,7 +69,7 @@ hooks! {
         create(EntryKind::Array, array, shape.read().map(Shape::from), 1, make)
     }
 
-    /// An array of up to three dimensions, by the interface of before CUDA 3.2.
+    /// An array of up to three dimensions, before CUDA 3.2.
     fn cuArray3DCreate(array: Out<Opaque>, shape: In<Array3dDescriptor<u32>>) -> Status {
         let make = || real::cuArray3DCreate(array, shape);
         create(EntryKind::Array, array, shape.read().map(Shape::from), 1, make)
@@ -80,18 +81,18 @@ hooks! {
         create(EntryKind::Array, array, shape.read().map(Shape::from), 1, make)
     }
 
-    /// An array with smaller copies of itself.
+    /// A mipmapped array.
     fn cuMipmappedArrayCreate(array: Out<Opaque>, shape: In<Array3dDescriptor<u64>>, levels: u32) -> Status {
         let make = || real::cuMipmappedArrayCreate(array, shape, levels);
         create(EntryKind::Mipmap, array, shape.read().map(Shape::from), levels, make)
     }
 
-    /// Ends an array.
+    /// Destroys an array.
     fn cuArrayDestroy(array: Opaque) -> Status {
         destroy(EntryKind::Array, array, || real::cuArrayDestroy(array))
     }
 
-    /// Ends an array with its smaller copies.
+    /// Destroys a mipmapped array.
     fn cuMipmappedArrayDestroy(array: Opaque) -> Status {
         destroy(EntryKind::Mipmap, array, || real::cuMipmappedArrayDestroy(array))
     }
@@ -104,7 +105,7 @@ fn create(
     levels: u32,
     make: impl FnOnce() -> Status,
 ) -> Status {
-    // One that has no memory of its own, or none at all because it is no description.
+    // It has no memory of its own, or the descriptor is missing and the driver will refuse it.
     let Some(shape) = shape.filter(|shape| !shape.has_no_memory()) else { return make() };
     let bytes = shape.bytes(levels);
     let before = free_memory();
@@ -136,14 +137,14 @@ fn destroy(kind: EntryKind, array: Opaque, end: impl FnOnce() -> Status) -> Stat
     status
 }
 
-/// Free memory of this thread's GPU.
+/// Free memory of the current GPU.
 fn free_memory() -> Option<u64> {
     let (mut free, mut total) = (0, 0);
     let status = info::real::cuMemGetInfo_v2(Out::to(&mut free), Out::to(&mut total));
     status.is_success().then_some(free as u64)
 }
 
-/// What the driver says that an array requirements; it says so of few.
+/// The memory requirement that the driver reports for an array. It reports few.
 fn requirements(kind: EntryKind, array: Opaque) -> Option<u64> {
     let device: Device = devices::current().ok()?;
     let mut requirements = ArrayMemoryRequirements::default();

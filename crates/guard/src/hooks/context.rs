@@ -1,15 +1,15 @@
-//! Contexts. Each is counted for what the share's limits say before the driver makes it.
+//! Contexts. Each is charged as the share's limits say before the driver creates it.
 
-use crate::account;
 use crate::cuda::{Device, Opaque, Status};
-use crate::ffi::Out;
+use crate::platform::ffi::Out;
 use crate::process;
-use crate::table::{Entry, EntryKind};
+use crate::tracking::account;
+use crate::tracking::table::{Entry, EntryKind};
 
 hooks! {
     CUDA, Status;
 
-    /// Begins or joins a GPU's own context.
+    /// Retains the primary context of a GPU.
     fn cuDevicePrimaryCtxRetain(context: Out<Opaque>, device: Device) -> Status {
         let process = match process::get() {
             Ok(process) => process,
@@ -27,87 +27,87 @@ hooks! {
         process.settle_primary(device, || status)
     }
 
-    /// Leaves a GPU's own context.
+    /// Releases the primary context of a GPU.
     fn cuDevicePrimaryCtxRelease(device: Device) -> Status {
         settle(device, || real::cuDevicePrimaryCtxRelease(device))
     }
 
-    /// Leaves a GPU's own context.
+    /// Releases the primary context of a GPU.
     fn cuDevicePrimaryCtxRelease_v2(device: Device) -> Status {
         settle(device, || real::cuDevicePrimaryCtxRelease_v2(device))
     }
 
-    /// Ends a GPU's own context, whoever is in it.
+    /// Resets the primary context of a GPU, whatever uses it.
     fn cuDevicePrimaryCtxReset(device: Device) -> Status {
         settle(device, || real::cuDevicePrimaryCtxReset(device))
     }
 
-    /// Ends a GPU's own context, whoever is in it.
+    /// Resets the primary context of a GPU, whatever uses it.
     fn cuDevicePrimaryCtxReset_v2(device: Device) -> Status {
         settle(device, || real::cuDevicePrimaryCtxReset_v2(device))
     }
 
-    /// Makes a context, by the interface of before CUDA 3.2.
+    /// Creates a context, before CUDA 3.2.
     fn cuCtxCreate(context: Out<Opaque>, flags: u32, device: Device) -> Status {
         create(EntryKind::Context, context, device, || real::cuCtxCreate(context, flags, device), real::cuCtxDestroy_v2)
     }
 
-    /// Makes a context.
+    /// Creates a context.
     fn cuCtxCreate_v2(context: Out<Opaque>, flags: u32, device: Device) -> Status {
         create(EntryKind::Context, context, device, || real::cuCtxCreate_v2(context, flags, device), real::cuCtxDestroy_v2)
     }
 
-    /// Makes a context with execution affinity.
+    /// Creates a context with execution affinity.
     fn cuCtxCreate_v3(context: Out<Opaque>, parameters: Opaque, count: i32, flags: u32, device: Device) -> Status {
         let make = || real::cuCtxCreate_v3(context, parameters, count, flags, device);
         create(EntryKind::Context, context, device, make, real::cuCtxDestroy_v2)
     }
 
-    /// Makes a context with parameters.
+    /// Creates a context with parameters.
     fn cuCtxCreate_v4(context: Out<Opaque>, parameters: Opaque, flags: u32, device: Device) -> Status {
         let make = || real::cuCtxCreate_v4(context, parameters, flags, device);
         create(EntryKind::Context, context, device, make, real::cuCtxDestroy_v2)
     }
 
-    /// Makes a context for OpenGL, by the interface of before CUDA 3.2.
+    /// Creates a context for OpenGL, before CUDA 3.2.
     fn cuGLCtxCreate(context: Out<Opaque>, flags: u32, device: Device) -> Status {
         create(EntryKind::Context, context, device, || real::cuGLCtxCreate(context, flags, device), real::cuCtxDestroy_v2)
     }
 
-    /// Makes a context for OpenGL.
+    /// Creates a context for OpenGL.
     fn cuGLCtxCreate_v2(context: Out<Opaque>, flags: u32, device: Device) -> Status {
         create(EntryKind::Context, context, device, || real::cuGLCtxCreate_v2(context, flags, device), real::cuCtxDestroy_v2)
     }
 
-    /// Makes a context for VDPAU, by the interface of before CUDA 3.2.
+    /// Creates a context for VDPAU, before CUDA 3.2.
     fn cuVDPAUCtxCreate(context: Out<Opaque>, flags: u32, device: Device, display: u32, lookup: Opaque) -> Status {
         let make = || real::cuVDPAUCtxCreate(context, flags, device, display, lookup);
         create(EntryKind::Context, context, device, make, real::cuCtxDestroy_v2)
     }
 
-    /// Makes a context for VDPAU.
+    /// Creates a context for VDPAU.
     fn cuVDPAUCtxCreate_v2(context: Out<Opaque>, flags: u32, device: Device, display: u32, lookup: Opaque) -> Status {
         let make = || real::cuVDPAUCtxCreate_v2(context, flags, device, display, lookup);
         create(EntryKind::Context, context, device, make, real::cuCtxDestroy_v2)
     }
 
-    /// Ends a context, by the interface of before CUDA 4.0.
+    /// Destroys a context, before CUDA 4.0.
     fn cuCtxDestroy(context: Opaque) -> Status {
         end(context, || real::cuCtxDestroy(context))
     }
 
-    /// Ends a context.
+    /// Destroys a context.
     fn cuCtxDestroy_v2(context: Opaque) -> Status {
         end(context, || real::cuCtxDestroy_v2(context))
     }
 
-    /// Makes a context on a part of a GPU's processors.
+    /// Creates a green context: a part of a GPU's multiprocessors.
     fn cuGreenCtxCreate(context: Out<Opaque>, resources: Opaque, device: Device, flags: u32) -> Status {
         let make = || real::cuGreenCtxCreate(context, resources, device, flags);
         create(EntryKind::GreenContext, context, device, make, real::cuGreenCtxDestroy)
     }
 
-    /// Ends a context on a part of a GPU's processors.
+    /// Destroys a green context.
     fn cuGreenCtxDestroy(context: Opaque) -> Status {
         match process::get() {
             Ok(process) => process.destroy_green(context, || real::cuGreenCtxDestroy(context)),

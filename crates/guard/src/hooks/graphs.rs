@@ -1,74 +1,74 @@
 //! Graphs that allocate memory. Their launches are in [`super::launch`].
 
 use crate::cuda::{Device, Opaque, Status};
-use crate::ffi::{In, Out};
-use crate::graph_memory as memory;
-use crate::streams::Stream;
+use crate::platform::ffi::{In, Out};
+use crate::tracking::graph_memory as memory;
+use crate::tracking::streams::Stream;
 
-/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD` and `..._DEVICE_LAUNCH`: the graph has its memory at once.
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD` and `..._DEVICE_LAUNCH`: the graph gets its memory at once.
 const MEMORY_AT_INSTANTIATION: u64 = 2 | 4;
 
 hooks! {
     CUDA, Status;
 
-    /// A node that allocates. It takes addresses; memory comes with the launch, and is counted then.
+    /// Adds an allocation node. It takes addresses; memory is allocated and charged at launch.
     fn cuGraphAddMemAllocNode(node: Out<Opaque>, graph: Opaque, after: Opaque, count: usize, params: Opaque) -> Status {
         real::cuGraphAddMemAllocNode(node, graph, after, count, params)
     }
 
-    /// Makes a graph ready, by the interface of before CUDA 11.
+    /// Instantiates a graph, before CUDA 11.
     fn cuGraphInstantiate(exec: Out<Opaque>, graph: Opaque, error: Opaque, log: Opaque, log_bytes: usize) -> Status {
         instantiate(exec, graph, 0, &mut || real::cuGraphInstantiate(exec, graph, error, log, log_bytes))
     }
 
-    /// Makes a graph ready, by the interface of before CUDA 12.
+    /// Instantiates a graph, before CUDA 12.
     fn cuGraphInstantiate_v2(exec: Out<Opaque>, graph: Opaque, error: Opaque, log: Opaque, log_bytes: usize) -> Status {
         instantiate(exec, graph, 0, &mut || real::cuGraphInstantiate_v2(exec, graph, error, log, log_bytes))
     }
 
-    /// Makes a graph ready.
+    /// Instantiates a graph.
     fn cuGraphInstantiateWithFlags(exec: Out<Opaque>, graph: Opaque, flags: u64) -> Status {
         instantiate(exec, graph, flags, &mut || real::cuGraphInstantiateWithFlags(exec, graph, flags))
     }
 
-    /// Makes a graph ready. The parameters begin with the flags.
+    /// Instantiates a graph. The parameters begin with the flags.
     fn cuGraphInstantiateWithParams(exec: Out<Opaque>, graph: Opaque, params: In<u64>) -> Status {
         let flags = params.read().unwrap_or(0);
         instantiate(exec, graph, flags, &mut || real::cuGraphInstantiateWithParams(exec, graph, params))
     }
 
-    /// As above; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuGraphInstantiateWithParams_ptsz(exec: Out<Opaque>, graph: Opaque, params: In<u64>) -> Status {
         let flags = params.read().unwrap_or(0);
         instantiate(exec, graph, flags, &mut || real::cuGraphInstantiateWithParams_ptsz(exec, graph, params))
     }
 
-    /// Gives a graph that is ready the parameters of another, by the interface of before CUDA 12.
+    /// Updates an instantiated graph, before CUDA 12.
     fn cuGraphExecUpdate(exec: Opaque, graph: Opaque, error: Opaque, answer: Opaque) -> Status {
         update(exec, graph, real::cuGraphExecUpdate(exec, graph, error, answer))
     }
 
-    /// Gives a graph that is ready the parameters of another.
+    /// Updates an instantiated graph.
     fn cuGraphExecUpdate_v2(exec: Opaque, graph: Opaque, answer: Opaque) -> Status {
         update(exec, graph, real::cuGraphExecUpdate_v2(exec, graph, answer))
     }
 
-    /// Ends a graph that was ready. Its memory stays for the others.
+    /// Destroys an instantiated graph. Its memory stays for other graphs.
     fn cuGraphExecDestroy(exec: Opaque) -> Status {
         memory::forget_executable(exec, || real::cuGraphExecDestroy(exec))
     }
 
-    /// Gives a graph its memory before it is launched.
+    /// Allocates the memory of a graph before its launch.
     fn cuGraphUpload(exec: Opaque, stream: Opaque) -> Status {
         memory::with_memory(exec, Stream::legacy(stream), || real::cuGraphUpload(exec, stream))
     }
 
-    /// As above; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuGraphUpload_ptsz(exec: Opaque, stream: Opaque) -> Status {
         memory::with_memory(exec, Stream::per_thread(stream), || real::cuGraphUpload_ptsz(exec, stream))
     }
 
-    /// Gives back what no graph uses.
+    /// Frees unused graph memory.
     fn cuDeviceGraphMemTrim(device: Device) -> Status {
         memory::run_trim(device, || real::cuDeviceGraphMemTrim(device))
     }
@@ -105,7 +105,7 @@ fn update(exec: Opaque, graph: Opaque, status: Status) -> Status {
     if status.is_success()
         && let Ok(needs) = memory::needs(graph)
     {
-        // Full: what it needs beyond what was known is counted when it is there.
+        // If the table is full, the additional need is charged once it is allocated.
         let _ = memory::record_executable(exec, needs);
     }
     status

@@ -1,15 +1,15 @@
-//! What a program is told of its GPU's memory: its share.
+//! GPU memory as reported to a program: that of its share.
 
 use crate::cuda::{Device, Status};
 use crate::devices;
-use crate::ffi::Out;
-use crate::pools;
+use crate::platform::ffi::Out;
 use crate::process;
+use crate::tracking::pools;
 
 hooks! {
     CUDA, Status;
 
-    /// Free and total memory, by the interface of before CUDA 3.2.
+    /// Free and total memory, before CUDA 3.2.
     fn cuMemGetInfo(free: Out<u32>, total: Out<u32>) -> Status {
         let status = real::cuMemGetInfo(free, total);
         if !status.is_success() {
@@ -39,7 +39,7 @@ hooks! {
         })
     }
 
-    /// Total memory, by the interface of before CUDA 3.2.
+    /// Total memory, before CUDA 3.2.
     fn cuDeviceTotalMem(bytes: Out<u32>, device: Device) -> Status {
         let status = real::cuDeviceTotalMem(bytes, device);
         if !status.is_success() {
@@ -78,9 +78,9 @@ hooks! {
     }
 }
 
-/// Changes what the driver said of this thread's GPU, where that has shares.
+/// Adjusts the driver's report about the current GPU, if it has shares.
 fn adjust_answer(adjust: impl FnOnce(View)) -> Status {
-    // What pools had and the driver took back at a synchronisation is free, too.
+    // Pool memory that the driver freed at a synchronisation is free as well.
     match devices::current().inspect(|device| pools::settle_all(*device)).and_then(View::of_device)
     {
         Ok(view) => {
@@ -93,17 +93,17 @@ fn adjust_answer(adjust: impl FnOnce(View)) -> Status {
     }
 }
 
-/// What the shares of a GPU have together.
+/// Limit and usage of all shares of a GPU together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct View {
-    /// Bytes that they may have.
+    /// Their limits in bytes.
     pub(crate) limit: u64,
-    /// Bytes that they have.
+    /// Their usage in bytes.
     pub(crate) used: u64,
 }
 
 impl View {
-    /// The view of a GPU; none where it has no share.
+    /// The view of a GPU; `None` if it has no share.
     pub(crate) fn of_device(device: Device) -> Result<Option<Self>, Status> {
         let process = process::get()?;
         let share_indices = process.shares_of(device)?;
@@ -113,13 +113,13 @@ impl View {
         let shares = share_indices.filter_map(|share_index| process.shares.get(share_index));
         Ok(Some(shares.fold(Self { limit: 0, used: 0 }, |view, share| Self {
             limit: view.limit.saturating_add(share.limit()),
-            // A share that has too much takes nothing from its sibling.
+            // A share over its limit takes nothing from its sibling.
             used: view.used.saturating_add(share.total().min(share.limit())),
         })))
     }
 
-    /// Free and total bytes, given the driver's: never more than the GPU has. A share that is over its
-    /// limit has nothing left, which is no error.
+    /// Free and total bytes, never more than the driver's. A share over its limit has nothing free,
+    /// which is no error.
     pub(crate) fn of(self, driver_free: u64, driver_total: u64) -> (u64, u64) {
         let left = self.limit.saturating_sub(self.used);
         (left.min(driver_free), self.limit.min(driver_total))

@@ -1,15 +1,15 @@
-//! How a program begins, and how it finds functions.
+//! Initialisation, and the lookup of functions.
 
 use crate::cuda::{Opaque, Status};
 use crate::driver::CUDA;
-use crate::ffi::{Out, Text};
+use crate::platform::ffi::{Out, Text};
 use crate::process;
 use crate::resolve;
 
 hooks! {
     CUDA, Status;
 
-    /// Begins. A process whose shares cannot be held has no GPU.
+    /// Initialises the driver. A process whose shares cannot be opened has no GPU.
     fn cuInit(flags: u32) -> Status {
         if process::retry().is_err() {
             return Status::NO_DEVICE;
@@ -22,13 +22,13 @@ hooks! {
         }
     }
 
-    /// Finds a function by name.
+    /// Looks a function up by name.
     fn cuGetProcAddress(name: Text<'static>, function: Out<Opaque>, version: i32, flags: u64) -> Status {
         let status = real::cuGetProcAddress(name, function, version, flags);
         resolve::replace_answer(status, name.bytes(), function, version, flags)
     }
 
-    /// Finds a function by name, and says why there is none.
+    /// Looks a function up by name, with the reason for a failure.
     fn cuGetProcAddress_v2(
         name: Text<'static>, function: Out<Opaque>, version: i32, flags: u64, found: Out<u32>,
     ) -> Status {

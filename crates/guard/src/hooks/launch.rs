@@ -1,16 +1,17 @@
-//! Kernels and graphs: they pass the share's gate, which is one load where it is open, and are counted.
+//! Launches of kernels and graphs. They pass the share's gate, which costs one load while it is
+//! open, and are counted.
 
 use core::sync::atomic::Ordering;
 
 use crate::cuda::{Opaque, Status};
 use crate::devices;
 use crate::gate;
-use crate::graph_memory;
 use crate::process::{self, Process};
 use crate::shares::Share;
-use crate::streams::Stream;
+use crate::tracking::graph_memory;
+use crate::tracking::streams::Stream;
 
-/// Calls the driver if the gate lets it.
+/// Calls the driver once the gate is passed.
 macro_rules! pass {
     ($call:expr) => {
         match pass_gate() {
@@ -23,22 +24,22 @@ macro_rules! pass {
 hooks! {
     CUDA, Status;
 
-    /// A kernel, with a configuration that was set before.
+    /// Launches a kernel with a configuration set before.
     fn cuLaunch(function: Opaque) -> Status {
         pass!(real::cuLaunch(function))
     }
 
-    /// A kernel in two dimensions.
+    /// Launches a kernel in two dimensions.
     fn cuLaunchGrid(function: Opaque, width: i32, height: i32) -> Status {
         pass!(real::cuLaunchGrid(function, width, height))
     }
 
-    /// A kernel in two dimensions, in a stream.
+    /// Launches a kernel in two dimensions, in a stream.
     fn cuLaunchGridAsync(function: Opaque, width: i32, height: i32, stream: Opaque) -> Status {
         pass!(real::cuLaunchGridAsync(function, width, height, stream))
     }
 
-    /// A kernel.
+    /// Launches a kernel.
     fn cuLaunchKernel(
         function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Opaque, parameters: Opaque, extra: Opaque,
@@ -48,7 +49,7 @@ hooks! {
         ))
     }
 
-    /// A kernel; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuLaunchKernel_ptsz(
         function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Opaque, parameters: Opaque, extra: Opaque,
@@ -58,17 +59,17 @@ hooks! {
         ))
     }
 
-    /// A kernel with attributes.
+    /// Launches a kernel with attributes.
     fn cuLaunchKernelEx(config: Opaque, function: Opaque, parameters: Opaque, extra: Opaque) -> Status {
         pass!(real::cuLaunchKernelEx(config, function, parameters, extra))
     }
 
-    /// A kernel with attributes; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuLaunchKernelEx_ptsz(config: Opaque, function: Opaque, parameters: Opaque, extra: Opaque) -> Status {
         pass!(real::cuLaunchKernelEx_ptsz(config, function, parameters, extra))
     }
 
-    /// A kernel whose blocks wait for one another.
+    /// Launches a kernel whose blocks synchronise.
     fn cuLaunchCooperativeKernel(
         function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Opaque, parameters: Opaque,
@@ -78,7 +79,7 @@ hooks! {
         ))
     }
 
-    /// A kernel whose blocks wait for one another; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuLaunchCooperativeKernel_ptsz(
         function: Opaque, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Opaque, parameters: Opaque,
@@ -88,7 +89,7 @@ hooks! {
         ))
     }
 
-    /// A kernel on several GPUs. All its GPUs' gates count, so all of the process's.
+    /// Launches a kernel on several GPUs. It passes the gates of all shares of the process.
     fn cuLaunchCooperativeKernelMultiDevice(list: Opaque, count: u32, flags: u32) -> Status {
         let all_passed = process::get().and_then(|process| process.shares.all().iter().try_for_each(gate::pass));
         match all_passed {
@@ -97,18 +98,18 @@ hooks! {
         }
     }
 
-    /// A graph.
+    /// Launches a graph.
     fn cuGraphLaunch(graph: Opaque, stream: Opaque) -> Status {
         graph_memory::with_memory(graph, Stream::legacy(stream), || pass!(real::cuGraphLaunch(graph, stream)))
     }
 
-    /// A graph; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuGraphLaunch_ptsz(graph: Opaque, stream: Opaque) -> Status {
         graph_memory::with_memory(graph, Stream::per_thread(stream), || pass!(real::cuGraphLaunch_ptsz(graph, stream)))
     }
 }
 
-/// Passes the gate of this thread's GPU and counts.
+/// Passes the gate of the current GPU and counts the launch.
 #[inline]
 pub(crate) fn pass_gate() -> Result<(), Status> {
     let process = process::get()?;
@@ -121,10 +122,10 @@ pub(crate) fn pass_gate() -> Result<(), Status> {
     }
 }
 
-/// As above, where the GPU matters: there are several shares, or one is not open.
+/// As above, if the GPU matters: there are several shares, or the gate is not open.
 #[cold]
 fn pass_gate_of_device(process: &'static Process) -> Result<(), Status> {
-    // A launch without a context fails, and the driver says why.
+    // A launch without a context fails, and the driver reports why.
     let Ok(device) = devices::current() else { return Ok(()) };
     let share_indices = process.shares_of(device)?;
     for share in share_indices.clone().filter_map(|share_index| process.shares.get(share_index)) {
@@ -139,7 +140,8 @@ fn pass_gate_of_device(process: &'static Process) -> Result<(), Status> {
     Ok(())
 }
 
-/// Counts a launch. Two threads at once may count one: it is not worth a locked instruction.
+/// Counts a launch. Two concurrent threads may count one: precision is not worth a locked
+/// instruction.
 #[inline]
 fn count(share: &Share) {
     let launches = &share.slot().launches;

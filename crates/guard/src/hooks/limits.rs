@@ -1,18 +1,18 @@
-//! Limits of contexts that take memory of the GPU: stacks, the buffer of `printf`, the heap that kernels allocate
-//! from, what kernels need that launch others. What a context has by itself is part of its reserve; what a
-//! program adds is counted here until it takes it away or the context ends.
+//! Context limits that take GPU memory: stacks, the `printf` buffer, the device heap, pending
+//! launches of device-side kernels. The defaults are part of the charge for the context. What a
+//! program adds is charged here until it lowers the limit or the context ends.
 
 use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
 
-use crate::account::reserve::Reserve;
-use crate::account::{self, Charge, reclaim};
-use crate::allocation;
 use crate::cuda::{Device, Opaque, Status};
 use crate::devices;
 use crate::driver::call;
-use crate::ffi::Out;
+use crate::platform::ffi::Out;
 use crate::process;
-use crate::table::{Entry, EntryKind};
+use crate::tracking::account::reserve::Reserve;
+use crate::tracking::account::{self, Charge, reclaim};
+use crate::tracking::allocation;
+use crate::tracking::table::{Entry, EntryKind};
 
 /// Limits (`CUlimit`).
 const STACK: u32 = 0;
@@ -25,16 +25,17 @@ const PENDING_LAUNCHES: u32 = 4;
 const MULTIPROCESSORS: u32 = 16;
 const THREADS_PER_MULTIPROCESSOR: u32 = 39;
 
-/// What a level of kernels that wait for kernels needs, as CUDA's guide puts it: up to 150 MiB.
+/// Memory of one level of synchronising device-side launches: up to 150 MiB (CUDA programming
+/// guide).
 const DEPTH_BYTES: u64 = 150 << 20;
 
-/// What a launch needs that waits: its parameters are at most so long.
+/// Memory of one pending launch: its parameters have at most this size.
 const LAUNCH_BYTES: u64 = 4096;
 
 hooks! {
     CUDA, Status;
 
-    /// Sets a limit of this thread's context.
+    /// Sets a limit of the current context.
     fn cuCtxSetLimit(limit: u32, value: usize) -> Status {
         set(limit, value).unwrap_or_else(|status| status)
     }
@@ -46,7 +47,7 @@ fn set(limit: u32, value: usize) -> Result<Status, Status> {
     }
     let process = process::get()?;
     let (device, context) = (devices::current()?, allocation::context());
-    // A limit that the driver does not know is its to refuse.
+    // The driver itself refuses a limit that it does not know.
     let Some(before) = current(limit) else { return Ok(real::cuCtxSetLimit(limit, value)) };
     let key = context as u64 ^ u64::from(limit + 1) << 56;
     let owner = process.owning_context(context, device);
@@ -70,7 +71,7 @@ fn set(limit: u32, value: usize) -> Result<Status, Status> {
     };
     let advance = advance.inspect_err(|_| account::note_refusal(device))?;
     let status = real::cuCtxSetLimit(limit, value);
-    // The driver may have set another value than was wished for.
+    // The driver may have set another value than requested.
     reserve.settle(advance, || current(limit).map(bytes));
     Ok(status)
 }
@@ -81,7 +82,7 @@ fn current(limit: u32) -> Option<u64> {
     status.is_success().then_some(value as u64)
 }
 
-/// Bytes that a limit of so much takes.
+/// Bytes that a limit of this value takes.
 fn cost(limit: u32, value: u64, device: Device) -> u64 {
     match limit {
         STACK => value.saturating_mul(resident_threads(device)),
@@ -92,14 +93,14 @@ fn cost(limit: u32, value: u64, device: Device) -> u64 {
     }
 }
 
-/// Threads that can be on a GPU at a time: each has a stack.
+/// Maximum resident threads of a GPU: each has a stack.
 fn resident_threads(device: Device) -> u64 {
     let attribute = |attribute| {
         let mut value = 0;
         let status = call::cuDeviceGetAttribute(Out::to(&mut value), attribute, device);
         u64::try_from(value).ok().filter(|value| status.is_success() && *value > 0)
     };
-    // The largest GPUs, where the driver does not say.
+    // Values of the largest GPUs, if the driver reports none.
     attribute(MULTIPROCESSORS).unwrap_or(256)
         * attribute(THREADS_PER_MULTIPROCESSOR).unwrap_or(2048)
 }

@@ -2,16 +2,16 @@
 
 use octavo_guard_abi::charge::{ALLOCATION_GRANULE, rounded};
 
-use crate::allocation::{Allocation, free_tracked};
 use crate::cuda::{Pointer, Status};
-use crate::ffi::Out;
-use crate::pools;
-use crate::table::EntryKind;
+use crate::platform::ffi::Out;
+use crate::tracking::allocation::{Allocation, free_tracked};
+use crate::tracking::pools;
+use crate::tracking::table::EntryKind;
 
 hooks! {
     CUDA, Status;
 
-    /// Memory, by the interface of before CUDA 3.2: addresses of 32 bits.
+    /// Memory, before CUDA 3.2: addresses have 32 bits.
     fn cuMemAlloc(pointer: Out<u32>, bytes: u32) -> Status {
         let bytes_counted = rounded(u64::from(bytes), ALLOCATION_GRANULE);
         Allocation {
@@ -37,7 +37,7 @@ hooks! {
         .run()
     }
 
-    /// Rows with a pitch, by the interface of before CUDA 3.2.
+    /// Pitched rows, before CUDA 3.2.
     fn cuMemAllocPitch(pointer: Out<u32>, pitch: Out<u32>, width: u32, height: u32, element: u32) -> Status {
         Allocation {
             kind: EntryKind::Memory,
@@ -49,7 +49,7 @@ hooks! {
         .run()
     }
 
-    /// Rows with a pitch, which the driver chooses: what it chose is counted in the end.
+    /// Pitched rows. The driver chooses the pitch, and its choice is charged in the end.
     fn cuMemAllocPitch_v2(pointer: Out<Pointer>, pitch: Out<usize>, width: usize, height: usize, element: u32) -> Status {
         Allocation {
             kind: EntryKind::Memory,
@@ -61,7 +61,7 @@ hooks! {
         .run()
     }
 
-    /// Managed memory, counted at its full size: a share is not oversubscribed by paging.
+    /// Managed memory, charged at its full size: paging does not oversubscribe a share.
     fn cuMemAllocManaged(pointer: Out<Pointer>, bytes: usize, flags: u32) -> Status {
         let bytes_counted = rounded(bytes as u64, ALLOCATION_GRANULE);
         Allocation {
@@ -74,18 +74,18 @@ hooks! {
         .run()
     }
 
-    /// Gives memory back, by the interface of before CUDA 3.2.
+    /// Frees memory, before CUDA 3.2.
     fn cuMemFree(pointer: u32) -> Status {
         free_tracked(EntryKind::Memory, u64::from(pointer), || real::cuMemFree(pointer))
     }
 
-    /// Gives memory back.
+    /// Frees memory.
     fn cuMemFree_v2(pointer: Pointer) -> Status {
         free_tracked(EntryKind::Memory, pointer, || pools::free(pointer, || real::cuMemFree_v2(pointer)))
     }
 }
 
-/// Bytes of rows; those of a width are rounded as the driver does at least.
+/// Bytes of rows, with the width rounded to the driver's minimum.
 fn rows(width: u64, height: u64) -> u64 {
     rounded(width, ALLOCATION_GRANULE).saturating_mul(height)
 }

@@ -1,8 +1,8 @@
-//! What NVIDIA's management library tells of a GPU that is shared: the share's memory and its processes.
+//! NVML's report about a shared GPU: the memory and the processes of the share.
 
 use crate::cuda::Opaque;
-use crate::ffi::Out;
 use crate::nvml::{self, Status, View};
+use crate::platform::ffi::Out;
 
 /// `nvmlMemory_t`.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct ProcessV1 {
     bytes: u64,
 }
 
-/// `nvmlProcessInfo_v2_t`, which is also the third version's.
+/// `nvmlProcessInfo_v2_t`, also used by the third version.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct ProcessV2 {
@@ -105,10 +105,10 @@ const _: () = {
     );
 };
 
-/// No instance of a divided GPU.
+/// No MIG instance.
 const NO_INSTANCE: u32 = u32::MAX;
 
-/// What a list of processes lists (`nvmlProcessMode_t`).
+/// Mode of a process list (`nvmlProcessMode_t`).
 const COMPUTE: u32 = 0;
 
 hooks! {
@@ -124,7 +124,7 @@ hooks! {
         })
     }
 
-    /// Memory of the share. Nothing of it is the driver's.
+    /// Memory of the share. None of it is reserved by the driver.
     fn nvmlDeviceGetMemoryInfo_v2(device: Opaque, memory: Out<MemoryV2>) -> Status {
         adjust(device, real::nvmlDeviceGetMemoryInfo_v2(device, memory), |view| {
             if let Some(real) = memory.read() {
@@ -134,7 +134,7 @@ hooks! {
         })
     }
 
-    /// The share's processes that compute.
+    /// Compute processes of the share.
     fn nvmlDeviceGetComputeRunningProcesses(device: Opaque, count: Out<u32>, list: Out<ProcessV1>) -> Status {
         processes(device, count, list, real::nvmlDeviceGetComputeRunningProcesses)
     }
@@ -149,7 +149,7 @@ hooks! {
         processes(device, count, list, real::nvmlDeviceGetComputeRunningProcesses_v3)
     }
 
-    /// The share's processes that draw: there are no_processes.
+    /// Graphics processes of the share: there are none.
     fn nvmlDeviceGetGraphicsRunningProcesses(device: Opaque, count: Out<u32>, list: Out<ProcessV1>) -> Status {
         no_processes(device, count, list, real::nvmlDeviceGetGraphicsRunningProcesses)
     }
@@ -164,7 +164,7 @@ hooks! {
         no_processes(device, count, list, real::nvmlDeviceGetGraphicsRunningProcesses_v3)
     }
 
-    /// The share's processes that compute through a server of the host: there are no_processes.
+    /// MPS client processes of the share: there are none.
     fn nvmlDeviceGetMPSComputeRunningProcesses(device: Opaque, count: Out<u32>, list: Out<ProcessV1>) -> Status {
         no_processes(device, count, list, real::nvmlDeviceGetMPSComputeRunningProcesses)
     }
@@ -179,7 +179,7 @@ hooks! {
         no_processes(device, count, list, real::nvmlDeviceGetMPSComputeRunningProcesses_v3)
     }
 
-    /// The share's processes of a kind.
+    /// Processes of the share in a given mode.
     fn nvmlDeviceGetRunningProcessDetailList(device: Opaque, list: Out<DetailList>) -> Status {
         let Some(requested) = list.read() else { return real::nvmlDeviceGetRunningProcessDetailList(device, list) };
         let mut request = DetailList { count: 0, list: Out::null(), ..requested };
@@ -196,7 +196,7 @@ hooks! {
         }
     }
 
-    /// How much of the GPU's time the share's processes had.
+    /// Utilisation by the processes of the share.
     fn nvmlDeviceGetProcessUtilization(device: Opaque, list: Out<Sample>, count: Out<u32>, since: u64) -> Status {
         let status = real::nvmlDeviceGetProcessUtilization(device, list, count, since);
         keep_own_processes(device, status, list, count.read(), |sample| sample.pid, |left| count.put(left))
@@ -211,13 +211,13 @@ hooks! {
         })
     }
 
-    /// Processes of the share that have ended or not, and are accounted for.
+    /// Accounted processes of the share, running or ended.
     fn nvmlDeviceGetAccountingPids(device: Opaque, count: Out<u32>, list: Out<u32>) -> Status {
         let status = real::nvmlDeviceGetAccountingPids(device, count, list);
         keep_own_processes(device, status, list, count.read(), |pid| *pid, |left| count.put(left))
     }
 
-    /// What a process of the share has used; others are nobody's here.
+    /// Accounting of a process of the share; other processes do not exist here.
     fn nvmlDeviceGetAccountingStats(device: Opaque, pid: u32, stats: Opaque) -> Status {
         match nvml::shares_of(device) {
             Ok((process, share_indices)) if !share_indices.is_empty() && !nvml::is_share_process(process, &share_indices, pid) => {
@@ -229,8 +229,8 @@ hooks! {
     }
 }
 
-/// Changes what the driver said of a device that has shares. Nothing else makes a question fail that the driver
-/// has answered: frameworks take that for a broken GPU.
+/// Adjusts the driver's report about a device that has shares. A query that the driver answered
+/// must not fail for any other reason: frameworks take a failure for a broken GPU.
 fn adjust(device: Opaque, status: Status, change: impl FnOnce(View)) -> Status {
     if !status.is_success() {
         return status;
@@ -243,7 +243,7 @@ fn adjust(device: Opaque, status: Status, change: impl FnOnce(View)) -> Status {
     status
 }
 
-/// What lists of processes are made of.
+/// Elements of process lists.
 trait FromShareProcess: Copy {
     fn of(process_of_share: nvml::ShareProcess) -> Self;
 }
@@ -309,8 +309,9 @@ fn list_processes<T: FromShareProcess>(
     }
 }
 
-/// Puts the share's processes into a list with some room; gives the answer and how many there are. None for a
-/// device without a share. `query` asks the driver how many it knows, for errors that only the driver can set_count.
+/// Fills a list of limited size with the processes of the share. Returns the status and their
+/// number; `None` for a device without a share. `query` asks the driver for its number, for errors
+/// that only the driver can report.
 fn fill_list<T: FromShareProcess>(
     device: Opaque,
     room: u32,
@@ -339,7 +340,7 @@ fn fill_list<T: FromShareProcess>(
     Ok(Some((status, found)))
 }
 
-/// Takes other processes out of a list that the driver has fill_list.
+/// Removes other processes from a list that the driver filled.
 fn keep_own_processes<T: Copy>(
     device: Opaque,
     status: Status,

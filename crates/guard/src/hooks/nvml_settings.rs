@@ -1,7 +1,7 @@
-//! What NVIDIA's management library lets its callers set. A GPU that is shared is not one tenant's to set, whatever
-//! the container's rights: its power, its clocks and its division are its other tenants' as well.
+//! Settings of NVML. One tenant must not change a shared GPU, whatever the container's permissions:
+//! power, clocks and MIG mode affect the other tenants.
 //!
-//! Where a device has no share the driver decides. Parameters are words that are handed on.
+//! The driver decides for a device without a share. Parameters are words that are passed through.
 
 use crate::cuda::Opaque;
 use crate::nvml::{self, Status};
@@ -9,32 +9,32 @@ use crate::nvml::{self, Status};
 hooks! {
     NVML, Status;
 
-    /// Whether the driver stays loaded.
+    /// Persistence mode.
     fn nvmlDeviceSetPersistenceMode(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetPersistenceMode(device, a) }
     }
 
-    /// How many processes may compute.
+    /// Compute mode.
     fn nvmlDeviceSetComputeMode(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetComputeMode(device, a) }
     }
 
-    /// Error correction.
+    /// ECC mode.
     fn nvmlDeviceSetEccMode(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetEccMode(device, a) }
     }
 
-    /// Counts of errors.
+    /// ECC error counts.
     fn nvmlDeviceClearEccErrorCounts(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceClearEccErrorCounts(device, a) }
     }
 
-    /// The driver's model.
+    /// Driver model.
     fn nvmlDeviceSetDriverModel(device: Opaque, a: Opaque, b: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetDriverModel(device, a, b) }
     }
 
-    /// Clocks of the processors.
+    /// Graphics clocks.
     fn nvmlDeviceSetGpuLockedClocks(device: Opaque, a: Opaque, b: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetGpuLockedClocks(device, a, b) }
     }
@@ -43,7 +43,7 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceResetGpuLockedClocks(device) }
     }
 
-    /// Clocks of the memory.
+    /// Memory clocks.
     fn nvmlDeviceSetMemoryLockedClocks(device: Opaque, a: Opaque, b: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetMemoryLockedClocks(device, a, b) }
     }
@@ -52,7 +52,7 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceResetMemoryLockedClocks(device) }
     }
 
-    /// Clocks for applications.
+    /// Application clocks.
     fn nvmlDeviceSetApplicationsClocks(device: Opaque, a: Opaque, b: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetApplicationsClocks(device, a, b) }
     }
@@ -61,7 +61,7 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceResetApplicationsClocks(device) }
     }
 
-    /// Clocks that rise by themselves.
+    /// Automatic boost.
     fn nvmlDeviceSetAutoBoostedClocksEnabled(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetAutoBoostedClocksEnabled(device, a) }
     }
@@ -70,7 +70,7 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetDefaultAutoBoostedClocksEnabled(device, a, b) }
     }
 
-    /// Offsets of clocks.
+    /// Clock offsets.
     fn nvmlDeviceSetClockOffsets(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetClockOffsets(device, a) }
     }
@@ -96,7 +96,7 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetFanControlPolicy(device, a, b) }
     }
 
-    /// Temperatures.
+    /// Temperature thresholds.
     fn nvmlDeviceSetTemperatureThreshold(device: Opaque, a: Opaque, b: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetTemperatureThreshold(device, a, b) }
     }
@@ -138,17 +138,17 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceWorkloadPowerProfileUpdateProfiles_v1(device, a) }
     }
 
-    /// What the GPU is for.
+    /// GPU operation mode.
     fn nvmlDeviceSetGpuOperationMode(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetGpuOperationMode(device, a) }
     }
 
-    /// Who may set what.
+    /// API restrictions.
     fn nvmlDeviceSetAPIRestriction(device: Opaque, a: Opaque, b: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetAPIRestriction(device, a, b) }
     }
 
-    /// Whether processes are accounted for.
+    /// Process accounting.
     fn nvmlDeviceSetAccountingMode(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetAccountingMode(device, a) }
     }
@@ -157,12 +157,12 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceClearAccountingPids(device) }
     }
 
-    /// How much memory groups of processes may have.
+    /// Memory limits of cgroups.
     fn nvmlDeviceSetMemoryLimits_v1(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetMemoryLimits_v1(device, a) }
     }
 
-    /// Division into instances.
+    /// MIG instances.
     fn nvmlDeviceSetMigMode(device: Opaque, a: Opaque, b: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetMigMode(device, a, b) }
     }
@@ -175,7 +175,7 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceCreateGpuInstanceWithPlacement(device, a, b, c) }
     }
 
-    /// Virtual machines.
+    /// Virtualisation.
     fn nvmlDeviceSetVirtualizationMode(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetVirtualizationMode(device, a) }
     }
@@ -192,7 +192,7 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetVgpuHeterogeneousMode(device, a) }
     }
 
-    /// Links.
+    /// `NVLink`.
     fn nvmlDeviceSetNvLinkUtilizationControl(device: Opaque, a: Opaque, b: Opaque, c: Opaque, d: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetNvLinkUtilizationControl(device, a, b, c, d) }
     }
@@ -226,12 +226,12 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetDramEncryptionMode(device, a) }
     }
 
-    /// The name of the host.
+    /// Host name.
     fn nvmlDeviceSetHostname_v1(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetHostname_v1(device, a) }
     }
 
-    /// Data that the driver shares.
+    /// Data that the driver shares with user space (RUSD).
     fn nvmlDeviceSetRusdSettings_v1(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceSetRusdSettings_v1(device, a) }
     }
@@ -241,12 +241,12 @@ hooks! {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlDeviceReadWritePRM_v1(device, a) }
     }
 
-    /// Metrics.
+    /// GPM metrics.
     fn nvmlGpmSetStreamingEnabled(device: Opaque, a: Opaque) -> Status {
         if is_shared(device) { Status::NO_PERMISSION } else { real::nvmlGpmSetStreamingEnabled(device, a) }
     }
 
-    /// Division into instances.
+    /// MIG instances.
     fn nvmlGpuInstanceDestroy(a: Opaque) -> Status {
         if nvml::is_sharing() { Status::NO_PERMISSION } else { real::nvmlGpuInstanceDestroy(a) }
     }
@@ -263,7 +263,7 @@ hooks! {
         if nvml::is_sharing() { Status::NO_PERMISSION } else { real::nvmlComputeInstanceDestroy(a) }
     }
 
-    /// Virtual machines.
+    /// Virtualisation.
     fn nvmlGpuInstanceSetVgpuHeterogeneousMode(a: Opaque, b: Opaque) -> Status {
         if nvml::is_sharing() { Status::NO_PERMISSION } else { real::nvmlGpuInstanceSetVgpuHeterogeneousMode(a, b) }
     }
@@ -284,7 +284,7 @@ hooks! {
         if nvml::is_sharing() { Status::NO_PERMISSION } else { real::nvmlSetVgpuVersion(a) }
     }
 
-    /// Whether the GPU is there at all.
+    /// Drain state and removal of a GPU.
     fn nvmlDeviceModifyDrainState(a: Opaque, b: Opaque) -> Status {
         if nvml::is_sharing() { Status::NO_PERMISSION } else { real::nvmlDeviceModifyDrainState(a, b) }
     }
@@ -301,7 +301,7 @@ hooks! {
         if nvml::is_sharing() { Status::NO_PERMISSION } else { real::nvmlDeviceDiscoverGpus(a) }
     }
 
-    /// Links.
+    /// `NVLink`.
     fn nvmlSystemSetNvlinkBwMode(a: Opaque) -> Status {
         if nvml::is_sharing() { Status::NO_PERMISSION } else { real::nvmlSystemSetNvlinkBwMode(a) }
     }
@@ -315,13 +315,13 @@ hooks! {
         if nvml::is_sharing() { Status::NO_PERMISSION } else { real::nvmlSystemSetConfComputeKeyRotationThresholdInfo(a) }
     }
 
-    /// Lamps.
+    /// LEDs.
     fn nvmlUnitSetLedState(a: Opaque, b: Opaque) -> Status {
         if nvml::is_sharing() { Status::NO_PERMISSION } else { real::nvmlUnitSetLedState(a, b) }
     }
 }
 
-/// Whether a device is shared, as far as can be told.
+/// Whether a device is shared; assumed so if it cannot be determined.
 fn is_shared(device: Opaque) -> bool {
     nvml::shares_of(device).map_or(true, |(_, share_indices)| !share_indices.is_empty())
 }

@@ -1,15 +1,15 @@
-//! Stream-ordered memory and the pools that it comes from.
+//! Stream-ordered memory and its pools.
 
-use crate::async_free;
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
-use crate::ffi::{In, Out};
-use crate::pools::{self, Pool, PoolAllocation};
+use crate::platform::ffi::{In, Out};
 use crate::process;
-use crate::streams::Stream;
-use crate::table::EntryKind;
+use crate::tracking::async_free;
+use crate::tracking::pools::{self, Pool, PoolAllocation};
+use crate::tracking::streams::Stream;
+use crate::tracking::table::EntryKind;
 
-/// How a pool's description begins (`CUmemPoolProps`).
+/// First members of `CUmemPoolProps`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Props {
@@ -24,62 +24,62 @@ const MANAGED: u32 = 2;
 hooks! {
     CUDA, Status;
 
-    /// Memory of the pool that the GPU uses, in the order of a stream.
+    /// Allocates from the current pool of the GPU, in stream order.
     fn cuMemAllocAsync(pointer: Out<Pointer>, bytes: usize, stream: Opaque) -> Status {
         let make = || real::cuMemAllocAsync(pointer, bytes, stream);
         PoolAllocation { bytes, stream: Stream::legacy(stream), pool: None, pointer, make }.run()
     }
 
-    /// As above; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuMemAllocAsync_ptsz(pointer: Out<Pointer>, bytes: usize, stream: Opaque) -> Status {
         let make = || real::cuMemAllocAsync_ptsz(pointer, bytes, stream);
         PoolAllocation { bytes, stream: Stream::per_thread(stream), pool: None, pointer, make }.run()
     }
 
-    /// Memory of a pool, in the order of a stream.
+    /// Allocates from a pool, in stream order.
     fn cuMemAllocFromPoolAsync(pointer: Out<Pointer>, bytes: usize, pool: Opaque, stream: Opaque) -> Status {
         let make = || real::cuMemAllocFromPoolAsync(pointer, bytes, pool, stream);
         PoolAllocation { bytes, stream: Stream::legacy(stream), pool: Some(Pool(pool)), pointer, make }.run()
     }
 
-    /// As above; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuMemAllocFromPoolAsync_ptsz(pointer: Out<Pointer>, bytes: usize, pool: Opaque, stream: Opaque) -> Status {
         let make = || real::cuMemAllocFromPoolAsync_ptsz(pointer, bytes, pool, stream);
         PoolAllocation { bytes, stream: Stream::per_thread(stream), pool: Some(Pool(pool)), pointer, make }.run()
     }
 
-    /// Gives memory back, in the order of a stream.
+    /// Frees memory in stream order.
     fn cuMemFreeAsync(pointer: Pointer, stream: Opaque) -> Status {
         free(pointer, Stream::legacy(stream), || real::cuMemFreeAsync(pointer, stream))
     }
 
-    /// As above; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuMemFreeAsync_ptsz(pointer: Pointer, stream: Opaque) -> Status {
         free(pointer, Stream::per_thread(stream), || real::cuMemFreeAsync_ptsz(pointer, stream))
     }
 
-    /// Makes a pool.
+    /// Creates a pool.
     fn cuMemPoolCreate(pool: Out<Opaque>, props: In<Props>) -> Status {
         let device = props.read().map_or(Some(0), |props| device_of(props.kind, props.location));
         record_pool(pool, device, real::cuMemPoolCreate(pool, props))
     }
 
-    /// Ends a pool. What was allocated from it lives on.
+    /// Destroys a pool. Its allocations outlive it.
     fn cuMemPoolDestroy(pool: Opaque) -> Status {
         Pool(pool).end(|| real::cuMemPoolDestroy(pool))
     }
 
-    /// Has a pool give back what it keeps, but for so much.
+    /// Frees idle memory of a pool, but for `keep` bytes.
     fn cuMemPoolTrimTo(pool: Opaque, keep: usize) -> Status {
         settle_after(pool, real::cuMemPoolTrimTo(pool, keep))
     }
 
-    /// Sets how much a pool keeps, and how it reuses it.
+    /// Sets an attribute of a pool: how much it keeps, and how it reuses memory.
     fn cuMemPoolSetAttribute(pool: Opaque, attribute: u32, value: Opaque) -> Status {
         settle_after(pool, real::cuMemPoolSetAttribute(pool, attribute, value))
     }
 
-    /// Makes a pool record_pool to other processes, which may have its memory from then on.
+    /// Exports a pool to other processes, which may have its memory from then on.
     fn cuMemPoolExportToShareableHandle(shareable: Out<i32>, pool: Opaque, kind: u32, flags: u64) -> Status {
         let status = real::cuMemPoolExportToShareableHandle(shareable, pool, kind, flags);
         if status.is_success() {
@@ -88,46 +88,46 @@ hooks! {
         status
     }
 
-    /// A pool of another process. Its memory is counted there.
+    /// Imports a pool of another process, which is charged for its memory.
     fn cuMemPoolImportFromShareableHandle(pool: Out<Opaque>, shareable: Opaque, kind: u32, flags: u64) -> Status {
         record_pool(pool, None, real::cuMemPoolImportFromShareableHandle(pool, shareable, kind, flags))
     }
 
-    /// The pool that a GPU uses.
+    /// Returns the current pool of a GPU.
     fn cuDeviceGetMemPool(pool: Out<Opaque>, device: Device) -> Status {
         record_pool(pool, Some(device), real::cuDeviceGetMemPool(pool, device))
     }
 
-    /// The pool that a GPU has by itself.
+    /// Returns the default pool of a GPU.
     fn cuDeviceGetDefaultMemPool(pool: Out<Opaque>, device: Device) -> Status {
         record_pool(pool, Some(device), real::cuDeviceGetDefaultMemPool(pool, device))
     }
 
-    /// Has a GPU use a pool.
+    /// Sets the current pool of a GPU.
     fn cuDeviceSetMemPool(device: Device, pool: Opaque) -> Status {
         settle_after(pool, real::cuDeviceSetMemPool(device, pool))
     }
 
-    /// The pool that is used for memory of a kind at a place.
+    /// Returns the current pool for a kind of memory at a location.
     fn cuMemGetMemPool(pool: Out<Opaque>, place: In<Location>, kind: u32) -> Status {
         let device = place.read().map_or(Some(0), |place| device_of(kind, place));
         record_pool(pool, device, real::cuMemGetMemPool(pool, place, kind))
     }
 
-    /// The pool that is there by itself for memory of a kind at a place.
+    /// Returns the default pool for a kind of memory at a location.
     fn cuMemGetDefaultMemPool(pool: Out<Opaque>, place: In<Location>, kind: u32) -> Status {
         let device = place.read().map_or(Some(0), |place| device_of(kind, place));
         record_pool(pool, device, real::cuMemGetDefaultMemPool(pool, place, kind))
     }
 
-    /// Has a pool be used for memory of a kind at a place.
+    /// Sets the current pool for a kind of memory at a location.
     fn cuMemSetMemPool(place: In<Location>, kind: u32, pool: Opaque) -> Status {
         settle_after(pool, real::cuMemSetMemPool(place, kind, pool))
     }
 }
 
-/// The GPU that a pool's memory is counted on; none for memory of the host. Managed memory that lies with the
-/// host at first counts like all managed memory: in full, where the program is.
+/// The GPU that a pool's memory is charged to; `None` for host memory. Managed memory is charged in
+/// full to the current GPU, like all managed memory, even if it starts on the host.
 fn device_of(kind: u32, place: Location) -> Option<Device> {
     match place.device() {
         None if kind == MANAGED => Some(devices::current().unwrap_or(0)),
@@ -135,10 +135,10 @@ fn device_of(kind: u32, place: Location) -> Option<Device> {
     }
 }
 
-/// Remembers the pool that the driver gave.
+/// Records a pool that the driver returned.
 fn record_pool(pool: Out<Opaque>, device: Option<Device>, status: Status) -> Status {
     let Some(pool) = pool.read().filter(|_| status.is_success()) else { return status };
-    // One that there is no memory to record_pointer is remembered when it is used.
+    // If there is no memory for its entry, it is recorded when it is used.
     let _ = Pool(pool).record(device);
     status
 }
@@ -149,7 +149,7 @@ fn settle_after(pool: Opaque, status: Status) -> Status {
 }
 
 fn free(pointer: Pointer, stream: Stream, free: impl FnOnce() -> Status) -> Status {
-    // The node of a graph, which frees what the graph allocates.
+    // A free node of a graph: it frees what the graph allocates.
     if stream.is_capturing() {
         return free();
     }

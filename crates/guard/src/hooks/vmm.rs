@@ -1,11 +1,11 @@
-//! Memory apart from addresses.
+//! Virtual memory management: physical memory and its mappings.
 
 use crate::cuda::{Device, Location, Opaque, Pointer, Status};
 use crate::devices;
-use crate::ffi::{In, Out};
-use crate::vmm_memory::{self, Handle, Holder};
+use crate::platform::ffi::{In, Out};
+use crate::tracking::vmm_memory::{self, Handle, Holder};
 
-/// How the description of memory begins (`CUmemAllocationProp`).
+/// First members of `CUmemAllocationProp`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Prop {
@@ -17,7 +17,7 @@ pub(crate) struct Prop {
 /// `CU_MEM_ALLOCATION_TYPE_MANAGED`.
 const MANAGED: u32 = 2;
 
-/// A part of an array that memory is mapped to or taken from (`CUarrayMapInfo`).
+/// Mapping of memory to a part of an array (`CUarrayMapInfo`).
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct ArrayMap {
@@ -42,10 +42,10 @@ const MAP: u32 = 1;
 hooks! {
     CUDA, Status;
 
-    /// Memory without addresses.
+    /// Creates physical memory.
     fn cuMemCreate(handle: Out<Handle>, bytes: usize, prop: In<Prop>, flags: u64) -> Status {
         let device = match prop.read() {
-            // Counted in full where the program is, like all managed memory.
+            // Charged in full to the current GPU, like all managed memory.
             Some(prop) if prop.kind == MANAGED => prop.location.device().or_else(|| devices::current().ok()),
             Some(prop) => prop.location.device(),
             None => None,
@@ -59,7 +59,7 @@ hooks! {
         vmm_memory::release(handle, || real::cuMemRelease(handle))
     }
 
-    /// A handle of what is mapped at an address.
+    /// Returns a handle of the memory mapped at an address.
     fn cuMemRetainAllocationHandle(handle: Out<Handle>, address: Opaque) -> Status {
         let work = || handle_of(handle, real::cuMemRetainAllocationHandle(handle, address));
         to_status(vmm_memory::retain(address as u64, work))
@@ -71,7 +71,7 @@ hooks! {
         vmm_memory::map(start, bytes, handle, work, || real::cuMemUnmap(start, bytes))
     }
 
-    /// Ends mappings.
+    /// Removes mappings.
     fn cuMemUnmap(start: Pointer, bytes: usize) -> Status {
         vmm_memory::unmap(start, bytes, || real::cuMemUnmap(start, bytes))
     }
@@ -81,29 +81,31 @@ hooks! {
         map_arrays(list, count, || real::cuMemMapArrayAsync(list, count, stream))
     }
 
-    /// As above; the default stream is the thread's own.
+    /// As above, with the per-thread default stream.
     fn cuMemMapArrayAsync_ptsz(list: In<ArrayMap>, count: u32, stream: Opaque) -> Status {
         map_arrays(list, count, || real::cuMemMapArrayAsync_ptsz(list, count, stream))
     }
 
-    /// Makes memory known to other processes.
+    /// Exports memory to other processes.
     fn cuMemExportToShareableHandle(shareable: Out<i32>, handle: Handle, kind: u32, flags: u64) -> Status {
         vmm_memory::export(handle, || real::cuMemExportToShareableHandle(shareable, handle, kind, flags))
     }
 
-    /// Memory of another process, which is counted there, or of this one again, which stays counted.
+    /// Imports memory. The exporting process is charged for it; if that is this process, its charge
+    /// stays.
     fn cuMemImportFromShareableHandle(handle: Out<Handle>, shareable: Opaque, kind: u32) -> Status {
         let work = || handle_of(handle, real::cuMemImportFromShareableHandle(handle, shareable, kind));
         to_status(vmm_memory::import(work))
     }
 
-    /// An object through which the memory of several GPUs is written. It has none itself.
+    /// Creates a multicast object, through which the memory of several GPUs is written. It has no
+    /// memory itself.
     fn cuMulticastCreate(handle: Out<Handle>, prop: Opaque) -> Status {
         let make = || handle_of(handle, real::cuMulticastCreate(handle, prop));
         to_status(vmm_memory::create_multicast(make, real::cuMemRelease))
     }
 
-    /// Binds memory to such an object, which holds it then.
+    /// Binds memory to a multicast object, which holds it from then on.
     fn cuMulticastBindMem(
         object: Handle, object_offset: usize, memory: Handle, offset: usize, bytes: usize, flags: u64,
     ) -> Status {
@@ -111,13 +113,13 @@ hooks! {
         vmm_memory::bind(Holder::Multicast(object), memory, work)
     }
 
-    /// Binds what is mapped at an address.
+    /// Binds the memory mapped at an address.
     fn cuMulticastBindAddr(object: Handle, object_offset: usize, address: Pointer, bytes: usize, flags: u64) -> Status {
         let work = || real::cuMulticastBindAddr(object, object_offset, address, bytes, flags);
         vmm_memory::bind_address(Holder::Multicast(object), address, work)
     }
 
-    /// Binds a device's memory, since CUDA 13.1.
+    /// Binds memory of a device, since CUDA 13.1.
     fn cuMulticastBindMem_v2(
         object: Handle, device: Device, object_offset: usize, memory: Handle, offset: usize, bytes: usize, flags: u64,
     ) -> Status {
@@ -125,7 +127,7 @@ hooks! {
         vmm_memory::bind(Holder::Multicast(object), memory, work)
     }
 
-    /// Binds what is mapped at an address for a device, since CUDA 13.1.
+    /// Binds the memory mapped at an address for a device, since CUDA 13.1.
     fn cuMulticastBindAddr_v2(
         object: Handle, device: Device, object_offset: usize, address: Pointer, bytes: usize, flags: u64,
     ) -> Status {

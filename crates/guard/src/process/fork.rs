@@ -1,41 +1,41 @@
-//! What a child of a fork inherits and must not keep.
+//! State that the child of a fork inherits and must not keep.
 //!
-//! The lock of a slot belongs to an open file, which is a mapping's of the parent that no child has. Only while it
-//! is being taken has it a descriptor, too; a child that another thread makes in that moment closes it as soon as
-//! it runs, if the C library calls back on forks, and else with its first hooked call. One that was made behind
-//! the C library's back just then and calls nothing holds the slot until it ends, which errs on the side of the
-//! wall.
+//! The lock of a slot belongs to an open file description that a mapping of the parent keeps, and
+//! children do not inherit that mapping. Only while the lock is taken, a descriptor refers to it,
+//! too. A child forked by another thread at that moment closes it as soon as it runs if the C
+//! library calls fork handlers, else with its first hooked call. A child created without the C
+//! library that calls nothing holds the slot until it ends. That error never exceeds a limit.
 
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use super::{INSTANCE, PROCESS_ID, Process};
 use crate::driver;
-use crate::elf;
-use crate::sys::file::{File, Identity};
-use crate::sys::task;
+use crate::platform::elf;
+use crate::platform::sys::file::{File, Identity};
+use crate::platform::sys::task;
 
-/// A descriptor through which locks are being taken, where a child finds it.
+/// A descriptor with which locks are being taken, for children to find.
 struct LockDescriptor {
-    /// One more than the descriptor; 0: none.
+    /// The descriptor plus one; 0 for none.
     descriptor: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
 }
 
-/// One, which is what the thread that begins a process needs. Another thread's, which empties slots of the dead,
-/// may stand here instead: it holds a lock for a moment, and gives it back by itself.
+/// One is enough for the thread that starts a process. A thread that clears slots of dead processes
+/// may overwrite it; its lock is short and released by itself.
 static LOCK_DESCRIPTOR: LockDescriptor = LockDescriptor {
     descriptor: AtomicI32::new(0),
     device: AtomicU64::new(0),
     inode: AtomicU64::new(0),
 };
 
-/// What `pthread_atfork` is given.
+/// Argument of `pthread_atfork`.
 type Handler = Option<extern "C" fn()>;
 
 static IS_REGISTERED: AtomicBool = AtomicBool::new(false);
 
-/// Remembers a descriptor for children to close, or that there is none any more.
+/// Records a descriptor for children to close, or that there is none.
 pub(crate) fn set_lock_descriptor(open: Option<(i32, Identity)>) {
     let Some((descriptor, identity)) = open else {
         LOCK_DESCRIPTOR.descriptor.store(0, Ordering::Relaxed);
@@ -46,10 +46,10 @@ pub(crate) fn set_lock_descriptor(open: Option<(i32, Identity)>) {
     LOCK_DESCRIPTOR.descriptor.store(descriptor + 1, Ordering::Release);
 }
 
-/// The process whose threads may be at the drivers, as far as is known.
+/// The process whose threads may be attaching to the drivers, as far as known.
 static DRIVERS_PROCESS_ID: AtomicU32 = AtomicU32::new(0);
 
-/// Called before a process begins: where a thread of the parent's was at a driver, it is not in this process.
+/// Called before a process starts. A thread of the parent that was attaching does not exist here.
 pub(super) fn abandon_drivers() {
     let id = task::process();
     let before = DRIVERS_PROCESS_ID.swap(id, Ordering::Relaxed);
@@ -59,7 +59,7 @@ pub(super) fn abandon_drivers() {
     }
 }
 
-/// Called when a process begins: puts away what its parent had.
+/// Called when a process starts: drops what its parent had.
 pub(super) fn drop_inherited() {
     let id = task::process();
     if PROCESS_ID.swap(id, Ordering::Relaxed) != id {
@@ -77,14 +77,14 @@ fn close_inherited() {
         device: LOCK_DESCRIPTOR.device.load(Ordering::Relaxed),
         inode: LOCK_DESCRIPTOR.inode.load(Ordering::Relaxed),
     };
-    // The program may have closed it and opened something of its own under the number.
+    // The program may have closed it and reused the number.
     match file.identity() {
         Ok((_, identity)) if identity == wanted => drop(file),
         _ => drop(file.into_descriptor()),
     }
 }
 
-/// Has the C library call back in children, once for the address space.
+/// Registers a handler for children, once per address space.
 pub(super) fn register_handler() {
     if IS_REGISTERED.swap(true, Ordering::Relaxed) {
         return;
@@ -107,11 +107,11 @@ pub(super) fn register_handler() {
     }
 }
 
-/// Runs in a child, where it is the only thread.
+/// Runs in a child, as its only thread.
 extern "C" fn in_child() {
     let id = task::process();
     if PROCESS_ID.swap(id, Ordering::Relaxed) == id {
-        // Another handler has called a hook before: this process has begun already.
+        // Another handler has called a hook before, so this process has started already.
         return;
     }
     abandon_drivers();
@@ -120,8 +120,8 @@ extern "C" fn in_child() {
     if instance.is_null() {
         return;
     }
-    // JUSTIFICATION: a kernel before 4.14 does not empty it.
-    // SAFETY: zero bytes are a `Process`, nobody else runs in this child, and a call of the parent's that
-    // was under way on another thread does not go on here.
+    // JUSTIFICATION: kernels before 4.14 do not zero it.
+    // SAFETY: zero bytes are a `Process`. This is the only thread of the child, and calls of the
+    // parent's other threads do not continue here.
     unsafe { core::ptr::write_bytes(instance.cast::<u8>(), 0, size_of::<Process>()) };
 }

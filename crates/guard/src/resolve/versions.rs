@@ -1,12 +1,12 @@
-//! From which version of CUDA on a name means a newer version of a function (`cudaTypedefs.h`).
+//! CUDA versions from which on a name means a newer version of a function (`cudaTypedefs.h`).
 
 /// A version of a function.
 pub(super) struct Version {
-    /// The name that programs ask for.
+    /// The name that programs look up.
     pub(super) name: &'static str,
-    /// The version of CUDA from which on it is meant, as `cuDriverGetVersion` numbers them.
+    /// First CUDA version for which it applies, in the format of `cuDriverGetVersion`.
     pub(super) since: i32,
-    /// What the export's name has behind that.
+    /// Suffix of the export.
     pub(super) ending: &'static str,
 }
 
@@ -14,11 +14,11 @@ const fn version(name: &'static str, since: i32, ending: &'static str) -> Versio
     Version { name, since, ending }
 }
 
-/// The newest version of CUDA whose functions the table below was held against. What a name means to a newer
-/// one is not version_of_name here.
+/// Newest CUDA version that the table below covers. The meaning of a name in newer versions is
+/// unknown.
 pub(super) const NEWEST_CUDA: i32 = 13050;
 
-/// The versions of hooked functions beyond the first; of a name, the older ones first.
+/// Versions of hooked functions beyond the first, per name in ascending order.
 pub(super) const VERSIONS: &[Version] = &[
     version("cuGetProcAddress", 12000, "_v2"),
     version("cuMemAlloc", 3020, "_v2"),

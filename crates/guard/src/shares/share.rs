@@ -12,9 +12,9 @@ use super::ClosedReason;
 use crate::cuda::Status;
 use crate::gate;
 use crate::paths::Path;
-use crate::sync::Mutex;
-use crate::sys::file::{File, Identity, Mode};
-use crate::sys::{futex, task};
+use crate::platform::sync::Mutex;
+use crate::platform::sys::file::{File, Identity, Mode};
+use crate::platform::sys::{futex, task};
 
 mod locks;
 mod mapping;
@@ -23,46 +23,46 @@ mod process_identity;
 use locks::{HeldLocks, Locks};
 use mapping::Mapped;
 
-/// A share that this process has a slot of.
+/// A share in which this process has a slot.
 #[derive(Debug)]
 pub(crate) struct Share {
     /// Path of the agent's socket.
     pub(crate) socket: Path,
     state_path: Path,
-    /// Which writing of the share this is.
+    /// Generation of the share.
     pub(crate) generation: u64,
-    /// The GPU.
+    /// UUID of the GPU.
     pub(crate) gpu: [u8; 16],
-    /// What the agent says.
+    /// The agent's limits.
     pub(crate) limits: &'static Limits,
     state: &'static State,
-    /// Which file the state is.
+    /// Identity of the state file.
     identity: Identity,
-    /// The lock that holds the slot.
+    /// Keeps the lock of the slot.
     _held_lock: HeldLocks,
-    /// The slot's number.
+    /// Index of the slot.
     slot: usize,
-    /// Whoever empties the slots of the dead: one thread of a process at a time, because locks know open files
-    /// and not threads.
+    /// One thread of a process at a time may clear slots of dead processes, because locks belong to
+    /// open files and not to threads.
     reaper: Mutex<()>,
-    /// What this process is counted for, as it knows itself.
+    /// This process's own count of its charges.
     used: AtomicU64,
-    /// The state file is not what it was.
+    /// Whether the state file was found tampered with.
     tampered: AtomicBool,
-    /// What a context is counted for, as the limits said when they could last be read.
+    /// Charge for a context, from the last readable limits.
     context_bytes: AtomicU64,
-    /// When the slots of the dead were last emptied for somebody process_identity only looks.
+    /// When slots of dead processes were last cleared for a query.
     last_reap_ms: AtomicU64,
 }
 
-/// The files of a share, before there is a slot.
+/// The files of a share, before a slot is claimed.
 struct Files {
     limits: &'static Limits,
     state: &'static State,
 }
 
 impl Files {
-    /// Gives the mappings back. Nothing else may refer to them any more.
+    /// Unmaps the files. No other reference may be left.
     fn close(self) {
         drop(Mapped { start: NonNull::from(self.limits), bytes: limits::SIZE });
         drop(Mapped { start: NonNull::from(self.state), bytes: state::SIZE });
@@ -93,7 +93,7 @@ impl SlotTable for Files {
     }
 }
 
-/// What is wrong with a state file, as a frame says it.
+/// Damage of a state file, as encoded in a frame.
 pub(super) fn damage_code(damage: state::Damage) -> u64 {
     match damage {
         state::Damage::Size => 0,
@@ -103,12 +103,12 @@ pub(super) fn damage_code(damage: state::Damage) -> u64 {
     }
 }
 
-/// How long the slots of the dead may count for somebody process_identity only looks, in milliseconds. Looking for the dead
-/// asks the kernel about every slot; whoever does not fit looks at once.
+/// How long slots of dead processes may count in a query, in milliseconds. Clearing them asks the
+/// kernel about every slot. An allocation that does not fit clears them at once.
 const REAP_INTERVAL_MS: u64 = 100;
 
 impl Share {
-    /// Opens the share of a folder and takes a slot.
+    /// Opens the share of a folder and claims a slot.
     pub(super) fn open(name: &[u8]) -> Result<Self, ClosedReason> {
         let path = |file| Path::of(name, file).ok_or(ClosedReason::TooMany);
         let (socket, state_path, limits_path) =
@@ -121,7 +121,7 @@ impl Share {
         if file.identity().map_err(system)?.0 != limits::SIZE as u64 {
             return Err(damaged(limits::Damage::Size));
         }
-        // Through a mount for writing a tenant could set its own limits.
+        // Through a writable mount a tenant could set its own limits.
         if cfg!(not(feature = "test-paths")) && !file.is_read_only_mount().map_err(system)? {
             return Err(ClosedReason::Writable(socket));
         }
@@ -139,7 +139,8 @@ impl Share {
             .check(terms.generation)
             .map_err(|damage| ClosedReason::State(socket, damage))?;
 
-        // Locks are another open file's than the mapping, which a child of a fork inherits and nobody takes away.
+        // Locks use another open file than the mapping: children of a fork inherit the mapping and
+        // keep its file open.
         let Some(locks) = Locks::of(&state_path, identity).map_err(system)? else {
             return Err(ClosedReason::State(socket, state::Damage::Magic));
         };
@@ -171,16 +172,16 @@ impl Share {
         Ok(share)
     }
 
-    /// Leaves a share that was opened in vain: its process is in none of the container's.
+    /// Closes a share when the process stays closed.
     pub(super) fn close(self) {
-        // While the slot is still held: afterwards it is another's.
+        // While the slot is still ours.
         self.slot().pid.store(0, Ordering::Release);
         let files = self.files();
         drop(self);
         files.close();
     }
 
-    /// Writes process_identity has the slot.
+    /// Writes the identity of the process to its slot.
     fn write_identity(&self) {
         let slot = self.slot();
         for word in [
@@ -197,7 +198,7 @@ impl Share {
             .store(u64::from(self.limits.live().epoch.load(Ordering::Acquire)), Ordering::Relaxed);
         slot.start_time.store(process_identity::start_time(), Ordering::Relaxed);
         slot.pid_namespace.store(process_identity::pid_namespace(), Ordering::Relaxed);
-        // Last: a slot with a pid is whole.
+        // Last: a slot with a pid is complete.
         slot.pid.store(u64::from(task::process()), Ordering::Release);
     }
 
@@ -205,7 +206,7 @@ impl Share {
         self.slot % SLOTS
     }
 
-    /// The slot's number, for frames.
+    /// Index of the slot, for frames.
     pub(crate) fn number(&self) -> u32 {
         u32::try_from(self.index()).unwrap_or(u32::MAX)
     }
@@ -215,13 +216,14 @@ impl Share {
         &self.state.slots[self.index()]
     }
 
-    /// The slots that were ever taken, whoever's.
+    /// All slots that were ever claimed.
     pub(crate) fn slots(&self) -> impl Iterator<Item = &'static Slot> + use<> {
         let high = usize::try_from(self.state.high.load(Ordering::Acquire)).unwrap_or(SLOTS);
         self.state.slots.iter().take(high.min(SLOTS))
     }
 
-    /// Empties the slots of the dead. A process that cannot open the file any more leaves that to others.
+    /// Clears slots of dead processes. A process that can no longer open the file leaves that to
+    /// others.
     pub(crate) fn reap(&self) {
         let _reaper = self.reaper.lock();
         if let Ok(Some(locks)) = Locks::of(&self.state_path, self.identity) {
@@ -233,12 +235,12 @@ impl Share {
         Files { limits: self.limits, state: self.state }
     }
 
-    /// Bytes that the share may have.
+    /// Limit in bytes.
     pub(crate) fn limit(&self) -> u64 {
         self.limits.memory_bytes()
     }
 
-    /// Bytes that a context is counted for. While the limits cannot be read it is what they said before.
+    /// Charge for a context in bytes. If the limits cannot be read, the last known value applies.
     pub(crate) fn context_bytes(&self) -> u64 {
         match self.limits.terms() {
             Ok(terms) => {
@@ -249,7 +251,7 @@ impl Share {
         }
     }
 
-    /// Bytes that all its processes have; those that are no more have none after a moment.
+    /// Bytes used by all its processes. Slots of dead processes count for a moment.
     pub(crate) fn total(&self) -> u64 {
         let now = task::coarse_milliseconds();
         if now.wrapping_sub(self.last_reap_ms.load(Ordering::Relaxed)) >= REAP_INTERVAL_MS {
@@ -259,7 +261,7 @@ impl Share {
         ledger::total(&self.files())
     }
 
-    /// Whether the state file is not what it was, as seen before or now.
+    /// Damage of the state file, found now or before.
     pub(crate) fn damage(&self) -> Option<state::Damage> {
         match self.state.check(self.generation) {
             Ok(()) if self.tampered.load(Ordering::Relaxed) => Some(state::Damage::Magic),
@@ -271,12 +273,12 @@ impl Share {
         }
     }
 
-    /// What a frame says of the damage.
+    /// The damage as encoded in a frame.
     pub(crate) fn damage_code(&self) -> Option<u64> {
         self.damage().map(damage_code)
     }
 
-    /// Counts bytes before they are allocated; waits while the share is held.
+    /// Charges bytes before they are allocated; waits while the share is paused.
     #[inline(never)]
     pub(crate) fn charge(&self, bytes: u64) -> Result<(), Status> {
         gate::pass(self)?;
@@ -295,23 +297,23 @@ impl Share {
         Ok(())
     }
 
-    /// Between two tries: empties the slots of the dead, then lets another process go first.
+    /// Between two attempts: clears slots of dead processes, then lets another process go first.
     fn wait(&self, attempts: u32) {
         self.reap();
         if attempts > 1 {
-            // Slots that fight for the last bytes wait for different times. A wish that is taken back is
-            // there for less than this, unless its thread was put off the processor.
+            // Processes that compete for the last bytes wait for different times. A refused charge
+            // of another process lasts shorter than this, unless its thread is preempted.
             futex::sleep_microseconds(50 + u64::from(self.number() % 5) * 40);
         }
     }
 
-    /// Counts bytes that are taken already.
+    /// Charges bytes that are allocated already.
     pub(crate) fn charge_unchecked(&self, bytes: u64) {
         ledger::charge_unchecked(&self.files(), self.index(), bytes);
         self.used.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// Gives bytes back.
+    /// Releases bytes.
     pub(crate) fn release(&self, bytes: u64) {
         ledger::release(&self.files(), self.index(), bytes);
         self.used.fetch_sub(bytes, Ordering::Relaxed);

@@ -4,7 +4,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use libloading::{Library, Symbol};
-use octavo_fake_gpu::{Chip, Clock};
+use octavo_fake_gpu::{Clock, FakeGpu};
 use octavo_guard_abi::limits::UNTRACKED_OFFSET;
 
 use crate::container;
@@ -104,7 +104,8 @@ impl Cuda {
 
     /// All bytes that the chip has handed out.
     pub(crate) fn chip_used(&self) -> u64 {
-        let chip = Chip::existing(&self.folder.join("driver"), 0, Clock::Virtual).expect("a chip");
+        let chip =
+            FakeGpu::existing(&self.folder.join("driver"), 0, Clock::Virtual).expect("a chip");
         chip.used()
     }
 

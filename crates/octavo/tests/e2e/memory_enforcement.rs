@@ -144,7 +144,7 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
     // One pod bypasses its limit beside a neighbour, and only that pod is ended.
     create(&testbed, "neighbour", EIGHTH_MIB, probe_pod("neighbour", &args)).await;
     wait_for_report(&testbed, "neighbour").await;
-    let args = ["--no-timing", "--path", "alloc", "--go-round", "1000"];
+    let args = ["--no-timing", "--path", "alloc", "--bypass", "1000"];
     create(&testbed, "rogue", EIGHTH_MIB, probe_pod("rogue", &args)).await;
     let code = eventually("a program that bypasses the guard is killed", || async {
         let status = testbed.pods().get("rogue").await.ok()?.status?;

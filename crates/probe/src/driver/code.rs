@@ -11,7 +11,7 @@ impl Code {
     pub(crate) const OUT_OF_MEMORY: Self = Self(2);
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
 
-    /// Its name as `cuda.h` has it, for the results that a probe can meet.
+    /// Its name in `cuda.h`, for the results that a probe can get.
     pub(crate) fn name(self) -> String {
         let name = match self.0 {
             0 => "SUCCESS",
@@ -47,13 +47,13 @@ impl Serialize for Code {
     }
 }
 
-/// Why the driver does not do what is asked.
+/// Why a call to the driver failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CudaError {
-    /// There is no driver library to open.
+    /// The driver library cannot be opened.
     #[error("libcuda.so.1 cannot be opened ({0}): is this a container with a GPU?")]
     NoLibrary(libloading::Error),
-    /// The driver is older or newer than the function.
+    /// The driver does not have the function.
     #[error("this driver has no {0}")]
     Missing(&'static str),
     /// A function failed.
@@ -61,13 +61,13 @@ pub(crate) enum CudaError {
     Failed {
         /// The function.
         call: &'static str,
-        /// What it answered.
+        /// Its result.
         code: Code,
     },
 }
 
 impl CudaError {
-    /// The result, where a function gave one.
+    /// The result, if a function returned one.
     pub(crate) fn code(&self) -> Option<Code> {
         match self {
             Self::Failed { code, .. } => Some(*code),

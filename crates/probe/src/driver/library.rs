@@ -1,4 +1,4 @@
-//! The opened library and its functions.
+//! The open library and its functions.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 
@@ -9,13 +9,13 @@ use super::{
     MemAllocNode, Pointer, PoolProperties,
 };
 
-/// A driver library that was opened.
+/// An open driver library.
 #[derive(Debug)]
 pub(crate) struct Cuda {
     library: Library,
 }
 
-/// A kernel's launch: function, grid, block, shared memory, stream, arguments, options.
+/// Launches a kernel: function, grid, block, shared memory, stream, arguments, options.
 pub(crate) type Launch = unsafe extern "C" fn(
     Handle,
     c_uint,
@@ -36,10 +36,10 @@ pub(crate) type Allocate = unsafe extern "C" fn(&mut Pointer, usize) -> c_int;
 pub(crate) type Free = unsafe extern "C" fn(Pointer) -> c_int;
 
 impl Cuda {
-    /// Opens the library that the dynamic linker finds under that name or path.
+    /// Opens the library that the dynamic linker finds under a name or path.
     pub(crate) fn open(name: &str) -> Result<Self, CudaError> {
-        // SAFETY: it is the driver's library or one that stands in for it; its initialisers are what every
-        // program of the driver runs.
+        // SAFETY: it is the driver's library or a replacement of it; every program of the driver
+        // runs its initialisers.
         let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
         library.map(|library| Self { library }).map_err(CudaError::NoLibrary)
     }
@@ -50,18 +50,18 @@ impl Cuda {
     /// `T` must be the function's type.
     pub(crate) unsafe fn find<T>(&self, name: &'static str) -> Result<Symbol<T>, CudaError> {
         let text = CString::new(name).map_err(|_| CudaError::Missing(name))?;
-        // SAFETY: the caller's promise.
+        // SAFETY: by contract of this function.
         let symbol = unsafe { self.library.get::<T>(text.as_bytes_with_nul()) };
         symbol.map_err(|_| CudaError::Missing(name))
     }
 
-    /// The launch of a kernel, to be called often.
+    /// The launch function, for many calls.
     pub(crate) fn launcher(&self) -> Result<Launch, CudaError> {
         // SAFETY: its type in cuda.h.
         unsafe { self.find::<Launch>("cuLaunchKernel") }.map(|symbol| *symbol)
     }
 
-    /// Allocation and release, to be called often.
+    /// The functions to allocate and free, for many calls.
     pub(crate) fn allocator(&self) -> Result<(Allocate, Free), CudaError> {
         // SAFETY: its type in cuda.h.
         let allocate = unsafe { self.find::<Allocate>("cuMemAlloc_v2") }?;
@@ -70,7 +70,8 @@ impl Cuda {
         Ok((*allocate, *free))
     }
 
-    /// What `cuGetProcAddress_v2` gives for a name, as a program of this CUDA version would ask.
+    /// The result of `cuGetProcAddress_v2` for a name, as a program of this CUDA version would get
+    /// it.
     pub(crate) fn resolve(&self, name: &'static str) -> Result<Handle, CudaError> {
         type Resolve =
             unsafe extern "C" fn(*const c_char, &mut Handle, c_int, u64, &mut c_int) -> c_int;
@@ -79,7 +80,7 @@ impl Cuda {
         let (mut found, mut status) = (std::ptr::null_mut(), 0);
         // SAFETY: its type in cuda.h.
         let resolve = unsafe { self.find::<Resolve>("cuGetProcAddress_v2") }?;
-        // SAFETY: the name lives through the call, the results are this function's own.
+        // SAFETY: the name lives through the call, and the results are local variables.
         let code = unsafe { resolve(text.as_ptr(), &mut found, VERSION, 0, &mut status) };
         checked("cuGetProcAddress_v2", code)?;
         if found.is_null() { Err(CudaError::Missing(name)) } else { Ok(found) }
@@ -96,13 +97,13 @@ impl Cuda {
     }
 }
 
-/// The error of a result.
+/// Turns a result code into a `Result`.
 pub(crate) fn checked(call: &'static str, code: c_int) -> Result<(), CudaError> {
     let code = Code(code);
     if code == Code::SUCCESS { Ok(()) } else { Err(CudaError::Failed { call, code }) }
 }
 
-/// Declares functions of the library as methods: each is looked for when it is called.
+/// Declares functions of the library as methods, which look the function up on each call.
 macro_rules! calls {
     ($($method:ident = $symbol:literal ($($argument:ident: $type:ty),*);)*) => {
         impl Cuda {
@@ -112,7 +113,7 @@ macro_rules! calls {
                     let call = unsafe {
                         self.find::<unsafe extern "C" fn($($type),*) -> c_int>($symbol)
                     }?;
-                    // SAFETY: what is pointed to lives through the call, and handles come from the driver,
+                    // SAFETY: all pointees live through the call. Handles come from the driver,
                     // which checks them.
                     let code = unsafe { call($($argument),*) };
                     checked($symbol, code)

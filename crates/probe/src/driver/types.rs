@@ -1,4 +1,4 @@
-//! Structures of `cuda.h` that the probe passes, in their C layout.
+//! Structures of `cuda.h` in C layout.
 
 use super::Pointer;
 
@@ -47,7 +47,7 @@ impl AllocationProperties {
     }
 }
 
-/// `CUmemAccessDesc`: a GPU may read and write.
+/// `CUmemAccessDesc`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct AccessDescription {
@@ -98,12 +98,12 @@ pub(crate) struct MemAllocNode {
     access: *const AccessDescription,
     access_count: usize,
     bytes: usize,
-    /// Where the driver says what address it will have.
+    /// Output: the address.
     pub(crate) pointer: Pointer,
 }
 
 impl MemAllocNode {
-    /// So many bytes of a GPU.
+    /// An allocation of `bytes` on a GPU.
     pub(crate) const fn device(number: i32, bytes: usize) -> Self {
         Self {
             pool: PoolProperties::device(number),
@@ -131,7 +131,8 @@ impl ArrayDescription {
     /// Bytes of a row.
     const ROW: u64 = 32 << 10;
 
-    /// A flat array of about so many bytes, four channels of four bytes (`CU_AD_FORMAT_UNSIGNED_INT32`).
+    /// A two-dimensional array of about `bytes`, with four channels of four bytes
+    /// (`CU_AD_FORMAT_UNSIGNED_INT32`).
     pub(crate) fn of(bytes: u64) -> Self {
         let height = bytes.div_ceil(Self::ROW).clamp(1, 64 << 10);
         let width = bytes.div_ceil(height * 16).max(1);

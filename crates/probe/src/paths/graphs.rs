@@ -1,32 +1,35 @@
-//! Memory that a graph allocates when it is launched.
+//! Memory that a graph allocates at launch.
 
 use std::ptr::{null, null_mut};
 
-use super::{Held, Place, size};
+use super::{Allocation, GpuContext, size};
 use crate::driver::{CudaError, Handle, MemAllocNode, Pointer};
 
-/// A graph of one node that allocates, launched; the memory stays when the graph is gone.
-pub(super) fn node<'a>(place: &'a Place<'a>, bytes: u64) -> Result<Held<'a>, CudaError> {
-    let cuda = place.cuda;
+/// Launches a graph with one allocation node; its memory outlives the graph.
+pub(super) fn node<'a>(
+    context: &'a GpuContext<'a>,
+    bytes: u64,
+) -> Result<Allocation<'a>, CudaError> {
+    let cuda = context.cuda;
     let mut graph: Handle = null_mut();
     cuda.graph_create(&mut graph, 0)?;
     let mut exec: Handle = null_mut();
-    let launched = launch(place, graph, &mut exec, bytes);
-    let pointer = launched.inspect_err(|_| drop(destroy(place, graph, exec)))?;
-    Ok(Held::new(move || {
+    let launched = launch(context, graph, &mut exec, bytes);
+    let pointer = launched.inspect_err(|_| drop(destroy(context, graph, exec)))?;
+    Ok(Allocation::new(move || {
         cuda.free(pointer)?;
-        destroy(place, graph, exec)
+        destroy(context, graph, exec)
     }))
 }
 
 fn launch(
-    place: &Place<'_>,
+    context: &GpuContext<'_>,
     graph: Handle,
     exec: &mut Handle,
     bytes: u64,
 ) -> Result<Pointer, CudaError> {
-    let cuda = place.cuda;
-    let (mut node, mut what) = (null_mut(), MemAllocNode::device(place.device, size(bytes)));
+    let cuda = context.cuda;
+    let (mut node, mut what) = (null_mut(), MemAllocNode::device(context.device, size(bytes)));
     cuda.graph_add_allocation(&mut node, graph, null(), 0, &mut what)?;
     cuda.graph_instantiate(exec, graph, 0)?;
     cuda.graph_launch(*exec, null_mut())?;
@@ -34,10 +37,10 @@ fn launch(
     Ok(what.pointer)
 }
 
-fn destroy(place: &Place<'_>, graph: Handle, exec: Handle) -> Result<(), CudaError> {
+fn destroy(context: &GpuContext<'_>, graph: Handle, exec: Handle) -> Result<(), CudaError> {
     if !exec.is_null() {
-        place.cuda.graph_exec_destroy(exec)?;
+        context.cuda.graph_exec_destroy(exec)?;
     }
-    place.cuda.graph_destroy(graph)?;
-    place.cuda.graph_trim(place.device)
+    context.cuda.graph_destroy(graph)?;
+    context.cuda.graph_trim(context.device)
 }

@@ -1,6 +1,6 @@
-//! Memory that a context sets aside when it is told to.
+//! Memory reserved by context limits.
 
-use super::{Held, Place, size};
+use super::{Allocation, GpuContext, size};
 use crate::driver::CudaError;
 
 /// `CU_LIMIT_PRINTF_FIFO_SIZE`.
@@ -8,19 +8,29 @@ const PRINT: u32 = 1;
 /// `CU_LIMIT_MALLOC_HEAP_SIZE`.
 const HEAP: u32 = 2;
 
-/// The heap of kernels that allocate.
-pub(super) fn heap<'a>(place: &'a Place<'a>, bytes: u64) -> Result<Held<'a>, CudaError> {
-    set(place, HEAP, bytes)
+/// The heap of device-side allocations.
+pub(super) fn heap<'a>(
+    context: &'a GpuContext<'a>,
+    bytes: u64,
+) -> Result<Allocation<'a>, CudaError> {
+    set(context, HEAP, bytes)
 }
 
-/// The buffer of kernels that print.
-pub(super) fn print<'a>(place: &'a Place<'a>, bytes: u64) -> Result<Held<'a>, CudaError> {
-    set(place, PRINT, bytes)
+/// The buffer of device-side `printf`.
+pub(super) fn print<'a>(
+    context: &'a GpuContext<'a>,
+    bytes: u64,
+) -> Result<Allocation<'a>, CudaError> {
+    set(context, PRINT, bytes)
 }
 
-fn set<'a>(place: &'a Place<'a>, limit: u32, bytes: u64) -> Result<Held<'a>, CudaError> {
+fn set<'a>(
+    context: &'a GpuContext<'a>,
+    limit: u32,
+    bytes: u64,
+) -> Result<Allocation<'a>, CudaError> {
     let mut before = 0;
-    place.cuda.limit_get(&mut before, limit)?;
-    place.cuda.limit_set(limit, size(bytes))?;
-    Ok(Held::new(move || place.cuda.limit_set(limit, before)))
+    context.cuda.limit_get(&mut before, limit)?;
+    context.cuda.limit_set(limit, size(bytes))?;
+    Ok(Allocation::new(move || context.cuda.limit_set(limit, before)))
 }

@@ -2,31 +2,32 @@ use super::*;
 
 #[test]
 fn without_names_every_usual_way_is_tried() {
-    let names: Vec<_> = chosen(&[]).expect("ways").iter().map(|way| way.name).collect();
+    let names: Vec<_> = select_paths(&[]).expect("ways").iter().map(|path| path.name).collect();
     assert!(names.contains(&"alloc") && names.contains(&"graph"));
     assert!(!names.contains(&"namespace"), "it loads the driver twice");
 }
 
 #[test]
 fn a_way_that_is_not_known_is_named() {
-    let error = chosen(&["alloc".to_owned(), "magic".to_owned()]).map(|_| ()).expect_err("unknown");
+    let error =
+        select_paths(&["alloc".to_owned(), "magic".to_owned()]).map(|_| ()).expect_err("unknown");
     assert!(error.to_string().contains("\"magic\""), "{error}");
 }
 
 #[test]
 fn names_of_ways_are_unique() {
-    let mut names: Vec<_> = WAYS.iter().map(|way| way.name).collect();
+    let mut names: Vec<_> = ALLOCATION_PATHS.iter().map(|path| path.name).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), WAYS.len());
+    assert_eq!(names.len(), ALLOCATION_PATHS.len());
 }
 
 #[test]
 fn the_driver_of_a_container_without_a_guard_is_not_guessed() {
     let folder = tempfile::tempdir().expect("a folder");
-    assert!(real_library(folder.path()).is_err());
-    assert!(real_library(&folder.path().join("missing")).is_err());
+    assert!(driver_library(folder.path()).is_err());
+    assert!(driver_library(&folder.path().join("missing")).is_err());
     std::fs::write(folder.path().join("libcuda.so.580.1"), "").expect("a file");
-    let found = real_library(folder.path()).expect("a library");
+    let found = driver_library(folder.path()).expect("a library");
     assert!(found.ends_with("libcuda.so.580.1"));
 }

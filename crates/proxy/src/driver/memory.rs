@@ -1,4 +1,4 @@
-//! A library as the dynamic linker has it in memory, and the tables that it follows there.
+//! The memory image of a library, and the tables in it.
 
 use object::LittleEndian as LE;
 use object::elf;
@@ -8,47 +8,51 @@ use object::read::elf::{GnuHashTable, HashTable};
 use super::{Version, damaged};
 use crate::error::ProxyError;
 
-/// Names have to end within so many bytes.
-const NAME: usize = 512;
+/// Maximum length of a name, in bytes.
+const MAX_NAME_BYTES: usize = 512;
 
 /// A file as it lies in memory when it is loaded.
-pub(super) struct Memory<'a> {
+pub(super) struct LoadedImage<'a> {
     pub(super) file: &'a [u8],
     pub(super) segments: &'a [elf::ProgramHeader64<LE>],
 }
 
-impl<'a> Memory<'a> {
-    /// Whether the file holds all that is to be loaded.
+impl<'a> LoadedImage<'a> {
+    /// Whether the file contains all loadable segments.
     pub(super) fn is_whole(&self) -> bool {
-        self.segments.iter().filter(|it| it.p_type.get(LE) == elf::PT_LOAD).all(|segment| {
-            let end = segment.p_offset.get(LE).checked_add(segment.p_filesz.get(LE));
-            end.is_some_and(|end| end <= self.file.len() as u64)
-        })
+        self.segments.iter().filter(|segment| segment.p_type.get(LE) == elf::PT_LOAD).all(
+            |segment| {
+                let end = segment.p_offset.get(LE).checked_add(segment.p_filesz.get(LE));
+                end.is_some_and(|end| end <= self.file.len() as u64)
+            },
+        )
     }
 
-    /// The bytes from an address on, to the end of what the file holds of its segment.
+    /// The bytes from an address to the end of its segment in the file.
     fn at(&self, address: u64) -> Option<&'a [u8]> {
-        self.segments.iter().filter(|it| it.p_type.get(LE) == elf::PT_LOAD).find_map(|segment| {
-            let into = address.checked_sub(segment.p_vaddr.get(LE))?;
-            let rest = segment.p_filesz.get(LE).checked_sub(into).filter(|rest| *rest > 0)?;
-            let start = usize::try_from(segment.p_offset.get(LE).checked_add(into)?).ok()?;
-            let file = self.file.get(start..)?;
-            Some(&file[..file.len().min(usize::try_from(rest).unwrap_or(usize::MAX))])
-        })
+        self.segments.iter().filter(|segment| segment.p_type.get(LE) == elf::PT_LOAD).find_map(
+            |segment| {
+                let into = address.checked_sub(segment.p_vaddr.get(LE))?;
+                let rest = segment.p_filesz.get(LE).checked_sub(into).filter(|rest| *rest > 0)?;
+                let start = usize::try_from(segment.p_offset.get(LE).checked_add(into)?).ok()?;
+                let file = self.file.get(start..)?;
+                Some(&file[..file.len().min(usize::try_from(rest).unwrap_or(usize::MAX))])
+            },
+        )
     }
 
-    /// The versions that are defined, each with its first name; the others are its parents'.
+    /// The defined versions, each with its first name; further names are those of its parents.
     pub(super) fn versions(&self, dynamic: &Dynamic<'a>) -> Result<Vec<Version<'a>>, ProxyError> {
         let wrong = || damaged("the versions that it defines lie outside of it");
         let Some(address) = dynamic.value(elf::DT_VERDEF) else { return Ok(Vec::new()) };
         let table = self.at(address).ok_or_else(wrong)?;
-        // As many as there can be indices of: a list that leads back into itself ends as well.
+        // Bounded by the number of possible indices, so that a cyclic list ends as well.
         let count = dynamic.value(elf::DT_VERDEFNUM).unwrap_or(0).min(0x7fff);
         let mut versions = Vec::new();
-        let mut place = 0_u64;
+        let mut offset = 0_u64;
         for _ in 0..count {
-            let version: &elf::Verdef<LE> = table.read_at(place).map_err(|()| wrong())?;
-            let aux = place.checked_add(version.vd_aux.get(LE).into()).ok_or_else(wrong)?;
+            let version: &elf::Verdef<LE> = table.read_at(offset).map_err(|()| wrong())?;
+            let aux = offset.checked_add(version.vd_aux.get(LE).into()).ok_or_else(wrong)?;
             let aux: &elf::Verdaux<LE> = table.read_at(aux).map_err(|()| wrong())?;
             versions.push(Version {
                 name: dynamic.string(aux.vda_name.get(LE).into())?,
@@ -59,7 +63,7 @@ impl<'a> Memory<'a> {
             if next == 0 {
                 break;
             }
-            place = place.checked_add(next).ok_or_else(wrong)?;
+            offset = offset.checked_add(next).ok_or_else(wrong)?;
         }
         Ok(versions)
     }
@@ -72,8 +76,9 @@ pub(super) struct Dynamic<'a> {
 }
 
 impl<'a> Dynamic<'a> {
-    pub(super) fn read(memory: &Memory<'a>) -> Result<Self, ProxyError> {
-        let is_dynamic = |it: &&elf::ProgramHeader64<LE>| it.p_type.get(LE) == elf::PT_DYNAMIC;
+    pub(super) fn read(memory: &LoadedImage<'a>) -> Result<Self, ProxyError> {
+        let is_dynamic =
+            |segment: &&elf::ProgramHeader64<LE>| segment.p_type.get(LE) == elf::PT_DYNAMIC;
         let segment = memory.segments.iter().find(is_dynamic);
         let segment = segment.ok_or(ProxyError::NotShared { found: "statically linked" })?;
         let wrong = || damaged("its dynamic section lies outside of it");
@@ -102,38 +107,41 @@ impl<'a> Dynamic<'a> {
         self.values(tag).next()
     }
 
-    fn string(&self, place: u64) -> Result<&'a [u8], ProxyError> {
-        self.name(place)?.ok_or_else(|| damaged("the name of a library or a version is too long"))
+    fn string(&self, offset: u64) -> Result<&'a [u8], ProxyError> {
+        self.name(offset)?.ok_or_else(|| damaged("the name of a library or a version is too long"))
     }
 
-    /// The name at a place; none if it is longer than those of C functions are.
-    pub(super) fn name(&self, place: u64) -> Result<Option<&'a [u8]>, ProxyError> {
-        let rest = usize::try_from(place).ok().and_then(|place| self.strings.get(place..));
+    /// The name at an offset; `None` if it is longer than names of C functions.
+    pub(super) fn name(&self, offset: u64) -> Result<Option<&'a [u8]>, ProxyError> {
+        let rest = usize::try_from(offset).ok().and_then(|offset| self.strings.get(offset..));
         let rest = rest.ok_or_else(|| damaged("a name lies outside of its names"))?;
-        match rest.iter().take(NAME).position(|byte| *byte == 0) {
+        match rest.iter().take(MAX_NAME_BYTES).position(|byte| *byte == 0) {
             Some(end) => Ok(Some(&rest[..end])),
-            None if rest.len() > NAME => Ok(None),
+            None if rest.len() > MAX_NAME_BYTES => Ok(None),
             None => Err(damaged("a name does not end")),
         }
     }
 
     pub(super) fn soname(&self) -> Result<Option<&'a [u8]>, ProxyError> {
-        self.value(elf::DT_SONAME).map(|place| self.string(place)).transpose()
+        self.value(elf::DT_SONAME).map(|offset| self.string(offset)).transpose()
     }
 
     pub(super) fn needed(&self) -> Result<Vec<&'a [u8]>, ProxyError> {
-        self.values(elf::DT_NEEDED).map(|place| self.string(place)).collect()
+        self.values(elf::DT_NEEDED).map(|offset| self.string(offset)).collect()
     }
 }
 
-/// The symbol table, as far as the hash tables reach, and the versions of its symbols.
+/// The symbol table, as far as the hash tables cover it, and the versions of its symbols.
 pub(super) struct Symbols<'a> {
     pub(super) table: &'a [elf::Sym64<LE>],
     pub(super) versions: &'a [elf::Versym<LE>],
 }
 
 impl<'a> Symbols<'a> {
-    pub(super) fn read(memory: &Memory<'a>, dynamic: &Dynamic<'a>) -> Result<Self, ProxyError> {
+    pub(super) fn read(
+        memory: &LoadedImage<'a>,
+        dynamic: &Dynamic<'a>,
+    ) -> Result<Self, ProxyError> {
         let wrong = || damaged("its symbols lie outside of it");
         let Some(address) = dynamic.value(elf::DT_SYMTAB) else {
             return Ok(Self { table: &[], versions: &[] });
@@ -152,8 +160,9 @@ impl<'a> Symbols<'a> {
         Ok(Self { table, versions })
     }
 
-    /// Number of symbols, which only the hash tables tell. That of GNU knows none where nothing is exported.
-    fn count(memory: &Memory<'a>, dynamic: &Dynamic<'a>) -> Option<usize> {
+    /// Number of symbols, which only the hash tables tell. A GNU hash table without exports does
+    /// not tell it.
+    fn count(memory: &LoadedImage<'a>, dynamic: &Dynamic<'a>) -> Option<usize> {
         type Header = elf::FileHeader64<LE>;
         let plain = match dynamic.value(elf::DT_HASH) {
             Some(address) => {

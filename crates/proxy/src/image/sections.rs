@@ -1,4 +1,4 @@
-//! Section headers, for linkers and those who read code: the dynamic linker reads none.
+//! Section headers, for linkers and human readers: the dynamic linker reads none.
 
 use std::ops::Range;
 
@@ -8,14 +8,14 @@ use object::pod::bytes_of;
 
 use super::{Layout, Parts};
 use crate::strings::Strings;
-use crate::symbols::{TEXT_SECTION, count, long, word};
+use crate::symbols::{TEXT_SECTION, to_u32, u32_le, u64_le};
 
-/// Where the section headers are.
+/// Position of the section headers.
 #[derive(Debug)]
-pub(super) struct Written {
+pub(super) struct SectionHeaders {
     pub(super) start: usize,
     pub(super) count: usize,
-    /// Which of them has their names.
+    /// Index of the section with their names.
     pub(super) names: usize,
 }
 
@@ -31,12 +31,12 @@ struct Section {
     entry: usize,
 }
 
-/// Indices of sections that others name.
+/// Indices of sections that others refer to.
 const STRINGS: usize = TEXT_SECTION as usize + 1;
 const SYMBOLS: usize = STRINGS + 1;
 
-/// Writes the section headers to the end of a file.
-pub(super) fn write(file: &mut Vec<u8>, parts: &Parts, layout: &Layout) -> Written {
+/// Writes the section headers at the end of a file.
+pub(super) fn write(file: &mut Vec<u8>, parts: &Parts, layout: &Layout) -> SectionHeaders {
     let none = elf::SectionFlags(0);
     let section = |name, kind, flags, place: &Range<usize>| Section {
         name,
@@ -86,28 +86,28 @@ pub(super) fn write(file: &mut Vec<u8>, parts: &Parts, layout: &Layout) -> Writt
     }
     sections.push(Section { align: 1, ..section(".shstrtab", elf::SHT_STRTAB, none, &(0..0)) });
     let mut names = Strings::new();
-    let places: Vec<u32> =
-        sections.iter().map(|section| names.place(section.name.as_bytes())).collect();
+    let offsets: Vec<u32> =
+        sections.iter().map(|section| names.intern(section.name.as_bytes())).collect();
     if let Some(last) = sections.last_mut() {
         last.place = file.len()..file.len() + names.bytes().len();
     }
     file.extend_from_slice(names.bytes());
     file.resize(file.len().next_multiple_of(8), 0);
     let start = file.len();
-    for (section, name) in sections.iter().zip(places) {
+    for (section, name) in sections.iter().zip(offsets) {
         let is_loaded = section.flags.contains(elf::SHF_ALLOC);
         file.extend_from_slice(bytes_of(&elf::SectionHeader64::<LE> {
-            sh_name: word(name),
+            sh_name: u32_le(name),
             sh_type: object::U32::new(LE, section.kind),
             sh_flags: object::U64::new(LE, section.flags),
-            sh_addr: long(if is_loaded { section.place.start } else { 0 }),
-            sh_offset: long(section.place.start),
-            sh_size: long(section.place.len()),
-            sh_link: word(count(section.link)),
-            sh_info: word(count(section.info)),
-            sh_addralign: long(section.align),
-            sh_entsize: long(section.entry),
+            sh_addr: u64_le(if is_loaded { section.place.start } else { 0 }),
+            sh_offset: u64_le(section.place.start),
+            sh_size: u64_le(section.place.len()),
+            sh_link: u32_le(to_u32(section.link)),
+            sh_info: u32_le(to_u32(section.info)),
+            sh_addralign: u64_le(section.align),
+            sh_entsize: u64_le(section.entry),
         }));
     }
-    Written { start, count: sections.len(), names: sections.len() - 1 }
+    SectionHeaders { start, count: sections.len(), names: sections.len() - 1 }
 }

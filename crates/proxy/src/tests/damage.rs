@@ -103,22 +103,22 @@ fn paths_that_the_dynamic_linker_would_search_for_are_refused() {
 fn a_library_with_more_names_than_any_driver_is_refused() {
     let names: Vec<String> = (0..40_000).map(|number| format!("cu{number}")).collect();
     let functions: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
-    let driver = library(Machine::X86_64, &functions, &[]);
+    let driver = library(Architecture::X86_64, &functions, &[]);
     let refused = proxy(&driver, &["cu1"]);
     assert!(matches!(refused, Err(ProxyError::TooMany { limit: 32_768 })), "{refused:?}");
 }
 
 #[test]
 fn a_name_longer_than_those_of_functions_is_left_to_the_driver() {
-    let long = "cu".repeat(300);
-    let driver = library(Machine::X86_64, &[("cuInit", 1), (&long, 1)], &[]);
-    let proxy = proxy(&driver, &["cuInit", &long]).unwrap();
-    assert_eq!((proxy.hooked, proxy.missing), (vec!["cuInit".to_owned()], vec![long]));
+    let u64_le = "cu".repeat(300);
+    let driver = library(Architecture::X86_64, &[("cuInit", 1), (&u64_le, 1)], &[]);
+    let proxy = proxy(&driver, &["cuInit", &u64_le]).unwrap();
+    assert_eq!((proxy.hooked, proxy.missing), (vec!["cuInit".to_owned()], vec![u64_le]));
 }
 
 #[test]
 fn a_version_that_is_not_defined_is_refused() {
-    let driver = library(Machine::X86_64, &[("cuInit", 5)], &[("NEW", 2)]);
+    let driver = library(Architecture::X86_64, &[("cuInit", 5)], &[("NEW", 2)]);
     let what = "a name has a version that is not defined";
     assert_eq!(refused(&driver), ProxyError::Damaged { what });
 }
@@ -159,14 +159,14 @@ proptest! {
         arm in any::<bool>(),
         cut in any::<Option<prop::sample::Index>>(),
     ) {
-        let machine = if arm { Machine::Aarch64 } else { Machine::X86_64 };
+        let machine = if arm { Architecture::Aarch64 } else { Architecture::X86_64 };
         let functions = [("cuInit", 2), ("cuMemAllocNew", 2), ("cuMemAllocNew", 0x8003), ("cuOther", 1)];
         let mut driver = library(machine, &functions, &[("NEW", 2), ("OLD", 3)]);
         // What matters lies at the beginning and in the dynamic section.
         let page = machine.page();
-        let places: Vec<usize> = (0..0x400).chain(2 * page..2 * page + 0x180).collect();
+        let offsets: Vec<usize> = (0..0x400).chain(2 * page..2 * page + 0x180).collect();
         for (place, byte) in damage {
-            driver[*place.get(&places)] = byte;
+            driver[*place.get(&offsets)] = byte;
         }
         if let Some(cut) = cut {
             driver.truncate(cut.index(driver.len()));

@@ -49,7 +49,7 @@ impl<'a> Loaded<'a> {
     /// The symbol of a name by the hash table of GNU, looked up as linkers do.
     fn by_gnu_hash(&self, name: &[u8]) -> Option<u32> {
         let table = self.table(elf::DT_GNU_HASH);
-        let [buckets, first, words, shift] = [0, 4, 8, 12].map(|place| word(table, place));
+        let [buckets, first, words, shift] = [0, 4, 8, 12].map(|place| u32_le(table, place));
         let hash = elf::gnu_hash(name);
         let filter = 16 + (hash / 64 % words) as usize * 8;
         let filter = u64::from_le_bytes(table[filter..filter + 8].try_into().unwrap());
@@ -57,10 +57,10 @@ impl<'a> Loaded<'a> {
             return None;
         }
         let starts = 16 + words as usize * 8;
-        let mut index = word(table, starts + (hash % buckets) as usize * 4);
+        let mut index = u32_le(table, starts + (hash % buckets) as usize * 4);
         let chain = starts + buckets as usize * 4;
         while index != 0 {
-            let found = word(table, chain + (index - first) as usize * 4);
+            let found = u32_le(table, chain + (index - first) as usize * 4);
             if found | 1 == hash | 1 && self.name(index) == name {
                 return Some(index);
             }
@@ -72,19 +72,19 @@ impl<'a> Loaded<'a> {
     /// The same by the hash table of System V.
     fn by_plain_hash(&self, name: &[u8]) -> Option<u32> {
         let table = self.table(elf::DT_HASH);
-        let buckets = word(table, 0);
-        let mut index = word(table, 8 + (elf::hash(name) % buckets) as usize * 4);
+        let buckets = u32_le(table, 0);
+        let mut index = u32_le(table, 8 + (elf::hash(name) % buckets) as usize * 4);
         while index != 0 && self.name(index) != name {
-            index = word(table, 8 + (buckets + index) as usize * 4);
+            index = u32_le(table, 8 + (buckets + index) as usize * 4);
         }
         (index != 0).then_some(index)
     }
 
     /// What relocations put, by place: the name of a symbol, or an address of the file's own.
     fn relocated(&self) -> BTreeMap<u64, Result<&'a [u8], i64>> {
-        let count = self.dynamic[&elf::DT_RELASZ.0] / 24;
-        let count = usize::try_from(count).unwrap();
-        let table: &[elf::Rela64<LE>] = self.table(elf::DT_RELA).read_slice_at(0, count).unwrap();
+        let to_u32 = self.dynamic[&elf::DT_RELASZ.0] / 24;
+        let to_u32 = usize::try_from(to_u32).unwrap();
+        let table: &[elf::Rela64<LE>] = self.table(elf::DT_RELA).read_slice_at(0, to_u32).unwrap();
         let put = table.iter().map(|it| {
             let symbol = it.r_sym(LE, false);
             let value = if symbol == 0 { Err(it.r_addend.get(LE)) } else { Ok(self.name(symbol)) };
@@ -95,12 +95,12 @@ impl<'a> Loaded<'a> {
 
     /// The place of the eight bytes that an instruction of x86-64 means, whose last four bytes are here.
     fn meant(&self, place: u64) -> u64 {
-        let distance = word(self.file, usize::try_from(place).unwrap()).cast_signed();
+        let distance = u32_le(self.file, usize::try_from(place).unwrap()).cast_signed();
         (place + 4).wrapping_add_signed(distance.into())
     }
 }
 
-fn word(bytes: &[u8], place: usize) -> u32 {
+fn u32_le(bytes: &[u8], place: usize) -> u32 {
     u32::from_le_bytes(bytes[place..place + 4].try_into().unwrap())
 }
 
@@ -140,8 +140,8 @@ fn relative_relocations_come_first_and_are_as_many_as_is_said() {
     let proxy = proxy(&driver(), &["cuInit"]).unwrap();
     let loaded = Loaded::new(&proxy.bytes);
     let own = usize::try_from(loaded.dynamic[&elf::DT_RELACOUNT.0]).unwrap();
-    let count = usize::try_from(loaded.dynamic[&elf::DT_RELASZ.0] / 24).unwrap();
-    let table: &[elf::Rela64<LE>] = loaded.table(elf::DT_RELA).read_slice_at(0, count).unwrap();
+    let to_u32 = usize::try_from(loaded.dynamic[&elf::DT_RELASZ.0] / 24).unwrap();
+    let table: &[elf::Rela64<LE>] = loaded.table(elf::DT_RELA).read_slice_at(0, to_u32).unwrap();
     let kinds: Vec<_> = table.iter().map(|it| it.r_type(LE, false)).collect();
     assert!(kinds[..own].iter().all(|kind| *kind == elf::R_X86_64_RELATIVE));
     assert!(kinds[own..].iter().all(|kind| *kind == elf::R_X86_64_GLOB_DAT));
@@ -150,7 +150,7 @@ fn relative_relocations_come_first_and_are_as_many_as_is_said() {
 
 #[test]
 fn a_reader_by_sections_sees_every_function_of_the_driver() {
-    for machine in [Machine::X86_64, Machine::Aarch64] {
+    for machine in [Architecture::X86_64, Architecture::Aarch64] {
         let names = ["cuDeviceGetCount", "cuInit", "cuMemAllocNew"];
         let driver = library(machine, &names.map(|name| (name, 2)), &[("V", 2)]);
         let proxy = proxy(&driver, &["cuInit"]).unwrap();
@@ -170,7 +170,7 @@ fn a_reader_by_sections_sees_every_function_of_the_driver() {
 
 #[test]
 fn no_segment_is_writable_and_executable() {
-    for machine in [Machine::X86_64, Machine::Aarch64] {
+    for machine in [Architecture::X86_64, Architecture::Aarch64] {
         let functions = [("cuInit", 1), ("cuMemAllocNew", 1)];
         let proxy = proxy(&library(machine, &functions, &[]), &["cuInit"]).unwrap();
         let header = Header::parse(&*proxy.bytes).unwrap();
@@ -213,7 +213,7 @@ proptest! {
         versions in 0..4_u16,
         arm in any::<bool>(),
     ) {
-        let machine = if arm { Machine::Aarch64 } else { Machine::X86_64 };
+        let machine = if arm { Architecture::Aarch64 } else { Architecture::X86_64 };
         let version = |index: usize| match versions {
             0 => 1,
             versions => 2 + u16::try_from(index).unwrap() % versions,

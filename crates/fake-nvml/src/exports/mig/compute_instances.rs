@@ -5,12 +5,12 @@ use std::ffi::c_uint;
 use nvml_wrapper_sys::bindings as sys;
 use octavo_machine::{MigComputeProfile, MigProfile};
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::handle::Part;
 use crate::pointers::{In, ListOut, Out, Versioned, version_of};
 use crate::session::{Session, compute_name};
 
-use super::super::identity::letters;
+use super::super::identity::c_chars;
 
 machine_calls! {
     fn nvmlGpuInstanceGetComputeInstanceProfileInfo(
@@ -95,7 +95,7 @@ machine_calls! {
         })
     }
 
-    /// The size of the list is that of the profile's instances; `count` only answers.
+    /// The list has as many elements as the profile has instances; `count` is output only.
     fn nvmlGpuInstanceGetComputeInstances(
         session,
         instance: sys::nvmlGpuInstance_t,
@@ -151,7 +151,7 @@ fn create(
     profile: c_uint,
     placement: Option<sys::nvmlComputeInstancePlacement_t>,
     compute: Out<sys::nvmlComputeInstance_t>,
-) -> Answer {
+) -> CallResult {
     compute.check()?;
     let outer = session.instance(call, instance)?;
     let part = outer.part;
@@ -183,8 +183,8 @@ fn info_of(
     })
 }
 
-/// The profile with that number. NVML tells a number that it does not know from one that GPU
-/// instances of this profile do not have.
+/// The profile with that number. NVML distinguishes a number that it does not know from one that
+/// GPU instances of this profile lack.
 fn numbered(outer: &MigProfile, number: u32, engines: u32) -> Result<MigComputeProfile, Code> {
     if number >= sys::NVML_COMPUTE_INSTANCE_PROFILE_COUNT
         || engines >= sys::NVML_COMPUTE_INSTANCE_ENGINE_PROFILE_COUNT
@@ -212,10 +212,10 @@ fn first_version(
     }
 }
 
-/// Answers the second or third version of the structure, whichever the caller knows.
-fn put_versioned(outer: &MigProfile, profile: &MigComputeProfile, place: Versioned) -> Answer {
+/// Writes the second or third version of the structure, whichever the caller uses.
+fn put_versioned(outer: &MigProfile, profile: &MigComputeProfile, place: Versioned) -> CallResult {
     let info = first_version(outer, profile);
-    let name = letters(&format!("MIG {}", compute_name(outer, profile)));
+    let name = c_chars(&format!("MIG {}", compute_name(outer, profile)));
     if place.is::<sys::nvmlComputeInstanceProfileInfo_v3_t>(3)? {
         let value = sys::nvmlComputeInstanceProfileInfo_v3_t {
             version: version_of::<sys::nvmlComputeInstanceProfileInfo_v3_t>(3),

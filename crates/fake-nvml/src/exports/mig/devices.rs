@@ -1,4 +1,4 @@
-//! MIG devices: a compute instance as CUDA and the management library see it.
+//! MIG devices: a compute instance as seen by CUDA and NVML.
 
 use std::ffi::c_uint;
 
@@ -20,8 +20,8 @@ machine_calls! {
         if index >= table.compute_slices {
             return Err(Code::INVALID_ARGUMENT);
         }
-        let ids = state.mig.devices().nth(index as usize).ok_or(Code::NOT_FOUND)?;
-        let (gpu_instance, compute_instance) = ids;
+        let host_pids = state.mig.devices().nth(index as usize).ok_or(Code::NOT_FOUND)?;
+        let (gpu_instance, compute_instance) = host_pids;
         mig.put(session.slice_handle(Part { gpu, gpu_instance, compute_instance }))
     }
 

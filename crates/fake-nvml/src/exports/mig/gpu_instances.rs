@@ -5,7 +5,7 @@ use std::ffi::c_uint;
 use nvml_wrapper_sys::bindings as sys;
 use octavo_machine::State;
 
-use crate::code::{Answer, Code};
+use crate::code::{CallResult, Code};
 use crate::library;
 use crate::pointers::{In, ListOut, Out};
 use crate::session::Session;
@@ -45,7 +45,7 @@ extern "C" fn nvmlGpuInstanceDestroy(instance: sys::nvmlGpuInstance_t) -> sys::n
 }
 
 machine_calls! {
-    /// The size of the list is that of the profile's instances; `count` only answers.
+    /// The list has as many elements as the profile has instances; `count` is output only.
     fn nvmlDeviceGetGpuInstances(
         session,
         device: sys::nvmlDevice_t,
@@ -101,7 +101,7 @@ fn create(
     profile: c_uint,
     placement: Option<sys::nvmlGpuInstancePlacement_t>,
     instance: Out<sys::nvmlGpuInstance_t>,
-) -> Answer {
+) -> CallResult {
     let (gpu, table, _) = session.partitioned(call, device)?;
     instance.check()?;
     let size = table.profile(profile).ok_or(Code::INVALID_ARGUMENT)?.memory_slices;

@@ -1,4 +1,4 @@
-//! How many bytes an array has.
+//! Size of an array in bytes.
 
 use octavo_guard_abi::charge::{ALLOCATION_GRANULE, PHYSICAL_GRANULE, rounded};
 
@@ -6,36 +6,36 @@ use octavo_guard_abi::charge::{ALLOCATION_GRANULE, PHYSICAL_GRANULE, rounded};
 const LAYERED: u32 = 0x01;
 /// `CUDA_ARRAY3D_CUBEMAP`: the depth is a number of faces.
 const CUBEMAP: u32 = 0x04;
-/// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: memory is mapped to it, which is counted where it
-/// is made.
+/// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: the array gets mapped memory, which
+/// is charged where it is created.
 const MAPPED_LATER: u32 = 0x40 | 0x80;
 
-/// What an array is like.
+/// Shape and format of an array.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
-    /// Width, height and depth in elements; 0 for a dimension that it does not have.
+    /// Width, height and depth in elements; 0 for a missing dimension.
     pub(super) sides: [u64; 3],
     pub(super) format: u32,
     pub(super) channels: u32,
     pub(super) flags: u32,
 }
 
-/// Bytes of an array.
+/// Bounds of the size of an array, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bytes {
-    /// What its elements need.
+    /// Bytes of its elements.
     pub(super) min: u64,
-    /// What the driver can make of it.
+    /// Upper bound with padding.
     pub(super) max: u64,
 }
 
 impl Shape {
-    /// Whether it comes without memory.
+    /// Whether it has no memory of its own.
     pub(super) fn has_no_memory(&self) -> bool {
         self.flags & MAPPED_LATER != 0
     }
 
-    /// Bytes of it with so many levels; with so many only as it has.
+    /// Size with up to `levels` levels; an array has a limited number of them.
     pub(super) fn bytes(&self, levels: u32) -> Bytes {
         let largest = self.sides.into_iter().max().unwrap_or(0).max(1);
         let levels = levels.clamp(1, largest.ilog2() + 1);
@@ -54,8 +54,8 @@ impl Shape {
         let slices = if is_layered { depth.max(1) } else { side_at(depth) };
         let element = element(self.format, self.channels);
         let of = |sides: [u64; 3]| sides.into_iter().fold(1, u64::saturating_mul);
-        // Elements lie in tiles: 64 bytes by 8 rows, as many of them above one another as there are rows for,
-        // at max 16, and as many behind one another as there are slices for, at max 32.
+        // Elements lie in tiles of 64 bytes by 8 rows. Tiles are stacked up to 16 high as far as
+        // there are rows, and up to 32 deep as far as there are slices.
         let padded_rows = if height == 0 { 1 } else { pad(rows, 128).max(8) };
         let padded_slices = if is_layered { slices } else { pad(slices, 32) };
         Bytes {
@@ -65,7 +65,7 @@ impl Shape {
     }
 }
 
-/// A side rounded up to a power of two, or to a multiple of one where it is larger than that.
+/// Rounds a side up to a power of two, or to a multiple of `largest` if it is larger.
 fn pad(side: u64, largest: u64) -> u64 {
     if side >= largest { rounded(side, largest) } else { side.next_power_of_two() }
 }
@@ -78,13 +78,13 @@ fn element(format: u32, channels: u32) -> Bytes {
         0x01 | 0x08 => exactly(each),
         0x02 | 0x09 | 0x10 => exactly(2 * each),
         0x03 | 0x0a | 0x20 => exactly(4 * each),
-        // Normalised integers with their channels.
+        // Normalised integer formats, channels included.
         0xc0 | 0xc6 => exactly(1),
         0xc1 | 0xc3 | 0xc7 | 0xc9 => exactly(2),
         0xc2 | 0xc4 | 0xc8 | 0xca | 0x50 => exactly(4),
         0xc5 | 0xcb => exactly(8),
-        // Compressed blocks of sixteen elements, 8 or 16 bytes; whether a side counts blocks or elements is
-        // left to the larger number. And all that may be new.
+        // Compressed blocks of sixteen elements, 8 or 16 bytes. Whether a side counts blocks or
+        // elements is unknown, so the larger size applies. The same for new formats.
         _ => Bytes { min: 1, max: 16 },
     }
 }

@@ -1,9 +1,10 @@
-//! The locks of a state file's slots.
+//! Locks on the slots of a state file.
 //!
-//! A lock belongs to the open file that it was taken through, and goes when nothing refers to that any more. A
-//! descriptor would be a poor hold: programs close all that they did not open, and children of forks inherit it.
-//! So the lock of this process's slot is held by a mapping of the open file, which is the process's alone and
-//! which nobody closes; its descriptor is closed at once. To empty the slots of the dead the file is opened anew.
+//! A lock belongs to the open file description with which it was taken, and ends with its last
+//! reference. A descriptor is no safe reference: programs close all files that they did not open,
+//! and children of a fork inherit it. So a mapping of the open file keeps the lock of this
+//! process's slot: only this process has it, and programs do not close it. The descriptor is closed
+//! at once. To clear slots of dead processes, the file is opened again.
 
 use core::ptr::NonNull;
 
@@ -11,33 +12,33 @@ use octavo_guard_abi::ledger::SlotLocks;
 use octavo_guard_abi::state::lock_offset;
 
 use crate::paths::Path;
+use crate::platform::sys::file::{File, Identity, Mode};
+use crate::platform::sys::{Errno, memory};
 use crate::process;
-use crate::sys::file::{File, Identity, Mode};
-use crate::sys::{Errno, memory};
 
-/// An open file that is held_lock open, with the locks that were taken through it.
+/// A mapping that keeps an open file, and the locks taken with it.
 #[derive(Debug)]
 pub(super) struct HeldLocks {
     place: NonNull<u8>,
 }
 
-// JUSTIFICATION: a pointer to mapped memory keeps a type from being sent.
-// SAFETY: nobody reads or writes there; it is given back once, by whoever has the value.
+// JUSTIFICATION: a pointer to mapped memory prevents `Send`.
+// SAFETY: the memory is never read or written, and is unmapped once, by the owner of the value.
 unsafe impl Send for HeldLocks {}
 // JUSTIFICATION: as above.
-// SAFETY: nothing can be done with a reference.
+// SAFETY: a shared reference allows no operation.
 unsafe impl Sync for HeldLocks {}
 
 impl Drop for HeldLocks {
     fn drop(&mut self) {
-        // JUSTIFICATION: mapped memory is given back by hand.
-        // SAFETY: nobody refers to it.
+        // JUSTIFICATION: mapped memory is unmapped by hand.
+        // SAFETY: no reference to it exists.
         unsafe { memory::unmap(self.place, memory::PIN_BYTES) };
     }
 }
 
-/// A state file, opened for its locks. Other threads may close its descriptor at any moment, and open something
-/// of their own under its number.
+/// A state file that was opened for its locks. Other threads may close its descriptor at any time
+/// and reuse the number.
 pub(super) struct Locks {
     file: Option<File>,
     identity: Identity,
@@ -45,13 +46,13 @@ pub(super) struct Locks {
 }
 
 impl Locks {
-    /// Opens a state file, which is to be the one that is known.
+    /// Opens a state file; `None` if it is not the file with this identity.
     pub(super) fn of(path: &Path, identity: Identity) -> Result<Option<Self>, Errno> {
         let file = File::open(path.text(), Mode::Write)?;
         if file.identity()?.1 != identity {
             return Ok(None);
         }
-        // A child that another thread makes now would have the locks, too.
+        // A child that another thread forks now would have the locks, too.
         process::set_lock_descriptor(Some((file.descriptor(), identity)));
         let mut locks = Self { file: Some(file), identity, held_lock: None };
         let place = locks.file.as_ref().map_or(Err(Errno(9)), memory::pin_open_file)?;
@@ -64,7 +65,7 @@ impl Locks {
         self.held_lock.take()
     }
 
-    /// Whether the descriptor is the file's still.
+    /// Whether the descriptor still refers to the file.
     fn is_open(&self) -> bool {
         let file = self.file.as_ref();
         file.is_some_and(|file| file.identity().is_ok_and(|(_, is)| is == self.identity))
@@ -77,7 +78,7 @@ impl SlotLocks for Locks {
         if file.lock(lock_offset(slot)).is_err() {
             return false;
         }
-        // A lock that is taken before this look is one of the file that is held_lock, if this is that file still.
+        // A lock taken before this check belongs to the file, if the descriptor still refers to it.
         let is_ours = self.is_open();
         if !is_ours {
             self.unlock(slot);
@@ -98,7 +99,7 @@ impl Drop for Locks {
         if let Some(file) = self.file.take()
             && !is_open
         {
-            // The number is the program's by now.
+            // The descriptor belongs to the program by now.
             file.into_descriptor();
         }
         process::set_lock_descriptor(None);

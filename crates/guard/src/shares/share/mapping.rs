@@ -1,15 +1,15 @@
-//! Files of a share, in memory.
+//! Mapped files of a share.
 
 use core::ptr::NonNull;
 
-use crate::sys::file::File;
-use crate::sys::{Errno, memory};
+use crate::platform::sys::file::File;
+use crate::platform::sys::{Errno, memory};
 
-/// A file's bytes, until the share that they belong to could not be opened.
+/// A mapped file, unmapped on drop.
 pub(super) struct Mapped<T> {
-    /// Where.
+    /// Start of the mapping.
     pub(super) start: NonNull<T>,
-    /// As many as were mapped.
+    /// Size of the mapping.
     pub(super) bytes: usize,
 }
 
@@ -19,11 +19,12 @@ impl<T> Mapped<T> {
         Ok(Self { start: memory::map_file(file, bytes, is_writable)?.cast(), bytes })
     }
 
-    /// What is there.
+    /// The content.
     pub(super) fn get(&self) -> &T {
-        // JUSTIFICATION: files are shared by being mapped.
-        // SAFETY: the file is at least as long as a `T` of atomic words, is mapped at a page's beginning and
-        // stays so while this value lives. A file that is cut short later faults, in the container that cut it.
+        // JUSTIFICATION: files are shared by mapping them.
+        // SAFETY: the file is at least as long as a `T` of atomic words, and is mapped at a page
+        // boundary while this value lives. A file that is truncated later faults, in the container
+        // that truncated it.
         unsafe { self.start.as_ref() }
     }
 
@@ -32,14 +33,14 @@ impl<T> Mapped<T> {
         let start = self.start;
         core::mem::forget(self);
         // JUSTIFICATION: as above.
-        // SAFETY: as above, and nobody takes it away any more, but where nobody refers to it (`Share::leave`).
+        // SAFETY: as above; it is unmapped only in `Share::close`, when no reference is left.
         unsafe { start.as_ref() }
     }
 }
 
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
-        // JUSTIFICATION: a process that stays closed tries again with every call.
+        // JUSTIFICATION: a closed process retries with every call.
         // SAFETY: references to it live no longer than this value.
         unsafe { memory::unmap(self.start.cast(), self.bytes) };
     }

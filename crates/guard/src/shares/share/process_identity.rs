@@ -1,15 +1,16 @@
-//! Which process this is, beyond its number.
+//! Identity of this process beyond its pid.
 
-use crate::sys::file::{File, Mode};
+use crate::platform::sys::file::{File, Mode};
 
-/// When the process began, in clock ticks since boot; 0 where `/proc` is not to be read.
+/// Start time in clock ticks since boot; 0 if `/proc` cannot be read.
 pub(super) fn start_time() -> u64 {
     let mut bytes = [0; 1024];
     let length = File::open(c"/proc/self/stat", Mode::Read).and_then(|file| file.read(&mut bytes));
     length.ok().and_then(|length| field_22(bytes.get(..length)?)).unwrap_or(0)
 }
 
-/// The 22nd field of `/proc/<pid>/stat`. The second is a name in parentheses, which may hold anything.
+/// The 22nd field of `/proc/<pid>/stat`. The second is a name in parentheses, which may contain
+/// anything.
 fn field_22(stat: &[u8]) -> Option<u64> {
     let end = stat.iter().rposition(|byte| *byte == b')')?;
     let field =
@@ -17,7 +18,7 @@ fn field_22(stat: &[u8]) -> Option<u64> {
     core::str::from_utf8(field).ok()?.trim_ascii_end().parse().ok()
 }
 
-/// The inode of the process's pid namespace; 0 where it is not to be known.
+/// Inode of the pid namespace; 0 if it cannot be read.
 pub(super) fn pid_namespace() -> u64 {
     let file = File::open(c"/proc/self/ns/pid", Mode::Read);
     file.and_then(|file| file.identity()).map_or(0, |(_, identity)| identity.inode)

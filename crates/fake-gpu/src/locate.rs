@@ -1,0 +1,54 @@
+//! Location of this copy of a simulated library, and of its machine.
+
+use std::ffi::{CStr, OsStr, c_void};
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Folder of the machine if it is not beside the library, as when only the library is mounted into
+/// a container.
+const CONTAINER_FOLDER: &str = "/run/octavo-simulator";
+
+/// Location of a machine.
+#[derive(Clone, Debug)]
+pub struct MachineLocation {
+    /// Folder of its description.
+    pub folder: PathBuf,
+    /// Whether it is the folder for containers, and not the library's own.
+    pub is_for_containers: bool,
+}
+
+/// Finds the machine; `None` if there is no description.
+pub fn machine() -> Option<MachineLocation> {
+    let has_machine = |folder: &PathBuf| folder.join("machine.yaml").exists();
+    let beside_library = library_folder().filter(has_machine);
+    let beside_library =
+        beside_library.map(|folder| MachineLocation { folder, is_for_containers: false });
+    beside_library.or_else(|| {
+        let in_container = Some(PathBuf::from(CONTAINER_FOLDER)).filter(has_machine);
+        in_container.map(|folder| MachineLocation { folder, is_for_containers: true })
+    })
+}
+
+/// The folder of the library: this code is linked into it, so its own address identifies the file.
+pub fn library_folder() -> Option<PathBuf> {
+    let here = library_folder as fn() -> Option<PathBuf> as *const c_void;
+    let mut info = MaybeUninit::<libc::Dl_info>::uninit();
+    // JUSTIFICATION: only the dynamic linker knows the file of a copy.
+    // SAFETY: `info` is writable and of the right type; any address may be queried.
+    let found = unsafe { libc::dladdr(here, info.as_mut_ptr()) };
+    if found == 0 {
+        return None;
+    }
+    // SAFETY: `dladdr` fills the structure when it returns non-zero.
+    let name = unsafe { info.assume_init() }.dli_fname;
+    if name.is_null() {
+        return None;
+    }
+    // SAFETY: the linker's name of a loaded object ends in zero and lives as long as the object,
+    // which cannot be unloaded while its code runs.
+    let name = unsafe { CStr::from_ptr(name) };
+    let folder = Path::new(OsStr::from_bytes(name.to_bytes())).parent()?;
+    // The linker may have been given a relative path.
+    folder.canonicalize().ok()
+}

@@ -1,0 +1,95 @@
+//! An allocation from a pool, from request to pointer.
+
+use core::sync::atomic::Ordering;
+
+use octavo_guard_abi::charge::{PHYSICAL_GRANULE, rounded};
+
+use super::{ANY_POOLED, Pool, RESERVED_BYTES, current, pool_of, record_pointer};
+use crate::cuda::{Pointer, Status};
+use crate::hooks::pools::real;
+use crate::platform::ffi::Out;
+use crate::process;
+use crate::tracking::account::reserve::{GrowthRefused, Reserve};
+use crate::tracking::account::{self, Charge, reclaim};
+use crate::tracking::streams::Stream;
+
+/// An allocation from a pool.
+pub(crate) struct PoolAllocation<M> {
+    /// Requested bytes.
+    pub(crate) bytes: usize,
+    /// The stream that orders it.
+    pub(crate) stream: Stream,
+    /// The pool; `None` for the current pool of the stream's GPU.
+    pub(crate) pool: Option<Pool>,
+    /// Where the driver writes the address.
+    pub(crate) pointer: Out<Pointer>,
+    /// Calls the driver.
+    pub(crate) make: M,
+}
+
+impl<M: FnOnce() -> Status> PoolAllocation<M> {
+    /// Charges it, makes it and records the pointer.
+    pub(crate) fn run(self) -> Status {
+        self.try_run().unwrap_or_else(|status| status)
+    }
+
+    fn try_run(self) -> Result<Status, Status> {
+        let process = process::get()?;
+        // It becomes a node of a graph, whose memory is charged at launch.
+        if self.stream.is_capturing() {
+            return Ok((self.make)());
+        }
+        let device = self.stream.device()?;
+        // A driver without pools reports so itself.
+        let Some(pool) = self.pool.or_else(|| current(device)) else { return Ok((self.make)()) };
+        pool.record(Some(device))?;
+        let Some(reserve) = pool.reserve() else { return Ok((self.make)()) };
+        let advance = charge_growth(pool, &reserve, rounded(self.bytes as u64, PHYSICAL_GRANULE))?;
+        ANY_POOLED.store(true, Ordering::Relaxed);
+        let status = (self.make)();
+        let address = self.pointer.read().filter(|_| status.is_success());
+        let Some(address) = address else {
+            reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
+            return Ok(status);
+        };
+        // Another thread may have changed the current pool of the GPU meanwhile.
+        let own = pool_of(address).unwrap_or(pool);
+        if own != pool {
+            reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
+            own.record(Some(device))?;
+            own.settle();
+        } else if let Err(GrowthRefused(advance)) =
+            reserve.settle_growth(advance, || pool.attribute(RESERVED_BYTES))
+        {
+            if self.stream.is_per_thread {
+                real::cuMemFreeAsync_ptsz(address, self.stream.handle);
+            } else {
+                real::cuMemFreeAsync(address, self.stream.handle);
+            }
+            self.stream.synchronize();
+            pool.trim(reserve.counted());
+            reserve.settle(advance, || pool.attribute(RESERVED_BYTES));
+            account::note_refusal(reserve.device);
+            return Err(Status::OUT_OF_MEMORY);
+        }
+        record_pointer(process, address, own);
+        Ok(status)
+    }
+}
+
+/// Charges the possible growth of a pool for an allocation.
+fn charge_growth(pool: Pool, reserve: &Reserve, bytes: u64) -> Result<Charge, Status> {
+    match reserve.advance(bytes) {
+        Err(Status::OUT_OF_MEMORY) => {}
+        answer => return answer,
+    }
+    if reclaim::run(reserve.device, bytes) {
+        match reserve.advance(bytes) {
+            Err(Status::OUT_OF_MEMORY) => {}
+            answer => return answer,
+        }
+    }
+    // Idle memory that could not be trimmed may satisfy the request.
+    let answer = if pool.idle() >= bytes { reserve.advance(0) } else { Err(Status::OUT_OF_MEMORY) };
+    answer.inspect_err(|_| account::note_refusal(reserve.device))
+}

@@ -1,0 +1,76 @@
+//! Streams, as far as hooks need them.
+
+use core::ffi::c_void;
+
+use crate::cuda::{Device, Opaque, Status};
+use crate::devices;
+use crate::driver::call;
+use crate::platform::ffi::Out;
+
+/// A stream argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stream {
+    /// The handle passed by the program.
+    pub(crate) handle: Opaque,
+    /// Whether 0 means the per-thread default stream instead of the legacy one.
+    pub(crate) is_per_thread: bool,
+}
+
+/// Handles up to this value mean default streams of the current context.
+const LAST_DEFAULT: Opaque = 2;
+
+impl Stream {
+    /// For functions whose 0 is the legacy default stream.
+    pub(crate) fn legacy(handle: Opaque) -> Self {
+        Self { handle, is_per_thread: false }
+    }
+
+    /// For functions whose 0 is the per-thread default stream.
+    pub(crate) fn per_thread(handle: Opaque) -> Self {
+        Self { handle, is_per_thread: true }
+    }
+
+    /// Whether the stream is being captured into a graph; assumed not if the driver does not tell.
+    pub(crate) fn is_capturing(self) -> bool {
+        /// `CU_STREAM_CAPTURE_STATUS_NONE`.
+        const NOT_CAPTURING: u32 = 0;
+        let mut answer = NOT_CAPTURING;
+        let place = Out::to(&mut answer);
+        let status = if self.is_per_thread {
+            call::cuStreamIsCapturing_ptsz(self.handle, place)
+        } else {
+            call::cuStreamIsCapturing(self.handle, place)
+        };
+        status.is_success() && answer != NOT_CAPTURING
+    }
+
+    /// Its GPU.
+    pub(crate) fn device(self) -> Result<Device, Status> {
+        if self.handle > LAST_DEFAULT {
+            let mut device = 0;
+            // Since CUDA 12.8.
+            if call::cuStreamGetDevice(self.handle, Out::to(&mut device)).is_success() {
+                return Ok(device);
+            }
+        }
+        devices::current()
+    }
+
+    /// Calls a host function with a number when all earlier work in the stream is done.
+    pub(crate) fn call_after(self, function: extern "C" fn(*mut c_void), number: usize) -> Status {
+        if self.is_per_thread {
+            call::cuLaunchHostFunc_ptsz(self.handle, function, number)
+        } else {
+            call::cuLaunchHostFunc(self.handle, function, number)
+        }
+    }
+
+    /// Waits for all work in the stream.
+    pub(crate) fn synchronize(self) -> Status {
+        if self.is_per_thread {
+            call::cuStreamSynchronize_ptsz(self.handle)
+        } else {
+            call::cuStreamSynchronize(self.handle)
+        }
+    }
+}
