@@ -31,7 +31,7 @@ import (
 const searchLimit = 5 * time.Second
 
 // newDRAOracleCommand answers questions about dynamic resource allocation with
-// kube-scheduler's own code: what the tests of another allocator compare with.
+// kube-scheduler's own code. The tests of Octavo's allocator compare with it.
 func newDRAOracleCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:           "dra-oracle",
@@ -46,17 +46,17 @@ func newDRAOracleCommand() *cobra.Command {
 	}
 }
 
-// question is one line of input. Objects are the API's own, as an API server
-// would give them out or, where defaults are left out, take them.
+// question is one line of input. Objects are as an API server returns them.
+// Where an API server sets defaults, they may be left out.
 type question struct {
-	// ID comes back with the answer.
+	// ID is repeated in the answer.
 	ID string `json:"id"`
 	// Select asks which devices an expression selects.
 	Select *selectQuestion `json:"select,omitempty"`
 	// Admit asks whether an API server would accept the scene's objects.
 	Admit bool `json:"admit,omitempty"`
-	// Given are allocations by node that are to be checked against the rules,
-	// one for each claim that was to be allocated.
+	// Given has allocations by node that are to be checked against the rules, one
+	// for each claim that needs an allocation.
 	Given map[string][]resourceapi.AllocationResult `json:"given,omitempty"`
 	scene
 }
@@ -66,11 +66,11 @@ type scene struct {
 	Nodes         []*v1.Node                   `json:"nodes,omitempty"`
 	Slices        []*resourceapi.ResourceSlice `json:"slices,omitempty"`
 	DeviceClasses []*resourceapi.DeviceClass   `json:"deviceClasses,omitempty"`
-	// Claims are those of the pod, in its order.
+	// Claims are the pod's claims, in the pod's order.
 	Claims []*resourceapi.ResourceClaim `json:"claims,omitempty"`
-	// OtherClaims are the cluster's other claims that are allocated.
+	// OtherClaims are the cluster's other allocated claims.
 	OtherClaims []*resourceapi.ResourceClaim `json:"otherClaims,omitempty"`
-	// Pod may ask for extended resources; otherwise it is not needed.
+	// Pod is needed only where the pod asks for extended resources.
 	Pod *v1.Pod `json:"pod,omitempty"`
 }
 
@@ -87,27 +87,27 @@ type answer struct {
 	Nodes []nodeAnswer `json:"nodes,omitempty"`
 	// Selected says for each device "true", "false" or "error: ...".
 	Selected []string `json:"selected,omitempty"`
-	// CompileError says why an expression is none.
+	// CompileError says why an expression does not compile.
 	CompileError string `json:"compileError,omitempty"`
-	// Refusals are what an API server would have against the objects.
+	// Refusals are the reasons for which an API server would refuse the objects.
 	Refusals []string `json:"refusals,omitempty"`
 }
 
-// nodeAnswer says what comes of the pod's claims on one node.
+// nodeAnswer is the result for the pod's claims on one node.
 type nodeAnswer struct {
 	Node string `json:"node"`
-	// Verdict is "feasible", "infeasible" (other nodes may do), "error" (the
-	// scheduler gives up), "timeout" or "panic".
+	// Verdict is "feasible", "infeasible" (another node may be feasible), "error"
+	// (the scheduler stops), "timeout" or "panic".
 	Verdict string `json:"verdict"`
 	// Message is the reason, where upstream gives one.
 	Message string `json:"message,omitempty"`
-	// Allocations has one entry for each claim that was to be allocated.
+	// Allocations has one entry for each claim that needed an allocation.
 	Allocations []resourceapi.AllocationResult `json:"allocations,omitempty"`
 	// ExtendedRequests are those of the special claim for extended resources.
 	ExtendedRequests []resourceapi.DeviceRequest `json:"extendedRequests,omitempty"`
-	// ExtendedMappings say which container uses which of them.
+	// ExtendedMappings say which container uses which of these requests.
 	ExtendedMappings []v1.ContainerExtendedResourceRequest `json:"extendedMappings,omitempty"`
-	// Checked is "ok" or what is wrong with the given allocations.
+	// Checked is "ok" or the reason for which the given allocations are invalid.
 	Checked string `json:"checked,omitempty"`
 }
 
@@ -117,7 +117,7 @@ type oracle struct {
 }
 
 func newOracle() *oracle {
-	// The gates as the pinned version has them by default.
+	// The feature gates have the pinned version's defaults.
 	gates := feature.NewSchedulerFeaturesFromGates(utilfeature.DefaultFeatureGate)
 	return &oracle{
 		features: dynamicresources.AllocatorFeatures(gates),
@@ -141,7 +141,7 @@ func (o *oracle) serve(in io.Reader, out io.Writer) error {
 			return fmt.Errorf("read a question: %w", err)
 		}
 		var asked question
-		// Strict, so that a field that Kubernetes does not know is found out.
+		// Strict, so that a field that Kubernetes does not know is reported.
 		strict, err := kjson.UnmarshalStrict(line, &asked)
 		if err == nil {
 			err = errors.Join(strict...)
@@ -207,8 +207,8 @@ func (s *scene) setDefaults() {
 	}
 }
 
-// canonicalize writes requested amounts as an API server gives them out, which
-// decides how the allocator computes with them: 2.5Gi is 2560Mi.
+// canonicalize writes requested amounts as an API server returns them: 2.5Gi is
+// 2560Mi. The allocator's arithmetic depends on this form.
 func canonicalize(claim *resourceapi.ResourceClaim) {
 	amounts := func(capacity *resourceapi.CapacityRequirements) {
 		if capacity == nil {
@@ -229,7 +229,7 @@ func canonicalize(claim *resourceapi.ResourceClaim) {
 	}
 }
 
-// allocator is kube-scheduler's for this cluster.
+// allocator is kube-scheduler's allocator for this cluster.
 func (o *oracle) allocator(s *scene) (structured.Allocator, error) {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
@@ -258,9 +258,9 @@ func foreachAllocatedDevice(claim *resourceapi.ResourceClaim,
 	shared func(structured.SharedDeviceID),
 	consumed func(structured.DeviceConsumedCapacity))
 
-// claimsToAllocate are the pod's claims that have no allocation, and the
-// special claim where the pod asks for extended resources. A message says why
-// the pod cannot be on the node whatever is allocated.
+// claimsToAllocate are the pod's claims without an allocation, and the special
+// claim if the pod asks for extended resources. A message gives the reason why
+// no allocation could put the pod on the node.
 func (s *scene) claimsToAllocate(node *v1.Node, there *nodeAnswer) ([]*resourceapi.ResourceClaim, string) {
 	var claims []*resourceapi.ResourceClaim
 	for _, claim := range s.Claims {
@@ -287,10 +287,11 @@ func (s *scene) claimsToAllocate(node *v1.Node, there *nodeAnswer) ([]*resourcea
 	return claims, message
 }
 
-// allocate asks for the claims together on one node: allocations, verdict, message.
+// allocate asks for all claims on one node. It returns allocations, verdict and
+// message.
 func allocate(allocator structured.Allocator, node *v1.Node, claims []*resourceapi.ResourceClaim) (_ []resourceapi.AllocationResult, verdict, message string) {
 	defer func() {
-		// Objects that no API server would accept may be too much for the allocator.
+		// Objects that no API server would accept may make the allocator panic.
 		if cause := recover(); cause != nil {
 			verdict, message = "panic", fmt.Sprint(cause)
 		}
@@ -334,7 +335,7 @@ func (o *oracle) selected(asked *selectQuestion, answered *answer) {
 	}
 }
 
-// classes serves device classes to the allocator.
+// classes is a lister of device classes for the allocator.
 type classes []*resourceapi.DeviceClass
 
 func (c classes) List() ([]*resourceapi.DeviceClass, error) {

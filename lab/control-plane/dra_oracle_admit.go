@@ -9,8 +9,8 @@ import (
 	"k8s.io/kubernetes/pkg/apis/resource/validation"
 )
 
-// refusals are what an API server has against the scene's slices, classes and
-// claims, each with the object's name.
+// refusals are the reasons for which an API server would refuse the scene's
+// slices, classes and claims, each with the object's name.
 func (s *scene) refusals() ([]string, error) {
 	var refusals []string
 	refuse := func(kind, name string, problems field.ErrorList) {

@@ -14,10 +14,10 @@ import (
 // pinDomain is the domain of the attributes that check adds to devices.
 const pinDomain = "pin.octavo.dev"
 
-// check says whether allocations keep all rules, by upstream's own allocator:
-// every request with a count may choose among its given devices alone, every
-// list of alternatives has only the given one, and what the allocator then
-// finds must be what was given. Requests for all devices stay as they are.
+// check says whether allocations obey all rules, by upstream's own allocator.
+// Every request with a count may choose only among its given devices, and every
+// list of alternatives has only the given one. What the allocator then finds
+// must be what was given. Requests for all devices are not changed.
 func (o *oracle) check(s *scene, node *v1.Node, claims []*resourceapi.ResourceClaim, given []resourceapi.AllocationResult) string {
 	if len(given) != len(claims) {
 		return fmt.Sprintf("%d allocations for %d claims", len(given), len(claims))
@@ -53,7 +53,7 @@ func (o *oracle) check(s *scene, node *v1.Node, claims []*resourceapi.ResourceCl
 	return "ok"
 }
 
-// pin leaves a request nothing but its given devices.
+// pin restricts a request to its given devices.
 func (s *scene) pin(request *resourceapi.DeviceRequest, mark string, given []resourceapi.DeviceRequestAllocationResult) string {
 	var mine []resourceapi.DeviceRequestAllocationResult
 	names := map[string]bool{}
@@ -93,7 +93,8 @@ func (s *scene) pin(request *resourceapi.DeviceRequest, mark string, given []res
 			return fmt.Sprintf("no slice has device %s/%s/%s", result.Driver, result.Pool, result.Device)
 		}
 	}
-	// In the class, whose selectors come first: the request's must not see other devices either.
+	// In the class, whose selectors are evaluated first: the request's selectors
+	// must not see other devices.
 	for _, original := range s.DeviceClasses {
 		if original.Name == *class {
 			pinned := original.DeepCopy()
@@ -111,7 +112,7 @@ func (s *scene) pin(request *resourceapi.DeviceRequest, mark string, given []res
 	return "is of a class that there is not"
 }
 
-// mark puts an attribute on a device, in slices of every generation.
+// mark adds an attribute to a device, in slices of every generation.
 func (s *scene) mark(result *resourceapi.DeviceRequestAllocationResult, mark string) bool {
 	found := false
 	for _, slice := range s.Slices {
@@ -133,8 +134,8 @@ func (s *scene) mark(result *resourceapi.DeviceRequestAllocationResult, mark str
 	return found
 }
 
-// compare says how two allocations differ. The order of devices and the
-// identities of shares are free, configuration is not an allocator's matter.
+// compare says how two allocations differ. It ignores the order of devices, the
+// share IDs, and the configuration, which no allocator decides.
 func compare(found, given *resourceapi.AllocationResult) string {
 	if !equality.Semantic.DeepEqual(found.NodeSelector, given.NodeSelector) {
 		return fmt.Sprintf("node selector %v, should be %v", given.NodeSelector, found.NodeSelector)

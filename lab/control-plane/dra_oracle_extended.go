@@ -14,11 +14,12 @@ import (
 	schedutil "k8s.io/kubernetes/pkg/scheduler/util"
 )
 
-// specialClaim is the claim for what the pod asks for as extended resources
-// and the node has through DRA alone. A message says why the pod does not fit.
-// It takes the decisions of the scheduler plugin's filterExtendedResources; that
-// a resource without a class must be on the node is, where no other has a
-// class, the plugin NodeResourcesFit's.
+// specialClaim is the claim for those of the pod's extended resources that the
+// node has only through DRA. A message says why the pod does not fit.
+//
+// It takes the decisions of the scheduler plugin's filterExtendedResources,
+// and one of the plugin NodeResourcesFit: where no resource has a class, a
+// resource without a class must be on the node.
 func (s *scene) specialClaim(node *v1.Node, there *nodeAnswer) (*resourceapi.ResourceClaim, string) {
 	resolver := extendedresourcecache.NewExtendedResourceCache(klog.Logger{})
 	for _, class := range s.DeviceClasses {

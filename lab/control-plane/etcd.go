@@ -13,10 +13,11 @@ import (
 )
 
 // newEtcdCommand runs one embedded etcd member over mutual TLS. Its few flags
-// carry the names of etcd's own, so that a real etcd binary can stand in.
+// have the names of etcd's own flags, so that a real etcd binary can replace
+// it.
 func newEtcdCommand() *cobra.Command {
 	cfg := embed.NewConfig()
-	// Zero, which would log every request, unless etcd's own flags set it.
+	// Without etcd's own flags this is zero, which would log every request.
 	cfg.WarningUnaryRequestDuration = embed.DefaultWarningUnaryRequestDuration
 	var client, peer, advertiseClient, advertisePeer string
 	cmd := &cobra.Command{
@@ -49,7 +50,8 @@ func newEtcdCommand() *cobra.Command {
 	flags.StringVar(&cfg.Dir, "data-dir", "", "folder of the database")
 	flags.StringVar(&client, "listen-client-urls", "https://127.0.0.1:2379", "address for clients")
 	flags.StringVar(&peer, "listen-peer-urls", "http://127.0.0.1:2380", "address for peers")
-	// etcd's own binary insists on these three where the addresses are not its defaults.
+	// etcd's own binary needs these three where the addresses are not its
+	// defaults.
 	flags.StringVar(&advertiseClient, "advertise-client-urls", "https://127.0.0.1:2379", "must repeat --listen-client-urls")
 	flags.StringVar(&advertisePeer, "initial-advertise-peer-urls", "http://127.0.0.1:2380", "must repeat --listen-peer-urls")
 	flags.StringVar(&cfg.InitialCluster, "initial-cluster", "lab=http://127.0.0.1:2380", "NAME=PEER-URL of this member")

@@ -31,9 +31,9 @@ import (
 	kjson "sigs.k8s.io/json"
 )
 
-// newFilterOracleCommand answers on which nodes a pod may run with
-// kube-scheduler's own framework and filters: what the tests of another
-// scheduler's predicates compare with.
+// newFilterOracleCommand says on which nodes a pod may run, with
+// kube-scheduler's own framework and filters. The tests of Octavo's scheduler
+// compare with it.
 func newFilterOracleCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:           "filter-oracle",
@@ -53,12 +53,12 @@ func newFilterOracleCommand() *cobra.Command {
 }
 
 // filterQuestion is one line of input: a cluster as the scheduler's informers
-// have it, and a pod. Objects are as an API server gives them out.
+// have it, and a pod. Objects are as an API server returns them.
 type filterQuestion struct {
 	ID         string          `json:"id"`
 	Nodes      []*v1.Node      `json:"nodes,omitempty"`
 	Namespaces []*v1.Namespace `json:"namespaces,omitempty"`
-	// Pods are those that have a node and have not ended.
+	// Pods are the pods that have a node and have not ended.
 	Pods           []*v1.Pod                   `json:"pods,omitempty"`
 	VolumeClaims   []*v1.PersistentVolumeClaim `json:"volumeClaims,omitempty"`
 	Volumes        []*v1.PersistentVolume      `json:"volumes,omitempty"`
@@ -70,22 +70,24 @@ type filterQuestion struct {
 // filterAnswer is one line of output.
 type filterAnswer struct {
 	ID string `json:"id"`
-	// Refused says why no node will do, found before any node is looked at.
+	// Refused says why no node is possible, if that is known before any node is
+	// examined.
 	Refused *filterRefusal `json:"refused,omitempty"`
-	// Nodes has by node each filter's refusal; a node without any is feasible.
+	// Nodes has the refusals of the filters by node. A node without any is
+	// feasible.
 	Nodes map[string][]filterRefusal `json:"nodes,omitempty"`
 }
 
-// filterRefusal is what one plugin has against a node.
+// filterRefusal is a plugin's refusal of a node.
 type filterRefusal struct {
 	Plugin  string   `json:"plugin"`
 	Reasons []string `json:"reasons"`
-	// IsFinal says that no other pod's leaving would change it.
+	// IsFinal says that the removal of other pods would not change the refusal.
 	IsFinal bool `json:"isFinal,omitempty"`
 }
 
-// filterOracle is a scheduler's framework over informers that are filled by
-// hand, and never started.
+// filterOracle is a scheduler's framework over informers that are filled
+// directly and never started.
 type filterOracle struct {
 	framework framework.Framework
 	informers informers.SharedInformerFactory
@@ -99,13 +101,13 @@ type currentSnapshot struct {
 }
 
 func newFilterOracle(ctx context.Context) (*filterOracle, error) {
-	// An API server admits the operators Lt and Gt of tolerations only where
-	// this gate is on; its schedulers then know them.
+	// An API server admits the operators Lt and Gt of tolerations only where this
+	// gate is on. Its schedulers then know them.
 	gates := map[string]bool{string(features.TaintTolerationComparisonOperators): true}
 	if err := utilfeature.DefaultMutableFeatureGate.SetFromMap(gates); err != nil {
 		return nil, fmt.Errorf("turn feature gates on: %w", err)
 	}
-	// What plugins log of odd objects is theirs to log, and nobody's to read here.
+	// The plugins' log messages about unusual objects are not wanted here.
 	klog.SetLogger(klog.Logger{})
 	metrics.Register()
 	defaults, err := latest.Default()
@@ -161,7 +163,7 @@ func (o *filterOracle) serve(in io.Reader, out io.Writer) error {
 			return fmt.Errorf("read a question: %w", err)
 		}
 		var asked filterQuestion
-		// Strict, so that a field that Kubernetes does not know is found out.
+		// Strict, so that a field that Kubernetes does not know is reported.
 		strict, err := kjson.UnmarshalStrict(line, &asked)
 		if err == nil {
 			err = errors.Join(strict...)
@@ -203,7 +205,8 @@ func (o *filterOracle) answer(asked *filterQuestion) (*filterAnswer, error) {
 		}
 		refusals := []filterRefusal{}
 		isChosen := chosen.AllNodes() || chosen.NodeNames.Has(node.Name)
-		// The framework ends at the first plugin that refuses: each is asked alone.
+		// The framework stops at the first plugin that refuses, so each is called
+		// alone.
 		for _, filter := range o.filters {
 			if skipped.Has(filter) {
 				continue
@@ -230,7 +233,7 @@ func refusal(status *fwk.Status) filterRefusal {
 	}
 }
 
-// take makes the question's objects those that the plugins see.
+// take gives the question's objects to the plugins.
 func (o *filterOracle) take(asked *filterQuestion) error {
 	o.snapshot.Snapshot = internalcache.NewSnapshot(asked.Pods, asked.Nodes)
 	core, storage := o.informers.Core().V1(), o.informers.Storage().V1()
@@ -243,7 +246,7 @@ func (o *filterOracle) take(asked *filterQuestion) error {
 	)
 }
 
-// fill puts objects where an informer would.
+// fill stores objects where an informer would.
 func fill[T any](informer cache.SharedIndexInformer, objects []T) error {
 	list := make([]any, 0, len(objects))
 	for _, object := range objects {

@@ -1,8 +1,8 @@
-// Command control-plane is the test bed's Kubernetes: etcd, kube-apiserver,
-// kube-controller-manager, kube-scheduler and kubectl in one binary, each
-// behind a subcommand of its upstream name and with its upstream flags.
+// Command control-plane is the lab's Kubernetes: etcd, kube-apiserver,
+// kube-controller-manager, kube-scheduler and kubectl in one binary. Each is a
+// subcommand with its upstream name and its upstream flags.
 //
-// It exists for the lab and for tests alone; no user's cluster runs it.
+// It exists for the lab and for tests only; no user's cluster runs it.
 package main
 
 import (
@@ -24,8 +24,8 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// components maps a subcommand to the constructor of its upstream command.
-// Constructors run only for the chosen one: each registers global flags.
+// components maps a subcommand to the constructor of its upstream command. Only
+// the chosen constructor runs, because each registers global flags.
 var components = map[string]func() *cobra.Command{
 	"dra-oracle":              newDRAOracleCommand,
 	"etcd":                    newEtcdCommand,
@@ -38,8 +38,8 @@ var components = map[string]func() *cobra.Command{
 }
 
 func main() {
-	// A link named after a component runs it, so that a folder of links can
-	// serve wherever KUBEBUILDER_ASSETS is understood.
+	// A link named after a component runs it, so that a folder of links can be
+	// used as KUBEBUILDER_ASSETS.
 	name := filepath.Base(os.Args[0])
 	if _, ok := components[name]; !ok {
 		if len(os.Args) < 2 {

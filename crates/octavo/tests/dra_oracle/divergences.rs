@@ -66,9 +66,12 @@ pub(crate) fn is_known_divergence(oracle: &mut Allocator, seed: u64, case: &Case
     }
     let right = ours::decide(case, Features::default());
     let faulty = ours::decide(case, Features::default().with(Feature::UpstreamBugs));
-    // An allocator that forgets values only admits more. Its search departs from the correct one in
-    // three situations: a value is allocated twice; another check fails after that; or a request
-    // for all devices has a value twice, which is an error.
+    // An allocator that forgets values only admits more. Its search departs from the correct one
+    // in three situations:
+    //
+    // - a value is allocated twice;
+    // - another check fails after that;
+    // - a request for all devices has a value twice, which is an error.
     let key = |outcome: &ours::NodeOutcome| (outcome.verdict, outcome.allocations.clone());
     let mut differing =
         right.iter().zip(&faulty).filter(|(right, faulty)| key(right) != key(faulty));
