@@ -68,8 +68,8 @@ impl Drop for LabDir {
 pub(crate) fn warn_about_other_labs(octavo: &Path) {
     for (state_dir, processes) in Lab::all_up() {
         print_progress(&format!(
-            "warning: a lab is up in {} ({processes} processes) and falsifies the figures; unless another run \
-             has it, end it with `{} lab --state-dir {} down`",
+            "warning: a lab is running in {} ({processes} processes) and distorts the figures; unless another run \
+             uses it, end it with `{} lab --state-dir {} down`",
             state_dir.display(),
             octavo.display(),
             state_dir.display()

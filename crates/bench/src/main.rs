@@ -41,7 +41,7 @@ mod slices;
 struct Args {
     /// What to measure.
     name: Name,
-    /// Form of the report.
+    /// Format of the report.
     #[arg(long, default_value = "table")]
     format: Format,
     /// The binary to measure.
@@ -60,26 +60,26 @@ enum Name {
     Agent,
     /// Time to a running lab with 5 and with 500 nodes.
     Lab,
-    /// MIG devices and shares on an 8-GPU node of which every placement is published.
+    /// MIG devices and shares on an 8-GPU node with every placement published.
     Mig,
-    /// What publishing costs with 500 nodes, and what agents write per allocation.
+    /// Cost of publishing with 500 nodes, and agents' writes per allocation.
     Slices,
-    /// What a claim adds to a pod's start on a real node.
+    /// Time that a claim adds to a pod's start on a real node.
     Pods,
-    /// How often large MIG profiles still fit, by the order in which placements are listed.
+    /// How often large MIG profiles still fit, by the listing order of placements.
     MigOrder,
     /// openb at 130 %: policies against the published means, ten seeds.
     Packing,
     /// Decisions, gangs and repairs on clusters of up to 25,000 nodes.
     Engine,
-    /// What memory enforcement adds to calls, and whether processes that race get past it.
+    /// Time that memory enforcement adds to calls, and whether racing processes exceed a share.
     MemoryEnforcement,
-    /// Pods, gangs and preemptions on up to 1,000 nodes: Octavo's scheduler, Kubernetes' own, and none, in turn.
+    /// Pods, gangs and preemptions on up to 1,000 nodes: Octavo's scheduler, kube-scheduler, and none, in turn.
     Scheduler,
-    /// A share of this machine's own GPU, prepared by the agent, with a command behind its wall. Needs root
-    /// and is not among all.
+    /// A share of this machine's own GPU, prepared by the agent, with a command under memory enforcement.
+    /// Needs root and is not part of `all`.
     RealShare,
-    /// All of them, one after the other.
+    /// All benchmarks, one after another.
     All,
 }
 
@@ -120,7 +120,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let octavo = || {
         args.octavo.canonicalize().with_context(|| {
-            format!("{} is not there: run `cargo build --release` first", args.octavo.display())
+            format!("{} is missing: run `cargo build --release` first", args.octavo.display())
         })
     };
     lab_dir::warn_about_other_labs(&args.octavo);

@@ -35,7 +35,7 @@ pub(crate) fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     for file in [&programs.driver, &programs.client] {
         ensure!(
             file.is_file(),
-            "{} is not there: start this by `cargo xtask bench memory-enforcement`, which builds it",
+            "{} is missing: start this with `cargo xtask bench memory-enforcement`, which builds it",
             file.display()
         );
     }

@@ -46,7 +46,7 @@ const MIXES: [Mix; 3] = [
 const ORDERS: [(ListOrder, &str); 3] = [
     (ListOrder::LeastHarm, "least harm"),
     (ListOrder::Name, "by name"),
-    (ListOrder::Relisted, "listed anew"),
+    (ListOrder::Relisted, "relisted"),
 ];
 
 /// Profiles whose fit is reported: index in the table, name, and the allowed loss against the order

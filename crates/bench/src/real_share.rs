@@ -71,7 +71,7 @@ pub(crate) struct Options {
 pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<Figure>> {
     ensure!(
         rustix::process::geteuid().is_root(),
-        "a container's root is made of mounts: run it as root"
+        "a container's root needs mounts: run it as root"
     );
     let testbed = Testbed::new(octavo, options).await?;
     let agent = AgentProcess::start_with_log(
@@ -85,7 +85,7 @@ pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<
         let log = fs::read_to_string(testbed.path("agent.log")).unwrap_or_default();
         let tail: Vec<&str> = log.lines().rev().take(25).collect();
         let tail: Vec<&str> = tail.into_iter().rev().collect();
-        format!("the agent said at last:\n{}\n", tail.join("\n"))
+        format!("last lines of the agent's log:\n{}\n", tail.join("\n"))
     })
 }
 
@@ -184,12 +184,12 @@ impl Testbed {
         let took = begun.elapsed();
         let names: Vec<String> =
             devices.iter().flat_map(|device| device.cdi_device_ids.clone()).collect();
-        ensure!(!names.is_empty(), "the share was prepared and names no CDI device");
+        ensure!(!names.is_empty(), "the prepared share has no CDI device");
         let container = Container::from_specs(self.folder.path(), &self.path("cdi"), &names)?;
 
         let mut figures = vec![
             Figure::new("prepare of a share", "ms", &[took.as_secs_f64() * 1e3], Goal::None)?,
-            self.wait_for_condition("claim says that the share is enforced", "Enforced").await?,
+            self.wait_for_condition("claim condition Enforced", "Enforced").await?,
         ];
         figures.extend(probe::run(octavo, &container, self.memory)?);
         for run in &options.runs {
@@ -198,10 +198,9 @@ impl Testbed {
         }
         figures.extend(self.bypass(octavo, &container)?);
         figures.push(
-            self.wait_for_condition("claim says that the share had too much", "MemoryOverflow")
-                .await?,
+            self.wait_for_condition("claim condition MemoryOverflow", "MemoryOverflow").await?,
         );
-        kubelet.unprepare(&claim).await.context("give the share back")?;
+        kubelet.unprepare(&claim).await.context("unprepare the share")?;
         let left = fs::read_dir(self.path("run/octavo/shares")).into_iter().flatten().count();
         let left = f64::from(u32::try_from(left)?);
         figures.push(Figure::new(
@@ -225,7 +224,7 @@ impl Testbed {
         let mut command = container.command("sh".as_ref(), &args)?;
         let report = self.run_watched(command.stdout(std::io::stderr()))?;
         let failed = f64::from(u8::from(!report.status.is_some_and(|status| status.success())));
-        let most = format!("{name}: the most that the driver counts");
+        let most = format!("{name}: peak use that the driver counts");
         let allowed = mib(self.memory) + MAX_OVERHEAD_MIB;
         Ok(vec![
             Figure::new(format!("{name}: failed"), "times", &[failed], Goal::Exactly(0.0))?,
@@ -241,16 +240,16 @@ impl Testbed {
         let report = self.run_watched(command.stdout(Stdio::null()))?;
         let is_killed = report.status.is_some_and(|status| status.signal() == Some(SIGKILL));
         let time = report.over.context(
-            "the driver never counted more than the limit for a program that goes round the wall: does it \
-             tell of processes here?",
+            "the driver never counted more than the limit for a program that bypasses the guard: check \
+             that it reports processes here",
         )?;
-        let what = |what: &str| format!("gone round the wall: {what}");
+        let what = |what: &str| format!("guard bypassed: {what}");
         let killed = f64::from(u8::from(is_killed));
         Ok(vec![
-            Figure::new(what("the most that it had"), "MiB", &[mib(report.most)], Goal::None)?,
+            Figure::new(what("peak use"), "MiB", &[mib(report.most)], Goal::None)?,
             Figure::new(what("killed"), "times", &[killed], Goal::Exactly(1.0))?,
             Figure::new(
-                what("from too much to its end"),
+                what("from exceeding the limit to its end"),
                 "s",
                 &[time.as_secs_f64()],
                 Goal::Below(1.0),

@@ -53,15 +53,15 @@ const SCALE_VARIABLE: &str = "OCTAVO_BENCH_SCALE";
 #[command(next_help_heading = "Scheduler")]
 #[group(id = "scheduler_options")]
 pub(crate) struct Options {
-    /// How often each contender has its turn in each case.
+    /// Turns of each contender in each case.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Only these cases.
     #[arg(long, value_delimiter = ',', value_name = "CASE,...")]
     cases: Vec<Case>,
-    /// How long a contender may take to bind all pods of the cases pods, claims, gpus and gpus-by-devices.
-    /// One that has not bound them is measured by what it bound until then [default: 4 for
-    /// gpus-by-devices, which kube-scheduler takes far longer for; 15 for the others]
+    /// Timeout for binding all pods of the cases pods, claims, gpus and gpus-by-devices. A contender that
+    /// exceeds it is measured by the pods bound until then [default: 4 for gpus-by-devices, which takes
+    /// kube-scheduler far longer; 15 for the others]
     #[arg(long = "patience", value_name = "MINUTES", value_parser = minutes)]
     timeout: Option<Duration>,
 }

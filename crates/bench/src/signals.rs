@@ -50,7 +50,7 @@ impl InterruptibleRun {
             };
             tokio::select! {
                 () = Box::pin(end_labs(request, was_released)) => {}
-                () = repeated => print_progress("told again: what is up is left to its keepers"),
+                () = repeated => print_progress("interrupted again: running labs are left to their watching processes"),
             }
             std::process::exit(code)
         };
@@ -80,7 +80,7 @@ async fn end_labs(request: oneshot::Sender<()>, was_released: oneshot::Receiver<
     let timeout = if folders.is_empty() { RELEASE_TIMEOUT } else { LAB_RELEASE_TIMEOUT };
     let _ = tokio::time::timeout(timeout, was_released).await;
     for folder in folders {
-        print_progress(&format!("told to end: ending the lab in {}", folder.display()));
+        print_progress(&format!("interrupted: ending the lab in {}", folder.display()));
         match Box::pin(Lab::end(&folder)).await {
             Ok(_) => {
                 let _ = std::fs::remove_dir_all(&folder);

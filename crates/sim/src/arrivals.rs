@@ -96,17 +96,19 @@ pub struct Arrivals {
 #[non_exhaustive]
 pub enum ArrivalError {
     /// The text or number is no factor.
-    #[error("`{0}` is not a factor of demand over capacity; expected a number above 0, as 1.3")]
+    #[error(
+        "`{0}` is not a factor of demand over capacity; expected a number above 0, such as 1.3"
+    )]
     Factor(String),
     /// The nodes have no GPU, so demand has no share of them.
-    #[error("the nodes have no GPUs, so there is no {factor} of them; leave the factor out")]
+    #[error("the nodes have no GPUs, so no demand is {factor} times their GPUs; omit the factor")]
     NoGpus {
         /// The factor.
         factor: Factor,
     },
     /// No pod asks for a GPU, so no number of copies reaches the factor.
     #[error(
-        "no pod asks for a GPU, so no copies of them ask for {factor} of the cluster's; leave the factor out"
+        "no pod requests a GPU, so copies cannot reach {factor} times the cluster's GPUs; omit the factor"
     )]
     NoDemand {
         /// The factor.
@@ -114,7 +116,7 @@ pub enum ArrivalError {
     },
     /// The factor needs more copies than can be held.
     #[error(
-        "a factor of {factor} takes more than {MAX_ARRIVALS} pods of this list; choose a smaller one"
+        "a factor of {factor} needs more than {MAX_ARRIVALS} pods of this list; choose a smaller factor"
     )]
     TooManyPods {
         /// The factor.
@@ -122,8 +124,8 @@ pub enum ArrivalError {
     },
     /// A pod's time of creation is not known.
     #[error(
-        "pod `{pod}` has no creation_time ({missing} of {pods} have none), so the list has no order \
-         in time; use a list with times or a shuffled order"
+        "pod `{pod}` has no creation_time ({missing} of {pods} have none), so the list cannot be \
+         ordered by time; use a list with times or a shuffled order"
     )]
     NoTimes {
         /// The first such pod.

@@ -29,24 +29,23 @@ pub struct SimArgs {
 pub enum SimCommand {
     /// Replay a trace of a whole cluster under one or more policies
     ///
-    /// Pods come one by one. Each is placed by the policy or, if it finds no place, skipped: nobody
-    /// waits, nobody is tried again. Every run is checked by a validator that shares no code with
-    /// the policies.
+    /// Pods arrive one by one. The policy places or skips each pod. Skipped pods do not wait and are
+    /// not retried. A validator that shares no code with the policies checks every run.
     #[command(after_help = "\
-The lists are CSV with a line of column names, in the form of openb:
+The lists are CSV with a line of column names, in the format of openb:
   nodes  sn,cpu_milli,memory_mib,gpu,model
   pods   name,cpu_milli,memory_mib,num_gpu,gpu_milli and, if there,
-         gpu_spec (models that will do, with | between), creation_time, deletion_time
+         gpu_spec (accepted models, separated by |), creation_time, deletion_time
 
 Figures (ratios of 1 in JSON, percent in tables):
-  allocated    GPUs given out after the last arrival
-  published    the mean over all arrivals at 130 % demand, as the published tables count
-  first skip   demand at which the first GPU pod that names no model found no place
-  at 90 %      GPUs given out when 90 % of them were first wanted
-  multi        pods of several GPUs that were placed
+  allocated    allocated GPUs after the last arrival
+  published    mean over all arrivals at 130 % demand, by the rule of the published tables
+  first skip   demand at which the first GPU pod without a named model was skipped
+  at 90 %      allocated GPUs when the demand first reached 90 %
+  multi        placed pods of several GPUs
   hash         SHA-256 over all placements: equal if two runs did the same
 
-Exit codes: 0 done, 1 failed or a run is not valid, 2 wrong usage.
+Exit codes: 0 done, 1 failed or a run is invalid, 2 wrong usage.
 
 Examples:
   octavo sim replay --nodes nodes.csv --pods pods.csv
@@ -55,19 +54,20 @@ Examples:
   octavo sim replay --nodes nodes.csv --pods pods.csv --curve curve.csv --placements where.csv")]
     Replay(Box<ReplayArgs>),
 
-    /// Make one HTML page of a replay: curves, figures, what it was made from
+    /// Make one HTML page of a replay: curves, figures and inputs
     #[command(after_help = crate::report::args::HELP)]
     Report(Box<ReportArgs>),
 
-    /// Make a synthetic cluster: topology, tenants, what runs and what waits; or lists for a replay
+    /// Generate a synthetic cluster with topology, tenants, running workloads and waiting gangs; or lists for
+    /// a replay
     #[command(after_help = crate::generate::args::HELP)]
     Generate(Box<GenerateArgs>),
 
-    /// Ask whether a gang would fit, and what would make it fit. Nothing changes
+    /// Check whether a gang would fit, and what would make it fit. Changes nothing
     #[command(after_help = crate::whatif::args::HELP)]
     Whatif(Box<WhatifArgs>),
 
-    /// Ask a recorded question again and compare the answers bit for bit
+    /// Repeat a recorded question and compare the answers bit for bit
     Verify(VerifyArgs),
 }
 
@@ -93,10 +93,10 @@ pub struct ReplayArgs {
         default_value_t
     )]
     pub format: Format,
-    /// Write the curve of each run: demand, GPUs given out, fragmentation
+    /// Write the curve of each run: demand, allocated GPUs, fragmentation
     #[arg(long, value_name = "FILE.csv")]
     pub curve: Option<PathBuf>,
-    /// Write where each pod of each run went
+    /// Write the placement of each pod of each run
     #[arg(long, value_name = "FILE.csv")]
     pub placements: Option<PathBuf>,
 }

@@ -24,7 +24,7 @@ pub enum DocumentFormat {
 #[non_exhaustive]
 pub enum DocumentError {
     /// The file name has no extension for JSON or YAML.
-    #[error("{}: the name says no form; call it .json, .yaml or .yml", .path.display())]
+    #[error("{}: unknown file extension; use .json, .yaml or .yml", .path.display())]
     Extension {
         /// The file.
         path: PathBuf,
@@ -38,7 +38,7 @@ pub enum DocumentError {
         source: io::Error,
     },
     /// The file has other content than expected.
-    #[error("{}: is no {what}: {problem}", .path.display())]
+    #[error("{}: is not a valid {what}: {problem}", .path.display())]
     Content {
         /// The file.
         path: PathBuf,

@@ -84,13 +84,13 @@ pub struct Fraction(u16);
 #[non_exhaustive]
 pub enum GenerateError {
     /// No machines.
-    #[error("no machine is named; name at least one")]
+    #[error("no machine is listed; list at least one")]
     NoMachines,
     /// A machine twice.
-    #[error("the machine {0} is named twice; blocks take turns among machines, name each once")]
+    #[error("the machine {0} is listed twice; list each machine once, blocks alternate among them")]
     MachineTwice(&'static str),
     /// More machines than blocks: each machine needs a block.
-    #[error("{machines} machines in {blocks} blocks; a block has one machine: make more blocks")]
+    #[error("{machines} machines in {blocks} blocks; each machine needs a block: add blocks")]
     TooFewBlocks {
         /// Machines.
         machines: usize,
@@ -98,7 +98,9 @@ pub enum GenerateError {
         blocks: u32,
     },
     /// Too large.
-    #[error("that are {gpus} GPUs; at most {most} are made: fewer blocks, racks or nodes will do")]
+    #[error(
+        "these options make {gpus} GPUs; the maximum is {most}: use fewer blocks, racks or nodes"
+    )]
     TooLarge {
         /// GPUs.
         gpus: u64,
@@ -107,7 +109,7 @@ pub enum GenerateError {
     },
     /// The load takes too many pods.
     #[error(
-        "that are about {pods} pods; at most {most} are made: fewer hours or longer lives will do"
+        "these options make about {pods} pods; the maximum is {most}: use fewer hours or longer lives"
     )]
     TooManyPods {
         /// Pods by expectation.
@@ -116,7 +118,7 @@ pub enum GenerateError {
         most: u64,
     },
     /// The generated document is no valid cluster: a defect.
-    #[error("what was made is no cluster, which is a defect of the generator: {0}")]
+    #[error("the generated cluster is invalid, which is a defect of the generator: {0}")]
     Snapshot(#[from] SnapshotError),
     /// The lists could not be written as CSV.
     #[error("the lists cannot be written as CSV")]
@@ -201,7 +203,7 @@ impl FromStr for Fraction {
         let wrong = || GenerateError::Amount {
             what: "the part",
             value: text.to_owned(),
-            wanted: "from 0 to 1 with at most three decimals, as 0.7",
+            wanted: "from 0 to 1 with at most three decimals, such as 0.7",
         };
         let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit());

@@ -39,12 +39,12 @@ pub const PUBLISHED_FACTOR: f64 = 1.3;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// As the published simulator shuffles them by the seed, brought to --inflate
+    /// Shuffled by the seed as in the published simulator, and tuned to --inflate
     #[default]
     Shuffled,
-    /// By their times of creation
+    /// By creation time
     Created,
-    /// As the file lists them
+    /// In the order of the file
     File,
 }
 
@@ -128,33 +128,31 @@ pub enum ReplayError {
     #[error(transparent)]
     Arrivals(#[from] ArrivalError),
     /// The engine cannot hold such a cluster.
-    #[error("the node list is more than the engine can hold")]
+    #[error("the node list is too large for the engine")]
     Cluster(#[from] ClusterError),
     /// Departures in an order without times.
-    #[error("departures need the order of creation, not the {order} one; leave out --order")]
+    #[error("departures need the creation order, not the {order} order; omit --order")]
     DeparturesWithoutTimes {
         /// The requested order.
         order: Order,
     },
     /// Departures of a list without any deletion time.
     #[error(
-        "none of the {pods} pods has a deletion_time, so nobody would leave; use a list with times, \
-         or leave out --departures"
+        "none of the {pods} pods has a deletion_time, so no pod would leave; use a list with \
+         times, or omit --departures"
     )]
     NoDepartures {
         /// Pods in the list.
         pods: usize,
     },
     /// The engine has no policy of that name.
-    #[error("the engine has no policy {policy}; this is a defect, please report it")]
+    #[error("the engine has no policy {policy}; this is a defect, report it")]
     NoPolicy {
         /// The policy.
         policy: Policy,
     },
     /// A factor with an order that repeats no pod.
-    #[error(
-        "only a shuffled list can be brought to a demand; leave out --inflate or --order {order}"
-    )]
+    #[error("only a shuffled list can be tuned to a demand; omit --inflate or --order {order}")]
     InflatedOrder {
         /// The requested order.
         order: Order,

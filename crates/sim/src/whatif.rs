@@ -106,10 +106,10 @@ pub enum WhatifError {
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
     /// The policy makes no sense in this cluster.
-    #[error("the policy makes no sense in this cluster: {0}")]
+    #[error("the policy is invalid for this cluster: {0}")]
     Policy(#[from] PolicyError),
     /// No such node.
-    #[error("there is no node {name:?} that could fail{}", .like.as_ref().map_or(String::new(), |like| format!("; did you mean {like:?}?")))]
+    #[error("there is no node {name:?}{}", .like.as_ref().map_or(String::new(), |like| format!("; did you mean {like:?}?")))]
     UnknownNode {
         /// The name.
         name: String,
@@ -118,15 +118,15 @@ pub enum WhatifError {
     },
     /// The question is empty.
     #[error(
-        "nothing is asked for: name a gang (--gang, --name or --waiting), or nodes that fail \
+        "the question is empty: name a gang (--gang, --name or --waiting), or failing nodes \
          (--fail)"
     )]
     Nothing,
     /// Nothing runs on the failing nodes, which are named.
-    #[error("nothing runs on {0}, so nothing is lost with it; ask for other nodes or a gang")]
+    #[error("nothing runs on {0}, so nothing is lost; name other nodes or a gang")]
     NothingLost(String),
     /// Members are pinned, but the question has several gangs or none.
-    #[error("pinned members are those of one gang, but the question is about {0}")]
+    #[error("pinned members need a question about one gang, but this question has {0}")]
     PinnedOfMany(usize),
     /// The gang's name is in use.
     #[error("a workload named {0:?} runs already; give the gang another name")]

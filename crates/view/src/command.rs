@@ -26,17 +26,17 @@ pub struct TopArgs {
     /// Only GPUs that claims of this namespace hold
     #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
     pub namespace: Option<String>,
-    /// GPUs whoever holds them; this is the default
+    /// GPUs of all holders; this is the default
     #[arg(short = 'A', long)]
     pub all_namespaces: bool,
-    /// Read and draw again every 2 seconds
+    /// Refresh every 2 seconds
     #[arg(short, long)]
     pub watch: bool,
-    /// What each share may have and has, as the nodes' agents say now
+    /// Show the limit and current use of each share, as reported by the nodes' agents
     #[arg(long)]
     pub shares: bool,
-    /// With --shares, read the agent that serves its metrics at HOST:PORT, and not the agents' pods; may be
-    /// given again
+    /// With --shares, read the agent that serves its metrics at HOST:PORT instead of the agents' pods; may be
+    /// repeated
     #[arg(long = "agent", value_name = "ADDRESS", requires = "shares")]
     pub agents: Vec<AgentAddress>,
     /// How it is written
@@ -51,7 +51,7 @@ pub struct TopArgs {
 #[derive(Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Output")]
 pub struct OutputArgs {
-    /// Form of the output
+    /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORM")]
     pub output: Format,
     /// Leave out the headers of tables

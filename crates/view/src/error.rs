@@ -15,7 +15,7 @@ pub enum ViewError {
     #[error(transparent)]
     Client(#[from] ClientError),
     /// The API server refused or failed.
-    #[error("the API server refused to read {kind}: {message}")]
+    #[error("the API server denied reading {kind}: {message}")]
     Refused {
         /// Resource, in the plural.
         kind: &'static str,
@@ -59,7 +59,7 @@ pub enum ViewError {
         node: String,
     },
     /// No pod of Octavo's scheduler is there.
-    #[error("no pod of Octavo's scheduler is in the cluster")]
+    #[error("the cluster has no pod of Octavo's scheduler")]
     NoScheduler,
     /// The scheduler could not be asked.
     #[error("the scheduler {scheduler} could not be asked: {message}")]
@@ -70,7 +70,7 @@ pub enum ViewError {
         message: String,
     },
     /// The scheduler responded with an error.
-    #[error("the scheduler {scheduler} says: {message}")]
+    #[error("the scheduler {scheduler} responded: {message}")]
     SchedulerSays {
         /// Its pod or address.
         scheduler: String,
@@ -80,7 +80,7 @@ pub enum ViewError {
         message: String,
     },
     /// The scheduler's response has another format: it has another version.
-    #[error("the answer of the scheduler {scheduler} is not understood: {message}")]
+    #[error("the response of the scheduler {scheduler} cannot be parsed: {message}")]
     SchedulerForm {
         /// Its pod or address.
         scheduler: String,
@@ -88,7 +88,7 @@ pub enum ViewError {
         message: String,
     },
     /// Only pods and gangs can be explained.
-    #[error("{kind:?} is nothing that can be explained")]
+    #[error("{kind:?} cannot be explained")]
     Kind {
         /// The requested kind.
         kind: String,
@@ -127,7 +127,7 @@ impl ViewError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Client(ClientError::Kubeconfig { .. }) => {
-                Some("`kubectl config view` shows what it says; --context picks another".to_owned())
+                Some("`kubectl config view` shows its content; --context selects another context".to_owned())
             }
             Self::Refused { code: 401, .. } => {
                 Some("the credentials of this context were not accepted: log in again".to_owned())
@@ -149,7 +149,7 @@ impl ViewError {
                     .to_owned(),
             ),
             Self::NoNamespace { .. } => {
-                Some("`kubectl get namespaces` lists them; -n chooses one".to_owned())
+                Some("`kubectl get namespaces` lists them; -n selects one".to_owned())
             }
             Self::NoPod { elsewhere, pod } if elsewhere.is_empty() => {
                 Some(format!("`kubectl get pods -n {}` lists the pods there", pod.namespace))
@@ -158,18 +158,18 @@ impl ViewError {
                 Some(format!("a pod of this name is in: {} (use -n)", elsewhere.join(", ")))
             }
             Self::NoNode { .. } => Some(
-                "`octavo top` without names lists all nodes with devices; on the node, the agent \
-                 must run"
+                "`octavo top` without names lists all nodes with devices; check that the agent runs \
+                 on the node"
                     .to_owned(),
             ),
             Self::NoScheduler => Some(
-                "one that is no pod is named by --scheduler HOST:PORT, as its --metrics-listen says"
+                "for a scheduler that is no pod, give --scheduler HOST:PORT with the address of its --metrics-listen"
                     .to_owned(),
             ),
             Self::SchedulerUnreachable { .. } => Some(
-                "its --metrics-listen must be an address that is reached from here: the chart's pods \
-                 listen on all (scheduler.metricsPort), a scheduler started by hand on its own machine \
-                 alone; `kubectl port-forward` to its pod and --scheduler 127.0.0.1:PORT go round both"
+                "its --metrics-listen must be reachable from here: the chart's pods listen on all \
+                 addresses (scheduler.metricsPort), a scheduler started by hand only on its own machine; \
+                 otherwise use `kubectl port-forward` to its pod and --scheduler 127.0.0.1:PORT"
                     .to_owned(),
             ),
             Self::SchedulerForm { .. } => {

@@ -40,7 +40,7 @@ pub struct SchedulerAddress(http::Uri);
 /// The text is no such address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no address of a scheduler: give HOST:PORT or http://HOST:PORT, as its --metrics-listen says"
+    "{0:?} is not an address of a scheduler: give HOST:PORT or http://HOST:PORT, as in its --metrics-listen"
 )]
 pub struct SchedulerAddressError(String);
 

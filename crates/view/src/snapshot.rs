@@ -317,8 +317,8 @@ impl fmt::Display for GapKind {
             Self::Classes => "deviceclasses",
             Self::Templates => "resourceclaimtemplates",
             Self::Events => "events",
-            Self::Scheduler => "what Octavo's scheduler says",
-            Self::Unreadable => "objects that are not understood",
+            Self::Scheduler => "the explanation of Octavo's scheduler",
+            Self::Unreadable => "objects that cannot be parsed",
         })
     }
 }

@@ -34,7 +34,7 @@ pub(super) fn large(nodes: u32) -> anyhow::Result<Vec<Figure>> {
         // A first request, with empty caches.
         let (answer, took) = ask(&mut world, &mut Solver::default(), &gang(nodes / 4));
         let bound = matches!(answer, Err(refusal) if matches!(refusal.reason, Reason::Bound(_)));
-        anyhow::ensure!(bound, "a gang that cannot be was not refused with a bound");
+        anyhow::ensure!(bound, "an impossible gang was not refused with a bound");
         no.push(took);
     }
     let name = |what: &str| format!("{what}, {nodes} nodes half full");
@@ -137,8 +137,8 @@ pub(super) fn against_exact() -> anyhow::Result<Vec<Figure>> {
             Goal::Exactly(0.0),
         )?,
         Figure::new(name("hops above the fewest possible, worst"), "%", &[worst], Goal::None)?,
-        Figure::new(name("yes for no or no for yes"), "cases", &[wrong], Goal::Exactly(0.0))?,
-        Figure::new(name("impossible ones"), "cases", &[impossible], Goal::None)?,
+        Figure::new(name("wrong answers"), "cases", &[wrong], Goal::Exactly(0.0))?,
+        Figure::new(name("impossible gangs"), "cases", &[impossible], Goal::None)?,
     ])
 }
 

@@ -61,7 +61,7 @@ fn defragment() -> anyhow::Result<(f64, f64, f64)> {
         let took = started.elapsed().as_secs_f64();
         let plan =
             answer.map_err(|refusal| anyhow::anyhow!("gang {number}: {}", refusal.reason))?;
-        anyhow::ensure!(plan.evictions.is_empty(), "somebody was evicted");
+        anyhow::ensure!(plan.evictions.is_empty(), "a pod was evicted");
         anyhow::ensure!(plan.placements.len() == MEMBERS as usize, "members are missing");
         moved += plan.moves.len();
         // This checks every step against the free capacity.
@@ -89,7 +89,7 @@ fn preempt(priority: i32, is_possible: bool) -> anyhow::Result<f64> {
             repair::apply(&mut world, &gang, &plan)?;
         }
         Err(_) if !is_possible => {}
-        Ok(_) => anyhow::bail!("somebody of equal priority was evicted"),
+        Ok(_) => anyhow::bail!("a pod of equal priority was evicted"),
         Err(refusal) => anyhow::bail!("{}", refusal.reason),
     }
     Ok(took)

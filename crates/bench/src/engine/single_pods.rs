@@ -24,8 +24,8 @@ struct Times {
 
 /// The large cluster.
 pub(super) fn run(nodes: u32) -> anyhow::Result<Vec<Figure>> {
-    let mut all = figures(nodes, Mix::Alike, "many alike")?;
-    all.extend(figures(nodes, Mix::Varied, "hardly two alike")?);
+    let mut all = figures(nodes, Mix::Alike, "many equal nodes")?;
+    all.extend(figures(nodes, Mix::Varied, "hardly any equal nodes")?);
     Ok(all)
 }
 
@@ -88,7 +88,7 @@ fn measure(nodes: u32, mix: Mix, decisions: usize) -> anyhow::Result<Times> {
         // As many pods leave as arrive, in random order.
         if running.len() > nodes as usize / 8 {
             let other = usize::try_from(random.below(running.len() as u64))?;
-            let (shape, placement) = running.swap_remove_back(other).context("nobody runs")?;
+            let (shape, placement) = running.swap_remove_back(other).context("no pod runs")?;
             world.cluster.release(&shape.resources, &placement)?;
             policy.released(&shape, &placement);
         }

@@ -180,9 +180,9 @@ impl Testbed {
     /// before.
     pub(super) fn chip(&self) -> anyhow::Result<Observer> {
         let folder = self.folder.path().join("real");
-        let chip = FakeGpu::existing(&folder, 0, Clock::Virtual).context("look at the chip")?;
+        let chip = FakeGpu::existing(&folder, 0, Clock::Virtual).context("open the simulated GPU")?;
         let capacity = chip.capacity();
-        let member = chip.attach().context("look at the chip")?;
+        let member = chip.attach().context("open the simulated GPU")?;
         Ok(Observer { member, capacity })
     }
 }
@@ -216,7 +216,7 @@ impl Share {
     /// Fails if the ledger has other sums.
     pub(super) fn expect(&self, wanted: Ledger) -> anyhow::Result<()> {
         let found = self.ledger()?;
-        ensure!(found == wanted, "the ledger says {found:?}, and it should be {wanted:?}");
+        ensure!(found == wanted, "the ledger has {found:?}, expected {wanted:?}");
         Ok(())
     }
 }

@@ -27,13 +27,13 @@ impl Client {
         let answer = client.receive_line().context(
             "a client did not start: it needs root, or a kernel that lets users make namespaces",
         )?;
-        ensure!(answer == "ready", "a client said {answer:?} and not that it is ready");
+        ensure!(answer == "ready", "a client sent {answer:?} instead of \"ready\"");
         Ok(client)
     }
 
     /// Sends it a line.
     pub(super) fn send(&mut self, line: &str) -> anyhow::Result<()> {
-        let questions = self.questions.as_mut().context("the client was told to end")?;
+        let questions = self.questions.as_mut().context("the client is ending")?;
         writeln!(questions, "{line}").with_context(|| format!("ask a client for {line:?}"))
     }
 
@@ -41,7 +41,7 @@ impl Client {
     pub(super) fn receive_line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         let length = self.answers.read_line(&mut line).context("read a client's answer")?;
-        ensure!(length > 0, "a client ended without an answer; what it complained of is above");
+        ensure!(length > 0, "a client ended without a response; its errors are above");
         Ok(line.trim_end().to_owned())
     }
 
@@ -61,7 +61,7 @@ impl Client {
     /// Sends a command whose response is a driver status. Fails unless the status is success.
     pub(super) fn done(&mut self, line: &str) -> anyhow::Result<()> {
         let answer = self.ask(line)?;
-        ensure!(answer == [0], "{line}: the driver says {answer:?}");
+        ensure!(answer == [0], "{line}: the driver returned {answer:?}");
         Ok(())
     }
 }

@@ -57,11 +57,14 @@ pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
     large.expect(Ledger { processes: PROCESSES, bytes: all })?;
     let total = |client: &mut Client| client.ask("memory").map(|answer| answer.get(1).copied());
     let [bare, one, many] = &mut clients;
-    ensure!(total(bare)? > Some(SHARE_BYTES), "the driver without a wall shows a share");
+    ensure!(total(bare)? > Some(SHARE_BYTES), "the driver without enforcement shows a share");
     ensure!(total(one)? == Some(SHARE_BYTES), "a share does not show its own size");
     ensure!(total(many)? == Some(SHARE_BYTES), "a share does not show its own size");
     let beyond = many.ask(&format!("take {}", SHARE_BYTES - all + 1))?;
-    ensure!(beyond == [2], "one byte more than the share has left: the driver says {beyond:?}");
+    ensure!(
+        beyond == [2],
+        "one byte beyond the share's free memory: the driver returned {beyond:?}"
+    );
 
     let mut figures = Vec::new();
     for (call, command, count, goals) in CALLS {
@@ -101,9 +104,14 @@ fn measure(
     let [one_goal, many_goal] = goals;
     Ok(vec![
         Figure::new(format!("{call}, simulated driver alone"), "ns", bare, Goal::None)?,
-        Figure::new(format!("{call}, added by the wall, 1 process"), "ns", &added(one), one_goal)?,
         Figure::new(
-            format!("{call}, added by the wall, {PROCESSES} processes"),
+            format!("{call}, added by memory enforcement, 1 process"),
+            "ns",
+            &added(one),
+            one_goal,
+        )?,
+        Figure::new(
+            format!("{call}, added by memory enforcement, {PROCESSES} processes"),
             "ns",
             &added(many),
             many_goal,

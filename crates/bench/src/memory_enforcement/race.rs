@@ -39,12 +39,12 @@ struct Outcome {
 /// Races with and without memory enforcement.
 pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
     let held = race(programs, true)?;
-    ensure!(held.refused > 0, "nothing was refused: the processes never met their wall");
+    ensure!(held.refused > 0, "nothing was refused: the processes never reached their limit");
     let bare = race(programs, false)?;
     // A check that cannot fail proves nothing.
     ensure!(
         bare.over > 0 && bare.beyond > 0,
-        "without a wall nothing was granted beyond the share: the check sees nothing"
+        "without enforcement nothing was granted beyond the share: the check is ineffective"
     );
     let allocations = PROCESSES * ALLOCATIONS;
     let count = |what: &str, value: u64, goal| {
@@ -58,15 +58,15 @@ pub(super) fn run(programs: &Programs) -> anyhow::Result<Vec<Figure>> {
         count("beyond the share, by the processes' sum", held.over, Goal::Exactly(0.0))?,
         count("granted", held.granted, Goal::None)?,
         count("refused", held.refused, Goal::None)?,
-        memory("the most that they held beside contexts", held.highest, Goal::None)?,
+        memory("peak use besides contexts", held.highest, Goal::None)?,
         memory(
-            &format!("beyond the share at any of {} looks at the chip", held.looks),
+            &format!("beyond the share at any of {} polls of the GPU", held.looks),
             held.beyond,
             Goal::Exactly(0.0),
         )?,
-        count("the same without a wall: beyond the share", bare.over, Goal::Above(0.0))?,
+        count("without enforcement: beyond the share", bare.over, Goal::Above(0.0))?,
         memory(
-            &format!("the same without a wall: at any of {} looks", bare.looks),
+            &format!("without enforcement: at any of {} polls", bare.looks),
             bare.beyond,
             Goal::Above(0.0),
         )?,
@@ -87,19 +87,19 @@ fn race(programs: &Programs, is_enforced: bool) -> anyhow::Result<Outcome> {
         share.expect(at_rest)?;
     }
     // The code of kernels is in no ledger; the GPU counts it separately.
-    let code = observer.used().checked_sub(contexts).context("the chip has fewer contexts")?;
+    let code = observer.used().checked_sub(contexts).context("the GPU has fewer contexts")?;
     let is_over = AtomicBool::new(false);
     let (outcome, (most, looks)) = thread::scope(|scope| {
         let watch = scope.spawn(|| watch(&observer, &is_over));
         let outcome = ask(&testbed, &mut clients, contexts);
         is_over.store(true, Relaxed);
-        let seen = watch.join().map_err(|_| anyhow::anyhow!("nobody watched the chip"));
+        let seen = watch.join().map_err(|_| anyhow::anyhow!("the polling thread panicked"));
         anyhow::Ok((outcome?, seen?))
     })?;
     if is_enforced {
         share.expect(at_rest)?;
     }
-    ensure!(observer.used() == contexts + code, "memory was not given back");
+    ensure!(observer.used() == contexts + code, "memory was not released");
     Ok(Outcome { beyond: most.saturating_sub(SHARE_BYTES + code), looks, ..outcome })
 }
 
@@ -117,7 +117,7 @@ fn ask(testbed: &Testbed, clients: &mut [Client], contexts: u64) -> anyhow::Resu
     for client in clients {
         let answer = client.receive_numbers()?;
         let [granted, refused, over, highest] = *answer.as_slice() else {
-            anyhow::bail!("a client told of its race {answer:?}");
+            anyhow::bail!("a client returned {answer:?} for its race");
         };
         outcome.granted += granted;
         outcome.refused += refused;

@@ -206,7 +206,7 @@ fn text(edits: &Edits, base: &Path, root: &Path, bundle: &Path) -> anyhow::Resul
     for hook in &edits.hooks {
         ensure!(
             hook.hook_name == "createContainer",
-            "there is a hook {}, and only those before a container's start are run here",
+            "unsupported hook {}: only createContainer hooks run here",
             hook.hook_name
         );
         let env: Vec<String> = hook.env.iter().map(|variable| quoted(variable)).collect();

@@ -22,7 +22,7 @@ pub(super) fn run(
     let output = command.stderr(Stdio::inherit()).output().context("run the probe")?;
     let found: Value = serde_json::from_slice(&output.stdout).with_context(|| {
         let output_text = String::from_utf8_lossy(&output.stdout);
-        format!("the probe ended with {} and said {output_text:?}", output.status)
+        format!("the probe ended with {} and printed {output_text:?}", output.status)
     })?;
     let bytes = |path: &str| found.pointer(path).and_then(Value::as_u64).map_or(0.0, mib);
     let cuda = bytes("/gpus/0/limitBytes");
@@ -31,7 +31,12 @@ pub(super) fn run(
     Ok(vec![
         Figure::new("memory of the GPU as CUDA shows it", "MiB", &[cuda], goal)?,
         Figure::new("the same as NVML shows it", "MiB", &[nvml], goal)?,
-        Figure::new("ways that lead past the limit", "ways", &[past(&found)?], Goal::Exactly(0.0))?,
+        Figure::new(
+            "allocation paths past the limit",
+            "paths",
+            &[past(&found)?],
+            Goal::Exactly(0.0),
+        )?,
     ])
 }
 
@@ -41,6 +46,6 @@ fn past(found: &Value) -> anyhow::Result<f64> {
     let findings = findings.context("the probe tried nothing")?;
     let with =
         |verdict: &str| findings.iter().filter(|finding| finding["verdict"] == verdict).count();
-    ensure!(with("holds") > 0, "no way was found to hold: {findings:?}");
+    ensure!(with("holds") > 0, "no allocation path holds: {findings:?}");
     Ok(f64::from(u32::try_from(with("passes"))?))
 }

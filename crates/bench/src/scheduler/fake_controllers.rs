@@ -63,7 +63,7 @@ impl FakeControllers {
                 })
                 .await;
                 if let Err(error) = done {
-                    super::print_progress(&format!("playing kubelet and controller: {error:#}"));
+                    super::print_progress(&format!("fake kubelet and controller: {error:#}"));
                 }
                 tokio::time::sleep(POLL_INTERVAL).await;
             }

@@ -73,7 +73,7 @@ pub(super) fn node(number: usize, gpus: Gpus, contender: Contender) -> Value {
             "capacity": amounts, "allocatable": amounts,
             "conditions": [{
                 "type": "Ready", "status": "True", "reason": "KubeletReady",
-                "message": "played by the benchmark",
+                "message": "fake node of the benchmark",
             }],
         },
     })

@@ -40,7 +40,7 @@ pub(super) struct Testbed {
     pub(super) contender: Contender,
     pub(super) world: ClusterSpec,
     // Removed after the lab has ended.
-    _ground: LabDir,
+    _lab_dir: LabDir,
 }
 
 impl Testbed {
@@ -66,7 +66,7 @@ impl Testbed {
                 return Err(error);
             }
         };
-        Ok(Self { lab, api, observer: Arc::new(observer), contender, world, _ground: lab_dir })
+        Ok(Self { lab, api, observer: Arc::new(observer), contender, world, _lab_dir: lab_dir })
     }
 
     async fn equip(

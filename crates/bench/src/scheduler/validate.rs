@@ -44,7 +44,7 @@ pub(super) async fn check(
         slices: if is_dra { api.list(Kind::Slices).await?.items } else { Vec::new() },
     };
     let checked = cluster.check(contender, is_dra, expected);
-    checked.with_context(|| format!("what {} did is not valid", contender.name()))
+    checked.with_context(|| format!("the result of {} is invalid", contender.name()))
 }
 
 impl Cluster {
@@ -65,8 +65,14 @@ impl Cluster {
         for (set, wanted) in &expected.bound {
             let bound = found.get(set.as_str()).copied().unwrap_or_default();
             let (least, most) = (wanted.start(), wanted.end());
-            ensure!(bound >= *least, "{bound} pods of {set} are bound, and not {least}");
-            ensure!(bound <= *most, "{bound} pods of {set} are bound, of {most} there should be");
+            ensure!(
+                bound >= *least,
+                "{bound} pods of {set} are bound, and at least {least} are expected"
+            );
+            ensure!(
+                bound <= *most,
+                "{bound} pods of {set} are bound, and at most {most} are expected"
+            );
         }
         Ok(())
     }
@@ -81,7 +87,7 @@ impl Cluster {
             let node = nodes.get(node).with_context(|| format!("{} is on no node", name(pod)))?;
             if contender == Contender::Octavo {
                 let owner = &node["metadata"]["labels"]["octavo.dev/scheduler"];
-                ensure!(*owner == "octavo", "{} is on a node of others", name(pod));
+                ensure!(*owner == "octavo", "{} is on a node that Octavo does not own", name(pod));
             }
             let used = used.entry(name(node)).or_default();
             *used.entry("pods").or_default() += 1.0;
@@ -122,8 +128,12 @@ impl Cluster {
             let results = claim["status"]["allocation"]["devices"]["results"].as_array();
             for result in results.into_iter().flatten() {
                 let device = (text(&result["pool"]), text(&result["device"]));
-                ensure!(published.contains(&device), "{device:?} of {} is not there", name(claim));
-                ensure!(given.insert(device), "{device:?} is given twice");
+                ensure!(
+                    published.contains(&device),
+                    "{device:?} of {} is not published",
+                    name(claim)
+                );
+                ensure!(given.insert(device), "{device:?} is allocated twice");
                 for consumer in claim["status"]["reservedFor"].as_array().into_iter().flatten() {
                     by_pod.entry(text(&consumer["uid"])).or_default().push(device);
                 }
@@ -135,7 +145,7 @@ impl Cluster {
             let wanted = wanted_devices(pod);
             ensure!(
                 devices.len() == wanted,
-                "{} has {} devices, and asked for {wanted}",
+                "{} has {} devices, and requests {wanted}",
                 name(pod),
                 devices.len()
             );
@@ -191,9 +201,9 @@ fn quantity(amount: &Value) -> anyhow::Result<f64> {
         "Mi" => 1024.0 * 1024.0,
         "Gi" => 1024.0 * 1024.0 * 1024.0,
         "Ti" => 1024.0 * 1024.0 * 1024.0 * 1024.0,
-        _ => bail!("{amount:?} is no amount that this benchmark knows"),
+        _ => bail!("{amount:?} has a unit that this benchmark does not know"),
     };
-    let number: f64 = number.parse().with_context(|| format!("{amount:?} is no amount"))?;
+    let number: f64 = number.parse().with_context(|| format!("{amount:?} is not a number"))?;
     Ok(number * factor)
 }
 

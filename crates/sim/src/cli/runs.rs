@@ -26,10 +26,10 @@ pub struct RunsArgs {
         default_value = "octavo"
     )]
     pub policies: Vec<Policy>,
-    /// What octavo knows of the pods that will come
+    /// What octavo knows about future pods
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     pub popularity: Popularity,
-    /// Seed, or a range of seeds with both ends, as 42..51; may be repeated
+    /// Seed, or an inclusive range of seeds such as 42..51; may be repeated
     #[arg(
         long = "seed",
         visible_alias = "seeds",
@@ -39,17 +39,17 @@ pub struct RunsArgs {
         default_value = "42"
     )]
     pub seeds: Vec<Seeds>,
-    /// Demand over capacity that a shuffled list is brought to by drawing pods of it again or
-    /// leaving some out, or `none` [default: 1.3 when shuffled]
+    /// Demand over capacity of a shuffled list, or `none`. Pods are repeated or left out to reach it
+    /// [default: 1.3 when shuffled]
     #[arg(long, value_name = "FACTOR")]
     pub inflate: Option<Inflate>,
-    /// Order in which pods come [default: shuffled, or created with --departures]
+    /// Order in which pods arrive [default: shuffled, or created with --departures]
     #[arg(long, value_name = "ORDER", value_enum)]
     pub order: Option<Order>,
-    /// Let pods leave at their times of deletion
+    /// Let pods leave at their deletion times
     #[arg(long)]
     pub departures: bool,
-    /// Runs at once [default: one for each CPU]. Results are the same; decisions take longer
+    /// Parallel runs [default: one for each CPU]. Results do not change, but decisions take longer
     #[arg(long, short, value_name = "N")]
     pub jobs: Option<NonZeroUsize>,
     /// Draw no progress bar

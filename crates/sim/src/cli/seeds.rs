@@ -12,9 +12,7 @@ pub struct Seeds(RangeInclusive<i64>);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SeedError {
     /// Neither a number nor a range.
-    #[error(
-        "`{0}` is no whole number; expected a seed, as 42, or a range with both ends, as 42..51"
-    )]
+    #[error("`{0}` is not a whole number; expected a seed such as 42, or a range such as 42..51")]
     Number(String),
     /// The range runs backwards.
     #[error("the range {first}..{last} runs backwards; write {last}..{first}")]

@@ -61,10 +61,10 @@ fn seeds_are_numbers_ranges_and_repeated() {
 fn a_wrong_seed_says_what_is_expected() {
     let error = |line: &str| parse(line).unwrap_err();
     assert!(error("--seed 51..42").contains("runs backwards; write 42..51"));
-    assert!(error("--seed x").contains("`x` is no whole number; expected a seed, as 42"));
-    assert!(error("--seed 1..").contains("`1..` is no whole number"));
+    assert!(error("--seed x").contains("`x` is not a whole number; expected a seed such as 42"));
+    assert!(error("--seed 1..").contains("`1..` is not a whole number"));
     assert!(error("--seed 1..99999999").contains("more than 10000 seeds"));
-    assert!(error("--seed 9223372036854775808").contains("is no whole number"));
+    assert!(error("--seed 9223372036854775808").contains("is not a whole number"));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_factor_is_above_zero_or_none() {
     assert_eq!(inflate("--inflate 0.5").unwrap(), Some(Inflate::To(factor)));
     for wrong in ["0", "-1", "nan", "inf", "x", "1e999"] {
         let error = inflate(&format!("--inflate={wrong}")).unwrap_err();
-        assert!(error.contains("expected a number above 0, as 1.3"), "{wrong}: {error}");
+        assert!(error.contains("expected a number above 0, such as 1.3"), "{wrong}: {error}");
     }
 }
 

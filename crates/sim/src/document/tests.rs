@@ -42,11 +42,15 @@ fn errors_name_the_file_and_the_place() {
         read::<Snapshot>(&path, "cluster").unwrap_err().to_string()
     };
     for (name, bytes, wanted) in [
-        ("a.txt", &b"{}"[..], "a.txt: the name says no form; call it .json, .yaml or .yml"),
-        ("a.json", b"{\n  \"version\": x}", "a.json: is no cluster: expected value at line 2"),
+        ("a.txt", &b"{}"[..], "a.txt: unknown file extension; use .json, .yaml or .yml"),
+        (
+            "a.json",
+            b"{\n  \"version\": x}",
+            "a.json: is not a valid cluster: expected value at line 2",
+        ),
         ("a.json", b"{\"version\": 1, \"nods\": []}", "unknown field `nods`"),
         ("a.yaml", b"version: 1\nclasses: {}\nnodes: [{}]\n", "line 3"),
-        ("a.yaml", b"\xff\xfe", "is no cluster: invalid utf-8"),
+        ("a.yaml", b"\xff\xfe", "is not a valid cluster: invalid utf-8"),
     ] {
         let message = message(name, bytes);
         assert!(message.contains(wanted), "{name}: {message}");

@@ -12,9 +12,9 @@ use crate::document::{self, DocumentError, DocumentFormat};
 
 /// The text below the flags in the help.
 pub const HELP: &str = "\
-The document says of itself that it is synthetic. The same flags and seed give the same bytes.
-What runs: gang (several whole nodes), node (all GPUs of one), mig (an instance, where the model has
-them), one (one GPU), share (a part of one). Lists have no gangs, tenants and instances.
+The document is marked as synthetic. The same flags and seed give the same bytes.
+Kinds of workloads: gang (several whole nodes), node (all GPUs of one node), mig (an instance, if the
+model has them), one (one GPU), share (a part of one). Lists have no gangs, tenants and instances.
 
 Examples:
   octavo sim generate --out cluster.yaml
@@ -25,16 +25,16 @@ Examples:
 /// Arguments of `octavo sim generate`.
 #[derive(Args, Clone, Debug)]
 pub struct GenerateArgs {
-    /// Blocks; several machines take turns among them
+    /// Blocks; several machines alternate among them
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub blocks: u32,
     /// Racks of a block
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub racks: u32,
-    /// Nodes of a rack [default: as is usual for the machine]
+    /// Nodes of a rack [default: usual number for the machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub nodes: Option<u32>,
-    /// GPUs of a node [default: as the machine has]
+    /// GPUs of a node [default: those of the machine]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub gpus: Option<u16>,
     /// Kinds of machines, one or more
@@ -46,10 +46,10 @@ pub struct GenerateArgs {
         default_value = "h100-8"
     )]
     pub machines: Vec<Machine>,
-    /// Part of the GPUs that is given out, from 0 to 1
+    /// Allocated part of the GPUs, from 0 to 1
     #[arg(long, value_name = "PART", default_value = "0.7")]
     pub fill: Fraction,
-    /// What runs, by parts of what is given out; kinds are gang, node, mig, one and share
+    /// Running workloads, by parts of the allocated GPUs; kinds are gang, node, mig, one and share
     #[arg(
         long,
         value_name = "KIND=PART,...",
@@ -59,28 +59,28 @@ pub struct GenerateArgs {
     /// Tenants
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub tenants: u32,
-    /// Gangs that wait
+    /// Waiting gangs
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(0..=100_000))]
     pub waiting: u32,
-    /// Seed: the same gives the same bytes
+    /// Seed: the same seed gives the same bytes
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
-    /// Write the cluster here [default: to standard output as YAML, if no list is asked for]
+    /// Write the cluster here [default: standard output as YAML, unless a list is written]
     #[arg(long, value_name = "FILE.json|.yaml")]
     pub out: Option<PathBuf>,
     /// Write the empty cluster's node list here
     #[arg(long, value_name = "FILE.csv")]
     pub nodes_csv: Option<PathBuf>,
-    /// Write a list of pods that come and go here
+    /// Write a list of arriving and leaving pods here
     #[arg(long, value_name = "FILE.csv")]
     pub pods_csv: Option<PathBuf>,
     /// Length of the pod list in hours
     #[arg(long, value_name = "N", default_value_t = 24, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub hours: u32,
-    /// GPUs that the pod list wants in the long run, of those there are
+    /// GPUs that the pod list requests in the long run, as a ratio of all GPUs
     #[arg(long, value_name = "RATIO", default_value_t = 1.0)]
     pub load: f64,
-    /// Mean life of a pod of the list in minutes
+    /// Mean lifetime of a pod of the list in minutes
     #[arg(long, value_name = "N", default_value_t = 120, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub mean_minutes: u32,
 }
@@ -155,8 +155,8 @@ pub fn run(args: &GenerateArgs, out: &mut dyn Write) -> Result<(), GenerateComma
             let percent = (totals.used_milli * 100 + all / 2) / all;
             writeln!(
                 out,
-                "{}: synthetic, {} nodes, {} GPUs, {percent} % given out, {} workloads run, {} \
-                 gangs wait",
+                "{}: synthetic, {} nodes, {} GPUs, {percent} % allocated, {} running workloads, {} \
+                 waiting gangs",
                 path.display(),
                 snapshot.nodes.len(),
                 totals.gpus,

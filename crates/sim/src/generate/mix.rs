@@ -24,7 +24,7 @@ pub struct Mix([u32; WorkloadKind::ALL.len()]);
 /// Why a text is no mix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no mix: {problem}; expected parts by kind, as gang=35,node=20,mig=5,one=25,share=15"
+    "`{text}` is not a mix: {problem}; expected parts by kind, such as gang=35,node=20,mig=5,one=25,share=15"
 )]
 pub struct MixError {
     text: String,
@@ -86,12 +86,13 @@ impl FromStr for Mix {
             let (name, part) = item.split_once('=').ok_or_else(|| wrong("a part lacks its ="))?;
             let kind = WorkloadKind::ALL.into_iter().find(|kind| kind.name() == name.trim());
             let kind = kind.ok_or_else(|| wrong("kinds are gang, node, mig, one and share"))?;
-            let part: u32 = part.trim().parse().map_err(|_| wrong("a part is no whole number"))?;
+            let part: u32 =
+                part.trim().parse().map_err(|_| wrong("a part is not a whole number"))?;
             if part > 1_000_000 {
                 return Err(wrong("a part is above 1000000"));
             }
             if parts[kind as usize].replace(part).is_some() {
-                return Err(wrong("a kind is named twice"));
+                return Err(wrong("a kind is listed twice"));
             }
         }
         let mix = Self(parts.map(Option::unwrap_or_default));

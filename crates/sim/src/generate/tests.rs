@@ -168,9 +168,9 @@ fn lists_are_read_as_traces() {
 fn impossible_options_are_reported() {
     let message = |options: &Options| cluster(options).unwrap_err().to_string();
     let many = Options { blocks: 100_000, racks: 100_000, ..options() };
-    assert!(message(&many).contains("at most 4000000 are made: fewer blocks, racks or nodes"));
+    assert!(message(&many).contains("the maximum is 4000000: use fewer blocks, racks or nodes"));
     let twice = Options { machines: vec![Machine::T4, Machine::T4], ..options() };
-    assert!(message(&twice).contains("t4-2 is named twice"));
+    assert!(message(&twice).contains("t4-2 is listed twice"));
     assert!(message(&Options { machines: Vec::new(), ..options() }).contains("no machine"));
 
     let load = |load: Load| lists(&options(), &load).unwrap_err().to_string();
@@ -190,9 +190,9 @@ fn impossible_options_are_reported() {
     for (text, problem) in [
         ("gang", "a part lacks its ="),
         ("gnag=1", "kinds are gang, node, mig, one and share"),
-        ("gang=x", "no whole number"),
-        ("gang=-1", "no whole number"),
-        ("gang=1,gang=2", "named twice"),
+        ("gang=x", "not a whole number"),
+        ("gang=-1", "not a whole number"),
+        ("gang=1,gang=2", "listed twice"),
         ("gang=0", "all parts are 0"),
         ("gang=9999999", "above 1000000"),
     ] {
@@ -239,7 +239,7 @@ fn written_files_are_reported() {
     };
     let flag = |name: &str, file: &str| [name.to_owned(), path(file)];
     let text = run(&flag("--out", "cluster.yaml")).unwrap();
-    assert!(text.contains("synthetic, 32 nodes, 256 GPUs, 70 % given out"), "{text}");
+    assert!(text.contains("synthetic, 32 nodes, 256 GPUs, 70 % allocated"), "{text}");
     let read: Snapshot = crate::document::read(&folder.path().join("cluster.yaml"), "c").unwrap();
     assert_eq!(read, cluster(&options()).unwrap());
     let lists = [flag("--nodes-csv", "nodes.csv"), flag("--pods-csv", "pods.csv")].concat();
@@ -249,5 +249,5 @@ fn written_files_are_reported() {
     let text = run(&[]).unwrap();
     assert!(text.contains("synthetic: true"));
     let error = run(&flag("--out", "cluster.txt")).unwrap_err().to_string();
-    assert!(error.contains("call it .json, .yaml or .yml"), "{error}");
+    assert!(error.contains("use .json, .yaml or .yml"), "{error}");
 }

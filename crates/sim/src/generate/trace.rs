@@ -65,7 +65,7 @@ pub(super) fn lists(options: &Options, load: &Load) -> Result<TraceLists, Genera
         return Err(GenerateError::Amount {
             what: "the load",
             value: load.wanted.to_string(),
-            wanted: "above 0 and at most 100: GPUs wanted, of those there are",
+            wanted: "above 0 and at most 100: requested GPUs as a ratio of all GPUs",
         });
     }
     let machines = nodes::machines(options)?;

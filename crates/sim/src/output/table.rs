@@ -55,16 +55,16 @@ fn heading(report: &Report<'_>) -> String {
     let mut text = format!("{} nodes, {} GPUs; ", metrics.nodes, metrics.gpus);
     let _ = write!(text, "{} pods", metrics.pods);
     if report.runs.iter().any(|other| other.metrics.pods != metrics.pods) {
-        text.push_str(" and about as many with other seeds");
+        text.push_str(", and about as many with other seeds");
     }
     let _ = write!(text, ", {}", report.order);
     if let Some(inflate) = report.inflate {
         // 130 and not 130.00.
         let percent = (inflate * 10_000.0).round() / 100.0;
-        let _ = write!(text, ", brought to {percent} % demand");
+        let _ = write!(text, ", tuned to {percent} % demand");
     }
     if report.departures {
-        text.push_str(", leaving at their times; pods that find no place are lost, nobody waits");
+        text.push_str(", leaving at their times; skipped pods are lost and never wait");
     }
     text.push_str("\n\n");
     text

@@ -18,17 +18,17 @@ pub enum Policy {
     Octavo,
     /// Fragmentation gradient descent (Weng et al., USENIX ATC 2023)
     Fgd,
-    /// The node that is left with least
+    /// The node with the least remaining capacity
     #[value(alias = "bestfit")]
     BestFit,
-    /// The tightest used GPU, then an idle one of a used node, then a free node
+    /// The tightest used GPU, then an idle GPU of a used node, then a free node
     Packing,
-    /// Pods of a kind together
+    /// A node with pods of the same kind
     Clustering,
-    /// The smallest product of what is free and what is asked for
+    /// The smallest dot product of free and requested resources
     #[value(alias = "dotprod", alias = "dot-prod")]
     DotProduct,
-    /// Any node with room, by the seed
+    /// A random node that fits, by the seed
     Random,
 }
 
@@ -36,10 +36,10 @@ pub enum Policy {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub enum Popularity {
-    /// Nothing: it learns from those that came
+    /// Nothing: it learns from past pods
     #[default]
     Learned,
-    /// How often each kind is in the pod list, as FGD does
+    /// The frequency of each kind in the pod list, like FGD
     Known,
 }
 

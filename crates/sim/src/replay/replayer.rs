@@ -205,7 +205,7 @@ impl<'a> ActiveReplay<'a> {
         let used = self.nodes.cluster.totals().used_milli;
         if i64::try_from(totals.allocated_gpu_milli) != Ok(used) {
             return Err(format!(
-                "the engine counts {used} milli of GPUs given out, the log adds up to {}",
+                "the engine counts {used} milli of allocated GPUs, the log sums to {}",
                 totals.allocated_gpu_milli
             ));
         }

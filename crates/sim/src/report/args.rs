@@ -16,7 +16,7 @@ use crate::trace::Trace;
 
 /// The text below the flags in the help.
 pub const HELP: &str = "\
-The page needs nothing but itself: no script, no font, nothing from elsewhere.
+The page is self-contained: it loads no script, font or image.
 
 Examples:
   octavo sim report --nodes nodes.csv --pods pods.csv --out report.html
@@ -47,10 +47,10 @@ pub struct ReportArgs {
     /// List of pods
     #[arg(long, value_name = "FILE", requires = "nodes")]
     pub pods: Option<PathBuf>,
-    /// What `octavo sim replay --format json` wrote; runs nothing
+    /// Output of `octavo sim replay --format json`; no replay runs
     #[arg(long, value_name = "FILE.json", conflicts_with_all = ["nodes", "pods"])]
     pub from: Option<PathBuf>,
-    /// What `octavo sim replay --curve` of the same replay wrote
+    /// Output of `octavo sim replay --curve` for the same replay
     #[arg(long, value_name = "FILE.csv", requires = "from")]
     pub curve: Option<PathBuf>,
     /// The runs, if they are run now.
@@ -76,7 +76,7 @@ pub enum ReportError {
     Page(#[from] DocumentError),
     /// The page was made, but the validator found some runs wrong.
     #[error(
-        "{wrong} of {runs} runs are not valid: the page marks them, and their figures mean nothing"
+        "{wrong} of {runs} runs are invalid: the page marks them, and their figures are meaningless"
     )]
     Invalid {
         /// Number of invalid runs.
@@ -85,7 +85,7 @@ pub enum ReportError {
         runs: usize,
     },
     /// Standard output cannot be written.
-    #[error("the outcome could not be told")]
+    #[error("the summary could not be written")]
     Output(#[from] std::io::Error),
 }
 

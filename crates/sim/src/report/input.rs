@@ -61,7 +61,7 @@ pub enum InputError {
     },
     /// A file that is no report.
     #[error(
-        "{} is no output of `octavo sim replay --format json`: {problem}",
+        "{} is not an output of `octavo sim replay --format json`: {problem}",
         path.display()
     )]
     Report {
@@ -71,7 +71,7 @@ pub enum InputError {
         problem: String,
     },
     /// A file that has no curves.
-    #[error("{} is no output of `octavo sim replay --curve`: {problem}", path.display())]
+    #[error("{} is not an output of `octavo sim replay --curve`: {problem}", path.display())]
     Curves {
         /// The file.
         path: PathBuf,
@@ -80,7 +80,7 @@ pub enum InputError {
     },
     /// Curves of other runs.
     #[error(
-        "the curves have no run of {policy} with seed {seed}; give the two files of one replay"
+        "the curves lack the run of {policy} with seed {seed}; use both files of the same replay"
     )]
     OtherRuns {
         /// A policy of the report.

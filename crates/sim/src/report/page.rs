@@ -30,8 +30,8 @@ pub fn page(input: &Input) -> String {
     let _ = writeln!(html, "<p>{}</p>", summary(input));
     if saved.runs.iter().any(|run| !run.valid) {
         html.push_str(
-            "<p class=\"wrong\" role=\"alert\">At least one run did what cannot be: its figures \
-             prove nothing. See “Each run” below.</p>\n",
+            "<p class=\"wrong\" role=\"alert\">At least one run is invalid: its figures prove \
+             nothing. See “Each run” below.</p>\n",
         );
     }
     html.push_str("<h2>Curves</h2>\n");
@@ -59,18 +59,18 @@ pub fn page(input: &Input) -> String {
 
 const DEFINITIONS: &str = "\
 <details>
-<summary>What the figures are</summary>
+<summary>Definitions</summary>
 <dl>
-<dt>Given out</dt><dd>GPUs that pods have after the last arrival, of those there are; parts count as parts.</dd>
-<dt>As tables count</dt><dd>Mean of what is given out over all arrivals at which the demand, rounded to a whole
-percent, is the target; so the tables of Weng et al. (USENIX ATC 2023) count, with whose means it is compared.</dd>
-<dt>First skip</dt><dd>Demand at which the first GPU pod that names no model found no place.</dd>
-<dt>Given out at 90 %</dt><dd>GPUs given out when 90 % of them were first wanted.</dd>
-<dt>GPU time given</dt><dd>GPU-seconds that were given, of those that pods asked for. Pods that find no place are lost.</dd>
-<dt>Fragments</dt><dd>Free GPUs that a typical pod of the list cannot use where they are, of all that is free.</dd>
-<dt>Decision</dt><dd>Time for one pod, the change of state included.</dd>
-<dt>Refused</dt><dd>Pods that were skipped although a node had room.</dd>
-<dt>Valid</dt><dd>A second program that shares no code with the policies replayed all placements and found nothing wrong.</dd>
+<dt>Allocated</dt><dd>Allocated GPUs after the last arrival, as a ratio of all GPUs; parts count as parts.</dd>
+<dt>By table rule</dt><dd>Mean allocation over all arrivals at which the demand, rounded to a whole percent, is the
+target. The tables of Weng et al. (USENIX ATC 2023) use this rule, and their means are shown beside it.</dd>
+<dt>First skip</dt><dd>Demand at which the first GPU pod without a named model was skipped.</dd>
+<dt>Allocated at 90 %</dt><dd>Allocated GPUs when the demand first reached 90 %.</dd>
+<dt>GPU time given</dt><dd>GPU-seconds given, as a ratio of those requested. Skipped pods lose theirs.</dd>
+<dt>Fragments</dt><dd>Free GPUs that a typical pod of the list cannot use, as a ratio of all free GPUs.</dd>
+<dt>Decision</dt><dd>Time for one pod, including the update of the state.</dd>
+<dt>Refused</dt><dd>Pods that were skipped although they fit a node.</dd>
+<dt>Valid</dt><dd>An independent validator replayed all placements and found no violation.</dd>
 </dl>
 </details>
 ";
@@ -88,20 +88,20 @@ fn summary(input: &Input) -> String {
     let Some(run) = saved.runs.first() else { return String::new() };
     let mut text = format!("{} nodes with {} GPUs; {} pods", run.nodes, run.gpus, run.pods);
     if saved.runs.iter().any(|other| other.pods != run.pods) {
-        text.push_str(" and about as many with other seeds");
+        text.push_str(", and about as many with other seeds");
     }
     let _ = match saved.order.as_str() {
-        "shuffled" => write!(text, " in an order drawn by the seed"),
-        "created" => write!(text, " in the order of their creation"),
+        "shuffled" => write!(text, " in an order shuffled by the seed"),
+        "created" => write!(text, " in creation order"),
         _ => write!(text, " in the order of the list"),
     };
     if let Some(inflate) = saved.inflate {
-        let _ = write!(text, ", brought to a demand of {:.0} % of the GPUs", inflate * 100.0);
+        let _ = write!(text, ", tuned to a demand of {:.0} % of the GPUs", inflate * 100.0);
     }
     text.push_str(if saved.departures {
-        ". Pods leave at their times; one that finds no place is lost, nobody waits."
+        ". Pods leave at their times; skipped pods are lost and never wait."
     } else {
-        ". Each is placed or skipped when it comes; nobody leaves."
+        ". Each is placed or skipped on arrival; no pod leaves."
     });
     text
 }
@@ -117,11 +117,11 @@ fn legend(html: &mut String, input: &Input) {
         );
     }
     let has_marks = input.saved.policies.iter().any(|policy| policy.published.is_some());
-    html.push_str("<li><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><path class=\"guide\" d=\"M1 5L33 5\"/></svg>all that is wanted</li>\n");
+    html.push_str("<li><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><path class=\"guide\" d=\"M1 5L33 5\"/></svg>demand</li>\n");
     if has_marks {
         html.push_str("<li><svg viewBox=\"0 0 34 10\" aria-hidden=\"true\"><circle class=\"mark\" cx=\"17\" cy=\"5\" r=\"4\"/></svg>published mean</li>\n");
     }
-    html.push_str("</ul>\n<p class=\"note\">Lines are means over the seeds, the pale bands reach from the least to the most.</p>\n");
+    html.push_str("</ul>\n<p class=\"note\">Lines are means over the seeds, the pale bands from minimum to maximum.</p>\n");
 }
 
 fn colours(policies: &[SavedPolicy]) -> impl Iterator<Item = (usize, &SavedPolicy)> {
@@ -141,8 +141,8 @@ fn charts(input: &Input) -> Vec<Chart<'static>> {
             .collect()
     };
     let (bottom, side) = match x_axis {
-        XAxis::Demand => ("GPUs wanted so far, % of all", "GPUs given out, %"),
-        XAxis::Time => ("hours", "GPUs given out, %"),
+        XAxis::Demand => ("demand, % of all GPUs", "allocated GPUs, %"),
+        XAxis::Time => ("hours", "allocated GPUs, %"),
     };
     let allocated = lines(YValue::Allocated);
     let Some((from, to)) = span(&allocated) else { return Vec::new() };
@@ -153,7 +153,7 @@ fn charts(input: &Input) -> Vec<Chart<'static>> {
     let most = highest(&allocated).max(100.0);
     let mut charts = vec![Chart {
         id: "given",
-        title: "GPUs given out",
+        title: "Allocated GPUs",
         description: described(&allocated, x_axis),
         bottom,
         side,
@@ -169,7 +169,7 @@ fn charts(input: &Input) -> Vec<Chart<'static>> {
         let y = window(&zoomed, x);
         charts.push(Chart {
             id: "zoom",
-            title: "The last 20 points, larger",
+            title: "The last 20 points, enlarged",
             description: described(&zoomed, x_axis),
             bottom,
             side,
@@ -188,7 +188,7 @@ fn charts(input: &Input) -> Vec<Chart<'static>> {
             title: "Free GPUs that are fragments",
             description: described(&fragments, x_axis),
             bottom,
-            side: "fragments, % of what is free",
+            side: "fragments, % of free GPUs",
             x: (0.0, x.1),
             y: (0.0, top.max(10.0)),
             lines: fragments,
@@ -280,7 +280,7 @@ fn made_from(html: &mut String, input: &Input) {
     let command = lines.collect::<Vec<_>>().join("\n");
     let _ = writeln!(
         html,
-        "<h2>Made from</h2>\n<dl>\n<dt>Node list</dt><dd><code>{}</code></dd>\n\
+        "<h2>Inputs</h2>\n<dl>\n<dt>Node list</dt><dd><code>{}</code></dd>\n\
          <dt>Pod list</dt><dd><code>{}</code></dd>\n<dt>Seeds</dt><dd>{}</dd>\n\
          <dt>Command</dt><dd><code class=\"typed\">{command}</code></dd>\n\
          <dt>Program</dt><dd>octavo {}</dd>\n</dl>",

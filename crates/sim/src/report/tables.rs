@@ -31,14 +31,14 @@ enum CellFormat {
 pub(super) fn figures(input: &Input) -> String {
     let policies = &input.saved.policies;
     let columns = [
-        ("allocated_ratio", "Given out %", CellFormat::Percent),
+        ("allocated_ratio", "Allocated %", CellFormat::Percent),
         ("given_ratio", "GPU time given %", CellFormat::Percent),
         ("allocated_ratio_mean", "In use over time %", CellFormat::Percent),
-        ("allocated_ratio_published", "As tables count %", CellFormat::Percent),
+        ("allocated_ratio_published", "By table rule %", CellFormat::Percent),
         ("first_skip", "First skip at %", CellFormat::Percent),
-        ("first_skip_any", "First skip of any at %", CellFormat::Percent),
-        ("allocated_at_0_9", "Given out at 90 %", CellFormat::Percent),
-        ("accepted_multi_gpu", "Several GPUs placed %", CellFormat::Percent),
+        ("first_skip_any", "First skip of any pod at %", CellFormat::Percent),
+        ("allocated_at_0_9", "Allocated at 90 %", CellFormat::Percent),
+        ("accepted_multi_gpu", "Placed, several GPUs %", CellFormat::Percent),
         ("idle_gpus", "Idle GPUs", CellFormat::Gpus),
         ("fragmentation_at_0_9_ratio", "Fragments at 90 %", CellFormat::Percent),
         ("fragmentation_ratio", "Fragments %", CellFormat::Percent),
@@ -84,9 +84,8 @@ pub(super) fn classes(input: &Input) -> String {
         runs.iter().any(|run| run.accepted.get(class).is_some_and(|found| found.arrived > 0))
     };
     let classes: Vec<_> = CLASSES.into_iter().filter(|(class, _)| came(class)).collect();
-    let mut table = HtmlTable::new(
-        "Pods that were placed, by what they ask for, in percent; and demand at the first skip",
-    );
+    let mut table =
+        HtmlTable::new("Placed pods by request, in percent, and demand at the first skip");
     let mut header = vec!["Policy"];
     for (_, title) in &classes {
         header.extend([*title, "first skip at %"]);
@@ -117,7 +116,7 @@ pub(super) fn runs(input: &Input) -> String {
     table.header(&[
         "Policy",
         "Seed",
-        "Given out %",
+        "Allocated %",
         "First skip at %",
         "Pods",
         "Skipped",

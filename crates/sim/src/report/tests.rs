@@ -66,7 +66,7 @@ fn the_page_holds_curves_and_figures_and_needs_nothing_else() {
         let (figures, _) = figures.split_once("</table>").unwrap();
         assert_eq!(figures.matches(&row).count(), 1, "{policy}");
     }
-    assert_eq!(html.matches("<svg viewBox=\"0 0 480").count(), 3, "given out, zoomed, fragments");
+    assert_eq!(html.matches("<svg viewBox=\"0 0 480").count(), 3, "allocated, enlarged, fragments");
     assert_eq!(html.matches("role=\"img\"").count(), html.matches("<desc").count());
     assert_eq!(html.matches("<table>").count(), html.matches("<caption>").count());
     for outside in ["http", "<script", "<link", "<img", "url(", "@import", "src="] {
@@ -133,15 +133,15 @@ fn files_of_something_else_are_refused() {
     let missing = read(&folder.path().join("none.json"), None);
     assert!(missing.contains("none.json cannot be read"), "{missing}");
     let other = read(&file("a.json", "{\"apiVersion\": \"x\"}"), None);
-    assert!(other.contains("is no output of `octavo sim replay --format json`"), "{other}");
+    assert!(other.contains("is not an output of `octavo sim replay --format json`"), "{other}");
     let kind = json.replacen("\"Replay\"", "\"Top\"", 1);
     let kind = read(&file("b.json", &kind), None);
     assert!(kind.contains("Top, not"), "{kind}");
     let curve = file("c.csv", "a,b\n1,2\n");
-    assert!(read(&good, Some(&curve)).contains("is no output of `octavo sim replay --curve`"));
+    assert!(read(&good, Some(&curve)).contains("is not an output of `octavo sim replay --curve`"));
     let header = "policy,popularity,seed,time_s,wanted,allocated,fragmentation,skipped\n";
     let curve = file("d.csv", &format!("{header}fgd,known,9,,0.5,0.5,0.1,0\n"));
-    assert!(read(&good, Some(&curve)).contains("no run of best-fit with seed 1"));
+    assert!(read(&good, Some(&curve)).contains("lack the run of best-fit with seed 1"));
 }
 
 #[test]

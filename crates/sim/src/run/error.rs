@@ -44,8 +44,8 @@ pub enum SimError {
     Json(#[from] serde_json::Error),
     /// The validator rejected some runs. Their figures were printed but prove nothing.
     #[error(
-        "{wrong} of {runs} runs did what cannot be: {policy} with seed {seed}: {violation}; this is \
-         a defect of the policy, please report it"
+        "{wrong} of {runs} runs are invalid: {policy} with seed {seed}: {violation}; this is a \
+         defect of the policy, report it"
     )]
     Invalid {
         /// Number of invalid runs.

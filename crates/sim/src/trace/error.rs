@@ -12,7 +12,7 @@ pub enum TraceError {
         source: std::io::Error,
     },
     /// The file has no header, or no rows below it.
-    #[error("{file}: lists no {what}; expected a line of column names, then one line each")]
+    #[error("{file}: lists no {what}; expected a line of column names, then one line for each")]
     Empty {
         /// The file.
         file: String,
@@ -34,7 +34,7 @@ pub enum TraceError {
         found: String,
     },
     /// The header names a column twice.
-    #[error("{file}: line {line}: names the column `{column}` twice; keep one of them")]
+    #[error("{file}: line {line}: has the column `{column}` twice; keep one of them")]
     DuplicateColumn {
         /// The file.
         file: String,

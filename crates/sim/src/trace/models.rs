@@ -33,7 +33,7 @@ impl<'a> Models<'a> {
         let mut models = BTreeSet::new();
         for model in spec.split('|').map(str::trim) {
             if model.is_empty() {
-                return Err(row.field("gpu_spec", "models of GPU with | between them, as T4|P100"));
+                return Err(row.field("gpu_spec", "GPU models separated by |, such as T4|P100"));
             }
             if !self.0.contains(model) && !KNOWN_MODELS.contains(&model) {
                 return Err(row.unknown_model(model, list(self.0.iter().copied())));

@@ -35,7 +35,7 @@ fn node(name: String, row: &Row<'_>) -> Result<NodeRow, TraceError> {
     };
     let is_name = |model: &str| !model.is_empty() && !model.contains(['|', '\n']);
     if node.gpus > 0 && !is_name(&node.model) {
-        return Err(row.field("model", "the name of one model, which a node with GPUs has"));
+        return Err(row.field("model", "the name of one model, which a node with GPUs needs"));
     }
     Ok(node)
 }

@@ -44,13 +44,13 @@ fn pod(name: String, row: &Row<'_>, models: &Models<'_>) -> Result<PodRow, Trace
         (0, 1..) => Err(row.contradiction(
             "num_gpu, gpu_milli",
             format!(
-                "asks for {} milli of no GPU; a share is of one GPU, a pod without GPUs has 0 and 0",
+                "requests {} milli without a GPU; a share needs num_gpu 1, and a pod without GPUs has 0 and 0",
                 pod.gpu_milli
             ),
         )),
         (1.., 0) => Err(row.contradiction(
             "num_gpu, gpu_milli",
-            format!("asks for 0 milli of {} GPU; gpu_milli is what it takes of each", pod.num_gpu),
+            format!("requests 0 milli of {} GPU; gpu_milli is the part of each", pod.num_gpu),
         )),
         _ => match (pod.creation_time, pod.deletion_time) {
             (Some(creation), Some(deletion)) if deletion < creation => Err(row.contradiction(

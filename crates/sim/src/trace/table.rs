@@ -69,7 +69,7 @@ impl<R: Read> CsvTable<R> {
         let row = Row { file: &self.file, columns: &self.columns, record, line };
         if fields != width {
             let problem = format!(
-                "has {fields} fields where the header has {width}; is a comma missing or too many?"
+                "has {fields} fields where the header has {width}; check for a missing or extra comma"
             );
             return Err(TraceError::Row { file: self.file.clone(), line, problem });
         }

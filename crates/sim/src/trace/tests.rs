@@ -82,7 +82,8 @@ fn unknown_model_error_lists_existing_models() {
         "pods.csv: line 2, column gpu_spec: no GPU is called `T40`; the nodes have P100 and T4"
     );
     assert!(
-        complaint("p,1,1,1,1000,T4||P100,,").contains("column gpu_spec: `T4||P100` is not models")
+        complaint("p,1,1,1,1000,T4||P100,,")
+            .contains("column gpu_spec: `T4||P100` is not GPU models")
     );
 }
 
@@ -113,8 +114,8 @@ fn impossible_quantities_are_reported_by_line_and_column() {
 #[test]
 fn contradicting_fields_are_reported() {
     for (row, part) in [
-        ("p,1,1,0,500,,,", "columns num_gpu, gpu_milli: asks for 500 milli of no GPU"),
-        ("p,1,1,2,0,,,", "columns num_gpu, gpu_milli: asks for 0 milli of 2 GPU"),
+        ("p,1,1,0,500,,,", "columns num_gpu, gpu_milli: requests 500 milli without a GPU"),
+        ("p,1,1,2,0,,,", "columns num_gpu, gpu_milli: requests 0 milli of 2 GPU"),
         ("p,1,1,1,500,,9,8", "is deleted at 8, before its creation at 9"),
     ] {
         let message = complaint(row);
@@ -162,7 +163,7 @@ fn a_header_must_name_every_column_once() {
     let part = "line 1: has no column `memory_mib`, only name, cpu_milli, num_gpu and gpu_milli";
     assert!(message.contains(part), "{message}");
     let message = pods("name,cpu_milli,cpu_milli\n").unwrap_err().to_string();
-    assert!(message.contains("names the column `cpu_milli` twice"), "{message}");
+    assert!(message.contains("has the column `cpu_milli` twice"), "{message}");
 }
 
 #[test]

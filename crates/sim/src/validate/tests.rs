@@ -208,7 +208,7 @@ fn members_that_disagree_are_caught() {
 fn a_violation_says_which_event_which_pod_and_what() {
     let pod = pod(1, 500);
     let message = validate(&nodes(), &[on("p", &pod, "c", &[(0, 500)])]).unwrap_err().to_string();
-    assert_eq!(message, "event 0, pod `p`: placed on `c`, which is no node of the cluster");
+    assert_eq!(message, "event 0, pod `p`: placed on `c`, which is not in the cluster");
 }
 
 proptest! {

@@ -16,7 +16,7 @@ pub struct Violation {
 #[non_exhaustive]
 pub enum Fault {
     /// Two nodes have the same name.
-    #[error("node `{node}` is there twice")]
+    #[error("node `{node}` is listed twice")]
     TwoNodes {
         /// The name.
         node: String,
@@ -28,13 +28,13 @@ pub enum Fault {
     #[error("leaves, but it does not run")]
     DoesNotRun,
     /// The cluster lacks the node.
-    #[error("placed on `{node}`, which is no node of the cluster")]
+    #[error("placed on `{node}`, which is not in the cluster")]
     UnknownNode {
         /// The name.
         node: String,
     },
     /// The node's GPUs are of a model that the pod does not want.
-    #[error("placed on `{node}` with {model} GPUs; it wants {allowed}")]
+    #[error("placed on `{node}` with {model} GPUs; it accepts {allowed}")]
     ModelNotAllowed {
         /// The node.
         node: String,
@@ -44,7 +44,7 @@ pub enum Fault {
         allowed: String,
     },
     /// More or fewer GPUs than the pod asks for.
-    #[error("got {got} GPUs; it asks for {wanted}")]
+    #[error("got {got} GPUs; it requests {wanted}")]
     WrongNumberOfGpus {
         /// GPUs given.
         got: usize,
@@ -62,7 +62,7 @@ pub enum Fault {
         has: usize,
     },
     /// One GPU counted as two.
-    #[error("got GPU {gpu} of `{node}` twice; each of its GPUs is another")]
+    #[error("got GPU {gpu} of `{node}` twice; its GPUs must differ")]
     SameGpuTwice {
         /// The node.
         node: String,
@@ -70,7 +70,7 @@ pub enum Fault {
         gpu: u32,
     },
     /// More or less of a GPU than the pod asks for.
-    #[error("got {got} milli of GPU {gpu}; it asks for {wanted} of each")]
+    #[error("got {got} milli of GPU {gpu}; it requests {wanted} of each")]
     WrongShare {
         /// The GPU's index.
         gpu: u32,
@@ -111,8 +111,8 @@ pub enum Fault {
     },
     /// Some members of a gang are placed, but too few.
     #[error(
-        "gang `{gang}` stands in part: {running} members run, {finished} finished, {min_members} \
-         must or none"
+        "gang `{gang}` is partly placed: {running} members run, {finished} finished; it needs \
+         {min_members} or none"
     )]
     GangInPart {
         /// The gang.
@@ -125,7 +125,7 @@ pub enum Fault {
         min_members: u32,
     },
     /// Members disagree about the minimum.
-    #[error("gang `{gang}` must have {before} members by one pod and {now} by this one")]
+    #[error("gang `{gang}` needs {before} members by an earlier pod and {now} by this one")]
     MinMembersDiffer {
         /// The gang.
         gang: String,
@@ -135,7 +135,7 @@ pub enum Fault {
         now: u32,
     },
     /// The node's account differs from the sum of its pods: a defect of the validator.
-    #[error("the accounts of `{node}` do not add up to what its pods hold")]
+    #[error("the account of `{node}` differs from the sum of its pods")]
     Unbalanced {
         /// The node.
         node: String,

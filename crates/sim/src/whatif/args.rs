@@ -16,7 +16,7 @@ use crate::document::{self, DocumentError, DocumentFormat};
 
 /// The text below the flags in the help.
 pub const HELP: &str = "\
-Several gangs are placed one after another: each sees those before it in their places.
+Several gangs are placed one after another: each sees the placements of the previous ones.
 
 Exit codes: 0 all fit, 1 failed, 2 wrong usage, 3 at least one does not fit.
 
@@ -35,29 +35,29 @@ pub struct WhatifArgs {
     /// The cluster's document
     #[arg(long, value_name = "FILE")]
     pub cluster: PathBuf,
-    /// A gang's document; may be repeated, then one is placed after another
+    /// A gang's document; may be repeated
     #[arg(long = "gang", value_name = "FILE")]
     pub gangs: Vec<PathBuf>,
     /// A gang by flags.
     #[command(flatten)]
     pub inline: GangArgs,
-    /// A gang that waits in the cluster's document, or `all` of them in their order
+    /// A waiting gang of the cluster's document, or `all` of them in order
     #[arg(long, value_name = "NAME|all")]
     pub waiting: Vec<String>,
-    /// A policy's document: what counts, and what must hold
+    /// A policy's document: objectives and constraints
     #[arg(long, value_name = "FILE")]
     pub policy: Option<PathBuf>,
-    /// How many running pods may be moved for it
+    /// Maximum number of running pods to move
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub allow_moves: u32,
-    /// Workloads of lower priority may be evicted for it
+    /// Allow evictions of workloads with lower priority
     #[arg(long)]
     pub allow_evictions: bool,
-    /// Put single pods where the packing policy does, as a live scheduler, with what the document says
-    /// that it has learned; otherwise they are searched for like gangs
+    /// Place single pods by the packing policy, like a live scheduler, with the learned state of the
+    /// document. Otherwise they are searched for like gangs
     #[arg(long)]
     pub packing: bool,
-    /// Nodes that fail first. Without a gang: where do the members go that are lost?
+    /// Nodes that fail first. Without a gang, the question is where the lost members go
     #[arg(long, value_name = "NODE,...", value_delimiter = ',')]
     pub fail: Vec<String>,
     /// DocumentFormat of the output
@@ -66,8 +66,8 @@ pub struct WhatifArgs {
     /// Write the answer as a document
     #[arg(long, value_name = "FILE.json|.yaml")]
     pub out_plan: Option<PathBuf>,
-    /// Ask so many times, from the document on, print the answer's hash each time, and fail if two
-    /// differ
+    /// Repeat the question N times from the document, print the hash of each answer, and fail if two
+    /// hashes differ
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub repeat: Option<u32>,
     /// Write cluster, question and answer, for `octavo sim verify`
@@ -85,7 +85,7 @@ pub struct GangArgs {
     /// Members
     #[arg(long, value_name = "N", default_value_t = 1, requires = "name")]
     pub count: u32,
-    /// Members without which it is not placed [default: all]
+    /// Minimum number of placed members [default: all]
     #[arg(long, value_name = "N", requires = "name")]
     pub min: Option<u32>,
     /// GPUs of each member, or shares, or MIG instances
@@ -94,28 +94,28 @@ pub struct GangArgs {
     /// Thousandths of each of these GPUs
     #[arg(long, value_name = "N", requires = "name", value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub milli: Option<u16>,
-    /// Memory of each of these GPUs, as 20Gi
+    /// Memory of each of these GPUs, such as 20Gi
     #[arg(long, value_name = "QUANTITY", requires = "name")]
     pub gpu_memory: Option<Memory>,
-    /// MIG profile, as 3g.40gb
+    /// MIG profile, such as 3g.40gb
     #[arg(long, value_name = "PROFILE", requires = "name")]
     pub mig: Option<String>,
-    /// GPU models that will do [default: any]
+    /// Accepted GPU models [default: any]
     #[arg(long = "model", value_name = "NAME,...", value_delimiter = ',', requires = "name")]
     pub models: Vec<String>,
-    /// CPU of each member, as 4 or 500m
+    /// CPU of each member, such as 4 or 500m
     #[arg(long, value_name = "QUANTITY", requires = "name")]
     pub cpu: Option<Cpu>,
-    /// Memory of each member, as 32Gi
+    /// Memory of each member, such as 32Gi
     #[arg(long, value_name = "QUANTITY", requires = "name")]
     pub memory: Option<Memory>,
-    /// All members in one domain of this level, or none
+    /// Require all members in one domain of this level
     #[arg(long, value_name = "LEVEL", requires = "name")]
     pub required: Option<String>,
-    /// All members in one domain of this level, if possible
+    /// Prefer all members in one domain of this level
     #[arg(long, value_name = "LEVEL", requires = "name")]
     pub preferred: Option<String>,
-    /// Each so many members by rank in one domain of a level, as 2@clique
+    /// Keep each group of SIZE members by rank in one domain of a level, such as 2@clique
     #[arg(long, value_name = "SIZE@LEVEL", requires = "name")]
     pub segment: Option<String>,
     /// Priority
@@ -130,7 +130,7 @@ pub struct GangArgs {
     /// Tenant
     #[arg(long, value_name = "NAME", default_value = "default", requires = "name")]
     pub tenant: String,
-    /// Seconds of work that a failure costs
+    /// Seconds of work lost by a failure
     #[arg(long, value_name = "N", default_value_t = 0, requires = "name")]
     pub seconds_at_risk: u32,
 }
@@ -138,7 +138,7 @@ pub struct GangArgs {
 /// Arguments of `octavo sim verify`.
 #[derive(Args, Clone, Debug)]
 pub struct VerifyArgs {
-    /// What `octavo sim whatif --record` wrote
+    /// Output of `octavo sim whatif --record`
     #[arg(value_name = "FILE")]
     pub record: PathBuf,
 }
@@ -170,7 +170,7 @@ pub enum WhatifCommandError {
     #[error(transparent)]
     Inline(#[from] InlineError),
     /// No such gang waits.
-    #[error("no gang named {name:?} waits in the cluster; there are: {}", listed(.names))]
+    #[error("no gang named {name:?} waits in the cluster; waiting gangs: {}", listed(.names))]
     NotWaiting {
         /// The name.
         name: String,
@@ -179,13 +179,13 @@ pub enum WhatifCommandError {
     },
     /// All waiting gangs are requested, but none waits.
     #[error(
-        "no gang waits in the cluster's document, so `--waiting all` asks nothing; name a gang by \
-         --gang or --name"
+        "no gang waits in the cluster's document, so `--waiting all` selects none; name a gang \
+         with --gang or --name"
     )]
     NoWaitingGang,
     /// Two answers to one question: a defect.
     #[error(
-        "answer {number} has the hash {now}, the first had {first}; this is a defect, please report \
+        "answer {number} has the hash {now}, the first had {first}; this is a defect, report \
          it with the cluster's document"
     )]
     NotRepeated {
@@ -197,10 +197,10 @@ pub enum WhatifCommandError {
         first: String,
     },
     /// The record does not hold.
-    #[error("the record does not hold: {0}")]
+    #[error("the record is not verified: {0}")]
     NotVerified(String),
     /// Standard output cannot be written.
-    #[error("the answer could not be told")]
+    #[error("the answer could not be written")]
     Output(#[from] std::io::Error),
 }
 
@@ -280,9 +280,9 @@ pub fn verify(args: &VerifyArgs, out: &mut dyn Write) -> Result<(), WhatifComman
             return Ok(());
         }
         Verdict::QuestionChanged { was, is } => {
-            format!("its cluster or question was changed after it was made ({was}, now {is})")
+            format!("its cluster or question was changed later ({was}, now {is})")
         }
-        Verdict::AnswerChanged => "its answer was changed after it was made".to_owned(),
+        Verdict::AnswerChanged => "its answer was changed later".to_owned(),
         Verdict::Differs { was, now } => format!(
             "octavo {} answered {was}, and octavo {} answers {}: {}",
             record.program,

@@ -42,13 +42,13 @@ pub struct Decision {
 #[non_exhaustive]
 pub enum DecisionError {
     /// The question cannot be repeated.
-    #[error("the decision cannot be asked again: {0}")]
+    #[error("the decision cannot be repeated: {0}")]
     Whatif(#[from] WhatifError),
     /// The simulator decides something else: another version of the program, or a defect.
     #[error(
-        "the simulator of octavo {program} decides something else than the scheduler did: the scheduler \
-         said {was:?}, the simulator says {now:?}; use the octavo of the scheduler's version, and if the \
-         versions are the same, please report it"
+        "the simulator of octavo {program} and the scheduler decide differently: the scheduler \
+         decided {was:?}, the simulator {now:?}; use the octavo of the scheduler's version, and if the \
+         versions are equal, report it"
     )]
     Differs {
         /// Version of this program.

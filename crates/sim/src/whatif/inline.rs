@@ -12,10 +12,10 @@ use super::args::GangArgs;
 #[non_exhaustive]
 pub enum InlineError {
     /// Parts of GPUs and MIG instances at once.
-    #[error("--milli and --mig exclude one another: a GPU is shared or cut")]
+    #[error("--milli and --mig exclude each other: a GPU is shared or partitioned")]
     ShareAndMig,
     /// The flags give a part of a GPU, but not the number of GPUs.
-    #[error("{flag} says how much of a GPU; say of how many with --gpus N")]
+    #[error("{flag} sets the part of a GPU; set the number of GPUs with --gpus N")]
     NoGpus {
         /// The flag.
         flag: &'static str,
@@ -29,7 +29,7 @@ pub enum InlineError {
         count: u32,
     },
     /// Not a segment.
-    #[error("`{0}` is no segment; write members and level, as 2@clique")]
+    #[error("`{0}` is not a segment; write members and level, such as 2@clique")]
     Segment(String),
 }
 

@@ -16,7 +16,9 @@ pub struct Memory(pub i64);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmountError {
     /// Not a quantity.
-    #[error("`{0}` is no quantity as in manifests: 4 or 500m of CPU, 32Gi or 512Mi of memory")]
+    #[error(
+        "`{0}` is not a quantity; write it as in manifests: 4 or 500m of CPU, 32Gi or 512Mi of memory"
+    )]
     DocumentFormat(String),
     /// Negative, or larger than any machine.
     #[error("`{0}` is negative or more than any machine has")]

@@ -17,14 +17,14 @@ use crate::snapshot::{Gap, GapKind, ObjectName};
 /// Options of `octavo explain`.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
-    /// What to explain: `pod NAME`, or `podgroup NAME` for a gang, by the object that announces it;
-    /// `pod/NAME` too
+    /// What to explain: `pod NAME`, `pod/NAME`, or `podgroup NAME` for a gang, by the object that
+    /// announces it
     #[arg(value_name = "KIND NAME", num_args = 1..=2, required = true)]
     pub target: Vec<String>,
     /// Namespace [default: that of the context]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Ask Octavo's scheduler that listens at HOST:PORT, and not its pods
+    /// Ask the scheduler that listens at HOST:PORT instead of its pods
     #[arg(long, value_name = "ADDRESS")]
     pub scheduler: Option<SchedulerAddress>,
     /// How it is written

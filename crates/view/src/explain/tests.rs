@@ -37,7 +37,7 @@ fn holders_on_the_nearest_node_are_named() {
         event Warning FailedScheduling default-scheduler 0/2 nodes are available: 2 cannot allocate all claims.
         event Normal Waiting other the words of another
     "), @r"
-    Pod a/job waits for a node, made 3m12s ago
+    Pod a/job waits for a node, created 3m12s ago
 
     Claims
       gpu: from template two-gpus; claim job, not allocated
@@ -51,13 +51,13 @@ fn holders_on_the_nearest_node_are_named() {
     Events
       2m  Waiting  other  the words of another (x3)
 
-    GPUs of driver gpu.nvidia.com, whatever the selectors say
+    GPUs of driver gpu.nvidia.com, regardless of selectors
       NODE        PRODUCT                MEMORY   GPUS  FREE  HELD  OTHER
       dgx-h100-0  NVIDIA H100 80GB HBM3  81559Mi  2     0     2
       l4-0        NVIDIA L4              23034Mi  2     1     1
 
     What this means
-      - The pod asks for 2 GPUs, and no node has that many free. Nearest is l4-0: 1 of 2 held by b/serve, 1 free. It needs 1 more there: wait until one is given back, or delete a pod that holds one. The selectors, as written above, may rule this node out.
+      - The pod asks for 2 GPUs, and no node has that many free. The nearest is l4-0: 1 of 2 held by b/serve, 1 free. It needs 1 more there: wait until one is released, or delete a pod that holds one. The selectors above may exclude this node.
     ");
 }
 
@@ -77,13 +77,13 @@ fn request_larger_than_any_node_says_waiting_does_not_help() {
     The scheduler says
       Unschedulable: 0/2 nodes are available: 2 cannot allocate all claims.
 
-    GPUs of driver gpu.nvidia.com, whatever the selectors say
+    GPUs of driver gpu.nvidia.com, regardless of selectors
       NODE        PRODUCT                MEMORY   GPUS  FREE  HELD  OTHER
       dgx-h100-0  NVIDIA H100 80GB HBM3  81559Mi  2     0     2
       l4-0        NVIDIA L4              23034Mi  2     1     1
 
     What this means
-      - The pod asks for 9 GPUs on one node; the most that a node has is 2 (dgx-h100-0). Waiting does not help: ask for at most 2, or spread the work over several pods.
+      - The pod asks for 9 GPUs on one node; the largest node has 2 (dgx-h100-0). Waiting does not help: ask for at most 2, or spread the work over several pods.
     ");
 }
 
@@ -106,13 +106,13 @@ fn when_enough_is_free_the_selectors_are_shown_and_not_judged() {
     The scheduler says
       Unschedulable: 0/2 nodes are available: 2 cannot allocate all claims.
 
-    GPUs of driver gpu.nvidia.com, whatever the selectors say
+    GPUs of driver gpu.nvidia.com, regardless of selectors
       NODE        PRODUCT                MEMORY   GPUS  FREE  HELD  OTHER
       dgx-h100-0  NVIDIA H100 80GB HBM3  81559Mi  2     0     2
       l4-0        NVIDIA L4              23034Mi  2     1     1
 
     What this means
-      - 1 GPU would be free on l4-0, so it is not the number that is lacking. The selectors, as written above, narrow the choice: compare them with `kubectl get resourceslices -o yaml`. What else narrows it are the pod's node selector, affinity and tolerations, and its CPU and memory: the scheduler's words say which.
+      - 1 GPU would be free on l4-0, so the number of GPUs is not the problem. The selectors above narrow the choice: compare them with `kubectl get resourceslices -o yaml`. The pod's node selector, affinity, tolerations, CPU and memory narrow it too: see the scheduler's message.
     ");
 }
 
@@ -150,13 +150,13 @@ fn extended_resource_is_explained_by_its_class() {
     The scheduler says
       Unschedulable: 0/2 nodes are available: 2 Insufficient nvidia.com/gpu.
 
-    GPUs of driver gpu.nvidia.com, whatever the selectors say
+    GPUs of driver gpu.nvidia.com, regardless of selectors
       NODE        PRODUCT                MEMORY   GPUS  FREE  HELD  OTHER
       dgx-h100-0  NVIDIA H100 80GB HBM3  81559Mi  2     0     2
       l4-0        NVIDIA L4              23034Mi  2     1     1
 
     What this means
-      - The pod asks for 4 GPUs on one node; the most that a node has is 2 (dgx-h100-0). Waiting does not help: ask for at most 2, or spread the work over several pods.
+      - The pod asks for 4 GPUs on one node; the largest node has 2 (dgx-h100-0). Waiting does not help: ask for at most 2, or spread the work over several pods.
     ");
 }
 
@@ -177,7 +177,7 @@ fn failed_prepare_shows_the_driver_message() {
           Ready is False, NotYetSupported: GpuConfig with sharing strategy MPS cannot act yet
 
     What this means
-      - Node l4-0 could not prepare the pod's claims and keeps trying. It said: GpuConfig with sharing strategy MPS cannot act yet
+      - Node l4-0 could not prepare the pod's claims and keeps trying. Its message: GpuConfig with sharing strategy MPS cannot act yet
     ");
 }
 
@@ -200,7 +200,7 @@ fn unreadable_objects_are_named_and_prove_nothing() {
     ";
     assert_eq!(reasons(fixture), []);
     assert!(text(fixture).ends_with(
-        "Could not be read, so not taken into account\n  resourceclaims of other namespaces: \
+        "Not taken into account, because it could not be read\n  resourceclaims of other namespaces: \
          resourceclaims is forbidden: User \"jo\" cannot list\n"
     ));
 }
@@ -436,7 +436,7 @@ fn the_json_form_is_an_api() {
           "asked": 9,
           "most": 2,
           "node": "dgx-h100-0",
-          "message": "The pod asks for 9 GPUs on one node; the most that a node has is 2 (dgx-h100-0). Waiting does not help: ask for at most 2, or spread the work over several pods."
+          "message": "The pod asks for 9 GPUs on one node; the largest node has 2 (dgx-h100-0). Waiting does not help: ask for at most 2, or spread the work over several pods."
         }
       ]
     }

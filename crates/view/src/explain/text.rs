@@ -60,8 +60,7 @@ pub fn render(explanation: &PodExplanation, options: TextOptions) -> String {
         parts.push(section("Events", events));
     }
     if !explanation.candidates.is_empty() {
-        let heading =
-            format!("GPUs of driver {}, whatever the selectors say", crate::usage::driver());
+        let heading = format!("GPUs of driver {}, regardless of selectors", crate::usage::driver());
         parts.push(section(&heading, candidates(explanation, options)));
     }
     let is_partial = explanation
@@ -88,7 +87,7 @@ pub fn render(explanation: &PodExplanation, options: TextOptions) -> String {
             .iter()
             .map(|gap| indented(&format!("{}: {}", gap.kind, gap.message), 2))
             .collect();
-        parts.push(section("Could not be read, so not taken into account", lines));
+        parts.push(section("Not taken into account, because it could not be read", lines));
     }
     parts.join("\n")
 }
@@ -96,7 +95,7 @@ pub fn render(explanation: &PodExplanation, options: TextOptions) -> String {
 fn headline(explanation: &PodExplanation, options: TextOptions) -> String {
     let node = explanation.node.as_deref().unwrap_or_default();
     let state = match explanation.state {
-        PodState::Gated => "waits behind scheduling gates".to_owned(),
+        PodState::Gated => "waits for its scheduling gates".to_owned(),
         PodState::Unscheduled => "waits for a node".to_owned(),
         PodState::Starting => format!("is starting on {node}"),
         PodState::Running => format!("runs on {node}"),
@@ -105,7 +104,7 @@ fn headline(explanation: &PodExplanation, options: TextOptions) -> String {
         PodState::Unknown => format!("is in phase {}", explanation.phase),
     };
     let since = match (explanation.waits, explanation.created) {
-        (true, Some(created)) => format!(", made {} ago", age(created, options.now)),
+        (true, Some(created)) => format!(", created {} ago", age(created, options.now)),
         _ => String::new(),
     };
     let style = if explanation.waits { RowStyle::Warn } else { RowStyle::Strong };
@@ -192,7 +191,7 @@ fn ask_text(ask: &RequestAlternative) -> String {
         Some(count) => format!("{count} devices"),
         None => "all devices".to_owned(),
     };
-    let looks_on = if ask.admin_access { ", as an onlooker (adminAccess)" } else { "" };
+    let looks_on = if ask.admin_access { ", with adminAccess" } else { "" };
     format!("{count} of class {}{looks_on}", ask.class)
 }
 

@@ -86,10 +86,10 @@ async fn scheduler_errors_differ_from_api_server_errors() {
         scheduler((404, "no decision is recorded\n")).decision::<Value>(Subject::Gang, &gang).await;
     assert_eq!(
         error.unwrap_err().to_string(),
-        "the scheduler octavo/s-0 says: no decision is recorded"
+        "the scheduler octavo/s-0 responded: no decision is recorded"
     );
     let error = scheduler((200, "{}}")).snapshot::<Value>().await.unwrap_err();
-    assert!(error.to_string().contains("not understood"), "{error}");
+    assert!(error.to_string().contains("cannot be parsed"), "{error}");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn victims_are_listed_with_the_infeasible_nodes() {
     last decision:
       pod team/p is not placed: no node has room
       it would help to add 1 node, like n0
-    as things are now:
+    currently:
       2 nodes (a, b) are left out: both the device plugin and the driver serve the GPUs
       it would help to evict 2 pods of PodGroup team/old (priority 5) from 2 nodes, pod team/q (priority 5) from node n2; that is not done: `preemption` is off in the scheduler's config
     ");

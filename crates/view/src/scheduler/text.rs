@@ -21,7 +21,7 @@ pub fn render(explanation: &GangExplanation, options: GangTextOptions) -> String
     let head = paint(&head, style, options.colour);
     let body = explanation_lines(says, "");
     let body = if body.is_empty() {
-        "  Nothing is known of a decision: none was made since this scheduler leads, or it is forgotten.\n"
+        "  No decision is recorded: none was made since this scheduler became leader, or it was dropped.\n"
             .to_owned()
     } else {
         body
@@ -53,7 +53,7 @@ pub(crate) fn explanation_lines(says: &SchedulerExplanation, shown_message: &str
     let now = now.chain(says.disturbance.iter().map(PreemptionHint::line));
     let now: Vec<_> = now.chain(says.disturbance_note.clone()).collect();
     if !now.is_empty() {
-        lines.push("  as things are now:".to_owned());
+        lines.push("  currently:".to_owned());
         lines.extend(now.iter().map(|line| format!("    {line}")));
     }
     if lines.is_empty() { String::new() } else { lines.join("\n") + "\n" }

@@ -26,7 +26,7 @@ pub struct AgentAddress(http::Uri);
 /// The text is no such address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no address of an agent: give HOST:PORT or http://HOST:PORT, as its --admin-address says"
+    "{0:?} is not an address of an agent: give HOST:PORT or http://HOST:PORT, as in its --admin-address"
 )]
 pub struct AgentAddressError(String);
 
@@ -112,8 +112,7 @@ async fn of_node(client: &Client, agents: &[AgentPod]) -> Result<Vec<String>, St
         (false, _) => Ok(texts),
         (true, Some(problem)) => Err(problem),
         (true, None) => {
-            Err("it has no pod of an agent; agents that are no pods are named by --agent"
-                .to_owned())
+            Err("it has no agent pod; name an agent outside a pod with --agent".to_owned())
         }
     }
 }

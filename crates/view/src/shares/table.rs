@@ -92,10 +92,11 @@ fn remarks(report: &SharesReport) -> String {
     let mut lines = Vec::new();
     for unread in &report.unread {
         let of = if unread.node.is_empty() { String::new() } else { format!("{}: ", unread.node) };
-        lines.push(format!("No figures of {of}{}.", unread.message));
+        lines.push(format!("No figures for {of}{}.", unread.message));
     }
     for gap in &report.gaps {
-        lines.push(format!("Not shown, for want of rights: {} ({}).", gap.kind, gap.message));
+        lines
+            .push(format!("Not shown, because reading is denied: {} ({}).", gap.kind, gap.message));
     }
     lines.into_iter().map(|line| line + "\n").collect()
 }

@@ -68,7 +68,7 @@ fn every_share_has_a_line_with_what_its_agent_says() {
     dgx-0  gpu-1  b/serve  web-1, web-2  20Gi    12Gi (60%)  25Gi    13Gi       25.5Gi  2          17       held
     dgx-1  gpu-0  a/idle   -             1536Mi  -           -       -          -       -          -        -
 
-    No figures of dgx-1: agent o/agent-1 could not be asked: 503.
+    No figures for dgx-1: agent o/agent-1 could not be asked: 503.
     ");
 }
 
@@ -81,7 +81,7 @@ fn the_wide_form_names_share_and_gpu() {
     NODE   GPU    CLAIM    POD           LIMIT  USED        DRIVER  UNTRACKED  PEAK    PROCESSES  REFUSED  GATE  UNKNOWN CALLS  OVERFLOWS  SHARE  UUID
     dgx-0  gpu-1  b/serve  web-1, web-2  20Gi   12Gi (60%)  25Gi    13Gi       25.5Gi  2          17       held  1              3          s1     GPU-dgx-0-1
 
-    No figures of dgx-1: agent o/agent-1 could not be asked: 503.
+    No figures for dgx-1: agent o/agent-1 could not be asked: 503.
     ");
 }
 

@@ -163,11 +163,12 @@ fn remarks(report: &TopReport) -> String {
     }
     for pool in &report.incomplete_pools {
         lines.push(format!(
-            "Pool {pool} is being published: nothing is given from it until all slices are there."
+            "Pool {pool} is incomplete: nothing is allocated from it until all slices are published."
         ));
     }
     for gap in &report.gaps {
-        lines.push(format!("Not shown, for want of rights: {} ({}).", gap.kind, gap.message));
+        lines
+            .push(format!("Not shown, because reading is denied: {} ({}).", gap.kind, gap.message));
     }
     lines.into_iter().map(|line| line + "\n").collect()
 }

@@ -137,7 +137,7 @@ fn without_the_right_to_read_nodes_gpus_count_as_free() {
     NODE   GPU             STATE  MEMORY   HELD BY  SINCE
     dgx-0  gpu-0 to gpu-1  free   81559Mi
 
-    Not shown, for want of rights: nodes (nodes is forbidden).
+    Not shown, because reading is denied: nodes (nodes is forbidden).
     ");
 }
 

@@ -91,7 +91,7 @@ pub(super) async fn run(testbed: &Testbed, measured: &mut Measured) -> anyhow::R
         let gone = seen.gone.get(gone_before..).unwrap_or_default();
         let moved: Vec<Instant> =
             gone.iter().filter(|(name, _)| set_of(name) == FILL).map(|gone| gone.1).collect();
-        (moved.first().copied().context("nobody had to move")?, moved.len())
+        (moved.first().copied().context("no pod had to move")?, moved.len())
     };
     drop(controllers);
     let mut expected =

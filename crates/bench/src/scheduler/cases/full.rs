@@ -112,7 +112,7 @@ async fn impossible(
         ensure!(seen.bound(gang) == 0, "{} pods of {gang} are bound", seen.bound(gang));
         let left = seen.gone.get(gone_before..).unwrap_or_default();
         let left = left.iter().find(|(name, _)| set_of(name) == FILL);
-        ensure!(left.is_none(), "{left:?} had to leave for a gang that does not fit");
+        ensure!(left.is_none(), "{left:?} was evicted for a gang that does not fit");
     }
     let names: Vec<String> = (0..GANG).map(|number| format!("{gang}-{number}")).collect();
     testbed.delete_pods(&names).await?;
@@ -137,8 +137,12 @@ async fn preempt(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<(
                 seen.gone.iter().filter(is_victim).map(|gone| gone.1).collect();
             (bound.context("a pod that preempts went")?, left)
         };
-        ensure!(left.len() == 1, "{} pods left for {name}, which needs one GPU", left.len());
-        let decided = left.first().context("nobody left")?;
+        ensure!(
+            left.len() == 1,
+            "{} pods were evicted for {name}, which needs one GPU",
+            left.len()
+        );
+        let decided = left.first().context("no pod was evicted")?;
         let what = "preemption of one pod: create to the victim's end, as a watch sees it";
         measured.add_with_goal(
             what,
@@ -156,7 +160,8 @@ async fn preempt(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<(
 /// Kills and starts the scheduler. Measures the time until it binds a pod that was created in
 /// between.
 async fn restart(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<()> {
-    let component = testbed.contender.component().context("nobody to start anew")?;
+    let component =
+        testbed.contender.component().context("this contender has no process to restart")?;
     for number in 0..RESTARTS {
         testbed.lab.kill(component).await;
         let pod = objects::pod(&format!("late-{number}"), PodRequest::Plain, testbed.contender);

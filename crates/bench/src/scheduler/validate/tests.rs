@@ -61,13 +61,13 @@ fn device_allocated_twice_elsewhere_or_not_at_all_is_caught() {
     let verdict_text = |claims| verdict(&cluster(Gpus::Dra, pods(), claims), true, &expected);
     assert_eq!(verdict_text(vec![claim("a-0", 0, 0), claim("a-1", 0, 1)]), "valid");
     let twice = verdict_text(vec![claim("a-0", 0, 0), claim("a-1", 0, 0)]);
-    assert!(twice.contains("is given twice"), "{twice}");
+    assert!(twice.contains("is allocated twice"), "{twice}");
     let elsewhere = verdict_text(vec![claim("a-0", 0, 0), claim("a-1", 1, 0)]);
     assert!(elsewhere.contains("a-1 on node-0 has the device gpu-0 of node-1"), "{elsewhere}");
     let none = verdict_text(vec![claim("a-0", 0, 0)]);
-    assert!(none.contains("a-1 has 0 devices, and asked for 1"), "{none}");
+    assert!(none.contains("a-1 has 0 devices, and requests 1"), "{none}");
     let unknown = verdict_text(vec![claim("a-0", 0, 0), claim("a-1", 0, 9)]);
-    assert!(unknown.contains("is not there"), "{unknown}");
+    assert!(unknown.contains("is not published"), "{unknown}");
 }
 
 #[test]
@@ -91,11 +91,11 @@ fn missing_pods_and_foreign_nodes_are_caught() {
     let pods = vec![bound("a-0", PodRequest::Plain, 0)];
     let cluster = cluster(Gpus::None, pods.clone(), Vec::new());
     let verdict_text = verdict(&cluster, false, &expect(&[("a", 2)], &[]));
-    assert!(verdict_text.contains("1 pods of a are bound, and not 2"), "{verdict_text}");
+    assert!(verdict_text.contains("1 pods of a are bound, and at least 2"), "{verdict_text}");
     let nodes = vec![objects::node(0, Gpus::None, Contender::Kube)];
     let others = Cluster { nodes, pods, claims: Vec::new(), slices: Vec::new() };
     let verdict_text = verdict(&others, false, &expect(&[("a", 1)], &[]));
-    assert!(verdict_text.contains("a node of others"), "{verdict_text}");
+    assert!(verdict_text.contains("a node that Octavo does not own"), "{verdict_text}");
 }
 
 #[test]
@@ -111,12 +111,12 @@ fn wrong_number_of_bound_pods_is_caught() {
         ("valid".to_owned(), "valid".to_owned())
     );
     assert!(
-        verdict_text(3..=4).contains("2 pods of a are bound, and not 3"),
+        verdict_text(3..=4).contains("2 pods of a are bound, and at least 3"),
         "{}",
         verdict_text(3..=4)
     );
     assert!(
-        verdict_text(0..=1).contains("2 pods of a are bound, of 1 there"),
+        verdict_text(0..=1).contains("2 pods of a are bound, and at most 1"),
         "{}",
         verdict_text(0..=1)
     );

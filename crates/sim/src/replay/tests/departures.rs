@@ -17,7 +17,7 @@ fn gpus_come_back_when_pods_leave() {
     let totals = result.verdict.unwrap();
     assert_eq!((totals.departed, totals.running, totals.allocated_gpu_milli), (2, 0, 0));
     let without = by_time(&PODS, false);
-    assert_eq!(without.metrics.skipped, 2, "nobody leaves");
+    assert_eq!(without.metrics.skipped, 2, "no pod leaves");
     assert_eq!(without.metrics.over_time, None);
 }
 

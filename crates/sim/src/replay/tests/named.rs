@@ -97,12 +97,12 @@ fn options_that_make_no_sense_together_are_refused() {
     assert!(error_text.is_usage());
     assert_eq!(
         error_text.to_string(),
-        "departures need the order of creation, not the shuffled one; leave out --order"
+        "departures need the creation order, not the shuffled order; omit --order"
     );
     let inflated = Options { order: Order::File, ..Options::default() };
     let error_text = error(&inflated);
     assert!(error_text.is_usage());
-    assert!(error_text.to_string().contains("leave out --inflate or --order file"), "{error_text}");
+    assert!(error_text.to_string().contains("omit --inflate or --order file"), "{error_text}");
 }
 
 #[test]

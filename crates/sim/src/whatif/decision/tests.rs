@@ -41,7 +41,7 @@ fn a_decision_that_the_simulator_does_not_make_is_no_record() {
     let Explanation::Placed(plan) = &mut other.answer else { panic!("it was placed") };
     plan.placements[0].place.node = "n9".to_owned();
     let error = other.record().unwrap_err().to_string();
-    assert!(error.contains("decides something else") && error.contains("n9"), "{error}");
+    assert!(error.contains("decide differently") && error.contains("n9"), "{error}");
     // A decision for another request differs too.
     let mut other = decision();
     other.gang.groups[0].shape.resources.cpu_milli += 1_000_000;

@@ -29,8 +29,8 @@ fn a_pod_and_a_gang_are_named_in_both_of_kubectls_ways() {
 #[test]
 fn other_targets_are_rejected() {
     let error = |words: &[&str]| name(words).unwrap_err();
-    assert_eq!(error(&["train"]), "\"train\" is nothing that can be explained");
-    assert_eq!(error(&["claim/a"]), "\"claim\" is nothing that can be explained");
+    assert_eq!(error(&["train"]), "\"train\" cannot be explained");
+    assert_eq!(error(&["claim/a"]), "\"claim\" cannot be explained");
     assert_eq!(error(&["pod"]), "the name of the pod is missing");
     assert_eq!(error(&["podgroup/"]), "the name of the podgroup is missing");
     assert_eq!(error(&["pod", "a/b"]), "the name of the pod is missing");

@@ -13,12 +13,12 @@ impl fmt::Display for WaitReason {
             Self::SchedulingGated { gates } => write!(
                 out,
                 "The scheduler does not look at the pod while it has scheduling gates: {}. \
-                 Whoever set them must remove them.",
+                 The component that set them must remove them.",
                 gates.join(", ")
             ),
             Self::NotYetConsidered { scheduler } => write!(
                 out,
-                "The scheduler {scheduler:?} has said nothing about the pod yet. If this lasts, \
+                "The scheduler {scheduler:?} has not reported on the pod yet. If this lasts, \
                  check that a scheduler of this name is running."
             ),
             Self::TemplateNotFound { template } => write!(
@@ -34,7 +34,7 @@ impl fmt::Display for WaitReason {
             Self::ClaimNotMade { template } => write!(
                 out,
                 "The claim from template {template:?} has not been made yet. If this lasts, \
-                 kube-controller-manager is not running or the pod's events say what it lacks."
+                 kube-controller-manager is not running, or the pod's events show what is missing."
             ),
             Self::ClassNotFound { class, known } if known.is_empty() => write!(
                 out,
@@ -63,28 +63,28 @@ impl fmt::Display for WaitReason {
             ),
             Self::OwnedByScheduler { nodes, owner, scheduler } => write!(
                 out,
-                "The scheduler {owner:?} alone gives the GPUs of {}, and the pod is for {scheduler:?}. \
-                 To use them, set the pod's spec.schedulerName to {owner:?}; a node is given free by \
-                 taking its label {} away.",
+                "Only the scheduler {owner:?} allocates the GPUs of {}, and the pod is for {scheduler:?}. \
+                 To use them, set the pod's spec.schedulerName to {owner:?}, or remove the node's \
+                 label {}.",
                 listed(nodes),
                 octavo_api::names::LABEL_OWNER
             ),
             Self::PoolsIncomplete { pools } => write!(
                 out,
-                "Slices are missing in {}: nothing is given from there until all have been \
+                "Slices are missing in {}: nothing is allocated there until all are \
                  published. If this lasts, check the agent of that node.",
                 listed(pools)
             ),
             Self::LargerThanAnyNode { asked, most, node } => write!(
                 out,
-                "The pod asks for {asked} GPUs on one node; the most that a node has is {most} \
+                "The pod asks for {asked} GPUs on one node; the largest node has {most} \
                  ({node}). Waiting does not help: ask for at most {most}, or spread the work over \
                  several pods."
             ),
             Self::NotEnoughFree { asked, node, gpus, free, out: lost, held_by, selectors } => {
                 let held = gpus.saturating_sub(free + lost);
                 write!(out, "The pod asks for {}", gpu_count(*asked))?;
-                write!(out, ", and no node has that many free. Nearest is {node}: {held} of ")?;
+                write!(out, ", and no node has that many free. The nearest is {node}: {held} of ")?;
                 write!(out, "{gpus} held")?;
                 if !held_by.is_empty() {
                     write!(out, " by {}", listed(held_by))?;
@@ -99,44 +99,41 @@ impl fmt::Display for WaitReason {
                 if lacking > held {
                     write!(out, ". GPUs that are out of use must come back first.")?;
                 } else if lacking == 1 {
-                    write!(
-                        out,
-                        ". It needs 1 more there: wait until one is given back, or delete "
-                    )?;
+                    write!(out, ". It needs 1 more there: wait until one is released, or delete ")?;
                     write!(out, "a pod that holds one.")?;
                 } else {
-                    write!(
-                        out,
-                        ". It needs {lacking} more there: wait until they are given back, "
-                    )?;
+                    write!(out, ". It needs {lacking} more there: wait until they are released, ")?;
                     write!(out, "or delete pods that hold them.")?;
                 }
                 if *selectors {
-                    write!(out, " The selectors, as written above, may rule this node out.")?;
+                    write!(out, " The selectors above may exclude this node.")?;
                 }
                 Ok(())
             }
             Self::EnoughFree { asked, nodes, selectors } => {
                 write!(out, "{} would be free on {}", gpu_count(*asked), listed(nodes))?;
-                write!(out, ", so it is not the number that is lacking. ")?;
+                write!(out, ", so the number of GPUs is not the problem. ")?;
                 if *selectors {
-                    write!(out, "The selectors, as written above, narrow the choice: compare ")?;
+                    write!(out, "The selectors above narrow the choice: compare ")?;
                     write!(out, "them with `kubectl get resourceslices -o yaml`. ")?;
                 }
-                write!(out, "What else narrows it are the pod's node selector, affinity and ")?;
-                write!(out, "tolerations, and its CPU and memory: the scheduler's words say which.")
+                write!(out, "The pod's node selector, affinity, ")?;
+                write!(
+                    out,
+                    "tolerations, CPU and memory narrow it too: see the scheduler's message."
+                )
             }
             Self::DevicesFit { nodes } => write!(
                 out,
-                "Devices would serve the pod on {}, so it is not devices that are lacking. What \
-                 else narrows the choice are the pod's node selector, affinity and tolerations, and \
-                 its CPU and memory: the scheduler's words say which.",
+                "Devices would serve the pod on {}, so devices are not the problem. The pod's node \
+                 selector, affinity, tolerations, CPU and memory narrow the choice: see the \
+                 scheduler's message.",
                 listed(nodes)
             ),
             Self::DevicesDoNotFit { node, lacking } => write!(
                 out,
-                "No node has devices that serve all claims of the pod. Nearest is {node}, which \
-                 lacks devices for {}; what rules each device out is listed above.",
+                "No node has devices that serve all claims of the pod. The nearest is {node}, which \
+                 lacks devices for {}; the reasons for each device are listed above.",
                 listed(lacking)
             ),
             Self::ClaimDefect { defect } => write!(
@@ -146,12 +143,12 @@ impl fmt::Display for WaitReason {
             ),
             Self::NotEvaluated { what } => write!(
                 out,
-                "Which devices would serve the pod is not known here, as Kubernetes may evaluate \
-                 what Octavo does not: {what}. The scheduler's words say what is lacking."
+                "The devices for the pod are unknown here, because Kubernetes may evaluate what \
+                 Octavo does not: {what}. See the scheduler's message."
             ),
             Self::PrepareFailed { node, words } => write!(
                 out,
-                "Node {node} could not prepare the pod's claims and keeps trying. It said: {words}"
+                "Node {node} could not prepare the pod's claims and keeps trying. Its message: {words}"
             ),
             Self::Starting { node } => write!(
                 out,

@@ -310,7 +310,7 @@ fn device_plugin_node_is_counted_and_hides_no_other_node() {
     assert_eq!((report.by_plugins, report.fits.as_slice()), (1, &["node-1".to_owned()][..]));
     assert_snapshot!(drawn(&report), @r"
     Devices would serve it on node-1.
-    Device plugins serve it on 1 node; whether they have any left is not known here.
+    Device plugins serve it on 1 node; whether any are free is not known here.
     ");
 }
 
@@ -376,8 +376,7 @@ fn of_many_nodes_the_nearest_are_kept_and_the_others_counted() {
     assert_eq!((kept.len(), report.more), (64, 137));
     assert_eq!(&kept[..3], ["near", "node-0", "node-1"]);
     assert!(
-        drawn(&report)
-            .ends_with("and 137 more nodes further from serving it, listed in no format\n")
+        drawn(&report).ends_with("and 137 more nodes further away, not listed in any format\n")
     );
 }
 

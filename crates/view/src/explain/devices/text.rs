@@ -38,7 +38,7 @@ pub(in crate::explain) fn render(report: &DeviceReport, options: Options) -> Str
         let nodes = nodes(report.by_plugins, "");
         let _ = writeln!(
             text,
-            "  Device plugins serve it on {nodes}; whether they have any left is not known here."
+            "  Device plugins serve it on {nodes}; whether any are free is not known here."
         );
     }
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
@@ -60,7 +60,7 @@ pub(in crate::explain) fn render(report: &DeviceReport, options: Options) -> Str
     }
     if report.more > 0 {
         let nodes = nodes(report.more, "more ");
-        let _ = writeln!(text, "  and {nodes} further from serving it, listed in no format");
+        let _ = writeln!(text, "  and {nodes} further away, not listed in any format");
     }
     text
 }
