@@ -13,6 +13,6 @@ mod tests;
 
 pub use driver_files::DriverFiles;
 pub(crate) use driver_files::LIBRARY_FOLDERS;
-pub(crate) use edits::{Part, spec_for};
-pub(crate) use folder::{CdiFolder, Found, cdi_id};
+pub(crate) use edits::{CdiDevice, spec_for};
+pub(crate) use folder::{CdiFolder, SpecContent, cdi_id};
 pub use spec::{ContainerEdits, DeviceNode, Hook, Mount, Spec, SpecDevice};

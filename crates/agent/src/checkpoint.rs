@@ -179,7 +179,7 @@ impl Store {
 
     /// Puts a damaged file aside, and a fresh record in its place where there is one. The claim's name
     /// is never without a file in between, so that a crash cannot lose that it may hold something.
-    pub(crate) fn keep_aside(
+    pub(crate) fn quarantine(
         &self,
         uid: &str,
         damage: Damage,
@@ -188,7 +188,7 @@ impl Store {
         let path = self.path(uid);
         let kept = self.folder.join("kept");
         fs::create_dir_all(&kept).map_err(StorageError::of("create", &kept))?;
-        let aside = kept.join(format!("{uid}.json.{}", damage.word()));
+        let aside = kept.join(format!("{uid}.json.{}", damage.as_str()));
         files::keep(&path, &aside)?;
         match replacement {
             Some(record) => {

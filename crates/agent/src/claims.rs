@@ -13,28 +13,26 @@
 //! one claim take turns, calls for different claims do not wait for one another. A call that the kubelet
 //! gives up runs to its end all the same, so that memory and files stay one.
 
+mod active_shares;
+mod cdi_devices;
+mod claim_holds;
 mod conflict;
+mod drain_gate;
 mod enforcement;
 mod extent;
-mod gate;
-mod given;
-mod holds;
-mod instances;
-mod known;
-mod live;
-mod make;
+mod inventory;
+mod keyed_mutex;
 mod mig;
 mod plan;
+mod prepare;
 mod reader;
 mod recover;
-mod release;
 mod report;
-mod settle;
 mod shares;
+mod startup_cleanup;
 #[cfg(test)]
 mod tests;
-mod turns;
-mod work;
+mod unprepare;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -49,17 +47,17 @@ use crate::checkpoint::Store;
 use crate::config::MemoryEnforcement;
 use crate::enforcement::Backends;
 use crate::metrics::Metrics;
-use crate::monitor::OpenDriver;
+use crate::monitor::DriverHandle;
 use crate::node::{ClaimRef, DRIVER_NAME, NodePaths, PreparedDevice};
-use gate::Gate;
-use holds::Holds;
-use turns::Turns;
+use claim_holds::ClaimHolds;
+use drain_gate::DrainGate;
+use keyed_mutex::KeyedMutex;
 
 pub use crate::checkpoint::StorageError;
 pub(crate) use shares::{CONTEXT_BYTES, share_folder};
 
-pub use known::{Cut, DeviceKind, KnownDevice};
-pub use live::{LiveShare, ShareNews, Status};
+pub use active_shares::{ActiveShare, ShareFinding, Status};
+pub use inventory::{DeviceKind, KnownDevice, MigManagement};
 pub use reader::{
     AllocatedClaim, AllocatedDevice, Allocation, ClaimReader, KubeReader, ReadError, claim_of,
 };
@@ -155,23 +153,23 @@ struct Inner {
     reader: Arc<dyn ClaimReader>,
     reporter: Arc<dyn Reporter>,
     devices: Mutex<Option<Arc<Devices>>>,
-    cut: Mutex<Cut>,
-    holds: Mutex<Holds>,
-    turns: Turns,
-    /// Turns at a GPU's mode and instances, by UUID.
-    gpu_turns: Turns,
-    driver: Mutex<OpenDriver>,
+    mig_management: Mutex<MigManagement>,
+    holds: Mutex<ClaimHolds>,
+    claim_locks: KeyedMutex,
+    /// KeyedMutex at a GPU's mode and instances, by UUID.
+    gpu_locks: KeyedMutex,
+    driver: Mutex<DriverHandle>,
     /// Shared by who writes a claim's own files; alone has it who takes an instance away from a claim.
     files: RwLock<()>,
     /// Whether what earlier processes left on the GPUs was dealt with.
-    is_settled: tokio::sync::Mutex<bool>,
+    is_cleaned_up: tokio::sync::Mutex<bool>,
     metrics: OnceLock<Arc<Metrics>>,
-    gate: Gate,
+    gate: DrainGate,
     /// UIDs of claims with a condition that says no: to be taken back when they are prepared.
     refused: Mutex<BTreeSet<String>>,
     /// What holds shares that are prepared from now on.
-    enforcement: Mutex<enforcement::Wish>,
-    live: live::Live,
+    enforcement: Mutex<enforcement::EnforcementOptions>,
+    active: active_shares::ActiveShares,
 }
 
 impl Claims {
@@ -210,7 +208,7 @@ impl Claims {
         shares::remove_leftovers(&paths, &holds)?;
         // An earlier process may not have come to it. Of instances that are gone it told more than is known.
         for record in holds.records().into_iter().filter(|record| !record.lacks_instance()) {
-            report::tell_facts(&*reporter, &record, &BTreeSet::new());
+            report::report_facts(&*reporter, &record, &BTreeSet::new());
         }
         let inner = Inner {
             node,
@@ -220,20 +218,20 @@ impl Claims {
             reader,
             reporter,
             devices: Mutex::new(None),
-            cut: Mutex::default(),
+            mig_management: Mutex::default(),
             holds: Mutex::new(holds),
-            turns: Turns::default(),
-            gpu_turns: Turns::default(),
+            claim_locks: KeyedMutex::default(),
+            gpu_locks: KeyedMutex::default(),
             driver: Mutex::default(),
             files: RwLock::default(),
-            is_settled: tokio::sync::Mutex::default(),
+            is_cleaned_up: tokio::sync::Mutex::default(),
             metrics: OnceLock::new(),
-            gate: Gate::default(),
+            gate: DrainGate::default(),
             refused: Mutex::default(),
             enforcement: Mutex::default(),
-            live: live::Live::default(),
+            active: active_shares::ActiveShares::default(),
         };
-        inner.show_shares();
+        inner.publish_active_shares();
         Ok((Self { inner: Arc::new(inner) }, opened))
     }
 
@@ -243,11 +241,11 @@ impl Claims {
     pub async fn set_devices(&self, driver_version: &str, known: Vec<KnownDevice>) {
         let (claims, driver_version) = (self.clone(), driver_version.to_owned());
         let task = tokio::spawn(async move {
-            let Some(_pass) = claims.inner.gate.enter().await else { return Ok(()) };
+            let Some(_permit) = claims.inner.gate.enter().await else { return Ok(()) };
             let inner = Arc::clone(&claims.inner);
             let take = move || inner.set_devices(driver_version, known);
             tokio::task::spawn_blocking(take).await?;
-            claims.inner.settle().await;
+            claims.inner.startup_cleanup().await;
             claims.repair().await;
             Ok(())
         });
@@ -258,8 +256,8 @@ impl Claims {
 
     /// Tells which GPUs Octavo cuts; to be told before the devices. Until it is known nothing is destroyed that no
     /// claim has.
-    pub fn set_cut(&self, cut: Cut) {
-        *self.inner.cut() = cut;
+    pub fn set_mig_management(&self, cut: MigManagement) {
+        *self.inner.mig_management() = cut;
     }
 
     /// Tells what holds shares that are prepared from now on; those that are prepared keep what they have. Until
@@ -271,15 +269,15 @@ impl Claims {
     /// Gives access to the driver, which makes MIG instances; without one they wait. What is asked of it later
     /// fails once the driver is dropped elsewhere: it is not kept open here.
     pub async fn set_driver(&self, driver: Option<&Arc<dyn Driver>>) {
-        let open = driver.map(OpenDriver::of).unwrap_or_default();
+        let open = driver.map(DriverHandle::of).unwrap_or_default();
         if let Some(driver) = driver {
             self.inner.set_has_limits(driver.has_memory_limits());
         }
         *self.inner.driver.lock().unwrap_or_else(PoisonError::into_inner) = open;
         let claims = self.clone();
         let task = tokio::spawn(async move {
-            if let Some(_pass) = claims.inner.gate.enter().await {
-                claims.inner.settle().await;
+            if let Some(_permit) = claims.inner.gate.enter().await {
+                claims.inner.startup_cleanup().await;
             }
         });
         if let Err(error) = task.await {
@@ -289,37 +287,37 @@ impl Claims {
 
     /// Counts what is done to GPUs in these metrics.
     pub(crate) fn set_metrics(&self, metrics: Arc<Metrics>) {
-        // Told twice, the first stays.
+        // ReportHistory twice, the first stays.
         let _ = self.inner.metrics.set(metrics);
     }
 
     /// Makes a claim's devices ready; repeating it changes nothing and gives the same answer.
     pub async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
-        work::check_uid(claim)?;
+        prepare::check_uid(claim)?;
         let (inner, asked) = (Arc::clone(&self.inner), claim.clone());
         // A task of its own runs to its end when the kubelet gives up the call.
         let task = tokio::spawn(async move {
-            let Some(_pass) = inner.gate.enter().await else {
+            let Some(_permit) = inner.gate.enter().await else {
                 return Err(inner.handed_over(&asked));
             };
-            let _turn = inner.turns.take(&asked.uid).await;
+            let _turn = inner.claim_locks.lock(&asked.uid).await;
             inner.prepare(&asked).await
         });
-        task.await.unwrap_or_else(|error| Err(work::interrupted(claim, &error)))
+        task.await.unwrap_or_else(|error| Err(prepare::interrupted(claim, &error)))
     }
 
     /// Takes a claim's devices back; a claim that holds none is done already.
     pub async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Refusal> {
-        work::check_uid(claim)?;
+        prepare::check_uid(claim)?;
         let (inner, asked) = (Arc::clone(&self.inner), claim.clone());
         let task = tokio::spawn(async move {
-            let Some(_pass) = inner.gate.enter().await else {
+            let Some(_permit) = inner.gate.enter().await else {
                 return Err(inner.handed_over(&asked));
             };
-            let _turn = inner.turns.take(&asked.uid).await;
+            let _turn = inner.claim_locks.lock(&asked.uid).await;
             inner.unprepare(&asked).await
         });
-        task.await.unwrap_or_else(|error| Err(work::interrupted(claim, &error)))
+        task.await.unwrap_or_else(|error| Err(prepare::interrupted(claim, &error)))
     }
 
     /// Cleans up after claims that are gone and writes missing files again; to be called every ten minutes.
@@ -333,10 +331,10 @@ impl Claims {
     pub async fn sweep_at(&self, now: Instant) -> Swept {
         let claims = self.clone();
         let task = tokio::spawn(async move {
-            let Some(_pass) = claims.inner.gate.enter().await else { return Swept::default() };
+            let Some(_permit) = claims.inner.gate.enter().await else { return Swept::default() };
             let released = claims.inner.sweep_gone(now).await;
-            claims.inner.settle().await;
-            claims.inner.take_back().await;
+            claims.inner.startup_cleanup().await;
+            claims.inner.release_half_made().await;
             Swept { released, repaired: claims.repair().await }
         });
         task.await.unwrap_or_else(|error| {
@@ -348,7 +346,7 @@ impl Claims {
     /// Refuses all that comes from now on and waits for the work that is under way: afterwards nothing here
     /// touches a file of the node, which may have another agent then.
     pub async fn close(&self) {
-        self.inner.gate.shut().await;
+        self.inner.gate.close().await;
     }
 
     /// Whether a claim was found gone that still keeps its devices for a while.
@@ -378,7 +376,7 @@ impl Claims {
         let uids = self.inner.holds().uids();
         for uid in uids {
             // A claim that is being worked on gets its files from that work.
-            let Some(turn) = self.inner.turns.try_take(&uid) else { continue };
+            let Some(turn) = self.inner.claim_locks.try_lock(&uid) else { continue };
             let inner = Arc::clone(&self.inner);
             let task = tokio::task::spawn_blocking(move || {
                 let _turn = turn;
@@ -415,8 +413,8 @@ impl Inner {
     }
 
     /// The holds, locked; never across an await.
-    fn holds(&self) -> std::sync::MutexGuard<'_, Holds> {
-        // Holds are whole between statements: a panic elsewhere leaves nothing half-done.
+    fn holds(&self) -> std::sync::MutexGuard<'_, ClaimHolds> {
+        // ClaimHolds are whole between statements: a panic elsewhere leaves nothing half-done.
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -426,8 +424,8 @@ impl Inner {
     }
 
     /// What may be done to the GPUs, locked; never across an await.
-    fn cut(&self) -> std::sync::MutexGuard<'_, Cut> {
-        self.cut.lock().unwrap_or_else(PoisonError::into_inner)
+    fn mig_management(&self) -> std::sync::MutexGuard<'_, MigManagement> {
+        self.mig_management.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The devices as last told.

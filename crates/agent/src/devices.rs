@@ -31,7 +31,7 @@ use crate::health::Health;
 
 pub use names::{MigName, counter_set_name, device_name, mig_name, parse_mig_name};
 pub use notes::{Note, notes};
-pub use offer::{Offer, foreign_instances, is_offered, is_unsettled, needs_reset};
+pub use offer::{Offer, foreign_instances, is_inconsistent, is_offered, needs_reset};
 
 /// The place of an instance, such as one that the agent made: UUID of its GPU, first memory slice, number of slices.
 pub type MadeInstance = (String, u32, u32);
@@ -77,7 +77,7 @@ impl Offered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
     Whole {
-        is_cut: bool,
+        is_mig_capable: bool,
         minor: u32,
     },
     Mig {
@@ -113,7 +113,7 @@ fn list(node: &Node<'_>, offer: impl Fn(&Node<'_>, &Gpu) -> Offer) -> Vec<Device
 
 fn counter_set_of(node: &Node<'_>, gpu: &Gpu) -> Option<CounterSet> {
     match Offer::of(node, gpu) {
-        Offer::WholeOrCut | Offer::Cut => counters::counter_set(gpu),
+        Offer::WholeOrMig | Offer::DynamicMig => counters::counter_set(gpu),
         Offer::Whole | Offer::Instances | Offer::Nothing => None,
     }
 }
@@ -123,7 +123,7 @@ fn devices_of(node: &Node<'_>, gpu: &Gpu, offer: Offer) -> Vec<(Rank, Device)> {
     let set = || counters::counter_set(gpu);
     match offer {
         Offer::Whole => vec![whole(node, gpu, None, sick)],
-        Offer::WholeOrCut => {
+        Offer::WholeOrMig => {
             let set = set();
             let mut devices = places(node, gpu, &sick);
             let mut taints = sick;
@@ -131,7 +131,7 @@ fn devices_of(node: &Node<'_>, gpu: &Gpu, offer: Offer) -> Vec<(Rank, Device)> {
             devices.push(whole(node, gpu, set.as_ref(), taints));
             devices
         }
-        Offer::Cut => places(node, gpu, &sick),
+        Offer::DynamicMig => places(node, gpu, &sick),
         Offer::Instances => instances(node, gpu, &sick),
         Offer::Nothing => Vec::new(),
     }
@@ -143,7 +143,7 @@ fn whole(
     set: Option<&CounterSet>,
     taints: Vec<DeviceTaint>,
 ) -> (Rank, Device) {
-    let rank = Rank::Whole { is_cut: set.is_some(), minor: gpu.minor };
+    let rank = Rank::Whole { is_mig_capable: set.is_some(), minor: gpu.minor };
     (rank, gpu::device(gpu, &node.inventory.versions, set, taints))
 }
 

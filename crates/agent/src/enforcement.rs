@@ -12,6 +12,7 @@
 
 mod driver;
 mod guard;
+pub(crate) mod share_files;
 #[cfg(test)]
 mod tests;
 

@@ -38,25 +38,25 @@ use tokio::time::timeout;
 
 use crate::checkpoint::{Lock, StorageError};
 
-pub(crate) use listener::{Asker, listen};
+pub(crate) use listener::{HandoverRequest, listen};
 
 /// File name of the socket on which the node's active agent is asked for the node.
 pub(crate) const HANDOVER_SOCKET: &str = "handover.sock";
 /// The form of the conversation.
 const VERSION: u32 = 1;
 /// Longest line.
-const LONGEST_LINE: usize = 256;
+const MAX_LINE_BYTES: usize = 256;
 /// How long the other side may take to say the next thing that is in its memory.
-const ANSWER: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the active agent may take to end what it does: longer than the kubelet waits for a call.
-const GIVING: Duration = Duration::from_mins(1);
+const HANDOVER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Why a node was not handed over.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandoverError {
     /// Nobody listens: an agent of a version without hand-over, or one that hangs or just ends.
     #[error("nobody answers on {path}: {source}")]
-    NobodyListens {
+    NotListening {
         /// The socket.
         path: PathBuf,
         /// What the system said.
@@ -67,7 +67,7 @@ pub(crate) enum HandoverError {
     Ended(&'static str),
     /// Nothing came.
     #[error("the agent that has the node did not {step} within {seconds} s")]
-    Silent {
+    TimedOut {
         /// What it was to do.
         step: &'static str,
         /// How long it was waited for.
@@ -75,7 +75,7 @@ pub(crate) enum HandoverError {
     },
     /// What came is not understood.
     #[error("the agent that has the node said {0:?}, which this version does not understand")]
-    Unknown(String),
+    UnknownReply(String),
     /// What was handed over is not the lock.
     #[error(transparent)]
     Lock(#[from] StorageError),
@@ -88,25 +88,25 @@ pub(crate) async fn is_listening(path: &Path) -> bool {
 
 /// An active agent that is ready to hand its node over.
 #[derive(Debug)]
-pub(crate) struct Offer {
+pub(crate) struct HandoverOffer {
     stream: UnixStream,
 }
 
-impl Offer {
+impl HandoverOffer {
     /// Finds the active agent behind the socket at `path` and tells it who asks.
     pub(crate) async fn find(path: &Path, instance: &str) -> Result<Self, HandoverError> {
         const STEP: &str = "say that it is there";
-        let found = within(ANSWER, STEP, UnixStream::connect(path)).await?;
-        let nobody = |source| HandoverError::NobodyListens { path: path.to_owned(), source };
+        let found = within(ANSWER_TIMEOUT, STEP, UnixStream::connect(path)).await?;
+        let nobody = |source| HandoverError::NotListening { path: path.to_owned(), source };
         let mut stream = found.map_err(nobody)?;
         let hello = format!("octavo handover {VERSION} {instance}\n");
         stream.write_all(hello.as_bytes()).await.map_err(|_| HandoverError::Ended(STEP))?;
-        let line = within(ANSWER, STEP, line(&mut stream)).await?;
+        let line = within(ANSWER_TIMEOUT, STEP, line(&mut stream)).await?;
         let line = line.map_err(|_| HandoverError::Ended(STEP))?;
         if line == format!("here {VERSION}") {
             Ok(Self { stream })
         } else {
-            Err(HandoverError::Unknown(line))
+            Err(HandoverError::UnknownReply(line))
         }
     }
 
@@ -117,7 +117,7 @@ impl Offer {
         let ended = |_| HandoverError::Ended(STEP);
         self.stream.write_all(b"give\n").await.map_err(ended)?;
         let receive = self.stream.async_io(Interest::READABLE, || receive(&self.stream));
-        let file = within(GIVING, STEP, receive).await?.map_err(ended)?;
+        let file = within(HANDOVER_TIMEOUT, STEP, receive).await?.map_err(ended)?;
         Ok(Lock::adopt(folder, file)?)
     }
 }
@@ -125,7 +125,7 @@ impl Offer {
 /// Reads a line and not one byte more: what follows may carry a file descriptor, which a plain read would lose.
 async fn line(stream: &mut UnixStream) -> io::Result<String> {
     let mut line = Vec::new();
-    while line.len() < LONGEST_LINE {
+    while line.len() < MAX_LINE_BYTES {
         match stream.read_u8().await? {
             b'\n' => return Ok(String::from_utf8_lossy(&line).into_owned()),
             byte => line.push(byte),
@@ -164,6 +164,6 @@ async fn within<T>(
     step: &'static str,
     work: impl Future<Output = T>,
 ) -> Result<T, HandoverError> {
-    let silent = |_| HandoverError::Silent { step, seconds: limit.as_secs() };
+    let silent = |_| HandoverError::TimedOut { step, seconds: limit.as_secs() };
     timeout(limit, work).await.map_err(silent)
 }

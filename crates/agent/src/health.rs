@@ -11,7 +11,7 @@ use octavo_gpu::{DriverError, GpuHealth, RecoveryAction};
 
 /// Seconds for which the driver must have found nothing wrong before an XID is forgotten that calls
 /// for an action but for which the driver, though it advises, never asked for one.
-const QUIET_SECONDS: i64 = 300;
+const XID_FORGET_SECONDS: i64 = 300;
 
 /// What is wrong with a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub type Health = BTreeMap<String, GpuState>;
 
 /// What a GPU's driver says when it is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum HealthReading {
     /// The GPU does not answer.
     Lost,
     /// Something is to be done.
@@ -46,7 +46,7 @@ pub(crate) enum Answer {
 
 /// One GPU under watch.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct GpuWatch {
+pub(crate) struct GpuHealthTracker {
     state: Option<GpuState>,
     /// When something was last seen to be wrong, in seconds of Unix time.
     last_trouble: i64,
@@ -71,7 +71,7 @@ impl GpuState {
     }
 }
 
-impl GpuWatch {
+impl GpuHealthTracker {
     /// What is wrong; `None` when nothing is.
     pub(crate) fn state(&self) -> Option<&GpuState> {
         self.state.as_ref()
@@ -81,12 +81,12 @@ impl GpuWatch {
     pub(crate) fn on_xid(
         &mut self,
         number: u64,
-        answer: Answer,
+        answer: HealthReading,
         advice: Option<RecoveryAction>,
         now: i64,
     ) -> XidClass {
         let class = xid::classify(number, advice);
-        if !class.leaves_gpu_usable() || answer == Answer::Lost {
+        if !class.leaves_gpu_usable() || answer == HealthReading::Lost {
             self.worsen(now).xid = Some(number);
         }
         self.on_answer(answer, now);
@@ -94,16 +94,17 @@ impl GpuWatch {
     }
 
     /// Takes what the driver says now.
-    pub(crate) fn on_answer(&mut self, answer: Answer, now: i64) {
+    pub(crate) fn on_answer(&mut self, answer: HealthReading, now: i64) {
         match answer {
-            Answer::Lost => self.worsen(now).is_lost = true,
-            Answer::Advises(advice) => self.worsen(now).advice = Some(advice),
-            Answer::Failed => {}
-            Answer::Well | Answer::Silent => {
+            HealthReading::Lost => self.worsen(now).is_lost = true,
+            HealthReading::Advises(advice) => self.worsen(now).advice = Some(advice),
+            HealthReading::Failed => {}
+            HealthReading::Well | HealthReading::Silent => {
                 let Some(state) = &self.state else { return };
                 // Something was seen to be wrong, and now is not.
                 let is_over = state.is_lost || state.advice.is_some();
-                let is_quiet = answer == Answer::Well && now - self.last_trouble >= QUIET_SECONDS;
+                let is_quiet =
+                    answer == HealthReading::Well && now - self.last_trouble >= XID_FORGET_SECONDS;
                 if is_over || is_quiet {
                     *self = Self::default();
                 }
@@ -117,7 +118,7 @@ impl GpuWatch {
     }
 }
 
-impl Answer {
+impl HealthReading {
     /// Reads the driver's answer to the question for a GPU's health.
     pub(crate) fn of(health: &Result<GpuHealth, DriverError>) -> Self {
         match health {

@@ -3,27 +3,22 @@
 #![forbid(unsafe_code)]
 
 mod args;
-pub mod by_hand;
 pub mod cdi;
 mod checkpoint;
 pub mod claims;
 pub mod config;
-mod crash;
 pub mod devices;
-mod endpoint;
 pub mod enforcement;
+mod failpoint;
 mod handover;
 pub mod health;
-mod health_stream;
 pub mod hook;
+pub mod kubelet;
 mod metrics;
 mod monitor;
 mod node;
-mod plugin;
-pub mod registration;
 mod run;
-mod share_files;
-mod socket;
+pub mod standalone_share;
 #[cfg(test)]
 mod testing;
 mod watchdog;

@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_labels_are_those_that_dashboards_for_the_upstream_driver_read() {
+    fn metric_names_and_labels_match_the_upstream_driver() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         drop(metrics.begin(Operation::Prepare));

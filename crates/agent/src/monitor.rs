@@ -20,26 +20,26 @@ use octavo_kube_io::Backoff;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::health::{Answer, GpuWatch, Health};
+use crate::health::{GpuHealthTracker, Health, HealthReading};
 use crate::metrics::Metrics;
 
 /// Stack of the thread: NVIDIA's library needs some, the default of 2 MiB would be felt with 500
 /// nodes in a process.
 const STACK_BYTES: usize = 512 * 1024;
 /// Longest sleep in the driver while all is well.
-const IDLE_WAIT: Duration = Duration::from_mins(1);
+const MAX_EVENT_WAIT: Duration = Duration::from_mins(1);
 /// How soon after a fault, and how seldom at most, a GPU is asked whether it is well again. The
 /// slower one also where events do not come, or the fabric is still being set up.
-const FIRST_POLL: Duration = Duration::from_secs(1);
-const SLOWEST_POLL: Duration = Duration::from_secs(30);
+const MIN_POLL_DELAY: Duration = Duration::from_secs(1);
+const MAX_POLL_DELAY: Duration = Duration::from_secs(30);
 /// How often GPUs are looked at that are well.
-const ROUTINE_POLL: Duration = Duration::from_mins(10);
+const HEALTHY_POLL_INTERVAL: Duration = Duration::from_mins(10);
 /// After how many reads in a row that failed as a whole the driver is opened anew.
-const MOST_UNANSWERED: u32 = 2;
+const MAX_FAILED_READS: u32 = 2;
 /// How long calls to a driver that is to be closed may take to end, and how often that is looked at: calls that
 /// hang in it must not keep the node without one.
-const LAST_CALLS: Duration = Duration::from_secs(30);
-const LAST_CALLS_LOOK: Duration = Duration::from_millis(20);
+const DRIVER_CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
+const DRIVER_CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Opens the driver; called again until it succeeds.
 pub(crate) type Opener = Box<dyn Fn() -> Result<Arc<dyn Driver>, DriverError> + Send>;
@@ -54,15 +54,15 @@ pub(crate) struct Snapshot {
     /// Why the driver cannot be used at the moment.
     pub(crate) error: Option<String>,
     /// The driver, for what is done to GPUs outside of the monitor's thread.
-    pub(crate) driver: OpenDriver,
+    pub(crate) driver: DriverHandle,
 }
 
 /// The driver that the monitor has open, for as long as it has it open: whoever uses it holds it
 /// for one call, for an old driver must be closed before a new one is opened.
 #[derive(Clone, Default)]
-pub(crate) struct OpenDriver(Option<Weak<dyn Driver>>);
+pub(crate) struct DriverHandle(Option<Weak<dyn Driver>>);
 
-impl OpenDriver {
+impl DriverHandle {
     /// Hands out a driver without keeping it open.
     pub(crate) fn of(driver: &Arc<dyn Driver>) -> Self {
         Self(Some(Arc::downgrade(driver)))
@@ -74,7 +74,7 @@ impl OpenDriver {
     }
 }
 
-impl fmt::Debug for OpenDriver {
+impl fmt::Debug for DriverHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.get().is_some() { "open" } else { "closed" })
     }
@@ -96,7 +96,7 @@ pub(crate) fn start(
         sender,
         gpus: BTreeMap::new(),
         snapshot: Snapshot::default(),
-        backoff: Backoff::new(FIRST_POLL, SLOWEST_POLL),
+        backoff: Backoff::new(MIN_POLL_DELAY, MAX_POLL_DELAY),
     };
     thread::Builder::new()
         .name("gpu-monitor".to_owned())
@@ -110,7 +110,7 @@ struct Monitor {
     metrics: Arc<Metrics>,
     stop: CancellationToken,
     sender: watch::Sender<Snapshot>,
-    gpus: BTreeMap<String, GpuWatch>,
+    gpus: BTreeMap<String, GpuHealthTracker>,
     snapshot: Snapshot,
     backoff: Backoff,
 }
@@ -125,14 +125,14 @@ impl Monitor {
 
     /// Closes the driver, and waits until nobody else has it for a call any more: two releases do not get on.
     fn close(&self, driver: Arc<dyn Driver>) {
-        let (open, until) = (Arc::downgrade(&driver), Instant::now() + LAST_CALLS);
+        let (open, until) = (Arc::downgrade(&driver), Instant::now() + DRIVER_CLOSE_TIMEOUT);
         drop(driver);
         while open.strong_count() > 0 && !self.stop.is_cancelled() {
             if Instant::now() >= until {
                 tracing::warn!(node = %self.node, "a call hangs in the old driver; the new one is opened beside it");
                 return;
             }
-            thread::sleep(LAST_CALLS_LOOK);
+            thread::sleep(DRIVER_CLOSE_POLL_INTERVAL);
         }
     }
 
@@ -148,11 +148,11 @@ impl Monitor {
                 Ok(()) => unanswered = 0,
                 Err(error) => {
                     unanswered += 1;
-                    if unanswered == MOST_UNANSWERED {
+                    if unanswered == MAX_FAILED_READS {
                         tracing::error!(node = %self.node, %error, "the driver answers no more; opening it anew");
                         self.snapshot.error = Some(error.to_string());
                         // No new calls.
-                        self.snapshot.driver = OpenDriver::default();
+                        self.snapshot.driver = DriverHandle::default();
                         self.publish();
                         return;
                     }
@@ -178,7 +178,7 @@ impl Monitor {
                     self.adopt(inventory);
                     self.ask_all(&*driver);
                     self.snapshot.error = None;
-                    self.snapshot.driver = OpenDriver::of(&driver);
+                    self.snapshot.driver = DriverHandle::of(&driver);
                     self.backoff.reset();
                     self.publish();
                     return Some(driver);
@@ -205,7 +205,7 @@ impl Monitor {
             if self.stop.is_cancelled() {
                 return Ok(());
             }
-            let timeout = poll_at.saturating_duration_since(Instant::now()).min(IDLE_WAIT);
+            let timeout = poll_at.saturating_duration_since(Instant::now()).min(MAX_EVENT_WAIT);
             let event = events.wait(timeout)?;
             if self.stop.is_cancelled() {
                 return Ok(());
@@ -258,8 +258,8 @@ impl Monitor {
             matches!(state, Some(FabricState::NotStarted | FabricState::InProgress))
         };
         let gpus = self.snapshot.inventory.iter().flat_map(|inventory| &inventory.gpus);
-        let is_settled = events.unmonitored().is_empty() && !gpus.into_iter().any(is_joining);
-        if is_settled { ROUTINE_POLL } else { SLOWEST_POLL }
+        let is_cleaned_up = events.unmonitored().is_empty() && !gpus.into_iter().any(is_joining);
+        if is_cleaned_up { HEALTHY_POLL_INTERVAL } else { MAX_POLL_DELAY }
     }
 
     fn handle(&mut self, driver: &dyn Driver, event: &GpuEvent) {
@@ -275,7 +275,7 @@ impl Monitor {
             return;
         };
         let health = driver.health(uuid);
-        let answer = Answer::of(&health);
+        let answer = HealthReading::of(&health);
         let watch = self.gpus.entry(uuid.clone()).or_default();
         let Some(number) = number else { return watch.on_answer(answer, now()) };
         let advice = health.ok().and_then(|health| health.recovery_action);
@@ -299,7 +299,7 @@ impl Monitor {
     fn ask_all(&mut self, driver: &dyn Driver) {
         for (uuid, watch) in &mut self.gpus {
             let health: Result<GpuHealth, _> = driver.health(uuid);
-            watch.on_answer(Answer::of(&health), now());
+            watch.on_answer(HealthReading::of(&health), now());
         }
     }
 
@@ -308,8 +308,8 @@ impl Monitor {
     fn adopt(&mut self, mut inventory: Inventory) {
         if let Some(known) = &self.snapshot.inventory {
             for gpu in &known.gpus {
-                let is_it = |found: &Gpu| found.uuid == gpu.uuid || found.minor == gpu.minor;
-                if !inventory.gpus.iter().any(is_it) {
+                let is_recorded = |found: &Gpu| found.uuid == gpu.uuid || found.minor == gpu.minor;
+                if !inventory.gpus.iter().any(is_recorded) {
                     inventory.unreadable.retain(|unreadable| unreadable.index != gpu.index);
                     inventory.gpus.push(gpu.clone());
                 }
@@ -338,7 +338,8 @@ impl Monitor {
 
     /// UUIDs of the GPUs that are not well.
     fn sick(&self) -> Vec<String> {
-        let is_sick = |(uuid, watch): (&String, &GpuWatch)| watch.state().map(|_| uuid.clone());
+        let is_sick =
+            |(uuid, watch): (&String, &GpuHealthTracker)| watch.state().map(|_| uuid.clone());
         self.gpus.iter().filter_map(is_sick).collect()
     }
 

@@ -1,14 +1,14 @@
 //! The agent as a process: one node or many, until a signal.
 
-mod door;
+mod acquire_node;
+mod call_gate;
 mod inventory;
 mod node;
-mod obtain;
-mod offer;
+mod node_settings;
 mod pool;
 mod publish;
+mod publish_loop;
 mod serving;
-mod setting;
 mod sockets;
 #[cfg(test)]
 mod tests;
@@ -26,11 +26,11 @@ use tokio_util::task::TaskTracker;
 use crate::args::{AgentArgs, AgentCommand, RunArgs};
 use crate::config::{NodeConfig, NodeFile, read_nodes};
 use crate::metrics::Metrics;
-use crate::watchdog::raise_descriptors;
+use crate::watchdog::raise_descriptor_limit;
 use node::NodeAgent;
 
 /// How long calls that are being served may take at shutdown.
-const GRACE: Duration = Duration::from_secs(20);
+const SHUTDOWN_GRACE_PERIOD: Duration = Duration::from_secs(20);
 
 /// What the nodes of a process share.
 #[derive(Clone)]
@@ -55,7 +55,7 @@ pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
 }
 
 async fn serve(args: &RunArgs) -> anyhow::Result<()> {
-    raise_descriptors();
+    raise_descriptor_limit();
     let nodes = configs(args)?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
@@ -88,8 +88,11 @@ async fn serve(args: &RunArgs) -> anyhow::Result<()> {
     tracing::info!("stopping");
     shared.stop.cancel();
     shared.tasks.close();
-    if tokio::time::timeout(GRACE, shared.tasks.wait()).await.is_err() {
-        tracing::warn!(seconds = GRACE.as_secs(), "work was not done in time; leaving it");
+    if tokio::time::timeout(SHUTDOWN_GRACE_PERIOD, shared.tasks.wait()).await.is_err() {
+        tracing::warn!(
+            seconds = SHUTDOWN_GRACE_PERIOD.as_secs(),
+            "work was not done in time; leaving it"
+        );
     }
     Ok(())
 }

@@ -18,26 +18,17 @@
 //! Everything that must outlast the agent is in the share's folder: the gate in `limits`, what is frozen in
 //! `frozen`. An agent that starts anew goes on from there; guards connect to its new sockets.
 
-mod act;
-mod brake;
-mod consumers;
-mod contexts;
-mod decision;
-mod files;
-mod freezer;
-mod heard;
-mod identity;
-mod judge;
-mod kill;
-mod proc;
-mod room;
-mod share;
-mod sight;
-mod socket;
-mod split;
-mod tell;
-mod truth;
-mod words;
+mod actuator;
+mod context_size;
+mod driver_poll;
+mod guards;
+mod monitored_share;
+mod notify;
+mod overflow;
+mod process;
+mod reconciler;
+mod usage_split;
+mod visibility;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -49,17 +40,17 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::TaskTracker;
 
-use crate::claims::{Claims, LiveShare};
+use crate::claims::{ActiveShare, Claims};
 use crate::config::NodeConfig;
 use crate::metrics::Metrics;
 use crate::monitor::Snapshot;
-use consumers::Consumers;
-use freezer::Freezer;
-use judge::Judge;
-use proc::{Cgroups, Proc};
-pub(crate) use room::raise_descriptors;
-use tell::{Tell, Teller};
-use truth::{Answer, Truth};
+use driver_poll::{DriverPoller, PollResult};
+pub(crate) use guards::connection_quota::raise_descriptor_limit;
+use notify::notifier::{Notifier, Notify};
+use process::consumers::ClaimConsumers;
+use process::freezer::Freezer;
+use process::proc::{Cgroups, Proc};
+use reconciler::ShareReconciler;
 
 /// Watches over the shares of a node that this agent has; runs until it is dropped, or the claims are gone.
 pub(crate) async fn watch(
@@ -67,27 +58,27 @@ pub(crate) async fn watch(
     claims: Claims,
     snapshots: watch::Receiver<Snapshot>,
     metrics: Arc<Metrics>,
-    people: People,
+    event_sinks: EventSinks,
     tasks: TaskTracker,
 ) {
     let node = config.node_name.clone();
-    let shares = claims.live_shares();
-    let People { client, events } = people;
-    let (consumers, reader) = Consumers::new();
+    let shares = claims.active_shares();
+    let EventSinks { client, events } = event_sinks;
+    let (consumers, reader) = ClaimConsumers::new();
     let reading = reader.run(client.clone());
-    let (teller, worker) = Teller::new(claims, client, node.clone(), events);
-    let parts = Parts {
+    let (notifier, worker) = Notifier::new(claims, client, node.clone(), events);
+    let dependencies = Dependencies {
         node,
         cgroup_root: config.paths.cgroup_root.clone(),
         interval: config.watch_interval.0,
         shares,
         snapshots,
         metrics,
-        tell: teller,
+        notifier,
         consumers: Arc::new(consumers),
         tasks,
     };
-    tokio::join!(Watch::new(parts).run(), worker.run(), reading);
+    tokio::join!(Watchdog::new(dependencies).run(), worker.run(), reading);
 }
 
 /// Lets go on what is frozen of a share, before its folder is removed and what is written there with it.
@@ -101,7 +92,7 @@ pub(crate) fn thaw(cgroup_root: &Path, folder: &Path) {
 }
 
 /// By what people are told.
-pub(crate) struct People {
+pub(crate) struct EventSinks {
     /// Reads which pods use a claim.
     pub(crate) client: Client,
     /// Events.
@@ -109,89 +100,99 @@ pub(crate) struct People {
 }
 
 /// What a watch is made of.
-struct Parts {
+struct Dependencies {
     node: String,
     cgroup_root: PathBuf,
     interval: Duration,
-    shares: watch::Receiver<Arc<[LiveShare]>>,
+    shares: watch::Receiver<Arc<[ActiveShare]>>,
     snapshots: watch::Receiver<Snapshot>,
     metrics: Arc<Metrics>,
-    tell: Arc<dyn Tell>,
-    consumers: Arc<Consumers>,
+    notifier: Arc<dyn Notify>,
+    consumers: Arc<ClaimConsumers>,
     /// Those of the time in which the agent has the node: what writes files is waited for at its end.
     tasks: TaskTracker,
 }
 
 /// The watch over one node.
-struct Watch {
-    parts: Parts,
-    truth: Truth,
-    judge: Option<Judge>,
+struct Watchdog {
+    dependencies: Dependencies,
+    poller: DriverPoller,
+    reconciler: Option<ShareReconciler>,
     began: Instant,
 }
 
-impl Watch {
-    fn new(mut parts: Parts) -> Self {
-        parts.shares.mark_changed();
-        let (truth, began) = (Truth::default(), Instant::now());
-        Self { parts, truth, judge: None, began }
+impl Watchdog {
+    fn new(mut dependencies: Dependencies) -> Self {
+        dependencies.shares.mark_changed();
+        let (poller, began) = (DriverPoller::default(), Instant::now());
+        Self { dependencies, poller, reconciler: None, began }
     }
 
     async fn run(mut self) {
         let mut next = Instant::now();
         loop {
-            let is_idle = self.judge.as_ref().is_none_or(|judge| judge.gpus().is_empty());
+            let is_idle =
+                self.reconciler.as_ref().is_none_or(|reconciler| reconciler.gpus().is_empty());
             tokio::select! {
                 // Shares that come or go are taken before the next look.
                 biased;
-                changed = self.parts.shares.changed() => {
+                changed = self.dependencies.shares.changed() => {
                     if changed.is_err() {
                         return;
                     }
-                    let shares = Arc::clone(&self.parts.shares.borrow_and_update());
-                    if !shares.is_empty() || self.judge.is_some() {
-                        self.with_judge(move |judge| judge.adopt(&shares)).await;
+                    let shares = Arc::clone(&self.dependencies.shares.borrow_and_update());
+                    if !shares.is_empty() || self.reconciler.is_some() {
+                        self.with_reconciler(move |reconciler| reconciler.set_shares(&shares)).await;
                     }
                 }
                 () = sleep_until(next), if !is_idle => {
-                    self.look().await;
+                    self.poll().await;
                     // Late looks are not made up for.
-                    next = Instant::now() + self.parts.interval;
+                    next = Instant::now() + self.dependencies.interval;
                 }
             }
         }
     }
 
-    async fn look(&mut self) {
-        self.with_judge(Judge::look_ahead).await;
-        let gpus = self.judge.as_ref().map(Judge::gpus).unwrap_or_default();
-        let driver = self.parts.snapshots.borrow().driver.clone();
-        let answer = self.truth.ask(&driver, &gpus).await;
-        let is_hanging = matches!(&answer, Answer::Told { hanging, .. } if !hanging.is_empty());
-        self.parts.metrics.enforcement.hanging(&self.parts.node, is_hanging);
+    async fn poll(&mut self) {
+        self.with_reconciler(ShareReconciler::sample_slots).await;
+        let gpus = self.reconciler.as_ref().map(ShareReconciler::gpus).unwrap_or_default();
+        let driver = self.dependencies.snapshots.borrow().driver.clone();
+        let polled = self.poller.poll(&driver, &gpus).await;
+        let is_hanging =
+            matches!(&polled, PollResult::Answered { hanging, .. } if !hanging.is_empty());
+        self.dependencies.metrics.enforcement.hanging(&self.dependencies.node, is_hanging);
         let at = self.began.elapsed();
-        self.with_judge(move |judge| judge.look(at, &answer)).await;
+        self.with_reconciler(move |reconciler| reconciler.reconcile(at, &polled)).await;
     }
 
     /// Has the judge do something on a thread that may block.
-    async fn with_judge(&mut self, work: impl FnOnce(&mut Judge) + Send + 'static) {
-        let Parts { node, cgroup_root, metrics, tell, consumers, .. } = &self.parts;
+    async fn with_reconciler(&mut self, work: impl FnOnce(&mut ShareReconciler) + Send + 'static) {
+        let Dependencies { node, cgroup_root, metrics, notifier, consumers, .. } =
+            &self.dependencies;
         // The agent's own, whatever the node's root of it is called: the driver's pids are of its namespace.
         let proc = Proc::new("/proc".into());
         let make = || {
             let consumers = Arc::clone(consumers);
-            Judge::new(node, proc, cgroup_root, Arc::clone(metrics), Arc::clone(tell), consumers)
+            ShareReconciler::new(
+                node,
+                proc,
+                cgroup_root,
+                Arc::clone(metrics),
+                Arc::clone(notifier),
+                consumers,
+            )
         };
-        let mut judge = self.judge.take().unwrap_or_else(make);
-        let done = self.parts.tasks.spawn_blocking(move || {
-            work(&mut judge);
-            judge
+        let mut reconciler = self.reconciler.take().unwrap_or_else(make);
+        let done = self.dependencies.tasks.spawn_blocking(move || {
+            work(&mut reconciler);
+            reconciler
         });
         match done.await {
-            Ok(judge) => self.judge = Some(judge),
+            Ok(reconciler) => self.reconciler = Some(reconciler),
             Err(error) => {
                 tracing::error!(%node, %error, "a look at the shares was cut short; beginning anew");
-                self.parts.shares.mark_changed();
+                self.dependencies.shares.mark_changed();
             }
         }
     }

@@ -23,7 +23,8 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use octavo_agent::ClaimRef;
 use octavo_agent::claims::{
-    AllocatedClaim, ClaimReader, Claims, Cut, DeviceKind, KnownDevice, ReadError, claim_of,
+    AllocatedClaim, ClaimReader, Claims, DeviceKind, KnownDevice, MigManagement, ReadError,
+    claim_of,
 };
 use octavo_agent::config::MemoryEnforcement;
 use octavo_gpu::nvml::{LIBRARY_NAME, Nvml};
@@ -59,7 +60,7 @@ const MIG: [&str; 10] = [
 ];
 
 /// Steps of making an instance anew that is gone; the mode is changed only where it was the last.
-const AGAIN: [&str; 7] = [
+const BIND_RETRY_DELAY: [&str; 7] = [
     "mig.spec-removed",
     "mig.forgotten",
     "mig.mode-on",
@@ -85,7 +86,7 @@ const SMALL: &str = "gpu-0-mig-1g10gb-19-0";
 
 /// What the claims of a test ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wish {
+enum EnforcementOptions {
     Share,
     Mig,
     /// Two instances of one GPU.
@@ -144,19 +145,19 @@ impl Node {
         let gpus = Inventory::read(&*driver).unwrap().gpus;
         let known = gpus.iter().flat_map(known).collect();
         let cut = gpus.into_iter().map(|gpu| gpu.uuid).collect();
-        claims.set_cut(Cut { gpus: Some(cut), ..Cut::default() });
+        claims.set_mig_management(MigManagement { gpus: Some(cut), ..MigManagement::default() });
         claims.set_devices("580.95.05", known).await;
         Agent { claims, driver }
     }
 
-    fn allocate(&self, name: &str, wish: Wish) -> ClaimRef {
-        let mut results = match wish {
-            Wish::Share => vec![json!({
+    fn allocate(&self, name: &str, options: EnforcementOptions) -> ClaimRef {
+        let mut results = match options {
+            EnforcementOptions::Share => vec![json!({
                 "device": "gpu-0", "shareID": format!("share-of-{name}"),
                 "consumedCapacity": {"memory": "50Gi", "compute": "25"},
             })],
-            Wish::Mig => vec![json!({"device": LARGE})],
-            Wish::Pair => vec![json!({"device": SMALL}), json!({"device": LARGE})],
+            EnforcementOptions::Mig => vec![json!({"device": LARGE})],
+            EnforcementOptions::Pair => vec![json!({"device": SMALL}), json!({"device": LARGE})],
         };
         for result in &mut results {
             for (field, value) in
@@ -264,9 +265,9 @@ fn simulated_library() -> PathBuf {
 }
 
 /// A node with a prepared claim whose large instance somebody destroyed.
-async fn lacking(folder: &Path, wish: Wish) -> Node {
+async fn lacking(folder: &Path, options: EnforcementOptions) -> Node {
     let node = Node::new(folder);
-    let first = node.allocate("a", wish);
+    let first = node.allocate("a", options);
     let agent = node.start().await;
     agent.claims.prepare(&first).await.unwrap();
     let found = agent.driver.mig_instances(&agent.uuid()).unwrap();
@@ -295,30 +296,31 @@ fn check_empty(node: &Node, agent: &Agent, point: &str) {
 }
 
 /// What a claim's containers may use is not taken back by a start.
-async fn check_kept(node: &Node, wish: Wish, point: &str) {
+async fn check_kept(node: &Node, options: EnforcementOptions, point: &str) {
     let agent = node.start().await;
     assert!(node.files().contains(&"uid-of-a.json".to_owned()), "{point}");
     assert_eq!(agent.claims.holdings().len(), 1, "{point}");
-    if wish == Wish::Pair {
+    if options == EnforcementOptions::Pair {
         assert!(agent.slices().contains(&0), "{point}");
     }
 }
 
 /// A claim that was prepared or not is prepared now, beside no other of its kind, and leaves nothing when it goes.
-async fn check_whole(node: &Node, wish: Wish, point: &str) {
-    let (first, second) = (claim("a"), node.allocate("b", wish));
+async fn check_whole(node: &Node, options: EnforcementOptions, point: &str) {
+    let (first, second) = (claim("a"), node.allocate("b", options));
     let agent = node.start().await;
     let claims = &agent.claims;
     claims.prepare(&first).await.unwrap();
     let mut files = vec!["k8s.gpu.nvidia.com-claim_uid-of-a.yaml", "uid-of-a.json"];
-    match wish {
-        Wish::Share => files.push("uid-of-a_share-of-a"),
-        Wish::Mig => assert_eq!(agent.slices(), [4], "{point}"),
-        Wish::Pair => assert_eq!(agent.slices(), [0, 4], "{point}"),
+    match options {
+        EnforcementOptions::Share => files.push("uid-of-a_share-of-a"),
+        EnforcementOptions::Mig => assert_eq!(agent.slices(), [4], "{point}"),
+        EnforcementOptions::Pair => assert_eq!(agent.slices(), [0, 4], "{point}"),
     }
     assert_eq!(node.files(), files, "{point}");
     let refusal = claims.prepare(&second).await.expect_err(point);
-    let reason = if wish == Wish::Share { "ShareDoesNotFit" } else { "DeviceInUse" };
+    let reason =
+        if options == EnforcementOptions::Share { "ShareDoesNotFit" } else { "DeviceInUse" };
     assert_eq!(refusal.reason(), reason, "{point}");
     claims.unprepare(&first).await.unwrap();
     check_empty(node, &agent, point);
@@ -328,19 +330,19 @@ async fn check_whole(node: &Node, wish: Wish, point: &str) {
 }
 
 /// Kills a prepare at each step, and goes on in each way in which life does.
-async fn kill_prepares(test: &str, wish: Wish, points: &[&str]) {
+async fn kill_prepares(test: &str, options: EnforcementOptions, points: &[&str]) {
     for point in points {
         // The kubelet tries again.
         let folder = tempfile::tempdir().unwrap();
         let node = Node::new(folder.path());
-        node.allocate("a", wish);
+        node.allocate("a", options);
         node.kill_at(test, "prepare", point);
-        check_whole(&node, wish, point).await;
+        check_whole(&node, options, point).await;
 
         // The pod is gone: the kubelet only unprepares.
         let folder = tempfile::tempdir().unwrap();
         let node = Node::new(folder.path());
-        let first = node.allocate("a", wish);
+        let first = node.allocate("a", options);
         node.kill_at(test, "prepare", point);
         let agent = node.start().await;
         agent.claims.unprepare(&first).await.unwrap();
@@ -350,7 +352,7 @@ async fn kill_prepares(test: &str, wish: Wish, points: &[&str]) {
         // The claim is gone and nobody calls.
         let folder = tempfile::tempdir().unwrap();
         let node = Node::new(folder.path());
-        let first = node.allocate("a", wish);
+        let first = node.allocate("a", options);
         node.kill_at(test, "prepare", point);
         node.delete(&first);
         let agent = node.start().await;
@@ -361,21 +363,21 @@ async fn kill_prepares(test: &str, wish: Wish, points: &[&str]) {
 }
 
 #[tokio::test]
-async fn a_kill_while_a_share_is_prepared_loses_doubles_and_leaves_nothing() {
+async fn kill_during_share_prepare_leaves_consistent_state() {
     if is_child().await {
         return;
     }
-    let test = "a_kill_while_a_share_is_prepared_loses_doubles_and_leaves_nothing";
-    kill_prepares(test, Wish::Share, &SHARE).await;
+    let test = "kill_during_share_prepare_leaves_consistent_state";
+    kill_prepares(test, EnforcementOptions::Share, &SHARE).await;
 }
 
 #[tokio::test]
-async fn a_kill_while_an_instance_is_made_loses_doubles_and_leaves_nothing() {
+async fn kill_during_instance_creation_leaves_consistent_state() {
     if is_child().await {
         return;
     }
-    let test = "a_kill_while_an_instance_is_made_loses_doubles_and_leaves_nothing";
-    kill_prepares(test, Wish::Mig, &MIG).await;
+    let test = "kill_during_instance_creation_leaves_consistent_state";
+    kill_prepares(test, EnforcementOptions::Mig, &MIG).await;
 }
 
 #[tokio::test]
@@ -384,18 +386,19 @@ async fn a_kill_during_unprepare_loses_doubles_and_leaves_nothing() {
         return;
     }
     let test = "a_kill_during_unprepare_loses_doubles_and_leaves_nothing";
-    for wish in [Wish::Share, Wish::Mig] {
-        let has_driver = |point: &&str| wish == Wish::Mig || !point.starts_with("mig.");
+    for options in [EnforcementOptions::Share, EnforcementOptions::Mig] {
+        let has_driver =
+            |point: &&str| options == EnforcementOptions::Mig || !point.starts_with("mig.");
         for point in UNPREPARE.into_iter().filter(has_driver) {
             let folder = tempfile::tempdir().unwrap();
             let node = Node::new(folder.path());
-            let first = node.allocate("a", wish);
+            let first = node.allocate("a", options);
             let agent = node.start().await;
             agent.claims.prepare(&first).await.unwrap();
             drop(agent);
             node.kill_at(test, "unprepare", point);
 
-            let second = node.allocate("b", wish);
+            let second = node.allocate("b", options);
             let agent = node.start().await;
             if point == "unprepare.checkpoint-removed" {
                 agent.claims.prepare(&second).await.expect("nothing is held any more");
@@ -406,40 +409,40 @@ async fn a_kill_during_unprepare_loses_doubles_and_leaves_nothing() {
             agent.claims.unprepare(&first).await.unwrap();
             check_empty(&node, &agent, point);
             drop(agent);
-            check_whole(&node, wish, point).await;
+            check_whole(&node, options, point).await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_kill_while_an_instance_is_made_anew_loses_doubles_and_leaves_nothing() {
+async fn kill_during_instance_recreation_leaves_consistent_state() {
     if is_child().await {
         return;
     }
-    let test = "a_kill_while_an_instance_is_made_anew_loses_doubles_and_leaves_nothing";
-    for wish in [Wish::Mig, Wish::Pair] {
-        let is_last = |point: &&str| wish == Wish::Mig || *point != "mig.mode-on";
-        for point in AGAIN.into_iter().filter(is_last) {
+    let test = "kill_during_instance_recreation_leaves_consistent_state";
+    for options in [EnforcementOptions::Mig, EnforcementOptions::Pair] {
+        let is_last = |point: &&str| options == EnforcementOptions::Mig || *point != "mig.mode-on";
+        for point in BIND_RETRY_DELAY.into_iter().filter(is_last) {
             let folder = tempfile::tempdir().unwrap();
-            let node = lacking(folder.path(), wish).await;
+            let node = lacking(folder.path(), options).await;
             node.kill_at(test, "prepare", point);
-            check_kept(&node, wish, point).await;
-            check_whole(&node, wish, point).await;
+            check_kept(&node, options, point).await;
+            check_whole(&node, options, point).await;
         }
     }
 }
 
 #[tokio::test]
-async fn a_kill_while_a_damaged_claim_is_prepared_anew_takes_nothing_back() {
+async fn kill_during_prepare_of_a_damaged_claim_releases_nothing() {
     if is_child().await {
         return;
     }
-    let test = "a_kill_while_a_damaged_claim_is_prepared_anew_takes_nothing_back";
+    let test = "kill_during_prepare_of_a_damaged_claim_releases_nothing";
     for has_spec in [true, false] {
         // One instance is there, and the mode is on.
         for point in MIG.into_iter().filter(|point| *point != "mig.mode-on") {
             let folder = tempfile::tempdir().unwrap();
-            let node = lacking(folder.path(), Wish::Pair).await;
+            let node = lacking(folder.path(), EnforcementOptions::Pair).await;
             let checkpoints = folder.path().join("kubelet/plugins/gpu.nvidia.com/checkpoint");
             fs::write(checkpoints.join("uid-of-a.json"), "x").unwrap();
             let spec = folder.path().join("cdi/k8s.gpu.nvidia.com-claim_uid-of-a.yaml");
@@ -450,8 +453,8 @@ async fn a_kill_while_a_damaged_claim_is_prepared_anew_takes_nothing_back() {
                 fs::remove_file(&spec).unwrap();
             }
             node.kill_at(test, "prepare", point);
-            check_kept(&node, Wish::Pair, point).await;
-            check_whole(&node, Wish::Pair, point).await;
+            check_kept(&node, EnforcementOptions::Pair, point).await;
+            check_whole(&node, EnforcementOptions::Pair, point).await;
         }
     }
 }
@@ -465,20 +468,20 @@ async fn a_kill_while_a_start_takes_back_leaves_the_rest_to_the_next() {
     for point in UNPREPARE {
         let folder = tempfile::tempdir().unwrap();
         let node = Node::new(folder.path());
-        node.allocate("a", Wish::Mig);
+        node.allocate("a", EnforcementOptions::Mig);
         node.kill_at(test, "prepare", "mig.created");
         node.kill_at(test, "start", point);
         let agent = node.start().await;
         check_empty(&node, &agent, point);
         drop(agent);
-        check_whole(&node, Wish::Mig, point).await;
+        check_whole(&node, EnforcementOptions::Mig, point).await;
     }
     // Instances that no record knows, as of an earlier boot's claims.
     let folder = tempfile::tempdir().unwrap();
     let node = Node::new(folder.path());
     let agent = node.start().await;
     for (name, device) in [("x", "gpu-0-mig-1g10gb-19-0"), ("y", "gpu-0-mig-1g10gb-19-1")] {
-        let claim = node.allocate(name, Wish::Mig);
+        let claim = node.allocate(name, EnforcementOptions::Mig);
         let file = folder.path().join("claims").join(name);
         let text = fs::read_to_string(&file).unwrap();
         fs::write(&file, text.replace(LARGE, device)).unwrap();

@@ -1,7 +1,7 @@
 //! What the order of MIG placements is worth: requests that come and go, served first fit as
 //! Kubernetes' allocator does. A simulation, no cluster.
 
-use octavo_agent::devices::order::{ListOrder, Outcome, Step, simulate};
+use octavo_agent::devices::order::{ListOrder, SimulationResult, Step, simulate};
 use octavo_gpu::mig::{MigPlacement, MigProfile, MigShape, MigVariant};
 
 use crate::figure::{Figure, Goal};
@@ -72,12 +72,15 @@ fn measure(
     mix: &Mix,
     figures: &mut Vec<Figure>,
 ) -> anyhow::Result<()> {
-    let outcomes: Vec<Vec<Outcome>> = ORDERS
+    let outcomes: Vec<Vec<SimulationResult>> = ORDERS
         .iter()
         .map(|(order, _)| {
             (0..SAMPLES)
                 .map(|sample| {
-                    let mut sum = Outcome { fits: vec![0; profiles.len()], ..Outcome::default() };
+                    let mut sum = SimulationResult {
+                        fits: vec![0; profiles.len()],
+                        ..SimulationResult::default()
+                    };
                     for seed in 0..SEQUENCES {
                         let sequence = sequence(mix, gpus, sample * SEQUENCES + seed);
                         add(&mut sum, &simulate(profiles, gpus, *order, &sequence));
@@ -94,8 +97,9 @@ fn measure(
         // Published is the first order: the profile with one place on a GPU beside others fits more
         // often, and nothing is gained by refusing.
         let is_ours = *order == ListOrder::LeastHarm;
-        let mut tell = |of: &str, share: &dyn Fn(&Outcome) -> f64, slack: Option<f64>| {
-            let shares = |outcomes: &[Outcome]| outcomes.iter().map(share).collect::<Vec<_>>();
+        let mut tell = |of: &str, share: &dyn Fn(&SimulationResult) -> f64, slack: Option<f64>| {
+            let shares =
+                |outcomes: &[SimulationResult]| outcomes.iter().map(share).collect::<Vec<_>>();
             let rival = Figure::new("", "%", &shares(by_name), Goal::None)?.median;
             let goal = match slack {
                 Some(slack) if is_ours => Goal::Above(round(rival - slack)),
@@ -106,10 +110,10 @@ fn measure(
             anyhow::Ok(())
         };
         for (profile, short, slack) in LARGE {
-            let fits = |one: &Outcome| percent(one.fits.get(profile).copied(), one.steps);
+            let fits = |one: &SimulationResult| percent(one.fits.get(profile).copied(), one.steps);
             tell(&format!("{short} fits"), &fits, slack)?;
         }
-        let given = |one: &Outcome| percent(Some(one.given), one.asked);
+        let given = |one: &SimulationResult| percent(Some(one.given), one.asked);
         tell("requests served", &given, Some(0.5))?;
     }
     Ok(())
@@ -148,7 +152,7 @@ fn sequence(mix: &Mix, gpus: usize, seed: u64) -> Vec<Step> {
     steps
 }
 
-fn add(sum: &mut Outcome, one: &Outcome) {
+fn add(sum: &mut SimulationResult, one: &SimulationResult) {
     sum.steps += one.steps;
     sum.asked += one.asked;
     sum.given += one.given;

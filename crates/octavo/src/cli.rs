@@ -104,7 +104,7 @@ Examples:
     Probe(octavo_probe::ProbeArgs),
 
     /// Run commands behind the wall of a share, on this machine and without a cluster
-    Share(octavo_agent::by_hand::ShareArgs),
+    Share(octavo_agent::standalone_share::ShareArgs),
 
     /// Print the completion script for a shell
     #[command(after_help = "\

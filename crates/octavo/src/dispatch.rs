@@ -77,7 +77,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Program::Share(args) => {
             logging::start(cli.log, Habit::Command);
-            return octavo_agent::by_hand::run(&args);
+            return octavo_agent::standalone_share::run(&args);
         }
         Program::Completion { shell } => {
             let mut script = Vec::new();

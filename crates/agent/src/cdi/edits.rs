@@ -21,7 +21,7 @@ const SOCKETS: [&str; 3] =
 
 /// A device that a claim holds, with what its containers need of the GPU.
 #[derive(Clone, Debug)]
-pub(crate) struct Part<'a> {
+pub(crate) struct CdiDevice<'a> {
     /// What is held.
     pub(crate) held: &'a HeldDevice,
     /// The GPU that it is or is a part of.
@@ -39,10 +39,10 @@ pub(crate) fn spec_for(
     paths: &NodePaths,
     files: &DriverFiles,
     uid: &str,
-    parts: &[Part<'_>],
+    cdi_devices: &[CdiDevice<'_>],
 ) -> Spec {
     let mut devices: Vec<SpecDevice> = Vec::new();
-    for part in parts {
+    for part in cdi_devices {
         let name = part.name(uid);
         // A claim may have a GPU twice, once for administration.
         if !devices.iter().any(|device| device.name == name) {
@@ -57,7 +57,7 @@ pub(crate) fn spec_for(
     }
 }
 
-impl Part<'_> {
+impl CdiDevice<'_> {
     /// Its name in the spec.
     fn name(&self, uid: &str) -> String {
         device_name(uid, &self.held.device, self.share())
@@ -119,7 +119,7 @@ fn common_edits(paths: &NodePaths, files: &DriverFiles) -> ContainerEdits {
     if !files.library_folders.is_empty() {
         let folders = files.library_folders.iter();
         let args = folders.flat_map(|f| ["--folder".to_owned(), f.to_string_lossy().into_owned()]);
-        hooks.push(Hook::own(paths, "createContainer", "update-ldcache", args));
+        hooks.push(Hook::octavo(paths, "createContainer", "update-ldcache", args));
     }
     ContainerEdits {
         env,
@@ -173,7 +173,7 @@ fn drm_names(sys_root: &Path, pci: &str) -> Vec<String> {
 fn links_hook(paths: &NodePaths, links: &[(String, String)]) -> Hook {
     let args = links.iter();
     let args = args.flat_map(|(target, link)| ["--link".to_owned(), format!("{target}::{link}")]);
-    Hook::own(paths, "createContainer", "create-symlinks", args)
+    Hook::octavo(paths, "createContainer", "create-symlinks", args)
 }
 
 /// A device node at its usual path in the container.

@@ -16,7 +16,7 @@ const PREFIX: &str = "k8s.gpu.nvidia.com-claim_";
 /// What stands after it.
 const SUFFIX: &str = ".yaml";
 /// What stands before the record in the first line.
-const RECORD_MARK: &str = "# octavo-record: ";
+const RECORD_PREFIX: &str = "# octavo-record: ";
 
 /// The qualified name of a claim's device, or of one of the shares that the claim has of it.
 pub(crate) fn cdi_id(uid: &str, device: &str, share: Option<&str>) -> String {
@@ -39,7 +39,7 @@ pub(crate) struct CdiFolder {
 
 /// What a claim's spec tells of the claim.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum SpecContent {
     /// Its record, whole.
     Record(Box<Record>),
     /// Only the devices' names: NVIDIA's driver wrote it, or its first line is damaged.
@@ -101,20 +101,20 @@ impl CdiFolder {
     }
 
     /// Reads what a claim's spec tells of the claim; `None` where there is no spec.
-    pub(crate) fn read(&self, uid: &str) -> Option<Found> {
+    pub(crate) fn read(&self, uid: &str) -> Option<SpecContent> {
         let text = match fs::read_to_string(self.path(uid)) {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
-            Err(_) => return Some(Found::Damaged),
+            Err(_) => return Some(SpecContent::Damaged),
         };
         let (first, rest) = text.split_once('\n').unwrap_or((&text, ""));
         if let Some(Ok(record)) =
-            first.strip_prefix(RECORD_MARK).map(|record| decode(record.as_bytes(), uid))
+            first.strip_prefix(RECORD_PREFIX).map(|record| decode(record.as_bytes(), uid))
         {
-            return Some(Found::Record(Box::new(record)));
+            return Some(SpecContent::Record(Box::new(record)));
         }
         let body = if first.starts_with('#') { rest } else { &text };
-        Some(devices_in(body, uid).map_or(Found::Damaged, Found::Devices))
+        Some(devices_in(body, uid).map_or(SpecContent::Damaged, SpecContent::Devices))
     }
 
     /// The file of a claim.
@@ -127,7 +127,7 @@ impl CdiFolder {
 fn text_of(record: &Record, spec: &Spec) -> String {
     // Strings and lists alone: nothing in it can fail to become JSON.
     let spec = serde_json::to_string_pretty(spec).unwrap_or_default();
-    format!("{RECORD_MARK}{}\n{spec}\n", encode(record))
+    format!("{RECORD_PREFIX}{}\n{spec}\n", encode(record))
 }
 
 /// The names of the devices that a claim's spec names, each once, whoever wrote it.

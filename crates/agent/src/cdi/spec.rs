@@ -122,7 +122,7 @@ impl Mount {
 impl Hook {
     /// A hook of Octavo's own, which runs `octavo cdi-hook <action>`; `when` is one of the runtime
     /// specification's names.
-    pub(crate) fn own(
+    pub(crate) fn octavo(
         paths: &NodePaths,
         when: &str,
         action: &str,

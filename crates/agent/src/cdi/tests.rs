@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{CdiFolder, DriverFiles, Found, Part, Spec, cdi_id, spec_for};
+use super::{CdiDevice, CdiFolder, DriverFiles, Spec, SpecContent, cdi_id, spec_for};
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, HeldShare, Record, RecordState};
 use crate::claims::KnownDevice;
 use crate::hook::ldcache::{Library, format};
@@ -71,7 +71,7 @@ fn record() -> Record {
 /// The spec of a claim that has one whole GPU.
 fn spec_of(paths: &NodePaths, files: &DriverFiles, gpu: &KnownDevice) -> Spec {
     let held = HeldDevice { device: gpu.name.clone(), ..HeldDevice::default() };
-    spec_for(paths, files, UID, &[Part { held: &held, gpu, caps: None, backend: None }])
+    spec_for(paths, files, UID, &[CdiDevice { held: &held, gpu, caps: None, backend: None }])
 }
 
 /// A device of a claim of a kind.
@@ -226,7 +226,7 @@ fn a_spec_of_the_usual_roots_names_no_other_path_on_the_host() {
 }
 
 #[test]
-fn shares_of_one_gpu_have_names_and_limits_of_their_own_and_an_instance_its_nodes() {
+fn shares_and_mig_instances_have_their_own_cdi_devices() {
     let node = node(&["dev/nvidia1"]);
     let paths = NodePaths { run_root: "/run".into(), dev_root: "/".into(), ..paths(&node) };
     let share = HeldKind::Share(HeldShare { memory_bytes: 1 << 30, compute_milli_percent: 0 });
@@ -245,14 +245,14 @@ fn shares_of_one_gpu_have_names_and_limits_of_their_own_and_an_instance_its_node
         held("gpu-1-mig-1g10gb-19-0", None, HeldKind::Mig(mig)),
     ];
     let gpu = gpu(1);
-    let part = |held, caps| Part { held, gpu: &gpu, caps, backend: None };
-    let parts = [
+    let part = |held, caps| CdiDevice { held, gpu: &gpu, caps, backend: None };
+    let cdi_devices = [
         part(&devices[0], None),
         part(&devices[1], None),
         part(&devices[2], None),
         part(&devices[3], Some([66, 67])),
     ];
-    let spec = spec_for(&paths, &DriverFiles::default(), UID, &parts);
+    let spec = spec_for(&paths, &DriverFiles::default(), UID, &cdi_devices);
     let names: Vec<_> = spec.devices.iter().map(|device| device.name.clone()).collect();
     let expected = ["gpu-1.s1", "gpu-1.s2", "gpu-1", "gpu-1-mig-1g10gb-19-0"];
     assert_eq!(names, expected.map(|name| format!("{UID}-{name}")));
@@ -277,7 +277,7 @@ fn shares_of_one_gpu_have_names_and_limits_of_their_own_and_an_instance_its_node
     let (_, body) = text.split_once('\n').expect("has lines");
     fs::write(folder.path(UID), body).expect("writes");
     let found = ["gpu-1", "gpu-1-mig-1g10gb-19-0"].map(str::to_owned).to_vec();
-    assert_eq!(folder.read(UID), Some(Found::Devices(found)));
+    assert_eq!(folder.read(UID), Some(SpecContent::Devices(found)));
 }
 
 #[test]
@@ -289,16 +289,16 @@ fn a_file_gives_back_its_record_and_is_yaml() {
     folder.write(&record(), &spec).expect("writes");
     assert!(folder.is_intact(&record(), &spec));
     assert_eq!(folder.uids().expect("lists"), [UID]);
-    assert_eq!(folder.read(UID), Some(Found::Record(Box::new(record()))));
+    assert_eq!(folder.read(UID), Some(SpecContent::Record(Box::new(record()))));
     let text = fs::read_to_string(folder.path(UID)).expect("reads");
     let read: Spec = serde_saphyr::from_str(&text).expect("is YAML");
     assert_eq!(read, spec);
 
     let first = text.lines().next().expect("has lines").to_owned();
     fs::write(folder.path(UID), text.replace(&first, "# else")).expect("writes");
-    assert_eq!(folder.read(UID), Some(Found::Devices(vec!["gpu-1".to_owned()])));
+    assert_eq!(folder.read(UID), Some(SpecContent::Devices(vec!["gpu-1".to_owned()])));
     fs::write(folder.path(UID), "devices: [{name: other-gpu-1}]").expect("writes");
-    assert_eq!(folder.read(UID), Some(Found::Damaged));
+    assert_eq!(folder.read(UID), Some(SpecContent::Damaged));
     folder.remove(UID).expect("removes");
     folder.remove(UID).expect("is gone already");
     assert_eq!(folder.read(UID), None);

@@ -27,7 +27,7 @@ pub(crate) fn write_atomically(
     if is_durable {
         // The folder is not flushed: only a power cut could lose the name, and what is written here
         // is about one boot. What counts is that no file ever has the name without its content.
-        crate::crash::point("file.renamed");
+        crate::failpoint::hit("file.renamed");
     }
     Ok(())
 }
@@ -45,9 +45,9 @@ fn write_beside(temp: &Path, content: &[u8], is_durable: bool) -> Result<(), Sto
     .map_err(StorageError::of("create", temp))?;
     file.write_all(content).map_err(StorageError::of("write", temp))?;
     if is_durable {
-        crate::crash::point("file.written");
+        crate::failpoint::hit("file.written");
         file.sync_data().map_err(StorageError::of("flush", temp))?;
-        crate::crash::point("file.flushed");
+        crate::failpoint::hit("file.flushed");
     }
     Ok(())
 }

@@ -22,7 +22,7 @@ use super::StorageError;
 pub(crate) struct Lock {
     file: OwnedFd,
     /// Whether another process has it now.
-    is_given: bool,
+    is_handed_over: bool,
 }
 
 impl Lock {
@@ -40,7 +40,7 @@ impl Lock {
             }
             // Somebody may have removed the file since it was opened: a lock without a name keeps nobody out.
             if is_at(&file, &path) {
-                return Ok(Some(Self { file, is_given: false }));
+                return Ok(Some(Self { file, is_handed_over: false }));
             }
         }
     }
@@ -55,18 +55,18 @@ impl Lock {
         // For whoever holds it already this changes nothing; for anybody else it fails.
         flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| refused("what was handed over does not hold the lock"))?;
-        Ok(Self { file, is_given: false })
+        Ok(Self { file, is_handed_over: false })
     }
 
     /// Lets go of a lock that another process has by a descriptor that was sent to it.
-    pub(crate) fn given(mut self) {
-        self.is_given = true;
+    pub(crate) fn handed_over(mut self) {
+        self.is_handed_over = true;
     }
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        if !self.is_given {
+        if !self.is_handed_over {
             // It cannot fail for a file that is open.
             let _ = flock(&self.file, FlockOperation::NonBlockingUnlock);
         }

@@ -22,7 +22,7 @@ const FIRST_VERSION: u64 = 1;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Record {
     /// The claim.
-    #[serde(with = "ClaimForm")]
+    #[serde(with = "ClaimRecord")]
     pub(crate) claim: ClaimRef,
     /// The boot in which it was prepared: no container outlives it.
     pub(crate) boot_id: String,
@@ -181,7 +181,7 @@ struct Envelope<'a> {
 /// The text form of [`ClaimRef`].
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "ClaimRef", deny_unknown_fields)]
-struct ClaimForm {
+struct ClaimRecord {
     namespace: String,
     name: String,
     uid: String,
@@ -280,7 +280,7 @@ impl Record {
 
 impl Damage {
     /// One word for a file name.
-    pub(crate) fn word(self) -> &'static str {
+    pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Unreadable => "unreadable",
             Self::Truncated => "truncated",

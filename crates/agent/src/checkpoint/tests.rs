@@ -140,9 +140,9 @@ fn records_are_sorted_by_boot_and_damage_at_start() {
     let claim = loaded.damaged["changed"].claim.as_ref().expect("the claim is legible");
     assert_eq!((claim.namespace.as_str(), claim.name.as_str()), ("ns", "c"));
 
-    let aside = store.keep_aside("cut", Damage::Truncated, Some(&record("cut", "boot-2")));
+    let aside = store.quarantine("cut", Damage::Truncated, Some(&record("cut", "boot-2")));
     assert_eq!(fs::read_to_string(aside.expect("kept")).expect("reads"), "{\"version\":1,");
-    let aside = store.keep_aside("folder", Damage::Unreadable, Some(&record("folder", "boot-2")));
+    let aside = store.quarantine("folder", Damage::Unreadable, Some(&record("folder", "boot-2")));
     assert!(aside.expect("kept").is_dir());
     assert!(store.is_intact(&record("cut", "boot-2")));
     assert!(store.is_intact(&record("folder", "boot-2")));

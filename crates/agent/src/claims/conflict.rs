@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures::future::join_all;
 use octavo_api::Refusal;
 
-use super::holds::{Conflict, Hold};
+use super::claim_holds::{ClaimHold, Conflict};
 use super::{Devices, Inner, plan};
 use crate::checkpoint::{HeldDevice, Record};
 use crate::node::ClaimRef;
@@ -15,13 +15,13 @@ use crate::node::ClaimRef;
 /// How long a claim that is gone keeps its GPUs. A pod that was deleted by force takes its claim with it while
 /// its containers still end; the kubelet unprepares when they have. Only a kubelet that has forgotten the
 /// claim never does. As long as a pod's usual grace period.
-pub(super) const GONE_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const GONE_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// How many claims in the way are asked for at once: a GPU may have many shares.
-const ASKED_AT_ONCE: usize = 8;
+const MAX_CONCURRENT_READS: usize = 8;
 
 /// What the API server says of a claim that holds something.
-pub(super) enum Standing {
+pub(super) enum HolderState {
     /// It is there and has its allocation on this node: the devices of it that are ours.
     Valid(Vec<HeldDevice>),
     /// It is gone, is another claim of the same name, or has lost its allocation.
@@ -44,7 +44,7 @@ impl Inner {
             let Err(conflict) = reserved else { return Ok(()) };
             let in_the_way = conflict.holders.iter().filter(|holder| !asked.contains(*holder));
             let mut unasked: Vec<_> = in_the_way.cloned().collect();
-            unasked.truncate(ASKED_AT_ONCE);
+            unasked.truncate(MAX_CONCURRENT_READS);
             if unasked.is_empty() {
                 return Err(self.refusal_for(&conflict));
             }
@@ -70,21 +70,21 @@ impl Inner {
     /// Finds out what a claim in the way holds; says whether memory knows more than before.
     async fn resolve(self: &Arc<Self>, uid: &str, now: Instant) -> bool {
         // A claim that is being worked on is there. Waiting for its turn could wait for ourselves.
-        let Some(_turn) = self.turns.try_take(uid) else { return false };
+        let Some(_turn) = self.claim_locks.try_lock(uid) else { return false };
         let Some(hold) = self.holds().get(uid) else { return true };
-        let standing = self.standing(&hold).await;
-        let gone_since = match &standing {
-            Standing::Gone => self.holds().set_gone(uid, Some(now)),
-            Standing::Valid(_) => self.holds().set_gone(uid, None),
-            Standing::Unknown => None,
+        let holder_state = self.holder_state(&hold).await;
+        let gone_since = match &holder_state {
+            HolderState::Gone => self.holds().set_gone(uid, Some(now)),
+            HolderState::Valid(_) => self.holds().set_gone(uid, None),
+            HolderState::Unknown => None,
         };
-        match standing {
-            Standing::Gone
-                if gone_since.is_none_or(|since| now.duration_since(since) < GONE_PATIENCE) =>
+        match holder_state {
+            HolderState::Gone
+                if gone_since.is_none_or(|since| now.duration_since(since) < GONE_GRACE_PERIOD) =>
             {
                 false
             }
-            Standing::Gone => match self.release(uid).await {
+            HolderState::Gone => match self.release(uid).await {
                 Ok(()) => {
                     let claim = &hold.record.claim;
                     tracing::info!(%claim, uid, "cleaned up a claim that is gone");
@@ -95,26 +95,26 @@ impl Inner {
                     false
                 }
             },
-            Standing::Valid(devices) if hold.may_hold_any() && !devices.is_empty() => {
+            HolderState::Valid(devices) if hold.may_hold_any() && !devices.is_empty() => {
                 let record = Record { devices, ..hold.record };
                 // The file follows with the next repair; until then a restart only knows less.
                 self.holds().insert(record);
                 true
             }
-            Standing::Unknown | Standing::Valid(_) => false,
+            HolderState::Unknown | HolderState::Valid(_) => false,
         }
     }
 
     /// Asks the API server for a claim that holds something.
-    pub(super) async fn standing(&self, hold: &Hold) -> Standing {
+    pub(super) async fn holder_state(&self, hold: &ClaimHold) -> HolderState {
         let claim = &hold.record.claim;
         if claim.name.is_empty() {
-            return Standing::Unknown;
+            return HolderState::Unknown;
         }
         let object = match self.reader.read(claim).await {
-            Err(_) => return Standing::Unknown,
-            Ok(None) => return Standing::Gone,
-            Ok(Some(object)) if object.claim.uid != claim.uid => return Standing::Gone,
+            Err(_) => return HolderState::Unknown,
+            Ok(None) => return HolderState::Gone,
+            Ok(Some(object)) if object.claim.uid != claim.uid => return HolderState::Gone,
             Ok(Some(object)) => object,
         };
         let here = object.allocation.iter().flat_map(plan::ours).filter(|r| r.pool == self.node);
@@ -141,7 +141,7 @@ impl Inner {
             })
         };
         let is_same = hold.record.devices.is_empty() || hold.record.devices.iter().any(is_given);
-        if is_same && !devices.is_empty() { Standing::Valid(devices) } else { Standing::Gone }
+        if is_same && !devices.is_empty() { HolderState::Valid(devices) } else { HolderState::Gone }
     }
 
     /// What the kubelet hears of a conflict.
@@ -152,7 +152,8 @@ impl Inner {
             (holder, hold)
         });
         let holds: Vec<_> = holds.collect();
-        let is_gone = |hold: &Option<Hold>| hold.as_ref().is_some_and(|h| h.gone_since.is_some());
+        let is_gone =
+            |hold: &Option<ClaimHold>| hold.as_ref().is_some_and(|h| h.gone_since.is_some());
         let gone = holds.iter().find(|(_, hold)| is_gone(hold)).cloned();
         let Some((holder, hold)) = gone.or_else(|| holds.first().cloned()) else {
             return Refusal::DeviceInUse { device, holder: "another".to_owned() };
@@ -166,12 +167,12 @@ impl Inner {
             }
             return Refusal::DeviceMayBeInUse { device, holder, file };
         }
-        let words = |holder: &str, hold: &Option<Hold>| match hold {
+        let words = |holder: &str, hold: &Option<ClaimHold>| match hold {
             None => format!("UID {holder}"),
             Some(hold) => {
                 let claim = &hold.record.claim;
                 // What is wanted and had in the same words needs no more of them.
-                match hold.words_on_gpu(&device) {
+                match hold.describe_on_gpu(&device) {
                     has if has == device || has.is_empty() => format!("{claim} (UID {holder})"),
                     has => format!("{claim} (UID {holder}, has {has})"),
                 }
@@ -179,7 +180,11 @@ impl Inner {
         };
         if is_gone(&hold) {
             let holder = words(&holder, &hold);
-            return Refusal::DeviceNotFreed { device, holder, seconds: GONE_PATIENCE.as_secs() };
+            return Refusal::DeviceNotFreed {
+                device,
+                holder,
+                seconds: GONE_GRACE_PERIOD.as_secs(),
+            };
         }
         if let Some((wanted, free)) = shortage {
             let holders: Vec<_> = holds.iter().map(|(holder, hold)| words(holder, hold)).collect();

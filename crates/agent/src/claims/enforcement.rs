@@ -8,12 +8,12 @@ use octavo_api::Refusal;
 use super::{Devices, Inner, share_folder};
 use crate::checkpoint::{HeldDevice, HeldTerms, Record};
 use crate::config::MemoryEnforcement;
+use crate::enforcement::share_files;
 use crate::enforcement::{self, Backend, BackendKind};
-use crate::share_files;
 
 /// What is known of how shares are to be held.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Wish {
+pub(super) struct EnforcementOptions {
     setting: MemoryEnforcement,
     /// Whether the driver has limits of its own; `None` before it was open.
     has_limits: Option<bool>,
@@ -46,12 +46,13 @@ impl Inner {
             problem,
             node: self.node.clone(),
         };
-        let wish = *self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
-        let kind = enforcement::choose(wish.setting, wish.has_limits, &self.paths.cgroup_root);
+        let options = *self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind =
+            enforcement::choose(options.setting, options.has_limits, &self.paths.cgroup_root);
         let kind = kind.map_err(refused)?;
         let devices = match devices.backends.of(kind) {
             Ok(_) => devices,
-            Err(_) => self.look_again(&devices),
+            Err(_) => self.refresh_driver_files(&devices),
         };
         devices.backends.of(kind).map_err(refused)?;
         for held in shares {
@@ -68,7 +69,7 @@ impl Inner {
     }
 
     /// The devices with the driver's files looked for anew.
-    fn look_again(&self, old: &Arc<Devices>) -> Arc<Devices> {
+    fn refresh_driver_files(&self, old: &Arc<Devices>) -> Arc<Devices> {
         let (files, backends) = self.find_files(&old.driver_version);
         let devices = Arc::new(Devices {
             driver_version: old.driver_version.clone(),

@@ -4,6 +4,8 @@
 //! MIG mode serves nobody, and what keeps the mode from changing is better found when no claim waits. A claim
 //! for the whole GPU or a share of it looks again. A mode that takes a reset stays as it is.
 
+mod create;
+mod instances;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,13 +18,13 @@ use octavo_gpu::mig::MigProfile;
 
 use super::{DeviceKind, Devices, Inner};
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, Record};
-use crate::crash;
+use crate::failpoint;
 use crate::metrics::MigOperation;
 use crate::node::ClaimRef;
-pub(super) use steps::{Outcome, is_made, is_there};
+pub(super) use steps::{DestroyOutcome, is_made, is_there};
 
 /// Instances that a claim may have had, by device.
-pub(super) type Own = BTreeMap<String, HeldMig>;
+pub(super) type FormerInstances = BTreeMap<String, HeldMig>;
 
 impl Inner {
     /// Makes the instances of a record's devices; memory has each as soon as it is there. `own` is what the
@@ -31,13 +33,14 @@ impl Inner {
     pub(super) async fn make(
         self: &Arc<Self>,
         wanted: &Record,
-        own: &Own,
+        own: &FormerInstances,
         asked: &mut BTreeSet<String>,
         devices: &Devices,
     ) -> Result<(), Refusal> {
         for (held, mig) in wanted.dynamic_mig() {
             let own = own.get(&held.device).cloned();
-            let (made, was_asked) = self.make_one(&wanted.claim, held, mig, own, devices).await?;
+            let (made, was_asked) =
+                self.create_instance(&wanted.claim, held, mig, own, devices).await?;
             if was_asked {
                 asked.insert(held.device.clone());
             }
@@ -47,7 +50,7 @@ impl Inner {
     }
 
     /// The same for one device; also says whether the driver was asked to make it.
-    async fn make_one(
+    async fn create_instance(
         self: &Arc<Self>,
         claim: &ClaimRef,
         held: &HeldDevice,
@@ -59,7 +62,7 @@ impl Inner {
             device: held.device.clone(),
             node: self.node.clone(),
         })?;
-        let turn = self.gpu_turns.take(&held.uuid).await;
+        let turn = self.gpu_locks.lock(&held.uuid).await;
         let driver = self.driver(claim)?;
         let (inner, uid) = (Arc::clone(self), claim.uid.clone());
         let (held, mig) = (held.clone(), mig.clone());
@@ -68,14 +71,14 @@ impl Inner {
             let started = Instant::now();
             let mut was_asked = false;
             let mut ask = || {
-                let forgotten = inner.forget_made(&uid, &held.device);
+                let forgotten = inner.forget_instance(&uid, &held.device);
                 was_asked = forgotten.is_ok();
-                forgotten.map_err(|error| super::work::refusal(&error))
+                forgotten.map_err(|error| super::prepare::refusal(&error))
             };
             let place = mig.placement();
             let made = steps::make(&*driver, &held, &profile, place, own.as_ref(), &mut ask);
             inner.count(MigOperation::Create, started, made.is_ok());
-            let taken = made.and_then(|made| inner.take_made(&uid, &held, &mig, &made));
+            let taken = made.and_then(|made| inner.assign_instance(&uid, &held, &mig, &made));
             (taken, was_asked)
         })
         .await
@@ -88,7 +91,7 @@ impl Inner {
         instances: Vec<(HeldDevice, HeldMig)>,
     ) -> Result<(), Refusal> {
         for (held, mig) in instances {
-            let turn = self.gpu_turns.take(&held.uuid).await;
+            let turn = self.gpu_locks.lock(&held.uuid).await;
             let driver = self.driver(claim)?;
             let (inner, uid) = (Arc::clone(self), claim.uid.clone());
             let destroyed = self.blocking(claim, move || {
@@ -97,10 +100,12 @@ impl Inner {
                 let outcome = steps::destroy(&*driver, &held, &mig);
                 inner.count(MigOperation::Destroy, started, outcome.is_ok());
                 let outcome = outcome?;
-                crash::point("mig.destroyed");
-                if outcome != Outcome::Lost && !inner.is_cut_for_others(&held.uuid, &uid) {
-                    inner.end_mode(&*driver, &held);
-                    crash::point("mig.mode-off");
+                failpoint::hit("mig.destroyed");
+                if outcome != DestroyOutcome::Lost
+                    && !inner.has_instances_of_others(&held.uuid, &uid)
+                {
+                    inner.turn_mode_off(&*driver, &held);
+                    failpoint::hit("mig.mode-off");
                 }
                 Ok(())
             });
@@ -116,7 +121,7 @@ impl Inner {
     ) -> Result<BTreeSet<String>, Refusal> {
         let mut missing = BTreeSet::new();
         for (held, mig) in record.dynamic_mig() {
-            let turn = self.gpu_turns.take(&held.uuid).await;
+            let turn = self.gpu_locks.lock(&held.uuid).await;
             let driver = self.driver(&record.claim)?;
             let (asked, mig) = (held.clone(), mig.clone());
             let is_there = self.blocking(&record.claim, move || {
@@ -132,7 +137,7 @@ impl Inner {
 
     /// Sees to it that the GPUs which a claim has without MIG are not in MIG mode. Asks the driver only for
     /// GPUs that Octavo cuts, and not where another claim runs already.
-    pub(super) async fn end_modes(
+    pub(super) async fn turn_modes_off(
         self: &Arc<Self>,
         record: &Record,
         devices: &Devices,
@@ -143,7 +148,7 @@ impl Inner {
         });
         let mut seen = BTreeSet::new();
         for held in plain.filter(|held| seen.insert(held.uuid.clone())) {
-            let turn = self.gpu_turns.take(&held.uuid).await;
+            let turn = self.gpu_locks.lock(&held.uuid).await;
             if self.holds().has_plain(held, &record.claim.uid) {
                 continue;
             }
@@ -151,21 +156,21 @@ impl Inner {
             let held = held.clone();
             let ended = self.blocking(&record.claim, move || {
                 let _turn = turn;
-                steps::end_mode(&*driver, &held)
+                steps::turn_mode_off(&*driver, &held)
             });
             ended.await??;
         }
         Ok(())
     }
 
-    /// Turns a GPU's mode off after its last instance. A mode that takes a reset is a person's choice and stays.
+    /// KeyedMutex a GPU's mode off after its last instance. A mode that takes a reset is a person's choice and stays.
     /// When it stays on otherwise nothing is lost: the next claim for the GPU without MIG tries again and says
     /// what is in the way.
-    pub(super) fn end_mode(&self, driver: &dyn Driver, held: &HeldDevice) {
-        if self.cut().fixed.contains(&held.uuid) {
+    pub(super) fn turn_mode_off(&self, driver: &dyn Driver, held: &HeldDevice) {
+        if self.mig_management().fixed.contains(&held.uuid) {
             return;
         }
-        match steps::end_mode(driver, held) {
+        match steps::turn_mode_off(driver, held) {
             // Somebody's instances keep it.
             Ok(()) | Err(Refusal::MigInstancesInTheWay { .. }) => {}
             Err(refusal) => {
@@ -175,7 +180,7 @@ impl Inner {
     }
 
     /// Whether another claim has or gets an instance on a GPU.
-    fn is_cut_for_others(&self, uuid: &str, uid: &str) -> bool {
+    fn has_instances_of_others(&self, uuid: &str, uid: &str) -> bool {
         let others = self.holds().slices(|hold, _| hold.record.claim.uid != uid);
         others.iter().any(|(gpu, _, _)| gpu == uuid)
     }
@@ -196,7 +201,7 @@ impl Inner {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
         let task = tokio::task::spawn_blocking(work).await;
-        task.map_err(|error| super::work::interrupted(claim, &error))
+        task.map_err(|error| super::prepare::interrupted(claim, &error))
     }
 
     /// Counts what the driver was asked.

@@ -10,7 +10,7 @@ use octavo_api::{Refusal, names};
 use octavo_dra::Quantity;
 use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
 
-pub(crate) use amounts::ALL_TIME;
+pub(crate) use amounts::FULL_TIME;
 
 use super::enforcement::undecided;
 use super::{AllocatedClaim, AllocatedDevice, Allocation, DeviceKind, Devices};
@@ -190,7 +190,7 @@ fn parent_request(request: &str) -> &str {
     request.split_once('/').map_or(request, |(parent, _)| parent)
 }
 
-/// Refuses what cannot be acted on: a wish that is silently dropped is worse than a "no".
+/// Refuses what cannot be acted on: a options that is silently dropped is worse than a "no".
 fn check_config(
     configs: &[DecodedConfig],
     result: &AllocatedDevice,

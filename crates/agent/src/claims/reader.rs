@@ -14,7 +14,7 @@ use octavo_api::{ConfigEntry, ConfigSource};
 use crate::node::ClaimRef;
 
 /// How long a claim may take to be read. Shorter than the kubelet's own patience, so that it hears why.
-const READ_DEADLINE: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads claims.
 pub trait ClaimReader: Send + Sync {
@@ -85,9 +85,9 @@ impl KubeReader {
     /// One GET.
     async fn get(&self, claim: &ClaimRef) -> Result<Option<AllocatedClaim>, ReadError> {
         let api = kube::Api::<ResourceClaim>::namespaced(self.client.clone(), &claim.namespace);
-        let read = tokio::time::timeout(READ_DEADLINE, api.get_opt(&claim.name)).await;
+        let read = tokio::time::timeout(READ_TIMEOUT, api.get_opt(&claim.name)).await;
         let object = read
-            .map_err(|_| ReadError(format!("no answer within {} s", READ_DEADLINE.as_secs())))?
+            .map_err(|_| ReadError(format!("no answer within {} s", READ_TIMEOUT.as_secs())))?
             .map_err(|error| ReadError(error.to_string()))?;
         Ok(object.map(claim_of))
     }

@@ -12,28 +12,31 @@
 //! | none | names devices, damaged | as if the checkpoint were damaged |
 //!
 //! A claim whose instances were being made is held as it is found, and what was made is taken back as soon as
-//! the driver is there (`settle`). When an earlier boot used the folder last, what is damaged protects nothing: no container outlives a
+//! the driver is there (`startup_cleanup`). When an earlier boot used the folder last, what is damaged protects nothing: no container outlives a
 //! boot. An unresolved claim is resolved by preparing or unpreparing it, or when its object is gone.
 
 use std::collections::BTreeSet;
 
 use super::Opened;
-use super::holds::Holds;
-use crate::cdi::{CdiFolder, Found, cdi_id};
+use super::claim_holds::ClaimHolds;
+use crate::cdi::{CdiFolder, SpecContent, cdi_id};
 use crate::checkpoint::{
     Damaged, HeldDevice, Record, RecordState, StorageError, Store, is_plain_name,
 };
 use crate::node::ClaimRef;
 
 /// Reads everything, repairs what can be repaired, and tells what was found.
-pub(super) fn recover(store: &Store, cdi: &CdiFolder) -> Result<(Holds, Opened), StorageError> {
-    let mut holds = Holds::default();
+pub(super) fn recover(
+    store: &Store,
+    cdi: &CdiFolder,
+) -> Result<(ClaimHolds, Opened), StorageError> {
+    let mut holds = ClaimHolds::default();
     let mut opened = Opened::default();
     let loaded = store.load()?;
     let mut seen = BTreeSet::new();
     for uid in loaded.forgotten {
         cdi.remove(&uid)?;
-        crate::crash::point("start.cdi-removed");
+        crate::failpoint::hit("start.cdi-removed");
         store.remove(&uid)?;
         opened.forgotten += 1;
         seen.insert(uid);
@@ -52,11 +55,11 @@ pub(super) fn recover(store: &Store, cdi: &CdiFolder) -> Result<(Holds, Opened),
         let path = cdi.path(&uid).display().to_string();
         let record = match cdi.read(&uid) {
             None => continue,
-            Some(Found::Record(record)) if record.boot_id != store.boot_id() => None,
-            Some(Found::Record(record)) => Some(*record),
+            Some(SpecContent::Record(record)) if record.boot_id != store.boot_id() => None,
+            Some(SpecContent::Record(record)) => Some(*record),
             Some(_) if store.is_new_boot() => None,
-            Some(Found::Devices(devices)) => Some(unresolved(store, &uid, None, &devices)),
-            Some(Found::Damaged) => Some(unresolved(store, &uid, None, &[])),
+            Some(SpecContent::Devices(devices)) => Some(unresolved(store, &uid, None, &devices)),
+            Some(SpecContent::Damaged) => Some(unresolved(store, &uid, None, &[])),
         };
         let Some(record) = record else {
             cdi.remove(&uid)?;
@@ -85,21 +88,23 @@ fn damaged_record(
 ) -> Result<Option<Record>, StorageError> {
     let found = cdi.read(uid);
     let is_earlier_boot = match &found {
-        Some(Found::Record(record)) => record.boot_id != store.boot_id(),
+        Some(SpecContent::Record(record)) => record.boot_id != store.boot_id(),
         _ => store.is_new_boot() || !is_plain_name(uid),
     };
     let record = match found {
         _ if is_earlier_boot => None,
-        Some(Found::Record(record)) => Some(*record),
-        Some(Found::Devices(devices)) => {
+        Some(SpecContent::Record(record)) => Some(*record),
+        Some(SpecContent::Devices(devices)) => {
             Some(unresolved(store, uid, damaged.claim.clone(), &devices))
         }
-        Some(Found::Damaged) | None => Some(unresolved(store, uid, damaged.claim.clone(), &[])),
+        Some(SpecContent::Damaged) | None => {
+            Some(unresolved(store, uid, damaged.claim.clone(), &[]))
+        }
     };
     if record.is_none() && is_plain_name(uid) {
         cdi.remove(uid)?;
     }
-    let aside = store.keep_aside(uid, damaged.damage, record.as_ref())?;
+    let aside = store.quarantine(uid, damaged.damage, record.as_ref())?;
     let what_now =
         record.as_ref().map_or_else(|| "nothing is held by it any more".to_owned(), consequence);
     opened.damage.push(format!(

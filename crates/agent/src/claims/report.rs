@@ -3,7 +3,7 @@
 //! be sent is dropped, for the kubelet repeats it; what a claim got, and that it is refused no more, is sent
 //! until it arrives or the claim is given back.
 
-mod facts;
+mod pending;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -19,21 +19,21 @@ use octavo_api::{Refusal, names};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
-use super::{AllocatedDevice, ShareNews};
+use super::{AllocatedDevice, ShareFinding};
 use crate::checkpoint::{Record, RecordState};
 use crate::node::ClaimRef;
-use facts::Pending;
-pub use facts::{Fact, MigFact};
+use pending::Pending;
+pub use pending::{Fact, MigFact};
 use status::{event_of, status_of};
 
 /// The same refusal of the same claim is reported once in this time, however often the kubelet tries.
-const REPEAT_AFTER: Duration = Duration::from_mins(10);
+const REPEAT_INTERVAL: Duration = Duration::from_mins(10);
 /// Reports that may wait; more are dropped.
-const QUEUE: usize = 64;
+const MAX_QUEUED: usize = 64;
 /// Refusals that are remembered against repetition.
-const REMEMBERED: usize = 1024;
+const MAX_REMEMBERED: usize = 1024;
 /// How long the API server may take for one report.
-const DEADLINE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Actions of events.
 const PREPARE: &str = "Prepare";
@@ -84,7 +84,7 @@ pub struct ReportWorker {
     node: String,
     queue: mpsc::Receiver<Report>,
     pending: Arc<Pending>,
-    told: Told,
+    told: ReportHistory,
 }
 
 /// A report on its way.
@@ -100,7 +100,7 @@ struct Report {
 
 /// What was told already, against repetition.
 #[derive(Default)]
-struct Told {
+struct ReportHistory {
     by_claim: BTreeMap<String, (String, Instant)>,
 }
 
@@ -123,9 +123,9 @@ impl ReportedDevice {
     }
 
     /// Adds what was found of a share.
-    pub(super) fn set_news(&mut self, found: Vec<(ShareNews, i64)>) {
-        if let Some(Fact::Share { news, .. }) = &mut self.fact {
-            *news = found;
+    pub(super) fn set_findings(&mut self, found: Vec<(ShareFinding, i64)>) {
+        if let Some(Fact::Share { findings, .. }) = &mut self.fact {
+            *findings = found;
         }
     }
 
@@ -136,7 +136,7 @@ impl ReportedDevice {
 }
 
 /// Reports what a prepared claim got, where there is something that its allocation does not say.
-pub(super) fn tell_facts(reporter: &dyn Reporter, record: &Record, missing: &BTreeSet<String>) {
+pub(super) fn report_facts(reporter: &dyn Reporter, record: &Record, missing: &BTreeSet<String>) {
     if record.state == RecordState::Prepared && record.has_facts() {
         reporter.prepared(&record.claim, &ReportedDevice::held(record, missing));
     }
@@ -144,7 +144,7 @@ pub(super) fn tell_facts(reporter: &dyn Reporter, record: &Record, missing: &BTr
 
 /// Whether anybody is told of a refusal: a claim that is not there has nothing to write to, and without the
 /// server nobody listens.
-pub(super) fn is_told(refusal: &Refusal) -> bool {
+pub(super) fn is_reportable(refusal: &Refusal) -> bool {
     !matches!(
         refusal,
         Refusal::ClaimNotFound { .. }
@@ -167,10 +167,10 @@ impl Reporter for SilentReporter {
 impl KubeReporter {
     /// A reporter and the worker that somebody must run.
     pub fn new(client: kube::Client, node: String) -> (Self, ReportWorker) {
-        let (sender, queue) = mpsc::channel(QUEUE);
+        let (sender, queue) = mpsc::channel(MAX_QUEUED);
         let pending = Arc::new(Pending::default());
         let reporter = Self { queue: sender, pending: Arc::clone(&pending) };
-        (reporter, ReportWorker { client, node, queue, pending, told: Told::default() })
+        (reporter, ReportWorker { client, node, queue, pending, told: ReportHistory::default() })
     }
 
     /// Hands a report to the worker.
@@ -183,7 +183,7 @@ impl KubeReporter {
 
 impl Reporter for KubeReporter {
     fn refused(&self, claim: &ClaimRef, devices: &[ReportedDevice], refusal: &Refusal) {
-        if is_told(refusal) {
+        if is_reportable(refusal) {
             // How it stood before is not how it stands now.
             self.pending.remove(&claim.uid);
             let (refusal, action) = (Some((refusal.reason(), refusal.to_string())), PREPARE);
@@ -219,9 +219,9 @@ impl ReportWorker {
                 }
                 Err(error) => error == TryRecvError::Disconnected,
             };
-            if let Some((report, turn)) = self.pending.due() {
+            if let Some((report, sequence)) = self.pending.due() {
                 let is_done = self.tell(&report).await;
-                self.pending.answered(&report.claim.uid, turn, is_done);
+                self.pending.complete(&report.claim.uid, sequence, is_done);
                 continue;
             }
             if is_closed {
@@ -241,11 +241,11 @@ impl ReportWorker {
 
     /// Sends a report of the queue, if it says anything new.
     async fn take(&mut self, report: Report) {
-        if !self.told.is_news(&report, Instant::now()) {
+        if !self.told.record_if_new(&report, Instant::now()) {
             return;
         }
         let claim = report.claim.to_string();
-        match tokio::time::timeout(DEADLINE, self.send(&report)).await {
+        match tokio::time::timeout(TIMEOUT, self.send(&report)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(claim, %error, "could not report on a claim");
@@ -266,7 +266,7 @@ impl ReportWorker {
     async fn tell(&mut self, report: &Report) -> bool {
         self.told.forget(report);
         let claim = report.claim.to_string();
-        match tokio::time::timeout(DEADLINE, self.send_condition(report)).await {
+        match tokio::time::timeout(TIMEOUT, self.send_condition(report)).await {
             Ok(Ok(())) => true,
             // The claim is gone, and with it who would read it.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => true,
@@ -312,17 +312,17 @@ impl ReportWorker {
     }
 }
 
-impl Told {
+impl ReportHistory {
     /// Whether a report says something new; remembers it.
-    fn is_news(&mut self, report: &Report, now: Instant) -> bool {
+    fn record_if_new(&mut self, report: &Report, now: Instant) -> bool {
         let uid = &report.claim.uid;
         let Some((reason, message)) = &report.refusal else { return true };
-        self.by_claim.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_AFTER);
+        self.by_claim.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_INTERVAL);
         let text = format!("{reason}: {message}");
         if self.by_claim.get(uid).is_some_and(|(told, _)| *told == text) {
             return false;
         }
-        if self.by_claim.len() < REMEMBERED || self.by_claim.contains_key(uid) {
+        if self.by_claim.len() < MAX_REMEMBERED || self.by_claim.contains_key(uid) {
             self.by_claim.insert(uid.clone(), (text, now));
         }
         true

@@ -18,11 +18,11 @@ use octavo_guard_abi::limits::{STRICT, Terms};
 use octavo_guard_abi::uuid;
 use serde::Serialize;
 
-use super::holds::Holds;
-use crate::cdi::Part;
+use super::claim_holds::ClaimHolds;
+use crate::cdi::CdiDevice;
 use crate::checkpoint::{HeldKind, HeldShare, HeldTerms, Record, StorageError, write_atomically};
+use crate::enforcement::share_files;
 use crate::node::NodePaths;
-use crate::share_files;
 use crate::watchdog;
 
 /// Version of the form of `limits.json`.
@@ -104,10 +104,10 @@ fn terms(share: HeldShare, held: &HeldTerms, gpu_uuid: &str) -> Terms {
 pub(super) fn write(
     run_root: &Path,
     record: &Record,
-    parts: &[Part<'_>],
+    cdi_devices: &[CdiDevice<'_>],
 ) -> Result<bool, StorageError> {
     let mut is_written = false;
-    for part in parts {
+    for part in cdi_devices {
         let HeldKind::Share(share) = part.held.kind else { continue };
         let Some(share_id) = part.held.share_id.as_deref() else { continue };
         let limits = Limits {
@@ -136,7 +136,7 @@ pub(super) fn write(
             continue;
         }
         write_atomically(&path, &text, false)?;
-        crate::crash::point("share.written");
+        crate::failpoint::hit("share.written");
         is_written = true;
     }
     Ok(is_written)
@@ -148,7 +148,7 @@ pub(super) fn remove(paths: &NodePaths, uid: &str) -> Result<(), StorageError> {
 }
 
 /// Removes the folders of shares that no claim holds; one that may hold anything keeps its own.
-pub(super) fn remove_leftovers(paths: &NodePaths, holds: &Holds) -> Result<(), StorageError> {
+pub(super) fn remove_leftovers(paths: &NodePaths, holds: &ClaimHolds) -> Result<(), StorageError> {
     let records = holds.records();
     let is_held = |name: &str| {
         records.iter().any(|record| {

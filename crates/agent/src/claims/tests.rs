@@ -1,7 +1,7 @@
 mod damage;
 mod driver;
 mod enforcement;
-mod fixture;
+mod fixtures;
 mod instances;
 mod mig;
 mod mig_faults;
@@ -12,14 +12,14 @@ mod shares;
 
 use std::time::{Duration, Instant};
 
-use fixture::Node;
+use fixtures::Node;
 
 use super::Claims;
-use super::conflict::GONE_PATIENCE;
+use super::conflict::GONE_GRACE_PERIOD;
 
 /// Half a minute passes, and a sweep comes.
 async fn sweep_later(claims: &Claims) -> super::Swept {
-    claims.sweep_at(Instant::now() + GONE_PATIENCE).await
+    claims.sweep_at(Instant::now() + GONE_GRACE_PERIOD).await
 }
 
 #[tokio::test]
@@ -143,7 +143,7 @@ async fn a_sweep_frees_what_is_gone_and_repairs_what_is_missing() {
 }
 
 #[tokio::test]
-async fn a_claim_that_is_there_after_all_begins_anew_when_it_goes() {
+async fn reappeared_claim_restarts_its_grace_period() {
     let node = Node::new();
     let claims = node.start().await;
     let claim = node.allocate("a", &["gpu-0"]);
@@ -172,12 +172,12 @@ async fn without_the_api_server_a_prepare_is_refused_and_works_again_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn different_claims_do_not_wait_for_one_another_and_one_claim_is_prepared_once() {
+async fn claims_are_prepared_in_parallel_and_each_claim_once() {
     let node = Node::new();
     let claims = node.start().await;
     let slow = node.allocate("slow", &["gpu-0"]);
     let quick = node.allocate("quick", &["gpu-1"]);
-    let gate = node.hold_reads_of(&slow);
+    let gate = node.block_reads_of(&slow);
     let calls: Vec<_> = (0..4)
         .map(|_| {
             let (claims, slow) = (claims.clone(), slow.clone());
@@ -197,7 +197,7 @@ async fn a_call_that_the_kubelet_gives_up_runs_to_its_end() {
     let node = Node::new();
     let claims = node.start().await;
     let claim = node.allocate("a", &["gpu-0"]);
-    let gate = node.hold_reads_of(&claim);
+    let gate = node.block_reads_of(&claim);
     let read = async {
         while node.reads() == 0 {
             tokio::task::yield_now().await;
@@ -220,7 +220,7 @@ async fn a_claim_that_is_deleted_while_it_is_prepared_leaves_nothing() {
         let node = Node::new();
         let claims = node.start().await;
         let claim = node.allocate("a", &["gpu-0"]);
-        let gate = node.hold_reads_of(&claim);
+        let gate = node.block_reads_of(&claim);
         let call = tokio::spawn({
             let (claims, claim) = (claims.clone(), claim.clone());
             async move { claims.prepare(&claim).await }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer};
 
 /// As many characters as a label's value may have, which a taint's may have, too.
-const LONGEST: usize = 63;
+const MAX_LENGTH: usize = 63;
 
 /// The scheduler that alone gives a node's devices, by the name that pods have in `spec.schedulerName`.
 ///
@@ -17,7 +17,7 @@ pub struct Owner(Option<String>);
 /// Why a text names no owner.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} cannot be the name of a node's scheduler: give {LONGEST} letters, digits, dashes, dots and \
+    "{0:?} cannot be the name of a node's scheduler: give {MAX_LENGTH} letters, digits, dashes, dots and \
      underscores at most, with a letter or digit at both ends, or nothing where no scheduler owns the node"
 )]
 pub struct OwnerError(String);
@@ -40,7 +40,7 @@ impl FromStr for Owner {
         let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         let (first, last) = (text.bytes().next(), text.bytes().next_back());
         let is_value =
-            text.len() <= LONGEST && is_end(first) && is_end(last) && text.bytes().all(is_inner);
+            text.len() <= MAX_LENGTH && is_end(first) && is_end(last) && text.bytes().all(is_inner);
         if is_value { Ok(Self(Some(text.to_owned()))) } else { Err(OwnerError(text.to_owned())) }
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     use crate::config::NodeFile;
 
     #[test]
-    fn an_owner_is_written_as_a_label_s_value_and_empty_for_nobody() {
+    fn owner_is_a_label_value_and_empty_means_none() {
         let owner = |text: &str| text.parse::<Owner>();
         assert_eq!(owner("octavo").unwrap().scheduler(), Some("octavo"));
         assert_eq!(owner("team-a.gpu_1").unwrap().scheduler(), Some("team-a.gpu_1"));

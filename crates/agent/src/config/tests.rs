@@ -29,7 +29,7 @@ fn an_empty_file_means_the_defaults_of_a_real_node() {
 }
 
 #[test]
-fn a_root_is_seen_where_the_host_has_it_unless_said_otherwise() {
+fn seen_roots_default_to_host_roots() {
     let text = "nodeName: a\ndriverRoot: /run/nvidia/driver\ndevRoot: /run/nvidia\n\
         devRootSeen: /host/dev-root\n";
     let paths = NodeFile::parse(text).unwrap().complete().unwrap().paths;
@@ -82,7 +82,7 @@ fn an_instance_id_that_would_lead_a_socket_elsewhere_is_refused() {
 }
 
 #[test]
-fn what_holds_shares_and_what_containers_see_can_be_said() {
+fn enforcement_and_mounts_can_be_configured() {
     let parse = |text: &str| NodeFile::parse(text);
     let text = "nodeName: a\nmemoryEnforcement: off\nsysRoot: /s\nmounts:\n- hostPath: /a\n  containerPath: /b\n\
         - {hostPath: /c, containerPath: /d, readOnly: false}\n";

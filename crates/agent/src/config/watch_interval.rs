@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 /// More often than this, looking would be felt; more seldom, nothing would be caught.
-const SHORTEST: Duration = Duration::from_millis(20);
-const LONGEST: Duration = Duration::from_secs(10);
+const MIN_INTERVAL: Duration = Duration::from_millis(20);
+const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often the driver is asked what the processes of shares have: `200ms`, `1s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -18,7 +18,7 @@ pub struct WatchInterval(pub(crate) Duration);
 /// Why a text is no such interval.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no time between {SHORTEST:?} and {LONGEST:?}: write it with its unit, as in 200ms or 1s"
+    "{0:?} is no time between {MIN_INTERVAL:?} and {MAX_INTERVAL:?}: write it with its unit, as in 200ms or 1s"
 )]
 pub struct WatchIntervalError(String);
 
@@ -38,7 +38,7 @@ impl FromStr for WatchInterval {
             Some(digits) => number(digits).map(Duration::from_millis),
             None => text.strip_suffix('s').and_then(number).map(Duration::from_secs),
         };
-        let interval = interval.filter(|interval| (SHORTEST..=LONGEST).contains(interval));
+        let interval = interval.filter(|interval| (MIN_INTERVAL..=MAX_INTERVAL).contains(interval));
         interval.map(Self).ok_or_else(|| WatchIntervalError(text.to_owned()))
     }
 }

@@ -6,7 +6,7 @@ use octavo_dra::{AttributeValue, version};
 use octavo_gpu::{DriverVersions, Gpu};
 
 /// Longest value of an attribute of type string or version.
-const LONGEST_VALUE: usize = 64;
+const MAX_VALUE_BYTES: usize = 64;
 
 /// Attributes under construction: what the API would refuse is left out or cut, because one bad
 /// value would cost the node all its devices.
@@ -40,7 +40,7 @@ impl Attributes {
 
     pub(super) fn text(&mut self, name: &str, value: &str) {
         let end =
-            (0..=LONGEST_VALUE.min(value.len())).rev().find(|end| value.is_char_boundary(*end));
+            (0..=MAX_VALUE_BYTES.min(value.len())).rev().find(|end| value.is_char_boundary(*end));
         let value = value[..end.unwrap_or(0)].to_owned();
         if !value.is_empty() {
             self.0.insert(name.to_owned(), AttributeValue::String(value));
@@ -53,7 +53,7 @@ impl Attributes {
 
     fn version(&mut self, name: &str, value: &str) {
         match version::normalize(value) {
-            Ok(value) if value.len() <= LONGEST_VALUE => {
+            Ok(value) if value.len() <= MAX_VALUE_BYTES => {
                 self.0.insert(name.to_owned(), AttributeValue::Version(value));
             }
             Ok(_) => tracing::warn!(attribute = name, value, "a version is too long to publish"),

@@ -11,7 +11,7 @@ use super::{counters, device_name};
 
 const MIB: i64 = 1 << 20;
 /// A GPU's time, in percent.
-const ALL_TIME: i64 = 100;
+const FULL_TIME: i64 = 100;
 
 /// The device of a whole GPU. Where MIG may cut it, it takes all that its instances could.
 pub(super) fn device(
@@ -64,9 +64,9 @@ fn compute() -> Capacity {
         default: Some(Quantity::ZERO),
         allowed: AllowedAmounts::Range {
             min: Quantity::ZERO,
-            max: Some(Quantity::decimal(ALL_TIME)),
+            max: Some(Quantity::decimal(FULL_TIME)),
             step: None,
         },
     };
-    Capacity { value: Quantity::decimal(ALL_TIME), policy: Some(policy) }
+    Capacity { value: Quantity::decimal(FULL_TIME), policy: Some(policy) }
 }

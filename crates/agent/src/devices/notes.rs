@@ -23,7 +23,7 @@ pub fn notes(node: &Node<'_>) -> Vec<Note> {
             let gpu = node.inventory.gpus.iter().find(|gpu| gpu.minor == *minor);
             let why = match gpu {
                 None => "the node has no such GPU",
-                Some(gpu) if !offer::can_be_cut(gpu) => "it has no MIG",
+                Some(gpu) if !offer::supports_mig(gpu) => "it has no MIG",
                 Some(_) => continue,
             };
             let text = format!(
@@ -44,7 +44,7 @@ fn of_gpu(node: &Node<'_>, gpu: &Gpu) -> Vec<Note> {
     let mut note = |reason, text| notes.push(Note { reason, text });
     let offer = Offer::of(node, gpu);
     match offer {
-        Offer::Whole if node.dynamic.has(gpu.minor) && offer::can_be_cut(gpu) => note(
+        Offer::Whole if node.dynamic.has(gpu.minor) && offer::supports_mig(gpu) => note(
             "DynamicMigNeedsReset",
             format!(
                 "{name} ({uuid}) is opted into dynamic MIG but its MIG mode is off, and on this GPU \
@@ -81,7 +81,7 @@ fn of_gpu(node: &Node<'_>, gpu: &Gpu) -> Vec<Note> {
                 }
             }
         }
-        Offer::WholeOrCut | Offer::Cut => {
+        Offer::WholeOrMig | Offer::DynamicMig => {
             let found: Vec<_> = offer::foreign(node, gpu).collect();
             if !found.is_empty() {
                 let ids: Vec<_> = found.iter().map(|one| one.gpu_instance.to_string()).collect();

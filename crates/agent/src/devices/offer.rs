@@ -13,9 +13,9 @@ pub enum Offer {
     /// As a whole, of which claims may have shares.
     Whole,
     /// As a whole, or in MIG instances that are made as claims ask for them.
-    WholeOrCut,
+    WholeOrMig,
     /// In MIG instances that are made as claims ask for them.
-    Cut,
+    DynamicMig,
     /// As the MIG instances that are there.
     Instances,
     /// Not at all: what the agent made is still held, and goes with its claims.
@@ -25,10 +25,10 @@ pub enum Offer {
 impl Offer {
     /// What holds for a GPU of a node.
     pub fn of(node: &Node<'_>, gpu: &Gpu) -> Self {
-        if node.dynamic.has(gpu.minor) && can_be_cut(gpu) {
+        if node.dynamic.has(gpu.minor) && supports_mig(gpu) {
             return match (needs_reset(gpu), is_on(gpu)) {
-                (false, _) => Self::WholeOrCut,
-                (true, true) => Self::Cut,
+                (false, _) => Self::WholeOrMig,
+                (true, true) => Self::DynamicMig,
                 (true, false) => Self::Whole,
             };
         }
@@ -40,16 +40,16 @@ impl Offer {
     }
 
     /// Whether instances are made as claims ask for them.
-    pub fn is_cut(self) -> bool {
-        matches!(self, Self::WholeOrCut | Self::Cut)
+    pub fn is_dynamic(self) -> bool {
+        matches!(self, Self::WholeOrMig | Self::DynamicMig)
     }
 
     /// What holds where the API server keeps no counters: alternatives would not exclude one
     /// another, so nothing is cut.
     pub(super) fn without_counters(node: &Node<'_>, gpu: &Gpu) -> Self {
         match Self::of(node, gpu) {
-            Self::WholeOrCut if gpu.mig_instances.is_empty() && !has_made(node, gpu) => Self::Whole,
-            Self::WholeOrCut | Self::Cut => Self::Instances,
+            Self::WholeOrMig if gpu.mig_instances.is_empty() && !has_made(node, gpu) => Self::Whole,
+            Self::WholeOrMig | Self::DynamicMig => Self::Instances,
             offer => offer,
         }
     }
@@ -57,9 +57,9 @@ impl Offer {
 
 /// Whether something is on a GPU that does not agree with what is known of it: what was read may be
 /// old, and should be read again before it is told.
-pub fn is_unsettled(node: &Node<'_>) -> bool {
+pub fn is_inconsistent(node: &Node<'_>) -> bool {
     node.inventory.gpus.iter().any(|gpu| match Offer::of(node, gpu) {
-        Offer::WholeOrCut | Offer::Cut => foreign(node, gpu).next().is_some(),
+        Offer::WholeOrMig | Offer::DynamicMig => foreign(node, gpu).next().is_some(),
         Offer::Whole | Offer::Instances | Offer::Nothing => has_made(node, gpu),
     })
 }
@@ -77,7 +77,7 @@ pub fn needs_reset(gpu: &Gpu) -> bool {
 }
 
 /// Whether MIG can cut a GPU.
-pub(super) fn can_be_cut(gpu: &Gpu) -> bool {
+pub(super) fn supports_mig(gpu: &Gpu) -> bool {
     gpu.mig.is_some() && gpu.mig_profiles.iter().any(|profile| !profile.placements.is_empty())
 }
 
@@ -107,7 +107,7 @@ pub(super) fn foreign<'a>(
 
 /// The places of all instances on GPUs that the agent cuts which it did not make.
 pub fn foreign_instances(node: &Node<'_>) -> BTreeSet<MadeInstance> {
-    let gpus = node.inventory.gpus.iter().filter(|gpu| Offer::of(node, gpu).is_cut());
+    let gpus = node.inventory.gpus.iter().filter(|gpu| Offer::of(node, gpu).is_dynamic());
     let places = gpus.flat_map(|gpu| {
         foreign(node, gpu).map(|found| {
             let place = found.placement;

@@ -25,7 +25,7 @@ use std::cmp::Reverse;
 
 use octavo_gpu::mig::{MigPlacement, MigProfile};
 
-pub use simulate::{ListOrder, Outcome, Step, simulate};
+pub use simulate::{ListOrder, SimulationResult, Step, simulate};
 
 /// The placements of a profile in the order in which an allocator should try them; `profiles` are
 /// all that the GPU has.

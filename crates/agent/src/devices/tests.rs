@@ -7,7 +7,7 @@ use super::*;
 use crate::health::GpuState;
 use crate::testing;
 
-mod cut;
+mod dynamic_mig;
 mod instances;
 
 /// What a node of which no GPU is cut offers.
@@ -85,7 +85,7 @@ fn a_claim_takes_all_memory_and_no_time_unless_it_says() {
 }
 
 #[test]
-fn shares_of_a_memory_that_is_no_whole_number_of_mebibytes_end_at_the_last_whole_one() {
+fn share_memory_is_rounded_down_to_a_whole_mebibyte() {
     let mut inventory = testing::inventory(1);
     inventory.gpus[0].memory_bytes = (100 << 20) + 4096;
     let memory = devices(&inventory, &BTreeMap::new()).remove(0).capacity["memory"].clone();

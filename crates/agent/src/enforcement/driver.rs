@@ -25,7 +25,7 @@ impl Backend for DriverBackend {
             paths.driver_root.to_string_lossy().into_owned(),
         ];
         // Before the container's namespaces hide its cgroup, and after it is in it.
-        let hook = Hook::own(paths, "createRuntime", "memory-limits", args);
+        let hook = Hook::octavo(paths, "createRuntime", "memory-limits", args);
         ContainerEdits { hooks: vec![hook], ..ContainerEdits::default() }
     }
 

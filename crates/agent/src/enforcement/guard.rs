@@ -88,7 +88,7 @@ impl Backend for GuardBackend {
         for folder in &self.library_folders {
             args.extend(["--folder".to_owned(), text(folder)]);
         }
-        let hook = Hook::own(paths, "createContainer", "guard", args);
+        let hook = Hook::octavo(paths, "createContainer", "guard", args);
         ContainerEdits { mounts, hooks: vec![hook], ..ContainerEdits::default() }
     }
 
@@ -107,7 +107,7 @@ impl Backend for GuardBackend {
             set(&self.folder, 0o755)?;
             write_atomically(&path, content, false)?;
             set(&path, 0o555)?;
-            crate::crash::point("guard.written");
+            crate::failpoint::hit("guard.written");
         }
         Ok(())
     }

@@ -10,32 +10,32 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{ANSWER, GIVING, HANDOVER_SOCKET, VERSION, line, send};
+use super::{ANSWER_TIMEOUT, HANDOVER_SOCKET, HANDOVER_TIMEOUT, VERSION, line, send};
 use crate::checkpoint::Lock;
 use crate::config::NodeConfig;
-use crate::socket::{LOOK_INTERVAL, Socket, leftovers};
+use crate::kubelet::socket::{SOCKET_CHECK_INTERVAL, Socket, stale};
 
 /// How long after a newcomer's end its sockets are looked for: the system closes them one by one.
-const AFTER_ITS_END: Duration = Duration::from_secs(1);
+const NEWCOMER_EXIT_DELAY: Duration = Duration::from_secs(1);
 /// Pause after the socket could not be made.
-const AGAIN: Duration = Duration::from_secs(5);
+const BIND_RETRY_DELAY: Duration = Duration::from_secs(5);
 
 /// A newcomer that waits for the node; dropping this sends it away.
 #[derive(Debug)]
-pub(crate) struct Asker {
+pub(crate) struct HandoverRequest {
     stream: UnixStream,
     /// How it names itself.
     pub(crate) instance: String,
 }
 
-impl Asker {
+impl HandoverRequest {
     /// Gives the node. An error gives the lock back: the newcomer does not have it.
     pub(crate) async fn give(self, lock: Lock) -> Result<(), (Lock, io::Error)> {
         let give = self.stream.async_io(Interest::WRITABLE, || send(&self.stream, &lock));
-        let given = timeout(ANSWER, give).await.unwrap_or_else(|late| Err(late.into()));
+        let given = timeout(ANSWER_TIMEOUT, give).await.unwrap_or_else(|late| Err(late.into()));
         match given {
             Ok(()) => {
-                lock.given();
+                lock.handed_over();
                 Ok(())
             }
             Err(error) => Err((lock, error)),
@@ -43,10 +43,10 @@ impl Asker {
     }
 }
 
-/// Lets newcomers ask until `stop`; those that want the node come out of `askers`.
+/// Lets newcomers ask until `stop`; those that want the node come out of `requests`.
 pub(crate) async fn listen(
     config: Arc<NodeConfig>,
-    askers: mpsc::Sender<Asker>,
+    requests: mpsc::Sender<HandoverRequest>,
     stop: CancellationToken,
 ) {
     let path = config.plugin_folder().join(HANDOVER_SOCKET);
@@ -57,11 +57,11 @@ pub(crate) async fn listen(
                 tracing::warn!(node = %config.node_name, %error, "no other agent can ask for the node");
             }
         }
-        if stop.run_until_cancelled(sleep(AGAIN)).await.is_none() {
+        if stop.run_until_cancelled(sleep(BIND_RETRY_DELAY)).await.is_none() {
             return;
         }
     };
-    let mut look = interval(LOOK_INTERVAL);
+    let mut look = interval(SOCKET_CHECK_INTERVAL);
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         let accepted = tokio::select! {
@@ -74,9 +74,10 @@ pub(crate) async fn listen(
         };
         match accepted {
             Ok(stream) => {
-                let (config, askers, stop) = (Arc::clone(&config), askers.clone(), stop.clone());
+                let (config, requests, stop) =
+                    (Arc::clone(&config), requests.clone(), stop.clone());
                 tokio::spawn(async move {
-                    stop.run_until_cancelled(converse(&config, stream, &askers)).await;
+                    stop.run_until_cancelled(converse(&config, stream, &requests)).await;
                 });
             }
             Err(error) => {
@@ -88,19 +89,23 @@ pub(crate) async fn listen(
 }
 
 /// Speaks to one newcomer until it wants the node or goes.
-async fn converse(config: &NodeConfig, mut stream: UnixStream, askers: &mpsc::Sender<Asker>) {
+async fn converse(
+    config: &NodeConfig,
+    mut stream: UnixStream,
+    requests: &mpsc::Sender<HandoverRequest>,
+) {
     let node = &config.node_name;
-    match timeout(GIVING, hear(&mut stream)).await {
+    match timeout(HANDOVER_TIMEOUT, hear(&mut stream)).await {
         Ok(Ok(instance)) => {
             tracing::info!(%node, %instance, "another agent asks for the node");
             // Nobody receives any more where another newcomer was first.
-            let _ = askers.send(Asker { stream, instance }).await;
+            let _ = requests.send(HandoverRequest { stream, instance }).await;
         }
         outcome => {
             tracing::warn!(%node, ?outcome, "another agent was there and did not take the node");
             drop(stream);
-            sleep(AFTER_ITS_END).await;
-            leftovers::remove(config).await;
+            sleep(NEWCOMER_EXIT_DELAY).await;
+            stale::remove(config).await;
         }
     }
 }
@@ -116,6 +121,6 @@ async fn hear(stream: &mut UnixStream) -> io::Result<String> {
         return Err(unknown());
     }
     stream.write_all(format!("here {VERSION}\n").as_bytes()).await?;
-    let wish = line(stream).await?;
-    if wish == "give" { Ok(instance.to_owned()) } else { Err(io::Error::other(wish)) }
+    let options = line(stream).await?;
+    if options == "give" { Ok(instance.to_owned()) } else { Err(io::Error::other(options)) }
 }

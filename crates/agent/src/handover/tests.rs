@@ -8,14 +8,14 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::config::{NodeConfig, NodeFile};
 
-struct Stage {
+struct Fixture {
     config: Arc<NodeConfig>,
-    askers: mpsc::Receiver<Asker>,
+    requests: mpsc::Receiver<HandoverRequest>,
     _stop: tokio_util::sync::DropGuard,
     folder: tempfile::TempDir,
 }
 
-impl Stage {
+impl Fixture {
     /// An active agent that listens.
     async fn set() -> Self {
         let folder = tempfile::Builder::new().prefix("oh").tempdir().unwrap();
@@ -25,14 +25,14 @@ impl Stage {
             ..NodeFile::default()
         };
         let config = Arc::new(settings.complete().unwrap());
-        let (sender, askers) = mpsc::channel(1);
+        let (sender, requests) = mpsc::channel(1);
         let stop = CancellationToken::new();
         tokio::spawn(listen(Arc::clone(&config), sender, stop.clone()));
-        let stage = Self { config, askers, _stop: stop.drop_guard(), folder };
-        while UnixStream::connect(stage.socket()).await.is_err() {
+        let fixture = Self { config, requests, _stop: stop.drop_guard(), folder };
+        while UnixStream::connect(fixture.socket()).await.is_err() {
             tokio::task::yield_now().await;
         }
-        stage
+        fixture
     }
 
     fn socket(&self) -> PathBuf {
@@ -46,16 +46,16 @@ impl Stage {
 
 #[tokio::test]
 async fn the_lock_is_never_free_between_two_agents() {
-    let mut stage = Stage::set().await;
-    let folder = stage.checkpoints();
+    let mut fixture = Fixture::set().await;
+    let folder = fixture.checkpoints();
     let is_free = || Lock::take(&folder).unwrap().is_some();
     let lock = Lock::take(&folder).unwrap().unwrap();
-    let offer = Offer::find(&stage.socket(), "b").await.unwrap();
+    let offer = HandoverOffer::find(&fixture.socket(), "b").await.unwrap();
     assert!(!is_free());
     let (accepted, ()) = tokio::join!(offer.accept(&folder), async {
-        let asker = stage.askers.recv().await.unwrap();
-        assert_eq!(asker.instance, "b");
-        asker.give(lock).await.unwrap();
+        let request = fixture.requests.recv().await.unwrap();
+        assert_eq!(request.instance, "b");
+        request.give(lock).await.unwrap();
         assert!(!is_free(), "the one that gave it has closed its descriptor");
     });
     let lock = accepted.unwrap();
@@ -65,15 +65,15 @@ async fn the_lock_is_never_free_between_two_agents() {
 }
 
 #[tokio::test]
-async fn a_lock_that_nobody_receives_comes_free() {
-    let mut stage = Stage::set().await;
-    let folder = stage.checkpoints();
+async fn undelivered_lock_is_released() {
+    let mut fixture = Fixture::set().await;
+    let folder = fixture.checkpoints();
     let lock = Lock::take(&folder).unwrap().unwrap();
-    let offer = Offer::find(&stage.socket(), "b").await.unwrap();
+    let offer = HandoverOffer::find(&fixture.socket(), "b").await.unwrap();
     let mut stream = offer.stream;
     stream.write_all(b"give\n").await.unwrap();
-    let asker = stage.askers.recv().await.unwrap();
-    asker.give(lock).await.unwrap();
+    let request = fixture.requests.recv().await.unwrap();
+    request.give(lock).await.unwrap();
     assert!(Lock::take(&folder).unwrap().is_none(), "it is on its way");
     drop(stream);
     assert!(Lock::take(&folder).unwrap().is_some());
@@ -81,26 +81,26 @@ async fn a_lock_that_nobody_receives_comes_free() {
 
 #[tokio::test]
 async fn a_newcomer_that_is_gone_does_not_get_the_lock() {
-    let mut stage = Stage::set().await;
-    let folder = stage.checkpoints();
+    let mut fixture = Fixture::set().await;
+    let folder = fixture.checkpoints();
     let lock = Lock::take(&folder).unwrap().unwrap();
-    let offer = Offer::find(&stage.socket(), "b").await.unwrap();
+    let offer = HandoverOffer::find(&fixture.socket(), "b").await.unwrap();
     let mut stream = offer.stream;
     stream.write_all(b"give\n").await.unwrap();
-    let asker = stage.askers.recv().await.unwrap();
+    let request = fixture.requests.recv().await.unwrap();
     drop(stream);
-    let (lock, _) = asker.give(lock).await.unwrap_err();
+    let (lock, _) = request.give(lock).await.unwrap_err();
     assert!(Lock::take(&folder).unwrap().is_none());
     drop(lock);
 }
 
 #[tokio::test]
 async fn a_newcomer_that_is_sent_away_knows() {
-    let mut stage = Stage::set().await;
-    let offer = Offer::find(&stage.socket(), "b").await.unwrap();
-    let folder = stage.checkpoints();
+    let mut fixture = Fixture::set().await;
+    let offer = HandoverOffer::find(&fixture.socket(), "b").await.unwrap();
+    let folder = fixture.checkpoints();
     let (refused, ()) = tokio::join!(offer.accept(&folder), async {
-        drop(stage.askers.recv().await.unwrap());
+        drop(fixture.requests.recv().await.unwrap());
     });
     assert!(matches!(refused, Err(HandoverError::Ended(_))), "{refused:?}");
 }
@@ -113,13 +113,13 @@ async fn a_file_that_is_not_the_lock_is_not_taken_for_it() {
     let error = Lock::adopt(folder.path(), other.into()).unwrap_err().to_string();
     assert!(error.contains("another file"), "{error}");
     let _held = Lock::take(folder.path()).unwrap().unwrap();
-    let opened_anew = File::open(folder.path().join("lock")).unwrap();
-    let error = Lock::adopt(folder.path(), opened_anew.into()).unwrap_err().to_string();
+    let reopened = File::open(folder.path().join("lock")).unwrap();
+    let error = Lock::adopt(folder.path(), reopened.into()).unwrap_err().to_string();
     assert!(error.contains("does not hold"), "{error}");
 }
 
 #[tokio::test]
-async fn a_lock_whose_file_was_removed_keeps_nobody_out() {
+async fn lock_on_a_removed_file_excludes_no_agent() {
     let folder = tempfile::tempdir().unwrap();
     let _old = Lock::take(folder.path()).unwrap().unwrap();
     std::fs::remove_file(folder.path().join("lock")).unwrap();
@@ -131,37 +131,37 @@ async fn a_lock_whose_file_was_removed_keeps_nobody_out() {
 async fn an_agent_that_hangs_or_says_something_else_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(HANDOVER_SOCKET);
-    let nobody = Offer::find(&path, "b").await.unwrap_err();
-    assert!(matches!(nobody, HandoverError::NobodyListens { .. }), "{nobody}");
+    let nobody = HandoverOffer::find(&path, "b").await.unwrap_err();
+    assert!(matches!(nobody, HandoverError::NotListening { .. }), "{nobody}");
     let listener = UnixListener::bind(&path).unwrap();
-    let (silent, _stream) = tokio::join!(Offer::find(&path, "b"), listener.accept());
-    assert!(matches!(silent, Err(HandoverError::Silent { .. })), "{silent:?}");
-    let (other, ()) = tokio::join!(Offer::find(&path, "b"), async {
+    let (silent, _stream) = tokio::join!(HandoverOffer::find(&path, "b"), listener.accept());
+    assert!(matches!(silent, Err(HandoverError::TimedOut { .. })), "{silent:?}");
+    let (other, ()) = tokio::join!(HandoverOffer::find(&path, "b"), async {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.write_all(b"here 7\n").await.unwrap();
         let _ = line(&mut stream).await;
     });
-    assert!(matches!(other, Err(HandoverError::Unknown(_))), "{other:?}");
+    assert!(matches!(other, Err(HandoverError::UnknownReply(_))), "{other:?}");
 }
 
 #[tokio::test]
 async fn a_newer_agent_is_answered_in_the_form_that_is_known_here() {
-    let stage = Stage::set().await;
-    let mut stream = UnixStream::connect(stage.socket()).await.unwrap();
+    let fixture = Fixture::set().await;
+    let mut stream = UnixStream::connect(fixture.socket()).await.unwrap();
     stream.write_all(b"octavo handover 9 newer\n").await.unwrap();
     assert_eq!(line(&mut stream).await.unwrap(), "here 1");
     for nonsense in
         ["GET / HTTP/1.1\n".to_owned(), "octavo handover x y\n".to_owned(), "x".repeat(300)]
     {
-        let mut stream = UnixStream::connect(stage.socket()).await.unwrap();
+        let mut stream = UnixStream::connect(fixture.socket()).await.unwrap();
         stream.write_all(nonsense.as_bytes()).await.unwrap();
         assert!(line(&mut stream).await.is_err(), "{nonsense}");
     }
-    assert!(stage.folder.path().exists());
+    assert!(fixture.folder.path().exists());
 }
 
 #[tokio::test]
-async fn a_lock_that_is_let_go_is_free_whatever_a_child_has_of_it_until_it_is_executed() {
+async fn released_lock_is_free_although_a_forked_child_has_its_descriptor() {
     let folder = tempfile::tempdir().unwrap();
     let lock = Lock::take(folder.path()).unwrap().unwrap();
     let flags = rustix::io::fcntl_getfd(&lock).unwrap();

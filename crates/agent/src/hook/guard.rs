@@ -6,7 +6,7 @@
 //! otherwise. What is not as the agent made it keeps the container from starting.
 
 mod cover;
-mod places;
+mod search_paths;
 #[cfg(test)]
 mod tests;
 
@@ -56,10 +56,10 @@ pub(super) fn install(root: &Rootfs, container: &Container, args: &Args) -> anyh
         }
     }
     check_shares(root, container)?;
-    for (library, stem) in places::LIBRARIES {
+    for (library, stem) in search_paths::LIBRARIES {
         let proxy = folder.join(library);
         check(root, &args.guard.join(library), &proxy)?;
-        let found = places::find(root, container, &args.folders, stem);
+        let found = search_paths::find(root, container, &args.folders, stem);
         let covered = cover::cover(root, &proxy, &found)
             .with_context(|| format!("laying the guard over {library} of the container"))?;
         if covered == 0 {
@@ -89,7 +89,7 @@ fn check(root: &Rootfs, host: &Path, seen: &Path) -> anyhow::Result<()> {
 /// Whether a container sees no share but those that its claims gave it: one that it brought itself could say
 /// anything of its size.
 fn check_shares(root: &Rootfs, container: &Container) -> anyhow::Result<()> {
-    let given = container.own_hooks("guard").flat_map(|hook| values(hook, "--share"));
+    let given = container.octavo_hooks("guard").flat_map(|hook| values(hook, "--share"));
     let given: BTreeSet<&OsStr> = given.filter_map(|share| Path::new(share).file_name()).collect();
     for entry in root.list(Path::new(SHARES)).unwrap_or_default() {
         ensure!(

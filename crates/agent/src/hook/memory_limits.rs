@@ -46,7 +46,7 @@ pub(super) fn set(container: &Container, args: &Args) -> anyhow::Result<()> {
 /// What the container may have of the GPU, in bytes.
 fn memory_bytes(container: &Container, args: &Args) -> anyhow::Result<u64> {
     let mut sum: u64 = 0;
-    for hook in container.own_hooks("memory-limits") {
+    for hook in container.octavo_hooks("memory-limits") {
         if values(hook, "--gpu").next() != Some(&args.gpu) {
             continue;
         }

@@ -100,7 +100,7 @@ pub(super) fn container(state: &str) -> anyhow::Result<Container> {
 
 impl Container {
     /// Arguments of Octavo's own hooks of an action, the action left out.
-    pub(super) fn own_hooks<'a>(&'a self, action: &str) -> impl Iterator<Item = &'a [String]> {
+    pub(super) fn octavo_hooks<'a>(&'a self, action: &str) -> impl Iterator<Item = &'a [String]> {
         self.hooks.iter().filter_map(move |args| match args.as_slice() {
             [own, group, name, rest @ ..]
                 if own == "octavo" && group == "cdi-hook" && name == action =>

@@ -6,7 +6,7 @@ use super::*;
 use crate::testing::{TestDriver, advice, lost, uuid, well};
 
 /// Longer than anything here takes: a test that waits this long has failed.
-const DEADLINE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 struct Watched {
     driver: TestDriver,
@@ -28,7 +28,7 @@ impl Watched {
     }
 
     async fn until(&mut self, what: impl FnMut(&Snapshot) -> bool) -> Snapshot {
-        timeout(DEADLINE, self.snapshots.wait_for(what)).await.unwrap().unwrap().clone()
+        timeout(TIMEOUT, self.snapshots.wait_for(what)).await.unwrap().unwrap().clone()
     }
 
     /// Waits until this many have begun to listen. One that has ended counts until it is told.
@@ -38,7 +38,7 @@ impl Watched {
                 tokio::task::yield_now().await;
             }
         };
-        timeout(DEADLINE, listening).await.unwrap();
+        timeout(TIMEOUT, listening).await.unwrap();
     }
 
     /// Tells of an XID once somebody listens.
@@ -50,7 +50,7 @@ impl Watched {
 
     /// Tells of an XID of a GPU again and again until somebody who listens to it has heard: who is
     /// told first may be one who has ended or who does not hear this GPU.
-    async fn xid_until_heard(&mut self, index: u32, number: u64) -> Snapshot {
+    async fn xid_until_received(&mut self, index: u32, number: u64) -> Snapshot {
         let heard = async {
             loop {
                 self.xid(Some(index), number).await;
@@ -60,7 +60,7 @@ impl Watched {
                 }
             }
         };
-        timeout(DEADLINE, heard).await.unwrap()
+        timeout(TIMEOUT, heard).await.unwrap()
     }
 }
 
@@ -85,7 +85,7 @@ async fn an_xid_concerns_its_gpu_alone_and_passes_when_the_driver_is_content() {
 }
 
 #[tokio::test]
-async fn events_that_fail_lead_to_the_gpu_that_was_lost_and_are_taken_up_again() {
+async fn failed_event_stream_finds_the_lost_gpu_and_resubscribes() {
     let mut watched = Watched::start(TestDriver::new(4));
     watched.until(|snapshot| snapshot.inventory.is_some()).await;
     // Whoever listens now is told of a failure that names no GPU.
@@ -140,7 +140,7 @@ async fn a_driver_that_cannot_be_loaded_is_tried_again() {
 }
 
 #[tokio::test]
-async fn a_fault_that_was_there_before_the_agent_is_known_with_the_first_snapshot() {
+async fn first_snapshot_includes_faults_from_before_the_agent() {
     let driver = TestDriver::new(2);
     driver.set_health(0, Ok(advice(RecoveryAction::GpuReset)));
     let mut watched = Watched::start(driver);
@@ -149,7 +149,7 @@ async fn a_fault_that_was_there_before_the_agent_is_known_with_the_first_snapsho
 }
 
 #[tokio::test]
-async fn a_gpu_that_came_back_is_heard_again() {
+async fn recovered_gpu_sends_events_again() {
     let mut watched = Watched::start(TestDriver::new(2));
     watched.until(|snapshot| snapshot.inventory.is_some()).await;
     watched.driver.set_health(1, Err(lost()));
@@ -160,12 +160,12 @@ async fn a_gpu_that_came_back_is_heard_again() {
     watched.listeners(2).await;
     watched.driver.set_health(1, Ok(well()));
     watched.until(|snapshot| snapshot.health.is_empty()).await;
-    let sick = watched.xid_until_heard(1, 48).await;
+    let sick = watched.xid_until_received(1, 48).await;
     assert_eq!(sick.health[&uuid(1)].xid, Some(48));
 }
 
 #[tokio::test]
-async fn a_driver_that_answers_no_more_is_opened_anew() {
+async fn unresponsive_driver_is_reopened() {
     let driver = TestDriver::new(1);
     let opened = driver.clone();
     let open: Opener = Box::new(move || {
@@ -183,11 +183,11 @@ async fn a_driver_that_answers_no_more_is_opened_anew() {
     assert_eq!(gone.inventory.unwrap().gpus.len(), 1, "what was known stays");
     watched.driver.set_gone(None);
     watched.until(|snapshot| snapshot.error.is_none()).await;
-    watched.xid_until_heard(0, 48).await;
+    watched.xid_until_received(0, 48).await;
 }
 
 #[tokio::test]
-async fn a_driver_is_opened_anew_only_after_the_last_call_in_the_old_one() {
+async fn driver_is_reopened_only_after_the_last_call() {
     let driver = TestDriver::new(1);
     let opened = driver.clone();
     let before: std::sync::Mutex<Option<Weak<TestDriver>>> = std::sync::Mutex::default();
@@ -222,7 +222,7 @@ fn monitor() -> Monitor {
         sender: watch::channel(Snapshot::default()).0,
         gpus: BTreeMap::new(),
         snapshot: Snapshot::default(),
-        backoff: Backoff::new(FIRST_POLL, SLOWEST_POLL),
+        backoff: Backoff::new(MIN_POLL_DELAY, MAX_POLL_DELAY),
     }
 }
 
@@ -230,13 +230,13 @@ fn monitor() -> Monitor {
 fn gpus_are_asked_oftener_where_events_or_the_fabric_are_missing() {
     let mut monitor = monitor();
     monitor.adopt(crate::testing::inventory(1));
-    let all_heard = NoEvents { deaf: Vec::new() };
-    assert_eq!(monitor.poll_delay(&all_heard), ROUTINE_POLL);
-    assert_eq!(monitor.poll_delay(&NoEvents { deaf: vec![uuid(0)] }), SLOWEST_POLL);
+    let all_received = NoEvents { deaf: Vec::new() };
+    assert_eq!(monitor.poll_delay(&all_received), HEALTHY_POLL_INTERVAL);
+    assert_eq!(monitor.poll_delay(&NoEvents { deaf: vec![uuid(0)] }), MAX_POLL_DELAY);
     let mut joining = crate::testing::inventory(1);
     joining.gpus[0].fabric.as_mut().unwrap().state = FabricState::InProgress;
     monitor.adopt(joining);
-    assert_eq!(monitor.poll_delay(&all_heard), SLOWEST_POLL);
+    assert_eq!(monitor.poll_delay(&all_received), MAX_POLL_DELAY);
 }
 
 #[test]

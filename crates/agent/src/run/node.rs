@@ -25,14 +25,14 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::Shared;
-use super::obtain::Role;
+use super::acquire_node::Role;
 use crate::config::NodeConfig;
-use crate::crash;
+use crate::failpoint;
 use crate::monitor::{self, Opener, Snapshot};
 
 /// How long a newcomer asks in vain before it says that it is ready to stand by: only then does a rolling
 /// update end the agent that does not answer.
-const ASKED_IN_VAIN: Duration = Duration::from_secs(20);
+const STANDBY_AFTER: Duration = Duration::from_secs(20);
 
 /// One node's agent.
 pub(super) struct NodeAgent {
@@ -40,7 +40,7 @@ pub(super) struct NodeAgent {
     pub(super) shared: Shared,
     pub(super) snapshots: watch::Receiver<Snapshot>,
     /// How long it asks for the node in vain before it passes as standing by.
-    pub(super) patience: Duration,
+    pub(super) standby_after: Duration,
 }
 
 impl NodeAgent {
@@ -65,7 +65,7 @@ impl NodeAgent {
         let (metrics, stop) = (Arc::clone(&shared.metrics), shared.stop.clone());
         let snapshots = monitor::start(&node, open, metrics, stop)
             .with_context(|| format!("cannot start the driver's thread of node {node}"))?;
-        Ok(Self { config: Arc::new(config), shared, snapshots, patience: ASKED_IN_VAIN })
+        Ok(Self { config: Arc::new(config), shared, snapshots, standby_after: STANDBY_AFTER })
     }
 
     /// Serves the node whenever it is this agent's, until the process stops.
@@ -76,20 +76,20 @@ impl NodeAgent {
         loop {
             let (lock, sockets) = match kept.take() {
                 Some(lock) => (lock, None),
-                None => match stop.run_until_cancelled(Box::pin(self.obtain(role))).await {
-                    Some(obtained) => obtained,
+                None => match stop.run_until_cancelled(Box::pin(self.acquire(role))).await {
+                    Some(acquired) => acquired,
                     None => return,
                 },
             };
             let node = &self.config.node_name;
             tracing::info!(%node, instance = self.instance(), "this agent has the node");
-            let asker = Box::pin(self.serve(sockets, &client)).await;
+            let request = Box::pin(self.serve(sockets, &client)).await;
             // Nothing but the lock is held of the node now: it goes to whoever asked, or free.
-            let Some(asker) = asker else { return drop(lock) };
-            let instance = asker.instance.clone();
-            match asker.give(lock).await {
+            let Some(request) = request else { return drop(lock) };
+            let instance = request.instance.clone();
+            match request.give(lock).await {
                 Ok(()) => {
-                    crash::point("handover.given");
+                    failpoint::hit("handover.given");
                     tracing::info!(%node, to = %instance, "the node is handed over; standing by");
                     role = Role::Standby;
                 }

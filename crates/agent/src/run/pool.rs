@@ -7,7 +7,7 @@ use octavo_gpu::Gpu;
 use octavo_kube_io::events::{Events, Tone, node as node_reference};
 use octavo_kube_io::slices::Pool;
 
-use crate::claims::{Cut, DeviceKind, KnownDevice};
+use crate::claims::{DeviceKind, KnownDevice, MigManagement};
 use crate::config::Owner;
 use crate::devices::{self, Note, Offer, device_name, mig_name, needs_reset, offered};
 use crate::monitor::Snapshot;
@@ -27,13 +27,13 @@ pub(super) fn known_devices(node: &devices::Node<'_>) -> Vec<KnownDevice> {
 
 /// What may be done to the GPUs' mode and instances; which of them are cut is not known before the node's label
 /// was read.
-pub(super) fn cut(node: &devices::Node<'_>, is_read: bool) -> Cut {
+pub(super) fn mig_management(node: &devices::Node<'_>, is_read: bool) -> MigManagement {
     let uuids = |is_meant: &dyn Fn(&Gpu) -> bool| {
         let gpus = node.inventory.gpus.iter().filter(|gpu| is_meant(gpu));
         gpus.map(|gpu| gpu.uuid.clone()).collect()
     };
-    Cut {
-        gpus: is_read.then(|| uuids(&|gpu| Offer::of(node, gpu).is_cut())),
+    MigManagement {
+        gpus: is_read.then(|| uuids(&|gpu| Offer::of(node, gpu).is_dynamic())),
         fixed: uuids(&needs_reset),
     }
 }
@@ -62,7 +62,7 @@ fn known_parts(node: &devices::Node<'_>, gpu: &Gpu) -> BTreeMap<String, KnownDev
     for profile in &gpu.mig_profiles {
         for placement in &profile.placements {
             let made = (gpu.uuid.clone(), placement.start, placement.size);
-            if offer.is_cut() || node.made.contains(&made) {
+            if offer.is_dynamic() || node.made.contains(&made) {
                 let (profile, placement) = (profile.clone(), *placement);
                 let name = mig_name(gpu.minor, &profile, placement);
                 let part = known(name, DeviceKind::MigPlacement { profile, placement });

@@ -12,33 +12,33 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::door::count;
+use super::call_gate::count;
 use super::node::NodeAgent;
-use super::offer::{Follower, Outlets};
+use super::publish_loop::{PublishLoop, PublishOutputs};
 use super::sockets::Sockets;
-use super::{pool, publish, setting};
+use super::{node_settings, pool, publish};
 use crate::claims::{Claims, HeldCounts, KubeReader, KubeReporter};
-use crate::crash;
 use crate::devices::Note;
-use crate::handover::{self, Asker};
+use crate::failpoint;
+use crate::handover::{self, HandoverRequest};
+use crate::kubelet::socket::stale;
 use crate::monitor::Snapshot;
-use crate::socket::leftovers;
 use crate::watchdog;
 
 /// How often claims are looked at whose objects went without a call of the kubelet.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 /// When a claim that was found gone is looked at again.
-const SECOND_LOOK: Duration = Duration::from_secs(35);
+const RECHECK_DELAY: Duration = Duration::from_secs(35);
 /// Over how long the looks of a cluster's agents are spread, in seconds.
-const SPREAD_SECONDS: u64 = 60;
+const SWEEP_SPREAD_SECONDS: u64 = 60;
 /// How long the first look at the devices may take before a node that was handed over is served.
-const DEVICES_AHEAD: Duration = Duration::from_secs(2);
+const FIRST_DEVICES_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long reports on claims may take that are not sent when the agent ends.
-const LAST_REPORTS: Duration = Duration::from_secs(2);
+const FINAL_REPORTS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The time in which an agent is the active one: its tasks, and the word that ends them.
 #[derive(Clone)]
-struct Period {
+struct ActivePeriod {
     stop: CancellationToken,
     tasks: TaskTracker,
 }
@@ -46,24 +46,28 @@ struct Period {
 impl NodeAgent {
     /// Serves the node until the agent is to stop or another one asks for it; when this returns, nothing of the
     /// node is used any more. The caller holds the lock all the while.
-    pub(super) async fn serve(&self, ahead: Option<Sockets>, client: &Client) -> Option<Asker> {
+    pub(super) async fn serve(
+        &self,
+        ahead: Option<Sockets>,
+        client: &Client,
+    ) -> Option<HandoverRequest> {
         let stop = self.shared.stop.child_token();
-        let period = Period { stop, tasks: TaskTracker::new() };
-        let (sender, mut askers) = mpsc::channel(1);
+        let period = ActivePeriod { stop, tasks: TaskTracker::new() };
+        let (sender, mut requests) = mpsc::channel(1);
         let listen = handover::listen(Arc::clone(&self.config), sender, period.stop.clone());
         period.tasks.spawn(listen);
         let mut served = None;
-        let asker = tokio::select! {
+        let request = tokio::select! {
             () = self.shared.stop.cancelled() => None,
-            asker = askers.recv() => asker,
+            request = requests.recv() => request,
             () = self.begin(ahead, client, &period, &mut served) => None,
         };
-        crash::point("handover.leaving");
+        failpoint::hit("handover.leaving");
         if let Some((sockets, claims)) = served {
-            sockets.shut();
+            sockets.refuse_calls();
             claims.close().await;
-            crash::point("handover.closed");
-            sockets.end().await;
+            failpoint::hit("handover.closed");
+            sockets.close().await;
         }
         period.stop.cancel();
         period.tasks.close();
@@ -71,7 +75,7 @@ impl NodeAgent {
         let (node, metrics) = (&self.config.node_name, &self.shared.metrics);
         metrics.prepared(node, HeldCounts::default());
         metrics.registered(node, false);
-        asker
+        request
     }
 
     /// Starts everything, and then follows the GPUs for ever. `served` is what must be closed afterwards.
@@ -79,29 +83,29 @@ impl NodeAgent {
         &self,
         ahead: Option<Sockets>,
         client: &Client,
-        period: &Period,
+        period: &ActivePeriod,
         served: &mut Option<(Sockets, Claims)>,
     ) {
         let node = &self.config.node_name;
         let events = Events::new(client.clone(), names::AGENT_CONTROLLER, node);
         let (stop, tasks) = (&period.stop, &period.tasks);
         let wanted = publish::start(self, client.clone(), events.clone(), stop, tasks);
-        let setting = self.follow_setting(client.clone(), period);
+        let setting = self.follow_settings(client.clone(), period);
         let claims = self.open_claims(client, period).await;
         claims.set_metrics(Arc::clone(&self.shared.metrics));
         claims.set_memory_enforcement(self.config.memory_enforcement);
         count(&claims, node, &self.shared.metrics);
-        crash::point("handover.opened");
+        failpoint::hit("handover.opened");
         let is_taken_over = ahead.is_some();
         let sockets = ahead.unwrap_or_else(|| Sockets::start(self, None));
         let (sockets, _) = served.insert((sockets, claims.clone()));
         let (notes, told_notes) = watch::channel(BTreeSet::new());
-        let outlets = Outlets { pool: wanted, notes };
+        let outputs = PublishOutputs { pool: wanted, notes };
         let snapshots = self.snapshots.clone();
-        let mut follower = Follower::new(node, claims.clone(), snapshots, setting, outlets);
+        let mut publish_loop = PublishLoop::new(node, claims.clone(), snapshots, setting, outputs);
         if is_taken_over {
             // The kubelet's calls wait already: they must not be refused for want of devices.
-            if timeout(DEVICES_AHEAD, Box::pin(follower.begin())).await.is_err() {
+            if timeout(FIRST_DEVICES_TIMEOUT, Box::pin(publish_loop.begin())).await.is_err() {
                 tracing::warn!(%node, "the devices are not known yet; claims are refused until they are");
             }
         }
@@ -111,29 +115,29 @@ impl NodeAgent {
         period.tasks.spawn(self.sweep(claims.clone(), period));
         let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
         period.tasks.spawn(async move {
-            stop.run_until_cancelled(leftovers::remove(&config)).await;
+            stop.run_until_cancelled(stale::remove(&config)).await;
         });
-        Box::pin(follower.run()).await;
+        Box::pin(publish_loop.run()).await;
         // The driver's thread ends with the agent only.
         self.shared.stop.cancelled().await;
     }
 
     /// Follows which GPUs are cut by MIG.
-    fn follow_setting(
+    fn follow_settings(
         &self,
         client: Client,
-        period: &Period,
-    ) -> watch::Receiver<Option<setting::Setting>> {
+        period: &ActivePeriod,
+    ) -> watch::Receiver<Option<node_settings::NodeSettings>> {
         let (sender, receiver) = watch::channel(None);
         let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
         period.tasks.spawn(async move {
-            let follow = setting::follow(client, config, sender);
+            let follow = node_settings::follow(client, config, sender);
             stop.run_until_cancelled(Box::pin(follow)).await;
         });
         receiver
     }
 
-    async fn open_claims(&self, client: &Client, period: &Period) -> Claims {
+    async fn open_claims(&self, client: &Client, period: &ActivePeriod) -> Claims {
         let check = self.check("claims", "the checkpoints are being read");
         let node = &self.config.node_name;
         let (reporter, worker) = KubeReporter::new(client.clone(), node.clone());
@@ -142,7 +146,7 @@ impl NodeAgent {
             tokio::select! {
                 // Ends by itself when the claims are done with.
                 () = Box::pin(worker.run()) => {}
-                () = async { stop.cancelled().await; sleep(LAST_REPORTS).await } => {}
+                () = async { stop.cancelled().await; sleep(FINAL_REPORTS_TIMEOUT).await } => {}
             }
         });
         let (claims, opened) = self
@@ -173,7 +177,7 @@ impl NodeAgent {
         &self,
         events: Events,
         mut notes: watch::Receiver<BTreeSet<Note>>,
-        period: &Period,
+        period: &ActivePeriod,
     ) -> impl Future<Output = ()> + use<> {
         let (node, stop) = (self.config.node_name.clone(), period.stop.clone());
         let mut snapshots = self.snapshots.clone();
@@ -207,14 +211,14 @@ impl NodeAgent {
         claims: Claims,
         client: Client,
         events: Events,
-        period: &Period,
+        period: &ActivePeriod,
     ) -> impl Future<Output = ()> + use<> {
         let watch = watchdog::watch(
             Arc::clone(&self.config),
             claims,
             self.snapshots.clone(),
             Arc::clone(&self.shared.metrics),
-            watchdog::People { client, events },
+            watchdog::EventSinks { client, events },
             period.tasks.clone(),
         );
         let stop = period.stop.clone();
@@ -223,7 +227,7 @@ impl NodeAgent {
         }
     }
 
-    fn sweep(&self, claims: Claims, period: &Period) -> impl Future<Output = ()> + use<> {
+    fn sweep(&self, claims: Claims, period: &ActivePeriod) -> impl Future<Output = ()> + use<> {
         let (node, stop) = (self.config.node_name.clone(), period.stop.clone());
         let metrics = Arc::clone(&self.shared.metrics);
         // Agents that start together, after an upgrade say, do not ask the API server together.
@@ -233,7 +237,7 @@ impl NodeAgent {
             while stop.run_until_cancelled(sleep(pause)).await.is_some() {
                 let swept = claims.sweep().await;
                 count(&claims, &node, &metrics);
-                pause = if claims.has_gone() { SECOND_LOOK } else { SWEEP_INTERVAL + spread };
+                pause = if claims.has_gone() { RECHECK_DELAY } else { SWEEP_INTERVAL + spread };
                 for claim in swept.released {
                     tracing::info!(%node, %claim, "a claim was gone; its devices are free again");
                 }
@@ -245,5 +249,5 @@ impl NodeAgent {
 /// Seconds by which a node's looks are put off: the same for a node every time, evenly over nodes.
 fn spread(node: &str) -> u64 {
     let hash = |hash: u64, byte: u8| hash.wrapping_mul(31).wrapping_add(byte.into());
-    node.bytes().fold(7, hash) % SPREAD_SECONDS
+    node.bytes().fold(7, hash) % SWEEP_SPREAD_SECONDS
 }

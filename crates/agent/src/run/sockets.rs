@@ -8,17 +8,17 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::door::{Door, Porter};
+use super::call_gate::{CallGate, GatedPreparer};
 use super::node::{NodeAgent, retry_delays};
 use crate::claims::Claims;
-use crate::endpoint::{Endpoint, Parts};
-use crate::registration::Verdict;
+use crate::kubelet::endpoint::{Endpoint, Services};
+use crate::kubelet::registration::KubeletRegistration;
 
 /// Sockets on which the kubelet's calls come; they go when this is dropped.
 pub(super) struct Sockets {
-    door: watch::Sender<Door>,
+    gate: watch::Sender<CallGate>,
     again: watch::Sender<()>,
-    verdict: Arc<Verdict>,
+    verdict: Arc<KubeletRegistration>,
     stop: DropGuard,
     task: JoinHandle<()>,
 }
@@ -29,17 +29,18 @@ impl Sockets {
     pub(super) fn start(agent: &NodeAgent, bound: Option<Endpoint>) -> Self {
         let check = agent.check("sockets", "the sockets are not bound yet");
         let kubelet = agent.check("kubelet", "the kubelet has not registered the driver yet");
-        let verdict = Arc::new(Verdict::new(kubelet));
-        let (door, _) = watch::channel(Door::Held);
+        let verdict = Arc::new(KubeletRegistration::new(kubelet));
+        let (gate, _) = watch::channel(CallGate::Waiting);
         let (again, _) = watch::channel(());
         let stop = agent.shared.stop.child_token();
         let (node, metrics) = (agent.config.node_name.clone(), Arc::clone(&agent.shared.metrics));
-        let porter = Porter::new(door.subscribe(), node, Arc::clone(&metrics), stop.clone());
-        let porter = Arc::new(porter);
+        let preparer =
+            GatedPreparer::new(gate.subscribe(), node, Arc::clone(&metrics), stop.clone());
+        let preparer = Arc::new(preparer);
         let (snapshots, listener, told) =
             (agent.snapshots.clone(), again.subscribe(), Arc::clone(&verdict));
-        let parts = move || Parts {
-            preparer: Arc::clone(&porter),
+        let parts = move || Services {
+            preparer: Arc::clone(&preparer),
             snapshots: snapshots.clone(),
             metrics: Arc::clone(&metrics),
             verdict: Arc::clone(&told),
@@ -47,7 +48,7 @@ impl Sockets {
         };
         let serve = serve(Arc::clone(&agent.config), bound, check, parts, stop.clone());
         let task = agent.shared.tasks.spawn(serve);
-        Self { door, again, verdict, stop: stop.drop_guard(), task }
+        Self { gate, again, verdict, stop: stop.drop_guard(), task }
     }
 
     /// Waits until the kubelet has registered the driver through these sockets.
@@ -58,18 +59,18 @@ impl Sockets {
     /// Lets calls through to the claims. The end of the sockets that another agent had is near: what the
     /// kubelet knows of the GPUs' health is told again.
     pub(super) fn open(&self, claims: Claims) {
-        self.door.send_replace(Door::Open(claims));
+        self.gate.send_replace(CallGate::Open(claims));
         self.again.send_replace(());
     }
 
     /// Refuses calls, also those that wait.
-    pub(super) fn shut(&self) {
-        self.door.send_replace(Door::Shut);
+    pub(super) fn refuse_calls(&self) {
+        self.gate.send_replace(CallGate::Closed);
     }
 
     /// Closes the sockets; calls under way are answered.
-    pub(super) async fn end(self) {
-        self.shut();
+    pub(super) async fn close(self) {
+        self.refuse_calls();
         drop(self.stop);
         if let Err(error) = self.task.await {
             tracing::error!(%error, "serving the sockets was cut short");
@@ -81,7 +82,7 @@ async fn serve(
     config: Arc<crate::config::NodeConfig>,
     mut bound: Option<Endpoint>,
     check: Check,
-    parts: impl Fn() -> Parts<Porter>,
+    parts: impl Fn() -> Services<GatedPreparer>,
     stop: CancellationToken,
 ) {
     let mut backoff = retry_delays();

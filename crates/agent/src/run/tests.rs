@@ -1,22 +1,22 @@
 //! Two agents on one node: whole agents, a kubelet's part played, an API server in memory.
 
 mod crashes;
-mod stage;
+mod fixtures;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use stage::{DEADLINE, Kubelet, Node, eventually};
+use fixtures::{Kubelet, Node, TIMEOUT, eventually};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::door::{Door, Porter};
+use super::call_gate::{CallGate, GatedPreparer};
 use crate::checkpoint::Lock;
+use crate::kubelet::plugin::Preparer;
 use crate::node::ClaimRef;
-use crate::plugin::Preparer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_gets_the_node_and_no_claim_is_lost() {
@@ -31,7 +31,7 @@ async fn a_newcomer_gets_the_node_and_no_claim_is_lost() {
     let busy = {
         let (kubelet, claim) = (kubelet.clone(), node.allocate("busy", "gpu-1"));
         tokio::spawn(async move {
-            while !kubelet.is_told_to_rest() {
+            while !kubelet.is_resting() {
                 kubelet.prepare(&claim).await;
                 kubelet.unprepare(&claim).await;
             }
@@ -42,7 +42,7 @@ async fn a_newcomer_gets_the_node_and_no_claim_is_lost() {
     second.says("ready: kubelet").await;
     assert!(!first.report().contains("kubelet"), "{}", first.report());
     kubelet.rest();
-    timeout(DEADLINE, busy).await.unwrap().unwrap();
+    timeout(TIMEOUT, busy).await.unwrap().unwrap();
     assert_eq!(kubelet.endpoint().await, node.folder("kubelet/plugins/gpu.nvidia.com/dra-b.sock"));
     assert_eq!(kubelet.prepare(&held).await, devices, "what the first gave the second knows");
     let other = node.allocate("other", "gpu-0");
@@ -58,7 +58,7 @@ async fn a_newcomer_gets_the_node_and_no_claim_is_lost() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_handed_the_node_over_takes_it_back_when_the_other_is_gone() {
+async fn previous_agent_takes_the_node_back_when_the_new_one_is_gone() {
     let node = Node::new();
     let kubelet = Kubelet::start(&node);
     let first = node.start(Some("a"));
@@ -89,7 +89,7 @@ async fn of_several_newcomers_at_once_one_has_the_node_in_the_end() {
     let newcomers = [node.start(Some("b")), node.start(Some("c")), node.start(Some("d"))];
     first.says("ready: standby").await;
     eventually("all but one stand by", async || {
-        let reports = newcomers.iter().map(stage::Agent::report);
+        let reports = newcomers.iter().map(fixtures::Agent::report);
         let (active, others): (Vec<_>, Vec<_>) =
             reports.partition(|report| report.contains("ready: kubelet\n"));
         let are_waiting = others.iter().all(|report| report.contains("ready: standby\n"));
@@ -124,7 +124,7 @@ async fn an_agent_that_cannot_be_asked_is_waited_for() {
     // An agent of a version without hand-over holds the lock, and listens nowhere.
     let lock = Lock::take(&node.folder("kubelet/plugins/gpu.nvidia.com/checkpoint"));
     let lock = lock.unwrap().unwrap();
-    let newcomer = node.start_patient(Some("b"), Duration::from_hours(1));
+    let newcomer = node.start_with_standby_after(Some("b"), Duration::from_hours(1));
     newcomer.says("not ready: node: another agent serves it: nobody answers").await;
     assert_eq!(node.sockets(), [""; 0], "the kubelet must not call an agent without the node");
     drop(lock);
@@ -133,11 +133,11 @@ async fn an_agent_that_cannot_be_asked_is_waited_for() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_newcomer_that_asks_in_vain_stands_by_so_that_a_rolling_update_goes_on() {
+async fn newcomer_without_an_answer_reports_standby_to_unblock_the_rollout() {
     let node = Node::new();
     let lock = Lock::take(&node.folder("kubelet/plugins/gpu.nvidia.com/checkpoint"));
     let _lock = lock.unwrap().unwrap();
-    let newcomer = node.start_patient(Some("b"), Duration::ZERO);
+    let newcomer = node.start_with_standby_after(Some("b"), Duration::ZERO);
     newcomer.says("ready: standby").await;
     assert!(!newcomer.report().contains("not ready"), "{}", newcomer.report());
 }
@@ -166,7 +166,7 @@ fn identity(path: &Path) -> (u64, i64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_active_agent_that_ends_in_the_middle_costs_the_newcomer_no_registration() {
+async fn newcomer_stays_registered_when_the_active_agent_exits_in_handover() {
     let node = Node::new();
     let kubelet = Kubelet::start(&node);
     let plugin = node.folder("kubelet/plugins/gpu.nvidia.com");
@@ -190,7 +190,7 @@ async fn an_active_agent_that_ends_in_the_middle_costs_the_newcomer_no_registrat
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_somebody_removed_does_not_make_two_active_agents() {
+async fn removed_lock_file_does_not_make_two_active_agents() {
     let node = Node::new();
     let kubelet = Kubelet::start(&node);
     let first = node.start(Some("a"));
@@ -211,30 +211,35 @@ fn claim() -> ClaimRef {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_came_too_early_waits_less_long_than_the_kubelet() {
-    let (_door, watched) = tokio::sync::watch::channel(Door::Held);
-    let porter =
-        Porter::new(watched, "node".to_owned(), stage::metrics(), CancellationToken::default());
+    let (_door, watched) = tokio::sync::watch::channel(CallGate::Waiting);
+    let preparer = GatedPreparer::new(
+        watched,
+        "node".to_owned(),
+        fixtures::metrics(),
+        CancellationToken::default(),
+    );
     let started = tokio::time::Instant::now();
-    let refusal = porter.prepare(&claim()).await.unwrap_err();
+    let refusal = preparer.prepare(&claim()).await.unwrap_err();
     assert_eq!(refusal.reason(), "HandedOver");
     assert!(started.elapsed() < Duration::from_secs(45), "{:?}", started.elapsed());
 }
 
 #[tokio::test]
-async fn a_call_that_waits_is_refused_when_the_node_stays_with_the_other_agent_or_this_one_ends() {
-    let (door, watched) = tokio::sync::watch::channel(Door::Held);
+async fn waiting_call_is_refused_when_this_agent_does_not_get_the_node() {
+    let (gate, watched) = tokio::sync::watch::channel(CallGate::Waiting);
     let stop = CancellationToken::new();
-    let porter = Porter::new(watched, "node".to_owned(), stage::metrics(), stop.clone());
+    let preparer =
+        GatedPreparer::new(watched, "node".to_owned(), fixtures::metrics(), stop.clone());
     let claim = claim();
-    let (refusal, ()) = tokio::join!(porter.unprepare(&claim), async { stop.cancel() });
+    let (refusal, ()) = tokio::join!(preparer.unprepare(&claim), async { stop.cancel() });
     assert_eq!(refusal.unwrap_err().reason(), "HandedOver");
-    let porter = Porter::new(
-        door.subscribe(),
+    let preparer = GatedPreparer::new(
+        gate.subscribe(),
         "node".to_owned(),
-        stage::metrics(),
+        fixtures::metrics(),
         CancellationToken::default(),
     );
     let (refusal, _) =
-        tokio::join!(porter.unprepare(&claim), async { door.send_replace(Door::Shut) });
+        tokio::join!(preparer.unprepare(&claim), async { gate.send_replace(CallGate::Closed) });
     assert_eq!(refusal.unwrap_err().reason(), "HandedOver");
 }

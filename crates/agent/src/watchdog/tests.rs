@@ -17,17 +17,17 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::TaskTracker;
 
-use super::consumers::Consumers;
-use super::sight::Blindness;
-use super::{Parts, Tell, Watch};
-use crate::claims::{LiveShare, ShareNews};
+use super::process::consumers::ClaimConsumers;
+use super::visibility::BlindSpot;
+use super::{Dependencies, Notify, Watchdog};
+use crate::claims::{ActiveShare, ShareFinding};
 use crate::enforcement::BackendKind;
+use crate::enforcement::share_files::{self, LimitsFile};
 use crate::metrics::Metrics;
-use crate::monitor::{OpenDriver, Snapshot};
+use crate::monitor::{DriverHandle, Snapshot};
 use crate::node::ClaimRef;
-use crate::share_files::{self, LimitsFile};
 
-const DEADLINE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A driver that counts what a test says, and how often it is asked.
 #[derive(Default)]
@@ -61,47 +61,47 @@ impl Driver for CountingDriver {
 
 struct Silent;
 
-impl Tell for Silent {
-    fn share(&self, _: &LiveShare, _: ShareNews) {}
+impl Notify for Silent {
+    fn share(&self, _: &ActiveShare, _: ShareFinding) {}
 
-    fn foreign(&self, _: &str, _: &[u32]) {}
+    fn foreign_processes(&self, _: &str, _: &[u32]) {}
 
-    fn sight(&self, _: &str, _: Option<Blindness>, _: Option<Blindness>) {}
+    fn visibility(&self, _: &str, _: Option<BlindSpot>, _: Option<BlindSpot>) {}
 }
 
 /// A watch that runs, with what it watches.
-struct Stage {
+struct Fixture {
     folder: TempDir,
     driver: Arc<CountingDriver>,
-    shares: watch::Sender<Arc<[LiveShare]>>,
+    shares: watch::Sender<Arc<[ActiveShare]>>,
     snapshots: watch::Sender<Snapshot>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Stage {
+impl Fixture {
     fn start() -> Self {
         let driver = Arc::<CountingDriver>::default();
         let open: Arc<dyn Driver> = driver.clone();
-        let snapshot = Snapshot { driver: OpenDriver::of(&open), ..Snapshot::default() };
+        let snapshot = Snapshot { driver: DriverHandle::of(&open), ..Snapshot::default() };
         let (snapshots, seen) = watch::channel(snapshot);
         let shares = watch::Sender::new(Arc::default());
-        let parts = Parts {
+        let dependencies = Dependencies {
             node: "node".to_owned(),
             cgroup_root: PathBuf::from("/sys/fs/cgroup"),
             interval: Duration::from_millis(20),
             shares: shares.subscribe(),
             snapshots: seen,
             metrics: Arc::new(Metrics::new(&mut Registry::default())),
-            tell: Arc::new(Silent),
-            consumers: Arc::new(Consumers::new().0),
+            notifier: Arc::new(Silent),
+            consumers: Arc::new(ClaimConsumers::new().0),
             tasks: TaskTracker::new(),
         };
-        let task = tokio::spawn(Watch::new(parts).run());
+        let task = tokio::spawn(Watchdog::new(dependencies).run());
         Self { folder: tempfile::tempdir().unwrap(), driver, shares, snapshots, task }
     }
 
-    fn share(&self) -> LiveShare {
-        let share = LiveShare {
+    fn share(&self) -> ActiveShare {
+        let share = ActiveShare {
             claim: ClaimRef {
                 namespace: "team".to_owned(),
                 name: "a".to_owned(),
@@ -131,7 +131,7 @@ impl Stage {
 }
 
 async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
+    let deadline = Instant::now() + TIMEOUT;
     while !is_so() {
         assert!(Instant::now() < deadline, "not in time: {what}");
         sleep(Duration::from_millis(5)).await;
@@ -140,53 +140,55 @@ async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[tokio::test]
 async fn the_driver_is_asked_while_there_are_shares_and_not_otherwise() {
-    let stage = Stage::start();
+    let fixture = Fixture::start();
     for _ in 0..20 {
         tokio::task::yield_now().await;
     }
-    assert_eq!(stage.asked(), 0);
-    let share = stage.share();
-    stage.shares.send_replace([share.clone()].into());
-    until("looks", || stage.asked() > 3).await;
+    assert_eq!(fixture.asked(), 0);
+    let share = fixture.share();
+    fixture.shares.send_replace([share.clone()].into());
+    until("looks", || fixture.asked() > 3).await;
     assert!(share.folder.join(SOCKET_FILE).exists());
-    stage.shares.send_replace(Arc::default());
+    fixture.shares.send_replace(Arc::default());
     // A share is taken away between two looks, so there is none after it that asks.
     until("nobody listens", || {
         std::os::unix::net::UnixStream::connect(share.folder.join(SOCKET_FILE)).is_err()
     })
     .await;
-    let asked = stage.asked();
+    let asked = fixture.asked();
     sleep(Duration::from_millis(200)).await;
-    assert_eq!(stage.asked(), asked);
+    assert_eq!(fixture.asked(), asked);
     fs::remove_dir_all(&share.folder).unwrap();
     // The next share of the same name begins anew.
-    let share = stage.share();
-    stage.shares.send_replace([share.clone()].into());
+    let share = fixture.share();
+    fixture.shares.send_replace([share.clone()].into());
     until("a socket", || share.folder.join(SOCKET_FILE).exists()).await;
 }
 
 #[tokio::test]
 async fn a_driver_that_is_closed_is_waited_for() {
-    let stage = Stage::start();
-    stage.snapshots.send_replace(Snapshot::default());
-    let share = stage.share();
-    stage.shares.send_replace([share.clone()].into());
+    let fixture = Fixture::start();
+    fixture.snapshots.send_replace(Snapshot::default());
+    let share = fixture.share();
+    fixture.shares.send_replace([share.clone()].into());
     until("a socket", || share.folder.join(SOCKET_FILE).exists()).await;
-    assert_eq!(stage.asked(), 0);
-    let open: Arc<dyn Driver> = stage.driver.clone();
-    stage.snapshots.send_replace(Snapshot { driver: OpenDriver::of(&open), ..Snapshot::default() });
-    until("looks", || stage.asked() > 0).await;
+    assert_eq!(fixture.asked(), 0);
+    let open: Arc<dyn Driver> = fixture.driver.clone();
+    fixture
+        .snapshots
+        .send_replace(Snapshot { driver: DriverHandle::of(&open), ..Snapshot::default() });
+    until("looks", || fixture.asked() > 0).await;
 }
 
 #[tokio::test]
 async fn this_process_is_found_by_its_connection_and_its_share_is_held() {
     use std::io::Write as _;
-    let stage = Stage::start();
-    let share = stage.share();
+    let fixture = Fixture::start();
+    let share = fixture.share();
     let process = GpuProcess { pid: std::process::id(), used_bytes: Some(2 << 30) };
-    stage.driver.lists.lock().unwrap().insert("GPU-1".to_owned(), vec![process]);
-    stage.shares.send_replace([share.clone()].into());
-    until("looks", || stage.asked() > 3).await;
+    fixture.driver.lists.lock().unwrap().insert("GPU-1".to_owned(), vec![process]);
+    fixture.shares.send_replace([share.clone()].into());
+    until("looks", || fixture.asked() > 3).await;
     let gate = || LimitsFile::open(&share.folder).unwrap().live().unwrap().gate;
     assert_eq!(gate(), Gate::Open, "it is nobody's");
     let mut guard =
@@ -195,13 +197,13 @@ async fn this_process_is_found_by_its_connection_and_its_share_is_held() {
         octavo_guard_abi::message::Frame::new(octavo_guard_abi::message::Kind::Hello, 0, 1, b"");
     guard.write_all(&hello.encode()).unwrap();
     until("a held gate", || gate() == Gate::Held).await;
-    stage.driver.lists.lock().unwrap().clear();
+    fixture.driver.lists.lock().unwrap().clear();
     until("an open gate", || gate() == Gate::Open).await;
 }
 
 #[tokio::test]
 async fn the_watch_ends_with_the_claims() {
-    let stage = Stage::start();
-    drop(stage.shares);
-    tokio::time::timeout(DEADLINE, stage.task).await.unwrap().unwrap();
+    let fixture = Fixture::start();
+    drop(fixture.shares);
+    tokio::time::timeout(TIMEOUT, fixture.task).await.unwrap().unwrap();
 }

@@ -6,11 +6,11 @@ use octavo_gpu::{Driver, DriverError};
 
 use crate::checkpoint::{HeldDevice, HeldMig, MadeMig};
 use crate::claims::plan::whole_instance;
-use crate::crash;
+use crate::failpoint;
 
 /// What became of an instance that was to be destroyed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::claims) enum Outcome {
+pub(in crate::claims) enum DestroyOutcome {
     /// It is destroyed.
     Destroyed,
     /// It was not there.
@@ -40,7 +40,7 @@ pub(super) fn make(
     let mut instances = driver.mig_instances(&held.uuid).map_err(|error| {
         Refusal::MigNotCreated { device: held.device.clone(), error: error.to_string() }
     })?;
-    let is_own = |found: &MigInstance| own.is_some_and(|own| is_it(found, own));
+    let is_own = |found: &MigInstance| own.is_some_and(|own| is_recorded(found, own));
     if let Some(own) = instances.iter().position(is_own) {
         ask()?;
         if let Some(made) = whole_instance(&instances[own]) {
@@ -63,12 +63,12 @@ pub(super) fn make(
     }
     if instances.is_empty() {
         set_mode(driver, held, true)?;
-        crash::point("mig.mode-on");
+        failpoint::hit("mig.mode-on");
     }
     ask()?;
     let instance =
         driver.create_mig(&held.uuid, profile, placement).map_err(|error| not_created(&error))?;
-    crash::point("mig.created");
+    failpoint::hit("mig.created");
     whole_instance(&instance).ok_or_else(|| Refusal::MigNotCreated {
         device: held.device.clone(),
         error: format!(
@@ -83,7 +83,7 @@ pub(super) fn destroy(
     driver: &dyn Driver,
     held: &HeldDevice,
     mig: &HeldMig,
-) -> Result<Outcome, Refusal> {
+) -> Result<DestroyOutcome, Refusal> {
     let refused = |error: &DriverError| Refusal::MigNotDestroyed {
         device: held.device.clone(),
         error: error.to_string(),
@@ -91,18 +91,18 @@ pub(super) fn destroy(
     let instances = match driver.mig_instances(&held.uuid) {
         // A lost GPU comes back by a reset, which leaves no instance.
         Err(DriverError::NotFound { .. } | DriverError::GpuLost { .. }) => {
-            return Ok(Outcome::Lost);
+            return Ok(DestroyOutcome::Lost);
         }
         instances => instances.map_err(|error| refused(&error))?,
     };
-    let Some(found) = instances.iter().find(|found| is_it(found, mig)) else {
-        return Ok(Outcome::Absent);
+    let Some(found) = instances.iter().find(|found| is_recorded(found, mig)) else {
+        return Ok(DestroyOutcome::Absent);
     };
     match driver.destroy_mig(&held.uuid, found.gpu_instance) {
-        Ok(()) => Ok(Outcome::Destroyed),
+        Ok(()) => Ok(DestroyOutcome::Destroyed),
         Err(error) => match error.cause() {
-            DriverError::NotFound { .. } => Ok(Outcome::Absent),
-            DriverError::GpuLost { .. } => Ok(Outcome::Lost),
+            DriverError::NotFound { .. } => Ok(DestroyOutcome::Absent),
+            DriverError::GpuLost { .. } => Ok(DestroyOutcome::Lost),
             _ => Err(refused(&error)),
         },
     }
@@ -123,8 +123,8 @@ pub(in crate::claims) fn is_made(found: &MigInstance, mig: &HeldMig) -> bool {
     found.placement == mig.placement() && mig.made.is_some() && whole_instance(found) == mig.made
 }
 
-/// Turns the mode of a GPU off that has no instances.
-pub(super) fn end_mode(driver: &dyn Driver, held: &HeldDevice) -> Result<(), Refusal> {
+/// KeyedMutex the mode of a GPU off that has no instances.
+pub(super) fn turn_mode_off(driver: &dyn Driver, held: &HeldDevice) -> Result<(), Refusal> {
     let device = held.device.clone();
     match driver.mig_instances(&held.uuid) {
         Ok(instances) if instances.is_empty() => set_mode(driver, held, false),
@@ -135,7 +135,7 @@ pub(super) fn end_mode(driver: &dyn Driver, held: &HeldDevice) -> Result<(), Ref
     }
 }
 
-/// Turns the mode of a GPU on or off. Where it would need a reset nothing is left to happen at one.
+/// KeyedMutex the mode of a GPU on or off. Where it would need a reset nothing is left to happen at one.
 fn set_mode(driver: &dyn Driver, held: &HeldDevice, is_on: bool) -> Result<(), Refusal> {
     let (device, mode) = (held.device.clone(), if is_on { "on" } else { "off" });
     match driver.set_mig_mode(&held.uuid, is_on) {
@@ -154,7 +154,7 @@ fn set_mode(driver: &dyn Driver, held: &HeldDevice, is_on: bool) -> Result<(), R
 
 /// Whether an instance is that of a record. Ids come back for other instances: once it was made its UUID
 /// tells, before that its place, which nobody else is given.
-fn is_it(found: &MigInstance, mig: &HeldMig) -> bool {
+fn is_recorded(found: &MigInstance, mig: &HeldMig) -> bool {
     let is_made = |made: &MadeMig| match found.compute_instances.as_slice() {
         [] => found.gpu_instance == made.gpu_instance,
         computes => computes.iter().any(|compute| compute.uuid == made.uuid),

@@ -10,7 +10,7 @@ use crate::checkpoint::{HeldKind, HeldShare};
 /// A share's memory is counted in these.
 const MEBIBYTE: u64 = 1 << 20;
 /// All of a GPU's time, in thousandths of a percent.
-pub(crate) const ALL_TIME: u32 = 100_000;
+pub(crate) const FULL_TIME: u32 = 100_000;
 
 /// What amounts by capacity come to on a GPU with this much memory, or what is wrong with them. Who has
 /// all memory has the GPU: nothing is left to run anybody else.
@@ -46,7 +46,7 @@ pub(super) fn kind(
     let compute = compute.unwrap_or(Quantity::ZERO);
     let compute_milli_percent = u32::try_from(compute.milli_value())
         .ok()
-        .filter(|milli| *milli <= ALL_TIME)
+        .filter(|milli| *milli <= FULL_TIME)
         .ok_or_else(|| format!("its compute is {compute} and the GPU gives 0 to 100 percent"))?;
     if memory_bytes >= all {
         return Ok(HeldKind::Whole);

@@ -7,7 +7,7 @@ use octavo_api::names;
 use serde_json::{Value, json};
 
 use super::{Fact, Report, ReportedDevice};
-use crate::claims::{ShareNews, Status};
+use crate::claims::{ShareFinding, Status};
 use crate::enforcement::BackendKind;
 use crate::node::ClaimRef;
 
@@ -52,7 +52,7 @@ fn condition(
 ) -> Value {
     json!({
         "type": kind,
-        "status": status.word(),
+        "status": status.as_str(),
         "reason": reason,
         "message": message,
         "lastTransitionTime": since.strftime("%FT%TZ").to_string(),
@@ -81,13 +81,13 @@ impl Fact {
             since.and_then(|since| jiff::Timestamp::from_second(since).ok()).unwrap_or(now)
         };
         vec![match self {
-            Self::Share { prepared_at, backend, news } => {
-                let changed = |(news, at): &(ShareNews, i64)| {
-                    let (kind, status) = news.condition?;
+            Self::Share { prepared_at, backend, findings } => {
+                let changed = |(finding, at): &(ShareFinding, i64)| {
+                    let (kind, status) = finding.condition?;
                     let at = since(&Some(*at));
-                    Some((kind, condition(kind, status, news.reason, &news.message, at)))
+                    Some((kind, condition(kind, status, finding.reason, &finding.message, at)))
                 };
-                let found: Vec<_> = news.iter().filter_map(changed).collect();
+                let found: Vec<_> = findings.iter().filter_map(changed).collect();
                 let is_enforced = |(kind, _): &&(&str, Value)| *kind == names::CONDITION_ENFORCED;
                 let own = found.iter().find(is_enforced).is_none();
                 let own = own.then(|| enforced(*backend, since(prepared_at)));

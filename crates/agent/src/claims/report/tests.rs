@@ -12,10 +12,10 @@ use tonic::codegen::http::{Request, Response};
 
 use super::status::NOTE_LIMIT;
 use super::{
-    Fact, KubeReporter, MigFact, REPEAT_AFTER, Report, ReportedDevice, Reporter, Told, event_of,
-    status_of,
+    Fact, KubeReporter, MigFact, REPEAT_INTERVAL, Report, ReportHistory, ReportedDevice, Reporter,
+    event_of, status_of,
 };
-use crate::claims::{ShareNews, Status};
+use crate::claims::{ShareFinding, Status};
 use crate::enforcement::BackendKind;
 use crate::node::ClaimRef;
 
@@ -42,16 +42,21 @@ fn in_use() -> Refusal {
 }
 
 #[test]
-fn the_same_refusal_is_news_once_in_ten_minutes() {
-    let mut told = Told::default();
+fn same_refusal_is_reported_once_in_ten_minutes() {
+    let mut told = ReportHistory::default();
     let start = Instant::now();
-    assert!(told.is_news(&report(Some("x")), start));
-    assert!(!told.is_news(&report(Some("x")), start + Duration::from_secs(1)));
-    assert!(told.is_news(&report(Some("y")), start + Duration::from_secs(2)), "another reason");
+    assert!(told.record_if_new(&report(Some("x")), start));
+    assert!(!told.record_if_new(&report(Some("x")), start + Duration::from_secs(1)));
+    assert!(
+        told.record_if_new(&report(Some("y")), start + Duration::from_secs(2)),
+        "another reason"
+    );
     // It is well again.
     told.forget(&report(None));
-    assert!(told.is_news(&report(Some("y")), start + Duration::from_secs(4)));
-    assert!(told.is_news(&report(Some("y")), start + Duration::from_secs(5) + REPEAT_AFTER));
+    assert!(told.record_if_new(&report(Some("y")), start + Duration::from_secs(4)));
+    assert!(
+        told.record_if_new(&report(Some("y")), start + Duration::from_secs(5) + REPEAT_INTERVAL)
+    );
 }
 
 #[test]
@@ -213,13 +218,13 @@ fn got() -> Vec<ReportedDevice> {
 
 /// A share that the guard holds.
 fn share(prepared_at: Option<i64>) -> Fact {
-    Fact::Share { prepared_at, backend: Some(BackendKind::Guard), news: Vec::new() }
+    Fact::Share { prepared_at, backend: Some(BackendKind::Guard), findings: Vec::new() }
 }
 
 #[test]
 fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
-    let told = |backend, news| {
-        let fact = Fact::Share { prepared_at: Some(0), backend, news };
+    let told = |backend, findings| {
+        let fact = Fact::Share { prepared_at: Some(0), backend, findings };
         let devices = vec![ReportedDevice { fact: Some(fact), ..device() }];
         let status = status_of(&Report { devices, ..report(None) }, jiff::Timestamp::now());
         let conditions = status["status"]["devices"][0]["conditions"].clone();
@@ -236,7 +241,7 @@ fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
     assert_eq!(told(None, vec![]), ["Enforced=False NoGuard"]);
     let news = |kind, status| {
         let (reason, message) = ("Killed", "has too much".to_owned());
-        (ShareNews { reason, message, condition: Some((kind, status)) }, 5)
+        (ShareFinding { reason, message, condition: Some((kind, status)) }, 5)
     };
     let overflow = news("MemoryOverflow", Status::True);
     let expected = ["Enforced=True Guard", "MemoryOverflow=True Killed"];
@@ -249,7 +254,7 @@ fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
 }
 
 #[test]
-fn what_a_claim_got_is_told_of_each_part_and_of_no_whole_gpu() {
+fn prepared_status_covers_shares_and_mig_but_not_whole_gpus() {
     let report = Report { devices: got(), ..report(None) };
     let at = "2026-01-01T00:00:00Z";
     let share_text = "the guard in the containers refuses memory beyond the share, and the agent \
@@ -327,7 +332,7 @@ impl Moody {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_claim_got_is_told_until_it_arrives() {
+async fn prepared_status_is_retried_until_written() {
     let server = Moody::default();
     *server.1.lock().expect("not poisoned") = vec![500, 403, 503, 422, 429];
     let client = kube::Client::new(server.clone(), "default");
@@ -364,7 +369,7 @@ async fn a_refusal_is_taken_back_until_that_arrives() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_is_given_back_or_gone_is_told_of_no_more() {
+async fn released_or_deleted_claim_is_reported_no_longer() {
     for is_gone in [true, false] {
         let server = Moody::default();
         let code = if is_gone { 404 } else { 500 };
@@ -387,7 +392,7 @@ async fn a_claim_that_is_given_back_or_gone_is_told_of_no_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_takes_the_place_of_what_a_claim_got_and_the_other_way_round() {
+async fn refusal_and_prepared_status_replace_each_other() {
     let server = Moody::default();
     let client = kube::Client::new(server.clone(), "default");
     let (reporter, worker) = KubeReporter::new(client, "node-a".to_owned());

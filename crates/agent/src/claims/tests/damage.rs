@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use super::fixture::{Node, share_id};
+use super::fixtures::{Node, share_id};
 use crate::checkpoint::{HeldDevice, Record, RecordState, encode};
 use crate::node::ClaimRef;
 
@@ -45,7 +45,7 @@ async fn a_damaged_checkpoint_is_restored_from_the_spec() {
     for (words, damage) in DAMAGES {
         let (node, claim, other) = stopped().await;
         damage(&node.path(&Node::checkpoint(&claim)));
-        let (claims, opened) = node.start_and_tell().await;
+        let (claims, opened) = node.start_and_report().await;
         let [message] = opened.damage.as_slice() else { panic!("{:?}", opened.damage) };
         assert!(message.contains(words) && message.contains("holds gpu-0"), "{message}");
         assert_eq!(node.kept().len(), 1, "{words}");
@@ -60,7 +60,7 @@ async fn a_damaged_checkpoint_is_restored_from_the_spec() {
         }
         assert_eq!(node.files(), [""; 0], "{words}");
         drop(claims);
-        assert_eq!(node.start_and_tell().await.1.damage, [""; 0], "is not told twice");
+        assert_eq!(node.start_and_report().await.1.damage, [""; 0], "is not told twice");
     }
 }
 
@@ -72,7 +72,7 @@ async fn with_the_spec_lost_as_well_no_gpu_is_given_twice() {
         fs::remove_file(node.path(&Node::cdi(&claim))).expect("removes");
         // What is not resolved stays so over a second restart.
         drop(node.start().await);
-        let (claims, _) = node.start_and_tell().await;
+        let (claims, _) = node.start_and_report().await;
         let refusal = claims.prepare(&other).await.expect_err(words);
         assert!(
             refusal.reason().starts_with("DeviceM") || refusal.reason() == "DeviceInUse",
@@ -118,7 +118,7 @@ async fn an_unresolved_claim_is_resolved_by_unpreparing_it() {
 }
 
 #[tokio::test]
-async fn a_person_is_told_of_every_file_that_stands_in_the_way() {
+async fn refusal_names_every_blocking_file() {
     let (node, claim, other) = stopped().await;
     for file in [Node::checkpoint(&claim), Node::cdi(&claim)] {
         fs::write(node.path(&file), "x").expect("writes");
@@ -138,7 +138,7 @@ async fn a_deleted_checkpoint_is_restored_from_the_spec() {
     let (node, claim, other) = stopped().await;
     let folder = node.path(&Node::checkpoint(&claim));
     fs::remove_dir_all(folder.parent().expect("has a parent")).expect("removes");
-    let (claims, opened) = node.start_and_tell().await;
+    let (claims, opened) = node.start_and_report().await;
     assert_eq!((opened.held, opened.damage.len()), (1, 1));
     assert_eq!(claims.prepare(&other).await.expect_err("is held").reason(), "DeviceInUse");
     assert_eq!(node.files(), [Node::checkpoint(&claim), Node::cdi(&claim)]);
@@ -245,7 +245,7 @@ async fn files_lost_while_running_come_back() {
         assert_eq!(node.files(), files);
     }
     drop(claims);
-    let (claims, opened) = node.start_and_tell().await;
+    let (claims, opened) = node.start_and_report().await;
     assert_eq!(opened.damage, [""; 0]);
     fs::remove_file(node.path(&files[0])).expect("removes");
     claims.unprepare(&claim).await.expect("unprepares");

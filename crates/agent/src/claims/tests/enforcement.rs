@@ -11,9 +11,9 @@ use octavo_gpu::{Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealt
 use octavo_guard_abi::limits::{STRICT, Terms};
 use serde_json::{Value, json};
 
-use super::fixture::{Node, known, share_id};
+use super::fixtures::{Node, known, share_id};
 use crate::checkpoint::{decode, encode};
-use crate::claims::{Claims, Fact, ShareNews, Status};
+use crate::claims::{Claims, Fact, ShareFinding, Status};
 use crate::config::MemoryEnforcement;
 use crate::enforcement::BackendKind;
 use crate::node::ClaimRef;
@@ -170,7 +170,7 @@ async fn what_a_claim_says_of_its_share_is_kept() {
     assert_eq!(terms(&node, &claim).flags, STRICT);
     drop(claims);
     let claims = start(&node, MemoryEnforcement::Guard).await;
-    let live = claims.live_shares();
+    let live = claims.active_shares();
     let [share] = live.borrow().to_vec().try_into().expect("one share");
     assert_eq!(share.overflow, OverflowPolicy::Freeze);
     assert_eq!((share.strictness, share.class), (Strictness::Strict, ShareClass::BestEffort));
@@ -231,7 +231,7 @@ async fn a_restart_keeps_the_files_that_containers_have_mapped() {
 }
 
 #[tokio::test]
-async fn a_wall_is_chosen_by_what_the_driver_can() {
+async fn backend_is_chosen_by_driver_capability() {
     let node = Node::new();
     node.install_driver();
     let (claims, _) = node.open();
@@ -282,7 +282,7 @@ async fn what_was_decided_stays_whatever_the_setting_says_later() {
 }
 
 #[tokio::test]
-async fn a_share_of_a_version_before_the_wall_is_known_for_what_it_is() {
+async fn share_from_before_enforcement_is_reported_as_unenforced() {
     let node = Node::new();
     let claim = share(&node, "a");
     start(&node, MemoryEnforcement::Off).await.prepare(&claim).await.expect("prepares");
@@ -293,7 +293,7 @@ async fn a_share_of_a_version_before_the_wall_is_known_for_what_it_is() {
     let claims = start(&node, MemoryEnforcement::Guard).await;
     claims.prepare(&claim).await.expect("is prepared already");
     assert_eq!(backends(&node, &claim), [None]);
-    assert_eq!(claims.live_shares().borrow()[0].backend, None);
+    assert_eq!(claims.active_shares().borrow()[0].backend, None);
 }
 
 #[tokio::test]
@@ -313,7 +313,7 @@ async fn what_is_frozen_of_a_share_goes_on_before_its_folder_goes() {
 }
 
 #[tokio::test]
-async fn what_is_frozen_of_a_share_that_no_claim_has_goes_on_before_its_folder_goes() {
+async fn orphaned_share_is_thawed_before_its_folder_is_removed() {
     let node = Node::new();
     let leftover = node.path("run/octavo/shares/uid-of-nobody_s");
     let control = node.path("sys/fs/cgroup/pods/a/cgroup.freeze");
@@ -328,10 +328,10 @@ async fn what_is_frozen_of_a_share_that_no_claim_has_goes_on_before_its_folder_g
 }
 
 #[tokio::test]
-async fn shares_are_shown_as_they_come_and_go_and_news_of_them_are_told() {
+async fn active_shares_and_findings_are_published() {
     let node = Node::new();
     let claims = start(&node, MemoryEnforcement::Off).await;
-    let mut live = claims.live_shares();
+    let mut live = claims.active_shares();
     let claim = share(&node, "a");
     claims.prepare(&claim).await.expect("prepares");
     live.changed().await.expect("is told");
@@ -341,32 +341,33 @@ async fn shares_are_shown_as_they_come_and_go_and_news_of_them_are_told() {
     claims.prepare(&claim).await.expect("prepares again");
     assert!(!live.has_changed().expect("is open"), "nothing came");
 
-    let news = |reason, condition| ShareNews { reason, message: "has 21Gi".to_owned(), condition };
-    claims.tell_of_share(uid, "other", news("MemoryOverflow", None), true);
-    claims.tell_of_share("other", id, news("MemoryOverflow", None), true);
+    let news =
+        |reason, condition| ShareFinding { reason, message: "has 21Gi".to_owned(), condition };
+    claims.report_share(uid, "other", news("MemoryOverflow", None), true);
+    claims.report_share("other", id, news("MemoryOverflow", None), true);
     assert_eq!(node.found(), []);
     let overflow = |status| Some((names::CONDITION_OVERFLOW, status));
     let enforced = |status| Some((names::CONDITION_ENFORCED, status));
-    claims.tell_of_share(uid, id, news("Killed", overflow(Status::True)), true);
+    claims.report_share(uid, id, news("Killed", overflow(Status::True)), true);
     assert_eq!(node.found(), [("a".to_owned(), "Killed")]);
     let told = || {
         let facts = node.facts(&claim);
-        let [Fact::Share { news, .. }] = facts.as_slice() else { panic!("{facts:?}") };
-        news.iter().map(|(news, _)| (news.reason, news.condition)).collect::<Vec<_>>()
+        let [Fact::Share { findings, .. }] = facts.as_slice() else { panic!("{facts:?}") };
+        findings.iter().map(|(found, _)| (found.reason, found.condition)).collect::<Vec<_>>()
     };
     assert_eq!(told(), [("Killed", overflow(Status::True))]);
-    claims.tell_of_share(uid, id, news("Killed", overflow(Status::True)), false);
+    claims.report_share(uid, id, news("Killed", overflow(Status::True)), false);
     assert_eq!(node.found().len(), 1, "there were enough events");
     let within = ("Below", overflow(Status::False));
-    claims.tell_of_share(uid, id, news(within.0, within.1), true);
+    claims.report_share(uid, id, news(within.0, within.1), true);
     let blind = ("NotWatched", enforced(Status::Unknown));
-    claims.tell_of_share(uid, id, news(blind.0, blind.1), true);
+    claims.report_share(uid, id, news(blind.0, blind.1), true);
     assert_eq!(told(), [within, blind]);
-    claims.tell_of_share(uid, id, news("Watched", enforced(Status::True)), true);
+    claims.report_share(uid, id, news("Watched", enforced(Status::True)), true);
     assert_eq!(told(), [within], "what holds it says so");
     let tampered = ("Tampered", enforced(Status::False));
     for news_of in [tampered, blind, ("Watched", enforced(Status::True))] {
-        claims.tell_of_share(uid, id, news(news_of.0, news_of.1), true);
+        claims.report_share(uid, id, news(news_of.0, news_of.1), true);
     }
     assert_eq!(told(), [within, tampered], "books that were changed stay so");
 

@@ -7,7 +7,7 @@ use octavo_gpu::mig::MigInstance;
 use serde_json::json;
 
 use super::driver::profile;
-use super::fixture::{Node, known};
+use super::fixtures::{Node, known};
 use crate::claims::{Claims, DeviceKind, KnownDevice};
 use crate::node::ClaimRef;
 
@@ -21,7 +21,7 @@ fn whole(claim: &ClaimRef) -> [String; 2] {
 }
 
 #[tokio::test]
-async fn an_id_that_comes_back_leads_no_container_into_another_claims_instance() {
+async fn reused_instance_id_leads_no_container_into_another_claim() {
     let node = Node::new();
     let claims = node.start_mig().await;
     let (first, second) = (node.allocate("a", &[SMALL]), node.allocate("b", &[BESIDE]));
@@ -98,7 +98,7 @@ async fn prepared_static() -> (Node, Claims, ClaimRef) {
 }
 
 #[tokio::test]
-async fn a_gpu_that_somebody_cuts_anew_gives_no_instance_twice() {
+async fn repartitioned_gpu_gives_no_instance_twice() {
     let (node, claims, first) = prepared_static().await;
     node.driver.destroy_by_hand("GPU-2", 5);
     node.driver.make_by_hand("GPU-2", 19, 0, 1);
@@ -149,7 +149,7 @@ async fn an_instance_that_the_driver_does_not_have_is_not_given() {
 }
 
 #[tokio::test]
-async fn a_half_made_claim_with_another_allocation_leaves_nothing_of_the_first() {
+async fn half_made_claim_with_a_new_allocation_leaves_no_leftovers() {
     let node = Node::new();
     let claims = node.start_mig().await;
     let claim = node.allocate("a", &[OTHER, SMALL]);

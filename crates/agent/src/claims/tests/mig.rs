@@ -6,7 +6,7 @@ use std::fs;
 use octavo_gpu::mig::{MigComputeInstance, MigInstance, MigPlacement};
 
 use super::driver::profile;
-use super::fixture::{Node, known, known_mig};
+use super::fixtures::{Node, known, known_mig};
 use crate::claims::{DeviceKind, Fact, HeldCounts, KnownDevice};
 
 const SMALL: &str = "gpu-0-mig-1g10gb-19-3";
@@ -111,7 +111,7 @@ async fn a_claim_without_mig_finds_the_mode_off() {
 }
 
 #[tokio::test]
-async fn instances_of_nobody_keep_a_gpu_from_being_given_whole() {
+async fn unclaimed_instances_block_a_whole_gpu() {
     let node = Node::new();
     let claims = node.start_mig().await;
     node.driver.make_by_hand("GPU-0", 19, 0, 1);
@@ -126,7 +126,7 @@ async fn instances_of_nobody_keep_a_gpu_from_being_given_whole() {
 }
 
 #[tokio::test]
-async fn a_gpu_that_nobody_cuts_needs_no_driver() {
+async fn gpu_without_mig_management_needs_no_driver() {
     let node = Node::new();
     let claims = node.start_mig().await;
     claims.set_driver(None).await;

@@ -6,8 +6,8 @@ use octavo_api::names::CONDITION_ENFORCED;
 use octavo_gpu::DriverError;
 use serde_json::json;
 
-use super::fixture::{Node, cut, known_mig, share_id};
-use crate::claims::{Claims, Cut, Fact, ShareNews, Status};
+use super::fixtures::{Node, cut, known_mig, share_id};
+use crate::claims::{Claims, Fact, MigManagement, ShareFinding, Status};
 use crate::node::ClaimRef;
 
 const SMALL: &str = "gpu-0-mig-1g10gb-19-3";
@@ -66,7 +66,7 @@ async fn a_claim_that_could_not_be_taken_back_can_be_prepared_again() {
 }
 
 #[tokio::test]
-async fn an_instance_that_is_gone_is_made_anew_in_its_place() {
+async fn missing_instance_is_recreated_in_its_placement() {
     let (node, claims, claim) = prepared().await;
     let spec = || fs::read_to_string(node.path(&Node::cdi(&claim))).expect("reads");
     let before = spec();
@@ -105,7 +105,7 @@ async fn an_instance_with_the_id_of_one_that_is_gone_is_not_destroyed_for_it() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_made_anew_leaves_the_claim_as_it_was() {
+async fn failed_recreation_leaves_the_claim_unchanged() {
     let (node, claims, claim) = prepared().await;
     node.driver.destroy_by_hand("GPU-0", 3);
     node.driver.make_by_hand("GPU-0", 9, 0, 4);
@@ -123,7 +123,7 @@ async fn what_cannot_be_made_anew_leaves_the_claim_as_it_was() {
 }
 
 #[tokio::test]
-async fn who_hears_of_instances_that_are_gone_hears_also_what_was_found_of_shares() {
+async fn missing_instances_are_reported_together_with_share_findings() {
     let node = Node::new();
     let claims = node.start_mig().await;
     let claim = node.allocate_with("a", &[SMALL, "gpu-2"], |claim| {
@@ -135,20 +135,20 @@ async fn who_hears_of_instances_that_are_gone_hears_also_what_was_found_of_share
     drop(claims);
     node.driver.destroy_by_hand("GPU-0", 3);
     let (claims, _) = node.open();
-    let fenced = ShareNews {
+    let fenced = ShareFinding {
         reason: "StateTampered",
         message: "is fenced".to_owned(),
         condition: Some((CONDITION_ENFORCED, Status::False)),
     };
-    claims.tell_of_share(&claim.uid, &share_id("a", 1), fenced.clone(), true);
+    claims.report_share(&claim.uid, &share_id("a", 1), fenced.clone(), true);
     node.give_driver(&claims).await;
-    claims.set_cut(cut(&["GPU-0", "GPU-1"]));
+    claims.set_mig_management(cut(&["GPU-0", "GPU-1"]));
     claims.set_devices("580.95.05", known_mig()).await;
     let facts = node.facts(&claim);
-    let [Fact::MigGone { .. }, Fact::Share { news, .. }] = facts.as_slice() else {
+    let [Fact::MigGone { .. }, Fact::Share { findings, .. }] = facts.as_slice() else {
         panic!("{facts:?}")
     };
-    assert_eq!(news.iter().map(|(news, _)| news).collect::<Vec<_>>(), [&fenced]);
+    assert_eq!(findings.iter().map(|(found, _)| found).collect::<Vec<_>>(), [&fenced]);
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn a_taken_place_is_refused_and_what_is_there_stays() {
 }
 
 #[tokio::test]
-async fn a_start_destroys_what_no_claim_has_if_nobody_uses_it() {
+async fn start_destroys_unused_unclaimed_instances() {
     let (node, claims, claim) = prepared().await;
     drop(claims);
     node.driver.make_by_hand("GPU-0", 19, 0, 1);
@@ -222,7 +222,7 @@ async fn a_start_destroys_what_no_claim_has_if_nobody_uses_it() {
 }
 
 #[tokio::test]
-async fn a_start_destroys_nothing_of_others_before_it_knows_which_gpus_are_cut() {
+async fn start_destroys_no_foreign_instance_before_mig_management_is_known() {
     let (node, claims, claim) = prepared().await;
     drop(claims);
     node.driver.make_by_hand("GPU-0", 19, 0, 1);
@@ -234,7 +234,7 @@ async fn a_start_destroys_nothing_of_others_before_it_knows_which_gpus_are_cut()
     assert_eq!(node.driver.slices("GPU-0").len(), 2);
     assert_eq!(node.driver.slices("GPU-1"), [(0, 1)]);
     // The first is opted out by now, though a claim has an instance there.
-    claims.set_cut(cut(&["GPU-1"]));
+    claims.set_mig_management(cut(&["GPU-1"]));
     claims.set_devices("580.95.05", known_mig()).await;
     assert_eq!(node.driver.slices("GPU-0").len(), 2);
     assert_eq!(node.driver.slices("GPU-1"), []);
@@ -245,8 +245,8 @@ async fn a_start_destroys_nothing_of_others_before_it_knows_which_gpus_are_cut()
 #[tokio::test]
 async fn a_mode_that_takes_a_reset_stays_on_after_the_last_instance() {
     let (node, claims, claim) = prepared().await;
-    let fixed = Cut { fixed: ["GPU-0".to_owned()].into(), ..cut(&["GPU-0", "GPU-1"]) };
-    claims.set_cut(fixed.clone());
+    let fixed = MigManagement { fixed: ["GPU-0".to_owned()].into(), ..cut(&["GPU-0", "GPU-1"]) };
+    claims.set_mig_management(fixed.clone());
     claims.unprepare(&claim).await.expect("unprepares");
     assert_eq!(node.driver.slices("GPU-0"), []);
     assert!(node.driver.is_on("GPU-0"));
@@ -255,7 +255,7 @@ async fn a_mode_that_takes_a_reset_stays_on_after_the_last_instance() {
     node.driver.make_by_hand("GPU-0", 19, 0, 1);
     let (claims, _) = node.open();
     node.give_driver(&claims).await;
-    claims.set_cut(fixed);
+    claims.set_mig_management(fixed);
     claims.set_devices("580.95.05", known_mig()).await;
     assert_eq!(node.driver.slices("GPU-0"), []);
     assert!(node.driver.is_on("GPU-0"));

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::fixture::Node;
+use super::fixtures::Node;
 use crate::claims::Claims;
 use crate::node::ClaimRef;
 
 /// What the claims ask for, all of one GPU but the last.
 #[derive(Clone, Copy, Debug)]
-enum Wish {
+enum EnforcementOptions {
     Whole,
     /// Gibibytes and percent.
     Share(u64, u64),
@@ -19,16 +19,16 @@ enum Wish {
     Mig(&'static str, u32, u32),
 }
 
-const WISHES: [Wish; 9] = [
-    Wish::Whole,
-    Wish::Share(20, 50),
-    Wish::Share(30, 0),
-    Wish::Share(50, 25),
-    Wish::Share(10, 60),
-    Wish::Mig("gpu-0-mig-3g40gb-9-0", 0, 4),
-    Wish::Mig("gpu-0-mig-1g10gb-19-3", 3, 1),
-    Wish::Mig("gpu-0-mig-1g10gb-19-5", 5, 1),
-    Wish::Mig("gpu-0-mig-3g40gb-9-4", 4, 4),
+const WISHES: [EnforcementOptions; 9] = [
+    EnforcementOptions::Whole,
+    EnforcementOptions::Share(20, 50),
+    EnforcementOptions::Share(30, 0),
+    EnforcementOptions::Share(50, 25),
+    EnforcementOptions::Share(10, 60),
+    EnforcementOptions::Mig("gpu-0-mig-3g40gb-9-0", 0, 4),
+    EnforcementOptions::Mig("gpu-0-mig-1g10gb-19-3", 3, 1),
+    EnforcementOptions::Mig("gpu-0-mig-1g10gb-19-5", 5, 1),
+    EnforcementOptions::Mig("gpu-0-mig-3g40gb-9-4", 4, 4),
 ];
 
 #[derive(Clone, Copy, Debug)]
@@ -71,7 +71,7 @@ struct Model {
     claims: Option<Claims>,
     refs: Vec<ClaimRef>,
     /// Claims whose containers may run, with what they have.
-    running: BTreeMap<usize, Wish>,
+    running: BTreeMap<usize, EnforcementOptions>,
 }
 
 impl Model {
@@ -148,19 +148,19 @@ impl Model {
     /// What was just prepared is there, and all that runs fits onto the GPU.
     fn check(&self, index: usize) {
         let running: Vec<_> = self.running.values().copied().collect();
-        if let Wish::Mig(name, start, size) = WISHES[index] {
+        if let EnforcementOptions::Mig(name, start, size) = WISHES[index] {
             assert!(self.node.driver.slices("GPU-0").contains(&(start, size)), "{name}");
         } else {
             assert!(!self.node.driver.is_on("GPU-0"), "a GPU in MIG mode was given without MIG");
         }
         let (mut memory, mut time, mut slices) = (0, 0, Vec::new());
-        for wish in &running {
-            match wish {
-                Wish::Whole => assert_eq!(running.len(), 1, "{running:?}"),
-                Wish::Share(gibibytes, percent) => {
+        for options in &running {
+            match options {
+                EnforcementOptions::Whole => assert_eq!(running.len(), 1, "{running:?}"),
+                EnforcementOptions::Share(gibibytes, percent) => {
                     (memory, time) = (memory + gibibytes, time + percent);
                 }
-                Wish::Mig(_, start, size) => slices.extend(*start..start + size),
+                EnforcementOptions::Mig(_, start, size) => slices.extend(*start..start + size),
             }
         }
         assert!(memory <= 80 && time <= 100, "{running:?}");
@@ -201,12 +201,12 @@ impl Model {
 fn allocate(node: &Node, index: usize) -> ClaimRef {
     let name = format!("claim-{index}");
     match WISHES[index] {
-        Wish::Whole => node.allocate(&name, &["gpu-0"]),
-        Wish::Share(memory, percent) => {
+        EnforcementOptions::Whole => node.allocate(&name, &["gpu-0"]),
+        EnforcementOptions::Share(memory, percent) => {
             let (memory, percent) = (format!("{memory}Gi"), percent.to_string());
             node.allocate_shares(&name, &[("gpu-0", &memory, &percent)])
         }
-        Wish::Mig(device, _, _) => node.allocate(&name, &[device]),
+        EnforcementOptions::Mig(device, _, _) => node.allocate(&name, &[device]),
     }
 }
 

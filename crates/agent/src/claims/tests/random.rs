@@ -6,7 +6,7 @@ use std::fs;
 
 use proptest::prelude::*;
 
-use super::fixture::Node;
+use super::fixtures::Node;
 use crate::claims::Claims;
 use crate::node::ClaimRef;
 

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::fixture::{Node, known};
+use super::fixtures::{Node, known};
 use crate::node::ClaimRef;
 
 /// Prepares a claim with a changed object; returns reason and text of the refusal.
@@ -105,7 +105,7 @@ async fn a_claim_that_is_not_there_or_has_a_bad_uid_is_refused() {
 }
 
 #[tokio::test]
-async fn before_the_devices_are_known_a_prepare_is_refused_but_not_an_unprepare() {
+async fn prepare_needs_known_devices_but_unprepare_does_not() {
     let node = Node::new();
     let claim = node.allocate("a", &["gpu-0"]);
     node.start().await.prepare(&claim).await.expect("prepares");
@@ -140,7 +140,7 @@ async fn a_device_twice_in_one_claim_is_refused_unless_for_administration() {
 }
 
 #[tokio::test]
-async fn a_subrequest_is_told_to_the_kubelet_under_its_request() {
+async fn subrequest_is_reported_under_its_parent_request() {
     let node = Node::new();
     let claims = node.start().await;
     let claim = node.allocate_with("a", &["gpu-0"], |claim| {

@@ -7,12 +7,12 @@ use octavo_api::names::SHARES_FOLDER;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::fixture::{Node, share_id};
+use super::fixtures::{Node, share_id};
 use crate::claims::{Fact, HeldCounts};
 use crate::node::ClaimRef;
 
 /// Longer than anything here takes.
-const DEADLINE: Duration = Duration::from_mins(1);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The folder of a claim's share, beneath the node's.
 fn folder(claim: &ClaimRef, index: usize) -> String {
@@ -64,7 +64,7 @@ async fn holders_in_the_way_are_asked_for_eight_at_a_time_and_once_each() {
     for number in 0..20 {
         let claim = node.allocate_shares(&format!("claim-{number}"), &[("gpu-0", "4Gi", "5")]);
         claims.prepare(&claim).await.expect("prepares");
-        gates.push(node.hold_reads_of(&claim));
+        gates.push(node.block_reads_of(&claim));
     }
     let before = node.reads();
     let claim = node.allocate_shares("one-too-many", &[("gpu-0", "4Gi", "5")]);
@@ -75,7 +75,7 @@ async fn holders_in_the_way_are_asked_for_eight_at_a_time_and_once_each() {
             tokio::task::yield_now().await;
         }
     };
-    timeout(DEADLINE, asked).await.expect("they are asked for together");
+    timeout(TIMEOUT, asked).await.expect("they are asked for together");
     assert_eq!(node.reads(), before + 9);
     for gate in gates {
         gate.add_permits(100);

@@ -30,7 +30,7 @@ pub enum Step {
 
 /// What came of a sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct SimulationResult {
     /// Number of steps.
     pub steps: u64,
     /// Number of requests.
@@ -43,7 +43,7 @@ pub struct Outcome {
 
 /// A place on some GPU, and what it takes.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Candidate {
     gpu: usize,
     profile: usize,
     slices: u64,
@@ -64,10 +64,11 @@ pub fn simulate(
     gpus: usize,
     order: ListOrder,
     sequence: &[Step],
-) -> Outcome {
+) -> SimulationResult {
     let mut node = Node::new(profiles, gpus, order);
-    let mut outcome = Outcome { fits: vec![0; profiles.len()], ..Outcome::default() };
-    let mut given: Vec<Option<Place>> = Vec::new();
+    let mut outcome =
+        SimulationResult { fits: vec![0; profiles.len()], ..SimulationResult::default() };
+    let mut given: Vec<Option<Candidate>> = Vec::new();
     for step in sequence {
         match *step {
             Step::Arrive(profile) => {
@@ -93,7 +94,7 @@ pub fn simulate(
 struct Node {
     is_relisted: bool,
     /// For every profile its places, in the order of the list.
-    places: Vec<Vec<Place>>,
+    places: Vec<Vec<Candidate>>,
     /// For every profile the slices of larger profiles' places on a GPU, the largest first.
     larger: Vec<Vec<Vec<u64>>>,
     needs: Vec<[u64; ENGINES]>,
@@ -124,7 +125,7 @@ impl Node {
         }
     }
 
-    fn is_free(&self, place: &Place) -> bool {
+    fn is_free(&self, place: &Candidate) -> bool {
         let (taken, need) = (&self.taken[place.gpu], &self.needs[place.profile]);
         taken.slices & place.slices == 0
             && (0..ENGINES).all(|engine| taken.engines[engine] + need[engine] <= self.total[engine])
@@ -134,7 +135,7 @@ impl Node {
         self.places[profile].iter().any(|place| self.is_free(place))
     }
 
-    fn take(&mut self, profile: usize) -> Option<Place> {
+    fn take(&mut self, profile: usize) -> Option<Candidate> {
         let mut free = self.places.get(profile)?.iter().filter(|place| self.is_free(place));
         let place = *if self.is_relisted {
             // `max_by_key` takes the last of equals: the list is the other way round.
@@ -150,7 +151,7 @@ impl Node {
         Some(place)
     }
 
-    fn free(&mut self, place: Place) {
+    fn free(&mut self, place: Candidate) {
         let taken = &mut self.taken[place.gpu];
         taken.slices &= !place.slices;
         for (taken, need) in taken.engines.iter_mut().zip(self.needs[place.profile]) {
@@ -160,7 +161,7 @@ impl Node {
 
     /// How little a place harms: for every larger profile, the largest first, minus the number of
     /// places that it takes from it.
-    fn survivors(&self, place: &Place) -> Vec<i64> {
+    fn survivors(&self, place: &Candidate) -> Vec<i64> {
         let taken = self.taken[place.gpu].slices;
         let is_lost = |other: &&u64| **other & taken == 0 && **other & place.slices != 0;
         let lost = |masks: &Vec<u64>| masks.iter().filter(is_lost).count();
@@ -170,9 +171,9 @@ impl Node {
 }
 
 /// The places of a profile, in the order in which they are listed.
-fn list(profiles: &[MigProfile], index: usize, gpus: usize, order: ListOrder) -> Vec<Place> {
+fn list(profiles: &[MigProfile], index: usize, gpus: usize, order: ListOrder) -> Vec<Candidate> {
     let Some(profile) = profiles.get(index) else { return Vec::new() };
-    let place = |gpu: usize, placement: MigPlacement| Place {
+    let place = |gpu: usize, placement: MigPlacement| Candidate {
         gpu,
         profile: index,
         slices: mask(placement),

@@ -33,7 +33,7 @@ fn the_rule_follows_the_table_and_not_the_direction() {
 }
 
 #[test]
-fn every_placement_is_listed_once_and_profiles_of_a_size_rank_by_their_engines() {
+fn placements_are_listed_once_and_equal_sizes_rank_by_engines() {
     let profiles = mig::profiles();
     for profile in &profiles {
         let mut listed = least_harm(&profiles, profile);

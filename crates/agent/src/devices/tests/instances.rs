@@ -17,7 +17,7 @@ fn reasons(inventory: &Inventory, made: &BTreeSet<MadeInstance>) -> Vec<&'static
 }
 
 #[test]
-fn an_instance_is_a_device_with_its_uuid_and_a_capacity_for_each_memory_slice() {
+fn mig_instance_device_has_uuid_and_memory_slice_capacities() {
     let devices = devices(&inventory(), &Health::new());
     assert_eq!(names(&devices), ["gpu-1", "gpu-0-mig-1g10gb-me-20-6", "gpu-0-mig-3g40gb-9-0"]);
     assert!(devices.iter().all(|device| device.consumes.is_empty()));

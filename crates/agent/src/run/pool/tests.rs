@@ -101,6 +101,6 @@ fn a_gpu_is_cut_by_its_setting_and_not_for_what_is_still_held() {
     };
     // The first is opted out; the last is whole until somebody resets it.
     let (gpus, fixed) = (Some([testing::uuid(1)].into()), [testing::uuid(2)].into());
-    assert_eq!(cut(&node, true), Cut { gpus, fixed });
-    assert_eq!(cut(&node, false).gpus, None);
+    assert_eq!(mig_management(&node, true), MigManagement { gpus, fixed });
+    assert_eq!(mig_management(&node, false).gpus, None);
 }

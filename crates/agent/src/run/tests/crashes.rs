@@ -9,7 +9,7 @@ use std::process::Stdio;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::stage::{Agent, DEADLINE, Kubelet, Node, eventually};
+use super::fixtures::{Agent, Kubelet, Node, TIMEOUT, eventually};
 use crate::node::ClaimRef;
 
 /// Steps at which the newcomer dies, in order.
@@ -36,12 +36,12 @@ async fn is_child() -> bool {
     let Some(folder) = std::env::var_os("OCTAVO_TEST_NODE") else { return false };
     let instance = std::env::var("OCTAVO_TEST_INSTANCE").unwrap();
     let _agent = Node::at(Path::new(&folder)).start(Some(&instance));
-    assert!(timeout(DEADLINE * 2, std::future::pending::<()>()).await.is_ok(), "was not killed");
+    assert!(timeout(TIMEOUT * 2, std::future::pending::<()>()).await.is_ok(), "was not killed");
     true
 }
 
 async fn is_killed(mut child: Child, point: &str) {
-    let status = timeout(DEADLINE, child.wait()).await.expect(point).unwrap();
+    let status = timeout(TIMEOUT, child.wait()).await.expect(point).unwrap();
     assert_eq!(status.signal(), Some(9), "{point} was not reached");
 }
 
@@ -86,11 +86,11 @@ async fn a_newcomer_that_dies_at_any_step_leaves_the_node_to_the_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_active_agent_that_dies_while_it_hands_over_leaves_the_node_to_the_newcomer() {
+async fn newcomer_gets_the_node_when_the_active_agent_dies_in_handover() {
     if is_child().await {
         return;
     }
-    let test = "an_active_agent_that_dies_while_it_hands_over_leaves_the_node_to_the_newcomer";
+    let test = "newcomer_gets_the_node_when_the_active_agent_dies_in_handover";
     for point in ACTIVE {
         let node = Node::new();
         let kubelet = Kubelet::start(&node);
@@ -104,11 +104,11 @@ async fn an_active_agent_that_dies_while_it_hands_over_leaves_the_node_to_the_ne
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_active_agent_that_is_killed_has_the_one_that_stands_by_for_its_successor() {
+async fn standby_agent_succeeds_a_killed_active_agent() {
     if is_child().await {
         return;
     }
-    let test = "an_active_agent_that_is_killed_has_the_one_that_stands_by_for_its_successor";
+    let test = "standby_agent_succeeds_a_killed_active_agent";
     let node = Node::new();
     let kubelet = Kubelet::start(&node);
     let first = node.start(Some("a"));

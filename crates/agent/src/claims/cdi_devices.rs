@@ -1,0 +1,72 @@
+//! From a record to what its containers need to know of the GPUs now.
+
+use octavo_api::Refusal;
+
+use super::mig::is_made;
+use super::{DeviceKind, Devices, Inner, KnownDevice};
+use crate::cdi::CdiDevice;
+use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record};
+
+impl Inner {
+    /// The parts of a claim's spec. Blocks on files of the driver and of what holds shares. Where a GPU is not there or is another
+    /// than before, or an instance is not there, nothing can be written for now: the refusal says why.
+    pub(super) fn cdi_devices<'a>(
+        &self,
+        devices: &'a Devices,
+        record: &'a Record,
+    ) -> Result<Vec<CdiDevice<'a>>, Refusal> {
+        let cdi_devices = record.devices.iter().map(|held| {
+            let gpu = gpu_of(devices, held).ok_or_else(|| Refusal::UnknownDevice {
+                device: held.device.clone(),
+                node: self.node.clone(),
+            })?;
+            let caps = match &held.kind {
+                HeldKind::Mig(mig) if is_replaced(devices, held, mig) => {
+                    return Err(self.replaced(held));
+                }
+                HeldKind::Mig(mig) => Some(self.caps(held, mig.made.as_ref(), gpu.minor)?),
+                HeldKind::Whole | HeldKind::Share(_) => None,
+            };
+            Ok(CdiDevice { held, gpu, caps, backend: self.backend(devices, held)? })
+        });
+        cdi_devices.collect()
+    }
+
+    /// The minor numbers of an instance's capability nodes.
+    fn caps(
+        &self,
+        held: &HeldDevice,
+        made: Option<&MadeMig>,
+        minor: u32,
+    ) -> Result<[u32; 2], Refusal> {
+        let made = made.ok_or_else(|| self.replaced(held))?;
+        let (gpu, compute) = (made.gpu_instance, made.compute_instance);
+        let caps = octavo_gpu::mig::caps(&self.paths.proc_root, minor, gpu, compute);
+        let caps = caps.map_err(|error| {
+            self.unusable(held, format!("its capability files cannot be read: {error}"))
+        })?;
+        Ok([caps.gi_minor, caps.ci_minor])
+    }
+}
+
+/// Whether an instance that somebody made and that was to stay is not there as it was: its ids may be another's
+/// by now. On a GPU that Octavo cuts since, it is not among the devices.
+fn is_replaced(devices: &Devices, held: &HeldDevice, mig: &HeldMig) -> bool {
+    let known = devices.by_name.get(&held.device).filter(|device| device.uuid == held.uuid);
+    !mig.is_dynamic
+        && match known.map(|device| &device.kind) {
+            Some(DeviceKind::MigInstance { instance, .. }) => !is_made(instance, mig),
+            Some(DeviceKind::MigPlacement { .. }) => false,
+            Some(DeviceKind::Gpu { .. }) | None => true,
+        }
+}
+
+/// The GPU of a held device. A whole one must be there under its name; an instance stays where it is though
+/// the GPU is no more to be cut, and its placement no device.
+fn gpu_of<'a>(devices: &'a Devices, held: &HeldDevice) -> Option<&'a KnownDevice> {
+    let named = devices.by_name.get(&held.device).filter(|device| device.uuid == held.uuid);
+    if named.is_some() || !matches!(held.kind, HeldKind::Mig(_)) {
+        return named;
+    }
+    devices.by_name.values().find(|device| device.uuid == held.uuid)
+}

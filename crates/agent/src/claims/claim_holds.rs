@@ -1,0 +1,325 @@
+//! Who holds which device: the memory that decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use octavo_gpu::mig::MigPlacement;
+
+use super::extent::Extent;
+use super::plan::FULL_TIME;
+use super::{DeviceKind, Devices, HeldCounts, Holding};
+use crate::checkpoint::{HeldDevice, HeldKind, HeldShare, MadeMig, Record, RecordState};
+
+/// All claims that hold devices, by UID.
+#[derive(Debug, Default)]
+pub(super) struct ClaimHolds {
+    by_uid: BTreeMap<String, ClaimHold>,
+}
+
+/// What one claim holds.
+#[derive(Clone, Debug)]
+pub(super) struct ClaimHold {
+    /// Its record.
+    pub(super) record: Record,
+    /// Whether record and CDI spec were written whole since memory has them.
+    pub(super) is_written: bool,
+    /// Whether it is being taken back: its spec is gone and must not be written again.
+    pub(super) is_releasing: bool,
+    /// When its claim was first found to be gone, if it is.
+    pub(super) gone_since: Option<Instant>,
+}
+
+/// Other claims in the way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Conflict {
+    /// The device that is wanted.
+    pub(super) device: String,
+    /// The claims' UIDs, in order; at least one.
+    pub(super) holders: Vec<String>,
+    /// Whether it is only possible that the claim holds the device.
+    pub(super) is_possible_only: bool,
+    /// Where all have shares: what is wanted, and what they leave.
+    pub(super) shortage: Option<(HeldShare, HeldShare)>,
+}
+
+impl ClaimHolds {
+    /// Takes a record that was found on disk.
+    pub(super) fn insert(&mut self, record: Record) {
+        let hold = ClaimHold::new(record, true);
+        self.by_uid.insert(hold.record.claim.uid.clone(), hold);
+    }
+
+    /// Gives a claim its devices unless others have them. From here on they are taken, whatever becomes of
+    /// the files.
+    pub(super) fn reserve(&mut self, record: Record, devices: &Devices) -> Result<(), Conflict> {
+        for (index, wanted) in record.devices.iter().enumerate() {
+            if !wanted.admin_access {
+                self.check(&record, index, wanted, devices)?;
+            }
+        }
+        self.change(record);
+        Ok(())
+    }
+
+    /// Whether nothing is in the way of one device of a record.
+    fn check(
+        &self,
+        record: &Record,
+        index: usize,
+        wanted: &HeldDevice,
+        devices: &Devices,
+    ) -> Result<(), Conflict> {
+        let uid = &record.claim.uid;
+        let conflict = |holder: &str, is_possible_only| Conflict {
+            device: wanted.device.clone(),
+            holders: vec![holder.to_owned()],
+            is_possible_only,
+            shortage: None,
+        };
+        let extent = Extent::of(record, wanted, devices);
+        let mut taken = HeldShare { memory_bytes: 0, compute_milli_percent: 0 };
+        let mut holders = Vec::new();
+        for (holder, hold) in self.by_uid.iter().filter(|(other, _)| *other != uid) {
+            for held in hold.on_gpu_of(wanted) {
+                let other = Extent::of(&hold.record, held, devices);
+                if extent.excludes(other) {
+                    return Err(conflict(holder, hold.record.is_unresolved()));
+                }
+                if let Extent::Share(share) = other {
+                    taken = taken.plus(share);
+                    if holders.last() != Some(holder) {
+                        holders.push(holder.clone());
+                    }
+                }
+            }
+            if hold.may_hold_any() {
+                return Err(conflict(holder, true));
+            }
+        }
+        let own = record.devices.iter().enumerate();
+        let own = own.filter(|(_, held)| !held.admin_access && held.is_of_same_gpu(wanted));
+        let mut asked = HeldShare { memory_bytes: 0, compute_milli_percent: 0 };
+        for (other, held) in own {
+            let part = Extent::of(record, held, devices);
+            if other != index && extent.excludes(part) {
+                return Err(conflict(uid, false));
+            }
+            if let Extent::Share(share) = part {
+                asked = asked.plus(share);
+            }
+        }
+        let memory_bytes = match devices.by_name.get(&wanted.device).map(|device| &device.kind) {
+            Some(DeviceKind::Gpu { memory_bytes }) => *memory_bytes,
+            _ => 0,
+        };
+        let free = HeldShare { memory_bytes, compute_milli_percent: FULL_TIME }.minus(taken);
+        if matches!(extent, Extent::Share(_)) && !asked.fits(free) {
+            if holders.is_empty() {
+                holders.push(uid.clone());
+            }
+            let device = wanted.device.clone();
+            let shortage = Some((asked, free));
+            return Err(Conflict { device, holders, is_possible_only: false, shortage });
+        }
+        Ok(())
+    }
+
+    /// Takes what became of a claim's record; its files are to be written.
+    pub(super) fn change(&mut self, record: Record) {
+        let hold = ClaimHold::new(record, false);
+        self.by_uid.insert(hold.record.claim.uid.clone(), hold);
+    }
+
+    /// Puts back what a claim held before, or nothing.
+    pub(super) fn restore(&mut self, uid: &str, before: Option<ClaimHold>) {
+        match before {
+            Some(hold) => self.by_uid.insert(uid.to_owned(), hold),
+            None => self.by_uid.remove(uid),
+        };
+    }
+
+    /// Notes that a claim's files are written.
+    pub(super) fn set_written(&mut self, uid: &str) {
+        if let Some(hold) = self.by_uid.get_mut(uid) {
+            hold.is_written = true;
+            hold.is_releasing = false;
+        }
+    }
+
+    /// Notes that a claim's devices are being taken back.
+    pub(super) fn set_releasing(&mut self, uid: &str) {
+        if let Some(hold) = self.by_uid.get_mut(uid) {
+            hold.is_releasing = true;
+        }
+    }
+
+    /// Whether any claim's object was found gone.
+    pub(super) fn has_gone(&self) -> bool {
+        self.by_uid.values().any(|hold| hold.gone_since.is_some())
+    }
+
+    /// Notes that a claim is gone, or that it is there after all; says since when it is gone.
+    pub(super) fn set_gone(&mut self, uid: &str, now: Option<Instant>) -> Option<Instant> {
+        let hold = self.by_uid.get_mut(uid)?;
+        hold.gone_since = now.map(|now| hold.gone_since.unwrap_or(now));
+        hold.gone_since
+    }
+
+    /// Frees what a claim holds.
+    pub(super) fn remove(&mut self, uid: &str) {
+        self.by_uid.remove(uid);
+    }
+
+    /// What a claim holds.
+    pub(super) fn get(&self, uid: &str) -> Option<ClaimHold> {
+        self.by_uid.get(uid).cloned()
+    }
+
+    /// Notes which instance a device of a claim has now; nothing else of the claim changes.
+    pub(super) fn set_made(&mut self, uid: &str, device: &str, made: Option<&MadeMig>) {
+        if let Some(hold) = self.by_uid.get_mut(uid) {
+            hold.record.set_made(device, made);
+        }
+    }
+
+    /// Devices of claims, with the claims' UIDs, whose instance had the id that another one has now: it is
+    /// gone, since a GPU has an id once.
+    pub(super) fn replaced_by(
+        &self,
+        uuid: &str,
+        placement: MigPlacement,
+        now: &MadeMig,
+    ) -> Vec<(String, String)> {
+        let is_replaced = |held: &HeldDevice| match &held.kind {
+            HeldKind::Mig(mig) if held.uuid == uuid => mig.made.as_ref().is_some_and(|made| {
+                let is_same = mig.placement() == placement && made.uuid == now.uuid;
+                made.gpu_instance == now.gpu_instance && !is_same
+            }),
+            _ => false,
+        };
+        let mut replaced = Vec::new();
+        for (uid, hold) in &self.by_uid {
+            let devices = hold.record.devices.iter().filter(|held| is_replaced(held));
+            replaced.extend(devices.map(|held| (uid.clone(), held.device.clone())));
+        }
+        replaced
+    }
+
+    /// UIDs of all claims that hold something.
+    pub(super) fn uids(&self) -> Vec<String> {
+        self.by_uid.keys().cloned().collect()
+    }
+
+    /// All claims, in order of UID.
+    pub(super) fn all(&self) -> impl Iterator<Item = &ClaimHold> {
+        self.by_uid.values()
+    }
+
+    /// All records, in order of UID.
+    pub(super) fn records(&self) -> Vec<Record> {
+        self.by_uid.values().map(|hold| hold.record.clone()).collect()
+    }
+
+    /// Where claims have instances or are getting them: UUID of the GPU, first memory slice, number of
+    /// slices. Instances that are made for claims, and those that stay.
+    pub(super) fn slices(
+        &self,
+        is_meant: impl Fn(&ClaimHold, bool) -> bool,
+    ) -> BTreeSet<(String, u32, u32)> {
+        let mut slices = BTreeSet::new();
+        for hold in self.by_uid.values() {
+            for held in &hold.record.devices {
+                if let HeldKind::Mig(mig) = &held.kind
+                    && is_meant(hold, mig.is_dynamic)
+                {
+                    slices.insert((held.uuid.clone(), mig.start, mig.size));
+                }
+            }
+        }
+        slices
+    }
+
+    /// Whether another claim runs on the GPU of a device without MIG, so that the mode is surely off.
+    pub(super) fn has_plain(&self, held: &HeldDevice, except: &str) -> bool {
+        let others = self.by_uid.iter().filter(|(uid, _)| *uid != except);
+        let mut on_gpu = others.filter(|(_, hold)| hold.is_prepared() && hold.is_written);
+        on_gpu.any(|(_, hold)| {
+            hold.on_gpu_of(held).any(|held| !matches!(held.kind, HeldKind::Mig(_)))
+        })
+    }
+
+    /// Whether a damaged record may hold something of a GPU.
+    pub(super) fn may_hold_unknown(&self, uuid: &str, devices: &Devices) -> bool {
+        self.by_uid.values().filter(|hold| hold.record.is_unresolved()).any(|hold| {
+            let of_gpu = |held: &HeldDevice| {
+                // What nobody knows may be anywhere.
+                devices.by_name.get(&held.device).is_none_or(|device| device.uuid == uuid)
+            };
+            hold.record.devices.is_empty() || hold.record.devices.iter().any(of_gpu)
+        })
+    }
+
+    /// How many devices claims have for themselves.
+    pub(super) fn counts(&self) -> HeldCounts {
+        let mut counts = HeldCounts::default();
+        let held = self.by_uid.values().flat_map(|hold| &hold.record.devices);
+        for held in held.filter(|held| !held.admin_access) {
+            match held.kind {
+                HeldKind::Whole => counts.gpus += 1,
+                HeldKind::Share(_) => counts.shares += 1,
+                HeldKind::Mig(_) => counts.mig += 1,
+            }
+        }
+        counts
+    }
+
+    /// What every claim holds.
+    pub(super) fn holdings(&self) -> Vec<Holding> {
+        let names = |hold: &ClaimHold, is_admin| {
+            let devices = hold.record.devices.iter();
+            let devices = devices.filter(|device| device.admin_access == is_admin);
+            devices.map(|device| device.device.clone()).collect()
+        };
+        let holdings = self.by_uid.values().map(|hold| Holding {
+            claim: hold.record.claim.clone(),
+            devices: names(hold, false),
+            admin_devices: names(hold, true),
+            is_unresolved: hold.record.is_unresolved(),
+        });
+        holdings.collect()
+    }
+}
+
+impl ClaimHold {
+    fn new(record: Record, is_written: bool) -> Self {
+        Self { record, is_written, is_releasing: false, gone_since: None }
+    }
+
+    /// What it has for itself of the GPU of a device.
+    fn on_gpu_of(&self, wanted: &HeldDevice) -> impl Iterator<Item = &HeldDevice> {
+        let devices = self.record.devices.iter();
+        devices.filter(move |held| !held.admin_access && held.is_of_same_gpu(wanted))
+    }
+
+    /// Whether nothing is known of what it holds.
+    pub(super) fn may_hold_any(&self) -> bool {
+        self.record.is_unresolved() && self.record.devices.is_empty()
+    }
+
+    /// Whether the claim was prepared and its record is whole.
+    pub(super) fn is_prepared(&self) -> bool {
+        self.record.state == RecordState::Prepared
+    }
+
+    /// Whether the claim's instances were being made when somebody stopped.
+    pub(super) fn is_preparing(&self) -> bool {
+        self.record.state == RecordState::Preparing
+    }
+
+    /// What it has of the GPU of a device, for people.
+    pub(super) fn describe_on_gpu(&self, device: &str) -> String {
+        let wanted = HeldDevice { device: device.to_owned(), ..HeldDevice::default() };
+        let words: Vec<_> = self.on_gpu_of(&wanted).map(HeldDevice::words).collect();
+        words.join(", ")
+    }
+}

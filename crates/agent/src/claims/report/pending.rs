@@ -1,0 +1,187 @@
+//! How prepared claims stand, on its way to the API server: what they got that their allocations do not say.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use octavo_kube_io::Backoff;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+
+use super::Report;
+use crate::checkpoint::{HeldDevice, HeldKind};
+use crate::claims::ShareFinding;
+use crate::enforcement::BackendKind;
+
+/// How soon after a failure, and how seldom at most, it is tried again.
+const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
+const MAX_RETRY_DELAY: Duration = Duration::from_mins(5);
+
+/// The least time between two writings of one claim's status: it doubles while they follow one another, up to the
+/// longest, and what was quiet for a while is told at once again.
+const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(1);
+const MAX_WRITE_INTERVAL: Duration = Duration::from_mins(1);
+const INTERVAL_RESET_AFTER: Duration = Duration::from_mins(5);
+
+/// What a claim got of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fact {
+    /// A share.
+    Share {
+        /// When, in seconds since 1970.
+        prepared_at: Option<i64>,
+        /// What holds it; `None`: a version before the wall prepared it.
+        backend: Option<BackendKind>,
+        /// What was found of it since, with the times in seconds since 1970.
+        findings: Vec<(ShareFinding, i64)>,
+    },
+    /// A MIG instance.
+    Mig {
+        /// When, in seconds since 1970.
+        prepared_at: Option<i64>,
+        /// The instance.
+        instance: MigFact,
+    },
+    /// A MIG instance that is gone.
+    MigGone {
+        /// The instance as it was.
+        instance: MigFact,
+    },
+}
+
+/// Which MIG instance a claim got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MigFact {
+    /// `MIG-...`.
+    pub uuid: String,
+    /// Id of the GPU instance on its GPU.
+    pub gpu_instance: u32,
+    /// Id of the compute instance in it.
+    pub compute_instance: u32,
+    /// Name of the profile.
+    pub profile: String,
+    /// `GPU-...` of the GPU.
+    pub parent_uuid: String,
+}
+
+/// Reports that are to arrive, one a claim.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    state: Mutex<State>,
+    /// Something was put in.
+    is_new: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    by_claim: BTreeMap<String, PendingReport>,
+    /// When claims were told last, and how long the next one waits.
+    sent: BTreeMap<String, (Instant, Duration)>,
+    sequences: u64,
+}
+
+#[derive(Debug)]
+struct PendingReport {
+    report: Report,
+    /// Tells this report from a later one of the same claim.
+    sequence: u64,
+    due: Instant,
+    retry: Backoff,
+}
+
+impl Fact {
+    /// What there is to say of a held device, if anything.
+    pub(super) fn of(held: &HeldDevice, prepared_at: Option<i64>, is_gone: bool) -> Option<Self> {
+        match &held.kind {
+            HeldKind::Whole => None,
+            HeldKind::Share(_) => {
+                let backend = held.terms.map(|terms| terms.backend);
+                Some(Self::Share { prepared_at, backend, findings: Vec::new() })
+            }
+            HeldKind::Mig(mig) => {
+                let made = mig.made.as_ref()?;
+                let instance = MigFact {
+                    uuid: made.uuid.clone(),
+                    gpu_instance: made.gpu_instance,
+                    compute_instance: made.compute_instance,
+                    profile: mig.profile.clone(),
+                    parent_uuid: held.uuid.clone(),
+                };
+                Some(if is_gone {
+                    Self::MigGone { instance }
+                } else {
+                    Self::Mig { prepared_at, instance }
+                })
+            }
+        }
+    }
+}
+
+impl Pending {
+    /// Takes a report in place of an earlier one of the claim.
+    pub(super) fn put(&self, report: Report) {
+        let mut state = self.state();
+        state.sequences += 1;
+        let (uid, sequence) = (report.claim.uid.clone(), state.sequences);
+        let retry = Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
+        let now = Instant::now();
+        state
+            .sent
+            .retain(|_, (sent, _)| now.saturating_duration_since(*sent) < INTERVAL_RESET_AFTER);
+        let due = state.sent.get(&uid).map_or(now, |(sent, pause)| now.max(*sent + *pause));
+        state.by_claim.insert(uid, PendingReport { report, sequence, due, retry });
+        drop(state);
+        self.is_new.notify_one();
+    }
+
+    /// Forgets a claim's report.
+    pub(super) fn remove(&self, uid: &str) {
+        let mut state = self.state();
+        state.by_claim.remove(uid);
+        state.sent.remove(uid);
+    }
+
+    /// A report whose time has come, and its turn.
+    pub(super) fn due(&self) -> Option<(Report, u64)> {
+        let now = Instant::now();
+        let state = self.state();
+        let waiting = state.by_claim.values().find(|waiting| waiting.due <= now)?;
+        Some((waiting.report.clone(), waiting.sequence))
+    }
+
+    /// Takes the answer to a report: forgets it, or sets the time of the next attempt.
+    pub(super) fn complete(&self, uid: &str, sequence: u64, is_done: bool) {
+        let mut state = self.state();
+        if is_done {
+            let pause = state.sent.get(uid).map(|(_, pause)| MAX_WRITE_INTERVAL.min(*pause * 2));
+            state
+                .sent
+                .insert(uid.to_owned(), (Instant::now(), pause.unwrap_or(MIN_WRITE_INTERVAL)));
+        }
+        let Some(waiting) = state.by_claim.get_mut(uid).filter(|w| w.sequence == sequence) else {
+            return;
+        };
+        if is_done {
+            state.by_claim.remove(uid);
+        } else {
+            waiting.due = Instant::now() + waiting.retry.next_delay();
+        }
+    }
+
+    /// Waits until a report is put in or due.
+    pub(super) async fn wait(&self) {
+        let next = self.state().by_claim.values().map(|waiting| waiting.due).min();
+        match next {
+            None => self.is_new.notified().await,
+            Some(next) => tokio::select! {
+                () = self.is_new.notified() => {}
+                () = sleep_until(next) => {}
+            },
+        }
+    }
+
+    /// The state, locked; never across an await.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,86 @@
+//! The steps of unprepare.
+
+use std::sync::Arc;
+
+use octavo_api::Refusal;
+
+use super::claim_holds::ClaimHold;
+use super::conflict::HolderState;
+use super::extent::instances_of;
+use super::prepare::refusal;
+use super::{Inner, shares};
+use crate::checkpoint::{Record, StorageError};
+use crate::failpoint;
+use crate::node::ClaimRef;
+
+impl Inner {
+    /// Takes a claim's devices back at the kubelet's word. Where the record is damaged and names nothing, the
+    /// claim's object tells what there is to take back, as far as it can be read. The claim's turn is held.
+    pub(super) async fn unprepare(self: &Arc<Self>, claim: &ClaimRef) -> Result<(), Refusal> {
+        let hold = self.holds().get(&claim.uid).filter(ClaimHold::may_hold_any);
+        if let Some(mut hold) = hold {
+            hold.record.claim = claim.clone();
+            if let HolderState::Valid(devices) = self.holder_state(&hold).await {
+                self.holds().insert(Record { devices, ..hold.record });
+            }
+        }
+        self.release(&claim.uid).await
+    }
+
+    /// Takes a claim's devices back: spec, shares with what is frozen of them, instances, record, memory, in this order. When an
+    /// instance cannot be destroyed the record stays, and with it what the claim holds. The claim's turn is
+    /// held.
+    pub(super) async fn release(self: &Arc<Self>, uid: &str) -> Result<(), Refusal> {
+        let record = self.holds().get(uid).map(|hold| hold.record);
+        let devices = self.devices();
+        let instances = record.as_ref().map(|record| instances_of(record, devices.as_deref()));
+        let instances = instances.unwrap_or_default();
+        let is_last = instances.is_empty();
+        let (inner, released) = (Arc::clone(self), uid.to_owned());
+        self.files(uid, move || {
+            inner.remove_spec(&released)?;
+            if is_last { inner.remove_record(&released) } else { Ok(()) }
+        })
+        .await?;
+        let Some(record) = record.filter(|_| !is_last) else { return Ok(()) };
+        self.destroy(&record.claim, instances).await?;
+        let (inner, released) = (Arc::clone(self), uid.to_owned());
+        self.files(uid, move || inner.remove_record(&released)).await
+    }
+
+    /// Takes away what containers are made from.
+    fn remove_spec(&self, uid: &str) -> Result<(), StorageError> {
+        failpoint::hit("unprepare.begun");
+        self.holds().set_releasing(uid);
+        self.publish_active_shares();
+        self.cdi.remove(uid)?;
+        failpoint::hit("unprepare.cdi-removed");
+        shares::remove(&self.paths, uid)?;
+        failpoint::hit("unprepare.shares-removed");
+        Ok(())
+    }
+
+    /// Forgets a claim.
+    fn remove_record(&self, uid: &str) -> Result<(), StorageError> {
+        let _files = self.shared_files();
+        self.store.remove(uid)?;
+        failpoint::hit("unprepare.checkpoint-removed");
+        self.holds().remove(uid);
+        self.refused().remove(uid);
+        self.forget_findings(uid);
+        self.reporter.released(uid);
+        Ok(())
+    }
+
+    /// Does work on files, to its end.
+    async fn files(
+        &self,
+        uid: &str,
+        work: impl FnOnce() -> Result<(), StorageError> + Send + 'static,
+    ) -> Result<(), Refusal> {
+        let done = tokio::task::spawn_blocking(work).await.map_err(|error| {
+            Refusal::Interrupted { claim: uid.to_owned(), error: error.to_string() }
+        })?;
+        done.map_err(|error| refusal(&error))
+    }
+}

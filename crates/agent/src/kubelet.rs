@@ -1,0 +1,7 @@
+//! The kubelet's side of the agent: its two sockets, and the services on them.
+
+pub(crate) mod endpoint;
+pub(crate) mod health_stream;
+pub(crate) mod plugin;
+pub mod registration;
+pub(crate) mod socket;

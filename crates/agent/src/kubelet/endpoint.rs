@@ -1,0 +1,119 @@
+//! The agent's two sockets and the services on them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use octavo_kubelet_api::dra::{v1, v1beta1};
+use octavo_kubelet_api::health;
+use octavo_kubelet_api::registration::v1::registration_server::RegistrationServer;
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::transport::Server;
+
+use crate::config::NodeConfig;
+use crate::kubelet::health_stream::HealthService;
+use crate::kubelet::plugin::{Plugin, Preparer};
+use crate::kubelet::registration::{self, KubeletRegistration, Registrar};
+use crate::kubelet::socket::{self, Socket, SocketError};
+use crate::metrics::Metrics;
+use crate::monitor::Snapshot;
+
+/// How long answers may take to get out at the end.
+const FINAL_ANSWERS_DELAY: Duration = Duration::from_millis(200);
+
+/// What the services of a node need.
+pub(crate) struct Services<P> {
+    pub(crate) preparer: Arc<P>,
+    pub(crate) snapshots: watch::Receiver<Snapshot>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// What the kubelet makes of the driver.
+    pub(crate) verdict: Arc<KubeletRegistration>,
+    /// Tells that health is to be told again, though it is as before.
+    pub(crate) again: watch::Receiver<()>,
+}
+
+/// Bound sockets that are not served yet. Connections wait in them meanwhile.
+#[derive(Debug)]
+pub(crate) struct Endpoint {
+    node: String,
+    plugin_path: PathBuf,
+    plugin: Socket,
+    registration: Socket,
+}
+
+impl Endpoint {
+    /// Binds the DRA socket, then the registration socket: the kubelet must never see the second
+    /// without the first.
+    pub(crate) fn bind(config: &NodeConfig) -> Result<Self, SocketError> {
+        let instance = config.instance_id.as_deref();
+        let plugin_path = config.plugin_folder().join(socket_name(instance));
+        let plugin = Socket::bind(&plugin_path)?;
+        let registration =
+            Socket::bind(&registration::socket_path(&config.registry_folder(), instance))?;
+        Ok(Self { node: config.node_name.clone(), plugin_path, plugin, registration })
+    }
+
+    /// Serves both sockets until `stop`; calls that are being served end first. A connection
+    /// without a call is not waited for: a kubelet that hangs must not hold up the agent's end.
+    pub(crate) async fn serve<P: Preparer>(
+        self,
+        parts: Services<P>,
+        stop: CancellationToken,
+    ) -> Result<(), tonic::transport::Error> {
+        let Services { preparer, snapshots, metrics, verdict, again } = parts;
+        let registrar =
+            Registrar::new(&self.node, &self.plugin_path, verdict, Arc::clone(&metrics));
+        let health = HealthService::new(&self.node, snapshots, again, stop.clone());
+        let calls = TaskTracker::new();
+        let plugin = Plugin::new(preparer, metrics, calls.clone());
+        let (plugin_calls, registration_calls) =
+            socket::accept(self.plugin, self.registration, stop.clone());
+        let plugin_server = Server::builder()
+            .add_service(v1::dra_plugin_server::DraPluginServer::new(plugin.clone()))
+            .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(plugin))
+            .add_service(health::v1::dra_resource_health_server::DraResourceHealthServer::new(
+                health.clone(),
+            ))
+            .add_service(
+                health::v1alpha1::dra_resource_health_server::DraResourceHealthServer::new(health),
+            )
+            .serve_with_incoming_shutdown(
+                ReceiverStream::new(plugin_calls),
+                stop.clone().cancelled_owned(),
+            );
+        let registration_server = Server::builder()
+            .add_service(RegistrationServer::new(registrar))
+            .serve_with_incoming_shutdown(
+                ReceiverStream::new(registration_calls),
+                stop.clone().cancelled_owned(),
+            );
+        let answered = async {
+            stop.cancelled().await;
+            calls.close();
+            calls.wait().await;
+            sleep(FINAL_ANSWERS_DELAY).await;
+        };
+        tokio::select! {
+            ended = async { tokio::try_join!(plugin_server, registration_server) } => ended.map(|_| ()),
+            () = answered => Ok(()),
+        }
+    }
+}
+
+/// File name of the DRA socket. The kubelet refuses two instances of a driver that share one.
+fn socket_name(instance: Option<&str>) -> String {
+    match instance {
+        None => "dra.sock".to_owned(),
+        Some(id) => format!("dra-{id}.sock"),
+    }
+}
+
+/// Whether a file's name is that of a DRA socket of this driver, whosesoever.
+pub(crate) fn is_socket_name(name: &str) -> bool {
+    let instance = name.strip_prefix("dra").and_then(|rest| rest.strip_suffix(".sock"));
+    instance.is_some_and(|instance| instance.is_empty() || instance.starts_with('-'))
+}

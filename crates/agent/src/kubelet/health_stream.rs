@@ -1,0 +1,169 @@
+//! `DRAResourceHealth`: the kubelet learns which devices are well and shows it in its pods.
+//!
+//! The kubelet calls health unknown when it hears nothing for a time that the plugin names. Health
+//! is told at once and on every change; between changes seldom, so that an idle node stays idle. The
+//! kubelet notices a dead agent by the end of the stream, not by that time.
+
+use std::time::Duration;
+
+use futures::stream::{BoxStream, StreamExt, unfold};
+use octavo_kubelet_api::health::{v1, v1alpha1};
+use tokio::sync::watch;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+use tonic::{Request, Response, Status};
+
+use crate::devices::{device_name, is_offered};
+use crate::monitor::Snapshot;
+
+/// After what time without news the kubelet may call health unknown.
+const HEALTH_LIFETIME: Duration = Duration::from_hours(1);
+/// How often health is told again without a change.
+const REPEAT_INTERVAL: Duration = Duration::from_mins(20);
+/// How soon it is told again at first. The kubelet keeps one memory for all agents of a node and empties it
+/// when the stream of any of them ends: what a new agent told before the old one ended is lost there.
+const FIRST_REPEAT_DELAYS: [Duration; 3] =
+    [Duration::from_secs(2), Duration::from_secs(10), Duration::from_mins(1)];
+
+/// Serves the health of a node's devices in both versions of the service.
+#[derive(Clone, Debug)]
+pub(crate) struct HealthService {
+    pool: String,
+    snapshots: watch::Receiver<Snapshot>,
+    again: watch::Receiver<()>,
+    stop: CancellationToken,
+}
+
+/// Health of one device, in no version's words.
+struct DeviceHealth {
+    device: String,
+    /// `None`: the driver cannot be asked.
+    is_healthy: Option<bool>,
+    since: i64,
+    message: String,
+}
+
+impl HealthService {
+    /// Tells the health of the devices in `pool` until `stop`, and as at the beginning when `again` says so.
+    pub(crate) fn new(
+        pool: &str,
+        snapshots: watch::Receiver<Snapshot>,
+        again: watch::Receiver<()>,
+        stop: CancellationToken,
+    ) -> Self {
+        Self { pool: pool.to_owned(), snapshots, again, stop }
+    }
+
+    /// The state now, and again after every change or a long time; ends at shutdown.
+    fn states(&self) -> BoxStream<'static, Vec<DeviceHealth>> {
+        let mut snapshots = self.snapshots.clone();
+        snapshots.mark_changed();
+        let mut again = self.again.clone();
+        again.mark_unchanged();
+        unfold((snapshots, again, self.stop.clone(), 0), async |state| {
+            let (mut snapshots, mut again, stop, mut repeats) = state;
+            tokio::select! {
+                () = stop.cancelled() => return None,
+                changed = snapshots.changed() => changed.ok()?,
+                Ok(()) = again.changed() => repeats = 0,
+                () = sleep(FIRST_REPEAT_DELAYS.get(repeats).copied().unwrap_or(REPEAT_INTERVAL)) => repeats += 1,
+            }
+            let devices = report(&snapshots.borrow_and_update());
+            Some((devices, (snapshots, again, stop, repeats)))
+        })
+        .boxed()
+    }
+}
+
+fn report(snapshot: &Snapshot) -> Vec<DeviceHealth> {
+    let Some(inventory) = &snapshot.inventory else { return Vec::new() };
+    let now = jiff::Timestamp::now().as_second();
+    let mut devices: Vec<_> = inventory
+        .gpus
+        .iter()
+        .filter(|gpu| is_offered(gpu))
+        .map(|gpu| {
+            let state = snapshot.health.get(&gpu.uuid);
+            let (is_healthy, message) = match (state, &snapshot.error) {
+                (Some(state), _) => (Some(false), state.message()),
+                (None, Some(error)) => (None, error.clone()),
+                (None, None) => (Some(true), String::new()),
+            };
+            let since = state.map_or(now, |state| state.since);
+            DeviceHealth { device: device_name(gpu), is_healthy, since, message }
+        })
+        .collect();
+    devices.sort_by(|a, b| a.device.cmp(&b.device));
+    devices
+}
+
+fn health_timeout_seconds() -> i64 {
+    i64::try_from(HEALTH_LIFETIME.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[tonic::async_trait]
+impl v1::dra_resource_health_server::DraResourceHealth for HealthService {
+    type NodeWatchResourcesStream =
+        BoxStream<'static, Result<v1::NodeWatchResourcesResponse, Status>>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<v1::NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        let pool = self.pool.clone();
+        let device = move |found: DeviceHealth| v1::DeviceHealth {
+            device: Some(v1::DeviceIdentifier {
+                pool_name: pool.clone(),
+                device_name: found.device,
+            }),
+            health: match found.is_healthy {
+                Some(true) => v1::HealthStatus::Healthy.into(),
+                Some(false) => v1::HealthStatus::Unhealthy.into(),
+                None => v1::HealthStatus::Unknown.into(),
+            },
+            last_updated_time: found.since,
+            health_check_timeout_seconds: health_timeout_seconds(),
+            message: found.message,
+        };
+        let answers = self.states().map(move |devices| {
+            let devices = devices.into_iter().map(&device).collect();
+            Ok(v1::NodeWatchResourcesResponse { devices })
+        });
+        Ok(Response::new(answers.boxed()))
+    }
+}
+
+#[tonic::async_trait]
+impl v1alpha1::dra_resource_health_server::DraResourceHealth for HealthService {
+    type NodeWatchResourcesStream =
+        BoxStream<'static, Result<v1alpha1::NodeWatchResourcesResponse, Status>>;
+
+    async fn node_watch_resources(
+        &self,
+        _: Request<v1alpha1::NodeWatchResourcesRequest>,
+    ) -> Result<Response<Self::NodeWatchResourcesStream>, Status> {
+        let pool = self.pool.clone();
+        let device = move |found: DeviceHealth| v1alpha1::DeviceHealth {
+            device: Some(v1alpha1::DeviceIdentifier {
+                pool_name: pool.clone(),
+                device_name: found.device,
+            }),
+            health: match found.is_healthy {
+                Some(true) => v1alpha1::HealthStatus::Healthy.into(),
+                Some(false) => v1alpha1::HealthStatus::Unhealthy.into(),
+                None => v1alpha1::HealthStatus::Unknown.into(),
+            },
+            last_updated_time: found.since,
+            health_check_timeout_seconds: health_timeout_seconds(),
+            message: found.message,
+        };
+        let answers = self.states().map(move |devices| {
+            let devices = devices.into_iter().map(&device).collect();
+            Ok(v1alpha1::NodeWatchResourcesResponse { devices })
+        });
+        Ok(Response::new(answers.boxed()))
+    }
+}
+
+#[cfg(test)]
+mod tests;

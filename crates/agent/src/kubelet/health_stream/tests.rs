@@ -1,0 +1,69 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::health::GpuState;
+use crate::testing;
+
+/// A channel on which nothing comes.
+fn never() -> watch::Receiver<()> {
+    watch::channel(()).1
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_stream_repeats_itself_before_the_kubelet_loses_trust() {
+    let snapshot =
+        Snapshot { inventory: Some(Arc::new(testing::inventory(1))), ..Snapshot::default() };
+    let (_sender, receiver) = watch::channel(snapshot);
+    let service = HealthService::new("node", receiver, never(), CancellationToken::new());
+    let mut states = service.states();
+    for _ in 0..FIRST_REPEAT_DELAYS.len() + 2 {
+        let before = tokio::time::Instant::now();
+        assert_eq!(states.next().await.unwrap().len(), 1);
+        assert!(before.elapsed() < HEALTH_LIFETIME / 2, "{:?}", before.elapsed());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn health_is_repeated_after_another_agents_stream_ends() {
+    let snapshot =
+        Snapshot { inventory: Some(Arc::new(testing::inventory(1))), ..Snapshot::default() };
+    let (_sender, receiver) = watch::channel(snapshot);
+    let (again, listener) = watch::channel(());
+    let service = HealthService::new("node", receiver, listener, CancellationToken::new());
+    let mut states = service.states();
+    for _ in 0..=FIRST_REPEAT_DELAYS.len() {
+        states.next().await.unwrap();
+    }
+    let settled = tokio::time::Instant::now();
+    again.send_replace(());
+    assert_eq!(states.next().await.unwrap().len(), 1);
+    assert_eq!(settled.elapsed(), Duration::ZERO);
+    assert_eq!(states.next().await.unwrap().len(), 1);
+    assert_eq!(settled.elapsed(), FIRST_REPEAT_DELAYS[0]);
+}
+
+#[tokio::test]
+async fn unread_gpus_have_no_health() {
+    let (sender, receiver) = watch::channel(Snapshot::default());
+    let mut states =
+        HealthService::new("node", receiver, never(), CancellationToken::new()).states();
+    assert_eq!(states.next().await.unwrap().len(), 0);
+    sender.send_modify(|snapshot| snapshot.inventory = Some(Arc::new(testing::inventory(2))));
+    assert_eq!(states.next().await.unwrap().len(), 2);
+    drop(sender);
+    assert!(states.next().await.is_none());
+}
+
+#[test]
+fn without_driver_answers_only_known_faults_are_reported() {
+    let state = GpuState { is_lost: true, xid: None, advice: None, since: 7 };
+    let snapshot = Snapshot {
+        inventory: Some(Arc::new(testing::inventory(2))),
+        health: [(testing::uuid(1), state)].into(),
+        error: Some("the driver is not loaded".to_owned()),
+        ..Snapshot::default()
+    };
+    let told = report(&snapshot);
+    assert_eq!((told[0].is_healthy, told[0].message.as_str()), (None, "the driver is not loaded"));
+    assert_eq!((told[1].is_healthy, told[1].since), (Some(false), 7));
+}

@@ -1,0 +1,60 @@
+//! Sockets of agents that are no more. A killed agent leaves its sockets' files, named by its instance id,
+//! which no later agent has: somebody else must remove them, or every start of the kubelet would try to
+//! register them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::net::UnixStream;
+use tokio::time::sleep;
+
+use super::{identity, remove as remove_file};
+use crate::config::NodeConfig;
+use crate::kubelet::{endpoint, registration};
+
+/// Between two looks at a dead socket: one that is just being made does not listen yet.
+const RECHECK_DELAY: Duration = Duration::from_millis(500);
+
+/// Removes the sockets of this driver on which nobody listens, registrations first.
+pub(crate) async fn remove(config: &NodeConfig) {
+    let mut dead = dead_sockets(&config.registry_folder(), registration::is_socket_name).await;
+    dead.extend(dead_sockets(&config.plugin_folder(), endpoint::is_socket_name).await);
+    if dead.is_empty() {
+        return;
+    }
+    sleep(RECHECK_DELAY).await;
+    for (path, file) in dead {
+        if identity(&path) == Some(file) && is_dead(&path).await {
+            match remove_file(&path) {
+                Ok(()) => tracing::info!(path = %path.display(), "removed a dead agent's socket"),
+                Err(error) => {
+                    tracing::warn!(path = %path.display(), %error, "a dead agent's socket stays");
+                }
+            }
+        }
+    }
+}
+
+/// Sockets in a folder on which nobody listens, with their identities.
+async fn dead_sockets(folder: &Path, is_ours: fn(&str) -> bool) -> Vec<(PathBuf, (u64, u64))> {
+    let mut dead = Vec::new();
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_name().to_str().is_some_and(is_ours)
+            && let Some(file) = identity(&path)
+            && is_dead(&path).await
+        {
+            dead.push((path, file));
+        }
+    }
+    dead.sort();
+    dead
+}
+
+/// Whether a path is a socket that refuses connections; one with a full queue does not.
+async fn is_dead(path: &Path) -> bool {
+    let connected = UnixStream::connect(path).await;
+    connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}

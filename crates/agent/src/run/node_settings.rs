@@ -1,0 +1,118 @@
+//! What the node's labels say of it, or else the agent's own setting: which GPUs are cut by MIG, and which scheduler
+//! owns the node.
+
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use octavo_api::names::{LABEL_DYNAMIC_MIG, LABEL_OWNER};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::node::retry_delays;
+use crate::config::{DynamicMig, NodeConfig, Owner};
+use crate::devices::Note;
+
+/// What holds for the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeSettings {
+    /// The GPUs that are cut.
+    pub(super) dynamic: DynamicMig,
+    /// The scheduler that owns the node.
+    pub(super) owner: Owner,
+    /// What is wrong with the labels.
+    pub(super) problems: Vec<Note>,
+    /// Whether the labels were read. Without it claims are served as the agent's own setting says, and
+    /// nothing is published.
+    pub(super) is_read: bool,
+}
+
+impl NodeSettings {
+    /// What follows from the agent's own settings and the node's labels.
+    fn of(config: &NodeConfig, node: &ObjectMeta) -> Self {
+        let own = Self::unread(config);
+        let (dynamic, not_cut) = label_or(node, LABEL_DYNAMIC_MIG, own.dynamic, |label| {
+            DynamicMig::from_label(label)
+                .map_err(|error| ("DynamicMigLabelInvalid", error.to_string()))
+        });
+        let (owner, not_owned) = label_or(node, LABEL_OWNER, own.owner, |label| {
+            label.parse::<Owner>().map_err(|error| ("SchedulerLabelInvalid", error.to_string()))
+        });
+        let problems = not_cut.into_iter().chain(not_owned).collect();
+        Self { dynamic, owner, problems, is_read: true }
+    }
+
+    /// The agent's own settings, where the node's labels cannot be read.
+    fn unread(config: &NodeConfig) -> Self {
+        let (dynamic, owner) = (config.dynamic_mig.clone(), config.owner.clone());
+        Self { dynamic, owner, problems: Vec::new(), is_read: false }
+    }
+}
+
+/// What a label says, or else the agent's own setting, and why the label is not label_or.
+fn label_or<T>(
+    node: &ObjectMeta,
+    key: &str,
+    own: T,
+    read: impl FnOnce(&str) -> Result<T, (&'static str, String)>,
+) -> (T, Option<Note>) {
+    match node.labels.as_ref().and_then(|labels| labels.get(key)).map(|label| read(label)) {
+        None => (own, None),
+        Some(Ok(said)) => (said, None),
+        Some(Err((reason, error))) => {
+            let text = format!("the node's label {key} is not heeded: {error}");
+            (own, Some(Note { reason, text }))
+        }
+    }
+}
+
+/// Follows the labels of the node, for ever; tells `None` until it was asked for once.
+pub(super) async fn follow(
+    client: Client,
+    config: Arc<NodeConfig>,
+    setting: watch::Sender<Option<NodeSettings>>,
+) {
+    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client);
+    let name = &config.node_name;
+    let only_ours = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let events = watcher::watcher(nodes.clone(), only_ours).default_backoff();
+    let mut events = pin!(events);
+    // The watcher's own delays begin anew with every attempt that reaches the server.
+    let mut backoff = retry_delays();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::InitApply(node) | Event::Apply(node)) => {
+                backoff.reset();
+                tell(&setting, NodeSettings::of(&config, &node.metadata));
+            }
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(node = %name, %error, "cannot watch the node's labels");
+                // An installation that grants no watch may grant this.
+                match nodes.get(name).await {
+                    Ok(node) => tell(&setting, NodeSettings::of(&config, &node.metadata)),
+                    Err(_) if setting.borrow().is_some() => {}
+                    Err(_) => tell(&setting, NodeSettings::unread(&config)),
+                }
+                sleep(backoff.next_delay()).await;
+            }
+        }
+    }
+}
+
+fn tell(setting: &watch::Sender<Option<NodeSettings>>, new: NodeSettings) {
+    setting.send_if_modified(|old| {
+        let is_changed = old.as_ref() != Some(&new);
+        *old = Some(new);
+        is_changed
+    });
+}
+
+#[cfg(test)]
+mod tests;

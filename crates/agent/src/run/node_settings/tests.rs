@@ -1,0 +1,62 @@
+use super::*;
+use crate::config::NodeFile;
+
+fn config(dynamic: DynamicMig, owner: &str) -> NodeConfig {
+    let file = NodeFile {
+        node_name: Some("node".to_owned()),
+        dynamic_mig: Some(dynamic),
+        owner: Some(owner.parse().unwrap()),
+        ..NodeFile::default()
+    };
+    file.complete().unwrap()
+}
+
+fn labelled(labels: &[(&str, &str)]) -> ObjectMeta {
+    let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    ObjectMeta { labels: Some(labels.collect()), ..ObjectMeta::default() }
+}
+
+#[test]
+fn the_label_goes_before_the_agent_s_own_setting() {
+    let own = DynamicMig::Minors([1].into());
+    let config = config(own.clone(), "");
+    let of = |label: &str| NodeSettings::of(&config, &labelled(&[(LABEL_DYNAMIC_MIG, label)]));
+    let plain = NodeSettings { dynamic: own, is_read: true, ..NodeSettings::default() };
+    assert_eq!(NodeSettings::of(&config, &ObjectMeta::default()), plain);
+    assert_eq!(of("none").dynamic, DynamicMig::None);
+    assert_eq!(of("all").dynamic, DynamicMig::All);
+    assert_eq!(of("0_3").dynamic, DynamicMig::Minors([0, 3].into()));
+}
+
+#[test]
+fn owner_label_names_the_scheduler_and_empty_means_any() {
+    let of = |own: &str, labels: &[(&str, &str)]| {
+        let setting = NodeSettings::of(&config(DynamicMig::None, own), &labelled(labels));
+        assert!(setting.problems.is_empty(), "{:?}", setting.problems);
+        setting.owner.scheduler().map(str::to_owned)
+    };
+    assert_eq!(of("", &[]), None);
+    assert_eq!(of("", &[("octavo.dev/scheduler", "octavo")]).as_deref(), Some("octavo"));
+    assert_eq!(of("octavo", &[]).as_deref(), Some("octavo"));
+    assert_eq!(of("octavo", &[(LABEL_OWNER, "other")]).as_deref(), Some("other"));
+    assert_eq!(of("octavo", &[(LABEL_OWNER, "")]), None);
+}
+
+#[test]
+fn invalid_label_is_reported_and_ignored() {
+    let config = config(DynamicMig::All, "octavo");
+    let setting =
+        NodeSettings::of(&config, &labelled(&[(LABEL_DYNAMIC_MIG, "yes"), (LABEL_OWNER, "a b")]));
+    assert_eq!(setting.dynamic, DynamicMig::All);
+    assert_eq!(setting.owner.scheduler(), Some("octavo"));
+    let [cut, owner] = &setting.problems[..] else { panic!("{:?}", setting.problems) };
+    assert_eq!(cut.reason, "DynamicMigLabelInvalid");
+    assert!(cut.text.contains("octavo.dev/dynamic-mig"), "{}", cut.text);
+    assert!(cut.text.contains("yes") && cut.text.contains("0_3"), "{}", cut.text);
+    assert_eq!(owner.reason, "SchedulerLabelInvalid");
+    assert!(
+        owner.text.contains("octavo.dev/scheduler") && owner.text.contains("a b"),
+        "{}",
+        owner.text
+    );
+}

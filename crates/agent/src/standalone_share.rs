@@ -1,0 +1,123 @@
+//! `octavo share`: the wall of a share without a cluster.
+//!
+//! What a container gets by CDI, a command gets here in a mount namespace of its own: the guard, the driver's
+//! own libraries beside it, the files of the share, and the proxies over the driver's libraries. It is how a
+//! program is tried behind a wall, and how the wall is measured on a machine without Kubernetes.
+//!
+//! ```text
+//! /run/octavo-share/<name>/   what the agent keeps beneath its run root; locked by the commands that use it
+//! ```
+//!
+//! No agent looks on, so nothing stops a program that goes round the guard, and nothing that the driver takes
+//! beside the calls is counted: code of modules, and contexts beyond what the guard takes them for. It stays so:
+//! who has no cluster has no neighbours to be protected from, and the measurements want the guard alone.
+
+mod namespace;
+mod share;
+
+use std::ffi::OsString;
+use std::io::{self, Write as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+use anyhow::Context;
+use octavo_dra::Quantity;
+
+use share::StandaloneShare;
+
+/// Arguments of `octavo share`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ShareArgs {
+    #[command(subcommand)]
+    command: ShareCommand,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum ShareCommand {
+    /// Run a command with a share of a GPU
+    #[command(after_help = "\
+Needs root, for the command's own mount namespace. Ends with the exit code of the command.
+
+No agent looks on. The guard refuses allocations beyond the share as on a node of a cluster, but what the driver takes
+beside them is not fed back: the code of loaded modules, and contexts beyond the 256 MiB that the guard takes each for. So
+the driver may count some hundred MiB more than the share for each process. What goes round the guard is not stopped, and
+GpuShareConfig has no meaning here.
+
+Examples:
+  octavo share run --memory 20Gi -- python train.py
+  octavo share run --memory 10Gi --name team -- octavo probe    several commands, one share")]
+    Run(RunArgs),
+
+    /// Print the functions of the driver that the guard stands in for
+    Names,
+}
+
+/// Arguments of `octavo share run`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// Memory of the share
+    #[arg(long, value_name = "QUANTITY")]
+    pub(crate) memory: Quantity,
+
+    /// Which GPU, by its number in the driver's list
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) gpu: usize,
+
+    /// Name of the share: commands of one name have one share together [default: this process's id]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// Refuse allocation and launch functions that the guard does not know
+    #[arg(long)]
+    pub(crate) strict: bool,
+
+    /// Root of the driver's files
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub(crate) driver_root: PathBuf,
+
+    /// The sys file system
+    #[arg(long, value_name = "DIR", default_value = "/sys")]
+    pub(crate) sys_root: PathBuf,
+
+    /// The command and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// Runs the command that is asked for.
+pub fn run(args: &ShareArgs) -> anyhow::Result<ExitCode> {
+    match &args.command {
+        ShareCommand::Run(args) => run_command(args),
+        ShareCommand::Names => names().map(|()| ExitCode::SUCCESS),
+    }
+}
+
+fn run_command(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    let share = StandaloneShare::prepare(args)?;
+    namespace::enter(&share)?;
+    let (program, rest) = args.command.split_first().context("there is no command to run")?;
+    let status = Command::new(program)
+        .args(rest)
+        .status()
+        .with_context(|| format!("starting {}", program.to_string_lossy()))?;
+    share.leave();
+    // As a shell has it.
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1);
+    Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+fn names() -> anyhow::Result<()> {
+    let names = octavo_guard_library::CUDA_HOOKS.iter().chain(octavo_guard_library::NVML_HOOKS);
+    let mut text = String::new();
+    for name in names {
+        text.push_str(name);
+        text.push('\n');
+    }
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        // Who reads no further, as `head`, has what it wanted.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("cannot print"),
+    }
+}

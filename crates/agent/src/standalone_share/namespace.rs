@@ -1,0 +1,61 @@
+//! The mount namespace of a command: what a container runtime makes of CDI edits.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, mount, mount_bind, mount_change, mount_remount,
+};
+use rustix::thread::UnshareFlags;
+
+use super::share::StandaloneShare;
+use crate::cdi::Mount;
+use crate::hook;
+
+/// Where everything of Octavo's lies that a container sees.
+pub(super) const OWN: &str = "/run/octavo";
+
+/// Moves this thread, and what it starts from now on, behind the wall of a share.
+pub(super) fn enter(share: &StandaloneShare) -> anyhow::Result<()> {
+    #[expect(
+        deprecated,
+        reason = "what may be unsafe of it is sharing no files; mounts are all that is not shared"
+    )]
+    rustix::thread::unshare(UnshareFlags::NEWNS)
+        .context("making a mount namespace: this needs root")?;
+    mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
+        .context("keeping mounts within the namespace")?;
+    fs::create_dir_all(OWN).with_context(|| format!("making {OWN}"))?;
+    mount("tmpfs", OWN, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=755")
+        .with_context(|| format!("mounting a file system in memory on {OWN}"))?;
+    bind(&Mount::read_only(&share.folder, &share.seen))?;
+    for mount in &share.edits.mounts {
+        bind(mount)?;
+    }
+    let hooks: Vec<Vec<String>> = share.edits.hooks.iter().map(|hook| hook.args.clone()).collect();
+    for args in &hooks {
+        hook::run_here(&hooks, args)?;
+    }
+    Ok(())
+}
+
+/// Makes one mount, and the file or folder that it lies on.
+fn bind(wanted: &Mount) -> anyhow::Result<()> {
+    let (from, to) = (Path::new(&wanted.host_path), Path::new(&wanted.container_path));
+    let context = || format!("mounting {} on {}", from.display(), to.display());
+    if !to.exists() {
+        let parent = to.parent().unwrap_or(Path::new("/"));
+        let made = fs::create_dir_all(if from.is_dir() { to } else { parent });
+        made.with_context(context)?;
+        if !from.is_dir() {
+            fs::File::create(to).with_context(context)?;
+        }
+    }
+    mount_bind(from, to).with_context(context)?;
+    if wanted.options.iter().any(|option| option == "ro") {
+        let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+        mount_remount(to, flags, c"").with_context(context)?;
+    }
+    Ok(())
+}

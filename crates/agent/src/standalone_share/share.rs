@@ -1,0 +1,148 @@
+//! The files of a share that was made by hand, on the host.
+
+use std::fs::{self, File};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use octavo_gpu::Inventory;
+use octavo_gpu::nvml::{Nvml, find_library};
+use octavo_guard_abi::limits::{STRICT, Terms};
+use octavo_guard_abi::{SHARES, uuid};
+use rustix::mount::{UnmountFlags, unmount};
+use serde_json::json;
+
+use super::RunArgs;
+use super::namespace::OWN;
+use crate::cdi::{ContainerEdits, DriverFiles};
+use crate::checkpoint::{is_plain_name, write_atomically};
+use crate::claims::CONTEXT_BYTES;
+use crate::enforcement::share_files;
+use crate::enforcement::{BackendKind, Backends, EnforcedShare};
+use crate::node::NodePaths;
+
+/// Where shares by hand lie, each as a run root of its own.
+const FOLDER: &str = "/run/octavo-share";
+
+/// A share that was prepared.
+#[derive(Debug)]
+pub(super) struct StandaloneShare {
+    /// Its run root.
+    root: PathBuf,
+    /// Locked as long as a command uses it.
+    lock: File,
+    /// Its folder on the host.
+    pub(super) folder: PathBuf,
+    /// Its folder as the command sees it.
+    pub(super) seen: PathBuf,
+    /// What the wall adds.
+    pub(super) edits: ContainerEdits,
+}
+
+impl StandaloneShare {
+    /// Makes the share's files, or joins those that commands of the same name use.
+    pub(super) fn prepare(args: &RunArgs) -> anyhow::Result<Self> {
+        let name = args.name.clone().unwrap_or_else(|| std::process::id().to_string());
+        ensure!(
+            is_plain_name(&name),
+            "the name {name:?} cannot be that of a folder: give letters, digits and dashes"
+        );
+        let memory = u64::try_from(args.memory.value()).ok().filter(|bytes| *bytes > 0);
+        let memory_bytes = memory.context("the memory of a share is at least a byte")?;
+        let library = find_library(&args.driver_root)?;
+        let driver = Nvml::open(&library, &args.sys_root)?;
+        let inventory = Inventory::read(&driver).context("cannot read the GPUs")?;
+        let Some(gpu) = inventory.gpus.get(args.gpu) else {
+            bail!("there is no GPU {}: the driver has {}", args.gpu, inventory.gpus.len());
+        };
+        ensure!(
+            memory_bytes <= gpu.memory_bytes,
+            "the GPU has {} MiB, which is less than the share is to have",
+            gpu.memory_bytes >> 20
+        );
+        fs::create_dir_all(FOLDER).with_context(|| format!("making {FOLDER}: this needs root"))?;
+        // Commands of one name that begin at the same time are to find one share and not to make two.
+        let turn = turn().context("waiting for the turn to make a share")?;
+        let root = Path::new(FOLDER).join(&name);
+        fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
+        let lock = File::create(root.join("lock")).context("locking the share")?;
+        lock.lock_shared().context("locking the share")?;
+        let paths = paths(&root, args);
+        let files = DriverFiles::discover(&args.driver_root, &inventory.versions.driver);
+        let backends = Backends::make(&paths, &files);
+        let backend = backends.of(BackendKind::Guard).map_err(anyhow::Error::msg)?;
+        let backend = backend.context("there is no guard")?;
+
+        let folder_name = format!("{name}_{}", args.gpu);
+        let folder = root.join("octavo/shares").join(&folder_name);
+        let generation = share_files::generation(&folder);
+        let terms = Terms {
+            generation: generation.unwrap_or_else(|| RandomState::new().hash_one(&name).max(1)),
+            gpu: uuid::parse(&gpu.uuid).context("the GPU's UUID is not in its usual form")?,
+            memory_bytes,
+            context_bytes: CONTEXT_BYTES,
+            compute_milli_percent: 0,
+            flags: if args.strict { STRICT } else { 0 },
+        };
+        share_files::write(&folder, &terms)?;
+        let limits = json!({
+            "version": 1,
+            "claim": {"namespace": "", "name": name, "uid": name},
+            "shareId": args.gpu.to_string(),
+            "device": format!("gpu-{}", gpu.minor),
+            "pool": "",
+            "gpu": {"uuid": gpu.uuid, "minor": gpu.minor},
+            "memoryBytes": memory_bytes,
+            "computeMilliPercent": 0,
+        });
+        write_atomically(&folder.join("limits.json"), limits.to_string().as_bytes(), false)?;
+        let seen = Path::new(SHARES).join(&folder_name);
+        let share = EnforcedShare {
+            gpu_uuid: &gpu.uuid,
+            memory_bytes,
+            folder: folder.clone(),
+            folder_in_container: seen.clone(),
+        };
+        let edits = backend.edits(&paths, &share);
+        drop(turn);
+        Ok(Self { root, lock, folder, seen, edits })
+    }
+
+    /// Removes the share's files if no other command uses them.
+    pub(super) fn leave(self) {
+        let Self { root, lock, .. } = self;
+        // What is mounted somewhere in this namespace cannot be removed.
+        let _ = unmount(OWN, UnmountFlags::DETACH);
+        let Ok(_turn) = turn() else { return };
+        if lock.try_lock().is_ok() {
+            // What cannot be removed is gone with the next boot.
+            let _ = fs::remove_dir_all(root);
+        }
+    }
+}
+
+/// The turn to make or to remove the files of a share, for as long as the file is open.
+fn turn() -> io::Result<File> {
+    let turn = File::create(Path::new(FOLDER).join(".turn"))?;
+    turn.lock()?;
+    Ok(turn)
+}
+
+/// The node as the wall sees it.
+fn paths(root: &Path, args: &RunArgs) -> NodePaths {
+    NodePaths {
+        driver_root: args.driver_root.clone(),
+        driver_root_seen: args.driver_root.clone(),
+        dev_root: "/".into(),
+        dev_root_seen: "/".into(),
+        proc_root: "/proc".into(),
+        sys_root: args.sys_root.clone(),
+        kubelet_root: "/var/lib/kubelet".into(),
+        cgroup_root: "/sys/fs/cgroup".into(),
+        cdi_root: "/var/run/cdi".into(),
+        run_root: root.to_owned(),
+        hook_path: "octavo".into(),
+        mounts: Vec::new(),
+    }
+}

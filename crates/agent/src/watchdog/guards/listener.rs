@@ -1,0 +1,201 @@
+//! The socket in a share's folder, on which the guards of its processes say who they are.
+//!
+//! The kernel tells the pid of who connects (`SO_PEERCRED`), as this process sees it: on the host where the
+//! agent is in the host's pid namespace. A socket is made under another name and takes the place of the one
+//! that a killed agent left, so that there is no moment without; guards connect anew when theirs breaks off.
+//!
+//! Any process of a container may connect. How many connections a share has is bounded, for they are the
+//! agent's descriptors; how fast its frames are taken is, for they are its time.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener as BlockingListener;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use octavo_guard_abi::SOCKET_FILE;
+use octavo_guard_abi::message::{Frame, Kind, SIZE};
+use rustix::fs::{Mode, OFlags};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::watchdog::guards::connection_quota::{ConnectionPermit, ShareQuota};
+use crate::watchdog::guards::reports::GuardReports;
+use crate::watchdog::overflow::Process;
+use crate::watchdog::process::proc::Proc;
+
+/// The name under which a socket is made.
+const TEMP_SOCKET: &str = ".agent.sock.new";
+/// Pause after a connection that was turned away: whoever knocks on costs little.
+const REJECT_DELAY: Duration = Duration::from_millis(20);
+/// How soon whoever connects must say who it is.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time between frames of a share in the long run, and how many may come at once.
+const FRAME_INTERVAL: Duration = Duration::from_millis(2);
+const FRAME_BURST: u32 = 512;
+
+/// A share's socket; with the value all its connections end. The file stays for the next agent to replace,
+/// and goes with the share's folder.
+#[derive(Debug)]
+pub(in crate::watchdog) struct GuardListener {
+    path: PathBuf,
+    file: (u64, u64),
+    task: AbortHandle,
+}
+
+impl GuardListener {
+    /// Listens in the folder of a share. `part` is what it has of the room of all. Needs a runtime.
+    pub(in crate::watchdog) fn open(
+        folder: &Path,
+        guard_reports: Arc<GuardReports>,
+        proc: Proc,
+        quota: Arc<ShareQuota>,
+    ) -> io::Result<Self> {
+        let listener = UnixListener::from_std(listen(folder)?)?;
+        let path = folder.join(SOCKET_FILE);
+        let file = identity(&path)?;
+        let acceptor = ConnectionAcceptor {
+            guard_reports,
+            proc,
+            quota,
+            pacer: Arc::new(FramePacer::default()),
+        };
+        let task = tokio::spawn(acceptor.serve(listener)).abort_handle();
+        Ok(Self { path, file, task })
+    }
+
+    /// Whether the path still leads here.
+    pub(in crate::watchdog) fn is_in_place(&self) -> bool {
+        identity(&self.path).is_ok_and(|found| found == self.file)
+    }
+}
+
+impl Drop for GuardListener {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Binds through the folder's descriptor: the path itself may be longer than a socket's address.
+fn listen(folder: &Path) -> io::Result<BlockingListener> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(folder, flags, Mode::empty())?;
+    let short = PathBuf::from(format!("/proc/self/fd/{}", opened.as_raw_fd()));
+    let new = short.join(TEMP_SOCKET);
+    match fs::remove_file(&new) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = BlockingListener::bind(&new)?;
+    listener.set_nonblocking(true)?;
+    // Containers run as anybody.
+    fs::set_permissions(&new, fs::Permissions::from_mode(0o666))?;
+    fs::rename(&new, short.join(SOCKET_FILE))?;
+    Ok(listener)
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
+}
+
+/// Who takes a share's connections.
+#[derive(Clone)]
+struct ConnectionAcceptor {
+    guard_reports: Arc<GuardReports>,
+    proc: Proc,
+    quota: Arc<ShareQuota>,
+    pacer: Arc<FramePacer>,
+}
+
+impl ConnectionAcceptor {
+    async fn serve(self, listener: UnixListener) {
+        // Dropped with this task, and the connections with it.
+        let mut connections = JoinSet::new();
+        loop {
+            let accepted = listener.accept().await;
+            while connections.try_join_next().is_some() {}
+            match accepted {
+                Ok((stream, _)) => {
+                    if let Some(connection) = self.admit(&stream) {
+                        connections.spawn(connection.listen(stream));
+                        continue;
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "a guard's connection was not accepted"),
+            }
+            sleep(REJECT_DELAY).await;
+        }
+    }
+
+    /// Whoever connected, unless it has too many connections or there is no room for more. A process that is
+    /// gone already has nothing to say that counts.
+    fn admit(&self, stream: &UnixStream) -> Option<GuardConnection> {
+        let permit = self.quota.try_acquire()?;
+        let pid = u32::try_from(stream.peer_cred().ok()?.pid()?).ok().filter(|pid| *pid != 0)?;
+        let start_time = self.proc.stat(pid).ok()?.start_time;
+        let process = Process { pid, start_time };
+        let is_admitted = self.guard_reports.connect(process);
+        is_admitted.then(|| GuardConnection { acceptor: self.clone(), process, _permit: permit })
+    }
+}
+
+/// A process that is connected.
+struct GuardConnection {
+    acceptor: ConnectionAcceptor,
+    process: Process,
+    _permit: ConnectionPermit,
+}
+
+impl GuardConnection {
+    /// Takes frames until the connection ends or says something that is none.
+    async fn listen(self, mut stream: UnixStream) {
+        let mut bytes = [0; SIZE];
+        let Ok(Ok(_)) = timeout(HELLO_TIMEOUT, stream.read_exact(&mut bytes)).await else { return };
+        let hello = Frame::decode(&bytes).filter(|frame| frame.kind == Kind::Hello);
+        let mut next = hello;
+        while let Some(frame) = next {
+            self.acceptor.pacer.take().await;
+            self.acceptor.guard_reports.take(&frame);
+            if stream.read_exact(&mut bytes).await.is_err() {
+                return;
+            }
+            next = Frame::decode(&bytes);
+        }
+        tracing::debug!(pid = self.process.pid, "a guard's connection said what no guard says");
+    }
+}
+
+impl Drop for GuardConnection {
+    fn drop(&mut self) {
+        self.acceptor.guard_reports.disconnect(self.process);
+    }
+}
+
+/// When the next frame of a share may be taken.
+#[derive(Debug, Default)]
+struct FramePacer(Mutex<Option<Instant>>);
+
+impl FramePacer {
+    /// Waits until there is time for one more.
+    async fn take(&self) {
+        let now = Instant::now();
+        let at = {
+            let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let earliest = now.checked_sub(FRAME_INTERVAL * FRAME_BURST).unwrap_or(now);
+            let at = next.unwrap_or(earliest).max(earliest);
+            *next = Some(at + FRAME_INTERVAL);
+            at
+        };
+        // A moment that is past is not waited for.
+        tokio::time::sleep_until(at).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

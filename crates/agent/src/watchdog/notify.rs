@@ -1,0 +1,5 @@
+//! Reports to people: events, conditions, and their texts.
+
+pub(super) mod event_throttle;
+pub(super) mod messages;
+pub(super) mod notifier;

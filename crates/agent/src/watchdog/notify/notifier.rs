@@ -1,0 +1,180 @@
+//! Tells people: events of the claim and a condition through the claims' own reports, events of the pods that
+//! use the claim, and of the node. Never in the way of a look: events go to a worker, and what it has no room
+//! for is lost, as events are.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use octavo_kube_io::events::{self, Events, Tone};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout};
+
+use crate::claims::{ActiveShare, Claims, ShareFinding};
+use crate::node::ClaimRef;
+use crate::watchdog::notify::event_throttle::EventThrottle;
+use crate::watchdog::process::consumers::reserved_for;
+use crate::watchdog::visibility::BlindSpot;
+
+/// Notice that may wait; more is lost.
+const MAX_QUEUED: usize = 64;
+/// How long the API server may take for one.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Pods of a claim that are told.
+const MAX_PODS: usize = 16;
+/// Pids that are named in an event.
+const MAX_PIDS: usize = 16;
+
+/// Takes news; must not block.
+pub(in crate::watchdog) trait Notify: Send + Sync {
+    /// Something was found of a share.
+    fn share(&self, share: &ActiveShare, finding: ShareFinding);
+    /// Processes are on a GPU with shares and of no share.
+    fn foreign_processes(&self, gpu: &str, pids: &[u32]);
+    /// Why what goes round the walls on a GPU is not seen has changed; `None`: it is seen.
+    fn visibility(&self, gpu: &str, before: Option<BlindSpot>, now: Option<BlindSpot>);
+}
+
+/// Tells the API server, through a [`Worker`].
+pub(in crate::watchdog) struct Notifier {
+    claims: Claims,
+    queue: mpsc::Sender<Message>,
+    throttle: Mutex<EventThrottle>,
+}
+
+/// Sends what a [`Notifier`] was given; ends with it.
+pub(in crate::watchdog) struct Worker {
+    client: Client,
+    node: String,
+    events: Events,
+    queue: mpsc::Receiver<Message>,
+}
+
+enum Message {
+    Pods { claim: ClaimRef, reason: &'static str, tone: Tone, note: String },
+    Node { reason: &'static str, tone: Tone, note: String },
+}
+
+impl Notifier {
+    /// A teller, and the worker that somebody must run.
+    pub(in crate::watchdog) fn new(
+        claims: Claims,
+        client: Client,
+        node: String,
+        events: Events,
+    ) -> (Arc<Self>, Worker) {
+        let (sender, queue) = mpsc::channel(MAX_QUEUED);
+        let notifier = Self { claims, queue: sender, throttle: Mutex::default() };
+        (Arc::new(notifier), Worker { client, node, events, queue })
+    }
+
+    fn send(&self, message: Message) {
+        if let Err(error) = self.queue.try_send(message) {
+            tracing::debug!(%error, "news of a share was dropped");
+        }
+    }
+}
+
+impl Notify for Notifier {
+    fn share(&self, share: &ActiveShare, mut finding: ShareFinding) {
+        let is_good = finding.is_good();
+        let kind = (share.claim.uid.clone(), share.share_id.clone(), finding.reason);
+        let passed = lock(&self.throttle).admit(kind, Instant::now());
+        if let Some(missed) = passed {
+            if missed > 0 {
+                let _ = write!(finding.message, " ({missed} times more since this was told last)");
+            }
+            let (claim, reason, note) =
+                (share.claim.clone(), finding.reason, finding.message.clone());
+            if is_good {
+                tracing::info!(%claim, share = %share.share_id, reason, "{note}");
+            } else {
+                tracing::warn!(%claim, share = %share.share_id, reason, "{note}");
+            }
+            let tone = if is_good { Tone::Normal } else { Tone::Warning };
+            self.send(Message::Pods { claim, reason, tone, note });
+        }
+        // The condition says how it stands, also where no event is made of it.
+        self.claims.report_share(&share.claim.uid, &share.share_id, finding, passed.is_some());
+    }
+
+    fn foreign_processes(&self, gpu: &str, pids: &[u32]) {
+        let named: Vec<_> = pids.iter().take(MAX_PIDS).map(u32::to_string).collect();
+        let more = if pids.len() > MAX_PIDS { ", ..." } else { "" };
+        let note = format!(
+            "processes are on {gpu}, which is given in shares, and are of no container with a share: pid {}{more}; \
+             what they have is missing to the shares",
+            named.join(", ")
+        );
+        tracing::warn!("{note}");
+        self.send(Message::Node { reason: "ForeignProcess", tone: Tone::Warning, note });
+    }
+
+    fn visibility(&self, gpu: &str, before: Option<BlindSpot>, now: Option<BlindSpot>) {
+        let (reason, tone, note) = if let Some(kind) = now {
+            let hangs = kind == BlindSpot::DriverHangs;
+            let reason = if hangs { "GpuDriverHangs" } else { "GpuNotWatched" };
+            let words = kind.explanation();
+            let note = format!("what goes round the walls of shares on {gpu} is not seen: {words}");
+            (reason, Tone::Warning, note)
+        } else {
+            let hung = before == Some(BlindSpot::DriverHangs);
+            let reason = if hung { "GpuDriverAnswers" } else { "GpuWatched" };
+            let note = format!("what goes round the walls of shares on {gpu} is seen, again");
+            (reason, Tone::Normal, note)
+        };
+        tracing::warn!("{note}");
+        self.send(Message::Node { reason, tone, note });
+    }
+}
+
+/// Whole between statements.
+fn lock(throttle: &Mutex<EventThrottle>) -> MutexGuard<'_, EventThrottle> {
+    throttle.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Worker {
+    /// Sends until the teller is gone.
+    pub(in crate::watchdog) async fn run(mut self) {
+        while let Some(message) = self.queue.recv().await {
+            if timeout(TIMEOUT, self.tell(message)).await.is_err() {
+                tracing::debug!("telling of a share took too long");
+            }
+        }
+    }
+
+    async fn tell(&self, message: Message) {
+        match message {
+            Message::Node { reason, tone, note } => {
+                let node = events::node(&self.node);
+                self.events.record(&node, tone, reason, "Watch", &note).await;
+            }
+            Message::Pods { claim, reason, tone, note } => {
+                for pod in self.pods(&claim).await {
+                    self.events.record(&pod, tone, reason, "Watch", &note).await;
+                }
+            }
+        }
+    }
+
+    /// The pods for which a claim is reserved.
+    async fn pods(&self, claim: &ClaimRef) -> Vec<ObjectReference> {
+        let reserved = reserved_for(&self.client, claim).await.unwrap_or_default();
+        let pods =
+            reserved.into_iter().filter(|consumer| consumer.resource == "pods").take(MAX_PODS);
+        let pods = pods.map(|consumer| ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            namespace: Some(claim.namespace.clone()),
+            name: Some(consumer.name),
+            uid: Some(consumer.uid),
+            ..ObjectReference::default()
+        });
+        pods.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,78 @@
+//! What a new process's context takes before it is known.
+
+use super::*;
+
+/// A share of 1,000 MiB, nearly full, to which a process with a context comes.
+fn context_comes(at: u64, context: u64, is_new: bool, known: Option<u64>) -> Sample {
+    let old = with_context(used(1, 740, Some(740)), 256, false);
+    let new = with_context(used(2, context, Some(256)), 256, is_new);
+    let sample = sample(at, vec![old, new]);
+    Sample { limit_bytes: 1000 * MIB, context_bytes: known.map(|size| size * MIB), ..sample }
+}
+
+#[test]
+fn known_context_surplus_is_excused() {
+    let mut overflow = overflow(OverflowPolicy::Kill);
+    for at in [0, 200, 400] {
+        assert_eq!(overflow.step(&context_comes(at, 556, true, None)), [], "at {at} ms");
+    }
+    // By then it is known what a context takes.
+    for at in (600..10_000).step_by(200) {
+        assert_eq!(overflow.step(&context_comes(at, 556, false, Some(556))), [], "at {at} ms");
+    }
+    // More than that is more than a context.
+    assert_eq!(words(&overflow.step(&context_comes(10_000, 756, false, Some(556)))), "");
+    let actions = overflow.step(&context_comes(10_200, 756, false, Some(556)));
+    assert_eq!(words(&actions), "Held, kill 2, tell kill");
+}
+
+#[test]
+fn a_new_process_that_goes_round_the_guard_is_stopped_within_a_second() {
+    // What no context takes is not waited for.
+    let mut overflow = overflow(OverflowPolicy::Kill);
+    assert_eq!(words(&overflow.step(&context_comes(0, 3000, true, None))), "");
+    let actions = overflow.step(&context_comes(200, 3000, true, None));
+    assert_eq!(words(&actions), "Held, kill 2, tell kill");
+    // What a context may take is, until it was fed back.
+    let mut overflow = self::overflow(OverflowPolicy::Kill);
+    for at in [0, 200, 400, 600] {
+        let is_new = at < 600;
+        assert_eq!(words(&overflow.step(&context_comes(at, 900, is_new, Some(300)))), "", "{at}");
+    }
+    let actions = overflow.step(&context_comes(800, 900, false, Some(300)));
+    assert_eq!(words(&actions), "Held, kill 2, tell kill");
+}
+
+#[test]
+fn starting_new_processes_does_not_excuse_a_share_forever() {
+    let mut overflow = overflow(OverflowPolicy::Kill);
+    let mut reported = Vec::new();
+    for at in (0..2000).step_by(200) {
+        reported.push(words(&overflow.step(&context_comes(at, 900, true, None))));
+    }
+    assert_eq!(reported[..5], [""; 5]);
+    assert_eq!(reported[5], "Held, kill 2, tell kill");
+}
+
+#[test]
+fn many_contexts_at_once_are_excused_up_to_a_part_of_the_share() {
+    let crowd = |at| {
+        let processes = (1..=30).map(|pid| with_context(used(pid, 556, Some(256)), 256, false));
+        Sample { context_bytes: Some(556 * MIB), ..sample(at, processes.collect()) }
+    };
+    let mut overflow = overflow(OverflowPolicy::Hold);
+    assert_eq!(words(&overflow.step(&crowd(0))), "");
+    assert_eq!(words(&overflow.step(&crowd(200))), "Held, tell hold");
+}
+
+#[test]
+fn who_has_no_context_in_its_slot_is_excused_nothing() {
+    let mut overflow = overflow(OverflowPolicy::Kill);
+    let look = |at| {
+        let rogue = with_context(used(2, 700, Some(10)), 0, true);
+        let sample = sample(at, vec![used(1, 900, Some(900)), rogue]);
+        Sample { limit_bytes: 1000 * MIB, context_bytes: Some(600 * MIB), ..sample }
+    };
+    assert_eq!(words(&overflow.step(&look(0))), "");
+    assert_eq!(words(&overflow.step(&look(200))), "Held, kill 2, tell kill");
+}

@@ -1,0 +1,96 @@
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use kube::Client;
+use kube::client::Body;
+use serde_json::json;
+use tokio::time::{Duration, advance, timeout};
+use tonic::codegen::http::{Request, Response};
+
+use super::{ClaimConsumers, PodUse, READ_INTERVAL, Reader};
+use crate::node::ClaimRef;
+
+fn claim() -> ClaimRef {
+    let (namespace, name, uid) = ("team".to_owned(), "train".to_owned(), "u-1".to_owned());
+    ClaimRef { namespace, name, uid }
+}
+
+/// A server with one claim, and how often it was asked; for its first answers it is out of order.
+fn server(failures: usize) -> (Client, Arc<AtomicUsize>) {
+    let asked = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&asked);
+    let service = tower::service_fn(move |_: Request<Body>| {
+        let is_broken = count.fetch_add(1, Ordering::SeqCst) < failures;
+        let answer = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"namespace": "team", "name": "train", "uid": "u-1"}, "spec": {},
+            "status": {"reservedFor": [
+                {"resource": "pods", "name": "pod-1", "uid": "p-1"},
+                {"resource": "jobs", "apiGroup": "batch", "name": "job", "uid": "j-1"},
+            ]},
+        });
+        let body = Body::from(answer.to_string().into_bytes());
+        let status = if is_broken { 500 } else { 200 };
+        async move { Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap()) }
+    });
+    (Client::new(service, "default"), asked)
+}
+
+/// Lets the reader do what it has to do.
+async fn read(reader: Reader, client: Client, consumers: ClaimConsumers) -> ClaimConsumers {
+    let run = timeout(Duration::from_millis(1), reader.run(client));
+    let _ = run.await;
+    consumers
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_is_read_once_for_the_pods_that_are_there() {
+    let (consumers, reader) = ClaimConsumers::new();
+    let (client, asked) = server(0);
+    for _ in 0..3 {
+        for pod in ["p-1", "p-2", "j-1"] {
+            assert_eq!(consumers.pod_use(&claim(), pod), PodUse::Asked);
+        }
+    }
+    let consumers = read(reader, client, consumers).await;
+    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let usages = ["p-1", "p-2", "j-1"].map(|pod| consumers.pod_use(&claim(), pod));
+    assert_eq!(usages, [PodUse::Yes, PodUse::No, PodUse::No]);
+    consumers.keep(&[].into());
+    assert_eq!(consumers.pod_use(&claim(), "p-1"), PodUse::Asked, "it is forgotten");
+}
+
+#[tokio::test(start_paused = true)]
+async fn new_pod_triggers_a_delayed_claim_read() {
+    let (consumers, mut reader) = ClaimConsumers::new();
+    assert_eq!(consumers.pod_use(&claim(), "p-1"), PodUse::Asked);
+    assert_eq!(reader.queue.recv().await, Some(claim()));
+    reader.answer("u-1", &["p-1"]);
+    assert_eq!(consumers.pod_use(&claim(), "p-2"), PodUse::Asked);
+    assert!(reader.queue.try_recv().is_err());
+    advance(READ_INTERVAL).await;
+    assert_eq!(consumers.pod_use(&claim(), "p-2"), PodUse::Asked);
+    assert_eq!(reader.queue.recv().await, Some(claim()));
+    reader.answer("u-1", &["p-1", "p-2"]);
+    assert_eq!(consumers.pod_use(&claim(), "p-2"), PodUse::Yes);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unanswered_read_is_retried_without_blocking() {
+    let (consumers, reader) = ClaimConsumers::new();
+    let (client, asked) = server(1);
+    assert_eq!(consumers.pod_use(&claim(), "p-1"), PodUse::Asked);
+    let reading = tokio::spawn(reader.run(client));
+    while asked.load(Ordering::SeqCst) == 0 || consumers.pod_use(&claim(), "p-1") == PodUse::Asked {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(consumers.pod_use(&claim(), "p-1"), PodUse::No, "as far as anybody can tell");
+    advance(READ_INTERVAL).await;
+    while consumers.pod_use(&claim(), "p-1") != PodUse::Yes {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    drop(consumers);
+    reading.await.unwrap();
+}

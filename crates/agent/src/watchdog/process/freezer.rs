@@ -1,0 +1,206 @@
+//! Stops the containers of processes, and lets them go on.
+//!
+//! What is frozen is written down in the share's folder before it is, so that an agent that is killed leaves
+//! nothing frozen that nobody knows of. The folder is of one boot, as frozen cgroups are.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::failpoint;
+use crate::watchdog::overflow::Process;
+use crate::watchdog::process::proc::Cgroups;
+
+/// The file in a share's folder: a control file a line.
+const FILE: &str = "frozen";
+/// The control file of the unified hierarchy.
+const UNIFIED: &str = "cgroup.freeze";
+/// The control file of version 1.
+const VERSION_1: &str = "freezer.state";
+
+/// Why something is not frozen.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::watchdog) enum FreezeError {
+    /// There is no cgroup to freeze.
+    #[error(
+        "the process has no cgroup of its own that can be frozen: the agent must see the host's cgroups \
+         (cgroupRoot) and the container must not share the agent's"
+    )]
+    NoCgroup,
+    /// The system refused.
+    #[error("{path} cannot be written: {source}; the agent needs the host's cgroups, writable")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// Folders that are looked through for a cgroup whose path is not wholly known, and how deep they lie.
+const MAX_FOLDERS: usize = 20_000;
+const MAX_DEPTH: usize = 8;
+
+/// The freezer of a node.
+#[derive(Clone, Debug)]
+pub(in crate::watchdog) struct Freezer {
+    hierarchies: PathBuf,
+    own: Cgroups,
+}
+
+impl Freezer {
+    /// The freezer of a hierarchy of cgroups; the agent, whose cgroups are these, does not freeze itself.
+    pub(in crate::watchdog) fn new(cgroup_root: &Path, own: Cgroups) -> Self {
+        Self { hierarchies: cgroup_root.to_owned(), own }
+    }
+
+    /// Freezes the cgroup of a process of the share with this folder; returns the file that does it.
+    pub(in crate::watchdog) fn freeze(
+        &self,
+        folder: &Path,
+        process: Process,
+        cgroups: &Cgroups,
+    ) -> Result<PathBuf, FreezeError> {
+        let control = self.control(process.pid, cgroups).ok_or(FreezeError::NoCgroup)?;
+        let mut frozen = read(folder);
+        if frozen.insert(control.clone()) {
+            save(folder, &frozen)?;
+        }
+        failpoint::hit("watchdog.freezing");
+        write(&control, true)?;
+        failpoint::hit("watchdog.frozen");
+        Ok(control)
+    }
+
+    /// Lets go on what these files froze.
+    pub(in crate::watchdog) fn thaw_controls(
+        controls: &BTreeSet<PathBuf>,
+    ) -> Result<(), FreezeError> {
+        controls.iter().try_for_each(|control| thaw_one(control))
+    }
+
+    /// Lets all go on that was frozen of a share.
+    pub(in crate::watchdog) fn thaw(&self, folder: &Path) -> Result<(), FreezeError> {
+        let mut frozen = read(folder);
+        while let Some(control) = frozen.first().cloned() {
+            // A line is the agent's own; it is looked at all the same before anything is written there.
+            if control.starts_with(&self.hierarchies) {
+                thaw_one(&control)?;
+            }
+            failpoint::hit("watchdog.thawed");
+            frozen.remove(&control);
+            save(folder, &frozen)?;
+        }
+        Ok(())
+    }
+
+    /// Whether anything is written down as frozen.
+    pub(in crate::watchdog) fn has_frozen(folder: &Path) -> bool {
+        folder.join(FILE).exists()
+    }
+
+    /// The file that freezes the cgroup of a process, if there is one and the agent is not in it.
+    fn control(&self, pid: u32, cgroups: &Cgroups) -> Option<PathBuf> {
+        let Cgroups { unified, freezer } = cgroups;
+        let (own_unified, own_freezer) = (self.own.unified.as_deref(), self.own.freezer.as_deref());
+        [
+            ("", unified, own_unified, UNIFIED),
+            ("unified", unified, own_unified, UNIFIED),
+            ("freezer", freezer, own_freezer, VERSION_1),
+        ]
+        .into_iter()
+        .find_map(|(base, path, own, file)| {
+            let path = path.as_deref()?;
+            if own.is_some_and(|own| Path::new(own).starts_with(path)) {
+                return None;
+            }
+            let base = self.hierarchies.join(base);
+            // In a cgroup namespace of the agent's own the path begins where the agent is.
+            let is_whole = !path.split('/').any(|share_quota| share_quota == "..");
+            let tail = path.trim_start_matches(['/', '.']);
+            let named = is_whole.then(|| base.join(tail)).filter(|found| has(found, file, pid));
+            let folder = named.or_else(|| find(&base, tail, file, pid))?;
+            Some(folder.join(file))
+        })
+    }
+}
+
+/// Writes down what is frozen of a share; nothing takes the file away.
+fn save(folder: &Path, frozen: &BTreeSet<PathBuf>) -> Result<(), FreezeError> {
+    let path = folder.join(FILE);
+    let failed = |source| FreezeError::Io { path: path.clone(), source };
+    if frozen.is_empty() {
+        return match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
+            _ => Ok(()),
+        };
+    }
+    let lines: Vec<_> = frozen.iter().map(|path| path.display().to_string() + "\n").collect();
+    let new = folder.join(".frozen.new");
+    fs::write(&new, lines.concat()).map_err(failed)?;
+    fs::rename(&new, &path).map_err(failed)
+}
+
+/// Whether a folder is the cgroup of a process, has the control file, and is not the agent's own.
+fn has(folder: &Path, file: &str, pid: u32) -> bool {
+    let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+    let has = |pid: u32| processes.lines().any(|line| line.parse() == Ok(pid));
+    folder.join(file).is_file() && has(pid) && !has(std::process::id())
+}
+
+/// The cgroup of a process of which only the end of the path is known.
+fn find(base: &Path, tail: &str, file: &str, pid: u32) -> Option<PathBuf> {
+    let (mut folders, mut seen) = (vec![(base.to_owned(), 0)], 0);
+    while let Some((folder, depth)) = folders.pop() {
+        let found = folder.join(tail);
+        if has(&found, file, pid) {
+            return Some(found);
+        }
+        if depth == MAX_DEPTH {
+            continue;
+        }
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                seen += 1;
+                if seen > MAX_FOLDERS {
+                    return None;
+                }
+                folders.push((entry.path(), depth + 1));
+            }
+        }
+    }
+    None
+}
+
+fn read(folder: &Path) -> BTreeSet<PathBuf> {
+    let text = fs::read_to_string(folder.join(FILE)).unwrap_or_default();
+    text.lines().map(PathBuf::from).collect()
+}
+
+fn write(control: &Path, is_frozen: bool) -> Result<(), FreezeError> {
+    let is_unified = control.ends_with(UNIFIED);
+    let word = match (is_unified, is_frozen) {
+        (true, true) => "1",
+        (true, false) => "0",
+        (false, true) => "FROZEN",
+        (false, false) => "THAWED",
+    };
+    fs::write(control, word).map_err(|source| FreezeError::Io { path: control.to_owned(), source })
+}
+
+fn thaw_one(control: &Path) -> Result<(), FreezeError> {
+    match write(control, false) {
+        // The container is gone.
+        Err(FreezeError::Io { source, .. }) if is_gone(&source) => Ok(()),
+        written => written,
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || error.raw_os_error() == Some(rustix::io::Errno::NODEV.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests;

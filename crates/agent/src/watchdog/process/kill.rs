@@ -1,0 +1,30 @@
+//! Kills processes, and none that took the pid of one meanwhile.
+
+use std::io;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::watchdog::overflow::Process;
+use crate::watchdog::process::proc::Proc;
+
+/// Sends SIGKILL to a process; one that is gone already is well. The descriptor is of one process for good, so
+/// what is seen of the pid after it was opened is seen of that process.
+pub(in crate::watchdog) fn kill(proc: &Proc, process: Process) -> io::Result<()> {
+    let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
+    let opened = match pidfd_open(pid, PidfdFlags::empty()) {
+        Err(rustix::io::Errno::SRCH) => return Ok(()),
+        opened => opened?,
+    };
+    match proc.stat(process.pid) {
+        Ok(stat) if stat.start_time == process.start_time => {}
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => return Ok(()),
+    }
+    match pidfd_send_signal(&opened, Signal::KILL) {
+        Err(rustix::io::Errno::SRCH) => Ok(()),
+        sent => Ok(sent?),
+    }
+}
+
+#[cfg(test)]
+mod tests;
