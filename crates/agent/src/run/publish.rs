@@ -1,5 +1,4 @@
-//! Publishing as a part of the agent: what it does is told in the readiness report, in metrics and
-//! as events.
+//! Starts the publisher of slices, and reflects its state in the readiness report, metrics and events.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::node::NodeAgent;
 use crate::node::DRIVER_NAME;
 
-/// Publishes whatever the returned sender is given.
+/// Publishes every pool sent to the returned sender.
 pub(super) fn start(
     agent: &NodeAgent,
     client: Client,
@@ -50,7 +49,7 @@ pub(super) fn start(
             }
         }
     });
-    // Apart, for an API server that is away makes every event take its time.
+    // A separate task, since each event is slow while the API server is unreachable.
     let (node, stop) = (agent.config.node_name.clone(), stop.clone());
     tasks.spawn(async move {
         let tell = async {

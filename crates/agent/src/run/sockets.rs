@@ -14,7 +14,7 @@ use crate::claims::Claims;
 use crate::kubelet::endpoint::{Endpoint, Services};
 use crate::kubelet::registration::KubeletRegistration;
 
-/// Sockets on which the kubelet's calls come; they go when this is dropped.
+/// Sockets for the kubelet's calls. Dropping this closes them.
 pub(super) struct Sockets {
     gate: watch::Sender<CallGate>,
     again: watch::Sender<()>,
@@ -24,8 +24,8 @@ pub(super) struct Sockets {
 }
 
 impl Sockets {
-    /// Serves the node's sockets, again if they fail; calls wait at the door. `bound` are those to begin
-    /// with, where they are there already.
+    /// Serves the node's sockets, with retries. Calls wait at the gate. `bound` are already bound sockets to start
+    /// with.
     pub(super) fn start(agent: &NodeAgent, bound: Option<Endpoint>) -> Self {
         let check = agent.check("sockets", "the sockets are not bound yet");
         let kubelet = agent.check("kubelet", "the kubelet has not registered the driver yet");
@@ -56,8 +56,7 @@ impl Sockets {
         self.verdict.registered().await;
     }
 
-    /// Lets calls through to the claims. The end of the sockets that another agent had is near: what the
-    /// kubelet knows of the GPUs' health is told again.
+    /// Passes calls to the claims. Another agent's sockets will close soon, so the health of the GPUs is sent again.
     pub(super) fn open(&self, claims: Claims) {
         self.gate.send_replace(CallGate::Open(claims));
         self.again.send_replace(());
