@@ -97,8 +97,8 @@ impl HandoverOffer {
     pub(crate) async fn find(path: &Path, instance: &str) -> Result<Self, HandoverError> {
         const STEP: &str = "say that it is there";
         let found = within(ANSWER_TIMEOUT, STEP, UnixStream::connect(path)).await?;
-        let nobody = |source| HandoverError::NotListening { path: path.to_owned(), source };
-        let mut stream = found.map_err(nobody)?;
+        let not_listening = |source| HandoverError::NotListening { path: path.to_owned(), source };
+        let mut stream = found.map_err(not_listening)?;
         let hello = format!("octavo handover {VERSION} {instance}\n");
         stream.write_all(hello.as_bytes()).await.map_err(|_| HandoverError::Ended(STEP))?;
         let line = within(ANSWER_TIMEOUT, STEP, line(&mut stream)).await?;

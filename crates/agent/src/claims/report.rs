@@ -220,7 +220,7 @@ impl ReportWorker {
                 Err(error) => error == TryRecvError::Disconnected,
             };
             if let Some((report, sequence)) = self.pending.due() {
-                let is_done = self.tell(&report).await;
+                let is_done = self.write_status(&report).await;
                 self.pending.complete(&report.claim.uid, sequence, is_done);
                 continue;
             }
@@ -263,7 +263,7 @@ impl ReportWorker {
     }
 
     /// Writes the status of a prepared claim; returns whether no retry is needed.
-    async fn tell(&mut self, report: &Report) -> bool {
+    async fn write_status(&mut self, report: &Report) -> bool {
         self.told.forget(report);
         let claim = report.claim.to_string();
         match tokio::time::timeout(TIMEOUT, self.send_condition(report)).await {

@@ -31,7 +31,7 @@ pub(crate) struct Services<P> {
     pub(crate) snapshots: watch::Receiver<Snapshot>,
     pub(crate) metrics: Arc<Metrics>,
     /// Registration state at the kubelet.
-    pub(crate) verdict: Arc<KubeletRegistration>,
+    pub(crate) registration: Arc<KubeletRegistration>,
     /// Triggers a repeated health report without a change.
     pub(crate) again: watch::Receiver<()>,
 }
@@ -63,9 +63,9 @@ impl Endpoint {
         parts: Services<P>,
         stop: CancellationToken,
     ) -> Result<(), tonic::transport::Error> {
-        let Services { preparer, snapshots, metrics, verdict, again } = parts;
+        let Services { preparer, snapshots, metrics, registration, again } = parts;
         let registrar =
-            Registrar::new(&self.node, &self.plugin_path, verdict, Arc::clone(&metrics));
+            Registrar::new(&self.node, &self.plugin_path, registration, Arc::clone(&metrics));
         let health = HealthService::new(&self.node, snapshots, again, stop.clone());
         let calls = TaskTracker::new();
         let plugin = Plugin::new(preparer, metrics, calls.clone());

@@ -42,7 +42,7 @@ pub(crate) struct KubeletRegistration {
 pub(crate) struct Registrar {
     info: PluginInfo,
     node: String,
-    verdict: Arc<KubeletRegistration>,
+    registration: Arc<KubeletRegistration>,
     metrics: Arc<Metrics>,
 }
 
@@ -72,7 +72,7 @@ impl Registrar {
     pub(crate) fn new(
         node: &str,
         endpoint: &Path,
-        verdict: Arc<KubeletRegistration>,
+        registration: Arc<KubeletRegistration>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let info = PluginInfo {
@@ -82,7 +82,7 @@ impl Registrar {
             supported_versions: SUPPORTED_VERSIONS.map(str::to_owned).to_vec(),
         };
         metrics.registered(node, false);
-        Self { info, node: node.to_owned(), verdict, metrics }
+        Self { info, node: node.to_owned(), registration, metrics }
     }
 }
 
@@ -100,10 +100,10 @@ impl Registration for Registrar {
         self.metrics.registered(&self.node, status.plugin_registered);
         if status.plugin_registered {
             tracing::info!(node = %self.node, "the kubelet has registered the driver");
-            self.verdict.set(None);
+            self.registration.set(None);
         } else {
             tracing::error!(node = %self.node, error = %status.error, "the kubelet refused the driver");
-            self.verdict.set(Some(&status.error));
+            self.registration.set(Some(&status.error));
         }
         Ok(Response::new(RegistrationStatusResponse {}))
     }

@@ -47,7 +47,7 @@ impl NodeAgent {
             Role::Standby => self.standby(),
         };
         let mut is_waited_for = role == Role::Newcomer;
-        let (mut since, mut told) = (None, None);
+        let (mut since, mut reported) = (None, None);
         // A request interrupts the active agent's work, so failures are retried with growing delays.
         let (mut ask_at, mut backoff) = (Instant::now(), retry_delays());
         loop {
@@ -62,7 +62,7 @@ impl NodeAgent {
                         folder.join("lock").display()
                     );
                     // The first time it may just be ending.
-                    pause = if told.as_ref() == Some(&found) {
+                    pause = if reported.as_ref() == Some(&found) {
                         CONFLICT_POLL_INTERVAL
                     } else {
                         LOCK_POLL_INTERVAL
@@ -95,12 +95,12 @@ impl NodeAgent {
                 check = self.standby();
                 is_waited_for = false;
             }
-            if let Some(problem) = problem.filter(|problem| told.as_ref() != Some(problem)) {
+            if let Some(problem) = problem.filter(|problem| reported.as_ref() != Some(problem)) {
                 tracing::warn!(node = %self.config.node_name, %problem, "this agent has not the node");
                 if is_waited_for {
                     check.fail(&problem);
                 }
-                told = Some(problem);
+                reported = Some(problem);
             }
             sleep(pause).await;
         }

@@ -64,7 +64,7 @@ fn label_or<T>(
 ) -> (T, Option<Note>) {
     match node.labels.as_ref().and_then(|labels| labels.get(key)).map(|label| read(label)) {
         None => (own, None),
-        Some(Ok(said)) => (said, None),
+        Some(Ok(value)) => (value, None),
         Some(Err((reason, error))) => {
             let text = format!("the node's label {key} is not heeded: {error}");
             (own, Some(Note { reason, text }))
@@ -89,16 +89,18 @@ pub(super) async fn follow(
         match event {
             Ok(Event::InitApply(node) | Event::Apply(node)) => {
                 backoff.reset();
-                tell(&setting, NodeSettings::of(&config, &node.metadata));
+                send_if_changed(&setting, NodeSettings::of(&config, &node.metadata));
             }
             Ok(_) => {}
             Err(error) => {
                 tracing::warn!(node = %name, %error, "cannot watch the node's labels");
                 // An installation that grants no watch may grant this.
                 match nodes.get(name).await {
-                    Ok(node) => tell(&setting, NodeSettings::of(&config, &node.metadata)),
+                    Ok(node) => {
+                        send_if_changed(&setting, NodeSettings::of(&config, &node.metadata))
+                    }
                     Err(_) if setting.borrow().is_some() => {}
-                    Err(_) => tell(&setting, NodeSettings::unread(&config)),
+                    Err(_) => send_if_changed(&setting, NodeSettings::unread(&config)),
                 }
                 sleep(backoff.next_delay()).await;
             }
@@ -106,7 +108,7 @@ pub(super) async fn follow(
     }
 }
 
-fn tell(setting: &watch::Sender<Option<NodeSettings>>, new: NodeSettings) {
+fn send_if_changed(setting: &watch::Sender<Option<NodeSettings>>, new: NodeSettings) {
     setting.send_if_modified(|old| {
         let is_changed = old.as_ref() != Some(&new);
         *old = Some(new);

@@ -72,7 +72,7 @@ fn known_parts(node: &devices::Node<'_>, gpu: &Gpu) -> BTreeMap<String, KnownDev
 }
 
 /// Reports changed GPU health in the log and as events of the node.
-pub(super) async fn tell(node: &str, events: &Events, old: &Snapshot, new: &Snapshot) {
+pub(super) async fn record_health(node: &str, events: &Events, old: &Snapshot, new: &Snapshot) {
     let Some(inventory) = &new.inventory else { return };
     for gpu in &inventory.gpus {
         let (was, is) = (old.health.get(&gpu.uuid), new.health.get(&gpu.uuid));
@@ -103,7 +103,7 @@ pub(super) async fn tell(node: &str, events: &Events, old: &Snapshot, new: &Snap
 }
 
 /// Reports new notes in the log and as events of the node.
-pub(super) async fn tell_notes(
+pub(super) async fn record_notes(
     node: &str,
     events: &Events,
     old: &BTreeSet<Note>,

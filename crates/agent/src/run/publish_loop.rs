@@ -71,7 +71,7 @@ pub(super) struct PublishLoop {
     outputs: PublishOutputs,
     observer: NodeObserver,
     /// Last values set on the claims: driver version, devices, and MIG management.
-    told: Option<(String, Vec<KnownDevice>, MigManagement)>,
+    applied: Option<(String, Vec<KnownDevice>, MigManagement)>,
 }
 
 impl PublishLoop {
@@ -84,13 +84,13 @@ impl PublishLoop {
         outputs: PublishOutputs,
     ) -> Self {
         snapshots.mark_changed();
-        let (observer, told) = (NodeObserver::default(), None);
-        Self { name: name.to_owned(), claims, snapshots, setting, outputs, observer, told }
+        let (observer, applied) = (NodeObserver::default(), None);
+        Self { name: name.to_owned(), claims, snapshots, setting, outputs, observer, applied }
     }
 
     /// Runs until the claims know their devices.
     pub(super) async fn begin(&mut self) {
-        while self.told.is_none() && self.step().await {}
+        while self.applied.is_none() && self.step().await {}
     }
 
     /// Runs as long as the driver's thread lives.
@@ -124,12 +124,12 @@ impl PublishLoop {
         };
         let node = state.node();
         let version = state.inventory.versions.driver.clone();
-        let told = (version, pool::known_devices(&node), pool::mig_management(&node, is_read));
-        if self.told.as_ref() != Some(&told) {
-            let (version, known, cut) = told.clone();
+        let applied = (version, pool::known_devices(&node), pool::mig_management(&node, is_read));
+        if self.applied.as_ref() != Some(&applied) {
+            let (version, known, cut) = applied.clone();
             self.claims.set_mig_management(cut);
             self.claims.set_devices(&version, known).await;
-            self.told = Some(told);
+            self.applied = Some(applied);
         }
         if is_read {
             set(&self.outputs.pool, Some(Arc::new(pool::pool(&self.name, &node, &owner))));

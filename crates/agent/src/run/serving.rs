@@ -99,7 +99,7 @@ impl NodeAgent {
         let is_taken_over = ahead.is_some();
         let sockets = ahead.unwrap_or_else(|| Sockets::start(self, None));
         let (sockets, _) = served.insert((sockets, claims.clone()));
-        let (notes, told_notes) = watch::channel(BTreeSet::new());
+        let (notes, note_changes) = watch::channel(BTreeSet::new());
         let outputs = PublishOutputs { pool: wanted, notes };
         let snapshots = self.snapshots.clone();
         let mut publish_loop = PublishLoop::new(node, claims.clone(), snapshots, setting, outputs);
@@ -111,7 +111,7 @@ impl NodeAgent {
         }
         sockets.open(claims.clone());
         period.tasks.spawn(self.watch(claims.clone(), client.clone(), events.clone(), period));
-        period.tasks.spawn(self.tell(events, told_notes, period));
+        period.tasks.spawn(self.report(events, note_changes, period));
         period.tasks.spawn(self.sweep(claims.clone(), period));
         let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
         period.tasks.spawn(async move {
@@ -173,7 +173,7 @@ impl NodeAgent {
 
     /// Reports the driver's findings and the notes. A separate task, since each event is slow while the API server is
     /// unreachable.
-    fn tell(
+    fn report(
         &self,
         events: Events,
         mut notes: watch::Receiver<BTreeSet<Note>>,
@@ -182,26 +182,26 @@ impl NodeAgent {
         let (node, stop) = (self.config.node_name.clone(), period.stop.clone());
         let mut snapshots = self.snapshots.clone();
         snapshots.mark_changed();
-        let tell = async move {
-            let (mut old, mut told) = (Snapshot::default(), BTreeSet::new());
+        let report = async move {
+            let (mut old, mut reported) = (Snapshot::default(), BTreeSet::new());
             loop {
                 tokio::select! {
                     Ok(()) = snapshots.changed() => {
                         let new = snapshots.borrow_and_update().clone();
-                        pool::tell(&node, &events, &old, &new).await;
+                        pool::record_health(&node, &events, &old, &new).await;
                         old = new;
                     }
                     Ok(()) = notes.changed() => {
                         let new = notes.borrow_and_update().clone();
-                        pool::tell_notes(&node, &events, &told, &new).await;
-                        told = new;
+                        pool::record_notes(&node, &events, &reported, &new).await;
+                        reported = new;
                     }
                     else => return,
                 }
             }
         };
         async move {
-            stop.run_until_cancelled(Box::pin(tell)).await;
+            stop.run_until_cancelled(Box::pin(report)).await;
         }
     }
 

@@ -91,7 +91,10 @@ impl Fact {
                 let is_enforced = |(kind, _): &&(&str, Value)| *kind == names::CONDITION_ENFORCED;
                 let own = found.iter().find(is_enforced).is_none();
                 let own = own.then(|| enforced(*backend, since(prepared_at)));
-                return own.into_iter().chain(found.into_iter().map(|(_, told)| told)).collect();
+                return own
+                    .into_iter()
+                    .chain(found.into_iter().map(|(_, reported)| reported))
+                    .collect();
             }
             Self::Mig { prepared_at, instance } => condition(
                 names::CONDITION_READY,

@@ -139,13 +139,13 @@ impl Worker {
     /// Sends until the teller is gone.
     pub(in crate::watchdog) async fn run(mut self) {
         while let Some(message) = self.queue.recv().await {
-            if timeout(TIMEOUT, self.tell(message)).await.is_err() {
+            if timeout(TIMEOUT, self.send_events(message)).await.is_err() {
                 tracing::debug!("telling of a share took too long");
             }
         }
     }
 
-    async fn tell(&self, message: Message) {
+    async fn send_events(&self, message: Message) {
         match message {
             Message::Node { reason, tone, note } => {
                 let node = events::node(&self.node);
