@@ -22,7 +22,7 @@ Examples:
   octavo agent inventory --output yaml            what this node has, as a machine description"
 )]
 pub struct AgentArgs {
-    /// What to do instead of running.
+    /// Subcommand to run instead of the agent.
     #[command(subcommand)]
     pub(crate) command: Option<AgentCommand>,
 
@@ -30,7 +30,7 @@ pub struct AgentArgs {
     pub(crate) run: RunArgs,
 }
 
-/// What the agent can do besides running.
+/// Subcommands of `octavo agent`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AgentCommand {
     /// Print what the driver tells of this node's GPUs
@@ -52,7 +52,7 @@ pub(crate) struct RunArgs {
     pub(crate) node: NodeArgs,
 }
 
-/// Settings of one node; each is also a line of the config file.
+/// Settings of one node. Each is also a key of the config file.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct NodeArgs {
     /// Read settings from FILE; flags go before it

@@ -1,8 +1,8 @@
-//! CDI specs: what the container runtime is told about a claim's devices.
+//! CDI specs: the description of a claim's devices for the container runtime.
 //!
-//! One file a claim, `k8s.gpu.nvidia.com-claim_<uid>.yaml`, with the names that NVIDIA's driver uses. Its
-//! first line is a comment that holds the claim's record: a damaged or lost checkpoint is restored from
-//! it, and CDI readers of any version pass over it. The rest is JSON, which every YAML reader takes.
+//! Each claim has one file, `k8s.gpu.nvidia.com-claim_<uid>.yaml`. Its device names are those of NVIDIA's driver. The
+//! first line is a comment with the claim's record, from which a damaged or lost checkpoint is restored. CDI readers
+//! skip the comment. The rest is JSON, which every YAML reader accepts.
 
 mod driver_files;
 mod edits;

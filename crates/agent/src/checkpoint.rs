@@ -1,15 +1,15 @@
-//! The agent's memory across restarts: one file a claim.
+//! State of the agent that survives restarts: one file per claim.
 //!
 //! ```text
 //! <kubelet root>/plugins/gpu.nvidia.com/checkpoint/
-//!   <claim uid>.json      what the claim holds: version, checksum, record
+//!   <claim uid>.json      devices of the claim: version, checksum, record
 //!   boot                  the boot in which the folder was last used
-//!   lock                  held by the one agent that uses the folder, the node's active one
-//!   kept/<name>.<reason>  damaged files, for people to look at
+//!   lock                  held by the node's active agent
+//!   kept/<name>.<reason>  damaged files, for diagnosis
 //! ```
 //!
-//! A file is written beside its place, flushed, and renamed into it: a reader sees all of it or
-//! nothing, after a power cut, too. Each claim has its own file, so that claims do not wait for one another.
+//! Files are written under a temporary name, flushed and renamed. A reader therefore sees a complete file or none, even
+//! after a power failure. Each claim has its own file, so claims do not wait for each other.
 
 mod files;
 mod lock;
@@ -31,7 +31,7 @@ pub(crate) use record::{
 
 use crate::node::ClaimRef;
 
-/// Suffix of files that are being written; leftovers of a crash are removed at start.
+/// Suffix of files being written. Leftovers of a crash are removed at start.
 pub(crate) const TEMP_SUFFIX: &str = ".octavo-tmp";
 
 /// The folder of checkpoints, locked for this process.
@@ -39,29 +39,29 @@ pub(crate) const TEMP_SUFFIX: &str = ".octavo-tmp";
 pub(crate) struct Store {
     folder: PathBuf,
     boot_id: String,
-    /// Whether an earlier boot used the folder last: what cannot be read now is of no container that lives.
+    /// Whether an earlier boot used the folder last. Unreadable files then belong to no running container.
     is_new_boot: bool,
-    /// Held as long as the store lives, where nobody else holds it for the store.
+    /// Held for the life of the store, unless the caller holds the lock.
     _lock: Option<Lock>,
 }
 
-/// What was found at start.
+/// Files found at start.
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     /// Records of this boot by UID.
     pub(crate) records: BTreeMap<String, Record>,
-    /// UIDs whose records are of an earlier boot.
+    /// UIDs of claims with a record of an earlier boot.
     pub(crate) forgotten: Vec<String>,
-    /// UIDs whose files could not be read, with what could be made out.
+    /// UIDs of unreadable files, with the readable parts.
     pub(crate) damaged: BTreeMap<String, Damaged>,
 }
 
 /// A file that could not be read.
 #[derive(Debug)]
 pub(crate) struct Damaged {
-    /// What is wrong with it.
+    /// Kind of damage.
     pub(crate) damage: Damage,
-    /// The claim, where the text still shows it; not to be trusted.
+    /// The claim, if the text still names it. Not trustworthy.
     pub(crate) claim: Option<ClaimRef>,
 }
 
@@ -69,17 +69,17 @@ pub(crate) struct Damaged {
 #[derive(Debug, thiserror::Error)]
 #[error("could not {action} {}: {error}", path.display())]
 pub struct StorageError {
-    /// What was tried, as a verb.
+    /// The attempted operation, as a verb.
     pub action: &'static str,
     /// The file.
     pub path: PathBuf,
-    /// What the system said.
+    /// Error of the system.
     #[source]
     pub error: io::Error,
 }
 
 impl Store {
-    /// Opens the folder, makes it where it is missing, locks it and removes what a crash left half-written.
+    /// Opens the folder, creates it if missing, locks it, and removes half-written files of a crash.
     pub(crate) fn open(folder: &Path, boot_id: &str) -> Result<Self, StorageError> {
         let is_taken = || {
             StorageError::of("lock", &folder.join("lock"))(io::Error::other(
@@ -90,7 +90,7 @@ impl Store {
         Self::open_with(folder, boot_id, Some(lock))
     }
 
-    /// The same where the caller holds the lock, until the store is done with.
+    /// Like [`Store::open`], for a caller that holds the lock for the life of the store.
     pub(crate) fn open_locked(folder: &Path, boot_id: &str) -> Result<Self, StorageError> {
         Self::open_with(folder, boot_id, None)
     }
@@ -98,7 +98,7 @@ impl Store {
     fn open_with(folder: &Path, boot_id: &str, lock: Option<Lock>) -> Result<Self, StorageError> {
         files::remove_leftovers(folder)?;
         let marker = folder.join("boot");
-        // Without the marker nothing is known: the same boot is the assumption that gives no GPU twice.
+        // Without the marker the boot is unknown. Assuming the same boot never allocates a GPU twice.
         let is_new_boot = fs::read_to_string(&marker).is_ok_and(|last| {
             let last = last.trim();
             !last.is_empty() && last != boot_id
@@ -150,7 +150,7 @@ impl Store {
         Ok(loaded)
     }
 
-    /// Notes that this boot uses the folder; to be called once all of an earlier boot's is dealt with.
+    /// Records that this boot uses the folder. Call it after everything of an earlier boot was handled.
     pub(crate) fn mark_boot(&self) -> Result<(), StorageError> {
         let marker = self.folder.join("boot");
         if fs::read_to_string(&marker).is_ok_and(|last| last == self.boot_id) {
@@ -159,26 +159,26 @@ impl Store {
         write_atomically(&marker, self.boot_id.as_bytes(), true)
     }
 
-    /// Writes a claim's file; it is on disk when this returns.
+    /// Writes a claim's file. The file is on disk when this returns.
     pub(crate) fn write(&self, record: &Record) -> Result<(), StorageError> {
         write_atomically(&self.path(&record.claim.uid), encode(record).as_bytes(), true)
     }
 
-    /// Removes a claim's file, if it is there.
+    /// Removes a claim's file if it exists.
     ///
-    /// Nothing is flushed: a file that comes back after a power cut is of an earlier boot.
+    /// Nothing is flushed: a file that reappears after a power failure belongs to an earlier boot.
     pub(crate) fn remove(&self, uid: &str) -> Result<(), StorageError> {
         let path = self.path(uid);
         files::remove(&path)
     }
 
-    /// Whether a claim's file is there as it was written.
+    /// Whether a claim's file is unchanged since it was written.
     pub(crate) fn is_intact(&self, record: &Record) -> bool {
         fs::read(self.path(&record.claim.uid)).is_ok_and(|text| text == encode(record).as_bytes())
     }
 
-    /// Puts a damaged file aside, and a fresh record in its place where there is one. The claim's name
-    /// is never without a file in between, so that a crash cannot lose that it may hold something.
+    /// Moves a damaged file aside and writes `replacement` in its place, if given. The claim always has a file in
+    /// between, so that a crash cannot lose its possible devices.
     pub(crate) fn quarantine(
         &self,
         uid: &str,
@@ -193,7 +193,7 @@ impl Store {
         match replacement {
             Some(record) => {
                 if path.is_dir() {
-                    // A folder cannot be replaced by renaming a file over it.
+                    // A rename cannot replace a folder by a file.
                     let _ = fs::remove_dir_all(&path);
                 }
                 self.write(record)?;
@@ -210,7 +210,7 @@ impl Store {
 }
 
 impl StorageError {
-    /// Gives an error of the system its action and file.
+    /// Adds operation and path to a system error.
     pub(crate) fn of<'a>(
         action: &'static str,
         path: &'a Path,

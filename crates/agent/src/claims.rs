@@ -1,17 +1,17 @@
-//! Claims: what the kubelet asks for, what was given, and what is refused.
+//! Claims: preparing, unpreparing, and refusing them.
 //!
 //! ```text
-//! prepare:   GET claim -> plan -> reserve in memory -> checkpoint on disk -> shares' limits -> CDI spec -> answer
-//!            with MIG, after reserving: intention on disk -> mode on -> instances made
-//! unprepare: CDI spec away -> shares' limits away -> instances destroyed -> mode off -> checkpoint away -> memory
-//! start:     checkpoints, and where they fail CDI specs -> memory -> what was half-made is taken back
+//! prepare:   GET claim -> plan -> reserve in memory -> checkpoint on disk -> share limits -> CDI spec -> answer
+//!            with MIG, after reserving: intent on disk -> MIG mode on -> create instances
+//! unprepare: remove CDI spec -> remove share limits -> destroy instances -> MIG mode off -> remove checkpoint -> forget
+//! start:     read checkpoints, or CDI specs where they fail -> memory -> release half-made claims
 //! ```
 //!
-//! What is done to a GPU's instances and its MIG mode is done by one call at a time for a GPU.
+//! Calls that change a GPU's instances or MIG mode run one at a time per GPU.
 //!
-//! While the agent runs its memory is the truth and files follow it; files are read at start only. Calls for
-//! one claim take turns, calls for different claims do not wait for one another. A call that the kubelet
-//! gives up runs to its end all the same, so that memory and files stay one.
+//! At run time the in-memory state is authoritative, and files are written from it. Files are read at start only. Calls
+//! for one claim run one after another; calls for different claims run in parallel. A call that the kubelet abandons
+//! still runs to its end, so that memory and files agree.
 
 mod active_shares;
 mod cdi_devices;
@@ -65,22 +65,22 @@ pub use report::{
     Fact, KubeReporter, MigFact, ReportWorker, ReportedDevice, Reporter, SilentReporter,
 };
 
-/// A node's claims. Cheap to clone; clones are the same claims.
+/// The claims of a node. Cheap to clone; clones share their state.
 #[derive(Clone)]
 pub struct Claims {
     inner: Arc<Inner>,
 }
 
-/// What a claim holds.
+/// Devices of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holding {
-    /// The claim; name and namespace are empty where only the UID is known.
+    /// The claim. Name and namespace are empty if only the UID is known.
     pub claim: ClaimRef,
     /// Names of the devices that it has for itself.
     pub devices: Vec<String>,
-    /// Names of the devices that it has for administration, beside others.
+    /// Names of the devices with admin access.
     pub admin_devices: Vec<String>,
-    /// Whether its record was damaged and it may hold more or less than this.
+    /// Whether the record was damaged, so that the claim may hold more or less.
     pub is_unresolved: bool,
 }
 
@@ -95,37 +95,37 @@ pub struct HeldCounts {
     pub mig: usize,
 }
 
-/// What a sweep did.
+/// Result of a sweep.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
-    /// Claims whose objects were gone: cleaned up.
+    /// Claims that were released because their objects no longer exist.
     pub released: Vec<ClaimRef>,
-    /// Claims whose files were missing or changed: written again.
+    /// Claims whose missing or changed files were rewritten.
     pub repaired: Vec<ClaimRef>,
 }
 
-/// What was found at start.
+/// State found at start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Opened {
     /// Number of claims that hold devices.
     pub held: usize,
-    /// Number of claims of an earlier boot that were forgotten.
+    /// Number of claims of an earlier boot, which were dropped.
     pub forgotten: usize,
-    /// What was damaged, one sentence each with file, reason and consequence.
+    /// One sentence per damaged file: file, reason and consequence.
     pub damage: Vec<String>,
 }
 
 /// Why a node's claims could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The boot cannot be told apart from others.
+    /// The boot id cannot be read.
     #[error(
         "could not read the boot id {}: {error}; without it containers of an earlier boot cannot be told from running ones, see `procRoot`", path.display()
     )]
     BootId {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         #[source]
         error: std::io::Error,
     },
@@ -138,13 +138,13 @@ pub enum OpenError {
 struct Devices {
     driver_version: String,
     by_name: BTreeMap<String, KnownDevice>,
-    /// UUIDs of the GPUs on which instances are or were made for claims.
+    /// UUIDs of the GPUs with instances created for claims, now or earlier.
     dynamic: BTreeSet<String>,
     files: Arc<DriverFiles>,
     backends: Arc<Backends>,
 }
 
-/// What all calls share.
+/// State shared by all calls.
 struct Inner {
     node: String,
     paths: NodePaths,
@@ -159,22 +159,24 @@ struct Inner {
     /// KeyedMutex at a GPU's mode and instances, by UUID.
     gpu_locks: KeyedMutex,
     driver: Mutex<DriverHandle>,
-    /// Shared by who writes a claim's own files; alone has it who takes an instance away from a claim.
+    /// Held shared while writing a claim's own files, and exclusively while removing an instance from a claim.
     files: RwLock<()>,
-    /// Whether what earlier processes left on the GPUs was dealt with.
+    /// Whether leftovers of earlier processes on the GPUs were handled.
     is_cleaned_up: tokio::sync::Mutex<bool>,
     metrics: OnceLock<Arc<Metrics>>,
     gate: DrainGate,
-    /// UIDs of claims with a condition that says no: to be taken back when they are prepared.
+    /// UIDs of claims with a negative condition, which is withdrawn when they are prepared.
     refused: Mutex<BTreeSet<String>>,
-    /// What holds shares that are prepared from now on.
+    /// Options for shares prepared from now on.
     enforcement: Mutex<enforcement::EnforcementOptions>,
     active: active_shares::ActiveShares,
 }
 
 impl Claims {
-    /// Opens a node's claims: reads what was given before, forgets what an earlier boot gave, puts damaged
-    /// files aside and protects what they may hold. Blocks on files.
+    /// Opens the claims of a node. Blocks on files.
+    ///
+    /// Existing claims are read and those of an earlier boot dropped. Damaged files are moved aside, and the devices
+    /// that they may hold are protected.
     pub fn open(
         paths: NodePaths,
         node: String,
@@ -185,7 +187,7 @@ impl Claims {
         Self::open_store(store, paths, node, reader, reporter)
     }
 
-    /// The same where the caller holds the lock of the checkpoint folder, until the claims are closed.
+    /// Like [`Claims::open`], for a caller that holds the lock of the checkpoint folder until the claims are closed.
     pub(crate) fn open_locked(
         paths: NodePaths,
         node: String,
@@ -206,7 +208,8 @@ impl Claims {
         let cdi = CdiFolder::open(&paths.cdi_root)?;
         let (holds, opened) = recover::recover(&store, &cdi)?;
         shares::remove_leftovers(&paths, &holds)?;
-        // An earlier process may not have come to it. Of instances that are gone it told more than is known.
+        // An earlier process may have ended before this report. It did report instances that are missing now, with more
+        // detail.
         for record in holds.records().into_iter().filter(|record| !record.lacks_instance()) {
             report::report_facts(&*reporter, &record, &BTreeSet::new());
         }
@@ -235,9 +238,10 @@ impl Claims {
         Ok((Self { inner: Arc::new(inner) }, opened))
     }
 
-    /// Tells which GPUs the node has and which driver serves them. Before the first call every prepare is
-    /// refused as `NotReady`. The driver's files are looked for when its version is new; specs of held
-    /// claims that are missing or out of date are written again.
+    /// Sets the node's GPUs and the driver's version. Until the first call every prepare is refused as `NotReady`.
+    ///
+    /// A new driver version triggers a search for the driver's files. Missing or outdated specs of held claims are
+    /// rewritten.
     pub async fn set_devices(&self, driver_version: &str, known: Vec<KnownDevice>) {
         let (claims, driver_version) = (self.clone(), driver_version.to_owned());
         let task = tokio::spawn(async move {
@@ -254,20 +258,20 @@ impl Claims {
         }
     }
 
-    /// Tells which GPUs Octavo cuts; to be told before the devices. Until it is known nothing is destroyed that no
-    /// claim has.
+    /// Sets the GPUs under dynamic MIG. Call it before [`Claims::set_devices`]. Until then no unclaimed instance is
+    /// destroyed.
     pub fn set_mig_management(&self, cut: MigManagement) {
         *self.inner.mig_management() = cut;
     }
 
-    /// Tells what holds shares that are prepared from now on; those that are prepared keep what they have. Until
-    /// it is told it is chosen by what the driver can.
+    /// Sets the memory enforcement of shares prepared from now on. Prepared shares keep theirs. The default depends on
+    /// the driver's capabilities.
     pub fn set_memory_enforcement(&self, setting: MemoryEnforcement) {
         self.inner.set_memory_enforcement(setting);
     }
 
-    /// Gives access to the driver, which makes MIG instances; without one they wait. What is asked of it later
-    /// fails once the driver is dropped elsewhere: it is not kept open here.
+    /// Sets the driver, which creates MIG instances; without it such claims wait. The driver is not kept open here:
+    /// later calls fail once it is dropped elsewhere.
     pub async fn set_driver(&self, driver: Option<&Arc<dyn Driver>>) {
         let open = driver.map(DriverHandle::of).unwrap_or_default();
         if let Some(driver) = driver {
@@ -285,17 +289,17 @@ impl Claims {
         }
     }
 
-    /// Counts what is done to GPUs in these metrics.
+    /// Sets the metrics for operations on GPUs.
     pub(crate) fn set_metrics(&self, metrics: Arc<Metrics>) {
         // ReportHistory twice, the first stays.
         let _ = self.inner.metrics.set(metrics);
     }
 
-    /// Makes a claim's devices ready; repeating it changes nothing and gives the same answer.
+    /// Makes a claim's devices ready. Idempotent.
     pub async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
         prepare::check_uid(claim)?;
         let (inner, asked) = (Arc::clone(&self.inner), claim.clone());
-        // A task of its own runs to its end when the kubelet gives up the call.
+        // A separate task runs to its end even if the kubelet abandons the call.
         let task = tokio::spawn(async move {
             let Some(_permit) = inner.gate.enter().await else {
                 return Err(inner.handed_over(&asked));
@@ -306,7 +310,7 @@ impl Claims {
         task.await.unwrap_or_else(|error| Err(prepare::interrupted(claim, &error)))
     }
 
-    /// Takes a claim's devices back; a claim that holds none is done already.
+    /// Releases a claim's devices. Idempotent.
     pub async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Refusal> {
         prepare::check_uid(claim)?;
         let (inner, asked) = (Arc::clone(&self.inner), claim.clone());
@@ -320,14 +324,15 @@ impl Claims {
         task.await.unwrap_or_else(|error| Err(prepare::interrupted(claim, &error)))
     }
 
-    /// Cleans up after claims that are gone and writes missing files again; to be called every ten minutes.
-    /// A claim that is found to be gone for the first time keeps its GPUs until a later call: its containers
-    /// may still be ending.
+    /// Releases claims without an object and rewrites missing files. Call it every ten minutes.
+    ///
+    /// A claim that is found missing for the first time keeps its GPUs until a later call, since its containers may
+    /// still be ending.
     pub async fn sweep(&self) -> Swept {
         self.sweep_at(Instant::now()).await
     }
 
-    /// The same, with the time told: what was gone half a minute before is cleaned up.
+    /// Like [`Claims::sweep`], at the given time. Claims found missing 30 s earlier are released.
     pub async fn sweep_at(&self, now: Instant) -> Swept {
         let claims = self.clone();
         let task = tokio::spawn(async move {
@@ -343,18 +348,18 @@ impl Claims {
         })
     }
 
-    /// Refuses all that comes from now on and waits for the work that is under way: afterwards nothing here
-    /// touches a file of the node, which may have another agent then.
+    /// Refuses new calls and waits for running ones. Afterwards no file of the node is touched, so another agent may
+    /// take over.
     pub async fn close(&self) {
         self.inner.gate.close().await;
     }
 
-    /// Whether a claim was found gone that still keeps its devices for a while.
+    /// Whether a claim without an object still keeps its devices for its grace period.
     pub fn has_gone(&self) -> bool {
         self.inner.holds().has_gone()
     }
 
-    /// What every claim holds, in order of UID.
+    /// Devices of every claim, in order of UID.
     pub fn holdings(&self) -> Vec<Holding> {
         self.inner.holds().holdings()
     }
@@ -364,18 +369,18 @@ impl Claims {
         self.inner.holds().counts()
     }
 
-    /// Where claims have MIG instances that are made for them, or are getting them: UUID of the GPU, first
-    /// memory slice, number of slices. Instances elsewhere are not Octavo's.
+    /// Placements of existing or requested dynamic MIG instances: GPU UUID, first memory slice, number of slices.
+    /// Instances elsewhere are not Octavo's.
     pub fn mig_in_use(&self) -> BTreeSet<(String, u32, u32)> {
         self.inner.holds().slices(|_, is_dynamic| is_dynamic)
     }
 
-    /// Writes again what is missing or changed on disk.
+    /// Rewrites missing or changed files.
     async fn repair(&self) -> Vec<ClaimRef> {
         let mut repaired = Vec::new();
         let uids = self.inner.holds().uids();
         for uid in uids {
-            // A claim that is being worked on gets its files from that work.
+            // A call that works on the claim also writes its files.
             let Some(turn) = self.inner.claim_locks.try_lock(&uid) else { continue };
             let inner = Arc::clone(&self.inner);
             let task = tokio::task::spawn_blocking(move || {
@@ -407,36 +412,36 @@ fn boot_id(paths: &NodePaths) -> Result<String, OpenError> {
 }
 
 impl Inner {
-    /// The answer to a call that came when the node was another agent's.
+    /// The refusal of a call that arrived after the node was handed over.
     fn handed_over(&self, claim: &ClaimRef) -> Refusal {
         Refusal::HandedOver { claim: claim.to_string(), node: self.node.clone() }
     }
 
     /// The holds, locked; never across an await.
     fn holds(&self) -> std::sync::MutexGuard<'_, ClaimHolds> {
-        // ClaimHolds are whole between statements: a panic elsewhere leaves nothing half-done.
+        // No statement leaves the holds inconsistent, so a panic elsewhere cannot either.
         self.holds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The claims with a condition that says no, locked; never across an await.
+    /// The claims with a negative condition, locked. Never hold it across an await.
     fn refused(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What may be done to the GPUs, locked; never across an await.
+    /// The allowed MIG operations, locked. Never hold it across an await.
     fn mig_management(&self) -> std::sync::MutexGuard<'_, MigManagement> {
         self.mig_management.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The devices as last told.
+    /// The devices as last set.
     fn devices(&self) -> Option<Arc<Devices>> {
         self.devices.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes new devices, and finds the driver's files where its version is new.
+    /// Sets new devices and searches the driver's files if its version is new.
     fn set_devices(&self, driver_version: String, known: Vec<KnownDevice>) {
         let (files, backends) = match self.devices() {
-            // Files that were not found may come later, when the driver's container is ready.
+            // Missing files may appear later, when the driver's container is ready.
             Some(old) if old.driver_version == driver_version && !old.files.mounts.is_empty() => {
                 (Arc::clone(&old.files), Arc::clone(&old.backends))
             }
@@ -450,7 +455,7 @@ impl Inner {
         *self.devices.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(devices));
     }
 
-    /// Looks for the files of a driver version, and makes what walls need of them.
+    /// Searches the files of a driver version and prepares the enforcement backends for them.
     fn find_files(&self, driver_version: &str) -> (Arc<DriverFiles>, Arc<Backends>) {
         let files = DriverFiles::discover(&self.paths.driver_root_seen, driver_version);
         let backends = Backends::make(&self.paths, &files);

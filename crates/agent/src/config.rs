@@ -1,7 +1,7 @@
-//! What the agent is told: its command line and its config files.
+//! Configuration of the agent: command line and config files.
 //!
-//! The YAML config file of a node has the same settings as the flags, in camelCase. A flag goes
-//! before the file, the file before the default. Unknown keys are errors.
+//! The YAML config file of a node has the same settings as the flags, in camelCase. Flags take precedence over the
+//! file, and the file over defaults. Unknown keys are errors.
 
 mod dynamic_mig;
 mod memory_enforcement;
@@ -23,82 +23,76 @@ pub use mounts::{HostMount, HostMountError};
 pub use owner::{Owner, OwnerError};
 pub use watch_interval::{WatchInterval, WatchIntervalError};
 
-/// Settings of one node: what a config file may contain. Absent settings have the defaults of a real
-/// node.
+/// Settings of one node, as in its config file. Absent settings have the defaults of a real node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeFile {
     /// Name of the node in the API.
     pub node_name: Option<String>,
-    /// What tells this agent from others on its node, as while one replaces another: part of its
-    /// sockets' names. Absent: none, and only one agent at a time can speak to the kubelet.
+    /// Distinguishes this agent from others on its node during an upgrade; part of its socket names. Without it only
+    /// one agent at a time can serve the kubelet.
     pub instance_id: Option<String>,
     /// The kubeconfig to use; absent: the pod's service account.
     pub kubeconfig: Option<PathBuf>,
-    /// The driver's root as the host names it. Default `/`.
+    /// The driver's root on the host. Default `/`.
     pub driver_root: Option<PathBuf>,
-    /// The driver's root as the agent sees it. Default: as the host names it.
+    /// The driver's root as the agent sees it. Default: the path on the host.
     pub driver_root_seen: Option<PathBuf>,
-    /// Parent of `dev` as the host names it. Default `/`.
+    /// Parent of `dev` on the host. Default `/`.
     pub dev_root: Option<PathBuf>,
-    /// Parent of `dev` as the agent sees it. Default: as the host names it.
+    /// Parent of `dev` as the agent sees it. Default: the path on the host.
     pub dev_root_seen: Option<PathBuf>,
     /// The proc file system. Default `/proc`.
     pub proc_root: Option<PathBuf>,
     /// The sys file system. Default `/sys`.
     pub sys_root: Option<PathBuf>,
-    /// The kubelet's root, which must have the same path in host and agent. Default
-    /// `/var/lib/kubelet`.
+    /// The kubelet's root, at the same path for host and agent. Default `/var/lib/kubelet`.
     pub kubelet_root: Option<PathBuf>,
     /// Folder of CDI specs. Default `/var/run/cdi`.
     pub cdi_root: Option<PathBuf>,
-    /// The folder that a boot begins with empty, which must have the same path in host and agent.
-    /// Default `/run`.
+    /// Folder that is empty after each boot, at the same path for host and agent. Default `/run`.
     pub run_root: Option<PathBuf>,
-    /// The `octavo` binary as the host names it. Default: this program's own path.
+    /// The `octavo` binary on the host. Default: this program's own path.
     pub hook_path: Option<PathBuf>,
-    /// The driver's management library, `libnvidia-ml.so.1`. Default: searched under the driver's
-    /// root.
+    /// The driver's management library, `libnvidia-ml.so.1`. Default: searched under the driver's root.
     pub driver_library: Option<PathBuf>,
-    /// Which GPUs are cut by MIG as claims ask for it. Default: none. A label of the node goes
-    /// before it.
+    /// GPUs under dynamic MIG. Default: none. The node's label takes precedence.
     pub dynamic_mig: Option<DynamicMig>,
-    /// The scheduler that alone gives this node's devices. Default: any may. A label of the node goes
-    /// before it.
+    /// The only scheduler that allocates this node's devices. Default: any. The node's label takes precedence.
     pub owner: Option<Owner>,
-    /// The hierarchy of cgroups. Default: `fs/cgroup` of the sys file system.
+    /// The cgroup hierarchy. Default: `fs/cgroup` of the sys file system.
     pub cgroup_root: Option<PathBuf>,
-    /// What holds containers to their shares. Default `auto`.
+    /// Memory enforcement of shares. Default `auto`.
     pub memory_enforcement: Option<MemoryEnforcement>,
-    /// The former name of `memoryEnforcement`: an error that says so.
+    /// The former name of `memoryEnforcement`. Reading it is an error that names the new one.
     #[serde(default, deserialize_with = "RenamedSetting::in_file")]
     pub wall: Option<RenamedSetting>,
-    /// What of the host every container with a GPU sees besides the driver's files. Default: nothing.
+    /// Host paths that every container with a GPU gets besides the driver's files. Default: none.
     pub mounts: Option<Vec<HostMount>>,
-    /// How often shares are looked at while there are any. Default `200ms`.
+    /// Interval between checks of shares, while there are any. Default `200ms`.
     pub watch_interval: Option<WatchInterval>,
 }
 
-/// Settings of one node, complete.
+/// Complete settings of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
     /// Name of the node in the API.
     pub node_name: String,
-    /// What tells this agent from others on its node.
+    /// Distinguishes this agent from others on its node.
     pub instance_id: Option<String>,
     /// The kubeconfig to use; `None`: the pod's service account.
     pub kubeconfig: Option<PathBuf>,
     /// Where the node's parts lie.
     pub paths: NodePaths,
-    /// The driver's management library; `None`: to be searched under the driver's root.
+    /// The driver's management library; `None`: search it under the driver's root.
     pub driver_library: Option<PathBuf>,
-    /// Which GPUs are cut by MIG as claims ask for it, unless the node's label says otherwise.
+    /// GPUs under dynamic MIG, unless the node's label overrides it.
     pub dynamic_mig: DynamicMig,
-    /// The scheduler that alone gives this node's devices, unless the node's label says otherwise.
+    /// The only scheduler that allocates this node's devices, unless the node's label overrides it.
     pub owner: Owner,
-    /// What holds containers to the shares that are prepared from now on.
+    /// Memory enforcement of shares prepared from now on.
     pub memory_enforcement: MemoryEnforcement,
-    /// How often shares are looked at while there are any.
+    /// Interval between checks of shares, while there are any.
     pub watch_interval: WatchInterval,
 }
 
@@ -111,24 +105,24 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
-    /// A file is not what it should be.
+    /// The content of a file is invalid.
     #[error("{path}: {message}")]
     Syntax {
         /// The file.
         path: PathBuf,
-        /// What is wrong, and in which line.
+        /// The error, with its line.
         message: String,
     },
-    /// Nobody said which node this is.
+    /// The node's name is unknown.
     #[error(
         "the node's name is not known; set nodeName in the config file, the environment variable \
          NODE_NAME (from the pod's spec.nodeName), or --node-name"
     )]
     NoNodeName,
-    /// The instance's id cannot be part of a file's name.
+    /// The instance id cannot be part of a file name.
     #[error(
         "the instance id {0:?} cannot be part of a socket's name: give letters, digits and dashes, as \
          in a pod's UID (instanceId in the config file, the environment variable POD_UID, or \
@@ -160,14 +154,14 @@ impl NodeFile {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        // An empty document is a config file in which all is default.
+        // An empty document is a config file with defaults only.
         if text.lines().all(|line| line.trim().is_empty() || line.trim_start().starts_with('#')) {
             return Ok(Self::default());
         }
         serde_saphyr::from_str(text).map_err(|error| error.to_string())
     }
 
-    /// These settings where they are set, those of `other` elsewhere.
+    /// These settings, completed by those of `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         Self {
@@ -195,7 +189,7 @@ impl NodeFile {
         }
     }
 
-    /// Fills in the defaults of a real node and checks what must hold.
+    /// Applies the defaults of a real node and validates the settings.
     pub fn complete(self) -> Result<NodeConfig, ConfigError> {
         let node_name =
             self.node_name.filter(|name| !name.is_empty()).ok_or(ConfigError::NoNodeName)?;

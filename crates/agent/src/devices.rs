@@ -1,12 +1,12 @@
-//! From what was read of the GPUs to the devices that are published: pure.
+//! From the inventory of GPUs to the published devices. No I/O.
 //!
-//! Names, attributes, capacities and counters are those of NVIDIA's DRA driver, so that selectors
-//! written for it match. What Octavo adds has its own domain.
+//! Names, attributes, capacities and counters are those of NVIDIA's DRA driver, so that selectors written for it match.
+//! Octavo's additions have their own domain.
 //!
 //! ```text
-//! GPU --offer--> whole, places for MIG instances, instances that are there
-//!                  |-- the whole and the places take from one counter set, and so exclude one another
-//!                  `-- listed in the order that harms what is left least (order)
+//! GPU --offer--> whole GPU, placements for MIG instances, existing instances
+//!                  |-- whole GPU and placements draw from one counter set, so they exclude one another
+//!                  `-- listed in the order that blocks the fewest further placements (order)
 //! ```
 
 mod attributes;
@@ -33,35 +33,35 @@ pub use names::{MigName, counter_set_name, device_name, mig_name, parse_mig_name
 pub use notes::{Note, notes};
 pub use offer::{Offer, foreign_instances, is_inconsistent, is_offered, needs_reset};
 
-/// The place of an instance, such as one that the agent made: UUID of its GPU, first memory slice, number of slices.
+/// Placement of an instance: UUID of its GPU, first memory slice, number of slices.
 pub type MadeInstance = (String, u32, u32);
 
-/// All that decides what a node offers.
+/// Inputs for the offer of a node.
 #[derive(Clone, Copy, Debug)]
 pub struct Node<'a> {
-    /// What was read.
+    /// The GPUs and their instances.
     pub inventory: &'a Inventory,
     /// GPUs that are not well, by UUID.
     pub health: &'a Health,
-    /// GPUs that MIG cuts as claims ask for it.
+    /// GPUs under dynamic MIG.
     pub dynamic: &'a DynamicMig,
-    /// The instances that the agent made. Any other on a GPU that it cuts is somebody else's.
+    /// Instances created by the agent. Any other instance on a GPU under dynamic MIG is foreign.
     pub made: &'a BTreeSet<MadeInstance>,
 }
 
-/// What a node publishes.
+/// The published devices of a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
     /// Counters from which the devices draw.
     pub counters: Vec<CounterSet>,
     /// The devices in the order in which an allocator should try them.
     pub devices: Vec<Device>,
-    /// The devices where the API server keeps no counters: no two have a part of a GPU in common.
+    /// The devices for API servers without counters: no two share a part of a GPU.
     pub plain: Vec<Device>,
 }
 
 impl Offered {
-    /// The same on a node of this owner: what one scheduler owns no other gives.
+    /// Taints the devices with the owner, so that no other scheduler allocates them.
     #[must_use]
     pub fn owned_by(mut self, owner: &Owner) -> Self {
         if let Some(scheduler) = owner.scheduler() {
@@ -83,7 +83,7 @@ enum Rank {
     Mig {
         /// Memory slices, compute slices, multiprocessors, engines that are scarce.
         size: [u32; 4],
-        /// Instances that are there cost nobody anything: they come first.
+        /// Existing instances come first, since they block nothing further.
         is_place: bool,
         gpu: Reverse<u32>,
         /// Order within GPU and profile.
@@ -165,7 +165,7 @@ fn places(node: &Node<'_>, gpu: &Gpu, sick: &[DeviceTaint]) -> Vec<(Rank, Device
     devices
 }
 
-/// The instances that are there.
+/// Existing instances of a GPU.
 fn instances(node: &Node<'_>, gpu: &Gpu, sick: &[DeviceTaint]) -> Vec<(Rank, Device)> {
     let device = |(index, instance)| {
         let profile = offer::profile_of(gpu, instance)?;

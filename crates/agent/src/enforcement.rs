@@ -1,14 +1,14 @@
-//! What holds a container to its share of a GPU.
+//! Memory enforcement: limits containers to their shares of a GPU.
 //!
-//! | wall | what it is | where |
+//! | backend | mechanism | where |
 //! |---|---|---|
-//! | guard | a library in the container that stands in for the driver's and counts | drivers before r615 |
-//! | driver | the driver's own limit of a container's cgroup | from r615 on, with cgroups of version 2 |
-//! | off | nothing | where an administrator wants it |
+//! | guard | a library in the container that wraps the driver's and counts | drivers before r615 |
+//! | driver | the driver's own limit per cgroup | from r615 on, with cgroup v2 |
+//! | off | none | where an administrator chose it |
 //!
-//! Which one holds a share is decided when the share is prepared, and written down in the claim's record:
-//! containers of one claim do not stand behind different walls. What a wall needs of the driver is made when
-//! the driver is new; where that fails shares are refused, since a share that nothing holds is none.
+//! The backend of a share is chosen when the share is prepared, and recorded with the claim. All containers of a claim
+//! therefore have the same backend. Files that a backend derives from the driver are created when the driver's version
+//! is new. If that fails, shares are refused: a share without a limit is no share.
 
 mod driver;
 mod guard;
@@ -28,7 +28,7 @@ use crate::node::NodePaths;
 use driver::DriverBackend;
 use guard::GuardBackend;
 
-/// What holds a share.
+/// Backend of memory enforcement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum BackendKind {
     /// The guard in the container.
@@ -39,7 +39,7 @@ pub enum BackendKind {
     Off,
 }
 
-/// A share as a wall sees it.
+/// A share, as backends need it.
 #[derive(Clone, Debug)]
 pub(crate) struct EnforcedShare<'a> {
     /// UUID of the GPU.
@@ -54,14 +54,14 @@ pub(crate) struct EnforcedShare<'a> {
 
 /// Something that holds containers to their shares.
 pub(crate) trait Backend: fmt::Debug + Send + Sync {
-    /// What a container with a share gets beside the share's folder.
+    /// Container edits of a share besides its folder.
     fn edits(&self, paths: &NodePaths, share: &EnforcedShare<'_>) -> ContainerEdits;
 
-    /// Writes what is missing on the host. Blocks.
+    /// Creates missing files on the host. Blocks.
     fn ensure(&self) -> Result<(), StorageError>;
 }
 
-/// The walls of a node, for the driver that it has.
+/// The backends of a node for its current driver.
 #[derive(Debug)]
 pub(crate) struct Backends {
     guard: Result<GuardBackend, String>,
@@ -69,13 +69,13 @@ pub(crate) struct Backends {
 }
 
 impl Backends {
-    /// Makes what walls need of a driver's files. Reads its libraries and blocks for about as long.
+    /// Creates the files that backends derive from the driver. Reads its libraries, and blocks for about as long.
     pub(crate) fn make(paths: &NodePaths, files: &DriverFiles) -> Self {
         let guard = GuardBackend::make(paths, files);
         Self { guard, driver: DriverBackend }
     }
 
-    /// A wall, or why there is none; nothing is no wall.
+    /// The backend of a kind, or the reason why it is unavailable; `None` for `Off`.
     pub(crate) fn of(&self, kind: BackendKind) -> Result<Option<&dyn Backend>, String> {
         match kind {
             BackendKind::Off => Ok(None),
@@ -88,7 +88,7 @@ impl Backends {
     }
 }
 
-/// Which wall holds shares that are prepared now. `has_limits` says whether the driver has limits of its own;
+/// Chooses the backend of shares that are prepared now. `has_limits` tells whether the driver supports memory limits;
 /// `None` while it is not open.
 pub(crate) fn choose(
     setting: MemoryEnforcement,

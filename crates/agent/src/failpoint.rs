@@ -1,11 +1,10 @@
-//! Named points at which a test can have the process killed, to prove that every step survives it.
+//! Named points at which tests kill the process, to prove that every step is crash-safe.
 
-/// Dies of SIGKILL here in a debug build whose environment names this point in `OCTAVO_CRASH_AT`; does
-/// nothing in a release build.
+/// Kills the process with SIGKILL if `OCTAVO_CRASH_AT` names this point. Compiled out of release builds.
 pub(crate) fn hit(name: &str) {
     #[cfg(debug_assertions)]
     if std::env::var_os("OCTAVO_CRASH_AT").is_some_and(|at| at == name) {
-        // A signal to oneself cannot fail; should it ever, the test sees the process live on.
+        // A signal to the own process cannot fail. If it did, the test would see the process alive.
         let _ =
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
         loop {

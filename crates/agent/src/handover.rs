@@ -1,22 +1,22 @@
-//! How a node passes from one agent to the next without a moment in which it has none or two.
+//! Passes a node from one agent to the next, so that it always has exactly one.
 //!
 //! ```text
 //! newcomer                                      the node's active agent, on handover.sock
 //!   "octavo handover 1 <instance>"  ------->
 //!                                   <-------    "here 1"
-//!   makes and registers its own sockets,
-//!   on which calls wait
+//!   creates and registers its own
+//!   sockets, on which calls wait
 //!   "give"                          ------->
-//!                                               refuses new calls, ends those under way,
-//!                                               closes its sockets, publishes no more
+//!                                               refuses new calls, ends running ones,
+//!                                               closes its sockets, stops publishing
 //!                                   <-------    the lock of the checkpoint folder
 //!   reads the checkpoints, answers              waits for the lock
 //! ```
 //!
-//! The lock travels as the file descriptor that holds it, so it is never free for a third agent to take. Whoever
-//! dies, at whatever step, leaves it to the other: a newcomer before it has the lock changes nothing, and after
-//! that the kernel frees it for the one that gave it and waits. Lines end with a line feed; a newcomer names the
-//! newest form of this conversation that it knows, the active agent the one that is spoken.
+//! The lock travels as the file descriptor that holds it, so no third agent can acquire it in between. If either agent
+//! dies at any step, the node stays with the other. A newcomer without the lock changes nothing; if it dies with the
+//! lock, the kernel frees the lock for the waiting agent. Lines end with a line feed. The newcomer names the newest
+//! protocol version that it knows, and the active agent selects the version in use.
 
 mod listener;
 #[cfg(test)]
@@ -40,26 +40,26 @@ use crate::checkpoint::{Lock, StorageError};
 
 pub(crate) use listener::{HandoverRequest, listen};
 
-/// File name of the socket on which the node's active agent is asked for the node.
+/// File name of the socket of the node's active agent for handover requests.
 pub(crate) const HANDOVER_SOCKET: &str = "handover.sock";
 /// The form of the conversation.
 const VERSION: u32 = 1;
 /// Longest line.
 const MAX_LINE_BYTES: usize = 256;
-/// How long the other side may take to say the next thing that is in its memory.
+/// Timeout for answers that need no work.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long the active agent may take to end what it does: longer than the kubelet waits for a call.
+/// Timeout for the active agent to finish its work. Longer than the kubelet's call timeout.
 const HANDOVER_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Why a node was not handed over.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandoverError {
-    /// Nobody listens: an agent of a version without hand-over, or one that hangs or just ends.
+    /// No agent listens: it predates handover, hangs, or is ending.
     #[error("nobody answers on {path}: {source}")]
     NotListening {
         /// The socket.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
     /// The conversation broke off.
@@ -68,37 +68,37 @@ pub(crate) enum HandoverError {
     /// Nothing came.
     #[error("the agent that has the node did not {step} within {seconds} s")]
     TimedOut {
-        /// What it was to do.
+        /// The expected step.
         step: &'static str,
         /// How long it was waited for.
         seconds: u64,
     },
-    /// What came is not understood.
+    /// The answer is not understood.
     #[error("the agent that has the node said {0:?}, which this version does not understand")]
     UnknownReply(String),
-    /// What was handed over is not the lock.
+    /// The received file is not the lock.
     #[error(transparent)]
     Lock(#[from] StorageError),
 }
 
-/// Whether somebody listens on the socket at `path`, even if it should not answer.
+/// Whether a process listens on the socket at `path`, even if it does not answer.
 pub(crate) async fn is_listening(path: &Path) -> bool {
     UnixStream::connect(path).await.is_ok()
 }
 
-/// An active agent that is ready to hand its node over.
+/// An active agent that is ready to hand over its node.
 #[derive(Debug)]
 pub(crate) struct HandoverOffer {
     stream: UnixStream,
 }
 
 impl HandoverOffer {
-    /// Finds the active agent behind the socket at `path` and tells it who asks.
+    /// Connects to the active agent at `path` and introduces this instance.
     pub(crate) async fn find(path: &Path, instance: &str) -> Result<Self, HandoverError> {
         const STEP: &str = "say that it is there";
         let found = within(ANSWER_TIMEOUT, STEP, UnixStream::connect(path)).await?;
-        let nobody = |source| HandoverError::NotListening { path: path.to_owned(), source };
-        let mut stream = found.map_err(nobody)?;
+        let not_listening = |source| HandoverError::NotListening { path: path.to_owned(), source };
+        let mut stream = found.map_err(not_listening)?;
         let hello = format!("octavo handover {VERSION} {instance}\n");
         stream.write_all(hello.as_bytes()).await.map_err(|_| HandoverError::Ended(STEP))?;
         let line = within(ANSWER_TIMEOUT, STEP, line(&mut stream)).await?;
@@ -110,8 +110,8 @@ impl HandoverOffer {
         }
     }
 
-    /// Takes the lock of the checkpoint folder. The other agent holds nothing of the node any more when this
-    /// succeeds; when it fails, the node is still the other's, or will be.
+    /// Receives the lock of the checkpoint folder. On success the other agent no longer uses the node. On failure the
+    /// node remains with the other agent, or will return to it.
     pub(crate) async fn accept(mut self, folder: &Path) -> Result<Lock, HandoverError> {
         const STEP: &str = "hand the node over";
         let ended = |_| HandoverError::Ended(STEP);
@@ -122,7 +122,7 @@ impl HandoverOffer {
     }
 }
 
-/// Reads a line and not one byte more: what follows may carry a file descriptor, which a plain read would lose.
+/// Reads exactly one line: the following bytes may carry a file descriptor, which a plain read would lose.
 async fn line(stream: &mut UnixStream) -> io::Result<String> {
     let mut line = Vec::new();
     while line.len() < MAX_LINE_BYTES {
@@ -134,7 +134,7 @@ async fn line(stream: &mut UnixStream) -> io::Result<String> {
     Err(io::Error::other("the line is too long"))
 }
 
-/// Sends a file descriptor with one byte, for a message without any is none.
+/// Sends a file descriptor with one byte, since an empty message cannot carry one.
 fn send(stream: impl AsFd, file: &impl AsFd) -> io::Result<()> {
     let files = [file.as_fd()];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -146,7 +146,7 @@ fn send(stream: impl AsFd, file: &impl AsFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Receives a file descriptor; an error also where something came without one.
+/// Receives a file descriptor. A message without one is an error.
 fn receive(stream: impl AsFd) -> io::Result<OwnedFd> {
     let mut byte = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];

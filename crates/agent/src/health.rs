@@ -1,35 +1,35 @@
-//! Health of one GPU, from the driver's events and answers: pure.
+//! Health of one GPU, derived from the driver's events and answers. No I/O.
 //!
-//! A GPU is unhealthy when the driver lost it, when the driver advises an action for it, or after an
-//! XID that calls for one. It is well again when the driver says so; drivers that are too old to
-//! advise leave an XID standing until the GPU was gone and came back, or the agent is started anew.
+//! A GPU is unhealthy if the driver lost it, if the driver advises an action, or after an XID that requires one. It
+//! recovers when the driver reports no problem. Drivers too old to advise leave an XID standing until the GPU
+//! disappeared and returned, or the agent restarts.
 
 use std::collections::BTreeMap;
 
 use octavo_gpu::xid::{self, XidClass};
 use octavo_gpu::{DriverError, GpuHealth, RecoveryAction};
 
-/// Seconds for which the driver must have found nothing wrong before an XID is forgotten that calls
-/// for an action but for which the driver, though it advises, never asked for one.
+/// Time without problems after which an XID is dropped, in seconds. Applies to XIDs that require an action which the
+/// driver, although it gives advice, never advised.
 const XID_FORGET_SECONDS: i64 = 300;
 
-/// What is wrong with a GPU.
+/// Problems of a GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuState {
     /// The driver cannot reach the GPU.
     pub is_lost: bool,
     /// The last XID that called for an action.
     pub xid: Option<u64>,
-    /// What the driver advises: `gpu-reset`, `node-reboot` and so on.
+    /// Action advised by the driver: `gpu-reset`, `node-reboot` and so on.
     pub advice: Option<&'static str>,
     /// When that was found, in seconds of Unix time.
     pub since: i64,
 }
 
-/// States of the unhealthy GPUs of a node, by UUID.
+/// Unhealthy GPUs of a node, by UUID.
 pub type Health = BTreeMap<String, GpuState>;
 
-/// What a GPU's driver says when it is asked.
+/// The driver's answer about a GPU's health.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HealthReading {
     /// The GPU does not answer.
@@ -38,17 +38,17 @@ pub(crate) enum HealthReading {
     Advises(&'static str),
     /// Nothing is to be done.
     Well,
-    /// The GPU answers, but the driver is too old to advise.
+    /// The GPU responds, but the driver is too old to advise.
     Silent,
     /// The question failed.
     Failed,
 }
 
-/// One GPU under watch.
+/// Health tracking of one GPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GpuHealthTracker {
     state: Option<GpuState>,
-    /// When something was last seen to be wrong, in seconds of Unix time.
+    /// Time of the last observed problem, in seconds of Unix time.
     last_trouble: i64,
 }
 
@@ -72,12 +72,12 @@ impl GpuState {
 }
 
 impl GpuHealthTracker {
-    /// What is wrong; `None` when nothing is.
+    /// The GPU's problems; `None` if it is healthy.
     pub(crate) fn state(&self) -> Option<&GpuState> {
         self.state.as_ref()
     }
 
-    /// Takes an XID with what the driver said right after it; returns what the XID calls for.
+    /// Handles an XID and the driver's answer right after it. Returns the action that the XID requires.
     pub(crate) fn on_xid(
         &mut self,
         number: u64,
@@ -93,7 +93,7 @@ impl GpuHealthTracker {
         class
     }
 
-    /// Takes what the driver says now.
+    /// Handles the driver's current answer.
     pub(crate) fn on_answer(&mut self, answer: HealthReading, now: i64) {
         match answer {
             HealthReading::Lost => self.worsen(now).is_lost = true,
@@ -101,7 +101,7 @@ impl GpuHealthTracker {
             HealthReading::Failed => {}
             HealthReading::Well | HealthReading::Silent => {
                 let Some(state) = &self.state else { return };
-                // Something was seen to be wrong, and now is not.
+                // An observed problem is over.
                 let is_over = state.is_lost || state.advice.is_some();
                 let is_quiet =
                     answer == HealthReading::Well && now - self.last_trouble >= XID_FORGET_SECONDS;
@@ -119,7 +119,7 @@ impl GpuHealthTracker {
 }
 
 impl HealthReading {
-    /// Reads the driver's answer to the question for a GPU's health.
+    /// Converts the driver's answer.
     pub(crate) fn of(health: &Result<GpuHealth, DriverError>) -> Self {
         match health {
             Err(DriverError::GpuLost { .. } | DriverError::NotFound { .. }) => Self::Lost,

@@ -1,10 +1,14 @@
-//! `octavo cdi-hook`: what must happen inside a container's own root before it starts.
+//! `octavo cdi-hook`: prepares a container's root before the container starts.
 //!
-//! The container runtime runs it as a hook, as CDI specs name it, with the container's state on standard
-//! input: `createContainer` hooks in the container's namespaces, but in the node's view of the file system,
-//! with the container's root not yet its root and all its mounts made; `createRuntime` hooks beside the
-//! runtime, with the container's first process in its cgroup. The root holds whatever the image's author put there, links that lead out of it included, so
-//! every path is resolved by the kernel with that root as its limit.
+//! The container runtime runs it as a hook from the CDI spec, with the container's state on standard input.
+//!
+//! | hook | runs in |
+//! |---|---|
+//! | `createContainer` | the container's namespaces with all its mounts, but before the root is changed |
+//! | `createRuntime` | the runtime's namespaces, with the container's first process in its cgroup |
+//!
+//! The root may contain anything from the image, including links that lead out of it. The kernel therefore resolves
+//! every path with that root as its limit.
 
 mod guard;
 mod install;
@@ -57,13 +61,13 @@ pub enum Action {
     },
 }
 
-/// Runs a hook of some hooks for this process's own root, as for a container that has it.
+/// Runs one of `hooks` for this process's own root, as if it were a container's.
 pub(crate) fn run_here(hooks: &[Vec<String>], args: &[String]) -> anyhow::Result<()> {
     let root = PathBuf::from("/");
     let env = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
     let cwd = std::env::current_dir().context("finding out where the command begins")?;
     let container = oci::Container { root, pid: None, env, cwd, hooks: hooks.to_vec() };
-    // The program's and the group's name are the command line's own.
+    // Skip the program name and the subcommand.
     let line = Line::try_parse_from(args.iter().skip(1)).context("reading a hook's arguments")?;
     act(&container, &line.args)
 }
@@ -75,8 +79,8 @@ struct Line {
     args: Args,
 }
 
-/// Runs one hook for the container whose state is on standard input, or installs the hook. An error keeps the container from
-/// starting and shows in its pod's events.
+/// Runs a hook for the container whose state is on standard input, or installs the binary. An error fails the
+/// container's start and appears in its pod's events.
 pub fn run(args: &Args) -> anyhow::Result<()> {
     if let Action::Install { folder } = &args.action {
         return install::install(folder);

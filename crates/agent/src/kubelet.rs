@@ -1,4 +1,4 @@
-//! The kubelet's side of the agent: its two sockets, and the services on them.
+//! The agent's interface to the kubelet: two sockets and the services on them.
 
 pub(crate) mod endpoint;
 pub(crate) mod health_stream;

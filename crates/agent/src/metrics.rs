@@ -1,5 +1,5 @@
-//! The agent's metrics. Those of NVIDIA's DRA driver keep its names and labels; the encoder adds
-//! `_total` to counters.
+//! The agent's metrics. Metrics that NVIDIA's DRA driver also has keep its names and labels. The encoder adds `_total`
+//! to counters.
 
 mod enforcement;
 
@@ -27,7 +27,7 @@ pub(crate) enum Operation {
     Unprepare,
 }
 
-/// What the driver is asked to do with a MIG instance.
+/// Driver operation on a MIG instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum MigOperation {
     /// Make it, the mode included.
@@ -89,7 +89,7 @@ struct XidLabels {
     xid: u64,
 }
 
-/// All metrics of the process; nodes that share the process share them.
+/// All metrics of the process, shared by its nodes.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     requests: Family<OperationLabels, Counter>,
@@ -123,7 +123,7 @@ impl Metrics {
     pub(crate) fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             requests: Family::default(),
-            // The upstream driver's buckets end where its lock begins to wait; ours begin lower.
+            // The upstream driver's buckets end at its lock timeout; these begin lower.
             duration: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.000_781_25, 2.0, 15))
             }),
@@ -137,7 +137,7 @@ impl Metrics {
             registered: Family::default(),
             missing_features: Family::default(),
             shares: Family::default(),
-            // Milliseconds without hardware, seconds with it, most where a GPU is reset for its mode.
+            // Milliseconds without hardware, seconds with it, and most when a mode change resets the GPU.
             mig_duration: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.003_125, 2.0, 15))
             }),
@@ -221,7 +221,7 @@ impl Metrics {
         InFlight { metrics: self, labels, started: std::time::Instant::now() }
     }
 
-    /// Counts a claim that was refused, by the refusal's reason.
+    /// Counts a refused claim by the refusal's reason.
     pub(crate) fn refused(&self, operation: Operation, reason: &'static str) {
         let family = match operation {
             Operation::Prepare => &self.prepare_errors,
@@ -230,7 +230,7 @@ impl Metrics {
         family.get_or_create(&ErrorLabels { driver: DRIVER_NAME, error_type: reason }).inc();
     }
 
-    /// Sets how many devices the claims of a node hold. A share is of the type of its device.
+    /// Sets the number of devices held by a node's claims. A share counts as its device's type.
     pub(crate) fn prepared(&self, node: &str, held: HeldCounts) {
         let HeldCounts { gpus, shares, mig } = held;
         for (device_type, devices) in [("gpu", gpus + shares), ("mig", mig)] {
@@ -241,7 +241,7 @@ impl Metrics {
         shared.set(count(shares));
     }
 
-    /// Counts what the driver was asked to do with a MIG instance.
+    /// Counts a driver operation on a MIG instance.
     pub(crate) fn mig(&self, node: &str, operation: MigOperation, took: Duration, is_ok: bool) {
         let operation = operation.name();
         let duration = self.mig_duration.get_or_create(&MigLabels { operation });
@@ -269,7 +269,7 @@ impl Metrics {
         self.driver_failures.get_or_create(&NodeLabels { node: node.to_owned() }).inc();
     }
 
-    /// Sets whether the API server drops fields of a node's devices that a feature gate guards.
+    /// Sets whether the API server drops device fields behind a feature gate.
     pub(crate) fn missing_feature(&self, node: &str, gate: &'static str, is_missing: bool) {
         let labels = GateLabels { node: node.to_owned(), feature_gate: gate };
         self.missing_features.get_or_create(&labels).set(i64::from(is_missing));

@@ -1,10 +1,8 @@
-//! The thread that speaks to a node's driver: it reads the GPUs, listens to events and follows the
-//! health of GPUs that are not well.
+//! The thread that uses a node's driver: it reads the GPUs, waits for events, and tracks unhealthy GPUs.
 //!
-//! Driver calls block for as long as the hardware pleases, so they have a thread of their own and
-//! never hold up the runtime. While all GPUs are well the thread sleeps in the driver's own wait;
-//! now and then it looks all the same, for not everything comes as an event. A driver that answers
-//! no more, as after an upgrade, is closed and opened anew.
+//! Driver calls may block for any time, so they run on their own thread and never block the runtime. While all GPUs are
+//! healthy, the thread sleeps in the driver's event wait. It also polls occasionally, since some changes cause no
+//! event. A driver that stops answering, for example after an upgrade, is closed and reopened.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -23,28 +21,28 @@ use tokio_util::sync::CancellationToken;
 use crate::health::{GpuHealthTracker, Health, HealthReading};
 use crate::metrics::Metrics;
 
-/// Stack of the thread: NVIDIA's library needs some, the default of 2 MiB would be felt with 500
-/// nodes in a process.
+/// Stack size of the thread. NVIDIA's library needs some; the default of 2 MiB would be noticeable with 500 nodes per
+/// process.
 const STACK_BYTES: usize = 512 * 1024;
 /// Longest sleep in the driver while all is well.
 const MAX_EVENT_WAIT: Duration = Duration::from_mins(1);
-/// How soon after a fault, and how seldom at most, a GPU is asked whether it is well again. The
-/// slower one also where events do not come, or the fabric is still being set up.
+/// Range of the delay between polls of an unhealthy GPU. The maximum also applies without events, and while the fabric
+/// is being set up.
 const MIN_POLL_DELAY: Duration = Duration::from_secs(1);
 const MAX_POLL_DELAY: Duration = Duration::from_secs(30);
 /// How often GPUs are looked at that are well.
 const HEALTHY_POLL_INTERVAL: Duration = Duration::from_mins(10);
-/// After how many reads in a row that failed as a whole the driver is opened anew.
+/// Consecutive failed reads after which the driver is reopened.
 const MAX_FAILED_READS: u32 = 2;
-/// How long calls to a driver that is to be closed may take to end, and how often that is looked at: calls that
-/// hang in it must not keep the node without one.
+/// Timeout for running calls to a driver that is being closed, and its poll interval. Hanging calls must not leave the
+/// node without a driver.
 const DRIVER_CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
 const DRIVER_CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Opens the driver; called again until it succeeds.
 pub(crate) type Opener = Box<dyn Fn() -> Result<Arc<dyn Driver>, DriverError> + Send>;
 
-/// What is known of a node's GPUs.
+/// State of a node's GPUs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
     /// The GPUs; `None` until they were read once.
@@ -53,12 +51,12 @@ pub(crate) struct Snapshot {
     pub(crate) health: Health,
     /// Why the driver cannot be used at the moment.
     pub(crate) error: Option<String>,
-    /// The driver, for what is done to GPUs outside of the monitor's thread.
+    /// The driver, for operations outside the monitor's thread.
     pub(crate) driver: DriverHandle,
 }
 
-/// The driver that the monitor has open, for as long as it has it open: whoever uses it holds it
-/// for one call, for an old driver must be closed before a new one is opened.
+/// Weak reference to the monitor's open driver. Users hold it for one call only, since the old driver must be closed
+/// before a new one is opened.
 #[derive(Clone, Default)]
 pub(crate) struct DriverHandle(Option<Weak<dyn Driver>>);
 
@@ -80,8 +78,7 @@ impl fmt::Debug for DriverHandle {
     }
 }
 
-/// Starts the thread. It ends some time after `stop`: at once when it is idle between calls, else
-/// when the driver answers; nobody should wait for it.
+/// Starts the thread. It ends after `stop`: at once if idle, otherwise when the driver answers. Do not wait for it.
 pub(crate) fn start(
     node: &str,
     open: Opener,
@@ -123,7 +120,7 @@ impl Monitor {
         }
     }
 
-    /// Closes the driver, and waits until nobody else has it for a call any more: two releases do not get on.
+    /// Closes the driver after all calls have ended: two driver releases conflict with each other.
     fn close(&self, driver: Arc<dyn Driver>) {
         let (open, until) = (Arc::downgrade(&driver), Instant::now() + DRIVER_CLOSE_TIMEOUT);
         drop(driver);
@@ -136,14 +133,14 @@ impl Monitor {
         }
     }
 
-    /// Follows the GPUs until told to stop, or until the driver as a whole answers no more.
+    /// Follows the GPUs until `stop`, or until the driver as a whole stops answering.
     fn follow(&mut self, driver: &dyn Driver) {
         let mut unanswered = 0;
         while !self.stop.is_cancelled() {
             let Err(error) = self.listen(driver) else { return };
             self.metrics.driver_failure(&self.node);
             tracing::warn!(node = %self.node, %error, "the driver's events were interrupted");
-            // Whatever is wrong with one GPU is found by asking each.
+            // A fault of a single GPU is found by polling each.
             match self.poll(driver) {
                 Ok(()) => unanswered = 0,
                 Err(error) => {
@@ -163,7 +160,7 @@ impl Monitor {
         }
     }
 
-    /// Opens the driver and reads its GPUs, however often it takes; `None` when told to stop.
+    /// Opens the driver and reads its GPUs, with retries; `None` after `stop`.
     fn open(&mut self, open: &Opener) -> Option<Arc<dyn Driver>> {
         loop {
             if self.stop.is_cancelled() {
@@ -197,7 +194,7 @@ impl Monitor {
         }
     }
 
-    /// Handles events until told to stop.
+    /// Handles events until `stop`.
     fn listen(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
         let mut events = self.subscribe(driver)?;
         let mut poll_at = Instant::now() + self.poll_delay(&*events);
@@ -217,14 +214,14 @@ impl Monitor {
                     poll_at = poll_at.min(Instant::now() + self.backoff.next_delay());
                 }
             }
-            // Events, however many, do not keep a sick GPU from being asked.
+            // A stream of events must not delay the poll of an unhealthy GPU.
             if poll_at <= Instant::now() {
                 let (known, sick) = (self.snapshot.inventory.clone(), self.sick());
                 self.poll(driver)?;
                 if !self.is_sick() {
                     self.backoff.reset();
                 }
-                // A GPU that was lost or reset is registered no more, a new one not yet.
+                // A lost or reset GPU is no longer registered, and a new one not yet.
                 if !events.unmonitored().is_empty()
                     || self.sick() != sick
                     || self.snapshot.inventory != known
@@ -248,7 +245,7 @@ impl Monitor {
         }
     }
 
-    /// How long until the GPUs are asked though no event came.
+    /// Delay until the next poll without an event.
     fn poll_delay(&mut self, events: &dyn EventStream) -> Duration {
         if self.is_sick() {
             return self.backoff.next_delay();
@@ -266,7 +263,7 @@ impl Monitor {
         let number = match event.kind {
             GpuEventKind::Xid(number) => Some(number),
             GpuEventKind::DoubleBitEcc => None,
-            // Corrected errors are counted by the driver; nothing is to be done.
+            // The driver counts corrected errors; they need no action.
             _ => return,
         };
         let Some(uuid) = &event.uuid else {
@@ -284,8 +281,7 @@ impl Monitor {
         tracing::warn!(node = %self.node, gpu = %uuid, xid = number, class = class.name(), "XID");
     }
 
-    /// Asks whether what was wrong still is, and whether GPUs that could not be read now can. Fails
-    /// if the driver as a whole does not answer.
+    /// Polls the health of all GPUs and retries unreadable ones. Fails if the driver as a whole does not answer.
     fn poll(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
         let read = Inventory::read(driver).map(|inventory| self.adopt(inventory));
         if let Err(error) = &read {
@@ -303,8 +299,7 @@ impl Monitor {
         }
     }
 
-    /// Takes what was read; GPUs that were read before and now cannot be stay known, unless another
-    /// has taken their place.
+    /// Applies a new inventory. GPUs that became unreadable stay, unless another GPU took their place.
     fn adopt(&mut self, mut inventory: Inventory) {
         if let Some(known) = &self.snapshot.inventory {
             for gpu in &known.gpus {
@@ -362,7 +357,7 @@ impl Monitor {
         });
     }
 
-    /// Sleeps between two attempts, in steps that let the thread end soon after it is told to.
+    /// Sleeps before a retry, in steps that let the thread end soon after `stop`.
     fn pause(&mut self) {
         let until = Instant::now() + self.backoff.next_delay();
         while !self.stop.is_cancelled() {

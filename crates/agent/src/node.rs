@@ -1,17 +1,17 @@
-//! What the agent's parts say to one another about a node and its claims.
+//! Types for a node and its claims that all modules share.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::config::HostMount;
 
-/// Name of the driver, as slices, classes and the kubelet know it.
+/// Name of the driver in slices, classes and the kubelet.
 pub const DRIVER_NAME: &str = "gpu.nvidia.com";
 
-/// Where the parts of a node lie; see "A node's parts on disk" in ARCHITECTURE.md.
+/// Paths of a node; see "A node's parts on disk" in ARCHITECTURE.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePaths {
-    /// The driver's root as the host names it: what CDI specs contain.
+    /// The driver's root on the host, as in CDI specs.
     pub driver_root: PathBuf,
     /// The same root as this process sees it.
     pub driver_root_seen: PathBuf,
@@ -25,21 +25,21 @@ pub struct NodePaths {
     pub sys_root: PathBuf,
     /// The kubelet's root.
     pub kubelet_root: PathBuf,
-    /// The hierarchy of cgroups, as far as the host has it.
+    /// The host's cgroup hierarchy.
     pub cgroup_root: PathBuf,
     /// Folder of CDI specs.
     pub cdi_root: PathBuf,
-    /// The folder that a boot begins with empty, at the same path in host and agent: limits of shares lie in
-    /// it, under the path that containers see beneath `/run`.
+    /// Folder that is empty after each boot, at the same path for host and agent. It contains the limits of shares, at
+    /// the path that containers see below `/run`.
     pub run_root: PathBuf,
-    /// The `octavo` binary as the host names it: what CDI hooks run.
+    /// The `octavo` binary on the host, for CDI hooks.
     pub hook_path: PathBuf,
-    /// What of the host every container with a GPU sees besides.
+    /// Host paths that every container with a GPU gets.
     pub mounts: Vec<HostMount>,
 }
 
 impl NodePaths {
-    /// A path in the driver's root as the host names it.
+    /// A path in the driver's root on the host.
     pub(crate) fn driver_on_host(&self, path: &Path) -> PathBuf {
         beneath(&self.driver_root, path)
     }
@@ -55,7 +55,7 @@ pub(crate) fn beneath(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// A claim as the kubelet names it. A name may be reused: only the UID identifies the claim.
+/// A claim as the kubelet names it. Names are reused; only the UID identifies a claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ClaimRef {
     /// Namespace.
@@ -66,7 +66,7 @@ pub struct ClaimRef {
     pub uid: String,
 }
 
-/// A device made ready for the containers of a claim.
+/// A prepared device of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PreparedDevice {
     /// Requests of the claim that the device serves.
@@ -77,7 +77,7 @@ pub struct PreparedDevice {
     pub device: String,
     /// Qualified CDI names for the runtime.
     pub cdi_ids: Vec<String>,
-    /// Share of the device, where it was given in part.
+    /// Share id, if the device was allocated in parts.
     pub share_id: Option<String>,
 }
 

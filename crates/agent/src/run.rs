@@ -1,4 +1,4 @@
-//! The agent as a process: one node or many, until a signal.
+//! The agent process: one node or many, until a signal.
 
 mod acquire_node;
 mod call_gate;
@@ -29,10 +29,10 @@ use crate::metrics::Metrics;
 use crate::watchdog::raise_descriptor_limit;
 use node::NodeAgent;
 
-/// How long calls that are being served may take at shutdown.
+/// Time for running calls to finish at shutdown.
 const SHUTDOWN_GRACE_PERIOD: Duration = Duration::from_secs(20);
 
-/// What the nodes of a process share.
+/// State shared by the nodes of a process.
 #[derive(Clone)]
 pub(crate) struct Shared {
     pub(crate) metrics: Arc<Metrics>,
@@ -43,10 +43,10 @@ pub(crate) struct Shared {
     pub(crate) tasks: TaskTracker,
 }
 
-/// Runs `octavo agent` until SIGTERM or SIGINT, or one of its subcommands to its end.
+/// Runs `octavo agent` until SIGTERM or SIGINT, or a subcommand to its end.
 ///
-/// Needs a multi-threaded tokio runtime; two workers serve hundreds of nodes. The process must have
-/// installed rustls' crypto provider.
+/// Needs a multi-threaded tokio runtime; two workers serve hundreds of nodes. The process must have installed rustls'
+/// crypto provider.
 pub async fn run(args: AgentArgs) -> anyhow::Result<()> {
     match args.command {
         Some(AgentCommand::Inventory(args)) => inventory::print(&args),
@@ -67,7 +67,7 @@ async fn serve(args: &RunArgs) -> anyhow::Result<()> {
         stop: CancellationToken::new(),
         tasks: TaskTracker::new(),
     };
-    // An address that is taken is found before anything else is done.
+    // Detect an address in use before anything else is started.
     let admin = match args.admin_address {
         AdminAddress::None => None,
         AdminAddress::Listen(address) => Some(AdminServer::bind(address).await?),
@@ -99,7 +99,7 @@ async fn serve(args: &RunArgs) -> anyhow::Result<()> {
 
 fn configs(args: &RunArgs) -> anyhow::Result<Vec<NodeConfig>> {
     if let Some(folder) = &args.nodes {
-        // What the environment says of a pod is of one node.
+        // The environment of a pod describes one node only.
         let settings = NodeFile { node_name: None, instance_id: None, ..args.node.settings() };
         ensure!(
             settings == NodeFile::default(),

@@ -1,16 +1,16 @@
-//! `octavo share`: the wall of a share without a cluster.
+//! `octavo share`: a share with memory enforcement, without a cluster.
 //!
-//! What a container gets by CDI, a command gets here in a mount namespace of its own: the guard, the driver's
-//! own libraries beside it, the files of the share, and the proxies over the driver's libraries. It is how a
-//! program is tried behind a wall, and how the wall is measured on a machine without Kubernetes.
+//! The command runs in its own mount namespace with the CDI edits of a container: the guard, the driver's own libraries, the
+//! files of the share, and the proxies over the driver's libraries. This serves to try programs with a share, and to
+//! measure memory enforcement on a machine without Kubernetes.
 //!
 //! ```text
-//! /run/octavo-share/<name>/   what the agent keeps beneath its run root; locked by the commands that use it
+//! /run/octavo-share/<name>/   the share's run root; locked by the commands that use it
 //! ```
 //!
-//! No agent looks on, so nothing stops a program that goes round the guard, and nothing that the driver takes
-//! beside the calls is counted: code of modules, and contexts beyond what the guard takes them for. It stays so:
-//! who has no cluster has no neighbours to be protected from, and the measurements want the guard alone.
+//! No agent monitors the share. Programs that bypass the guard are not stopped, and memory that the driver takes beyond
+//! the calls is not counted: module code, and contexts beyond their charge. This is intended. Without a cluster there
+//! are no neighbours to protect, and the measurements need the guard alone.
 
 mod namespace;
 mod share;
@@ -85,7 +85,7 @@ pub(crate) struct RunArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Runs the command that is asked for.
+/// Runs the requested command.
 pub fn run(args: &ShareArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         ShareCommand::Run(args) => run_command(args),
@@ -116,7 +116,7 @@ fn names() -> anyhow::Result<()> {
     }
     let mut out = io::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        // Who reads no further, as `head`, has what it wanted.
+        // A reader such as `head` may close the pipe early.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written.context("cannot print"),
     }

@@ -149,7 +149,7 @@ impl TestDriver {
 
     /// Tells listeners of an event, or that listening failed. Nothing is heard of a GPU that was
     /// lost when the listener came.
-    pub(crate) fn tell(&self, event: &Result<GpuEvent, DriverError>) {
+    pub(crate) fn send(&self, event: &Result<GpuEvent, DriverError>) {
         let uuid = event.as_ref().ok().and_then(|event| event.uuid.clone());
         self.0.lock().unwrap().listeners.retain(|listener| {
             let is_deaf = uuid.as_ref().is_some_and(|uuid| listener.unmonitored.contains(uuid));

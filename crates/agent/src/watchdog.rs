@@ -1,22 +1,21 @@
-//! Watches over shares while their containers run: what the driver counts for them, by process, against what
-//! they may have.
+//! Monitors shares while their containers run: compares the driver's memory count per process with the limits.
 //!
 //! ```text
-//!  driver: bytes by pid --truth--+
-//!  agent.sock: who connects --+  |
-//!  /proc: mounts, cgroups ----+--identity--> a share's processes --+
-//!  the claim: its pods -------+                                    |
-//!  state: a slot a process ------files-----> what its ledger says -+--> decision --> gate, untracked: limits
-//!                                                                                \-> freezer, kill, tell
+//!  driver: bytes by pid --driver_poll-+
+//!  agent.sock: connected guards --+   |
+//!  /proc: mounts, cgroups --------+-identity-> processes of a share --+
+//!  the claim: its pods -----------+                                   |
+//!  state: one slot per process ----state_file-> bytes in the ledger --+--> overflow --> gate, untracked: limits
+//!                                                                               \-> freezer, kill, notify
 //! ```
 //!
-//! The guard refuses what does not fit; the watchdog sees what goes round it. What the driver counts and no
-//! slot says is written beside the limit (*untracked*), so that the next allocation is refused. A share that has
-//! more than it may all the same is held, and then stopped as its policy says. The driver is asked every
+//! The guard refuses allocations beyond the limit; the watchdog detects those that bypass it. Bytes that the driver
+//! counts but no slot contains are written beside the limit (*untracked*), so that the next allocation is refused. A
+//! share that still exceeds its limit is held, and then stopped according to its policy. The driver is polled every
 //! [`WatchInterval`](crate::config::WatchInterval) while there are shares, and never otherwise.
 //!
-//! Everything that must outlast the agent is in the share's folder: the gate in `limits`, what is frozen in
-//! `frozen`. An agent that starts anew goes on from there; guards connect to its new sockets.
+//! State that must survive the agent is in the share's folder: the gate in `limits`, frozen cgroups in `frozen`. A
+//! restarted agent continues from there, and guards connect to its new sockets.
 
 mod actuator;
 mod context_size;
@@ -52,7 +51,7 @@ use process::freezer::Freezer;
 use process::proc::{Cgroups, Proc};
 use reconciler::ShareReconciler;
 
-/// Watches over the shares of a node that this agent has; runs until it is dropped, or the claims are gone.
+/// Monitors the shares of this agent's node. Runs until it is dropped or the claims are closed.
 pub(crate) async fn watch(
     config: Arc<NodeConfig>,
     claims: Claims,
@@ -81,17 +80,17 @@ pub(crate) async fn watch(
     tokio::join!(Watchdog::new(dependencies).run(), worker.run(), reading);
 }
 
-/// Lets go on what is frozen of a share, before its folder is removed and what is written there with it.
+/// Thaws the frozen containers of a share, before its folder is removed with the record of them.
 pub(crate) fn thaw(cgroup_root: &Path, folder: &Path) {
     let thawed = Freezer::new(cgroup_root, Cgroups::default()).thaw(folder);
-    // The containers are to end now, whoever ends them: what fails keeps nothing from being taken back.
+    // The containers are about to end in any case, so a failure must not block the release.
     if let Err(error) = thawed {
         let folder = folder.display();
         tracing::warn!(%folder, %error, "a share that is given back stays frozen");
     }
 }
 
-/// By what people are told.
+/// Destinations of events.
 pub(crate) struct EventSinks {
     /// Reads which pods use a claim.
     pub(crate) client: Client,
@@ -99,7 +98,7 @@ pub(crate) struct EventSinks {
     pub(crate) events: Events,
 }
 
-/// What a watch is made of.
+/// Dependencies of the watchdog.
 struct Dependencies {
     node: String,
     cgroup_root: PathBuf,
@@ -109,11 +108,11 @@ struct Dependencies {
     metrics: Arc<Metrics>,
     notifier: Arc<dyn Notify>,
     consumers: Arc<ClaimConsumers>,
-    /// Those of the time in which the agent has the node: what writes files is waited for at its end.
+    /// Tasks of the agent's active period. Tasks that write files are awaited at its end.
     tasks: TaskTracker,
 }
 
-/// The watch over one node.
+/// The watchdog of one node.
 struct Watchdog {
     dependencies: Dependencies,
     poller: DriverPoller,
@@ -134,7 +133,7 @@ impl Watchdog {
             let is_idle =
                 self.reconciler.as_ref().is_none_or(|reconciler| reconciler.gpus().is_empty());
             tokio::select! {
-                // Shares that come or go are taken before the next look.
+                // Apply changes of shares before the next poll.
                 biased;
                 changed = self.dependencies.shares.changed() => {
                     if changed.is_err() {
@@ -147,7 +146,7 @@ impl Watchdog {
                 }
                 () = sleep_until(next), if !is_idle => {
                     self.poll().await;
-                    // Late looks are not made up for.
+                    // Missed polls are not caught up.
                     next = Instant::now() + self.dependencies.interval;
                 }
             }
@@ -166,11 +165,11 @@ impl Watchdog {
         self.with_reconciler(move |reconciler| reconciler.reconcile(at, &polled)).await;
     }
 
-    /// Has the judge do something on a thread that may block.
+    /// Runs work on the reconciler on a thread that may block.
     async fn with_reconciler(&mut self, work: impl FnOnce(&mut ShareReconciler) + Send + 'static) {
         let Dependencies { node, cgroup_root, metrics, notifier, consumers, .. } =
             &self.dependencies;
-        // The agent's own, whatever the node's root of it is called: the driver's pids are of its namespace.
+        // The agent's own `/proc`, whatever the node's proc root is: the driver's pids are in its namespace.
         let proc = Proc::new("/proc".into());
         let make = || {
             let consumers = Arc::clone(consumers);

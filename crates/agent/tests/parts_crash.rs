@@ -367,7 +367,7 @@ async fn kill_during_share_prepare_leaves_consistent_state() {
     if is_child().await {
         return;
     }
-    let test = "a_kill_while_a_share_is_prepared_loses_doubles_and_leaves_nothing";
+    let test = "kill_during_share_prepare_leaves_consistent_state";
     kill_prepares(test, EnforcementOptions::Share, &SHARE).await;
 }
 
@@ -376,7 +376,7 @@ async fn kill_during_instance_creation_leaves_consistent_state() {
     if is_child().await {
         return;
     }
-    let test = "a_kill_while_an_instance_is_made_loses_doubles_and_leaves_nothing";
+    let test = "kill_during_instance_creation_leaves_consistent_state";
     kill_prepares(test, EnforcementOptions::Mig, &MIG).await;
 }
 
@@ -419,7 +419,7 @@ async fn kill_during_instance_recreation_leaves_consistent_state() {
     if is_child().await {
         return;
     }
-    let test = "a_kill_while_an_instance_is_made_anew_loses_doubles_and_leaves_nothing";
+    let test = "kill_during_instance_recreation_leaves_consistent_state";
     for options in [EnforcementOptions::Mig, EnforcementOptions::Pair] {
         let is_last = |point: &&str| options == EnforcementOptions::Mig || *point != "mig.mode-on";
         for point in BIND_RETRY_DELAY.into_iter().filter(is_last) {
@@ -437,7 +437,7 @@ async fn kill_during_prepare_of_a_damaged_claim_releases_nothing() {
     if is_child().await {
         return;
     }
-    let test = "a_kill_while_a_damaged_claim_is_prepared_anew_takes_nothing_back";
+    let test = "kill_during_prepare_of_a_damaged_claim_releases_nothing";
     for has_spec in [true, false] {
         // One instance is there, and the mode is on.
         for point in MIG.into_iter().filter(|point| *point != "mig.mode-on") {

@@ -1,9 +1,8 @@
-//! Opaque configs of `resource.nvidia.com/v1beta1` and `octavo.dev/v1alpha1`: what a claim or its class asks
-//! of a device beyond the device itself.
+//! Opaque configs of `resource.nvidia.com/v1beta1` and `octavo.dev/v1alpha1`: settings of a claim or its class beyond
+//! the choice of a device.
 //!
-//! Decoding is strict: an unknown field, kind or value is an error that names its field, because a
-//! misspelt limit that is ignored is no limit. Quantities are read by a function that the caller passes
-//! in, so that this crate needs no notion of them beyond whole bytes.
+//! Decoding is strict: an unknown field, kind or value is an error that names its field, since an ignored misspelt
+//! limit would be no limit. The caller passes a function for quantities, so this crate needs only whole bytes.
 
 mod decode;
 mod fields;
@@ -22,23 +21,23 @@ pub use resolve::{
 };
 pub use share::{GpuShareConfig, OverflowPolicy, ShareClass, Strictness};
 
-/// Reads a Kubernetes quantity as whole bytes, or says what is wrong with it.
+/// Parses a Kubernetes quantity as whole bytes.
 pub type ParseBytes = fn(&str) -> Result<i128, String>;
 
 /// One entry of `claim.status.allocation.devices.config`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigEntry {
-    /// Who gave it.
+    /// Origin of the config.
     pub source: ConfigSource,
-    /// Requests that it is for, `request` or `request/subrequest`; empty means all.
+    /// Requests to which it applies, `request` or `request/subrequest`; empty means all.
     pub requests: Vec<String>,
-    /// Driver that it is for.
+    /// Driver to which it applies.
     pub driver: String,
     /// The config as written.
     pub parameters: Value,
 }
 
-/// Who gave a config; later ones win over earlier ones.
+/// Origin of a config. Later variants take precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ConfigSource {
     /// The `DeviceClass`, written by an administrator.
@@ -47,13 +46,13 @@ pub enum ConfigSource {
     Claim,
 }
 
-/// Why a config is refused: a field and a reason.
+/// Error of a config: a field and a reason.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("field {path}: {problem}")]
 pub struct ConfigError {
     /// JSON path from the config's root, such as `sharing.mpsConfig.multiUser`.
     pub path: String,
-    /// What is wrong with it.
+    /// The error.
     pub problem: String,
 }
 
@@ -62,11 +61,11 @@ pub struct ConfigError {
 pub enum OpaqueConfig {
     /// For a whole GPU.
     Gpu(GpuConfig),
-    /// For a share of a GPU; Octavo's own.
+    /// For a share of a GPU. Specific to Octavo.
     GpuShare(GpuShareConfig),
     /// For a MIG device.
     MigDevice(MigDeviceConfig),
-    /// For a GPU passed through.
+    /// For a passed-through GPU.
     VfioDevice(VfioDeviceConfig),
     /// For a channel of a `ComputeDomain`.
     ComputeDomainChannel(ComputeDomainChannelConfig),
@@ -81,7 +80,7 @@ pub struct GpuConfig {
     pub sharing: Option<Sharing>,
 }
 
-/// Config of a MIG device; it has no time slice of its own.
+/// Config of a MIG device. It has no time slice.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigDeviceConfig {
     /// How the containers of the claim share the device.
@@ -91,16 +90,16 @@ pub struct MigDeviceConfig {
 /// How containers share a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// One after the other, for a time slice each.
+    /// In turns, with a time slice for each.
     TimeSlicing(TimeSlice),
-    /// Side by side under NVIDIA's Multi-Process Service.
+    /// Concurrently under NVIDIA's Multi-Process Service.
     Mps(MpsConfig),
 }
 
 /// Length of a time slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TimeSlice {
-    /// The driver's own choice.
+    /// The driver's default.
     #[default]
     Default,
     /// Short.
@@ -118,7 +117,7 @@ pub struct MpsConfig {
     pub default_active_thread_percentage: Option<u8>,
     /// Device memory for each client, in bytes.
     pub default_pinned_device_memory_limit: Option<i128>,
-    /// The same for single devices, in bytes, by UUID or index.
+    /// Device memory for each client on single devices, in bytes, by UUID or index.
     pub default_per_device_pinned_memory_limit: BTreeMap<String, i128>,
     /// Whether clients of several users may connect.
     pub multi_user: bool,
@@ -127,16 +126,16 @@ pub struct MpsConfig {
 /// Config of a GPU passed through to a virtual machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VfioDeviceConfig {
-    /// What is wanted of the IOMMU.
+    /// IOMMU settings.
     pub iommu: Option<IommuConfig>,
 }
 
-/// What a passed-through GPU wants of the IOMMU.
+/// IOMMU settings of a passed-through GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IommuConfig {
-    /// Which kernel interface to use.
+    /// Kernel interface to use.
     pub backend_policy: IommuBackendPolicy,
-    /// Whether the interface's own device goes to the container, too.
+    /// Whether the container also gets the interface's own device.
     pub enable_api_device: bool,
 }
 
@@ -146,7 +145,7 @@ pub enum IommuBackendPolicy {
     /// Only `/dev/vfio/<group>`.
     #[default]
     LegacyOnly,
-    /// `/dev/iommu` where there is one.
+    /// `/dev/iommu` if available.
     PreferIommuFd,
 }
 
@@ -155,17 +154,17 @@ pub enum IommuBackendPolicy {
 pub struct ComputeDomainChannelConfig {
     /// UID of the `ComputeDomain`.
     pub domain_id: String,
-    /// Which channels the claim gets.
+    /// Channels for the claim.
     pub allocation_mode: ChannelAllocationMode,
 }
 
-/// Which channels of a `ComputeDomain` a claim gets.
+/// Channels of a `ComputeDomain` for a claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChannelAllocationMode {
-    /// The one that was allocated.
+    /// The allocated channel.
     #[default]
     Single,
-    /// All that the node has.
+    /// All channels of the node.
     All,
 }
 
@@ -177,7 +176,7 @@ pub struct ComputeDomainDaemonConfig {
 }
 
 impl OpaqueConfig {
-    /// The `kind` that it has in a manifest.
+    /// The `kind` in a manifest.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Gpu(_) => "GpuConfig",
@@ -191,7 +190,7 @@ impl OpaqueConfig {
 }
 
 impl ConfigSource {
-    /// The kind of object that the config was written in.
+    /// Kind of the object that contains the config.
     pub fn object(self) -> &'static str {
         match self {
             Self::Class => "DeviceClass",

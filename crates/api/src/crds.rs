@@ -1,4 +1,4 @@
-//! Definitions of Octavo's custom resources, as the API server takes them.
+//! Definitions of Octavo's custom resources, as the API server accepts them.
 
 #[cfg(test)]
 mod tests;
@@ -8,15 +8,14 @@ use serde_json::Value;
 
 use crate::{PlacementPolicy, PodGroup};
 
-/// All `CustomResourceDefinition`s, in the order of their names.
+/// All `CustomResourceDefinition`s, sorted by name.
 pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
     let all = [PlacementPolicy::crd(), PodGroup::crd()];
     all.iter().map(|crd| serde_json::to_value(crd).map(tidied)).collect()
 }
 
-/// Without what the derived schema has too much: a field that may be left out need not be null, formats
-/// that the API server does not know, bounds of whole numbers as floating point, line
-/// breaks.
+/// Removes parts of the derived schema: nullable optional fields, formats unknown to the API server, floating-point
+/// bounds of integers, and line breaks.
 fn tidied(mut value: Value) -> Value {
     match &mut value {
         Value::Number(number) => {
@@ -36,7 +35,7 @@ fn tidied(mut value: Value) -> Value {
             for value in map.values_mut() {
                 *value = tidied(value.take());
             }
-            // Lines of comments end where the code's do; `kubectl explain` breaks them itself.
+            // Comment lines end where the code's do; `kubectl explain` wraps them itself.
             if let Some(Value::String(text)) = map.get_mut("description") {
                 *text = text.replace('\n', " ");
             }
@@ -51,7 +50,7 @@ fn tidied(mut value: Value) -> Value {
     value
 }
 
-/// A number as a whole one, if it is.
+/// The number as an integer, if it is one.
 fn whole(number: f64) -> Option<i64> {
     let text = number.to_string();
     text.parse().ok()

@@ -1,12 +1,11 @@
-//! What users and other controllers see: custom resources, opaque configs, names of labels, taints,
-//! conditions and reasons.
+//! The public API of Octavo: custom resources, opaque configs, and names of labels, taints, conditions and reasons.
 //!
 //! ```text
-//! claim.status.allocation.devices.config[]  --decode-->  OpaqueConfig  --for_request-->  what a request gets
-//! anything that cannot be done              ---------->  Refusal       ---------------->  condition, event, metric label, text
+//! claim.status.allocation.devices.config[]  --decode-->  OpaqueConfig  --for_request-->  config of a request
+//! an operation that cannot be done          ---------->  Refusal       ---------------->  condition, event, metric label, text
 //! ```
 //!
-//! Nothing here does I/O.
+//! No I/O.
 
 #![forbid(unsafe_code)]
 

@@ -1,15 +1,14 @@
-//! Why a claim was not prepared or unprepared: one value, of which condition, event, metric label and
-//! text are views.
+//! Reasons why a claim was not prepared or unprepared. Condition, event, metric label and text are views of one value.
 
 use crate::ConfigError;
 
-/// A "no" to the kubelet, with its data.
+/// A refusal of a kubelet call, with its data.
 ///
-/// [`Refusal::reason`] is stable CamelCase for conditions, events and metric labels. The text says what
-/// happened, why, and what to do.
+/// [`Refusal::reason`] is stable CamelCase for conditions, events and metric labels. The text says what happened, why,
+/// and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The kubelet sent a UID that no claim can have.
+    /// The kubelet sent an invalid claim UID.
     #[error(
         "claim UID {uid:?} is refused because it is not made of letters, digits and dashes; the kubelet's call is broken"
     )]
@@ -17,7 +16,7 @@ pub enum Refusal {
         /// The UID as sent.
         uid: String,
     },
-    /// There is no such claim.
+    /// The claim does not exist.
     #[error(
         "claim {claim} was not found because it has been deleted; create it again if a pod still needs it"
     )]
@@ -25,16 +24,16 @@ pub enum Refusal {
         /// Namespace and name.
         claim: String,
     },
-    /// The name belongs to another claim now.
+    /// The name belongs to another claim.
     #[error(
         "claim {claim} was not prepared because the kubelet asked for UID {asked} and the name now belongs to UID {found}; delete the pod that refers to the old claim"
     )]
     ClaimReplaced {
         /// Namespace and name.
         claim: String,
-        /// UID that the kubelet asked for.
+        /// UID requested by the kubelet.
         asked: String,
-        /// UID that the API server has.
+        /// UID in the API server.
         found: String,
     },
     /// The claim has no allocation.
@@ -45,7 +44,7 @@ pub enum Refusal {
         /// Namespace and name.
         claim: String,
     },
-    /// The claim's allocation has nothing for this driver.
+    /// The claim's allocation has no device of this driver.
     #[error(
         "claim {claim} was not prepared because its allocation holds no device of driver {driver}; another driver must prepare it"
     )]
@@ -55,7 +54,7 @@ pub enum Refusal {
         /// This driver.
         driver: String,
     },
-    /// The allocation names another node's pool.
+    /// The allocation is in another node's pool.
     #[error(
         "device {device} of pool {pool} was not prepared because this is node {node}; delete the pod so that it is scheduled again"
     )]
@@ -77,26 +76,26 @@ pub enum Refusal {
         /// This node.
         node: String,
     },
-    /// The device was given to another claim.
+    /// Another claim holds the device.
     #[error(
         "device {device} was not prepared because claim {holder} holds it: two claims were allocated the same GPU; delete the pod of one of them, and let one scheduler own the node"
     )]
     DeviceInUse {
         /// The device.
         device: String,
-        /// The claim that has it: namespace, name and UID as far as known.
+        /// The holding claim: namespace, name and UID as far as known.
         holder: String,
     },
-    /// The claim that has the device is gone, but the kubelet did not say that its containers are.
+    /// The holding claim no longer exists, but the kubelet did not unprepare it.
     #[error(
         "device {device} was not prepared because claim {holder}, which is gone, held it and its containers may still run; the kubelet tries again, and the GPU is free {seconds} s after this was first seen, or sooner if the kubelet unprepares that claim"
     )]
     DeviceNotFreed {
         /// The device.
         device: String,
-        /// The claim that had it: namespace, name and UID as far as known.
+        /// The former claim: namespace, name and UID as far as known.
         holder: String,
-        /// How long its containers are waited for, in seconds.
+        /// Grace period of its containers, in seconds.
         seconds: u64,
     },
     /// A damaged record may hold the device.
@@ -108,10 +107,10 @@ pub enum Refusal {
         device: String,
         /// UID of the claim whose record is damaged.
         holder: String,
-        /// The record, and the claim's CDI spec where there is one.
+        /// The record, and the claim's CDI spec if it exists.
         file: String,
     },
-    /// What the allocation says of a share cannot be a share of the device.
+    /// The allocation of a share is invalid.
     #[error(
         "the share of device {device} for request {request} was not prepared because {problem}; delete the pod so that it is scheduled again, and see whether the scheduler and the agent are of fitting versions if this comes back"
     )]
@@ -120,43 +119,43 @@ pub enum Refusal {
         request: String,
         /// The device.
         device: String,
-        /// What is wrong with it.
+        /// The error.
         problem: String,
     },
-    /// Shares of the GPU that other claims hold leave too little of it.
+    /// Other claims' shares of the GPU leave too little of it.
     #[error(
         "{wanted} of device {device} was not prepared because only {free} of it is left beside {holders}: more of the GPU was allocated than it has; delete the pod of one of them, and let one scheduler own the node"
     )]
     ShareDoesNotFit {
         /// The device.
         device: String,
-        /// What all shares of the claim come to.
+        /// Sum of the claim's shares.
         wanted: String,
-        /// What is left.
+        /// The free part.
         free: String,
-        /// Who holds what of it.
+        /// The other claims with their shares.
         holders: String,
     },
-    /// Nothing can hold containers to the share now.
+    /// Memory enforcement is not available for the share.
     #[error(
         "the share of device {device} was not prepared because nothing would hold its containers to it: {problem}; the kubelet tries again, see `memoryEnforcement` in the agent's settings on node {node} if this lasts"
     )]
     EnforcementNotReady {
         /// The device.
         device: String,
-        /// What is missing.
+        /// The obstacle.
         problem: String,
         /// This node.
         node: String,
     },
-    /// An instance that Octavo did not make is where one is to be made.
+    /// A foreign instance occupies the placement.
     #[error(
         "MIG instance {device} was not made because GPU instance {gpu_instance} (profile id {profile_id}, memory slices {start} to {end}), which no claim has, is in its place; destroy it with `nvidia-smi mig -dci` and `-dgi`, and do not cut GPUs by hand that Octavo cuts"
     )]
     MigPlacementTaken {
         /// The device.
         device: String,
-        /// Id of the instance that is there.
+        /// Id of the foreign instance.
         gpu_instance: u32,
         /// The driver's id of that instance's profile.
         profile_id: u32,
@@ -165,7 +164,7 @@ pub enum Refusal {
         /// Its last memory slice.
         end: u32,
     },
-    /// The GPU lacks the profile or the place.
+    /// The GPU lacks the profile or placement.
     #[error(
         "MIG instance {device} was not made because the GPU has no profile {profile} at memory slice {start}; delete the pod so that it is scheduled again, and see `nvidia-smi mig -lgipp` for what the GPU has"
     )]
@@ -174,7 +173,7 @@ pub enum Refusal {
         device: String,
         /// Name of the profile.
         profile: String,
-        /// First memory slice of the place.
+        /// First memory slice of the placement.
         start: u32,
     },
     /// The GPU's MIG mode could not be changed.
@@ -186,7 +185,7 @@ pub enum Refusal {
         device: String,
         /// `on` or `off`.
         mode: &'static str,
-        /// What the driver said.
+        /// Error of the driver.
         error: String,
     },
     /// The GPU's MIG mode changes only with a reset.
@@ -198,52 +197,52 @@ pub enum Refusal {
         device: String,
         /// `on` or `off`.
         mode: &'static str,
-        /// The same as `1` or `0`.
+        /// The mode as `1` or `0`.
         switch: u8,
     },
-    /// The GPU is wanted without MIG, and somebody's instances are on it.
+    /// The GPU is needed without MIG but has foreign instances.
     #[error(
         "device {device} was not prepared because its GPU is cut into {instances} MIG instances that no claim has; destroy them with `nvidia-smi mig -dci` and `-dgi`, and do not cut GPUs by hand that Octavo cuts"
     )]
     MigInstancesInTheWay {
         /// The device.
         device: String,
-        /// How many there are.
+        /// Their number.
         instances: usize,
     },
-    /// The driver did not make an instance.
+    /// The driver failed to create an instance.
     #[error(
         "MIG instance {device} was not made: {error}; the kubelet tries again, see the agent's log and the GPU's health if this lasts"
     )]
     MigNotCreated {
         /// The device.
         device: String,
-        /// What the driver said.
+        /// Error of the driver.
         error: String,
     },
-    /// The driver did not destroy an instance.
+    /// The driver failed to destroy an instance.
     #[error(
         "MIG instance {device} was not destroyed: {error}; the kubelet tries again, end the processes that still use it if this lasts"
     )]
     MigNotDestroyed {
         /// The device.
         device: String,
-        /// What the driver said.
+        /// Error of the driver.
         error: String,
     },
-    /// An instance is not what containers can be given.
+    /// The instance is not usable by containers.
     #[error(
         "MIG instance {device} was not prepared because {problem}; the kubelet tries again, see `nvidia-smi mig -lgi` and `-lci` on node {node} if this lasts"
     )]
     MigNotUsable {
         /// The device.
         device: String,
-        /// What is wrong with it.
+        /// The error.
         problem: String,
         /// This node.
         node: String,
     },
-    /// The driver is not open now.
+    /// The driver is not open.
     #[error(
         "claim {claim} has to wait because the driver of node {node} does not answer now, as while it is replaced; the kubelet tries again, see the agent's log if this lasts"
     )]
@@ -253,17 +252,17 @@ pub enum Refusal {
         /// This node.
         node: String,
     },
-    /// An opaque config is wrong.
+    /// An opaque config is invalid.
     #[error(
         "the {source_name} config for the claim is refused because {error}; correct the manifest and create the claim again"
     )]
     InvalidConfig {
         /// `DeviceClass` or `ResourceClaim`.
         source_name: &'static str,
-        /// What is wrong and where.
+        /// The error, with its field.
         error: ConfigError,
     },
-    /// A config is for another type of device.
+    /// A config does not fit the device type.
     #[error(
         "request {request} was not prepared because a {kind} was given for a device of type {device_type}; give it a config of the device's type, or none"
     )]
@@ -275,14 +274,14 @@ pub enum Refusal {
         /// Type of the device.
         device_type: &'static str,
     },
-    /// The claim asks for what this version cannot do.
+    /// The claim needs an unsupported feature.
     #[error(
         "{what} for request {request} is not yet supported by this version of Octavo; remove it from the claim or its class"
     )]
     NotYetSupported {
         /// Request in the claim.
         request: String,
-        /// What was asked for, with its field.
+        /// The feature, with its field.
         what: String,
     },
     /// The node's GPUs are not read yet.
@@ -302,7 +301,7 @@ pub enum Refusal {
     ApiUnavailable {
         /// Namespace and name.
         claim: String,
-        /// What went wrong.
+        /// Error of the request.
         error: String,
     },
     /// A file of the node could not be written or removed.
@@ -310,11 +309,11 @@ pub enum Refusal {
         "could not {action} {path}: {error}; the kubelet tries again, see the disk and its rights if this lasts"
     )]
     Storage {
-        /// What was tried, as a verb.
+        /// The attempted operation, as a verb.
         action: &'static str,
         /// The file.
         path: String,
-        /// What the system said.
+        /// Error of the system.
         error: String,
     },
     /// The node is passing from one agent to another.
@@ -327,12 +326,12 @@ pub enum Refusal {
         /// This node.
         node: String,
     },
-    /// The work on the claim ended without an answer.
+    /// The work on the claim ended without a result.
     #[error("work on claim {claim} was cut short: {error}; the kubelet tries again")]
     Interrupted {
         /// Namespace and name.
         claim: String,
-        /// What is known.
+        /// The known cause.
         error: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The driver's files that a container needs, found once for each driver version.
+//! The driver's files that a container needs, searched once per driver version.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::hook::ldcache;
 use crate::hook::rootfs::{EntryKind, Rootfs};
 
-/// Folders in which drivers put libraries, beside those that the linker's cache names.
+/// Folders in which drivers install libraries, besides those in the linker's cache.
 pub(crate) const LIBRARY_FOLDERS: [&str; 12] = [
     "/usr/lib64",
     "/usr/lib/x86_64-linux-gnu",
@@ -25,8 +25,8 @@ pub(crate) const LIBRARY_FOLDERS: [&str; 12] = [
 /// Folders beside the libraries with more of them.
 const LIBRARY_SUBFOLDERS: [&str; 2] = ["vdpau", "gbm"];
 
-/// Libraries that are taken under these names where their files carry no version: drivers in containers
-/// and simulated ones.
+/// Libraries accepted under these names when their files carry no version, as in driver containers and simulated
+/// drivers.
 const CORE_LIBRARIES: [&str; 2] = ["libnvidia-ml.so.1", "libcuda.so.1"];
 
 /// Folders of programs.
@@ -76,8 +76,8 @@ pub struct DriverFiles {
 }
 
 impl DriverFiles {
-    /// Looks for the files of a driver version under the driver's root as this process sees it. A root
-    /// that cannot be read has none.
+    /// Searches the files of a driver version under `root`, the driver's root as this process sees it. An unreadable
+    /// root yields no files.
     pub fn discover(root: &Path, version: &str) -> Self {
         let Ok(root) = Rootfs::open(root) else { return Self::default() };
         let mut found = Self::default();
@@ -91,7 +91,7 @@ impl DriverFiles {
             });
             let before = found.mounts.len();
             found.mounts.extend(firmware.map(|entry| folder.join(&entry.name)));
-            // On most systems the folders are one, by a link.
+            // On most systems these folders are links to the same folder.
             if found.mounts.len() > before {
                 break;
             }
@@ -130,8 +130,7 @@ impl DriverFiles {
                 continue;
             }
             self.mounts.extend(files.iter().map(|name| folder.join(name)));
-            // The names under which programs look for them are links in the same folder, some of them
-            // to other links.
+            // Programs look these libraries up by links in the same folder, some of which point to other links.
             let links = entries.iter().filter(|entry| {
                 entry.kind == EntryKind::Link && leads_to(root, &folder, &entry.name, &files)
             });
@@ -152,13 +151,13 @@ impl DriverFiles {
 }
 
 impl EntryKind {
-    /// Whether an entry is a plain file of a name.
+    /// Whether an entry is a plain file with this name.
     fn is_file_named(entry: &crate::hook::rootfs::Entry, name: &str) -> bool {
         entry.kind == EntryKind::File && entry.name == name
     }
 }
 
-/// The folders to search, those of the linker's cache first.
+/// Folders to search, those of the linker's cache first.
 fn library_folders(root: &Rootfs) -> Vec<PathBuf> {
     let cache = root.read(Path::new("/etc/ld.so.cache")).unwrap_or_default();
     let cached = ldcache::parse(&cache).unwrap_or_default();
@@ -178,10 +177,10 @@ fn library_folders(root: &Rootfs) -> Vec<PathBuf> {
     folders
 }
 
-/// Whether a link leads, by links in its own folder, to one of some files.
+/// Whether a link leads to one of `files` through links in its own folder.
 fn leads_to(root: &Rootfs, folder: &Path, link: &str, files: &BTreeSet<&str>) -> bool {
     let mut name = link.to_owned();
-    // No chain of library links is longer; a circle ends here, too.
+    // No chain of library links is longer. The bound also ends cycles.
     for _ in 0..8 {
         let Some(target) = root.link_target(&folder.join(&name)) else { return false };
         let (parent, last) = target.rsplit_once('/').unwrap_or(("", &target));

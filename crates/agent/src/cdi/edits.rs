@@ -1,4 +1,4 @@
-//! What a claim's containers get.
+//! Container edits of a claim's devices.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,22 +19,23 @@ const COMMON_NODES: [&str; 4] =
 const SOCKETS: [&str; 3] =
     ["/run/nvidia-persistenced/socket", "/run/nvidia-fabricmanager/socket", "/tmp/nvidia-mps"];
 
-/// A device that a claim holds, with what its containers need of the GPU.
+/// A device held by a claim, with the GPU properties that its containers need.
 #[derive(Clone, Debug)]
 pub(crate) struct CdiDevice<'a> {
-    /// What is held.
+    /// The held device.
     pub(crate) held: &'a HeldDevice,
-    /// The GPU that it is or is a part of.
+    /// Its GPU.
     pub(crate) gpu: &'a KnownDevice,
-    /// For a MIG instance: the minor numbers of the capability nodes of its GPU instance and its compute
-    /// instance.
+    /// For a MIG instance: minor numbers of the capability nodes of its GPU instance and compute instance.
     pub(crate) caps: Option<[u32; 2]>,
-    /// For a share: what holds it, if anything does.
+    /// For a share: its enforcement backend, if any.
     pub(crate) backend: Option<&'a dyn Backend>,
 }
 
-/// The spec of a claim. Nodes and sockets are looked for each time, since daemons make them late; the
-/// driver's files come in, since looking for them takes long.
+/// The CDI spec of a claim.
+///
+/// Nodes and sockets are searched on each call, since daemons may create them late. The driver's files are passed in,
+/// since searching them is slow.
 pub(crate) fn spec_for(
     paths: &NodePaths,
     files: &DriverFiles,
@@ -44,7 +45,7 @@ pub(crate) fn spec_for(
     let mut devices: Vec<SpecDevice> = Vec::new();
     for part in cdi_devices {
         let name = part.name(uid);
-        // A claim may have a GPU twice, once for administration.
+        // A claim may hold a GPU twice, once with admin access.
         if !devices.iter().any(|device| device.name == name) {
             devices.push(SpecDevice { name, container_edits: part.edits(paths, uid) });
         }
@@ -63,7 +64,7 @@ impl CdiDevice<'_> {
         device_name(uid, &self.held.device, self.share())
     }
 
-    /// The share's id, where it is one.
+    /// Id of the share; `None` for other devices.
     fn share(&self) -> Option<&str> {
         match self.held.kind {
             HeldKind::Share(_) => self.held.share_id.as_deref(),
@@ -71,7 +72,7 @@ impl CdiDevice<'_> {
         }
     }
 
-    /// What a container with it gets.
+    /// Edits for a container with this device.
     fn edits(&self, paths: &NodePaths, uid: &str) -> ContainerEdits {
         if let Some(caps) = self.caps {
             return mig_edits(paths, self.gpu.minor, caps);
@@ -97,9 +98,9 @@ impl CdiDevice<'_> {
     }
 }
 
-/// What every container gets.
+/// Edits for every container.
 fn common_edits(paths: &NodePaths, files: &DriverFiles) -> ContainerEdits {
-    // Tells NVIDIA's runtime hook, where it is installed, to add nothing of its own.
+    // Tells NVIDIA's runtime hook, if installed, to add nothing.
     let mut env = vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()];
     env.extend(files.cuda_folder.iter().map(|f| format!("NVIDIA_CTK_LIBCUDA_DIR={}", f.display())));
     let nodes =
@@ -129,8 +130,7 @@ fn common_edits(paths: &NodePaths, files: &DriverFiles) -> ContainerEdits {
     }
 }
 
-/// What a container with a MIG instance gets beyond that: the GPU's node opens nothing of the GPU without
-/// the nodes of the capabilities.
+/// Further edits for a container with a MIG instance. The GPU's node grants no access without the capability nodes.
 fn mig_edits(paths: &NodePaths, minor: u32, caps: [u32; 2]) -> ContainerEdits {
     let caps = caps.map(|minor| format!("/dev/nvidia-caps/nvidia-cap{minor}"));
     let nodes = std::iter::once(format!("/dev/nvidia{minor}")).chain(caps);
@@ -138,7 +138,7 @@ fn mig_edits(paths: &NodePaths, minor: u32, caps: [u32; 2]) -> ContainerEdits {
     ContainerEdits { device_nodes, ..ContainerEdits::default() }
 }
 
-/// What a container with a GPU or a share of it gets beyond that.
+/// Further edits for a container with a GPU or a share of it.
 fn gpu_edits(paths: &NodePaths, device: &KnownDevice) -> ContainerEdits {
     let node = PathBuf::from(format!("/dev/nvidia{}", device.minor));
     let mut device_nodes = vec![device_node(paths, &node)];
@@ -157,7 +157,7 @@ fn gpu_edits(paths: &NodePaths, device: &KnownDevice) -> ContainerEdits {
     ContainerEdits { device_nodes, hooks, ..ContainerEdits::default() }
 }
 
-/// Names of a GPU's nodes of the direct rendering manager, in order.
+/// Names of a GPU's DRM nodes (direct rendering manager), sorted.
 fn drm_names(sys_root: &Path, pci: &str) -> Vec<String> {
     let folder = sys_root.join("bus/pci/devices").join(pci).join("drm");
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -183,7 +183,7 @@ fn device_node(paths: &NodePaths, path: &Path) -> DeviceNode {
     DeviceNode { path: path.to_string_lossy().into_owned(), host_path }
 }
 
-/// Whether an absolute path is there beneath a root.
+/// Whether an absolute path exists below a root.
 fn exists(root: &Path, path: &Path) -> bool {
     fs::symlink_metadata(beneath(root, path)).is_ok()
 }

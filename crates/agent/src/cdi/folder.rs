@@ -11,19 +11,19 @@ use crate::checkpoint::{
     Record, StorageError, TEMP_SUFFIX, decode, encode, is_plain_name, write_atomically,
 };
 
-/// What stands before the UID in a file's name.
+/// Part of a file name before the UID.
 const PREFIX: &str = "k8s.gpu.nvidia.com-claim_";
-/// What stands after it.
+/// Part of a file name after the UID.
 const SUFFIX: &str = ".yaml";
-/// What stands before the record in the first line.
+/// Part of the first line before the record.
 const RECORD_PREFIX: &str = "# octavo-record: ";
 
-/// The qualified name of a claim's device, or of one of the shares that the claim has of it.
+/// Qualified CDI name of a claim's device, or of one of its shares.
 pub(crate) fn cdi_id(uid: &str, device: &str, share: Option<&str>) -> String {
     format!("{KIND}={}", device_name(uid, device, share))
 }
 
-/// The name of a claim's device within the kind. A dot is in no device's name, and so sets a share apart.
+/// Name of a claim's device within the kind. Device names contain no dot, so the dot separates the share id.
 pub(super) fn device_name(uid: &str, device: &str, share: Option<&str>) -> String {
     match share {
         None => format!("{uid}-{device}"),
@@ -31,25 +31,25 @@ pub(super) fn device_name(uid: &str, device: &str, share: Option<&str>) -> Strin
     }
 }
 
-/// The folder of CDI specs, as far as claims go: other files in it are not touched.
+/// The folder of CDI specs. Only files of claims are touched.
 #[derive(Debug)]
 pub(crate) struct CdiFolder {
     folder: PathBuf,
 }
 
-/// What a claim's spec tells of the claim.
+/// Content of a claim's spec.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum SpecContent {
     /// Its record, whole.
     Record(Box<Record>),
-    /// Only the devices' names: NVIDIA's driver wrote it, or its first line is damaged.
+    /// Device names only: NVIDIA's driver wrote the spec, or its first line is damaged.
     Devices(Vec<String>),
     /// Nothing.
     Damaged,
 }
 
 impl CdiFolder {
-    /// Takes a folder, makes it where it is missing, and removes what a crash left half-written.
+    /// Opens a folder, creates it if missing, and removes half-written files of a crash.
     pub(crate) fn open(folder: &Path) -> Result<Self, StorageError> {
         fs::create_dir_all(folder).map_err(StorageError::of("create", folder))?;
         for entry in fs::read_dir(folder).map_err(StorageError::of("read", folder))?.flatten() {
@@ -63,7 +63,7 @@ impl CdiFolder {
         Ok(Self { folder: folder.to_owned() })
     }
 
-    /// UIDs of the claims that have a spec, in order.
+    /// UIDs of the claims with a spec, sorted.
     pub(crate) fn uids(&self) -> Result<Vec<String>, StorageError> {
         let mut uids = Vec::new();
         for entry in fs::read_dir(&self.folder).map_err(StorageError::of("read", &self.folder))? {
@@ -79,19 +79,19 @@ impl CdiFolder {
         Ok(uids)
     }
 
-    /// Writes a claim's spec. It is not flushed: it follows from the record, which is.
+    /// Writes a claim's spec. The spec is not flushed: it can be rebuilt from the record, which is.
     pub(crate) fn write(&self, record: &Record, spec: &Spec) -> Result<(), StorageError> {
         let text = text_of(record, spec);
         write_atomically(&self.path(&record.claim.uid), text.as_bytes(), false)
     }
 
-    /// Whether a claim's spec is there as it would be written now.
+    /// Whether a claim's spec exists exactly as it would be written now.
     pub(crate) fn is_intact(&self, record: &Record, spec: &Spec) -> bool {
         let path = self.path(&record.claim.uid);
         fs::read(path).is_ok_and(|text| text == text_of(record, spec).as_bytes())
     }
 
-    /// Removes a claim's spec, if it is there.
+    /// Removes a claim's spec if it exists.
     pub(crate) fn remove(&self, uid: &str) -> Result<(), StorageError> {
         let path = self.path(uid);
         match fs::remove_file(&path) {
@@ -100,7 +100,7 @@ impl CdiFolder {
         }
     }
 
-    /// Reads what a claim's spec tells of the claim; `None` where there is no spec.
+    /// Reads a claim's spec; `None` if it does not exist.
     pub(crate) fn read(&self, uid: &str) -> Option<SpecContent> {
         let text = match fs::read_to_string(self.path(uid)) {
             Ok(text) => text,
@@ -125,12 +125,12 @@ impl CdiFolder {
 
 /// The whole text of a claim's spec.
 fn text_of(record: &Record, spec: &Spec) -> String {
-    // Strings and lists alone: nothing in it can fail to become JSON.
+    // The type holds strings and lists only, so serialization cannot fail.
     let spec = serde_json::to_string_pretty(spec).unwrap_or_default();
     format!("{RECORD_PREFIX}{}\n{spec}\n", encode(record))
 }
 
-/// The names of the devices that a claim's spec names, each once, whoever wrote it.
+/// Device names in a claim's spec, each once, regardless of which driver wrote it.
 fn devices_in(text: &str, uid: &str) -> Option<Vec<String>> {
     #[derive(Deserialize)]
     struct Names {

@@ -1,4 +1,4 @@
-//! The part of the CDI specification 0.5.0 that Octavo writes.
+//! The subset of the CDI specification 0.5.0 that Octavo writes.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::node::NodePaths;
 /// Options of mounts.
 const MOUNT_OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
 
-/// Version of the specification. The oldest that has all that is used here, so that old runtimes read it.
+/// Version of the specification: the oldest with all features used here, so that old runtimes can read it.
 pub(super) const VERSION: &str = "0.5.0";
 
 /// Vendor and class of all claims' devices.
@@ -25,7 +25,7 @@ pub struct Spec {
     pub kind: String,
     /// The devices that it names.
     pub devices: Vec<SpecDevice>,
-    /// What every container with one of the devices gets.
+    /// Edits for every container with one of the devices.
     #[serde(default)]
     pub container_edits: ContainerEdits,
 }
@@ -36,7 +36,7 @@ pub struct Spec {
 pub struct SpecDevice {
     /// Name within the kind.
     pub name: String,
-    /// What a container with this device gets.
+    /// Edits for a container with this device.
     #[serde(default)]
     pub container_edits: ContainerEdits,
 }
@@ -59,7 +59,7 @@ pub struct ContainerEdits {
     pub hooks: Vec<Hook>,
 }
 
-/// A device node; the runtime reads type and numbers from the host's node.
+/// A device node. The runtime reads its type and numbers from the host's node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceNode {
@@ -94,14 +94,13 @@ pub struct Hook {
     /// Arguments, the program's own name first.
     #[serde(default)]
     pub args: Vec<String>,
-    /// Its whole environment. Never empty: without it runtimes hand on their own, `LD_LIBRARY_PATH`
-    /// included.
+    /// The complete environment. Never empty: runtimes would otherwise pass their own, including `LD_LIBRARY_PATH`.
     #[serde(default)]
     pub env: Vec<String>,
 }
 
 impl Mount {
-    /// A mount of the host's at which nothing can be written.
+    /// A read-only mount of a host path.
     pub(crate) fn read_only(host_path: &Path, container_path: &Path) -> Self {
         Self {
             host_path: host_path.to_string_lossy().into_owned(),
@@ -120,8 +119,7 @@ impl Mount {
 }
 
 impl Hook {
-    /// A hook of Octavo's own, which runs `octavo cdi-hook <action>`; `when` is one of the runtime
-    /// specification's names.
+    /// A hook that runs `octavo cdi-hook <action>`. `when` is a hook name of the OCI runtime specification.
     pub(crate) fn octavo(
         paths: &NodePaths,
         when: &str,

@@ -6,9 +6,10 @@ use std::path::Path;
 
 use super::{StorageError, TEMP_SUFFIX};
 
-/// Writes a file so that a reader sees the old content or the new, never a part. The content of a
-/// durable one is on disk before it has its name. A missing folder is made again. A failure leaves the old
-/// content and nothing beside it.
+/// Writes a file so that readers see either the old or the new content.
+///
+/// The content of a durable file reaches the disk before the file gets its name. A missing folder is created. On
+/// failure the old content remains, and no temporary file.
 pub(crate) fn write_atomically(
     path: &Path,
     content: &[u8],
@@ -20,13 +21,13 @@ pub(crate) fn write_atomically(
     let renamed = write_beside(&temp, content, is_durable)
         .and_then(|()| fs::rename(&temp, path).map_err(StorageError::of("rename into", path)));
     if renamed.is_err() {
-        // The half-written file is of no use, and on a full disk in the way; what failed is told already.
+        // The half-written file has no use and occupies a full disk. The first error is returned below.
         let _ = fs::remove_file(&temp);
     }
     renamed?;
     if is_durable {
-        // The folder is not flushed: only a power cut could lose the name, and what is written here
-        // is about one boot. What counts is that no file ever has the name without its content.
+        // The folder is not flushed. A power failure could lose only the name, and these records matter for one boot
+        // only. No file may ever have its name without its content.
         crate::failpoint::hit("file.renamed");
     }
     Ok(())
@@ -52,7 +53,7 @@ fn write_beside(temp: &Path, content: &[u8], is_durable: bool) -> Result<(), Sto
     Ok(())
 }
 
-/// Removes a file, if it is there.
+/// Removes a file if it exists.
 pub(super) fn remove(path: &Path) -> Result<(), StorageError> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => fs::remove_dir_all(path),
@@ -62,7 +63,7 @@ pub(super) fn remove(path: &Path) -> Result<(), StorageError> {
     .map_err(StorageError::of("remove", path))
 }
 
-/// Gives a file a second name, in place of what had that name; a folder is moved instead.
+/// Gives a file a second name and replaces an existing file there. A folder is moved instead.
 pub(super) fn keep(path: &Path, aside: &Path) -> Result<(), StorageError> {
     remove(aside)?;
     match fs::hard_link(path, aside) {
@@ -83,7 +84,7 @@ pub(super) fn remove_leftovers(folder: &Path) -> Result<(), StorageError> {
     Ok(())
 }
 
-/// Whether text can be part of a file's name without leading elsewhere.
+/// Whether text can be part of a file name without changing the path.
 pub(crate) fn is_plain_name(text: &str) -> bool {
     (1..=128).contains(&text.len())
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')

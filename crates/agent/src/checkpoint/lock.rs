@@ -1,4 +1,4 @@
-//! The lock of a checkpoint folder: the agent that holds it is the node's active one.
+//! The lock of a checkpoint folder. Its holder is the node's active agent.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -11,13 +11,14 @@ use rustix::io::Errno;
 
 use super::StorageError;
 
-/// A held lock. It comes free when the value goes, and with the process however that ends. Handed to another
-/// process as a file descriptor it has a new holder and was never free in between: the kernel keeps it as long
-/// as any descriptor of this opening of the file is open.
+/// A held lock. It is released when the value is dropped, or by the kernel when the process ends.
 ///
-/// A child that this process starts has such a descriptor from its fork until it is executed, so closing is not
-/// enough: the value gives the lock up by name when it goes, for all descriptors at once. Of a process that is killed
-/// just then the lock comes free a moment later.
+/// The lock can be handed to another process as a file descriptor. The kernel keeps it while any descriptor of this
+/// open file description exists, so it is never free in between.
+///
+/// A forked child has such a descriptor until it calls exec, so closing is not enough. `drop` therefore unlocks
+/// explicitly, for all descriptors at once. If the process is killed at that moment, the lock is released slightly
+/// later.
 #[derive(Debug)]
 pub(crate) struct Lock {
     file: OwnedFd,
@@ -26,7 +27,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a folder, which is made where it is missing; `None` while another agent holds it.
+    /// Acquires the lock of a folder, which is created if missing; `None` while another agent holds it.
     pub(crate) fn take(folder: &Path) -> Result<Option<Self>, StorageError> {
         fs::create_dir_all(folder).map_err(StorageError::of("create", folder))?;
         let path = folder.join("lock");
@@ -38,27 +39,27 @@ impl Lock {
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 Err(errno) => return Err(StorageError::of("lock", &path)(errno.into())),
             }
-            // Somebody may have removed the file since it was opened: a lock without a name keeps nobody out.
+            // The file may have been removed since it was opened. A lock on a removed file excludes no other agent.
             if is_at(&file, &path) {
                 return Ok(Some(Self { file, is_handed_over: false }));
             }
         }
     }
 
-    /// Takes over a lock that another process held and gave with `file`.
+    /// Takes over a lock that another process holds and sent as `file`.
     pub(crate) fn adopt(folder: &Path, file: OwnedFd) -> Result<Self, StorageError> {
         let path = folder.join("lock");
         let refused = |why: &str| StorageError::of("take over", &path)(io::Error::other(why));
         if !is_at(&file, &path) {
             return Err(refused("what was handed over is another file"));
         }
-        // For whoever holds it already this changes nothing; for anybody else it fails.
+        // This succeeds without effect if `file` holds the lock, and fails otherwise.
         flock(&file, FlockOperation::NonBlockingLockExclusive)
             .map_err(|_| refused("what was handed over does not hold the lock"))?;
         Ok(Self { file, is_handed_over: false })
     }
 
-    /// Lets go of a lock that another process has by a descriptor that was sent to it.
+    /// Gives up a lock whose descriptor was sent to another process, without unlocking.
     pub(crate) fn handed_over(mut self) {
         self.is_handed_over = true;
     }

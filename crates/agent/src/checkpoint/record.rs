@@ -1,4 +1,4 @@
-//! What is remembered of a claim, and its text form.
+//! The record of a claim, and its text format.
 
 use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
 use octavo_gpu::mig::MigPlacement;
@@ -9,45 +9,45 @@ use sha2::{Digest, Sha256};
 use crate::enforcement::BackendKind;
 use crate::node::{ClaimRef, PreparedDevice};
 
-/// Newest version of the form. A reader refuses what is newer than itself.
+/// Newest version of the format. Readers reject newer versions.
 const VERSION: u64 = 3;
-/// The version before the wall.
+/// The version before memory enforcement.
 const SECOND_VERSION: u64 = 2;
-/// The version before shares and MIG. What it can say is still written in it, so that an agent of before
-/// can take the node's claims over.
+/// The version before shares and MIG. Records without those are still written in it, so that an older agent can take
+/// over the node.
 const FIRST_VERSION: u64 = 1;
 
-/// What is remembered of a claim.
+/// Persistent state of a claim.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Record {
     /// The claim.
     #[serde(with = "ClaimRecord")]
     pub(crate) claim: ClaimRef,
-    /// The boot in which it was prepared: no container outlives it.
+    /// The boot in which the claim was prepared. No container outlives it.
     pub(crate) boot_id: String,
     /// How much is known.
     pub(crate) state: RecordState,
-    /// When it was prepared, in seconds since 1970; only where people are told of it: a report that is
-    /// repeated then says the same, and the API server writes nothing.
+    /// Time of the prepare, in seconds since 1970. Present only if it is reported in the claim's status: a repeated
+    /// report is then identical, and the API server writes nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) prepared_at: Option<i64>,
-    /// What it holds, in the allocation's order.
+    /// Held devices, in the allocation's order.
     pub(crate) devices: Vec<HeldDevice>,
 }
 
-/// How much is known of what a claim holds.
+/// Certainty about the devices of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum RecordState {
-    /// It was given the devices; its CDI spec follows from this record and is written after it. Where an
-    /// instance is gone, or is being made anew, there is no spec, but its containers may run with the rest.
+    /// The claim holds the devices. Its CDI spec is derived from this record and written after it. While an instance is
+    /// missing or being recreated there is no spec, but containers may run with the other devices.
     Prepared,
-    /// It is to be given the devices, and the driver is being asked to make some of them; they are written
-    /// down here before it is. An instance may be there or not; a container has none of it, so that whoever
-    /// finds this takes it back. Never written over a record of a claim whose containers may run.
+    /// The driver is being asked to create some of the devices. The record is written before that, so an instance may
+    /// or may not exist. No container uses it yet, so an agent that finds this state releases the claim. This state
+    /// never replaces the record of a claim whose containers may run.
     Preparing,
-    /// Its record was damaged, and it may hold the devices; no devices means that it may hold any. While
-    /// such a claim is prepared anew it stays this, with the devices that its allocation names.
+    /// The record was damaged, and the claim may hold these devices; an empty list means any device. While such a claim
+    /// is prepared again it keeps this state, with the devices of its allocation.
     Unresolved,
 }
 
@@ -55,46 +55,47 @@ pub(crate) enum RecordState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct HeldDevice {
-    /// Requests that it serves, without subrequests: what the kubelet goes by.
+    /// Requests served by the device, without subrequests, as the kubelet expects them.
     pub(crate) requests: Vec<String>,
     /// Pool.
     pub(crate) pool: String,
     /// Name in the pool.
     pub(crate) device: String,
-    /// UUID of the GPU; empty where it could not be made out.
+    /// UUID of the GPU; empty if unknown.
     pub(crate) uuid: String,
-    /// Whether it was given for administration, beside the claim that holds it.
+    /// Whether the device was allocated with admin access, besides the claim that holds it.
     pub(crate) admin_access: bool,
     /// CDI names for the runtime.
     pub(crate) cdi_ids: Vec<String>,
-    /// The allocation's share of the device, where it has a name.
+    /// Share id of the allocation, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) share_id: Option<String>,
     /// How much of the GPU it is.
     #[serde(default, skip_serializing_if = "HeldKind::is_whole")]
     pub(crate) kind: HeldKind,
-    /// How a share is held. A share without was prepared by a version before the wall: nothing holds it.
+    /// Enforcement of a share. A share without this field was prepared before memory enforcement existed: nothing
+    /// limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) terms: Option<HeldTerms>,
 }
 
-/// How a share is held: what was decided when it was prepared, and stays as long as it is.
+/// Enforcement of a share: decided when the share is prepared, and fixed for its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct HeldTerms {
-    /// What holds it.
+    /// The enforcement backend.
     ///
-    /// The field keeps its first name on disk: the record's checksum is of its text, and an agent of before,
-    /// which may take the node back, knows no other name.
+    /// The field keeps its first name on disk. The checksum covers the text, and an older agent that takes over the
+    /// node knows no other name.
     #[serde(rename = "wall")]
     pub(crate) backend: BackendKind,
-    /// What becomes of containers that have too much.
+    /// Action on containers that exceed the share.
     pub(crate) overflow: OverflowPolicy,
-    /// What becomes of calls that the guard does not know.
+    /// Action on driver functions unknown to the guard.
     pub(crate) strictness: Strictness,
-    /// Who goes first on the GPU.
+    /// Scheduling class on the GPU.
     pub(crate) class: ShareClass,
-    /// Tells this writing of the share's files from others.
+    /// Identifies this version of the share's files.
     pub(crate) generation: u64,
 }
 
@@ -117,7 +118,7 @@ pub(crate) enum HeldKind {
 pub(crate) struct HeldShare {
     /// Memory in bytes.
     pub(crate) memory_bytes: u64,
-    /// Guaranteed time in thousandths of a percent; 0 guarantees none.
+    /// Guaranteed compute time in thousandths of a percent; 0 means no guarantee.
     pub(crate) compute_milli_percent: u32,
 }
 
@@ -133,14 +134,14 @@ pub(crate) struct HeldMig {
     pub(crate) start: u32,
     /// Number of memory slices.
     pub(crate) size: u32,
-    /// Whether it is made for the claim and destroyed after it.
+    /// Whether the instance is created for the claim and destroyed with it.
     pub(crate) is_dynamic: bool,
-    /// The instance, once it is there.
+    /// The instance, once it exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) made: Option<MadeMig>,
 }
 
-/// A MIG instance that is there.
+/// An existing MIG instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct MadeMig {
@@ -152,7 +153,7 @@ pub(crate) struct MadeMig {
     pub(crate) uuid: String,
 }
 
-/// What can be wrong with a record's text.
+/// Damage of a record's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Damage {
     /// The file cannot be read.
@@ -161,7 +162,7 @@ pub(crate) enum Damage {
     /// The text ends early or is no JSON.
     #[error("it is cut short or is not JSON")]
     Truncated,
-    /// The content does not match its checksum, its form or its name.
+    /// The content contradicts its checksum, its format or its file name.
     #[error("its content was changed")]
     Changed,
     /// It was written by a newer version.
@@ -169,7 +170,7 @@ pub(crate) enum Damage {
     FutureVersion,
 }
 
-/// The text form: a version and a checksum around the record.
+/// The text format: version and checksum around the record.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Envelope<'a> {
@@ -188,7 +189,7 @@ struct ClaimRecord {
 }
 
 impl HeldDevice {
-    /// What the kubelet is told.
+    /// The device as reported to the kubelet.
     pub(crate) fn prepared(&self) -> PreparedDevice {
         PreparedDevice {
             requests: self.requests.clone(),
@@ -215,7 +216,7 @@ impl HeldMig {
 }
 
 impl Record {
-    /// The oldest version of the form that can say it.
+    /// The oldest format version that can express the record.
     fn version(&self) -> u64 {
         let is_plain = |device: &HeldDevice| device.kind.is_whole() && device.share_id.is_none();
         let is_first = self.state != RecordState::Preparing
@@ -228,17 +229,17 @@ impl Record {
         }
     }
 
-    /// Whether people are told what the claim got.
+    /// Whether the claim's status describes any of its devices.
     pub(crate) fn has_facts(&self) -> bool {
         self.devices.iter().any(|device| !device.kind.is_whole())
     }
 
-    /// Whether it was damaged and it is only a guess what the claim holds.
+    /// Whether the record was damaged, so that its devices are a guess.
     pub(crate) fn is_unresolved(&self) -> bool {
         self.state == RecordState::Unresolved
     }
 
-    /// The MIG instances that are made for the claim, with their devices.
+    /// The MIG instances created for the claim, with their devices.
     pub(crate) fn dynamic_mig(&self) -> impl Iterator<Item = (&HeldDevice, &HeldMig)> {
         self.devices.iter().filter_map(|device| match &device.kind {
             HeldKind::Mig(mig) if mig.is_dynamic => Some((device, mig)),
@@ -246,12 +247,12 @@ impl Record {
         })
     }
 
-    /// Whether any device is a MIG instance, made for the claim or not.
+    /// Whether any device is a MIG instance, dynamic or not.
     pub(crate) fn has_mig(&self) -> bool {
         self.devices.iter().any(|device| matches!(device.kind, HeldKind::Mig(_)))
     }
 
-    /// Whether any of its MIG instances is gone or was not made yet.
+    /// Whether any of its MIG instances is missing or not created yet.
     pub(crate) fn lacks_instance(&self) -> bool {
         let lacks = |device: &HeldDevice| match &device.kind {
             HeldKind::Mig(mig) => mig.made.is_none(),
@@ -260,7 +261,7 @@ impl Record {
         self.devices.iter().any(lacks)
     }
 
-    /// Writes down which instance a device has; without one it is gone or was not made yet.
+    /// Sets the instance of a device; `None` if it is missing or not created yet.
     pub(crate) fn set_made(&mut self, device: &str, made: Option<&MadeMig>) {
         for held in self.devices.iter_mut().filter(|held| held.device == device) {
             if let HeldKind::Mig(mig) = &mut held.kind {
@@ -279,7 +280,7 @@ impl Record {
 }
 
 impl Damage {
-    /// One word for a file name.
+    /// The name of the damage, for file names.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Unreadable => "unreadable",
@@ -293,7 +294,7 @@ impl Damage {
 /// The text of a record: one line of JSON.
 pub(crate) fn encode(record: &Record) -> String {
     let envelope = Envelope { version: record.version(), sha256: checksum(record), record };
-    // Strings and lists alone: nothing in it can fail to become JSON.
+    // The type holds strings and lists only, so serialization cannot fail.
     serde_json::to_string(&envelope).unwrap_or_default()
 }
 
@@ -313,7 +314,7 @@ pub(crate) fn decode(text: &[u8], uid: &str) -> Result<Record, Damage> {
     if is_whole { Ok(record) } else { Err(Damage::Changed) }
 }
 
-/// The claim that damaged text names, as far as it can be made out.
+/// The claim named in damaged text, if it is readable.
 pub(super) fn claim_in(text: &[u8], uid: &str) -> Option<ClaimRef> {
     let value: Value = serde_json::from_slice(text).ok()?;
     let claim = value.get("record")?.get("claim")?;

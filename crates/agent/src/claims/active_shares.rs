@@ -1,4 +1,4 @@
-//! The shares that claims hold now, and what is found of them while they run.
+//! The shares held by claims, and findings about them at run time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -31,28 +31,28 @@ pub struct ActiveShare {
     pub folder: PathBuf,
     /// Memory that it may have, in bytes.
     pub memory_bytes: u64,
-    /// Guaranteed time in thousandths of a percent; 0 guarantees none.
+    /// Guaranteed compute time in thousandths of a percent; 0 means no guarantee.
     pub compute_milli_percent: u32,
-    /// What becomes of containers that have too much.
+    /// Action on containers that exceed the share.
     pub overflow: OverflowPolicy,
-    /// What becomes of calls that the guard does not know.
+    /// Action on driver functions unknown to the guard.
     pub strictness: Strictness,
-    /// Who goes first on the GPU.
+    /// Scheduling class on the GPU.
     pub class: ShareClass,
-    /// What holds it; `None`: a version before the wall prepared it.
+    /// Enforcement backend; `None` if the share was prepared before memory enforcement existed.
     pub backend: Option<BackendKind>,
     /// The writing of its files.
     pub generation: u64,
 }
 
-/// Something that was found of a share while it runs.
+/// A finding about a share at run time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ShareFinding {
-    /// Constant in `CamelCase`: the reason of the event, and of the condition.
+    /// Reason of the event and of the condition, in `CamelCase`.
     pub reason: &'static str,
     /// A sentence for people.
     pub message: String,
-    /// Type and status of the condition that it changes on the claim's device, if any.
+    /// Type and status of the condition that changes on the claim's device, if any.
     pub condition: Option<(&'static str, Status)>,
 }
 
@@ -63,7 +63,7 @@ pub enum Status {
     True,
     /// It is not.
     False,
-    /// Nobody can tell.
+    /// The status cannot be determined.
     Unknown,
 }
 
@@ -92,10 +92,10 @@ impl Status {
 /// FindingsByShare with their time, in seconds since 1970.
 pub(super) type DatedFinding = (ShareFinding, i64);
 
-/// The last news of each share and type of condition, by claim UID and share id.
+/// The last finding per share and condition type, by claim UID and share id.
 type FindingsByShare = BTreeMap<(String, String), Vec<DatedFinding>>;
 
-/// What is known of the shares of a node.
+/// State of the shares of a node.
 #[derive(Debug)]
 pub(super) struct ActiveShares {
     shares: watch::Sender<Arc<[ActiveShare]>>,
@@ -109,14 +109,14 @@ impl Default for ActiveShares {
 }
 
 impl Claims {
-    /// The shares that claims hold, in order of claim UID; it changes as they come and go.
+    /// The shares held by claims, in order of claim UID. The channel is updated as shares come and go.
     pub fn active_shares(&self) -> watch::Receiver<Arc<[ActiveShare]>> {
         self.inner.active.shares.subscribe()
     }
 
-    /// Tells people what was found of a share: an event of its claim, unless `has_event` says that there were
-    /// enough of them, and where it changes a condition, that. Never waits. What is no share of any claim is
-    /// not told of.
+    /// Reports a finding about a share as an event of its claim if `has_event`, and as a condition if it changes one.
+    ///
+    /// Never blocks. Findings about shares that no claim holds are ignored.
     pub fn report_share(&self, uid: &str, share_id: &str, finding: ShareFinding, has_event: bool) {
         self.inner.report_share(uid, share_id, finding, has_event);
     }
@@ -139,7 +139,7 @@ impl Inner {
         });
     }
 
-    /// The shares of a claim, as its record has them.
+    /// The shares of a claim, according to its record.
     pub(super) fn active_shares_of(&self, hold: &ClaimHold) -> Vec<ActiveShare> {
         let claim = &hold.record.claim;
         let shares = hold.record.shares().filter_map(|(held, share)| {
@@ -172,7 +172,7 @@ impl Inner {
             return;
         }
         drop(shares);
-        // That all is well again is no warning; the condition says it.
+        // Recovery is no warning; the condition shows it.
         if has_event && !finding.is_good() {
             self.reporter.found(&hold.record.claim, finding.reason, &finding.message);
         }
@@ -183,7 +183,7 @@ impl Inner {
         }
     }
 
-    /// What there is to say of a claim's devices, with what was found of its shares.
+    /// Status of a claim's devices, including findings about its shares.
     pub(super) fn reported(
         &self,
         record: &Record,
@@ -198,7 +198,7 @@ impl Inner {
         devices
     }
 
-    /// Forgets what was found of a claim's shares.
+    /// Drops the findings about a claim's shares.
     pub(super) fn forget_findings(&self, uid: &str) {
         self.active.findings().retain(|(claim, _), _| claim != uid);
     }
@@ -212,12 +212,12 @@ impl ActiveShares {
         let is_known = |status| {
             found.iter().any(|(known, _)| known.condition == Some((CONDITION_ENFORCED, status)))
         };
-        // Books that were changed stay so, whoever looks.
+        // A tampered ledger stays tampered, whatever later observations show.
         if kind == CONDITION_ENFORCED && is_known(Status::False) {
             return;
         }
         if finding.condition == Some((CONDITION_ENFORCED, Status::True)) {
-            // What holds the share says so itself.
+            // The backend's own condition reports this.
             found.retain(|(known, _)| known.condition.is_none_or(|(known, _)| known != kind));
             return;
         }

@@ -1,4 +1,4 @@
-//! From a record to what its containers need to know of the GPUs now.
+//! From a claim's record to the current GPU properties that its containers need.
 
 use octavo_api::Refusal;
 
@@ -8,8 +8,9 @@ use crate::cdi::CdiDevice;
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record};
 
 impl Inner {
-    /// The parts of a claim's spec. Blocks on files of the driver and of what holds shares. Where a GPU is not there or is another
-    /// than before, or an instance is not there, nothing can be written for now: the refusal says why.
+    /// The devices of a claim's spec. Blocks on files of the driver and of the enforcement backend.
+    ///
+    /// Fails if a GPU is missing or replaced, or an instance is missing; the refusal says which.
     pub(super) fn cdi_devices<'a>(
         &self,
         devices: &'a Devices,
@@ -49,8 +50,8 @@ impl Inner {
     }
 }
 
-/// Whether an instance that somebody made and that was to stay is not there as it was: its ids may be another's
-/// by now. On a GPU that Octavo cuts since, it is not among the devices.
+/// Whether a static instance is missing or replaced: its ids may identify another instance by now. On a GPU that came
+/// under dynamic MIG since, it is not among the devices.
 fn is_replaced(devices: &Devices, held: &HeldDevice, mig: &HeldMig) -> bool {
     let known = devices.by_name.get(&held.device).filter(|device| device.uuid == held.uuid);
     !mig.is_dynamic
@@ -61,8 +62,8 @@ fn is_replaced(devices: &Devices, held: &HeldDevice, mig: &HeldMig) -> bool {
         }
 }
 
-/// The GPU of a held device. A whole one must be there under its name; an instance stays where it is though
-/// the GPU is no more to be cut, and its placement no device.
+/// The GPU of a held device. A whole GPU must exist under its name. An instance stays on its GPU even after the GPU
+/// left dynamic MIG and the placement is no longer a device.
 fn gpu_of<'a>(devices: &'a Devices, held: &HeldDevice) -> Option<&'a KnownDevice> {
     let named = devices.by_name.get(&held.device).filter(|device| device.uuid == held.uuid);
     if named.is_some() || !matches!(held.kind, HeldKind::Mig(_)) {

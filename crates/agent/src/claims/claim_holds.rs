@@ -1,4 +1,4 @@
-//! Who holds which device: the memory that decides.
+//! The devices held by each claim: the authoritative state in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -16,29 +16,29 @@ pub(super) struct ClaimHolds {
     by_uid: BTreeMap<String, ClaimHold>,
 }
 
-/// What one claim holds.
+/// Devices of one claim.
 #[derive(Clone, Debug)]
 pub(super) struct ClaimHold {
     /// Its record.
     pub(super) record: Record,
-    /// Whether record and CDI spec were written whole since memory has them.
+    /// Whether record and CDI spec were written completely since the last change in memory.
     pub(super) is_written: bool,
-    /// Whether it is being taken back: its spec is gone and must not be written again.
+    /// Whether the claim is being released. Its spec is removed and must not be written again.
     pub(super) is_releasing: bool,
-    /// When its claim was first found to be gone, if it is.
+    /// Time at which its object was first found missing, if it is.
     pub(super) gone_since: Option<Instant>,
 }
 
-/// Other claims in the way.
+/// Conflicting claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Conflict {
     /// The device that is wanted.
     pub(super) device: String,
-    /// The claims' UIDs, in order; at least one.
+    /// UIDs of the claims, sorted; at least one.
     pub(super) holders: Vec<String>,
-    /// Whether it is only possible that the claim holds the device.
+    /// Whether the claim only possibly holds the device.
     pub(super) is_possible_only: bool,
-    /// Where all have shares: what is wanted, and what they leave.
+    /// If all hold shares: the requested amount, and the free amount.
     pub(super) shortage: Option<(HeldShare, HeldShare)>,
 }
 
@@ -49,8 +49,8 @@ impl ClaimHolds {
         self.by_uid.insert(hold.record.claim.uid.clone(), hold);
     }
 
-    /// Gives a claim its devices unless others have them. From here on they are taken, whatever becomes of
-    /// the files.
+    /// Reserves the devices of a claim unless other claims hold them. The devices are taken from here on, even if
+    /// writing files fails.
     pub(super) fn reserve(&mut self, record: Record, devices: &Devices) -> Result<(), Conflict> {
         for (index, wanted) in record.devices.iter().enumerate() {
             if !wanted.admin_access {
@@ -61,7 +61,7 @@ impl ClaimHolds {
         Ok(())
     }
 
-    /// Whether nothing is in the way of one device of a record.
+    /// Checks one device of a record for conflicts.
     fn check(
         &self,
         record: &Record,
@@ -124,13 +124,13 @@ impl ClaimHolds {
         Ok(())
     }
 
-    /// Takes what became of a claim's record; its files are to be written.
+    /// Replaces a claim's record. Its files must be written afterwards.
     pub(super) fn change(&mut self, record: Record) {
         let hold = ClaimHold::new(record, false);
         self.by_uid.insert(hold.record.claim.uid.clone(), hold);
     }
 
-    /// Puts back what a claim held before, or nothing.
+    /// Restores the former state of a claim; `None` removes it.
     pub(super) fn restore(&mut self, uid: &str, before: Option<ClaimHold>) {
         match before {
             Some(hold) => self.by_uid.insert(uid.to_owned(), hold),
@@ -158,32 +158,32 @@ impl ClaimHolds {
         self.by_uid.values().any(|hold| hold.gone_since.is_some())
     }
 
-    /// Notes that a claim is gone, or that it is there after all; says since when it is gone.
+    /// Records that a claim's object is missing or exists again. Returns the time since which it is missing.
     pub(super) fn set_gone(&mut self, uid: &str, now: Option<Instant>) -> Option<Instant> {
         let hold = self.by_uid.get_mut(uid)?;
         hold.gone_since = now.map(|now| hold.gone_since.unwrap_or(now));
         hold.gone_since
     }
 
-    /// Frees what a claim holds.
+    /// Removes a claim and frees its devices.
     pub(super) fn remove(&mut self, uid: &str) {
         self.by_uid.remove(uid);
     }
 
-    /// What a claim holds.
+    /// State of a claim.
     pub(super) fn get(&self, uid: &str) -> Option<ClaimHold> {
         self.by_uid.get(uid).cloned()
     }
 
-    /// Notes which instance a device of a claim has now; nothing else of the claim changes.
+    /// Sets the current instance of a claim's device. Nothing else of the claim changes.
     pub(super) fn set_made(&mut self, uid: &str, device: &str, made: Option<&MadeMig>) {
         if let Some(hold) = self.by_uid.get_mut(uid) {
             hold.record.set_made(device, made);
         }
     }
 
-    /// Devices of claims, with the claims' UIDs, whose instance had the id that another one has now: it is
-    /// gone, since a GPU has an id once.
+    /// Devices, with their claims' UIDs, whose instance had the id that `now` has. Their instances no longer exist,
+    /// since ids are unique per GPU.
     pub(super) fn replaced_by(
         &self,
         uuid: &str,
@@ -220,8 +220,8 @@ impl ClaimHolds {
         self.by_uid.values().map(|hold| hold.record.clone()).collect()
     }
 
-    /// Where claims have instances or are getting them: UUID of the GPU, first memory slice, number of
-    /// slices. Instances that are made for claims, and those that stay.
+    /// Placements of existing or requested instances: GPU UUID, first memory slice, number of slices. `is_meant`
+    /// receives the claim and whether the instance is dynamic.
     pub(super) fn slices(
         &self,
         is_meant: impl Fn(&ClaimHold, bool) -> bool,
@@ -239,7 +239,7 @@ impl ClaimHolds {
         slices
     }
 
-    /// Whether another claim runs on the GPU of a device without MIG, so that the mode is surely off.
+    /// Whether another claim uses the device's GPU without MIG. MIG mode is then certainly off.
     pub(super) fn has_plain(&self, held: &HeldDevice, except: &str) -> bool {
         let others = self.by_uid.iter().filter(|(uid, _)| *uid != except);
         let mut on_gpu = others.filter(|(_, hold)| hold.is_prepared() && hold.is_written);
@@ -248,11 +248,11 @@ impl ClaimHolds {
         })
     }
 
-    /// Whether a damaged record may hold something of a GPU.
+    /// Whether a damaged record may hold devices of a GPU.
     pub(super) fn may_hold_unknown(&self, uuid: &str, devices: &Devices) -> bool {
         self.by_uid.values().filter(|hold| hold.record.is_unresolved()).any(|hold| {
             let of_gpu = |held: &HeldDevice| {
-                // What nobody knows may be anywhere.
+                // An unknown device may be on any GPU.
                 devices.by_name.get(&held.device).is_none_or(|device| device.uuid == uuid)
             };
             hold.record.devices.is_empty() || hold.record.devices.iter().any(of_gpu)
@@ -273,7 +273,7 @@ impl ClaimHolds {
         counts
     }
 
-    /// What every claim holds.
+    /// Devices of every claim.
     pub(super) fn holdings(&self) -> Vec<Holding> {
         let names = |hold: &ClaimHold, is_admin| {
             let devices = hold.record.devices.iter();
@@ -295,28 +295,28 @@ impl ClaimHold {
         Self { record, is_written, is_releasing: false, gone_since: None }
     }
 
-    /// What it has for itself of the GPU of a device.
+    /// Exclusively held devices on the GPU of `wanted`.
     fn on_gpu_of(&self, wanted: &HeldDevice) -> impl Iterator<Item = &HeldDevice> {
         let devices = self.record.devices.iter();
         devices.filter(move |held| !held.admin_access && held.is_of_same_gpu(wanted))
     }
 
-    /// Whether nothing is known of what it holds.
+    /// Whether its devices are unknown.
     pub(super) fn may_hold_any(&self) -> bool {
         self.record.is_unresolved() && self.record.devices.is_empty()
     }
 
-    /// Whether the claim was prepared and its record is whole.
+    /// Whether the claim was prepared and its record is intact.
     pub(super) fn is_prepared(&self) -> bool {
         self.record.state == RecordState::Prepared
     }
 
-    /// Whether the claim's instances were being made when somebody stopped.
+    /// Whether a process ended while creating the claim's instances.
     pub(super) fn is_preparing(&self) -> bool {
         self.record.state == RecordState::Preparing
     }
 
-    /// What it has of the GPU of a device, for people.
+    /// Its devices on the GPU of `device`, as text for messages.
     pub(super) fn describe_on_gpu(&self, device: &str) -> String {
         let wanted = HeldDevice { device: device.to_owned(), ..HeldDevice::default() };
         let words: Vec<_> = self.on_gpu_of(&wanted).map(HeldDevice::words).collect();

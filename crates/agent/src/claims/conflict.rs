@@ -1,4 +1,4 @@
-//! Two claims, one GPU: who is in the way, and whether it still is.
+//! Conflicts between claims: finding the holder, and checking whether it still exists.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,27 +12,30 @@ use super::{Devices, Inner, plan};
 use crate::checkpoint::{HeldDevice, Record};
 use crate::node::ClaimRef;
 
-/// How long a claim that is gone keeps its GPUs. A pod that was deleted by force takes its claim with it while
-/// its containers still end; the kubelet unprepares when they have. Only a kubelet that has forgotten the
-/// claim never does. As long as a pod's usual grace period.
+/// How long a claim without an object keeps its GPUs.
+///
+/// A force-deleted pod takes its claim with it while its containers still end. The kubelet unprepares afterwards,
+/// unless it has forgotten the claim. The value is the usual grace period of a pod.
 pub(super) const GONE_GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// How many claims in the way are asked for at once: a GPU may have many shares.
+/// Conflicting claims read from the API server at once. A GPU may have many shares.
 const MAX_CONCURRENT_READS: usize = 8;
 
-/// What the API server says of a claim that holds something.
+/// State of a holding claim according to the API server.
 pub(super) enum HolderState {
-    /// It is there and has its allocation on this node: the devices of it that are ours.
+    /// The claim exists and is allocated on this node, with these devices of this driver.
     Valid(Vec<HeldDevice>),
-    /// It is gone, is another claim of the same name, or has lost its allocation.
+    /// The claim does not exist, has another UID, or lost its allocation.
     Gone,
-    /// Nothing is known: its name is not, or the API server does not answer.
+    /// Its name is unknown, or the API server does not answer.
     Unknown,
 }
 
 impl Inner {
-    /// Gives a claim its devices in memory. Another claim in the way is asked for at the API server, once: one
-    /// that is gone for long enough is cleaned up, one that is there stays.
+    /// Reserves a claim's devices in memory.
+    ///
+    /// Each conflicting claim is read from the API server once. A claim that has been missing for long enough is
+    /// released; an existing one stays.
     pub(super) async fn reserve(
         self: &Arc<Self>,
         record: &Record,
@@ -48,13 +51,13 @@ impl Inner {
             if unasked.is_empty() {
                 return Err(self.refusal_for(&conflict));
             }
-            // Each is waited for: one that is cleaned up must not be left halfway.
+            // Wait for all of them: a release must not stop halfway.
             join_all(unasked.iter().map(|holder| self.resolve(holder, Instant::now()))).await;
             asked.extend(unasked);
         }
     }
 
-    /// Cleans up after every claim that is gone for long enough.
+    /// Releases every claim that has been missing for long enough.
     pub(super) async fn sweep_gone(self: &Arc<Self>, now: Instant) -> Vec<ClaimRef> {
         let mut released = Vec::new();
         let uids = self.holds().uids();
@@ -67,9 +70,9 @@ impl Inner {
         released
     }
 
-    /// Finds out what a claim in the way holds; says whether memory knows more than before.
+    /// Determines the devices of a conflicting claim. Returns whether the state in memory improved.
     async fn resolve(self: &Arc<Self>, uid: &str, now: Instant) -> bool {
-        // A claim that is being worked on is there. Waiting for its turn could wait for ourselves.
+        // A claim with a call in progress exists. Waiting for its lock could deadlock.
         let Some(_turn) = self.claim_locks.try_lock(uid) else { return false };
         let Some(hold) = self.holds().get(uid) else { return true };
         let holder_state = self.holder_state(&hold).await;
@@ -97,7 +100,7 @@ impl Inner {
             },
             HolderState::Valid(devices) if hold.may_hold_any() && !devices.is_empty() => {
                 let record = Record { devices, ..hold.record };
-                // The file follows with the next repair; until then a restart only knows less.
+                // The next repair writes the file. A restart before that only knows less.
                 self.holds().insert(record);
                 true
             }
@@ -105,7 +108,7 @@ impl Inner {
         }
     }
 
-    /// Asks the API server for a claim that holds something.
+    /// Reads the state of a holding claim from the API server.
     pub(super) async fn holder_state(&self, hold: &ClaimHold) -> HolderState {
         let claim = &hold.record.claim;
         if claim.name.is_empty() {
@@ -123,7 +126,7 @@ impl Inner {
             .map(|result| {
                 let known = known.as_ref();
                 let held = known.map(|known| plan::held(&claim.uid, result, known, &self.node));
-                // What cannot be made out is taken for all of the GPU.
+                // An unknown device counts as the whole GPU.
                 held.and_then(Result::ok).unwrap_or_else(|| HeldDevice {
                     requests: vec![result.request.clone()],
                     pool: result.pool.clone(),
@@ -133,7 +136,7 @@ impl Inner {
                 })
             })
             .collect();
-        // An allocation that was taken back and given anew is another one.
+        // A claim that was deallocated and allocated again is a different one.
         let is_given = |held: &HeldDevice| {
             devices.iter().any(|device| {
                 let is_same_share = held.share_id.is_none() || held.share_id == device.share_id;
@@ -144,7 +147,7 @@ impl Inner {
         if is_same && !devices.is_empty() { HolderState::Valid(devices) } else { HolderState::Gone }
     }
 
-    /// What the kubelet hears of a conflict.
+    /// The refusal for a conflict, for the kubelet.
     fn refusal_for(&self, conflict: &Conflict) -> Refusal {
         let Conflict { device, holders, is_possible_only, shortage } = conflict.clone();
         let holds = holders.into_iter().map(|holder| {
@@ -171,7 +174,7 @@ impl Inner {
             None => format!("UID {holder}"),
             Some(hold) => {
                 let claim = &hold.record.claim;
-                // What is wanted and had in the same words needs no more of them.
+                // Do not repeat the device if the holder has exactly the same.
                 match hold.describe_on_gpu(&device) {
                     has if has == device || has.is_empty() => format!("{claim} (UID {holder})"),
                     has => format!("{claim} (UID {holder}, has {has})"),

@@ -1,4 +1,4 @@
-//! The gate: work on claims goes through it, so that it can be waited for when the node passes to another agent.
+//! Gate for work on claims. Closing it waits for running work, so that the node can pass to another agent.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ pub(super) struct DrainGate {
     is_closed: Arc<RwLock<bool>>,
 }
 
-/// Leave to work on claims and their files; it ends when this is dropped. Whoever has one must not ask for
-/// another: between the two the gate may be waiting to be shut.
+/// Permission to work on claims and their files, until it is dropped. Its holder must not request another: the gate may
+/// be waiting to close in between.
 #[derive(Debug)]
 pub(super) struct WorkPermit {
     _guard: OwnedRwLockReadGuard<bool>,
@@ -24,7 +24,7 @@ impl DrainGate {
         (!*guard).then_some(WorkPermit { _guard: guard })
     }
 
-    /// Lets nobody in any more and waits until everybody is out.
+    /// Closes the gate and waits for all permits to be dropped.
     pub(super) async fn close(&self) {
         *self.is_closed.write().await = true;
     }

@@ -1,4 +1,4 @@
-//! What holds the shares of a claim: decided when it is prepared, and written down.
+//! The enforcement backend of a claim's shares: chosen when the claim is prepared, and recorded.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, PoisonError};
@@ -11,11 +11,11 @@ use crate::config::MemoryEnforcement;
 use crate::enforcement::share_files;
 use crate::enforcement::{self, Backend, BackendKind};
 
-/// What is known of how shares are to be held.
+/// Inputs for choosing the backend.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EnforcementOptions {
     setting: MemoryEnforcement,
-    /// Whether the driver has limits of its own; `None` before it was open.
+    /// Whether the driver supports memory limits; `None` until it was opened.
     has_limits: Option<bool>,
 }
 
@@ -31,8 +31,9 @@ impl Inner {
         backend.has_limits = Some(has_limits);
     }
 
-    /// Decides what holds the shares of a claim that is being prepared, and makes sure that it can. A driver
-    /// of which nothing could be made is looked at again. Blocks on its files then.
+    /// Chooses the backend for the shares of a claim that is being prepared, and checks that it works.
+    ///
+    /// If the backend is not available, the driver's files are searched again. Blocks on them in that case.
     pub(super) fn choose_backends(
         &self,
         record: &mut Record,
@@ -60,7 +61,7 @@ impl Inner {
             let folder = share_folder(&uid, share_id).on_host(&self.paths.run_root);
             if let Some(terms) = &mut held.terms {
                 terms.backend = kind;
-                // Containers that run, as those of a claim whose record was damaged, have mapped it.
+                // Running containers have mapped the files, for example if the claim's record was damaged.
                 terms.generation =
                     share_files::generation(&folder).unwrap_or_else(|| new_generation(share_id));
             }
@@ -68,7 +69,7 @@ impl Inner {
         Ok(devices)
     }
 
-    /// The devices with the driver's files looked for anew.
+    /// The devices with the driver's files searched again.
     fn refresh_driver_files(&self, old: &Arc<Devices>) -> Arc<Devices> {
         let (files, backends) = self.find_files(&old.driver_version);
         let devices = Arc::new(Devices {
@@ -86,8 +87,7 @@ impl Inner {
         devices
     }
 
-    /// What holds a share, with what it needs on the host; nothing for what is no share and for a share that
-    /// nothing holds.
+    /// The backend of a share, ready on the host; `None` for other devices and for shares without enforcement.
     pub(super) fn backend<'a>(
         &self,
         devices: &'a Devices,
@@ -107,7 +107,7 @@ impl Inner {
     }
 }
 
-/// How a share is held as long as nobody has decided: not at all, and never written down so.
+/// Enforcement before the decision: off. Never written to disk.
 pub(super) fn undecided(config: octavo_api::config::GpuShareConfig) -> HeldTerms {
     HeldTerms {
         backend: BackendKind::Off,
@@ -118,8 +118,8 @@ pub(super) fn undecided(config: octavo_api::config::GpuShareConfig) -> HeldTerms
     }
 }
 
-/// A number that no other writing of a share's files has; not 0.
+/// A nonzero number unique to this version of a share's files.
 fn new_generation(share_id: &str) -> u64 {
-    // A new state of the standard library's hasher has a random key.
+    // Each new state of the standard hasher has a random key.
     RandomState::new().hash_one(share_id).max(1)
 }

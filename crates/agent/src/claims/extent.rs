@@ -1,4 +1,4 @@
-//! How much of a GPU a device of a claim takes, and what does not go beside it.
+//! The amount of a GPU that a device takes, and the amounts that exclude each other.
 
 use octavo_gpu::mig::MigPlacement;
 
@@ -17,8 +17,8 @@ pub(super) enum Extent {
 }
 
 impl Extent {
-    /// What a device of a record takes. A damaged record knows names alone: what a name stands for the
-    /// node's devices say, and one that they do not know is taken for the whole GPU.
+    /// The extent of a device in a record. A damaged record has names only: the node's devices tell what a name means.
+    /// An unknown name counts as the whole GPU.
     pub(super) fn of(record: &Record, held: &HeldDevice, devices: &Devices) -> Self {
         if record.is_unresolved() && held.kind.is_whole() {
             let known = devices.by_name.get(&held.device).map(|device| &device.kind);
@@ -35,7 +35,7 @@ impl Extent {
         }
     }
 
-    /// Whether two cannot be taken of one GPU, whatever their sizes.
+    /// Whether two extents exclude each other on one GPU, whatever their sizes.
     pub(super) fn excludes(self, other: Self) -> bool {
         match (self, other) {
             (Self::Share(_), Self::Share(_)) => false,
@@ -46,13 +46,13 @@ impl Extent {
 }
 
 impl HeldDevice {
-    /// Whether two are of one GPU: by name, or by UUID where a GPU came back under another name.
+    /// Whether both devices are on one GPU: by name, or by UUID if the GPU came back under another name.
     pub(super) fn is_of_same_gpu(&self, other: &Self) -> bool {
         gpu_name(&self.device) == gpu_name(&other.device)
             || (!self.uuid.is_empty() && self.uuid == other.uuid)
     }
 
-    /// What it is, for people: `20Gi of gpu-0`.
+    /// The device as text: `20Gi of gpu-0`.
     pub(super) fn words(&self) -> String {
         match self.kind {
             HeldKind::Share(share) => format!("{} of {}", share.words(), self.device),
@@ -62,7 +62,7 @@ impl HeldDevice {
 }
 
 impl HeldShare {
-    /// What it is, for people: `20Gi and 12.5% of the time`.
+    /// The share as text: `20Gi and 12.5% of the time`.
     pub(super) fn words(self) -> String {
         let bytes = i64::try_from(self.memory_bytes).unwrap_or(i64::MAX);
         let memory = octavo_dra::Quantity::binary(bytes);
@@ -87,7 +87,7 @@ impl HeldShare {
         }
     }
 
-    /// What is left of this beside another.
+    /// The difference, at least zero.
     pub(super) fn minus(self, other: Self) -> Self {
         Self {
             memory_bytes: self.memory_bytes.saturating_sub(other.memory_bytes),
@@ -104,8 +104,8 @@ impl HeldShare {
     }
 }
 
-/// The instances that a record's end has to destroy, with the UUIDs of their GPUs; those of a damaged record
-/// are made out by name.
+/// The instances to destroy when a claim is released, with the UUIDs of their GPUs. Instances of a damaged record are
+/// derived from the device names.
 pub(super) fn instances_of(
     record: &Record,
     devices: Option<&Devices>,
@@ -127,7 +127,7 @@ pub(super) fn instances_of(
     instances
 }
 
-/// The part of a device's name that names its GPU.
+/// The part of a device name that identifies its GPU.
 fn gpu_name(device: &str) -> &str {
     device.split_once("-mig-").map_or(device, |(gpu, _)| gpu)
 }

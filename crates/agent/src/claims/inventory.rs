@@ -4,47 +4,47 @@ use std::collections::BTreeSet;
 
 use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
 
-/// A device that claims can be given.
+/// A device that can be prepared for claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KnownDevice {
     /// Name in the node's pool.
     pub name: String,
-    /// `GPU-...` of the GPU that it is or is a part of.
+    /// `GPU-...` of its GPU.
     pub uuid: String,
     /// Number of the GPU's device node `/dev/nvidiaN`.
     pub minor: u32,
     /// The GPU's PCI address in sysfs's form.
     pub pci: String,
-    /// What it is of the GPU.
+    /// The part of the GPU.
     pub kind: DeviceKind,
 }
 
-/// What may be done to the MIG mode and the instances of a node's GPUs.
+/// Allowed changes of MIG mode and instances on a node's GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MigManagement {
-    /// UUIDs of the GPUs that Octavo cuts; `None` while that is not known. On others it destroys nothing that it
-    /// did not make.
+    /// UUIDs of the GPUs under dynamic MIG; `None` until known. On other GPUs only instances created by Octavo are
+    /// destroyed.
     pub gpus: Option<BTreeSet<String>>,
-    /// UUIDs of the GPUs whose MIG mode changes with a reset only: it stays as it is, for a reset needs a person.
+    /// UUIDs of the GPUs whose MIG mode changes only with a reset. A reset needs an administrator, so the mode stays.
     pub fixed: BTreeSet<String>,
 }
 
-/// What a device is of its GPU.
+/// The part of a GPU that a device is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DeviceKind {
     /// All of it, or any number of shares.
     Gpu {
-        /// What shares may add up to, in bytes: a claim that has it all has the GPU.
+        /// Memory available to shares, in bytes. A claim that takes all of it has the whole GPU.
         memory_bytes: u64,
     },
-    /// A place for an instance that is made when a claim is prepared, and destroyed after it.
+    /// A placement for an instance that is created by prepare and destroyed by unprepare.
     MigPlacement {
-        /// What is made.
+        /// Profile of the instance.
         profile: MigProfile,
         /// Where.
         placement: MigPlacement,
     },
-    /// An instance that somebody made and that stays, on a GPU that Octavo does not cut.
+    /// An existing instance on a GPU that is not under dynamic MIG.
     MigInstance {
         /// Its profile.
         profile: MigProfile,

@@ -1,11 +1,11 @@
-//! KeyedMutex: calls for one claim come one after the other.
+//! A mutex per key: calls for one claim, or one GPU, run one after another.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::OwnedMutexGuard;
 
-/// One lock a claim, kept as long as somebody has or wants it.
+/// One lock per key. A lock exists while it is held or awaited.
 #[derive(Default)]
 pub(super) struct KeyedMutex {
     locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
@@ -23,12 +23,12 @@ impl KeyedMutex {
         KeyedGuard { _guard: lock.lock_owned().await }
     }
 
-    /// Takes a claim's turn where nobody has it.
+    /// Acquires a key's lock if it is free.
     pub(super) fn try_lock(&self, uid: &str) -> Option<KeyedGuard> {
         Some(KeyedGuard { _guard: self.entry(uid).try_lock_owned().ok()? })
     }
 
-    /// A claim's lock; locks that nobody has or wants go.
+    /// A key's lock. Unused locks are dropped.
     fn entry(&self, uid: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
         locks.retain(|_, lock| Arc::strong_count(lock) > 1);

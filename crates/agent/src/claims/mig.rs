@@ -1,8 +1,8 @@
-//! Makes and destroys the MIG instances of claims, and owns the mode of the GPUs that Octavo cuts.
+//! Creates and destroys the MIG instances of claims, and controls the MIG mode of GPUs under dynamic MIG.
 //!
-//! The mode is turned on for the first instance of a GPU and off after the last: without instances a GPU in
-//! MIG mode serves nobody, and what keeps the mode from changing is better found when no claim waits. A claim
-//! for the whole GPU or a share of it looks again. A mode that takes a reset stays as it is.
+//! The mode is turned on for the first instance of a GPU and off after the last. A GPU in MIG mode without instances
+//! serves no claim, and obstacles to a mode change are better found while no claim waits. A claim for the whole GPU or
+//! a share checks the mode again. A mode that changes only with a reset stays as it is.
 
 mod create;
 mod instances;
@@ -27,9 +27,10 @@ pub(super) use steps::{DestroyOutcome, is_made, is_there};
 pub(super) type FormerInstances = BTreeMap<String, HeldMig>;
 
 impl Inner {
-    /// Makes the instances of a record's devices; memory has each as soon as it is there. `own` is what the
-    /// claim may have had of its devices before: an instance that fits is not in the way. `asked` becomes the
-    /// devices for which the driver was asked to make one: it may be there.
+    /// Creates the instances of a record's devices. Each is in memory as soon as it exists.
+    ///
+    /// `own` lists earlier instances of the claim: a fitting one is reused. `asked` collects the devices for which the
+    /// driver was asked to create an instance, which may therefore exist.
     pub(super) async fn make(
         self: &Arc<Self>,
         wanted: &Record,
@@ -49,7 +50,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The same for one device; also says whether the driver was asked to make it.
+    /// Creates one instance. Also returns whether the driver was asked to create it.
     async fn create_instance(
         self: &Arc<Self>,
         claim: &ClaimRef,
@@ -84,7 +85,7 @@ impl Inner {
         .await
     }
 
-    /// Destroys instances that a claim has, and turns the mode off where none is left.
+    /// Destroys instances of a claim, and turns MIG mode off on GPUs without further instances.
     pub(super) async fn destroy(
         self: &Arc<Self>,
         claim: &ClaimRef,
@@ -114,7 +115,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether the instances that a claim has are there; those that are not.
+    /// The devices of a claim whose instances are missing.
     pub(super) async fn missing(
         self: &Arc<Self>,
         record: &Record,
@@ -135,8 +136,8 @@ impl Inner {
         Ok(missing)
     }
 
-    /// Sees to it that the GPUs which a claim has without MIG are not in MIG mode. Asks the driver only for
-    /// GPUs that Octavo cuts, and not where another claim runs already.
+    /// Turns MIG mode off on the GPUs that a claim uses without MIG. The driver is asked only for GPUs under dynamic
+    /// MIG without another running claim.
     pub(super) async fn turn_modes_off(
         self: &Arc<Self>,
         record: &Record,
@@ -163,15 +164,16 @@ impl Inner {
         Ok(())
     }
 
-    /// KeyedMutex a GPU's mode off after its last instance. A mode that takes a reset is a person's choice and stays.
-    /// When it stays on otherwise nothing is lost: the next claim for the GPU without MIG tries again and says
-    /// what is in the way.
+    /// KeyedMutex a GPU's MIG mode off after its last instance.
+    ///
+    /// A mode that needs a reset is an administrator's choice and stays. A failure is harmless: the next claim without
+    /// MIG retries and reports the obstacle.
     pub(super) fn turn_mode_off(&self, driver: &dyn Driver, held: &HeldDevice) {
         if self.mig_management().fixed.contains(&held.uuid) {
             return;
         }
         match steps::turn_mode_off(driver, held) {
-            // Somebody's instances keep it.
+            // Foreign instances need the mode.
             Ok(()) | Err(Refusal::MigInstancesInTheWay { .. }) => {}
             Err(refusal) => {
                 tracing::info!(node = %self.node, gpu = %held.uuid, %refusal, "MIG mode stays on");
@@ -179,7 +181,7 @@ impl Inner {
         }
     }
 
-    /// Whether another claim has or gets an instance on a GPU.
+    /// Whether another claim has or is getting an instance on a GPU.
     fn has_instances_of_others(&self, uuid: &str, uid: &str) -> bool {
         let others = self.holds().slices(|hold, _| hold.record.claim.uid != uid);
         others.iter().any(|(gpu, _, _)| gpu == uuid)
@@ -194,7 +196,7 @@ impl Inner {
         })
     }
 
-    /// Does what blocks, to its end.
+    /// Runs blocking work to its end.
     pub(super) async fn blocking<T: Send + 'static>(
         &self,
         claim: &ClaimRef,
@@ -204,7 +206,7 @@ impl Inner {
         task.map_err(|error| super::prepare::interrupted(claim, &error))
     }
 
-    /// Counts what the driver was asked.
+    /// Counts an operation of the driver.
     fn count(&self, operation: MigOperation, started: Instant, is_ok: bool) {
         if let Some(metrics) = self.metrics.get() {
             metrics.mig(&self.node, operation, started.elapsed(), is_ok);

@@ -1,4 +1,4 @@
-//! From an allocated claim to the record of what it gets, or a refusal: no I/O.
+//! From an allocated claim to its record, or a refusal. No I/O.
 
 mod amounts;
 
@@ -19,8 +19,8 @@ use crate::checkpoint::{
     HeldDevice, HeldKind, HeldMig, MadeMig, Record, RecordState, is_plain_name,
 };
 
-/// What the claim gets on this node. With instances to be made it is not prepared yet, and what holds its
-/// shares is not decided.
+/// The record of a claim on this node. A claim with dynamic instances is not prepared yet, and the backend of shares is
+/// not chosen yet.
 pub(super) fn plan(
     claim: &AllocatedClaim,
     devices: &Devices,
@@ -49,7 +49,7 @@ pub(super) fn plan(
         let mut device = held(&claim.claim.uid, result, devices, node)?;
         let device_type = match device.kind {
             HeldKind::Mig(_) => DeviceType::Mig,
-            // Also where the share is all of the GPU: its config is not wrong, it has nothing to do.
+            // This includes a share of all memory: its config is valid but has no effect.
             HeldKind::Whole | HeldKind::Share(_) if result.share_id.is_some() => DeviceType::Share,
             HeldKind::Whole | HeldKind::Share(_) => DeviceType::Gpu,
         };
@@ -77,7 +77,7 @@ pub(super) fn ours(allocation: &Allocation) -> impl Iterator<Item = &AllocatedDe
     allocation.results.iter().filter(|result| result.driver == names::DRIVER)
 }
 
-/// What a result of an allocation gives a claim.
+/// The held device for an allocation result.
 pub(super) fn held(
     uid: &str,
     result: &AllocatedDevice,
@@ -98,7 +98,7 @@ pub(super) fn held(
         return Err(invalid("its id is not made of letters, digits and dashes"));
     }
     let kind = match &device.kind {
-        // An administrator looks at the GPU, not at a part of it.
+        // Admin access covers the whole GPU, not a share of it.
         DeviceKind::Gpu { .. } if result.admin_access => HeldKind::Whole,
         DeviceKind::Gpu { memory_bytes } => match (&result.share_id, result.consumed.is_empty()) {
             (None, true) => HeldKind::Whole,
@@ -158,7 +158,7 @@ pub(super) fn held(
     })
 }
 
-/// What is held of a GPU that is cut.
+/// The held MIG instance for a profile and placement.
 pub(super) fn mig(
     profile: &MigProfile,
     placement: MigPlacement,
@@ -175,7 +175,7 @@ pub(super) fn mig(
     }
 }
 
-/// An instance that one compute instance fills: what a container can be given.
+/// An instance filled by one compute instance, as containers need it.
 pub(super) fn whole_instance(instance: &MigInstance) -> Option<MadeMig> {
     let [compute] = instance.compute_instances.as_slice() else { return None };
     Some(MadeMig {
@@ -185,12 +185,12 @@ pub(super) fn whole_instance(instance: &MigInstance) -> Option<MadeMig> {
     })
 }
 
-/// A request without its subrequest: the kubelet goes by it.
+/// The request without its subrequest, as the kubelet expects it.
 fn parent_request(request: &str) -> &str {
     request.split_once('/').map_or(request, |(parent, _)| parent)
 }
 
-/// Refuses what cannot be acted on: a options that is silently dropped is worse than a "no".
+/// Refuses unsupported configs: ignoring one silently is worse than an error.
 fn check_config(
     configs: &[DecodedConfig],
     result: &AllocatedDevice,
@@ -214,7 +214,7 @@ fn check_config(
     }
 }
 
-/// A config for another type of device, as a refusal.
+/// The refusal of a config for another device type.
 fn mismatched(mismatch: ConfigMismatch) -> Refusal {
     Refusal::ConfigMismatch {
         request: mismatch.request,

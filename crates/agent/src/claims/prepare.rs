@@ -14,10 +14,10 @@ use crate::checkpoint::{HeldDevice, Record, RecordState, StorageError, is_plain_
 use crate::failpoint;
 use crate::node::{ClaimRef, PreparedDevice};
 
-/// Refused claims that are remembered until they are prepared or unprepared.
+/// Refused claims remembered until they are prepared or unprepared.
 const MAX_REMEMBERED_REFUSALS: usize = 1024;
 
-/// Refuses a UID that could lead a file's name elsewhere.
+/// Refuses a UID that could change the path of a file.
 pub(super) fn check_uid(claim: &ClaimRef) -> Result<(), Refusal> {
     if is_plain_name(&claim.uid) {
         Ok(())
@@ -32,7 +32,7 @@ pub(super) fn interrupted(claim: &ClaimRef, error: &tokio::task::JoinError) -> R
 }
 
 impl Inner {
-    /// Makes a claim's devices ready. The claim's turn is held.
+    /// Makes a claim's devices ready. The caller holds the claim's lock.
     pub(super) async fn prepare(
         self: &Arc<Self>,
         claim: &ClaimRef,
@@ -65,8 +65,8 @@ impl Inner {
         result.map(|record| prepared_devices(&record))
     }
 
-    /// Makes the devices of a claim ready that was prepared before: files that are missing are written, and
-    /// instances that are gone are made anew in their places.
+    /// Makes a prepared claim ready again: missing files are written, and missing instances recreated in their
+    /// placements.
     async fn prepare_again(
         self: &Arc<Self>,
         hold: ClaimHold,
@@ -81,8 +81,8 @@ impl Inner {
         self.write(&record.claim, !is_written).await
     }
 
-    /// Remembers that a claim has a condition that says no. The report may still be on its way when the
-    /// claim is read again, so what the claim's object says is not enough.
+    /// Records that a claim has a negative condition. The claim's object is not sufficient: the report may still be in
+    /// flight when the claim is read again.
     fn record_refused(&self, uid: &str) {
         let mut refused = self.refused();
         if refused.len() >= MAX_REMEMBERED_REFUSALS {
@@ -91,7 +91,7 @@ impl Inner {
         refused.insert(uid.to_owned());
     }
 
-    /// The same for a claim that has nothing yet; also tells which devices it was allocated.
+    /// Prepares a new claim. Also returns its allocated devices.
     async fn prepare_new(
         self: &Arc<Self>,
         claim: &ClaimRef,
@@ -122,7 +122,7 @@ impl Inner {
         if record.state == RecordState::Preparing
             && before.as_ref().is_some_and(|hold| hold.record.is_unresolved())
         {
-            // Its containers may run: what is half-made must not be taken back.
+            // Containers may run, so half-made instances must not be released.
             record.state = RecordState::Unresolved;
         }
         self.reserve(&record, &devices).await?;
@@ -140,13 +140,13 @@ impl Inner {
         }
         let record = self.write(claim, true).await?;
         if object.is_reported_not_ready {
-            // By an agent before this one.
+            // An earlier agent reported it.
             self.record_refused(&claim.uid);
         }
         Ok(record)
     }
 
-    /// Decides what holds a claim's shares; see [`Inner::choose_backends`].
+    /// Chooses the backend of a claim's shares; see [`Inner::choose_backends`].
     async fn with_backends(
         self: &Arc<Self>,
         mut record: Record,
@@ -160,8 +160,8 @@ impl Inner {
         task.await.unwrap_or_else(|error| Err(interrupted(&claim, &error)))
     }
 
-    /// What a claim held before it is given what a record says. An instance that the record does not name was
-    /// made for an allocation that is no more: it would be forgotten, and so all is taken back first.
+    /// The state of a claim before it gets the devices of `record`. If it has an instance that `record` does not name,
+    /// the allocation has changed. Such an instance would be lost, so everything is released first.
     async fn release_stale(
         self: &Arc<Self>,
         record: &Record,
@@ -178,8 +178,8 @@ impl Inner {
         Ok(None)
     }
 
-    /// Writes a claim's record and then its spec, where they are not there already; returns the record. A
-    /// claim that was given its devices keeps them when this fails: the kubelet tries again or unprepares.
+    /// Writes a claim's record and then its spec where necessary, and returns the record. On failure the claim keeps
+    /// its devices: the kubelet retries or unprepares.
     async fn write(self: &Arc<Self>, claim: &ClaimRef, is_new: bool) -> Result<Record, Refusal> {
         let (inner, name) = (Arc::clone(self), claim.clone());
         let task = tokio::task::spawn_blocking(move || {
@@ -189,8 +189,8 @@ impl Inner {
         task.await.unwrap_or_else(|error| Err(interrupted(claim, &error)))
     }
 
-    /// The record of a claim that has its files. Without a spec there is nothing to answer, for the runtime
-    /// would not find the names; a spec of before may name nodes of an instance that is gone.
+    /// The record of a claim whose files exist. Without a spec the runtime could not resolve the CDI names; an old spec
+    /// may name nodes of a missing instance.
     fn written_record(&self, claim: &ClaimRef) -> Result<Record, Refusal> {
         let not_ready = || Refusal::NotReady { claim: claim.to_string(), node: self.node.clone() };
         let record = self.holds().get(&claim.uid).map(|hold| hold.record).ok_or_else(not_ready)?;
@@ -198,14 +198,14 @@ impl Inner {
         if (!is_there || record.has_mig())
             && let Some(devices) = self.devices()
         {
-            // Says which GPU or instance is not there.
+            // The error names the missing GPU or instance.
             self.cdi_devices(&devices, &record)?;
         }
         if is_there { Ok(record) } else { Err(not_ready()) }
     }
 
-    /// Writes the files of what memory says of a claim; says whether anything had to be written. Without
-    /// `is_new` they are written only where they are missing or changed. Blocks.
+    /// Writes the files of a claim from memory; returns whether anything was written. Unless `is_new`, only missing or
+    /// changed files are written. Blocks.
     fn write_files(&self, uid: &str, is_new: bool) -> Result<bool, StorageError> {
         let _files = self.shared_files();
         let Some(hold) = self.holds().get(uid) else { return Ok(false) };
@@ -218,7 +218,7 @@ impl Inner {
         }
         let devices = self.devices();
         let mut has_spec = self.cdi.path(uid).is_file();
-        // A GPU that the driver lost has no node to name; its spec stays as it was.
+        // A lost GPU has no device node, so its spec stays unchanged.
         if let Some(devices) = &devices
             && let Ok(cdi_devices) = self.cdi_devices(devices, record)
         {
@@ -238,14 +238,13 @@ impl Inner {
         Ok(is_written)
     }
 
-    /// Writes the files of a claim again where they are missing or changed; says which claim had to be
-    /// helped. The claim's turn is held.
+    /// Rewrites missing or changed files of a claim; returns the claim if any were. The caller holds the claim's lock.
     pub(super) fn repair(&self, uid: &str) -> Result<Option<ClaimRef>, StorageError> {
         let Some(hold) = self.holds().get(uid).filter(|hold| !hold.is_releasing) else {
             return Ok(None);
         };
         if !hold.is_prepared() {
-            // What an unresolved record says is only a guess: no spec is made of it.
+            // An unresolved record is a guess, so no spec is written from it.
             let _files = self.shared_files();
             let is_intact = self.store.is_intact(&hold.record);
             if !is_intact {
@@ -258,7 +257,7 @@ impl Inner {
     }
 }
 
-/// What the kubelet is told.
+/// The devices as reported to the kubelet.
 fn prepared_devices(record: &Record) -> Vec<PreparedDevice> {
     record.devices.iter().map(crate::checkpoint::HeldDevice::prepared).collect()
 }

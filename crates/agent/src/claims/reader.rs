@@ -1,5 +1,5 @@
-//! Reads the one claim that the kubelet names, when it names it. The agent never lists or watches
-//! claims: ten thousand agents that did would drown the API server.
+//! Reads single claims when the kubelet names them. The agent never lists or watches claims: ten thousand agents would
+//! overload the API server.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use octavo_api::{ConfigEntry, ConfigSource};
 
 use crate::node::ClaimRef;
 
-/// How long a claim may take to be read. Shorter than the kubelet's own patience, so that it hears why.
+/// Timeout for reading a claim. Shorter than the kubelet's timeout, so that the kubelet gets the reason.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Reads claims.
 pub trait ClaimReader: Send + Sync {
-    /// The claim that has the name now, whatever its UID; `None` where there is none.
+    /// The claim that has the name now, whatever its UID; `None` if it does not exist.
     fn read<'a>(
         &'a self,
         claim: &'a ClaimRef,
@@ -30,18 +30,18 @@ pub trait ClaimReader: Send + Sync {
 #[error("{0}")]
 pub struct ReadError(pub String);
 
-/// What matters of a claim.
+/// The relevant parts of a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllocatedClaim {
     /// The claim.
     pub claim: ClaimRef,
-    /// What the scheduler gave it; `None` where it is not allocated.
+    /// Its allocation; `None` if it is not allocated.
     pub allocation: Option<Allocation>,
-    /// Whether this driver reported one of its devices as not ready.
+    /// Whether this driver reported a device as not ready.
     pub is_reported_not_ready: bool,
 }
 
-/// What a scheduler gave a claim.
+/// The allocation of a claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Allocation {
     /// Devices, of all drivers.
@@ -61,12 +61,12 @@ pub struct AllocatedDevice {
     pub pool: String,
     /// Device.
     pub device: String,
-    /// Share of the device, where it is given in parts.
+    /// Share id, if the device is allocated in parts.
     pub share_id: Option<String>,
-    /// What the claim takes of the device's capacities, as quantities by name; empty where the device is
-    /// given whole, and where the server is of before shares.
+    /// Consumed capacities, as quantities by name. Empty if the whole device is allocated, or the server predates
+    /// shares.
     pub consumed: BTreeMap<String, String>,
-    /// Whether it is for administration, beside the claim that has it.
+    /// Whether the device is allocated with admin access.
     pub admin_access: bool,
 }
 
@@ -82,7 +82,7 @@ impl KubeReader {
         Self { client }
     }
 
-    /// One GET.
+    /// Sends one GET.
     async fn get(&self, claim: &ClaimRef) -> Result<Option<AllocatedClaim>, ReadError> {
         let api = kube::Api::<ResourceClaim>::namespaced(self.client.clone(), &claim.namespace);
         let read = tokio::time::timeout(READ_TIMEOUT, api.get_opt(&claim.name)).await;
@@ -102,7 +102,7 @@ impl ClaimReader for KubeReader {
     }
 }
 
-/// Takes what matters from a claim's object.
+/// Extracts the relevant parts of a claim's object.
 pub fn claim_of(object: ResourceClaim) -> AllocatedClaim {
     let claim = ClaimRef {
         namespace: object.metadata.namespace.unwrap_or_default(),
@@ -126,7 +126,7 @@ pub fn claim_of(object: ResourceClaim) -> AllocatedClaim {
     AllocatedClaim { claim, allocation, is_reported_not_ready }
 }
 
-/// One result of an allocation.
+/// Converts a result of an allocation.
 fn device_of(result: DeviceRequestAllocationResult) -> AllocatedDevice {
     AllocatedDevice {
         request: result.request,
@@ -144,7 +144,7 @@ fn device_of(result: DeviceRequestAllocationResult) -> AllocatedDevice {
     }
 }
 
-/// One config of an allocation; those that are not opaque are of no driver.
+/// Converts a config of an allocation; `None` if it is not opaque and so belongs to no driver.
 fn config_of(config: DeviceAllocationConfiguration) -> Option<ConfigEntry> {
     let opaque = config.opaque?;
     Some(ConfigEntry {

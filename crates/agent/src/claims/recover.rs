@@ -1,19 +1,19 @@
-//! What was given before this process began, from checkpoints and, where they fail, from CDI specs.
+//! Restores the claims of earlier processes from checkpoints, and from CDI specs where checkpoints fail.
 //!
-//! | checkpoint | CDI spec | becomes |
+//! | checkpoint | CDI spec | result |
 //! |---|---|---|
-//! | whole, this boot | any | held; a missing spec is written again |
-//! | whole, earlier boot | any | forgotten, both files removed |
-//! | damaged | whole | held; restored from the spec |
+//! | intact, this boot | any | held; a missing spec is rewritten |
+//! | intact, earlier boot | any | dropped, both files removed |
+//! | damaged | intact | held; restored from the spec |
 //! | damaged | names devices | unresolved: these devices are protected |
 //! | damaged | none, damaged | unresolved: every device is protected |
-//! | none | whole, this boot | held; restored from the spec |
-//! | none | whole, earlier boot | removed |
+//! | none | intact, this boot | held; restored from the spec |
+//! | none | intact, earlier boot | removed |
 //! | none | names devices, damaged | as if the checkpoint were damaged |
 //!
-//! A claim whose instances were being made is held as it is found, and what was made is taken back as soon as
-//! the driver is there (`startup_cleanup`). When an earlier boot used the folder last, what is damaged protects nothing: no container outlives a
-//! boot. An unresolved claim is resolved by preparing or unpreparing it, or when its object is gone.
+//! A claim whose instances were being created is held as found. `startup_cleanup` releases it once the driver is open.
+//! After a reboot damaged files protect nothing, since no container outlives a boot. An unresolved claim is resolved
+//! when it is prepared or unprepared, or when its object is gone.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ use crate::checkpoint::{
 };
 use crate::node::ClaimRef;
 
-/// Reads everything, repairs what can be repaired, and tells what was found.
+/// Reads all files, repairs them where possible, and returns the result.
 pub(super) fn recover(
     store: &Store,
     cdi: &CdiFolder,
@@ -78,7 +78,7 @@ pub(super) fn recover(
     Ok((holds, opened))
 }
 
-/// Puts a damaged checkpoint aside and makes the best of it.
+/// Moves a damaged checkpoint aside and restores as much as possible.
 fn damaged_record(
     store: &Store,
     cdi: &CdiFolder,
@@ -116,8 +116,8 @@ fn damaged_record(
     Ok(record)
 }
 
-/// A record with devices where it names shares of them: an agent of before shares, which finds only a spec
-/// that it can read in part, takes `gpu-1.<share>` for a device.
+/// Replaces share names by device names. An agent from before shares takes `gpu-1.<share>` for a device if it reads
+/// only part of a spec.
 fn by_device(mut record: Record) -> Record {
     if record.is_unresolved() {
         for held in &mut record.devices {
@@ -127,7 +127,7 @@ fn by_device(mut record: Record) -> Record {
     record
 }
 
-/// A record of what a claim may hold; no devices means any.
+/// A record of the devices that a claim may hold. No devices means any.
 fn unresolved(store: &Store, uid: &str, claim: Option<ClaimRef>, devices: &[String]) -> Record {
     let held = devices.iter().map(|device| HeldDevice {
         device: device.clone(),
@@ -145,7 +145,7 @@ fn unresolved(store: &Store, uid: &str, claim: Option<ClaimRef>, devices: &[Stri
     }
 }
 
-/// What a recovered record means for the node's GPUs.
+/// Consequence of a recovered record for the node's GPUs.
 fn consequence(record: &Record) -> String {
     let devices: Vec<_> = record.devices.iter().map(|device| device.device.as_str()).collect();
     let devices = devices.join(", ");

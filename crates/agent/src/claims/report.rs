@@ -1,7 +1,8 @@
-//! Tells people why a claim was refused: a condition on the claim's device and an event; and of claims for
-//! parts of GPUs what they got. Never in the way of a prepare: reports go to a worker. A refusal that cannot
-//! be sent is dropped, for the kubelet repeats it; what a claim got, and that it is refused no more, is sent
-//! until it arrives or the claim is given back.
+//! Reports to users: refusals as a condition on the claim's device and an event, and the prepared shares and MIG
+//! instances in the claim's status.
+//!
+//! Reports go to a worker and never delay a prepare. A refusal that cannot be sent is dropped, since the kubelet
+//! repeats it. The status of a prepared claim is retried until it is written or the claim is released.
 
 mod pending;
 mod status;
@@ -26,13 +27,13 @@ use pending::Pending;
 pub use pending::{Fact, MigFact};
 use status::{event_of, status_of};
 
-/// The same refusal of the same claim is reported once in this time, however often the kubelet tries.
+/// An identical refusal of a claim is reported once per interval, however often the kubelet retries.
 const REPEAT_INTERVAL: Duration = Duration::from_mins(10);
 /// Reports that may wait; more are dropped.
 const MAX_QUEUED: usize = 64;
 /// Refusals that are remembered against repetition.
 const MAX_REMEMBERED: usize = 1024;
-/// How long the API server may take for one report.
+/// Timeout of one report.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Actions of events.
@@ -41,16 +42,16 @@ const WATCH: &str = "Watch";
 
 /// Takes reports; must not block.
 pub trait Reporter: Send + Sync {
-    /// A claim was refused; the devices are those that it was allocated, where that is known.
+    /// A claim was refused. `devices` are its allocated devices, if known.
     fn refused(&self, claim: &ClaimRef, devices: &[ReportedDevice], refusal: &Refusal);
 
-    /// A claim that was reported as refused is prepared now, or a claim got what its devices' facts say.
+    /// A claim is prepared that was reported as refused, or whose devices have facts to report.
     fn prepared(&self, claim: &ClaimRef, devices: &[ReportedDevice]);
 
-    /// Something was found of a claim's containers while they run.
+    /// A finding about a claim's containers at run time.
     fn found(&self, claim: &ClaimRef, reason: &'static str, message: &str);
 
-    /// A claim was given back: nobody needs to know what it got.
+    /// A claim was released: its status needs no more updates.
     fn released(&self, uid: &str);
 }
 
@@ -61,13 +62,13 @@ pub struct ReportedDevice {
     pub pool: String,
     /// Device.
     pub device: String,
-    /// Share of the device, where it is given in parts.
+    /// Share id, if the device is allocated in parts.
     pub share_id: Option<String>,
-    /// What the claim got, where the allocation does not say it.
+    /// Facts that the allocation does not contain.
     pub fact: Option<Fact>,
 }
 
-/// Reports to nobody.
+/// A reporter that discards all reports.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SilentReporter;
 
@@ -78,7 +79,7 @@ pub struct KubeReporter {
     pending: Arc<Pending>,
 }
 
-/// Sends the reports of a [`KubeReporter`]; ends when the last of its clones is dropped.
+/// Sends the reports of a [`KubeReporter`]. It ends when the last clone is dropped.
 pub struct ReportWorker {
     client: kube::Client,
     node: String,
@@ -92,13 +93,13 @@ pub struct ReportWorker {
 struct Report {
     claim: ClaimRef,
     devices: Vec<ReportedDevice>,
-    /// Reason and message of a refusal; `None` takes earlier reports back and tells the devices' facts.
+    /// Reason and message of a refusal; `None` withdraws earlier reports and writes the devices' facts.
     refusal: Option<(&'static str, String)>,
-    /// What was being done: the event's action.
+    /// Action of the event.
     action: &'static str,
 }
 
-/// What was told already, against repetition.
+/// Recent reports, against repetition.
 #[derive(Default)]
 struct ReportHistory {
     by_claim: BTreeMap<String, (String, Instant)>,
@@ -111,7 +112,7 @@ impl ReportedDevice {
         Self { pool, device, share_id, fact: None }
     }
 
-    /// The devices that a claim holds, with what it got of them; instances of those in `missing` are gone.
+    /// The devices of a claim with their facts. Instances in `missing` no longer exist.
     pub(super) fn held(record: &Record, missing: &BTreeSet<String>) -> Vec<Self> {
         let devices = record.devices.iter().map(|held| Self {
             pool: held.pool.clone(),
@@ -122,28 +123,27 @@ impl ReportedDevice {
         devices.collect()
     }
 
-    /// Adds what was found of a share.
+    /// Sets the findings about a share.
     pub(super) fn set_findings(&mut self, found: Vec<(ShareFinding, i64)>) {
         if let Some(Fact::Share { findings, .. }) = &mut self.fact {
             *findings = found;
         }
     }
 
-    /// Whether two are one entry of a claim's status.
+    /// Whether both devices are one entry of the claim's status.
     fn is_same(&self, other: &Self) -> bool {
         self.pool == other.pool && self.device == other.device && self.share_id == other.share_id
     }
 }
 
-/// Reports what a prepared claim got, where there is something that its allocation does not say.
+/// Reports a prepared claim that has facts beyond its allocation.
 pub(super) fn report_facts(reporter: &dyn Reporter, record: &Record, missing: &BTreeSet<String>) {
     if record.state == RecordState::Prepared && record.has_facts() {
         reporter.prepared(&record.claim, &ReportedDevice::held(record, missing));
     }
 }
 
-/// Whether anybody is told of a refusal: a claim that is not there has nothing to write to, and without the
-/// server nobody listens.
+/// Whether a refusal can be reported: it needs an existing claim and a reachable server.
 pub(super) fn is_reportable(refusal: &Refusal) -> bool {
     !matches!(
         refusal,
@@ -165,7 +165,7 @@ impl Reporter for SilentReporter {
 }
 
 impl KubeReporter {
-    /// A reporter and the worker that somebody must run.
+    /// A reporter, and its worker, which the caller must run.
     pub fn new(client: kube::Client, node: String) -> (Self, ReportWorker) {
         let (sender, queue) = mpsc::channel(MAX_QUEUED);
         let pending = Arc::new(Pending::default());
@@ -184,7 +184,7 @@ impl KubeReporter {
 impl Reporter for KubeReporter {
     fn refused(&self, claim: &ClaimRef, devices: &[ReportedDevice], refusal: &Refusal) {
         if is_reportable(refusal) {
-            // How it stood before is not how it stands now.
+            // The former status no longer applies.
             self.pending.remove(&claim.uid);
             let (refusal, action) = (Some((refusal.reason(), refusal.to_string())), PREPARE);
             self.send(Report { claim: claim.clone(), devices: devices.to_vec(), refusal, action });
@@ -208,10 +208,10 @@ impl Reporter for KubeReporter {
 }
 
 impl ReportWorker {
-    /// Sends reports until all reporters are gone and what they left was tried.
+    /// Sends reports until all reporters are dropped and the remaining reports were tried.
     pub async fn run(mut self) {
         loop {
-            // What waits in the queue is older than what is due, and may be of the same claim.
+            // Queued reports are older than due ones and may belong to the same claim.
             let is_closed = match self.queue.try_recv() {
                 Ok(report) => {
                     self.take(report).await;
@@ -220,7 +220,7 @@ impl ReportWorker {
                 Err(error) => error == TryRecvError::Disconnected,
             };
             if let Some((report, sequence)) = self.pending.due() {
-                let is_done = self.tell(&report).await;
+                let is_done = self.write_status(&report).await;
                 self.pending.complete(&report.claim.uid, sequence, is_done);
                 continue;
             }
@@ -239,7 +239,7 @@ impl ReportWorker {
         }
     }
 
-    /// Sends a report of the queue, if it says anything new.
+    /// Sends a queued report unless it repeats an earlier one.
     async fn take(&mut self, report: Report) {
         if !self.told.record_if_new(&report, Instant::now()) {
             return;
@@ -249,8 +249,8 @@ impl ReportWorker {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
                 tracing::warn!(claim, %error, "could not report on a claim");
-                // A server that says no says it again; one that was not reached is tried with the
-                // kubelet's next attempt.
+                // A rejecting server rejects it again. An unreachable server is retried with the kubelet's next
+                // attempt.
                 if !is_final(&error) {
                     self.told.forget(&report);
                 }
@@ -262,13 +262,13 @@ impl ReportWorker {
         }
     }
 
-    /// Tells how a prepared claim stands; says whether that need not be tried again.
-    async fn tell(&mut self, report: &Report) -> bool {
+    /// Writes the status of a prepared claim; returns whether no retry is needed.
+    async fn write_status(&mut self, report: &Report) -> bool {
         self.told.forget(report);
         let claim = report.claim.to_string();
         match tokio::time::timeout(TIMEOUT, self.send_condition(report)).await {
             Ok(Ok(())) => true,
-            // The claim is gone, and with it who would read it.
+            // The claim no longer exists.
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => true,
             Ok(Err(error)) => {
                 tracing::warn!(claim, %error, "could not tell how a claim stands; trying again");
@@ -281,14 +281,14 @@ impl ReportWorker {
         }
     }
 
-    /// Sends one report: condition first, since it lasts, then the event, which must not need it.
+    /// Sends one report: first the condition, which lasts, then the event. Neither depends on the other.
     async fn send(&self, report: &Report) -> kube::Result<()> {
         let condition = self.send_condition(report).await;
         let event = self.send_event(report).await;
         condition.and(event)
     }
 
-    /// Writes the condition on the claim's devices, or takes it away.
+    /// Writes or withdraws the condition on the claim's devices.
     async fn send_condition(&self, report: &Report) -> kube::Result<()> {
         let claim = &report.claim;
         if !report.devices.is_empty() {
@@ -313,7 +313,7 @@ impl ReportWorker {
 }
 
 impl ReportHistory {
-    /// Whether a report says something new; remembers it.
+    /// Records a report; returns whether it differs from the last one.
     fn record_if_new(&mut self, report: &Report, now: Instant) -> bool {
         let uid = &report.claim.uid;
         let Some((reason, message)) = &report.refusal else { return true };
@@ -328,13 +328,13 @@ impl ReportHistory {
         true
     }
 
-    /// Forgets what was told of a claim: it could not be sent, or holds no more.
+    /// Drops the last report of a claim, because it was not sent or no longer holds.
     fn forget(&mut self, report: &Report) {
         self.by_claim.remove(&report.claim.uid);
     }
 }
 
-/// Whether the server understood and said no.
+/// Whether the server rejected the request for good.
 fn is_final(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }

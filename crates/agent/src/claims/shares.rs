@@ -1,12 +1,12 @@
-//! The folders in which the limits of shares lie, on the host and in containers.
+//! The folders with the limits of shares, on the host and in containers.
 //!
 //! ```text
 //! <run root>/octavo/shares/<claim uid>_<share id>/limits.json   for people
 //!                                                 limits state  for guards, see `share_files`
 //! ```
 //!
-//! They are of one boot, as `/run` is: nothing is flushed, and what is missing is written again from the
-//! claim's record. A container sees the folder of its share alone, at the path of the usual run root.
+//! They last for one boot, as `/run` does. Nothing is flushed, and missing files are rewritten from the claim's record.
+//! A container sees only the folder of its share, at the path of the usual run root.
 
 use std::fs;
 use std::io;
@@ -29,17 +29,17 @@ use crate::watchdog;
 const VERSION: u32 = 1;
 /// The file in a share's folder.
 const FILE: &str = "limits.json";
-/// What a context of CUDA is counted for before it is made, in bytes. It takes more or less by GPU, driver and
-/// program; what it takes beyond this the agent finds and adds.
+/// Bytes charged for a CUDA context before it is created. The real size depends on GPU, driver and program; the agent
+/// measures it and adds the surplus.
 pub(crate) const CONTEXT_BYTES: u64 = 256 << 20;
 
-/// The folder of one share.
+/// The folder of a share.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ShareFolder {
     name: String,
 }
 
-/// The limits of a share, as the part in the container reads them.
+/// The limits of a share in `limits.json`.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Limits<'a> {
@@ -54,7 +54,7 @@ struct Limits<'a> {
     compute_milli_percent: u32,
 }
 
-/// Whose share it is.
+/// The claim of a share.
 #[derive(Serialize)]
 struct LimitedClaim<'a> {
     namespace: &'a str,
@@ -69,7 +69,7 @@ struct LimitedGpu<'a> {
     minor: u32,
 }
 
-/// The folder of a claim's share; both are plain names.
+/// The folder of a claim's share. Both arguments are plain names.
 pub(crate) fn share_folder(uid: &str, share_id: &str) -> ShareFolder {
     ShareFolder { name: format!("{uid}_{share_id}") }
 }
@@ -86,12 +86,12 @@ impl ShareFolder {
     }
 }
 
-/// What guards read of a share.
+/// The terms of a share for its guards.
 fn terms(share: HeldShare, held: &HeldTerms, gpu_uuid: &str) -> Terms {
     let is_strict = held.strictness == Strictness::Strict;
     Terms {
         generation: held.generation,
-        // What is in another form is no GPU's, and the guard is closed.
+        // A malformed UUID matches no GPU, so the guard refuses everything.
         gpu: uuid::parse(gpu_uuid).unwrap_or_default(),
         memory_bytes: share.memory_bytes,
         context_bytes: CONTEXT_BYTES,
@@ -100,7 +100,7 @@ fn terms(share: HeldShare, held: &HeldTerms, gpu_uuid: &str) -> Terms {
     }
 }
 
-/// Writes the limits of a claim's shares where they are missing or changed; says whether any were.
+/// Writes missing or changed limits of a claim's shares; returns whether any were written.
 pub(super) fn write(
     run_root: &Path,
     record: &Record,
@@ -124,7 +124,7 @@ pub(super) fn write(
             memory_bytes: share.memory_bytes,
             compute_milli_percent: share.compute_milli_percent,
         };
-        // Strings and numbers alone: nothing in it can fail to become JSON.
+        // The type holds strings and numbers only, so serialization cannot fail.
         let text = serde_json::to_vec(&limits).unwrap_or_default();
         let folder = share_folder(&record.claim.uid, share_id).on_host(run_root);
         if let Some(held) = &part.held.terms {
@@ -142,12 +142,12 @@ pub(super) fn write(
     Ok(is_written)
 }
 
-/// Removes the folders of a claim's shares, whatever its record says of them.
+/// Removes the folders of a claim's shares, whatever its record contains.
 pub(super) fn remove(paths: &NodePaths, uid: &str) -> Result<(), StorageError> {
     remove_where(paths, |name| is_of(name, uid))
 }
 
-/// Removes the folders of shares that no claim holds; one that may hold anything keeps its own.
+/// Removes the folders of shares that no claim holds. An unresolved claim keeps all of its own.
 pub(super) fn remove_leftovers(paths: &NodePaths, holds: &ClaimHolds) -> Result<(), StorageError> {
     let records = holds.records();
     let is_held = |name: &str| {
@@ -168,8 +168,8 @@ fn is_of(name: &str, uid: &str) -> bool {
     name.strip_prefix(uid).is_some_and(|rest| rest.starts_with('_'))
 }
 
-/// Removes the folders with names of a kind; a missing parent has none. What is frozen of a share goes on first:
-/// its folder alone says what that is.
+/// Removes the folders whose names match; a missing parent is fine. Frozen containers are thawed first, since only the
+/// folder records them.
 fn remove_where(paths: &NodePaths, is_meant: impl Fn(&str) -> bool) -> Result<(), StorageError> {
     let parent = parent(&paths.run_root);
     let entries = match fs::read_dir(&parent) {

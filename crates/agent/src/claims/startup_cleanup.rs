@@ -1,10 +1,10 @@
-//! What earlier processes left on the GPUs, dealt with once: as soon as the driver and the devices are there.
+//! Cleanup after earlier processes, once the driver and the devices are available.
 //!
-//! - An instance that was being made when a process died is destroyed, and its record goes.
-//! - Instances of GPUs that Octavo cuts which no record knows are destroyed where the driver lets it. While
-//!   the agent runs it destroys none that it did not make: one that appears is somebody's at work.
-//! - Prepared claims whose instances are gone, as after a reset, keep their records: they are told of, and
-//!   preparing them again makes new instances.
+//! - An instance that was being created when a process died is destroyed, with its record.
+//! - On GPUs under dynamic MIG, instances without a record are destroyed if the driver permits it. Later the agent
+//!   destroys only instances that it created: a new foreign one is probably in use.
+//! - Prepared claims keep their records if their instances are missing, as after a reset. The loss is reported, and
+//!   preparing the claim again creates new instances.
 
 use std::sync::{Arc, PoisonError};
 
@@ -16,8 +16,7 @@ use crate::claims::claim_holds::ClaimHold;
 use crate::failpoint;
 
 impl Inner {
-    /// Does all of it, the first time that it can be done: before it is known which GPUs Octavo cuts, only what
-    /// was half-made is taken back.
+    /// Runs the cleanup once. Until the GPUs under dynamic MIG are known, only half-made claims are released.
     pub(super) async fn startup_cleanup(self: &Arc<Self>) {
         let mut is_cleaned_up = self.is_cleaned_up.lock().await;
         let open = self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -43,12 +42,12 @@ impl Inner {
         *is_cleaned_up = true;
     }
 
-    /// Takes back what was half-made and could not be taken back at once.
+    /// Releases half-made claims that could not be rolled back at once.
     pub(super) async fn release_half_made(self: &Arc<Self>) {
         let uids = self.holds().uids();
         for uid in uids {
             let is_preparing = |hold: &ClaimHold| hold.is_preparing();
-            // A claim that is being worked on is made whole by that work.
+            // A call in progress completes the claim.
             let Some(_turn) = self.claim_locks.try_lock(&uid) else { continue };
             if !self.holds().get(&uid).as_ref().is_some_and(is_preparing) {
                 continue;
@@ -62,7 +61,7 @@ impl Inner {
         }
     }
 
-    /// Destroys the instances of a GPU that no claim has.
+    /// Destroys the instances of a GPU that no claim holds.
     fn destroy_unknown(&self, driver: &dyn Driver, uuid: &str, devices: &Devices) {
         if self.holds().may_hold_unknown(uuid, devices) {
             tracing::warn!(node = %self.node, gpu = uuid, "a damaged record may have instances of this GPU: none is destroyed");
@@ -101,7 +100,7 @@ impl Inner {
         }
     }
 
-    /// Says of prepared claims which of their instances are gone.
+    /// Reports the missing instances of prepared claims.
     async fn report_missing_instances(self: &Arc<Self>) {
         let uids = self.holds().uids();
         for uid in uids {
@@ -109,7 +108,7 @@ impl Inner {
             let Some(hold) = self.holds().get(&uid).filter(ClaimHold::is_prepared) else {
                 continue;
             };
-            // A GPU that does not answer is told of elsewhere.
+            // An unresponsive GPU is reported elsewhere.
             let missing = self.missing(&hold.record).await.unwrap_or_default();
             if !missing.is_empty() {
                 let (claim, devices) = (&hold.record.claim, &missing);
@@ -117,7 +116,7 @@ impl Inner {
                 // Once: afterwards nothing is known of them.
                 let mut had = hold.record.dynamic_mig().filter(|(_, mig)| mig.made.is_some());
                 if had.any(|(held, _)| missing.contains(&held.device)) {
-                    // With what was found of its shares: one that is fenced stays told so.
+                    // Include findings about its shares: a fenced share must stay reported.
                     let devices = self.reported(&hold.record, &missing);
                     self.reporter.prepared(claim, &devices);
                 }

@@ -14,8 +14,8 @@ use crate::failpoint;
 use crate::node::ClaimRef;
 
 impl Inner {
-    /// Takes a claim's devices back at the kubelet's word. Where the record is damaged and names nothing, the
-    /// claim's object tells what there is to take back, as far as it can be read. The claim's turn is held.
+    /// Releases a claim's devices for the kubelet. If a damaged record names no devices, they are taken from the
+    /// claim's object as far as it is readable. The caller holds the claim's lock.
     pub(super) async fn unprepare(self: &Arc<Self>, claim: &ClaimRef) -> Result<(), Refusal> {
         let hold = self.holds().get(&claim.uid).filter(ClaimHold::may_hold_any);
         if let Some(mut hold) = hold {
@@ -27,9 +27,10 @@ impl Inner {
         self.release(&claim.uid).await
     }
 
-    /// Takes a claim's devices back: spec, shares with what is frozen of them, instances, record, memory, in this order. When an
-    /// instance cannot be destroyed the record stays, and with it what the claim holds. The claim's turn is
-    /// held.
+    /// Releases a claim in this order: spec, shares with their frozen containers, instances, record, memory.
+    ///
+    /// If an instance cannot be destroyed, the record stays and the claim keeps its devices. The caller holds the
+    /// claim's lock.
     pub(super) async fn release(self: &Arc<Self>, uid: &str) -> Result<(), Refusal> {
         let record = self.holds().get(uid).map(|hold| hold.record);
         let devices = self.devices();
@@ -48,7 +49,7 @@ impl Inner {
         self.files(uid, move || inner.remove_record(&released)).await
     }
 
-    /// Takes away what containers are made from.
+    /// Removes the files from which containers are created.
     fn remove_spec(&self, uid: &str) -> Result<(), StorageError> {
         failpoint::hit("unprepare.begun");
         self.holds().set_releasing(uid);

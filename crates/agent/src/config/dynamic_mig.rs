@@ -1,4 +1,4 @@
-//! Which GPUs of a node are cut by MIG as claims ask for it.
+//! The setting `dynamicMig`: GPUs partitioned by MIG on demand.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,28 +6,28 @@ use std::str::FromStr;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 
-/// Which GPUs of a node are cut by MIG as claims ask for it.
+/// The GPUs of a node that MIG partitions as claims request it.
 ///
-/// Written `all`, `none`, or as minor numbers: joined by commas on the command line (`0,3`), by
-/// underscores in a label (`0_3`), as a list in a file (`[0, 3]`).
+/// Written `all`, `none`, or as minor numbers. Numbers are separated by commas on the command line (`0,3`) and by
+/// underscores in a label (`0_3`), and form a list in a file (`[0, 3]`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DynamicMig {
-    /// None of them: instances that people make are offered as they are.
+    /// None: existing instances are offered as they are.
     #[default]
     None,
-    /// All that MIG can cut.
+    /// All GPUs with MIG support.
     All,
     /// Those with these minor numbers.
     Minors(BTreeSet<u32>),
 }
 
-/// Why a text says nothing about dynamic MIG.
+/// Parse error of [`DynamicMig`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} does not say which GPUs to cut: give `all`, `none`, or minor numbers as in {1}")]
 pub struct DynamicMigError(String, &'static str);
 
 impl DynamicMig {
-    /// Whether the GPU with a minor number is cut.
+    /// Whether the GPU with this minor number is included.
     pub fn has(&self, minor: u32) -> bool {
         match self {
             Self::None => false,
@@ -36,7 +36,7 @@ impl DynamicMig {
         }
     }
 
-    /// Reads the value of a node's label, in which numbers are joined by underscores.
+    /// Parses the value of a node's label, with numbers separated by underscores.
     pub fn from_label(value: &str) -> Result<Self, DynamicMigError> {
         parse(value, '_').ok_or_else(|| DynamicMigError(value.to_owned(), "`0_3`"))
     }

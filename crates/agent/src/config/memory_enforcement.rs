@@ -1,11 +1,10 @@
-//! The setting `memoryEnforcement`: what holds containers to their shares.
+//! The setting `memoryEnforcement`: the backend that limits containers to their shares.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
 
-/// What holds containers to the shares that are prepared from now on. Shares that are prepared keep what they
-/// have.
+/// Memory enforcement of shares prepared from now on. Prepared shares keep theirs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryEnforcement {
     /// The driver where it can, else the guard.
@@ -44,7 +43,7 @@ impl<'de> Deserialize<'de> for MemoryEnforcement {
     }
 }
 
-/// The former name of the setting, `wall`: there is no value of it, and reading one says the new name.
+/// The former name of the setting, `wall`. It has no values: reading it is an error that names the new setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenamedSetting {}
 

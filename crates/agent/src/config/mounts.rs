@@ -1,11 +1,11 @@
-//! The settings `mounts` and `--mount`: what of the host containers see besides.
+//! The settings `mounts` and `--mount`: host paths for containers with a GPU.
 
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::Deserialize;
 
-/// A file or folder of the host that every container with a GPU sees.
+/// A file or folder of the host for every container with a GPU.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HostMount {

@@ -1,16 +1,16 @@
-//! Who schedules a node.
+//! The setting `owner`: the scheduler of a node.
 
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
 
-/// As many characters as a label's value may have, which a taint's may have, too.
+/// Maximum length of a label value, and of a taint value.
 const MAX_LENGTH: usize = 63;
 
-/// The scheduler that alone gives a node's devices, by the name that pods have in `spec.schedulerName`.
+/// The only scheduler that allocates a node's devices, by its name in `spec.schedulerName`.
 ///
-/// Written as the value of a label, which also becomes the value of the devices' taint; empty: no scheduler
-/// owns the node.
+/// The text is a label value, which also becomes the value of the devices' taint. An empty value means that no
+/// scheduler owns the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Owner(Option<String>);
 
@@ -23,7 +23,7 @@ pub struct Owner(Option<String>);
 pub struct OwnerError(String);
 
 impl Owner {
-    /// The scheduler's name; `None`: any may give the devices.
+    /// The scheduler's name; `None`: any scheduler may allocate the devices.
     pub fn scheduler(&self) -> Option<&str> {
         self.0.as_deref()
     }

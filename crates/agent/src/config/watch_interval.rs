@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-/// More often than this, looking would be felt; more seldom, nothing would be caught.
+/// Shorter intervals would cost noticeable time; longer ones would detect nothing in time.
 const MIN_INTERVAL: Duration = Duration::from_millis(20);
 const MAX_INTERVAL: Duration = Duration::from_secs(10);
 
-/// How often the driver is asked what the processes of shares have: `200ms`, `1s`.
+/// Interval between polls of the memory of shares' processes: `200ms`, `1s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct WatchInterval(pub(crate) Duration);
@@ -23,7 +23,7 @@ pub struct WatchInterval(pub(crate) Duration);
 pub struct WatchIntervalError(String);
 
 impl Default for WatchInterval {
-    /// What goes round the wall is found, confirmed by a second look and stopped within a second.
+    /// An allocation that bypasses the guard is found, confirmed by a second poll, and stopped within a second.
     fn default() -> Self {
         Self(Duration::from_millis(200))
     }

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use octavo_dra::{AttributeValue, version};
 use octavo_gpu::{DriverVersions, Gpu};
 
-/// Longest value of an attribute of type string or version.
+/// Maximum length of an attribute value of type string or version.
 const MAX_VALUE_BYTES: usize = 64;
 
-/// Attributes under construction: what the API would refuse is left out or cut, because one bad
-/// value would cost the node all its devices.
+/// Attributes under construction. Values that the API would reject are omitted or truncated: one invalid value would
+/// cost the node all its devices.
 pub(super) struct Attributes(BTreeMap<String, AttributeValue>);
 
 impl Attributes {
-    /// What a GPU and all its parts have in common.
+    /// Attributes common to a GPU and all its parts.
     pub(super) fn of(kind: &str, gpu: &Gpu, versions: &DriverVersions) -> Self {
         let mut attributes = Self(BTreeMap::new());
         attributes.text("type", kind);

@@ -1,8 +1,8 @@
-//! A GPU's counters: what its whole and its MIG placements draw from, so that they exclude one
-//! another wherever they overlap (KEP-4815).
+//! Counters of a GPU, consumed by the whole GPU and by its MIG placements. They make overlapping devices exclude one
+//! another (KEP-4815).
 //!
-//! Names and totals are those of NVIDIA's DRA driver. A total is the most that any profile has and
-//! not what the GPU has: on an A100 98 multiprocessors of 108.
+//! Names and totals are those of NVIDIA's DRA driver. A total is the maximum over all profiles, not the GPU's amount:
+//! on an A100 98 of 108 multiprocessors.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use octavo_gpu::mig::{MigPlacement, MigProfile};
 
 use super::names::counter_set_name;
 
-/// What a profile takes besides memory slices: names of counters, names of capacities, amounts.
+/// Resources of a profile besides memory slices: counter name, capacity name, amount.
 pub(super) fn engines(profile: &MigProfile) -> [(&'static str, &'static str, u32); 6] {
     [
         ("multiprocessors", "multiprocessors", profile.multiprocessors),
@@ -30,7 +30,7 @@ pub(super) fn memory(profile: &MigProfile) -> Quantity {
     Quantity::binary(mib.saturating_mul(1 << 20))
 }
 
-/// The counter set of a GPU that MIG can cut; `None` for one that it cannot.
+/// The counter set of a GPU with MIG; `None` without MIG.
 pub(super) fn counter_set(gpu: &Gpu) -> Option<CounterSet> {
     let mut counters = BTreeMap::new();
     let mut raise = |name: String, amount: Quantity| {
@@ -52,12 +52,12 @@ pub(super) fn counter_set(gpu: &Gpu) -> Option<CounterSet> {
     has_slices.then(|| CounterSet { name: counter_set_name(gpu.minor), counters })
 }
 
-/// What the whole GPU takes of its counters: all of them.
+/// Consumption of the whole GPU: all counters.
 pub(super) fn all(set: &CounterSet) -> CounterConsumption {
     consumption(&set.name, set.counters.clone())
 }
 
-/// What an instance of a profile at a placement takes.
+/// Consumption of an instance of a profile at a placement.
 pub(super) fn part(
     minor: u32,
     profile: &MigProfile,
@@ -79,8 +79,7 @@ fn slice_counter(slice: u32) -> String {
     format!("memory-slice-{slice}")
 }
 
-/// To take nothing of a counter need not be said: with 26 devices a GPU it would be a tenth of
-/// what is published.
+/// Omits zero amounts: with 26 devices per GPU they would be a tenth of the published data.
 fn consumption(set: &str, mut counters: BTreeMap<String, Quantity>) -> CounterConsumption {
     counters.retain(|_, amount| *amount > Quantity::ZERO);
     CounterConsumption { counter_set: set.to_owned(), counters }

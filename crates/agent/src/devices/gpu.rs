@@ -1,4 +1,4 @@
-//! A GPU as one device: whole, or any number of shares of it.
+//! A GPU as one device: whole, or any number of shares.
 
 use octavo_api::names::{CAPACITY_COMPUTE, CAPACITY_MEMORY};
 use octavo_dra::{
@@ -13,7 +13,7 @@ const MIB: i64 = 1 << 20;
 /// A GPU's time, in percent.
 const FULL_TIME: i64 = 100;
 
-/// The device of a whole GPU. Where MIG may cut it, it takes all that its instances could.
+/// The device of a whole GPU. On a GPU under dynamic MIG it consumes all counters.
 pub(super) fn device(
     gpu: &Gpu,
     versions: &DriverVersions,
@@ -22,7 +22,7 @@ pub(super) fn device(
 ) -> Device {
     let mut attributes = Attributes::of("gpu", gpu, versions);
     attributes.text("uuid", &gpu.uuid);
-    // NVLink reaches within a clique: matchAttribute on it keeps a claim on one fabric.
+    // NVLink connects the GPUs of a clique. A `matchAttribute` on it keeps a claim on one fabric.
     if let Some(clique) = gpu.fabric.as_ref().and_then(|fabric| fabric.clique.as_ref()) {
         attributes.text("octavo.dev/fabricClique", &clique.to_string());
     }
@@ -41,11 +41,11 @@ pub(super) fn device(
     }
 }
 
-/// Memory in steps of a MiB; a claim that does not say takes all, and with it the GPU.
+/// Memory in steps of 1 MiB. A claim without a request takes all memory, and with it the GPU.
 fn memory(bytes: u64) -> Capacity {
     let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
     let whole_mib = bytes - bytes % MIB;
-    // The API wants room for a step beyond the least.
+    // The API requires at least one step between minimum and maximum.
     let policy = (whole_mib > MIB).then(|| RequestPolicy {
         default: Some(Quantity::binary(whole_mib)),
         allowed: AllowedAmounts::Range {
@@ -57,8 +57,9 @@ fn memory(bytes: u64) -> Capacity {
     Capacity { value: Quantity::binary(bytes), policy }
 }
 
-/// Time in percent; a claim that does not say is promised none and has a fair part of what is idle.
-/// Without a step: Kubernetes computes steps in whole numbers, and an eighth is 12.5.
+/// Compute time in percent. A claim without a request has no guarantee and gets a fair part of idle time.
+///
+/// There is no step: Kubernetes computes steps in whole numbers, and an eighth is 12.5.
 fn compute() -> Capacity {
     let policy = RequestPolicy {
         default: Some(Quantity::ZERO),

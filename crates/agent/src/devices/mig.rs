@@ -1,5 +1,4 @@
-//! Parts of GPUs: places for MIG instances that are made when claims ask, and instances that are
-//! there.
+//! Parts of GPUs: placements for dynamic MIG instances, and existing instances.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +10,7 @@ use octavo_gpu::{DriverVersions, Gpu};
 use super::attributes::Attributes;
 use super::{counters, mig_name};
 
-/// A place for an instance. It has no UUID: that comes with the instance.
+/// The device of a placement. It has no UUID, which exists only with the instance.
 pub(super) fn place(
     gpu: &Gpu,
     versions: &DriverVersions,
@@ -24,8 +23,8 @@ pub(super) fn place(
     device(gpu, profile, placement, attributes, capacity(profile), consumes, taints)
 }
 
-/// An instance that is there and that one compute instance fills. Its memory slices are capacities
-/// of one each, as with NVIDIA's driver.
+/// The device of an existing instance that one compute instance fills. Each of its memory slices is a capacity of 1, as
+/// with NVIDIA's driver.
 pub(super) fn instance(
     gpu: &Gpu,
     versions: &DriverVersions,

@@ -3,7 +3,7 @@
 use octavo_gpu::Gpu;
 use octavo_gpu::mig::{MigPlacement, MigProfile};
 
-/// What the name of a MIG device says.
+/// Parsed name of a MIG device.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MigName {
     /// Minor number of the GPU.
@@ -21,8 +21,7 @@ pub fn device_name(gpu: &Gpu) -> String {
     format!("gpu-{}", gpu.minor)
 }
 
-/// The device name of a place for an instance, and of the instance that is there:
-/// `gpu-<minor>-mig-<profile>-<profile id>-<first memory slice>`.
+/// Device name of a placement and of the instance there: `gpu-<minor>-mig-<profile>-<profile id>-<first memory slice>`.
 pub fn mig_name(minor: u32, profile: &MigProfile, placement: MigPlacement) -> String {
     format!("gpu-{minor}-mig-{}-{}-{}", label(&profile.name), profile.id, placement.start)
 }
@@ -32,10 +31,10 @@ pub fn counter_set_name(minor: u32) -> String {
     format!("gpu-{minor}-counter-set")
 }
 
-/// Reads the name of a MIG device; `None` for any other name.
+/// Parses the name of a MIG device; `None` for other names.
 pub fn parse_mig_name(name: &str) -> Option<MigName> {
     let (minor, rest) = name.strip_prefix("gpu-")?.split_once("-mig-")?;
-    // The profile may hold dashes: it is what stands before the last two numbers.
+    // The profile may contain dashes. It ends before the last two numbers.
     let (rest, start) = rest.rsplit_once('-')?;
     let (profile, profile_id) = rest.rsplit_once('-')?;
     if profile.is_empty() {
@@ -49,8 +48,8 @@ pub fn parse_mig_name(name: &str) -> Option<MigName> {
     })
 }
 
-/// A profile's name as part of a DNS label: `1g.10gb+me` is `1g10gb-me`. The profile's id, which
-/// follows, tells apart what would read the same.
+/// A profile's name as part of a DNS label: `1g.10gb+me` becomes `1g10gb-me`. The profile id that follows resolves
+/// ambiguities.
 fn label(profile: &str) -> String {
     let kept = |letter: char| match letter.to_ascii_lowercase() {
         '.' => None,
@@ -60,7 +59,7 @@ fn label(profile: &str) -> String {
     profile.chars().filter_map(kept).collect()
 }
 
-/// A number in the one way in which it is written.
+/// A number in its canonical notation.
 fn number(text: &str) -> Option<u32> {
     let number: u32 = text.parse().ok()?;
     (number.to_string() == text).then_some(number)

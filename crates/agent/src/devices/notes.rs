@@ -1,4 +1,4 @@
-//! What people should hear about the way in which GPUs are offered.
+//! Notes for administrators about offered and withheld GPUs.
 
 use octavo_gpu::Gpu;
 
@@ -6,16 +6,16 @@ use super::offer::{self, Offer};
 use super::{Node, device_name};
 use crate::config::DynamicMig;
 
-/// Something that people should hear, for as long as it holds.
+/// A note, valid as long as its condition holds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Note {
     /// Constant in `CamelCase`.
     pub reason: &'static str,
-    /// A sentence: what, why, what to do.
+    /// A sentence: what happened, why, and what to do.
     pub text: String,
 }
 
-/// What people should hear about a node, in order.
+/// The notes about a node, sorted.
 pub fn notes(node: &Node<'_>) -> Vec<Note> {
     let mut notes: Vec<_> = node.inventory.gpus.iter().flat_map(|gpu| of_gpu(node, gpu)).collect();
     if let DynamicMig::Minors(minors) = node.dynamic {

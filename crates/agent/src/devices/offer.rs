@@ -1,4 +1,4 @@
-//! As what a GPU is offered.
+//! The form in which a GPU is offered.
 
 use std::collections::BTreeSet;
 
@@ -7,23 +7,23 @@ use octavo_gpu::mig::{MigInstance, MigProfile};
 
 use super::{MadeInstance, Node};
 
-/// As what a GPU is offered.
+/// The form in which a GPU is offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
     /// As a whole, of which claims may have shares.
     Whole,
-    /// As a whole, or in MIG instances that are made as claims ask for them.
+    /// As a whole, or as dynamic MIG instances.
     WholeOrMig,
-    /// In MIG instances that are made as claims ask for them.
+    /// As dynamic MIG instances only.
     DynamicMig,
-    /// As the MIG instances that are there.
+    /// As its existing MIG instances.
     Instances,
-    /// Not at all: what the agent made is still held, and goes with its claims.
+    /// Not at all: claims still hold instances created by the agent.
     Nothing,
 }
 
 impl Offer {
-    /// What holds for a GPU of a node.
+    /// The offer for a GPU of a node.
     pub fn of(node: &Node<'_>, gpu: &Gpu) -> Self {
         if node.dynamic.has(gpu.minor) && supports_mig(gpu) {
             return match (needs_reset(gpu), is_on(gpu)) {
@@ -35,17 +35,17 @@ impl Offer {
         if is_on(gpu) {
             return Self::Instances;
         }
-        // What was read of it may be older than the instances.
+        // The inventory may be older than the instances.
         if has_made(node, gpu) { Self::Nothing } else { Self::Whole }
     }
 
-    /// Whether instances are made as claims ask for them.
+    /// Whether instances are created on demand.
     pub fn is_dynamic(self) -> bool {
         matches!(self, Self::WholeOrMig | Self::DynamicMig)
     }
 
-    /// What holds where the API server keeps no counters: alternatives would not exclude one
-    /// another, so nothing is cut.
+    /// The offer for API servers without counters. Alternatives would not exclude one another there, so dynamic MIG is
+    /// off.
     pub(super) fn without_counters(node: &Node<'_>, gpu: &Gpu) -> Self {
         match Self::of(node, gpu) {
             Self::WholeOrMig if gpu.mig_instances.is_empty() && !has_made(node, gpu) => Self::Whole,
@@ -55,8 +55,8 @@ impl Offer {
     }
 }
 
-/// Whether something is on a GPU that does not agree with what is known of it: what was read may be
-/// old, and should be read again before it is told.
+/// Whether any GPU has instances that contradict the offer. The inventory may be outdated and should be read again
+/// before it is published.
 pub fn is_inconsistent(node: &Node<'_>) -> bool {
     node.inventory.gpus.iter().any(|gpu| match Offer::of(node, gpu) {
         Offer::WholeOrMig | Offer::DynamicMig => foreign(node, gpu).next().is_some(),
@@ -64,19 +64,18 @@ pub fn is_inconsistent(node: &Node<'_>) -> bool {
     })
 }
 
-/// Whether a GPU can be used whole as it was read: one in MIG mode serves no process that is not in
-/// an instance.
+/// Whether a GPU can be used as a whole. A GPU in MIG mode serves only processes in instances.
 pub fn is_offered(gpu: &Gpu) -> bool {
     !is_on(gpu)
 }
 
-/// Whether a change of a GPU's MIG mode takes effect with a reset only: nothing can do that while
-/// containers use its neighbours on NVLink, so such a GPU stays in the mode that it is in.
+/// Whether a change of MIG mode needs a GPU reset. A reset is impossible while containers use its NVLink neighbours, so
+/// such a GPU keeps its mode.
 pub fn needs_reset(gpu: &Gpu) -> bool {
     gpu.architecture == "Ampere"
 }
 
-/// Whether MIG can cut a GPU.
+/// Whether a GPU supports MIG.
 pub(super) fn supports_mig(gpu: &Gpu) -> bool {
     gpu.mig.is_some() && gpu.mig_profiles.iter().any(|profile| !profile.placements.is_empty())
 }
@@ -86,18 +85,18 @@ pub(super) fn is_on(gpu: &Gpu) -> bool {
     gpu.mig.is_some_and(|mig| mig.enabled)
 }
 
-/// Whether the agent made an instance on a GPU that is still there.
+/// Whether instances created by the agent still exist on a GPU.
 pub(super) fn has_made(node: &Node<'_>, gpu: &Gpu) -> bool {
     node.made.iter().any(|(uuid, ..)| *uuid == gpu.uuid)
 }
 
-/// Whether an instance is one that the agent made.
+/// Whether the agent created an instance.
 pub(super) fn is_made(node: &Node<'_>, gpu: &Gpu, instance: &MigInstance) -> bool {
     let placement = instance.placement;
     node.made.contains(&(gpu.uuid.clone(), placement.start, placement.size))
 }
 
-/// The instances of a GPU that the agent did not make.
+/// The foreign instances of a GPU.
 pub(super) fn foreign<'a>(
     node: &'a Node<'_>,
     gpu: &'a Gpu,
@@ -105,7 +104,7 @@ pub(super) fn foreign<'a>(
     gpu.mig_instances.iter().filter(move |instance| !is_made(node, gpu, instance))
 }
 
-/// The places of all instances on GPUs that the agent cuts which it did not make.
+/// Placements of all foreign instances on GPUs under dynamic MIG.
 pub fn foreign_instances(node: &Node<'_>) -> BTreeSet<MadeInstance> {
     let gpus = node.inventory.gpus.iter().filter(|gpu| Offer::of(node, gpu).is_dynamic());
     let places = gpus.flat_map(|gpu| {

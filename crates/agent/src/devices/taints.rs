@@ -8,8 +8,7 @@ use octavo_dra::{DeviceTaint, TaintEffect};
 
 use crate::health::GpuState;
 
-/// The taints of a GPU in a state, and of all its parts: none unless something must be done about
-/// it.
+/// The taints of a GPU, and of all its parts, for a health state. Empty if no action is needed.
 pub(super) fn of_health(state: &GpuState) -> Vec<DeviceTaint> {
     let mut taints = Vec::new();
     if state.is_lost {
@@ -18,15 +17,14 @@ pub(super) fn of_health(state: &GpuState) -> Vec<DeviceTaint> {
     if let Some(xid) = state.xid {
         taints.push(taint(TAINT_XID, xid.to_string()));
     }
-    // Without an XID or a loss it is the driver's advice alone that keeps pods away, as after a
-    // restart of the agent.
+    // Without an XID or a loss only the driver's advice keeps pods away, for example after an agent restart.
     if let (Some(advice), []) = (state.advice, taints.as_slice()) {
         taints.push(taint(TAINT_RECOVERY_ACTION, advice.to_owned()));
     }
     taints
 }
 
-/// An instance that Octavo did not make is in the way.
+/// A foreign instance overlaps the device.
 pub(super) fn foreign() -> DeviceTaint {
     taint(TAINT_FOREIGN_MIG, String::new())
 }
@@ -36,7 +34,7 @@ pub(super) fn withdrawn() -> DeviceTaint {
     taint(TAINT_WITHDRAWN, String::new())
 }
 
-/// A scheduler owns the device's node. All but that one keep away, whatever the device's health.
+/// A scheduler owns the device's node. Only that scheduler tolerates the taint, whatever the device's health.
 pub(super) fn owned_by(scheduler: &str) -> DeviceTaint {
     taint(TAINT_OWNER, scheduler.to_owned())
 }

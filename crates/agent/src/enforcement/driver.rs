@@ -1,9 +1,9 @@
-//! The wall in the driver: from r615 on it holds a cgroup to an amount of memory.
+//! The driver backend: from r615 on the driver limits the GPU memory of a cgroup.
 //!
-//! A hook of the container runtime sets the limit on the container's own cgroup, once that is there and before
-//! a program of the container runs. Only the hard limit is set. The driver's soft limit is a reservation that it
-//! adds to all cgroups above, and takes from them only when it is set back before the cgroup goes, which no
-//! crash of a container waits for. Shares need none: together they never have more than the GPU.
+//! An OCI hook sets the limit on the container's own cgroup, after the cgroup exists and before any program of the
+//! container runs. Only the hard limit is set. The soft limit is a reservation that the driver adds to all parent
+//! cgroups. It is removed only if it is reset before the cgroup is deleted, which a crash of the container does not do.
+//! Shares need no soft limit: their sum never exceeds the GPU.
 
 use super::{Backend, EnforcedShare};
 use crate::cdi::{ContainerEdits, Hook};
@@ -24,7 +24,7 @@ impl Backend for DriverBackend {
             "--driver-root".to_owned(),
             paths.driver_root.to_string_lossy().into_owned(),
         ];
-        // Before the container's namespaces hide its cgroup, and after it is in it.
+        // This hook type runs while the cgroup is still visible and the process is already in it.
         let hook = Hook::octavo(paths, "createRuntime", "memory-limits", args);
         ContainerEdits { hooks: vec![hook], ..ContainerEdits::default() }
     }

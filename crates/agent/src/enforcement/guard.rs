@@ -1,4 +1,4 @@
-//! The wall in the container: proxies over the driver's libraries, and the guard behind them.
+//! The guard backend: proxies over the driver's libraries, and the guard behind them.
 //!
 //! ```text
 //! host       <run root>/octavo/guard/<digest>/  liboctavo_guard.so libcuda.so.1 libnvidia-ml.so.1
@@ -7,8 +7,8 @@
 //!            /usr/lib64/libcuda.so.580.95.05    covered by the proxy (`octavo cdi-hook guard`)
 //! ```
 //!
-//! A folder is never changed and never removed while the node runs, for containers may have it mounted: another
-//! driver or another guard gets a folder of its own. A reboot removes them all.
+//! A folder is never changed or removed while the node runs, since containers may have it mounted. Each pair of driver
+//! and guard has its own folder. A reboot removes all of them.
 
 mod library;
 
@@ -26,10 +26,10 @@ use crate::checkpoint::{StorageError, write_atomically};
 use crate::node::NodePaths;
 use library::Proxied;
 
-/// Folder of the guards of a node, beneath the run root.
+/// Folder of the node's guards, below the run root.
 const FOLDER: &str = "octavo/guard";
 
-/// Hexadecimal digits of a folder's name: enough that no two are the same by chance.
+/// Hexadecimal digits of a folder name; enough to exclude collisions.
 const DIGITS: usize = 32;
 
 /// The libraries that the guard stands in for.
@@ -40,16 +40,16 @@ const LIBRARIES: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 pub(super) struct GuardBackend {
     /// Its folder on the host.
     folder: PathBuf,
-    /// What is in it.
+    /// Its files.
     files: Vec<(&'static str, Cow<'static, [u8]>)>,
     /// The driver's own libraries, as paths in the driver's root.
     real: Vec<PathBuf>,
-    /// Folders in which containers look for the driver's libraries.
+    /// Folders in which containers search the driver's libraries.
     library_folders: Vec<PathBuf>,
 }
 
 impl GuardBackend {
-    /// Writes guard and proxies for a driver's libraries, or says why it cannot.
+    /// Writes the guard and proxies for a driver's libraries, or returns the obstacle.
     pub(super) fn make(paths: &NodePaths, files: &DriverFiles) -> Result<Self, String> {
         let mut made = vec![(octavo_guard_library::NAME, Cow::Borrowed(library::GUARD_LIBRARY))];
         let mut real = Vec::new();
@@ -102,7 +102,8 @@ impl Backend for GuardBackend {
             if fs::read(&path).is_ok_and(|found| found == **content) {
                 continue;
             }
-            // One by one: the folder itself may be mounted, and no spec names it before all are there.
+            // Write the files one by one: the folder itself may be mounted, and no spec names it before all files
+            // exist.
             fs::create_dir_all(&self.folder).map_err(StorageError::of("create", &self.folder))?;
             set(&self.folder, 0o755)?;
             write_atomically(&path, content, false)?;
@@ -113,8 +114,8 @@ impl Backend for GuardBackend {
     }
 }
 
-/// A proxy for the driver's library of a name, and the path of the library in the driver's root. Of several
-/// files of that name the first is taken for which a proxy can be made: others are for other processors.
+/// A proxy for the driver's library `name`, and the library's path in the driver's root. Uses the first file for which
+/// a proxy can be created; others are for other processors.
 fn proxy(
     paths: &NodePaths,
     files: &DriverFiles,

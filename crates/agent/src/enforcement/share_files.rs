@@ -1,8 +1,8 @@
-//! The binary files of a share's folder: `limits`, which the agent writes and guards map, and `state`, which
-//! guards write and the agent reads by copies. Their form is that of [`octavo_guard_abi`].
+//! The binary files of a share's folder. The agent writes `limits`, which guards map. Guards write `state`, which the
+//! agent reads by copies. The format is that of [`octavo_guard_abi`].
 //!
-//! A mount holds on to a file and not to its name, so a file that containers may have is changed in place and
-//! never replaced. Only one that is not there is made, whole under another name first.
+//! A mount refers to a file, not to its name. A file that containers may have is therefore changed in place and never
+//! replaced. A missing file is created completely under another name first.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -14,16 +14,16 @@ use octavo_guard_abi::{LIMITS_FILE, STATE_FILE, state};
 
 use crate::checkpoint::{StorageError, TEMP_SUFFIX};
 
-/// Everybody reads, the agent writes.
+/// Readable by everyone, writable by the agent.
 const LIMITS_MODE: u32 = 0o644;
-/// Everybody writes: containers run as whatever user they please.
+/// Writable by everyone, since containers run as any user.
 const STATE_MODE: u32 = 0o666;
-/// Opens what is no link, and does not wait for the other end of a pipe.
+/// Rejects links, and does not block on pipes.
 const OPEN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
 
-/// Writes a share's files where they are missing or say something else; tells whether any did.
+/// Writes missing or different files of a share; returns whether any were written.
 ///
-/// A state file that is there stays as it is, whatever is in it: it is the containers' own.
+/// An existing state file stays unchanged, whatever its content: it belongs to the containers.
 pub(crate) fn write(folder: &Path, terms: &Terms) -> Result<bool, StorageError> {
     let path = folder.join(LIMITS_FILE);
     let mut is_written = match open(&path, true) {
@@ -44,26 +44,26 @@ pub(crate) fn write(folder: &Path, terms: &Terms) -> Result<bool, StorageError> 
     Ok(is_written)
 }
 
-/// The generation that a share's limits file has, where there is a whole one.
+/// The generation in a share's limits file, if the file is valid.
 pub(crate) fn generation(folder: &Path) -> Option<u64> {
     let file = LimitsFile::open(folder).ok()?;
     file.terms().ok().map(|terms| terms.generation)
 }
 
-/// A share's limits file, open for as long as its share lives.
+/// A share's limits file, open for the life of the share.
 #[derive(Debug)]
 pub(crate) struct LimitsFile {
     file: File,
 }
 
-/// The words of a limits file that change while the share runs.
+/// The words of a limits file that change at run time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RuntimeWords {
     /// Whether the share's processes may go on.
     pub(crate) gate: ShareGate,
     /// Number of changes of the gate.
     pub(crate) epoch: u32,
-    /// Bytes that the share has beside those in its ledger.
+    /// Bytes of the share that its ledger does not contain.
     pub(crate) untracked_bytes: u64,
     /// Bytes that the driver counts for the share.
     pub(crate) driver_bytes: u64,
@@ -75,12 +75,12 @@ impl LimitsFile {
         Ok(Self { file: open(&folder.join(LIMITS_FILE), true)? })
     }
 
-    /// What the share may have.
+    /// The terms of the share.
     pub(crate) fn terms(&self) -> Result<Terms, Damage> {
         Terms::decode(&self.copy().map_err(|_| Damage::Size)?)
     }
 
-    /// What changes while it runs.
+    /// The words that change at run time.
     pub(crate) fn live(&self) -> io::Result<RuntimeWords> {
         let (mut gate, mut epoch) = ([0; 4], [0; 4]);
         let (mut untracked, mut driver) = ([0; 8], [0; 8]);
@@ -98,7 +98,7 @@ impl LimitsFile {
         })
     }
 
-    /// Opens or shuts the share's gate; one that stands so already is left alone.
+    /// Sets the share's gate, unless it already has this state.
     pub(crate) fn set_gate(&self, gate: ShareGate) -> io::Result<()> {
         let live = self.live()?;
         if live.gate == gate {
@@ -110,7 +110,7 @@ impl LimitsFile {
         self.file.write_all_at(&words, limits::GATE_OFFSET as u64)
     }
 
-    /// Writes what the driver counts for the share, and how much of it the ledger does not have; in bytes.
+    /// Writes the bytes counted by the driver, and those of them missing in the ledger.
     pub(crate) fn set_untracked(&self, untracked: u64, driver: u64) -> io::Result<()> {
         let mut words = [0; 16];
         words[..8].copy_from_slice(&untracked.to_ne_bytes());
@@ -118,7 +118,7 @@ impl LimitsFile {
         self.file.write_all_at(&words, limits::UNTRACKED_OFFSET as u64)
     }
 
-    /// Writes what a context is counted for before it is made, in bytes.
+    /// Writes the bytes charged for a context before it is created.
     pub(crate) fn set_context_bytes(&self, context_bytes: u64) -> io::Result<()> {
         let failed = |damage| io::Error::other(format!("{LIMITS_FILE} is damaged ({damage:?})"));
         let terms = self.terms().map_err(failed)?;
@@ -130,7 +130,7 @@ impl LimitsFile {
     }
 }
 
-/// The terms with what was learned of contexts since the share's file was made.
+/// The terms, with the context size learned since the file was created.
 fn with_learned(file: &File, terms: &Terms) -> Terms {
     let found = copy(file).ok().and_then(|bytes| Terms::decode(&bytes).ok());
     let found = found.filter(|found| found.generation == terms.generation);
@@ -145,7 +145,7 @@ fn open(path: &Path, is_written: bool) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("is no plain file")) }
 }
 
-/// A copy of a limits file, one byte more than it may have at most.
+/// A copy of a limits file, one byte longer than allowed to detect oversized files.
 fn copy(file: &File) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; limits::SIZE + 1];
     let mut length = 0;
@@ -161,8 +161,7 @@ fn copy(file: &File) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Brings a limits file in place to what it should say; tells whether it said something else. Guards that look
-/// meanwhile look again.
+/// Updates a limits file in place; returns whether it changed. Concurrent readers retry.
 fn rewrite(file: &File, terms: &Terms) -> io::Result<bool> {
     let found = copy(file)?;
     let damage = match Terms::decode(&found) {
@@ -180,7 +179,7 @@ fn rewrite(file: &File, terms: &Terms) -> io::Result<bool> {
     at(limits::SEQUENCE_OFFSET, &odd.to_ne_bytes())?;
     at(limits::TERMS_OFFSET, &terms.encode())?;
     if damage.is_some() {
-        // Nothing of it can be believed, the gate included. The sequence stays odd to the last.
+        // No word of it can be trusted, including the gate. The sequence stays odd until the end.
         let whole = terms.file();
         let behind = limits::TERMS_OFFSET + limits::TERMS_SIZE;
         at(behind, &whole[behind..])?;
@@ -190,7 +189,7 @@ fn rewrite(file: &File, terms: &Terms) -> io::Result<bool> {
     Ok(true)
 }
 
-/// Makes a file of a size that begins with some bytes and is zero behind them.
+/// Creates a file of `size` bytes that begins with `start` and is zero behind it.
 fn make(path: &Path, start: &[u8], size: usize, mode: u32) -> Result<(), StorageError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let folder = path.parent().unwrap_or(Path::new("/"));
@@ -206,7 +205,7 @@ fn make(path: &Path, start: &[u8], size: usize, mode: u32) -> Result<(), Storage
         fs::rename(&temp, path)
     })();
     if made.is_err() {
-        // What failed is told already.
+        // The first error is returned below.
         let _ = fs::remove_file(&temp);
     }
     made.map_err(StorageError::of("create", path))

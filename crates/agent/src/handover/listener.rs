@@ -1,4 +1,4 @@
-//! The active agent's side: hears who wants the node.
+//! The active agent's side: accepts handover requests.
 
 use std::io;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::checkpoint::Lock;
 use crate::config::NodeConfig;
 use crate::kubelet::socket::{SOCKET_CHECK_INTERVAL, Socket, stale};
 
-/// How long after a newcomer's end its sockets are looked for: the system closes them one by one.
+/// Delay before the sockets of an exited newcomer are cleaned up. The system closes them one by one.
 const NEWCOMER_EXIT_DELAY: Duration = Duration::from_secs(1);
 /// Pause after the socket could not be made.
 const BIND_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// A newcomer that waits for the node; dropping this sends it away.
+/// A newcomer that waits for the node. Dropping this rejects it.
 #[derive(Debug)]
 pub(crate) struct HandoverRequest {
     stream: UnixStream,
@@ -29,7 +29,7 @@ pub(crate) struct HandoverRequest {
 }
 
 impl HandoverRequest {
-    /// Gives the node. An error gives the lock back: the newcomer does not have it.
+    /// Hands over the node. On error the lock is returned: the newcomer does not have it.
     pub(crate) async fn give(self, lock: Lock) -> Result<(), (Lock, io::Error)> {
         let give = self.stream.async_io(Interest::WRITABLE, || send(&self.stream, &lock));
         let given = timeout(ANSWER_TIMEOUT, give).await.unwrap_or_else(|late| Err(late.into()));
@@ -43,7 +43,7 @@ impl HandoverRequest {
     }
 }
 
-/// Lets newcomers ask until `stop`; those that want the node come out of `requests`.
+/// Accepts handover requests until `stop`, and sends them to `requests`.
 pub(crate) async fn listen(
     config: Arc<NodeConfig>,
     requests: mpsc::Sender<HandoverRequest>,
@@ -88,7 +88,7 @@ pub(crate) async fn listen(
     }
 }
 
-/// Speaks to one newcomer until it wants the node or goes.
+/// Serves one newcomer until it requests the node or disconnects.
 async fn converse(
     config: &NodeConfig,
     mut stream: UnixStream,
@@ -98,7 +98,7 @@ async fn converse(
     match timeout(HANDOVER_TIMEOUT, hear(&mut stream)).await {
         Ok(Ok(instance)) => {
             tracing::info!(%node, %instance, "another agent asks for the node");
-            // Nobody receives any more where another newcomer was first.
+            // The receiver is gone if another newcomer was first.
             let _ = requests.send(HandoverRequest { stream, instance }).await;
         }
         outcome => {
@@ -110,13 +110,13 @@ async fn converse(
     }
 }
 
-/// Hears a newcomer out; returns how it names itself.
+/// Reads the request of a newcomer; returns its instance id.
 async fn hear(stream: &mut UnixStream) -> io::Result<String> {
     let hello = line(stream).await?;
     let unknown = || io::Error::other(format!("{hello:?} is no question for the node"));
     let asked = hello.strip_prefix("octavo handover ").ok_or_else(unknown)?;
     let (version, instance) = asked.split_once(' ').ok_or_else(unknown)?;
-    // A newer one speaks the older form, too.
+    // Newer versions also support this protocol version.
     if version.parse::<u32>().map_err(|_| unknown())? < VERSION {
         return Err(unknown());
     }

@@ -131,8 +131,8 @@ async fn lock_on_a_removed_file_excludes_no_agent() {
 async fn an_agent_that_hangs_or_says_something_else_is_given_up() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join(HANDOVER_SOCKET);
-    let nobody = HandoverOffer::find(&path, "b").await.unwrap_err();
-    assert!(matches!(nobody, HandoverError::NotListening { .. }), "{nobody}");
+    let no_one = HandoverOffer::find(&path, "b").await.unwrap_err();
+    assert!(matches!(no_one, HandoverError::NotListening { .. }), "{no_one}");
     let listener = UnixListener::bind(&path).unwrap();
     let (silent, _stream) = tokio::join!(HandoverOffer::find(&path, "b"), listener.accept());
     assert!(matches!(silent, Err(HandoverError::TimedOut { .. })), "{silent:?}");

@@ -1,9 +1,9 @@
-//! Puts the guard in the place of the driver's libraries of a container.
+//! Covers the driver's libraries of a container with the guard's proxies.
 //!
-//! The guard's folder, the driver's own libraries and the share's files are mounted by the CDI spec. What is
-//! left is to lay the proxies over every library of CUDA and of NVML that a program of the container could
-//! find, after all mounts are made: those of another claim, or of the pod's volumes, could uncover the driver
-//! otherwise. What is not as the agent made it keeps the container from starting.
+//! The CDI spec mounts the guard's folder, the driver's own libraries and the share's files. This hook covers every
+//! CUDA and NVML library that a program of the container could find. It runs after all mounts exist, since mounts of
+//! other claims or of the pod's volumes could otherwise uncover the driver. Any deviation from the agent's files fails
+//! the container's start.
 
 mod cover;
 mod search_paths;
@@ -39,7 +39,7 @@ pub struct Args {
     folders: Vec<PathBuf>,
 }
 
-/// Checks what is mounted, and covers the driver's libraries. Nothing changes where that was done already.
+/// Checks the mounts and covers the driver's libraries. Idempotent.
 pub(super) fn install(root: &Rootfs, container: &Container, args: &Args) -> anyhow::Result<()> {
     let guard = Path::new(GUARD);
     let folder = guard.parent().unwrap_or(Path::new("/"));
@@ -63,7 +63,7 @@ pub(super) fn install(root: &Rootfs, container: &Container, args: &Args) -> anyh
         let covered = cover::cover(root, &proxy, &found)
             .with_context(|| format!("laying the guard over {library} of the container"))?;
         if covered == 0 {
-            // A driver's root may lack it. That nobody hears this is no fault.
+            // A driver's root may lack the library. A failed message is harmless.
             let _ =
                 writeln!(io::stderr(), "the container has no {library}: there is none to cover");
         }
@@ -71,8 +71,7 @@ pub(super) fn install(root: &Rootfs, container: &Container, args: &Args) -> anyh
     Ok(())
 }
 
-/// Whether what a container sees at a path is what the host has at another: nobody mounted something else
-/// there.
+/// Checks that `seen` in the container is the file `host` of the host, and not another mount.
 fn check(root: &Rootfs, host: &Path, seen: &Path) -> anyhow::Result<()> {
     let wanted =
         fs::stat(host).with_context(|| format!("looking at {} of the host", host.display()))?;
@@ -86,8 +85,7 @@ fn check(root: &Rootfs, host: &Path, seen: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether a container sees no share but those that its claims gave it: one that it brought itself could say
-/// anything of its size.
+/// Checks that the container sees only shares of its own claims. A share from the image could contain any limit.
 fn check_shares(root: &Rootfs, container: &Container) -> anyhow::Result<()> {
     let given = container.octavo_hooks("guard").flat_map(|hook| values(hook, "--share"));
     let given: BTreeSet<&OsStr> = given.filter_map(|share| Path::new(share).file_name()).collect();

@@ -1,4 +1,4 @@
-//! Puts this binary where the container runtime finds it on the host.
+//! Installs this binary on the host for the container runtime.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -10,8 +10,8 @@ use anyhow::Context;
 /// Name of the binary in the folder.
 const NAME: &str = "octavo";
 
-/// Copies this binary to `folder/octavo` in one step: a hook that starts meanwhile runs the old
-/// binary or the new one, never half of one, and a running one keeps its file.
+/// Replaces `folder/octavo` by this binary atomically. A hook that starts meanwhile runs the old or the new binary, and
+/// a running one keeps its file.
 pub(super) fn install(folder: &Path) -> anyhow::Result<()> {
     let this = std::env::current_exe().context("find this binary")?;
     copy(&this, folder)
@@ -30,7 +30,7 @@ fn copy(binary: &Path, folder: &Path) -> anyhow::Result<()> {
         File::open(folder)?.sync_all()
     })();
     if written.is_err() {
-        // The failed copy is of no use to anybody; that it stays is no further fault.
+        // The failed copy has no use. An error while removing it is harmless.
         let _ = fs::remove_file(&next);
     }
     written.with_context(|| {

@@ -1,10 +1,10 @@
-//! The dynamic linker's cache, `/etc/ld.so.cache`, in glibc's format 1.1: read and written here, because
-//! neither the node nor the image need have `ldconfig`, and an image's own must not be run as root.
+//! The dynamic linker's cache, `/etc/ld.so.cache`, in glibc's format 1.1. It is read and written here because neither
+//! node nor image need have `ldconfig`, and an image's own must not run as root.
 //!
 //! ```text
 //! "glibc-ld.so.cache1.1" | count u32 | size of strings u32 | byte order u8, 0 0 0 | extensions u32 | 12 x 0
 //! count x { flags u32, name u32, path u32, 0 u32, hwcap u64 }    offsets count from the magic
-//! strings, each with a 0 behind it
+//! strings, each followed by a 0
 //! ```
 
 use std::cmp::Ordering;
@@ -13,7 +13,7 @@ const MAGIC: &[u8; 20] = b"glibc-ld.so.cache1.1";
 const OLD_MAGIC: &[u8; 11] = b"ld.so-1.7.0";
 const HEADER: usize = 48;
 const ENTRY: usize = 24;
-/// Flag in `hwcap`: the entry is for some processors only, named in an extension section.
+/// Flag in `hwcap`: the entry is processor-specific, as named in an extension section.
 const HWCAP_EXTENSION: u64 = 1 << 62;
 
 /// A library in the cache.
@@ -21,7 +21,7 @@ const HWCAP_EXTENSION: u64 = 1 << 62;
 pub(crate) struct Library {
     /// Type of library and machine, as glibc numbers them.
     pub(crate) flags: u32,
-    /// The name that programs ask for.
+    /// The name requested by programs.
     pub(crate) name: String,
     /// Where it is.
     pub(crate) path: String,
@@ -29,9 +29,9 @@ pub(crate) struct Library {
     pub(crate) hwcap: u64,
 }
 
-/// Reads a cache; `None` where it is none or is damaged.
+/// Parses a cache; `None` if it is not one or is damaged.
 pub(crate) fn parse(file: &[u8]) -> Option<Vec<Library>> {
-    // A cache of before glibc 2.32 has the old format in front and the new one behind it.
+    // A cache from before glibc 2.32 has the old format first and the new one behind it.
     let start = if file.starts_with(OLD_MAGIC) {
         file.windows(MAGIC.len()).position(|window| window == MAGIC)?
     } else {
@@ -60,13 +60,13 @@ pub(crate) fn parse(file: &[u8]) -> Option<Vec<Library>> {
         .collect()
 }
 
-/// Writes a cache. Entries for some processors only are left out: they need the extension section, and
-/// the entry for all processors stands beside them. `None` where it would be too large.
+/// Serializes a cache; `None` if it would be too large. Processor-specific entries are omitted: they need the extension
+/// section, and a generic entry exists for each.
 pub(crate) fn format(libraries: &[Library]) -> Option<Vec<u8>> {
     let mut libraries: Vec<_> =
         libraries.iter().filter(|library| library.hwcap & HWCAP_EXTENSION == 0).collect();
-    // The linker searches by halves from the greatest name to the least; the sort keeps the given order
-    // among equal names.
+    // The linker does a binary search from the greatest name to the least. The sort keeps the given order of equal
+    // names.
     libraries.sort_by(|a, b| compare(&b.name, &a.name).then(b.flags.cmp(&a.flags)));
     let mut entries = Vec::with_capacity(libraries.len() * ENTRY);
     let mut strings: Vec<u8> = Vec::new();
@@ -95,8 +95,7 @@ pub(crate) fn format(libraries: &[Library]) -> Option<Vec<u8>> {
     Some(cache)
 }
 
-/// The flags of an ELF library from the first bytes of its file; `None` for what is none, or of a
-/// machine that is not served.
+/// Flags of an ELF library, from the first bytes of its file; `None` for other files and unsupported machines.
 pub(crate) fn flags_of(elf: &[u8]) -> Option<u32> {
     const GLIBC: u32 = 3;
     const SHARED_OBJECT: u16 = 3;
@@ -114,7 +113,7 @@ pub(crate) fn flags_of(elf: &[u8]) -> Option<u32> {
     }
 }
 
-/// The linker's order of names: runs of digits count as numbers and stand after other characters.
+/// The linker's order of names: digit runs compare as numbers and follow other characters.
 fn compare(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
     while let (Some(&first_a), Some(&first_b)) = (a.first(), b.first()) {

@@ -1,4 +1,4 @@
-//! Tells a container's dynamic linker about the driver's libraries.
+//! Adds the driver's libraries to a container's linker cache.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
@@ -12,15 +12,16 @@ use super::rootfs::{EntryKind, Rootfs};
 /// The linker's cache.
 const CACHE: &str = "/etc/ld.so.cache";
 
-/// Makes an `ldconfig` that runs in the container later find the folders, too.
+/// Makes a later `ldconfig` in the container include the folders.
 const CONFIG: &str = "/etc/ld.so.conf.d/00-octavo-driver.conf";
 
-/// Enters the libraries of some folders into the container's cache, before others of their names. What the
-/// image's own cache has of these folders keeps its place: the driver's libraries often lie among those of the
-/// system, which an image may have wanted to stand behind its own.
+/// Adds the libraries of some folders to the container's cache, before others of the same names.
 ///
-/// An image without glibc gets files that nobody reads. A root that cannot be written to is left as it
-/// is: its programs may bring a library path of their own.
+/// Entries that the image's cache already has from these folders keep their position. The driver's libraries often
+/// share a folder with system libraries, which an image may rank behind its own.
+///
+/// Images without glibc get unused files. A read-only root stays unchanged, since its programs may set their own
+/// library path.
 pub(super) fn update(root: &Rootfs, folders: &[PathBuf]) -> anyhow::Result<()> {
     let mut libraries = Vec::new();
     for folder in folders {
@@ -52,7 +53,7 @@ pub(super) fn update(root: &Rootfs, folders: &[PathBuf]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Names and flags of the libraries in a cache that lie in one of some folders, by whatever path.
+/// Names and flags of the cached libraries in one of `folders`, by whatever path.
 fn known_in<'a>(
     root: &Rootfs,
     folders: &[PathBuf],
@@ -69,8 +70,7 @@ fn known_in<'a>(
     known.map(|library| (library.name.as_str(), library.flags)).collect()
 }
 
-/// The libraries of a folder under the names that programs ask for, `lib*.so.N`. A folder that cannot be
-/// read has none.
+/// The libraries of a folder under the names requested by programs, `lib*.so.N`. An unreadable folder has none.
 fn libraries_in(root: &Rootfs, folder: &Path) -> Vec<Library> {
     let mut libraries = Vec::new();
     for entry in root.list(folder).unwrap_or_default() {

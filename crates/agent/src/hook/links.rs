@@ -1,4 +1,4 @@
-//! Symbolic links in a container: the names under which programs look for the driver's libraries.
+//! Symbolic links in a container: the names under which programs search the driver's libraries.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use anyhow::Context;
 
 use super::rootfs::Rootfs;
 
-/// Makes links given as `TARGET::LINK`.
+/// Creates links given as `TARGET::LINK`.
 pub(super) fn create(root: &Rootfs, links: &[String]) -> anyhow::Result<()> {
     for text in links {
         let (target, link) = text

@@ -1,4 +1,4 @@
-//! Lets the driver hold a container's own cgroup to what its shares may have.
+//! Sets the driver's memory limit of a container's cgroup to the sum of its shares.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -29,21 +29,21 @@ pub struct Args {
     sys_root: PathBuf,
 }
 
-/// Sets the limit. A container with several shares of the GPU may have their sum; each of their hooks sets it,
-/// and so does a hook that runs twice.
+/// Sets the limit. A container with several shares of the GPU gets their sum. Each hook sets the same sum, so repeated
+/// runs are harmless.
 pub(super) fn set(container: &Container, args: &Args) -> anyhow::Result<()> {
     let cgroup = cgroup(container, args)?;
     let bytes = memory_bytes(container, args)?;
     let library = find_library(&args.driver_root)?;
     let driver = Nvml::open(&library, &args.sys_root)?;
-    // A soft limit would outlive the cgroup in those above it; see `enforcement/driver.rs`.
+    // A soft limit would remain in the parent cgroups; see `enforcement/driver.rs`.
     let limits = MemoryLimits { soft_bytes: 0, hard_bytes: bytes };
     driver.set_memory_limits(&args.gpu, &cgroup, limits).with_context(|| {
         format!("limiting GPU {} to {bytes} bytes for cgroup {}", args.gpu, cgroup.display())
     })
 }
 
-/// What the container may have of the GPU, in bytes.
+/// The container's memory on the GPU, in bytes.
 fn memory_bytes(container: &Container, args: &Args) -> anyhow::Result<u64> {
     let mut sum: u64 = 0;
     for hook in container.octavo_hooks("memory-limits") {
@@ -56,7 +56,7 @@ fn memory_bytes(container: &Container, args: &Args) -> anyhow::Result<u64> {
         })?;
         sum = sum.saturating_add(bytes);
     }
-    // A runtime that does not write hooks into the config is asked for one share only.
+    // If the runtime does not list hooks in the config, only this hook's share is known.
     Ok(sum.max(args.memory_bytes))
 }
 

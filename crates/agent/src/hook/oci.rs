@@ -1,15 +1,15 @@
-//! The container's state and config, as the OCI runtime specification has them.
+//! The container's state and config, as in the OCI runtime specification.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::Deserialize;
 
-/// State that a runtime gives to its hooks.
+/// State that a runtime passes to its hooks.
 #[derive(Deserialize)]
 struct State {
     bundle: PathBuf,
-    /// The container's first process, as the runtime sees it where the hook runs with the runtime.
+    /// The container's first process in the runtime's pid namespace, if the hook runs there.
     #[serde(default)]
     pid: Option<u32>,
 }
@@ -30,7 +30,7 @@ struct Root {
     path: PathBuf,
 }
 
-/// What a container runs.
+/// The process of a container.
 #[derive(Default, Deserialize)]
 struct Process {
     #[serde(default)]
@@ -70,7 +70,7 @@ pub(super) struct Container {
     pub(super) hooks: Vec<Vec<String>>,
 }
 
-/// The container, from the state that the runtime gives.
+/// Reads the container from the state that the runtime passes.
 pub(super) fn container(state: &str) -> anyhow::Result<Container> {
     let state: State = serde_json::from_str(state)
         .context("the container's state on standard input is not JSON with a bundle")?;
@@ -79,7 +79,7 @@ pub(super) fn container(state: &str) -> anyhow::Result<Container> {
         .with_context(|| format!("reading the container's config {}", path.display()))?;
     let config: Config = serde_json::from_str(&config)
         .with_context(|| format!("the container's config {} has no root", path.display()))?;
-    // A relative root is relative to the bundle; joining an absolute one yields it alone.
+    // A relative root is relative to the bundle. Joining an absolute path yields that path.
     let root = state.bundle.join(config.root.path);
     anyhow::ensure!(
         root != Path::new("/"),
@@ -92,14 +92,14 @@ pub(super) fn container(state: &str) -> anyhow::Result<Container> {
         root,
         pid: state.pid.filter(|pid| *pid != 0),
         env: process.env,
-        // A runtime begins at the root where nothing is said.
+        // Runtimes default to the root.
         cwd: Path::new("/").join(process.cwd),
         hooks: hooks.map(|hook| hook.args).collect(),
     })
 }
 
 impl Container {
-    /// Arguments of Octavo's own hooks of an action, the action left out.
+    /// Arguments of Octavo's hooks with an action, without the action.
     pub(super) fn octavo_hooks<'a>(&'a self, action: &str) -> impl Iterator<Item = &'a [String]> {
         self.hooks.iter().filter_map(move |args| match args.as_slice() {
             [own, group, name, rest @ ..]
@@ -112,7 +112,7 @@ impl Container {
     }
 }
 
-/// Values of an option in the arguments of a hook.
+/// Values of an option in a hook's arguments.
 pub(super) fn values<'a>(args: &'a [String], option: &str) -> impl Iterator<Item = &'a str> {
     let pairs = args.iter().zip(args.iter().skip(1));
     pairs.filter(move |(name, _)| *name == option).map(|(_, value)| value.as_str())

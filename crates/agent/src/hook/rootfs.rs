@@ -1,4 +1,4 @@
-//! A folder as the root of all paths: no link in it leads out of it.
+//! A folder as the root of all paths: no link leads out of it.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 /// Suffix of entries that are being made.
 const TEMP_SUFFIX: &str = ".octavo-tmp";
 
-/// A folder that stands for `/`. Paths are absolute in it.
+/// A folder in the role of `/`. Paths are absolute in it.
 #[derive(Debug)]
 pub(crate) struct Rootfs {
     root: OwnedFd,
@@ -22,11 +22,11 @@ pub(crate) struct Rootfs {
 pub(crate) struct Entry {
     /// Its name.
     pub(crate) name: String,
-    /// What it is.
+    /// Its type.
     pub(crate) kind: EntryKind,
 }
 
-/// What an entry is.
+/// Type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EntryKind {
     /// A plain file.
@@ -44,7 +44,7 @@ impl Rootfs {
         Ok(Self { root: fs::open(path, flags, Mode::empty())? })
     }
 
-    /// The entries of a folder, by name; names that are no text are left out.
+    /// Entries of a folder, sorted by name. Names that are not UTF-8 are omitted.
     pub(crate) fn list(&self, folder: &Path) -> io::Result<Vec<Entry>> {
         let folder = self.resolve(folder, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut entries = Vec::new();
@@ -66,13 +66,13 @@ impl Rootfs {
         Ok(entries)
     }
 
-    /// Device and inode of what a path leads to: the same for two paths that are one.
+    /// Device and inode behind a path: equal for two paths to the same file.
     pub(crate) fn identity(&self, path: &Path) -> Option<(u64, u64)> {
         let stat = fs::fstat(self.resolve(path, OFlags::PATH).ok()?).ok()?;
         Some((stat.st_dev, stat.st_ino))
     }
 
-    /// What a path leads to, to be named and not to be read.
+    /// A descriptor of the file behind a path, for naming it (`O_PATH`).
     pub(crate) fn place(&self, path: &Path) -> io::Result<OwnedFd> {
         Ok(self.resolve(path, OFlags::PATH)?)
     }
@@ -83,7 +83,7 @@ impl Rootfs {
         stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
     }
 
-    /// What a link says, links in the path before it followed.
+    /// Target text of a link. Links in its parent path are followed.
     pub(crate) fn link_target(&self, link: &Path) -> Option<String> {
         let (folder, name) = self.parent(link).ok()?;
         fs::readlinkat(&folder, name, Vec::new()).ok()?.into_string().ok()
@@ -96,8 +96,8 @@ impl Rootfs {
         Ok(content)
     }
 
-    /// Opens a plain file for reading. What is no plain file is refused before it is opened, since
-    /// opening a pipe would wait for ever.
+    /// Opens a plain file for reading. Other types are rejected before opening, since opening a pipe would block
+    /// forever.
     pub(crate) fn open_file(&self, path: &Path) -> io::Result<File> {
         if !self.is_file(path) {
             return Err(io::Error::other("is missing or not a plain file"));
@@ -105,7 +105,7 @@ impl Rootfs {
         Ok(File::from(self.resolve(path, OFlags::RDONLY | OFlags::NONBLOCK)?))
     }
 
-    /// Writes a file whole, in place of what had its name; a link is replaced, not followed.
+    /// Writes a complete file in place of an existing one. A link is replaced, not followed.
     pub(crate) fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let (folder, name) = self.parent_made(path)?;
         let temp = format!(".{name}{TEMP_SUFFIX}");
@@ -118,8 +118,7 @@ impl Rootfs {
         Ok(())
     }
 
-    /// Makes a symbolic link, in place of a link or plain file that had its name; folders on the way are
-    /// made where they are missing.
+    /// Creates a symbolic link in place of an existing link or plain file. Missing folders are created.
     pub(crate) fn symlink(&self, target: &str, link: &Path) -> io::Result<()> {
         let (folder, name) = self.parent_made(link)?;
         let present = fs::readlinkat(&folder, name, Vec::new());
@@ -136,11 +135,11 @@ impl Rootfs {
         Ok(renamed?)
     }
 
-    /// Opens what a path leads to, within the root.
+    /// Opens the file behind a path, within the root.
     fn resolve(&self, path: &Path, flags: OFlags) -> rustix::io::Result<OwnedFd> {
         let path = if path == Path::new("/") { Path::new(".") } else { path };
         let limits = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        // The kernel asks to try again when a rename elsewhere might have confused it.
+        // The kernel asks for a retry if a concurrent rename may have disturbed the lookup.
         for _ in 0..16 {
             match fs::openat2(&self.root, path, flags | OFlags::CLOEXEC, Mode::empty(), limits) {
                 Err(Errno::AGAIN) => {}
@@ -150,7 +149,7 @@ impl Rootfs {
         Err(Errno::AGAIN)
     }
 
-    /// The folder of a path, and the path's last part.
+    /// The folder of a path, and the path's last component.
     fn parent<'a>(&self, path: &'a Path) -> io::Result<(OwnedFd, &'a str)> {
         let name = last_part(path)?;
         let folder = path.parent().unwrap_or(Path::new("/"));
@@ -172,7 +171,7 @@ impl Rootfs {
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(errno) => return Err(errno.into()),
                     }
-                    // A link that leads nowhere is there and cannot be entered: an error, as it should be.
+                    // A dangling link exists but cannot be entered, which is an error here.
                     self.resolve(&reached, flags)?
                 }
                 result => result?,
@@ -192,7 +191,7 @@ fn last_part(path: &Path) -> io::Result<&str> {
     })
 }
 
-/// What an entry is, where the folder does not tell.
+/// Type of an entry, for file systems that do not report it.
 fn kind_of(folder: impl AsFd, name: &str) -> io::Result<EntryKind> {
     let stat = fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
     Ok(match FileType::from_raw_mode(stat.st_mode) {
@@ -202,7 +201,7 @@ fn kind_of(folder: impl AsFd, name: &str) -> io::Result<EntryKind> {
     })
 }
 
-/// Removes an entry that is no folder, if it is there.
+/// Removes an entry other than a folder, if it exists.
 fn remove(folder: impl AsFd, name: &str) -> io::Result<()> {
     match fs::unlinkat(folder, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),

@@ -22,21 +22,21 @@ use crate::kubelet::socket::{self, Socket, SocketError};
 use crate::metrics::Metrics;
 use crate::monitor::Snapshot;
 
-/// How long answers may take to get out at the end.
+/// Time for the last answers to be sent at shutdown.
 const FINAL_ANSWERS_DELAY: Duration = Duration::from_millis(200);
 
-/// What the services of a node need.
+/// Dependencies of a node's services.
 pub(crate) struct Services<P> {
     pub(crate) preparer: Arc<P>,
     pub(crate) snapshots: watch::Receiver<Snapshot>,
     pub(crate) metrics: Arc<Metrics>,
-    /// What the kubelet makes of the driver.
-    pub(crate) verdict: Arc<KubeletRegistration>,
-    /// Tells that health is to be told again, though it is as before.
+    /// Registration state at the kubelet.
+    pub(crate) registration: Arc<KubeletRegistration>,
+    /// Triggers a repeated health report without a change.
     pub(crate) again: watch::Receiver<()>,
 }
 
-/// Bound sockets that are not served yet. Connections wait in them meanwhile.
+/// Bound sockets that are not served yet. Connections wait in them.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     node: String,
@@ -46,8 +46,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Binds the DRA socket, then the registration socket: the kubelet must never see the second
-    /// without the first.
+    /// Binds the DRA socket, then the registration socket. The kubelet must never see the second without the first.
     pub(crate) fn bind(config: &NodeConfig) -> Result<Self, SocketError> {
         let instance = config.instance_id.as_deref();
         let plugin_path = config.plugin_folder().join(socket_name(instance));
@@ -57,16 +56,16 @@ impl Endpoint {
         Ok(Self { node: config.node_name.clone(), plugin_path, plugin, registration })
     }
 
-    /// Serves both sockets until `stop`; calls that are being served end first. A connection
-    /// without a call is not waited for: a kubelet that hangs must not hold up the agent's end.
+    /// Serves both sockets until `stop`, and finishes running calls. Idle connections are not awaited, so a hanging
+    /// kubelet cannot delay the shutdown.
     pub(crate) async fn serve<P: Preparer>(
         self,
         parts: Services<P>,
         stop: CancellationToken,
     ) -> Result<(), tonic::transport::Error> {
-        let Services { preparer, snapshots, metrics, verdict, again } = parts;
+        let Services { preparer, snapshots, metrics, registration, again } = parts;
         let registrar =
-            Registrar::new(&self.node, &self.plugin_path, verdict, Arc::clone(&metrics));
+            Registrar::new(&self.node, &self.plugin_path, registration, Arc::clone(&metrics));
         let health = HealthService::new(&self.node, snapshots, again, stop.clone());
         let calls = TaskTracker::new();
         let plugin = Plugin::new(preparer, metrics, calls.clone());
@@ -104,7 +103,7 @@ impl Endpoint {
     }
 }
 
-/// File name of the DRA socket. The kubelet refuses two instances of a driver that share one.
+/// File name of the DRA socket. The kubelet rejects two instances of a driver with the same socket.
 fn socket_name(instance: Option<&str>) -> String {
     match instance {
         None => "dra.sock".to_owned(),
@@ -112,7 +111,7 @@ fn socket_name(instance: Option<&str>) -> String {
     }
 }
 
-/// Whether a file's name is that of a DRA socket of this driver, whosesoever.
+/// Whether a file name is that of a DRA socket of this driver, from any instance.
 pub(crate) fn is_socket_name(name: &str) -> bool {
     let instance = name.strip_prefix("dra").and_then(|rest| rest.strip_suffix(".sock"));
     instance.is_some_and(|instance| instance.is_empty() || instance.starts_with('-'))

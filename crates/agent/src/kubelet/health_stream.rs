@@ -1,8 +1,8 @@
-//! `DRAResourceHealth`: the kubelet learns which devices are well and shows it in its pods.
+//! `DRAResourceHealth`: reports the health of devices, which the kubelet shows in pod status.
 //!
-//! The kubelet calls health unknown when it hears nothing for a time that the plugin names. Health
-//! is told at once and on every change; between changes seldom, so that an idle node stays idle. The
-//! kubelet notices a dead agent by the end of the stream, not by that time.
+//! The kubelet marks health as unknown after a timeout that the plugin sets. Health is sent at once and on every
+//! change. Repeats in between are rare, so that an idle node stays idle. The kubelet detects a dead agent by the end of
+//! the stream, not by the timeout.
 
 use std::time::Duration;
 
@@ -16,16 +16,16 @@ use tonic::{Request, Response, Status};
 use crate::devices::{device_name, is_offered};
 use crate::monitor::Snapshot;
 
-/// After what time without news the kubelet may call health unknown.
+/// Time without a report after which the kubelet marks health as unknown.
 const HEALTH_LIFETIME: Duration = Duration::from_hours(1);
-/// How often health is told again without a change.
+/// Interval of reports without a change.
 const REPEAT_INTERVAL: Duration = Duration::from_mins(20);
-/// How soon it is told again at first. The kubelet keeps one memory for all agents of a node and empties it
-/// when the stream of any of them ends: what a new agent told before the old one ended is lost there.
+/// Delays of the first repeats. The kubelet keeps one cache for all agents of a node, and clears it when any agent's
+/// stream ends. Reports of a new agent from before the old one ended are lost.
 const FIRST_REPEAT_DELAYS: [Duration; 3] =
     [Duration::from_secs(2), Duration::from_secs(10), Duration::from_mins(1)];
 
-/// Serves the health of a node's devices in both versions of the service.
+/// Serves device health in both versions of the service.
 #[derive(Clone, Debug)]
 pub(crate) struct HealthService {
     pool: String,
@@ -34,17 +34,17 @@ pub(crate) struct HealthService {
     stop: CancellationToken,
 }
 
-/// Health of one device, in no version's words.
+/// Health of one device, independent of the service version.
 struct DeviceHealth {
     device: String,
-    /// `None`: the driver cannot be asked.
+    /// `None`: the driver does not answer.
     is_healthy: Option<bool>,
     since: i64,
     message: String,
 }
 
 impl HealthService {
-    /// Tells the health of the devices in `pool` until `stop`, and as at the beginning when `again` says so.
+    /// Reports the health of the devices in `pool` until `stop`. A change of `again` restarts the fast repeats.
     pub(crate) fn new(
         pool: &str,
         snapshots: watch::Receiver<Snapshot>,
@@ -54,7 +54,7 @@ impl HealthService {
         Self { pool: pool.to_owned(), snapshots, again, stop }
     }
 
-    /// The state now, and again after every change or a long time; ends at shutdown.
+    /// The current state, then the state after each change or interval. Ends at shutdown.
     fn states(&self) -> BoxStream<'static, Vec<DeviceHealth>> {
         let mut snapshots = self.snapshots.clone();
         snapshots.mark_changed();

@@ -1,7 +1,6 @@
-//! The services on the DRA socket: preparing claims, in the two versions that kubelets speak.
+//! The services on the DRA socket: preparing claims, in the two versions that kubelets use.
 //!
-//! Each claim of a call is worked on by itself, side by side with the others. What goes wrong with one
-//! claim is that claim's error.
+//! The claims of a call are handled in parallel. An error affects only its own claim.
 
 use std::sync::Arc;
 
@@ -13,15 +12,15 @@ use tonic::{Request, Response, Status};
 use crate::metrics::{Metrics, Operation};
 use crate::node::{ClaimRef, PreparedDevice};
 
-/// What prepares claims.
+/// Prepares and unprepares claims.
 pub(crate) trait Preparer: Send + Sync + 'static {
-    /// Makes the devices of a claim ready; a ready claim stays as it is.
+    /// Makes the devices of a claim ready. Idempotent.
     fn prepare(
         &self,
         claim: &ClaimRef,
     ) -> impl Future<Output = Result<Vec<PreparedDevice>, Refusal>> + Send;
 
-    /// Takes the devices of a claim back; an unknown claim has none.
+    /// Releases the devices of a claim. An unknown claim has none.
     fn unprepare(&self, claim: &ClaimRef) -> impl Future<Output = Result<(), Refusal>> + Send;
 }
 
@@ -33,11 +32,11 @@ pub(crate) struct Plugin<P> {
     calls: TaskTracker,
 }
 
-/// What became of a claim, by UID.
+/// Results by claim UID.
 type Outcomes<T> = Vec<(String, Result<T, String>)>;
 
 impl<P: Preparer> Plugin<P> {
-    /// Serves what `preparer` does; calls that are being served are counted in `calls`.
+    /// Serves `preparer`. Running calls are counted in `calls`.
     pub(crate) fn new(preparer: Arc<P>, metrics: Arc<Metrics>, calls: TaskTracker) -> Self {
         Self { preparer, metrics, calls }
     }
@@ -67,7 +66,7 @@ impl<P: Preparer> Plugin<P> {
     }
 }
 
-// By hand, because a derived one would ask that the preparer can be cloned.
+// Not derived: a derived impl would require `P: Clone`.
 impl<P> Clone for Plugin<P> {
     fn clone(&self) -> Self {
         let (preparer, metrics) = (Arc::clone(&self.preparer), Arc::clone(&self.metrics));
@@ -75,7 +74,7 @@ impl<P> Clone for Plugin<P> {
     }
 }
 
-/// Works on every claim at the same time; answers in the order of the claims.
+/// Handles all claims in parallel; returns the results in the order of the claims.
 async fn side_by_side<T, F>(claims: Vec<ClaimRef>, work: impl Fn(ClaimRef) -> F) -> Outcomes<T>
 where
     F: Future<Output = Result<T, String>>,

@@ -1,7 +1,7 @@
-//! How the agent introduces itself to the kubelet.
+//! Registration of the agent with the kubelet.
 //!
-//! The kubelet watches a folder, connects to every socket in it and asks what serves there. It asks
-//! again whenever it starts, and gives up after about a second: the answer comes from memory.
+//! The kubelet watches a folder, connects to every socket in it, and asks for the plugin's info. It repeats this at
+//! every start and times out after about a second, so the answer is kept in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,22 +17,20 @@ use tonic::{Request, Response, Status};
 use crate::metrics::Metrics;
 use crate::node::DRIVER_NAME;
 
-/// File name of the registration socket of an agent that is alone on its node; one with an instance id
-/// has it after the driver's name: `gpu.nvidia.com-<id>@reg.sock`.
+/// File name of the registration socket without an instance id. With an id it is `gpu.nvidia.com-<id>@reg.sock`.
 ///
-/// The `@` must stay. On this socket the kubelet sends the percent-encoded path as HTTP/2's
-/// `:authority`; the h2 library refuses an authority with `%` before any handler runs, unless the
-/// `%` stands before an `@`, where it passes for a user name. After the `@` only
-/// `[A-Za-z0-9._~-]` may follow. A test holds the good and the bad form.
+/// The `@` is required. On this socket the kubelet sends the percent-encoded path as HTTP/2's `:authority`. The h2
+/// library rejects an authority with `%` before any handler runs, unless the `%` precedes an `@` and passes as user
+/// info. After the `@` only `[A-Za-z0-9._~-]` may follow. A test covers both forms.
 pub const REGISTRATION_SOCKET: &str = "gpu.nvidia.com@reg.sock";
 const SOCKET_SUFFIX: &str = "@reg.sock";
 
-/// Services on the DRA socket, as the kubelet's plugin manager names them. The kubelet takes the
-/// newest of `DRAPlugin` that it knows.
+/// Services on the DRA socket, as the kubelet's plugin manager names them. The kubelet selects the newest `DRAPlugin`
+/// that it supports.
 pub const SUPPORTED_VERSIONS: [&str; 4] =
     ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"];
 
-/// What the kubelet makes of the driver: a check for people, a channel for the agent.
+/// Registration state at the kubelet: a readiness check, and a channel for the agent.
 #[derive(Debug)]
 pub(crate) struct KubeletRegistration {
     check: Check,
@@ -44,12 +42,12 @@ pub(crate) struct KubeletRegistration {
 pub(crate) struct Registrar {
     info: PluginInfo,
     node: String,
-    verdict: Arc<KubeletRegistration>,
+    registration: Arc<KubeletRegistration>,
     metrics: Arc<Metrics>,
 }
 
 impl KubeletRegistration {
-    /// No verdict yet; `check` passes while the kubelet says that it uses the driver.
+    /// Initial state. `check` passes while the kubelet uses the driver.
     pub(crate) fn new(check: Check) -> Self {
         Self { check, is_registered: watch::Sender::new(false) }
     }
@@ -74,7 +72,7 @@ impl Registrar {
     pub(crate) fn new(
         node: &str,
         endpoint: &Path,
-        verdict: Arc<KubeletRegistration>,
+        registration: Arc<KubeletRegistration>,
         metrics: Arc<Metrics>,
     ) -> Self {
         let info = PluginInfo {
@@ -84,7 +82,7 @@ impl Registrar {
             supported_versions: SUPPORTED_VERSIONS.map(str::to_owned).to_vec(),
         };
         metrics.registered(node, false);
-        Self { info, node: node.to_owned(), verdict, metrics }
+        Self { info, node: node.to_owned(), registration, metrics }
     }
 }
 
@@ -102,16 +100,16 @@ impl Registration for Registrar {
         self.metrics.registered(&self.node, status.plugin_registered);
         if status.plugin_registered {
             tracing::info!(node = %self.node, "the kubelet has registered the driver");
-            self.verdict.set(None);
+            self.registration.set(None);
         } else {
             tracing::error!(node = %self.node, error = %status.error, "the kubelet refused the driver");
-            self.verdict.set(Some(&status.error));
+            self.registration.set(Some(&status.error));
         }
         Ok(Response::new(RegistrationStatusResponse {}))
     }
 }
 
-/// Path of the registration socket in the kubelet's folder for them.
+/// Path of the registration socket in the kubelet's registry folder.
 pub(crate) fn socket_path(registry: &Path, instance: Option<&str>) -> PathBuf {
     match instance {
         None => registry.join(REGISTRATION_SOCKET),
@@ -119,7 +117,7 @@ pub(crate) fn socket_path(registry: &Path, instance: Option<&str>) -> PathBuf {
     }
 }
 
-/// Whether a file's name is that of a registration socket of this driver, whosesoever.
+/// Whether a file name is that of a registration socket of this driver, from any instance.
 pub(crate) fn is_socket_name(name: &str) -> bool {
     let id = name.strip_prefix(DRIVER_NAME).and_then(|rest| rest.strip_suffix(SOCKET_SUFFIX));
     id.is_some_and(|id| id.is_empty() || id.starts_with('-'))

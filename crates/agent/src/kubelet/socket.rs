@@ -1,4 +1,4 @@
-//! Listening on unix sockets that the kubelet finds by their path.
+//! Unix sockets that the kubelet finds by their path.
 
 pub(crate) mod stale;
 
@@ -14,10 +14,10 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-/// How often the sockets' files are looked for. Somebody may empty the kubelet's folders; nothing
-/// else tells of it as cheaply when hundreds of nodes share a process.
+/// Interval of checks for the socket files. The kubelet's folders may be emptied, and this is the cheapest way to
+/// detect it with hundreds of nodes per process.
 pub(crate) const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest path of a socket on Linux (`sun_path` less its final zero).
+/// Maximum path length of a socket on Linux (`sun_path` without its final zero).
 const MAX_PATH_BYTES: usize = 107;
 /// Connections that wait for their server.
 const MAX_WAITING_CONNECTIONS: usize = 16;
@@ -48,12 +48,12 @@ pub(crate) enum SocketError {
     Io {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// A socket that listens; its file goes with the value, if it is still the same file.
+/// A listening socket. Dropping it removes its file, unless the file was replaced.
 #[derive(Debug)]
 pub(crate) struct Socket {
     listener: UnixListener,
@@ -62,8 +62,7 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Listens at `path`. What a killed predecessor left there is removed; what somebody serves is
-    /// not.
+    /// Listens at `path`. The file of a killed predecessor is removed; a served socket is not.
     pub(crate) fn bind(path: &Path) -> Result<Self, SocketError> {
         let failed = |source| SocketError::Io { path: path.to_owned(), source };
         let length = path.as_os_str().len();
@@ -101,7 +100,7 @@ impl Socket {
         self.file.is_some() && identity(&self.path) == self.file
     }
 
-    /// Listens anew if the file is gone.
+    /// Listens again if the file is missing.
     pub(crate) fn restore(&mut self) {
         if self.is_in_place() {
             return;
@@ -125,9 +124,8 @@ impl Drop for Socket {
     }
 }
 
-/// Accepts connections of both sockets until `stop`, and then removes their files, the registration
-/// first: the kubelet must not find a registration that leads nowhere. Sockets whose files vanish
-/// are made again.
+/// Accepts connections of both sockets until `stop`, then removes their files. The registration goes first: the kubelet
+/// must not find one without a DRA socket. Missing files are created again.
 pub(crate) fn accept(
     mut plugin: Socket,
     mut registration: Socket,
@@ -156,7 +154,7 @@ pub(crate) fn accept(
                     }
                 }
                 Err(error) => {
-                    // Out of file descriptors, most likely: others must end first.
+                    // Probably out of file descriptors, which other connections must free first.
                     tracing::warn!(%error, "a connection of the kubelet was not accepted");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }

@@ -1,4 +1,4 @@
-//! Metrics of shares and their walls. A share's go when it does, so that there are no more than shares.
+//! Metrics of shares and memory enforcement. A share's series are removed with the share, which bounds their number.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
 
-/// Whose a figure is.
+/// Labels of a share.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct ShareLabels {
     /// Node.
@@ -55,16 +55,16 @@ struct NodeLabels {
     node: String,
 }
 
-/// The figures of a share at one moment, in bytes where they are memory.
+/// Figures of a share at one time; memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ShareFigures {
-    /// What it may have.
+    /// Limit.
     pub(crate) limit: u64,
-    /// What its ledger says.
+    /// Use according to its ledger.
     pub(crate) used: u64,
-    /// What the driver counts for it.
+    /// Use counted by the driver.
     pub(crate) driver: u64,
-    /// What the driver counts and the ledger does not.
+    /// Use counted by the driver but missing in the ledger.
     pub(crate) untracked: u64,
     /// The most that was seen.
     pub(crate) peak: u64,
@@ -90,7 +90,7 @@ pub(crate) struct EnforcementMetrics {
     foreign: Family<GpuLabels, Gauge>,
     hanging: Family<NodeLabels, Gauge>,
     blind: Family<BlindLabels, Gauge>,
-    /// Why each GPU is blind, by node and GPU: a reason that is over takes its line away.
+    /// Current blind spot by node and GPU, so that an outdated series can be removed.
     reasons: Mutex<BTreeMap<(String, String), &'static str>>,
 }
 
@@ -188,13 +188,13 @@ impl EnforcementMetrics {
         }
     }
 
-    /// Counts what its guards said.
+    /// Counts reports of the share's guards.
     pub(crate) fn count(&self, share: &ShareLabels, refused: u64, unknown: u64) {
         self.refused.get_or_create(share).inc_by(refused);
         self.unknown.get_or_create(share).inc_by(unknown);
     }
 
-    /// Counts what was done about an overflow.
+    /// Counts a response to an overflow.
     pub(crate) fn overflow(&self, share: &ShareLabels, action: &'static str) {
         self.overflows.get_or_create(&share.with(action)).inc();
     }
@@ -220,7 +220,7 @@ impl EnforcementMetrics {
         }
     }
 
-    /// Sets how many processes on a GPU are of no share; `None` where the GPU has no shares any more.
+    /// Sets the number of foreign processes on a GPU; `None` once the GPU has no shares.
     pub(crate) fn foreign(&self, node: &str, gpu: &str, processes: Option<usize>) {
         let labels = GpuLabels { node: node.to_owned(), gpu: gpu.to_owned() };
         match processes {
@@ -234,7 +234,8 @@ impl EnforcementMetrics {
         }
     }
 
-    /// Sets why what goes round the walls on a GPU is not seen; `None` where it is, or the GPU has no shares.
+    /// Sets the blind spot of a GPU: the reason why bypassing allocations are not detected. `None` if they are, or the
+    /// GPU has no shares.
     pub(crate) fn blind(&self, node: &str, gpu: &str, reason: Option<&'static str>) {
         let labels = |reason| BlindLabels { node: node.to_owned(), gpu: gpu.to_owned(), reason };
         let mut reasons = self.reasons.lock().unwrap_or_else(PoisonError::into_inner);

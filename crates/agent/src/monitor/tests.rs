@@ -45,13 +45,13 @@ impl Watched {
     async fn xid(&self, index: Option<u32>, number: u64) {
         self.listeners(1).await;
         let (kind, uuid) = (GpuEventKind::Xid(number), index.map(uuid));
-        self.driver.tell(&Ok(GpuEvent { uuid, kind, gpu_instance: None, compute_instance: None }));
+        self.driver.send(&Ok(GpuEvent { uuid, kind, gpu_instance: None, compute_instance: None }));
     }
 
     /// Tells of an XID of a GPU again and again until somebody who listens to it has heard: who is
     /// told first may be one who has ended or who does not hear this GPU.
     async fn xid_until_received(&mut self, index: u32, number: u64) -> Snapshot {
-        let heard = async {
+        let received = async {
             loop {
                 self.xid(Some(index), number).await;
                 let sick = self.snapshots.wait_for(|snapshot| !snapshot.health.is_empty());
@@ -60,7 +60,7 @@ impl Watched {
                 }
             }
         };
-        timeout(TIMEOUT, heard).await.unwrap()
+        timeout(TIMEOUT, received).await.unwrap()
     }
 }
 
@@ -92,7 +92,7 @@ async fn failed_event_stream_finds_the_lost_gpu_and_resubscribes() {
     watched.xid(Some(0), 13).await;
     watched.driver.set_health(3, Err(lost()));
     watched.driver.set_unreadable(3, Some(lost()));
-    watched.driver.tell(&Err(DriverError::GpuLost { call: "nvmlEventSetWait_v2" }));
+    watched.driver.send(&Err(DriverError::GpuLost { call: "nvmlEventSetWait_v2" }));
     let sick = watched.until(|snapshot| !snapshot.health.is_empty()).await;
     assert_eq!(sick.health.keys().collect::<Vec<_>>(), [&uuid(3)]);
     assert_eq!(sick.inventory.unwrap().gpus.len(), 4, "the lost GPU stays known");
@@ -156,7 +156,7 @@ async fn recovered_gpu_sends_events_again() {
     watched.xid(None, 79).await;
     watched.until(|snapshot| snapshot.health.contains_key(&uuid(1))).await;
     // Whoever listens from now on is not told of the lost GPU.
-    watched.driver.tell(&Err(DriverError::GpuLost { call: "nvmlEventSetWait_v2" }));
+    watched.driver.send(&Err(DriverError::GpuLost { call: "nvmlEventSetWait_v2" }));
     watched.listeners(2).await;
     watched.driver.set_health(1, Ok(well()));
     watched.until(|snapshot| snapshot.health.is_empty()).await;
@@ -178,7 +178,7 @@ async fn unresponsive_driver_is_reopened() {
     let (call, message) = ("nvmlSystemGetDriverVersion", "driver not loaded".to_owned());
     let error = DriverError::Failed { call, code: 9, message };
     watched.driver.set_gone(Some(error.clone()));
-    watched.driver.tell(&Err(error));
+    watched.driver.send(&Err(error));
     let gone = watched.until(|snapshot| snapshot.error.is_some()).await;
     assert_eq!(gone.inventory.unwrap().gpus.len(), 1, "what was known stays");
     watched.driver.set_gone(None);
@@ -205,7 +205,7 @@ async fn driver_is_reopened_only_after_the_last_call() {
     let (name, message) = ("nvmlSystemGetDriverVersion", "driver not loaded".to_owned());
     let error = DriverError::Failed { call: name, code: 9, message };
     watched.driver.set_gone(Some(error.clone()));
-    watched.driver.tell(&Err(error));
+    watched.driver.send(&Err(error));
     let gone = watched.until(|snapshot| snapshot.error.is_some()).await;
     assert!(gone.driver.get().is_none(), "nobody begins a call any more");
     watched.driver.set_gone(None);

@@ -1,8 +1,7 @@
-//! How an agent gets its node: it takes the lock where that is free, and asks the active agent for it where it
-//! is not.
+//! Acquires a node: takes the lock if it is free, and otherwise requests it from the active agent.
 //!
-//! The lock is a file, and somebody may remove it or its folder while an agent holds it. A lock that is free is
-//! therefore taken for good only where nobody listens for newcomers, too; see [`crate::handover`].
+//! The lock is a file, which may be removed with its folder while an agent holds it. A free lock is therefore valid
+//! only if no agent listens for handover requests; see [`crate::handover`].
 
 use std::time::Duration;
 
@@ -16,31 +15,31 @@ use crate::failpoint;
 use crate::handover::{self, HANDOVER_SOCKET, HandoverError, HandoverOffer};
 use crate::kubelet::endpoint::Endpoint;
 
-/// How often an agent that has not the node looks whether it is free.
+/// Poll interval of an agent without the node.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(500);
-/// The same where another agent has the node and its lock was removed: each look disturbs that agent.
+/// Poll interval if an active agent's lock file was removed. Each poll disturbs that agent.
 const CONFLICT_POLL_INTERVAL: Duration = Duration::from_secs(30);
-/// How long the kubelet is given to register a newcomer before it has the node.
+/// Time for the kubelet to register a newcomer before the handover.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often, and after which pauses, the lock is tried when a hand-over broke off: an agent that ended in the
-/// middle of it leaves the lock free.
+/// Attempts to acquire the lock after a broken handover, and the delay between them. An agent that exits during
+/// handover leaves the lock free.
 const MAX_LOCK_ATTEMPTS: u32 = 10;
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(100);
 
-/// What an agent does that has not the node.
+/// State of an agent without the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// It asks for the node.
+    /// It requests the node.
     Newcomer,
-    /// It has given the node away, and waits for it to be free.
+    /// It handed over the node, and waits until the node is free.
     Standby,
 }
 
-/// The lock, and the sockets that are there already.
+/// The lock, and already bound sockets.
 type Acquired = (Lock, Option<Sockets>);
 
 impl NodeAgent {
-    /// Waits until the node is this agent's. Sockets that are there already come with it.
+    /// Waits until this agent has the node. Already bound sockets are returned with it.
     pub(super) async fn acquire(&self, role: Role) -> Acquired {
         let folder = self.config.checkpoint_folder();
         let mut check = match role {
@@ -48,8 +47,8 @@ impl NodeAgent {
             Role::Standby => self.standby(),
         };
         let mut is_waited_for = role == Role::Newcomer;
-        let (mut since, mut told) = (None, None);
-        // Whoever is asked ends what it does for it: after a failure it is left in peace for longer and longer.
+        let (mut since, mut reported) = (None, None);
+        // A request interrupts the active agent's work, so failures are retried with growing delays.
         let (mut ask_at, mut backoff) = (Instant::now(), retry_delays());
         loop {
             let (mut problem, mut pause) = (None, LOCK_POLL_INTERVAL);
@@ -63,7 +62,7 @@ impl NodeAgent {
                         folder.join("lock").display()
                     );
                     // The first time it may just be ending.
-                    pause = if told.as_ref() == Some(&found) {
+                    pause = if reported.as_ref() == Some(&found) {
                         CONFLICT_POLL_INTERVAL
                     } else {
                         LOCK_POLL_INTERVAL
@@ -71,7 +70,7 @@ impl NodeAgent {
                     problem = Some(found);
                 }
                 (Ok(None), Role::Standby) => {}
-                // The agent that has the node can use its driver; this one may never.
+                // The active agent can use its driver; this one possibly never.
                 (Ok(_), Role::Newcomer) if self.snapshots.borrow().inventory.is_none() => {
                     problem = Some("another agent serves it; the GPUs are not read yet".to_owned());
                 }
@@ -96,18 +95,18 @@ impl NodeAgent {
                 check = self.standby();
                 is_waited_for = false;
             }
-            if let Some(problem) = problem.filter(|problem| told.as_ref() != Some(problem)) {
+            if let Some(problem) = problem.filter(|problem| reported.as_ref() != Some(problem)) {
                 tracing::warn!(node = %self.config.node_name, %problem, "this agent has not the node");
                 if is_waited_for {
                     check.fail(&problem);
                 }
-                told = Some(problem);
+                reported = Some(problem);
             }
             sleep(pause).await;
         }
     }
 
-    /// Whether an agent listens for newcomers: it serves the node, whoever may have the lock.
+    /// Whether an agent listens for handover requests. It serves the node, whichever process has the lock.
     async fn is_served(&self) -> bool {
         handover::is_listening(&self.config.plugin_folder().join(HANDOVER_SOCKET)).await
     }
@@ -120,25 +119,26 @@ impl NodeAgent {
         Ok(offer)
     }
 
-    /// Takes the node from the active agent. So that no call of the kubelet is lost in between, this agent's
-    /// sockets are registered before: the kubelet prefers them then, and calls wait there. `lock` is there where
-    /// it was free, for the active agent holds one that was removed.
+    /// Takes over the node from the active agent.
+    ///
+    /// This agent's sockets are registered first, so that no kubelet call is lost: the kubelet then prefers them, and
+    /// calls wait there. `lock` is set if the lock was free because the active agent's lock file was removed.
     async fn take_over(
         &self,
         offer: HandoverOffer,
         lock: Option<Lock>,
     ) -> Result<Acquired, HandoverError> {
-        // Without an instance id both agents have the same sockets.
+        // Without an instance id both agents would use the same sockets.
         let sockets =
             Endpoint::bind(&self.config).ok().map(|bound| Sockets::start(self, Some(bound)));
         if let Some(sockets) = &sockets {
-            // A kubelet that is away or slow is not waited for: what it asks meanwhile it asks again.
+            // Do not wait for a slow kubelet. It repeats lost calls.
             let _ = timeout(REGISTRATION_TIMEOUT, sockets.registered()).await;
         }
         failpoint::hit("handover.registered");
         let accepted = offer.accept(&self.config.checkpoint_folder()).await;
         let accepted = match (accepted, lock) {
-            // What came is the removed file: the node was given all the same.
+            // The received lock is the removed file; the node was handed over nevertheless.
             (Err(HandoverError::Lock(_)), Some(lock)) => Ok(lock),
             (Err(error), lock) => {
                 drop(lock);
@@ -174,7 +174,7 @@ impl NodeAgent {
         None
     }
 
-    /// The check of an agent that is well and has not the node.
+    /// The readiness check of a healthy agent without the node.
     fn standby(&self) -> Check {
         let check = self.check("standby", "");
         check.pass();

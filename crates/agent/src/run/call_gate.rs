@@ -1,5 +1,5 @@
-//! The door between the kubelet's calls and the node's claims: while a node passes from one agent to another,
-//! calls wait at the new agent's door, so that no pod has to start anew for it.
+//! Gate between the kubelet's calls and the node's claims. During a handover calls wait at the new agent's gate, so
+//! that no pod start fails.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use crate::kubelet::plugin::Preparer;
 use crate::metrics::Metrics;
 use crate::node::{ClaimRef, PreparedDevice};
 
-/// How long a call waits: less than the kubelet does (45 s), so that it hears why.
+/// Maximum wait of a call. Shorter than the kubelet's timeout (45 s), so that the kubelet gets the reason.
 const CALL_TIMEOUT: Duration = Duration::from_secs(40);
 
-/// What becomes of calls.
+/// State of the gate.
 #[derive(Clone)]
 pub(super) enum CallGate {
-    /// They wait: this agent is to have the node soon.
+    /// Calls wait: this agent will have the node soon.
     Waiting,
     /// They go through.
     Open(Claims),
@@ -28,7 +28,7 @@ pub(super) enum CallGate {
     Closed,
 }
 
-/// Takes the kubelet's calls to the claims, when the door is open.
+/// Passes the kubelet's calls to the claims while the gate is open.
 pub(super) struct GatedPreparer {
     gate: watch::Receiver<CallGate>,
     node: String,
@@ -37,7 +37,7 @@ pub(super) struct GatedPreparer {
 }
 
 impl GatedPreparer {
-    /// Stands at `door` until `stop`: then nothing waits any more.
+    /// Follows `gate` until `stop`, after which no call waits.
     pub(super) fn new(
         gate: watch::Receiver<CallGate>,
         node: String,
@@ -76,7 +76,7 @@ impl Preparer for GatedPreparer {
     }
 }
 
-/// Tells the metrics how many devices a node's claims hold.
+/// Updates the metrics of devices held by a node's claims.
 pub(super) fn count(claims: &Claims, node: &str, metrics: &Metrics) {
     metrics.prepared(node, claims.counts());
 }

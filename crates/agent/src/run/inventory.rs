@@ -1,4 +1,4 @@
-//! `octavo agent inventory`: what the driver tells of this node's GPUs.
+//! `octavo agent inventory`: prints the node's GPUs.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use crate::devices::device_name;
 /// Reads the GPUs once and prints them.
 pub(super) fn print(args: &InventoryArgs) -> anyhow::Result<()> {
     let file = args.node.config.as_deref().map(NodeFile::read).transpose()?.unwrap_or_default();
-    // The name does not matter here, so nobody has to give one.
+    // The name is not used here, so it is optional.
     let unnamed = NodeFile { node_name: Some("this-node".to_owned()), ..NodeFile::default() };
     let config = args.node.settings().or(file).or(unnamed).complete()?;
     let library = match &config.driver_library {
@@ -31,7 +31,7 @@ pub(super) fn print(args: &InventoryArgs) -> anyhow::Result<()> {
     };
     let mut output = io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        // Who reads no further, as `head`, has what it wanted.
+        // A reader such as `head` may close the pipe early.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         outcome => outcome.context("cannot print"),
     }

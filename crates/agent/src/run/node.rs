@@ -1,14 +1,14 @@
-//! One node's agent: its parts and the order in which they start.
+//! The agent of one node: its parts and their start order.
 //!
 //! ```text
-//! newcomer --- the lock is free, or handed over ---> active --- another agent asks ---> stands by
-//!                                                      ^                                    |
-//!                                                      +------ the other agent is gone -----+
+//! newcomer --- lock is free, or handed over ---> active --- another agent requests it ---> standby
+//!                                                  ^                                         |
+//!                                                  +------ the other agent has exited -------+
 //! ```
 //!
-//! A node has one active agent, which holds the lock of the checkpoint folder; see [`crate::handover`]. The
-//! driver's thread and the API client start in any case. Whatever cannot start is tried again while the rest
-//! works, and the readiness report says what is missing.
+//! A node has one active agent, which holds the lock of the checkpoint folder; see [`crate::handover`]. The driver's
+//! thread and the API client start in any state. Parts that fail to start are retried while the others work, and the
+//! readiness report names them.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -30,21 +30,21 @@ use crate::config::NodeConfig;
 use crate::failpoint;
 use crate::monitor::{self, Opener, Snapshot};
 
-/// How long a newcomer asks in vain before it says that it is ready to stand by: only then does a rolling
-/// update end the agent that does not answer.
+/// Time without an answer after which a newcomer reports readiness as standby. Only then does a rolling update end the
+/// unresponsive agent.
 const STANDBY_AFTER: Duration = Duration::from_secs(20);
 
-/// One node's agent.
+/// The agent of one node.
 pub(super) struct NodeAgent {
     pub(super) config: Arc<NodeConfig>,
     pub(super) shared: Shared,
     pub(super) snapshots: watch::Receiver<Snapshot>,
-    /// How long it asks for the node in vain before it passes as standing by.
+    /// Time without an answer after which it reports readiness as standby.
     pub(super) standby_after: Duration,
 }
 
 impl NodeAgent {
-    /// Starts the node's tasks under the process' tracker. Fails only if the system gives no thread.
+    /// Starts the node's tasks under the process's tracker. Fails only if the system cannot create a thread.
     pub(super) fn start(config: NodeConfig, shared: Shared) -> anyhow::Result<()> {
         let opener = opener(&config);
         let agent = Self::new(config, shared, opener)?;
@@ -59,7 +59,7 @@ impl NodeAgent {
         Ok(())
     }
 
-    /// An agent whose driver's thread runs.
+    /// Creates an agent and starts its driver's thread.
     pub(super) fn new(config: NodeConfig, shared: Shared, open: Opener) -> anyhow::Result<Self> {
         let node = config.node_name.clone();
         let (metrics, stop) = (Arc::clone(&shared.metrics), shared.stop.clone());
@@ -68,7 +68,7 @@ impl NodeAgent {
         Ok(Self { config: Arc::new(config), shared, snapshots, standby_after: STANDBY_AFTER })
     }
 
-    /// Serves the node whenever it is this agent's, until the process stops.
+    /// Serves the node whenever this agent has it, until the process stops.
     pub(super) async fn run(self, client: Client) {
         let stop = self.shared.stop.clone();
         let mut role = Role::Newcomer;
@@ -84,7 +84,7 @@ impl NodeAgent {
             let node = &self.config.node_name;
             tracing::info!(%node, instance = self.instance(), "this agent has the node");
             let request = Box::pin(self.serve(sockets, &client)).await;
-            // Nothing but the lock is held of the node now: it goes to whoever asked, or free.
+            // Only the lock is left. It goes to the requesting agent, or becomes free.
             let Some(request) = request else { return drop(lock) };
             let instance = request.instance.clone();
             match request.give(lock).await {
@@ -115,7 +115,7 @@ impl NodeAgent {
         self.config.instance_id.as_deref().unwrap_or("unnamed")
     }
 
-    /// Says in the readiness report whether the driver can be used.
+    /// Reflects the driver's state in the readiness report.
     fn follow_driver(&self) -> impl Future<Output = ()> + use<> {
         let check = self.check("driver", "the GPUs are being read");
         let (mut snapshots, stop) = (self.snapshots.clone(), self.shared.stop.clone());
@@ -132,7 +132,7 @@ impl NodeAgent {
         }
     }
 
-    /// Tries until it works; says in `check` and in the log why it does not.
+    /// Retries until it succeeds. `check` and the log show the error.
     pub(super) async fn until_ok<T, E, F>(&self, check: &Check, attempt: impl Fn() -> F) -> T
     where
         E: Display,
@@ -180,7 +180,7 @@ fn opener(config: &NodeConfig) -> Opener {
     })
 }
 
-/// Pauses between attempts at what must work some time.
+/// Delays between retries.
 pub(super) fn retry_delays() -> Backoff {
     Backoff::new(Duration::from_millis(500), Duration::from_secs(30))
 }

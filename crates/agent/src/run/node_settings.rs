@@ -1,5 +1,5 @@
-//! What the node's labels say of it, or else the agent's own setting: which GPUs are cut by MIG, and which scheduler
-//! owns the node.
+//! Settings of a node from its labels, or else from the agent's config: the GPUs under dynamic MIG, and the owning
+//! scheduler.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -19,22 +19,22 @@ use super::node::retry_delays;
 use crate::config::{DynamicMig, NodeConfig, Owner};
 use crate::devices::Note;
 
-/// What holds for the node.
+/// Effective settings of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeSettings {
-    /// The GPUs that are cut.
+    /// The GPUs under dynamic MIG.
     pub(super) dynamic: DynamicMig,
     /// The scheduler that owns the node.
     pub(super) owner: Owner,
-    /// What is wrong with the labels.
+    /// Errors in the labels.
     pub(super) problems: Vec<Note>,
-    /// Whether the labels were read. Without it claims are served as the agent's own setting says, and
-    /// nothing is published.
+    /// Whether the labels were read. Until then claims are served with the agent's own settings, and nothing is
+    /// published.
     pub(super) is_read: bool,
 }
 
 impl NodeSettings {
-    /// What follows from the agent's own settings and the node's labels.
+    /// Combines the agent's own settings with the node's labels.
     fn of(config: &NodeConfig, node: &ObjectMeta) -> Self {
         let own = Self::unread(config);
         let (dynamic, not_cut) = label_or(node, LABEL_DYNAMIC_MIG, own.dynamic, |label| {
@@ -48,14 +48,14 @@ impl NodeSettings {
         Self { dynamic, owner, problems, is_read: true }
     }
 
-    /// The agent's own settings, where the node's labels cannot be read.
+    /// The agent's own settings, while the node's labels cannot be read.
     fn unread(config: &NodeConfig) -> Self {
         let (dynamic, owner) = (config.dynamic_mig.clone(), config.owner.clone());
         Self { dynamic, owner, problems: Vec::new(), is_read: false }
     }
 }
 
-/// What a label says, or else the agent's own setting, and why the label is not label_or.
+/// The value of a label, or else the agent's own setting with the reason why the label is ignored.
 fn label_or<T>(
     node: &ObjectMeta,
     key: &str,
@@ -64,7 +64,7 @@ fn label_or<T>(
 ) -> (T, Option<Note>) {
     match node.labels.as_ref().and_then(|labels| labels.get(key)).map(|label| read(label)) {
         None => (own, None),
-        Some(Ok(said)) => (said, None),
+        Some(Ok(value)) => (value, None),
         Some(Err((reason, error))) => {
             let text = format!("the node's label {key} is not heeded: {error}");
             (own, Some(Note { reason, text }))
@@ -72,7 +72,7 @@ fn label_or<T>(
     }
 }
 
-/// Follows the labels of the node, for ever; tells `None` until it was asked for once.
+/// Follows the node's labels forever. The value is `None` until the first read.
 pub(super) async fn follow(
     client: Client,
     config: Arc<NodeConfig>,
@@ -83,22 +83,24 @@ pub(super) async fn follow(
     let only_ours = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let events = watcher::watcher(nodes.clone(), only_ours).default_backoff();
     let mut events = pin!(events);
-    // The watcher's own delays begin anew with every attempt that reaches the server.
+    // The watcher's own backoff restarts with every attempt that reaches the server.
     let mut backoff = retry_delays();
     while let Some(event) = events.next().await {
         match event {
             Ok(Event::InitApply(node) | Event::Apply(node)) => {
                 backoff.reset();
-                tell(&setting, NodeSettings::of(&config, &node.metadata));
+                send_if_changed(&setting, NodeSettings::of(&config, &node.metadata));
             }
             Ok(_) => {}
             Err(error) => {
                 tracing::warn!(node = %name, %error, "cannot watch the node's labels");
                 // An installation that grants no watch may grant this.
                 match nodes.get(name).await {
-                    Ok(node) => tell(&setting, NodeSettings::of(&config, &node.metadata)),
+                    Ok(node) => {
+                        send_if_changed(&setting, NodeSettings::of(&config, &node.metadata))
+                    }
                     Err(_) if setting.borrow().is_some() => {}
-                    Err(_) => tell(&setting, NodeSettings::unread(&config)),
+                    Err(_) => send_if_changed(&setting, NodeSettings::unread(&config)),
                 }
                 sleep(backoff.next_delay()).await;
             }
@@ -106,7 +108,7 @@ pub(super) async fn follow(
     }
 }
 
-fn tell(setting: &watch::Sender<Option<NodeSettings>>, new: NodeSettings) {
+fn send_if_changed(setting: &watch::Sender<Option<NodeSettings>>, new: NodeSettings) {
     setting.send_if_modified(|old| {
         let is_changed = old.as_ref() != Some(&new);
         *old = Some(new);

@@ -1,5 +1,4 @@
-//! What follows from what is known of a node's GPUs: the pool to publish, the devices that claims can
-//! be given, and what people should hear.
+//! Results derived from the state of a node's GPUs: the published pool, the devices for claims, and events.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,15 +17,14 @@ pub(super) fn pool(name: &str, node: &devices::Node<'_>, owner: &Owner) -> Pool 
     Pool { name: name.to_owned(), counters, devices, plain }
 }
 
-/// The devices that claims can be given. A GPU that is not well is among them: its claims were there
-/// before. So are the places of what the agent made on a GPU that it should no more cut.
+/// The devices that can be prepared. Unhealthy GPUs are included, since claims may already hold them. So are placements
+/// of existing instances on GPUs that left dynamic MIG.
 pub(super) fn known_devices(node: &devices::Node<'_>) -> Vec<KnownDevice> {
     let gpus = node.inventory.gpus.iter();
     gpus.flat_map(|gpu| known_parts(node, gpu).into_values()).collect()
 }
 
-/// What may be done to the GPUs' mode and instances; which of them are cut is not known before the node's label
-/// was read.
+/// The allowed MIG operations. The GPUs under dynamic MIG are unknown until the node's labels were read.
 pub(super) fn mig_management(node: &devices::Node<'_>, is_read: bool) -> MigManagement {
     let uuids = |is_meant: &dyn Fn(&Gpu) -> bool| {
         let gpus = node.inventory.gpus.iter().filter(|gpu| is_meant(gpu));
@@ -73,8 +71,8 @@ fn known_parts(node: &devices::Node<'_>, gpu: &Gpu) -> BTreeMap<String, KnownDev
     parts
 }
 
-/// Tells of GPUs whose health changed, in the log and as events of the node.
-pub(super) async fn tell(node: &str, events: &Events, old: &Snapshot, new: &Snapshot) {
+/// Reports changed GPU health in the log and as events of the node.
+pub(super) async fn record_health(node: &str, events: &Events, old: &Snapshot, new: &Snapshot) {
     let Some(inventory) = &new.inventory else { return };
     for gpu in &inventory.gpus {
         let (was, is) = (old.health.get(&gpu.uuid), new.health.get(&gpu.uuid));
@@ -106,8 +104,8 @@ pub(super) async fn tell(node: &str, events: &Events, old: &Snapshot, new: &Snap
     }
 }
 
-/// Tells of what is new in the way in which GPUs are offered.
-pub(super) async fn tell_notes(
+/// Reports new notes in the log and as events of the node.
+pub(super) async fn record_notes(
     node: &str,
     events: &Events,
     old: &BTreeSet<Note>,

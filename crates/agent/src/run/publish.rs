@@ -1,5 +1,4 @@
-//! Publishing as a part of the agent: what it does is told in the readiness report, in metrics and
-//! as events.
+//! Starts the publisher of slices, and reflects its state in the readiness report, metrics and events.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +13,7 @@ use tokio_util::task::TaskTracker;
 use super::node::NodeAgent;
 use crate::node::DRIVER_NAME;
 
-/// Publishes whatever the returned sender is given.
+/// Publishes every pool sent to the returned sender.
 pub(super) fn start(
     agent: &NodeAgent,
     client: Client,
@@ -29,7 +28,7 @@ pub(super) fn start(
     tasks.spawn(Box::pin(publisher.run(receiver, state, stop.clone())));
     let check = agent.check("slices", "nothing is published yet");
     let metrics = Arc::clone(&agent.shared.metrics);
-    let (losses, mut told_losses) = watch::channel(BTreeSet::new());
+    let (losses, mut loss_changes) = watch::channel(BTreeSet::new());
     tasks.spawn(async move {
         while states.changed().await.is_ok() {
             match &*states.borrow_and_update() {
@@ -50,24 +49,24 @@ pub(super) fn start(
             }
         }
     });
-    // Apart, for an API server that is away makes every event take its time.
+    // A separate task, since each event is slow while the API server is unreachable.
     let (node, stop) = (agent.config.node_name.clone(), stop.clone());
     tasks.spawn(async move {
-        let tell = async {
-            let mut told = BTreeSet::new();
-            while told_losses.changed().await.is_ok() {
-                let new = told_losses.borrow_and_update().clone();
-                for feature in new.difference(&told) {
+        let report = async {
+            let mut reported = BTreeSet::new();
+            while loss_changes.changed().await.is_ok() {
+                let new = loss_changes.borrow_and_update().clone();
+                for feature in new.difference(&reported) {
                     let note = note(*feature);
                     let node = node_reference(&node);
                     events
                         .record(&node, EventType::Warning, "FieldsDropped", "Publish", &note)
                         .await;
                 }
-                told = new;
+                reported = new;
             }
         };
-        stop.run_until_cancelled(Box::pin(tell)).await;
+        stop.run_until_cancelled(Box::pin(report)).await;
     });
     wanted
 }

@@ -1,8 +1,7 @@
-//! Keeps what a node offers in step with its GPUs, its setting and its claims.
+//! Keeps the published devices of a node consistent with its GPUs, settings and claims.
 //!
-//! What was read of the GPUs is older than what claims did to them since, and only the driver knows
-//! whether an instance that no claim has is somebody's. So where the two do not agree the GPUs are
-//! read anew before anything is said of them.
+//! The inventory may be older than changes by claims, and only the driver knows whether an unclaimed instance is
+//! foreign. If the two disagree, the GPUs are read again before anything is published.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,30 +20,30 @@ use crate::devices::{MadeInstance, Node, Note, foreign_instances, is_inconsisten
 use crate::health::Health;
 use crate::monitor::{DriverHandle, Snapshot};
 
-/// How often a GPU is looked at on which something is left that should not be there.
+/// Interval between reads of a GPU with unexpected instances.
 const RECHECK_INTERVAL: Duration = Duration::from_mins(1);
 
-/// Where what is decided goes.
+/// Outputs of the loop.
 pub(super) struct PublishOutputs {
     /// The pool to publish.
     pub(super) pool: watch::Sender<Option<Arc<Pool>>>,
-    /// What people should hear.
+    /// Notes for administrators.
     pub(super) notes: watch::Sender<BTreeSet<Note>>,
 }
 
-/// Decides what a node offers.
+/// Determines the current state of a node.
 #[derive(Default)]
 pub(super) struct NodeObserver {
-    /// What was read of the GPUs, and the same as it was read anew.
+    /// The monitor's inventory, and its refreshed version.
     read: Option<(Arc<Inventory>, Arc<Inventory>)>,
     /// Whether something was left the last time.
     is_inconsistent: bool,
-    /// Instances that are somebody else's, each seen by a read of its own.
+    /// Foreign instances, each confirmed by its own read.
     foreign: BTreeSet<MadeInstance>,
     dynamic: Option<DynamicMig>,
 }
 
-/// What is known of a node at one moment.
+/// State of a node at one time.
 struct State {
     inventory: Arc<Inventory>,
     health: Health,
@@ -63,7 +62,7 @@ impl State {
     }
 }
 
-/// Passes on what the driver's thread finds and what the setting says.
+/// Publishes changes of the driver's thread and of the settings.
 pub(super) struct PublishLoop {
     name: String,
     claims: Claims,
@@ -71,12 +70,12 @@ pub(super) struct PublishLoop {
     setting: watch::Receiver<Option<NodeSettings>>,
     outputs: PublishOutputs,
     observer: NodeObserver,
-    /// What the claims were told: the driver's version, the devices, and which GPUs are cut.
-    told: Option<(String, Vec<KnownDevice>, MigManagement)>,
+    /// Last values set on the claims: driver version, devices, and MIG management.
+    applied: Option<(String, Vec<KnownDevice>, MigManagement)>,
 }
 
 impl PublishLoop {
-    /// A loop for the node of this name; it does nothing until it runs.
+    /// A loop for the node of this name. It does nothing until it runs.
     pub(super) fn new(
         name: &str,
         claims: Claims,
@@ -85,23 +84,23 @@ impl PublishLoop {
         outputs: PublishOutputs,
     ) -> Self {
         snapshots.mark_changed();
-        let (observer, told) = (NodeObserver::default(), None);
-        Self { name: name.to_owned(), claims, snapshots, setting, outputs, observer, told }
+        let (observer, applied) = (NodeObserver::default(), None);
+        Self { name: name.to_owned(), claims, snapshots, setting, outputs, observer, applied }
     }
 
     /// Runs until the claims know their devices.
     pub(super) async fn begin(&mut self) {
-        while self.told.is_none() && self.step().await {}
+        while self.applied.is_none() && self.step().await {}
     }
 
     /// Runs as long as the driver's thread lives.
     pub(super) async fn run(mut self) {
-        // A beginning that was cut short may have taken news and not passed them on.
+        // An interrupted `begin` may have consumed a change without publishing it.
         self.snapshots.mark_changed();
         while self.step().await {}
     }
 
-    /// Waits for news and passes it on; `false` when there will be none.
+    /// Waits for a change and publishes it; `false` if there will be no more.
     async fn step(&mut self) -> bool {
         let is_inconsistent = self.observer.is_inconsistent;
         let look = async {
@@ -125,12 +124,12 @@ impl PublishLoop {
         };
         let node = state.node();
         let version = state.inventory.versions.driver.clone();
-        let told = (version, pool::known_devices(&node), pool::mig_management(&node, is_read));
-        if self.told.as_ref() != Some(&told) {
-            let (version, known, cut) = told.clone();
+        let applied = (version, pool::known_devices(&node), pool::mig_management(&node, is_read));
+        if self.applied.as_ref() != Some(&applied) {
+            let (version, known, cut) = applied.clone();
             self.claims.set_mig_management(cut);
             self.claims.set_devices(&version, known).await;
-            self.told = Some(told);
+            self.applied = Some(applied);
         }
         if is_read {
             set(&self.outputs.pool, Some(Arc::new(pool::pool(&self.name, &node, &owner))));
@@ -141,7 +140,7 @@ impl PublishLoop {
 }
 
 impl NodeObserver {
-    /// What is known now; `None` until the GPUs were read once.
+    /// The current state; `None` until the GPUs were read once.
     async fn state(
         &mut self,
         claims: &Claims,
@@ -163,7 +162,7 @@ impl NodeObserver {
             if let Some((refreshed, gpus)) = read(&snapshot.driver, &state.inventory).await {
                 (state.inventory, seen) = (Arc::new(refreshed), gpus);
             }
-            // An instance that was there when it was read was a claim's before or is after.
+            // An instance seen by the read was a claim's before or is one after it.
             state.made.extend(claims.mig_in_use());
             self.read = Some((found, Arc::clone(&state.inventory)));
         }
@@ -177,8 +176,8 @@ impl NodeObserver {
         Some(state)
     }
 
-    /// What is known without instances that only an old read makes foreign: where the GPU was not `seen` now, what
-    /// nobody has may be a claim's that was given back since.
+    /// The inventory without foreign instances that only an old read shows. On GPUs not in `seen`, an unclaimed
+    /// instance may belong to a claim that was released since.
     fn without_stale_foreign(&self, node: &Node<'_>, seen: &BTreeSet<String>) -> Inventory {
         let mut unconfirmed = foreign_instances(node);
         unconfirmed.retain(|found| !seen.contains(&found.0) && !self.foreign.contains(found));
@@ -194,8 +193,8 @@ impl NodeObserver {
     }
 }
 
-/// The GPUs with their MIG mode and instances as they are now, and the UUIDs of those that the driver told of;
-/// `None` if it tells nothing.
+/// The GPUs with their current MIG mode and instances, and the UUIDs of the readable ones; `None` if the driver does
+/// not answer.
 async fn read(
     driver: &DriverHandle,
     known: &Arc<Inventory>,
@@ -226,7 +225,7 @@ async fn read(
     }
 }
 
-/// Tells only of changes.
+/// Sends a value only if it changed.
 fn set<T: PartialEq>(output: &watch::Sender<T>, new: T) {
     output.send_if_modified(|old| {
         let is_changed = *old != new;

@@ -1,4 +1,4 @@
-//! What an agent does while it is the active one of its node.
+//! Work of the node's active agent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,18 +25,18 @@ use crate::kubelet::socket::stale;
 use crate::monitor::Snapshot;
 use crate::watchdog;
 
-/// How often claims are looked at whose objects went without a call of the kubelet.
+/// Interval between sweeps for claims that disappeared without a kubelet call.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
-/// When a claim that was found gone is looked at again.
+/// Delay before a missing claim is checked again.
 const RECHECK_DELAY: Duration = Duration::from_secs(35);
-/// Over how long the looks of a cluster's agents are spread, in seconds.
+/// Seconds over which the sweeps of a cluster's agents are spread.
 const SWEEP_SPREAD_SECONDS: u64 = 60;
-/// How long the first look at the devices may take before a node that was handed over is served.
+/// Timeout for the first devices before a node that was handed over is served.
 const FIRST_DEVICES_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long reports on claims may take that are not sent when the agent ends.
+/// Time for unsent reports on claims at shutdown.
 const FINAL_REPORTS_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The time in which an agent is the active one: its tasks, and the word that ends them.
+/// The time in which an agent is active: its tasks and their stop token.
 #[derive(Clone)]
 struct ActivePeriod {
     stop: CancellationToken,
@@ -44,8 +44,8 @@ struct ActivePeriod {
 }
 
 impl NodeAgent {
-    /// Serves the node until the agent is to stop or another one asks for it; when this returns, nothing of the
-    /// node is used any more. The caller holds the lock all the while.
+    /// Serves the node until the agent stops or another one requests it. On return no part of the node is in use. The
+    /// caller holds the lock throughout.
     pub(super) async fn serve(
         &self,
         ahead: Option<Sockets>,
@@ -78,7 +78,7 @@ impl NodeAgent {
         request
     }
 
-    /// Starts everything, and then follows the GPUs for ever. `served` is what must be closed afterwards.
+    /// Starts everything and follows the GPUs forever. `served` must be closed afterwards.
     async fn begin(
         &self,
         ahead: Option<Sockets>,
@@ -99,19 +99,19 @@ impl NodeAgent {
         let is_taken_over = ahead.is_some();
         let sockets = ahead.unwrap_or_else(|| Sockets::start(self, None));
         let (sockets, _) = served.insert((sockets, claims.clone()));
-        let (notes, told_notes) = watch::channel(BTreeSet::new());
+        let (notes, note_changes) = watch::channel(BTreeSet::new());
         let outputs = PublishOutputs { pool: wanted, notes };
         let snapshots = self.snapshots.clone();
         let mut publish_loop = PublishLoop::new(node, claims.clone(), snapshots, setting, outputs);
         if is_taken_over {
-            // The kubelet's calls wait already: they must not be refused for want of devices.
+            // Kubelet calls are already waiting and must not be refused for lack of devices.
             if timeout(FIRST_DEVICES_TIMEOUT, Box::pin(publish_loop.begin())).await.is_err() {
                 tracing::warn!(%node, "the devices are not known yet; claims are refused until they are");
             }
         }
         sockets.open(claims.clone());
         period.tasks.spawn(self.watch(claims.clone(), client.clone(), events.clone(), period));
-        period.tasks.spawn(self.tell(events, told_notes, period));
+        period.tasks.spawn(self.report(events, note_changes, period));
         period.tasks.spawn(self.sweep(claims.clone(), period));
         let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
         period.tasks.spawn(async move {
@@ -122,7 +122,7 @@ impl NodeAgent {
         self.shared.stop.cancelled().await;
     }
 
-    /// Follows which GPUs are cut by MIG.
+    /// Follows the node's settings.
     fn follow_settings(
         &self,
         client: Client,
@@ -153,7 +153,7 @@ impl NodeAgent {
             .until_ok(&check, || {
                 let (config, client) = (Arc::clone(&self.config), client.clone());
                 let reporter = Arc::new(reporter.clone());
-                // One of the period's tasks: it writes files, so the node is nobody else's before it ends.
+                // A task of the period, since it writes files: the node must not pass to another agent before it ends.
                 let task = period.tasks.spawn_blocking(move || {
                     let (paths, node) = (config.paths.clone(), config.node_name.clone());
                     Claims::open_locked(paths, node, Arc::new(KubeReader::new(client)), reporter)
@@ -171,9 +171,9 @@ impl NodeAgent {
         claims
     }
 
-    /// Tells people what the driver's thread finds and how GPUs are offered; apart from what matters,
-    /// for an API server that is away makes every event take its time.
-    fn tell(
+    /// Reports the driver's findings and the notes. A separate task, since each event is slow while the API server is
+    /// unreachable.
+    fn report(
         &self,
         events: Events,
         mut notes: watch::Receiver<BTreeSet<Note>>,
@@ -182,26 +182,26 @@ impl NodeAgent {
         let (node, stop) = (self.config.node_name.clone(), period.stop.clone());
         let mut snapshots = self.snapshots.clone();
         snapshots.mark_changed();
-        let tell = async move {
-            let (mut old, mut told) = (Snapshot::default(), BTreeSet::new());
+        let report = async move {
+            let (mut old, mut reported) = (Snapshot::default(), BTreeSet::new());
             loop {
                 tokio::select! {
                     Ok(()) = snapshots.changed() => {
                         let new = snapshots.borrow_and_update().clone();
-                        pool::tell(&node, &events, &old, &new).await;
+                        pool::record_health(&node, &events, &old, &new).await;
                         old = new;
                     }
                     Ok(()) = notes.changed() => {
                         let new = notes.borrow_and_update().clone();
-                        pool::tell_notes(&node, &events, &told, &new).await;
-                        told = new;
+                        pool::record_notes(&node, &events, &reported, &new).await;
+                        reported = new;
                     }
                     else => return,
                 }
             }
         };
         async move {
-            stop.run_until_cancelled(Box::pin(tell)).await;
+            stop.run_until_cancelled(Box::pin(report)).await;
         }
     }
 
@@ -230,7 +230,7 @@ impl NodeAgent {
     fn sweep(&self, claims: Claims, period: &ActivePeriod) -> impl Future<Output = ()> + use<> {
         let (node, stop) = (self.config.node_name.clone(), period.stop.clone());
         let metrics = Arc::clone(&self.shared.metrics);
-        // Agents that start together, after an upgrade say, do not ask the API server together.
+        // Spreads the API requests of agents that start together, for example after an upgrade.
         let spread = Duration::from_secs(spread(&node));
         let mut pause = spread;
         async move {
@@ -246,7 +246,7 @@ impl NodeAgent {
     }
 }
 
-/// Seconds by which a node's looks are put off: the same for a node every time, evenly over nodes.
+/// Delay of a node's sweeps in seconds: constant per node, evenly distributed over nodes.
 fn spread(node: &str) -> u64 {
     let hash = |hash: u64, byte: u8| hash.wrapping_mul(31).wrapping_add(byte.into());
     node.bytes().fold(7, hash) % SWEEP_SPREAD_SECONDS

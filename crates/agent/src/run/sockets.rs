@@ -14,22 +14,22 @@ use crate::claims::Claims;
 use crate::kubelet::endpoint::{Endpoint, Services};
 use crate::kubelet::registration::KubeletRegistration;
 
-/// Sockets on which the kubelet's calls come; they go when this is dropped.
+/// Sockets for the kubelet's calls. Dropping this closes them.
 pub(super) struct Sockets {
     gate: watch::Sender<CallGate>,
     again: watch::Sender<()>,
-    verdict: Arc<KubeletRegistration>,
+    registration: Arc<KubeletRegistration>,
     stop: DropGuard,
     task: JoinHandle<()>,
 }
 
 impl Sockets {
-    /// Serves the node's sockets, again if they fail; calls wait at the door. `bound` are those to begin
-    /// with, where they are there already.
+    /// Serves the node's sockets, with retries. Calls wait at the gate. `bound` are already bound sockets to start
+    /// with.
     pub(super) fn start(agent: &NodeAgent, bound: Option<Endpoint>) -> Self {
         let check = agent.check("sockets", "the sockets are not bound yet");
         let kubelet = agent.check("kubelet", "the kubelet has not registered the driver yet");
-        let verdict = Arc::new(KubeletRegistration::new(kubelet));
+        let registration = Arc::new(KubeletRegistration::new(kubelet));
         let (gate, _) = watch::channel(CallGate::Waiting);
         let (again, _) = watch::channel(());
         let stop = agent.shared.stop.child_token();
@@ -37,27 +37,26 @@ impl Sockets {
         let preparer =
             GatedPreparer::new(gate.subscribe(), node, Arc::clone(&metrics), stop.clone());
         let preparer = Arc::new(preparer);
-        let (snapshots, listener, told) =
-            (agent.snapshots.clone(), again.subscribe(), Arc::clone(&verdict));
+        let (snapshots, listener, served) =
+            (agent.snapshots.clone(), again.subscribe(), Arc::clone(&registration));
         let parts = move || Services {
             preparer: Arc::clone(&preparer),
             snapshots: snapshots.clone(),
             metrics: Arc::clone(&metrics),
-            verdict: Arc::clone(&told),
+            registration: Arc::clone(&served),
             again: listener.clone(),
         };
         let serve = serve(Arc::clone(&agent.config), bound, check, parts, stop.clone());
         let task = agent.shared.tasks.spawn(serve);
-        Self { gate, again, verdict, stop: stop.drop_guard(), task }
+        Self { gate, again, registration, stop: stop.drop_guard(), task }
     }
 
     /// Waits until the kubelet has registered the driver through these sockets.
     pub(super) async fn registered(&self) {
-        self.verdict.registered().await;
+        self.registration.registered().await;
     }
 
-    /// Lets calls through to the claims. The end of the sockets that another agent had is near: what the
-    /// kubelet knows of the GPUs' health is told again.
+    /// Passes calls to the claims. Another agent's sockets will close soon, so the health of the GPUs is sent again.
     pub(super) fn open(&self, claims: Claims) {
         self.gate.send_replace(CallGate::Open(claims));
         self.again.send_replace(());

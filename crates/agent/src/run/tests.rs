@@ -174,11 +174,11 @@ async fn newcomer_stays_registered_when_the_active_agent_exits_in_handover() {
     let active = UnixListener::bind(plugin.join("handover.sock")).unwrap();
     let _newcomer = node.start(Some("b"));
     let (mut stream, _) = active.accept().await.unwrap();
-    let (heard, mut said) = stream.split();
-    let mut heard = BufReader::new(heard).lines();
-    assert_eq!(heard.next_line().await.unwrap().unwrap(), "octavo handover 1 b");
-    said.write_all(b"here 1\n").await.unwrap();
-    assert_eq!(heard.next_line().await.unwrap().unwrap(), "give");
+    let (received, mut message) = stream.split();
+    let mut received = BufReader::new(received).lines();
+    assert_eq!(received.next_line().await.unwrap().unwrap(), "octavo handover 1 b");
+    message.write_all(b"here 1\n").await.unwrap();
+    assert_eq!(received.next_line().await.unwrap().unwrap(), "give");
     let socket = node.folder("kubelet/plugins_registry/gpu.nvidia.com-b@reg.sock");
     let registered = identity(&socket);
     // A process that ends closes its files one by one.

@@ -1,4 +1,4 @@
-//! The mount namespace of a command: what a container runtime makes of CDI edits.
+//! The mount namespace of a command: applies CDI edits as a container runtime does.
 
 use std::fs;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::hook;
 /// Where everything of Octavo's lies that a container sees.
 pub(super) const OWN: &str = "/run/octavo";
 
-/// Moves this thread, and what it starts from now on, behind the wall of a share.
+/// Moves this thread, and programs started from it later, into the mount namespace of a share.
 pub(super) fn enter(share: &StandaloneShare) -> anyhow::Result<()> {
     #[expect(
         deprecated,
@@ -40,7 +40,7 @@ pub(super) fn enter(share: &StandaloneShare) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes one mount, and the file or folder that it lies on.
+/// Creates one mount, and its mount point if missing.
 fn bind(wanted: &Mount) -> anyhow::Result<()> {
     let (from, to) = (Path::new(&wanted.host_path), Path::new(&wanted.container_path));
     let context = || format!("mounting {} on {}", from.display(), to.display());

@@ -1,4 +1,4 @@
-//! The files of a share that was made by hand, on the host.
+//! The host files of a standalone share.
 
 use std::fs::{self, File};
 use std::hash::{BuildHasher as _, RandomState};
@@ -22,7 +22,7 @@ use crate::enforcement::share_files;
 use crate::enforcement::{BackendKind, Backends, EnforcedShare};
 use crate::node::NodePaths;
 
-/// Where shares by hand lie, each as a run root of its own.
+/// Folder of standalone shares, each with its own run root.
 const FOLDER: &str = "/run/octavo-share";
 
 /// A share that was prepared.
@@ -36,12 +36,12 @@ pub(super) struct StandaloneShare {
     pub(super) folder: PathBuf,
     /// Its folder as the command sees it.
     pub(super) seen: PathBuf,
-    /// What the wall adds.
+    /// Edits of the enforcement backend.
     pub(super) edits: ContainerEdits,
 }
 
 impl StandaloneShare {
-    /// Makes the share's files, or joins those that commands of the same name use.
+    /// Creates the share's files, or joins those of commands with the same name.
     pub(super) fn prepare(args: &RunArgs) -> anyhow::Result<Self> {
         let name = args.name.clone().unwrap_or_else(|| std::process::id().to_string());
         ensure!(
@@ -62,7 +62,7 @@ impl StandaloneShare {
             gpu.memory_bytes >> 20
         );
         fs::create_dir_all(FOLDER).with_context(|| format!("making {FOLDER}: this needs root"))?;
-        // Commands of one name that begin at the same time are to find one share and not to make two.
+        // Commands of one name that start at the same time must use one share.
         let turn = turn().context("waiting for the turn to make a share")?;
         let root = Path::new(FOLDER).join(&name);
         fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
@@ -112,24 +112,24 @@ impl StandaloneShare {
     /// Removes the share's files if no other command uses them.
     pub(super) fn leave(self) {
         let Self { root, lock, .. } = self;
-        // What is mounted somewhere in this namespace cannot be removed.
+        // Files mounted in this namespace cannot be removed.
         let _ = unmount(OWN, UnmountFlags::DETACH);
         let Ok(_turn) = turn() else { return };
         if lock.try_lock().is_ok() {
-            // What cannot be removed is gone with the next boot.
+            // The next boot removes leftovers.
             let _ = fs::remove_dir_all(root);
         }
     }
 }
 
-/// The turn to make or to remove the files of a share, for as long as the file is open.
+/// Exclusive permission to create or remove the files of a share, while the file is open.
 fn turn() -> io::Result<File> {
     let turn = File::create(Path::new(FOLDER).join(".turn"))?;
     turn.lock()?;
     Ok(turn)
 }
 
-/// The node as the wall sees it.
+/// The paths of the node, as backends need them.
 fn paths(root: &Path, args: &RunArgs) -> NodePaths {
     NodePaths {
         driver_root: args.driver_root.clone(),

@@ -1,4 +1,4 @@
-//! Does what was decided about a share.
+//! Executes the actions decided for a share.
 
 use octavo_api::names::{CONDITION_ENFORCED, CONDITION_OVERFLOW};
 
@@ -14,7 +14,7 @@ use crate::claims::{ShareFinding, Status};
 use crate::failpoint;
 use crate::metrics::Metrics;
 
-/// What it takes to do what was decided.
+/// Dependencies for executing actions.
 pub(super) struct Actuator<'a> {
     pub(super) node: &'a str,
     pub(super) proc: &'a Proc,
@@ -25,8 +25,7 @@ pub(super) struct Actuator<'a> {
 }
 
 impl Actuator<'_> {
-    /// Does all that was decided at a look, in order: people are told of what was done, and not of what was
-    /// meant to be.
+    /// Executes all actions of a poll in order. Notices report what was done, not what was intended.
     pub(super) fn apply_all(&self, watched: &mut MonitoredShare, actions: Vec<Action>) {
         let mut has_failed = false;
         for action in actions {
@@ -39,11 +38,10 @@ impl Actuator<'_> {
         }
     }
 
-    /// Does one thing, and says whether that worked; what fails is told in the log, and tried again where a
-    /// later look asks for it.
+    /// Executes one action; returns whether it succeeded. A failure is logged, and retried if a later poll requests it.
     fn apply(&self, watched: &mut MonitoredShare, action: Action) -> bool {
         match action {
-            // The look has written it to the file that the guards read.
+            // The poll has already written it to the limits file.
             Action::Gate(gate) => {
                 let (claim, share) = (&watched.share.claim, &watched.share.share_id);
                 tracing::info!(node = self.node, %claim, share, ?gate, "the gate of a share");
@@ -104,7 +102,7 @@ impl Actuator<'_> {
     fn notify(&self, watched: &MonitoredShare, notice: Notice) {
         let (reason, condition) = match notice {
             Notice::Overflow { response, has_failed, .. } => {
-                // What is left of a stop that failed is the gate.
+                // If a freeze or kill failed, only the gate remains.
                 let response = if has_failed { Response::Held } else { response };
                 self.metrics.enforcement.overflow(&watched.labels, response.as_str());
                 ("MemoryOverflow", Some((CONDITION_OVERFLOW, Status::True)))

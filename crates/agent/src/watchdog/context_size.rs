@@ -1,10 +1,9 @@
-//! What a context of CUDA takes on a GPU, learned from what is seen: the guard counts it before it is made, and the
-//! driver takes what it likes.
+//! Size of a CUDA context on a GPU, learned from measurements. The guard charges a context before it is created; its
+//! real size is the driver's choice.
 //!
-//! A reading is of a process that has one context and hardly anything else, and whose bytes stood still. What
-//! containers write may be a lie, and a lie would cost the neighbours memory, for their contexts are counted by
-//! it, too. So a share has one reading, of several shares the lower one in the middle counts, and none counts
-//! beyond [`MAX_CONTEXT_BYTES`].
+//! A measurement uses a process with one context, hardly any other memory, and a constant byte count. Containers could
+//! forge it, and a forged size would cost their neighbours memory, since it also applies to their contexts. Each share
+//! therefore contributes one measurement, the lower median counts, and none exceeds [`MAX_CONTEXT_BYTES`].
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,18 +11,19 @@ use crate::claims::CONTEXT_BYTES;
 
 /// The most that a context is taken for.
 pub(super) const MAX_CONTEXT_BYTES: u64 = 1 << 30;
-/// Shares of a GPU whose readings are remembered.
+/// Shares per GPU whose measurements are kept.
 const MAX_READINGS: usize = 15;
 
-/// What contexts take, by GPU.
+/// Context sizes by GPU.
 #[derive(Debug, Default)]
 pub(super) struct ContextSizes {
-    /// The last readings, each with the name of its share.
+    /// The latest measurements, with the names of their shares.
     by_gpu: BTreeMap<String, VecDeque<(String, u64)>>,
 }
 
 impl ContextSizes {
-    /// Takes a reading of a share; of several the largest counts, for a context may be read half made.
+    /// Records a measurement of a share. The largest one counts, since a context may be measured while it is being
+    /// created.
     pub(super) fn record(&mut self, gpu: &str, share: &str, bytes: u64) {
         let readings = self.by_gpu.entry(gpu.to_owned()).or_default();
         match readings.iter_mut().find(|(name, _)| name == share) {
@@ -35,7 +35,7 @@ impl ContextSizes {
         }
     }
 
-    /// What a context is to be counted for on a GPU; `None` before any was seen.
+    /// Bytes to charge for a context on a GPU; `None` before the first measurement.
     pub(super) fn bytes(&self, gpu: &str) -> Option<u64> {
         let mut readings: Vec<_> = self.by_gpu.get(gpu)?.iter().map(|(_, bytes)| *bytes).collect();
         readings.sort_unstable();

@@ -1,6 +1,7 @@
-//! What the driver says of the processes on GPUs. Its calls block for as long as the hardware pleases, so each GPU is
-//! asked on a thread that may wait, one call at a time: while one hangs no other is begun for its GPU, and the
-//! other GPUs are asked as before.
+//! Polls the driver for the processes on GPUs.
+//!
+//! Driver calls may block for any time. Each GPU is polled on its own thread, one call at a time. While a call hangs,
+//! no other begins for its GPU, and the other GPUs are polled as before.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,29 +12,29 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::monitor::DriverHandle;
 
-/// How long a look waits for the driver's answer; a call that takes longer goes on, and a later look has it.
+/// Maximum wait of a poll for the driver. A longer call continues, and a later poll gets its result.
 const ANSWER_TIMEOUT: Duration = Duration::from_millis(400);
-/// From when on a call is said to hang.
+/// Duration after which a call counts as hanging.
 const HANG_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the driver says of each GPU, by UUID; nothing of those that it did not answer for yet.
+/// Results by GPU UUID. GPUs without an answer yet are absent.
 pub(super) type ProcessLists = BTreeMap<String, Result<Vec<GpuProcess>, DriverError>>;
 
-/// What came of asking the driver.
+/// Result of a poll.
 #[derive(Debug)]
 pub(super) enum PollResult {
-    /// It told.
+    /// The driver is open.
     Answered {
         /// Of these GPUs.
         lists: ProcessLists,
-        /// And of these it has not for so long that people should know.
+        /// GPUs whose calls hang.
         hanging: BTreeSet<String>,
     },
-    /// It is closed at the moment: it could not be opened, or is opened anew.
+    /// The driver is closed: it could not be opened, or is being reopened.
     Closed,
 }
 
-/// Asks the driver.
+/// Polls the driver.
 #[derive(Debug, Default)]
 pub(super) struct DriverPoller {
     /// Calls that have not ended, by GPU.
@@ -43,7 +44,7 @@ pub(super) struct DriverPoller {
 type Call = JoinHandle<Result<Vec<GpuProcess>, DriverError>>;
 
 impl DriverPoller {
-    /// Asks which processes are on these GPUs, or waits on for what was asked before.
+    /// Polls the processes on these GPUs, or waits for running calls.
     pub(super) async fn poll(&mut self, driver: &DriverHandle, gpus: &[String]) -> PollResult {
         let new = gpus.iter().filter(|gpu| !self.running.contains_key(*gpu)).collect::<Vec<_>>();
         if !new.is_empty() {
@@ -57,7 +58,7 @@ impl DriverPoller {
         let (mut lists, mut hanging) = (ProcessLists::new(), BTreeSet::new());
         let mut ended = Vec::new();
         for (gpu, (call, since)) in &mut self.running {
-            // What has kept a look waiting once keeps none waiting again.
+            // A call that exceeded the timeout once delays no later poll.
             match timeout_at(*since + ANSWER_TIMEOUT, call).await {
                 Ok(Ok(list)) => {
                     lists.insert(gpu.clone(), list);
@@ -76,7 +77,7 @@ impl DriverPoller {
         for gpu in ended {
             self.running.remove(&gpu);
         }
-        // A GPU that lost its last share since it was asked is nobody's matter.
+        // A GPU may have lost its last share since the call began.
         lists.retain(|gpu, _| gpus.contains(gpu));
         hanging.retain(|gpu| gpus.contains(gpu));
         PollResult::Answered { lists, hanging }

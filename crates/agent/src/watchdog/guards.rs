@@ -1,4 +1,4 @@
-//! What the guards of shares write and say: their state files, and the reports on their sockets.
+//! Input from guards: their state files, and the reports on their sockets.
 
 pub(super) mod connection_quota;
 pub(super) mod listener;

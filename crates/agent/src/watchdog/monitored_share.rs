@@ -1,4 +1,4 @@
-//! One share that is watched: its files, its socket, and what is remembered of it from look to look.
+//! One monitored share: its files, its socket, and its state between polls.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Display;
@@ -26,28 +26,28 @@ use crate::enforcement::BackendKind;
 use crate::enforcement::share_files::LimitsFile;
 use crate::metrics::{ShareFigures, ShareLabels};
 
-/// Looks in a row that find no state file before that is damage: an administrator's `touch` is not.
+/// Consecutive polls without a state file before it counts as damage. An administrator may replace the file.
 const MAX_LOOKS_WITHOUT_STATE: u32 = 5;
-/// Looks in a row that may find no files: a claim that is just being prepared has none yet.
+/// Consecutive failures before a warning. A claim that is being prepared has no files yet.
 const MAX_SILENT_FAILURES: u32 = 10;
-/// How often it is looked whether the share's files are in their place, and how soon what was not there.
+/// Interval of checks for the share's files, and the retry interval for missing ones.
 const CHECK_INTERVAL: Duration = Duration::from_secs(10);
 const RETRY_INTERVAL: Duration = Duration::from_millis(200);
-/// Looks of which the one that finds the least untracked counts. Processes allocate and free between the driver's
-/// count and ours of the slots: taken at its word, one such moment would refuse what fits.
+/// Number of polls whose minimum of untracked bytes counts. Processes allocate and free between the driver's count and
+/// the copy of the slots. A single poll could therefore refuse a valid allocation.
 const UNTRACKED_WINDOW: usize = 3;
-/// Looks at a process in which its context is read, and what it may have beside it then, in bytes.
+/// Polls of a new process in which its context is measured, and its maximum other memory, in bytes.
 const CONTEXT_LEARNING_LOOKS: u32 = 50;
 const CONTEXT_LEARNING_MAX_BYTES: u64 = 32 << 20;
-/// How often functions that the guards do not know are told of.
+/// Interval of reports about unknown functions.
 const UNKNOWN_NAMES_INTERVAL: Duration = Duration::from_secs(30);
 
 /// A share that is watched.
 #[derive(Debug)]
 pub(super) struct MonitoredShare {
-    /// What the claims say of it.
+    /// The share as its claim holds it.
     pub(super) share: ActiveShare,
-    /// What its guards say.
+    /// Reports of its guards.
     pub(super) guard_reports: Arc<GuardReports>,
     /// Where it is in metrics.
     pub(super) labels: ShareLabels,
@@ -59,64 +59,64 @@ pub(super) struct MonitoredShare {
     failures: u32,
     names: BTreeMap<String, bool>,
     names_reported_at: Option<Duration>,
-    /// Why what goes round its wall is not seen, as people were told.
+    /// The blind spot as last reported.
     pub(super) blind_spot: Option<BlindSpot>,
-    /// What froze its containers, and has not let them go on.
+    /// Control files of its frozen cgroups.
     pub(super) frozen: BTreeSet<PathBuf>,
     peak: u64,
-    /// Bytes in the slots before the driver was asked.
+    /// Bytes in the slots before the driver was polled.
     before: u64,
     untracked: VecDeque<u64>,
-    /// The processes of the last look at which the driver answered; `None` before there was one.
+    /// Processes of the last poll with an answer; `None` before the first.
     last: Option<BTreeMap<Process, PreviousUsage>>,
     last_warning: Option<String>,
 }
 
-/// A process as it was at the last look.
+/// A process at the last poll.
 #[derive(Clone, Copy, Debug)]
 struct PreviousUsage {
     driver_bytes: Option<u64>,
     slot_bytes: Option<u64>,
-    /// Looks since it was first seen.
+    /// Polls since it was first seen.
     looks: u32,
     /// Whether it came while it was looked.
     arrived_since_start: bool,
 }
 
-/// What is there once the share's files are.
+/// The opened files of the share.
 #[derive(Debug)]
 struct Open {
     limits: LimitsFile,
     limits_id: Option<(u64, u64)>,
     state: Option<StateFile>,
-    /// What the limits say that a context is counted for, in bytes.
+    /// Bytes charged for a context according to the limits file.
     context_bytes: u64,
     overflow: OverflowState,
-    /// What an agent before this one did and people are to be told again.
+    /// Response of an earlier agent that must be reported again.
     inherited: Option<Notice>,
 }
 
-/// A process on the share's GPU, with what the driver says of it.
+/// A process on the share's GPU, with the driver's count.
 #[derive(Clone, Debug)]
 pub(super) struct DriverUsage {
-    /// Whose it is.
+    /// The process and its shares.
     pub(super) owned: OwnedProcess,
     /// Bytes as the driver counts them.
     pub(super) driver_bytes: Option<u64>,
 }
 
-/// What a look at a share came to.
+/// Result of polling a share.
 #[derive(Debug, Default)]
 pub(super) struct PollReport {
-    /// What is to be done.
+    /// Actions to execute.
     pub(super) actions: Vec<Action>,
-    /// For the metrics; `None` where the share cannot be judged.
+    /// For the metrics; `None` if the share could not be evaluated.
     pub(super) figures: Option<ShareFigures>,
-    /// What its guards said.
+    /// New reports of its guards.
     pub(super) new_reports: NewReports,
-    /// Functions that people should know of, and whether they were refused.
+    /// Unknown functions to report, and whether they were refused.
     pub(super) names: BTreeMap<String, bool>,
-    /// What a context takes, as a process shows that has hardly anything else, in bytes.
+    /// Measured size of a context, from a process with hardly any other memory, in bytes.
     pub(super) context_bytes: Option<u64>,
 }
 
@@ -153,12 +153,12 @@ impl MonitoredShare {
         }
     }
 
-    /// Whether anything holds the share, so that there is something to watch.
+    /// Whether the share has an enforcement backend, and so needs monitoring.
     pub(super) fn is_enforced(&self) -> bool {
         matches!(self.share.backend, Some(BackendKind::Guard | BackendKind::Driver))
     }
 
-    /// Sees to it that the share's socket is there, and that its files are those that are open.
+    /// Ensures that the share's socket exists, and closes replaced files.
     pub(super) fn ensure_socket(
         &mut self,
         at: Duration,
@@ -187,19 +187,19 @@ impl MonitoredShare {
         }
     }
 
-    /// Looks at the slots before the driver is asked: what was freed meanwhile was there when it counted.
+    /// Sums the slots before the driver is polled. Memory freed in between was still there when the driver counted.
     pub(super) fn sample_slots(&mut self, copy: &mut StateBuffer) {
         self.before = state_file::bytes(&self.read_slots(copy));
     }
 
-    /// The share's slots as they are now; none where they cannot be read.
+    /// The share's current slots; empty if unreadable.
     pub(super) fn read_slots(&self, copy: &mut StateBuffer) -> Vec<SlotCopy> {
         let state = self.open.as_ref().and_then(|open| open.state.as_ref());
         state.and_then(|state| state.slots(copy).ok()).unwrap_or_default()
     }
 
-    /// Looks at the share with the processes that it has on its GPU; `None` where the driver told nothing.
-    /// `context_bytes` is what a context takes there, as far as that is known.
+    /// Evaluates the share with its processes on the GPU; `None` if the driver did not answer. `context_bytes` is the
+    /// known size of a context.
     pub(super) fn poll(
         &mut self,
         at: Duration,
@@ -233,7 +233,7 @@ impl MonitoredShare {
         let in_slots = slots.as_deref().map(state_file::bytes).map_err(|damage| *damage);
         let used = in_slots.unwrap_or(0);
         let slots_bytes = in_slots.map(|bytes| bytes.max(self.before));
-        // An agent before this one may have learned it.
+        // An earlier agent may have measured it.
         let context_bytes = context_bytes.or(Some(open.context_bytes));
         let mut sample = Sample { at, limit_bytes, processes, slots_bytes, context_bytes };
         if sample.driver_bytes().is_some_and(|bytes| bytes > limit_bytes)
@@ -249,7 +249,7 @@ impl MonitoredShare {
             (Some(driver), Some(untracked)) => {
                 (driver, min_of_last(&mut self.untracked, untracked))
             }
-            // What was known goes on to hold.
+            // Without an answer the former values stay.
             _ => {
                 open.limits.live().map_or((0, 0), |live| (live.driver_bytes, live.untracked_bytes))
             }
@@ -257,14 +257,14 @@ impl MonitoredShare {
         let written = open
             .limits
             .set_untracked(untracked, driver)
-            // Also where it stands so by our memory: somebody may have written the file anew.
+            // Write it even if unchanged in memory, since the file may have been rewritten.
             .and_then(|()| open.limits.set_gate(open.overflow.gate()));
         let gate = open.overflow.gate() as u32;
         crate::failpoint::hit("watchdog.told-guards");
         if let Err(error) = written {
             self.warn_once("its limits cannot be written", &error);
         }
-        // Only now: an agent that was killed before would have left no trace of it.
+        // Truncate only now: an agent killed earlier would have removed the evidence.
         if let Some(state) = self.open.as_ref().and_then(|open| open.state.as_ref())
             && let Err(error) = state.truncate_to_size()
         {
@@ -292,14 +292,14 @@ impl MonitoredShare {
         }
     }
 
-    /// Notes that not everything that was frozen could be let go on.
+    /// Records that some containers could not be thawed.
     pub(super) fn record_thaw_failure(&mut self) {
         if let Some(open) = &mut self.open {
             open.overflow.record_thaw_failure();
         }
     }
 
-    /// Notes that something failed that may do so for a while.
+    /// Records a failure that may be temporary.
     fn fail(&mut self, what: &str, error: &io::Error) {
         self.failures = self.failures.saturating_add(1);
         if self.failures > MAX_SILENT_FAILURES {
@@ -307,7 +307,7 @@ impl MonitoredShare {
         }
     }
 
-    /// Says once in the log what is wrong, until something else is.
+    /// Logs a problem once, until another one occurs.
     pub(super) fn warn_once(&mut self, what: &str, error: &dyn Display) {
         let last_warning = format!("{what}: {error}");
         if self.last_warning.as_ref() != Some(&last_warning) {
@@ -348,7 +348,7 @@ impl MonitoredShare {
         Ok(())
     }
 
-    /// The share's slots, or what is wrong with them; `None` where it is too early to say.
+    /// The share's slots, or their damage; `None` if it is too early to tell.
     fn slots(&mut self, copy: &mut StateBuffer) -> Option<Result<Vec<SlotCopy>, StateDamage>> {
         if let Some(value) = self.tampered {
             return Some(Err(StateDamage::Reported(value)));
@@ -360,14 +360,14 @@ impl MonitoredShare {
         let slots = state.map_or(Err(StateDamage::Gone), |state| state.slots(copy));
         if slots == Err(StateDamage::Gone) {
             self.gone_looks = self.gone_looks.saturating_add(1);
-            // Somebody may just be making it anew.
+            // The file may be in the middle of a replacement.
             return (self.gone_looks > MAX_LOOKS_WITHOUT_STATE).then_some(slots);
         }
         self.gone_looks = 0;
         Some(slots)
     }
 
-    /// Functions that are to be told of now.
+    /// Unknown functions to report now.
     fn take_names(&mut self, at: Duration, new_reports: &NewReports) -> BTreeMap<String, bool> {
         self.names.extend(new_reports.names.clone());
         let is_due =
@@ -386,7 +386,7 @@ fn identity(folder: &Path) -> Option<(u64, u64)> {
     Some((found.dev(), found.ino()))
 }
 
-/// The least of the last numbers, of which this is the newest.
+/// The minimum of the latest values, including `newest`.
 fn min_of_last(last: &mut VecDeque<u64>, newest: u64) -> u64 {
     last.push_back(newest);
     while last.len() > UNTRACKED_WINDOW {
@@ -395,7 +395,7 @@ fn min_of_last(last: &mut VecDeque<u64>, newest: u64) -> u64 {
     last.iter().copied().min().unwrap_or(newest)
 }
 
-/// What each process has, with what its slot says.
+/// Memory of each process, with its slots.
 fn usages(found: &[DriverUsage], slots: &[SlotCopy]) -> Vec<ProcessUsage> {
     let usages = found.iter().map(|found| {
         let process = found.owned.process;
@@ -413,8 +413,8 @@ fn usages(found: &[DriverUsage], slots: &[SlotCopy]) -> Vec<ProcessUsage> {
     usages.collect()
 }
 
-/// Takes the processes of a look in place of those of the last one, and notes which are new; returns what a context
-/// takes, if a process shows it. `counted` is what one context may have been counted for.
+/// Replaces the processes of the last poll and marks new ones. Returns the size of a context if a process shows it.
+/// `counted` lists the possible charges for one context.
 fn update_previous(
     last: &mut Option<BTreeMap<Process, PreviousUsage>>,
     processes: &mut [ProcessUsage],
@@ -426,7 +426,7 @@ fn update_previous(
         let ProcessUsage { process, driver_bytes, slot_bytes, context_bytes, .. } = *used;
         let before = last.as_ref().and_then(|last| last.get(&process));
         let looks = before.map_or(0, |before| before.looks.saturating_add(1));
-        // Of those that were there before it was looked nobody knows since when.
+        // The start of processes from before monitoring is unknown.
         let arrived_since_start =
             before.map_or(last.is_some(), |before| before.arrived_since_start);
         used.is_new = arrived_since_start && (looks as usize) < UNTRACKED_WINDOW;
@@ -449,7 +449,7 @@ fn update_previous(
     largest
 }
 
-/// Whether a slot is a process's, as the slot says.
+/// Whether a slot belongs to a process, according to the slot.
 pub(super) fn is_slot_of(slot: &SlotCopy, process: Process, inside: Option<NamespacedPid>) -> bool {
     inside.is_some_and(|inside| {
         let is_namespace = inside.namespace.is_none_or(|known| known == slot.pid_namespace);

@@ -1,23 +1,22 @@
-//! What is to be done about a share, decided from what was seen of it: samples in, actions out. Nothing here
-//! looks at a clock, a file or a process; the time comes with the sample.
+//! Decides the actions for a share: samples in, actions out. No clock, file or process access; the sample contains the
+//! time.
 //!
 //! ```text
-//!          over in 2 looks                over by 10 % in 2 looks, or for a second
+//!          over in 2 polls                over by 10 % in 2 polls, or for a second
 //!  open ------------------> held --------------------------------------------------> frozen, or processes killed
 //!    ^                       |                                                          |
-//!    +- not over in 2 looks -+---------------------- not over in 2 looks ----------------+
+//!    +- below in 2 polls ----+---------------------- below in 2 polls ------------------+
 //!
-//!  any ---- state damaged ----> fenced, until the share is given back
+//!  any ---- state damaged ----> fenced, until the share is released
 //! ```
 //!
-//! A share is *over* when the driver counts more for its processes than its limit and a tolerance, for the
-//! driver's count and the guard's differ by what a context takes. What a context is known to take beyond what it
-//! was counted for is nobody's fault and not held against the share, and of a new process what any context may
-//! take is not, until it was fed back: see [`Sample::excused`]. Processes that are ending are not held
-//! against it: their slots are free, and the driver gives their memory back a little later.
+//! A share is *over* if the driver counts more for its processes than the limit plus a tolerance. The driver and the
+//! guard count contexts differently. The known surplus of a context beyond its charge is therefore excused. A new
+//! process is excused for the largest possible context until its size is fed back; see [`Sample::excused`]. Processes
+//! that are ending do not count: their slots are free, and the driver frees their memory a little later.
 //!
-//! Two looks need not follow one another at once, or who frees memory before every other look would never be
-//! caught: a look over the limit weighs as much as two that are not.
+//! The two polls need not be consecutive. Otherwise a process could free its memory before every second poll and never
+//! be caught. A poll over the limit weighs as much as two polls below it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -28,26 +27,26 @@ use octavo_guard_abi::state::Damage;
 
 use super::context_size;
 
-/// The least excess that counts: what contexts of a few processes may be larger than was thought.
+/// Minimum tolerance in bytes: the expected surplus of a few contexts.
 const MIN_TOLERANCE_BYTES: u64 = 64 << 20;
-/// The excess that counts is this part of the limit, where that is more.
+/// The tolerance is this fraction of the limit, if that is more.
 const TOLERANCE_DIVISOR: u64 = 50;
-/// An excess of this part of the limit is not waited for.
+/// An excess of this fraction of the limit is handled without waiting.
 const SEVERE_DIVISOR: u64 = 10;
-/// What contexts took more than was thought is excused up to this part of the limit, or for one of them.
+/// The surplus of contexts is excused up to this fraction of the limit, or for one context.
 const EXCUSED_DIVISOR: u64 = 4;
-/// How long a smaller excess may last. With a look every 200 ms the share is stopped within a second of the
-/// first look that found it over.
+/// Maximum duration of a smaller excess. With a poll every 200 ms the share is stopped within a second of the first
+/// poll over the limit.
 const MAX_EXCESS_DURATION: Duration = Duration::from_millis(800);
-/// How long processes that were killed may take to be gone before others are.
+/// Time for killed processes to exit before others are killed.
 const KILL_GRACE_PERIOD: Duration = Duration::from_secs(2);
-/// What a look over the limit weighs, and what it takes to act; a look that is not over takes one away.
+/// Weight of a poll over the limit, and the weight that triggers an action. A poll below the limit subtracts one.
 const SAMPLE_WEIGHT: u32 = 2;
 const ACTION_WEIGHT: u32 = 2 * SAMPLE_WEIGHT;
-/// Looks that are not over before a share may go on.
+/// Consecutive polls below the limit before a share continues.
 const BELOW_LOOKS: u32 = 2;
 
-/// A process for as long as it lives: pids come back.
+/// A process, identified beyond the reuse of its pid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Process {
     /// Its pid on the host.
@@ -56,46 +55,46 @@ pub(super) struct Process {
     pub(super) start_time: u64,
 }
 
-/// What a process of a share has on the GPU.
+/// GPU memory of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProcessUsage {
     /// The process.
     pub(super) process: Process,
-    /// Bytes as the driver counts them; `None` where it does not tell.
+    /// Bytes counted by the driver; `None` if it does not report them.
     pub(super) driver_bytes: Option<u64>,
-    /// Bytes as its slot says; `None` where it has none, or its slot could not be found.
+    /// Bytes in its slot; `None` without a matching slot.
     pub(super) slot_bytes: Option<u64>,
-    /// Of what its slot says, bytes for contexts.
+    /// Bytes for contexts, included in `slot_bytes`.
     pub(super) context_bytes: u64,
-    /// Whether it came so lately that what its context takes was not fed back yet.
+    /// Whether it started so recently that the size of its context was not fed back yet.
     pub(super) is_new: bool,
     /// Whether all its threads are ending.
     pub(super) is_ending: bool,
 }
 
-/// What is wrong with a share's state file.
+/// Damage of a share's state file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StateDamage {
-    /// It is not what the agent made.
+    /// The content was changed.
     Damaged(Damage),
     /// It is not there, or another file is.
     Gone,
-    /// A guard says so; the number is the frame's.
+    /// A guard reported it, with this code.
     Reported(u64),
 }
 
-/// What was seen of a share at one moment.
+/// Observation of a share at one time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     /// When, since some moment that stays the same.
     pub(super) at: Duration,
-    /// What the share may have, in bytes.
+    /// Limit of the share, in bytes.
     pub(super) limit_bytes: u64,
-    /// Its processes on the GPU; `None` where the driver told nothing.
+    /// Its processes on the GPU; `None` if the driver did not answer.
     pub(super) processes: Option<Vec<ProcessUsage>>,
-    /// Bytes in all slots, or what is wrong with the file.
+    /// Bytes in all slots, or the damage of the file.
     pub(super) slots_bytes: Result<u64, StateDamage>,
-    /// Bytes that a context is known to take on the GPU; `None` before one was seen.
+    /// Known size of a context on the GPU; `None` before the first measurement.
     pub(super) context_bytes: Option<u64>,
 }
 
@@ -106,7 +105,7 @@ pub(super) enum Action {
     Gate(ShareGate),
     /// Freeze the containers of these processes.
     Freeze(Vec<Process>),
-    /// Let what was frozen go on.
+    /// Thaw the containers.
     Thaw,
     /// Kill these processes.
     Kill(Vec<Process>),
@@ -114,27 +113,27 @@ pub(super) enum Action {
     Notify(Notice),
 }
 
-/// What people are told.
+/// A notice to users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Notice {
     /// The share has more than it may.
     Overflow {
-        /// What the driver counts.
+        /// Bytes counted by the driver.
         driver_bytes: u64,
-        /// What is done about it.
+        /// The response.
         response: Response,
         /// Whether that failed, for some process at least.
         has_failed: bool,
     },
     /// It is within its limit again.
     Within,
-    /// Its state file is not what it should be; it is fenced.
+    /// Its state file is damaged, and the share is fenced.
     Tampered(StateDamage),
-    /// An agent before this one fenced it.
+    /// An earlier agent fenced it.
     StillFenced,
 }
 
-/// What is done about an overflow.
+/// Response to an overflow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Response {
     /// Nothing but telling.
@@ -147,37 +146,36 @@ pub(crate) enum Response {
     Killed,
 }
 
-/// A share's course: what is remembered from look to look.
+/// Overflow state of a share between polls, with hysteresis.
 #[derive(Clone, Debug)]
 pub(super) struct OverflowState {
     policy: OverflowPolicy,
     gate: ShareGate,
-    /// Weight of the looks that found it over, and of those that found it far over.
+    /// Weights of the polls over the limit, and of those far over it.
     over: u32,
     severe_weight: u32,
     /// Since when it is over.
     since: Option<Duration>,
-    /// Looks in a row that did not find it over.
+    /// Consecutive polls below the limit.
     below_looks: u32,
     frozen: BTreeSet<Process>,
-    /// Whether anything may be frozen still, by this process or one before it.
+    /// Whether any container may still be frozen, by this process or an earlier one.
     has_frozen: bool,
     killed: Option<(Duration, Vec<Process>)>,
-    /// Those of whom it was told since it was last within its limit.
+    /// Killed processes reported since the share was last below its limit.
     reported_killed: BTreeSet<Process>,
-    /// The strongest response that was told since it was last within its limit.
+    /// The strongest response reported since the share was last below its limit.
     reported: Option<Response>,
 }
 
 impl Sample {
-    /// What the driver counts for the share's processes; `None` where it told nothing.
+    /// The driver's count for the share's processes; `None` if it did not answer.
     pub(super) fn driver_bytes(&self) -> Option<u64> {
         let processes = self.processes.as_ref()?;
         Some(sum(processes.iter().filter_map(|used| used.driver_bytes)))
     }
 
-    /// What the share has and no slot says. A process of which the driver tells nothing is taken to have what
-    /// its slot says.
+    /// Bytes of the share that no slot contains. A process without a driver count is taken at its slot's count.
     pub(super) fn untracked_bytes(&self) -> Option<u64> {
         let processes = self.processes.as_ref()?;
         let reported =
@@ -185,9 +183,8 @@ impl Sample {
         Some(sum(reported).saturating_sub(self.slots_bytes.unwrap_or(0)))
     }
 
-    /// What contexts of processes take beyond what they were counted for before they were made, in bytes. No
-    /// call could have been refused for it. `with_new` tells whether a new process's context may be as large
-    /// as any is.
+    /// Surplus of contexts beyond their charge, in bytes. No call could have been refused for it. With `with_new`, the
+    /// context of a new process may have the maximum size.
     fn excused(&self, living: &[&ProcessUsage], with_new: bool) -> u64 {
         let known = self.context_bytes.unwrap_or(0);
         let of = |used: &&ProcessUsage| {
@@ -198,21 +195,21 @@ impl Sample {
             if is_counted && used.context_bytes > 0 { surplus } else { 0 }
         };
         let largest = living.iter().map(of).max().unwrap_or(0);
-        // Many contexts at once are many gigabytes of the neighbours': that goes too far.
+        // Many contexts at once would take gigabytes from the neighbours.
         sum(living.iter().map(of)).min(largest.max(self.limit_bytes / EXCUSED_DIVISOR))
     }
 }
 
 impl ProcessUsage {
-    /// What it has and its slot does not say.
+    /// Bytes that its slot does not contain.
     fn unaccounted(&self) -> u64 {
         self.driver_bytes.unwrap_or(0).saturating_sub(self.slot_bytes.unwrap_or(0))
     }
 }
 
 impl OverflowState {
-    /// The course of a share whose gate stands like this, where `has_frozen` says whether something of it is
-    /// frozen: what an agent before this one did goes on.
+    /// State of a share with this gate. `has_frozen` tells whether any of its containers is frozen. Responses of an
+    /// earlier agent continue.
     pub(super) fn new(policy: OverflowPolicy, gate: ShareGate, has_frozen: bool) -> Self {
         let is_stopped = gate == ShareGate::Paused || has_frozen;
         Self {
@@ -226,7 +223,7 @@ impl OverflowState {
             has_frozen,
             killed: None,
             reported_killed: BTreeSet::new(),
-            // It was told when it was done.
+            // The response was reported when it happened.
             reported: is_stopped.then_some(if has_frozen {
                 Response::Frozen
             } else {
@@ -240,7 +237,7 @@ impl OverflowState {
         self.gate
     }
 
-    /// What an agent before this one did about the share and is not over: conditions do not outlast an agent.
+    /// The continuing response of an earlier agent. Conditions do not survive an agent, so it must be reported again.
     pub(super) fn inherited(&self, driver_bytes: u64) -> Option<Notice> {
         match (self.gate, self.reported) {
             (ShareGate::Fenced, _) => Some(Notice::StillFenced),
@@ -251,7 +248,7 @@ impl OverflowState {
         }
     }
 
-    /// Decides what is to be done now.
+    /// Decides the actions for a sample.
     pub(super) fn step(&mut self, sample: &Sample) -> Vec<Action> {
         let mut actions = Vec::new();
         if let Err(damage) = sample.slots_bytes
@@ -269,7 +266,7 @@ impl OverflowState {
         let tolerance = MIN_TOLERANCE_BYTES.max(limit / TOLERANCE_DIVISOR);
         let is_over =
             |excused: u64| bytes.saturating_sub(excused) > limit.saturating_add(tolerance);
-        // Whoever starts a process after the other to be excused anew is not.
+        // New processes one after another do not extend the excuse.
         let is_patient =
             self.since.is_none_or(|since| sample.at.saturating_sub(since) < MAX_EXCESS_DURATION);
         let excused = sample.excused(&living, is_patient);
@@ -278,8 +275,8 @@ impl OverflowState {
             let severe_weight = bytes > limit.saturating_add(tolerance.max(limit / SEVERE_DIVISOR));
             self.over(sample, &living, bytes, severe_weight, &mut actions);
         } else {
-            // Also what is within the tolerance: a context that is larger than was thought never gets smaller.
-            // Time runs on while it is waited for what is fed back of new processes.
+            // This includes excess within the tolerance: a context never shrinks. The time continues while the sizes of
+            // new processes are being fed back.
             let is_waited_for = is_over(sample.excused(&living, false));
             if is_waited_for {
                 self.since.get_or_insert(sample.at);
@@ -289,14 +286,14 @@ impl OverflowState {
         actions
     }
 
-    /// Notes that processes could not be frozen: it is tried again.
+    /// Records processes that could not be frozen, for a retry.
     pub(super) fn record_freeze_failure(&mut self, processes: &[Process]) {
         for process in processes {
             self.frozen.remove(process);
         }
     }
 
-    /// Notes that not everything that was frozen could be let go on: it is tried again.
+    /// Records that some containers could not be thawed, for a retry.
     pub(super) fn record_thaw_failure(&mut self) {
         self.has_frozen = true;
     }
@@ -336,7 +333,7 @@ impl OverflowState {
                     let victims = self.victims(sample, living, bytes);
                     if !victims.is_empty() {
                         response = Response::Killed;
-                        // Whom nobody was told of is news; who does not go is not.
+                        // Report newly killed processes, but not again those that do not exit.
                         let known = self.reported_killed.len();
                         self.reported_killed.extend(&victims);
                         if self.reported_killed.len() > known {
@@ -369,8 +366,8 @@ impl OverflowState {
         }
     }
 
-    /// Whom to kill so that the rest is within the limit: those without a slot first, then by what no slot
-    /// says, then the largest. Nobody while those who were killed before are still on their way.
+    /// Processes to kill so that the others are within the limit: first those without a slot, then by bytes missing in
+    /// the slot, then by size. Empty while earlier victims are still exiting.
     fn victims(&self, sample: &Sample, living: &[&ProcessUsage], bytes: u64) -> Vec<Process> {
         if let Some((at, killed)) = &self.killed {
             let is_there = living.iter().any(|used| killed.contains(&used.process));
@@ -436,12 +433,12 @@ impl Response {
     }
 }
 
-/// The weight of looks after one more.
+/// The weight after one more poll.
 fn weigh(weight: u32, is_over: bool) -> u32 {
     if is_over { ACTION_WEIGHT.min(weight + SAMPLE_WEIGHT) } else { weight.saturating_sub(1) }
 }
 
-/// A sum that stays at the end of the numbers.
+/// A saturating sum.
 fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0, u64::saturating_add)
 }

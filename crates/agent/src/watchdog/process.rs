@@ -1,4 +1,4 @@
-//! Processes on the GPUs: the share that each belongs to, and the means to stop them.
+//! Processes on the GPUs: finding the share of each, and stopping them.
 
 pub(super) mod consumers;
 pub(super) mod freezer;

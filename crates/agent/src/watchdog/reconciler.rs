@@ -1,5 +1,5 @@
-//! A look at all shares of a node: whose each process is that the driver lists, what each share has, and what
-//! is done about it. Blocks on files of the kernel, for a moment.
+//! Reconciles all shares of a node: assigns the driver's processes to shares, evaluates each share, and executes the
+//! actions. Blocks briefly on kernel files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::actuator::Actuator;
 use super::context_size::ContextSizes;
 use super::driver_poll::PollResult;
 use super::guards::connection_quota::ConnectionQuota;
-use super::guards::state_file::StateBuffer;
+use super::guards::state_file:state_file:StateBuffer;
 use super::monitored_share::{DriverUsage, MonitoredShare};
 use super::notify::messages::{unknown_functions_finding, visibility_finding};
 use super::notify::notifier::Notify;
@@ -26,7 +26,7 @@ use super::visibility::{BlindSpot, Observation, Visibility};
 use crate::claims::ActiveShare;
 use crate::metrics::Metrics;
 
-/// The shares of a node, and what is remembered of them.
+/// The shares of a node, and their state between polls.
 pub(super) struct ShareReconciler {
     node: String,
     proc: Proc,
@@ -40,17 +40,16 @@ pub(super) struct ShareReconciler {
     consumers: Arc<ClaimConsumers>,
     /// Shares by the names of their folders.
     shares: BTreeMap<String, MonitoredShare>,
-    /// Processes of no share, by GPU, that people were told of.
+    /// Reported foreign processes, by GPU.
     foreign: BTreeMap<String, BTreeSet<Process>>,
-    /// Whether what goes round the wall would be seen, by GPU.
+    /// Visibility by GPU: whether bypassing allocations would be detected.
     visibility: BTreeMap<String, Visibility>,
-    /// Processes that the driver listed when it answered last, by GPU.
+    /// Processes in the driver's last answer, by GPU.
     listed: BTreeMap<String, BTreeSet<u32>>,
 }
 
 impl ShareReconciler {
-    /// A judge who knows no share. The processes are those of the agent's own pid namespace, as those in the
-    /// driver's lists are.
+    /// A reconciler without shares. `proc` must be in the agent's own pid namespace, as the driver's pids are.
     pub(super) fn new(
         node: &str,
         proc: Proc,
@@ -119,21 +118,21 @@ impl ShareReconciler {
         self.consumers.keep(&shares.iter().map(|share| share.claim.uid.as_str()).collect());
     }
 
-    /// UUIDs of the GPUs that are to be looked at.
+    /// UUIDs of the GPUs to poll.
     pub(super) fn gpus(&self) -> Vec<String> {
         let enforced = self.shares.values().filter(|share| share.is_enforced());
         let gpus: BTreeSet<_> = enforced.map(|share| share.share.gpu_uuid.clone()).collect();
         gpus.into_iter().collect()
     }
 
-    /// Looks at the ledgers, before the driver is asked.
+    /// Samples the slot counters before the driver is polled.
     pub(super) fn sample_slots(&mut self) {
         for share in self.shares.values_mut().filter(|share| share.is_enforced()) {
             share.sample_slots(&mut self.copy);
         }
     }
 
-    /// Looks at all shares, with what the driver said.
+    /// Reconciles all shares with the driver's answer.
     pub(super) fn reconcile(&mut self, at: Duration, answer: &PollResult) {
         for share in self.shares.values_mut().filter(|share| share.is_enforced()) {
             share.ensure_socket(at, &self.proc, &self.quota);
@@ -159,13 +158,13 @@ impl ShareReconciler {
             self.observe(&gpu, observation, answer);
             self.reconcile_gpu(at, &gpu, found.as_ref());
         }
-        // Of a GPU for which the driver does not answer the processes are those that it was told of.
+        // For a GPU without an answer the processes of the last answer are kept.
         let pids: BTreeSet<_> = self.listed.values().flatten().copied().collect();
         let names = self.shares.keys().map(String::as_str).collect();
         self.identities.keep(&pids, &names);
     }
 
-    /// Takes what a look showed of a GPU; people are told of what changes.
+    /// Records the visibility of a GPU, and reports changes.
     fn observe(&mut self, gpu: &str, observation: Observation, answer: &PollResult) {
         let visibility = self.visibility.entry(gpu.to_owned()).or_default();
         let before = visibility.blind_spot();
@@ -181,7 +180,8 @@ impl ShareReconciler {
         }
     }
 
-    /// Gives each process of a GPU to its share; those of none are told of. Says whether all was seen.
+    /// Assigns each process of a GPU to its share and reports foreign ones. Also returns whether all processes were
+    /// visible.
     fn assign_processes(
         &mut self,
         gpu: &str,
@@ -210,7 +210,7 @@ impl ShareReconciler {
                 blind_spot = blind_spot.or(Some(BlindSpot::UnreadableProc));
             }
             match owned.shares.as_slice() {
-                // Whose they are is not known, so nobody is blamed.
+                // The owner is unknown, so no share is blamed.
                 [] if owned.is_asked || owned.is_unreadable => {}
                 [] => {
                     foreign.insert(owned.process);
@@ -227,7 +227,7 @@ impl ShareReconciler {
         }
         let observation = match blind_spot {
             _ if list.is_empty() => Observation::Empty,
-            // Some end while they are looked at, and not all at every look.
+            // Some processes exit during a poll, but not all of them in every poll.
             _ if pids.is_empty() => Observation::Blind(BlindSpot::NoHostPid),
             Some(kind) => Observation::Blind(kind),
             None => Observation::Complete,
@@ -237,7 +237,7 @@ impl ShareReconciler {
         (observation, found)
     }
 
-    /// Gives what processes with several shares of a GPU have to each of these, by what their ledgers say.
+    /// Splits the memory of processes with several shares of a GPU by the shares' ledgers.
     fn split(&mut self, of_many: Vec<DriverUsage>, found: &mut BTreeMap<String, Vec<DriverUsage>>) {
         let mut split = UsageSplit::default();
         for process in &of_many {
@@ -288,7 +288,7 @@ impl ShareReconciler {
             if let Some(figures) = polled.figures {
                 metrics.set(&watched.labels, figures);
             }
-            // Also of a share that came while nothing is seen.
+            // This includes shares that were added during a blind spot.
             if watched.blind_spot != blind_spot {
                 watched.blind_spot = blind_spot;
                 self.notifier.share(&watched.share, visibility_finding(&watched.share, blind_spot));
@@ -311,12 +311,12 @@ impl ShareReconciler {
         }
     }
 
-    /// Ends the watch over a share: what is frozen goes on, for its containers are ended by others.
+    /// Stops monitoring a share. Its containers are thawed, since the kubelet ends them.
     fn remove(&mut self, name: &str) {
         let Some(watched) = self.shares.remove(name) else { return };
         let is_known = Freezer::has_frozen(&watched.share.folder);
         let thawed = if is_known { self.freezer.thaw(&watched.share.folder) } else { Ok(()) };
-        // The folder may be gone already, and with it what was written there of a look that came between.
+        // The folder may be removed already, and with it a record from a poll in between.
         let thawed = thawed.and(Freezer::thaw_controls(&watched.frozen));
         if let Err(error) = thawed {
             tracing::warn!(node = %self.node, share = name, %error, "a share that is given back stays frozen");

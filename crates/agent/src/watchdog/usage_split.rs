@@ -1,8 +1,8 @@
-//! What a process has that has several shares of one GPU: the driver counts it once, for the process.
+//! Splits the memory of a process with several shares of one GPU. The driver counts it once per process.
 //!
-//! Each share has what the process's slot in it says, as far as that goes. The rest, which no slot says, goes
-//! where there is most room, so that the shares are held to what they may have together: whoever keeps to the
-//! limits is not over any of them.
+//! Each share is charged with the process's slot in it, as far as the total allows. The rest, which no slot contains,
+//! goes to the share with the most free bytes. The shares are thus limited to their sum, and a process within the
+//! limits exceeds none of them.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use octavo_guard_abi::state::SlotCopy;
 use super::guards::state_file;
 use super::monitored_share::{DriverUsage, is_slot_of};
 
-/// The shares among which processes are split, by the names of their folders.
+/// The shares of the split, by folder name.
 #[derive(Debug, Default)]
 pub(super) struct UsageSplit(BTreeMap<String, ShareBalance>);
 
 #[derive(Debug)]
 struct ShareBalance {
     slots: Vec<SlotCopy>,
-    /// Bytes that nobody has.
+    /// Bytes that no process uses.
     free_bytes: u64,
 }
 
 impl UsageSplit {
-    /// Takes a share with its limit, if it is not there already.
+    /// Adds a share with its limit, unless present.
     pub(super) fn add(
         &mut self,
         name: &str,
@@ -37,12 +37,12 @@ impl UsageSplit {
         }
     }
 
-    /// What a process has in each of its shares that it has a slot or bytes in; what is given of a share's
-    /// room is not there for the next process.
+    /// Memory of a process in each of its shares with a slot or bytes. Charged bytes are no longer free for the next
+    /// process.
     pub(super) fn split(&mut self, found: &DriverUsage) -> Vec<(String, DriverUsage)> {
         let names = &found.owned.shares;
         let Some(bytes) = found.driver_bytes else {
-            // Each takes it at the word of its own slot.
+            // Each share uses its own slot's count.
             return names.iter().map(|name| (name.clone(), found.clone())).collect();
         };
         let mut rest = bytes;
@@ -61,7 +61,7 @@ impl UsageSplit {
             let Some((name, ledger)) = in_parts.max_by_key(|(_, ledger)| ledger.free_bytes) else {
                 break;
             };
-            // Where there is no room anywhere any more, one has it all.
+            // Without free bytes anywhere, one share is charged with all.
             let part = if ledger.free_bytes == 0 { rest } else { rest.min(ledger.free_bytes) };
             ledger.free_bytes = ledger.free_bytes.saturating_sub(part);
             rest -= part;

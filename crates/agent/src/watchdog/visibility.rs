@@ -1,10 +1,10 @@
-//! Whether what goes round the wall on a GPU would be seen. What is said of it changes seldom: only what is so for
-//! many looks in a row is told, once.
+//! Whether allocations that bypass the guard on a GPU would be detected. Only a state that lasts for several polls is
+//! reported, once.
 
-/// Looks in a row after which something is said: two seconds with a look every 200 ms.
+/// Consecutive observations before a report: two seconds with a poll every 200 ms.
 const MIN_CONSECUTIVE: u32 = 10;
 
-/// Why what goes round the wall on a GPU is not seen.
+/// Reason why bypassing allocations on a GPU are not detected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum BlindSpot {
     /// The driver's answer does not come.
@@ -13,33 +13,33 @@ pub(super) enum BlindSpot {
     DriverClosed,
     /// The driver answers with an error.
     DriverFails,
-    /// The driver does not tell how much processes have.
+    /// The driver does not report the memory of processes.
     NoBytes,
-    /// None of the processes that the driver lists is seen here.
+    /// None of the driver's pids exists here.
     NoHostPid,
-    /// Processes are seen, and nothing that tells whose they are.
+    /// The files that identify the processes are unreadable.
     UnreadableProc,
 }
 
-/// What a look showed of a GPU.
+/// Observation of a GPU in one poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Observation {
-    /// It was seen what processes have, and whose they are.
+    /// The memory and the shares of all processes are known.
     Complete,
-    /// The driver answers, and lists nobody.
+    /// The driver answers with an empty list.
     Empty,
-    /// No answer yet: nothing can be said.
+    /// No answer yet.
     Pending,
     /// Something keeps from seeing.
     Blind(BlindSpot),
 }
 
-/// What is remembered of a GPU from look to look.
+/// Visibility state of a GPU between polls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Visibility {
-    /// What holds, as it was told.
+    /// The reported state.
     reported: Option<BlindSpot>,
-    /// What was seen lately instead, and for how many looks in a row.
+    /// The latest different state, and its number of consecutive observations.
     other: (Option<BlindSpot>, u32),
 }
 
@@ -56,7 +56,7 @@ impl BlindSpot {
         }
     }
 
-    /// What is so and what to do, as the rest of a sentence.
+    /// Reason and remedy, as the end of a sentence.
     pub(super) fn explanation(self) -> &'static str {
         match self {
             Self::DriverHangs => {
@@ -83,19 +83,19 @@ impl BlindSpot {
         }
     }
 
-    /// Whether a driver that lists nobody shows that this is over.
+    /// Whether an empty answer of the driver disproves it.
     fn is_of_driver(self) -> bool {
         matches!(self, Self::DriverHangs | Self::DriverClosed | Self::DriverFails)
     }
 }
 
 impl Visibility {
-    /// What holds.
+    /// The current blind spot.
     pub(super) fn blind_spot(self) -> Option<BlindSpot> {
         self.reported
     }
 
-    /// Takes a look; tells whether what holds has changed.
+    /// Handles an observation; returns whether the reported state changed.
     pub(super) fn observe(&mut self, look: Observation) -> bool {
         let seen = match look {
             Observation::Pending => return false,
@@ -121,7 +121,7 @@ impl Visibility {
 mod tests {
     use super::*;
 
-    /// What holds after looks, each so many times.
+    /// The state after repeated observations.
     fn after(looks: &[(Observation, u32)]) -> (Option<BlindSpot>, u32) {
         let (mut visibility, mut changes) = (Visibility::default(), 0);
         for (look, times) in looks {

@@ -1,4 +1,4 @@
-//! From JSON to a validated config.
+//! Decodes JSON to a validated config.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::{
 };
 use crate::names::{NVIDIA_API_VERSION, OCTAVO_API_VERSION};
 
-/// The MPS control daemon takes memory limits in whole units of this many bytes.
+/// Unit of memory limits in the MPS control daemon, in bytes.
 const MPS_MEMORY_UNIT: i128 = 1 << 20;
 
 /// Decodes and validates one config.
@@ -80,7 +80,7 @@ fn nvidia(fields: &mut Fields<'_>, parse_bytes: ParseBytes) -> Result<OpaqueConf
     })
 }
 
-/// `sharing`: only the settings of the chosen strategy may be there.
+/// `sharing`: only settings of the chosen strategy are allowed.
 fn sharing(
     parent: &mut Fields<'_>,
     has_time_slice: bool,
@@ -177,7 +177,7 @@ fn mps_config(mut fields: Fields<'_>, parse_bytes: ParseBytes) -> Result<MpsConf
     })
 }
 
-/// A pinned-memory limit: a quantity as text or as a bare number, at least one unit of MPS.
+/// A pinned-memory limit: a quantity as text or number, at least one MPS unit.
 fn memory_limit(value: &Value, path: &str, parse_bytes: ParseBytes) -> Result<i128, ConfigError> {
     let text = match value {
         Value::String(text) => text.clone(),
@@ -192,7 +192,7 @@ fn memory_limit(value: &Value, path: &str, parse_bytes: ParseBytes) -> Result<i1
     Ok(bytes)
 }
 
-/// Whether text names a device for a limit of its own.
+/// Whether text identifies a device for its own limit.
 fn is_device_key(key: &str) -> bool {
     let is_index = !key.is_empty() && key.bytes().all(|b| b.is_ascii_digit());
     is_index || key.starts_with("GPU-") || key.starts_with("MIG-")
@@ -211,7 +211,7 @@ fn iommu(parent: &mut Fields<'_>) -> Result<Option<IommuConfig>, ConfigError> {
     Ok(Some(IommuConfig { backend_policy, enable_api_device }))
 }
 
-/// `domainID`: a UID, as the API server makes them.
+/// `domainID`: a UID in the API server's format.
 fn domain_id(fields: &mut Fields<'_>) -> Result<String, ConfigError> {
     let id = fields.required_text("domainID")?;
     let groups: Vec<_> = id.split('-').collect();

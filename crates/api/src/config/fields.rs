@@ -1,10 +1,10 @@
-//! A JSON object that is read field by field and must have none left in the end.
+//! Reads a JSON object field by field, and rejects unread fields at the end.
 
 use serde_json::{Map, Value};
 
 use super::ConfigError;
 
-/// The fields of one object, with the path that leads to it.
+/// The fields of one object, with its path.
 pub(super) struct Fields<'a> {
     path: String,
     object: &'a Map<String, Value>,
@@ -12,7 +12,7 @@ pub(super) struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of the object at a path; empty is the root.
+    /// The fields of the object at a path; the root has an empty path.
     pub(super) fn of(value: &'a Value, path: &str) -> Result<Self, ConfigError> {
         match value {
             Value::Object(object) => Ok(Self { path: path.to_owned(), object, known: Vec::new() }),
@@ -22,18 +22,18 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The path of one of its fields.
+    /// Path of a field.
     pub(super) fn path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
-    /// A field as it is; null counts as absent, as everywhere in Kubernetes.
+    /// A field as it is. Null counts as absent, as everywhere in Kubernetes.
     pub(super) fn value(&mut self, name: &'static str) -> Option<&'a Value> {
         self.known.push(name);
         self.object.get(name).filter(|value| !value.is_null())
     }
 
-    /// A field that is text.
+    /// A text field.
     pub(super) fn text(&mut self, name: &'static str) -> Result<Option<&'a str>, ConfigError> {
         match self.value(name) {
             None => Ok(None),
@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A field that is text and must be there.
+    /// A required text field.
     pub(super) fn required_text(&mut self, name: &'static str) -> Result<&'a str, ConfigError> {
         match self.text(name)? {
             Some(text) if !text.is_empty() => Ok(text),
@@ -50,7 +50,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A field that is true or false.
+    /// A boolean field.
     pub(super) fn bool(&mut self, name: &'static str) -> Result<Option<bool>, ConfigError> {
         match self.value(name) {
             None => Ok(None),
@@ -59,7 +59,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// A field that is one of some words.
+    /// A field with one of the given words.
     pub(super) fn word<T: Copy>(
         &mut self,
         name: &'static str,
@@ -73,18 +73,18 @@ impl<'a> Fields<'a> {
             .ok_or_else(|| self.error(name, format!("{text:?} is not one of {}", known.join(", "))))
     }
 
-    /// A field that is an object of its own.
+    /// An object field.
     pub(super) fn object(&mut self, name: &'static str) -> Result<Option<Fields<'a>>, ConfigError> {
         let path = self.path(name);
         self.value(name).map(|value| Fields::of(value, &path)).transpose()
     }
 
-    /// An error about one of its fields.
+    /// An error about a field.
     pub(super) fn error(&self, name: &str, problem: String) -> ConfigError {
         ConfigError { path: self.path(name), problem }
     }
 
-    /// Ends the reading: a field that nobody asked for is unknown.
+    /// Ends the reading. A field that was never read is unknown.
     pub(super) fn end(self) -> Result<(), ConfigError> {
         let unknown = self.object.keys().find(|key| !self.known.contains(&key.as_str()));
         match unknown {

@@ -1,4 +1,4 @@
-//! Which config a request gets.
+//! Selects the config of a request.
 
 use super::{
     ConfigEntry, ConfigError, ConfigSource, GpuShareConfig, OpaqueConfig, ParseBytes, decode,
@@ -7,15 +7,15 @@ use super::{
 /// A decoded entry of a claim's configs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedConfig {
-    /// Who gave it.
+    /// Origin of the config.
     pub source: ConfigSource,
-    /// Requests that it is for; empty means all.
+    /// Requests to which it applies; empty means all.
     pub requests: Vec<String>,
     /// The config.
     pub config: OpaqueConfig,
 }
 
-/// Type of an allocated device, as its attribute `type` says, and whether it is given in parts.
+/// Type of an allocated device: its attribute `type`, and whether it is allocated in parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceType {
     /// A whole GPU.
@@ -24,12 +24,12 @@ pub enum DeviceType {
     Share,
     /// A MIG device.
     Mig,
-    /// A GPU passed through.
+    /// A passed-through GPU.
     Vfio,
 }
 
-/// A config that does not go with the device of a request: given for the request by name, or for no type of
-/// device of this driver.
+/// A config that does not fit a request's device. Either it names the request, or it fits no device type of this
+/// driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigMismatch {
     /// The request.
@@ -40,8 +40,7 @@ pub struct ConfigMismatch {
     pub device_type: &'static str,
 }
 
-/// Decodes the entries that are for `driver`; others are not looked at. The error says who gave the
-/// wrong one.
+/// Decodes the entries for `driver` and ignores others. The error contains the origin of the invalid entry.
 pub fn decode_entries(
     entries: &[ConfigEntry],
     driver: &str,
@@ -56,14 +55,13 @@ pub fn decode_entries(
     .collect()
 }
 
-/// The config of a request (`request` or `request/subrequest`) on a device of a type; `None` means the
-/// type's default.
+/// The config of a request (`request` or `request/subrequest`) on a device of a type; `None` means the type's default.
 ///
-/// A claim's config wins over its class's, a later one over an earlier one. One that names the request
-/// must fit the device; one for all requests is passed over where it does not fit, so that a claim of
-/// several types of device can have one for each. One that fits no type at all is always an error.
+/// A claim's config takes precedence over its class's, and a later one over an earlier one. A config that names the
+/// request must fit the device. A config for all requests is skipped if it does not fit, so that a claim can have one
+/// for each device type. A config that fits no type at all is always an error.
 ///
-/// What a share's own config says ([`for_share`]) stands beside this: it is passed over here.
+/// Configs of shares are skipped here; see [`for_share`].
 pub fn for_request<'a>(
     configs: &'a [DecodedConfig],
     request: &str,
@@ -74,8 +72,7 @@ pub fn for_request<'a>(
     })
 }
 
-/// The config of a share of a GPU that serves a request, by the rules of [`for_request`]; `None` means the
-/// default.
+/// The config of the share that serves a request, by the rules of [`for_request`]; `None` means the default.
 pub fn for_share(
     configs: &[DecodedConfig],
     request: &str,
@@ -86,7 +83,7 @@ pub fn for_share(
     })
 }
 
-/// The first config in order of precedence that fits the device and of which something is wanted.
+/// The first fitting config in order of precedence for which `wanted` returns a value.
 fn find<'a, T>(
     configs: &'a [DecodedConfig],
     request: &str,
@@ -122,7 +119,7 @@ impl DeviceType {
     /// Every type.
     const ALL: [Self; 4] = [Self::Gpu, Self::Share, Self::Mig, Self::Vfio];
 
-    /// The value of the attribute `type`, for people.
+    /// The device type, for messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Gpu => "gpu",
@@ -132,7 +129,7 @@ impl DeviceType {
         }
     }
 
-    /// Whether a config is for devices of this type.
+    /// Whether a config applies to devices of this type.
     fn takes(self, config: &OpaqueConfig) -> bool {
         matches!(
             (self, config),

@@ -1,54 +1,54 @@
-//! `GpuShareConfig` of `octavo.dev/v1alpha1`: how a share of a GPU is held and treated.
+//! `GpuShareConfig` of `octavo.dev/v1alpha1`: enforcement and scheduling of a share of a GPU.
 
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use super::fields::Fields;
 
-/// Config of a share of a GPU. Its size is in the claim's `capacity.requests`, not here.
+/// Config of a share of a GPU. The size is in the claim's `capacity.requests`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuShareConfig {
-    /// What becomes of containers that have more memory than the share in spite of all.
+    /// Action on containers that exceed the share.
     pub overflow_policy: OverflowPolicy,
-    /// What becomes of calls of the driver that Octavo does not know.
+    /// Action on driver functions unknown to Octavo.
     pub strictness: Strictness,
-    /// Who goes first on the GPU.
+    /// Scheduling class on the GPU.
     pub class: ShareClass,
 }
 
-/// What becomes of a share's containers when the driver says that they have more memory than the share.
+/// Action on containers for which the driver counts more memory than the share.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum OverflowPolicy {
-    /// Launches and allocations wait until they are below the limit again.
+    /// Launches and allocations wait until the use is below the limit.
     Hold,
     /// The containers are frozen.
     Freeze,
-    /// The processes that have too much are killed.
+    /// Processes are killed until the use is below the limit.
     #[default]
     Kill,
-    /// It is told, and nothing else happens.
+    /// The overflow is reported only.
     Report,
 }
 
-/// What becomes of allocation and launch functions of a newer driver that Octavo does not know.
+/// Action on allocation and launch functions of a newer driver that are unknown to Octavo.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Strictness {
     /// They are refused.
     Strict,
-    /// They are counted, told of and passed on.
+    /// They are counted, reported and passed on.
     #[default]
     Lenient,
 }
 
-/// Who goes first on a GPU.
+/// Scheduling class on a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ShareClass {
-    /// Short work that somebody waits for.
+    /// Short, latency-sensitive work.
     LatencyCritical,
     /// Ordinary work.
     #[default]
     Normal,
-    /// What nobody else uses is enough.
+    /// Uses only time that other shares leave.
     BestEffort,
 }
 

@@ -1,6 +1,7 @@
-//! Makes a claim's MIG instances: the intention on disk, the driver asked, the outcome in memory. A process that
-//! dies in between leaves a record from which the next takes back what was made, or, where the claim's
-//! containers may run, finds it in its place.
+//! Creation of a claim's MIG instances: intent on disk, driver call, result in memory.
+//!
+//! If the process dies in between, the record remains. The next process releases the instances, or adopts them if the
+//! claim's containers may run.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -9,15 +10,14 @@ use octavo_api::Refusal;
 
 use crate::checkpoint::{HeldDevice, Record, RecordState};
 use crate::claims::claim_holds::ClaimHold;
-use crate::claims::mig::FormerInstances;
-use crate::claims::prepare::{interrupted, now, refusal};
+use crate::claims::claims::claim_holds::FormerInstances;
+use crate::claims::prepare::mig::FormerInstances;
 use crate::claims::{Devices, Inner};
 use crate::failpoint;
 use crate::node::ClaimRef;
 
 impl Inner {
-    /// Makes instances anew that are gone. What else the claim has stays as it is, whatever comes of it: its
-    /// containers may run.
+    /// Recreates missing instances. The claim keeps its other devices on failure, since its containers may run.
     pub(in crate::claims) async fn recreate_instances(
         self: &Arc<Self>,
         before: &Record,
@@ -41,8 +41,8 @@ impl Inner {
         made
     }
 
-    /// Makes the instances of a claim that is new and has its devices in memory. When that fails what was
-    /// made is taken back. What a damaged record of the claim may hold stays: its containers may run.
+    /// Creates the instances of a new claim whose devices are reserved in memory. On failure the created instances are
+    /// destroyed. Devices of a damaged record of the claim stay, since containers may run.
     pub(in crate::claims) async fn create_for_new_claim(
         self: &Arc<Self>,
         record: &Record,
@@ -53,7 +53,7 @@ impl Inner {
             self.holds().restore(&record.claim.uid, before);
             return Err(refusal);
         }
-        // A record of the claim that told too little: its instances may be there.
+        // An incomplete earlier record of the claim: its instances may exist.
         let own = record.dynamic_mig().filter(|(wanted, _)| {
             before.as_ref().is_some_and(|hold| {
                 let is_named = |held: &HeldDevice| held.device == wanted.device;
@@ -78,8 +78,8 @@ impl Inner {
         made
     }
 
-    /// Takes back what was made of a claim that cannot be made whole. Only that for which the driver was
-    /// asked may be there: what else is in its place is somebody else's.
+    /// Rolls back a claim that cannot be completed. Only instances that the driver was asked for can be the claim's;
+    /// others in their place are foreign.
     async fn roll_back(
         self: &Arc<Self>,
         claim: &ClaimRef,
@@ -94,7 +94,7 @@ impl Inner {
             self.holds().change(leftovers);
             return self.release(&claim.uid).await;
         };
-        // One that may hold any may hold these.
+        // A record that may hold any device already covers these.
         if !before.may_hold_any() {
             let devices = &mut before.record.devices;
             let is_new =
@@ -106,7 +106,7 @@ impl Inner {
         self.write_record(claim).await
     }
 
-    /// Writes down what memory says of a claim.
+    /// Writes the in-memory record of a claim to disk.
     async fn write_record(self: &Arc<Self>, claim: &ClaimRef) -> Result<(), Refusal> {
         let (inner, uid) = (Arc::clone(self), claim.uid.clone());
         let task = tokio::task::spawn_blocking(move || {
@@ -118,7 +118,7 @@ impl Inner {
         written.map_err(|error| refusal(&error))
     }
 
-    /// The claim has its instances: it is prepared as soon as its files are written.
+    /// Marks a claim's instances as created. The claim is prepared once its files are written.
     fn made(&self, uid: &str) {
         failpoint::hit("mig.made");
         let mut holds = self.holds();

@@ -1,8 +1,8 @@
-//! Which instance a device of a claim has, in memory and in the claim's files.
+//! The instance of each device of a claim, in memory and in the claim's files.
 //!
-//! A driver gives the ids of instances that are gone to new ones. A spec that still named one would let its
-//! claim's containers, when they are started again, into the instance of another claim. So what is gone is
-//! forgotten: the spec goes, and the record says no more than what the claim is to have.
+//! Drivers reuse the ids of destroyed instances. A spec with a stale id would let restarted containers into the
+//! instance of another claim. The spec of a missing instance is therefore removed, and the record keeps only the
+//! requested device.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
@@ -17,19 +17,18 @@ use crate::failpoint;
 use crate::node::ClaimRef;
 
 impl Inner {
-    /// Leave to write a claim's files from what memory says of it: meanwhile nobody takes an instance away
-    /// from it. Whoever has it must not ask for it again.
+    /// Permission to write a claim's files from memory. Meanwhile no instance is removed from a claim. Not reentrant.
     pub(in crate::claims) fn shared_files(&self) -> RwLockReadGuard<'_, ()> {
         self.files.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The same for the files of all claims, with nobody beside.
+    /// Exclusive permission for the files of all claims.
     fn all_files(&self) -> RwLockWriteGuard<'_, ()> {
         self.files.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a claim's device its instance in memory. Other devices whose instances had the same id lose
-    /// them: they are gone, and their claims' containers must not come into this one. The GPU's turn is held.
+    /// Sets the instance of a claim's device in memory. Other devices that had the same instance id lose theirs: those
+    /// instances no longer exist, and their containers must not enter this one. The caller holds the GPU's lock.
     pub(in crate::claims) fn assign_instance(
         &self,
         uid: &str,
@@ -47,7 +46,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Forgets the instance of a claim's device, before another is made in its place or because it is gone.
+    /// Removes the instance of a claim's device, because it is missing or about to be recreated.
     pub(in crate::claims) fn forget_instance(
         &self,
         uid: &str,
@@ -57,7 +56,7 @@ impl Inner {
         self.forget_instance_locked(uid, device)
     }
 
-    /// The same for instances that were found to be gone.
+    /// Removes instances that were found missing.
     pub(in crate::claims) async fn forget_missing_instances(
         self: &Arc<Self>,
         claim: &ClaimRef,
@@ -68,8 +67,8 @@ impl Inner {
         self.blocking(claim, forget).await?.map_err(|error| refusal(&error))
     }
 
-    /// The spec goes first: without it no record can let a container in. Memory comes last, so that what
-    /// fails is tried again.
+    /// The spec is removed first, since no container starts without it. Memory changes last, so that a failure is
+    /// retried.
     fn forget_instance_locked(&self, uid: &str, device: &str) -> Result<(), StorageError> {
         let Some(mut record) = self.holds().get(uid).map(|hold| hold.record) else {
             return Ok(());
@@ -90,8 +89,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Sees to it that the instances which a claim is given as they are, are there. Without an open driver
-    /// what the node's devices say has to do.
+    /// Checks that the static instances of a claim exist. Without an open driver the node's known devices decide.
     pub(in crate::claims) async fn check_static_instances(
         self: &Arc<Self>,
         record: &Record,
@@ -119,12 +117,12 @@ impl Inner {
         Ok(())
     }
 
-    /// Why a MIG instance cannot be given.
+    /// Refusal of an unusable MIG instance.
     pub(in crate::claims) fn unusable(&self, held: &HeldDevice, problem: String) -> Refusal {
         Refusal::MigNotUsable { device: held.device.clone(), problem, node: self.node.clone() }
     }
 
-    /// The same of one that is not there any more.
+    /// Refusal of a missing or replaced instance.
     pub(in crate::claims) fn replaced(&self, held: &HeldDevice) -> Refusal {
         let problem = "the instance is gone, or another is in its place";
         self.unusable(held, problem.to_owned())

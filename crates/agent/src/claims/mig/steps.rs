@@ -1,4 +1,4 @@
-//! Single steps with the driver, each under its GPU's turn. All block.
+//! Single driver operations. The caller holds the GPU's lock. All block.
 
 use octavo_api::Refusal;
 use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
@@ -8,7 +8,7 @@ use crate::checkpoint::{HeldDevice, HeldMig, MadeMig};
 use crate::claims::plan::whole_instance;
 use crate::failpoint;
 
-/// What became of an instance that was to be destroyed.
+/// Result of destroying an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::claims) enum DestroyOutcome {
     /// It is destroyed.
@@ -19,8 +19,9 @@ pub(in crate::claims) enum DestroyOutcome {
     Lost,
 }
 
-/// Makes an instance where none is; before the driver is asked to, `ask` is called, which can still refuse.
-/// One that is there may be the claim's `own`, made by a process that died or left half-destroyed.
+/// Creates an instance. `ask` is called before the driver is asked, and may still refuse.
+///
+/// An existing instance may be the claim's `own`, created by a process that died or left half-destroyed.
 pub(super) fn make(
     driver: &dyn Driver,
     held: &HeldDevice,
@@ -78,7 +79,7 @@ pub(super) fn make(
     })
 }
 
-/// Destroys an instance; one that is not there, or is another's by now, is done already.
+/// Destroys an instance. A missing or replaced instance counts as destroyed.
 pub(super) fn destroy(
     driver: &dyn Driver,
     held: &HeldDevice,
@@ -89,7 +90,7 @@ pub(super) fn destroy(
         error: error.to_string(),
     };
     let instances = match driver.mig_instances(&held.uuid) {
-        // A lost GPU comes back by a reset, which leaves no instance.
+        // A lost GPU returns by a reset, which removes all instances.
         Err(DriverError::NotFound { .. } | DriverError::GpuLost { .. }) => {
             return Ok(DestroyOutcome::Lost);
         }
@@ -118,12 +119,12 @@ pub(in crate::claims) fn is_there(
     Ok(instances.iter().any(|found| is_made(found, mig)))
 }
 
-/// Whether an instance is the one that was made, and fit for containers.
+/// Whether an instance is the recorded one and usable by containers.
 pub(in crate::claims) fn is_made(found: &MigInstance, mig: &HeldMig) -> bool {
     found.placement == mig.placement() && mig.made.is_some() && whole_instance(found) == mig.made
 }
 
-/// KeyedMutex the mode of a GPU off that has no instances.
+/// KeyedMutex MIG mode off on a GPU without instances.
 pub(super) fn turn_mode_off(driver: &dyn Driver, held: &HeldDevice) -> Result<(), Refusal> {
     let device = held.device.clone();
     match driver.mig_instances(&held.uuid) {
@@ -135,7 +136,7 @@ pub(super) fn turn_mode_off(driver: &dyn Driver, held: &HeldDevice) -> Result<()
     }
 }
 
-/// KeyedMutex the mode of a GPU on or off. Where it would need a reset nothing is left to happen at one.
+/// KeyedMutex MIG mode on or off. A change that would need a reset is reverted, so that no later reset applies it.
 fn set_mode(driver: &dyn Driver, held: &HeldDevice, is_on: bool) -> Result<(), Refusal> {
     let (device, mode) = (held.device.clone(), if is_on { "on" } else { "off" });
     match driver.set_mig_mode(&held.uuid, is_on) {
@@ -152,8 +153,8 @@ fn set_mode(driver: &dyn Driver, held: &HeldDevice, is_on: bool) -> Result<(), R
     }
 }
 
-/// Whether an instance is that of a record. Ids come back for other instances: once it was made its UUID
-/// tells, before that its place, which nobody else is given.
+/// Whether an instance is the recorded one. Ids are reused, so the UUID decides once it is known. Before that the
+/// placement decides, which no other claim can have.
 fn is_recorded(found: &MigInstance, mig: &HeldMig) -> bool {
     let is_made = |made: &MadeMig| match found.compute_instances.as_slice() {
         [] => found.gpu_instance == made.gpu_instance,

@@ -1,4 +1,4 @@
-//! How much of a GPU an allocation gives.
+//! The amount of a GPU in an allocation.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ const MEBIBYTE: u64 = 1 << 20;
 /// All of a GPU's time, in thousandths of a percent.
 pub(crate) const FULL_TIME: u32 = 100_000;
 
-/// What amounts by capacity come to on a GPU with this much memory, or what is wrong with them. Who has
-/// all memory has the GPU: nothing is left to run anybody else.
+/// The part of a GPU with `memory_bytes` that the consumed capacities describe, or the error in them. All memory means
+/// the whole GPU: no other container could run beside it.
 pub(super) fn kind(
     consumed: &BTreeMap<String, String>,
     memory_bytes: u64,

@@ -1,4 +1,4 @@
-//! How prepared claims stand, on its way to the API server: what they got that their allocations do not say.
+//! Status of prepared claims on its way to the API server.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,26 +13,26 @@ use crate::checkpoint::{HeldDevice, HeldKind};
 use crate::claims::ShareFinding;
 use crate::enforcement::BackendKind;
 
-/// How soon after a failure, and how seldom at most, it is tried again.
+/// Range of the delay before a retry.
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);
 const MAX_RETRY_DELAY: Duration = Duration::from_mins(5);
 
-/// The least time between two writings of one claim's status: it doubles while they follow one another, up to the
-/// longest, and what was quiet for a while is told at once again.
+/// Range of the interval between two writes of one claim's status. It doubles with each write and is reset after a
+/// quiet period.
 const MIN_WRITE_INTERVAL: Duration = Duration::from_secs(1);
 const MAX_WRITE_INTERVAL: Duration = Duration::from_mins(1);
 const INTERVAL_RESET_AFTER: Duration = Duration::from_mins(5);
 
-/// What a claim got of a device.
+/// Facts about a claim's device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fact {
     /// A share.
     Share {
         /// When, in seconds since 1970.
         prepared_at: Option<i64>,
-        /// What holds it; `None`: a version before the wall prepared it.
+        /// Enforcement backend; `None` if the share was prepared before memory enforcement existed.
         backend: Option<BackendKind>,
-        /// What was found of it since, with the times in seconds since 1970.
+        /// Findings since then, with their times in seconds since 1970.
         findings: Vec<(ShareFinding, i64)>,
     },
     /// A MIG instance.
@@ -64,7 +64,7 @@ pub struct MigFact {
     pub parent_uuid: String,
 }
 
-/// Reports that are to arrive, one a claim.
+/// Reports that must be delivered, one per claim.
 #[derive(Debug, Default)]
 pub(super) struct Pending {
     state: Mutex<State>,
@@ -75,7 +75,7 @@ pub(super) struct Pending {
 #[derive(Debug, Default)]
 struct State {
     by_claim: BTreeMap<String, PendingReport>,
-    /// When claims were told last, and how long the next one waits.
+    /// Time of the last write per claim, and the interval before the next.
     sent: BTreeMap<String, (Instant, Duration)>,
     sequences: u64,
 }
@@ -83,14 +83,14 @@ struct State {
 #[derive(Debug)]
 struct PendingReport {
     report: Report,
-    /// Tells this report from a later one of the same claim.
+    /// Distinguishes this report from later ones of the claim.
     sequence: u64,
     due: Instant,
     retry: Backoff,
 }
 
 impl Fact {
-    /// What there is to say of a held device, if anything.
+    /// The facts about a held device, if any.
     pub(super) fn of(held: &HeldDevice, prepared_at: Option<i64>, is_gone: bool) -> Option<Self> {
         match &held.kind {
             HeldKind::Whole => None,
@@ -118,7 +118,7 @@ impl Fact {
 }
 
 impl Pending {
-    /// Takes a report in place of an earlier one of the claim.
+    /// Queues a report in place of an earlier one of the claim.
     pub(super) fn put(&self, report: Report) {
         let mut state = self.state();
         state.sequences += 1;
@@ -141,7 +141,7 @@ impl Pending {
         state.sent.remove(uid);
     }
 
-    /// A report whose time has come, and its turn.
+    /// A due report and its sequence number.
     pub(super) fn due(&self) -> Option<(Report, u64)> {
         let now = Instant::now();
         let state = self.state();
@@ -149,7 +149,7 @@ impl Pending {
         Some((waiting.report.clone(), waiting.sequence))
     }
 
-    /// Takes the answer to a report: forgets it, or sets the time of the next attempt.
+    /// Handles the result of a report: removes it, or schedules a retry.
     pub(super) fn complete(&self, uid: &str, sequence: u64, is_done: bool) {
         let mut state = self.state();
         if is_done {

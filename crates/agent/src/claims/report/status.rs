@@ -1,4 +1,4 @@
-//! What is written to the API server.
+//! The objects written to the API server.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
@@ -14,10 +14,10 @@ use crate::node::ClaimRef;
 /// Longest note of an event that the API takes.
 pub(super) const NOTE_LIMIT: usize = 1024;
 
-/// The part of the claim's status that is ours: one entry a device that there is something to say of. The UID
-/// keeps it from another claim of the same name.
+/// This driver's part of the claim's status: one entry per device with conditions. The UID guards against another claim
+/// of the same name.
 pub(super) fn status_of(report: &Report, now: jiff::Timestamp) -> Value {
-    // A claim may have a device twice, once for administration: two entries of one key are refused.
+    // A claim may hold a device twice, once with admin access. The server rejects two entries of one key.
     let mut devices: Vec<&ReportedDevice> = Vec::new();
     for device in &report.devices {
         match devices.iter().position(|known| known.is_same(device)) {
@@ -75,7 +75,7 @@ fn entry(device: &ReportedDevice, conditions: &[Value], data: Option<Value>) -> 
 }
 
 impl Fact {
-    /// The conditions that say it.
+    /// The conditions for the facts.
     fn conditions(&self, now: jiff::Timestamp) -> Vec<Value> {
         let since = |since: &Option<i64>| {
             since.and_then(|since| jiff::Timestamp::from_second(since).ok()).unwrap_or(now)
@@ -91,7 +91,10 @@ impl Fact {
                 let is_enforced = |(kind, _): &&(&str, Value)| *kind == names::CONDITION_ENFORCED;
                 let own = found.iter().find(is_enforced).is_none();
                 let own = own.then(|| enforced(*backend, since(prepared_at)));
-                return own.into_iter().chain(found.into_iter().map(|(_, told)| told)).collect();
+                return own
+                    .into_iter()
+                    .chain(found.into_iter().map(|(_, reported)| reported))
+                    .collect();
             }
             Self::Mig { prepared_at, instance } => condition(
                 names::CONDITION_READY,
@@ -114,7 +117,7 @@ impl Fact {
         }]
     }
 
-    /// What programs want to know of it.
+    /// The facts for programs.
     fn data(&self) -> Option<Value> {
         let Self::Mig { instance, .. } = self else { return None };
         Some(json!({

@@ -43,19 +43,20 @@ fn in_use() -> Refusal {
 
 #[test]
 fn same_refusal_is_reported_once_in_ten_minutes() {
-    let mut told = ReportHistory::default();
+    let mut reported = ReportHistory::default();
     let start = Instant::now();
-    assert!(told.record_if_new(&report(Some("x")), start));
-    assert!(!told.record_if_new(&report(Some("x")), start + Duration::from_secs(1)));
+    assert!(reported.record_if_new(&report(Some("x")), start));
+    assert!(!reported.record_if_new(&report(Some("x")), start + Duration::from_secs(1)));
     assert!(
-        told.record_if_new(&report(Some("y")), start + Duration::from_secs(2)),
+        reported.record_if_new(&report(Some("y")), start + Duration::from_secs(2)),
         "another reason"
     );
     // It is well again.
-    told.forget(&report(None));
-    assert!(told.record_if_new(&report(Some("y")), start + Duration::from_secs(4)));
+    reported.forget(&report(None));
+    assert!(reported.record_if_new(&report(Some("y")), start + Duration::from_secs(4)));
     assert!(
-        told.record_if_new(&report(Some("y")), start + Duration::from_secs(5) + REPEAT_INTERVAL)
+        reported
+            .record_if_new(&report(Some("y")), start + Duration::from_secs(5) + REPEAT_INTERVAL)
     );
 }
 
@@ -223,7 +224,7 @@ fn share(prepared_at: Option<i64>) -> Fact {
 
 #[test]
 fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
-    let told = |backend, findings| {
+    let reported = |backend, findings| {
         let fact = Fact::Share { prepared_at: Some(0), backend, findings };
         let devices = vec![ReportedDevice { fact: Some(fact), ..device() }];
         let status = status_of(&Report { devices, ..report(None) }, jiff::Timestamp::now());
@@ -235,22 +236,22 @@ fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
         });
         words.collect::<Vec<_>>()
     };
-    assert_eq!(told(Some(BackendKind::Guard), vec![]), ["Enforced=True Guard"]);
-    assert_eq!(told(Some(BackendKind::Driver), vec![]), ["Enforced=True Driver"]);
-    assert_eq!(told(Some(BackendKind::Off), vec![]), ["Enforced=False EnforcementOff"]);
-    assert_eq!(told(None, vec![]), ["Enforced=False NoGuard"]);
+    assert_eq!(reported(Some(BackendKind::Guard), vec![]), ["Enforced=True Guard"]);
+    assert_eq!(reported(Some(BackendKind::Driver), vec![]), ["Enforced=True Driver"]);
+    assert_eq!(reported(Some(BackendKind::Off), vec![]), ["Enforced=False EnforcementOff"]);
+    assert_eq!(reported(None, vec![]), ["Enforced=False NoGuard"]);
     let news = |kind, status| {
         let (reason, message) = ("Killed", "has too much".to_owned());
         (ShareFinding { reason, message, condition: Some((kind, status)) }, 5)
     };
     let overflow = news("MemoryOverflow", Status::True);
     let expected = ["Enforced=True Guard", "MemoryOverflow=True Killed"];
-    assert_eq!(told(Some(BackendKind::Guard), vec![overflow.clone()]), expected);
+    assert_eq!(reported(Some(BackendKind::Guard), vec![overflow.clone()]), expected);
     let blind = news("Enforced", Status::Unknown);
-    assert_eq!(told(Some(BackendKind::Guard), vec![blind]), ["Enforced=Unknown Killed"]);
+    assert_eq!(reported(Some(BackendKind::Guard), vec![blind]), ["Enforced=Unknown Killed"]);
     let lost = news("Enforced", Status::False);
     let expected = ["MemoryOverflow=True Killed", "Enforced=False Killed"];
-    assert_eq!(told(Some(BackendKind::Guard), vec![overflow, lost]), expected);
+    assert_eq!(reported(Some(BackendKind::Guard), vec![overflow, lost]), expected);
 }
 
 #[test]

@@ -350,30 +350,30 @@ async fn active_shares_and_findings_are_published() {
     let enforced = |status| Some((names::CONDITION_ENFORCED, status));
     claims.report_share(uid, id, news("Killed", overflow(Status::True)), true);
     assert_eq!(node.found(), [("a".to_owned(), "Killed")]);
-    let told = || {
+    let reported = || {
         let facts = node.facts(&claim);
         let [Fact::Share { findings, .. }] = facts.as_slice() else { panic!("{facts:?}") };
         findings.iter().map(|(found, _)| (found.reason, found.condition)).collect::<Vec<_>>()
     };
-    assert_eq!(told(), [("Killed", overflow(Status::True))]);
+    assert_eq!(reported(), [("Killed", overflow(Status::True))]);
     claims.report_share(uid, id, news("Killed", overflow(Status::True)), false);
     assert_eq!(node.found().len(), 1, "there were enough events");
     let within = ("Below", overflow(Status::False));
     claims.report_share(uid, id, news(within.0, within.1), true);
     let blind = ("NotWatched", enforced(Status::Unknown));
     claims.report_share(uid, id, news(blind.0, blind.1), true);
-    assert_eq!(told(), [within, blind]);
+    assert_eq!(reported(), [within, blind]);
     claims.report_share(uid, id, news("Watched", enforced(Status::True)), true);
-    assert_eq!(told(), [within], "what holds it says so");
+    assert_eq!(reported(), [within], "what holds it says so");
     let tampered = ("Tampered", enforced(Status::False));
     for news_of in [tampered, blind, ("Watched", enforced(Status::True))] {
         claims.report_share(uid, id, news(news_of.0, news_of.1), true);
     }
-    assert_eq!(told(), [within, tampered], "books that were changed stay so");
+    assert_eq!(reported(), [within, tampered], "books that were changed stay so");
 
     claims.unprepare(&claim).await.expect("unprepares");
     live.changed().await.expect("is told");
     assert!(live.borrow().is_empty());
     claims.prepare(&claim).await.expect("prepares");
-    assert_eq!(told(), [], "what was before is not said of what is now");
+    assert_eq!(reported(), [], "what was before is not said of what is now");
 }

@@ -1,4 +1,4 @@
-//! What an order is worth: requests for MIG devices that come and go, served first fit.
+//! Measures a list order with a sequence of first-fit requests for MIG devices.
 
 use octavo_gpu::mig::{MigPlacement, MigProfile};
 
@@ -8,27 +8,27 @@ use crate::devices::names::mig_name;
 /// Engines that a profile takes part of.
 const ENGINES: usize = 7;
 
-/// In what order the devices of a node are listed.
+/// List orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListOrder {
-    /// By least harm, the same whatever is allocated: what the agent publishes.
+    /// By least harm, independent of allocations: the published order.
     LeastHarm,
     /// By name, as NVIDIA's DRA driver lists them.
     Name,
-    /// By least harm given what is allocated, listed anew after every change.
+    /// By least harm given the current allocations, listed again after every change.
     Relisted,
 }
 
-/// What happens next.
+/// A step of a sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Somebody asks for a profile, by its index in the list of profiles.
+    /// A request for a profile, by its index in the list of profiles.
     Arrive(usize),
-    /// Whoever came as this number among all arrivals leaves; nothing happens if he got nothing.
+    /// The end of the request with this arrival number. It has no effect if that request was not served.
     Depart(usize),
 }
 
-/// What came of a sequence.
+/// Result of a sequence.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SimulationResult {
     /// Number of steps.
@@ -37,11 +37,11 @@ pub struct SimulationResult {
     pub asked: u64,
     /// Number of requests that got a device.
     pub given: u64,
-    /// For every profile, after how many steps a request for it would have been served.
+    /// Per profile: number of steps after which a request would have been served.
     pub fits: Vec<u64>,
 }
 
-/// A place on some GPU, and what it takes.
+/// A placement on a GPU, and its consumption.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     gpu: usize,
@@ -50,15 +50,15 @@ struct Candidate {
     start: u32,
 }
 
-/// What of a GPU is taken.
+/// Consumption of a GPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct Taken {
     slices: u64,
     engines: [u64; ENGINES],
 }
 
-/// Runs a sequence of requests on `gpus` empty GPUs of one kind with their devices listed in
-/// `order`. What a request does not get at once it never gets.
+/// Runs a sequence of requests on `gpus` empty, identical GPUs with devices listed in `order`. A request that is not
+/// served at once is lost.
 pub fn simulate(
     profiles: &[MigProfile],
     gpus: usize,
@@ -93,9 +93,9 @@ pub fn simulate(
 
 struct Node {
     is_relisted: bool,
-    /// For every profile its places, in the order of the list.
+    /// Per profile: its placements, in list order.
     places: Vec<Vec<Candidate>>,
-    /// For every profile the slices of larger profiles' places on a GPU, the largest first.
+    /// Per profile: the slices of larger profiles' placements on a GPU, the largest first.
     larger: Vec<Vec<Vec<u64>>>,
     needs: Vec<[u64; ENGINES]>,
     total: [u64; ENGINES],
@@ -105,7 +105,7 @@ struct Node {
 impl Node {
     fn new(profiles: &[MigProfile], gpus: usize, order: ListOrder) -> Self {
         let needs: Vec<_> = profiles.iter().map(needs).collect();
-        // As in the published counters: the most that any profile has.
+        // As in the published counters: the maximum over all profiles.
         let total =
             std::array::from_fn(|engine| needs.iter().map(|need| need[engine]).max().unwrap_or(0));
         let places = profiles.iter().enumerate();
@@ -138,7 +138,7 @@ impl Node {
     fn take(&mut self, profile: usize) -> Option<Candidate> {
         let mut free = self.places.get(profile)?.iter().filter(|place| self.is_free(place));
         let place = *if self.is_relisted {
-            // `max_by_key` takes the last of equals: the list is the other way round.
+            // `max_by_key` returns the last of equal elements, so the list is reversed.
             free.rev().max_by_key(|place| self.survivors(place))?
         } else {
             free.next()?
@@ -159,8 +159,7 @@ impl Node {
         }
     }
 
-    /// How little a place harms: for every larger profile, the largest first, minus the number of
-    /// places that it takes from it.
+    /// Per larger profile, the largest first: minus the number of its placements that this placement blocks.
     fn survivors(&self, place: &Candidate) -> Vec<i64> {
         let taken = self.taken[place.gpu].slices;
         let is_lost = |other: &&u64| **other & taken == 0 && **other & place.slices != 0;
@@ -170,7 +169,7 @@ impl Node {
     }
 }
 
-/// The places of a profile, in the order in which they are listed.
+/// The placements of a profile, in list order.
 fn list(profiles: &[MigProfile], index: usize, gpus: usize, order: ListOrder) -> Vec<Candidate> {
     let Some(profile) = profiles.get(index) else { return Vec::new() };
     let place = |gpu: usize, placement: MigPlacement| Candidate {

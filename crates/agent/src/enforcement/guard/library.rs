@@ -1,4 +1,4 @@
-//! The guard's library and the proxies that lead to it: where the agent meets the crates that make them.
+//! The guard's library and its proxies: the interface to the crates that create them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,18 +10,18 @@ use octavo_proxy::Plan;
 /// The guard as a shared object.
 pub(super) const GUARD_LIBRARY: &[u8] = LIBRARY;
 
-/// What takes the place of a driver's library.
+/// The replacement of a driver's library.
 #[derive(Debug)]
 pub(super) struct Proxied {
     /// The proxy, a shared object.
     pub(super) bytes: Vec<u8>,
     /// Hooks that the driver does not export.
     missing: Vec<String>,
-    /// Functions of the driver that the guard does not know and that may give out memory or work.
+    /// Functions of the driver that are unknown to the guard and may allocate memory or launch work.
     unknown: Vec<String>,
 }
 
-/// Makes the proxy of a driver's library, which lies at `real` in containers.
+/// Creates the proxy of a driver's library, which is at `real` in containers.
 pub(super) fn proxy(name: &str, library: &[u8], real: &Path) -> Result<Proxied, String> {
     let hooks = if name.starts_with("libcuda") { CUDA_HOOKS } else { NVML_HOOKS };
     let hooks: BTreeSet<&str> = hooks.iter().copied().collect();
@@ -37,7 +37,7 @@ pub(super) fn proxy(name: &str, library: &[u8], real: &Path) -> Result<Proxied, 
 }
 
 impl Proxied {
-    /// Tells the log what the driver has that the guard does not, and the other way round.
+    /// Logs the differences between the functions of the driver and of the guard.
     pub(super) fn log(&self, name: &str, path: &Path) {
         let library = path.display();
         let missing = self.missing.join(" ");

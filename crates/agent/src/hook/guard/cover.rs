@@ -1,4 +1,4 @@
-//! Lays one file over others, inside a container's mount namespace.
+//! Bind-mounts a file over others in a container's mount namespace.
 
 use std::path::{Path, PathBuf};
 
@@ -9,8 +9,8 @@ use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
 use crate::hook::rootfs::Rootfs;
 
-/// Lays a file over every plain file that some paths lead to; says over how many it lies then. The paths are
-/// resolved by the kernel within the root, so that a link of the image covers nothing of the host.
+/// Covers every plain file that `paths` lead to; returns the number of covered files. The kernel resolves the paths
+/// within the root, so links of the image cannot cover files of the host.
 pub(super) fn cover(root: &Rootfs, file: &Path, paths: &[PathBuf]) -> anyhow::Result<usize> {
     let source = root.place(file).with_context(|| format!("opening {}", file.display()))?;
     let own = identity(&source)?;
@@ -43,8 +43,7 @@ pub(super) fn cover(root: &Rootfs, file: &Path, paths: &[PathBuf]) -> anyhow::Re
     Ok(covered)
 }
 
-/// Mounts one file over another. The copy of the mount has the flags of the first: nothing is written through
-/// it at any moment.
+/// Mounts one file over another. The mount copies the flags of the source, so it is never writable.
 fn mount(source: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
@@ -54,16 +53,16 @@ fn mount(source: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
     move_mount(copy, "", target, "", flags)
 }
 
-/// Whether what is mounted on a file would be mounted elsewhere, too: on the host.
+/// Whether a mount on the file would propagate elsewhere, that is to the host.
 fn is_shared(target: &OwnedFd) -> anyhow::Result<bool> {
-    // Of this thread, which may be in a mount namespace of its own.
+    // Of this thread, which may have its own mount namespace.
     let info = format!("/proc/thread-self/fdinfo/{}", target.as_raw_fd());
     let info = std::fs::read_to_string(&info).with_context(|| format!("reading {info}"))?;
     let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim);
     let id = id.context("the kernel does not tell which mount a file is of")?;
     let mounts = "/proc/thread-self/mountinfo";
     let mounts = std::fs::read_to_string(mounts).with_context(|| format!("reading {mounts}"))?;
-    // proc(5): the optional fields stand between the sixth and a dash.
+    // See proc(5): optional fields are between the sixth field and a dash.
     let own = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
     let own = own.into_iter().find(|fields| fields.first() == Some(&id));
     let own = own.with_context(|| format!("mount {id} is not among those of this namespace"))?;

@@ -1,4 +1,4 @@
-//! Where programs of a container could find the driver's libraries.
+//! Paths at which programs of a container can find the driver's libraries.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,21 +8,21 @@ use crate::hook::ldcache;
 use crate::hook::oci::Container;
 use crate::hook::rootfs::{EntryKind, Rootfs};
 
-/// The libraries that the guard stands in for, and what all files of one begin with.
+/// The libraries wrapped by the guard, with the common prefix of their file names.
 pub(super) const LIBRARIES: [(&str, &str); 2] =
     [("libcuda.so.1", "libcuda.so"), ("libnvidia-ml.so.1", "libnvidia-ml.so")];
 
-/// Names below `/usr/local` and further down at which images keep a libcuda of a newer driver.
+/// Folders below `/usr/local/cuda*` with the libcuda of a newer driver.
 const COMPAT_FOLDERS: [&str; 3] = ["compat", "compat/lib", "compat/lib.real"];
 
-/// Folders beside those of the driver's files that a dynamic linker or a program searches by itself: older
-/// systems have libraries apart below `/lib`, and those that are built from source put them below `/usr/local`.
+/// Further folders that a dynamic linker or a program searches. Older systems have separate libraries in `/lib`, and
+/// source builds install below `/usr/local`.
 const MORE_FOLDERS: [&str; 3] = ["/lib", "/usr/local/lib", "/usr/local/lib64"];
 
-/// Name of the folder with libraries for kinds of processors, which glibc searches before the one it lies in.
+/// Folder with processor-specific libraries, which glibc searches before its parent.
 const HWCAPS_FOLDER: &str = "glibc-hwcaps";
 
-/// Paths of a container that have a library's name, links included.
+/// Paths in a container with the library's name, including links.
 pub(super) fn find(
     root: &Rootfs,
     container: &Container,
@@ -50,12 +50,12 @@ pub(super) fn find(
     found
 }
 
-/// Whether a file's name is that of a library, with a version or without: `libcuda.so`, `libcuda.so.580.95.05`.
+/// Whether a file name is that of a library, with or without version: `libcuda.so`, `libcuda.so.580.95.05`.
 fn is_named(name: &str, stem: &str) -> bool {
     name.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Folders in which the container's dynamic linker knows the library.
+/// Folders of the library in the container's linker cache.
 fn cached(root: &Rootfs, stem: &str) -> Vec<PathBuf> {
     let cache = root.read(Path::new("/etc/ld.so.cache")).unwrap_or_default();
     let libraries = ldcache::parse(&cache).unwrap_or_default();
@@ -63,15 +63,15 @@ fn cached(root: &Rootfs, stem: &str) -> Vec<PathBuf> {
     meant.filter_map(|library| Some(Path::new(&library.path).parent()?.to_owned())).collect()
 }
 
-/// Folders below one that are for kinds of processors.
+/// Processor-specific folders below a folder.
 fn hwcaps_folders(root: &Rootfs, folder: &Path) -> Vec<PathBuf> {
     let folder = folder.join(HWCAPS_FOLDER);
     let entries = root.list(&folder).unwrap_or_default().into_iter();
     entries.map(|entry| folder.join(entry.name)).collect()
 }
 
-/// Folders that the container's environment names for the dynamic linker. One that is relative or empty is
-/// taken from where the program runs, at first where the container begins.
+/// Folders of `LD_LIBRARY_PATH` in the container's environment. A relative or empty one is resolved from the working
+/// directory, initially that of the container.
 fn named_in_environment(container: &Container) -> Vec<PathBuf> {
     let paths = container.env.iter().filter_map(|text| text.strip_prefix("LD_LIBRARY_PATH="));
     let folders = paths.flat_map(|paths| paths.split([':', ';']));

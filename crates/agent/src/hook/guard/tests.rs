@@ -192,29 +192,26 @@ fn a_mount_that_uncovers_the_driver_is_covered_again() {
 
 #[test]
 fn library_in_a_shared_mount_fails_the_container_start() {
-    in_namespace(
-        "a_library_in_a_mount_that_the_host_shares_keeps_the_container_from_starting",
-        || {
-            let made = Made::new();
-            // A volume of the host with a library, as of a pod with mountPropagation: Bidirectional.
-            let volume = made.folder.path().join("volume");
-            write(&volume.join("libcuda.so.1"), "host's cuda");
-            mount_bind(&volume, &volume).expect("mounts");
-            mount_change(&volume, MountPropagationFlags::SHARED).expect("shares");
-            made.mount("volume", "/opt/own", false);
-            let refusal = made.refusal();
-            assert!(refusal.contains("/opt/own/libcuda.so.1"), "{refusal}");
-            assert!(refusal.contains("Bidirectional"), "{refusal}");
-            let seen = fs::read_to_string(volume.join("libcuda.so.1")).expect("reads");
-            assert_eq!(seen, "host's cuda");
-            // What the host shares and the container does not, as with HostToContainer, is covered.
-            mount_change(made.at("/opt/own"), MountPropagationFlags::DOWNSTREAM).expect("changes");
-            made.install().expect("installs");
-            assert_eq!(made.read("/opt/own/libcuda.so.1"), "proxy of cuda");
-            let seen = fs::read_to_string(volume.join("libcuda.so.1")).expect("reads");
-            assert_eq!(seen, "host's cuda");
-        },
-    );
+    in_namespace("library_in_a_shared_mount_fails_the_container_start", || {
+        let made = Made::new();
+        // A volume of the host with a library, as of a pod with mountPropagation: Bidirectional.
+        let volume = made.folder.path().join("volume");
+        write(&volume.join("libcuda.so.1"), "host's cuda");
+        mount_bind(&volume, &volume).expect("mounts");
+        mount_change(&volume, MountPropagationFlags::SHARED).expect("shares");
+        made.mount("volume", "/opt/own", false);
+        let refusal = made.refusal();
+        assert!(refusal.contains("/opt/own/libcuda.so.1"), "{refusal}");
+        assert!(refusal.contains("Bidirectional"), "{refusal}");
+        let seen = fs::read_to_string(volume.join("libcuda.so.1")).expect("reads");
+        assert_eq!(seen, "host's cuda");
+        // What the host shares and the container does not, as with HostToContainer, is covered.
+        mount_change(made.at("/opt/own"), MountPropagationFlags::DOWNSTREAM).expect("changes");
+        made.install().expect("installs");
+        assert_eq!(made.read("/opt/own/libcuda.so.1"), "proxy of cuda");
+        let seen = fs::read_to_string(volume.join("libcuda.so.1")).expect("reads");
+        assert_eq!(seen, "host's cuda");
+    });
 }
 
 #[test]

@@ -63,7 +63,10 @@ fn without_driver_answers_only_known_faults_are_reported() {
         error: Some("the driver is not loaded".to_owned()),
         ..Snapshot::default()
     };
-    let told = report(&snapshot);
-    assert_eq!((told[0].is_healthy, told[0].message.as_str()), (None, "the driver is not loaded"));
-    assert_eq!((told[1].is_healthy, told[1].since), (Some(false), 7));
+    let reported = report(&snapshot);
+    assert_eq!(
+        (reported[0].is_healthy, reported[0].message.as_str()),
+        (None, "the driver is not loaded")
+    );
+    assert_eq!((reported[1].is_healthy, reported[1].since), (Some(false), 7));
 }

@@ -79,7 +79,7 @@ fn serve(together: usize) -> Served {
         preparer: Arc::clone(&preparer),
         snapshots,
         metrics: Arc::new(Metrics::new(&mut Registry::default())),
-        verdict: Arc::new(KubeletRegistration::new(
+        registration: Arc::new(KubeletRegistration::new(
             Arc::new(Readiness::default()).check("kubelet", "not registered"),
         )),
         again: watch::channel(()).1,

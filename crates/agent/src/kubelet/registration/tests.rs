@@ -31,9 +31,10 @@ fn serve() -> Served {
     let folder = tempfile::tempdir().unwrap();
     let socket = socket_path(folder.path(), None);
     let readiness = Arc::new(Readiness::default());
-    let verdict = Arc::new(KubeletRegistration::new(readiness.check("kubelet", "not registered")));
+    let registration =
+        Arc::new(KubeletRegistration::new(readiness.check("kubelet", "not registered")));
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
-    let registrar = Registrar::new("node", Path::new("/plugins/dra.sock"), verdict, metrics);
+    let registrar = Registrar::new("node", Path::new("/plugins/dra.sock"), registration, metrics);
     let incoming = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
     let server = Server::builder().add_service(RegistrationServer::new(registrar));
     tokio::spawn(server.serve_with_incoming(incoming));

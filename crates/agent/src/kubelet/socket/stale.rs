@@ -1,6 +1,5 @@
-//! Sockets of agents that are no more. A killed agent leaves its sockets' files, named by its instance id,
-//! which no later agent has: somebody else must remove them, or every start of the kubelet would try to
-//! register them.
+//! Removes sockets of dead agents. A killed agent leaves socket files with its instance id, which no later agent has.
+//! Without cleanup every kubelet start would try to register them.
 
 use std::fs;
 use std::io;
@@ -14,10 +13,10 @@ use super::{identity, remove as remove_file};
 use crate::config::NodeConfig;
 use crate::kubelet::{endpoint, registration};
 
-/// Between two looks at a dead socket: one that is just being made does not listen yet.
+/// Delay before a dead socket is checked again. A new socket does not listen yet for a moment.
 const RECHECK_DELAY: Duration = Duration::from_millis(500);
 
-/// Removes the sockets of this driver on which nobody listens, registrations first.
+/// Removes this driver's sockets without a listener, registrations first.
 pub(crate) async fn remove(config: &NodeConfig) {
     let mut dead = dead_sockets(&config.registry_folder(), registration::is_socket_name).await;
     dead.extend(dead_sockets(&config.plugin_folder(), endpoint::is_socket_name).await);
@@ -37,7 +36,7 @@ pub(crate) async fn remove(config: &NodeConfig) {
     }
 }
 
-/// Sockets in a folder on which nobody listens, with their identities.
+/// Sockets in a folder without a listener, with their identities.
 async fn dead_sockets(folder: &Path, is_ours: fn(&str) -> bool) -> Vec<(PathBuf, (u64, u64))> {
     let mut dead = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -53,7 +52,7 @@ async fn dead_sockets(folder: &Path, is_ours: fn(&str) -> bool) -> Vec<(PathBuf,
     dead
 }
 
-/// Whether a path is a socket that refuses connections; one with a full queue does not.
+/// Whether a path is a socket that refuses connections. A socket with a full queue does not.
 async fn is_dead(path: &Path) -> bool {
     let connected = UnixStream::connect(path).await;
     connected.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)

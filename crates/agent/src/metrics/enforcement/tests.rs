@@ -29,7 +29,7 @@ fn a_share_s_figures_are_there_as_long_as_the_share() {
     metrics.overflow(&labels("a"), "kill");
     metrics.foreign("node-1", "GPU-1", Some(2));
     let of = r#"node="node-1",namespace="team",claim="train",share="a",device="gpu-0",gpu="GPU-1""#;
-    let told = text(&registry);
+    let reported = text(&registry);
     for line in [
         format!("octavo_agent_share_memory_limit_bytes{{{of}}} 10"),
         format!("octavo_agent_share_memory_used_bytes{{{of}}} 4"),
@@ -40,10 +40,10 @@ fn a_share_s_figures_are_there_as_long_as_the_share() {
         format!(r#"octavo_agent_share_overflows_total{{{of},action="kill"}} 1"#),
         r#"octavo_agent_foreign_processes{node="node-1",gpu="GPU-1"} 2"#.to_owned(),
     ] {
-        assert!(told.contains(&line), "{line} in\n{told}");
+        assert!(reported.contains(&line), "{line} in\n{reported}");
     }
     metrics.remove(&labels("a"));
     metrics.foreign("node-1", "GPU-1", None);
-    let told = text(&registry);
-    assert!(!told.contains("train") && !told.contains("GPU-1"), "{told}");
+    let reported = text(&registry);
+    assert!(!reported.contains("train") && !reported.contains("GPU-1"), "{reported}");
 }

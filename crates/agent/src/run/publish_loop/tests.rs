@@ -102,11 +102,11 @@ impl Fixture {
             ..Snapshot::default()
         };
         let (snapshots, read) = watch::channel(snapshot);
-        let (setting, said) = watch::channel(None);
+        let (setting, message) = watch::channel(None);
         let (pool_sender, pool) = watch::channel(None);
         let (notes_sender, notes) = watch::channel(BTreeSet::new());
         let outputs = PublishOutputs { pool: pool_sender, notes: notes_sender };
-        let publish_loop = PublishLoop::new("node", claims, read, said, outputs);
+        let publish_loop = PublishLoop::new("node", claims, read, message, outputs);
         Self { _folder: folder, cards, driver, publish_loop, snapshots, setting, pool, notes }
     }
 
@@ -143,13 +143,13 @@ fn cut() -> Gpu {
 async fn nothing_is_published_before_the_node_s_label_was_read() {
     let mut fixture = Fixture::new(mig::gpu(0, false), mig::gpu(0, false));
     assert!(fixture.publish_loop.step().await);
-    assert!(fixture.pool.borrow().is_none() && fixture.publish_loop.told.is_none());
+    assert!(fixture.pool.borrow().is_none() && fixture.publish_loop.applied.is_none());
     let own = NodeSettings { dynamic: DynamicMig::All, ..NodeSettings::default() };
     fixture.setting.send_replace(Some(own));
     assert!(fixture.publish_loop.step().await);
     assert!(fixture.pool.borrow().is_none());
     assert_eq!(
-        fixture.publish_loop.told.as_ref().unwrap().1.len(),
+        fixture.publish_loop.applied.as_ref().unwrap().1.len(),
         26,
         "claims are served all the same"
     );
@@ -239,8 +239,9 @@ async fn without_a_driver_the_devices_are_those_that_were_read() {
     let fixture = Fixture::new(cut(), mig::gpu(0, true));
     let Fixture { driver, cards, mut publish_loop, setting, pool, .. } = fixture;
     drop((driver, cards));
-    let said = NodeSettings { dynamic: DynamicMig::All, is_read: true, ..NodeSettings::default() };
-    setting.send_replace(Some(said));
+    let message =
+        NodeSettings { dynamic: DynamicMig::All, is_read: true, ..NodeSettings::default() };
+    setting.send_replace(Some(message));
     assert!(publish_loop.step().await);
     assert_eq!(pool.borrow().as_ref().unwrap().devices.len(), 26);
 }
@@ -274,7 +275,7 @@ async fn which_gpus_are_cut_is_known_with_the_label_alone() {
     let own = NodeSettings { dynamic: DynamicMig::All, ..NodeSettings::default() };
     fixture.setting.send_replace(Some(own));
     assert!(fixture.publish_loop.step().await);
-    let cut = |fixture: &Fixture| fixture.publish_loop.told.as_ref().unwrap().2.gpus.clone();
+    let cut = |fixture: &Fixture| fixture.publish_loop.applied.as_ref().unwrap().2.gpus.clone();
     assert_eq!(cut(&fixture), None, "nothing may be destroyed");
     fixture.say(DynamicMig::None).await;
     assert_eq!(cut(&fixture), Some(BTreeSet::new()));

@@ -90,7 +90,7 @@ async fn newcomer_gets_the_node_when_the_active_agent_dies_in_handover() {
     if is_child().await {
         return;
     }
-    let test = "an_active_agent_that_dies_while_it_hands_over_leaves_the_node_to_the_newcomer";
+    let test = "newcomer_gets_the_node_when_the_active_agent_dies_in_handover";
     for point in ACTIVE {
         let node = Node::new();
         let kubelet = Kubelet::start(&node);
@@ -108,7 +108,7 @@ async fn standby_agent_succeeds_a_killed_active_agent() {
     if is_child().await {
         return;
     }
-    let test = "an_active_agent_that_is_killed_has_the_one_that_stands_by_for_its_successor";
+    let test = "standby_agent_succeeds_a_killed_active_agent";
     let node = Node::new();
     let kubelet = Kubelet::start(&node);
     let first = node.start(Some("a"));

@@ -1,17 +1,18 @@
-//! How many connections of guards there may be, for they are the agent's descriptors. Half of the room is divided
-//! evenly among the shares and kept for them; the other half is whoever's that comes first. So one share cannot
-//! keep the guards of another from saying who they are.
+//! Quota of guard connections, which use the agent's file descriptors.
+//!
+//! Half of the quota is reserved evenly for the shares; the other half is first come, first served. One share therefore
+//! cannot block the guards of another.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Connections that the shares of a node may have together.
+/// Maximum connections of all shares of a node.
 const MAX_CONNECTIONS: u64 = 4096;
-/// Of descriptors that the agent may have, this part at most is the guards'.
+/// Guards may use at most this fraction of the agent's descriptors.
 const DESCRIPTORS_DIVISOR: u64 = 4;
-/// Connections that a share may have: one for each of its processes, in reason.
+/// Maximum connections of a share: about one per process.
 pub(in crate::watchdog) const MAX_CONNECTIONS_PER_SHARE: usize = 512;
 
 /// The room of a node.
@@ -25,11 +26,11 @@ pub(in crate::watchdog) struct ConnectionQuota {
 #[derive(Debug, Default)]
 struct ShareConnections {
     connections: usize,
-    /// How often the share listens: a socket that is made anew overlaps with the one before it.
+    /// Listening sockets of the share. A recreated socket overlaps with its predecessor.
     sockets: usize,
 }
 
-/// A share's part of the room, for as long as it listens.
+/// A share's part of the quota, while it listens.
 #[derive(Debug)]
 pub(in crate::watchdog) struct ShareQuota {
     quota: Arc<ConnectionQuota>,
@@ -43,12 +44,12 @@ pub(in crate::watchdog) struct ConnectionPermit {
 }
 
 impl ConnectionQuota {
-    /// ConnectionQuota for so many.
+    /// A quota with a total number of connections.
     pub(in crate::watchdog) fn new(total: usize) -> Arc<Self> {
         Arc::new(Self { total, held: Mutex::default() })
     }
 
-    /// What the system lets this process have.
+    /// A quota derived from this process's descriptor limit.
     pub(in crate::watchdog) fn for_process() -> Arc<Self> {
         let limit = getrlimit(Resource::Nofile).current;
         let descriptors = limit.map_or(u64::MAX, |limit| limit / DESCRIPTORS_DIVISOR);
@@ -68,7 +69,7 @@ impl ConnectionQuota {
 }
 
 impl ShareQuota {
-    /// A place for one more connection, if there is one.
+    /// A permit for one more connection, if the quota allows it.
     pub(in crate::watchdog) fn try_acquire(self: &Arc<Self>) -> Option<ConnectionPermit> {
         let mut held = self.quota.held();
         let half = self.quota.total / 2;
@@ -103,8 +104,8 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// Lets this process have as many descriptors as it may: each guard of a node takes one. What the system gave is
-/// used where it does not let itself be raised.
+/// Raises this process's descriptor limit to its maximum, since each guard of a node needs one. On failure the current
+/// limit applies.
 pub(crate) fn raise_descriptor_limit() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current == limit.maximum {
@@ -136,7 +137,7 @@ mod tests {
         for share in &shares[2..] {
             assert_eq!(permits(share, 1000).len(), 4);
         }
-        // What is given back is everybody's again.
+        // Returned permits are available to all shares again.
         drop(greedy);
         assert_eq!(permits(&shares[1], 1000).len(), 32);
         drop((also, shares));
@@ -152,7 +153,7 @@ mod tests {
         let second = quota.for_share("second");
         assert_eq!(permits(&second, 1000).len(), 16);
         assert!(first.try_acquire().is_none());
-        // Its socket may be made anew.
+        // Its socket may be recreated.
         let again = quota.for_share("second");
         drop(second);
         assert_eq!(permits(&again, 1000).len(), 16);

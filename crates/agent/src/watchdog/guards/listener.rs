@@ -1,11 +1,11 @@
-//! The socket in a share's folder, on which the guards of its processes say who they are.
+//! The socket in a share's folder, on which the guards of its processes identify themselves.
 //!
-//! The kernel tells the pid of who connects (`SO_PEERCRED`), as this process sees it: on the host where the
-//! agent is in the host's pid namespace. A socket is made under another name and takes the place of the one
-//! that a killed agent left, so that there is no moment without; guards connect anew when theirs breaks off.
+//! The kernel reports the pid of the peer (`SO_PEERCRED`) in this process's pid namespace, which is the host's if the
+//! agent runs there. A socket is created under another name and then replaces the one that a killed agent left, so a
+//! socket always exists. Guards reconnect when their connection breaks.
 //!
-//! Any process of a container may connect. How many connections a share has is bounded, for they are the
-//! agent's descriptors; how fast its frames are taken is, for they are its time.
+//! Any process of a container may connect. The number of connections per share is bounded to protect the agent's
+//! descriptors, and the frame rate to protect its CPU time.
 
 use std::fs;
 use std::io;
@@ -25,22 +25,22 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::watchdog::guards::connection_quota::{ConnectionPermit, ShareQuota};
-use crate::watchdog::guards::reports::GuardReports;
+use crate::watchdog:reports:guards::reports::GuardReports;
 use crate::watchdog::overflow::Process;
 use crate::watchdog::process::proc::Proc;
 
 /// The name under which a socket is made.
 const TEMP_SOCKET: &str = ".agent.sock.new";
-/// Pause after a connection that was turned away: whoever knocks on costs little.
+/// Delay after a rejected connection, so that repeated attempts cost little.
 const REJECT_DELAY: Duration = Duration::from_millis(20);
-/// How soon whoever connects must say who it is.
+/// Timeout for the first frame of a connection.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time between frames of a share in the long run, and how many may come at once.
+/// Long-term interval between frames of a share, and the maximum burst.
 const FRAME_INTERVAL: Duration = Duration::from_millis(2);
 const FRAME_BURST: u32 = 512;
 
-/// A share's socket; with the value all its connections end. The file stays for the next agent to replace,
-/// and goes with the share's folder.
+/// A share's socket. Dropping it ends all its connections. The file stays for the next agent to replace, and is removed
+/// with the share's folder.
 #[derive(Debug)]
 pub(in crate::watchdog) struct GuardListener {
     path: PathBuf,
@@ -49,7 +49,7 @@ pub(in crate::watchdog) struct GuardListener {
 }
 
 impl GuardListener {
-    /// Listens in the folder of a share. `part` is what it has of the room of all. Needs a runtime.
+    /// Listens in the folder of a share. `quota` is the share's part of all connections. Needs a tokio runtime.
     pub(in crate::watchdog) fn open(
         folder: &Path,
         guard_reports: Arc<GuardReports>,
@@ -81,7 +81,7 @@ impl Drop for GuardListener {
     }
 }
 
-/// Binds through the folder's descriptor: the path itself may be longer than a socket's address.
+/// Binds through the folder's descriptor, since the path may exceed the length of a socket address.
 fn listen(folder: &Path) -> io::Result<BlockingListener> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let opened = rustix::fs::open(folder, flags, Mode::empty())?;
@@ -93,7 +93,7 @@ fn listen(folder: &Path) -> io::Result<BlockingListener> {
     }
     let listener = BlockingListener::bind(&new)?;
     listener.set_nonblocking(true)?;
-    // Containers run as anybody.
+    // Containers run as any user.
     fs::set_permissions(&new, fs::Permissions::from_mode(0o666))?;
     fs::rename(&new, short.join(SOCKET_FILE))?;
     Ok(listener)
@@ -104,7 +104,7 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     Ok((found.dev(), found.ino()))
 }
 
-/// Who takes a share's connections.
+/// Accepts the connections of a share.
 #[derive(Clone)]
 struct ConnectionAcceptor {
     guard_reports: Arc<GuardReports>,
@@ -133,8 +133,7 @@ impl ConnectionAcceptor {
         }
     }
 
-    /// Whoever connected, unless it has too many connections or there is no room for more. A process that is
-    /// gone already has nothing to say that counts.
+    /// Identifies the peer, unless a quota is exhausted. A process that has exited already is ignored.
     fn admit(&self, stream: &UnixStream) -> Option<GuardConnection> {
         let permit = self.quota.try_acquire()?;
         let pid = u32::try_from(stream.peer_cred().ok()?.pid()?).ok().filter(|pid| *pid != 0)?;
@@ -153,7 +152,7 @@ struct GuardConnection {
 }
 
 impl GuardConnection {
-    /// Takes frames until the connection ends or says something that is none.
+    /// Reads frames until the connection ends or sends an invalid one.
     async fn listen(self, mut stream: UnixStream) {
         let mut bytes = [0; SIZE];
         let Ok(Ok(_)) = timeout(HELLO_TIMEOUT, stream.read_exact(&mut bytes)).await else { return };
@@ -177,12 +176,12 @@ impl Drop for GuardConnection {
     }
 }
 
-/// When the next frame of a share may be taken.
+/// Time of the next permitted frame of a share.
 #[derive(Debug, Default)]
 struct FramePacer(Mutex<Option<Instant>>);
 
 impl FramePacer {
-    /// Waits until there is time for one more.
+    /// Waits until one more frame is permitted.
     async fn take(&self) {
         let now = Instant::now();
         let at = {

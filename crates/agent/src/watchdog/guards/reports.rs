@@ -1,5 +1,5 @@
-//! What the guards of a share said on its socket, until the next look takes it. All of it comes from a
-//! container and may be made up, so it is bounded; it can harm none but the share itself.
+//! Reports of a share's guards until the next poll. They come from a container and may be forged, so they are bounded.
+//! They affect only the share itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,45 +8,45 @@ use octavo_guard_abi::message::{Frame, Kind};
 
 use crate::watchdog::overflow::Process;
 
-/// Names of functions that are remembered of a share: more are counted only.
+/// Function names kept per share. Further ones are only counted.
 const MAX_NAMES: usize = 32;
-/// The most that one frame may count.
+/// Maximum count accepted from one frame.
 const MAX_COUNT_PER_FRAME: u64 = 1 << 20;
-/// Connections that a process may have; a guard has one, and one more while it forks or loads twice.
+/// Connections per process. A guard has one, and a second one while it forks or loads twice.
 const MAX_CONNECTIONS_PER_PROCESS: usize = 4;
 
-/// What was heard of one share.
+/// Reports about one share.
 #[derive(Debug, Default)]
 pub(in crate::watchdog) struct GuardReports(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// Processes that are connected, with the number of their connections.
+    /// Connected processes, with their numbers of connections.
     connected: BTreeMap<Process, usize>,
-    /// What a guard found of the state file.
+    /// Damage of the state file found by a guard.
     tampered: Option<u64>,
     refused: u64,
     unknown: u64,
-    /// Functions that were told and not yet taken, and whether each was refused.
+    /// New function names, and whether each was refused.
     new_names: BTreeMap<String, bool>,
     known_names: BTreeSet<String>,
 }
 
-/// What is new since the last look.
+/// Reports since the last poll.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::watchdog) struct NewReports {
-    /// What a guard found of the state file, as in the frame; stays.
+    /// Damage of the state file, as in the frame. Permanent.
     pub(in crate::watchdog) tampered: Option<u64>,
     /// Allocations that were refused.
     pub(in crate::watchdog) refused: u64,
     /// Calls of functions that the guard does not know.
     pub(in crate::watchdog) unknown: u64,
-    /// These functions where they are new, and whether they were refused.
+    /// New function names, and whether each was refused.
     pub(in crate::watchdog) names: BTreeMap<String, bool>,
 }
 
 impl GuardReports {
-    /// Takes a connection of a process; `false` if it has too many.
+    /// Registers a connection of a process; `false` if it has too many.
     pub(in crate::watchdog) fn connect(&self, process: Process) -> bool {
         let mut state = self.state();
         let connections = state.connected.entry(process).or_default();
@@ -94,7 +94,7 @@ impl GuardReports {
         }
     }
 
-    /// What is new.
+    /// Takes the reports since the last call.
     pub(in crate::watchdog) fn take_new(&self) -> NewReports {
         let mut state = self.state();
         NewReports {
@@ -111,7 +111,7 @@ impl GuardReports {
     }
 }
 
-/// The name of a function with nothing in it that such a name has not: people read it.
+/// A function name without other characters than such names have, since people read it.
 fn plain(text: &[u8]) -> String {
     let plain = |byte: &u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'_' => char::from(*byte),

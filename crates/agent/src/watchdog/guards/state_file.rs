@@ -1,5 +1,5 @@
-//! A share's `state` file, which a container writes and the agent reads as it reads any input: by copies, since
-//! a file that somebody cuts short under a mapping kills its reader.
+//! A share's `state` file, which containers write. The agent reads copies: truncating a mapped file would kill its
+//! reader.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,7 +12,7 @@ use octavo_guard_abi::state::{self, Damage, SLOTS, Slot, SlotCopy, State};
 
 use crate::watchdog::overflow::StateDamage;
 
-/// A share's state file, open for as long as the share is watched.
+/// A share's state file, open while the share is monitored.
 #[derive(Debug)]
 pub(in crate::watchdog) struct StateFile {
     path: PathBuf,
@@ -20,7 +20,7 @@ pub(in crate::watchdog) struct StateFile {
     generation: u64,
 }
 
-/// ConnectionQuota for a copy of a state file, used for one after the other.
+/// Buffer for a copy of a state file, reused for all shares.
 #[derive(Debug)]
 pub(in crate::watchdog) struct StateBuffer(Vec<u8>);
 
@@ -31,14 +31,14 @@ impl Default for StateBuffer {
 }
 
 impl StateFile {
-    /// Opens the file of a share's folder, whatever it is by now.
+    /// Opens the state file in a share's folder, whatever its content.
     pub(in crate::watchdog) fn open(folder: &Path, generation: u64) -> io::Result<Self> {
         let path = folder.join(STATE_FILE);
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
         let open = |is_written| {
             OpenOptions::new().read(true).write(is_written).custom_flags(flags).open(&path)
         };
-        // It is written only to be cut back.
+        // Write access is needed only for truncating it.
         let file = open(true).or_else(|_| open(false))?;
         if !file.metadata()?.is_file() {
             return Err(io::Error::other("it is no plain file"));
@@ -46,7 +46,7 @@ impl StateFile {
         Ok(Self { path, file, generation })
     }
 
-    /// Takes back what a container made the file longer by: it lies in the host's memory.
+    /// Truncates a file that a container extended, since it occupies host memory.
     pub(in crate::watchdog) fn truncate_to_size(&self) -> io::Result<()> {
         let size = state::SIZE as u64;
         if self.file.metadata()?.len() > size { self.file.set_len(size) } else { Ok(()) }
@@ -67,8 +67,8 @@ impl StateFile {
             return Err(StateDamage::Damaged(Damage::Size));
         }
         let bytes = &mut copy.0;
-        // What comes before the slots says how many were ever taken: no more are read, so that a share with
-        // few processes costs little. What is behind them is of another share and is not looked at.
+        // The header contains the number of slots ever used. Only those are read, so a share with few processes is
+        // cheap. Later slots belong to an earlier share and are ignored.
         let first = offset_of!(State, slots);
         self.file.read_exact_at(&mut bytes[..first], 0).map_err(damaged)?;
         let mut high = [0; 8];

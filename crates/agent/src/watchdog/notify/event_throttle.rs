@@ -1,20 +1,20 @@
-//! How often people are told the same of a share: at once, and then the more seldom the oftener it happens.
+//! Throttles repeated events of a share: the first is immediate, and the interval grows with repetition.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The least time between two of a kind, which doubles each time up to the longest.
+/// Range of the interval between two events of a key. It doubles each time.
 const MIN_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_INTERVAL: Duration = Duration::from_mins(10);
-/// What did not happen for so long is news again.
+/// Quiet time after which an event counts as new.
 const RESET_AFTER: Duration = Duration::from_mins(30);
 
-/// A claim's UID, the id of its share, and the reason.
+/// Claim UID, share id and reason.
 pub(in crate::watchdog) type EventKey = (String, String, &'static str);
 
-/// What was told lately.
+/// Recent events.
 #[derive(Debug, Default)]
 pub(in crate::watchdog) struct EventThrottle(BTreeMap<EventKey, LastEvent>);
 
@@ -26,7 +26,7 @@ struct LastEvent {
 }
 
 impl EventThrottle {
-    /// Whether something is to be told now; if so, how often it was not since it was told last.
+    /// Decides whether an event is sent now. Returns the number of events suppressed since the last one.
     pub(in crate::watchdog) fn admit(&mut self, kind: EventKey, now: Instant) -> Option<u32> {
         self.0.retain(|_, last| now.saturating_duration_since(last.reported) < RESET_AFTER);
         let Some(last) = self.0.get_mut(&kind) else {

@@ -1,4 +1,4 @@
-//! What people are told, in words.
+//! Texts of events and conditions.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::enforcement::BackendKind;
 use crate::watchdog::overflow::{Notice, Response, StateDamage};
 use crate::watchdog::visibility::BlindSpot;
 
-/// Words about what happened to a share.
+/// Text about an overflow, or about damage of a share's state.
 pub(in crate::watchdog) fn overflow_message(notice: &Notice, share: &ActiveShare) -> String {
     let of = format!("share {} of {}", share.share_id, share.device);
     match notice {
@@ -64,13 +64,13 @@ fn mebibytes(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// Notice of whether what goes round a share's wall is seen.
+/// Finding about a change of visibility: whether bypassing allocations of a share would be detected.
 pub(in crate::watchdog) fn visibility_finding(
     share: &ActiveShare,
     blind_spot: Option<BlindSpot>,
 ) -> ShareFinding {
     let of = format!("share {} of {}", share.share_id, share.device);
-    // The driver's own limit holds whoever looks.
+    // The driver's own limit also holds without monitoring.
     let is_held = share.backend == Some(BackendKind::Driver);
     let condition = |status| (!is_held).then_some((CONDITION_ENFORCED, status));
     match blind_spot {
@@ -91,7 +91,7 @@ pub(in crate::watchdog) fn visibility_finding(
     }
 }
 
-/// Notice of functions that the guards of a share do not know.
+/// Finding about driver functions that the guards of a share do not know.
 pub(in crate::watchdog) fn unknown_functions_finding(
     share: &ActiveShare,
     names: &BTreeMap<String, bool>,

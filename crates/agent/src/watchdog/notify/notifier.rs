@@ -1,6 +1,6 @@
-//! Tells people: events of the claim and a condition through the claims' own reports, events of the pods that
-//! use the claim, and of the node. Never in the way of a look: events go to a worker, and what it has no room
-//! for is lost, as events are.
+//! Sends findings as events and conditions: of the claim through its reporter, of its pods, and of the node.
+//!
+//! Polls are never delayed. A worker sends the events, and those beyond its queue are lost, as events may be.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,15 +14,15 @@ use tokio::time::{Instant, timeout};
 
 use crate::claims::{ActiveShare, Claims, ShareFinding};
 use crate::node::ClaimRef;
-use crate::watchdog::notify::event_throttle::EventThrottle;
+use crate::watchdog::notify:notify:event_throttle:event_throttle:EventThrottle;
 use crate::watchdog::process::consumers::reserved_for;
 use crate::watchdog::visibility::BlindSpot;
 
 /// Notice that may wait; more is lost.
 const MAX_QUEUED: usize = 64;
-/// How long the API server may take for one.
+/// Timeout of the API server per event.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Pods of a claim that are told.
+/// Pods of a claim that get events.
 const MAX_PODS: usize = 16;
 /// Pids that are named in an event.
 const MAX_PIDS: usize = 16;
@@ -31,20 +31,20 @@ const MAX_PIDS: usize = 16;
 pub(in crate::watchdog) trait Notify: Send + Sync {
     /// Something was found of a share.
     fn share(&self, share: &ActiveShare, finding: ShareFinding);
-    /// Processes are on a GPU with shares and of no share.
+    /// Foreign processes were found on a GPU with shares.
     fn foreign_processes(&self, gpu: &str, pids: &[u32]);
-    /// Why what goes round the walls on a GPU is not seen has changed; `None`: it is seen.
+    /// The visibility of a GPU changed; `None`: no blind spot.
     fn visibility(&self, gpu: &str, before: Option<BlindSpot>, now: Option<BlindSpot>);
 }
 
-/// Tells the API server, through a [`Worker`].
+/// Sends findings to the API server, through a [`Worker`].
 pub(in crate::watchdog) struct Notifier {
     claims: Claims,
     queue: mpsc::Sender<Message>,
     throttle: Mutex<EventThrottle>,
 }
 
-/// Sends what a [`Notifier`] was given; ends with it.
+/// Sends the events of a [`Notifier`]. It ends with the notifier.
 pub(in crate::watchdog) struct Worker {
     client: Client,
     node: String,
@@ -58,7 +58,7 @@ enum Message {
 }
 
 impl Notifier {
-    /// A teller, and the worker that somebody must run.
+    /// A notifier, and its worker, which the caller must run.
     pub(in crate::watchdog) fn new(
         claims: Claims,
         client: Client,
@@ -96,7 +96,7 @@ impl Notify for Notifier {
             let tone = if is_good { EventType::Normal } else { EventType::Warning };
             self.send(Message::Pods { claim, reason, tone, note });
         }
-        // The condition says how it stands, also where no event is made of it.
+        // The condition is updated even if the event is suppressed.
         self.claims.report_share(&share.claim.uid, &share.share_id, finding, passed.is_some());
     }
 
@@ -139,13 +139,13 @@ impl Worker {
     /// Sends until the teller is gone.
     pub(in crate::watchdog) async fn run(mut self) {
         while let Some(message) = self.queue.recv().await {
-            if timeout(TIMEOUT, self.tell(message)).await.is_err() {
+            if timeout(TIMEOUT, self.send_events(message)).await.is_err() {
                 tracing::debug!("telling of a share took too long");
             }
         }
     }
 
-    async fn tell(&self, message: Message) {
+    async fn send_events(&self, message: Message) {
         match message {
             Message::Node { reason, tone, note } => {
                 let node = events::node(&self.node);

@@ -1,9 +1,8 @@
-//! Which pods use a claim, by what its object says: a process whose cgroup is of such a pod is the claim's,
-//! whatever became of the mounts that it sees. A process that has a container's root may leave all of them;
-//! its cgroup it cannot leave.
+//! The pods of a claim, from the claim's object. A process belongs to the claim if its cgroup is that of such a pod,
+//! whatever it did to its mounts. Root in a container can leave its mounts, but not its cgroup.
 //!
-//! A claim is read when a pod appears of which it is not known, and not more often than every [`READ_INTERVAL`]. What
-//! is known stays: neither does a pod that runs get another claim, nor is its UID ever another's.
+//! A claim is read when a pod appears that is not known for it, at most once per [`READ_INTERVAL`]. Results stay valid:
+//! a running pod gets no further claims, and pod UIDs are never reused.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,14 +17,14 @@ use crate::node::ClaimRef;
 
 /// How often a claim is read at most.
 const READ_INTERVAL: Duration = Duration::from_secs(2);
-/// How long the API server may take for one.
+/// Timeout of the API server per claim.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// Claims that may wait to be read; others are asked for again at the next look.
+/// Queued claims. Others are requested again at the next poll.
 const MAX_QUEUED: usize = 64;
-/// Pods that are remembered of a claim: more than can use it.
+/// Pods kept per claim; more than can use it.
 const MAX_PODS: usize = 1024;
 
-/// What is known of the pods of claims.
+/// Known pods of claims.
 #[derive(Debug)]
 pub(in crate::watchdog) struct ClaimConsumers {
     claims: Arc<Mutex<Claims>>,
@@ -43,7 +42,7 @@ pub(in crate::watchdog) struct Reader {
 pub(in crate::watchdog) enum PodUse {
     /// It does.
     Yes,
-    /// It does not, or nobody can tell.
+    /// It does not, or this cannot be determined.
     No,
     /// The claim is being read.
     Asked,
@@ -52,22 +51,22 @@ pub(in crate::watchdog) enum PodUse {
 /// By UID.
 type Claims = BTreeMap<String, Known>;
 
-/// What is known of one claim's pods, all by UID.
+/// Known pods of one claim, by UID.
 #[derive(Debug, Default)]
 struct Known {
     pods: BTreeSet<String>,
     others: BTreeSet<String>,
-    /// Pods that were there when the claim began to be read.
+    /// Pods that were present when the read was requested.
     asked: BTreeSet<String>,
     read: Option<Instant>,
-    /// Whether it is to be read and not yet answered, and whether that has not begun.
+    /// Whether a read is requested or running, and whether it is still queued.
     is_reading: bool,
     is_waiting: bool,
     has_failed: bool,
 }
 
 impl ClaimConsumers {
-    /// Nothing is known yet; somebody must run the reader.
+    /// Starts empty. The caller must run the reader.
     pub(in crate::watchdog) fn new() -> (Self, Reader) {
         let (sender, queue) = mpsc::channel(MAX_QUEUED);
         let claims = Arc::<Mutex<Claims>>::default();
@@ -75,7 +74,7 @@ impl ClaimConsumers {
         (Self { claims, queue: sender }, reader)
     }
 
-    /// Whether a pod uses a claim; where that is not known it is found out. Never waits.
+    /// Whether a pod uses a claim. An unknown pod triggers a read. Never blocks.
     pub(in crate::watchdog) fn pod_use(&self, claim: &ClaimRef, pod: &str) -> PodUse {
         let mut claims = lock(&self.claims);
         let known = claims.entry(claim.uid.clone()).or_default();
@@ -90,11 +89,11 @@ impl ClaimConsumers {
         if is_due && self.queue.try_send(claim.clone()).is_ok() {
             (known.read, known.is_reading, known.is_waiting) = (Some(Instant::now()), true, true);
         }
-        // For pods that appear while it is read the answer may be too old.
+        // The result may be too old for pods that appear during the read.
         if known.is_waiting && known.asked.len() < MAX_PODS {
             known.asked.insert(pod.to_owned());
         }
-        // A server that does not answer keeps nobody from being told of who is on the GPU.
+        // An unreachable server must not suppress reports of foreign processes.
         if known.has_failed { PodUse::No } else { PodUse::Asked }
     }
 
@@ -105,7 +104,7 @@ impl ClaimConsumers {
 }
 
 impl Reader {
-    /// Reads until nobody asks any more.
+    /// Reads claims until the requester is dropped.
     pub(in crate::watchdog) async fn run(mut self, client: Client) {
         while let Some(claim) = self.queue.recv().await {
             if let Some(known) = lock(&self.claims).get_mut(&claim.uid) {
@@ -122,7 +121,7 @@ impl Reader {
 
 #[cfg(test)]
 impl Reader {
-    /// Takes it that a claim, by UID, was read and is reserved for these pods.
+    /// Simulates the result of a read: the claim is reserved for these pods.
     pub(in crate::watchdog) fn answer(&self, claim: &str, pods: &[&str]) {
         let consumer = |uid: &&str| ResourceClaimConsumerReference {
             resource: "pods".to_owned(),
@@ -136,7 +135,7 @@ impl Reader {
 }
 
 impl Known {
-    /// Takes which pods use the claim; `None` where the server did not say.
+    /// Applies the pods of the claim; `None` if the server did not answer.
     fn answered(&mut self, pods: Option<Vec<ResourceClaimConsumerReference>>) {
         (self.is_reading, self.is_waiting, self.has_failed) = (false, false, pods.is_none());
         let asked = std::mem::take(&mut self.asked);
@@ -147,12 +146,12 @@ impl Known {
         if self.others.len() >= MAX_PODS {
             self.others.clear();
         }
-        // A pod runs only after the claim was reserved for it, so what is read after it was seen is final.
+        // A pod runs only after the claim was reserved for it, so a later read is final.
         self.others.extend(asked.into_iter().filter(|pod| !self.pods.contains(pod)));
     }
 }
 
-/// Whom a claim is reserved for: none where it is another claim by now; `None` where the server did not say.
+/// Consumers of a claim: empty if the name belongs to another claim by now; `None` if the server did not answer.
 pub(in crate::watchdog) async fn reserved_for(
     client: &Client,
     claim: &ClaimRef,

@@ -1,7 +1,7 @@
-//! Stops the containers of processes, and lets them go on.
+//! Freezes and thaws the containers of processes.
 //!
-//! What is frozen is written down in the share's folder before it is, so that an agent that is killed leaves
-//! nothing frozen that nobody knows of. The folder is of one boot, as frozen cgroups are.
+//! A cgroup is recorded in the share's folder before it is frozen, so that a killed agent leaves no unknown frozen
+//! cgroup. Both the folder and frozen cgroups last for one boot.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,7 +12,7 @@ use crate::failpoint;
 use crate::watchdog::overflow::Process;
 use crate::watchdog::process::proc::Cgroups;
 
-/// The file in a share's folder: a control file a line.
+/// File in a share's folder with one control file per line.
 const FILE: &str = "frozen";
 /// The control file of the unified hierarchy.
 const UNIFIED: &str = "cgroup.freeze";
@@ -33,12 +33,12 @@ pub(in crate::watchdog) enum FreezeError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
 }
 
-/// Folders that are looked through for a cgroup whose path is not wholly known, and how deep they lie.
+/// Maximum number and depth of folders searched for a cgroup with a partially known path.
 const MAX_FOLDERS: usize = 20_000;
 const MAX_DEPTH: usize = 8;
 
@@ -50,12 +50,12 @@ pub(in crate::watchdog) struct Freezer {
 }
 
 impl Freezer {
-    /// The freezer of a hierarchy of cgroups; the agent, whose cgroups are these, does not freeze itself.
+    /// A freezer for a cgroup hierarchy. `own` are the cgroups of the agent, which are never frozen.
     pub(in crate::watchdog) fn new(cgroup_root: &Path, own: Cgroups) -> Self {
         Self { hierarchies: cgroup_root.to_owned(), own }
     }
 
-    /// Freezes the cgroup of a process of the share with this folder; returns the file that does it.
+    /// Freezes the cgroup of a process for the share with this folder; returns the control file.
     pub(in crate::watchdog) fn freeze(
         &self,
         folder: &Path,
@@ -73,18 +73,18 @@ impl Freezer {
         Ok(control)
     }
 
-    /// Lets go on what these files froze.
+    /// Thaws the cgroups of these control files.
     pub(in crate::watchdog) fn thaw_controls(
         controls: &BTreeSet<PathBuf>,
     ) -> Result<(), FreezeError> {
         controls.iter().try_for_each(|control| thaw_one(control))
     }
 
-    /// Lets all go on that was frozen of a share.
+    /// Thaws all cgroups recorded for a share.
     pub(in crate::watchdog) fn thaw(&self, folder: &Path) -> Result<(), FreezeError> {
         let mut frozen = read(folder);
         while let Some(control) = frozen.first().cloned() {
-            // A line is the agent's own; it is looked at all the same before anything is written there.
+            // The agent wrote the line itself, but check the path before writing to it.
             if control.starts_with(&self.hierarchies) {
                 thaw_one(&control)?;
             }
@@ -100,7 +100,7 @@ impl Freezer {
         folder.join(FILE).exists()
     }
 
-    /// The file that freezes the cgroup of a process, if there is one and the agent is not in it.
+    /// The control file for the cgroup of a process, unless the agent is in that cgroup.
     fn control(&self, pid: u32, cgroups: &Cgroups) -> Option<PathBuf> {
         let Cgroups { unified, freezer } = cgroups;
         let (own_unified, own_freezer) = (self.own.unified.as_deref(), self.own.freezer.as_deref());
@@ -116,7 +116,7 @@ impl Freezer {
                 return None;
             }
             let base = self.hierarchies.join(base);
-            // In a cgroup namespace of the agent's own the path begins where the agent is.
+            // In a cgroup namespace of the agent the path begins at the agent's cgroup.
             let is_whole = !path.split('/').any(|share_quota| share_quota == "..");
             let tail = path.trim_start_matches(['/', '.']);
             let named = is_whole.then(|| base.join(tail)).filter(|found| has(found, file, pid));
@@ -126,7 +126,7 @@ impl Freezer {
     }
 }
 
-/// Writes down what is frozen of a share; nothing takes the file away.
+/// Records the frozen cgroups of a share atomically.
 fn save(folder: &Path, frozen: &BTreeSet<PathBuf>) -> Result<(), FreezeError> {
     let path = folder.join(FILE);
     let failed = |source| FreezeError::Io { path: path.clone(), source };
@@ -142,14 +142,14 @@ fn save(folder: &Path, frozen: &BTreeSet<PathBuf>) -> Result<(), FreezeError> {
     fs::rename(&new, &path).map_err(failed)
 }
 
-/// Whether a folder is the cgroup of a process, has the control file, and is not the agent's own.
+/// Whether a folder is the cgroup of a process, has the control file, and does not contain the agent.
 fn has(folder: &Path, file: &str, pid: u32) -> bool {
     let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
     let has = |pid: u32| processes.lines().any(|line| line.parse() == Ok(pid));
     folder.join(file).is_file() && has(pid) && !has(std::process::id())
 }
 
-/// The cgroup of a process of which only the end of the path is known.
+/// Searches the cgroup of a process by the end of its path.
 fn find(base: &Path, tail: &str, file: &str, pid: u32) -> Option<PathBuf> {
     let (mut folders, mut seen) = (vec![(base.to_owned(), 0)], 0);
     while let Some((folder, depth)) = folders.pop() {

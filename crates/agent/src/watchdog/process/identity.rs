@@ -1,16 +1,15 @@
-//! Whose a process is that the driver lists.
+//! Finds the share of each process that the driver lists.
 //!
-//! | it is of a share that | how it is known |
+//! | a process belongs to a share that | source |
 //! |---|---|
-//! | it told on the share's socket | the kernel says who connected |
-//! | is mounted in its container | its `mountinfo`: a mount of the very file system and folder of the share |
-//! | another process of its cgroup is of | what was learned of that one |
-//! | its pod has a claim to | the pod's UID in its cgroup, and the claim's object; see [`super::consumers`] |
+//! | it connected to by socket | peer credentials from the kernel |
+//! | is mounted in its container | its `mountinfo`: same file system and folder as the share |
+//! | another process of its cgroup belongs to | the result for that process |
+//! | its pod has a claim to | pod UID in its cgroup, and the claim's object; see [`super::consumers`] |
 //!
-//! Where a mount lies says nothing: root in a container moves its mounts, takes them away, or changes its root
-//! so that it sees none. The last row finds whoever did, and never spoke. It counts only where nothing else is
-//! known, for a pod may have another share of the GPU in another container. A cgroup that the agent itself is
-//! in, or that is the root, tells nothing.
+//! The mount point proves nothing: root in a container can move or remove its mounts, or change its root. The last row
+//! finds such processes even if they never connected. It applies only without other results, since a pod may have
+//! another share of the GPU in another container. The agent's own cgroup and the root cgroup identify no container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -27,9 +26,9 @@ use crate::watchdog::overflow::Process;
 use crate::watchdog::process::consumers::{ClaimConsumers, PodUse};
 use crate::watchdog::process::proc::{Cgroups, Mount, NamespacedPid, Proc};
 
-/// Cgroups that are remembered: more than a node has containers with shares.
+/// Cgroups kept; more than a node has containers with shares.
 const MAX_CGROUPS: usize = 4096;
-/// Name of the folder in which the folders of shares lie.
+/// Name of the parent folder of all shares.
 const SHARES_FOLDER: &str = "shares";
 
 /// A share for which processes are looked for.
@@ -43,26 +42,26 @@ pub(in crate::watchdog) struct Candidate<'a> {
     pub(in crate::watchdog) folder: &'a Path,
     /// UUID of its GPU.
     pub(in crate::watchdog) gpu: &'a str,
-    /// What its guards said.
+    /// Reports of its guards.
     pub(in crate::watchdog) guard_reports: &'a GuardReports,
 }
 
-/// A process and whose it is.
+/// A process and its shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::watchdog) struct OwnedProcess {
     /// The process.
     pub(in crate::watchdog) process: Process,
-    /// Names of the folders of its shares of the GPU, mostly one; none where it is nobody's.
+    /// Folder names of its shares on the GPU, usually one. Empty for a foreign process.
     pub(in crate::watchdog) shares: Vec<String>,
-    /// Whether it is being found out if it is of any share.
+    /// Whether its shares are still being determined.
     pub(in crate::watchdog) is_asked: bool,
-    /// Whether nothing that would tell whose it is may be read.
+    /// Whether the files that would identify it are unreadable.
     pub(in crate::watchdog) is_unreadable: bool,
     /// As its own pid namespace knows it.
     pub(in crate::watchdog) inside: Option<NamespacedPid>,
 }
 
-/// What was found of processes.
+/// Results for processes.
 #[derive(Debug)]
 pub(in crate::watchdog) struct ProcessIdentities {
     proc: Proc,
@@ -91,8 +90,8 @@ impl ProcessIdentities {
         Self { proc, consumers, own, known: BTreeMap::new(), by_cgroup: BTreeMap::new() }
     }
 
-    /// Whose a process is on a GPU, among all shares of the node; fails where the process is gone, or is not
-    /// seen in the agent's pid namespace.
+    /// Finds the shares of a process on a GPU among all shares of the node. Fails if the process exited or is outside
+    /// the agent's pid namespace.
     pub(in crate::watchdog) fn of(
         &mut self,
         pid: u32,
@@ -136,7 +135,7 @@ impl ProcessIdentities {
                 }
             }
         }
-        // Its pod may tell all the same.
+        // Its pod may identify it nevertheless.
         let is_unreadable = known.is_unreadable && shares.is_empty() && !is_asked;
         Ok(OwnedProcess { process, shares, is_asked, is_unreadable, inside: known.inside })
     }
@@ -157,7 +156,7 @@ impl ProcessIdentities {
         self.known.keys().copied().collect()
     }
 
-    /// Forgets all but these processes, and cgroups of other shares than these.
+    /// Drops other processes, and cgroups of other shares.
     pub(in crate::watchdog) fn keep(&mut self, pids: &BTreeSet<u32>, shares: &BTreeSet<&str>) {
         self.known.retain(|pid, _| pids.contains(pid));
         self.by_cgroup.retain(|_, names| {
@@ -180,7 +179,7 @@ impl ProcessIdentities {
         Known { start_time, mounts, cgroups, pod, is_unreadable, inside: self.proc.inside(pid) }
     }
 
-    /// Cgroups that tell one container from others.
+    /// Cgroups that identify a container.
     fn keys(&self, cgroups: &Cgroups) -> impl Iterator<Item = String> + use<> {
         let unified = cgroups.unified.clone().filter(|_| cgroups.unified != self.own.unified);
         let freezer = cgroups.freezer.clone().filter(|_| cgroups.freezer != self.own.freezer);
@@ -197,9 +196,9 @@ fn shares_on<'a>(
     candidates.iter().filter(move |share| share.gpu == gpu)
 }
 
-/// Whether a mount is of a share's folder, or of its state file.
+/// Whether a mount is that of a share's folder or state file.
 fn is_of(mount: &Mount, share: &Candidate<'_>) -> bool {
-    // The root is the path in the file system, of which the folder's path may be a part only.
+    // The mount root is a path in the file system, which may contain only the end of the folder's path.
     let source = Path::new(&mount.root);
     let own = Path::new(SHARES_FOLDER).join(share.name);
     if !source.ends_with(&own) && !source.ends_with(own.join(STATE_FILE)) {

@@ -1,4 +1,4 @@
-//! Kills processes, and none that took the pid of one meanwhile.
+//! Kills processes, safely against pid reuse.
 
 use std::io;
 
@@ -7,8 +7,8 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use crate::watchdog::overflow::Process;
 use crate::watchdog::process::proc::Proc;
 
-/// Sends SIGKILL to a process; one that is gone already is well. The descriptor is of one process for good, so
-/// what is seen of the pid after it was opened is seen of that process.
+/// Sends SIGKILL to a process. A process that exited already is fine. The pidfd refers to one process permanently, so a
+/// check of the pid after opening it applies to that process.
 pub(in crate::watchdog) fn kill(proc: &Proc, process: Process) -> io::Result<()> {
     let Some(pid) = i32::try_from(process.pid).ok().and_then(Pid::from_raw) else { return Ok(()) };
     let opened = match pidfd_open(pid, PidfdFlags::empty()) {

@@ -1,10 +1,10 @@
-//! What the kernel says of a process.
+//! Process information from `/proc`.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::PathBuf;
 
-/// Longest file that is read of a process: it decides itself how many mounts it has.
+/// Maximum bytes read from a file. A process controls its number of mounts.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Flag of a thread that is ending (`PF_EXITING`).
 const PF_EXITING: u64 = 4;
@@ -15,7 +15,7 @@ pub(in crate::watchdog) struct Proc {
     root: PathBuf,
 }
 
-/// What counts of `/proc/<pid>/stat`.
+/// The used fields of `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::watchdog) struct Stat {
     /// When it began, in clock ticks since boot.
@@ -24,7 +24,7 @@ pub(in crate::watchdog) struct Stat {
     pub(in crate::watchdog) is_exiting: bool,
 }
 
-/// Where a process stands in the hierarchies that can freeze it; absent where it is at their root.
+/// Paths of a process in the hierarchies with a freezer; `None` at their root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::watchdog) struct Cgroups {
     /// Path in the unified hierarchy.
@@ -38,14 +38,14 @@ pub(in crate::watchdog) struct Cgroups {
 pub(in crate::watchdog) struct Mount {
     /// Major and minor number of the file system.
     pub(in crate::watchdog) device: (u32, u32),
-    /// What of the file system is mounted.
+    /// The mounted path of the file system.
     pub(in crate::watchdog) root: String,
 }
 
 impl Cgroups {
-    /// UID of the pod that the process is of, as the kubelet writes it in the names of cgroups:
-    /// `pod<uid>` where it makes them itself, `...-pod<uid>.slice` with underscores by systemd. The outermost
-    /// counts, for a container may make cgroups of any name within its own.
+    /// UID of the pod of a process, from the kubelet's cgroup names: `pod<uid>` with the cgroupfs driver,
+    /// `...-pod<uid>.slice` with underscores with systemd. The outermost match counts, since a container may create any
+    /// names below its own cgroup.
     pub(in crate::watchdog) fn pod(&self) -> Option<String> {
         [&self.unified, &self.freezer].into_iter().flatten().find_map(|path| {
             let path = path.split('/').skip_while(|share_quota| matches!(*share_quota, "" | ".."));
@@ -69,7 +69,7 @@ impl Proc {
         Self { root }
     }
 
-    /// What counts of a process.
+    /// The used fields of a process's `stat`.
     pub(in crate::watchdog) fn stat(&self, pid: u32) -> io::Result<Stat> {
         stat_of(&self.read(&format!("{pid}/stat"))?).ok_or_else(|| {
             io::Error::new(
@@ -79,23 +79,23 @@ impl Proc {
         })
     }
 
-    /// Whether all threads of a process are ending: the first one alone may end while others go on.
+    /// Whether all threads of a process are exiting. The first thread may exit before others.
     pub(in crate::watchdog) fn is_ending(&self, pid: u32) -> bool {
         let Ok(threads) = fs::read_dir(self.root.join(format!("{pid}/task"))) else { return true };
         threads.flatten().all(|thread| {
             let thread = thread.file_name();
             let stat = self.read(&format!("{pid}/task/{}/stat", thread.to_string_lossy()));
-            // One that is gone since has ended.
+            // A thread that disappeared has exited.
             stat.map_or(true, |text| stat_of(&text).is_some_and(|stat| stat.is_exiting))
         })
     }
 
-    /// The cgroups of a process, or of this one for `self`.
+    /// The cgroups of a process, or of this process for `self`.
     pub(in crate::watchdog) fn cgroups(&self, pid: &str) -> io::Result<Cgroups> {
         Ok(cgroups_of(&self.read(&format!("{pid}/cgroup"))?))
     }
 
-    /// The mounts of a process of which the file system's part has a folder of this name in its path.
+    /// The mounts of a process whose file system path contains this folder name.
     pub(in crate::watchdog) fn mounts(&self, pid: u32, folder: &str) -> io::Result<Vec<Mount>> {
         let text = self.read(&format!("{pid}/mountinfo"))?;
         let mounts = text.lines().filter_map(mount_of);
@@ -121,11 +121,11 @@ impl Proc {
     }
 }
 
-/// Reads a line of `stat`; the name in parentheses may contain anything.
+/// Parses a `stat` line. The name in parentheses may contain anything.
 fn stat_of(text: &str) -> Option<Stat> {
     let (_, fields) = text.rsplit_once(')')?;
     let mut fields = fields.split_whitespace();
-    // Fields 9 and 22 of the manual, of which the first after the name is the third.
+    // Fields 9 and 22 of proc(5). The first field after the name is number 3.
     let flags: u64 = fields.nth(6)?.parse().ok()?;
     let start_time = fields.nth(12)?.parse().ok()?;
     Some(Stat { start_time, is_exiting: flags & PF_EXITING != 0 })

@@ -438,15 +438,15 @@ async fn blind_spot_is_reported_once_per_share_and_withdrawn() {
     fixture.adopt();
     let listed = |pid, used_bytes| Ok(vec![GpuProcess { pid, used_bytes }]);
     let lost = Err(DriverError::NotSupported { call: "nvmlDeviceGetComputeRunningProcesses_v3" });
-    for (said, word) in [
+    for (message, word) in [
         (lost, "driver-refuses"),
         (listed(program.pid(), None), "no-bytes"),
         (listed(Fixture::gone().pid(), Some(1)), "no-host-pid"),
     ] {
         let before = fixture.reported().len();
-        fixture.told_so(9, &said);
+        fixture.answer_repeatedly(9, &message);
         assert_eq!(fixture.reported().len(), before, "it may pass");
-        fixture.told_so(30, &said);
+        fixture.answer_repeatedly(30, &message);
         let reported = fixture.reported().split_off(before);
         let [of_gpu, of_share] = reported.as_slice() else { panic!("{reported:?}") };
         assert_eq!(*of_gpu, format!("sight GPU-1: {word}"));
@@ -460,7 +460,7 @@ async fn blind_spot_is_reported_once_per_share_and_withdrawn() {
     // A share that comes meanwhile hears it, too.
     let late = fixture.share("late", LIMIT, OverflowPolicy::Kill);
     fixture.adopt();
-    fixture.told_so(1, &listed(Fixture::gone().pid(), Some(1)));
+    fixture.answer_repeatedly(1, &listed(Fixture::gone().pid(), Some(1)));
     assert!(fixture.reported().last().unwrap().starts_with("late NotWatched Enforced=unknown"));
     let before = fixture.reported().len();
     for _ in 0..30 {

@@ -56,13 +56,13 @@ fn starting_new_processes_does_not_excuse_a_share_forever() {
 
 #[test]
 fn many_contexts_at_once_are_excused_up_to_a_part_of_the_share() {
-    let crowd = |at| {
+    let many = |at| {
         let processes = (1..=30).map(|pid| with_context(used(pid, 556, Some(256)), 256, false));
         Sample { context_bytes: Some(556 * MIB), ..sample(at, processes.collect()) }
     };
     let mut overflow = overflow(OverflowPolicy::Hold);
-    assert_eq!(words(&overflow.step(&crowd(0))), "");
-    assert_eq!(words(&overflow.step(&crowd(200))), "Held, tell hold");
+    assert_eq!(words(&overflow.step(&many(0))), "");
+    assert_eq!(words(&overflow.step(&many(200))), "Held, tell hold");
 }
 
 #[test]

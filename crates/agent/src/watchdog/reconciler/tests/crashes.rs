@@ -11,7 +11,7 @@ use octavo_guard_abi::limits::ShareGate;
 use super::fixtures::{Fixture, Program};
 
 /// Name of the test that plays the agent that is killed.
-const SCRIPT: &str = "watchdog::judge::tests::crashes::an_agent_that_is_killed";
+const SCRIPT: &str = "watchdog::reconciler::tests::crashes::an_agent_that_is_killed";
 /// What it is told: folder, policy, and the pid of a process with too much.
 const SHARES_FOLDER: &str = "OCTAVO_TEST_FOLDER";
 const POLICY: &str = "OCTAVO_TEST_POLICY";

@@ -30,7 +30,7 @@ use crate::enforcement::share_files::{self, LimitsFile, RuntimeWords};
 use crate::metrics::Metrics;
 use crate::node::ClaimRef;
 use crate::watchdog::driver_poll::PollResult;
-use crate::watchdog::notify::notifier::Notify;
+use crate::watchdog::notify:notifier:notifier::Notify;
 use crate::watchdog::process::consumers::ClaimConsumers;
 use crate::watchdog::process::proc::Proc;
 use crate::watchdog::reconciler::ShareReconciler;
@@ -360,9 +360,13 @@ impl Fixture {
     }
 
     /// Looks at which the driver says this of a GPU.
-    pub(super) fn told_so(&mut self, times: u32, said: &Result<Vec<GpuProcess>, DriverError>) {
+    pub(super) fn answer_repeatedly(
+        &mut self,
+        times: u32,
+        message: &Result<Vec<GpuProcess>, DriverError>,
+    ) {
         for _ in 0..times {
-            let lists = [(GPU.to_owned(), said.clone())].into();
+            let lists = [(GPU.to_owned(), message.clone())].into();
             self.answer(&PollResult::Answered { lists, hanging: BTreeSet::new() });
         }
     }
