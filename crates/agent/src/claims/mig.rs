@@ -164,7 +164,7 @@ impl Inner {
         Ok(())
     }
 
-    /// KeyedMutex a GPU's MIG mode off after its last instance.
+    /// Turns a GPU's MIG mode off after its last instance.
     ///
     /// A mode that needs a reset is an administrator's choice and stays. A failure is harmless: the next claim without
     /// MIG retries and reports the obstacle.

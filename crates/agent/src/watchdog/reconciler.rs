@@ -12,7 +12,7 @@ use super::actuator::Actuator;
 use super::context_size::ContextSizes;
 use super::driver_poll::PollResult;
 use super::guards::connection_quota::ConnectionQuota;
-use super::guards::state_file:state_file:StateBuffer;
+use super::guards::state_file::StateBuffer;
 use super::monitored_share::{DriverUsage, MonitoredShare};
 use super::notify::messages::{unknown_functions_finding, visibility_finding};
 use super::notify::notifier::Notify;

@@ -124,7 +124,7 @@ pub(in crate::claims) fn is_made(found: &MigInstance, mig: &HeldMig) -> bool {
     found.placement == mig.placement() && mig.made.is_some() && whole_instance(found) == mig.made
 }
 
-/// KeyedMutex MIG mode off on a GPU without instances.
+/// Turns MIG mode off on a GPU without instances.
 pub(super) fn turn_mode_off(driver: &dyn Driver, held: &HeldDevice) -> Result<(), Refusal> {
     let device = held.device.clone();
     match driver.mig_instances(&held.uuid) {
@@ -136,7 +136,7 @@ pub(super) fn turn_mode_off(driver: &dyn Driver, held: &HeldDevice) -> Result<()
     }
 }
 
-/// KeyedMutex MIG mode on or off. A change that would need a reset is reverted, so that no later reset applies it.
+/// Turns MIG mode on or off. A change that would need a reset is reverted, so that no later reset applies it.
 fn set_mode(driver: &dyn Driver, held: &HeldDevice, is_on: bool) -> Result<(), Refusal> {
     let (device, mode) = (held.device.clone(), if is_on { "on" } else { "off" });
     match driver.set_mig_mode(&held.uuid, is_on) {

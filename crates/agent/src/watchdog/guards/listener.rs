@@ -25,7 +25,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::watchdog::guards::connection_quota::{ConnectionPermit, ShareQuota};
-use crate::watchdog:reports:guards::reports::GuardReports;
+use crate::watchdog::guards::reports::GuardReports;
 use crate::watchdog::overflow::Process;
 use crate::watchdog::process::proc::Proc;
 
