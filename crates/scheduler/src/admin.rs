@@ -206,16 +206,15 @@ impl Questions {
             Some(Err(gone @ QueryError::NotFound(_))) => return Err(gone),
             Some(Ok((updated, true))) => {
                 report = updated;
-                "who would have to go could not be looked for, or all has changed since: ask again in a \
-                 moment"
+                "no search for victims was possible, or the cluster changed during it: try again in a moment"
             }
             // The first answer is better than none.
             Some(Err(_)) => {
-                "who would have to go was looked for, and those who decide had no time to say it: ask \
-                 again in a moment"
+                "the search for victims is done, but the decision thread had no time to report it: try again in a \
+                 moment"
             }
             None => {
-                "who would have to go was not looked for, since others ask as well: ask again in a moment"
+                "no search for victims was started, because others are running: try again in a moment"
             }
         };
         report["disturbanceNote"] = note.into();
@@ -247,16 +246,17 @@ impl IntoResponse for QueryError {
     fn into_response(self) -> Response {
         match self {
             Self::Busy => {
-                let text = "too many questions at once: ask again in a moment\n";
+                let text = "too many queries at once: try again in a moment\n";
                 (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
             }
             Self::Unavailable => {
-                let text = "nobody answers: the scheduler is starting or ending\n";
+                let text = "no answer: the scheduler is starting or shutting down\n";
                 (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
             }
             Self::Timeout => {
-                let text =
-                    format!("no answer within {ANSWER_TIMEOUT:?}: the scheduler is deciding\n");
+                let text = format!(
+                    "no answer within {ANSWER_TIMEOUT:?}: the decision thread is busy; try again\n"
+                );
                 (StatusCode::GATEWAY_TIMEOUT, text).into_response()
             }
             Self::NotFound(unknown) => {

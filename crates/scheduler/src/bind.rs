@@ -71,8 +71,8 @@ pub enum OpKind {
         /// The node.
         node: Option<Arc<str>>,
     },
-    /// Roll back what a previous leader allocated for a pod that is not bound: the reservation, and
-    /// the allocation if the claim has no other consumer.
+    /// Roll back what a previous leader allocated for a pod that is not bound. The reservation is
+    /// removed, and the allocation too if the claim has no other consumer.
     Rollback {
         /// The pod that holds the reservation.
         pod: PodRef,
@@ -93,8 +93,8 @@ pub struct Bind {
     pub claims: Vec<ClaimWrite>,
     /// The claim for extended resources. This operation creates it.
     pub extended: Option<ExtendedWrite>,
-    /// Whether this repeats an operation of unknown outcome. The cluster state it was planned on
-    /// may then be older than its own writes: the pod may be bound, and each claim may be written
+    /// Whether this repeats an operation of unknown outcome. The cluster state it was planned
+    /// on may then be older than its own writes. The pod may be bound, and each claim may be written
     /// or rolled back.
     pub is_retry: bool,
 }

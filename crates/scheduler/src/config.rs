@@ -179,7 +179,7 @@ impl Config {
         names.sort();
         names.dedup();
         if names.len() != self.levels.len() {
-            return Err("levels: a name is there twice".to_owned());
+            return Err("levels: a name occurs twice".to_owned());
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 //!
 //! A decision is assumed at once, and `bind` writes it. A write that fails is forgotten, and its pod is
 //! decided again. The modules that decide (`core`, `predicates`, `devices`, `groups`) are synchronous,
-//! do no I/O and have no clock: the same changes in the same order give the same write operations.
+//! do no I/O and have no clock. The same changes in the same order give the same write operations.
 
 #![forbid(unsafe_code)]
 

@@ -187,7 +187,7 @@ impl Policies {
             let error = entry.error.clone().or(second).map(|error| {
                 let mut status_text = error.status_text();
                 if entry.error.is_some() && entry.policy.is_some() {
-                    status_text.message.push_str(". Until then the version before it is used");
+                    status_text.message.push_str(". Until then the previous version is used");
                 }
                 status_text
             });
@@ -228,7 +228,7 @@ fn read(name: &str, spec: &Value) -> Result<PlacementPolicy, Unusable> {
         Value::Object(fields) => fields.clone(),
         Value::Null => serde_json::Map::new(),
         other => {
-            let problem = format!("it is {other} and no map");
+            let problem = format!("it is {other}, not a map");
             return Err(Unusable::Malformed { problem });
         }
     };

@@ -110,8 +110,8 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     };
     let decides = spawn_decision_thread(core, ends)?;
     tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM: finishing what is being written"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: finishing what is being written"),
+        _ = terminate.recv() => tracing::info!("SIGTERM: finishing writes in progress"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: finishing writes in progress"),
     }
     stop.cancel();
     let is_whole = binder.task.await.unwrap_or_default();
@@ -123,9 +123,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         } else {
             // Aborted writes may still be carried out, and the next leader must not decide before
             // that.
-            tracing::warn!(
-                "some requests have no answer: the lease is not given back, but runs out"
-            );
+            tracing::warn!("some writes have no response: the lease is not released, but expires");
             elector.abort();
         }
     }
@@ -133,7 +131,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         let _ = admin.await;
     }
     let _ = watch_ages.await;
-    decides.join().map_err(|_| anyhow!("the thread that decides has panicked"))
+    decides.join().map_err(|_| anyhow!("the decision thread has panicked"))
 }
 
 /// Decisions have a thread of their own: they may take milliseconds, while writes go on.
@@ -149,7 +147,7 @@ fn spawn_decision_thread(
         let _ends = stop.drop_guard();
         runtime.block_on(mind::run(core, ends));
     });
-    thread.context("cannot start the thread that decides")
+    thread.context("cannot start the decision thread")
 }
 
 fn watch_options() -> WatchOptions {

@@ -277,7 +277,7 @@ fn claim_names(task: &OpKind) -> Vec<ObjectName> {
 fn rejected_at_shutdown() -> Failure {
     Failure {
         step: "waiting",
-        message: "the scheduler is ending: nothing was written".to_owned(),
+        message: "the scheduler is shutting down: nothing was written".to_owned(),
         kind: FailureKind::NotLeader,
         unreleased: Vec::new(),
     }
@@ -286,7 +286,7 @@ fn rejected_at_shutdown() -> Failure {
 fn aborted(unreleased: Vec<ObjectName>) -> Failure {
     Failure {
         step: "writing",
-        message: "the order was cut short: what it wrote is not known".to_owned(),
+        message: "the operation was aborted at shutdown: its outcome is unknown".to_owned(),
         kind: FailureKind::Indeterminate,
         unreleased,
     }

@@ -208,7 +208,7 @@ impl Api {
         let request = match request.header(header::ACCEPT, "application/json").body(body) {
             Ok(request) => request,
             Err(error) => {
-                let message = format!("the request cannot be made: {error}");
+                let message = format!("the request cannot be built: {error}");
                 return Err(ApiError::Rejected(Rejection { message, ..Rejection::of(400) }));
             }
         };
@@ -218,7 +218,7 @@ impl Api {
             Ok::<_, kube::Error>((head, body.collect_bytes().await?))
         };
         let (head, body) = match tokio::time::timeout_at(end, answer).await {
-            Err(_) => return unknown(format!("no answer within {limit:?}"), end),
+            Err(_) => return unknown(format!("no response within {limit:?}"), end),
             // The server may not have noticed the disconnect: it knows only its own deadline.
             Ok(Err(error)) => return unknown(error.to_string(), end),
             Ok(Ok(answer)) => answer,
@@ -387,7 +387,7 @@ impl std::fmt::Display for ApiError {
             Self::NotLeader => f.write_str("this scheduler is no longer the leader"),
             Self::Rejected(rejection) => write!(f, "{} ({})", rejection.message, rejection.code),
             Self::Indeterminate { message, .. } => {
-                write!(f, "{message}; the API server may have done it or not")
+                write!(f, "{message}; the outcome is unknown")
             }
         }
     }
@@ -397,12 +397,12 @@ fn message_or_status(message: &str, status: StatusCode) -> String {
     if !message.is_empty() {
         return message.to_owned();
     }
-    status.canonical_reason().unwrap_or("the API server refused it without a reason").to_owned()
+    status.canonical_reason().unwrap_or("the API server gave no reason").to_owned()
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::Indeterminate {
-        message: format!("the API server's answer cannot be read: {error}"),
+        message: format!("the API server's response cannot be parsed: {error}"),
         settles_at: Instant::now(),
     })
 }

@@ -174,7 +174,7 @@ impl ClaimWriter {
     ) -> Result<(), StepError> {
         const STEP: &str = "allocating the claim";
         if !view.has_devices(expected) {
-            let message = format!("claim {} was allocated by somebody else", self.name);
+            let message = format!("claim {} was allocated by another client", self.name);
             return Err(StepError::new(STEP, FailureKind::Conflict, message));
         }
         if view.is_reserved_for(pod) {
@@ -233,7 +233,7 @@ impl ClaimWriter {
         if is_right {
             return Ok(());
         }
-        let message = format!("claim {} no longer has the devices that were seen", self.name);
+        let message = format!("claim {} no longer has the expected devices", self.name);
         Err(StepError::new("reserving the claim", FailureKind::Conflict, message))
     }
 
@@ -263,7 +263,7 @@ impl ClaimWriter {
         let view = read.map_err(|_| StepError::of(step, error))?;
         match view {
             Some(view) if view.metadata.uid != self.uid => {
-                Err(conflict(format!("another claim has the name {}", self.name)))
+                Err(conflict(format!("another claim now has the name {}", self.name)))
             }
             Some(view) if view.metadata.is_deleted() => {
                 Err(conflict(format!("claim {} is being deleted", self.name)))
@@ -273,8 +273,8 @@ impl ClaimWriter {
         }
     }
 
-    /// Rolls back what was written for the pod: the reservation, the allocation if the claim has no
-    /// other consumer, and the finalizer of a claim that is not allocated. A claim that the
+    /// Rolls back what was written for the pod. It removes the reservation, the allocation if the
+    /// claim has no other consumer, and the finalizer of a claim that is not allocated. A claim that the
     /// operation created is deleted.
     ///
     /// Every step names the version that it is based on. So an earlier write still in progress at

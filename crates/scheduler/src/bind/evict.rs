@@ -63,7 +63,7 @@ pub(super) async fn rollback(
     pod: &PodRef,
     claim: &Arc<Claim>,
 ) -> Result<(), Failure> {
-    const STEP: &str = "taking a claim back";
+    const STEP: &str = "rolling back a claim";
     let writer = ClaimWriter::leftover(claim, pod);
     let unreleased = |step_error: StepError| Failure {
         unreleased: vec![writer.name.clone()],

@@ -52,7 +52,7 @@ pub(super) async fn create(
         }
     }
     let name = last.unwrap_or_default();
-    let message = format!("claims of others have all names that were tried, {name} the last");
+    let message = format!("other claims have all names that were tried, the last being {name}");
     Err(StepError::new(STEP, FailureKind::Conflict, message))
 }
 
@@ -150,15 +150,14 @@ pub(super) async fn write_status(
     claim: &str,
     extended: &ExtendedWrite,
 ) -> Result<(), StepError> {
-    const STEP: &str = "telling the pod of its claim for extended resources";
+    const STEP: &str = "writing status.extendedResourceClaimStatus of the pod";
     let write = patches::set_extended_status(pod, claim, extended);
     let mut backoff = Call::backoff();
     for _ in 0..MAX_ATTEMPTS {
         let error = match call.write_object::<PodView>(&write).await {
             Ok(view) if names_claim(&view, claim) => return Ok(()),
             Ok(_) => {
-                let message = "the API server keeps no status.extendedResourceClaimStatus: turn its \
-                               feature gate DRAExtendedResource on";
+                let message = "the API server drops status.extendedResourceClaimStatus: enable its feature gate DRAExtendedResource";
                 return Err(StepError::new(STEP, FailureKind::Rejected, message));
             }
             Err(error) => error,
@@ -176,7 +175,7 @@ pub(super) async fn write_status(
             return Err(StepError::of(STEP, &error));
         }
     }
-    let message = format!("it did not succeed within {MAX_ATTEMPTS} attempts");
+    let message = format!("the status was not written within {MAX_ATTEMPTS} attempts");
     Err(StepError::new(STEP, FailureKind::Unreachable, message))
 }
 

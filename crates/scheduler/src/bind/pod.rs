@@ -244,7 +244,7 @@ async fn create_binding(
 
 /// Message of a binding with an unknown outcome.
 const INDETERMINATE_MESSAGE: &str =
-    "the binding was sent, and the API server could not be asked what became of it";
+    "the binding was sent, but the pod could not be read back: its outcome is unknown";
 
 enum PodLookup {
     Found(Box<PodView>),

@@ -65,7 +65,7 @@ impl RbacDenials {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<Key>> {
-        // The map is consistent after every statement, so a poisoned lock is usable.
+        // The set is consistent after every statement, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -67,7 +67,7 @@ pub enum AskedClaim {
 #[non_exhaustive]
 pub enum AskError {
     /// The claim of a template is not created yet.
-    #[error("the claim for {claim:?} is not made from its template yet")]
+    #[error("the claim for {claim:?} is not created from its template yet")]
     NotGenerated {
         /// Its name in the pod.
         claim: String,
@@ -85,14 +85,14 @@ pub enum AskError {
         claim: ObjectName,
     },
     /// A claim from a template that was created for another pod.
-    #[error("ResourceClaim {claim} was not made for this pod; delete the one or the other")]
+    #[error("ResourceClaim {claim} was not created for this pod; delete the claim or the pod")]
     OwnedByOther {
         /// The claim.
         claim: ObjectName,
     },
     /// A claim has the most consumers it may have.
     #[error(
-        "ResourceClaim {claim} is used by 256 pods, which is the most; the pod waits for one to end"
+        "ResourceClaim {claim} has 256 consumers, which is the maximum; the pod waits until one ends"
     )]
     TooManyConsumers {
         /// The claim.
@@ -110,8 +110,8 @@ pub enum AskError {
     },
     /// All matching devices have binding conditions.
     #[error(
-        "claim {claim}, request {request}: the devices that will do have binding conditions, which this \
-         scheduler does not wait for; let kube-scheduler place the pod, or ask for other devices"
+        "claim {claim}, request {request}: all matching devices have binding conditions, which this \
+         scheduler does not wait for; let kube-scheduler place the pod, or request other devices"
     )]
     BindingConditions {
         /// The claim.
@@ -121,8 +121,7 @@ pub enum AskError {
     },
     /// A request's selectors cost too much to run on every device of the cluster.
     #[error(
-        "claim {claim}, request {request}: its CEL selectors cost more than {scope}, which would hold up \
-         everybody; make them simpler"
+        "claim {claim}, request {request}: its CEL selectors cost more than {scope}, which would delay all scheduling; simplify them"
     )]
     TooCostly {
         /// The claim.
@@ -134,8 +133,8 @@ pub enum AskError {
     },
     /// The claims have more distinct requests than the cache keeps at once.
     #[error(
-        "the pod's claims have {count} different requests and alternatives, of which {} are the most: each is \
-         looked at on every node; ask with fewer alternatives, or fewer requests that differ",
+        "the pod's claims have {count} different requests and alternatives, but at most {} are supported, because each is \
+         evaluated on every node; use fewer",
         request_cache::MAX_REQUESTS_PER_ASK
     )]
     TooManyRequests {
@@ -144,7 +143,7 @@ pub enum AskError {
     },
     /// A request's selectors have not run on every device yet.
     #[error(
-        "claim {claim}, request {request}: its CEL selectors are being run on the cluster's devices"
+        "claim {claim}, request {request}: its CEL selectors are being evaluated on the cluster's devices"
     )]
     NotEvaluated {
         /// The claim.
@@ -153,10 +152,10 @@ pub enum AskError {
         request: String,
     },
     /// A claim for the pod's extended resources is left from an earlier attempt.
-    #[error("ResourceClaim {} was left behind by an earlier try and is taken back", .0.meta.name)]
+    #[error("ResourceClaim {} is left from an earlier attempt and is being rolled back", .0.meta.name)]
     LeftFromEarlierAttempt(Arc<Claim>),
     /// What an earlier attempt left is being rolled back.
-    #[error("ResourceClaim {claim} is being taken back after an earlier try")]
+    #[error("ResourceClaim {claim} is being rolled back after an earlier attempt")]
     BeingRolledBack {
         /// The claim.
         claim: ObjectName,

@@ -51,23 +51,24 @@ pub enum GpuSource {
 pub enum UnmodeledReason {
     /// The engine cannot represent the devices.
     #[error(
-        "{0}; claims are left to the allocator alone there, where no other node could serve them"
+        "{0}; the node is used only for claims that no other node could serve, and the allocator alone places \
+         them"
     )]
     Devices(#[from] DevicesError),
     /// The driver publishes several pools for the node.
     #[error(
-        "driver {DRIVER} publishes {0} pools for the node; one is understood, so claims are left to the \
-         allocator alone there, where no other node could serve them"
+        "driver {DRIVER} publishes {0} pools for the node; only one is supported, so the node is used \
+         only for claims that no other node could serve, and the allocator alone places them"
     )]
     SeveralPools(usize),
     /// A device plugin serves the same GPUs.
     #[error(
         "both the device plugin and driver {DRIVER} serve the node's GPUs, so that one GPU could be \
-         given out twice; turn one of them off"
+         allocated twice; disable one of them"
     )]
     ServedTwice,
     /// The table of models is full.
-    #[error("the cluster has more models of GPUs than the engine can tell apart")]
+    #[error("the cluster has more GPU models than the engine supports")]
     TooManyModels,
 }
 

@@ -53,10 +53,10 @@ pub enum PodAllocationError {
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// The node does not reach a claim that is allocated already.
-    #[error("the devices of a claim that is allocated already cannot be reached from the node")]
+    #[error("the node does not reach the devices of a claim that is allocated already")]
     ClaimUnreachable,
     /// The node is unknown.
-    #[error("there is no node {0} with devices")]
+    #[error("node {0} has no devices")]
     UnknownNode(Arc<str>),
 }
 

@@ -10,8 +10,8 @@ use crate::status::StatusText;
 pub enum GroupError {
     /// The object that announces the group does not exist.
     #[error(
-        "{group} is not there: create it, or take the pod's label or field that names it away; if it \
-         is there, see whether Octavo may watch its kind"
+        "{group} does not exist: create it, or remove the pod's label or field that names it; if it exists, check \
+         whether Octavo may watch its kind"
     )]
     GroupNotFound {
         /// The group.
@@ -19,7 +19,7 @@ pub enum GroupError {
     },
     /// A Job's pods refer to its own size, and the Job is not observed.
     #[error(
-        "{group} is not known although its pods say {key}: \"true\"; put the label {key}: \"true\" on \
+        "{group} is not observed, although its pods have {key}: \"true\"; put the label {key}: \"true\" on \
          the Job itself too, or write the number of pods instead of \"true\"",
         key = octavo_api::names::GANG
     )]
@@ -28,7 +28,7 @@ pub enum GroupError {
         group: String,
     },
     /// The pod names none of several subgroups.
-    #[error("{group} has the subgroups {known}; say which the pod is in with the label {key}")]
+    #[error("{group} has the subgroups {known}; name the pod's subgroup with the label {key}")]
     SubgroupUnspecified {
         /// The group.
         group: String,
@@ -38,7 +38,7 @@ pub enum GroupError {
         known: String,
     },
     /// The pod names a subgroup that does not exist.
-    #[error("{group} has no subgroup {found:?}, which the pod says it is in; it has: {known}")]
+    #[error("{group} has no subgroup {found:?}, which the pod names; it has: {known}")]
     UnknownSubgroup {
         /// The group.
         group: String,
@@ -76,7 +76,7 @@ pub enum GroupError {
         group: String,
     },
     /// The group has too many members.
-    #[error("{group} asks for {count} members; at most {MOST_MEMBERS} are possible")]
+    #[error("{group} has {count} members, but at most {MOST_MEMBERS} are possible")]
     TooMany {
         /// The group.
         group: String,
@@ -93,8 +93,8 @@ pub enum GroupError {
     },
     /// The group's minimum contradicts those of its subgroups.
     #[error(
-        "{group} wants {min} members at least, but its subgroups want {sum} together; make the \
-         numbers equal, or leave the minimum of the whole group out"
+        "{group} needs at least {min} members, but its subgroups need {sum} together; make the numbers \
+         equal, or leave out the minimum of the whole group"
     )]
     MinimumsDiffer {
         /// The group.
@@ -105,9 +105,7 @@ pub enum GroupError {
         sum: u64,
     },
     /// The minimum is above the number of members.
-    #[error(
-        "{group} wants {min} members at least, but there will be only {count}; lower the minimum"
-    )]
+    #[error("{group} needs at least {min} members, but will have only {count}; lower the minimum")]
     MinimumAboveCount {
         /// The group.
         group: String,
@@ -133,7 +131,7 @@ pub enum GroupError {
     },
     /// The topology has no such level.
     #[error(
-        "{group}: {field} names the topology level {found:?}, which there is not; there are: {known}"
+        "{group}: {field} names the topology level {found:?}, which does not exist; existing levels: {known}"
     )]
     UnknownLevel {
         /// The group.

@@ -88,7 +88,7 @@ fn last_valid_version_of_a_policy_stays_in_use() {
     else {
         panic!("{reports:?}")
     };
-    assert!(error.message.ends_with("Until then the version before it is used"), "{error:?}");
+    assert!(error.message.ends_with("Until then the previous version is used"), "{error:?}");
     assert!(policies.find(Some("p")).unwrap().has(Unit::Hops));
     set(&mut policies, object("p", by("watts")));
     assert!(policies.find(Some("p")).unwrap().has(Unit::Watts));

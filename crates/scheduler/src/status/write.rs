@@ -164,8 +164,7 @@ async fn policy(
     };
     let old = object.get("status").cloned().unwrap_or_default();
     let old = serde_json::from_value::<PlacementPolicyStatus>(old).unwrap_or_default();
-    let accepted =
-        || StatusText { reason: "Accepted", message: "the policy is used as it stands".to_owned() };
+    let accepted = || StatusText { reason: "Accepted", message: "the policy is in use".to_owned() };
     let status_text = error.cloned().unwrap_or_else(accepted);
     let is_accepted = error.is_none();
     let condition =

@@ -162,7 +162,7 @@ async fn run(api: Api, options: StatusOptions, sender: StatusSender, load: Load)
             }
             ApiError::Rejected(rejection) if rejection.code != 429 => {
                 // The object is gone, replaced, or not writable by us: no retry.
-                tracing::debug!(refusal = %rejection, ?job, "a status was refused");
+                tracing::debug!(refusal = %rejection, ?job, "a status was rejected");
             }
             ApiError::Rejected(rejection) => {
                 sender.lock().put_back(job);

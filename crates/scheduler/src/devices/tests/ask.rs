@@ -164,7 +164,7 @@ fn missing_claims_are_named() {
     };
     assert!(!is(&devices, &pod, "no ResourceClaim ns/p-claim"));
     let made = std::mem::take(&mut pod.claims);
-    assert!(is(&devices, &pod, "not made from its template"));
+    assert!(is(&devices, &pod, "not created from its template"));
     pod.claims = made;
     let mut deleted = octavo_kube_io::objects::Claim::clone(&own);
     deleted.meta.deleted = Some(1);
@@ -173,7 +173,7 @@ fn missing_claims_are_named() {
     let mut foreign = octavo_kube_io::objects::Claim::clone(&own);
     foreign.meta.owner.as_mut().unwrap().uid = "another".into();
     devices.see(&Arc::new(foreign));
-    assert!(!is(&devices, &pod, "not made for this pod"));
+    assert!(!is(&devices, &pod, "not created for this pod"));
     devices.see(&own);
     assert!(devices.ask(&pod).is_ok());
     let unknown = claim("p-claim", vec![request("gpu", "nobody", 1)]);

@@ -47,7 +47,7 @@ fn selectors_over_the_cluster_cost_limit_are_rejected() {
     devices.see(&claim);
     let refused = devices.ask(&dear).unwrap_err();
     let words = "request gpu: its CEL selectors cost more than 10000000 units on the devices of all nodes \
-                 together, which would hold up everybody";
+                 together, which would delay all scheduling";
     assert!(refused.to_string().contains(words), "{refused}");
     assert_eq!(devices.ask(&dear).unwrap_err(), refused, "nor is it run again");
     // Who asks for something else has it.
@@ -166,8 +166,7 @@ fn too_many_distinct_requests_are_rejected_by_name() {
     devices.see(&claim);
     let refused = devices.ask(&many).unwrap_err();
     assert!(!refused.is_transient());
-    let words =
-        "the pod's claims have 65 different requests and alternatives, of which 64 are the most";
+    let words = "the pod's claims have 65 different requests and alternatives, but at most 64 are supported";
     assert!(refused.to_string().contains(words), "{refused}");
     // Those that are the same are one.
     let same = (0..65).map(|number| Request { name: format!("r{number}"), ..whole(1).remove(0) });
