@@ -1,7 +1,7 @@
-//! How long those who decide are held up by somebody who asks why something waits: a full cluster of 1,000
+//! How long `explain` and its searches keep the decision thread busy, on a full cluster of 1,000
 //! nodes with eight GPUs each.
 //!
-//! `cargo bench -p octavo-scheduler --bench explain` prints one line for each question.
+//! `cargo bench -p octavo-scheduler --bench explain` prints one line for each query.
 #![expect(clippy::print_stdout, reason = "figures are what it is run for")]
 #![expect(clippy::expect_used, reason = "what it is made of is written here")]
 
@@ -53,7 +53,7 @@ fn tell(core: &mut Core, value: Value) {
     core.apply(&Change::Pod(Delta::Set(pod)));
 }
 
-/// A cluster whose GPUs all are taken, by pods of one GPU each and this priority.
+/// A cluster whose GPUs are all taken, by pods of one GPU each with this priority.
 fn full(priority: i32) -> Core {
     let mut core = Core::new(CoreConfig { preemption: false, ..CoreConfig::default() });
     for number in 0..NODES {
@@ -89,7 +89,7 @@ fn gang(core: &mut Core, name: &str, members: usize, gpus: u32) {
     }
 }
 
-/// Asks once: how long those who decide are held up, and how long the searches take beside them.
+/// Runs one query: prints how long the decision thread is busy, and how long the searches take.
 fn ask(core: &mut Core, name: &str, is_gang: bool) {
     let name = ObjectName::new("team", name);
     let begin = Instant::now();

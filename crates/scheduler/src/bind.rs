@@ -93,8 +93,8 @@ pub struct Bind {
     pub claims: Vec<ClaimWrite>,
     /// The claim for extended resources. This operation creates it.
     pub extended: Option<ExtendedWrite>,
-    /// Whether this repeats an operation of unknown outcome. The cluster state it was planned
-    /// on may then be older than its own writes. The pod may be bound, and each claim may be written
+    /// Whether this repeats an operation of unknown outcome. The cluster state it was planned on
+    /// may then be older than its own writes. The pod may be bound, and each claim may be written
     /// or rolled back.
     pub is_retry: bool,
 }

@@ -274,8 +274,8 @@ impl ClaimWriter {
     }
 
     /// Rolls back what was written for the pod. It removes the reservation, the allocation if the
-    /// claim has no other consumer, and the finalizer of a claim that is not allocated. A claim that the
-    /// operation created is deleted.
+    /// claim has no other consumer, and the finalizer of a claim that is not allocated. A claim
+    /// that the operation created is deleted.
     ///
     /// Every step names the version that it is based on. So an earlier write still in progress at
     /// the server cannot take effect after it.

@@ -2,10 +2,10 @@
 //! decided and are not observed yet.
 //!
 //! An assumption ends when its claim is observed allocated, or when it is forgotten. There is one
-//! exception. An earlier operation may have written to the claim and rolled back. A lagging watch may then deliver both
-//! after the next operation was issued with the same devices. The versions of an operation's writes
-//! are not known here. Such an assumption is *pinned*: it holds,
-//! whatever is observed, until its operation fails or its pod or claim is gone.
+//! exception. An earlier operation may have written to the claim and rolled back. A lagging watch
+//! may then deliver both after the next operation was issued with the same devices. The versions of
+//! an operation's writes are not known here. Such an assumption is *pinned*: it holds, whatever is
+//! observed, until its operation fails or its pod or claim is gone.
 
 mod held;
 

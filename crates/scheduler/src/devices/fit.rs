@@ -254,8 +254,8 @@ fn consumes(device: &Device, consumed: &BTreeMap<&str, Quantity>) -> FitKind {
         && memory.is_whole()
         && memory.value() % MIB == 0
         && memory_mib > 0;
-    // The engine would place nothing beside a share with all of the compute and part of the
-    // memory, though best-effort shares fit there. So only the allocator decides.
+    // The engine would place nothing beside a share with all of the compute and part of the memory,
+    // though best-effort shares fit there. So only the allocator decides.
     if is_even && milli < WHOLE { FitKind::Share { milli, memory_mib } } else { FitKind::Other }
 }
 

@@ -1,9 +1,9 @@
-//! Every step of the protocol meets every trouble.
+//! Every step of a bind meets every fault.
 
 use super::fake_api::InjectedFault;
 use super::*;
 
-/// Troubles after which the server is well: the order must succeed in the end.
+/// Transient faults: the operation must succeed in the end.
 const PASSING: [InjectedFault; 8] = [
     InjectedFault::Forbidden,
     InjectedFault::Status(401),
@@ -15,7 +15,7 @@ const PASSING: [InjectedFault; 8] = [
     InjectedFault::SilentAfter,
 ];
 
-/// A pod with a claim of its own, a shared one that another pod has, and extended resources.
+/// A pod with a claim of its own, a shared one that another pod uses, and extended resources.
 pub(super) struct Scenario {
     pub(super) api: FakeApi,
     pub(super) pod: PodRef,
@@ -41,7 +41,8 @@ pub(super) fn scenario() -> Scenario {
     Scenario { api, pod, order }
 }
 
-/// Requests of the scenario's order when all goes well: create, status, tell; finalizer, status; reserve; bind.
+/// Requests of the scenario without faults: create, status, pod status; finalizer, status; reserve;
+/// bind.
 pub(super) const STEPS: usize = 7;
 
 impl Scenario {
@@ -58,7 +59,7 @@ impl Scenario {
         self.assert_other_keeps_its_claim(what);
     }
 
-    /// What is not named as left has nothing of the order on it.
+    /// Claims that are not listed as unreleased have no trace of the operation.
     pub(super) fn assert_undone_but(&self, left: &[ObjectName], what: &str) {
         let Self { api, pod, .. } = self;
         let is_left = |claim: &str| left.iter().any(|name| *name.name == *claim);
@@ -103,7 +104,7 @@ async fn two_faults_in_a_row_do_no_harm() {
             let scenario = scenario();
             scenario.api.inject(step, first);
             scenario.api.inject(step + 1, second);
-            // Two silences in a row outlast the usual patience.
+            // Two timeouts in a row exceed the default retry timeout.
             let retry_timeout = Duration::from_mins(1);
             let options = BinderOptions { retry_timeout, ..BinderOptions::default() };
             let mut harness = Harness::with(&scenario.api, options);
@@ -128,7 +129,7 @@ async fn rejection_at_any_step_is_rolled_back() {
             let what = format!("{code} at {step}");
             match harness.carry_out(OpKind::Bind(scenario.order.clone())).await {
                 Ok(()) => {
-                    // A conflict that is none any more.
+                    // A conflict that has resolved.
                     assert_eq!(code, 409, "{what}");
                     scenario.assert_done(&what);
                 }
@@ -192,7 +193,7 @@ async fn indeterminate_binding_is_not_rolled_back() {
         scenario.api.inject(STEPS - 1, fault);
         scenario.api.inject_from(STEPS, InjectedFault::LostBefore);
         let mut harness = Harness::new(&scenario.api);
-        // The server is back while an undo would still be trying.
+        // The server is back while a rollback would still be retried.
         let back = scenario.api.clone();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs(30)).await;
@@ -202,7 +203,7 @@ async fn indeterminate_binding_is_not_rolled_back() {
         assert_eq!(failure.kind, FailureKind::Indeterminate);
         assert_eq!(failure.unreleased.len(), 3, "{failure:?}");
         scenario.assert_done("bound, and nobody knew");
-        // The next who asks learns it, and takes nothing from the pod.
+        // The next rollback reads that the pod is bound, and releases nothing.
         scenario.api.clear_faults();
         let claim = seen(&scenario.api, "own");
         let undo = OpKind::Rollback { pod: scenario.pod.clone(), claim };
@@ -238,7 +239,7 @@ async fn next_leader_cleans_up_after_a_crash_at_any_step() {
     }
 }
 
-/// The next leader takes back all that it sees of the pod, then binds it.
+/// The next leader rolls back all that it observes of the pod, then binds it.
 async fn take_over(scenario: &Scenario, what: &str) {
     let Scenario { api, pod, .. } = scenario;
     api.clear_faults();

@@ -27,7 +27,7 @@ async fn victim_gets_a_condition_and_its_own_grace_period() {
     assert!(since.parse::<jiff::Timestamp>().is_ok(), "{since}");
     let delete = api.seen().pop().unwrap();
     assert!(delete.body.contains("uid-p") && !delete.body.contains("grace"), "{}", delete.body);
-    // Once more: it is leaving already, so nothing but the mark is written.
+    // Again: the pod is leaving already, so only the condition is written.
     assert_eq!(harness.carry_out(evict(&pod, false)).await, Ok(()));
     assert_eq!(api.writes().iter().filter(|write| write.starts_with("DELETE")).count(), 1);
 }
@@ -149,7 +149,7 @@ async fn claim_allocated_by_others_is_left_alone() {
         let (pod, claim) = (put_pod(&api, "p"), put_claim(&api, "c"));
         let mut order = bind(&pod, vec![write(&claim, &["gpu-0"])]);
         if had_allocation {
-            // Seen with devices of this node; then freed, and given on another.
+            // Observed with devices of this node, then freed and reallocated elsewhere.
             let mut claim = (*claim).clone();
             claim.claim.allocation = Some(allocation(&["gpu-0"]).allocation);
             order.claims = vec![reserve_only(&Arc::new(claim))];
@@ -168,8 +168,8 @@ async fn claim_allocated_by_others_is_left_alone() {
     }
 }
 
-/// What another leader has given the pod meanwhile, or somebody by hand, is in use: only one's own is taken
-/// back.
+/// What another client allocated for the pod meanwhile is in use: only the operation's own writes
+/// are rolled back.
 #[tokio::test(start_paused = true)]
 async fn claim_that_others_allocated_for_the_same_pod_is_kept() {
     let users = [json!([]), json!([{"resource": "pods", "name": "p", "uid": "uid-p"}])];
@@ -240,7 +240,7 @@ async fn claim_of_an_earlier_attempt_is_replaced() {
     let pod = put_pod(&api, "p");
     let mut harness = Harness::new(&api);
     let name = super::super::extended::name(&pod, 0);
-    // It asks for another class: what a node of another kind would have needed.
+    // It requests another class, as an attempt on another node may have done.
     api.put(
         &claim_path(&name),
         json!({
@@ -256,7 +256,7 @@ async fn claim_of_an_earlier_attempt_is_replaced() {
     assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
     assert_eq!(made(&api), std::slice::from_ref(&name));
     assert_ne!(api.object(&claim_path(&name)).unwrap()["metadata"]["uid"], "old");
-    // A name that somebody else's claim has is left alone.
+    // A name that another client's claim has is left alone.
     let other = put_pod(&api, "q");
     let taken = super::super::extended::name(&other, 0);
     api.put(&claim_path(&taken), json!({"metadata": {"name": taken, "uid": "theirs"}}));

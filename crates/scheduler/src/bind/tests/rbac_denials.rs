@@ -1,10 +1,10 @@
-//! A server that starts and does not know yet who may do what, and rights that are really missing.
+//! A starting server without RBAC data, and rights that are really missing.
 
 use super::fake_api::InjectedFault;
 use super::faults::{STEPS, scenario};
 use super::*;
 
-/// The server knows its users again after this long.
+/// The server has its RBAC data after this long.
 fn knows_after(api: &FakeApi, seconds: u64) {
     let api = api.clone();
     tokio::spawn(async move {
@@ -61,7 +61,7 @@ async fn missing_right_is_reported_and_delays_the_first_op_only() {
     let failure = harness.carry_out(order(1)).await.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Rejected);
     assert_eq!(api.count() - before, 2, "the binding and a look at the pod, once each");
-    // Somebody has given it. From then on it may be missing for a while again.
+    // The right is granted. From then on a denial is retried again.
     api.clear_faults();
     assert_eq!(harness.carry_out(order(2)).await, Ok(()));
     api.inject_from(api.count(), InjectedFault::Forbidden);
@@ -83,7 +83,7 @@ async fn access_denials_do_not_count_as_overload() {
     for _ in 0..8 {
         assert_eq!(harness.outcome().await.result, Ok(()));
     }
-    // All at once again, and nothing is open that was shut: the window is as wide as it was.
+    // All run at once again: the concurrency limit was not lowered.
     api.interleave(vec![(20, 0); 8]);
     for number in 8..16 {
         let pod = put_pod(&api, &format!("p{number}"));

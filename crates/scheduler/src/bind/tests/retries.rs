@@ -1,4 +1,4 @@
-//! Orders that ended undecided and are sent again, as they were.
+//! Operations with an unknown outcome that are retried unchanged.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::fake_api::InjectedFault;
 use super::faults::{STEPS, Scenario, scenario};
 use super::*;
 
-/// Ways in which an answer is lost.
+/// Faults that lose the response.
 const LOST: [InjectedFault; 4] = [
     InjectedFault::LostBefore,
     InjectedFault::LostAfter,
@@ -49,7 +49,7 @@ async fn retry_after_a_lost_response_binds_once() {
             scenario.api.clear_faults();
             assert_eq!(harness.carry_out(scenario.again()).await, Ok(()), "{what}");
             scenario.assert_bound_once(&what);
-            // Once more does nothing but look.
+            // Another retry only reads.
             let writes = scenario.api.writes().len();
             assert_eq!(harness.carry_out(scenario.again()).await, Ok(()), "{what}");
             assert_eq!(scenario.api.writes().len(), writes, "{what}");
@@ -57,7 +57,7 @@ async fn retry_after_a_lost_response_binds_once() {
     }
 }
 
-/// The order is refused at a step, and its undoing is cut short at any of its own.
+/// The operation is rejected at one step, and its rollback is interrupted at any of its own steps.
 #[tokio::test(start_paused = true)]
 async fn retry_after_a_partial_rollback_binds_once() {
     for (step, rollback_step) in
@@ -79,7 +79,7 @@ async fn retry_after_a_partial_rollback_binds_once() {
     }
 }
 
-/// What was taken back by the order's own undoing may have been found allocated by it.
+/// The operation may have found a claim allocated that its own rollback then released.
 #[tokio::test(start_paused = true)]
 async fn pod_is_not_bound_with_a_claim_its_own_op_released() {
     let api = FakeApi::default();
@@ -94,8 +94,8 @@ async fn pod_is_not_bound_with_a_claim_its_own_op_released() {
         });
     });
     let order = bind(&pod, vec![reserve_only(&seen(&api, "found")), write(&other, &["gpu-0"])]);
-    // Finalizer and status of the other, binding; then the undoing: two looks and four writes, the claim that was
-    // found last.
+    // Requests: finalizer and status of the other claim, binding; then the rollback with two reads
+    // and four writes. The claim found allocated is last.
     api.inject(2, InjectedFault::Status(403));
     api.inject_from(9, InjectedFault::LostBefore);
     let mut harness = Harness::new(&api);
@@ -110,7 +110,7 @@ async fn pod_is_not_bound_with_a_claim_its_own_op_released() {
     assert!(is_clean(&api, "found") && is_clean(&api, "other"));
 }
 
-/// Refused at every request of its second sending, with all written by the first.
+/// The retry is rejected at every request, after the first attempt wrote everything.
 #[tokio::test(start_paused = true)]
 async fn failed_retry_rolls_back_the_first_attempt() {
     for (step, refused) in (1..STEPS).flat_map(|step| (1..12).map(move |one| (step, one))) {
@@ -200,7 +200,7 @@ async fn pod_without_claims_can_be_indeterminate() {
     assert_eq!((failure.kind, failure.unreleased), (FailureKind::Indeterminate, Vec::new()));
 }
 
-/// Who reads what an order left must see all of it.
+/// A reader of the unreleased claims must see all writes.
 #[tokio::test(start_paused = true)]
 async fn failure_is_reported_once_no_write_can_take_effect() {
     for step in 0..STEPS {
@@ -213,7 +213,7 @@ async fn failure_is_reported_once_no_write_can_take_effect() {
         let begun = tokio::time::Instant::now();
         let failure = harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
         assert!(!failure.unreleased.is_empty(), "{step}: {failure:?}");
-        // The server was told of this deadline with the request.
+        // The request carried this deadline.
         assert!(begun.elapsed() > options.timeout, "{step}: {:?}", begun.elapsed());
     }
 }
@@ -270,7 +270,7 @@ proptest! {
                         if failure.unreleased.is_empty() && failure.kind != FailureKind::Indeterminate =>
                     {
                         assert_eq!(bound_to(&scenario.api, "p"), None, "{failure:?}");
-                        // What a pod was told its next order tells anew.
+                        // The pod's next operation writes this status again.
                         scenario.api.edit(&pod_path("p"), |pod| pod["status"] = json!({}));
                         return scenario.assert_undone_but(&[], &failure.to_string());
                     }

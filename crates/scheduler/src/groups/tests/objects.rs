@@ -1,4 +1,4 @@
-//! What objects of each kind say of their group.
+//! The groups that objects of each kind announce.
 
 use octavo_api::pod_group::{DisruptionMode, SegmentSpec, SubGroup, TopologyWish};
 use octavo_api::{PodGroupSpec, names};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::fixtures::{knowing, member, object, own, owned, pod, refusal};
 use super::*;
 
-/// What is known of the one group that an object announces: its subgroups in short, or the error.
+/// The one group that an object announces: its subgroups in short, or the error.
 fn read(object: WatchedObject) -> Result<String, String> {
     let groups = knowing([object]);
     if let Some((_, error)) = groups.errors().next() {
