@@ -98,7 +98,9 @@ fn main() {
             now += 1;
             core.tick(now);
         }
-        let told = core.take_decided().last().map(|one| (one.result, one.reason));
-        println!("claim {number}: {rounds} rounds, {all:.1?}, the longest {longest:.1?}, {told:?}");
+        let answer = core.take_decided().last().map(|one| (one.result, one.reason));
+        println!(
+            "claim {number}: {rounds} rounds, {all:.1?}, the longest {longest:.1?}, {answer:?}"
+        );
     }
 }

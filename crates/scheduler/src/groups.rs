@@ -121,10 +121,10 @@ impl Groups {
                 let Some(kind) = GroupKind::of(&kind.api_version, &kind.kind) else {
                     return Vec::new();
                 };
-                let there: BTreeSet<_> =
+                let listed: BTreeSet<_> =
                     objects.iter().filter_map(|object| name_of(object)).collect();
                 let of_kind = self.objects.keys().filter(|name| name.kind == kind);
-                let gone: Vec<_> = of_kind.filter(|name| !there.contains(name)).cloned().collect();
+                let gone: Vec<_> = of_kind.filter(|name| !listed.contains(name)).cloned().collect();
                 for name in &gone {
                     self.objects.remove(name);
                 }

@@ -115,8 +115,9 @@ impl Policies {
                 self.list.remove(&object.meta.name.name);
             }
             Delta::All(kind, objects) if is_policy(&kind.api_version, &kind.kind) => {
-                let there = |name: &Arc<str>| objects.iter().any(|one| one.meta.name.name == *name);
-                self.list.retain(|name, _| there(name));
+                let is_listed =
+                    |name: &Arc<str>| objects.iter().any(|object| object.meta.name.name == *name);
+                self.list.retain(|name, _| is_listed(name));
                 for object in objects {
                     self.set(object);
                 }

@@ -96,7 +96,7 @@ async fn searches_run_one_at_a_time_and_late_clients_get_a_partial_answer() {
     let first = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 1}), true)).await;
     let Some(AdminQuestion::Search { answer: searching, .. }) = receiver.recv().await else {
-        panic!("it is not known: it is looked for");
+        panic!("the result is unknown, so a search is needed");
     };
     let second = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 2}), true)).await;
@@ -113,7 +113,7 @@ async fn searches_run_one_at_a_time_and_late_clients_get_a_partial_answer() {
     let third = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 4}), true)).await;
     let Some(AdminQuestion::Search { answer, .. }) = receiver.recv().await else {
-        panic!("it is not known: it is looked for");
+        panic!("the result is unknown, so a search is needed");
     };
     assert!(begin.elapsed() >= SEARCH_INTERVAL);
     answer.send(Ok(None));
@@ -225,9 +225,5 @@ async fn search_result_is_in_the_answer() {
     assert_eq!(report["disturbance"]["evictions"][0]["name"], "pod team/old", "{body}");
     assert_eq!(ask(&questions, "/explain?pod=team/p").await, (200, body), "it is kept");
     drop(questions);
-    assert_eq!(
-        deciding.await.unwrap(),
-        2,
-        "it was looked for once: first among some, then among all"
-    );
+    assert_eq!(deciding.await.unwrap(), 2, "one search: first among some, then among all");
 }

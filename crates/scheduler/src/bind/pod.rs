@@ -74,8 +74,9 @@ impl Progress {
     /// Adds the claims that this retry did not reach. An earlier attempt may have written to them,
     /// so the rollback must include them.
     fn add_unreached(&mut self, bind: &Bind) {
-        let is_unknown =
-            |writer: &ClaimWriter| bind.claims.iter().all(|one| one.claim.meta.name != writer.name);
+        let is_unknown = |writer: &ClaimWriter| {
+            bind.claims.iter().all(|write| write.claim.meta.name != writer.name)
+        };
         if bind.extended.is_some() {
             self.is_status_written = true;
             if !self.writers.iter().any(is_unknown) {

@@ -133,7 +133,11 @@ impl ClaimView {
             },
             status: ClaimStatusView {
                 allocation: claim.claim.allocation.as_ref().map(AllocationView::of),
-                reserved_for: claim.reserved_for.iter().map(|one| consumer(&one.uid)).collect(),
+                reserved_for: claim
+                    .reserved_for
+                    .iter()
+                    .map(|reserved| consumer(&reserved.uid))
+                    .collect(),
             },
             spec: serde_json::Value::Null,
         }

@@ -242,8 +242,8 @@ async fn extended_resources_cost_four_writes() {
     let api = FakeApi::default();
     let pod = put_pod(&api, "p");
     let mut harness = Harness::new(&api);
-    let order = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
+    let op = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(api.writes().len(), 4, "{:?}", api.writes());
     assert_eq!(api.count(), 4, "no reads either");
     let name = made(&api).pop().unwrap();
@@ -270,19 +270,19 @@ async fn existing_state_is_not_written_again() {
     let claim_now = seen(&api, "c");
     assert_ne!(claim.meta.version, claim_now.meta.version);
     let mut harness = Harness::new(&api);
-    let order = bind(&first, vec![write(&claim_now, &["gpu-0"])]);
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
+    let op = bind(&first, vec![write(&claim_now, &["gpu-0"])]);
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(api.writes().len(), 2, "the finalizer was there");
     // A pod that joins writes only its reservation. One that is reserved already writes nothing.
-    let order = bind(&second, vec![reserve_only(&seen(&api, "c"))]);
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
+    let op = bind(&second, vec![reserve_only(&seen(&api, "c"))]);
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(api.writes().len(), 4);
     assert!(is_taken(&api, "c", &first) && is_taken(&api, "c", &second));
     let third = put_pod(&api, "r");
     api.edit(&claim_path("c"), |claim| {
         claim["status"]["reservedFor"] = json!([{"resource": "pods", "name": "r", "uid": "uid-r"}]);
     });
-    let order = bind(&third, vec![reserve_only(&seen(&api, "c"))]);
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
+    let op = bind(&third, vec![reserve_only(&seen(&api, "c"))]);
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(api.writes().len(), 5, "the binding alone");
 }

@@ -228,9 +228,9 @@ impl Ask {
         // A resource that no class serves is a plain amount, which `predicates` checks.
         let served = containers.iter().flat_map(|container| container.requests.keys());
         let served = served.map(|name| {
-            let own = allocatable.get(name).copied();
+            let by_plugin = allocatable.get(name).copied();
             let is_plain = !self.extended.contains_key(name);
-            (name.clone(), own.unwrap_or(i64::from(is_plain)))
+            (name.clone(), by_plugin.unwrap_or(i64::from(is_plain)))
         });
         extended_claim(containers, &devices.classes, &served.collect()).ok().flatten()
     }
@@ -259,10 +259,10 @@ impl Devices {
             if let Some(leftover) = self.assume_cache.extended_claim_of(&pod.meta.uid) {
                 return Err(AskError::LeftFromEarlierAttempt(Arc::clone(leftover)));
             }
-            let containers = pod.spec.containers.iter().map(|one| octavo_dra::Container {
-                name: one.name.clone(),
-                stage: one.stage,
-                requests: one.requests.clone(),
+            let containers = pod.spec.containers.iter().map(|container| octavo_dra::Container {
+                name: container.name.clone(),
+                stage: container.stage,
+                requests: container.requests.clone(),
             });
             ask.containers = Some(containers.collect());
         }
@@ -339,8 +339,8 @@ impl Devices {
     /// Whether a node reaches the claims that are allocated already.
     pub fn is_allowed(&self, ask: &Ask, node: &str) -> bool {
         let unknown = || octavo_dra::Node { name: node.to_owned(), labels: BTreeMap::new() };
-        let known = self.nodes.get(node).map(|view| &view.node);
-        let node = known.map_or_else(|| Cow::Owned(unknown()), Cow::Borrowed);
+        let known_node = self.nodes.get(node).map(|view| &view.node);
+        let node = known_node.map_or_else(|| Cow::Owned(unknown()), Cow::Borrowed);
         ask.claims.iter().all(|claim| match claim {
             AskedClaim::Allocated { nodes: Some(nodes), .. } => {
                 nodes.matches(&node).unwrap_or(false)
@@ -420,7 +420,8 @@ impl Devices {
 
 /// Checks that the cache can keep all requests at once.
 fn check_count(requests: &[&Request]) -> Result<(), AskError> {
-    let each = || requests.iter().flat_map(|one| alternatives(one)).map(|(_, one)| one);
+    let each =
+        || requests.iter().flat_map(|request| alternatives(request)).map(|(_, request)| request);
     if each().nth(request_cache::MAX_REQUESTS_PER_ASK).is_none() {
         return Ok(());
     }

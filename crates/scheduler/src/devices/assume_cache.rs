@@ -389,7 +389,11 @@ impl AssumeCache {
     }
 
     fn drop_if_empty(&mut self, pod: &str) {
-        if self.assumed.get(pod).is_some_and(|one| one.claims.is_empty() && one.uses.is_empty()) {
+        if self
+            .assumed
+            .get(pod)
+            .is_some_and(|assumed| assumed.claims.is_empty() && assumed.uses.is_empty())
+        {
             self.assumed.remove(pod);
         }
     }

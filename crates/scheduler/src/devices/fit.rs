@@ -136,7 +136,7 @@ impl CompiledRequest {
         let stands = |taint: &&DeviceTaint| {
             taint.effect != TaintEffect::None
                 && !is_own_taint(taint)
-                && !self.request.tolerations.iter().any(|one| tolerates(one, taint))
+                && !self.request.tolerations.iter().any(|toleration| tolerates(toleration, taint))
         };
         let is_tainted = device.taints.iter().any(|taint| stands(&taint));
         match role {

@@ -221,10 +221,10 @@ impl NodeView {
         pools: &Pools,
         before: Option<NodeGpus>,
     ) -> Result<Option<NodeGpus>, UnmodeledReason> {
-        let own: Vec<&PoolRef> =
+        let driver_pools: Vec<&PoolRef> =
             pools.local_to(&self.node.name).filter(|pool| pool.driver == DRIVER).collect();
         let plugin_gpus = self.allocatable.get(EXTENDED_RESOURCE_GPU).copied().unwrap_or(0);
-        let name = match own.as_slice() {
+        let name = match driver_pools.as_slice() {
             [] if plugin_gpus > 0 => return self.read_plugin(plugin_gpus).map(Some),
             [] => return Ok(None),
             [name] => *name,

@@ -166,7 +166,8 @@ impl Devices {
         let mut claims = Vec::new();
         let mut uses = BTreeSet::new();
         for ClaimWrite { claim, allocation } in &pod_allocation.claims {
-            let is_listed = claim.reserved_for.iter().any(|one| one.uid == pod_allocation.pod);
+            let is_listed =
+                claim.reserved_for.iter().any(|consumer| consumer.uid == pod_allocation.pod);
             if !is_listed {
                 uses.insert(Arc::clone(&claim.meta.uid));
             }

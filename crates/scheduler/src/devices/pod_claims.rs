@@ -60,8 +60,8 @@ fn state(cache: &AssumeCache, pod: &Pod, claim: &Arc<Claim>) -> Result<AskedClai
     if allocation.is_none() && pending.is_none_or(|pending| pending.pod == pod.meta.uid) {
         return Ok(AskedClaim::Wanted(Arc::clone(claim)));
     }
-    let is_reserved = claim.reserved_for.iter().any(|one| one.uid == pod.meta.uid);
-    let is_listed = |pod: &Arc<str>| claim.reserved_for.iter().any(|one| one.uid == *pod);
+    let is_reserved = claim.reserved_for.iter().any(|consumer| consumer.uid == pod.meta.uid);
+    let is_listed = |pod: &Arc<str>| claim.reserved_for.iter().any(|consumer| consumer.uid == *pod);
     let decided = cache.users(uid).filter(|user| **user != pod.meta.uid && !is_listed(user));
     let users = claim.reserved_for.len() + decided.count();
     if !is_reserved && users >= MAX_CONSUMERS {
@@ -72,6 +72,6 @@ fn state(cache: &AssumeCache, pod: &Pod, claim: &Arc<Claim>) -> Result<AskedClai
     let other_pending = pending.filter(|pending| pending.pod != pod.meta.uid);
     let decided = other_pending.and_then(|pending| pending.claim.allocation.as_ref());
     let nodes = decided.or(allocation).and_then(|allocation| allocation.nodes.clone());
-    let allocating = other_pending.map(|one| Arc::clone(&one.pod));
+    let allocating = other_pending.map(|pending| Arc::clone(&pending.pod));
     Ok(AskedClaim::Allocated { claim: Arc::clone(claim), nodes, allocating, is_reserved })
 }

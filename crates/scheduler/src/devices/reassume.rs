@@ -119,7 +119,7 @@ impl Devices {
         write.allocation.is_none()
             && observed.is_some_and(|observed| {
                 observed.meta.uid == write.claim.meta.uid
-                    && observed.reserved_for.iter().all(|one| one.uid != bind.pod.uid)
+                    && observed.reserved_for.iter().all(|consumer| consumer.uid != bind.pod.uid)
             })
     }
 

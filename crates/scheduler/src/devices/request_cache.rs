@@ -161,10 +161,10 @@ impl RequestCache {
         request: &DeviceRequest,
     ) -> Option<Vec<Arc<str>>> {
         let evaluated = self.evaluated(devices, request).ok()?;
-        let has_some = |one: &NodeFit| {
-            !matches!(one.fit.kind, FitKind::NoMatch | FitKind::AllClosed | FitKind::Conditional)
+        let has_some = |node: &NodeFit| {
+            !matches!(node.fit.kind, FitKind::NoMatch | FitKind::AllClosed | FitKind::Conditional)
         };
-        let fitting = evaluated.nodes.iter().filter(|(_, one)| has_some(one));
+        let fitting = evaluated.nodes.iter().filter(|(_, node)| has_some(node));
         Some(fitting.map(|(node, _)| Arc::clone(node)).collect())
     }
 

@@ -76,8 +76,8 @@ impl AntiAffinityIndex {
             Change::Node(Delta::Set(node)) => self.set_node(node),
             Change::Node(Delta::Gone(node)) => self.drop_node(&node.meta.name.name),
             Change::Node(Delta::All(_, all)) => {
-                let there: BTreeSet<_> = all.iter().map(|node| &node.meta.name.name).collect();
-                let gone = self.nodes.keys().filter(|name| !there.contains(name)).cloned();
+                let listed: BTreeSet<_> = all.iter().map(|node| &node.meta.name.name).collect();
+                let gone = self.nodes.keys().filter(|name| !listed.contains(name)).cloned();
                 for name in gone.collect::<Vec<_>>() {
                     self.drop_node(&name);
                 }
@@ -93,8 +93,8 @@ impl AntiAffinityIndex {
     /// Adds a node, or updates its labels.
     pub fn set_node(&mut self, node: &Arc<Node>) {
         let name = &node.meta.name.name;
-        let known = self.nodes.get(name);
-        if known.is_some_and(|known| known.meta.labels == node.meta.labels) {
+        let old = self.nodes.get(name);
+        if old.is_some_and(|old| old.meta.labels == node.meta.labels) {
             return;
         }
         self.recount(name, false);
@@ -132,8 +132,8 @@ impl AntiAffinityIndex {
             *self.claims.entry(claim.clone()).or_default() += 1;
         }
         if !placed.terms.is_empty() {
-            let there = self.on_node.entry(Arc::clone(&placed.node)).or_default();
-            there.insert(Arc::clone(&pod.meta.uid));
+            let pods_on_node = self.on_node.entry(Arc::clone(&placed.node)).or_default();
+            pods_on_node.insert(Arc::clone(&pod.meta.uid));
         }
         self.pods.insert(Arc::clone(&pod.meta.uid), placed);
     }
@@ -150,9 +150,9 @@ impl AntiAffinityIndex {
                 }
             }
         }
-        if let Some(there) = self.on_node.get_mut(&placed.node) {
-            there.remove(uid);
-            if there.is_empty() {
+        if let Some(pods_on_node) = self.on_node.get_mut(&placed.node) {
+            pods_on_node.remove(uid);
+            if pods_on_node.is_empty() {
                 self.on_node.remove(&placed.node);
             }
         }
@@ -172,10 +172,10 @@ impl AntiAffinityIndex {
         let claim = pod.spec.volumes.iter().find_map(|volume| in_use(&volume.source));
         let mut domains: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let namespace = &pod.meta.name.namespace;
-        let known = self.namespaces.get(namespace).map(|meta| &meta.labels);
+        let namespace_labels = self.namespaces.get(namespace).map(|meta| &meta.labels);
         let none = Labels::new();
         for (term, values) in &self.terms {
-            if term.is_against(&pod.meta.labels, namespace, known.unwrap_or(&none)) {
+            if term.is_against(&pod.meta.labels, namespace, namespace_labels.unwrap_or(&none)) {
                 let kept = domains.entry(term.topology_key.clone()).or_default();
                 kept.extend(values.keys().cloned());
             }
@@ -185,8 +185,8 @@ impl AntiAffinityIndex {
 
     /// Adds or subtracts the terms of all pods of a node.
     fn recount(&mut self, node: &str, is_more: bool) {
-        let there = self.on_node.get(node).into_iter().flatten();
-        let placed = there.filter_map(|uid| self.pods.get(uid));
+        let uids = self.on_node.get(node).into_iter().flatten();
+        let placed = uids.filter_map(|uid| self.pods.get(uid));
         let terms: Vec<_> = placed.flat_map(|placed| placed.terms.iter().cloned()).collect();
         self.count(node, &terms, is_more);
     }
@@ -236,7 +236,9 @@ impl Exclusions {
 impl Term {
     fn is_against(&self, labels: &Labels, namespace: &str, of_namespace: &Labels) -> bool {
         let holds = |selector: &Option<Vec<Requirement>>, labels: &Labels| {
-            selector.as_ref().is_some_and(|all| all.iter().all(|one| one.holds(labels)))
+            selector
+                .as_ref()
+                .is_some_and(|all| all.iter().all(|requirement| requirement.holds(labels)))
         };
         (self.namespaces.contains(namespace) || holds(&self.namespace_selector, of_namespace))
             && holds(&self.selector, labels)
@@ -245,18 +247,18 @@ impl Term {
 
 /// Terms of a pod. As in Kubernetes there are none if one is malformed.
 fn terms(pod: &Pod, terms: &[AffinityTerm]) -> Vec<Arc<Term>> {
-    let own = &pod.meta.name.namespace;
+    let pod_namespace = &pod.meta.name.namespace;
     let sound = |term: &AffinityTerm| {
         let mut namespaces: BTreeSet<String> = term.namespaces.iter().cloned().collect();
         if namespaces.is_empty() && term.namespace_selector.is_none() {
-            namespaces.insert(own.to_string());
+            namespaces.insert(pod_namespace.to_string());
         }
         Some(Arc::new(Term {
             topology_key: term.topology_key.clone(),
             selector: term
                 .selector
                 .as_ref()
-                .map_or(Some(None), |one| requirements(one).map(Some))?,
+                .map_or(Some(None), |selector| requirements(selector).map(Some))?,
             namespaces,
             namespace_selector: match &term.namespace_selector {
                 Some(selector) => Some(requirements(selector)?),

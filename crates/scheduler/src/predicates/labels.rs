@@ -83,7 +83,9 @@ impl Term {
         if term.labels.is_empty() && term.fields.is_empty() {
             return None;
         }
-        let label = |one: &NodeRequirement| Requirement::new(&one.key, one.operator, &one.values);
+        let label = |requirement: &NodeRequirement| {
+            Requirement::new(&requirement.key, requirement.operator, &requirement.values)
+        };
         Some(Self {
             labels: term.labels.iter().map(label).collect::<Option<_>>()?,
             fields: term.fields.iter().map(Field::new).collect::<Option<_>>()?,
@@ -132,22 +134,23 @@ pub(super) fn requirements(selector: &LabelSelector) -> Option<Vec<Requirement>>
     let labels = selector.labels.iter();
     let labels = labels
         .map(|(key, value)| Requirement::new(key, NodeOperator::In, std::slice::from_ref(value)));
-    let expressions = selector.expressions.iter().map(|one| {
-        let operator = match &*one.operator {
+    let expressions = selector.expressions.iter().map(|requirement| {
+        let operator = match &*requirement.operator {
             "In" => NodeOperator::In,
             "NotIn" => NodeOperator::NotIn,
             "Exists" => NodeOperator::Exists,
             "DoesNotExist" => NodeOperator::DoesNotExist,
             _ => return None,
         };
-        Requirement::new(&one.key, operator, &one.values)
+        Requirement::new(&requirement.key, operator, &requirement.values)
     });
     labels.chain(expressions).collect()
 }
 
 /// Whether a label selector matches these labels. A malformed one matches none, an empty one all.
 pub fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
-    requirements(selector).is_some_and(|all| all.iter().all(|one| one.holds(labels)))
+    requirements(selector)
+        .is_some_and(|all| all.iter().all(|requirement| requirement.holds(labels)))
 }
 
 /// Whether a text is a valid label key: a name, optionally after a domain and a slash.

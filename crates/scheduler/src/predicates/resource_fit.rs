@@ -94,8 +94,8 @@ fn exceeded_volume_limits(
     }
     let too_many = more.into_iter().filter_map(|(driver, more)| {
         let limit = (*limits?.get(driver)?)?;
-        let there = old.iter().filter(|(other, _)| *other == driver).count();
-        let is_over = usize::try_from(limit).is_ok_and(|limit| there + more > limit);
+        let attached = old.iter().filter(|(old_driver, _)| *old_driver == driver).count();
+        let is_over = usize::try_from(limit).is_ok_and(|limit| attached + more > limit);
         is_over.then(|| Unfit::VolumeLimit { driver: driver.to_owned(), limit })
     });
     too_many.collect()

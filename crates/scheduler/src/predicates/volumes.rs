@@ -59,22 +59,22 @@ impl Volumes {
                         && (&old.meta.uid, &old.meta.owner, old.meta.deleted.is_some())
                             == (&new.meta.uid, &new.meta.owner, new.meta.deleted.is_some())
                 };
-                apply_delta(&mut self.claims, delta, |one| &one.meta.name, is_same)
+                apply_delta(&mut self.claims, delta, |object| &object.meta.name, is_same)
             }
             Change::Volume(delta) => {
                 let is_same = |old: &PersistentVolume, new: &PersistentVolume| {
                     (&old.node_affinity, &old.csi, &old.meta.labels)
                         == (&new.node_affinity, &new.csi, &new.meta.labels)
                 };
-                apply_delta(&mut self.bound, delta, |one| &one.meta.name.name, is_same)
+                apply_delta(&mut self.bound, delta, |object| &object.meta.name.name, is_same)
             }
             Change::StorageClass(delta) => {
                 let is_same = |old: &StorageClass, new: &StorageClass| old.binding == new.binding;
-                apply_delta(&mut self.classes, delta, |one| &one.meta.name.name, is_same)
+                apply_delta(&mut self.classes, delta, |object| &object.meta.name.name, is_same)
             }
             Change::CsiNode(delta) => {
                 let is_same = |old: &CsiNode, new: &CsiNode| old.limits == new.limits;
-                apply_delta(&mut self.nodes, delta, |one| &one.meta.name.name, is_same)
+                apply_delta(&mut self.nodes, delta, |object| &object.meta.name.name, is_same)
             }
             _ => false,
         }
@@ -216,21 +216,21 @@ fn apply_delta<K: Clone + Ord, T>(
     key: impl Fn(&T) -> &K,
     is_same: impl Fn(&T, &T) -> bool,
 ) -> bool {
-    let is_unchanged = |objects: &BTreeMap<K, Arc<T>>, one: &T| {
-        objects.get(key(one)).is_some_and(|old| is_same(old, one))
+    let is_unchanged = |objects: &BTreeMap<K, Arc<T>>, object: &T| {
+        objects.get(key(object)).is_some_and(|old| is_same(old, object))
     };
     match delta {
-        Delta::Set(one) => {
-            let is_known = is_unchanged(objects, one);
-            objects.insert(key(one).clone(), Arc::clone(one));
+        Delta::Set(object) => {
+            let is_known = is_unchanged(objects, object);
+            objects.insert(key(object).clone(), Arc::clone(object));
             !is_known
         }
-        Delta::Gone(one) => objects.remove(key(one)).is_some(),
+        Delta::Gone(object) => objects.remove(key(object)).is_some(),
         Delta::All(_, all) => {
             let new: BTreeMap<K, Arc<T>> =
-                all.iter().map(|one| (key(one).clone(), Arc::clone(one))).collect();
-            let is_changed =
-                new.len() != objects.len() || new.values().any(|one| !is_unchanged(objects, one));
+                all.iter().map(|object| (key(object).clone(), Arc::clone(object))).collect();
+            let is_changed = new.len() != objects.len()
+                || new.values().any(|object| !is_unchanged(objects, object));
             *objects = new;
             is_changed
         }

@@ -146,7 +146,7 @@ async fn superseded_updates_are_never_written() {
     harness.send(waits("Unschedulable", "soon bound", None));
     harness.send(StatusUpdate::PodBound { pod: pod(), node: "node-1".into() });
     harness.settle().await;
-    assert_eq!(harness.writes_to(POD), 1, "a bound pod is not told that it waits");
+    assert_eq!(harness.writes_to(POD), 1, "a bound pod is not reported as unschedulable");
 }
 
 #[tokio::test(start_paused = true)]

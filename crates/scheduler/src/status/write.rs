@@ -204,7 +204,8 @@ fn updated_condition(
 /// The object, if it is still the same one.
 async fn read_if_same(api: &Api, path: &str, uid: &str) -> Result<Option<Value>, ApiError> {
     let object = api.read_once::<Value>(path, "podgroups").await?;
-    let is_this = |object: &Value| object.pointer("/metadata/uid").is_some_and(|one| one == uid);
+    let is_this =
+        |object: &Value| object.pointer("/metadata/uid").is_some_and(|found| found == uid);
     Ok(object.filter(is_this))
 }
 

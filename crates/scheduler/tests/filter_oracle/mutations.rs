@@ -205,7 +205,7 @@ pub(crate) const MUTATIONS: [Mutation; 55] = [
             }
         });
     }),
-    ("let nobody keep others away", |case| specs(case, |spec| spec.anti_affinity.clear())),
+    ("ignore anti-affinity of running pods", |case| specs(case, |spec| spec.anti_affinity.clear())),
 ];
 
 fn specs(case: &mut Case, change: impl Fn(&mut PodSpec)) {

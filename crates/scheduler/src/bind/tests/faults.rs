@@ -19,7 +19,7 @@ const PASSING: [InjectedFault; 8] = [
 pub(super) struct Scenario {
     pub(super) api: FakeApi,
     pub(super) pod: PodRef,
-    pub(super) order: Bind,
+    pub(super) op: Bind,
 }
 
 const OTHER: &str = "uid-other";
@@ -37,8 +37,8 @@ pub(super) fn scenario() -> Scenario {
         });
     });
     let claims = vec![write(&own, &["gpu-0"]), reserve_only(&seen(&api, "shared"))];
-    let order = Bind { extended: Some(extended(&["gpu-1"])), ..bind(&pod, claims) };
-    Scenario { api, pod, order }
+    let op = Bind { extended: Some(extended(&["gpu-1"])), ..bind(&pod, claims) };
+    Scenario { api, pod, op }
 }
 
 /// Requests of the scenario without faults: create, status, pod status; finalizer, status; reserve;
@@ -66,7 +66,7 @@ impl Scenario {
         assert!(is_left("own") || is_clean(api, "own"), "{what}: {:?}", api.object("own"));
         assert!(is_left("shared") || !is_taken(api, "shared", pod), "{what}");
         for claim in made(api) {
-            assert!(is_left(&claim), "{what}: {claim} is there, and {left:?} was said");
+            assert!(is_left(&claim), "{what}: {claim} exists, but unreleased are {left:?}");
         }
         if left.is_empty() && api.object(&pod_path("p")).is_some() {
             let status =
@@ -90,7 +90,7 @@ async fn transient_fault_at_any_step_does_not_fail_the_bind() {
             scenario.api.inject(step, fault);
             let mut harness = Harness::new(&scenario.api);
             let what = format!("{fault:?} at {step}");
-            let result = harness.carry_out(OpKind::Bind(scenario.order.clone())).await;
+            let result = harness.carry_out(OpKind::Bind(scenario.op.clone())).await;
             assert_eq!(result, Ok(()), "{what}");
             scenario.assert_done(&what);
         }
@@ -110,7 +110,7 @@ async fn two_faults_in_a_row_do_no_harm() {
             let mut harness = Harness::with(&scenario.api, options);
             let what = format!("{first:?}, {second:?} at {step}");
             assert_eq!(
-                harness.carry_out(OpKind::Bind(scenario.order.clone())).await,
+                harness.carry_out(OpKind::Bind(scenario.op.clone())).await,
                 Ok(()),
                 "{what}"
             );
@@ -127,7 +127,7 @@ async fn rejection_at_any_step_is_rolled_back() {
             scenario.api.inject(step, InjectedFault::Status(code));
             let mut harness = Harness::new(&scenario.api);
             let what = format!("{code} at {step}");
-            match harness.carry_out(OpKind::Bind(scenario.order.clone())).await {
+            match harness.carry_out(OpKind::Bind(scenario.op.clone())).await {
                 Ok(()) => {
                     // A conflict that has resolved.
                     assert_eq!(code, 409, "{what}");
@@ -156,7 +156,7 @@ async fn lost_lease_ends_all_writes_and_lists_unreleased_claims() {
         scenario.api.inject(step, InjectedFault::NotLeader);
         let mut harness = Harness::new(&scenario.api);
         let what = format!("lease lost at {step}");
-        let failure = harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+        let failure = harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::NotLeader, "{what}");
         assert_eq!(scenario.api.writes().len(), step, "{what}: no write after it");
         assert_eq!(failure.unreleased.is_empty(), step == 0, "{what}: {failure:?}");
@@ -175,8 +175,7 @@ async fn unreachable_server_leaves_only_the_listed_claims() {
             scenario.api.inject_from(step, fault);
             let mut harness = Harness::new(&scenario.api);
             let what = format!("{fault:?} from {step}");
-            let failure =
-                harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+            let failure = harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
             let is_sent = step == STEPS - 1 && fault != InjectedFault::Status(429);
             let kind = if is_sent { FailureKind::Indeterminate } else { FailureKind::Unreachable };
             assert_eq!(failure.kind, kind, "{what}");
@@ -199,15 +198,15 @@ async fn indeterminate_binding_is_not_rolled_back() {
             tokio::time::sleep(Duration::from_secs(30)).await;
             back.clear_faults();
         });
-        let failure = harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+        let failure = harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::Indeterminate);
         assert_eq!(failure.unreleased.len(), 3, "{failure:?}");
-        scenario.assert_done("bound, and nobody knew");
+        scenario.assert_done("bound, with an unknown outcome");
         // The next rollback reads that the pod is bound, and releases nothing.
         scenario.api.clear_faults();
         let claim = seen(&scenario.api, "own");
-        let undo = OpKind::Rollback { pod: scenario.pod.clone(), claim };
-        let failure = harness.carry_out(undo).await.unwrap_err();
+        let rollback = OpKind::Rollback { pod: scenario.pod.clone(), claim };
+        let failure = harness.carry_out(rollback).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::AlreadyBound);
         scenario.assert_done("still bound");
     }
@@ -220,7 +219,7 @@ async fn next_leader_cleans_up_after_a_crash_at_any_step() {
             let scenario = scenario();
             scenario.api.inject(step, fault);
             let harness = Harness::new(&scenario.api);
-            harness.send(1, OpKind::Bind(scenario.order.clone())).await;
+            harness.send(1, OpKind::Bind(scenario.op.clone())).await;
             while scenario.api.count() <= step {
                 tokio::task::yield_now().await;
             }
@@ -255,7 +254,7 @@ async fn take_over(scenario: &Scenario, what: &str) {
     assert_eq!(made(api), [""; 0], "{what}");
     scenario.assert_other_keeps_its_claim(what);
     let claims = vec![write(&seen(api, "own"), &["gpu-0"]), reserve_only(&seen(api, "shared"))];
-    let order = Bind { extended: Some(extended(&["gpu-2"])), ..bind(pod, claims) };
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()), "{what}");
+    let op = Bind { extended: Some(extended(&["gpu-2"])), ..bind(pod, claims) };
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()), "{what}");
     scenario.assert_done(what);
 }

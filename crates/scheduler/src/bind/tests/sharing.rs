@@ -87,22 +87,22 @@ proptest! {
             let retry_timeout = Duration::from_mins(2);
             let options = BinderOptions { retry_timeout, ..BinderOptions::default() };
             let mut harness = Harness::with(&api, options);
-            let orders = [bind(&one, first_claims), bind(&two, vec![second_claim])];
-            harness.send(1, OpKind::Bind(orders[0].clone())).await;
-            harness.send(2, OpKind::Bind(orders[1].clone())).await;
+            let ops = [bind(&one, first_claims), bind(&two, vec![second_claim])];
+            harness.send(1, OpKind::Bind(ops[0].clone())).await;
+            harness.send(2, OpKind::Bind(ops[1].clone())).await;
             let mut results = [harness.outcome().await, harness.outcome().await];
             results.sort_by_key(|outcome| outcome.id);
             let refusals = [InjectedFault::Status(403), InjectedFault::Status(422)];
             let faults = [first, second, third].into_iter().flatten();
             let may_leave = faults.map(|(_, fault)| fault).any(|t| refusals.contains(&t));
             api.clear_faults();
-            for (outcome, order) in results.iter_mut().zip(orders) {
+            for (outcome, op) in results.iter_mut().zip(ops) {
                 // The read of a pod with an indeterminate binding may be rejected too, so the bind
                 // is retried.
                 let failure = outcome.result.as_ref().err();
                 if may_leave && failure.is_some_and(|one| one.kind == FailureKind::Indeterminate) {
-                    let again = OpKind::Bind(Bind { is_retry: true, ..order });
-                    outcome.result = harness.carry_out(again).await;
+                    let retry = OpKind::Bind(Bind { is_retry: true, ..op });
+                    outcome.result = harness.carry_out(retry).await;
                 }
             }
             for (pod, outcome) in [(&one, &results[0]), (&two, &results[1])] {
@@ -114,8 +114,8 @@ proptest! {
                 // A rejected rollback is completed by the next one.
                 for claim in unreleased {
                     let claim = seen(&api, &claim.name);
-                    let undo = OpKind::Rollback { pod: pod.clone(), claim };
-                    assert_eq!(harness.carry_out(undo).await, Ok(()));
+                    let rollback = OpKind::Rollback { pod: pod.clone(), claim };
+                    assert_eq!(harness.carry_out(rollback).await, Ok(()));
                 }
             }
             let users = [&one, &two].map(|pod| {

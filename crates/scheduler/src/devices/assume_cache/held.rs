@@ -102,7 +102,8 @@ impl AssumeCache {
                 let held = held.get_or_insert_with(|| self.new_entry(uid));
                 held.is_assumed = false;
                 held.name.clone_from(&claim.meta.name);
-                held.pods.extend(claim.reserved_for.iter().map(|one| Arc::clone(&one.uid)));
+                held.pods
+                    .extend(claim.reserved_for.iter().map(|consumer| Arc::clone(&consumer.uid)));
                 add(held, results(&claim.claim), pool, gpus);
             }
             let assumed = self.assumed_by_pool.get(pool).and_then(|holders| holders.get(uid));

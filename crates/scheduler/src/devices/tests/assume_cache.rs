@@ -93,7 +93,7 @@ fn relist_ends_stale_rollback_protection() {
     devices.forget("one");
     devices.note_rollback(&bind_of(&own, &first), true);
     devices.on_relist(7);
-    assert!(devices.may_be_rolled_back(&own.1), "nobody knows yet when it was");
+    assert!(devices.may_be_rolled_back(&own.1), "its time is not known yet");
     devices.tick(8);
     devices.on_relist(7);
     assert!(devices.may_be_rolled_back(&own.1));
@@ -215,7 +215,7 @@ fn shared_claim_has_at_most_256_consumers() {
         assert!(grant.claims[0].allocation.is_none() && grant.parts.is_empty());
         devices.assume(&grant);
     }
-    assert_eq!(devices.held_alone_by("b", "u0"), [], "it is nobody's own any more");
+    assert_eq!(devices.held_alone_by("b", "u0"), [], "no single pod owns it any more");
     let late = user("late", &shared);
     assert!(matches!(devices.ask(&late), Err(AskError::TooManyConsumers { .. })));
     // A pod that is reserved already stays a consumer.

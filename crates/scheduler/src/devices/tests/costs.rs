@@ -93,7 +93,7 @@ fn costly_selectors_are_spread_over_cycles() {
         rounds += 1;
         let asked = devices.ask(&dear);
         assert!(devices.ask(&plain).unwrap().is_exact);
-        assert!(devices.ask(&other).is_ok(), "little is done whoever else asks");
+        assert!(devices.ask(&other).is_ok(), "further asks cost little");
         match asked {
             Err(error @ AskError::NotEvaluated { .. }) => assert!(error.is_transient()),
             asked => break asked,
@@ -202,7 +202,7 @@ fn costly_request_is_not_evicted_by_many_others() {
             }
         }
     }
-    panic!("each round begins anew");
+    panic!("each cycle has its own budget");
 }
 
 #[test]

@@ -214,7 +214,7 @@ fn example_pods_wait_for_missing_objects() {
             let Membership::Unresolved(not_yet) = Groups::default().membership(&pod) else {
                 panic!("{name}: {} does not wait", pod.meta.name);
             };
-            assert!(not_yet.group.is_some(), "{name}: it is not said which group it will be in");
+            assert!(not_yet.group.is_some(), "{name}: its future group is unknown");
             assert_eq!(not_yet.error.reason(), "PodGroupNotFound");
         }
     }
