@@ -90,7 +90,7 @@ impl StatusQueue {
     pub(super) fn take(&mut self, report: StatusUpdate) {
         match report {
             StatusUpdate::PodUnschedulable { pod, status_text, seen } => {
-                self.pod_unschedulable(pod, status_text, seen)
+                self.pod_unschedulable(pod, status_text, seen);
             }
             StatusUpdate::PodBound { pod, node } => {
                 self.conditions.remove(&pod.uid);
@@ -223,7 +223,7 @@ impl StatusQueue {
     pub(super) fn put_back(&mut self, job: StatusWrite) {
         match &job {
             StatusWrite::Condition { pod, .. } => {
-                self.conditions.put_if_absent(&pod.uid.clone(), job)
+                self.conditions.put_if_absent(&pod.uid.clone(), job);
             }
             StatusWrite::Policy { name, .. } => self.policies.put_if_absent(&name.clone(), job),
             StatusWrite::Group(report) => {
