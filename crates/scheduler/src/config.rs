@@ -24,9 +24,9 @@ pub struct SchedulerArgs {
     /// defragmentation
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where to serve health, metrics, and what `octavo explain` and `octavo snapshot` ask:
-    /// ADDRESS:PORT, :PORT for all addresses, port 0 for a free one, or none. Who reaches it learns
-    /// names and requests of all pods and nodes
+    /// Address for health, metrics, `octavo explain` and `octavo snapshot`: ADDRESS:PORT, :PORT for
+    /// all addresses, port 0 for a free one, or none. Its clients can read names and requests of all
+    /// pods and nodes
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9477")]
     pub metrics_listen: AdminAddress,
     /// Name of this process in the lease and in events [default: the host's name]

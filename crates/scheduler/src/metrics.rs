@@ -141,34 +141,34 @@ impl Metrics {
         registry.register("queue", "Pods and gangs that wait, by queue", self.queues.clone());
         registry.register(
             "orders",
-            "Orders to the API server, in flight and waiting for their turn",
+            "Write operations to the API server, in flight and queued",
             self.ops.clone(),
         );
         registry.register(
             "orders_limit",
-            "Orders that may be in flight now; fewer while the API server is overloaded",
+            "Write operations that may be in flight now; fewer while the API server is overloaded",
             self.op_limit.clone(),
         );
         registry.register(
             "order_failures",
-            "Orders that were not carried out, by what it means for the next try",
+            "Write operations that failed, by what the failure means for the next attempt",
             self.op_failures.clone(),
         );
         registry.register(
             "api_requests",
-            "Requests to the API server but for watches; code 0: no answer came",
+            "Requests to the API server except watches; code 0: no response",
             self.requests.clone(),
         );
         registry.register_with_unit(
             "pod_binding",
-            "Time from the first sight of a pod to its binding",
+            "Time from the first observation of a pod to its binding",
             Unit::Seconds,
             self.binding_time.clone(),
         );
         registry.register("gangs", "Gangs by phase", self.gangs.clone());
         registry.register(
             "preemptions",
-            "Pods and gangs that were told to leave for others",
+            "Pods and gangs that were evicted for others",
             self.preemptions.clone(),
         );
         registry.register(
@@ -178,13 +178,13 @@ impl Metrics {
         );
         registry.register_with_unit(
             "watch_age",
-            "Time since a watch last brought anything, bookmarks included",
+            "Time since the last event of a watch, bookmarks included",
             Unit::Seconds,
             self.watch_age.clone(),
         );
         registry.register(
             "leader",
-            "1 while this scheduler leads and has read what was written before, otherwise 0",
+            "1 while this scheduler leads and has read all earlier writes, otherwise 0",
             self.leader.clone(),
         );
         registry.register(
@@ -194,7 +194,7 @@ impl Metrics {
         );
         registry.register(
             "reports_dropped",
-            "Conditions, statuses and events that were never written: too many waited",
+            "Conditions, statuses and events that were dropped: too many were queued",
             self.dropped.clone(),
         );
         registry.register(
