@@ -1,4 +1,5 @@
-//! Who leads decides on what the leader before has left, not on what its watches happen to have told.
+//! A new leader decides on the writes of the previous leader, not on what its watches have
+//! delivered so far.
 
 use std::sync::Mutex;
 
@@ -11,17 +12,17 @@ use tokio::time::{sleep, timeout};
 use super::*;
 use crate::bind::{Bind, Held, Task};
 
-/// Longer than anything takes that is to happen. The clock stands still while anything is to be done.
+/// Longer than any expected delay. Time is paused while any task has work.
 const SETTLE_TIME: Duration = Duration::from_secs(10);
 
-/// A mind with a cluster of one node, whose watches tell what the test says.
+/// An event loop with a cluster of one node, whose watch events come from the test.
 struct Bench {
     api: FakeApi,
     tell: mpsc::Sender<News>,
     relists: Anew,
     orders: mpsc::Receiver<Order>,
     lease: Arc<Mutex<Option<Instant>>>,
-    /// As those who write see it.
+    /// The leadership as writers see it.
     writers: Leadership,
     registry: Registry,
     event_loop: JoinHandle<()>,
@@ -30,8 +31,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// A mind that follows and has read the cluster: a node with four CPUs, and the pod `p` that waits for
-    /// three of them.
+    /// A follower that has read the cluster: a node with four CPUs, and a pending pod `p` that
+    /// requests three.
     async fn new() -> Self {
         let lease = Arc::<Mutex<Option<Instant>>>::default();
         let held = Arc::clone(&lease);
@@ -104,7 +105,7 @@ impl Bench {
         self.tell.send(News::Change(change)).await.unwrap();
     }
 
-    /// A list that is as new as can be.
+    /// Delivers a list that is as new as possible.
     async fn list(&self, pods: &[Value]) {
         let at = Instant::now();
         let pods = pods.iter().map(|pod| Arc::new(Pod::from_value(pod.clone()).unwrap()));
@@ -113,14 +114,15 @@ impl Bench {
         self.tell.send(News::Fresh(at)).await.unwrap();
     }
 
-    /// Gives the lease, or takes it away; says when.
+    /// Acquires or loses the lease. Returns the time.
     fn lead(&self, leads: bool) -> Instant {
         let now = Instant::now();
         *self.lease.lock().unwrap() = leads.then_some(now);
         now
     }
 
-    /// Nothing is decided, ordered or told for a while, and nothing may be written.
+    /// Asserts that nothing is decided, submitted or reported for a while, and that writers are
+    /// blocked.
     async fn assert_quiet(&mut self) {
         let requests = self.api.count();
         sleep(SETTLE_TIME).await;
@@ -137,14 +139,14 @@ impl Bench {
         order
     }
 
-    /// Who is bound next.
+    /// The next pod to be bound.
     async fn bound(&mut self) -> String {
         let order = self.next_op().await;
         let Task::Bind(Bind { pod, .. }) = order.task else { panic!("{order:?}") };
         pod.name.name.to_string()
     }
 
-    /// Tells what became of an order.
+    /// Delivers the result of an operation.
     fn complete(&self, order: &Order, result: Result<(), Failure>) {
         self.outcomes.send(Outcome { id: order.id, result }).unwrap();
     }
@@ -169,7 +171,7 @@ fn pod(name: &str, cpu: &str) -> Value {
         "status": {"phase": "Pending"}})
 }
 
-/// A pod that a leader has put on the node.
+/// A pod that a leader has bound to the node.
 fn placed(name: &str, cpu: &str) -> Value {
     let mut pod = pod(name, cpu);
     pod["spec"]["nodeName"] = "a".into();
@@ -179,11 +181,11 @@ fn placed(name: &str, cpu: &str) -> Value {
 #[tokio::test(start_paused = true)]
 async fn a_leader_with_a_stale_watch_decides_after_the_relist() {
     let mut bench = Bench::new().await;
-    // The leader before has just put `q` on the node, and the watch has not told it.
+    // The previous leader has just bound `q` to the node, and the watch has not delivered it.
     let since = bench.lead(true);
     bench.assert_quiet().await;
     assert_eq!(bench.relists.wanted(), Some(since));
-    // A list that began before it led may lack `q` as well.
+    // A list that began before the term may lack `q` as well.
     bench.tell.send(News::Fresh(since.checked_sub(MILLISECOND).unwrap())).await.unwrap();
     bench.assert_quiet().await;
     bench.list(&[pod("p", "3"), placed("q", "3"), pod("r", "1")]).await;
@@ -227,7 +229,7 @@ async fn a_leader_relists_after_an_unobserved_gap() {
     bench.list(&[placed("q", "3")]).await;
     sleep(SETTLE_TIME).await;
     assert!(bench.has_metric("octavo_scheduler_leader 1"));
-    // The program was stopped meanwhile, and what its watch held is told when it goes on.
+    // The process was suspended, and its watch buffer is delivered when it resumes.
     let since = bench.lead(true);
     let late = Arc::new(Pod::from_value(pod("r", "1")).unwrap());
     bench.tell(Change::Pod(Delta::Set(late))).await;
@@ -268,8 +270,8 @@ async fn a_nomination_from_before_the_gap_is_not_completed_by_stale_events() {
     while let Ok(Some(order)) = timeout(SETTLE_TIME, bench.orders.recv()).await {
         bench.complete(&order, Ok(()));
     }
-    // While the program was stopped another has led, and given the place that `q` left to `s`. What the
-    // watch held of that ends with `q`.
+    // While the process was suspended another scheduler led, and gave the place of `q` to `s`. The
+    // watch buffer ends with the deletion of `q`.
     bench.lead(true);
     let gone = Pod::from_value(placed("q", "3")).unwrap();
     bench.tell(Change::Pod(Delta::Gone(Arc::new(gone)))).await;

@@ -1,4 +1,4 @@
-//! Disruption budgets bound whom plans disturb.
+//! Plans stay within disruption budgets.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::fixtures::{
     Testbed, budget, evicted, gpu_pod, member, node, plugin_node, pod, pod_group, with,
 };
 
-/// A pod that a budget for this application is for, on this node.
+/// A pod of this application on this node.
 fn of(app: &str, name: &str, cpu: &str, node: &str) -> Value {
     let pod = with(pod(name, cpu), "/metadata/labels", json!({"app": app}));
     on(pod, node)
@@ -20,8 +20,8 @@ fn urgent(name: &str, cpu: &str) -> Value {
     with(pod(name, cpu), "/spec/priority", json!(100))
 }
 
-/// Two nodes, each full of two pods; those on `a` are the cheaper victims, and with `b1` they are of one
-/// budget.
+/// Two full nodes with two pods each. The pods on `a` are the cheaper victims. They share a budget
+/// with `b1`.
 fn two_full_nodes(allowed: i32) -> Testbed {
     let mut testbed = Testbed::new();
     for name in ["a", "b"] {
@@ -64,7 +64,7 @@ fn an_eviction_not_yet_observed_counts_against_the_budget() {
     let mut testbed = two_full_nodes(1);
     testbed.pod(&urgent("first", "2"));
     assert_eq!(evicted(&testbed.ops()).len(), 1);
-    // The budget's status does not say so yet.
+    // The budget's status does not show the eviction yet.
     testbed.pod(&urgent("second", "2"));
     assert_eq!(evicted(&testbed.ops()), ["b2"]);
     testbed.pod(&urgent("third", "2"));

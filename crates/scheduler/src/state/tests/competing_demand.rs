@@ -1,4 +1,4 @@
-//! Others that wait, as far as decisions look at them.
+//! Competing demand of other pending entries.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn names(gangs: &[Gang]) -> Vec<(&str, u32)> {
     gangs.iter().map(|gang| (&*gang.profile.name, gang.count())).collect()
 }
 
-/// Nothing has room: all wait, by priority.
+/// A cluster without free capacity: all pods are pending, by priority.
 fn testbed() -> Testbed {
     let mut testbed = Testbed::new();
     testbed.node(&node("a", 1));
@@ -63,7 +63,7 @@ fn competing_gangs_are_in_queue_order_without_the_requester() {
 fn competing_gangs_are_skipped_where_the_policy_ignores_them() {
     let testbed = testbed();
     assert_eq!(testbed.scheduler.competing_gangs(&asking(2), &policy("hops")), []);
-    // A single pod goes by the packing policy, which learns by itself.
+    // A single pod is placed by the packing policy, which learns by itself.
     assert_eq!(testbed.scheduler.competing_gangs(&asking(1), &PlacementPolicy::default()), []);
     assert_eq!(testbed.scheduler.competing_gangs(&asking(1), &policy("fairnessDeficit")).len(), 3);
 }
@@ -82,7 +82,7 @@ fn competing_gangs_are_limited_to_the_first() {
 fn pods_without_known_requests_count_against_the_limit() {
     let mut testbed = Testbed::new();
     for number in 0..70 {
-        // Its claim is not made yet.
+        // Its claim does not exist yet.
         let claims = json!([{"name": "c", "resourceClaimTemplateName": "t"}]);
         let pod = with(pod(&format!("p{number:02}"), "1"), "/spec/priority", json!(5));
         testbed.pod(&with(pod, "/spec/resourceClaims", claims));

@@ -1,4 +1,4 @@
-//! Orders in doubt of which only a new reading says what became of them.
+//! Indeterminate binds that only a relist resolves.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn a_bind_that_never_succeeds_is_rescheduled_after_many_attempts() {
     let (mut testbed, first) = rival_pods();
     let mut op = first;
     let mut sent = 1;
-    // It is known that the pod is not bound, and what is left cannot be taken back.
+    // The pod is known to be unbound, and the leftover claim cannot be rolled back.
     while testbed.scheduler.relist_needed_since().is_none() {
         end_indeterminate(&mut testbed, &op, FailureKind::Refused, &["p-gpu"]);
         let ops = testbed.after(10_000);
@@ -54,7 +54,7 @@ fn leftovers_of_an_indeterminate_bind_stay_assumed_until_the_relist() {
     let second = one(&testbed.ops());
     testbed.pod(&claiming("q"));
     assert_eq!(testbed.ops(), [], "both GPUs are given");
-    // It joins what the other allocates, so it is not sent again by itself.
+    // Its shared claim is allocated by the other bind, so it is not resubmitted alone.
     end_indeterminate(&mut testbed, &second, FailureKind::Conflict, &["r-gpu"]);
     assert_eq!(testbed.after(0), []);
     let since = testbed.scheduler.relist_needed_since().expect("a reading");
@@ -104,7 +104,7 @@ fn shared_claim_stays_allocated_for_other_binds_when_its_allocating_pod_goes() {
         }
         let others = testbed.after(60_000);
         assert!(others.iter().all(|op| &*bind_of(op).pod.name.name != "q"), "{others:?}");
-        // Its order finds that nobody has allocated it.
+        // Its bind finds that nothing has allocated the claim.
         testbed.fail(&ops[1], FailureKind::Conflict);
         testbed.drop_pod("r");
         let op = one(&testbed.after(60_000));
@@ -123,7 +123,7 @@ fn devices_stay_assumed_until_the_relist_while_no_other_leader_is_possible() {
             op = one(&ops);
         }
     }
-    // The first sending is told late, with its undoing; the last may be carried out.
+    // The first attempt and its rollback are delivered late; the last attempt may still succeed.
     testbed.claim(&written(bind_of(&first), "5"));
     testbed.claim(&free("p-gpu", "p", "6"));
     assert_eq!(testbed.after(1000), [], "its device is its own");

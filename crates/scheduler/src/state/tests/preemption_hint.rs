@@ -12,7 +12,7 @@ fn priority(pod: Value, priority: i32) -> Value {
     with(pod, "/spec/priority", json!(priority))
 }
 
-/// Runs a search and those that follow it; how many that were.
+/// Runs a search and the searches that follow it. Returns their number.
 fn look(testbed: &mut Testbed, first: Option<HintSearch>) -> usize {
     let (mut next, mut count) = (first, 0);
     while let Some(search) = next {
@@ -35,7 +35,7 @@ fn line(testbed: &mut Testbed, name: &str) -> String {
     disturbance(testbed, name).expect("somebody who could go").line()
 }
 
-/// A node with a pod on it, and another pod that finds no room.
+/// A node with a running pod, and a pending pod that does not fit.
 fn full(config: SchedulerConfig, running: &Value, waiting: &Value) -> Testbed {
     let mut testbed = Testbed::with_config(config);
     testbed.node(&node("a", 4));
@@ -46,7 +46,7 @@ fn full(config: SchedulerConfig, running: &Value, waiting: &Value) -> Testbed {
     testbed
 }
 
-/// What the status of the gang says last.
+/// The last message in the status of the gang.
 fn status(testbed: &Testbed, group: &str) -> Option<String> {
     testbed.reports.iter().rev().find_map(|report| match report {
         Report::Group(one) if &*one.name.name == group => Some(one.statement.message.clone()),
@@ -73,7 +73,7 @@ fn a_hint_names_the_victim_and_the_obstacles() {
         line(&mut testbed, "high")
             .ends_with("the `preemptionPolicy` of the pending pods is `Never`")
     );
-    // Settings come together.
+    // Obstacles are combined.
     let mut testbed = full(off(), &low, &never);
     assert_eq!(disturbance(&mut testbed, "high").expect("the pod").hindrances.len(), 2);
 }
@@ -109,7 +109,7 @@ fn a_hint_names_an_equal_priority() {
     );
     assert_eq!(testbed.ops(), [], "asking does nothing");
     assert_eq!(disturbance(&mut testbed, "one"), None, "who has its place needs nothing");
-    // Not even all others are enough.
+    // Not even all other pods together are enough.
     testbed.pod(&pod("huge", "5"));
     testbed.ops();
     assert_eq!(disturbance(&mut testbed, "huge"), None);
@@ -183,7 +183,7 @@ fn a_hint_names_a_movable_pod_and_its_target() {
     for (name, on) in [("one", "a"), ("two", "b")] {
         testbed.pod(&owned(name, on));
         testbed.settle();
-        // It could be on either node from here on.
+        // From here on it could run on either node.
         let mut pod = testbed.pods[name].clone();
         pod["spec"].as_object_mut().expect("a spec").remove("nodeSelector");
         testbed.pod(&pod);
@@ -231,7 +231,7 @@ fn the_status_of_a_pending_gang_gets_its_hint_later() {
     assert!(has_hint(&testbed, "g") && has_hint(&testbed, "h"));
     let (_, message) = testbed.reason("g0").expect("a reason");
     assert!(!message.contains("evict"), "the conditions of pods stay as they were: {message}");
-    // Another is to go soon after, and it is not looked for again at once.
+    // The victim is replaced soon after; the next search is not due yet.
     testbed.drop_pod("low");
     testbed.pod(&with(pod("other", "3"), "/spec/nodeName", json!("a")));
     testbed.ops();
@@ -272,7 +272,7 @@ fn a_hint_is_cached_until_the_cluster_changes() {
     assert_eq!(asked(&mut testbed), 0, "it is known");
     testbed.after(2000);
     assert_eq!(asked(&mut testbed), 0);
-    // Another comes to where there is room, which helps nobody who waits.
+    // A pod comes to a node with room, which helps no pending pod.
     testbed.node(&node("b", 1));
     testbed.ops();
     let other = with(pod("other", "1"), "/spec/nodeName", json!("b"));
@@ -335,7 +335,7 @@ fn a_hint_notes_that_the_first_search_was_truncated() {
     assert!(explained.disturbance.is_some());
     let note = explained.disturbance_note.expect("a note");
     assert!(note.starts_with("the search among pods that may be disturbed ended after"), "{note}");
-    // A search to the end needs no note.
+    // A complete search needs no note.
     testbed.after(20_000);
     let search = testbed.scheduler.hint_search_for_pod(&high);
     assert_eq!(look(&mut testbed, search), 2);

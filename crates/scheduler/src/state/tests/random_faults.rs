@@ -1,4 +1,5 @@
-//! Orders that end in every way, watches that lag, leaders that change: a device is never given twice.
+//! Random results of operations, lagging watches and leadership changes: no device is ever
+//! allocated twice.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,23 +15,23 @@ const PODS: [&str; 6] = ["p0", "p1", "p2", "p3", "p4", "p5"];
 const NODES: [&str; 2] = ["a", "b"];
 const GPUS: u32 = 2;
 
-/// How an order ends.
+/// How an operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OpEnding {
     Done,
-    /// Refused at its binding, and undone.
+    /// Rejected at its binding, and rolled back.
     Refused,
-    /// Its claim stays allocated, and that is said.
+    /// Its claim stays allocated, which the result reports.
     Left,
-    /// Its claim was given back, and that is not known.
+    /// Its claim was rolled back, which the result does not tell.
     RolledBack,
-    /// Bound, and that is not known.
+    /// Bound, which the result does not tell.
     Bound,
-    /// Nothing was done, and that is not known.
+    /// Nothing was written, which the result does not tell.
     NotSent,
 }
 
-/// What happens.
+/// An event of the test.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     DeliverPod,
@@ -38,13 +39,13 @@ enum Event {
     DeliverAll,
     Advance(u16),
     EndOp(u8, OpEnding),
-    /// Another leads, and does this much.
+    /// Another scheduler leads, and makes this many binds.
     LoseLease(u8),
     AcquireLease,
     Relist,
 }
 
-/// The API server's truth, and what the core was told of it.
+/// The API server's objects, and the events that were not delivered yet.
 struct FakeCluster {
     testbed: Testbed,
     pods: BTreeMap<String, Value>,
@@ -112,7 +113,7 @@ impl FakeCluster {
         self.pods[pod]["spec"]["nodeName"].as_str().map(str::to_owned)
     }
 
-    /// Node and name of each device that is given, by claim.
+    /// Node and name of each allocated device, by claim.
     fn allocated_devices(&self) -> BTreeMap<String, (String, String)> {
         let text = |value: &Value| value.as_str().expect("text").to_owned();
         let allocated_devices = self.claims.iter().filter_map(|(name, claim)| {
@@ -165,13 +166,13 @@ impl FakeCluster {
         self.set_pod(with(pod, "/status/phase", json!("Running")));
     }
 
-    /// The steps of an order before its binding; `false`: it is refused.
+    /// The writes of a bind before its binding; `false`: it is rejected.
     fn write_claims(&mut self, bind: &Bind) -> bool {
         let pod = bind.pod.name.name.to_string();
         let [write] = &bind.claims[..] else { panic!("one claim: {bind:?}") };
         let is_listed = write.claim.reserved_for.iter().any(|one| one.uid == bind.pod.uid);
         if write.allocation.is_none() && is_listed && !bind.is_again {
-            // What was seen is trusted, so it must be so.
+            // The observed claim is not read again, so it must be correct.
             return true;
         }
         let current = self.allocated_devices().remove(&format!("{pod}-gpu"));
@@ -208,7 +209,8 @@ impl FakeCluster {
     fn end_bind(&mut self, bind: &Bind, ending: OpEnding, is_leading: bool) -> Result<(), Failure> {
         let pod = bind.pod.name.name.to_string();
         let name = format!("{pod}-gpu");
-        // What ends while another leads was done before the lease's end.
+        // An operation that ends while another scheduler leads was carried out before the lease
+        // ended.
         let unknown = if is_leading { FailureKind::Unreachable } else { FailureKind::NotLeader };
         if let (true, Some(node)) = (bind.is_again, self.node_of(&pod)) {
             return match ending {
@@ -243,7 +245,7 @@ impl FakeCluster {
         }
         self.is_leading = false;
         self.testbed.scheduler.on_leadership_lost();
-        // What is on its way ends by then, as nobody knows.
+        // Operations in flight end by then, with different results.
         let endings = [OpEnding::Left, OpEnding::Bound, OpEnding::NotSent, OpEnding::RolledBack];
         for op in std::mem::take(&mut self.in_flight) {
             let ending = endings[usize::try_from(op.id.0).expect("few") % endings.len()];
@@ -254,7 +256,7 @@ impl FakeCluster {
         }
     }
 
-    /// Another leader binds a pod, by the truth.
+    /// The other leader binds a pod, with complete knowledge.
     fn other_leader_binds(&mut self) {
         let waits = |name: &&&str| self.pods[**name]["spec"]["nodeName"].is_null();
         let Some(pod) = PODS.iter().rev().find(waits) else { return };
@@ -268,7 +270,7 @@ impl FakeCluster {
             .flat_map(|node| (0..GPUS).map(|gpu| ((*node).to_owned(), format!("gpu-{gpu}"))));
         let free = all.rfind(|device| allocated_devices.values().all(|other| other != device));
         let Some((node, device)) = free else {
-            // There is none: what a pod has that is not bound is taken from it.
+            // No device is free: release one of an unbound pod.
             let unbound = PODS.iter().find(|name| {
                 allocated_devices.contains_key(&format!("{name}-gpu"))
                     && self.node_of(name).is_none()
@@ -286,7 +288,7 @@ impl FakeCluster {
         self.bind(pod, &node);
     }
 
-    /// Lets time go by, and takes orders.
+    /// Advances the clock, and takes write operations.
     fn advance(&mut self, milliseconds: u16) {
         if self.is_leading {
             let ops = self.testbed.after(u64::from(milliseconds));

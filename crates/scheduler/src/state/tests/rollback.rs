@@ -1,4 +1,4 @@
-//! Claims that cannot be taken back at once.
+//! Rollbacks of claims that fail at first.
 
 use octavo_kube_io::objects::ObjectName;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::claims::{claim, claiming, testbed};
 use super::fixtures::{Testbed, gpu_pod, pod, with};
 use crate::bind::{Bind, Failure, FailureKind, Order, Outcome, Task};
 
-/// The claim of `p`, allocated on `b` for it.
+/// The claim of `p`, allocated for it on `b`.
 fn allocated(version: &str) -> Value {
     let mut claim = with(claim("p-gpu", "p"), "/metadata/resourceVersion", json!(version));
     claim["status"] = json!({
@@ -66,7 +66,7 @@ fn a_failing_rollback_is_retried_with_backoff_and_then_abandoned() {
     assert_eq!(waits, [0, 4, 8, 16, 32, 64, 64, 64, 64, 64]);
     assert_eq!(testbed.scheduler.take_abandoned_rollbacks(), 1);
     assert_eq!(testbed.scheduler.take_abandoned_rollbacks(), 0);
-    // Somebody has touched it.
+    // A user has changed it.
     testbed.claim(&allocated("2"));
     let ops = testbed.ops();
     assert!(ops.len() == 1 && is_undo(&ops[0]), "{ops:?}");
@@ -77,7 +77,7 @@ fn a_pod_is_not_bound_during_its_claims_rollback() {
     let mut testbed = half_done();
     let ops = testbed.ops();
     let [undo] = &ops[..] else { panic!("one: {ops:?}") };
-    // There is room now where the claim is.
+    // The node of the claim has room now.
     testbed.drop_pod("filler");
     assert_eq!(testbed.after(2000), []);
     fail(&mut testbed, undo, FailureKind::Refused);
@@ -123,7 +123,7 @@ fn a_leftover_claim_is_rolled_back_when_its_pod_is_unschedulable() {
     testbed.after(0);
     let since = testbed.scheduler.relist_needed_since().expect("another may have led");
     testbed.scheduler.on_relist(since);
-    // It asks for more than there is from now on, and is not decided on for its gate's sake.
+    // A gated pod is not decided on, so nothing is rolled back.
     let gated = with(claiming("p"), "/spec/schedulingGates", json!([{"name": "quota"}]));
     testbed.pod(&gated);
     assert_eq!(testbed.after(10_000), [], "who is gated is not touched");
@@ -160,7 +160,7 @@ fn an_abandoned_rollback_is_forgotten_with_its_pod() {
     assert!(testbed.scheduler.rollbacks.is_empty());
 }
 
-/// The order that binds the pod of this name.
+/// The bind of the pod of this name.
 fn bind_of(ops: &[Order], pod: &str) -> Bind {
     let mut binds = ops.iter().filter_map(|op| match &op.task {
         Task::Bind(bind) if &*bind.pod.name.name == pod => Some(bind.clone()),
@@ -177,13 +177,13 @@ fn a_rolled_back_claim_is_re_read_before_its_pod_is_bound() {
         if is_taken_back {
             testbed.complete(&ops[0]);
         } else {
-            // Somebody else leads, and all is read anew.
+            // Another scheduler leads, and a relist follows.
             testbed.scheduler.on_leadership_lost();
             testbed.after(0);
             testbed.scheduler.on_relist(0);
             testbed.scheduler.on_leadership_acquired();
         }
-        // The watch shows it as it was.
+        // The watch still shows the claim as allocated.
         testbed.drop_pod("filler");
         let bind = bind_of(&testbed.after(1000), "p");
         assert!(bind.claims[0].allocation.is_none());
