@@ -229,7 +229,7 @@ pub(crate) fn answer(scheduler: &mut Scheduler, question: AdminQuestion) {
             Explained::PodGroup => scheduler.hint_search_for_group(&name),
         })),
         AdminQuestion::Found { found, answer } => {
-            answer.give(Ok(scheduler.store_hint_result(*found)))
+            answer.give(Ok(scheduler.store_hint_result(*found)));
         }
         AdminQuestion::Snapshot { answer } => {
             answer.give(json(serde_json::to_value(scheduler.snapshot())));

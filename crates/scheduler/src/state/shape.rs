@@ -102,7 +102,7 @@ impl Scheduler {
         self.wake(uid);
     }
 
-    /// Forgets the requests of all pending pods, after a change of DeviceClasses.
+    /// Forgets the requests of all pending pods, after a change of `DeviceClass`es.
     pub(super) fn forget_all_wishes(&mut self) {
         let waiting: Vec<_> =
             self.queue.entries().flat_map(|(key, ..)| self.pods_of(key)).collect();

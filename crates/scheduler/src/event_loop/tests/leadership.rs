@@ -16,7 +16,7 @@ use crate::bind::{Bind, Held, Task};
 const SETTLE_TIME: Duration = Duration::from_secs(10);
 
 /// An event loop with a cluster of one node, whose watch events come from the test.
-struct Bench {
+struct Harness {
     api: FakeApi,
     tell: mpsc::Sender<News>,
     relists: Anew,
@@ -30,7 +30,7 @@ struct Bench {
     outcomes: mpsc::UnboundedSender<Outcome>,
 }
 
-impl Bench {
+impl Harness {
     /// A follower that has read the cluster: a node with four CPUs, and a pending pod `p` that
     /// requests three.
     async fn new() -> Self {
@@ -76,7 +76,7 @@ impl Bench {
             stop: stop.clone(),
         };
         let event_loop = tokio::spawn(run(Scheduler::new(SchedulerConfig::default()), channels));
-        let bench = Self {
+        let harness = Self {
             api,
             tell,
             relists,
@@ -94,11 +94,11 @@ impl Bench {
                 "capacity": {"cpu": "4", "memory": "64Gi", "pods": "110"},
                 "conditions": [{"type": "Ready", "status": "True"}]}});
         let node = Arc::new(Node::from_value(node).unwrap());
-        bench.tell(Change::Node(Delta::Set(node))).await;
-        bench.list(&[pod("p", "3")]).await;
-        bench.tell.send(News::Synced).await.unwrap();
+        harness.tell(Change::Node(Delta::Set(node))).await;
+        harness.list(&[pod("p", "3")]).await;
+        harness.tell.send(News::Synced).await.unwrap();
         sleep(SETTLE_TIME).await;
-        bench
+        harness
     }
 
     async fn tell(&self, change: Change) {
@@ -133,7 +133,7 @@ impl Bench {
     }
 
     async fn next_op(&mut self) -> Order {
-        let order = timeout(SETTLE_TIME, self.orders.recv()).await.expect("an order").unwrap();
+        let order = timeout(SETTLE_TIME, self.orders.recv()).await.expect("an operation").unwrap();
         assert!(self.has_metric("octavo_scheduler_leader 1"));
         assert!(self.writers.remaining().is_some());
         order
@@ -180,136 +180,144 @@ fn placed(name: &str, cpu: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_with_a_stale_watch_decides_after_the_relist() {
-    let mut bench = Bench::new().await;
+    let mut harness = Harness::new().await;
     // The previous leader has just bound `q` to the node, and the watch has not delivered it.
-    let since = bench.lead(true);
-    bench.assert_quiet().await;
-    assert_eq!(bench.relists.wanted(), Some(since));
+    let since = harness.lead(true);
+    harness.assert_quiet().await;
+    assert_eq!(harness.relists.wanted(), Some(since));
     // A list that began before the term may lack `q` as well.
-    bench.tell.send(News::Fresh(since.checked_sub(MILLISECOND).unwrap())).await.unwrap();
-    bench.assert_quiet().await;
-    bench.list(&[pod("p", "3"), placed("q", "3"), pod("r", "1")]).await;
-    assert_eq!(bench.bound().await, "r");
+    harness.tell.send(News::Fresh(since.checked_sub(MILLISECOND).unwrap())).await.unwrap();
+    harness.assert_quiet().await;
+    harness.list(&[pod("p", "3"), placed("q", "3"), pod("r", "1")]).await;
+    assert_eq!(harness.bound().await, "r");
     sleep(SETTLE_TIME).await;
-    assert_eq!(bench.orders.try_recv().ok(), None, "there is no room for p");
-    assert_eq!(bench.relists.wanted(), Some(since));
-    bench.end().await;
+    assert_eq!(harness.orders.try_recv().ok(), None, "there is no room for p");
+    assert_eq!(harness.relists.wanted(), Some(since));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_with_fresh_lists_decides_without_a_relist() {
-    let mut bench = Bench::with(Leadership::unquestioned(), Arc::default()).await;
-    assert_eq!(bench.bound().await, "p");
-    assert_eq!(bench.relists.wanted(), None);
-    bench.end().await;
+    let mut harness = Harness::with(Leadership::unquestioned(), Arc::default()).await;
+    assert_eq!(harness.bound().await, "p");
+    assert_eq!(harness.relists.wanted(), None);
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_lost_during_the_relist_leaves_no_state() {
-    let mut bench = Bench::new().await;
-    bench.lead(true);
-    bench.assert_quiet().await;
-    bench.lead(false);
-    bench.assert_quiet().await;
-    bench.list(&[pod("p", "3")]).await;
-    bench.assert_quiet().await;
-    let since = bench.lead(true);
-    bench.assert_quiet().await;
-    assert_eq!(bench.relists.wanted(), Some(since), "what was read before is old again");
-    bench.list(&[pod("p", "3")]).await;
-    assert_eq!(bench.bound().await, "p");
-    bench.end().await;
+    let mut harness = Harness::new().await;
+    harness.lead(true);
+    harness.assert_quiet().await;
+    harness.lead(false);
+    harness.assert_quiet().await;
+    harness.list(&[pod("p", "3")]).await;
+    harness.assert_quiet().await;
+    let since = harness.lead(true);
+    harness.assert_quiet().await;
+    assert_eq!(
+        harness.relists.wanted(),
+        Some(since),
+        "the earlier list is older than the new term"
+    );
+    harness.list(&[pod("p", "3")]).await;
+    assert_eq!(harness.bound().await, "p");
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_relists_after_an_unobserved_gap() {
-    let mut bench = Bench::new().await;
-    bench.lead(true);
+    let mut harness = Harness::new().await;
+    harness.lead(true);
     sleep(SETTLE_TIME).await;
-    bench.list(&[placed("q", "3")]).await;
+    harness.list(&[placed("q", "3")]).await;
     sleep(SETTLE_TIME).await;
-    assert!(bench.has_metric("octavo_scheduler_leader 1"));
+    assert!(harness.has_metric("octavo_scheduler_leader 1"));
     // The process was suspended, and its watch buffer is delivered when it resumes.
-    let since = bench.lead(true);
+    let since = harness.lead(true);
     let late = Arc::new(Pod::from_value(pod("r", "1")).unwrap());
-    bench.tell(Change::Pod(Delta::Set(late))).await;
-    bench.assert_quiet().await;
-    assert_eq!(bench.relists.wanted(), Some(since));
-    bench.list(&[placed("q", "3"), pod("r", "1")]).await;
-    assert_eq!(bench.bound().await, "r");
-    bench.end().await;
+    harness.tell(Change::Pod(Delta::Set(late))).await;
+    harness.assert_quiet().await;
+    assert_eq!(harness.relists.wanted(), Some(since));
+    harness.list(&[placed("q", "3"), pod("r", "1")]).await;
+    assert_eq!(harness.bound().await, "r");
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn operations_from_before_the_gap_end_before_the_next_decision() {
-    let mut bench = Bench::new().await;
-    bench.lead(true);
-    bench.list(&[pod("p", "3")]).await;
-    let old = bench.next_op().await;
+    let mut harness = Harness::new().await;
+    harness.lead(true);
+    harness.list(&[pod("p", "3")]).await;
+    let old = harness.next_op().await;
     sleep(SETTLE_TIME).await;
-    bench.lead(true);
-    assert_eq!(bench.writers.remaining(), None, "the mind need not have noticed");
-    bench.list(&[pod("p", "3"), pod("r", "1")]).await;
-    bench.assert_quiet().await;
-    bench.complete(&old, not_sent(old.id).result);
-    let names = [bench.bound().await, bench.bound().await];
+    harness.lead(true);
+    assert_eq!(harness.writers.remaining(), None, "the gate closes before the event loop notices");
+    harness.list(&[pod("p", "3"), pod("r", "1")]).await;
+    harness.assert_quiet().await;
+    harness.complete(&old, not_sent(old.id).result);
+    let names = [harness.bound().await, harness.bound().await];
     assert_eq!(names, ["r", "p"]);
-    bench.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_nomination_from_before_the_gap_is_not_completed_by_stale_events() {
-    let mut bench = Bench::new().await;
-    bench.lead(true);
+    let mut harness = Harness::new().await;
+    harness.lead(true);
     let mut first = pod("first", "4");
     first["spec"]["priority"] = 1000.into();
-    bench.list(&[placed("q", "3"), first.clone()]).await;
-    let eviction = bench.next_op().await;
+    harness.list(&[placed("q", "3"), first.clone()]).await;
+    let eviction = harness.next_op().await;
     assert!(matches!(eviction.task, Task::Evict(_)), "{eviction:?}");
-    bench.complete(&eviction, Ok(()));
-    while let Ok(Some(order)) = timeout(SETTLE_TIME, bench.orders.recv()).await {
-        bench.complete(&order, Ok(()));
+    harness.complete(&eviction, Ok(()));
+    while let Ok(Some(order)) = timeout(SETTLE_TIME, harness.orders.recv()).await {
+        harness.complete(&order, Ok(()));
     }
     // While the process was suspended another scheduler led, and gave the place of `q` to `s`. The
     // watch buffer ends with the deletion of `q`.
-    bench.lead(true);
+    harness.lead(true);
     let gone = Pod::from_value(placed("q", "3")).unwrap();
-    bench.tell(Change::Pod(Delta::Gone(Arc::new(gone)))).await;
-    bench.assert_quiet().await;
+    harness.tell(Change::Pod(Delta::Gone(Arc::new(gone)))).await;
+    harness.assert_quiet().await;
     let mut other = placed("s", "4");
     other["spec"]["priority"] = 1000.into();
-    bench.list(&[first, other]).await;
+    harness.list(&[first, other]).await;
     sleep(SETTLE_TIME).await;
-    assert_eq!(bench.orders.try_recv().ok(), None, "there is no room");
-    assert!(bench.has_metric("octavo_scheduler_leader 1"));
-    bench.end().await;
+    assert_eq!(harness.orders.try_recv().ok(), None, "there is no room");
+    assert!(harness.has_metric("octavo_scheduler_leader 1"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_indeterminate_bind_from_before_the_gap_ends_with_the_relist() {
-    let mut bench = Bench::new().await;
-    bench.lead(true);
-    bench.list(&[pod("p", "3")]).await;
-    let old = bench.next_op().await;
+    let mut harness = Harness::new().await;
+    harness.lead(true);
+    harness.list(&[pod("p", "3")]).await;
+    let old = harness.next_op().await;
     sleep(SETTLE_TIME).await;
-    let since = bench.lead(true);
-    bench.list(&[pod("p", "3"), pod("r", "1")]).await;
-    bench.assert_quiet().await;
+    let since = harness.lead(true);
+    harness.list(&[pod("p", "3"), pod("r", "1")]).await;
+    harness.assert_quiet().await;
     let failure = Failure {
         stage: "binding the pod",
         message: "no answer".to_owned(),
         kind: FailureKind::Undecided,
         left: Vec::new(),
     };
-    bench.complete(&old, Err(failure));
-    assert_eq!(bench.bound().await, "r");
+    harness.complete(&old, Err(failure));
+    assert_eq!(harness.bound().await, "r");
     sleep(SETTLE_TIME).await;
-    assert_eq!(bench.orders.try_recv().ok(), None, "its place is kept, and it is not sent again");
-    assert!(
-        bench.relists.wanted() > Some(since),
-        "what was read before its end says nothing of it"
+    assert_eq!(
+        harness.orders.try_recv().ok(),
+        None,
+        "its place stays assumed, and it is not resubmitted"
     );
-    bench.list(&[pod("p", "3"), placed("r", "1")]).await;
-    assert_eq!(bench.bound().await, "p");
-    bench.end().await;
+    assert!(
+        harness.relists.wanted() > Some(since),
+        "the earlier list is older than the end of the bind"
+    );
+    harness.list(&[pod("p", "3"), placed("r", "1")]).await;
+    assert_eq!(harness.bound().await, "p");
+    harness.end().await;
 }

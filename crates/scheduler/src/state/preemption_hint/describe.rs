@@ -135,7 +135,7 @@ impl Scheduler {
         let movable = octavo_api::names::MOVABLE;
         match (count, name) {
             (1, Some(name)) => {
-                obstacles.push(format!("pod {name} does not have `{movable}: \"true\"`"))
+                obstacles.push(format!("pod {name} does not have `{movable}: \"true\"`"));
             }
             (2.., Some(name)) => obstacles.push(format!(
                 "{count} of the pods, the first is pod {name}, do not have `{movable}: \"true\"`"

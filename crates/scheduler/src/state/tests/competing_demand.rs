@@ -46,7 +46,7 @@ fn competing_gangs_are_in_queue_order_without_the_requester() {
     let mut testbed = testbed();
     let before = testbed.scheduler.competing_gangs(&asking(2), &PlacementPolicy::default());
     let names_of = names(&before);
-    assert_eq!(names_of.len(), 3, "before anybody was decided on: {names_of:?}");
+    assert_eq!(names_of.len(), 3, "before the first decision: {names_of:?}");
     assert_eq!((names_of[0], names_of[2]), (("pod team/first", 1), ("pod team/late", 1)));
     assert_eq!(names_of[1].1, 2);
     assert_eq!(testbed.settle(), []);
@@ -89,7 +89,7 @@ fn pods_without_known_requests_count_against_the_limit() {
     }
     testbed.pod(&pod("behind", "1"));
     let others = testbed.scheduler.competing_gangs(&asking(2), &PlacementPolicy::default());
-    assert_eq!(names(&others), [], "or one decision would ask for the whole queue");
+    assert_eq!(names(&others), [], "one decision must not check the whole queue");
 }
 
 #[test]
@@ -118,7 +118,9 @@ fn recorded_decisions_contain_the_competing_gangs() {
     };
     let gang = own.gangs(&world).expect("the gang").remove(0);
     let mut decider = match &recorded.cluster.packing {
-        Some(packing) => Decider::restored(packing, &world.cluster).expect("what was learned"),
+        Some(packing) => {
+            Decider::restored(packing, &world.cluster).expect("the packing policy's state")
+        }
         None => Decider::default(),
     };
     let (forbidden, weights) = (NodeSet::new(), BTreeMap::new());

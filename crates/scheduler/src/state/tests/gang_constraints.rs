@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::claims::{claim, slice, testbed as bed_with_gpus};
+use super::claims::{claim, slice, testbed as testbed_with_gpus};
 use super::fixtures::{Testbed, evicted, member, node, plugin_node, pod, pod_group, with};
 use crate::bind::Task;
 use crate::status::Report;
@@ -223,7 +223,7 @@ fn sharers(testbed: &mut Testbed) -> Vec<(String, String)> {
 #[test]
 fn members_that_share_a_claim_go_where_it_is() {
     // Each node has one GPU, which all members share, and room for two or three members.
-    let mut testbed = bed_with_gpus(&[], 0);
+    let mut testbed = testbed_with_gpus(&[], 0);
     for (name, cpu) in [("a", 2), ("b", 2), ("c", 3), ("d", 2)] {
         testbed.node(&node(name, cpu));
         testbed.slice(&slice(name, 1));
@@ -239,7 +239,7 @@ fn members_that_share_a_claim_go_where_it_is() {
 
 #[test]
 fn members_sharing_a_claim_are_unschedulable_without_a_node_for_all() {
-    let mut testbed = bed_with_gpus(&[], 0);
+    let mut testbed = testbed_with_gpus(&[], 0);
     for name in ["a", "b"] {
         testbed.node(&node(name, 2));
         testbed.slice(&slice(name, 1));
@@ -330,7 +330,7 @@ fn members_of_an_incomplete_segment_wait_with_a_reason() {
     let (reason, message) = testbed.reason("w4").expect("a reason");
     assert_eq!(reason, "IncompleteSegment");
     assert!(message.contains("2 members") && message.contains('5'), "{message}");
-    assert_eq!(all_reasons(&testbed, "w4"), ["IncompleteSegment"], "nothing else at any time");
+    assert_eq!(all_reasons(&testbed, "w4"), ["IncompleteSegment"], "no other reason at any time");
     testbed.pod(&worker(5));
     let bound = testbed.settle();
     assert_eq!((bound.len(), nodes(&bound).len()), (2, 1), "{bound:?}");
@@ -366,7 +366,7 @@ fn an_incomplete_segment_is_not_reported_as_a_lack_of_room() {
         testbed.pod(&with(worker(number), "/spec/priority", json!(100)));
     }
     let ops = testbed.ops();
-    let [victim] = &evicted(&ops)[..] else { panic!("one leaves: {ops:?}") };
+    let [victim] = &evicted(&ops)[..] else { panic!("one victim: {ops:?}") };
     for op in &ops {
         testbed.complete(op);
     }

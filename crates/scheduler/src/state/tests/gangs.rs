@@ -126,7 +126,7 @@ fn a_member_whose_bind_failed_is_placed_again() {
     assert_eq!(ops.len(), 2);
     testbed.complete(&ops[0]);
     testbed.fail(&ops[1], FailureKind::Refused);
-    assert_eq!(testbed.ops(), [], "not at once");
+    assert_eq!(testbed.ops(), [], "no retry without delay");
     let ops = testbed.after(5000);
     assert_eq!(ops.len(), 1);
     testbed.complete(&ops[0]);

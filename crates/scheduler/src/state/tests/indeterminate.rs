@@ -80,7 +80,7 @@ fn an_indeterminate_bind_is_retried_with_backoff_and_stays_assumed() {
         let mut waited = 0;
         op = loop {
             waited += 1;
-            assert!(waited < 60, "it is sent again");
+            assert!(waited < 60, "the bind is resubmitted");
             let ops = testbed.after(1000);
             if !ops.is_empty() {
                 break one(&ops);
@@ -88,11 +88,11 @@ fn an_indeterminate_bind_is_retried_with_backoff_and_stays_assumed() {
         };
         waits.push(waited);
         let expected = Bind { is_again: true, ..bind_of(&first).clone() };
-        assert_eq!(*bind_of(&op), expected, "as it was");
+        assert_eq!(*bind_of(&op), expected, "the bind is unchanged");
     }
     assert_eq!(waits, [1, 2, 4, 8, 10, 10, 10]);
     testbed.complete(&op);
-    assert_eq!(testbed.after(600_000), [], "it is bound, and q has no GPU");
+    assert_eq!(testbed.after(600_000), [], "p is bound, and q has no GPU");
     assert_eq!(explained(&mut testbed, "p"), None);
 }
 
@@ -114,7 +114,7 @@ fn an_indeterminate_bind_without_claims_stays_assumed() {
     let op = one(&testbed.ops());
     testbed.pod(&gpu_pod("q", 8));
     end_indeterminate(&mut testbed, &op, FailureKind::Undecided, &[]);
-    assert_eq!(testbed.after(999), [], "its GPUs may be taken");
+    assert_eq!(testbed.after(999), [], "its GPUs may be in use");
     let again = one(&testbed.after(1));
     assert!(bind_of(&again).is_again);
     testbed.complete(&again);
@@ -170,14 +170,14 @@ fn devices_rolled_back_between_attempts_stay_assumed() {
     testbed.claim(&written(bind_of(&again), "5"));
     assert_eq!(testbed.ops(), []);
     testbed.claim(&free("p-gpu", "p", "6"));
-    assert_eq!(testbed.ops(), [], "the GPU is not q's");
+    assert_eq!(testbed.ops(), [], "the GPU stays assumed for p");
     // The bind ends before the watch has delivered everything.
     let outcome = Outcome { id: again.id, result: Ok(()) };
     testbed.scheduler.complete_op(&outcome);
     assert_eq!(testbed.ops(), []);
     testbed.claim(&written(bind_of(&again), "5"));
     testbed.claim(&free("p-gpu", "p", "6"));
-    assert_eq!(testbed.ops(), [], "nor is it now");
+    assert_eq!(testbed.ops(), [], "the GPU still stays assumed");
     testbed.claim(&written(bind_of(&again), "7"));
     testbed.pod(&with(claiming("p"), "/spec/nodeName", json!("a")));
     assert_eq!(testbed.after(600_000), []);
@@ -227,7 +227,7 @@ fn a_bind_to_a_deleted_node_is_not_resubmitted() {
     end_indeterminate(&mut testbed, &op, FailureKind::Undecided, &[]);
     testbed.node(&node("b", 4));
     assert_eq!(testbed.after(60_000), [], "it may be bound");
-    let since = testbed.scheduler.relist_needed_since().expect("a reading");
+    let since = testbed.scheduler.relist_needed_since().expect("a needed relist");
     testbed.scheduler.on_relist(since);
     let op = one(&testbed.after(60_000));
     assert_eq!(&*bind_of(&op).node, "b");
@@ -263,20 +263,20 @@ fn a_bind_is_not_resubmitted_after_a_leadership_gap() {
         assert_eq!(
             testbed.scheduler.relist_needed_since(),
             None,
-            "{number}: the time of its end is not told yet"
+            "{number}: its end has no time before the next tick"
         );
         assert_eq!(testbed.after(7), [], "{number}");
-        let since = testbed.scheduler.relist_needed_since().expect("a reading");
-        assert_eq!(testbed.after(3_600_000), [], "{number}: no wait ends it");
+        let since = testbed.scheduler.relist_needed_since().expect("a needed relist");
+        assert_eq!(testbed.after(3_600_000), [], "{number}: no timeout ends it");
         assert_eq!(testbed.scheduler.relist_needed_since(), Some(since));
-        let message = explained(&mut testbed, "p").expect("it is in doubt");
+        let message = explained(&mut testbed, "p").expect("an indeterminate bind");
         assert!(message.contains("another scheduler may have led"), "{message}");
         // Lists that began before the end of the bind may lack it.
         testbed.scheduler.on_relist(since - 1);
         assert_eq!(testbed.after(60_000), [], "{number}");
         testbed.scheduler.on_relist(since);
         assert_eq!(testbed.scheduler.relist_needed_since(), None);
-        assert_eq!(testbed.ops().len(), 1, "{number}: the GPU can be given");
+        assert_eq!(testbed.ops().len(), 1, "{number}: the GPU can be allocated");
     }
 }
 
@@ -302,7 +302,7 @@ fn the_relist_decides_whether_a_pod_is_bound() {
         let (mut testbed, op) = rival_pods();
         end_indeterminate(&mut testbed, &op, FailureKind::NotLeader, &["p-gpu"]);
         testbed.after(0);
-        let since = testbed.scheduler.relist_needed_since().expect("a reading");
+        let since = testbed.scheduler.relist_needed_since().expect("a needed relist");
         testbed.claim(&written(bind_of(&op), "5"));
         if is_bound {
             testbed.pod(&with(claiming("p"), "/spec/nodeName", json!("a")));
@@ -334,12 +334,12 @@ fn a_gang_with_an_indeterminate_member_keeps_its_places() {
     testbed.complete(m0);
     end_indeterminate(&mut testbed, m1, FailureKind::Undecided, &[]);
     testbed.pod(&pod("late", "1"));
-    assert_eq!(testbed.ops(), [], "its place is kept");
+    assert_eq!(testbed.ops(), [], "its place stays assumed");
     let group = testbed.scheduler.explain_group(&ObjectName::new("team", "g")).expect("the gang");
-    let message = group.waiting.expect("a member is in doubt").message;
+    let message = group.waiting.expect("an indeterminate member").message;
     assert!(message.contains("team/m1") && message.contains("attempt 1 of 8"), "{message}");
     let again = one(&testbed.after(1000));
-    let message = explained(&mut testbed, "m1").expect("it is in doubt");
+    let message = explained(&mut testbed, "m1").expect("an indeterminate bind");
     assert!(
         message.contains("OrderUndecided") && message.contains("another attempt is in flight"),
         "{message}"
@@ -362,7 +362,7 @@ fn the_place_of_an_indeterminate_bind_is_not_nominated() {
     }
     let again = testbed.after(1000);
     let again = again.iter().find(|op| matches!(op.task, Task::Bind(_)));
-    let again = again.expect("it is sent again").clone();
+    let again = again.expect("the bind is resubmitted").clone();
     assert_eq!(&*bind_of(&again).pod.name.name, "p");
 }
 

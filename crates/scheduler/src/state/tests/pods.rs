@@ -74,7 +74,7 @@ fn a_failed_bind_is_retried_with_backoff() {
     testbed.pod(&pod("p", "3"));
     let ops = testbed.ops();
     testbed.fail(&ops[0], FailureKind::Unreachable);
-    assert_eq!(testbed.ops(), [], "not at once");
+    assert_eq!(testbed.ops(), [], "no retry without delay");
     assert_eq!(testbed.reason("p").map(|(reason, _)| reason), Some("SchedulerError"));
     // Its place is free meanwhile.
     testbed.pod(&pod("q", "2"));

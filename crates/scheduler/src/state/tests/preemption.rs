@@ -58,7 +58,7 @@ fn a_nominated_gang_survives_its_own_condition_update() {
     }]);
     let reported = with(testbed.pods["m0"].clone(), "/status/conditions", condition);
     testbed.pod(&reported);
-    assert_eq!(evicted(&testbed.ops()), Vec::<String>::new(), "who leaves was asked once");
+    assert_eq!(evicted(&testbed.ops()), Vec::<String>::new(), "victims are evicted once");
     for op in &ops {
         testbed.complete(op);
     }
@@ -118,7 +118,11 @@ fn a_rejected_eviction_drops_the_nomination() {
             testbed.complete(op);
         }
     }
-    assert_eq!(evicted(&testbed.ops()), Vec::<String>::new(), "it is left alone for a while");
+    assert_eq!(
+        evicted(&testbed.ops()),
+        Vec::<String>::new(),
+        "an eviction is not repeated at once"
+    );
     testbed.drop_pod("low");
     assert_eq!(testbed.settle(), [("high".to_owned(), "a".to_owned())]);
 }

@@ -32,7 +32,7 @@ fn disturbance(testbed: &mut Testbed, name: &str) -> Option<DisturbanceSaid> {
 }
 
 fn line(testbed: &mut Testbed, name: &str) -> String {
-    disturbance(testbed, name).expect("somebody who could go").line()
+    disturbance(testbed, name).expect("a victim").line()
 }
 
 /// A node with a running pod, and a pending pod that does not fit.
@@ -107,8 +107,8 @@ fn a_hint_names_an_equal_priority() {
         "it would help to evict pod team/one (priority 7) from node a; that is not done: the \
          priority 7 is not below 7, that of the pending pods"
     );
-    assert_eq!(testbed.ops(), [], "asking does nothing");
-    assert_eq!(disturbance(&mut testbed, "one"), None, "who has its place needs nothing");
+    assert_eq!(testbed.ops(), [], "a hint causes no operation");
+    assert_eq!(disturbance(&mut testbed, "one"), None, "a placed pod needs no hint");
     // Not even all other pods together are enough.
     testbed.pod(&pod("huge", "5"));
     testbed.ops();
@@ -193,7 +193,7 @@ fn a_hint_names_a_movable_pod_and_its_target() {
     let found = disturbance(&mut testbed, "large").expect("a move");
     let [victim] = &*found.moves else { panic!("{found:?}") };
     assert!(found.evictions.is_empty(), "{found:?}");
-    let (name, to) = (victim.name.clone(), victim.to.as_deref().expect("where to"));
+    let (name, to) = (victim.name.clone(), victim.to.as_deref().expect("a target node"));
     assert_eq!(
         found.line(),
         format!(
@@ -223,14 +223,14 @@ fn the_status_of_a_pending_gang_gets_its_hint_later() {
     };
     assert!(
         !has_hint(&testbed, "g") && !has_hint(&testbed, "h"),
-        "the refusal is told at once, and alone"
+        "the refusal is reported first, without a hint"
     );
     testbed.after(1000);
-    assert!(has_hint(&testbed, "g") && !has_hint(&testbed, "h"), "one a second");
+    assert!(has_hint(&testbed, "g") && !has_hint(&testbed, "h"), "one gang per second");
     testbed.after(1000);
     assert!(has_hint(&testbed, "g") && has_hint(&testbed, "h"));
     let (_, message) = testbed.reason("g0").expect("a reason");
-    assert!(!message.contains("evict"), "the conditions of pods stay as they were: {message}");
+    assert!(!message.contains("evict"), "pod conditions have no hint: {message}");
     // The victim is replaced soon after; the next search is not due yet.
     testbed.drop_pod("low");
     testbed.pod(&with(pod("other", "3"), "/spec/nodeName", json!("a")));
@@ -268,8 +268,8 @@ fn a_hint_is_cached_until_the_cluster_changes() {
         look(testbed, search)
     };
     assert!(testbed.scheduler.explain_pod(&two).expect("the pod").needs_search);
-    assert_eq!(asked(&mut testbed), 2, "among those who may leave, then among all");
-    assert_eq!(asked(&mut testbed), 0, "it is known");
+    assert_eq!(asked(&mut testbed), 2, "allowed candidates first, then all");
+    assert_eq!(asked(&mut testbed), 0, "the hint is cached");
     testbed.after(2000);
     assert_eq!(asked(&mut testbed), 0);
     // A pod comes to a node with room, which helps no pending pod.
@@ -277,15 +277,15 @@ fn a_hint_is_cached_until_the_cluster_changes() {
     testbed.ops();
     let other = with(pod("other", "1"), "/spec/nodeName", json!("b"));
     testbed.pod(&with(other.clone(), "/status/phase", json!("Running")));
-    assert_eq!(asked(&mut testbed), 2, "the picture is another");
+    assert_eq!(asked(&mut testbed), 2, "the engine cache has changed");
     testbed.after(2000);
     testbed.pod(&with(priority(other, 1), "/status/phase", json!("Running")));
-    assert_eq!(asked(&mut testbed), 2, "who would have to go may be another");
+    assert_eq!(asked(&mut testbed), 2, "the victim may have changed");
     testbed.after(2000);
     testbed.budget(&budget("web", json!({"app": "web"}), 1));
-    assert_eq!(asked(&mut testbed), 2, "what stands against it may be another");
+    assert_eq!(asked(&mut testbed), 2, "the obstacles may have changed");
     testbed.after(20_000);
-    assert_eq!(asked(&mut testbed), 2, "some of what stands against it passes by itself");
+    assert_eq!(asked(&mut testbed), 2, "some obstacles pass by themselves");
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn a_hint_outlives_changes_for_one_second() {
     testbed.after(1000);
     assert!(
         testbed.scheduler.explain_pod(&two).expect("the pod").needs_search,
-        "it was of another cluster"
+        "the hint was for another state of the cluster"
     );
 }
 
@@ -330,7 +330,7 @@ fn a_hint_notes_that_the_first_search_was_truncated() {
     let mut first = testbed.scheduler.hint_search_for_pod(&high).expect("a search");
     first.steps = 0;
     let second = testbed.scheduler.store_hint_result(first.run());
-    assert_eq!(look(&mut testbed, second), 1, "that was no end");
+    assert_eq!(look(&mut testbed, second), 1, "the search was truncated");
     let explained = testbed.scheduler.explain_pod(&high).expect("the pod");
     assert!(explained.disturbance.is_some());
     let note = explained.disturbance_note.expect("a note");

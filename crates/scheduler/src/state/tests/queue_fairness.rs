@@ -43,7 +43,7 @@ fn a_pod_behind_many_unschedulable_pods_is_tried() {
     assert!(testbed.reason("late").is_none() && testbed.scheduler.take_ops().is_empty());
     testbed.drop_pod("first");
     let cycles = cycles_until_placed(&mut testbed, "late", 250).expect("a place");
-    assert!(cycles >= 3, "those before it have the first turns: {cycles}");
+    assert!(cycles >= 3, "entries at the head go first: {cycles}");
 }
 
 #[test]

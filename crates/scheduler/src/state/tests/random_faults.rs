@@ -157,7 +157,7 @@ impl FakeCluster {
     fn bind(&mut self, pod: &str, node: &str) {
         let allocated_devices = self.allocated_devices();
         let (pool, _) = &allocated_devices[&format!("{pod}-gpu")];
-        assert_eq!(pool, node, "{pod} is where its device is");
+        assert_eq!(pool, node, "{pod} is bound to the node of its device");
         if let Some(bound) = self.node_of(pod) {
             assert_eq!(bound, node, "{pod} is bound once");
             return;
@@ -201,7 +201,7 @@ impl FakeCluster {
                 if is_bound { Err(failure(FailureKind::BoundAlready, None)) } else { Ok(()) }
             }
             Task::Undo { .. } => Err(failure(FailureKind::NotLeader, None)),
-            other => panic!("nobody is to leave: {other:?}"),
+            other => panic!("no eviction is expected: {other:?}"),
         };
         self.testbed.scheduler.complete_op(&Outcome { id: op.id, result });
     }
@@ -384,7 +384,7 @@ proptest! {
         }
         let bound = PODS.iter().filter(|pod| cluster.node_of(pod).is_some()).count();
         prop_assert_eq!(bound, NODES.len() * usize::try_from(GPUS).unwrap());
-        prop_assert_eq!(cluster.allocated_devices().len(), bound, "no device is with a pod that waits");
+        prop_assert_eq!(cluster.allocated_devices().len(), bound, "no device is allocated to a pending pod");
         prop_assert_eq!(cluster.testbed.scheduler.relist_needed_since(), None);
         prop_assert_eq!(cluster.testbed.scheduler.counts().in_flight, 0);
     }

@@ -134,7 +134,10 @@ fn recorded_decisions_match_the_fixture_files() {
             std::fs::write(&file, &text).expect("a file");
         }
         let found = std::fs::read_to_string(&file).unwrap_or_default();
-        assert!(found == text, "{file} is not what is recorded: OCTAVO_WRITE_FIXTURES=1 writes it");
+        assert!(
+            found == text,
+            "{file} differs from the recorded decision: set OCTAVO_WRITE_FIXTURES=1 to write it"
+        );
     }
 }
 
@@ -189,8 +192,8 @@ fn assert_replays(recorded: &RecordedDecision) {
     let mut world = cluster.world().expect("a world");
     let waiting = Snapshot { waiting: vec![recorded.gang.clone()], ..Snapshot::default() };
     let gangs = waiting.gangs(&world).expect("the gang");
-    let others = cluster.gangs(&world).expect("others that wait");
-    let packing = cluster.packing.as_ref().expect("what was learned");
+    let others = cluster.gangs(&world).expect("competing gangs");
+    let packing = cluster.packing.as_ref().expect("the packing policy's state");
     let mut decider = Decider::restored(packing, &world.cluster).expect("a decider");
     let case = Case {
         gang: &gangs[0],

@@ -24,7 +24,7 @@ fn pods_waiting_for_gpus_name_unmodeled_nodes() {
         testbed.pod(&claiming(name));
     }
     testbed.pod(&pod("large", "100"));
-    assert_eq!(testbed.settle().len(), 1, "one GPU is counted");
+    assert_eq!(testbed.settle().len(), 1, "one GPU is modeled");
     let (_, message) = testbed.reason("q").expect("a reason");
     assert!(
         message.contains("; 2 nodes (b, c) are not used for GPUs: both the device plugin"),
