@@ -1,9 +1,9 @@
-//! How long those who decide are held up by somebody who asks why something waits: a full cluster of 1,000
-//! nodes with eight GPUs each.
+//! How long `explain` and its searches keep the decision thread busy, on a full cluster of 1,000 nodes with
+//! eight GPUs each.
 //!
-//! `cargo bench -p octavo-scheduler --bench explain` prints one line for each question.
-#![expect(clippy::print_stdout, reason = "figures are what it is run for")]
-#![expect(clippy::expect_used, reason = "what it is made of is written here")]
+//! `cargo bench -p octavo-scheduler --bench explain` prints one line for each query.
+#![expect(clippy::print_stdout, reason = "the benchmark prints its results")]
+#![expect(clippy::expect_used, reason = "the inputs are constants of this file")]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -53,7 +53,7 @@ fn tell(scheduler: &mut Scheduler, value: Value) {
     scheduler.apply(&Change::Pod(Delta::Upsert(pod)));
 }
 
-/// A cluster whose GPUs all are taken, by pods of one GPU each and this priority.
+/// A cluster without GPUs are all taken, Each pod uses one GPU each with has this priority.
 fn full(priority: i32) -> Scheduler {
     let mut scheduler =
         Scheduler::new(SchedulerConfig { preemption: false, ..SchedulerConfig::default() });
@@ -90,7 +90,8 @@ fn gang(scheduler: &mut Scheduler, name: &str, members: usize, gpus: u32) {
     }
 }
 
-/// Asks once: how long those who decide are held up, and how long the searches take beside them.
+/// Runs one query: prints how long the decision thread is busy, and how long the searches
+/// take.
 fn ask(scheduler: &mut Scheduler, name: &str, is_gang: bool) {
     let name = ObjectName::new("team", name);
     let begin = Instant::now();
@@ -112,9 +113,9 @@ fn ask(scheduler: &mut Scheduler, name: &str, is_gang: bool) {
     let begin = Instant::now();
     let found = if is_gang { scheduler.explain_group(&name) } else { scheduler.explain_pod(&name) };
     held.push(begin.elapsed());
-    let found = found.expect("who waits");
+    let found = found.expect("a pending pod or gang");
     let (is_found, note) = (found.disturbance.is_some(), found.disturbance_note);
-    println!("  {name}: held up {held:.1?}, beside it {searched:.1?}, found: {is_found} {note:?}");
+    println!("  {name}: blocked {held:.1?}, searches {searched:.1?}, found: {is_found} {note:?}");
 }
 
 fn main() {

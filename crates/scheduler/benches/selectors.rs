@@ -1,9 +1,9 @@
-//! How long those who decide are held up by one claim whose selector costs nearly as much as it may on each
-//! of 1,000 nodes with eight GPUs.
+//! How long one claim keeps the decision thread busy, with a selector just below the cost limit on
+//! each of 1,000 nodes with eight GPUs each.
 //!
-//! `cargo bench -p octavo-scheduler --bench selectors` prints how long each try took.
-#![expect(clippy::print_stdout, reason = "figures are what it is run for")]
-#![expect(clippy::expect_used, reason = "what it is made of is written here")]
+//! `cargo bench -p octavo-scheduler --bench selectors` prints the time of each attempt.
+#![expect(clippy::print_stdout, reason = "the benchmark prints its results")]
+#![expect(clippy::expect_used, reason = "the inputs are constants of this file")]
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const NODES: usize = 1000;
 const DRIVER: &str = "gpu.example.com";
 
-/// A selector of some ten thousand units for each device.
+/// A selector of about ten thousand cost units for each device.
 fn dear(number: usize) -> String {
     let loops = (0..4).fold("true".to_owned(), |inner, level| {
         format!("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(n{level}, {inner})")
@@ -88,7 +88,7 @@ fn main() {
     for number in 0..2 {
         tell(&mut scheduler, &format!("dear-{number}"), &dear(number));
         let (mut all, mut longest, mut rounds) = (Duration::ZERO, Duration::ZERO, 0);
-        // A unit that is not decided on to the end is looked at again a moment later.
+        // A pod whose evaluation is incomplete is tried again a moment later.
         for _ in 0..40 {
             let begin = Instant::now();
             scheduler.decide();
@@ -99,7 +99,9 @@ fn main() {
             now += 1;
             scheduler.tick(now);
         }
-        let told = scheduler.take_decision_metrics().last().map(|one| (one.result, one.reason));
-        println!("claim {number}: {rounds} rounds, {all:.1?}, the longest {longest:.1?}, {told:?}");
+        let answer = scheduler.take_decision_metrics().last().map(|one| (one.result, one.reason));
+        println!(
+            "claim {number}: {rounds} rounds, {all:.1?}, the longest {longest:.1?}, {answer:?}"
+        );
     }
 }

@@ -1,18 +1,19 @@
-//! What the admin server of the scheduler has beside health and metrics: `/explain` and `/snapshot`.
+//! The scheduler's admin endpoints beside health and metrics: `/explain` and `/snapshot`.
 //!
-//! - `GET /explain?pod=NAMESPACE/NAME`, `GET /explain?podgroup=NAMESPACE/NAME`: why it is where it is, or is nowhere.
-//! - `GET /snapshot`: what decisions are made of, to be replayed.
-//! - `GET /snapshot?podgroup=NAMESPACE/NAME`, `GET /snapshot?pod=NAMESPACE/NAME`: the last recorded decision,
-//!   with what it was made of.
+//! - `GET /explain?pod=NAMESPACE/NAME`, `GET /explain?podgroup=NAMESPACE/NAME`: why it is placed
+//!   where it is, or not placed.
+//! - `GET /snapshot`: the input of decisions, for replay.
+//! - `GET /snapshot?podgroup=NAMESPACE/NAME`, `GET /snapshot?pod=NAMESPACE/NAME`: the last recorded
+//!   decision with its input.
 //!
-//! Both answer JSON, and nobody has to log in. **Who reaches the address learns names, namespaces,
-//! priorities and requests of all pods, and names, labels and devices of all nodes** (no environment, no
-//! secrets, no images). So a scheduler listens on loopback unless it is told otherwise; where probes and
-//! Prometheus need the pod's address, `/explain` and `/snapshot` are to be left out there.
+//! Both answer JSON without authentication. **A client of this address learns names, namespaces,
+//! priorities and requests of all pods, and names, labels and devices of all nodes** (no
+//! environment, no secrets, no images). So the scheduler listens on loopback by default. Where
+//! probes and Prometheus need the pod's address, leave `/explain` and `/snapshot` out there.
 //!
-//! The answers come from the thread that decides, one question at a time. Who would have to go so that
-//! something refused would have its place is looked for on other threads, in a copy of the picture: one search
-//! at a time, and a pause after each, so that whoever asks without end takes little of the deciding thread.
+//! The decision thread answers, one query at a time. The search for a preemption plan of an
+//! unschedulable pod runs on other threads against a snapshot. Searches run one at a time with a
+//! pause after each, so that a client in a loop takes little of the decision thread's time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,51 +29,51 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 
 use crate::state::{HintResult, HintSearch};
 
-/// How long the deciding thread may take for an answer.
+/// How long the decision thread may take for an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// Questions that may wait.
 const MAX_QUEUED_QUESTIONS: usize = 8;
-/// How long somebody waits for the searches of others.
+/// How long a query waits for the searches of others.
 const SEARCH_TURN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Between two searches.
 const SEARCH_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A question to the thread that decides.
+/// A query to the decision thread.
 #[derive(Debug)]
 pub enum AdminQuestion {
-    /// Why is this where it is, or nowhere?
+    /// Why is it placed where it is, or not placed?
     Explain {
-        /// Whether a pod or a gang is meant.
+        /// Whether it is a pod or a gang.
         subject: ExplainSubject,
         /// Its name.
         name: ObjectName,
-        /// Takes the answer, and whether a search would say more.
+        /// Takes the answer, and whether a search would add to it.
         answer: Reply<(Value, bool)>,
     },
-    /// A search for who would have to go is wanted, if it is not known.
+    /// Starts a search for a preemption plan, unless the result is known.
     Search {
-        /// Whether a pod or a gang is meant.
+        /// Whether it is a pod or a gang.
         subject: ExplainSubject,
         /// Its name.
         name: ObjectName,
         /// Takes the search.
         answer: Reply<Option<HintSearch>>,
     },
-    /// This was found.
+    /// Delivers the result of a search.
     Found {
-        /// What.
+        /// The result.
         found: Box<HintResult>,
-        /// Takes the next search, if it takes another one.
+        /// Takes the next search, if another one is needed.
         answer: Reply<Option<HintSearch>>,
     },
-    /// What are decisions made of?
+    /// What is the input of decisions?
     Snapshot {
         /// Takes the answer.
         answer: Reply,
     },
-    /// What was the last decision made of, and what was it?
+    /// What was the last decision, and its input?
     Record {
-        /// Whether one on a pod by itself or on a gang is meant.
+        /// Whether it is a pod or a gang.
         subject: ExplainSubject,
         /// Its name.
         name: ObjectName,
@@ -81,11 +82,11 @@ pub enum AdminQuestion {
     },
 }
 
-/// Takes the answer to a question; dropped without one it says that there will be none.
+/// Takes the answer to a query. Dropped without one, it reports that none will come.
 #[derive(Debug)]
 pub struct Reply<T = Value>(oneshot::Sender<Result<T, NotFound>>);
 
-/// What is to be explained.
+/// The subject of an explanation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExplainSubject {
     /// A pod.
@@ -94,19 +95,19 @@ pub enum ExplainSubject {
     PodGroup,
 }
 
-/// There is nothing of that name here, and why not.
+/// No such object is known here, and why.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NotFound(pub String);
 
-/// One's turn to search: the next one's comes a while after it ends, however it does.
+/// The right to search. Its successor gets it [`SEARCH_INTERVAL`] after it ends, however it ends.
 #[derive(Debug)]
 struct SearchPermit(Option<OwnedSemaphorePermit>);
 
 impl Drop for SearchPermit {
     fn drop(&mut self) {
         let Some(permit) = self.0.take() else { return };
-        // Without a runtime nobody asks any more.
+        // Without a runtime no query can follow.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 tokio::time::sleep(SEARCH_INTERVAL).await;
@@ -116,28 +117,28 @@ impl Drop for SearchPermit {
     }
 }
 
-/// Questions, from the admin server to the thread that decides.
+/// Sends queries from the admin server to the decision thread.
 #[derive(Clone, Debug)]
 pub struct Questions {
     sender: mpsc::Sender<AdminQuestion>,
-    /// Whose turn it is to search.
+    /// Serializes searches.
     turn: Arc<Semaphore>,
 }
 
-/// Why a question has no answer.
+/// Why a query has no answer.
 #[derive(Debug)]
 enum QueryError {
-    /// Others have asked too much.
+    /// Too many queries are waiting.
     Busy,
-    /// Nobody is there to answer.
+    /// No decision thread is running.
     Unavailable,
-    /// It takes too long.
+    /// It took too long.
     Timeout,
     /// There is no such thing.
     NotFound(NotFound),
 }
 
-/// Makes the way of questions: one end for [`routes`], the other for who answers.
+/// Creates the query channel: one end for [`routes`], the other for the decision thread.
 pub fn questions() -> (Questions, mpsc::Receiver<AdminQuestion>) {
     let (sender, receiver) = mpsc::channel(MAX_QUEUED_QUESTIONS);
     (Questions { sender, turn: Arc::new(Semaphore::new(1)) }, receiver)
@@ -152,20 +153,20 @@ pub fn routes(questions: Questions) -> Router {
 }
 
 impl<T> Reply<T> {
-    /// Answers. Who asked may be gone: that is nobody's error.
+    /// Sends the answer. A client that is gone is no error.
     pub fn send(self, answer: Result<T, NotFound>) {
         let _ = self.0.send(answer);
     }
 }
 
 impl Questions {
-    /// Asks and waits for the answer.
+    /// Sends a query and waits for the answer.
     async fn ask<T>(
         &self,
         question: impl FnOnce(Reply<T>) -> AdminQuestion,
     ) -> Result<T, QueryError> {
         let (sender, receiver) = oneshot::channel();
-        // A queue of those who wait would only make all of them wait in vain.
+        // More queued queries would only time out together.
         match self.sender.try_send(question(Reply(sender))) {
             Ok(()) => {}
             Err(mpsc::error::TrySendError::Full(_)) => return Err(QueryError::Busy),
@@ -178,7 +179,7 @@ impl Questions {
         }
     }
 
-    /// Why something is where it is, or nowhere, with what a search says where one is needed.
+    /// Explains an object, with the result of a search where one is needed.
     async fn explain(
         &self,
         subject: ExplainSubject,
@@ -205,23 +206,22 @@ impl Questions {
             Some(Err(gone @ QueryError::NotFound(_))) => return Err(gone),
             Some(Ok((updated, true))) => {
                 report = updated;
-                "who would have to go could not be looked for, or all has changed since: ask again in a \
+                "no search for victims was possible, or the cluster changed during it: try again in a moment"
+            }
+            // The first answer is better than none.
+            Some(Err(_)) => {
+                "the search for victims is done, but the decision thread had no time to report it: try again in a \
                  moment"
             }
-            // What is known is better than nothing.
-            Some(Err(_)) => {
-                "who would have to go was looked for, and those who decide had no time to say it: ask \
-                 again in a moment"
-            }
             None => {
-                "who would have to go was not looked for, since others ask as well: ask again in a moment"
+                "no search for victims was started, because others are running: try again in a moment"
             }
         };
         report["disturbanceNote"] = note.into();
         Ok(report)
     }
 
-    /// Searches, away from the thread that decides, and tells it what was found.
+    /// Runs searches on other threads and delivers their results to the decision thread.
     async fn search(
         &self,
         subject: ExplainSubject,
@@ -231,7 +231,7 @@ impl Questions {
         let name = name.clone();
         let mut next = self.ask(|answer| AdminQuestion::Search { subject, name, answer }).await?;
         while let Some(search) = next {
-            // Whoever gives up meanwhile does not end it: so its turn goes with it.
+            // A client that disconnects does not end the search, so the permit moves with it.
             let run = tokio::task::spawn_blocking(move || (Box::new(search.run()), turn));
             let found;
             (found, turn) = run.await.map_err(|_| QueryError::Unavailable)?;
@@ -246,16 +246,17 @@ impl IntoResponse for QueryError {
     fn into_response(self) -> Response {
         match self {
             Self::Busy => {
-                let text = "too many questions at once: ask again in a moment\n";
+                let text = "too many queries at once: try again in a moment\n";
                 (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
             }
             Self::Unavailable => {
-                let text = "nobody answers: the scheduler is starting or ending\n";
+                let text = "no answer: the scheduler is starting or shutting down\n";
                 (StatusCode::SERVICE_UNAVAILABLE, text).into_response()
             }
             Self::Timeout => {
-                let text =
-                    format!("no answer within {ANSWER_TIMEOUT:?}: the scheduler is deciding\n");
+                let text = format!(
+                    "no answer within {ANSWER_TIMEOUT:?}: the decision thread is busy; try again\n"
+                );
                 (StatusCode::GATEWAY_TIMEOUT, text).into_response()
             }
             Self::NotFound(unknown) => {
@@ -297,7 +298,7 @@ async fn snapshot(State(questions): State<Questions>, uri: Uri) -> Response {
     }
 }
 
-/// What a query asks for.
+/// The subject of a query.
 fn subject(query: &str) -> Result<(ExplainSubject, ObjectName), &'static str> {
     const USAGE: &str = "ask for /explain?pod=NAMESPACE/NAME or /explain?podgroup=NAMESPACE/NAME\n";
     let (key, value) = query.split_once('=').ok_or(USAGE)?;
@@ -306,7 +307,7 @@ fn subject(query: &str) -> Result<(ExplainSubject, ObjectName), &'static str> {
         "podgroup" => ExplainSubject::PodGroup,
         _ => return Err(USAGE),
     };
-    // Names have nothing else that a client would encode.
+    // Names contain no other characters that a client would encode.
     let value = value.replace("%2F", "/").replace("%2f", "/");
     match value.split_once('/') {
         Some((namespace, name)) if !namespace.is_empty() && is_name(name) => {

@@ -1,13 +1,15 @@
-//! What is written: claims, bindings, evictions; many at once, each by the protocol.
+//! Writes to the API server: claims, bindings, evictions. Many operations run at once.
 //!
-//! A pod's order is carried out in steps, each of which may fail or be the last before a crash:
+//! A bind operation runs in steps. Each step may fail, and the scheduler may crash after any of
+//! them:
 //!
-//! 1. for its extended resources: create the claim, with the finalizer, owned by the pod;
-//! 2. each claim: the finalizer, then `status.allocation` and `status.reservedFor` in one update;
-//! 3. `status.extendedResourceClaimStatus` of the pod;
-//! 4. the binding.
+//! 1. for extended resources, create the claim with the finalizer, owned by the pod;
+//! 2. for each claim, add the finalizer, then `status.allocation` and `status.reservedFor` in one
+//!    update;
+//! 3. set the pod's `status.extendedResourceClaimStatus`;
+//! 4. create the binding.
 //!
-//! What fails is undone in reverse, so that another pod can have it.
+//! A failed operation is rolled back in reverse order, so that another pod can use the devices.
 
 mod aimd_limit;
 mod binder;
@@ -32,7 +34,7 @@ pub use binder::{Binder, BinderOptions, Load};
 pub(crate) use call::{Api, ApiError, ApiWrite, BodyFormat};
 pub use leadership::{FencingGate, Leadership, TermRemaining};
 
-/// Number of an order; not used again.
+/// Number of a write operation. Never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct OpId(pub u64);
 
@@ -41,16 +43,16 @@ pub struct OpId(pub u64);
 pub struct PodRef {
     /// Namespace and name.
     pub name: ObjectName,
-    /// UID: who has the name later is another pod.
+    /// The pod's UID. A later pod of the same name has another UID.
     pub uid: Arc<str>,
 }
 
-/// Something to write.
+/// A write operation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WriteOp {
-    /// Its number; the outcome has it too.
+    /// Its number, repeated in the result.
     pub id: OpId,
-    /// What.
+    /// What to write.
     pub kind: OpKind,
 }
 
@@ -59,22 +61,22 @@ pub struct WriteOp {
 pub enum OpKind {
     /// Allocate a pod's claims and bind it.
     Bind(Bind),
-    /// Delete a pod so that others have its place, with the grace of its own.
+    /// Delete a pod to free its place, with the pod's own grace period.
     Evict(Evict),
-    /// Say on which node a pod will run once others have left (`status.nominatedNodeName`); `None`
-    /// takes it back.
+    /// Set `status.nominatedNodeName`, the node of a pod that waits for victims to leave. `None`
+    /// clears it.
     Nominate {
         /// The pod.
         pod: PodRef,
         /// The node.
         node: Option<Arc<str>>,
     },
-    /// Take back what an earlier scheduler allocated for a pod that is not bound: its reservation and, if
-    /// nobody else is reserved, the allocation.
+    /// Roll back what a previous leader allocated for a pod that is not bound. The reservation is
+    /// removed, and the allocation too if the claim has no other consumer.
     Rollback {
-        /// The pod that is reserved.
+        /// The pod that holds the reservation.
         pod: PodRef,
-        /// The claim as it was seen.
+        /// The claim as the watch has it.
         claim: Arc<Claim>,
     },
 }
@@ -86,103 +88,106 @@ pub struct Bind {
     pub pod: PodRef,
     /// The node.
     pub node: Arc<str>,
-    /// Claims of the pod, in its order, with what they get; `None`: it is allocated already and only
-    /// the reservation is written.
+    /// The pod's claims with their allocations, in the order of the pod's spec. Without an
+    /// allocation the claim is allocated already, and only the reservation is written.
     pub claims: Vec<ClaimWrite>,
-    /// The claim for extended resources, which is made by the order.
+    /// The claim for extended resources. This operation creates it.
     pub extended: Option<ExtendedWrite>,
-    /// Whether what was seen may be older than what this scheduler did, as where it was sent before and nobody
-    /// knows what that left: the pod may be bound, and any of the claims written or taken back.
+    /// Whether this repeats an operation of unknown outcome. The cluster state it was planned on
+    /// may then be older than its own writes. The pod may be bound, and each claim may be written
+    /// or rolled back.
     pub is_retry: bool,
 }
 
-/// A claim and what it gets.
+/// A claim and its allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimWrite {
-    /// The claim as it was seen: its version guards the write.
+    /// The claim as the watch has it. Its resource version guards the write.
     pub claim: Arc<Claim>,
-    /// What it gets; `None`: it is allocated already.
+    /// The allocation to write; `None` if the claim is allocated already.
     pub allocation: Option<WrittenAllocation>,
 }
 
-/// The claim for extended resources and what it gets.
+/// The claim for extended resources and its allocation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExtendedWrite {
-    /// Its requests and who uses them.
+    /// Its requests, and the containers that use them.
     pub claim: ExtendedClaim,
     /// What it gets.
     pub allocation: WrittenAllocation,
 }
 
-/// An allocation as it is written: with the configs of classes and claim.
+/// An allocation as it is written, with the configs of classes and claim.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WrittenAllocation {
     /// Devices and nodes.
     pub allocation: Allocation,
-    /// `devices.config`, as it stands in the API: classes' first, in the order of requests.
+    /// `devices.config` in its API form: those of classes first, in the order of requests.
     pub config: Vec<serde_json::Value>,
-    /// By result: tolerations of the request, as they stand in the API
-    /// (`DeviceRequestAllocationResult.tolerations`), and binding conditions of the device.
+    /// Per result, in API form: the request's tolerations
+    /// (`DeviceRequestAllocationResult.tolerations`) and the device's binding conditions.
     pub extras: Vec<serde_json::Value>,
 }
 
-/// Delete a pod so that others have its place.
+/// Delete a pod to free its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Evict {
     /// The pod.
     pub pod: PodRef,
-    /// Why, for the pod's condition `DisruptionTarget` and its event.
+    /// Message of the pod's `DisruptionTarget` condition and of its event.
     pub message: String,
-    /// Reason: `PreemptionByScheduler` or another of the API's.
+    /// Reason: `PreemptionByScheduler` or another one that the API defines.
     pub reason: &'static str,
-    /// Whether disruption budgets decide (the Eviction API) or not (a plain delete).
+    /// Whether disruption budgets apply: true for the Eviction API, false for a plain delete.
     pub is_bound_by_budgets: bool,
 }
 
-/// What became of an order.
+/// The result of a write operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpResult {
-    /// The order.
+    /// The operation.
     pub id: OpId,
-    /// What became of it.
+    /// Success, or why it failed.
     pub result: Result<(), Failure>,
 }
 
-/// Why an order was not carried out. What it had written is undone unless it says otherwise.
+/// Why an operation failed. Its writes are rolled back, except where the fields below say
+/// otherwise.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{step}: {message}")]
 pub struct Failure {
-    /// What was being done, in words.
+    /// The step that failed, in words.
     pub step: &'static str,
-    /// What the API said.
+    /// The API server's message.
     pub message: String,
-    /// What it means for the next try.
+    /// How the failure affects the next attempt.
     pub kind: FailureKind,
-    /// Names of claims that could not be undone: they may be allocated although their pod is not bound,
-    /// until the claim is seen otherwise. Where there are any, no write of the order is under way any more.
+    /// Names of claims that could not be rolled back. They may stay allocated although the pod is
+    /// not bound, until a watch shows otherwise. No write of the operation is still in progress.
     pub unreleased: Vec<ObjectName>,
 }
 
-/// What a failure means for the next try.
+/// How a failure affects the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FailureKind {
-    /// The pod is gone, or another of its name is there.
+    /// The pod is gone, or another pod has its name.
     PodGone,
-    /// The pod is bound already, by whomever.
+    /// The pod is bound already, by this scheduler or another client.
     AlreadyBound,
-    /// An object has changed since it was seen: look anew.
+    /// An object has changed since it was read. Re-read it and decide again.
     Conflict,
-    /// The API server refuses it and would again: malformed, forbidden by admission or rights.
+    /// The API server rejects the request and would reject it again: it is malformed, or admission
+    /// or RBAC forbids it.
     Rejected,
     /// A disruption budget does not allow it now.
     Budget,
-    /// The API server could not be reached or was too busy, also after patience.
+    /// The API server was unreachable or overloaded until the retry timeout.
     Unreachable,
-    /// The pod may be bound: the binding was sent, and nobody could be asked what became of it. Nothing
-    /// was undone.
+    /// The outcome is unknown and the pod may be bound: the binding was sent, and the pod could not
+    /// be read back. Nothing was rolled back.
     Indeterminate,
-    /// This scheduler is no longer the leader: nothing more was written. What was before, and could not be
-    /// taken back, is in [`Failure::left`].
+    /// This scheduler lost the lease and stopped writing. Earlier writes that it could not roll
+    /// back are in [`Failure::unreleased`].
     NotLeader,
 }
 

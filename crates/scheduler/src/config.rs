@@ -1,7 +1,7 @@
-//! What the scheduler is told: its command line and its config file.
+//! The scheduler's command line and config file.
 //!
-//! The file is YAML with keys in camelCase. Unknown keys are errors. What is not said has the default that
-//! [`Config::default`] shows.
+//! The file is YAML with keys in camelCase. Unknown keys are errors. Missing keys have the defaults
+//! of [`Config::default`].
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,12 +20,13 @@ pub struct SchedulerArgs {
     /// Kubeconfig of the cluster [default: that of the environment, else the pod's service account]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
-    /// Config file (YAML): name, leader election, levels of the topology, preemption, defragmentation
+    /// Config file (YAML): name, leader election, levels of the topology, preemption,
+    /// defragmentation
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Where to serve health, metrics, and what `octavo explain` and `octavo snapshot` ask: ADDRESS:PORT,
-    /// :PORT for all addresses, port 0 for a free one, or none. Who reaches it learns names and requests
-    /// of all pods and nodes
+    /// Address for health, metrics, `octavo explain` and `octavo snapshot`: ADDRESS:PORT, :PORT for
+    /// all addresses, port 0 for a free one, or none. Its clients can read names and requests of all
+    /// pods and nodes
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9477")]
     pub metrics_listen: AdminAddress,
     /// Name of this process in the lease and in events [default: the host's name]
@@ -37,34 +38,34 @@ pub struct SchedulerArgs {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
-    /// `spec.schedulerName` of the pods that are placed here, and value of the label
-    /// `octavo.dev/scheduler` of nodes whose devices are given here.
+    /// `spec.schedulerName` of the pods to place, and value of the label `octavo.dev/scheduler` of
+    /// nodes whose devices are allocated here.
     pub scheduler_name: String,
-    /// Who of several schedulers works.
+    /// Which of several schedulers is active.
     pub leader_election: LeaderElection,
-    /// Levels of the topology, loosest first; levels whose label no node has are left out.
+    /// Topology levels, widest first. Levels without a labelled node are left out.
     pub levels: Vec<LevelConfig>,
-    /// Whether pods of lower priority may be evicted for others.
+    /// Whether pods may be preempted for others of higher priority.
     pub preemption: bool,
     /// Whether running pods may be moved to make room.
     pub defragmentation: Defragmentation,
-    /// Seconds after which members of gangs on a lost node are deleted to be made again; 0: never.
+    /// Seconds after which members of gangs on a lost node are deleted, to be recreated; 0: never.
     pub repair_after_seconds: u64,
-    /// Most writes of pods and claims at once.
+    /// Most concurrent writes of pods and claims.
     pub writes_in_flight: u32,
-    /// Decisions that are kept to be explained.
+    /// Decisions that are kept for `explain`.
     pub explanations: usize,
-    /// Decisions on gangs that are kept with the cluster as it was, to be replayed.
+    /// Decisions on gangs that are kept with a snapshot of the cluster, for replay.
     pub records: usize,
-    /// Decisions on pods by themselves that are kept likewise.
+    /// Decisions on single pods that are kept likewise.
     pub pod_records: usize,
 }
 
-/// Who of several schedulers works.
+/// Which of several schedulers is active.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct LeaderElection {
-    /// Whether there may be several. If not, nothing must keep two from running.
+    /// Whether several schedulers may run. If not, leader election is off and only one may run.
     pub enabled: bool,
     /// Namespace of the lease.
     pub namespace: String,
@@ -72,7 +73,7 @@ pub struct LeaderElection {
     pub name: String,
     /// Seconds that others wait for a renewal.
     pub lease_seconds: u64,
-    /// Seconds after its last renewal that a leader believes in itself.
+    /// Seconds after its last renewal for which a leader still counts itself as leader.
     pub renew_deadline_seconds: u64,
     /// Seconds between renewals.
     pub retry_seconds: u64,
@@ -86,7 +87,7 @@ pub struct Defragmentation {
     pub enabled: bool,
     /// Most pods that are moved for one pod or gang.
     pub moves: u32,
-    /// Seconds that a moved pod's new place is kept for the one that its owner makes in its stead.
+    /// Seconds for which a moved pod's new place is kept for its replacement.
     pub hold_seconds: u64,
 }
 
@@ -99,10 +100,10 @@ pub enum ConfigError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The operating system's error.
         source: std::io::Error,
     },
-    /// It is not what it should be.
+    /// Its content is invalid.
     #[error("the config file {path} cannot be used: {message}")]
     Invalid {
         /// The file.
@@ -150,7 +151,7 @@ impl Default for Defragmentation {
 }
 
 impl Config {
-    /// Reads a config file; `None`: the defaults.
+    /// Reads a config file; `None` gives the defaults.
     pub fn read(path: Option<&Path>) -> Result<Self, ConfigError> {
         let Some(path) = path else { return Ok(Self::default()) };
         let text = std::fs::read_to_string(path)
@@ -179,12 +180,12 @@ impl Config {
         names.sort();
         names.dedup();
         if names.len() != self.levels.len() {
-            return Err("levels: a name is there twice".to_owned());
+            return Err("levels: a name occurs twice".to_owned());
         }
         Ok(())
     }
 
-    /// What the core takes of it.
+    /// The part that the core needs.
     pub(crate) fn core(&self) -> SchedulerConfig {
         let moves = if self.defragmentation.enabled { self.defragmentation.moves } else { 0 };
         SchedulerConfig {
@@ -201,7 +202,7 @@ impl Config {
         }
     }
 
-    /// The lease to lead by.
+    /// Options of the lease.
     pub(crate) fn lease(&self, identity: &str) -> LeaseOptions {
         let LeaderElection { namespace, name, .. } = &self.leader_election;
         let election = &self.leader_election;

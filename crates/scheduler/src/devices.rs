@@ -1,15 +1,15 @@
-//! Slices, classes and claims of the cluster, by node; what the claims of a pod ask for, and what they
-//! get on a node.
+//! Slices, device classes and claims of the cluster by node. What a pod's claims ask for, and what
+//! they get on a node.
 //!
 //! ```text
-//!  slices --pools--> nodes: GPUs as the engine sees them, the table of models
-//!  claims, assumptions --ledger--> what is held of each pool
-//!  pod --ask--> demand in the engine's terms, and whether that is all that matters
-//!  ask, node, the engine's choice --allocate--> grant: devices by the allocator's last word
+//! slices --pools--> nodes: GPUs as the engine models them, the table of GPU models
+//! claims, assumed allocations --assume cache--> what is held of each pool
+//! pod --ask--> demand in the engine's terms, and whether it is exact
+//! ask, node, the engine's choice --allocate--> pod allocation, by the DRA allocator
 //! ```
 //!
-//! All of it is values: no I/O, no clock. What is said of the cluster depends on what is there and not on
-//! the order in which it came.
+//! All types are plain values: no I/O, no clock. The state depends only on the objects that exist,
+//! not on the order of their events.
 
 mod allocation_patch;
 mod ask;
@@ -53,7 +53,7 @@ use nodes::NodeView;
 use pools::Pools;
 use request_cache::RequestCache;
 
-/// What is known of the cluster's devices, and who has them.
+/// The cluster's devices and their holders.
 #[derive(Debug)]
 pub struct Devices {
     features: Features,
@@ -62,30 +62,30 @@ pub struct Devices {
     class_objects: BTreeMap<Arc<str>, Arc<DeviceClass>>,
     pools: Pools,
     nodes: BTreeMap<Arc<str>, NodeView>,
-    /// Nodes whose GPUs are not in the engine's picture.
+    /// Nodes with GPUs that the engine does not model.
     unmodeled: BTreeMap<Arc<str>, UnmodeledReason>,
     models: Models,
     assume_cache: AssumeCache,
-    /// What requests were found to mean: kept from ask to ask.
+    /// Evaluated requests, kept across asks.
     request_cache: Mutex<RequestCache>,
-    /// What the allocator said, until a node or what is held of it changes.
+    /// The allocator's results, kept until a node's hardware or holdings change.
     feasibility: Mutex<FeasibilityCache>,
-    /// Number of the last change of any node's hardware.
+    /// Number of the last hardware change of any node.
     revision: u64,
     /// Nodes by the number of their last change.
     changes: BTreeMap<u64, Arc<str>>,
 }
 
 impl Default for Devices {
-    /// Of a cluster with Kubernetes' default gates.
+    /// Of a cluster with Kubernetes' default feature gates.
     fn default() -> Self {
         Self::new(Features::default())
     }
 }
 
 impl Devices {
-    /// Of a cluster with these parts of dynamic resource allocation. Devices with binding conditions are
-    /// never given out, whatever the cluster can do: nobody here waits for them.
+    /// Of a cluster with these DRA features. Devices with binding conditions are never allocated,
+    /// because this scheduler does not wait for such conditions.
     pub fn new(features: Features) -> Self {
         Self {
             features: features.without(Feature::BindingConditions),
@@ -103,19 +103,19 @@ impl Devices {
         }
     }
 
-    /// A round of decisions begins: selectors may cost something again.
+    /// Starts a scheduling cycle, which renews the cost budget of selectors.
     pub fn begin_cycle(&mut self) {
         self.request_cache().begin_cycle();
     }
 
-    /// Takes in what changed of slices.
+    /// Applies a change of slices.
     pub fn apply_slices(&mut self, delta: &Delta<ResourceSlice>) -> Invalidation {
         let pools = self.pools.apply(delta);
         self.refresh_pools(&pools)
     }
 
-    /// Takes in what changed of nodes: labels say which slices they reach, `allocatable` what their device
-    /// plugins serve.
+    /// Applies a change of nodes. Labels decide which slices a node reaches, `allocatable` what its
+    /// device plugins serve.
     pub fn apply_nodes(&mut self, delta: &Delta<Node>) -> Invalidation {
         let mut touched = BTreeSet::new();
         if let Delta::Replace(_, nodes) = delta {
@@ -142,7 +142,7 @@ impl Devices {
         self.refresh_nodes(touched)
     }
 
-    /// Takes in what changed of classes.
+    /// Applies a change of classes.
     pub fn apply_classes(&mut self, delta: &Delta<DeviceClass>) -> Invalidation {
         let mut changed = false;
         match delta {
@@ -177,32 +177,32 @@ impl Devices {
         Invalidation { are_classes_changed: changed, ..Invalidation::default() }
     }
 
-    /// Takes in what changed of claims. Those that are allocated hold their devices whoever allocated
-    /// them.
+    /// Applies a change of claims. An allocated claim holds its devices, whichever scheduler
+    /// allocated it.
     pub fn apply_claims(&mut self, delta: &Delta<Claim>) -> Invalidation {
         let changed = self.assume_cache.apply(delta);
         self.holdings(changed)
     }
 
-    /// The GPUs of a node as the engine sees them; `None` for a node without, or with such as the engine
-    /// cannot picture ([`Devices::unmodeled`] says why).
+    /// The GPUs of a node as the engine models them. `None` without GPUs, or with GPUs that the
+    /// engine does not model ([`Devices::unmodeled`] has the reason).
     pub fn gpus(&self, node: &str) -> Option<&NodeGpus> {
         self.nodes.get(node)?.gpus.as_ref().ok()?.as_ref()
     }
 
-    /// Why a node's GPUs are not in the engine's picture though it has some: what asks for them is
-    /// allocated there by the allocator alone.
+    /// Why the engine does not model the node's GPUs. Requests for them are left to the allocator
+    /// alone.
     pub fn unmodeled(&self, node: &str) -> Option<&UnmodeledReason> {
         self.unmodeled.get(node)
     }
 
-    /// All nodes whose GPUs are not in the engine's picture though they have some, and why.
+    /// All nodes with GPUs that the engine does not model, with the reasons.
     pub fn all_unmodeled(&self) -> &BTreeMap<Arc<str>, UnmodeledReason> {
         &self.unmodeled
     }
 
-    /// Models of GPUs, in the order of their names. Two products that differ in memory or in how MIG cuts
-    /// them have names that differ.
+    /// GPU models, ordered by name. Products that differ in memory or MIG geometry have different
+    /// names.
     pub fn models(&self) -> &[GpuModel] {
         self.models.table()
     }
@@ -212,37 +212,37 @@ impl Devices {
         self.models.plugin_models()
     }
 
-    /// What allocated and assumed claims hold of a node's devices, in the order of the claims' UIDs.
+    /// What allocated and assumed claims hold of a node's devices, ordered by the claims' UIDs.
     pub fn held(&self, node: &str) -> Vec<HeldDevices> {
         let Some(view) = self.nodes.get(node) else { return Vec::new() };
         let gpus = view.gpus.as_ref().ok().and_then(Option::as_ref);
         self.assume_cache.held(&view.pools, gpus)
     }
 
-    /// Of that what only this pod may use: a claim of several pods is nobody's own.
+    /// Of these the claims that only this pod uses. A shared claim belongs to no single pod.
     pub fn held_alone_by(&self, node: &str, pod: &str) -> Vec<HeldDevices> {
         let Some(view) = self.nodes.get(node) else { return Vec::new() };
         let gpus = view.gpus.as_ref().ok().and_then(Option::as_ref);
         self.assume_cache.held_alone_by(pod, &view.pools, gpus)
     }
 
-    /// Names of claims that were seen with an allocation.
+    /// Names of claims that are observed with an allocation.
     pub fn allocated(&self) -> impl Iterator<Item = &ObjectName> {
         self.assume_cache.allocated()
     }
 
-    /// Whether a class of devices serves an extended resource.
+    /// Whether a device class serves an extended resource.
     pub fn is_class_resource(&self, resource: &str) -> bool {
         self.classes.for_resource(resource).is_some()
     }
 
-    /// The claim of a name, as it was last seen.
+    /// A claim by name, as last observed.
     pub fn claim(&self, name: &ObjectName) -> Option<&Arc<Claim>> {
         self.assume_cache.claim(name)
     }
 
-    /// Parts of GPUs that an allocation takes on a node, in order; what the engine does not count is left
-    /// out.
+    /// Parts of GPUs that an allocation takes on a node, in order, without devices that the engine
+    /// does not count.
     pub fn parts(&self, node: &str, allocation: &octavo_dra::Allocation) -> GpuParts {
         let Some(gpus) = self.gpus(node) else { return GpuParts::new() };
         let mut parts: GpuParts =
@@ -251,7 +251,7 @@ impl Devices {
         parts
     }
 
-    /// Pools changed: which nodes see something else now.
+    /// Refreshes the nodes that reach the changed pools.
     fn refresh_pools(&mut self, pools: &pools::PoolChange) -> Invalidation {
         let mut touched: BTreeSet<Arc<str>> = pools.nodes.clone();
         if pools.is_everywhere {
@@ -265,7 +265,7 @@ impl Devices {
         self.refresh_nodes(touched)
     }
 
-    /// Reads these nodes anew.
+    /// Re-reads these nodes.
     fn refresh_nodes(&mut self, nodes: BTreeSet<Arc<str>>) -> Invalidation {
         let mut touched = Invalidation::default();
         for name in nodes {
@@ -307,7 +307,7 @@ impl Devices {
         touched
     }
 
-    /// Which nodes' holdings a change of the ledger touches.
+    /// The nodes whose holdings a change of the assume cache touches.
     fn holdings(&self, changed: assume_cache::HoldingsChange) -> Invalidation {
         let mut touched = Invalidation { claims: changed.claims, ..Invalidation::default() };
         for pool in &changed.pools {
@@ -329,7 +329,7 @@ impl Devices {
         }
     }
 
-    /// The index of the model of a node's GPUs, if the engine has them.
+    /// The index of the model of a node's GPUs, if the engine models them.
     fn model_of(&self, node: &str) -> Option<ModelId> {
         self.gpus(node).map(|gpus| gpus.model)
     }

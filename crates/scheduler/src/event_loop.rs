@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{AdminQuestion, ExplainSubject, NotFound};
 use crate::bind::{Failure, FailureKind, FencingGate, Leadership, OpId, OpResult, WriteOp};
 use crate::metrics::{Metrics, Subject};
-use crate::state::Scheduler;
 use crate::status::StatusSender;
+use crate::state::Scheduler;
 use crate::unmodeled_nodes::UnmodeledNodesReporter;
 use leader_sync::LeaderSync;
 
@@ -229,16 +229,14 @@ pub(crate) fn answer(scheduler: &mut Scheduler, question: AdminQuestion) {
             ExplainSubject::PodGroup => scheduler.hint_search_for_group(&name),
         })),
         AdminQuestion::Found { found, answer } => {
-            answer.send(Ok(scheduler.store_hint_result(*found)))
+            answer.send(Ok(scheduler.store_hint_result(*found)));
         }
         AdminQuestion::Snapshot { answer } => {
             answer.send(json(serde_json::to_value(scheduler.snapshot())));
         }
         AdminQuestion::Record { subject, name, answer } => {
             let (found, kind, key) = match subject {
-                ExplainSubject::Pod => {
-                    (scheduler.recorded_pod_decision(&name), "pod", "podRecords")
-                }
+                ExplainSubject::Pod => (scheduler.recorded_pod_decision(&name), "pod", "podRecords"),
                 ExplainSubject::PodGroup => {
                     (scheduler.recorded_group_decision(&name), "gang", "records")
                 }

@@ -1,15 +1,15 @@
-//! Whose pods belong together: gangs as pod groups, workloads and labels announce them.
+//! Which pods form a gang, from pod groups, workloads and labels.
 //!
 //! ```text
 //!  objects (PodGroups, JobSets, ...) --apply--> specs by name --.
-//!                                                                +--membership--> alone, member, or not yet
+//!                                                                +--membership--> alone, member, or unresolved
 //!  a pod's labels, owner, schedulingGroup ----------------------'
 //! ```
 //!
-//! A pod says itself, by labels that its controller writes, which group it is in and as which member;
-//! the group's object says how many there are and what they wish. The first that says something
-//! counts: Octavo's own `PodGroup`, Kubernetes' own, that of the scheduler plugins, the workload.
-//! What contradicts itself is an error of that group: it waits with a reason, and others go on.
+//! A pod's labels, which its controller writes, say which group it is in and as which member. The
+//! group's object says how many members there are and where they should run. The first source that
+//! applies counts: Octavo's own `PodGroup`, Kubernetes' own, that of the scheduler plugins, the
+//! workload. A contradiction is an error of that group alone: its pods wait with a reason.
 
 mod declared;
 mod error;
@@ -46,11 +46,11 @@ pub struct Groups {
 /// A pod's part in a group.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Membership {
-    /// It is placed by itself.
+    /// It is placed on its own.
     Alone,
     /// It is placed with others.
     Member(Member),
-    /// It says that it is in a group, and cannot be placed before something is known or corrected.
+    /// It belongs to a group, but cannot be placed until the group is known or corrected.
     Unresolved(Unresolved),
 }
 
@@ -59,34 +59,33 @@ pub enum Membership {
 pub struct Member {
     /// The group.
     pub group: GroupName,
-    /// The subgroup; there is one of this name in [`Member::spec`].
+    /// The subgroup; [`Member::spec`] has one of this name.
     pub sub: Arc<str>,
-    /// Its place among the members of its subgroup: who has a lower one comes first in rings. Neither
-    /// dense nor promised to be unique; the pod's name parts equals.
+    /// Rank among the members of its subgroup. Members with lower ranks come first in communication
+    /// rings. Ranks need not be dense or unique; ties are broken by pod name.
     pub rank: Option<u32>,
-    /// What is known of the group: the object's word, or where there is none the pod's own; then that
-    /// of the first of its pods counts for all.
+    /// The group's spec, from its object, or from the pod if there is none. In the latter case the
+    /// spec of the group's first pod counts.
     pub spec: Arc<GroupSpec>,
 }
 
-/// Why a pod is no member yet.
+/// Why a pod is not yet a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unresolved {
-    /// The group it will be in, as far as it says so. A pod that runs is counted to it.
+    /// The group it will be in, as far as its labels say. A running pod counts towards it.
     pub group: Option<GroupName>,
     /// Why.
     pub error: GroupError,
 }
 
-/// Whether a pod counts for its group.
+/// Whether a pod counts towards its group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemberState {
     /// It runs or waits.
     Present,
-    /// It has ended well: it is not made again, and what the group needs it has given.
+    /// It has succeeded. It is not recreated, and it counts as having done its part.
     Done,
-    /// It has failed or is being deleted: its controller makes another, which is a member of the same
-    /// group.
+    /// It has failed or is being deleted. Its controller creates another member of the same group.
     Leaving,
 }
 
@@ -103,14 +102,14 @@ impl MemberState {
 }
 
 impl Groups {
-    /// The kinds of objects to watch, as far as they are served.
+    /// The kinds of objects to watch, where the API server serves them.
     pub fn kinds() -> &'static [WatchedKind] {
         &name::WATCHED_KINDS
     }
 
-    /// Takes in a change of an object; objects of other kinds are not looked at. Returns the groups
-    /// whose spec is another now, each for all its parts: membership of pods that name them is to be
-    /// asked for anew.
+    /// Applies a change of an object. Objects of other kinds are ignored. Returns the groups whose
+    /// spec changed, each for all its parts. The membership of pods that name them must be
+    /// recomputed.
     pub fn apply(&mut self, delta: &Delta<WatchedObject>) -> Vec<GroupName> {
         match delta {
             Delta::Upsert(object) => self.set(object).into_iter().collect(),
@@ -122,10 +121,10 @@ impl Groups {
                 let Some(kind) = GroupKind::of(&kind.api_version, &kind.kind) else {
                     return Vec::new();
                 };
-                let there: BTreeSet<_> =
+                let listed: BTreeSet<_> =
                     objects.iter().filter_map(|object| name_of(object)).collect();
                 let of_kind = self.objects.keys().filter(|name| name.kind == kind);
-                let gone: Vec<_> = of_kind.filter(|name| !there.contains(name)).cloned().collect();
+                let gone: Vec<_> = of_kind.filter(|name| !listed.contains(name)).cloned().collect();
                 for name in &gone {
                     self.objects.remove(name);
                 }
@@ -138,7 +137,7 @@ impl Groups {
 
     fn set(&mut self, object: &WatchedObject) -> Option<GroupName> {
         let name = name_of(object)?;
-        // Where the watch shows all Jobs: those that do not ask are none of ours.
+        // The watch may deliver all Jobs. Those without the annotation are ignored.
         if name.kind == GroupKind::Job
             && placement_hints::annotation_or_label(&object.meta, names::GANG).is_none()
         {
@@ -152,23 +151,23 @@ impl Groups {
         Some(name)
     }
 
-    /// What is known of a group by its object; `None` too where pods announce it themselves
-    /// ([`Member::spec`] has it then), or its object is wrong ([`Groups::errors`]).
+    /// A group's spec from its object. `None` if pods declare the group themselves
+    /// ([`Member::spec`] has it then), or if its object is invalid ([`Groups::errors`]).
     pub fn spec(&self, name: &GroupName) -> Option<&Arc<GroupSpec>> {
         self.objects.get(&name.whole())?.as_ref().ok()
     }
 
-    /// All groups that objects announce and that make sense, in the order of their names.
+    /// All valid groups that objects announce, ordered by name.
     pub fn specs(&self) -> impl Iterator<Item = &Arc<GroupSpec>> {
         self.objects.values().filter_map(|read| read.as_ref().ok())
     }
 
-    /// Groups whose objects make no sense, in the order of their names.
+    /// Groups with invalid objects, ordered by name.
     pub fn errors(&self) -> impl Iterator<Item = (&GroupName, &GroupError)> {
         self.objects.iter().filter_map(|(name, read)| Some((name, read.as_ref().err()?)))
     }
 
-    /// A pod's part in a group. It depends on the pod's metadata and `spec.group` alone, and on the
+    /// A pod's part in a group. It depends only on the pod's metadata, on `spec.group` and on the
     /// group's object.
     pub fn membership(&self, pod: &Pod) -> Membership {
         let declared = match declared::declared(pod) {
@@ -200,7 +199,7 @@ impl Groups {
                 });
             }
         };
-        // The native policy `basic`: they have a common name and nothing else in common.
+        // The native policy `basic`: these pods share only a name.
         if group.kind == GroupKind::NativePodGroup && spec.min == 0 && spec.required.is_none() {
             return Ok(None);
         }
@@ -211,7 +210,7 @@ impl Groups {
                 let (group, known) = (group.to_string(), spec.sub_names());
                 return Err(GroupError::SubgroupUnspecified { group, key, known });
             }
-            // A group of one subgroup that nobody named has all its pods in it.
+            // All pods of a group with a single unnamed subgroup are in it.
             (Some(_), [only]) if &*only.name == DEFAULT_SUBGROUP => Arc::clone(&only.name),
             (Some(name), _) => {
                 let sub = spec.sub(name).ok_or_else(|| GroupError::UnknownSubgroup {
@@ -227,7 +226,7 @@ impl Groups {
     }
 }
 
-/// What a pod says of a group that no object announces.
+/// The spec that a pod declares for a group without an object.
 fn announced(pod: &Pod, name: &GroupName, count: u32) -> Result<GroupSpec, GroupError> {
     let announcer = match &pod.meta.owner {
         Some(owner) if name.kind == GroupKind::Job => Announcer {

@@ -1,18 +1,18 @@
-//! The scheduler: what a cluster's API says goes in, claims allocated and pods bound come out.
+//! The scheduler. Watch events of a cluster come in; allocated claims and bound pods go out.
 //!
 //! ```text
 //!  API server --watches (kube-io)--> changes --.
 //!                                              v
-//!       groups: whose pods are a gang     +--> core: one thread, no I/O
-//!       predicates: may a pod run there   |    mirror, engine's world, queue --decisions--> orders
+//!       groups: which pods form a gang    +--> state: one thread, no I/O
+//!       predicates: node filters          |    cache, engine state, queue --decisions--> write operations
 //!       devices: slices, classes, claims -+        ^                                          |
-//!                                                  '----outcomes---- bind: writes, in parallel <-'
+//!                                                  '---- results ------ bind: concurrent <----'
 //!                                                                    status: conditions, events, aggregated
 //! ```
 //!
-//! What is decided is assumed at once and written by others; what could not be written is forgotten
-//! and decided anew. Everything that decides (`core`, `predicates`, `devices`, `groups`) is
-//! synchronous, does no I/O and has no clock: the same changes in the same order give the same orders.
+//! A decision is assumed at once, and `bind` writes it. A write that fails is forgotten, and its pod is
+//! decided again. The modules that decide (`state`, `predicates`, `devices`, `groups`) are synchronous,
+//! do no I/O and have no clock. The same changes in the same order give the same write operations.
 
 #![forbid(unsafe_code)]
 

@@ -67,7 +67,7 @@ struct PhaseLabels {
     phase: &'static str,
 }
 
-/// What was decided about.
+/// The subject of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// A pod on its own.
@@ -76,7 +76,7 @@ pub enum Subject {
     Gang,
 }
 
-/// All metrics of the scheduler. Clones count into the same.
+/// All metrics of the scheduler. Clones share the counters.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     decisions: Family<DecisionLabels, Counter>,
@@ -102,7 +102,7 @@ impl Metrics {
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self {
             decisions: Family::default(),
-            // From 10 us, which a plain pod takes, to 10 s, which nothing should.
+            // From 10 us, which a plain pod takes, to 10 s, which no decision should take.
             decision_time: Family::new_with_constructor(|| {
                 Histogram::new(exponential_buckets(0.000_01, 2.0, 21))
             }),
@@ -141,34 +141,34 @@ impl Metrics {
         registry.register("queue", "Pods and gangs that wait, by queue", self.queues.clone());
         registry.register(
             "orders",
-            "Orders to the API server, in flight and waiting for their turn",
+            "Write operations to the API server, in flight and queued",
             self.ops.clone(),
         );
         registry.register(
             "orders_limit",
-            "Orders that may be in flight now; fewer while the API server is overloaded",
+            "Write operations that may be in flight now; fewer while the API server is overloaded",
             self.op_limit.clone(),
         );
         registry.register(
             "order_failures",
-            "Orders that were not carried out, by what it means for the next try",
+            "Write operations that failed, by what the failure means for the next attempt",
             self.op_failures.clone(),
         );
         registry.register(
             "api_requests",
-            "Requests to the API server but for watches; code 0: no answer came",
+            "Requests to the API server except watches; code 0: no response",
             self.requests.clone(),
         );
         registry.register_with_unit(
             "pod_binding",
-            "Time from the first sight of a pod to its binding",
+            "Time from the first observation of a pod to its binding",
             Unit::Seconds,
             self.binding_time.clone(),
         );
         registry.register("gangs", "Gangs by phase", self.gangs.clone());
         registry.register(
             "preemptions",
-            "Pods and gangs that were told to leave for others",
+            "Pods and gangs that were evicted for others",
             self.preemptions.clone(),
         );
         registry.register(
@@ -178,13 +178,13 @@ impl Metrics {
         );
         registry.register_with_unit(
             "watch_age",
-            "Time since a watch last brought anything, bookmarks included",
+            "Time since the last event of a watch, bookmarks included",
             Unit::Seconds,
             self.watch_age.clone(),
         );
         registry.register(
             "leader",
-            "1 while this scheduler leads and has read what was written before, otherwise 0",
+            "1 while this scheduler leads and has read all earlier writes, otherwise 0",
             self.leader.clone(),
         );
         registry.register(
@@ -194,7 +194,7 @@ impl Metrics {
         );
         registry.register(
             "reports_dropped",
-            "Conditions, statuses and events that were never written: too many waited",
+            "Conditions, statuses and events that were dropped: too many were queued",
             self.dropped.clone(),
         );
         registry.register(
@@ -204,7 +204,7 @@ impl Metrics {
         );
     }
 
-    /// A decision was made. `result` and `reason` are from fixed sets.
+    /// Counts a decision. `result` and `reason` come from fixed sets.
     pub fn decided(
         &self,
         subject: Subject,
@@ -222,14 +222,14 @@ impl Metrics {
         self.queues.get_or_create(&QueueLabels { queue }).set(whole(length));
     }
 
-    /// Orders in flight and waiting, and how many may be in flight.
+    /// Sets the operations in flight and queued, and how many may be in flight.
     pub(crate) fn ops(&self, in_flight: usize, waiting: usize, limit: u32) {
         self.ops.get_or_create(&StateLabels { state: "flying" }).set(whole(in_flight));
         self.ops.get_or_create(&StateLabels { state: "waiting" }).set(whole(waiting));
         self.op_limit.set(limit.into());
     }
 
-    /// An order has ended.
+    /// Counts the result of an operation.
     pub(crate) fn op_finished(&self, result: &Result<(), Failure>) {
         if let Err(failure) = result {
             let kind = failure_name(failure.kind);
@@ -237,14 +237,13 @@ impl Metrics {
         }
     }
 
-    /// A request was sent; `code` 0: no answer came.
+    /// Counts a request; `code` 0 means no response.
     pub(crate) fn request(&self, resource: &'static str, method: &Method, code: u16) {
         let verb = verb(method);
         self.requests.get_or_create(&RequestLabels { resource, verb, code }).inc();
     }
 
-    /// Requests so far that were answered with success, by resource and verb. For tests and reports of writes per
-    /// pod.
+    /// Successful requests so far, by resource and verb. For tests and reports of writes per pod.
     pub fn requests(&self, resource: &'static str, verb: &'static str) -> u64 {
         let count = |code| {
             let labels = RequestLabels { resource, verb, code };
@@ -253,7 +252,7 @@ impl Metrics {
         [200, 201, 202].map(count).iter().sum()
     }
 
-    /// A pod was bound this long after it was first seen.
+    /// Records the time from a pod's first observation to its binding.
     pub fn bound(&self, after: Duration) {
         self.binding_time.observe(after.as_secs_f64());
     }
@@ -263,12 +262,12 @@ impl Metrics {
         self.gangs.get_or_create(&PhaseLabels { phase: phase.name() }).set(whole(count));
     }
 
-    /// A pod or gang was told to leave for others.
+    /// Counts a pod or gang that is evicted for others.
     pub fn preempted(&self, subject: Subject) {
         self.preemptions.get_or_create(&SubjectLabels { subject: subject.name() }).inc();
     }
 
-    /// Nodes that are left out, by reason; a reason that is not named is over.
+    /// Sets the nodes that are left out, by reason. Reasons that are missing are removed.
     pub fn nodes_unmodeled(&self, by_reason: &BTreeMap<&'static str, usize>) {
         self.nodes_unmodeled.clear();
         for (reason, count) in by_reason {
@@ -276,7 +275,7 @@ impl Metrics {
         }
     }
 
-    /// Whole seconds since the watch of a kind brought anything.
+    /// Sets the whole seconds since the last event of a kind's watch.
     pub fn watch_age(&self, kind: &str, age: Duration) {
         let age = i64::try_from(age.as_secs()).unwrap_or(i64::MAX);
         self.watch_age.get_or_create(&WatchLabels { kind: kind.to_owned() }).set(age);
@@ -287,19 +286,19 @@ impl Metrics {
         self.leader.set(is_leader.into());
     }
 
-    /// Reports that wait: conditions of pods, statuses of other objects, events.
+    /// Sets the updates that wait: conditions of pods, statuses of other objects, events.
     pub(crate) fn reports(&self, conditions: usize, statuses: usize, events: usize) {
         for (kind, count) in [("condition", conditions), ("status", statuses), ("event", events)] {
             self.reports.get_or_create(&KindLabels { kind }).set(whole(count));
         }
     }
 
-    /// So many claims more could not be taken back from pods that were not bound.
+    /// Counts claims that could not be rolled back from pods that were not bound.
     pub(crate) fn claim_rollbacks_abandoned(&self, count: u64) {
         self.claim_rollbacks_abandoned.inc_by(count);
     }
 
-    /// A report was dropped.
+    /// Counts a dropped update.
     pub(crate) fn dropped(&self, kind: &'static str) {
         self.dropped.get_or_create(&KindLabels { kind }).inc();
     }

@@ -1,9 +1,8 @@
-//! Which placement policy decides: `PlacementPolicy` objects as the engine's policies.
+//! Which placement policy applies: `PlacementPolicy` objects as the engine's policies.
 //!
-//! A pod or group that names one has that one; the others have the one that says it is the default, else
-//! the engine's own default. A changed policy counts from the next decision on. A change that makes no
-//! sense is not used: what was understood last counts on, until the object is corrected or this
-//! program starts anew.
+//! A pod or group may name a policy. Others get the default policy, or else the engine's own
+//! default. A changed policy applies from the next decision on. An invalid change is not used: the
+//! last valid version stays, until the object is corrected or this process restarts.
 
 #[cfg(test)]
 mod tests;
@@ -30,33 +29,33 @@ pub struct Policies {
     fallback: Arc<PlacementPolicy>,
 }
 
-/// A policy as an object has it.
+/// A policy object.
 #[derive(Clone, Debug, PartialEq)]
 struct PolicyEntry {
     uid: Arc<str>,
     created: i64,
     generation: i64,
     is_default: bool,
-    /// The last version that made sense.
+    /// The last valid version.
     policy: Option<Arc<PlacementPolicy>>,
-    /// Why the present version does not.
+    /// Why the current version is invalid.
     error: Option<Unusable>,
 }
 
-/// Why a policy, or one that is named, cannot be used.
+/// Why a policy cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unusable {
-    /// The object's spec is not that of a policy.
+    /// The object's spec is malformed.
     #[error("spec: {problem}; correct it as `kubectl explain placementpolicy.spec` shows")]
     Malformed {
         /// What is wrong.
         problem: String,
     },
-    /// The policy makes no sense.
+    /// The policy is invalid.
     #[error("{0}")]
     Invalid(#[from] PolicyError),
-    /// Another is the default already.
+    /// Another policy is the default already.
     #[error(
         "spec.isDefault: PlacementPolicy {other:?} is the default already, because it is older; make one \
          of the two not the default. This one is used by those that name it"
@@ -65,15 +64,15 @@ pub enum Unusable {
         /// The default.
         other: Arc<str>,
     },
-    /// There is none of that name.
+    /// No policy has that name.
     #[error("there is no PlacementPolicy {name:?}; create it, or name one of: {known}")]
     NotFound {
         /// The name.
         name: String,
-        /// Names that there are.
+        /// Existing names.
         known: String,
     },
-    /// The one of that name never made sense.
+    /// The policy never had a valid version.
     #[error("PlacementPolicy {name:?} cannot be used: {why}")]
     NeverValid {
         /// Its name.
@@ -94,21 +93,20 @@ impl Unusable {
         }
     }
 
-    /// As people are told.
+    /// Its text for conditions and events.
     pub fn status_text(&self) -> StatusText {
         StatusText { reason: self.reason(), message: self.to_string() }
     }
 }
 
 impl Policies {
-    /// The kind of object to watch; it is of the whole cluster.
+    /// The kind of object to watch; it is cluster-scoped.
     pub fn kind() -> Kind {
         Kind::new(octavo_api::names::OCTAVO_API_VERSION, KIND)
     }
 
-    /// Takes in a change; objects of other kinds are not looked at. Returns what is to be written to
-    /// the policies' statuses: of each that changed, and of those for whom the change of another
-    /// changes something.
+    /// Applies a change; objects of other kinds are ignored. Returns the status updates of policies
+    /// that changed, or whose state depends on the change.
     pub fn apply(&mut self, delta: &Delta<WatchedObject>) -> Vec<StatusUpdate> {
         let before = self.reports();
         match delta {
@@ -119,8 +117,9 @@ impl Policies {
                 self.list.remove(&object.meta.name.name);
             }
             Delta::Replace(kind, objects) if is_policy(&kind.api_version, &kind.kind) => {
-                let there = |name: &Arc<str>| objects.iter().any(|one| one.meta.name.name == *name);
-                self.list.retain(|name, _| there(name));
+                let is_listed =
+                    |name: &Arc<str>| objects.iter().any(|object| object.meta.name.name == *name);
+                self.list.retain(|name, _| is_listed(name));
                 for object in objects {
                     self.set(object);
                 }
@@ -151,7 +150,7 @@ impl Policies {
         self.list.insert(Arc::clone(&meta.name.name), entry);
     }
 
-    /// The policy that decides for who names this one, or none.
+    /// The policy of this name, or the default policy.
     pub fn find(&self, wanted: Option<&str>) -> Result<&Arc<PlacementPolicy>, Unusable> {
         let Some(wanted) = wanted else { return Ok(self.default_policy()) };
         let name = wanted.to_owned();
@@ -166,20 +165,20 @@ impl Policies {
         })
     }
 
-    /// The policy of those that name none.
+    /// The policy of pods and groups that name none.
     pub fn default_policy(&self) -> &Arc<PlacementPolicy> {
         let entry = self.default_name().and_then(|name| self.list.get(name));
         entry.and_then(|entry| entry.policy.as_ref()).unwrap_or(&self.fallback)
     }
 
-    /// The oldest that says it is the default and can be used; of equals the first by name.
+    /// The oldest usable policy that is marked as default; of equals the first by name.
     fn default_name(&self) -> Option<&Arc<str>> {
         let usable = |entry: &PolicyEntry| entry.is_default && entry.policy.is_some();
         let candidates = self.list.iter().filter(|(_, entry)| usable(entry));
         candidates.min_by_key(|(name, entry)| (entry.created, *name)).map(|(name, _)| name)
     }
 
-    /// How each stands.
+    /// The state of each policy.
     pub fn reports(&self) -> BTreeMap<Arc<str>, StatusUpdate> {
         let default = self.default_name();
         let report = |(name, entry): (&Arc<str>, &PolicyEntry)| {
@@ -191,7 +190,7 @@ impl Policies {
             let error = entry.error.clone().or(second).map(|error| {
                 let mut status_text = error.status_text();
                 if entry.error.is_some() && entry.policy.is_some() {
-                    status_text.message.push_str(". Until then the version before it is used");
+                    status_text.message.push_str(". Until then the previous version is used");
                 }
                 status_text
             });
@@ -201,9 +200,9 @@ impl Policies {
         self.list.iter().map(report).collect()
     }
 
-    /// Whether the policies make sense in the cluster as it is: a report for each whose limits cannot
-    /// be kept, or that names a level that there is not. Such a policy is used all the same, as far
-    /// as its limits can be kept: nodes come and go.
+    /// Checks the policies against the cluster. Returns an update for each whose limits cannot be
+    /// kept, or that names an unknown level. Such a policy is still used as far as possible,
+    /// because nodes come and go.
     pub fn check(&self, world: &World) -> Vec<StatusUpdate> {
         let check = |(name, entry): (&Arc<str>, &PolicyEntry)| {
             let policy = entry.policy.as_ref().filter(|_| entry.error.is_none())?;
@@ -215,7 +214,7 @@ impl Policies {
         self.list.iter().filter_map(check).collect()
     }
 
-    /// All that can be used, by name.
+    /// All usable policies, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<PlacementPolicy>)> {
         self.list.iter().filter_map(|(name, entry)| Some((name, entry.policy.as_ref()?)))
     }
@@ -226,18 +225,18 @@ fn is_policy(api_version: &str, kind: &str) -> bool {
     kind == KIND && group == API_GROUP
 }
 
-/// The engine's document: the object's spec under the object's name.
+/// The engine's document: the object's spec with the object's name.
 fn read(name: &str, spec: &Value) -> Result<PlacementPolicy, Unusable> {
     let mut document = match spec {
         Value::Object(fields) => fields.clone(),
         Value::Null => serde_json::Map::new(),
         other => {
-            let problem = format!("it is {other} and no map");
+            let problem = format!("it is {other}, not a map");
             return Err(Unusable::Malformed { problem });
         }
     };
     document.remove("isDefault");
-    // What a client wrote as null it did not say.
+    // A null field counts as missing.
     document.retain(|_, value| !value.is_null());
     document.insert("name".to_owned(), name.into());
     let document = Value::Object(document);

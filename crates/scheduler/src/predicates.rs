@@ -1,5 +1,4 @@
-//! Whether a pod may run on a node, by Kubernetes' rules: what kube-scheduler's filters say, dynamic
-//! resources left out.
+//! kube-scheduler's filters: whether a pod may run on a node, without dynamic resources.
 //!
 //! | filter of kube-scheduler | here |
 //! |---|---|
@@ -8,17 +7,18 @@
 //! | `VolumeRestrictions` | the same: disks in [`check_resource_fit`], `ReadWriteOncePod` in [`AntiAffinityIndex`] |
 //! | `NodeVolumeLimits` | volumes of CSI drivers that pods use through claims: [`check_resource_fit`] |
 //! | `VolumeBinding`, `VolumeZone` | bound claims: [`NodeFilterKey`]; late binding is [`Unsupported`] |
-//! | `InterPodAffinity` | anti-affinity of pods that run: [`AntiAffinityIndex`]; a newcomer's own is [`Unsupported`] |
-//! | `PodTopologySpread` | constraints that must hold are [`Unsupported`] |
-//! | `NodeDeclaredFeatures` | not looked at |
+//! | `InterPodAffinity` | anti-affinity of running pods: [`AntiAffinityIndex`]; the pod's own is [`Unsupported`] |
+//! | `PodTopologySpread` | hard constraints are [`Unsupported`] |
+//! | `NodeDeclaredFeatures` | ignored |
 //! | `DynamicResources` | not here: the engine and the allocator |
 //!
-//! Preferences (preferred affinity, `ScheduleAnyway`, `PreferNoSchedule`) decide nothing. Amounts are
-//! those of the pod's spec: a resize in place that runs is not looked at.
+//! Preferences (preferred affinity, `ScheduleAnyway`, `PreferNoSchedule`) are ignored. Amounts are
+//! those of the pod's spec, or the allocated ones while an in-place resize is not done.
 //!
-//! What can be said once for many nodes is said once: a [`NodeFilterKey`] is what of a pod meets a node's
-//! labels and taints, a [`PodRequests`] what it takes, a [`Capacity`] what a node has, [`Exclusions`] where
-//! those that run let nobody near. Nothing is allocated where the answer is yes.
+//! Results that hold for many nodes are computed once. A [`NodeFilterKey`] is what a pod requires
+//! of a node's labels and taints, a [`PodRequests`] what it requests, a [`Capacity`] what a node
+//! has. [`Exclusions`] are the domains that running pods exclude it from. A positive check
+//! allocates no memory.
 
 mod amounts;
 mod anti_affinity;
@@ -48,10 +48,10 @@ pub use unsupported::{Unsupported, unsupported};
 pub use usage::{Capacity, Usage};
 pub use volumes::Volumes;
 
-/// Whether `pod` may run on `node` as far as nothing else that runs there matters: name, labels,
-/// taints, cordon, and where the pod's volumes can be reached. The first reason against it.
+/// Whether `pod` may run on `node` regardless of other pods: by name, labels, taints, cordon and
+/// the reach of its volumes. Returns the first reason against it.
 ///
-/// For one pod and many nodes make the [`NodeFilterKey`] once.
+/// For one pod and many nodes create the [`NodeFilterKey`] once.
 pub fn check_node_filters(pod: &Pod, node: &Node, volumes: &Volumes) -> Result<(), Unfit> {
     NodeFilterKey::of(pod, volumes).check(node)
 }

@@ -1,4 +1,4 @@
-//! The scheduler as a process: watches, lease, the thread that decides, and those who write.
+//! The scheduler process: watches, lease, the decision thread, and the writers.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -23,9 +23,9 @@ use crate::policies::Policies;
 use crate::state::Scheduler;
 use crate::status::{StatusOptions, StatusWriter};
 
-/// How often the age of watches is told to the metrics.
+/// How often the age of watches is reported to the metrics.
 const WATCH_AGE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long the watches wait for the first look at the lease.
+/// How long the watches wait for the first read of the lease.
 const FIRST_LEASE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs the scheduler until a signal.
@@ -43,7 +43,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         user_agent: format!("octavo-scheduler/{}", env!("CARGO_PKG_VERSION")),
     };
     let reading = client::connect(&options).await?;
-    // Writes repeat themselves where that is safe, and must see when the server has too much to do.
+    // The binder retries writes itself where that is safe, and must see 429 responses.
     let writing = client::connect_without_retries(&options).await?;
 
     // Names of metrics have the program's prefix already.
@@ -64,12 +64,12 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         }
     };
 
-    // The lease is given back last: until then nobody else may write.
+    // The lease is released last: until then no other scheduler may write.
     let leave = CancellationToken::new();
     let (leadership, elector) = if config.leader_election.enabled {
         let (elector, mut lease_state) = Elector::new(&writing, config.lease(&identity))?;
         let elector = tokio::spawn(elector.run(leave.clone()));
-        // Who leads at once has then led since before its first lists, and need not list again.
+        // If this process leads at once, it leads since before its first lists and need not relist.
         let _ = timeout(FIRST_LEASE_TIMEOUT, lease_state.changed()).await;
         (leadership(lease_state), Some(elector))
     } else {
@@ -110,8 +110,8 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     };
     let decides = spawn_decision_thread(scheduler, channels)?;
     tokio::select! {
-        _ = terminate.recv() => tracing::info!("SIGTERM: finishing what is being written"),
-        _ = interrupt.recv() => tracing::info!("SIGINT: finishing what is being written"),
+        _ = terminate.recv() => tracing::info!("SIGTERM: finishing writes in progress"),
+        _ = interrupt.recv() => tracing::info!("SIGINT: finishing writes in progress"),
     }
     stop.cancel();
     let is_whole = binder.task.await.unwrap_or_default();
@@ -121,10 +121,9 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
             leave.cancel();
             let _ = elector.await;
         } else {
-            // What was cut short may still be carried out, and whoever leads next must not decide before.
-            tracing::warn!(
-                "some requests have no answer: the lease is not given back, but runs out"
-            );
+            // Aborted writes may still be carried out, and the next leader must not decide before
+            // that.
+            tracing::warn!("some writes have no response: the lease is not released, but expires");
             elector.abort();
         }
     }
@@ -132,10 +131,10 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         let _ = admin.await;
     }
     let _ = watch_ages.await;
-    decides.join().map_err(|_| anyhow!("the thread that decides has panicked"))
+    decides.join().map_err(|_| anyhow!("the decision thread has panicked"))
 }
 
-/// Decisions have a thread of their own: they may take milliseconds, in which writes go on.
+/// Decisions have a thread of their own: they may take milliseconds, while writes go on.
 fn spawn_decision_thread(
     scheduler: Scheduler,
     channels: event_loop::Channels,
@@ -144,11 +143,11 @@ fn spawn_decision_thread(
     let stop = channels.stop.clone();
     let thread = std::thread::Builder::new().name("decide".to_owned());
     let thread = thread.spawn(move || {
-        // Whatever ends the thread ends the program: without it nothing is decided.
+        // However the thread ends, the process ends: without it nothing is decided.
         let _ends = stop.drop_guard();
         runtime.block_on(event_loop::run(scheduler, channels));
     });
-    thread.context("cannot start the thread that decides")
+    thread.context("cannot start the decision thread")
 }
 
 fn watch_options() -> WatchOptions {
@@ -173,7 +172,7 @@ fn wanted_kind(kind: &crate::groups::WatchedKind) -> WantedKind {
     }
 }
 
-/// The lease's word, as writers ask for it.
+/// The state of the lease, as writers read it.
 fn leadership(lease_state: tokio::sync::watch::Receiver<lease::Leadership>) -> Leadership {
     Leadership::new(move || match &*lease_state.borrow() {
         lease::Leadership::Leading(term) => {
@@ -189,7 +188,7 @@ fn leadership(lease_state: tokio::sync::watch::Receiver<lease::Leadership>) -> L
     })
 }
 
-/// Tells the metrics how old the news of each kind is.
+/// Reports the age of each kind's watch to the metrics.
 async fn report_watch_ages(health: WatchHealth, metrics: Metrics, stop: CancellationToken) {
     loop {
         tokio::select! {

@@ -1,5 +1,5 @@
-//! What people are told: conditions of pods and pod groups, and events. All of it is written beside the
-//! bindings and after them, aggregated, and never waited for.
+//! Status updates: conditions of pods and pod groups, and events. They are written beside and after
+//! the bindings, aggregated, and nothing waits for them.
 
 mod denied;
 mod rate_limit;
@@ -16,26 +16,26 @@ use crate::bind::PodRef;
 
 pub use writer::{StatusOptions, StatusSender, StatusWriter};
 
-/// One reason value, as people and programs see it.
+/// A reason with its message, as users and programs see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusText {
-    /// Reason of conditions and events, and label of metrics: a word in camel case.
+    /// Reason of conditions and events, and label of metrics, in CamelCase.
     pub reason: &'static str,
-    /// What, why and what to do.
+    /// What happened, why, and what to do.
     pub message: String,
 }
 
-/// Something to tell.
+/// A status update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StatusUpdate {
-    /// A pod waits: condition `PodScheduled=False`, and an event where the reason is new. Autoscalers
-    /// add nodes for the reason `Unschedulable` and for no other.
+    /// A pod is unschedulable: condition `PodScheduled=False`, and an event where the reason is
+    /// new. Autoscalers add nodes for the reason `Unschedulable` only.
     PodUnschedulable {
         /// The pod.
         pod: PodRef,
         /// Why.
         status_text: StatusText,
-        /// The condition as it was seen: what it says already is not written again.
+        /// The observed condition. An equal one is not written again.
         seen: Option<ScheduledCondition>,
     },
     /// A pod was bound.
@@ -45,58 +45,59 @@ pub enum StatusUpdate {
         /// Its node.
         node: Arc<str>,
     },
-    /// A pod was asked to leave its place to others, or to move.
+    /// A pod is evicted for others, or to move.
     PodEvicted {
         /// The pod.
         pod: PodRef,
-        /// Why, and for whom.
+        /// Why, and for which pod or gang.
         status_text: StatusText,
     },
-    /// How a gang stands. Only the newest of a gang is written, once a second at most.
+    /// The state of a gang. Only its newest state is written, once a second at most.
     Group(GroupStatus),
-    /// How a placement policy stands: whether it is understood.
+    /// The state of a placement policy: whether it is accepted.
     Policy {
         /// Its name.
         name: Arc<str>,
         /// `metadata.generation` that was read.
         generation: i64,
-        /// Why it is not used; `None`: it is.
+        /// Why it is not used; `None` if it is.
         error: Option<StatusText>,
     },
 }
 
-/// How a gang stands.
+/// The state of a gang.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupStatus {
-    /// The object that announced the gang, for its status: an Octavo `PodGroup` gets a full status, a
-    /// native one its condition; a workload of another kind gets an event alone.
+    /// The object that announced the gang. An Octavo `PodGroup` gets a full status, a native one
+    /// its condition, and a workload of another kind only an event.
     pub kind: Kind,
     /// Its name.
     pub name: ObjectName,
     /// Its UID.
     pub uid: Arc<str>,
-    /// `metadata.generation` of it that was read.
+    /// Its `metadata.generation` that was read.
     pub generation: i64,
     /// What it is doing.
     pub phase: GroupPhase,
     /// Why.
     pub status_text: StatusText,
-    /// Pods that there are, by subgroup.
+    /// Existing pods by subgroup.
     pub present: BTreeMap<Arc<str>, u32>,
-    /// Pods that are bound, by subgroup.
+    /// Bound pods by subgroup.
     pub bound: BTreeMap<Arc<str>, u32>,
-    /// Where it lies: the tightest domain that has all of it, in words; `None` while nothing is bound.
+    /// The smallest topology domain that contains the gang, in words; `None` while nothing is
+    /// bound.
     pub domain: Option<String>,
 }
 
-/// What a gang is doing.
+/// The phase of a gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum GroupPhase {
-    /// Fewer pods are there than it needs.
+    /// Fewer pods exist than it needs.
     Gathering,
-    /// It wants places.
+    /// It waits for placement.
     Waiting,
-    /// It has places and others are leaving them.
+    /// It has a placement, and victims are leaving.
     Preempting,
     /// Its pods are being bound.
     Binding,
@@ -107,7 +108,7 @@ pub enum GroupPhase {
 }
 
 impl GroupPhase {
-    /// Its name, as statuses and metrics have it.
+    /// Its name in statuses and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gathering => "Gathering",

@@ -1,4 +1,4 @@
-//! Nodes whose GPUs are not counted: said once, and counted in the metrics.
+//! Nodes whose GPUs the engine does not model: logged once, and counted in the metrics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,23 +7,23 @@ use crate::devices::UnmodeledReason;
 use crate::metrics::Metrics;
 use crate::state::nodes_phrase;
 
-/// What was said of nodes whose GPUs are not counted.
+/// Reports nodes whose GPUs the engine does not model.
 #[derive(Debug, Default)]
 pub(crate) struct UnmodeledNodesReporter {
     reported: BTreeMap<Arc<str>, UnmodeledReason>,
 }
 
-/// What is new of such nodes.
+/// What changed since the last report.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnmodeledChange {
-    /// By why: nodes that are left out from now on.
+    /// Nodes that are left out from now on, by reason.
     added: BTreeMap<String, Vec<Arc<str>>>,
-    /// Nodes that are not, any more.
+    /// Nodes that are no longer left out.
     recovered: Vec<Arc<str>>,
 }
 
 impl UnmodeledNodesReporter {
-    /// Says what is new.
+    /// Reports what changed.
     pub(crate) fn report(&mut self, now: &BTreeMap<Arc<str>, UnmodeledReason>, metrics: &Metrics) {
         if self.reported == *now {
             return;

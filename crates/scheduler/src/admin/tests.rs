@@ -67,7 +67,7 @@ async fn malformed_queries_get_a_usage_message() {
 async fn queries_time_out() {
     let (questions, receiver) = questions();
     assert_eq!(ask(&questions, "/snapshot").await.0, 504);
-    // Those who gave up are still in the queue.
+    // Queries that timed out are still queued.
     for _ in 1..MAX_QUEUED_QUESTIONS {
         let questions = questions.clone();
         tokio::spawn(async move { ask(&questions, "/snapshot").await });
@@ -78,7 +78,7 @@ async fn queries_time_out() {
     assert_eq!(ask(&questions, "/snapshot").await.0, 503);
 }
 
-/// Answers what is asked first, whatever it is; `report` is what is said of somebody.
+/// Answers the next query, which must be an explanation, with this report.
 async fn answer_one(receiver: &mut mpsc::Receiver<AdminQuestion>, report: (Value, bool)) {
     match receiver.recv().await.unwrap() {
         AdminQuestion::Explain { answer, .. } => answer.send(Ok(report)),
@@ -96,24 +96,24 @@ async fn searches_run_one_at_a_time_and_late_clients_get_a_partial_answer() {
     let first = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 1}), true)).await;
     let Some(AdminQuestion::Search { answer: searching, .. }) = receiver.recv().await else {
-        panic!("it is not known: it is looked for");
+        panic!("the result is unknown, so a search is needed");
     };
     let second = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 2}), true)).await;
-    // The time that goes by is that of the second's patience: it asks for no search meanwhile.
+    // Only the second client's wait passes time. It asks for no search meanwhile.
     let (status, body) = second.await.unwrap();
     assert!(receiver.try_recv().is_err());
-    assert!(status == 200 && body.contains("was not looked for"), "{body}");
-    // What others found meanwhile need not be looked for again.
+    assert!(status == 200 && body.contains("no search for victims was started"), "{body}");
+    // A result that others found meanwhile needs no further search.
     searching.send(Ok(None));
     answer_one(&mut receiver, (json!({"n": 3}), false)).await;
     assert_eq!(first.await.unwrap(), (200, "{\"n\":3}".to_owned()));
-    // After a pause it is the next one's turn.
+    // After the interval the next client may search.
     let begin = tokio::time::Instant::now();
     let third = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 4}), true)).await;
     let Some(AdminQuestion::Search { answer, .. }) = receiver.recv().await else {
-        panic!("it is not known: it is looked for");
+        panic!("the result is unknown, so a search is needed");
     };
     assert!(begin.elapsed() >= SEARCH_INTERVAL);
     answer.send(Ok(None));
@@ -126,7 +126,7 @@ fn asker(questions: &Questions) -> tokio::task::JoinHandle<(u16, String)> {
     tokio::spawn(async move { ask(&questions, "/explain?pod=team/p").await })
 }
 
-/// The wish for a search that comes next.
+/// Takes the next query, which must ask for a search.
 async fn wish(receiver: &mut mpsc::Receiver<AdminQuestion>) -> Reply<Option<HintSearch>> {
     match receiver.recv().await.unwrap() {
         AdminQuestion::Search { answer, .. } => answer,
@@ -143,7 +143,7 @@ async fn answer_says_when_no_search_was_possible() {
     answer_one(&mut receiver, (json!({"n": 2}), true)).await;
     let (status, body) = asked.await.unwrap();
     assert!(status == 200 && body.contains("\"n\":2"), "{body}");
-    assert!(body.contains("who would have to go could not be looked for"), "{body}");
+    assert!(body.contains("no search for victims was possible"), "{body}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -152,12 +152,12 @@ async fn first_answer_is_used_when_none_follows_the_search() {
     let asked = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 1}), true)).await;
     wish(&mut receiver).await.send(Ok(None));
-    // Who decides takes too long for it.
+    // The decision thread takes too long to answer.
     let _kept = receiver.recv().await.unwrap();
     let (status, body) = asked.await.unwrap();
     assert!(status == 200 && body.contains("\"n\":1"), "{body}");
     assert!(body.contains("disturbanceNote"), "{body}");
-    // Who is gone meanwhile is not spoken of.
+    // A pod that is gone meanwhile is not found.
     let asked = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 1}), true)).await;
     wish(&mut receiver).await.send(Ok(None));
@@ -225,9 +225,5 @@ async fn search_result_is_in_the_answer() {
     assert_eq!(report["disturbance"]["evictions"][0]["name"], "pod team/old", "{body}");
     assert_eq!(ask(&questions, "/explain?pod=team/p").await, (200, body), "it is kept");
     drop(questions);
-    assert_eq!(
-        deciding.await.unwrap(),
-        2,
-        "it was looked for once: first among some, then among all"
-    );
+    assert_eq!(deciding.await.unwrap(), 2, "one search: first among some, then among all");
 }

@@ -1,9 +1,11 @@
-//! How many orders may be in flight: up by one for a whole window of answers, down by half when the API
-//! server is overloaded.
+//! Limit of concurrent operations by additive increase and multiplicative decrease (AIMD).
+//!
+//! The limit grows by one after as many responses as it allows operations. It is halved when the
+//! API server is overloaded.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The window. Shared by all requests of a binder.
+/// The limit. Shared by all requests of a binder.
 #[derive(Debug)]
 pub(super) struct AimdLimit(Mutex<State>);
 
@@ -11,35 +13,35 @@ pub(super) struct AimdLimit(Mutex<State>);
 struct State {
     max: u32,
     limit: u32,
-    /// Answers since the limit last changed.
+    /// Responses since the limit last changed.
     answers: u32,
     /// Requests sent so far.
     requests: u64,
-    /// Number of the first request that was sent after the last halving: what was sent before says
-    /// nothing about the smaller window.
+    /// Number of the first request after the last halving. Overload of an earlier request says
+    /// nothing about the halved limit.
     halved_at: u64,
 }
 
 impl AimdLimit {
-    /// A window of `max`, open.
+    /// A limit that starts at its maximum.
     pub(super) fn new(max: u32) -> Self {
         let max = max.max(1);
         Self(Mutex::new(State { max, limit: max, answers: 0, requests: 0, halved_at: 0 }))
     }
 
-    /// Orders that may be in flight now; at least 1.
+    /// Operations that may be in flight now; at least 1.
     pub(super) fn limit(&self) -> u32 {
         self.lock().limit
     }
 
-    /// A request is sent: its number.
+    /// Counts a request and returns its number.
     pub(super) fn next_request(&self) -> u64 {
         let mut state = self.lock();
         state.requests += 1;
         state.requests - 1
     }
 
-    /// The server answered in time.
+    /// Records a response in time.
     pub(super) fn answered(&self) {
         let mut state = self.lock();
         state.answers += 1;
@@ -49,7 +51,7 @@ impl AimdLimit {
         }
     }
 
-    /// The server had too much to do for request `number`.
+    /// Records that the server was overloaded at request `number`.
     pub(super) fn overloaded(&self, number: u64) {
         let mut state = self.lock();
         if number >= state.halved_at {
@@ -60,7 +62,7 @@ impl AimdLimit {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Plain numbers: whole at every moment.
+        // Plain numbers, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -1,4 +1,5 @@
-//! Orders in, outcomes out: many at once, no more than the API server can bear.
+//! The binder: takes write operations and returns results. It runs many at once, limited by the API
+//! server's load.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,19 +23,19 @@ use super::{Failure, FailureKind, OpId, OpKind, OpResult, WriteOp, evict, pod};
 use crate::metrics::Metrics;
 use octavo_kube_io::objects::ObjectName;
 
-/// How a binder works.
+/// Options of a binder.
 #[derive(Clone, Copy, Debug)]
 pub struct BinderOptions {
-    /// Most orders in flight at once. An overloaded API server makes it fewer for a while.
+    /// Most operations in flight at once. An overloaded API server lowers it for a while.
     pub max_in_flight: u32,
-    /// Orders that may wait before the sender has to.
+    /// Operations that may be queued before the sender has to wait.
     pub queue: usize,
-    /// Longest time for one request.
+    /// Timeout of one request.
     pub timeout: Duration,
-    /// How long an order may repeat what fails because the API server is away or too busy; what it
-    /// undoes may take as long again.
+    /// How long an operation may retry while the API server is away or overloaded. Its rollback may
+    /// take as long again.
     pub retry_timeout: Duration,
-    /// How long orders in flight may take when the program ends.
+    /// How long operations in flight may take at shutdown.
     pub shutdown_grace: Duration,
 }
 
@@ -50,28 +51,28 @@ impl Default for BinderOptions {
     }
 }
 
-/// A binder at work.
+/// A running binder.
 #[derive(Debug)]
 pub struct Binder {
-    /// Takes orders. Where a pod's claim is allocated by one order and only reserved by others, the
-    /// first must be sent first. The binder ends when it is dropped and all orders are carried out.
+    /// Takes operations. An operation that allocates a claim must be sent before those that only
+    /// reserve it. The binder ends when this is dropped and all operations are done.
     pub ops: mpsc::Sender<WriteOp>,
-    /// Gives an outcome for every order, in the order in which they end. Never full, so that a core which
-    /// waits for room in `ops` cannot be waited for.
+    /// Gives a result for every operation, in the order in which they end. Unbounded, so that a
+    /// decision thread which waits for room in `ops` cannot deadlock with it.
     pub results: mpsc::UnboundedReceiver<OpResult>,
-    /// How much it has to do, for those who let it go first.
+    /// The binder's load, for tasks that yield to it.
     pub load: Load,
-    /// Ends with the binder, and says whether all that was begun has its end: if not, the API server may still
-    /// carry it out.
+    /// Ends with the binder. Its value says whether every operation has a known end. If not, the
+    /// API server may still carry one out.
     pub task: JoinHandle<bool>,
 }
 
-/// How much a binder has to do.
+/// The number of unfinished operations of a binder.
 #[derive(Clone, Debug, Default)]
 pub struct Load(Arc<AtomicUsize>);
 
 impl Load {
-    /// Orders in flight or waiting.
+    /// Operations in flight or queued.
     pub fn ops(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
@@ -81,7 +82,7 @@ impl Load {
     }
 }
 
-/// What orders share.
+/// State that operations share.
 struct Shared {
     api: Api,
     aimd: AimdLimit,
@@ -92,9 +93,9 @@ struct Shared {
 impl Binder {
     /// Starts a binder.
     ///
-    /// `client` must not repeat requests by itself: a repeated create whose first answer was lost makes
-    /// two objects, and refusals for too many requests would stay unseen. At `stop` orders in flight get
-    /// [`BinderOptions::shutdown_grace`], those that wait are refused.
+    /// `client` must not retry requests by itself. A retried create whose first response was lost
+    /// makes two objects, and 429 responses would stay unseen. At `stop`, operations in flight get
+    /// [`BinderOptions::shutdown_grace`] and queued ones are rejected.
     pub fn start(
         client: Client,
         options: BinderOptions,
@@ -131,7 +132,7 @@ struct BinderTask {
     shared: Arc<Shared>,
     sequencer: ClaimSequencer,
     in_flight: JoinSet<Result<(), Failure>>,
-    /// What flies: number and claims of the order, for those that end without an outcome.
+    /// Per task: number and claims of its operation, for tasks that end without a result.
     op_by_task: HashMap<task::Id, (OpId, Vec<ObjectName>)>,
     results: mpsc::UnboundedSender<OpResult>,
     load: Load,
@@ -195,7 +196,7 @@ impl BinderTask {
         let (id, claims) = (op.id, claim_names(&op.kind));
         let handle = match op.kind {
             OpKind::Bind(bind) => {
-                // Turns are taken here, in the order of orders.
+                // Places in the claim sequence are taken here, in the order of operations.
                 let pending = bind.claims.iter().map(|write| match write.allocation {
                     Some(_) => None,
                     None => self.sequencer.pending(&write.claim.meta.uid),
@@ -240,7 +241,7 @@ impl BinderTask {
 
     fn report(&self, id: OpId, result: Result<(), Failure>) {
         self.shared.api.metrics.op_finished(&result);
-        // A core that is gone needs no outcomes.
+        // Without a receiver nothing is left to do for the result.
         let _ = self.results.send(OpResult { id, result });
     }
 }
@@ -276,7 +277,7 @@ fn claim_names(task: &OpKind) -> Vec<ObjectName> {
 fn rejected_at_shutdown() -> Failure {
     Failure {
         step: "waiting",
-        message: "the scheduler is ending: nothing was written".to_owned(),
+        message: "the scheduler is shutting down: nothing was written".to_owned(),
         kind: FailureKind::NotLeader,
         unreleased: Vec::new(),
     }
@@ -285,7 +286,7 @@ fn rejected_at_shutdown() -> Failure {
 fn aborted(unreleased: Vec<ObjectName>) -> Failure {
     Failure {
         step: "writing",
-        message: "the order was cut short: what it wrote is not known".to_owned(),
+        message: "the operation was aborted at shutdown: its outcome is unknown".to_owned(),
         kind: FailureKind::Indeterminate,
         unreleased,
     }

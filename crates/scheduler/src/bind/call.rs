@@ -1,10 +1,11 @@
-//! One request to the API server: sent only while this program leads, given up before the lease ends,
-//! and told apart by what is known of it afterwards.
+//! One request to the API server. It is sent only while this process leads, and abandoned before
+//! the lease ends.
 //!
-//! A write is *refused* (the server said so and did nothing) or *unknown* (no answer, or one of a server in
-//! trouble: it may have been done, or be done a moment later). What is unknown is read back before
-//! anything is concluded. Each write tells the server by when it is of no use (`?timeout=`,
-//! apiserver `pkg/endpoints/filters/request_deadline.go`), so that it cannot outlive the lease there either.
+//! A failed write is *rejected* or *indeterminate*. A rejected write was not done: the server said
+//! so. An indeterminate write has no response, or a 5xx one: it may have been done, or be done a
+//! moment later. Its object is read back before anything is concluded. Each write sends its
+//! deadline (`?timeout=`, apiserver `pkg/endpoints/filters/request_deadline.go`), so that it cannot
+//! outlive the lease at the server either.
 
 use std::time::Duration;
 
@@ -22,33 +23,33 @@ use super::rbac_denials::{RbacDenials, is_access_denial};
 use super::settle::SettleBarrier;
 use crate::metrics::Metrics;
 
-/// No write is begun with less of the lease than this: it could not be answered in time.
+/// Least remaining lease to start a write. With less, a response in time is unlikely.
 const MIN_LEASE: Duration = Duration::from_millis(200);
-/// What is left of the lease when the answer must be there.
+/// Remaining lease at which the response must have arrived.
 const LEASE_MARGIN: Duration = Duration::from_millis(100);
-/// How long after its end a request may still take effect on the server.
+/// How long after its end a request may still take effect at the server.
 const SETTLE_TIME: Duration = Duration::from_secs(1);
-/// Waits between attempts.
+/// Delays between attempts.
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(50);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(2);
 
-/// What requests need.
+/// What requests share.
 pub(crate) struct Api {
     pub(crate) client: Client,
     pub(crate) leadership: Leadership,
     pub(crate) metrics: Metrics,
-    /// Longest time for one request.
+    /// Timeout of one request.
     pub(crate) timeout: Duration,
 }
 
-/// Requests of one order: they share its patience and feed the window.
+/// Requests of one operation. They share its deadline and feed the concurrency limit.
 #[derive(Clone, Copy)]
 pub(super) struct Call<'a> {
     pub(super) api: &'a Api,
     pub(super) aimd: &'a AimdLimit,
     pub(super) rbac_denials: &'a RbacDenials,
     pub(super) barrier: &'a SettleBarrier,
-    /// Until when attempts are repeated.
+    /// End of the retries.
     pub(super) deadline: Instant,
 }
 
@@ -58,54 +59,54 @@ pub(crate) struct ApiWrite {
     pub(crate) method: Method,
     /// Path without query.
     pub(crate) path: String,
-    /// Resource and subresource, for metrics and errors: `resourceclaims/status`.
+    /// Resource and subresource for metrics and errors, as in `resourceclaims/status`.
     pub(crate) resource: &'static str,
     pub(crate) format: BodyFormat,
     pub(crate) body: serde_json::Value,
 }
 
-/// What the body of a write is.
+/// Content type of a write's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyFormat {
     /// An object, or options.
     Object,
-    /// A strategic merge patch: for kinds of Kubernetes' own.
+    /// A strategic merge patch, for Kubernetes' own kinds.
     StrategicPatch,
-    /// A JSON merge patch: for kinds of CRDs.
+    /// A JSON merge patch, for custom resources.
     MergePatch,
 }
 
-/// Why a request has no good answer.
+/// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ApiError {
-    /// Not sent: the lease is over.
+    /// Not sent: this process does not hold the lease.
     NotLeader,
-    /// The server refused it and did nothing.
+    /// The server rejected it and did nothing.
     Rejected(Rejection),
     /// It may have been done.
     Indeterminate {
-        /// What is known.
+        /// What went wrong.
         message: String,
-        /// After this it is done or never will be.
+        /// After this time it has taken effect or never will.
         settles_at: Instant,
     },
 }
 
-/// A refusal.
+/// A rejection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Rejection {
     pub(crate) code: u16,
     pub(crate) message: String,
     /// Whether a disruption budget is the cause.
     pub(crate) is_budget: bool,
-    /// Whether the server said who asks, or may not ask, and nothing about the request itself. While it
-    /// starts it says so of everybody.
+    /// Whether the authenticator or the authorizer denied it, and not the request itself. A
+    /// starting server denies every client.
     pub(crate) is_access_denial: bool,
     /// `Retry-After`.
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// `metav1.Status`, what is looked at.
+/// `metav1.Status`, as far as it is read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Status {
@@ -125,7 +126,7 @@ struct Cause {
     reason: String,
 }
 
-/// Refusals for too many requests and servers that end are no answers to the request.
+/// A 429 comes from overload or from a server that shuts down. It says nothing about the request.
 const TOO_MANY_REQUESTS: u16 = 429;
 
 impl ApiWrite {
@@ -175,7 +176,7 @@ impl Api {
         .await
     }
 
-    /// Sends a read once; `None`: there is no such object.
+    /// Sends a read once. `None` if the object does not exist.
     pub(crate) async fn read_once<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -207,7 +208,7 @@ impl Api {
         let request = match request.header(header::ACCEPT, "application/json").body(body) {
             Ok(request) => request,
             Err(error) => {
-                let message = format!("the request cannot be made: {error}");
+                let message = format!("the request cannot be built: {error}");
                 return Err(ApiError::Rejected(Rejection { message, ..Rejection::of(400) }));
             }
         };
@@ -217,8 +218,8 @@ impl Api {
             Ok::<_, kube::Error>((head, body.collect_bytes().await?))
         };
         let (head, body) = match tokio::time::timeout_at(end, answer).await {
-            Err(_) => return unknown(format!("no answer within {limit:?}"), end),
-            // The server may not have noticed that nobody waits, and knows its own deadline only.
+            Err(_) => return unknown(format!("no response within {limit:?}"), end),
+            // The server may not have noticed the disconnect: it knows only its own deadline.
             Ok(Err(error)) => return unknown(error.to_string(), end),
             Ok(Ok(answer)) => answer,
         };
@@ -233,8 +234,8 @@ impl Api {
         let rejection = Rejection {
             code: head.status.as_u16(),
             message: message_or_status(&status.message, head.status),
-            // policy/v1 `DisruptionBudgetCause`; 500: more than one budget, which the API does not support
-            // (registry/core/pod/storage/eviction.go).
+            // policy/v1 `DisruptionBudgetCause`. A pod with more than one budget gets a 500, which
+            // the API does not support (registry/core/pod/storage/eviction.go).
             is_budget: causes.iter().any(|cause| cause.reason == "DisruptionBudget")
                 || status.message.contains("more than one PodDisruptionBudget"),
             is_access_denial: is_access_denial(head.status, &status.message),
@@ -253,8 +254,8 @@ impl Api {
 }
 
 impl Call<'_> {
-    /// Writes; while the server has too much to do, or does not know yet who may do what, again and again
-    /// within the order's patience.
+    /// Writes. While the server is overloaded or still denies every client, it retries until the
+    /// operation's deadline.
     pub(super) async fn write(&self, write: &ApiWrite) -> Result<Vec<u8>, ApiError> {
         let mut backoff = Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY);
         let mut access = self.rbac_denials.of(&write.method, write.resource, &write.path);
@@ -277,7 +278,7 @@ impl Call<'_> {
                     backoff.next_delay().max(rejection.retry_after.unwrap_or_default())
                 }
                 ApiError::Rejected(rejection) if rejection.is_access_denial => {
-                    // It has time: it only does not know us.
+                    // The server is not overloaded: it only lacks its RBAC data.
                     self.aimd.answered();
                     if !access.should_retry() {
                         return Err(error);
@@ -304,7 +305,7 @@ impl Call<'_> {
         }
     }
 
-    /// Writes, and reads the object that is answered.
+    /// Writes, and parses the object in the response.
     pub(super) async fn write_object<T: DeserializeOwned>(
         &self,
         write: &ApiWrite,
@@ -313,8 +314,8 @@ impl Call<'_> {
         parse(&body)
     }
 
-    /// Reads an object as it is now (not from a cache); `None`: there is none. Repeated within the
-    /// order's patience, and once in any case.
+    /// Reads an object from the API server, not from a cache. `None` if it does not exist. Retried
+    /// until the operation's deadline, and sent at least once.
     pub(super) async fn read<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -352,7 +353,7 @@ impl Call<'_> {
         }
     }
 
-    /// Waits before another attempt; `false`: patience is at its end.
+    /// Waits before another attempt. `false` if the deadline would pass.
     pub(super) async fn pause(&self, backoff: &mut Backoff) -> bool {
         let delay = backoff.next_delay();
         if Instant::now() + delay > self.deadline {
@@ -362,7 +363,7 @@ impl Call<'_> {
         true
     }
 
-    /// A backoff for attempts of several requests.
+    /// A backoff across several requests.
     pub(super) fn backoff() -> Backoff {
         Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY)
     }
@@ -386,7 +387,7 @@ impl std::fmt::Display for ApiError {
             Self::NotLeader => f.write_str("this scheduler is no longer the leader"),
             Self::Rejected(rejection) => write!(f, "{} ({})", rejection.message, rejection.code),
             Self::Indeterminate { message, .. } => {
-                write!(f, "{message}; the API server may have done it or not")
+                write!(f, "{message}; the outcome is unknown")
             }
         }
     }
@@ -396,12 +397,12 @@ fn message_or_status(message: &str, status: StatusCode) -> String {
     if !message.is_empty() {
         return message.to_owned();
     }
-    status.canonical_reason().unwrap_or("the API server refused it without a reason").to_owned()
+    status.canonical_reason().unwrap_or("the API server gave no reason").to_owned()
 }
 
 fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
     serde_json::from_slice(body).map_err(|error| ApiError::Indeterminate {
-        message: format!("the API server's answer cannot be read: {error}"),
+        message: format!("the API server's response cannot be parsed: {error}"),
         settles_at: Instant::now(),
     })
 }

@@ -1,8 +1,9 @@
-//! Claims that an order in flight allocates, so that orders which only reserve them wait for it.
+//! Claims that operations in flight are allocating. Operations that only reserve such a claim wait
+//! for them.
 //!
-//! A pod that shares a claim is decided while the claim's allocation is still being written. Its
-//! reservation would be refused if it came first. Orders wait for earlier ones only, so they never wait
-//! in a circle.
+//! A pod that shares a claim may be decided while the claim's allocation is still being written.
+//! Its reservation would be rejected if it came first. Operations wait only for earlier ones, so
+//! they never deadlock.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,11 +20,11 @@ pub(super) struct ClaimSequencer(Arc<Mutex<HashMap<Arc<str>, InFlightAllocation>
 struct InFlightAllocation {
     done: CancellationToken,
     allocation: Arc<Allocation>,
-    /// Which one, so that a later order's is not taken out.
+    /// Number of the operation, so that a later one is not removed.
     number: u64,
 }
 
-/// An order allocates a claim; until this goes.
+/// Held while an operation allocates a claim.
 #[derive(Debug)]
 pub(super) struct AllocationGuard {
     sequencer: ClaimSequencer,
@@ -32,16 +33,16 @@ pub(super) struct AllocationGuard {
     done: CancellationToken,
 }
 
-/// What an earlier order writes to a claim.
+/// The allocation that an earlier operation is writing.
 #[derive(Clone, Debug)]
 pub(super) struct PendingAllocation {
     done: CancellationToken,
-    /// What the claim has afterwards, if that succeeds.
+    /// The claim's allocation, if that operation succeeds.
     pub(super) allocation: Arc<Allocation>,
 }
 
 impl ClaimSequencer {
-    /// An order (by its number) will allocate a claim.
+    /// Registers that operation `number` will allocate a claim.
     pub(super) fn begin(
         &self,
         claim: &Arc<str>,
@@ -58,7 +59,7 @@ impl ClaimSequencer {
         AllocationGuard { sequencer: self.clone(), claim: Arc::clone(claim), number, done }
     }
 
-    /// What an earlier order writes to a claim now, if one does.
+    /// The allocation that an earlier operation is writing to a claim, if any.
     pub(super) fn pending(&self, claim: &str) -> Option<PendingAllocation> {
         let sequencer = self.lock();
         let in_flight = sequencer.get(claim)?;
@@ -74,7 +75,7 @@ impl ClaimSequencer {
 }
 
 impl PendingAllocation {
-    /// Waits until it was written, or failed.
+    /// Waits until it is written or has failed.
     pub(super) async fn wait(&self) {
         self.done.cancelled().await;
     }

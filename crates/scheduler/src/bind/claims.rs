@@ -1,4 +1,4 @@
-//! A claim's way from free to allocated and reserved, and back.
+//! The writes to one claim: from free to allocated and reserved, and back.
 
 use octavo_dra::Allocation;
 use octavo_kube_io::objects::{Claim, ObjectName};
@@ -8,10 +8,10 @@ use super::patches;
 use super::responses::ClaimView;
 use super::{ClaimWrite, FailureKind, PodRef, WrittenAllocation};
 
-/// How often a claim that changes meanwhile is read anew before the order gives up.
+/// Attempts for a claim that keeps changing, each after a re-read.
 const MAX_ATTEMPTS: u32 = 5;
 
-/// Why an order goes no further.
+/// Why an operation stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StepError {
     pub(super) step: &'static str,
@@ -19,19 +19,21 @@ pub(super) struct StepError {
     pub(super) kind: FailureKind,
 }
 
-/// A claim of an order, and what the order may have written to it.
+/// A claim of an operation, and what the operation may have written to it.
 #[derive(Clone, Debug)]
 pub(super) struct ClaimWriter {
     pub(super) name: ObjectName,
-    /// Empty where a claim was made and the answer that had it was lost.
+    /// Empty if the claim was created and the response with its UID was lost.
     pub(super) uid: String,
-    /// Whether the order made it.
+    /// Whether the operation created it.
     pub(super) is_created: bool,
-    /// Whether something was written, or may have been.
+    /// Whether a write was done or may have been done.
     pub(super) may_be_written: bool,
-    /// Whether it stood allocated without any user before: it stays so.
+    /// Whether the claim was allocated without any consumer before. Then a rollback keeps the
+    /// allocation.
     stays_allocated: bool,
-    /// The devices that the order wants it to have: with others it is somebody else's.
+    /// The devices that the operation allocates. With other devices the allocation belongs to
+    /// another client.
     wanted: Option<Allocation>,
 }
 
@@ -40,7 +42,7 @@ impl StepError {
         Self { step, message: message.into(), kind }
     }
 
-    /// A fault that nothing more is known of.
+    /// The step error of an API error without further information.
     pub(super) fn of(step: &'static str, error: &ApiError) -> Self {
         let kind = match error {
             ApiError::NotLeader => FailureKind::NotLeader,
@@ -79,13 +81,13 @@ impl ClaimWriter {
         }
     }
 
-    /// What an order of before may have written, which this one, its repetition, did not reach.
+    /// A claim that an earlier attempt may have written to and that this retry did not reach.
     pub(super) fn unreached(write: &ClaimWrite) -> Self {
         let wanted = write.allocation.as_ref().map(|written| written.allocation.clone());
         Self { may_be_written: true, wanted, ..Self::from_watch(&write.claim) }
     }
 
-    /// What an earlier scheduler left, for a pod that is not bound.
+    /// What a previous leader left, for a pod that is not bound.
     pub(super) fn leftover(claim: &Claim, pod: &PodRef) -> Self {
         let is_owner = claim.meta.owner.as_ref().is_some_and(|owner| owner.uid == pod.uid);
         Self {
@@ -96,9 +98,9 @@ impl ClaimWriter {
         }
     }
 
-    /// Writes finalizer, allocation and reservation, as far as they are not there.
+    /// Writes finalizer, allocation and reservation, as far as they are missing.
     ///
-    /// `view` is how the claim was last seen.
+    /// `view` is the last known state of the claim.
     pub(super) async fn allocate(
         &mut self,
         call: Call<'_>,
@@ -115,7 +117,7 @@ impl ClaimWriter {
             if attempt > 0 {
                 let Some((step, error)) = last.take() else { break };
                 view = self.reread(call, step, &error).await?;
-                // What was refused although nothing stands against it would be refused again.
+                // A rejection that no state of the claim explains would be repeated.
                 if let ApiError::Rejected(rejection) = &error
                     && rejection.code != 409
                     && view.status.allocation.is_none()
@@ -130,7 +132,7 @@ impl ClaimWriter {
             }
             let is_other_allocation =
                 view.status.allocation.is_some() && !view.has_devices(&allocation.allocation);
-            // An undoing that was cut short may have taken no more than the finalizer.
+            // An interrupted rollback may have removed no more than the finalizer.
             if is_other_allocation
                 || (view.status.allocation.is_some() && view.metadata.has_finalizer())
             {
@@ -162,7 +164,7 @@ impl ClaimWriter {
         Err(StepError::of(step, &error))
     }
 
-    /// Reserves a claim that is found allocated, if it has these devices.
+    /// Reserves a claim that is already allocated, if it has these devices.
     async fn join(
         &mut self,
         call: Call<'_>,
@@ -172,7 +174,7 @@ impl ClaimWriter {
     ) -> Result<(), StepError> {
         const STEP: &str = "allocating the claim";
         if !view.has_devices(expected) {
-            let message = format!("claim {} was allocated by somebody else", self.name);
+            let message = format!("claim {} was allocated by another client", self.name);
             return Err(StepError::new(STEP, FailureKind::Conflict, message));
         }
         if view.is_reserved_for(pod) {
@@ -181,7 +183,7 @@ impl ClaimWriter {
         self.reserve(call, pod, Some(expected)).await
     }
 
-    /// Writes the reservation of an allocated claim; `expected`: the devices that it must have.
+    /// Writes the reservation of an allocated claim. `expected` are the devices that it must have.
     pub(super) async fn reserve(
         &mut self,
         call: Call<'_>,
@@ -213,7 +215,7 @@ impl ClaimWriter {
             self.may_be_written = true;
             let write = patches::reserve(&self.name, &self.uid, pod);
             match call.write_object::<ClaimView>(&write).await {
-                // It may have been given elsewhere since it was seen.
+                // It may have been reallocated since it was observed.
                 Ok(answer) => return self.check_devices(expected, &answer),
                 Err(error) => last = Some(self.retryable(STEP, error)?),
             }
@@ -231,11 +233,11 @@ impl ClaimWriter {
         if is_right {
             return Ok(());
         }
-        let message = format!("claim {} no longer has the devices that were seen", self.name);
+        let message = format!("claim {} no longer has the expected devices", self.name);
         Err(StepError::new("reserving the claim", FailureKind::Conflict, message))
     }
 
-    /// A fault after which another look may help; others end the order.
+    /// Passes errors on after which a re-read may help. Others end the operation.
     fn retryable(&self, step: &'static str, error: ApiError) -> Result<ApiError, StepError> {
         match &error {
             ApiError::Indeterminate { .. }
@@ -248,7 +250,7 @@ impl ClaimWriter {
         }
     }
 
-    /// Reads the claim after a fault: it must be this one still, and may not be on its way out.
+    /// Re-reads the claim after an error. It must be the same claim, and not be deleted.
     async fn reread(
         &self,
         call: Call<'_>,
@@ -261,7 +263,7 @@ impl ClaimWriter {
         let view = read.map_err(|_| StepError::of(step, error))?;
         match view {
             Some(view) if view.metadata.uid != self.uid => {
-                Err(conflict(format!("another claim has the name {}", self.name)))
+                Err(conflict(format!("another claim now has the name {}", self.name)))
             }
             Some(view) if view.metadata.is_deleted() => {
                 Err(conflict(format!("claim {} is being deleted", self.name)))
@@ -271,11 +273,12 @@ impl ClaimWriter {
         }
     }
 
-    /// Takes back what was written for the pod: the reservation, the allocation if nobody else uses it,
-    /// and the finalizer of what is not allocated. A claim that the order made is deleted.
+    /// Rolls back what was written for the pod. It removes the reservation, the allocation if the
+    /// claim has no other consumer, and the finalizer of a claim that is not allocated. A claim
+    /// that the operation created is deleted.
     ///
-    /// Every step names the version it is based on, so a write of before that is still under way at
-    /// the server cannot land behind it.
+    /// Every step names the version that it is based on. So an earlier write still in progress at
+    /// the server cannot take effect after it.
     pub(super) async fn release(&self, call: Call<'_>, pod: &PodRef) -> Result<(), ApiError> {
         let mut backoff = Call::backoff();
         loop {
@@ -300,7 +303,7 @@ impl ClaimWriter {
         let Some(mut view) = view.filter(|view| self.is_same_claim(view, pod)) else {
             return Ok(());
         };
-        // Another leader may have given it, and its pod may run with it.
+        // Another leader may have allocated it, and its pod may run with it.
         let is_given = view.status.allocation.is_some();
         if is_given && self.wanted.as_ref().is_some_and(|wanted| !view.has_devices(wanted)) {
             return Ok(());
@@ -310,7 +313,8 @@ impl ClaimWriter {
         }
         let is_last = !view.has_other_consumers(pod) && !self.stays_allocated;
         let is_ours = view.is_reserved_for(pod);
-        // An allocation without any user is a leftover, of this order or of the pod it shared with.
+        // An allocation without a consumer is left over from this operation, or from the pod it
+        // shared the claim with.
         if is_ours || (is_last && view.status.allocation.is_some() && self.may_be_written) {
             let version = &view.metadata.resource_version;
             let write = patches::release(&self.name, &self.uid, version, pod, is_last);
@@ -327,8 +331,8 @@ impl ClaimWriter {
         Ok(())
     }
 
-    /// Deletes a claim that a scheduler made: nobody but its pod uses it. Without its finalizer it is gone
-    /// at once, and its allocation with it.
+    /// Deletes a claim that a scheduler created: only its pod uses it. Without the finalizer it is
+    /// gone at once, and its allocation too.
     async fn remove(&self, call: Call<'_>, view: &ClaimView) -> Result<(), ApiError> {
         if view.metadata.has_finalizer() {
             let version = &view.metadata.resource_version;

@@ -1,4 +1,5 @@
-//! Orders about a pod alone: it must leave, or will run somewhere; and what earlier schedulers left.
+//! Operations on a pod alone: eviction, nomination, and the rollback of what a previous leader
+//! left.
 
 use std::sync::Arc;
 
@@ -10,10 +11,10 @@ use super::patches;
 use super::responses::PodView;
 use super::{Evict, Failure, FailureKind, PodRef, pod};
 
-/// Attempts of a write whose answer was lost: all of these may be done twice.
+/// Attempts of a write with lost responses. All writes here are idempotent.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// Makes a pod leave. One that has left already is no failure.
+/// Evicts a pod. A pod that is gone already is no failure.
 pub(super) async fn evict(call: Call<'_>, evict: &Evict) -> Result<(), Failure> {
     const MARK: &str = "marking the pod as victim";
     const DELETE: &str = "deleting the pod";
@@ -43,7 +44,7 @@ pub(super) async fn evict(call: Call<'_>, evict: &Evict) -> Result<(), Failure> 
     }
 }
 
-/// Says where a pod will run.
+/// Sets or clears a pod's nominated node.
 pub(super) async fn nominate(
     call: Call<'_>,
     pod: &PodRef,
@@ -56,13 +57,13 @@ pub(super) async fn nominate(
     }
 }
 
-/// Takes back what an earlier scheduler wrote for a pod, if that is not bound.
+/// Rolls back what a previous leader wrote for a pod, if the pod is not bound.
 pub(super) async fn rollback(
     call: Call<'_>,
     pod: &PodRef,
     claim: &Arc<Claim>,
 ) -> Result<(), Failure> {
-    const STEP: &str = "taking a claim back";
+    const STEP: &str = "rolling back a claim";
     let writer = ClaimWriter::leftover(claim, pod);
     let unreleased = |step_error: StepError| Failure {
         unreleased: vec![writer.name.clone()],
@@ -79,7 +80,7 @@ pub(super) async fn rollback(
     writer.release(call, pod).await.map_err(|error| unreleased(StepError::of(STEP, &error)))
 }
 
-/// Writes what may be written twice, until it is known to be done.
+/// Retries an idempotent write until its outcome is known.
 async fn write_idempotent(call: Call<'_>, write: &ApiWrite) -> Result<Vec<u8>, ApiError> {
     let mut backoff = Call::backoff();
     let mut attempt = 1;
@@ -96,7 +97,7 @@ async fn write_idempotent(call: Call<'_>, write: &ApiWrite) -> Result<Vec<u8>, A
     }
 }
 
-/// A pod that is gone, or whose name another has, has left.
+/// Succeeds if the pod is gone or another pod has its name.
 async fn ok_if_gone(
     call: Call<'_>,
     pod: &PodRef,

@@ -1,4 +1,5 @@
-//! The claim for a pod's extended resources: made by the order, deleted by it when it fails.
+//! The claim for a pod's extended resources. A bind operation creates it, and deletes it on
+//! failure.
 
 use octavo_kube_io::objects::ObjectName;
 use uuid::Uuid;
@@ -10,18 +11,18 @@ use super::responses::{ClaimView, EXTENDED_ANNOTATION, PodView};
 use super::{ExtendedWrite, FailureKind, PodRef};
 
 const STEP: &str = "creating the claim for extended resources";
-/// Names that are tried before the order gives up.
+/// Names that are tried.
 const MAX_NAMES: u32 = 4;
 /// Attempts of one name.
 const MAX_ATTEMPTS: u32 = 4;
-/// Longest base of a name that the API server makes itself, and the letters of its endings
-/// (`apiserver/pkg/storage/names_claim/generate.go`, `apimachinery/pkg/util/rand/rand.go`).
+/// Longest base of a name that the API server generates, and the alphabet of its suffixes
+/// (`apiserver/pkg/storage/names/generate.go`, `apimachinery/pkg/util/rand/rand.go`).
 const MAX_BASE_LEN: usize = 58;
 const SUFFIX_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX_LEN: usize = 5;
 
-/// Name of the claim: as `generateName` makes them, but the same at every attempt, so that a create
-/// whose answer was lost is found again, also by the next leader.
+/// Name of the claim, in the form of `generateName`. It is the same at every attempt, so that this
+/// leader or the next finds a claim whose create response was lost.
 pub(super) fn name(pod: &PodRef, number: u32) -> String {
     let base = format!("{}-extended-resources-", pod.name.name);
     let end = (0..=base.len().min(MAX_BASE_LEN)).rev().find(|end| base.is_char_boundary(*end));
@@ -33,9 +34,9 @@ pub(super) fn name(pod: &PodRef, number: u32) -> String {
     base[..end.unwrap_or(0)].chars().chain(ending).collect()
 }
 
-/// Creates the claim, or finds the one that an earlier attempt of the same pod made.
+/// Creates the claim, or finds the one that an earlier attempt of the same pod created.
 ///
-/// What was made is pushed to `writers` as soon as it may be there.
+/// The claim is pushed to `writers` as soon as it may exist.
 pub(super) async fn create(
     call: Call<'_>,
     pod: &PodRef,
@@ -51,13 +52,13 @@ pub(super) async fn create(
         }
     }
     let name = last.unwrap_or_default();
-    let message = format!("claims of others have all names that were tried, {name} the last");
+    let message = format!("other claims have all names that were tried, the last being {name}");
     Err(StepError::new(STEP, FailureKind::Conflict, message))
 }
 
 enum Creation {
     Created(Box<ClaimView>),
-    /// The name is somebody else's, or one's own of an earlier attempt that asked for something else.
+    /// The name belongs to another client, or to an earlier attempt with other requests.
     NameTaken,
 }
 
@@ -82,9 +83,9 @@ async fn create_named(
         };
         let is_unknown = match &error {
             ApiError::Indeterminate { .. } => true,
-            // Its name is taken: by an attempt of before, most likely.
+            // The name is taken, most likely by an earlier attempt.
             ApiError::Rejected(rejection) if rejection.code == 409 => false,
-            // The namespace is gone or on its way out, and the pod with it.
+            // The namespace is gone or being deleted, and the pod with it.
             ApiError::Rejected(rejection) if rejection.code == 404 => {
                 return Err(StepError::new(STEP, FailureKind::PodGone, error.to_string()));
             }
@@ -93,7 +94,7 @@ async fn create_named(
         let view = match call.read::<ClaimView>(&path, "resourceclaims").await {
             Ok(view) => view,
             Err(_) if is_unknown => {
-                // It may be there; its UID is not known.
+                // The claim may exist; its UID is unknown.
                 writers.push(ClaimWriter::created(full, ""));
                 return Err(StepError::of(STEP, &error));
             }
@@ -107,7 +108,7 @@ async fn create_named(
                     writers.push(writer);
                     return Ok(Creation::Created(Box::new(view)));
                 }
-                // Of an attempt on another node. Two claims of one pod would be one too many.
+                // It is from an attempt on another node. A pod must not have two such claims.
                 if let Err(error) = writer.release(call, pod).await {
                     writers.push(writer);
                     return Err(StepError::of(STEP, &error));
@@ -129,8 +130,8 @@ fn is_owned_by(view: &ClaimView, pod: &PodRef) -> bool {
     is_extended && view.metadata.owner_references.iter().any(|owner| *owner.uid == *pod.uid)
 }
 
-/// Whether the requests are those of the order. The API server fills in defaults, so names, classes and
-/// counts are compared, which is all that such claims have.
+/// Whether the claim has the requests of this operation. The API server fills in defaults, so only
+/// names, classes and counts are compared. Such claims have nothing else.
 fn has_same_requests(view: &ClaimView, extended: &ExtendedWrite) -> bool {
     let found = view.spec.pointer("/devices/requests").and_then(serde_json::Value::as_array);
     let found = found.map(Vec::as_slice).unwrap_or_default();
@@ -142,28 +143,27 @@ fn has_same_requests(view: &ClaimView, extended: &ExtendedWrite) -> bool {
     found.iter().map(key).eq(wanted.iter().map(key))
 }
 
-/// Tells the pod which claim has its extended resources.
+/// Sets which claim has the pod's extended resources.
 pub(super) async fn write_status(
     call: Call<'_>,
     pod: &PodRef,
     claim: &str,
     extended: &ExtendedWrite,
 ) -> Result<(), StepError> {
-    const STEP: &str = "telling the pod of its claim for extended resources";
+    const STEP: &str = "writing status.extendedResourceClaimStatus of the pod";
     let write = patches::set_extended_status(pod, claim, extended);
     let mut backoff = Call::backoff();
     for _ in 0..MAX_ATTEMPTS {
         let error = match call.write_object::<PodView>(&write).await {
             Ok(view) if names_claim(&view, claim) => return Ok(()),
             Ok(_) => {
-                let message = "the API server keeps no status.extendedResourceClaimStatus: turn its \
-                               feature gate DRAExtendedResource on";
+                let message = "the API server drops status.extendedResourceClaimStatus: enable its feature gate DRAExtendedResource";
                 return Err(StepError::new(STEP, FailureKind::Rejected, message));
             }
             Err(error) => error,
         };
         match &error {
-            // The same is written again: nothing is lost by doing it twice.
+            // Writing the same status twice does no harm.
             ApiError::Indeterminate { .. } => {}
             ApiError::Rejected(rejection) if rejection.code == 409 => {}
             ApiError::Rejected(rejection) if matches!(rejection.code, 404 | 422) => {
@@ -175,11 +175,11 @@ pub(super) async fn write_status(
             return Err(StepError::of(STEP, &error));
         }
     }
-    let message = format!("it did not succeed within {MAX_ATTEMPTS} attempts");
+    let message = format!("the status was not written within {MAX_ATTEMPTS} attempts");
     Err(StepError::new(STEP, FailureKind::Unreachable, message))
 }
 
-/// Takes back what was told, if the pod is there.
+/// Clears that status, if the pod exists.
 pub(super) async fn clear_status(call: Call<'_>, pod: &PodRef) -> Result<(), ApiError> {
     let mut backoff = Call::backoff();
     loop {
@@ -187,7 +187,7 @@ pub(super) async fn clear_status(call: Call<'_>, pod: &PodRef) -> Result<(), Api
             return Ok(());
         };
         match &error {
-            // Gone, or another pod: nothing was told to it.
+            // The pod is gone or replaced: it has no such status.
             ApiError::Rejected(rejection) if matches!(rejection.code, 404 | 422) => return Ok(()),
             ApiError::NotLeader | ApiError::Rejected(_) => return Err(error),
             ApiError::Indeterminate { .. } => {}

@@ -1,4 +1,4 @@
-//! Whether, since when and for how long this program may write.
+//! Whether this process may write, since when, and for how long.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,32 +6,32 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long this program may still believe to be the leader. Asked before every write.
+/// How long this process still holds the lease. Read before every write.
 #[derive(Clone)]
 pub struct Leadership(Arc<dyn Fn() -> Option<TermRemaining> + Send + Sync>);
 
-/// Leadership that is held.
+/// The lease term in which this process leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TermRemaining {
-    /// Time that is time_left.
+    /// Time until the lease must be assumed lost.
     pub time_left: Duration,
-    /// Since when it is held without a gap: what was read before may lack what another leader wrote.
+    /// Start of the uninterrupted term. Data read earlier may lack another leader's writes.
     pub since: Instant,
 }
 
 impl Leadership {
-    /// Asks `held`: what may be believed of the lease, `None` without one.
+    /// Uses `held` to read the lease; it returns `None` without one.
     pub fn new(held: impl Fn() -> Option<TermRemaining> + Send + Sync + 'static) -> Self {
         Self(Arc::new(held))
     }
 
-    /// For a scheduler that is alone by other means, from now on: leader election is off.
+    /// Leadership without a lease, from now on: leader election is off.
     pub fn always() -> Self {
         let since = Instant::now();
         Self::new(move || Some(TermRemaining { time_left: Duration::MAX, since }))
     }
 
-    /// The same for those who write: theirs only while the gate is open for it.
+    /// The same leadership for writers, valid only while the gate is open for its term.
     pub fn gated(&self) -> (Self, FencingGate) {
         let gate = FencingGate::default();
         let (whole, opened) = (self.clone(), gate.clone());
@@ -39,12 +39,12 @@ impl Leadership {
         (Self::new(held), gate)
     }
 
-    /// Time that is left; `None`: not the leader.
+    /// Time that is left; `None` if not the leader.
     pub fn remaining(&self) -> Option<Duration> {
         self.held().map(|held| held.time_left)
     }
 
-    /// Since when this program leads without a gap; `None`: not the leader.
+    /// Start of the uninterrupted term; `None` if not the leader.
     pub fn since(&self) -> Option<Instant> {
         self.held().map(|held| held.since)
     }
@@ -54,13 +54,14 @@ impl Leadership {
     }
 }
 
-/// Lets be written what was decided in one leadership, and nothing that was decided in an earlier one:
-/// devices that it gives away may be another's by now. Closed at first. Clones are the same.
+/// A fencing gate. It lets writers send only what was decided in the current lease term. A decision
+/// of an earlier term may allocate devices that another leader has allocated since. Closed at
+/// first. Clones share the state.
 #[derive(Clone, Debug, Default)]
 pub struct FencingGate(Arc<Mutex<Option<Instant>>>);
 
 impl FencingGate {
-    /// Opens it for the leadership that is held since then, and for no other; `None`: closes it.
+    /// Opens the gate for the term that began at `since`, and for no other. `None` closes it.
     pub fn open_for(&self, since: Option<Instant>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }

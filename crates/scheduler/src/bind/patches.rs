@@ -1,28 +1,34 @@
-//! What is written, byte for byte, and by which rules of Kubernetes 1.36.3 it is accepted.
+//! The request bodies, and the rules by which Kubernetes 1.36.3 accepts them.
 //!
-//! Every write is a patch, never an update: an update would have to carry the whole object, of which a
-//! watch keeps a part only, and would be refused after every change of somebody else. (One claim with one
-//! device: finalizer 105 bytes instead of about 900, allocation about 450 instead of about 1,300.)
+//! Every write is a patch, never an update. An update carries the whole object, of which a watch
+//! keeps only a part, and conflicts with every other change. For one claim with one device the
+//! finalizer patch has 105 bytes instead of about 900, the allocation about 450 instead of about
+//! 1,300.
 //!
-//! - **Claim, finalizer**: `finalizers` is a merged set (`apimachinery/pkg/apis/meta/v1/types.go`). A claim that is
-//!   being deleted gets none (422, `apimachinery/pkg/api/validation/objectmeta.go`). `metadata.uid` in a patch must
-//!   be the object's (422, same file); `metadata.resourceVersion` too (409).
-//! - **Claim, allocation and reservation**: `pkg/apis/resource/validation/validation.go`, `validateResourceClaimStatusUpdate`: a
-//!   reservation needs an allocation, an allocation does not change while it is there, a claim that is being
-//!   deleted gets no new reservation. `reservedFor` is merged by `uid` (`api/resource/v1/types.go`). A mutating
-//!   status write leaves metadata alone (`ResetObjectMetaForStatus`): finalizer and allocation are two
-//!   writes.
-//! - **Rights** (`pkg/registry/resource/utils.go` `AuthorizedForBinding`, gate `DRAResourceClaimGranularStatusAuthorization`): whoever
-//!   changes `status.allocation` or `status.reservedFor` needs, beside `patch` on `resourceclaims/status`, the
-//!   verb of the request (`patch`) on `resourceclaims/binding` in the whole cluster: a `ClusterRoleBinding`, in no
-//!   namespace and without resource names.
-//! - **Pod**: `extendedResourceClaimStatus` (`pkg/apis/core/validation/validation.go`, `validatePodExtendedResourceClaimStatus`):
-//!   at least one mapping, each of a container that asks for the resource.
-//! - **Binding** (`pkg/registry/core/pod/storage/storage.go`, `BindingREST`): the UID in the binding's metadata is a
-//!   precondition (409 for another pod of the name); 409 as well for a pod that is bound, gated or being
-//!   deleted. The server sets `PodScheduled` and clears `nominatedNodeName` itself.
-//! - **Eviction** (`pkg/registry/core/pod/storage/eviction.go`): writes the condition `DisruptionTarget` itself; 429 with the
-//!   cause `DisruptionBudget` where a budget stands against it.
+//! - **Claim, finalizer**: `finalizers` is a merged set (`apimachinery/pkg/apis/meta/v1/types.go`).
+//!   A claim that is being deleted accepts no new one (422,
+//!   `apimachinery/pkg/api/validation/objectmeta.go`). `metadata.uid` in a patch must match the
+//!   object (422, same file), and `metadata.resourceVersion` too (409).
+//! - **Claim, allocation and reservation**: `pkg/apis/resource/validation/validation.go`,
+//!   `validateResourceClaimStatusUpdate`. A reservation needs an allocation. An allocation is
+//!   immutable while it is set. A claim that is being deleted accepts no new reservation.
+//!   `reservedFor` is merged by `uid` (`api/resource/v1/types.go`). A status write does not change
+//!   metadata (`ResetObjectMetaForStatus`), so finalizer and allocation are two writes.
+//! - **RBAC** (`pkg/registry/resource/utils.go` `AuthorizedForBinding`, gate
+//!   `DRAResourceClaimGranularStatusAuthorization`): a change of `status.allocation` or
+//!   `status.reservedFor` needs `patch` on `resourceclaims/status`. It also needs the verb of the
+//!   request (`patch`) on `resourceclaims/binding` cluster-wide: a `ClusterRoleBinding`, without a
+//!   namespace or resource names.
+//! - **Pod**: `extendedResourceClaimStatus` (`pkg/apis/core/validation/validation.go`,
+//!   `validatePodExtendedResourceClaimStatus`) needs at least one mapping, each of a container that
+//!   requests the resource.
+//! - **Binding** (`pkg/registry/core/pod/storage/storage.go`, `BindingREST`): the UID in the
+//!   binding's metadata is a precondition (409 for another pod of the name). A pod that is bound,
+//!   gated or being deleted is a 409 too. The server sets `PodScheduled` and clears
+//!   `nominatedNodeName` itself.
+//! - **Eviction** (`pkg/registry/core/pod/storage/eviction.go`): the server writes the
+//!   `DisruptionTarget` condition itself. It answers 429 with the cause `DisruptionBudget` where a
+//!   budget forbids the eviction.
 
 use octavo_dra::Quantity;
 use octavo_kube_io::claims::request_to_api;
@@ -48,14 +54,14 @@ pub(super) fn pod_path(name: &ObjectName) -> String {
     format!("/api/v1/namespaces/{namespace}/pods/{name}")
 }
 
-/// Adds the finalizer. Without a version: whoever else changes the claim is not in the way, and the
-/// answer says how it stands.
+/// Adds the finalizer. It names no version, so that other changes of the claim do not conflict. The
+/// response shows the claim's state.
 pub(super) fn add_finalizer(claim: &ObjectName, uid: &str) -> ApiWrite {
     let body = json!({"metadata": {"uid": uid, "finalizers": [FINALIZER]}});
     ApiWrite::patch(claim_path(claim), CLAIMS, body)
 }
 
-/// Removes the finalizer, if the claim is still as it was.
+/// Removes the finalizer, if the claim has not changed.
 pub(super) fn remove_finalizer(claim: &ObjectName, uid: &str, version: &str) -> ApiWrite {
     let body = json!({"metadata": {
         "uid": uid,
@@ -65,7 +71,7 @@ pub(super) fn remove_finalizer(claim: &ObjectName, uid: &str, version: &str) -> 
     ApiWrite::patch(claim_path(claim), CLAIMS, body)
 }
 
-/// Allocates and reserves, if the claim is still as it was.
+/// Allocates and reserves, if the claim has not changed.
 pub(super) fn allocate(
     claim: &ObjectName,
     uid: &str,
@@ -80,14 +86,14 @@ pub(super) fn allocate(
     ApiWrite::patch(status(claim_path(claim)), CLAIM_STATUS, body)
 }
 
-/// Reserves an allocated claim. Without a version, so that pods which share a claim are not in each
-/// other's way; without an allocation the server refuses it.
+/// Reserves an allocated claim. It names no version, so that pods sharing a claim do not conflict.
+/// The server rejects it for a claim without an allocation.
 pub(super) fn reserve(claim: &ObjectName, uid: &str, pod: &PodRef) -> ApiWrite {
     let body = json!({"metadata": {"uid": uid}, "status": {"reservedFor": [consumer(pod)]}});
     ApiWrite::patch(status(claim_path(claim)), CLAIM_STATUS, body)
 }
 
-/// Takes a reservation back, if the claim is still as it was; with it the allocation, if told so.
+/// Removes a reservation, if the claim has not changed; with `deallocates` the allocation too.
 pub(super) fn release(
     claim: &ObjectName,
     uid: &str,
@@ -106,8 +112,9 @@ pub(super) fn release(
 
 /// Creates the claim for a pod's extended resources, with its finalizer.
 ///
-/// The owner does not block: that would need rights on `pods/finalizers` where the admission plugin
-/// `OwnerReferencesPermissionEnforcement` is on, and kube-scheduler does not ask for it either.
+/// The owner reference does not set `blockOwnerDeletion`. With the admission plugin
+/// `OwnerReferencesPermissionEnforcement` that needs rights on `pods/finalizers`. kube-scheduler
+/// does not set it either.
 pub(super) fn create_extended(pod: &PodRef, name: &str, extended: &ExtendedWrite) -> ApiWrite {
     let requests: Vec<_> = extended.claim.requests.iter().map(request).collect();
     let body = json!({
@@ -134,18 +141,18 @@ pub(super) fn create_extended(pod: &PodRef, name: &str, extended: &ExtendedWrite
     ApiWrite::post(path, CLAIMS, body)
 }
 
-/// A request as it is written.
+/// A request in its API form.
 pub(super) fn request(request: &octavo_dra::Request) -> Value {
     json!(request_to_api(request))
 }
 
-/// Deletes a claim, this one and no later one of its name.
+/// Deletes this claim, and no later claim of its name.
 pub(super) fn delete_claim(claim: &ObjectName, uid: &str) -> ApiWrite {
     let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
     ApiWrite::delete(claim_path(claim), CLAIMS, body)
 }
 
-/// Tells the pod, and so its kubelet, which claim has its extended resources.
+/// Sets which claim has the pod's extended resources. The kubelet reads it.
 pub(super) fn set_extended_status(pod: &PodRef, claim: &str, extended: &ExtendedWrite) -> ApiWrite {
     let mapping = |mapping: &octavo_dra::RequestMapping| {
         json!({
@@ -159,12 +166,12 @@ pub(super) fn set_extended_status(pod: &PodRef, claim: &str, extended: &Extended
     pod_status(pod, json!({"extendedResourceClaimStatus": status}))
 }
 
-/// Takes back what `set_extended_status` told.
+/// Clears what `set_extended_status` set.
 pub(super) fn clear_extended_status(pod: &PodRef) -> ApiWrite {
     pod_status(pod, json!({"extendedResourceClaimStatus": null}))
 }
 
-/// Binds the pod, this one and no later one of its name.
+/// Binds this pod, and no later pod of its name.
 pub(super) fn bind(pod: &PodRef, node: &str) -> ApiWrite {
     let body = json!({
         "apiVersion": "v1",
@@ -175,7 +182,7 @@ pub(super) fn bind(pod: &PodRef, node: &str) -> ApiWrite {
     ApiWrite::post(format!("{}/binding", pod_path(&pod.name)), "pods/binding", body)
 }
 
-/// Evicts the pod as disruption budgets allow.
+/// Evicts the pod under its disruption budgets.
 pub(super) fn evict(pod: &PodRef) -> ApiWrite {
     let body = json!({
         "apiVersion": "policy/v1",
@@ -186,15 +193,15 @@ pub(super) fn evict(pod: &PodRef) -> ApiWrite {
     ApiWrite::post(format!("{}/eviction", pod_path(&pod.name)), "pods/eviction", body)
 }
 
-/// Deletes the pod with its own grace.
+/// Deletes the pod with its own grace period.
 pub(super) fn delete_pod(pod: &PodRef) -> ApiWrite {
     let body =
         json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": *pod.uid}});
     ApiWrite::delete(pod_path(&pod.name), "pods", body)
 }
 
-/// Says on the pod why it must go, as kube-scheduler does before it deletes a victim
-/// (`pkg/scheduler/framework/preemption/executor.go`). `now` as the API has it.
+/// Sets the pod's `DisruptionTarget` condition, as kube-scheduler does before it deletes a victim
+/// (`pkg/scheduler/framework/preemption/executor.go`). `now` is in the API's time format.
 pub(super) fn mark_victim(evict: &Evict, now: &str) -> ApiWrite {
     let condition = json!({
         "type": "DisruptionTarget",
@@ -206,7 +213,7 @@ pub(super) fn mark_victim(evict: &Evict, now: &str) -> ApiWrite {
     pod_status(&evict.pod, json!({"conditions": [condition]}))
 }
 
-/// Says where the pod will run, or takes it back.
+/// Sets or clears the nominated node.
 pub(super) fn nominate(pod: &PodRef, node: Option<&str>) -> ApiWrite {
     pod_status(pod, json!({"nominatedNodeName": node}))
 }

@@ -1,4 +1,4 @@
-//! An order to bind: claims, then the binding; what fails is undone.
+//! The bind operation: claims first, then the binding. A failure is rolled back.
 
 use std::sync::Arc;
 
@@ -13,30 +13,31 @@ use super::responses::{ClaimView, PodView};
 use super::{Bind, Failure, FailureKind, PodRef, extended};
 
 const BINDING_STEP: &str = "binding the pod";
-/// Attempts of a binding whose answer was lost.
+/// Attempts of a binding after lost responses.
 const MAX_ATTEMPTS: u32 = 4;
 
-/// An order with its turns at claims.
+/// A bind operation with its place in the order of writes to its claims.
 pub(super) struct SequencedBind {
     pub(super) bind: Bind,
-    /// Claims that it allocates: dropped one by one, so that who waits goes on.
+    /// Claims that it allocates. Each guard is dropped when its claim is done, which releases
+    /// waiting operations.
     pub(super) guards: Vec<AllocationGuard>,
-    /// By claim: what an earlier order writes to it.
+    /// Per claim: the allocation that an earlier operation is writing.
     pub(super) pending: Vec<Option<PendingAllocation>>,
 }
 
-/// What an order has done so far.
+/// What the operation has written so far.
 #[derive(Default)]
 struct Progress {
     writers: Vec<ClaimWriter>,
     is_status_written: bool,
-    /// Whether the pod may be bound and nobody could be asked: then nothing may be undone.
+    /// Whether the pod may be bound and could not be read back. Then nothing may be rolled back.
     is_indeterminate: bool,
 }
 
-/// Carries the order out.
+/// Runs the operation.
 ///
-/// `rollback_call` is what calls are made with once it has failed: it has a patience of its own.
+/// `rollback_call` makes the calls of the rollback. They have their own retry timeout.
 pub(super) async fn bind<'a>(
     call: Call<'a>,
     rollback_call: impl FnOnce() -> Call<'a>,
@@ -52,13 +53,13 @@ pub(super) async fn bind<'a>(
     let unreleased: Vec<_> = if progress.is_indeterminate {
         progress.writers.into_iter().map(|writer| writer.name).collect()
     } else if retried.is_some() && step_error.kind == FailureKind::AlreadyBound {
-        // It runs with them: they are its own for as long as it does.
+        // The pod runs with its claims: they stay allocated while it does.
         Vec::new()
     } else {
         rollback(rollback_call(), &pod, progress).await
     };
     if !unreleased.is_empty() || step_error.kind == FailureKind::Indeterminate {
-        // Who reads what is left, or sends the order again, must not meet a write of this one later.
+        // A reader of these claims, or a retry of this operation, must not meet a late write of it.
         call.barrier.wait().await;
     }
     Err(Failure {
@@ -70,11 +71,12 @@ pub(super) async fn bind<'a>(
 }
 
 impl Progress {
-    /// What an earlier sending of an order may have written is undone with the rest, also where this one did
-    /// not get so far.
+    /// Adds the claims that this retry did not reach. An earlier attempt may have written to them,
+    /// so the rollback must include them.
     fn add_unreached(&mut self, bind: &Bind) {
-        let is_unknown =
-            |writer: &ClaimWriter| bind.claims.iter().all(|one| one.claim.meta.name != writer.name);
+        let is_unknown = |writer: &ClaimWriter| {
+            bind.claims.iter().all(|write| write.claim.meta.name != writer.name)
+        };
         if bind.extended.is_some() {
             self.is_status_written = true;
             if !self.writers.iter().any(is_unknown) {
@@ -91,8 +93,8 @@ impl Progress {
     }
 }
 
-/// Where the pod of an order stands that was sent before: bound by it (`true`), or free to be bound. What was
-/// sent before is settled, so nothing of it comes later.
+/// Where the pod of a retried operation stands: bound to the node (`true`), or free to be bound.
+/// The earlier attempt has settled, so none of its writes comes later.
 async fn is_bound_already(
     call: Call<'_>,
     pod: &PodRef,
@@ -152,9 +154,10 @@ async fn run_steps(
         let view = ClaimView::from_watch(&write.claim);
         let taken = match &write.allocation {
             Some(allocation) => writer.allocate(call, pod, allocation, view).await,
-            // An order that is sent again may have taken it back itself since it was seen.
+            // An operation that is retried may have rolled the claim back itself since it was
+            // observed.
             None if view.is_reserved_for(pod) && !is_retry => {
-                // Finished by an earlier scheduler; it is this order's to undo, too.
+                // Reserved by a previous leader. This operation rolls it back as its own.
                 writer.may_be_written = true;
                 Ok(())
             }
@@ -180,14 +183,14 @@ async fn write_extended_status(
     extended::write_status(call, pod, claim, extended).await
 }
 
-/// Binds; an answer that was lost is looked for on the pod.
+/// Creates the binding. After a lost response it reads the pod back.
 async fn create_binding(
     call: Call<'_>,
     pod: &PodRef,
     node: &Arc<str>,
     progress: &mut Progress,
 ) -> Result<(), StepError> {
-    // Until when a binding that was sent may still land.
+    // When the last binding that was sent can no longer take effect.
     let mut settles_at: Option<Instant> = None;
     let write = patches::bind(pod, node);
     let mut backoff = Call::backoff();
@@ -208,7 +211,7 @@ async fn create_binding(
             break;
         }
     }
-    // A binding that may still land would bind a pod whose claims were taken back.
+    // A binding that takes effect later would bind a pod whose claims were rolled back.
     if let Some(until) = settles_at {
         tokio::time::sleep_until(until).await;
     }
@@ -227,7 +230,7 @@ async fn create_binding(
         Ok(PodLookup::Gone) => {
             StepError::new(BINDING_STEP, FailureKind::PodGone, "the pod is gone")
         }
-        // Whether it is bound is not known: it may not be undone.
+        // The pod may be bound, so nothing may be rolled back.
         Err(_) if settles_at.is_some() => {
             progress.is_indeterminate = true;
             return Err(StepError::new(
@@ -240,9 +243,9 @@ async fn create_binding(
     })
 }
 
-/// Message of a binding of which nobody knows.
+/// Message of a binding with an unknown outcome.
 const INDETERMINATE_MESSAGE: &str =
-    "the binding was sent, and the API server could not be asked what became of it";
+    "the binding was sent, but the pod could not be read back: its outcome is unknown";
 
 enum PodLookup {
     Found(Box<PodView>),
@@ -263,7 +266,7 @@ async fn is_bound(call: Call<'_>, pod: &PodRef, node: &str) -> Option<bool> {
     }
 }
 
-/// Where the pod of an order stands, for orders that undo: the node it is bound to.
+/// The node that the pod is bound to, if any. Rollbacks ask this first.
 pub(super) async fn bound_node(call: Call<'_>, pod: &PodRef) -> Result<Option<String>, ApiError> {
     Ok(match read_pod(call, pod).await? {
         PodLookup::Found(view) => view.spec.node_name.filter(|node| !node.is_empty()),
@@ -271,7 +274,7 @@ pub(super) async fn bound_node(call: Call<'_>, pod: &PodRef) -> Result<Option<St
     })
 }
 
-/// What a refused write to a pod means.
+/// What a rejected write to a pod means.
 pub(super) async fn pod_write_error(
     call: Call<'_>,
     pod: &PodRef,
@@ -284,10 +287,11 @@ pub(super) async fn pod_write_error(
     }
 }
 
-/// Takes back what was written, last first; returns what could not be.
+/// Rolls the writes back, last first. Returns the claims that could not be released.
 async fn rollback(call: Call<'_>, pod: &PodRef, progress: Progress) -> Vec<ObjectName> {
     let mut unreleased = Vec::new();
-    // Nobody waits for every claim's patience in turn when the server is away.
+    // With the server away, one retry timeout is enough: the remaining claims are not tried in
+    // turn.
     let is_hopeless = |error: ApiError| !matches!(error, ApiError::Rejected(_));
     let mut is_giving_up = false;
     if progress.is_status_written {

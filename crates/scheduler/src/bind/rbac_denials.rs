@@ -1,10 +1,10 @@
-//! Refusals that are about who asks, not about what is asked.
+//! Denials by the authenticator or the authorizer, as opposed to rejections of the request itself.
 //!
-//! An API server that starts serves before its authorizer has read roles and bindings, so for a second or two it
-//! refuses everybody, and its authenticator may not know tokens yet. That passes, and is waited for. Where a
-//! right is really missing, each order would wait for it in vain and hold up the others; so a right that did not
-//! come within [`ACCESS_SYNC_TIMEOUT`] is remembered as missing, and from then on its refusal is final at once, until a
-//! request shows that it is there.
+//! An API server that starts serves requests before its authorizer has read roles and bindings. For
+//! a second or two it denies every client, and its authenticator may not know tokens yet. These
+//! denials are retried. A right that is really missing would delay each operation by the same wait.
+//! So a right that is still denied after [`ACCESS_SYNC_TIMEOUT`] is remembered as missing. From
+//! then on its denial is final at once, until a request succeeds.
 
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,17 +13,18 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use tokio::time::Instant;
 
-/// How long a right may be missing before it is believed: longer than a server that starts takes to read who may
-/// do what, shorter than a person who forgot one waits to be told.
+/// How long a denial is retried. A starting server needs less to read its RBAC objects, and a
+/// person who forgot a role gets the error soon enough.
 const ACCESS_SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Whether a refusal is the authenticator's or the authorizer's.
+/// Whether a rejection comes from the authenticator or the authorizer.
 ///
-/// 401 is the authenticator's alone (apiserver `pkg/endpoints/filters/authentication.go`). 403 is the authorizer's where it
-/// says `<resource> "<name>" is forbidden: User "<who>" cannot <verb> ...`: `Forbidden` and `forbiddenMessage` in
-/// `pkg/endpoints/handlers/responsewriters/errors.go`, within `NewForbidden` of apimachinery `pkg/api/errors/errors.go`, which
-/// says `forbidden: ...` where there is no resource. Admission uses `NewForbidden` too, with words of its own
-/// (`is forbidden: exceeded quota: ...`).
+/// Only the authenticator answers 401 (apiserver `pkg/endpoints/filters/authentication.go`). The
+/// authorizer answers 403 with `<resource> "<name>" is forbidden: User "<user>" cannot <verb> ...`.
+/// See `Forbidden` and `forbiddenMessage` in `pkg/endpoints/handlers/responsewriters/errors.go`,
+/// and `NewForbidden` in apimachinery `pkg/api/errors/errors.go`, which writes `forbidden: ...` for
+/// requests without a resource. Admission uses `NewForbidden` with its own messages (`is forbidden:
+/// exceeded quota: ...`).
 pub(super) fn is_access_denial(status: StatusCode, message: &str) -> bool {
     match status {
         StatusCode::UNAUTHORIZED => true,
@@ -34,26 +35,26 @@ pub(super) fn is_access_denial(status: StatusCode, message: &str) -> bool {
     }
 }
 
-/// Rights that are known to be missing. Shared by all orders.
+/// Rights that are known to be missing. Shared by all operations.
 #[derive(Debug, Default)]
 pub(super) struct RbacDenials(Mutex<BTreeSet<Key>>);
 
-/// Verb, resource and namespace: what roles give.
+/// Verb, resource and namespace, the granularity of roles.
 type Key = (String, &'static str, String);
 
-/// The right to one request.
+/// Access to one request, while it is retried.
 #[derive(Debug)]
 pub(super) struct AccessCheck<'a> {
     denials: &'a RbacDenials,
     method: &'a Method,
     resource: &'static str,
     path: &'a str,
-    /// Until when it is waited for, once it was refused.
+    /// End of the retries, set by the first denial.
     deadline: Option<Instant>,
 }
 
 impl RbacDenials {
-    /// The right to a request.
+    /// Tracks access to a request.
     pub(super) fn of<'a>(
         &'a self,
         method: &'a Method,
@@ -64,13 +65,13 @@ impl RbacDenials {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeSet<Key>> {
-        // Whole at every moment.
+        // The set is consistent after every statement, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl AccessCheck<'_> {
-    /// It was refused: whether it is worth to ask again.
+    /// Records a denial. Returns whether a retry is worthwhile.
     pub(super) fn should_retry(&mut self) -> bool {
         let deadline = *self.deadline.get_or_insert_with(|| Instant::now() + ACCESS_SYNC_TIMEOUT);
         let mut missing = self.denials.lock();
@@ -84,7 +85,7 @@ impl AccessCheck<'_> {
         false
     }
 
-    /// The server has looked at the request itself.
+    /// Records that the server passed the request through authorization.
     pub(super) fn record_allowed(&self) {
         let mut missing = self.denials.lock();
         if !missing.is_empty() {

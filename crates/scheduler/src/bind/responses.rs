@@ -1,4 +1,4 @@
-//! What is read of the API server's answers.
+//! The parts of API server responses that the binder reads.
 
 use octavo_dra::Allocation;
 use serde::Deserialize;
@@ -10,7 +10,7 @@ pub(super) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
 /// Annotation of claims for extended resources (`resource/v1` `ExtendedResourceClaimAnnotation`).
 pub(super) const EXTENDED_ANNOTATION: &str = "resource.kubernetes.io/extended-resource-claim";
 
-/// A `ResourceClaim`, what the protocol looks at.
+/// A `ResourceClaim`, as far as the binder reads it.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub(super) struct ClaimView {
     pub(super) metadata: MetaView,
@@ -20,7 +20,7 @@ pub(super) struct ClaimView {
     pub(super) spec: serde_json::Value,
 }
 
-/// Metadata, what the protocol looks at.
+/// Metadata, as far as the binder reads it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct MetaView {
@@ -48,7 +48,7 @@ pub(super) struct ClaimStatusView {
     pub(super) reserved_for: Vec<ConsumerView>,
 }
 
-/// An allocation: which devices, no more.
+/// An allocation, reduced to its devices.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct AllocationView {
@@ -79,7 +79,7 @@ pub(super) struct ConsumerView {
     pub(super) uid: String,
 }
 
-/// A pod, what the protocol looks at.
+/// A pod, as far as the binder reads it.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct PodView {
@@ -120,7 +120,7 @@ impl MetaView {
 }
 
 impl ClaimView {
-    /// As it was seen by a watch.
+    /// The claim as a watch has it.
     pub(super) fn from_watch(claim: &octavo_kube_io::objects::Claim) -> Self {
         let consumer = |uid: &str| ConsumerView { uid: uid.to_owned() };
         Self {
@@ -133,7 +133,11 @@ impl ClaimView {
             },
             status: ClaimStatusView {
                 allocation: claim.claim.allocation.as_ref().map(AllocationView::of),
-                reserved_for: claim.reserved_for.iter().map(|one| consumer(&one.uid)).collect(),
+                reserved_for: claim
+                    .reserved_for
+                    .iter()
+                    .map(|reserved| consumer(&reserved.uid))
+                    .collect(),
             },
             spec: serde_json::Value::Null,
         }
@@ -143,7 +147,7 @@ impl ClaimView {
         self.status.reserved_for.iter().any(|consumer| *consumer.uid == *pod.uid)
     }
 
-    /// Whether anybody but the pod may use it.
+    /// Whether a consumer other than the pod is reserved.
     pub(super) fn has_other_consumers(&self, pod: &PodRef) -> bool {
         self.status.reserved_for.iter().any(|consumer| *consumer.uid != *pod.uid)
     }

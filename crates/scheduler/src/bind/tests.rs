@@ -21,7 +21,7 @@ use fake_api::{FakeApi, has_finalizer, list};
 
 const NODE: &str = "node-1";
 
-/// A binder at a fake server.
+/// A binder with a fake API server.
 struct Harness {
     binder: Binder,
     metrics: Metrics,
@@ -48,7 +48,8 @@ impl Harness {
     }
 
     async fn outcome(&mut self) -> OpResult {
-        // Time is paused and moves when nothing else does: this ends at once or not at all.
+        // Time is paused and advances only when nothing else can run, so this ends at once or not
+        // at all.
         let ended = tokio::time::timeout(Duration::from_hours(1), self.binder.results.recv());
         ended.await.expect("an outcome").expect("a binder")
     }
@@ -77,7 +78,7 @@ fn put_pod(api: &FakeApi, name: &str) -> PodRef {
     pod
 }
 
-/// A claim, at the server and as a watch has it.
+/// Creates a claim, and returns it as a watch has it.
 fn put_claim(api: &FakeApi, name: &str) -> Arc<Claim> {
     let uid = format!("uid-{name}");
     api.put(&claim_path(name), json!({"metadata": {"name": name, "uid": uid}, "spec": {}}));
@@ -180,7 +181,7 @@ fn is_taken(api: &FakeApi, claim: &str, pod: &PodRef) -> bool {
         && consumers.iter().any(|consumer| consumer["uid"] == *pod.uid)
 }
 
-/// Whether nothing of any order is on the claim.
+/// Whether the claim has no trace of any operation.
 fn is_clean(api: &FakeApi, claim: &str) -> bool {
     let Some(object) = api.object(&claim_path(claim)) else { return true };
     !has_finalizer(&object)
@@ -188,7 +189,7 @@ fn is_clean(api: &FakeApi, claim: &str) -> bool {
         && list(&object["status"]["reservedFor"]).is_empty()
 }
 
-/// Claims made for extended resources.
+/// Claims created for extended resources.
 fn made(api: &FakeApi) -> Vec<String> {
     let paths = api.paths().into_iter().filter(|path| path.contains("-extended-resources-"));
     paths.map(|path| path.rsplit('/').next().unwrap().to_owned()).collect()
@@ -241,8 +242,8 @@ async fn extended_resources_cost_four_writes() {
     let api = FakeApi::default();
     let pod = put_pod(&api, "p");
     let mut harness = Harness::new(&api);
-    let order = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
+    let op = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(api.writes().len(), 4, "{:?}", api.writes());
     assert_eq!(api.count(), 4, "no reads either");
     let name = made(&api).pop().unwrap();
@@ -269,19 +270,19 @@ async fn existing_state_is_not_written_again() {
     let claim_now = seen(&api, "c");
     assert_ne!(claim.meta.version, claim_now.meta.version);
     let mut harness = Harness::new(&api);
-    let order = bind(&first, vec![write(&claim_now, &["gpu-0"])]);
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
+    let op = bind(&first, vec![write(&claim_now, &["gpu-0"])]);
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(api.writes().len(), 2, "the finalizer was there");
-    // A pod that joins writes its reservation alone; one that has it, nothing.
-    let order = bind(&second, vec![reserve_only(&seen(&api, "c"))]);
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
+    // A pod that joins writes only its reservation. One that is reserved already writes nothing.
+    let op = bind(&second, vec![reserve_only(&seen(&api, "c"))]);
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(api.writes().len(), 4);
     assert!(is_taken(&api, "c", &first) && is_taken(&api, "c", &second));
     let third = put_pod(&api, "r");
     api.edit(&claim_path("c"), |claim| {
         claim["status"]["reservedFor"] = json!([{"resource": "pods", "name": "r", "uid": "uid-r"}]);
     });
-    let order = bind(&third, vec![reserve_only(&seen(&api, "c"))]);
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
+    let op = bind(&third, vec![reserve_only(&seen(&api, "c"))]);
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(api.writes().len(), 5, "the binding alone");
 }

@@ -1,4 +1,4 @@
-//! An allocation as kube-scheduler would write it: with the configs of classes and claim, and with the
+//! An allocation as kube-scheduler would write it, with the configs of classes and claim and the
 //! tolerations of the requests.
 
 use std::collections::BTreeMap;
@@ -35,7 +35,7 @@ pub(super) fn allocation_to_write(
             entries.push(entry());
             continue;
         }
-        // One entry for each request that it is for, as Kubernetes has it.
+        // One entry for each request that it applies to, as in Kubernetes.
         for served in &served {
             let is_for = |name: &String| *name == served.name || name.as_str() == served.request;
             if config.requests.iter().any(is_for) {
@@ -54,8 +54,8 @@ pub(super) fn allocation_to_write(
     WrittenAllocation { allocation, config: entries, extras }
 }
 
-/// Which alternative of a request was served. A request for exactly something always is, also with
-/// nothing.
+/// Which alternative of a request was served. A request without alternatives always counts as
+/// served, even with no result.
 fn served<'a>(request: &'a Request, allocation: &Allocation) -> Option<ServedRequest<'a>> {
     for (alternative, asked) in alternatives(request) {
         let name = full_name(&request.name, alternative);

@@ -17,29 +17,29 @@ use super::pod_claims;
 use super::pod_demand::PodDemand;
 use super::request_cache::{self, CostLimitScope, RequestCache, ResolvedDemand, Unresolved};
 
-/// What the claims and extended resources of a pod ask for. It holds for the cluster as it is now: ask
-/// anew after classes, claims or hardware changed.
+/// What the claims and extended resources of a pod ask for. Valid for the current state of the
+/// cluster: compute it again after classes, claims or hardware change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
     /// UID of the pod.
     pub pod: Arc<str>,
     /// Its namespace.
     pub namespace: Arc<str>,
-    /// Its claims, in its order.
+    /// Its claims, in the order of the pod's spec.
     pub claims: Vec<AskedClaim>,
-    /// GPUs, in the engine's terms: all that matters, or the least that a node must have. On nodes whose
-    /// device plugin serves the GPUs it is what the plugin is asked for.
+    /// GPUs in the engine's terms: the exact demand, or the least that a node must have. On nodes
+    /// with a device plugin it is the amount requested from the plugin.
     pub demand: GpuDemand,
-    /// Models that will do. Of no meaning without a demand.
+    /// Models that fit. Without a demand it has no meaning.
     pub models: ModelSet,
-    /// Whether demand and models are all that matters, on nodes with GPUs in the engine's picture: the
-    /// allocator has devices for it exactly where the engine has room. Otherwise nodes have to be tried
-    /// with [`Devices::allocate`].
+    /// Whether demand and models are exact on nodes with modeled GPUs: the allocator has devices
+    /// exactly where the engine has capacity. Otherwise nodes must be tried with
+    /// [`Devices::allocate`].
     pub is_exact: bool,
-    /// Extended resources that classes serve, by name, and so many; not on nodes whose device plugin
-    /// serves them.
+    /// Amounts of extended resources that device classes serve, by name; unused on nodes whose
+    /// device plugin serves them.
     pub extended: BTreeMap<String, u64>,
-    /// Containers, where extended resources are asked for.
+    /// Containers, if extended resources are requested.
     containers: Option<Arc<[octavo_dra::Container]>>,
 }
 
@@ -48,30 +48,31 @@ pub struct Ask {
 pub enum AskedClaim {
     /// It is to be allocated.
     Wanted(Arc<Claim>),
-    /// It is allocated, or will be by an order that is on its way.
+    /// It is allocated, or an operation in flight allocates it.
     Allocated {
         /// The claim.
         claim: Arc<Claim>,
-        /// The nodes from which its devices can be reached; `None`: all.
+        /// The nodes that reach its devices; `None`: all.
         nodes: Option<NodeSelector>,
-        /// The pod whose order allocates it, if that is not seen yet: without that order this one fails.
+        /// The pod whose operation allocates it, if that is not observed yet. This operation fails
+        /// if that one does.
         allocating: Option<Arc<str>>,
-        /// Whether the pod is among its consumers already.
+        /// Whether the pod is reserved as a consumer already.
         is_reserved: bool,
     },
 }
 
-/// Why it cannot be said what a pod asks for, or why it cannot be had as things stand.
+/// Why a pod's ask cannot be determined, or cannot be served now.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// The claim of a template is not made yet.
-    #[error("the claim for {claim:?} is not made from its template yet")]
+    /// The claim of a template is not created yet.
+    #[error("the claim for {claim:?} is not created from its template yet")]
     NotGenerated {
         /// Its name in the pod.
         claim: String,
     },
-    /// There is no such claim (yet).
+    /// The claim does not exist (yet).
     #[error("there is no ResourceClaim {claim}")]
     ClaimNotFound {
         /// The claim.
@@ -83,21 +84,21 @@ pub enum AskError {
         /// The claim.
         claim: ObjectName,
     },
-    /// A claim of a template that was made for another pod.
-    #[error("ResourceClaim {claim} was not made for this pod; delete the one or the other")]
+    /// A claim from a template that was created for another pod.
+    #[error("ResourceClaim {claim} was not created for this pod; delete the claim or the pod")]
     OwnedByOther {
         /// The claim.
         claim: ObjectName,
     },
-    /// A claim has as many consumers as it may.
+    /// A claim has the most consumers it may have.
     #[error(
-        "ResourceClaim {claim} is used by 256 pods, which is the most; the pod waits for one to end"
+        "ResourceClaim {claim} has 256 consumers, which is the maximum; the pod waits until one ends"
     )]
     TooManyConsumers {
         /// The claim.
         claim: ObjectName,
     },
-    /// A claim asks for devices of a class that is not there.
+    /// A claim refers to a class that does not exist.
     #[error("claim {claim}, request {request}: there is no device class {class}")]
     UnknownClass {
         /// The claim.
@@ -107,10 +108,10 @@ pub enum AskError {
         /// The class.
         class: String,
     },
-    /// All devices that will do want conditions met before a pod is bound.
+    /// All matching devices have binding conditions.
     #[error(
-        "claim {claim}, request {request}: the devices that will do have binding conditions, which this \
-         scheduler does not wait for; let kube-scheduler place the pod, or ask for other devices"
+        "claim {claim}, request {request}: all matching devices have binding conditions, which this \
+         scheduler does not wait for; let kube-scheduler place the pod, or request other devices"
     )]
     BindingConditions {
         /// The claim.
@@ -118,10 +119,9 @@ pub enum AskError {
         /// `<request>` or `<request>/<alternative>`.
         request: String,
     },
-    /// A request's selectors cost too much to be run on every device of the cluster.
+    /// A request's selectors cost too much to run on every device of the cluster.
     #[error(
-        "claim {claim}, request {request}: its CEL selectors cost more than {scope}, which would hold up \
-         everybody; make them simpler"
+        "claim {claim}, request {request}: its CEL selectors cost more than {scope}, which would delay all scheduling; simplify them"
     )]
     TooCostly {
         /// The claim.
@@ -131,19 +131,19 @@ pub enum AskError {
         /// Where they do.
         scope: CostLimitScope,
     },
-    /// The claims have more different requests than are kept at once.
+    /// The claims have more distinct requests than the cache keeps at once.
     #[error(
-        "the pod's claims have {count} different requests and alternatives, of which {} are the most: each is \
-         looked at on every node; ask with fewer alternatives, or fewer requests that differ",
+        "the pod's claims have {count} different requests and alternatives, but at most {} are supported, because each is \
+         evaluated on every node; use fewer",
         request_cache::MAX_REQUESTS_PER_ASK
     )]
     TooManyRequests {
-        /// So many.
+        /// Distinct requests and alternatives.
         count: usize,
     },
-    /// A request's selectors are not run on every device yet.
+    /// A request's selectors have not run on every device yet.
     #[error(
-        "claim {claim}, request {request}: its CEL selectors are being run on the cluster's devices"
+        "claim {claim}, request {request}: its CEL selectors are being evaluated on the cluster's devices"
     )]
     NotEvaluated {
         /// The claim.
@@ -151,11 +151,11 @@ pub enum AskError {
         /// `<request>` or `<request>/<alternative>`.
         request: String,
     },
-    /// A claim for the pod's extended resources was left behind by an earlier try.
-    #[error("ResourceClaim {} was left behind by an earlier try and is taken back", .0.meta.name)]
+    /// A claim for the pod's extended resources is left from an earlier attempt.
+    #[error("ResourceClaim {} is left from an earlier attempt and is being rolled back", .0.meta.name)]
     LeftFromEarlierAttempt(Arc<Claim>),
-    /// What an earlier try left is just being taken back.
-    #[error("ResourceClaim {claim} is being taken back after an earlier try")]
+    /// What an earlier attempt left is being rolled back.
+    #[error("ResourceClaim {claim} is being rolled back after an earlier attempt")]
     BeingRolledBack {
         /// The claim.
         claim: ObjectName,
@@ -163,7 +163,7 @@ pub enum AskError {
 }
 
 impl AskError {
-    /// Whether something is on its way that answers it: nobody has to do anything.
+    /// Whether an event that is already expected resolves it, without user action.
     pub fn is_transient(&self) -> bool {
         matches!(
             self,
@@ -177,7 +177,7 @@ impl AskError {
 }
 
 impl AskedClaim {
-    /// The claim as it was seen.
+    /// The claim as observed.
     pub fn claim(&self) -> &Arc<Claim> {
         match self {
             Self::Wanted(claim) | Self::Allocated { claim, .. } => claim,
@@ -186,12 +186,12 @@ impl AskedClaim {
 }
 
 impl Ask {
-    /// Whether the pod has nothing to do with devices.
+    /// Whether the pod asks for no devices.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.extended.is_empty() && !self.demand.is_some()
     }
 
-    /// Pods whose orders must be carried out before this one can be.
+    /// Pods whose operations must succeed before this one can.
     pub fn waits_for(&self) -> impl Iterator<Item = &Arc<str>> {
         self.claims.iter().filter_map(|claim| match claim {
             AskedClaim::Allocated { allocating, .. } => allocating.as_ref(),
@@ -207,8 +207,8 @@ impl Ask {
         })
     }
 
-    /// A text that is the same for asks that want the same from the allocator, whatever their claims are
-    /// called.
+    /// A text that is equal for asks that request the same from the allocator, whatever their
+    /// claims are named.
     pub(super) fn text(&self) -> String {
         let mut text = format!("{} {:?} {:?}", self.namespace, self.extended, self.containers);
         for claim in self.wanted() {
@@ -225,12 +225,12 @@ impl Ask {
         allocatable: &BTreeMap<String, i64>,
     ) -> Option<ExtendedClaim> {
         let containers = self.containers.as_deref()?;
-        // What no class serves is a plain amount, which others look at.
+        // A resource that no class serves is a plain amount, which `predicates` checks.
         let served = containers.iter().flat_map(|container| container.requests.keys());
         let served = served.map(|name| {
-            let own = allocatable.get(name).copied();
+            let by_plugin = allocatable.get(name).copied();
             let is_plain = !self.extended.contains_key(name);
-            (name.clone(), own.unwrap_or(i64::from(is_plain)))
+            (name.clone(), by_plugin.unwrap_or(i64::from(is_plain)))
         });
         extended_claim(containers, &devices.classes, &served.collect()).ok().flatten()
     }
@@ -259,10 +259,10 @@ impl Devices {
             if let Some(leftover) = self.assume_cache.extended_claim_of(&pod.meta.uid) {
                 return Err(AskError::LeftFromEarlierAttempt(Arc::clone(leftover)));
             }
-            let containers = pod.spec.containers.iter().map(|one| octavo_dra::Container {
-                name: one.name.clone(),
-                kind: one.kind,
-                requests: one.requests.clone(),
+            let containers = pod.spec.containers.iter().map(|container| octavo_dra::Container {
+                name: container.name.clone(),
+                kind: container.kind,
+                requests: container.requests.clone(),
             });
             ask.containers = Some(containers.collect());
         }
@@ -298,8 +298,8 @@ impl Devices {
         Ok(ask)
     }
 
-    /// Nodes that have something for each request of an ask, whether it is free or not: those that are
-    /// worth a try where it is not exact. `None`: any node will do.
+    /// Nodes with a matching device for each request of an ask, free or not. They are worth a try
+    /// where the ask is not exact. `None`: any node may fit.
     pub fn candidates(&self, ask: &Ask) -> Option<Vec<Arc<str>>> {
         let mut request_cache = self.request_cache();
         let mut all: Option<BTreeSet<Arc<str>>> = None;
@@ -309,7 +309,7 @@ impl Devices {
         for request in requests {
             let nodes =
                 alternatives(request).into_iter().map(|(_, one)| request_cache.nodes(self, one));
-            // Where it is not known, any node is worth a try.
+            // Without a result any node is worth a try.
             let Some(nodes) = nodes.collect::<Option<Vec<_>>>() else { continue };
             let some: BTreeSet<_> = nodes.into_iter().flatten().collect();
             match &mut all {
@@ -321,7 +321,7 @@ impl Devices {
             && ask.wanted().next().is_none()
             && let Some(all) = &mut all
         {
-            // There the resources are plain amounts.
+            // On these nodes the resources are plain amounts.
             all.extend(
                 self.nodes
                     .iter()
@@ -336,11 +336,11 @@ impl Devices {
         all.map(|all| all.into_iter().filter(|node| self.is_allowed(ask, node)).collect())
     }
 
-    /// Whether the claims that are allocated already can be reached from a node.
+    /// Whether a node reaches the claims that are allocated already.
     pub fn is_allowed(&self, ask: &Ask, node: &str) -> bool {
         let unknown = || octavo_dra::Node { name: node.to_owned(), labels: BTreeMap::new() };
-        let known = self.nodes.get(node).map(|view| &view.node);
-        let node = known.map_or_else(|| Cow::Owned(unknown()), Cow::Borrowed);
+        let known_node = self.nodes.get(node).map(|view| &view.node);
+        let node = known_node.map_or_else(|| Cow::Owned(unknown()), Cow::Borrowed);
         ask.claims.iter().all(|claim| match claim {
             AskedClaim::Allocated { nodes: Some(nodes), .. } => {
                 nodes.matches(&node).unwrap_or(false)
@@ -396,7 +396,8 @@ impl Devices {
         Ok(())
     }
 
-    /// On nodes of device plugins the GPUs are a plain amount, and other claims are not to be had there.
+    /// Adds the GPUs of device plugins. On their nodes GPUs are a plain amount, and other claims
+    /// cannot be allocated there.
     fn add_plugins(&self, ask: &mut Ask, count: u64, has_claims: bool, is_by_class: bool) {
         let whole = GpuDemand::Whole { count: u16::try_from(count).unwrap_or(u16::MAX) };
         let plugins = self.models.plugin_models();
@@ -409,7 +410,7 @@ impl Devices {
         } else if ask.is_exact && ask.demand == whole && !has_claims {
             ask.models = ModelSet(ask.models.0 | plugins.0);
         } else {
-            // What is the least on the one kind of node may be too much for the other.
+            // The least demand on one kind of node may be too much on the other.
             ask.demand = GpuDemand::None;
             ask.models = ModelSet::ALL;
             ask.is_exact = false;
@@ -417,9 +418,10 @@ impl Devices {
     }
 }
 
-/// Whether all that is asked for can be kept at once.
+/// Checks that the cache can keep all requests at once.
 fn check_count(requests: &[&Request]) -> Result<(), AskError> {
-    let each = || requests.iter().flat_map(|one| alternatives(one)).map(|(_, one)| one);
+    let each =
+        || requests.iter().flat_map(|request| alternatives(request)).map(|(_, request)| request);
     if each().nth(request_cache::MAX_REQUESTS_PER_ASK).is_none() {
         return Ok(());
     }
@@ -431,7 +433,7 @@ fn check_count(requests: &[&Request]) -> Result<(), AskError> {
     }
 }
 
-/// What a request means, if that could be found out.
+/// The evaluated request, or why it is not available.
 fn check_resolved(
     claim: &ObjectName,
     request: impl FnOnce() -> String,

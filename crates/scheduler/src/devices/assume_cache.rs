@@ -1,9 +1,11 @@
-//! Who holds what: claims that are allocated, and allocations that were decided and are not seen yet.
+//! The assume cache: holders of devices. These are allocated claims, and allocations that were
+//! decided and are not observed yet.
 //!
-//! An assumption ends when its claim is seen allocated, or it is forgotten. Where an order of before wrote to
-//! the claim and took that back, a watch that lags may tell both after the next order was given, and with
-//! the same devices: versions of what an order wrote are not known here. Such an assumption is *firm*: it
-//! holds beside all that is seen until its order has failed, its pod has ended or is gone, or the claim is.
+//! An assumption ends when its claim is observed allocated, or when it is forgotten. There is one
+//! exception. An earlier operation may have written to the claim and rolled back. A lagging watch
+//! may then deliver both after the next operation was issued with the same devices. The versions of
+//! an operation's writes are not known here. Such an assumption is *pinned*: it holds, whatever is
+//! observed, until its operation fails or its pod or claim is gone.
 
 mod held;
 
@@ -15,39 +17,39 @@ use octavo_kube_io::objects::{Claim, Delta, ObjectName};
 
 pub use held::HeldDevices;
 
-/// Who holds what.
+/// The holders of devices.
 #[derive(Debug, Default)]
 pub(super) struct AssumeCache {
     claims: BTreeMap<ObjectName, Arc<Claim>>,
-    /// Claims for extended resources that are there, by UID of the pod.
+    /// Existing claims for extended resources, by UID of the pod.
     extended: BTreeMap<Arc<str>, ObjectName>,
-    /// Claims that were seen allocated, by pool, by UID.
+    /// Claims that are observed allocated, by pool and UID.
     observed: BTreeMap<PoolRef, BTreeMap<Arc<str>, Arc<Claim>>>,
-    /// Allocations that were decided, by pool, by key.
+    /// Assumed allocations, by pool and key.
     assumed_by_pool: BTreeMap<PoolRef, BTreeMap<Arc<str>, Arc<AssumedClaim>>>,
     /// By UID of the pod.
     assumed: BTreeMap<Arc<str>, Assumed>,
     /// Pods whose use of a claim is assumed, by the claim's UID.
     users: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// The pod whose order allocates a claim, by the claim's UID.
+    /// The pod whose operation allocates a claim, by the claim's UID.
     allocating: BTreeMap<Arc<str>, Arc<str>>,
-    /// UIDs of claims that were seen reserved for a pod, by the pod's UID.
+    /// UIDs of claims that are observed reserved for a pod, by the pod's UID.
     reserved: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// Keys of claims that were taken back: what a watch tells of them may be older than an order.
-    /// Since when that is so; `None`: since before the next time that is told.
+    /// Keys of claims that were rolled back. A watch event of such a claim may be older than an
+    /// operation. The value is the time of the rollback; `None` until the next tick.
     rolled_back: BTreeMap<Arc<str>, Option<u64>>,
     /// Those of them without a time.
     untimed_rollbacks: Vec<Arc<str>>,
 }
 
-/// An allocation that was decided.
+/// An assumed allocation.
 #[derive(Clone, Debug)]
 pub(super) struct AssumedClaim {
-    /// As allocators see it.
+    /// As the allocator needs it.
     pub(super) claim: octavo_dra::Claim,
     /// The pod for which it was decided.
     pub(super) pod: Arc<str>,
-    /// Its key: its UID, or one made up for the extended claim of a pod.
+    /// Its key: the claim's UID, or a made-up one for the extended claim of a pod.
     pub(super) key: Arc<str>,
 }
 
@@ -58,8 +60,8 @@ struct Assumed {
     claims: Vec<Arc<AssumedClaim>>,
     /// UIDs of claims that it uses.
     uses: BTreeSet<Arc<str>>,
-    /// Whether it holds whatever is seen of its claims: that may be what an order of before wrote or took
-    /// back. It ends when it is forgotten, or its claims are gone.
+    /// Whether it holds whatever is observed of its claims, because that may be an earlier
+    /// operation's write or rollback. It ends when it is forgotten or its claims are gone.
     is_pinned: bool,
 }
 
@@ -68,12 +70,12 @@ struct Assumed {
 pub(super) struct HoldingsChange {
     /// Claims that changed.
     pub(super) claims: BTreeSet<ObjectName>,
-    /// Pools of which something else is held.
+    /// Pools whose holdings changed.
     pub(super) pools: BTreeSet<PoolRef>,
 }
 
 impl AssumeCache {
-    /// Takes in what changed of claims.
+    /// Applies a change of claims.
     pub(super) fn apply(&mut self, delta: &Delta<Claim>) -> HoldingsChange {
         let mut changed = HoldingsChange::default();
         if let Delta::Replace(_, claims) = delta {
@@ -98,28 +100,28 @@ impl AssumeCache {
         self.claims.get(name)
     }
 
-    /// The claim for a pod's extended resources that is there already.
+    /// The existing claim for a pod's extended resources.
     pub(super) fn extended_claim_of(&self, pod: &str) -> Option<&Arc<Claim>> {
         self.claims.get(self.extended.get(pod)?)
     }
 
-    /// What is decided for a claim and not seen yet, with the pod whose order allocates it.
+    /// What is assumed for a claim and not observed yet, with the pod whose operation allocates it.
     pub(super) fn pending(&self, claim: &str) -> Option<&Arc<AssumedClaim>> {
         self.assumption(claim).filter(|assumed| !self.is_observed(assumed))
     }
 
-    /// How many more pods than are written are decided to use a claim.
+    /// Pods whose use of a claim is assumed and not yet written.
     pub(super) fn users(&self, claim: &str) -> impl Iterator<Item = &Arc<str>> {
         self.users.get(claim).into_iter().flatten()
     }
 
-    /// Names of claims that were seen with an allocation.
+    /// Names of claims that are observed with an allocation.
     pub(super) fn allocated(&self) -> impl Iterator<Item = &ObjectName> {
         let holding = self.claims.iter().filter(|(_, claim)| claim.claim.allocation.is_some());
         holding.map(|(name, _)| name)
     }
 
-    /// Assumes allocations of claims, and the use of claims, for a pod.
+    /// Assumes, for a pod, allocations of claims and the use of claims.
     pub(super) fn assume(
         &mut self,
         pod: &Arc<str>,
@@ -146,7 +148,7 @@ impl AssumeCache {
         changed
     }
 
-    /// Forgets what is assumed for a pod. What was seen since stays.
+    /// Forgets what is assumed for a pod. What was observed since stays.
     pub(super) fn forget(&mut self, pod: &str) -> HoldingsChange {
         let mut changed = HoldingsChange::default();
         let Some(assumed) = self.assumed.remove(pod) else { return changed };
@@ -159,7 +161,7 @@ impl AssumeCache {
         changed
     }
 
-    /// Gives assumed allocations of a pod to others that use the same claims, of these.
+    /// Transfers assumed allocations of a pod to those of `successors` that use the same claims.
     pub(super) fn transfer_assumed(&mut self, pod: &str, successors: &BTreeSet<Arc<str>>) {
         let Some(assumed) = self.assumed.get_mut(pod) else { return };
         let is_pinned = assumed.is_pinned;
@@ -187,14 +189,14 @@ impl AssumeCache {
         }
     }
 
-    /// A claim may have been written and taken back (its UID, or the key of a pod's extended claim): a watch
-    /// may tell both only after the next order for it was given.
+    /// Records that a claim (by UID, or by the key of a pod's extended claim) may have been written
+    /// and rolled back. A watch may deliver both after the next operation for it was issued.
     pub(super) fn note_rollback(&mut self, key: Arc<str>) {
         self.rolled_back.insert(Arc::clone(&key), None);
         self.untimed_rollbacks.push(key);
     }
 
-    /// What was taken back until now was taken back by this time.
+    /// Dates the rollbacks recorded so far with `now`.
     pub(super) fn tick(&mut self, now: u64) {
         for key in self.untimed_rollbacks.drain(..) {
             if let Some(since @ None) = self.rolled_back.get_mut(&key) {
@@ -203,23 +205,23 @@ impl AssumeCache {
         }
     }
 
-    /// Claims were read anew, by lists that began at this time.
+    /// Records a relist of claims that began at this time.
     pub(super) fn on_relist(&mut self, at: u64) {
         self.rolled_back.retain(|_, since| since.is_none_or(|since| since > at));
     }
 
-    /// Whether a claim may have been taken back since it was seen.
+    /// Whether a claim may have been rolled back since it was observed.
     pub(super) fn may_be_rolled_back(&self, key: &str) -> bool {
         self.rolled_back.contains_key(key)
     }
 
-    /// A pod is gone, and its extended claim is nobody's.
+    /// Records that a pod is gone: its extended claim is not used any more.
     pub(super) fn pod_gone(&mut self, pod: &str) {
         self.rolled_back.remove(&extended_key(pod));
     }
 
-    /// Another may have written to the claims of a pod: what is seen of them counts, also against what was
-    /// decided.
+    /// Another client may have written to the claims of a pod: their observed state replaces what
+    /// is assumed.
     pub(super) fn accept_observed(&mut self, pod: &str) -> HoldingsChange {
         let mut changed = HoldingsChange::default();
         let Some(assumed) = self.assumed.get_mut(pod).filter(|assumed| assumed.is_pinned) else {
@@ -242,7 +244,7 @@ impl AssumeCache {
         changed
     }
 
-    /// Pods of which something is assumed.
+    /// Whether anything is assumed for a pod.
     pub(super) fn is_assumed(&self, pod: &str) -> bool {
         self.assumed.contains_key(pod)
     }
@@ -307,7 +309,7 @@ impl AssumeCache {
         self.remove_observed(&claim.claim, uid, changed);
         self.mark_pools_changed(&claim, changed);
         self.rolled_back.remove(uid);
-        // Whatever was decided for it cannot be written any more.
+        // What was assumed for it cannot be written any more.
         if let Some(pod) = self.allocating.get(uid).cloned() {
             self.drop_assumed_claim(&pod, uid, changed);
         }
@@ -319,8 +321,8 @@ impl AssumeCache {
         }
     }
 
-    /// What was decided for a claim is written, or somebody else was faster: it counts as it stands, unless
-    /// it may be older than the order.
+    /// The assumed allocation is written, or another client was faster. The observed state counts,
+    /// unless it may be older than the operation.
     fn on_allocated(&mut self, claim: &Claim, changed: &mut HoldingsChange) {
         let assumptions: Vec<_> = self.assumptions_of(claim).map(Arc::clone).collect();
         for assumed in assumptions {
@@ -330,14 +332,15 @@ impl AssumeCache {
         }
     }
 
-    /// What a claim shows of assumptions is another now.
+    /// Marks the pools of a claim's assumptions as changed, because its observed state changed.
     fn mark_pools_changed(&self, claim: &Claim, changed: &mut HoldingsChange) {
         for assumed in self.assumptions_of(claim) {
             changed.pools.extend(pools_of(&assumed.claim));
         }
     }
 
-    /// What is assumed of a claim, and of the extended claim of its owner if it is one.
+    /// What is assumed for a claim. For an extended claim this includes what is assumed for its
+    /// owner.
     fn assumptions_of<'a>(
         &'a self,
         claim: &'a Claim,
@@ -374,7 +377,7 @@ impl AssumeCache {
         }
     }
 
-    /// Drops one allocation that is assumed for a pod.
+    /// Drops one assumed allocation of a pod.
     fn drop_assumed_claim(&mut self, pod: &str, key: &str, changed: &mut HoldingsChange) {
         let Some(assumed) = self.assumed.get_mut(pod) else { return };
         let Some(index) = assumed.claims.iter().position(|claim| &*claim.key == key) else {
@@ -386,7 +389,11 @@ impl AssumeCache {
     }
 
     fn drop_if_empty(&mut self, pod: &str) {
-        if self.assumed.get(pod).is_some_and(|one| one.claims.is_empty() && one.uses.is_empty()) {
+        if self
+            .assumed
+            .get(pod)
+            .is_some_and(|assumed| assumed.claims.is_empty() && assumed.uses.is_empty())
+        {
             self.assumed.remove(pod);
         }
     }
@@ -414,7 +421,7 @@ impl AssumeCache {
     }
 }
 
-/// What stands in for the UID of a pod's extended claim until it has one.
+/// Stands in for the UID of a pod's extended claim until it has one.
 pub(super) fn extended_key(pod: &str) -> Arc<str> {
     format!("{pod}/extended").into()
 }
@@ -432,7 +439,7 @@ fn pools_of(claim: &octavo_dra::Claim) -> BTreeSet<PoolRef> {
     results(claim).map(pool).collect()
 }
 
-/// Takes a holder out of the pools of these devices.
+/// Removes a holder from the pools of these devices.
 fn remove_holder<T>(
     holders: &mut BTreeMap<PoolRef, BTreeMap<Arc<str>, T>>,
     claim: &octavo_dra::Claim,

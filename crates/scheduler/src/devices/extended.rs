@@ -1,11 +1,11 @@
-//! Extended resources that a pod asks for.
+//! Extended resources that a pod requests.
 
 use std::collections::BTreeSet;
 
 use octavo_dra::{ContainerKind, Quantity, is_extended_resource};
 use octavo_kube_io::objects::Pod;
 
-/// Names of extended resources that a pod asks for any of.
+/// Names of the extended resources that a pod requests.
 pub(super) fn asked(pod: &Pod) -> BTreeSet<&str> {
     let all = pod.spec.containers.iter().flat_map(|container| &container.requests);
     all.filter(|(name, amount)| **amount != Quantity::ZERO && is_extended_resource(name))
@@ -13,8 +13,8 @@ pub(super) fn asked(pod: &Pod) -> BTreeSet<&str> {
         .collect()
 }
 
-/// How many of a resource the pod needs at once: its containers together, or the init container that
-/// needs most beside the sidecars before it.
+/// How many of a resource the pod needs at once: all its containers together, or the largest init
+/// container with the sidecars before it.
 pub(super) fn total(pod: &Pod, resource: &str) -> u64 {
     let (mut sidecars, mut main, mut init) = (0_u64, 0_u64, 0_u64);
     for container in &pod.spec.containers {

@@ -1,6 +1,7 @@
-//! For which wishes the allocator has devices on which node: kept until something of the node is held
-//! otherwise or its hardware is another. Members of a gang mostly ask for the same by claims of their own,
-//! and who was refused asks again and again.
+//! Results of the allocator by request and node, kept until the node's holdings or hardware change.
+//!
+//! Members of a gang mostly make the same requests through claims of their own, and rejected pods
+//! are retried often.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -11,33 +12,34 @@ use super::Devices;
 use super::ask::Ask;
 use super::pod_allocation::PodAllocationError;
 
-/// Most wishes that are kept; the one that was not used longest goes.
+/// Most requests that are kept. The least recently used one is evicted.
 const MAX_KEYS: usize = 64;
 
-/// What an ask wants from the allocator. Asks of the same wish have the same answer on each node.
+/// Identifies what an ask requests from the allocator. Asks with the same key have the same result
+/// on every node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestKey(u64);
 
-/// What the allocator says of a wish on a node.
+/// The allocator's result for a request on a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feasibility {
     /// It has devices.
     Feasible,
-    /// It has none there.
+    /// It has none on this node.
     Infeasible,
-    /// Something is wrong with the claims or with what they are compared to, and has to be put right.
+    /// The claims, or objects that they refer to, are invalid and must be corrected.
     Invalid,
 }
 
-/// Answers by wish and node.
+/// Results by request and node.
 #[derive(Debug, Default)]
 pub(super) struct FeasibilityCache {
     by_text: FxHashMap<String, RequestKey>,
     cached: BTreeMap<u64, CachedKey>,
-    /// Numbers are not used twice, so a wish that was dropped has no answers of another.
+    /// Keys are never reused, so an evicted key does not find another request's results.
     next: u64,
     clock: u64,
-    /// How often the allocator was asked.
+    /// How often the allocator ran.
     #[cfg(test)]
     allocator_calls: u64,
 }
@@ -56,7 +58,7 @@ impl FeasibilityCache {
         self.cached.clear();
     }
 
-    /// Forgets what was said of a node.
+    /// Forgets the results of a node.
     pub(super) fn forget(&mut self, node: &str) {
         for cached in self.cached.values_mut() {
             cached.nodes.remove(node);
@@ -90,13 +92,13 @@ impl FeasibilityCache {
 }
 
 impl Devices {
-    /// What an ask wants from the allocator.
+    /// The key of what an ask requests.
     pub fn request_key(&self, ask: &Ask) -> RequestKey {
         self.feasibility_cache().request_key(ask.text())
     }
 
-    /// What the allocator says of an ask, whose wish is this, on a node. That claims which are allocated
-    /// already can be reached from the node is not looked at: see [`Devices::is_allowed`].
+    /// The allocator's result for an ask with this key on a node. Whether the node reaches claims
+    /// that are allocated already is not checked: see [`Devices::is_allowed`].
     pub fn feasibility(&self, ask: &Ask, request_key: RequestKey, node: &str) -> Feasibility {
         let Some((name, _)) = self.nodes.get_key_value(node) else {
             return self.compute(ask, node);
@@ -131,7 +133,7 @@ impl Devices {
         }
     }
 
-    /// How often the allocator was asked for an answer.
+    /// How often the allocator ran.
     #[cfg(test)]
     pub(crate) fn times_asked(&self) -> u64 {
         self.feasibility_cache().allocator_calls

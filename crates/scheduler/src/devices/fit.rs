@@ -1,4 +1,4 @@
-//! What a request means on one node, in the engine's terms.
+//! Evaluates a request on one node, in the engine's terms.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,34 +12,35 @@ use super::nodes::{GpuSource, NodeGpus, NodeView, is_own_taint};
 use super::pools::Pools;
 
 const MIB: i128 = 1 << 20;
-/// What the selectors of one request may cost on all devices of a node together, in the units of Kubernetes:
-/// as much as the API lets them cost on one (`CELSelectorExpressionMaxCost` of `resource.k8s.io`). Whoever
-/// decides for a whole cluster is held up by each of them, and no real selector costs a hundredth of it.
+/// Most that the selectors of one request may cost on all devices of a node, in Kubernetes' CEL
+/// cost units. It is the API's limit for a single device (`CELSelectorExpressionMaxCost` of
+/// `resource.k8s.io`). Selectors run on the decision thread of the whole cluster, and no realistic
+/// one costs a hundredth of it.
 pub(super) const MAX_NODE_COST: u64 = COST_LIMIT;
-/// What they may cost on all devices of the cluster together: a hundred units on each of 100,000 devices, of
-/// which a comparison of an attribute takes three or four.
+/// Most that they may cost on all devices of the cluster: a hundred units on each of 100,000
+/// devices. Comparing an attribute costs three or four.
 pub(super) const MAX_CLUSTER_COST: u64 = 10 * COST_LIMIT;
 const NANOS_PER_TENTH_PERCENT: i128 = 100_000_000;
 
-/// What a request means on a node.
+/// A request's result on a node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Fit {
     /// Which devices will do.
     pub(super) kind: FitKind,
-    /// Whether all that are open of the kind will do, so that the engine may choose.
+    /// Whether all open devices of the kind match, so that the engine may choose among them.
     pub(super) covers_all: bool,
 }
 
-/// Which devices of a node will do for a request.
+/// Which devices of a node match a request.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum FitKind {
-    /// None of those that are open, and some are.
+    /// None of the open devices, though there are some.
     NoMatch,
-    /// None is open of the GPUs that there are: nothing can be told of the model.
+    /// All GPUs of the node are closed, so nothing is known about the model.
     AllClosed,
-    /// Devices that wait for conditions before a pod is bound, which is not done here.
+    /// Devices with binding conditions, which this scheduler does not wait for.
     Conditional,
-    /// The selectors cost more than was left for them: it was not found out.
+    /// The selectors exceeded their cost limit, so the result is unknown.
     OverLimit,
     /// Whole GPUs.
     Whole,
@@ -50,33 +51,33 @@ pub(super) enum FitKind {
         /// MiB.
         memory_mib: u32,
     },
-    /// Places for instances of a profile.
+    /// Placements of instances of a profile.
     Mig(Arc<str>),
-    /// Devices that the engine does not picture, also or alone; or the node has to be asked.
+    /// Devices that the engine does not model are among the matches, or only the allocator can
+    /// tell.
     Other,
 }
 
 /// A request with its selectors compiled.
 #[derive(Debug)]
 pub(super) struct CompiledRequest {
-    /// What is asked for; how many is of no meaning here.
+    /// The request; its count is ignored.
     pub(super) request: DeviceRequest,
-    /// Class's and own. `None`: there is no such class.
+    /// Selectors of the class and the request. `None` if the class does not exist.
     pub(super) selectors: Option<Vec<Result<Arc<Selector>, CelError>>>,
 }
 
-/// How many devices of a kind will do.
+/// How many devices of a kind match.
 #[derive(Default)]
 struct Count {
-    /// So many, and they are free to take.
+    /// Open devices that match.
     accepted: usize,
-    /// Others of the kind, open as well, will not.
+    /// Open devices that do not match.
     rejected: usize,
 }
 
 impl CompiledRequest {
-    /// What it means on a node, and what it cost to find that out: `limit` at the most, and one more run of a
-    /// selector.
+    /// The result on a node, and its cost. The cost may exceed `limit` by one run of a selector.
     pub(super) fn fit(&self, node: &NodeView, pools: &Pools, limit: u64) -> (Fit, u64) {
         let gpus = node.gpus.as_ref().ok().and_then(Option::as_ref);
         let mut tally = DeviceTally::default();
@@ -137,7 +138,7 @@ impl CompiledRequest {
         let stands = |taint: &&DeviceTaint| {
             taint.effect != TaintEffect::None
                 && !is_own_taint(taint)
-                && !self.request.tolerations.iter().any(|one| tolerates(one, taint))
+                && !self.request.tolerations.iter().any(|toleration| tolerates(toleration, taint))
         };
         let is_tainted = device.taints.iter().any(|taint| stands(&taint));
         match role {
@@ -151,9 +152,10 @@ impl CompiledRequest {
         }
     }
 
-    /// Whether class and request want a device; `None` where a selector cannot say, or it costs more than `limit`.
+    /// Whether class and request select a device. `None` if a selector fails or the cost exceeds
+    /// `limit`.
     fn selects(&self, device: &Device, driver: &str, cost: &mut u64, limit: u64) -> Option<bool> {
-        // An unknown class is said by name when the claim is looked at.
+        // An unknown class is reported by name when the claim is checked.
         let Some(selectors) = &self.selectors else { return Some(false) };
         for selector in selectors {
             let selector = selector.as_ref().ok()?;
@@ -168,12 +170,12 @@ impl CompiledRequest {
     }
 }
 
-/// What is seen of a node's devices.
+/// Counts over a node's devices.
 #[derive(Default)]
 struct DeviceTally {
     open_gpus: usize,
     gpus: Count,
-    /// What a claim takes of a GPU, and whether it takes the same of all.
+    /// What a claim takes of a GPU, and whether that differs between GPUs.
     consumes: Option<FitKind>,
     consumption_differs: bool,
     places: BTreeMap<Arc<str>, Count>,
@@ -182,7 +184,7 @@ struct DeviceTally {
 }
 
 impl DeviceTally {
-    /// A device that is open will not do.
+    /// Counts an open device that does not match.
     fn reject(&mut self, role: Option<Role<'_>>) {
         match role {
             Some(Role::Gpu { .. }) => self.gpus.rejected += 1,
@@ -209,7 +211,8 @@ impl DeviceTally {
             _ if self.is_other || self.consumption_differs => of(FitKind::Other, false),
             (Some(kind), None, None) => of(kind, self.gpus.rejected == 0),
             (None, Some((profile, count)), None) => {
-                // GPUs of one node may be cut and others not: the engine knows a model alone.
+                // MIG may be enabled on some GPUs of a node only, but the engine has one model for
+                // all.
                 let model = gpus.and_then(|gpus| gpus.devices.model.profile(profile));
                 let places = model.map_or(0, |profile| profile.starts.len()) * self.open_gpus;
                 of(
@@ -233,7 +236,7 @@ fn role<'g>(gpus: &'g NodeGpus, pool: &PoolRef, device: &Device) -> Option<Role<
     }
 }
 
-/// What a claim takes of a GPU: all of it, or a part that the engine can count exactly.
+/// What a claim takes of a GPU: all of it, or a share that the engine can count exactly.
 fn consumes(device: &Device, consumed: &BTreeMap<&str, Quantity>) -> FitKind {
     if !device.allow_multiple {
         return FitKind::Whole;
@@ -253,7 +256,8 @@ fn consumes(device: &Device, consumed: &BTreeMap<&str, Quantity>) -> FitKind {
         && memory.is_whole()
         && memory.value() % MIB == 0
         && memory_mib > 0;
-    // All of the compute and not all of the memory is beyond the engine: it lets nobody in beside.
+    // The engine would place nothing beside a share with all of the compute and part of the memory,
+    // though best-effort shares fit there. So only the allocator decides.
     if is_even && milli < WHOLE { FitKind::Share { milli, memory_mib } } else { FitKind::Other }
 }
 

@@ -1,29 +1,29 @@
-//! What a change means for those who look at devices.
+//! What a change of devices invalidates.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_kube_io::objects::ObjectName;
 
-/// What a change means for those who look at devices.
+/// What a change of devices invalidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Invalidation {
-    /// Nodes whose hardware may have changed: look at [`super::Devices::gpus`] anew.
+    /// Nodes whose hardware may have changed: re-read [`super::Devices::gpus`].
     pub hardware: BTreeSet<Arc<str>>,
-    /// Nodes of whose devices something else may be held: look at [`super::Devices::held`] anew.
+    /// Nodes whose holdings may have changed: re-read [`super::Devices::held`].
     pub holdings: BTreeSet<Arc<str>>,
-    /// Whether devices that several nodes reach are held or free otherwise than before.
+    /// Whether the holdings of a pool changed that several nodes reach.
     pub is_shared_pool_touched: bool,
-    /// Claims that changed, came or went.
+    /// Claims that were added, changed or removed.
     pub claims: BTreeSet<ObjectName>,
-    /// Whether the table of models is another: indexes into the old one mean nothing any more.
+    /// Whether the table of GPU models changed, which invalidates indexes into it.
     pub are_models_changed: bool,
-    /// Whether a class changed: every ask may mean something else.
+    /// Whether a class changed, which invalidates every ask.
     pub are_classes_changed: bool,
 }
 
 impl Invalidation {
-    /// Adds what another change means.
+    /// Adds what another change invalidates.
     pub fn add(&mut self, other: Self) {
         self.hardware.extend(other.hardware);
         self.holdings.extend(other.holdings);
@@ -33,7 +33,7 @@ impl Invalidation {
         self.are_classes_changed |= other.are_classes_changed;
     }
 
-    /// Whether it means nothing.
+    /// Whether nothing is invalidated.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -1,11 +1,11 @@
-//! The table of GPU models: the same for the same slices, in whatever order they came.
+//! The table of GPU models. It is the same for the same slices, in whatever order they came.
 
 use std::collections::BTreeMap;
 
 use octavo_engine::cluster::MAX_MODELS;
 use octavo_engine::gpu::{GpuModel, MigProfile, ModelId, ModelSet};
 
-/// What makes a model another one.
+/// What distinguishes a model.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ModelKey {
     /// Name of the product.
@@ -14,11 +14,11 @@ pub(super) struct ModelKey {
     pub(super) is_plugin: bool,
     /// Memory in MiB.
     pub(super) memory_mib: u32,
-    /// How MIG cuts them.
+    /// MIG profiles.
     pub(super) mig: Vec<MigProfile>,
 }
 
-/// The models that there are.
+/// The GPU models of the cluster.
 #[derive(Debug, Default)]
 pub(super) struct Models {
     /// How many nodes have each.
@@ -30,7 +30,7 @@ pub(super) struct Models {
 }
 
 impl Models {
-    /// A node has another model than before.
+    /// Counts a node whose model changed.
     pub(super) fn move_node(&mut self, old: Option<&ModelKey>, new: Option<&ModelKey>) {
         if let Some(new) = new {
             let nodes = self.nodes.entry(new.clone()).or_insert(0);
@@ -48,7 +48,7 @@ impl Models {
         }
     }
 
-    /// Makes the table anew if there are other models than before; whether it is another now.
+    /// Rebuilds the table if the set of models changed. Returns whether the table differs.
     pub(super) fn rebuild_if_stale(&mut self) -> bool {
         if !std::mem::take(&mut self.is_stale) {
             return false;
@@ -61,7 +61,7 @@ impl Models {
         for (product, keys) in of_product {
             for (index, key) in keys.iter().enumerate() {
                 let mut name = name(product, key, &keys);
-                // Two that differ in details of MIG only.
+                // These differ only in details of MIG.
                 while by_name.contains_key(&name) {
                     name = format!("{name} #{}", index + 1);
                 }
@@ -90,7 +90,7 @@ impl Models {
         &self.table
     }
 
-    /// The index of a model; `None` for one that is beyond what the engine can tell apart.
+    /// The index of a model; `None` beyond the number of models that the engine supports.
     pub(super) fn id(&self, key: &ModelKey) -> Option<ModelId> {
         self.keys.get(key).copied()
     }
@@ -102,7 +102,7 @@ impl Models {
     }
 }
 
-/// The product's name, with what tells the model from others of the product.
+/// The product's name, with what distinguishes the model from others of the product.
 fn name(product: &str, key: &ModelKey, all: &[&ModelKey]) -> String {
     let mut name = product.to_owned();
     if all.iter().any(|other| other.memory_mib != key.memory_mib) {

@@ -1,4 +1,4 @@
-//! A node: the pools it reaches, and its GPUs as the engine sees them.
+//! A node: the pools it reaches, and its GPUs as the engine models them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -17,62 +17,63 @@ use octavo_kube_io::objects::Node;
 use super::models::{ModelKey, Models};
 use super::pools::Pools;
 
-/// Label of a node with the product of its GPUs (GPU feature discovery).
+/// Node label with the GPU product (GPU feature discovery).
 const LABEL_PRODUCT: &str = "nvidia.com/gpu.product";
-/// Label of a node with the memory of one GPU in MiB (GPU feature discovery).
+/// Node label with the memory of one GPU in MiB (GPU feature discovery).
 const LABEL_MEMORY: &str = "nvidia.com/gpu.memory";
 
-/// GPUs of a node as the engine sees them.
+/// GPUs of a node as the engine models them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeGpus {
-    /// The GPUs. The name of their model is the product's: [`NodeGpus::model`] tells models apart.
+    /// The GPUs. Their model's name is the product's; [`NodeGpus::model`] distinguishes models.
     pub devices: NodeDevices,
     /// Their model, an index into [`super::Devices::models`].
     pub model: ModelId,
     /// Who serves them.
     pub source: GpuSource,
-    /// Whether something new may be placed here. While the driver rewrites its slices nothing is
-    /// allocated, and what was known before is shown.
+    /// Whether new allocations are accepted. While the driver rewrites its slices there are none,
+    /// and the last complete state is kept.
     pub is_settled: bool,
 }
 
-/// Who serves the GPUs of a node.
+/// What serves the GPUs of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GpuSource {
-    /// A driver for dynamic resource allocation: devices of this pool.
+    /// A DRA driver: devices of this pool.
     Pool(PoolRef),
-    /// A device plugin: so many `nvidia.com/gpu`, which pods ask for as a plain amount.
+    /// A device plugin: a number of `nvidia.com/gpu`, which pods request as a plain amount.
     Plugin,
 }
 
-/// Why a node's GPUs are not in the engine's picture.
+/// Why the engine does not model a node's GPUs.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnmodeledReason {
-    /// The engine does not understand the devices.
+    /// The engine cannot represent the devices.
     #[error(
-        "{0}; claims are left to the allocator alone there, where no other node could serve them"
+        "{0}; the node is used only for claims that no other node could serve, and the allocator alone places \
+         them"
     )]
     Devices(#[from] DevicesError),
     /// The driver publishes several pools for the node.
     #[error(
-        "driver {DRIVER} publishes {0} pools for the node; one is understood, so claims are left to the \
-         allocator alone there, where no other node could serve them"
+        "driver {DRIVER} publishes {0} pools for the node; only one is supported, so the node is used \
+         only for claims that no other node could serve, and the allocator alone places them"
     )]
     SeveralPools(usize),
     /// A device plugin serves the same GPUs.
     #[error(
         "both the device plugin and driver {DRIVER} serve the node's GPUs, so that one GPU could be \
-         given out twice; turn one of them off"
+         allocated twice; disable one of them"
     )]
     ServedTwice,
     /// The table of models is full.
-    #[error("the cluster has more models of GPUs than the engine can tell apart")]
+    #[error("the cluster has more GPU models than the engine supports")]
     TooManyModels,
 }
 
 impl UnmodeledReason {
-    /// In one word, for metrics.
+    /// The metric label.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Devices(DevicesError::MixedModels(_)) => "MixedModels",
@@ -88,25 +89,26 @@ impl UnmodeledReason {
 /// A node.
 #[derive(Debug)]
 pub(super) struct NodeView {
-    /// As allocators see it.
+    /// The node as the allocator needs it.
     pub(super) node: octavo_dra::Node,
-    /// Whether the node object was seen.
+    /// Whether the node object was observed.
     has_object: bool,
-    /// Whole numbers of what its device plugins serve.
+    /// What its device plugins serve, as whole numbers.
     pub(super) allocatable: BTreeMap<String, i64>,
     /// The pools that it reaches.
     pub(super) pools: Vec<PoolRef>,
     /// Its GPUs.
     pub(super) gpus: Result<Option<NodeGpus>, UnmodeledReason>,
     key: Option<ModelKey>,
-    /// What allocators found out of the pools' slices.
+    /// The allocator's index of the pools' slices.
     pub(super) survey: OnceLock<Arc<SliceIndex>>,
-    /// Number of the last change.
+    /// Number of its last change.
     pub(super) revision: u64,
 }
 
 impl NodeGpus {
-    /// What a result of an allocation takes of the GPUs; `None` for what the engine does not count.
+    /// What a result of an allocation takes of the GPUs; `None` for devices that the engine does
+    /// not count.
     pub fn part(&self, result: &AllocationResult) -> Option<GpuPart> {
         let GpuSource::Pool(pool) = &self.source else { return None };
         let is_here = result.driver == pool.driver && result.pool == pool.pool;
@@ -115,7 +117,7 @@ impl NodeGpus {
 }
 
 impl NodeView {
-    /// A node of which nothing else is known.
+    /// A node of which only the name is known.
     pub(super) fn named(name: &Arc<str>) -> Self {
         Self {
             node: octavo_dra::Node { name: name.to_string(), labels: BTreeMap::new() },
@@ -129,7 +131,7 @@ impl NodeView {
         }
     }
 
-    /// Takes in the node object; whether that may change anything about devices.
+    /// Applies the node object. Returns whether anything about devices may have changed.
     pub(super) fn update_node(&mut self, node: &Node) -> bool {
         let whole = |(name, amount): (&String, &Quantity)| {
             let is_extended = octavo_dra::is_extended_resource(name);
@@ -149,7 +151,7 @@ impl NodeView {
         true
     }
 
-    /// The node object is gone; whether it was there.
+    /// Removes the node object. Returns whether it was known.
     pub(super) fn forget_node(&mut self) -> bool {
         self.node.labels.clear();
         self.allocatable.clear();
@@ -161,7 +163,7 @@ impl NodeView {
         !self.has_object && self.pools.is_empty()
     }
 
-    /// What makes its model another one.
+    /// What distinguishes its GPU model.
     pub(super) fn model_key(&self) -> Option<&ModelKey> {
         self.key.as_ref()
     }
@@ -176,7 +178,7 @@ impl NodeView {
         }
     }
 
-    /// Reads what there is anew.
+    /// Re-reads pools and GPUs.
     pub(super) fn refresh(&mut self, pools: &Pools) {
         self.survey = OnceLock::new();
         self.pools = pools.local_to(&self.node.name).cloned().collect();
@@ -196,12 +198,12 @@ impl NodeView {
         });
     }
 
-    /// Whether the node reaches any device of a slice. A selector that is not understood reaches
-    /// nothing here; the allocator says what is wrong with it.
+    /// Whether the node reaches any device of a slice.
     fn reaches(&self, slice: &Slice) -> bool {
         let is_in = |scope: &NodeScope| match scope {
             NodeScope::Node(name) => *name == self.node.name,
-            // One that is not understood is a reason to be told where it stands in the way.
+            // A malformed selector counts as a match, so that the allocator reports it where it
+            // stands in the way.
             NodeScope::Selector(selector) => selector.matches(&self.node).unwrap_or(true),
             NodeScope::All => true,
             NodeScope::PerDevice => false,
@@ -219,10 +221,10 @@ impl NodeView {
         pools: &Pools,
         before: Option<NodeGpus>,
     ) -> Result<Option<NodeGpus>, UnmodeledReason> {
-        let own: Vec<&PoolRef> =
+        let driver_pools: Vec<&PoolRef> =
             pools.local_to(&self.node.name).filter(|pool| pool.driver == DRIVER).collect();
         let plugin_gpus = self.allocatable.get(EXTENDED_RESOURCE_GPU).copied().unwrap_or(0);
-        let name = match own.as_slice() {
+        let name = match driver_pools.as_slice() {
             [] if plugin_gpus > 0 => return self.read_plugin(plugin_gpus).map(Some),
             [] => return Ok(None),
             [name] => *name,
@@ -251,7 +253,7 @@ impl NodeView {
         Ok(Some(NodeGpus { devices, model: ModelId(0), source, is_settled: is_complete }))
     }
 
-    /// GPUs of a device plugin: as many alike as it serves, whatever it calls them.
+    /// GPUs of a device plugin: as many identical ones as it serves.
     fn read_plugin(&self, count: i64) -> Result<NodeGpus, UnmodeledReason> {
         let label = |name: &str| self.node.labels.get(name);
         let product = label(LABEL_PRODUCT).map_or("GPU", String::as_str);
@@ -278,7 +280,7 @@ impl NodeView {
     }
 }
 
-/// Whether a taint is the one by which Octavo keeps other schedulers away.
+/// Whether this is Octavo's own taint, which keeps other schedulers away.
 pub(super) fn is_own_taint(taint: &DeviceTaint) -> bool {
     taint.key == TAINT_OWNER && taint.value == OWNER_OCTAVO
 }

@@ -1,4 +1,5 @@
-//! What the claims of a pod get on a node: the allocator's word, beside all that is held or decided.
+//! The devices of a pod's claims on a node, by the DRA allocator, beside everything held or
+//! assumed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,10 +23,10 @@ use super::nodes::{GpuSource, NodeView};
 use super::pools::Pool;
 use crate::bind::{ClaimWrite, ExtendedWrite};
 
-/// Name space of the UIDs of shares (version 5 of RFC 9562), a random number.
+/// Name space of share UIDs (version 5 of RFC 9562), a random number.
 const SHARE_ID_NAMESPACE: Uuid = Uuid::from_u128(0x6d0a_5b8e_2f14_4c7a_9e63_b1d7_40c8_f235);
 
-/// What the claims of a pod get on a node.
+/// The devices that the claims of a pod get on a node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodAllocation {
     /// UID of the pod.
@@ -34,43 +35,43 @@ pub struct PodAllocation {
     pub namespace: Arc<str>,
     /// The node.
     pub node: Arc<str>,
-    /// The pod's claims, in its order, with what is to be written.
+    /// The pod's claims in the order of its spec, with what to write.
     pub claims: Vec<ClaimWrite>,
     /// The claim for its extended resources.
     pub extended: Option<ExtendedWrite>,
-    /// Parts of the node's GPUs that are taken by it and were free before, in order.
+    /// Parts of the node's GPUs that it takes and that were free before, in order.
     pub parts: GpuParts,
-    /// Whether these are what was wanted.
+    /// Whether these are the parts that the engine chose.
     pub matches_choice: bool,
 }
 
-/// Why the claims of a pod get nothing on a node.
+/// Why the claims of a pod cannot be allocated on a node.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PodAllocationError {
-    /// The allocator has nothing.
+    /// The allocator found no devices.
     #[error(transparent)]
     Refused(#[from] AllocateError),
-    /// A claim that is allocated already cannot be reached from the node.
-    #[error("the devices of a claim that is allocated already cannot be reached from the node")]
+    /// The node does not reach a claim that is allocated already.
+    #[error("the node does not reach the devices of a claim that is allocated already")]
     ClaimUnreachable,
-    /// Nothing is known of the node.
-    #[error("there is no node {0} with devices")]
+    /// The node is unknown.
+    #[error("node {0} has no devices")]
     UnknownNode(Arc<str>),
 }
 
-/// The claims to allocate, as the allocator gets them.
+/// The claims to allocate, in the allocator's form.
 struct RequestedClaims {
     claims: Vec<octavo_dra::Claim>,
     extended: Option<ExtendedClaim>,
 }
 
 impl Devices {
-    /// What the claims of a pod get on a node, all or none. `wanted` are the parts of its GPUs that were
-    /// chosen: the allocator takes these devices if they serve, else any.
+    /// Allocates all claims of a pod on a node, or none. `wanted` are the parts of GPUs that the
+    /// engine chose. The allocator takes these devices if they match, else any.
     ///
-    /// Nothing is held by it: see [`Devices::assume`]. What is assumed for this pod already is in its own
-    /// way: forget it first.
+    /// Nothing is assumed by it: see [`Devices::assume`]. Forget earlier assumptions for this pod
+    /// first, because they count as held.
     pub fn allocate(
         &self,
         ask: &Ask,
@@ -98,14 +99,15 @@ impl Devices {
             if claims.is_empty() {
                 return Ok(Vec::new());
             }
-            // All means all, and the first alternative goes before anybody's choice.
+            // A count of `All` takes every device, and the order of alternatives takes precedence
+            // over the engine's choice.
             let is_choice = claims.iter().flat_map(|claim| &claim.requests).all(|request| {
                 matches!(&request.ask, octavo_dra::Ask::Exactly(one) if one.count != Count::All)
             });
             let wanted = wanted.filter(|_| is_choice);
             let devices = wanted.and_then(|wanted| device_names(ask, view, wanted));
             if let Some(devices) = devices {
-                // Other drivers' devices are nobody's choice.
+                // The engine chooses no devices of other drivers.
                 let is_meant = |driver: &str, _: &str, device: &str| {
                     driver != DRIVER || devices.contains(device)
                 };
@@ -147,7 +149,7 @@ impl Devices {
             pod_allocation.extended = Some(ExtendedWrite { claim: extended, allocation });
         }
         pod_allocation.parts.sort_unstable();
-        // What a device plugin gives is no part of a grant.
+        // GPUs of a device plugin are not part of an allocation.
         let is_plugin = self.gpus(node).is_some_and(|gpus| gpus.source == GpuSource::Plugin);
         pod_allocation.matches_choice = is_plugin
             || wanted.is_none_or(|wanted| {
@@ -158,13 +160,14 @@ impl Devices {
         Ok(pod_allocation)
     }
 
-    /// Takes a grant for granted: it holds its devices until the claims are seen allocated, or it is
-    /// forgotten. What was assumed for the pod before is forgotten.
+    /// Assumes an allocation. It holds its devices until the claims are observed allocated, or it
+    /// is forgotten. Earlier assumptions for the pod are forgotten.
     pub fn assume(&mut self, pod_allocation: &PodAllocation) -> Invalidation {
         let mut claims = Vec::new();
         let mut uses = BTreeSet::new();
         for ClaimWrite { claim, allocation } in &pod_allocation.claims {
-            let is_listed = claim.reserved_for.iter().any(|one| one.uid == pod_allocation.pod);
+            let is_listed =
+                claim.reserved_for.iter().any(|consumer| consumer.uid == pod_allocation.pod);
             if !is_listed {
                 uses.insert(Arc::clone(&claim.meta.uid));
             }
@@ -187,19 +190,19 @@ impl Devices {
         self.holdings(changed)
     }
 
-    /// Forgets what is assumed for a pod. What the cluster has seen of it since stays.
+    /// Forgets what is assumed for a pod. What was observed since stays.
     pub fn forget(&mut self, pod: &str) -> Invalidation {
         let changed = self.assume_cache.forget(pod);
         self.holdings(changed)
     }
 
-    /// Whether anything is assumed for a pod that was not seen yet.
+    /// Whether anything is assumed for a pod and not observed yet.
     pub fn is_assumed(&self, pod: &str) -> bool {
         self.assume_cache.is_assumed(pod)
     }
 
-    /// Why the claims of a pod get nothing on a node, device by device; or that they do. `None`: the node
-    /// has no devices, or what is allocated already cannot be reached from it.
+    /// Why the claims of a pod cannot be allocated on a node, device by device, or that they can.
+    /// `None`: the node has no devices, or does not reach a claim that is allocated already.
     pub fn explain(&self, ask: &Ask, node: &str) -> Option<Explanation> {
         let view = self.nodes.get(node).filter(|_| self.is_allowed(ask, node))?;
         let asked = self.wanted(ask, view);
@@ -207,7 +210,7 @@ impl Devices {
         Some(self.with_allocator(view, |allocator| allocator.explain(&view.node, &claims)))
     }
 
-    /// The claims to allocate on a node: they do not mind that Octavo keeps others away.
+    /// The claims to allocate on a node, with a toleration of Octavo's own taint.
     fn wanted(&self, ask: &Ask, view: &NodeView) -> RequestedClaims {
         let extended = ask.extended_claim(self, &view.allocatable);
         let claims = ask.wanted().map(|claim: &Arc<Claim>| claim.claim.clone());
@@ -226,7 +229,7 @@ impl Devices {
         RequestedClaims { claims, extended }
     }
 
-    /// An allocator of a node's devices, beside all who hold any.
+    /// Runs an allocator of a node's devices, with all holders.
     fn with_allocator<T>(&self, view: &NodeView, with: impl FnOnce(&Allocator<'_>) -> T) -> T {
         let pools = view.pools.iter().filter_map(|name| self.pools.pool(name));
         let slices = pools.flat_map(Pool::slices);
@@ -237,7 +240,7 @@ impl Devices {
     }
 }
 
-/// A grant on a node without devices: there is nothing to allocate, or nothing to be had.
+/// The allocation on a node without devices: empty, or an error if devices are requested.
 fn without_devices(ask: &Ask, node: &str) -> Result<PodAllocation, PodAllocationError> {
     if ask.wanted().next().is_some() || !ask.extended.is_empty() {
         return Err(PodAllocationError::UnknownNode(node.into()));
@@ -257,7 +260,7 @@ fn without_devices(ask: &Ask, node: &str) -> Result<PodAllocation, PodAllocation
     })
 }
 
-/// Names of the devices that are parts of a node's GPUs.
+/// Names of the devices that are these parts of a node's GPUs.
 fn device_names<'d>(
     ask: &Ask,
     view: &'d NodeView,
@@ -292,7 +295,7 @@ fn assumed(
     AssumedClaim { claim, pod: Arc::clone(&pod_allocation.pod), key }
 }
 
-/// Names the shares of an allocation: the same try has the same names.
+/// Sets the share IDs of an allocation. A retry of the same attempt gets the same IDs.
 fn set_share_ids(allocation: &mut Allocation, claim: &str) {
     for (index, result) in allocation.results.iter_mut().enumerate() {
         if result.share_id.is_some() {
@@ -302,7 +305,7 @@ fn set_share_ids(allocation: &mut Allocation, claim: &str) {
     }
 }
 
-/// The toleration of the taint by which Octavo keeps other schedulers away.
+/// The toleration of the taint with which Octavo keeps other schedulers away.
 fn own_toleration() -> Toleration {
     Toleration {
         key: Some(TAINT_OWNER.to_owned()),

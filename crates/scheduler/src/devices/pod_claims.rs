@@ -1,4 +1,4 @@
-//! The claims of a pod, looked up as kube-scheduler does.
+//! The claims of a pod, resolved as in kube-scheduler.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::assume_cache::AssumeCache;
 /// Most consumers of a claim (`ResourceClaimReservedForMaxSize`).
 const MAX_CONSUMERS: usize = 256;
 
-/// The claims of a pod, in its order; each that two names stand for is there once.
+/// The claims of a pod in the order of its spec, each once, even if two names refer to it.
 pub(super) fn of(cache: &AssumeCache, pod: &Pod) -> Result<Vec<AskedClaim>, AskError> {
     let mut claims: Vec<AskedClaim> = Vec::new();
     for pod_claim in &pod.spec.claims {
@@ -23,7 +23,7 @@ pub(super) fn of(cache: &AssumeCache, pod: &Pod) -> Result<Vec<AskedClaim>, AskE
     Ok(claims)
 }
 
-/// A claim of a pod; `None` where none is needed.
+/// A claim of a pod; `None` if none is needed.
 fn find<'l>(
     cache: &'l AssumeCache,
     pod: &Pod,
@@ -60,17 +60,18 @@ fn state(cache: &AssumeCache, pod: &Pod, claim: &Arc<Claim>) -> Result<AskedClai
     if allocation.is_none() && pending.is_none_or(|pending| pending.pod == pod.meta.uid) {
         return Ok(AskedClaim::Wanted(Arc::clone(claim)));
     }
-    let is_reserved = claim.reserved_for.iter().any(|one| one.uid == pod.meta.uid);
-    let is_listed = |pod: &Arc<str>| claim.reserved_for.iter().any(|one| one.uid == *pod);
+    let is_reserved = claim.reserved_for.iter().any(|consumer| consumer.uid == pod.meta.uid);
+    let is_listed = |pod: &Arc<str>| claim.reserved_for.iter().any(|consumer| consumer.uid == *pod);
     let decided = cache.users(uid).filter(|user| **user != pod.meta.uid && !is_listed(user));
     let users = claim.reserved_for.len() + decided.count();
     if !is_reserved && users >= MAX_CONSUMERS {
         return Err(AskError::TooManyConsumers { claim: claim.meta.name.clone() });
     }
-    // With other devices than are decided for another pod it is seen as an order of before left it.
+    // If the observed devices differ from those assumed for another pod, the observed state is from
+    // an earlier operation.
     let other_pending = pending.filter(|pending| pending.pod != pod.meta.uid);
     let decided = other_pending.and_then(|pending| pending.claim.allocation.as_ref());
     let nodes = decided.or(allocation).and_then(|allocation| allocation.nodes.clone());
-    let allocating = other_pending.map(|one| Arc::clone(&one.pod));
+    let allocating = other_pending.map(|pending| Arc::clone(&pending.pod));
     Ok(AskedClaim::Allocated { claim: Arc::clone(claim), nodes, allocating, is_reserved })
 }

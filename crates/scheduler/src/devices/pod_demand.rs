@@ -1,4 +1,4 @@
-//! What the requests of a pod come to together, in the engine's terms.
+//! The sum of a pod's requests in the engine's terms.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use octavo_engine::shape::GpuDemand;
 
 use super::request_cache::ResolvedDemand;
 
-/// The sum of what requests mean.
+/// The sum of evaluated requests.
 #[derive(Debug)]
 pub(super) struct PodDemand {
     whole: u64,
@@ -54,7 +54,7 @@ impl PodDemand {
         }
     }
 
-    /// The demand, the models that will do, and whether that is all that matters.
+    /// The demand, the models that fit, and whether both are exact.
     pub(super) fn total(self) -> (GpuDemand, ModelSet, bool) {
         let count = |count: u64| u16::try_from(count).unwrap_or(u16::MAX);
         let kinds = usize::from(self.whole > 0) + self.shares.len() + self.mig.len();
@@ -64,7 +64,8 @@ impl PodDemand {
         } else if let Some((profile, instances)) = self.mig.into_iter().next() {
             GpuDemand::Mig { count: count(instances), profile }
         } else {
-            // Parts of several requests may lie on one GPU: the first is the least that must be there.
+            // Shares of several requests may lie on one GPU, so the first one is the least that a
+            // node must have.
             self.shares.into_iter().next().unwrap_or_default()
         };
         let models = if demand.is_some() { self.models } else { ModelSet::ALL };

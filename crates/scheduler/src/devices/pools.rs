@@ -23,21 +23,21 @@ pub(super) struct Pools {
 pub(super) struct Pool {
     /// Its slices of all generations, by name.
     pub(super) slices: BTreeMap<Arc<str>, Arc<ResourceSlice>>,
-    /// The nodes that slices of it name.
+    /// The nodes that its slices name.
     nodes: BTreeSet<Arc<str>>,
 }
 
-/// What slices' changes touch.
+/// What a change of slices touches.
 #[derive(Debug, Default)]
 pub(super) struct PoolChange {
-    /// Nodes that slices of the touched pools name.
+    /// Nodes that slices of the changed pools name.
     pub(super) nodes: BTreeSet<Arc<str>>,
     /// Whether a pool changed that any node may reach.
     pub(super) is_everywhere: bool,
 }
 
 impl Pools {
-    /// Takes in what changed.
+    /// Applies a change of slices.
     pub(super) fn apply(&mut self, delta: &Delta<ResourceSlice>) -> PoolChange {
         let mut touched = BTreeSet::new();
         if let Delta::Replace(_, slices) = delta {
@@ -75,7 +75,7 @@ impl Pools {
         self.by_name.get(pool)
     }
 
-    /// Pools that have slices of this node alone.
+    /// Pools with slices of this node alone.
     pub(super) fn local_to(&self, node: &str) -> impl Iterator<Item = &PoolRef> {
         self.by_node.get(node).into_iter().flatten()
     }
@@ -104,7 +104,7 @@ impl Pools {
         touched.insert(pool);
     }
 
-    /// Finds out anew which nodes a pool is for, and says who had it or has it.
+    /// Recomputes the nodes of a pool. Records the nodes that had it or have it.
     fn update_reach(&mut self, name: &PoolRef, changed: &mut PoolChange) {
         let Some(pool) = self.by_name.get_mut(name) else { return };
         changed.is_everywhere |= self.shared.remove(name);

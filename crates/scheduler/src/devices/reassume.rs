@@ -1,4 +1,5 @@
-//! Devices of orders that are sent again: they are held all the time, whatever watches tell late.
+//! Devices of operations that are retried. They stay assumed throughout, whatever stale watch
+//! events show.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use super::{Devices, Invalidation};
 use crate::bind::{Bind, ClaimWrite};
 
 impl Devices {
-    /// Whether all devices that an order gives are held by its claims, seen or assumed for its pod. Those of a
-    /// claim that is gone nobody gives any more.
+    /// Whether all devices of an operation are held by its claims, observed or assumed for its pod.
+    /// Devices of a deleted claim count as held: no operation can allocate it any more.
     pub fn are_devices_held(&self, bind: &Bind) -> bool {
         bind.claims
             .iter()
@@ -23,10 +24,10 @@ impl Devices {
                 || self.is_pending(bind, &extended_key(&bind.pod.uid)))
     }
 
-    /// An order ended, and nobody has seen what it left: it may have written to its claims and taken that
-    /// back.
+    /// Records that an operation ended and may have written to its claims and rolled back, with
+    /// neither observed yet.
     ///
-    /// `is_pod_there`: of a pod that is gone nothing is decided any more.
+    /// `is_pod_there`: for a pod that is gone nothing is decided any more.
     pub fn note_rollback(&mut self, bind: &Bind, is_pod_there: bool) {
         for write in &bind.claims {
             let meta = &write.claim.meta;
@@ -39,48 +40,51 @@ impl Devices {
         }
     }
 
-    /// What a pod's order was to allocate is one of these pods' from now on, if it uses it.
+    /// Transfers what a pod's operation was to allocate to one of these pods that uses the same
+    /// claim.
     pub fn transfer_assumed(&mut self, pod: &str, heirs: &BTreeSet<Arc<str>>) {
         self.assume_cache.transfer_assumed(pod, heirs);
     }
 
-    /// A claim is taken back, or was.
+    /// Records that a claim is being rolled back, or was.
     pub fn note_claim_rollback(&mut self, claim: &Claim) {
         self.assume_cache.note_rollback(Arc::clone(&claim.meta.uid));
     }
 
-    /// Tells the time.
+    /// Advances the clock (monotonic, ms).
     pub fn tick(&mut self, now: u64) {
         self.assume_cache.tick(now);
     }
 
-    /// All that was written of claims before this time was told.
+    /// Records a relist: all writes to claims before `at` are observed.
     pub fn on_relist(&mut self, at: u64) {
         self.assume_cache.on_relist(at);
     }
 
-    /// Whether a claim may have been taken back since it was seen.
+    /// Whether a claim may have been rolled back since it was observed.
     pub fn may_be_rolled_back(&self, claim: &Claim) -> bool {
         self.assume_cache.may_be_rolled_back(&claim.meta.uid)
     }
 
-    /// Somebody else has bound a pod, or may have: what is seen of its claims is the truth.
+    /// Another client has bound the pod, or may have: the observed state of its claims is
+    /// authoritative.
     pub fn accept_observed(&mut self, pod: &str) -> Invalidation {
         let changed = self.assume_cache.accept_observed(pod);
         self.holdings(changed)
     }
 
-    /// A pod is gone.
+    /// Records that a pod is gone.
     pub fn pod_gone(&mut self, pod: &str) {
         self.assume_cache.pod_gone(pod);
     }
 
-    /// Assumes again what an order gives and was seen given back. It was its own until this moment.
+    /// Assumes the devices of an operation again after a watch showed them released. They were its
+    /// own until this moment.
     pub fn reassume(&mut self, bind: &Bind) {
         if self.are_devices_held(bind) {
             return;
         }
-        // What is seen holds its devices by itself.
+        // Observed claims hold their devices by themselves.
         let is_unseen = |write: &&ClaimWrite| {
             let is_pending = self.is_pending(bind, &write.claim.meta.uid);
             !self.is_written(write) || is_pending || self.is_joining(bind, write)
@@ -100,7 +104,7 @@ impl Devices {
         });
     }
 
-    /// Whether a claim is seen allocated, is another by now, or is not this order's to allocate.
+    /// Whether a claim is observed allocated, was replaced, or is not this operation's to allocate.
     fn is_written(&self, write: &ClaimWrite) -> bool {
         let observed = self.assume_cache.claim(&write.claim.meta.name);
         write.allocation.is_none()
@@ -109,13 +113,13 @@ impl Devices {
             })
     }
 
-    /// Whether the pod is to use a claim of others and is not seen among its users.
+    /// Whether the pod joins a claim that others allocate and is not yet observed as its consumer.
     fn is_joining(&self, bind: &Bind, write: &ClaimWrite) -> bool {
         let observed = self.assume_cache.claim(&write.claim.meta.name);
         write.allocation.is_none()
             && observed.is_some_and(|observed| {
                 observed.meta.uid == write.claim.meta.uid
-                    && observed.reserved_for.iter().all(|one| one.uid != bind.pod.uid)
+                    && observed.reserved_for.iter().all(|consumer| consumer.uid != bind.pod.uid)
             })
     }
 

@@ -1,4 +1,4 @@
-//! Requests that were asked for, with what they mean on each node: looked at again only where hardware
+//! Requests with their results on each node. A node is evaluated again only after its hardware
 //! changed.
 
 mod cost_budget;
@@ -17,62 +17,62 @@ use super::Devices;
 use super::fit::{CompiledRequest, Fit, FitKind, MAX_CLUSTER_COST, MAX_NODE_COST};
 use cost_budget::CostBudget;
 
-/// Most forms that are kept; which one goes for another, [`RequestCache::make_room`] says.
+/// Most requests that are kept. [`RequestCache::make_room`] chooses the one to evict.
 const MAX_REQUESTS: usize = 256;
-/// Most forms of one ask: all of them have to be kept at once.
+/// Most distinct requests of one ask, all of which must be kept at once.
 pub(super) const MAX_REQUESTS_PER_ASK: usize = 64;
-/// Forms that cost less than this to be read again go before others.
+/// Requests that cost less than this to evaluate again are evicted before others.
 const MAX_CHEAP_COST: u64 = MAX_NODE_COST / 100;
-/// Rounds for which a form that is not read to its end is kept though nobody asks for it.
+/// Cycles for which an incomplete request is kept without being asked for.
 const MAX_IDLE_CYCLES: u64 = 64;
 
-/// Forms by their text.
+/// Requests by their text.
 #[derive(Debug, Default)]
 pub(super) struct RequestCache {
     selectors: SelectorCache,
     cached: FxHashMap<String, CachedRequest>,
     clock: u64,
-    /// The number of uses when the ask that is running began.
+    /// The clock when the current ask began.
     ask_start: u64,
     cycle: u64,
     budget: CostBudget,
 }
 
-/// A form and what it means by node.
+/// A request and its results by node.
 #[derive(Debug)]
 struct CachedRequest {
     request: CompiledRequest,
     last_used: u64,
     used_in_cycle: u64,
-    /// The change of hardware up to which it is known.
+    /// The hardware change up to which it is evaluated.
     revision: u64,
-    /// The change of hardware up to which nothing is kept of nodes that changed.
+    /// The hardware change up to which results of changed nodes are removed.
     pruned_revision: u64,
     nodes: BTreeMap<Arc<str>, NodeFit>,
-    /// What it cost to find that out, of the nodes as they are.
+    /// The cost of the current results.
     cost: u64,
-    /// How many nodes of a model it means the same on; without a model the engine has no GPUs there.
+    /// Nodes per model and result. Without a model the engine has no GPUs there.
     node_counts: BTreeMap<(Option<ModelId>, Fit), u32>,
-    /// The most that was seen to be spent on a node.
+    /// The highest cost of a node so far.
     max_node_cost: u64,
-    /// The node at which its selectors cost too much.
+    /// The node at which the cost limit was exceeded.
     over_limit: Option<OverLimit>,
-    /// Whether there are nodes at which it is not looked yet.
+    /// Whether nodes are left to evaluate.
     is_incomplete: bool,
 }
 
-/// A node at which selectors cost too much. They are not run again while it is what it was and too much is left
-/// of the others.
+/// A node at which selectors exceeded the cost limit. They do not run again until its hardware
+/// changes, or the other nodes get cheap enough.
 #[derive(Clone, Copy, Debug)]
 struct OverLimit {
-    /// The last change of its hardware.
+    /// The node's last hardware change.
     change: u64,
     scope: CostLimitScope,
-    /// What they cost there at least.
+    /// Their least cost there.
     cost: u64,
 }
 
-/// What a form means on a node.
+/// A request's result on a node.
 #[derive(Debug)]
 struct NodeFit {
     model: Option<ModelId>,
@@ -80,12 +80,12 @@ struct NodeFit {
     cost: u64,
 }
 
-/// Where selectors cost too much.
+/// The scope of the cost limit that selectors exceed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CostLimitScope {
-    /// On the devices of one node.
+    /// The devices of one node.
     OnNode,
-    /// On the devices of all nodes together.
+    /// The devices of all nodes together.
     InAll,
 }
 
@@ -100,53 +100,52 @@ impl fmt::Display for CostLimitScope {
     }
 }
 
-/// What a request means on the cluster: for one device.
+/// What one device of a request means on the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ResolvedDemand {
-    /// The least that a node must have for it in the engine's picture: a demand for one. `None`:
-    /// nothing can be said.
+    /// The least that a node must have, for a count of one. `None` if nothing can be said.
     pub(super) demand: Option<GpuDemand>,
-    /// Models that will do. Of no meaning without a demand.
+    /// Models that match. Without a demand it has no meaning.
     pub(super) models: ModelSet,
-    /// Whether the demand is all that matters on nodes of the engine's picture.
+    /// Whether the demand is exact on nodes with modeled GPUs.
     pub(super) is_exact: bool,
-    /// Whether any node has what will do, and all that have it want conditions met before a pod is bound.
+    /// Whether nodes have matching devices, but only ones with binding conditions.
     pub(super) is_conditional: bool,
 }
 
-/// Why it is not known what a request means.
+/// Why a request has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unresolved {
-    /// Its selectors cost too much to be run on each device.
+    /// Its selectors cost too much to run on each device.
     OverLimit(CostLimitScope),
-    /// There are nodes at which it is not looked yet.
+    /// Nodes are left to evaluate.
     NotEvaluated,
 }
 
 impl RequestCache {
-    /// Forgets everything: classes or models are others.
+    /// Forgets everything, after classes or models changed.
     pub(super) fn clear(&mut self) {
         self.cached.clear();
     }
 
-    /// A round of decisions begins.
+    /// Starts a scheduling cycle.
     pub(super) fn begin_cycle(&mut self) {
         self.cycle += 1;
         self.budget.begin_cycle();
     }
 
-    /// What selectors have cost since the last round began.
+    /// What selectors have cost in this cycle.
     #[cfg(test)]
     pub(super) fn spent(&self) -> u64 {
         self.budget.spent
     }
 
-    /// An ask begins: what it uses is kept until the next one does.
+    /// Starts an ask. What it uses is kept until the next one starts.
     pub(super) fn begin_ask(&mut self) {
         self.ask_start = self.clock;
     }
 
-    /// What a request means.
+    /// The request's demand.
     pub(super) fn resolve(
         &mut self,
         devices: &Devices,
@@ -155,17 +154,17 @@ impl RequestCache {
         self.evaluated(devices, request).map(CachedRequest::resolve)
     }
 
-    /// Nodes that have something that will do, whether it is free or not. `None`: that is not known.
+    /// Nodes with a matching device, free or not. `None` if that is not known.
     pub(super) fn nodes(
         &mut self,
         devices: &Devices,
         request: &DeviceRequest,
     ) -> Option<Vec<Arc<str>>> {
         let evaluated = self.evaluated(devices, request).ok()?;
-        let has_some = |one: &NodeFit| {
-            !matches!(one.fit.kind, FitKind::NoMatch | FitKind::AllClosed | FitKind::Conditional)
+        let has_some = |node: &NodeFit| {
+            !matches!(node.fit.kind, FitKind::NoMatch | FitKind::AllClosed | FitKind::Conditional)
         };
-        let fitting = evaluated.nodes.iter().filter(|(_, one)| has_some(one));
+        let fitting = evaluated.nodes.iter().filter(|(_, node)| has_some(node));
         Some(fitting.map(|(node, _)| Arc::clone(node)).collect())
     }
 
@@ -200,10 +199,10 @@ impl RequestCache {
         }
     }
 
-    /// Takes one form out, if one may go: none that the ask that is running needs, nor one that is not read
-    /// to its end and still asked for, or they would be begun anew for ever. Of the others one that is cheap
-    /// to be read again, if there is one, or nothing is left to be spent; then the one that was not used
-    /// longest.
+    /// Evicts one request, if one may be evicted. Requests of the current ask stay. So do
+    /// incomplete ones that are still asked for: otherwise their evaluation would start over for
+    /// ever. Cheap requests are evicted first, and they alone once the budget is spent. Among
+    /// equals the least recently used one is evicted.
     fn make_room(&mut self) -> bool {
         let may_evict = |cached: &CachedRequest| {
             let is_in_progress =
@@ -239,13 +238,14 @@ impl CachedRequest {
         self.cost < MAX_CHEAP_COST && self.over_limit.is_none() && !self.is_incomplete
     }
 
-    /// Looks at the nodes that changed since it was last asked.
+    /// Evaluates the nodes that changed since the last time.
     fn catch_up(&mut self, devices: &Devices, budget: &mut CostBudget) {
         self.is_incomplete = false;
         if self.revision == devices.revision {
             return;
         }
-        // All that are not as they were first: what they cost once is no reason to refuse what there is.
+        // Results of changed nodes are removed first: their old cost must not count against the
+        // limit.
         for (_, name) in devices.changes.range(self.pruned_revision + 1..) {
             self.forget(name);
         }
@@ -336,7 +336,7 @@ impl CachedRequest {
                 kinds.push(&fit.kind);
             }
         }
-        // A model of which some nodes will do and others will not is not told by its name.
+        // The model's name does not tell nodes that match from those that do not.
         let is_refused = |(model, fit): &(Option<ModelId>, Fit)| {
             let is_nothing = matches!(fit.kind, FitKind::NoMatch | FitKind::Conditional);
             is_nothing && model.is_some_and(|model| models.has(model))
@@ -350,7 +350,7 @@ impl CachedRequest {
             [FitKind::Mig(profile)] => {
                 Some(GpuDemand::Mig { count: 1, profile: Arc::clone(profile) })
             }
-            // Nothing that there is will do: a demand that no model serves.
+            // No device matches: a demand that no model serves.
             [] if !is_served => Some(GpuDemand::Whole { count: 1 }),
             _ => None,
         };
@@ -360,12 +360,12 @@ impl CachedRequest {
     }
 }
 
-/// Of how many forms these requests are.
+/// How many distinct requests these are.
 pub(super) fn count<'r>(requests: impl Iterator<Item = &'r DeviceRequest>) -> usize {
     requests.map(cache_key).collect::<BTreeSet<_>>().len()
 }
 
-/// A text that is the same for requests that mean the same of one device.
+/// A text that is equal for requests that mean the same for one device.
 fn cache_key(request: &DeviceRequest) -> String {
     let mut cache_key = request.class.clone();
     for selector in &request.selectors {

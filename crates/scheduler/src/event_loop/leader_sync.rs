@@ -86,7 +86,11 @@ mod tests {
         let asks = Transition { relist_since: Some(at(5)), ..nothing };
         assert_eq!(leader_sync.observe_term(Some(at(5)), true), asks);
         leader_sync.record_relist(at(4));
-        assert_eq!(leader_sync.observe_term(Some(at(5)), true), nothing, "it has asked, and waits");
+        assert_eq!(
+            leader_sync.observe_term(Some(at(5)), true),
+            nothing,
+            "the relist was requested already"
+        );
         leader_sync.record_relist(at(5));
         // An older report may come later.
         leader_sync.record_relist(at(3));

@@ -1,5 +1,5 @@
-//! What a pod says of itself: which group it is in, as which member. Labels and owners are those that
-//! the controllers write; docs/workloads.md has them in a table.
+//! What a pod declares about its group: its labels and owner references, as the controllers write
+//! them. docs/workloads.md lists them in a table.
 
 use std::sync::Arc;
 
@@ -12,30 +12,30 @@ use super::operators::RAY_HEAD_GROUP;
 use super::placement_hints::{GangHint, annotation_or_label};
 use super::spec::DEFAULT_SUBGROUP;
 
-/// A pod's part in a group, as far as the pod itself says.
+/// What a pod declares about its group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Declared {
     /// The group.
     pub(super) group: GroupName,
-    /// The subgroup; `None`: it does not say.
+    /// The subgroup, if declared.
     pub(super) sub: Option<Arc<str>>,
-    /// Its number among equals: see [`super::Member::rank`].
+    /// See [`super::Member::rank`].
     pub(super) rank: Rank,
-    /// How many there are to be, where the pod alone says so.
+    /// The size of the group, if only its pods declare it.
     pub(super) count: Option<u32>,
 }
 
-/// A pod's number among equals.
+/// A pod's rank.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Rank {
-    /// Number of the part it is in, of how many equal parts: the Job of a `JobSet`'s replicated job.
+    /// Number of its part, and of how many equal parts: the Job of a `JobSet`'s replicated job.
     pub(super) part: Option<(u32, u32)>,
-    /// Its number, in the part if it is in one.
+    /// Its number, within the part if it is in one.
     pub(super) number: Option<u32>,
 }
 
 impl Rank {
-    /// The number in the whole, where there are `count` members in all.
+    /// The rank in the whole subgroup, which has `count` members.
     pub(super) fn of(self, count: Option<u32>) -> Option<u32> {
         match (self.part, self.number) {
             (Some((part, parts)), number) => {
@@ -47,12 +47,12 @@ impl Rank {
     }
 }
 
-/// More members than a part has whose size nobody says: ranks need not be dense.
+/// More members than a part of undeclared size has. Ranks need not be dense.
 const MAX_PART_SIZE: u32 = 1 << 16;
 
 const JOB_INDEX_LABEL: &str = "batch.kubernetes.io/job-completion-index";
 
-/// What a pod says; `None`: it is in no group.
+/// What a pod declares; `None` if it is in no group.
 pub(super) fn declared(pod: &Pod) -> Result<Option<Declared>, GroupError> {
     let gang = GangHint::of(&pod.meta)?;
     let label = |key: &str| pod.meta.labels.get(key).map(String::as_str);
@@ -70,7 +70,7 @@ pub(super) fn declared(pod: &Pod) -> Result<Option<Declared>, GroupError> {
             "apps.kubernetes.io/pod-index",
             "kueue.x-k8s.io/pod-group-pod-index",
         ];
-        // Pods of a JobSet in a group that somebody else announces: its Jobs one after another.
+        // Pods of a JobSet in a group of another object: ranked Job by Job.
         let part = number("jobset.sigs.k8s.io/job-global-index").map(|part| (part, 1));
         let number = indices.iter().find_map(|key| number(key));
         Declared {
@@ -151,8 +151,8 @@ pub(super) fn declared(pod: &Pod) -> Result<Option<Declared>, GroupError> {
     Ok(Some(declared))
 }
 
-/// Which kind of Kubeflow job a pod is of: by its owner; the launcher of an `MPIJob` is a Job's, so by
-/// the operator that made it.
+/// The kind of Kubeflow job that a pod belongs to, by its owner. The launcher of an `MPIJob` is
+/// owned by a Job, so there the operator label counts.
 fn training_kind(pod: &Pod) -> Option<GroupKind> {
     let owner = pod.meta.owner.as_ref();
     let of_owner = owner.and_then(|owner| GroupKind::of(&owner.api_version, &owner.kind));
@@ -172,7 +172,7 @@ fn training_kind(pod: &Pod) -> Option<GroupKind> {
     })
 }
 
-/// A Ray node's group and rank; a pod that submits a job or cleans up is in none.
+/// A Ray node's group and rank. A pod that submits a job or cleans up belongs to no group.
 fn ray<'a>(
     label: &impl Fn(&str) -> Option<&'a str>,
     number: &impl Fn(&str) -> Option<u32>,
@@ -182,7 +182,7 @@ fn ray<'a>(
         "worker" => {
             let replica = number("ray.io/worker-group-replica-index");
             let rank = match number("ray.io/replica-host-index") {
-                // Hosts of one replica follow one another; how many there are the labels do not say.
+                // Hosts of one replica have consecutive ranks. The labels do not tell their number.
                 Some(host) => replica
                     .map(|replica| replica.saturating_mul(MAX_RAY_HOSTS).saturating_add(host)),
                 None => replica,
@@ -193,7 +193,7 @@ fn ray<'a>(
     }
 }
 
-/// More hosts than a replica of a Ray worker group has: ranks need not be dense.
+/// More hosts than a replica of a Ray worker group has. Ranks need not be dense.
 const MAX_RAY_HOSTS: u32 = 1 << 12;
 
 fn kueue(pod: &Pod, declared: Declared) -> Result<Option<Declared>, GroupError> {

@@ -1,25 +1,25 @@
-//! Why the pods of a group wait although nothing was tried yet.
+//! Why the pods of a group wait before any placement is tried.
 
 use octavo_engine::gang::MAX_MEMBERS;
 
 use crate::status::StatusText;
 
-/// Why a group, or a pod's part in one, makes no sense or is not known yet.
+/// Why a group, or a pod's part in one, is invalid or unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The object that announces the group is not there.
+    /// The object that announces the group does not exist.
     #[error(
-        "{group} is not there: create it, or take the pod's label or field that names it away; if it \
-         is there, see whether Octavo may watch its kind"
+        "{group} does not exist: create it, or remove the pod's label or field that names it; if it exists, check \
+         whether Octavo may watch its kind"
     )]
     GroupNotFound {
         /// The group.
         group: String,
     },
-    /// A job asks for a gang of its own size, and is not seen.
+    /// A Job's pods refer to its own size, and the Job is not observed.
     #[error(
-        "{group} is not known although its pods say {key}: \"true\"; put the label {key}: \"true\" on \
+        "{group} is not observed, although its pods have {key}: \"true\"; put the label {key}: \"true\" on \
          the Job itself too, or write the number of pods instead of \"true\"",
         key = octavo_api::names::GANG
     )]
@@ -27,8 +27,8 @@ pub enum GroupError {
         /// The group.
         group: String,
     },
-    /// The pod does not say which of several subgroups it is in.
-    #[error("{group} has the subgroups {known}; say which the pod is in with the label {key}")]
+    /// The pod names none of several subgroups.
+    #[error("{group} has the subgroups {known}; name the pod's subgroup with the label {key}")]
     SubgroupUnspecified {
         /// The group.
         group: String,
@@ -37,8 +37,8 @@ pub enum GroupError {
         /// Names of its subgroups.
         known: String,
     },
-    /// The pod names a subgroup that there is not.
-    #[error("{group} has no subgroup {found:?}, which the pod says it is in; it has: {known}")]
+    /// The pod names a subgroup that does not exist.
+    #[error("{group} has no subgroup {found:?}, which the pod names; it has: {known}")]
     UnknownSubgroup {
         /// The group.
         group: String,
@@ -47,7 +47,7 @@ pub enum GroupError {
         /// Names of its subgroups.
         known: String,
     },
-    /// A field that is not what it should be.
+    /// A field has an invalid value.
     #[error("{group}: {field} is {found}, but it must be {wanted}; correct it")]
     InvalidField {
         /// The group.
@@ -59,7 +59,7 @@ pub enum GroupError {
         /// What it must be.
         wanted: &'static str,
     },
-    /// A label or annotation that is not what it should be.
+    /// A label or annotation has an invalid value.
     #[error("{key}: {found:?} must be {wanted}; correct the label or annotation")]
     InvalidHint {
         /// Its key.
@@ -69,21 +69,21 @@ pub enum GroupError {
         /// What it must be.
         wanted: &'static str,
     },
-    /// Nobody is in it.
+    /// The group has no members.
     #[error("{group} has no members; ask for at least one")]
     Empty {
         /// The group.
         group: String,
     },
-    /// Too many members.
-    #[error("{group} asks for {count} members; at most {MAX_MEMBERS} are possible")]
+    /// The group has too many members.
+    #[error("{group} has {count} members, but at most {MAX_MEMBERS} are possible")]
     TooMany {
         /// The group.
         group: String,
         /// Members.
         count: u64,
     },
-    /// Two subgroups of one name.
+    /// Two subgroups have the same name.
     #[error("{group} has two subgroups named {sub:?}; name them differently")]
     DuplicateSubgroup {
         /// The group.
@@ -91,10 +91,10 @@ pub enum GroupError {
         /// The name.
         sub: String,
     },
-    /// The minimum of all and the minimums of subgroups contradict each other.
+    /// The group's minimum contradicts those of its subgroups.
     #[error(
-        "{group} wants {min} members at least, but its subgroups want {sum} together; make the \
-         numbers equal, or leave the minimum of the whole group out"
+        "{group} needs at least {min} members, but its subgroups need {sum} together; make the numbers \
+         equal, or leave out the minimum of the whole group"
     )]
     MinimumsDiffer {
         /// The group.
@@ -104,19 +104,17 @@ pub enum GroupError {
         /// The sum of the subgroups' minimums.
         sum: u64,
     },
-    /// More are wanted at least than there will be.
-    #[error(
-        "{group} wants {min} members at least, but there will be only {count}; lower the minimum"
-    )]
+    /// The minimum is above the number of members.
+    #[error("{group} needs at least {min} members, but will have only {count}; lower the minimum")]
     MinimumAboveCount {
         /// The group.
         group: String,
         /// The minimum.
         min: u64,
-        /// How many there will be.
+        /// The number of members.
         count: u64,
     },
-    /// Segments that do not divide a subgroup.
+    /// The segment size does not divide a subgroup.
     #[error(
         "{group}, subgroup {sub:?}: segments of {size} members do not divide {min} members; choose a \
          size that does"
@@ -131,9 +129,9 @@ pub enum GroupError {
         /// Members of the subgroup.
         min: u32,
     },
-    /// A level that the topology has not.
+    /// The topology has no such level.
     #[error(
-        "{group}: {field} names the topology level {found:?}, which there is not; there are: {known}"
+        "{group}: {field} names the topology level {found:?}, which does not exist; existing levels: {known}"
     )]
     UnknownLevel {
         /// The group.
@@ -145,7 +143,7 @@ pub enum GroupError {
         /// The levels there are.
         known: String,
     },
-    /// Something that is asked for and that Octavo does not do.
+    /// A feature that Octavo does not support.
     #[error("{group}: {what} is not supported; {hint}")]
     Unsupported {
         /// The group.
@@ -155,7 +153,7 @@ pub enum GroupError {
         /// What to do instead.
         hint: &'static str,
     },
-    /// A mark that counts pods of a Job, on a pod that is of none.
+    /// The gang annotation on a pod that does not belong to a Job.
     #[error(
         "{key} is for pods of a Job, and this pod's controller is {owner}; make a PodGroup and name it \
          with the label {label}",
@@ -181,7 +179,7 @@ impl GroupError {
         }
     }
 
-    /// As people are told.
+    /// Its text for conditions and events.
     pub fn status_text(&self) -> StatusText {
         StatusText { reason: self.reason(), message: self.to_string() }
     }

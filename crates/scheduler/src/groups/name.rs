@@ -15,7 +15,7 @@ pub enum GroupKind {
     NativePodGroup,
     /// `PodGroup` of the scheduler plugins' coscheduling.
     CoschedulingPodGroup,
-    /// `JobSet`; a `TrainJob` is one too.
+    /// `JobSet`; a `TrainJob` creates one too.
     JobSet,
     /// A replica of a `LeaderWorkerSet`.
     LeaderWorkerSet,
@@ -31,7 +31,7 @@ pub enum GroupKind {
     JaxJob,
     /// `MPIJob` of the MPI operator or of the training operator.
     MpiJob,
-    /// `RayCluster`; those of a `RayJob` or a `RayService` are such.
+    /// `RayCluster`; a `RayJob` or `RayService` creates one too.
     RayCluster,
     /// `SparkApplication`.
     SparkApplication,
@@ -39,9 +39,9 @@ pub enum GroupKind {
     VolcanoJob,
     /// Volcano's `PodGroup`.
     VolcanoPodGroup,
-    /// A group of pods that Kueue admits together: the pods announce it themselves.
+    /// A group of pods that Kueue admits together. Its pods declare it.
     KueueGroup,
-    /// A `batch/v1` `Job` that asks for it.
+    /// A `batch/v1` `Job` with the gang annotation.
     Job,
 }
 
@@ -52,24 +52,24 @@ pub struct WatchedKind {
     pub group_kind: GroupKind,
     /// API group.
     pub api_group: &'static str,
-    /// Versions that are understood, the best first: one that is served is enough.
+    /// Supported versions, the preferred one first. One that is served is enough.
     pub versions: &'static [&'static str],
     /// Kind.
     pub kind: &'static str,
-    /// Its name in rights and paths.
+    /// Its name in RBAC rules and paths.
     pub plural: &'static str,
-    /// Only objects with this label matter: the watch can ask for them alone.
+    /// Only objects with this label matter, so the watch can select them.
     pub label: Option<&'static str>,
 }
 
-/// Name of a group, unique in the cluster and the same for as long as its object has its name.
+/// Name of a group, unique in the cluster. It stays the same as long as its object has its name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupName {
     /// What announces it.
     pub kind: GroupKind,
     /// Name of the object.
     pub object: ObjectName,
-    /// Which of the object's equal groups: the replica of a `LeaderWorkerSet`. In answers of
+    /// Which of the object's identical groups: the replica of a `LeaderWorkerSet`. In results of
     /// [`super::Groups::apply`] `None` stands for all of them.
     pub part: Option<u32>,
 }
@@ -84,7 +84,7 @@ const fn watched(
     WatchedKind { group_kind, api_group, versions, kind, plural, label: None }
 }
 
-/// All kinds that announce groups by objects, most telling first.
+/// All kinds of objects that announce groups, in order of precedence.
 pub(super) const WATCHED_KINDS: [WatchedKind; 16] = [
     watched(GroupKind::PodGroup, "octavo.dev", &["v1alpha1"], "PodGroup", "podgroups"),
     watched(
@@ -138,7 +138,7 @@ pub(super) const WATCHED_KINDS: [WatchedKind; 16] = [
 ];
 
 impl WatchedKind {
-    /// `apiVersion` and kind of its best version.
+    /// `apiVersion` and kind of its preferred version.
     pub fn newest(&self) -> Kind {
         let version = self.versions.first().copied().unwrap_or_default();
         Kind::new(&format!("{}/{version}", self.api_group), self.kind)
@@ -146,7 +146,7 @@ impl WatchedKind {
 }
 
 impl GroupKind {
-    /// The kind that objects of this `apiVersion` and kind announce; the version does not matter.
+    /// The kind that objects of this `apiVersion` and kind announce, in any version.
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
         let group = api_version.split_once('/').map_or("", |(group, _)| group);
         WATCHED_KINDS
@@ -155,7 +155,7 @@ impl GroupKind {
             .map(|watched| watched.group_kind)
     }
 
-    /// In words: the kind, with its group where the kind alone says too little.
+    /// The kind for messages, with its API group where the kind is ambiguous.
     pub fn words(self) -> &'static str {
         match self {
             Self::PodGroup => "PodGroup",
@@ -185,20 +185,20 @@ impl GroupName {
         Self { kind, object, part: None }
     }
 
-    /// The same for all parts.
+    /// The name that stands for all parts.
     #[must_use]
     pub fn whole(&self) -> Self {
         Self { part: None, ..self.clone() }
     }
 
-    /// Whether the name is the other, or stands for all parts of which the other is one.
+    /// Whether it is the other name, or stands for all parts including the other.
     pub fn covers(&self, other: &Self) -> bool {
         self.kind == other.kind
             && self.object == other.object
             && (self.part.is_none() || self.part == other.part)
     }
 
-    /// In short, unique in the cluster: the engine's name of the workload.
+    /// A short name, unique in the cluster: the engine's name of the workload.
     pub fn short(&self) -> Arc<str> {
         self.to_string().into()
     }

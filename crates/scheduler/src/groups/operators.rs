@@ -9,11 +9,11 @@ use super::spec::{Announcer, GroupSpec, Subgroup, lower_minimums};
 use super::spec_field::SpecField;
 use super::workloads::pod_hints;
 
-/// Replica types in the order of their ranks; others follow in the order of their names.
+/// Replica types in the order of their ranks. Others follow, ordered by name.
 const REPLICA_TYPES: [&str; 5] = ["launcher", "chief", "master", "ps", "worker"];
 
 /// Reads a job of Kubeflow's training operator (`kubeflow.org/v1`) or of its MPI operator
-/// (`kubeflow.org/v2beta1`): one subgroup for each replica type, named in lower case as in the label
+/// (`kubeflow.org/v2beta1`). Each replica type is a subgroup, named in lower case as in the label
 /// `training.kubeflow.org/replica-type`.
 pub(super) fn training(
     object: &WatchedObject,
@@ -42,7 +42,7 @@ pub(super) fn training(
     }
     let rank = |sub: &Subgroup| REPLICA_TYPES.iter().position(|kind| **kind == *sub.name);
     subs.sort_by_cached_key(|sub| (rank(sub).unwrap_or(REPLICA_TYPES.len()), sub.name.clone()));
-    // Elastic training: workers from so many to so many, the master among neither.
+    // Elastic training: the minimum applies to workers, not to the master.
     let elastic = spec.at("elasticPolicy").at("minReplicas").count()?;
     if let (Some(min), Some(worker)) = (elastic, subs.iter_mut().find(|sub| &*sub.name == "worker"))
     {
@@ -60,7 +60,7 @@ pub(super) fn training(
 }
 
 /// Reads a `RayCluster` of `ray.io/v1`: the head, and a subgroup for each worker group. With the
-/// autoscaler a worker group needs its `minReplicas`, without it what it asks for.
+/// autoscaler a worker group needs its `minReplicas`, otherwise its `replicas`.
 pub(super) fn ray(
     object: &WatchedObject,
     name: GroupName,
@@ -101,9 +101,9 @@ pub(super) fn ray(
 /// Value of `ray.io/group` of a head.
 pub(super) const RAY_HEAD_GROUP: &str = "headgroup";
 
-/// Reads a `SparkApplication` of `sparkoperator.k8s.io/v1beta2`. The driver asks for executors once it
-/// runs, and for more only when the first ones run: nobody waits for another, but they are placed near
-/// one another.
+/// Reads a `SparkApplication` of `sparkoperator.k8s.io/v1beta2`. The driver requests executors once
+/// it runs, and more once the first ones run. So no member waits for another, but they are placed
+/// close together.
 pub(super) fn spark(
     object: &WatchedObject,
     name: GroupName,

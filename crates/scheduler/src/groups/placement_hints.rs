@@ -1,5 +1,5 @@
-//! What labels and annotations of Octavo say: on workloads, on pod templates and on pods. An annotation
-//! goes before the label of the same name.
+//! Octavo's labels and annotations on workloads, pod templates and pods. An annotation takes
+//! precedence over the label of the same name.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::error::GroupError;
 
-/// What an object's labels and annotations say of how its pods are to be placed.
+/// Placement hints from an object's labels and annotations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlacementHints {
     /// [`names::TOPOLOGY_REQUIRED`].
@@ -24,24 +24,24 @@ pub struct PlacementHints {
     pub seconds_at_risk: Option<u32>,
 }
 
-/// Whether a Job is to be a gang ([`names::GANG`]).
+/// Whether a Job is a gang ([`names::GANG`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GangHint {
-    /// Each pod for itself, whatever its workload is.
+    /// Each pod is placed on its own.
     Off,
-    /// As many as the Job runs at a time.
+    /// As many pods as the Job runs at a time.
     Whole,
-    /// That many.
+    /// This number of pods.
     Count(u32),
 }
 
 impl PlacementHints {
-    /// Of an object or a pod.
+    /// The hints of an object or a pod.
     pub fn of(meta: &Meta) -> Result<Self, GroupError> {
         Self::read(|key| annotation_or_label(meta, key))
     }
 
-    /// Of a pod template, or of anything with `metadata`.
+    /// The hints of a pod template, or of any value with `metadata`.
     pub(super) fn of_template(template: &Value) -> Result<Self, GroupError> {
         let at = |part: &str, key: &str| template["metadata"][part][key].as_str();
         Self::read(|key| at("annotations", key).or_else(|| at("labels", key)))
@@ -92,7 +92,7 @@ impl GangHint {
     }
 }
 
-/// An annotation, else the label of that key.
+/// The annotation of this key, or else the label.
 pub(super) fn annotation_or_label<'a>(meta: &'a Meta, key: &str) -> Option<&'a str> {
     meta.annotations.get(key).or_else(|| meta.labels.get(key)).map(String::as_str)
 }

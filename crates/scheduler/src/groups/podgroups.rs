@@ -12,7 +12,7 @@ use super::spec::{
 };
 use super::spec_field::SpecField;
 
-/// Reads a `PodGroup` of `octavo.dev/v1alpha1` .
+/// Reads a `PodGroup` of `octavo.dev/v1alpha1`.
 pub(super) fn octavo(
     object: &WatchedObject,
     name: GroupName,
@@ -78,7 +78,7 @@ fn segment(place: &SpecField<'_>) -> Result<Option<SegmentTopology>, GroupError>
     Ok(Some(SegmentTopology { size, level: place.at("level").name()?.into() }))
 }
 
-/// Name of a level.
+/// Name of a topology level.
 type Level = Option<Arc<str>>;
 
 /// The required level and the preferred one.
@@ -87,8 +87,8 @@ fn topology(place: &SpecField<'_>) -> Result<(Level, Level), GroupError> {
     Ok((name("required")?, name("preferred")?))
 }
 
-/// Reads a `PodGroup` of `scheduling.k8s.io`: `v1alpha2` (Kubernetes 1.36), `v1alpha3` and `v1beta1`
-/// (1.37). With the policy `basic` its pods are placed one by one.
+/// Reads a `PodGroup` of `scheduling.k8s.io`: `v1alpha2` (Kubernetes 1.36), `v1alpha3` and
+/// `v1beta1` (1.37). With the policy `basic` its pods are placed one by one.
 pub(super) fn native(
     object: &WatchedObject,
     name: GroupName,
@@ -123,7 +123,7 @@ pub(super) fn native(
         }
     };
     read.priority = spec.at("priority").number()?;
-    // 1.36 has the names Pod and PodGroup, 1.37 one of two fields.
+    // 1.36 uses the names Pod and PodGroup, 1.37 one of two fields.
     let mode = spec.at("disruptionMode");
     read.is_whole = match mode.value().as_str() {
         Some("Pod" | "") => false,
@@ -135,8 +135,7 @@ pub(super) fn native(
 }
 
 /// Reads a `PodGroup` of the scheduler plugins (`scheduling.x-k8s.io/v1alpha1`) or of Volcano
-/// (`scheduling.volcano.sh/v1beta1`). `minResources` is not looked at: the pods themselves say what
-/// they need.
+/// (`scheduling.volcano.sh/v1beta1`). `minResources` is ignored: the pods' own requests count.
 pub(super) fn foreign(
     object: &WatchedObject,
     name: GroupName,

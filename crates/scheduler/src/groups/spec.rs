@@ -1,4 +1,4 @@
-//! What is known of a group.
+//! The spec of a group.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use super::error::GroupError;
 use super::name::GroupName;
 use super::placement_hints::PlacementHints;
 
-/// The object that announced a group, for its status and its events.
+/// The object that announced a group, for its status and events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Announcer {
     /// `apiVersion` and kind.
     pub kind: Kind,
     /// Namespace and name.
     pub name: ObjectName,
-    /// UID; empty where pods announce the group themselves.
+    /// UID; empty if pods declare the group themselves.
     pub uid: Arc<str>,
     /// `metadata.generation` that was read.
     pub generation: i64,
 }
 
-/// What is known of a group. Names of topology levels are as people write them: see
+/// The spec of a group. Topology levels are named as in the object: see
 /// [`GroupSpec::resolve_topology`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSpec {
@@ -33,58 +33,58 @@ pub struct GroupSpec {
     pub name: GroupName,
     /// What announced it.
     pub announcer: Announcer,
-    /// With fewer members it is not placed: the sum of its subgroups' minimums.
+    /// Least number of members to place: the sum of its subgroups' minimums.
     pub min: u32,
     /// Its subgroups in the order of their ranks; at least one.
     pub subs: Vec<Subgroup>,
-    /// Level in one domain of which all members must lie: name of a level or key of its node label.
+    /// Level whose domain must contain all members: the level's name or its node label.
     pub required: Option<Arc<str>>,
-    /// Level in one domain of which they had better lie.
+    /// Level whose domain should contain all members.
     pub preferred: Option<Arc<str>>,
-    /// `PlacementPolicy` that it names.
+    /// The `PlacementPolicy` that it names.
     pub policy: Option<Arc<str>>,
-    /// Priority of the group as a whole; `None`: its pods' own.
+    /// Priority of the whole group; `None`: that of its pods.
     pub priority: Option<i32>,
-    /// Whether it may be evicted for others.
+    /// Whether it may be preempted.
     pub is_preemptible: bool,
-    /// Whether its members may be restarted elsewhere.
+    /// Whether its members may be restarted on other nodes.
     pub is_movable: bool,
-    /// Whether it is disrupted whole or not at all, members above the minimum included.
+    /// Whether it is disrupted as a whole or not at all, members above the minimum included.
     pub is_whole: bool,
-    /// Seconds of work of all members that are lost when one is disturbed.
+    /// Seconds of work of all members that are lost when one is disrupted.
     pub seconds_at_risk: u32,
 }
 
 /// A subgroup: members of one template.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subgroup {
-    /// Its name; `members` where a group has but one.
+    /// Its name; `members` if the group has only one.
     pub name: Arc<str>,
-    /// Members wanted at least.
+    /// Least number of members.
     pub min: u32,
-    /// How many there will be; `None`: as many as are made.
+    /// Number of members; `None`: as many as exist.
     pub count: Option<u32>,
-    /// Whether its pods are made only after others of the group run or have ended: the group starts
-    /// without them, and they come together once one of them is there.
+    /// Whether its pods are created only after others of the group run or have ended. The group
+    /// starts without them, and they are placed together once one of them exists.
     pub is_late: bool,
-    /// Level in one domain of which its members must lie.
+    /// Level whose domain must contain its members.
     pub required: Option<Arc<str>>,
-    /// Level in one domain of which they had better lie.
+    /// Level whose domain should contain its members.
     pub preferred: Option<Arc<str>>,
-    /// Runs of ranks that must lie together.
+    /// Segments of consecutive ranks that must be placed together.
     pub segment: Option<SegmentTopology>,
 }
 
-/// Runs of ranks that must lie together.
+/// Segments of consecutive ranks that must be placed together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SegmentTopology {
     /// Members of a segment.
     pub size: u32,
-    /// Level in one domain of which each lies.
+    /// Level whose domain must contain each segment.
     pub level: Arc<str>,
 }
 
-/// Topology wishes in the engine's terms.
+/// Topology constraints in the engine's terms.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TopologyRequests {
     /// Of the group.
@@ -93,27 +93,27 @@ pub struct TopologyRequests {
     pub subs: Vec<(TopologyConstraint, Option<Segment>)>,
 }
 
-/// How far a subgroup is from being complete.
+/// How many members a subgroup lacks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MissingMembers {
     /// The subgroup.
     pub sub: Arc<str>,
-    /// Members there are, those that have ended well included.
+    /// Existing members, including those that have succeeded.
     pub have: u32,
-    /// Members wanted at least.
+    /// Least number of members.
     pub min: u32,
 }
 
-/// Name of the one subgroup of a group without subgroups.
+/// Name of the only subgroup of a group without subgroups.
 pub const DEFAULT_SUBGROUP: &str = "members";
 
 impl Subgroup {
-    /// A subgroup of that many members, all of them needed.
+    /// A subgroup of exactly `count` members, all required.
     pub(super) fn fixed(name: &str, count: u32) -> Self {
         Self { name: name.into(), min: count, count: Some(count), ..Self::default() }
     }
 
-    /// With what a pod template says.
+    /// Adds the topology hints of a pod template.
     pub(super) fn with(mut self, hints: &PlacementHints) -> Self {
         self.required.clone_from(&hints.required);
         self.preferred.clone_from(&hints.preferred);
@@ -122,7 +122,7 @@ impl Subgroup {
 }
 
 impl GroupSpec {
-    /// A group of default standing with these subgroups. Subgroups without members are left out.
+    /// A group with these subgroups and defaults otherwise. Subgroups without members are left out.
     pub(super) fn new(name: GroupName, announcer: Announcer, subs: Vec<Subgroup>) -> Self {
         let subs: Vec<_> = subs.into_iter().filter(|sub| sub.count != Some(0)).collect();
         let min = subs.iter().fold(0, |sum: u32, sub| sum.saturating_add(sub.min));
@@ -136,21 +136,21 @@ impl GroupSpec {
             policy: None,
             priority: None,
             is_preemptible: true,
-            // Who is not told otherwise may be running something that cannot be restarted.
+            // Without a hint its pods may run something that cannot be restarted.
             is_movable: false,
             is_whole: false,
             seconds_at_risk: 0,
         }
     }
 
-    /// With what labels and annotations of an object say; what is said already stays.
+    /// Adds hints of an object's labels and annotations. Values that are set already stay.
     pub(super) fn with(mut self, hints: &PlacementHints) -> Self {
         self.required = self.required.or_else(|| hints.required.clone());
         self.preferred = self.preferred.or_else(|| hints.preferred.clone());
         self.with_group_hints(hints)
     }
 
-    /// The same but for topology, which pod templates say of their subgroup alone.
+    /// The same without topology, which pod templates set for their subgroup alone.
     pub(super) fn with_group_hints(mut self, hints: &PlacementHints) -> Self {
         self.policy = self.policy.or_else(|| hints.policy.clone());
         if let Some(is_movable) = hints.is_movable {
@@ -162,7 +162,7 @@ impl GroupSpec {
         self
     }
 
-    /// Whether it makes sense by itself.
+    /// Validates the spec by itself.
     pub(super) fn checked(self) -> Result<Self, GroupError> {
         let group = || self.name.to_string();
         let count: u64 =
@@ -204,10 +204,9 @@ impl GroupSpec {
         names.join(", ")
     }
 
-    /// What is missing before it can be placed; empty: nothing. `have` says how many members of a
-    /// subgroup there are ([`super::MemberState::Present`]) or have ended well
-    /// ([`super::MemberState::Done`]). A late subgroup of which nobody is there is not waited for; once
-    /// one is there, its minimum is.
+    /// What is missing before it can be placed; empty if nothing is. `have` counts a subgroup's
+    /// members that are [`super::MemberState::Present`] or [`super::MemberState::Done`]. A late
+    /// subgroup without members is not waited for. Once it has one, its minimum counts.
     pub fn missing(&self, have: impl Fn(&str) -> u32) -> Vec<MissingMembers> {
         let mut missing = Vec::new();
         let mut all = 0_u64;
@@ -218,7 +217,7 @@ impl GroupSpec {
                 missing.push(MissingMembers { sub: Arc::clone(&sub.name), have, min: sub.min });
             }
         }
-        // Of a group of late subgroups only, or without any minimum, somebody must be there.
+        // A group with only late subgroups, or without any minimum, needs at least one member.
         if all == 0
             && missing.is_empty()
             && let Some(sub) = self.subs.first()
@@ -232,8 +231,8 @@ impl GroupSpec {
         missing
     }
 
-    /// Its topology wishes in the engine's terms. `find` knows a level by its name or by the key of
-    /// its node label; `known` are the levels in words.
+    /// Its topology constraints in the engine's terms. `find` looks a level up by its name or node
+    /// label; `known` lists the levels for error messages.
     pub fn resolve_topology(
         &self,
         find: impl Fn(&str) -> Option<LevelId>,
@@ -270,8 +269,8 @@ impl GroupSpec {
     }
 }
 
-/// Lowers the minimums of subgroups to a minimum of all: of the last ones first, because workers stand
-/// behind those that lead them.
+/// Lowers the subgroups' minimums to a total of `min`, the last ones first, because workers follow
+/// their leaders.
 pub(super) fn lower_minimums(subs: &mut [Subgroup], min: u32) {
     let sum: u64 = subs.iter().map(|sub| u64::from(sub.min)).sum();
     let mut over = sum.saturating_sub(min.into());

@@ -1,10 +1,10 @@
-//! Reading fields of objects that anybody may have written.
+//! Reads fields of objects that no schema has validated.
 
 use serde_json::Value;
 
 use super::error::GroupError;
 
-/// A place in a spec, with its path and the group it is read for.
+/// A field of a spec, with its path and group for error messages.
 #[derive(Clone, Debug)]
 pub(super) struct SpecField<'a> {
     value: &'a Value,
@@ -13,23 +13,23 @@ pub(super) struct SpecField<'a> {
 }
 
 impl<'a> SpecField<'a> {
-    /// A spec.
+    /// The root of a spec.
     pub(super) fn spec(value: &'a Value, group: &'a str) -> Self {
         Self { value, path: "spec".to_owned(), group }
     }
 
-    /// A field of it; one that is not there is null.
+    /// A nested field; null if it is missing.
     pub(super) fn at(&self, key: &str) -> Self {
         let path = format!("{}.{key}", self.path);
         Self { value: &self.value[key], path, group: self.group }
     }
 
-    /// What is there.
+    /// Its value.
     pub(super) fn value(&self) -> &'a Value {
         self.value
     }
 
-    /// Whether nothing is there.
+    /// Whether it is missing or null.
     pub(super) fn is_null(&self) -> bool {
         self.value.is_null()
     }
@@ -43,7 +43,7 @@ impl<'a> SpecField<'a> {
         count.map(Some).ok_or_else(|| self.wrong("a whole number from 0 to 4294967295"))
     }
 
-    /// A number, with its sign.
+    /// A signed number.
     pub(super) fn number(&self) -> Result<Option<i32>, GroupError> {
         if self.is_null() {
             return Ok(None);
@@ -52,7 +52,7 @@ impl<'a> SpecField<'a> {
         number.map(Some).ok_or_else(|| self.wrong("a whole number of 32 bits"))
     }
 
-    /// A text; an empty one counts as none.
+    /// A text; an empty one counts as missing.
     pub(super) fn text(&self) -> Result<Option<&'a str>, GroupError> {
         if self.is_null() {
             return Ok(None);
@@ -61,7 +61,7 @@ impl<'a> SpecField<'a> {
         Ok((!text.is_empty()).then_some(text))
     }
 
-    /// Yes or no; no where nothing is there.
+    /// A boolean; false if missing.
     pub(super) fn flag(&self) -> Result<bool, GroupError> {
         if self.is_null() {
             return Ok(false);
@@ -69,7 +69,7 @@ impl<'a> SpecField<'a> {
         self.value.as_bool().ok_or_else(|| self.wrong("true or false"))
     }
 
-    /// The entries of a list; none where nothing is there.
+    /// The entries of a list; empty if missing.
     pub(super) fn list(&self) -> Result<Vec<Self>, GroupError> {
         if self.is_null() {
             return Ok(Vec::new());
@@ -82,7 +82,7 @@ impl<'a> SpecField<'a> {
         Ok(list.iter().enumerate().map(entry).collect())
     }
 
-    /// The entries of a map, by key; none where nothing is there.
+    /// The entries of a map by key; empty if missing.
     pub(super) fn map(&self) -> Result<Vec<(&'a str, Self)>, GroupError> {
         if self.is_null() {
             return Ok(Vec::new());
@@ -91,12 +91,12 @@ impl<'a> SpecField<'a> {
         Ok(map.keys().map(|key| (key.as_str(), self.at(key))).collect())
     }
 
-    /// A name that must be there.
+    /// A required name.
     pub(super) fn name(&self) -> Result<&'a str, GroupError> {
         self.text()?.ok_or_else(|| self.wrong("a name"))
     }
 
-    /// That what is there is not what it must be.
+    /// The error that the value is not what it must be.
     pub(super) fn wrong(&self, wanted: &'static str) -> GroupError {
         let mut found = self.value.to_string();
         if let Some((end, _)) = found.char_indices().nth(60) {

@@ -1,4 +1,4 @@
-//! Groups as objects and pods announce them.
+//! Groups from objects and pods.
 
 mod controllers;
 mod examples;

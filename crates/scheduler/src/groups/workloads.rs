@@ -1,4 +1,4 @@
-//! Workloads whose controllers make the pods of a gang: `Job`, `JobSet`, `LeaderWorkerSet`.
+//! Workloads whose controllers create the pods of a gang: `Job`, `JobSet`, `LeaderWorkerSet`.
 
 use octavo_kube_io::objects::WatchedObject;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use super::placement_hints::PlacementHints;
 use super::spec::{Announcer, DEFAULT_SUBGROUP, GroupSpec, Subgroup};
 use super::spec_field::SpecField;
 
-/// Reads a `Job` of `batch/v1`: as many as run at a time.
+/// Reads a `Job` of `batch/v1`. The gang has as many members as run at a time.
 pub(super) fn job(
     object: &WatchedObject,
     name: GroupName,
@@ -68,7 +68,8 @@ pub(super) fn leader_worker_set(
     };
     fill_group_hints(&mut group_hints, &leader);
     fill_group_hints(&mut group_hints, &worker);
-    // Workers are made once the leader is ready; for exclusive topologies once it has a node.
+    // Workers are created once the leader is ready, or with an exclusive topology once it has a
+    // node.
     let exclusive = "leaderworkerset.sigs.k8s.io/exclusive-topology";
     let is_late = spec.at("startupPolicy").text()? == Some("LeaderReady")
         || object.meta.annotations.contains_key(exclusive);
@@ -80,15 +81,15 @@ pub(super) fn leader_worker_set(
     Ok(read)
 }
 
-/// How many pods a Job's spec makes at a time.
+/// How many pods a Job's spec runs at a time.
 fn pods_at_a_time(spec: &SpecField<'_>) -> Result<u32, GroupError> {
     let parallelism = spec.at("parallelism").count()?.unwrap_or(1);
     let completions = spec.at("completions").count()?;
     Ok(completions.map_or(parallelism, |completions| parallelism.min(completions)))
 }
 
-/// Marks of a Job's template: its own and, where those say nothing, those of its pod template. What is
-/// not about topology goes to the group.
+/// Hints of a Job's template, completed by those of its pod template. Hints other than topology go
+/// to the group.
 fn template_hints(
     job: &SpecField<'_>,
     group_hints: &mut PlacementHints,
@@ -102,14 +103,14 @@ fn template_hints(
     Ok(hints)
 }
 
-/// Fills in what is said of the whole and not of topology, where nothing is said yet.
+/// Fills in hints for the whole group, without topology, where none are set yet.
 pub(super) fn fill_group_hints(group_hints: &mut PlacementHints, hints: &PlacementHints) {
     group_hints.policy = group_hints.policy.take().or_else(|| hints.policy.clone());
     group_hints.is_movable = group_hints.is_movable.or(hints.is_movable);
     group_hints.seconds_at_risk = group_hints.seconds_at_risk.or(hints.seconds_at_risk);
 }
 
-/// Marks of a pod template whose other marks go to the group.
+/// Hints of a pod template. Those other than topology go to the group.
 pub(super) fn pod_hints(
     template: &Value,
     group_hints: &mut PlacementHints,

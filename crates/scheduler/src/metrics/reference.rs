@@ -1,4 +1,4 @@
-//! The metrics as a page, made of what is registered.
+//! The reference page of the metrics, generated from what is registered.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use super::{Metrics, Subject};
 use crate::bind::{Failure, FailureKind};
 use crate::status::GroupPhase;
 
-/// A metric as the page has it.
+/// A metric's row.
 #[derive(Default)]
 struct Entry {
     help: String,
@@ -19,7 +19,7 @@ struct Entry {
     labels: Vec<String>,
 }
 
-/// The page `docs/reference/scheduler-metrics.md`: every metric with its kind, labels and meaning.
+/// The page `docs/reference/scheduler-metrics.md`: every metric with its kind, labels and help.
 pub fn reference() -> String {
     let mut registry = Registry::default();
     touch_all(&Metrics::new(&mut registry));
@@ -65,7 +65,7 @@ fn entries(text: &str) -> BTreeMap<String, Entry> {
     entries
 }
 
-/// A value for each metric, so that its labels show.
+/// Sets each metric once, so that its labels appear.
 fn touch_all(metrics: &Metrics) {
     metrics.decided(Subject::Pod, "placed", "", Duration::ZERO);
     metrics.queue("ready", 0);

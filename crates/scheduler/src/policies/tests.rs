@@ -27,7 +27,7 @@ fn set(policies: &mut Policies, object: WatchedObject) -> Vec<StatusUpdate> {
     policies.apply(&Delta::Upsert(Arc::new(object)))
 }
 
-/// Names and reasons of reports; no reason: it is used.
+/// Names and reasons of reports; an empty reason means that the policy is used.
 fn summaries(reports: &[StatusUpdate]) -> Vec<(String, &'static str)> {
     let summary = |report: &StatusUpdate| match report {
         StatusUpdate::Policy { name, error, .. } => {
@@ -88,7 +88,7 @@ fn last_valid_version_of_a_policy_stays_in_use() {
     else {
         panic!("{reports:?}")
     };
-    assert!(error.message.ends_with("Until then the version before it is used"), "{error:?}");
+    assert!(error.message.ends_with("Until then the previous version is used"), "{error:?}");
     assert!(policies.find(Some("p")).unwrap().has(CostTerm::Hops));
     set(&mut policies, object("p", by("watts")));
     assert!(policies.find(Some("p")).unwrap().has(CostTerm::Watts));
@@ -120,7 +120,7 @@ fn older_of_two_defaults_wins_and_the_other_is_reported() {
     let expected = [("new".to_owned(), "SecondDefault"), ("old".to_owned(), "")];
     assert_eq!(summaries(&reports), expected);
     assert_eq!(policies.find(None).unwrap().name(), "old");
-    // The younger one moves up, and is told so.
+    // The younger one becomes the default and is reported.
     let reports = policies.apply(&Delta::Delete(Arc::new(default("old", 10))));
     assert_eq!(summaries(&reports), [("new".to_owned(), "")]);
     assert_eq!(policies.find(None).unwrap().name(), "new");
@@ -134,7 +134,7 @@ fn relist_removes_missing_policies() {
     let reports = policies.apply(&Delta::Replace(Policies::kind(), list));
     assert_eq!(summaries(&reports), [("b".to_owned(), "")]);
     assert!(policies.find(Some("a")).is_err());
-    // A list of another kind is not about policies.
+    // A list of another kind does not affect policies.
     let other = Delta::Replace(Kind::new("octavo.dev/v1alpha1", "PodGroup"), Vec::new());
     assert_eq!(policies.apply(&other), []);
     assert!(policies.find(Some("b")).is_ok());
@@ -183,7 +183,7 @@ fn engine_understands_every_field_of_the_crd() {
     let mut read = serde_json::to_value(read).unwrap();
     read.as_object_mut().unwrap().remove("name");
     read["isDefault"] = json!(true);
-    // The engine writes weights as texts.
+    // The engine writes weights as text.
     let mut written = written;
     written["order"][3]["sum"][1]["weight"] = json!("2");
     assert_eq!(read, written);

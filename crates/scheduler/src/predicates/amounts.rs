@@ -8,8 +8,8 @@ use smallvec::SmallVec;
 
 /// Amounts of resources: CPU in thousandths, all others in whole units, fractions rounded up.
 ///
-/// Wide enough that sums never overflow. Resources that kube-scheduler does not know (a name without
-/// a domain, say) are not in it.
+/// Wide enough that sums never overflow. Resources that kube-scheduler ignores, such as a name
+/// without a domain, are left out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Amounts {
     /// `cpu`, thousandths of a core.
@@ -18,12 +18,12 @@ pub struct Amounts {
     pub memory: i128,
     /// `ephemeral-storage`, bytes.
     pub storage: i128,
-    /// Others by name, in the order of names, none of them zero: huge pages, extended resources.
+    /// Others by name, ordered by name and never zero: huge pages, extended resources.
     pub others: SmallVec<[(Arc<str>, i128); 2]>,
 }
 
 impl Amounts {
-    /// The amounts of a resource list; `pods` is left out.
+    /// The amounts of a resource list, without `pods`.
     pub fn of(list: &BTreeMap<String, Quantity>) -> Self {
         let mut amounts = Self::default();
         for (name, amount) in list {
@@ -32,7 +32,7 @@ impl Amounts {
         amounts
     }
 
-    /// Sets one resource. Names must come in their order.
+    /// Sets one resource. Names must come in order.
     pub(super) fn set(&mut self, name: &str, amount: Quantity) {
         match name {
             "cpu" => self.cpu = amount.milli_value(),
@@ -50,7 +50,7 @@ impl Amounts {
         self.others.iter().find(|(known, _)| **known == *name).map_or(0, |(_, amount)| *amount)
     }
 
-    /// Adds `times` of what another has.
+    /// Adds `times` the other amounts.
     pub(super) fn add(&mut self, more: &Self, times: i128) {
         self.cpu += times * more.cpu;
         self.memory += times * more.memory;
@@ -69,7 +69,7 @@ impl Amounts {
     }
 }
 
-/// Whether kube-scheduler counts a resource that is not one of the basic ones.
+/// Whether kube-scheduler counts a resource beyond the basic ones.
 fn is_scalar(name: &str) -> bool {
     name.starts_with("hugepages-")
         || name.starts_with("attachable-volumes-")

@@ -1,4 +1,4 @@
-//! Pods that run and let others not come near: anti-affinity, and claims for one pod at a time.
+//! Running pods that exclude others: required anti-affinity, and claims for one pod at a time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,20 +10,20 @@ use octavo_kube_io::objects::{
 use super::labels::{Labels, Requirement, requirements};
 use super::{Unfit, Volumes};
 
-/// An index of pods that have a node: where their required anti-affinity keeps which newcomers away,
-/// and which claims they use.
+/// An index of pods that have a node: what their required anti-affinity excludes, and which claims
+/// they use.
 ///
-/// Pods are known by their UID: one that is assumed is added, and when the watch brings it, it may be
-/// added again. Pods that have ended are to be removed.
+/// Pods are identified by UID. An assumed pod is added, and may be added again when the watch
+/// delivers it. Pods that have ended must be removed.
 #[derive(Clone, Debug, Default)]
 pub struct AntiAffinityIndex {
     namespaces: BTreeMap<Arc<str>, Arc<Meta>>,
     nodes: BTreeMap<Arc<str>, Arc<Node>>,
-    /// Those that matter, by UID.
+    /// Pods with terms or claims, by UID.
     pods: BTreeMap<Arc<str>, PlacedPod>,
-    /// Of those with terms, by node.
+    /// Pods with terms, by node.
     on_node: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    /// How many pods want a term kept, by value of the term's topology key on their node.
+    /// How many pods have a term, by the value of its topology key on their node.
     terms: BTreeMap<Arc<Term>, BTreeMap<String, u32>>,
     /// How many pods use a claim.
     claims: BTreeMap<ObjectName, u32>,
@@ -36,27 +36,27 @@ struct PlacedPod {
     claims: Vec<ObjectName>,
 }
 
-/// A term of anti-affinity, whosesoever it is.
+/// An anti-affinity term, possibly of several pods.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Term {
     topology_key: String,
-    /// Labels of pods that are kept away; `None`: no pod.
+    /// Labels of excluded pods; `None`: no pod.
     selector: Option<Vec<Requirement>>,
     namespaces: BTreeSet<String>,
     /// Labels of further namespaces; `None`: none.
     namespace_selector: Option<Vec<Requirement>>,
 }
 
-/// Where those that run let one newcomer not come: made once for it, asked for each node.
+/// The domains and claims that exclude one pod. Computed once for it, checked on each node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exclusions {
     claim: Option<ObjectName>,
-    /// Values that are kept by topology key.
+    /// Excluded values by topology key.
     domains: BTreeMap<String, BTreeSet<String>>,
 }
 
 impl AntiAffinityIndex {
-    /// Takes a change of namespaces or nodes in; whether anything that matters here may be another now.
+    /// Applies a change of namespaces or nodes. Returns whether exclusions may have changed.
     pub fn apply(&mut self, change: &Change) -> bool {
         match change {
             Change::Namespace(Delta::Upsert(one)) => {
@@ -76,8 +76,8 @@ impl AntiAffinityIndex {
             Change::Node(Delta::Upsert(node)) => self.set_node(node),
             Change::Node(Delta::Delete(node)) => self.drop_node(&node.meta.name.name),
             Change::Node(Delta::Replace(_, all)) => {
-                let there: BTreeSet<_> = all.iter().map(|node| &node.meta.name.name).collect();
-                let gone = self.nodes.keys().filter(|name| !there.contains(name)).cloned();
+                let listed: BTreeSet<_> = all.iter().map(|node| &node.meta.name.name).collect();
+                let gone = self.nodes.keys().filter(|name| !listed.contains(name)).cloned();
                 for name in gone.collect::<Vec<_>>() {
                     self.drop_node(&name);
                 }
@@ -90,11 +90,11 @@ impl AntiAffinityIndex {
         true
     }
 
-    /// A node is there, or is there with other labels.
+    /// Adds a node, or updates its labels.
     pub fn set_node(&mut self, node: &Arc<Node>) {
         let name = &node.meta.name.name;
-        let known = self.nodes.get(name);
-        if known.is_some_and(|known| known.meta.labels == node.meta.labels) {
+        let old = self.nodes.get(name);
+        if old.is_some_and(|old| old.meta.labels == node.meta.labels) {
             return;
         }
         self.recount(name, false);
@@ -102,13 +102,13 @@ impl AntiAffinityIndex {
         self.recount(name, true);
     }
 
-    /// A node is gone. What is left of its pods keeps nobody away.
+    /// Removes a node. Pods that are left on it exclude no others.
     pub fn drop_node(&mut self, name: &str) {
         self.recount(name, false);
         self.nodes.remove(name);
     }
 
-    /// A pod has a node, by decision or by binding. What was known of it is replaced.
+    /// Records that a pod has a node, assumed or bound. Replaces what was known of it.
     pub fn add(&mut self, pod: &Pod, node: &str) {
         self.remove(&pod.meta.uid);
         let is_claim = |source: &VolumeSource| match source {
@@ -132,13 +132,13 @@ impl AntiAffinityIndex {
             *self.claims.entry(claim.clone()).or_default() += 1;
         }
         if !placed.terms.is_empty() {
-            let there = self.on_node.entry(Arc::clone(&placed.node)).or_default();
-            there.insert(Arc::clone(&pod.meta.uid));
+            let pods_on_node = self.on_node.entry(Arc::clone(&placed.node)).or_default();
+            pods_on_node.insert(Arc::clone(&pod.meta.uid));
         }
         self.pods.insert(Arc::clone(&pod.meta.uid), placed);
     }
 
-    /// A pod has its node no longer, by its UID. One that is not known is no error.
+    /// Removes a pod by UID. An unknown one is no error.
     pub fn remove(&mut self, uid: &str) {
         let Some(placed) = self.pods.remove(uid) else { return };
         self.count(&placed.node, &placed.terms, false);
@@ -150,15 +150,15 @@ impl AntiAffinityIndex {
                 }
             }
         }
-        if let Some(there) = self.on_node.get_mut(&placed.node) {
-            there.remove(uid);
-            if there.is_empty() {
+        if let Some(pods_on_node) = self.on_node.get_mut(&placed.node) {
+            pods_on_node.remove(uid);
+            if pods_on_node.is_empty() {
                 self.on_node.remove(&placed.node);
             }
         }
     }
 
-    /// Where those that run let `pod` not come.
+    /// What excludes `pod`.
     pub fn exclusions(&self, pod: &Pod, volumes: &Volumes) -> Exclusions {
         let in_use = |source: &VolumeSource| match source {
             VolumeSource::Claim(name) => {
@@ -172,10 +172,10 @@ impl AntiAffinityIndex {
         let claim = pod.spec.volumes.iter().find_map(|volume| in_use(&volume.source));
         let mut domains: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         let namespace = &pod.meta.name.namespace;
-        let known = self.namespaces.get(namespace).map(|meta| &meta.labels);
+        let namespace_labels = self.namespaces.get(namespace).map(|meta| &meta.labels);
         let none = Labels::new();
         for (term, values) in &self.terms {
-            if term.is_against(&pod.meta.labels, namespace, known.unwrap_or(&none)) {
+            if term.is_against(&pod.meta.labels, namespace, namespace_labels.unwrap_or(&none)) {
                 let kept = domains.entry(term.topology_key.clone()).or_default();
                 kept.extend(values.keys().cloned());
             }
@@ -183,10 +183,10 @@ impl AntiAffinityIndex {
         Exclusions { claim, domains }
     }
 
-    /// Counts terms of all pods of a node, or takes them back.
+    /// Adds or subtracts the terms of all pods of a node.
     fn recount(&mut self, node: &str, is_more: bool) {
-        let there = self.on_node.get(node).into_iter().flatten();
-        let placed = there.filter_map(|uid| self.pods.get(uid));
+        let uids = self.on_node.get(node).into_iter().flatten();
+        let placed = uids.filter_map(|uid| self.pods.get(uid));
         let terms: Vec<_> = placed.flat_map(|placed| placed.terms.iter().cloned()).collect();
         self.count(node, &terms, is_more);
     }
@@ -194,7 +194,7 @@ impl AntiAffinityIndex {
     fn count(&mut self, node: &str, terms: &[Arc<Term>], is_more: bool) {
         let Some(node) = self.nodes.get(node) else { return };
         for term in terms {
-            // A node without the label is in no domain: nobody is near it.
+            // A node without the label is in no domain.
             let Some(value) = node.meta.labels.get(&term.topology_key) else { continue };
             let values = self.terms.entry(Arc::clone(term)).or_default();
             let count = values.entry(value.clone()).or_default();
@@ -210,17 +210,17 @@ impl AntiAffinityIndex {
 }
 
 impl Exclusions {
-    /// Whether nobody keeps the newcomer away from anywhere.
+    /// Whether nothing excludes the pod anywhere.
     pub fn is_empty(&self) -> bool {
         self.claim.is_none() && self.domains.is_empty()
     }
 
-    /// Whether the newcomer may come to a node, or the first reason against it.
+    /// Whether the pod may run on a node, or the first reason against it.
     pub fn check(&self, node: &Node) -> Result<(), Unfit> {
         self.reasons(node).next().map_or(Ok(()), Err)
     }
 
-    /// All that keeps the newcomer away from a node.
+    /// All reasons against a node.
     pub fn reasons<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Unfit> + 'a {
         let in_use = self.claim.iter().map(|claim| Unfit::ClaimInUse { claim: claim.clone() });
         let kept = self.domains.iter().filter_map(|(topology_key, values)| {
@@ -236,27 +236,29 @@ impl Exclusions {
 impl Term {
     fn is_against(&self, labels: &Labels, namespace: &str, of_namespace: &Labels) -> bool {
         let holds = |selector: &Option<Vec<Requirement>>, labels: &Labels| {
-            selector.as_ref().is_some_and(|all| all.iter().all(|one| one.holds(labels)))
+            selector
+                .as_ref()
+                .is_some_and(|all| all.iter().all(|requirement| requirement.holds(labels)))
         };
         (self.namespaces.contains(namespace) || holds(&self.namespace_selector, of_namespace))
             && holds(&self.selector, labels)
     }
 }
 
-/// Terms of a pod; none where one is malformed, as Kubernetes has it.
+/// Terms of a pod. As in Kubernetes there are none if one is malformed.
 fn terms(pod: &Pod, terms: &[AffinityTerm]) -> Vec<Arc<Term>> {
-    let own = &pod.meta.name.namespace;
+    let pod_namespace = &pod.meta.name.namespace;
     let sound = |term: &AffinityTerm| {
         let mut namespaces: BTreeSet<String> = term.namespaces.iter().cloned().collect();
         if namespaces.is_empty() && term.namespace_selector.is_none() {
-            namespaces.insert(own.to_string());
+            namespaces.insert(pod_namespace.to_string());
         }
         Some(Arc::new(Term {
             topology_key: term.topology_key.clone(),
             selector: term
                 .selector
                 .as_ref()
-                .map_or(Some(None), |one| requirements(one).map(Some))?,
+                .map_or(Some(None), |selector| requirements(selector).map(Some))?,
             namespaces,
             namespace_selector: match &term.namespace_selector {
                 Some(selector) => Some(requirements(selector)?),

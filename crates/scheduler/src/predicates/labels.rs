@@ -1,4 +1,4 @@
-//! Requirements on labels, made ready to be asked many times.
+//! Label requirements, prepared for many checks.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use octavo_kube_io::objects::{LabelSelector, Node};
 /// Labels of an object.
 pub(super) type Labels = BTreeMap<String, String>;
 
-/// A sound requirement on one label.
+/// A valid requirement on one label.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Requirement {
     key: String,
@@ -25,14 +25,14 @@ enum LabelTest {
     Below(i64),
 }
 
-/// A sound term of a node selector.
+/// A valid term of a node selector.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Term {
     labels: Vec<Requirement>,
     fields: Vec<Field>,
 }
 
-/// A requirement on a field: whether it is, or is not, this value.
+/// A requirement that a field equals, or does not equal, a value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Field {
     is_name: bool,
@@ -41,7 +41,7 @@ struct Field {
 }
 
 impl Requirement {
-    /// `None` where Kubernetes takes it for malformed.
+    /// `None` if it is malformed for Kubernetes.
     pub(super) fn new(key: &str, operator: NodeOperator, values: &[String]) -> Option<Self> {
         if !is_label_key(key) || !values.iter().all(|value| is_label_value(value)) {
             return None;
@@ -78,19 +78,21 @@ impl Requirement {
 }
 
 impl Term {
-    /// `None` where it matches nothing: it is empty, or Kubernetes takes it for malformed.
+    /// `None` if it matches nothing: it is empty, or malformed for Kubernetes.
     fn new(term: &NodeSelectorTerm) -> Option<Self> {
         if term.labels.is_empty() && term.fields.is_empty() {
             return None;
         }
-        let label = |one: &NodeRequirement| Requirement::new(&one.key, one.operator, &one.values);
+        let label = |requirement: &NodeRequirement| {
+            Requirement::new(&requirement.key, requirement.operator, &requirement.values)
+        };
         Some(Self {
             labels: term.labels.iter().map(label).collect::<Option<_>>()?,
             fields: term.fields.iter().map(Field::new).collect::<Option<_>>()?,
         })
     }
 
-    /// Whether a node matches by its labels; fields are not looked at.
+    /// Whether a node's labels match; fields are ignored.
     pub(super) fn matches_labels(&self, labels: &Labels) -> bool {
         self.labels.iter().all(|requirement| requirement.holds(labels))
     }
@@ -121,37 +123,37 @@ impl Field {
     }
 }
 
-/// Terms of a selector that can match at all. Kubernetes leaves malformed terms out of account as
-/// long as another matches, so they are nothing but terms that match no node.
+/// Terms of a selector that can match at all. Kubernetes ignores malformed terms as long as another
+/// one matches, so they count as terms that match no node.
 pub(super) fn valid_terms(selector: &NodeSelector) -> Vec<Term> {
     selector.terms.iter().filter_map(Term::new).collect()
 }
 
-/// Requirements of a label selector; `None` where Kubernetes takes it for malformed.
+/// Requirements of a label selector; `None` if it is malformed for Kubernetes.
 pub(super) fn requirements(selector: &LabelSelector) -> Option<Vec<Requirement>> {
     let labels = selector.labels.iter();
     let labels = labels
         .map(|(key, value)| Requirement::new(key, NodeOperator::In, std::slice::from_ref(value)));
-    let expressions = selector.expressions.iter().map(|one| {
-        let operator = match &*one.operator {
+    let expressions = selector.expressions.iter().map(|requirement| {
+        let operator = match &*requirement.operator {
             "In" => NodeOperator::In,
             "NotIn" => NodeOperator::NotIn,
             "Exists" => NodeOperator::Exists,
             "DoesNotExist" => NodeOperator::DoesNotExist,
             _ => return None,
         };
-        Requirement::new(&one.key, operator, &one.values)
+        Requirement::new(&requirement.key, operator, &requirement.values)
     });
     labels.chain(expressions).collect()
 }
 
-/// Whether a label selector is for these labels. One that makes no sense is for none, an empty one for
-/// all.
+/// Whether a label selector matches these labels. A malformed one matches none, an empty one all.
 pub fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
-    requirements(selector).is_some_and(|all| all.iter().all(|one| one.holds(labels)))
+    requirements(selector)
+        .is_some_and(|all| all.iter().all(|requirement| requirement.holds(labels)))
 }
 
-/// Whether a text can be the key of a label: a name, after a domain and a slash or alone.
+/// Whether a text is a valid label key: a name, optionally after a domain and a slash.
 fn is_label_key(key: &str) -> bool {
     let (domain, name) = match key.split_once('/') {
         Some((domain, name)) => (Some(domain), name),
@@ -160,7 +162,7 @@ fn is_label_key(key: &str) -> bool {
     !name.is_empty() && is_label_value(name) && domain.is_none_or(is_domain)
 }
 
-/// Whether a text can be the value of a label.
+/// Whether a text is a valid label value.
 fn is_label_value(value: &str) -> bool {
     let bytes = value.as_bytes();
     let is_end = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);

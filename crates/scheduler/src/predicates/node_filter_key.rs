@@ -1,4 +1,4 @@
-//! What of a pod meets a node's name, labels, taints and cordon.
+//! What a pod requires of a node's name, labels, taints and cordon.
 
 use std::sync::Arc;
 
@@ -8,25 +8,25 @@ use super::labels::{Labels, Term, valid_terms};
 use super::volumes::VolumeReach;
 use super::{Unfit, Volumes};
 
-/// The taint that a cordoned node is taken to have.
+/// The taint that a cordoned node counts as having.
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
-/// What of a pod decides, with nothing but a node's own name, labels, taints and cordon, whether it may
-/// run there. The answer is a function of the key and the node, so equal keys have equal answers on
-/// every node; pods of one template have equal keys. It is cheap to clone.
+/// Everything about a pod that its node filters depend on, apart from the node itself. Equal keys
+/// have equal results on every node, and pods of one template have equal keys. Cheap to clone.
 ///
-/// Volumes are resolved: make it anew when claims, volumes or storage classes of the pod change.
+/// Volumes are resolved: create the key again when claims, volumes or storage classes of the pod
+/// change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NodeFilterKey(Arc<FilterInputs>);
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct FilterInputs {
-    /// Why it can run nowhere now.
+    /// Why it can run on no node now.
     pod_level_reason: Option<Unfit>,
     /// The node that it names itself.
     node: Option<Arc<str>>,
     labels: Labels,
-    /// Terms of which one must match; `None`: there is no affinity.
+    /// Terms of which one must match; `None` without affinity.
     terms: Option<Vec<Term>>,
     /// Those that matter to a scheduler.
     tolerations: Vec<Toleration>,
@@ -48,7 +48,7 @@ impl NodeFilterKey {
         }))
     }
 
-    /// Why the pod can run on no node now, whatever nodes there are: its volumes are not ready.
+    /// Why the pod can run on no node now: its volumes are not ready.
     pub fn pod_level_reason(&self) -> Option<&Unfit> {
         self.0.pod_level_reason.as_ref()
     }
@@ -58,13 +58,13 @@ impl NodeFilterKey {
         self.reasons(node).next().map_or(Ok(()), Err)
     }
 
-    /// All that is against a node; a filter that has several reasons says one of them.
+    /// All reasons against a node. A filter with several reasons gives one of them.
     pub fn reasons<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Unfit> + 'a {
         FILTERS.iter().filter_map(|filter| filter(&self.0, node))
     }
 }
 
-/// What is looked at, in kube-scheduler's order.
+/// The filters, in kube-scheduler's order.
 const FILTERS: [fn(&FilterInputs, &Node) -> Option<Unfit>; 7] = [
     |inputs, _| inputs.pod_level_reason.clone(),
     FilterInputs::unschedulable,
@@ -110,8 +110,8 @@ impl FilterInputs {
     }
 }
 
-/// Whether a toleration is for a taint. `Lt` and `Gt` (KEP-5471) are taken at their word: an API
-/// server that does not serve them admits none.
+/// Whether a toleration matches a taint. `Lt` and `Gt` (KEP-5471) are always evaluated: an API
+/// server without the feature admits none.
 fn tolerates(toleration: &Toleration, key: &str, value: &str, effect: TaintEffect) -> bool {
     if !(toleration.effect.is_empty() || toleration.effect == effect_name(effect)) {
         return false;
@@ -136,7 +136,7 @@ fn effect_name(effect: TaintEffect) -> &'static str {
     }
 }
 
-/// Two whole numbers, each written as it is printed: no plus, no leading zeros.
+/// Two whole numbers in canonical form: no plus sign, no leading zeros.
 fn integers(one: &str, other: &str) -> Option<(i64, i64)> {
     let number = |text: &str| {
         let digits = text.strip_prefix('-').unwrap_or(text);

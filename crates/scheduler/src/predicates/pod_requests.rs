@@ -1,4 +1,4 @@
-//! What a pod takes of a node.
+//! What a pod requests of a node.
 
 use std::collections::BTreeMap;
 
@@ -10,32 +10,32 @@ use octavo_kube_io::objects::{
 use super::Amounts;
 use super::volumes::claim_name;
 
-/// What a pod takes of the node that it runs on, beside devices.
+/// What a pod requests of its node, apart from devices.
 ///
-/// Amounts are the greater of what its containers need together and what it needs at any time while
-/// it is initialised (KEP-753), what is said for the whole pod instead where that is said (KEP-2837),
-/// and its overhead. While a resize in place is not done, what is granted and set counts too (KEP-1287).
-/// Pods of one template without volumes have equal ones.
+/// Amounts are the greater of what its containers need together and what initialisation needs at
+/// any time (KEP-753), plus its overhead. Pod-level requests replace these sums (KEP-2837). While
+/// an in-place resize is not done, allocated and actuated amounts count too (KEP-1287). Pods of one
+/// template without volumes have equal requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodRequests {
     /// Amounts.
     pub amounts: Amounts,
-    /// Ports of the host, of containers that stay.
+    /// Host ports of containers that keep running.
     pub ports: Vec<HostPort>,
-    /// Disks of a cloud that not every pod may have at once.
+    /// Cloud disks with restricted sharing.
     pub disks: Vec<Disk>,
-    /// Claims of volumes, whose CSI volumes count towards the node's limits.
+    /// Volume claims, whose CSI volumes count towards the node's limits.
     pub claims: Vec<ObjectName>,
 }
 
-/// A disk of a cloud that pods of one node may share only in some ways.
+/// A cloud disk that pods of one node may share only in some ways.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Disk {
-    /// Kind, as the volume source is called in the API.
+    /// Kind, as the API names the volume source.
     pub kind: String,
-    /// Which one.
+    /// Its ID.
     pub id: String,
-    /// Whether it is only read, and others that only read it may have it too.
+    /// Whether it is mounted read-only. Read-only pods may share it.
     pub is_read_only: bool,
 }
 
@@ -61,15 +61,15 @@ impl PodRequests {
         requests
     }
 
-    /// Extended resources and how many of each: a node serves them as plain amounts (a device plugin)
-    /// or through a class of devices.
+    /// Extended resources with their amounts. A node serves them as plain amounts (a device plugin)
+    /// or through a device class.
     pub fn extended(&self) -> impl Iterator<Item = (&str, i128)> {
         let others = self.amounts.others.iter();
         others.filter(|(name, _)| is_extended_resource(name)).map(|(name, n)| (&**name, *n))
     }
 }
 
-/// Sums in billionths by resource.
+/// Sums by resource, in billionths.
 #[derive(Default)]
 struct NanoSums<'a>(BTreeMap<&'a str, i128>);
 
@@ -87,16 +87,16 @@ impl<'a> NanoSums<'a> {
     }
 }
 
-/// A pod's spec with what it has while a resize in place is not done.
+/// A pod's spec with what is allocated while an in-place resize is not done.
 fn with_allocated(pod: &Pod) -> PodSpec {
     let mut spec = PodSpec::clone(&pod.spec);
-    for container in spec.containers.iter_mut().filter(|one| one.kind != ContainerKind::Init) {
+    for container in spec.containers.iter_mut().filter(|container| container.kind != ContainerKind::Init) {
         if let Some(held) = pod.held.get(&container.name) {
             container.requests.extend(held.clone());
         }
     }
     for (name, amount) in pod.held.get(WHOLE_POD).into_iter().flatten() {
-        // Of resources that are not asked for as a whole the containers' sum counts.
+        // For resources without a pod-level request the containers' sum counts.
         if let Some(asked) = spec.pod_requests.get_mut(name) {
             *asked = *amount;
         }
@@ -104,7 +104,7 @@ fn with_allocated(pod: &Pod) -> PodSpec {
     spec
 }
 
-/// What a pod's spec asks for.
+/// The amounts that a pod's spec requests.
 fn effective_amounts(spec: &PodSpec) -> Amounts {
     let mut running = NanoSums::default();
     if let [Container { kind: ContainerKind::Main, requests, .. }] = &spec.containers[..] {
@@ -143,7 +143,7 @@ fn add_by_stage<'a>(containers: &'a [Container], running: &mut NanoSums<'a>) {
             }
         }
     }
-    // Sidecars alone never need more than they do beside the containers.
+    // Sidecars alone never need more than beside the main containers.
     for (name, nanos) in peak.0 {
         running.raise_to(name, nanos);
     }

@@ -5,8 +5,8 @@ use std::fmt;
 
 use super::Unfit;
 
-/// Counts the reasons of many nodes. As text it is the line that people know from kube-scheduler:
-/// `0/5 nodes are available: 2 node(s) were unschedulable, 3 Insufficient cpu.`
+/// Counts the reasons of many nodes. Its text is kube-scheduler's familiar line: `0/5 nodes are
+/// available: 2 node(s) were unschedulable, 3 Insufficient cpu.`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReasonCounts {
     nodes: usize,
@@ -15,12 +15,12 @@ pub struct ReasonCounts {
 }
 
 impl ReasonCounts {
-    /// Nothing counted yet of so many nodes.
+    /// No reasons yet, for this number of nodes.
     pub fn new(nodes: usize) -> Self {
         Self { nodes, ..Self::default() }
     }
 
-    /// A node's reasons. Of one that is there twice (two ports, say) one is counted.
+    /// Adds a node's reasons. A repeated one, for two ports say, counts once.
     pub fn add<'a>(&mut self, reasons: impl IntoIterator<Item = &'a Unfit>) {
         let mut texts = BTreeSet::new();
         for reason in reasons {
@@ -35,7 +35,7 @@ impl ReasonCounts {
         }
     }
 
-    /// A node's reason that is not of a predicate, such as an allocator's.
+    /// Adds a node's reason that is not from a predicate, such as an allocator's.
     pub fn add_text(&mut self, reason: impl Into<String>) {
         *self.reasons.entry(reason.into()).or_default() += 1;
     }

@@ -1,4 +1,4 @@
-//! Whether there is room for a pod beside those that run on a node.
+//! Whether a pod's requests fit on a node beside its running pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -7,14 +7,14 @@ use octavo_kube_io::objects::HostPort;
 
 use super::{Capacity, Disk, PodRequests, Unfit, Usage, Volumes};
 
-/// The address that stands for all of a host.
+/// The address that stands for all addresses of a host.
 const ANY_ADDRESS: &str = "0.0.0.0";
 
-/// Whether what a pod takes is free on a node: places for pods, amounts, ports, disks, and
-/// attachments of CSI volumes. All reasons against it.
+/// Whether a pod's requests fit on a node: number of pods, amounts, ports, disks, and attachments
+/// of CSI volumes. Returns all reasons against it.
 ///
-/// `is_class_resource` says whether a class of devices serves an extended resource: where it does and
-/// the node has none of it as a plain amount, it is not looked at here, as it is the allocator's.
+/// `is_class_resource` says whether a device class serves an extended resource. If it does and the
+/// node has none of it as a plain amount, the resource is left to the allocator.
 pub fn check_resource_fit(
     requests: &PodRequests,
     capacity: &Capacity,
@@ -58,7 +58,7 @@ pub fn check_resource_fit(
     if reasons.is_empty() { Ok(()) } else { Err(reasons) }
 }
 
-/// Whether two cannot both have their port.
+/// Whether two ports conflict.
 fn ports_conflict(one: &HostPort, other: &HostPort) -> bool {
     let address = |port: &HostPort| port.ip.is_empty() || port.ip == ANY_ADDRESS;
     let protocol = |port: &HostPort| port.protocol.is_empty() || port.protocol == "TCP";
@@ -67,12 +67,12 @@ fn ports_conflict(one: &HostPort, other: &HostPort) -> bool {
         && (one.ip == other.ip || address(one) || address(other))
 }
 
-/// Whether two cannot both have their disk.
+/// Whether two disks conflict.
 fn disks_conflict(one: &Disk, other: &Disk) -> bool {
     one.kind == other.kind && one.id == other.id && !(one.is_read_only && other.is_read_only)
 }
 
-/// The drivers of which the node would have more volumes than it can.
+/// The drivers whose volume limit the node would exceed.
 fn exceeded_volume_limits(
     requests: &PodRequests,
     capacity: &Capacity,
@@ -94,8 +94,8 @@ fn exceeded_volume_limits(
     }
     let too_many = more.into_iter().filter_map(|(driver, more)| {
         let limit = (*limits?.get(driver)?)?;
-        let there = old.iter().filter(|(other, _)| *other == driver).count();
-        let is_over = usize::try_from(limit).is_ok_and(|limit| there + more > limit);
+        let attached = old.iter().filter(|(old_driver, _)| *old_driver == driver).count();
+        let is_over = usize::try_from(limit).is_ok_and(|limit| attached + more > limit);
         is_over.then(|| Unfit::VolumeLimit { driver: driver.to_owned(), limit })
     });
     too_many.collect()

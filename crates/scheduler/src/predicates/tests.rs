@@ -1,4 +1,4 @@
-//! What the differential test with kube-scheduler does not show: names, sums that come and go, keys.
+//! What the differential test with kube-scheduler does not cover: messages, removals, keys.
 
 mod anti_affinity;
 mod fixtures;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use octavo_kube_io::objects::{HostPort, NodeTaint, ObjectName};
 
-/// Why a pod cannot run on a node: one reason of one filter. As text it is what kube-scheduler says,
-/// so that reasons of many nodes can be counted; the fields say more.
+/// Why a pod cannot run on a node: one reason of one filter. Its text equals kube-scheduler's, so
+/// that reasons of many nodes can be counted. The fields have the details.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unfit {
@@ -24,29 +24,29 @@ pub enum Unfit {
         /// The first such taint.
         taint: NodeTaint,
     },
-    /// The node is not one that the pod's node selector and required node affinity mean.
+    /// The node does not match the pod's node selector or required node affinity.
     #[error("node(s) didn't match Pod's node affinity/selector")]
     Affinity,
-    /// A port of the host is taken.
+    /// A host port is taken.
     #[error("node(s) didn't have free ports for the requested pod ports")]
     Port {
         /// The port.
         port: HostPort,
     },
-    /// The node has as many pods as it takes.
+    /// The node has as many pods as it allows.
     #[error("Too many pods")]
     Pods {
         /// How many it takes.
         capacity: i128,
     },
-    /// A resource does not suffice.
+    /// A resource is insufficient.
     #[error("Insufficient {resource}")]
     Insufficient {
         /// The resource.
         resource: Arc<str>,
-        /// What the pod takes; thousandths of `cpu`, whole units of others.
+        /// The pod's request; thousandths of `cpu`, whole units of others.
         requested: i128,
-        /// What those that run take.
+        /// What the running pods request.
         used: i128,
         /// What the node has.
         capacity: i128,
@@ -56,18 +56,18 @@ pub enum Unfit {
     Disk {
         /// Kind of the disk.
         kind: String,
-        /// Which one.
+        /// Its ID.
         id: String,
     },
-    /// The node would have more volumes of a CSI driver attached than it can.
+    /// The node would exceed its limit of attached volumes of a CSI driver.
     #[error("node(s) exceed max volume count")]
     VolumeLimit {
         /// The driver.
         driver: String,
-        /// How many it can have.
+        /// The limit.
         limit: u32,
     },
-    /// A volume of the pod cannot be reached from the node.
+    /// The node does not reach a volume of the pod.
     #[error("node(s) didn't match PersistentVolume's node affinity")]
     VolumeAffinity {
         /// The volume.
@@ -79,10 +79,10 @@ pub enum Unfit {
         /// The volume.
         volume: Arc<str>,
     },
-    /// A pod that runs nearby lets none like this one near it.
+    /// A running pod's anti-affinity excludes this one.
     #[error("node(s) didn't satisfy existing pods anti-affinity rules")]
     AntiAffinity {
-        /// The label that says what is near.
+        /// The topology key.
         topology_key: String,
         /// Its value on the node.
         value: String,
@@ -128,7 +128,7 @@ pub enum Unfit {
 }
 
 impl Unfit {
-    /// The filter of kube-scheduler that says so.
+    /// The filter of kube-scheduler that gives this reason.
     pub fn filter(&self) -> &'static str {
         match self {
             Self::Cordoned => "NodeUnschedulable",
@@ -150,7 +150,7 @@ impl Unfit {
         }
     }
 
-    /// Whether it is of the pod alone: no node could help.
+    /// Whether it concerns the pod alone, so that no node could help.
     pub fn is_pod_level(&self) -> bool {
         matches!(
             self,
@@ -162,7 +162,7 @@ impl Unfit {
         )
     }
 
-    /// Whether it could end if other pods went.
+    /// Whether evicting other pods could remove it.
     pub fn could_preemption_help(&self) -> bool {
         match self {
             Self::Port { .. }

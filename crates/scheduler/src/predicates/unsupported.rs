@@ -1,11 +1,11 @@
-//! What a pod may ask for that is not decided here and not ignored either.
+//! Requirements of pods that this scheduler does not support and does not ignore.
 
 use octavo_kube_io::objects::{ObjectName, Pod};
 
 use super::Volumes;
 use super::volumes::ClaimState;
 
-/// Something that a pod requires and that this scheduler does not decide. The pod waits, and is told.
+/// A requirement of a pod that this scheduler does not support. The pod waits with this reason.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unsupported {
@@ -27,7 +27,7 @@ pub enum Unsupported {
          not decide: put the pods into one PodGroup with a topology, or make the affinity preferred"
     )]
     Affinity {
-        /// The label that says what is near.
+        /// The topology key.
         topology_key: String,
     },
     /// Required inter-pod anti-affinity of the pod.
@@ -37,10 +37,10 @@ pub enum Unsupported {
          preferred"
     )]
     AntiAffinity {
-        /// The label that says what is near.
+        /// The topology key.
         topology_key: String,
     },
-    /// A topology spread constraint that must hold.
+    /// A hard topology spread constraint.
     #[error(
         "the pod must be spread over {topology_key:?} (whenUnsatisfiable: DoNotSchedule), which Octavo's \
          scheduler does not decide: set whenUnsatisfiable to ScheduleAnyway"
@@ -52,7 +52,7 @@ pub enum Unsupported {
 }
 
 impl Unsupported {
-    /// One word for conditions, events and metrics.
+    /// Reason of conditions, events and metrics.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::LateBinding { .. } => "UnsupportedVolumeBinding",
@@ -63,7 +63,7 @@ impl Unsupported {
     }
 }
 
-/// What a pod requires that is not decided here: the first such thing. Preferences are none.
+/// The first requirement of a pod that is unsupported. Preferences do not count.
 pub fn unsupported(pod: &Pod, volumes: &Volumes) -> Option<Unsupported> {
     let spec = &pod.spec;
     if let Some(term) = spec.affinity.first() {

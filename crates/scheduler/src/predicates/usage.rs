@@ -1,4 +1,4 @@
-//! What a node has, and what the pods on it take.
+//! What a node has, and what its pods request.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +7,12 @@ use octavo_kube_io::objects::{HostPort, Node, ObjectName};
 
 use super::{Amounts, Disk, PodRequests};
 
-/// What a node has for pods (`status.allocatable`). Made anew when the node changes.
+/// What a node has for pods (`status.allocatable`). Computed again when the node changes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     /// The node's name.
     pub node: Arc<str>,
-    /// How many pods it takes.
+    /// Most pods.
     pub pods: i128,
     /// Amounts.
     pub amounts: Amounts,
@@ -29,19 +29,20 @@ impl Capacity {
     }
 }
 
-/// What the pods of a node take together. Two with the same pods are equal, in whatever order these came.
+/// What the pods of a node request together. It is equal for the same pods, in whatever order they
+/// came.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     pub(super) pods: u32,
     pub(super) amounts: Amounts,
-    /// With how many have them, in their order.
+    /// With the number of pods that have each, ordered.
     pub(super) ports: Vec<(HostPort, u32)>,
     pub(super) disks: Vec<(Disk, u32)>,
     pub(super) claims: BTreeMap<ObjectName, u32>,
 }
 
 impl Usage {
-    /// A pod comes. Pods that have ended take nothing and are not to be added.
+    /// Adds a pod. Pods that have ended must not be added.
     pub fn add(&mut self, requests: &PodRequests) {
         self.pods += 1;
         self.amounts.add(&requests.amounts, 1);
@@ -52,7 +53,7 @@ impl Usage {
         }
     }
 
-    /// A pod that was added goes.
+    /// Removes a pod that was added.
     pub fn remove(&mut self, requests: &PodRequests) {
         self.pods = self.pods.saturating_sub(1);
         self.amounts.add(&requests.amounts, -1);

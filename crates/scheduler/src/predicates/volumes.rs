@@ -1,4 +1,4 @@
-//! Claims of volumes and what they are bound to.
+//! Persistent volume claims and their volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,8 +11,7 @@ use octavo_kube_io::objects::{
 use super::Unfit;
 use super::labels::{Labels, Term, valid_terms};
 
-/// Labels that say in which zone or region something is, older names first, with the newer ones that
-/// nodes may have instead.
+/// Zone and region labels, older names first, each with the label that nodes may have instead.
 const ZONE_LABELS: [(&str, &str); 4] = [
     ("failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"),
     ("failure-domain.beta.kubernetes.io/region", "topology.kubernetes.io/region"),
@@ -20,7 +19,7 @@ const ZONE_LABELS: [(&str, &str); 4] = [
     ("topology.kubernetes.io/region", "topology.kubernetes.io/region"),
 ];
 
-/// A mirror of volume claims, volumes, storage classes and what nodes can attach.
+/// A cache of volume claims, volumes, storage classes and the attach limits of nodes.
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
     claims: BTreeMap<ObjectName, Arc<VolumeClaim>>,
@@ -29,17 +28,17 @@ pub struct Volumes {
     nodes: BTreeMap<Arc<str>, Arc<CsiNode>>,
 }
 
-/// From where a bound volume can be reached.
+/// The nodes from which a bound volume can be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct VolumeReach {
     volume: Arc<str>,
     /// Terms of which one must match a node's labels; `None`: all nodes.
     terms: Option<Vec<Term>>,
-    /// Label, the one that stands in for it, and its values.
+    /// Label, its substitute, and its values.
     zones: Vec<(&'static str, &'static str, BTreeSet<String>)>,
 }
 
-/// How it stands with a claim that a pod uses.
+/// The state of a claim that a pod uses.
 pub(super) enum ClaimState<'a> {
     /// It is bound to this volume.
     Bound(&'a PersistentVolume),
@@ -50,7 +49,7 @@ pub(super) enum ClaimState<'a> {
 }
 
 impl Volumes {
-    /// Takes a change in; whether anything that matters here is another now.
+    /// Applies a change. Returns whether anything relevant changed.
     pub fn apply(&mut self, change: &Change) -> bool {
         match change {
             Change::VolumeClaim(delta) => {
@@ -60,29 +59,29 @@ impl Volumes {
                         && (&old.meta.uid, &old.meta.owner, old.meta.deleted.is_some())
                             == (&new.meta.uid, &new.meta.owner, new.meta.deleted.is_some())
                 };
-                apply_delta(&mut self.claims, delta, |one| &one.meta.name, is_same)
+                apply_delta(&mut self.claims, delta, |object| &object.meta.name, is_same)
             }
             Change::Volume(delta) => {
                 let is_same = |old: &PersistentVolume, new: &PersistentVolume| {
                     (&old.node_affinity, &old.csi, &old.meta.labels)
                         == (&new.node_affinity, &new.csi, &new.meta.labels)
                 };
-                apply_delta(&mut self.bound, delta, |one| &one.meta.name.name, is_same)
+                apply_delta(&mut self.bound, delta, |object| &object.meta.name.name, is_same)
             }
             Change::StorageClass(delta) => {
                 let is_same = |old: &StorageClass, new: &StorageClass| old.binding == new.binding;
-                apply_delta(&mut self.classes, delta, |one| &one.meta.name.name, is_same)
+                apply_delta(&mut self.classes, delta, |object| &object.meta.name.name, is_same)
             }
             Change::CsiNode(delta) => {
                 let is_same = |old: &CsiNode, new: &CsiNode| old.limits == new.limits;
-                apply_delta(&mut self.nodes, delta, |one| &one.meta.name.name, is_same)
+                apply_delta(&mut self.nodes, delta, |object| &object.meta.name.name, is_same)
             }
             _ => false,
         }
     }
 
-    /// Whether a pod has volumes that this mirror knows more of: what is made of the pod has to be made
-    /// anew when [`Self::apply`] took something in.
+    /// Whether a pod uses claims. What was computed for such a pod must be recomputed when
+    /// [`Self::apply`] returns true.
     pub fn uses_claims(pod: &Pod) -> bool {
         let is_claim = |volume: &PodVolume| {
             matches!(volume.source, VolumeSource::Claim(_) | VolumeSource::Ephemeral)
@@ -90,7 +89,7 @@ impl Volumes {
         pod.spec.volumes.iter().any(is_claim)
     }
 
-    /// Why a pod's volumes let it run nowhere now.
+    /// Why a pod's volumes let it run on no node now.
     pub(super) fn pod_level_reason(&self, pod: &Pod) -> Option<Unfit> {
         pod.spec.volumes.iter().find_map(|volume| match self.state(pod, volume)? {
             ClaimState::Bound(_) => None,
@@ -101,7 +100,7 @@ impl Volumes {
         })
     }
 
-    /// From where a pod's bound volumes can be reached; those that say nothing are left out.
+    /// The reach of a pod's bound volumes, without those that all nodes reach.
     pub(super) fn reaches(&self, pod: &Pod) -> Vec<VolumeReach> {
         let reach = |volume: &PodVolume| match self.state(pod, volume)? {
             ClaimState::Bound(bound) => {
@@ -113,7 +112,7 @@ impl Volumes {
         all.filter(|reach| reach.terms.is_some() || !reach.zones.is_empty()).collect()
     }
 
-    /// How it stands with a volume of a pod; `None` where it is of no claim.
+    /// The state of the claim behind a pod's volume; `None` if the volume has no claim.
     pub(super) fn state(&self, pod: &Pod, volume: &PodVolume) -> Option<ClaimState<'_>> {
         let name = claim_name(pod, volume)?;
         let Some(claim) = self.claims.get(&name) else {
@@ -133,13 +132,13 @@ impl Volumes {
         })
     }
 
-    /// The class of a claim whose volumes are bound when a pod is placed; `None` if it has none such.
+    /// The claim's storage class if it binds volumes when a pod is placed.
     pub(super) fn late_binding_class(&self, claim: &VolumeClaim) -> Option<&StorageClass> {
         let class = self.classes.get(claim.class.as_deref()?)?;
         (class.binding == BindingMode::WaitForFirstConsumer).then_some(class)
     }
 
-    /// Whether no two pods may use a claim at once (`ReadWriteOncePod`).
+    /// Whether only one pod at a time may use a claim (`ReadWriteOncePod`).
     pub(super) fn is_for_one_pod(&self, claim: &ObjectName) -> bool {
         let claim = self.claims.get(claim);
         claim.is_some_and(|claim| claim.access_modes.iter().any(|mode| mode == "ReadWriteOncePod"))
@@ -152,7 +151,7 @@ impl Volumes {
         (!driver.is_empty() && !handle.is_empty()).then_some((driver, handle))
     }
 
-    /// How many volumes of each driver a node can have attached; `None` where nothing is said.
+    /// How many volumes of each driver a node can attach; `None` without limits.
     pub(super) fn limits(&self, node: &str) -> Option<&BTreeMap<String, Option<u32>>> {
         self.nodes.get(node).map(|node| &node.limits)
     }
@@ -163,7 +162,7 @@ impl VolumeReach {
         let zones = ZONE_LABELS.iter().filter(|_| has_zones).filter_map(|(label, fallback)| {
             let values = volume.meta.labels.get(*label)?.split("__").map(str::trim);
             let values: BTreeSet<String> = values.map(str::to_owned).collect();
-            // With an empty name in it a list of zones says nothing.
+            // A list of zones with an empty name is ignored.
             (!values.contains("")).then_some((*label, *fallback, values))
         });
         Self {
@@ -180,8 +179,8 @@ impl VolumeReach {
         (!is_match).then(|| Unfit::VolumeAffinity { volume: Arc::clone(&self.volume) })
     }
 
-    /// Why the volume is not in the zone or region of a node with these labels. A node without any of
-    /// the labels of zones is in a cluster of one zone.
+    /// Why the volume is not in the zone or region of a node with these labels. A node without zone
+    /// labels is in a cluster of one zone.
     pub(super) fn zone_mismatch(&self, labels: &Labels) -> Option<Unfit> {
         if self.zones.is_empty()
             || !ZONE_LABELS.iter().any(|(label, _)| labels.contains_key(*label))
@@ -197,7 +196,7 @@ impl VolumeReach {
     }
 }
 
-/// The claim that a volume of a pod is of.
+/// The claim behind a pod's volume.
 pub(super) fn claim_name(pod: &Pod, volume: &PodVolume) -> Option<ObjectName> {
     let namespace = Arc::clone(&pod.meta.name.namespace);
     match &volume.source {
@@ -210,28 +209,28 @@ pub(super) fn claim_name(pod: &Pod, volume: &PodVolume) -> Option<ObjectName> {
     }
 }
 
-/// Takes a change in; whether anything is another by what `is_same` compares.
+/// Applies a change. Returns whether any object differs by `is_same`.
 fn apply_delta<K: Clone + Ord, T>(
     objects: &mut BTreeMap<K, Arc<T>>,
     delta: &Delta<T>,
     key: impl Fn(&T) -> &K,
     is_same: impl Fn(&T, &T) -> bool,
 ) -> bool {
-    let is_unchanged = |objects: &BTreeMap<K, Arc<T>>, one: &T| {
-        objects.get(key(one)).is_some_and(|old| is_same(old, one))
+    let is_unchanged = |objects: &BTreeMap<K, Arc<T>>, object: &T| {
+        objects.get(key(object)).is_some_and(|old| is_same(old, object))
     };
     match delta {
-        Delta::Upsert(one) => {
-            let is_known = is_unchanged(objects, one);
-            objects.insert(key(one).clone(), Arc::clone(one));
+        Delta::Upsert(object) => {
+            let is_known = is_unchanged(objects, object);
+            objects.insert(key(object).clone(), Arc::clone(object));
             !is_known
         }
-        Delta::Delete(one) => objects.remove(key(one)).is_some(),
+        Delta::Delete(object) => objects.remove(key(object)).is_some(),
         Delta::Replace(_, all) => {
             let new: BTreeMap<K, Arc<T>> =
-                all.iter().map(|one| (key(one).clone(), Arc::clone(one))).collect();
-            let is_changed =
-                new.len() != objects.len() || new.values().any(|one| !is_unchanged(objects, one));
+                all.iter().map(|object| (key(object).clone(), Arc::clone(object))).collect();
+            let is_changed = new.len() != objects.len()
+                || new.values().any(|object| !is_unchanged(objects, object));
             *objects = new;
             is_changed
         }

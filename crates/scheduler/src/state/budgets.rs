@@ -72,8 +72,8 @@ impl Scheduler {
             let new = self.budgets.get(&name);
             may_unblock |= old.as_ref().is_some_and(|old| allows_more(old, new.map(Arc::as_ref)));
             if old.as_deref().map(protection) != new.map(|new| protection(new)) {
-                let both = old.into_iter().chain(new.cloned());
-                retargeted.entry(name.namespace).or_default().extend(both);
+                let both_versions = old.into_iter().chain(new.cloned());
+                retargeted.entry(name.namespace).or_default().extend(both_versions);
             }
         }
         let concerned = self.pods.values().filter(|record| {
@@ -185,8 +185,8 @@ impl Scheduler {
     /// yet count as used.
     pub(super) fn allows(&self, budget_name: &ObjectName) -> usize {
         let Some(budget) = self.budgets.get(budget_name) else { return 0 };
-        let asked = self.nominations.values().flat_map(super::Nomination::victims);
-        let asked: BTreeSet<&Arc<str>> = asked.collect();
+        let victims = self.nominations.values().flat_map(super::Nomination::victims);
+        let victims: BTreeSet<&Arc<str>> = victims.collect();
         let is_unseen = |uid: &&Arc<str>| {
             self.pods.get(*uid).is_some_and(|record| {
                 let meta = &record.pod.meta;
@@ -196,7 +196,7 @@ impl Scheduler {
                     && !is_leaving_by(budget, meta)
             })
         };
-        let unseen = asked.into_iter().filter(is_unseen).count();
+        let unseen = victims.into_iter().filter(is_unseen).count();
         usize::try_from(budget.allowed).unwrap_or(0).saturating_sub(unseen)
     }
 
@@ -222,14 +222,14 @@ impl Scheduler {
         &'a self,
         leaving: impl Iterator<Item = &'a PodRecord>,
     ) -> BTreeMap<ObjectName, usize> {
-        let mut asked: BTreeMap<ObjectName, usize> = BTreeMap::new();
+        let mut evictions: BTreeMap<ObjectName, usize> = BTreeMap::new();
         for record in leaving {
             if let Some(budget_name) = self.budget_name_of(&record.pod.meta) {
-                *asked.entry(budget_name).or_default() += 1;
+                *evictions.entry(budget_name).or_default() += 1;
             }
         }
-        asked.retain(|budget_name, count| *count > self.allows(budget_name));
-        asked
+        evictions.retain(|budget_name, count| *count > self.allows(budget_name));
+        evictions
     }
 
     /// All cached pods with budgets that may be disturbed. Terminating pods count against no
@@ -324,15 +324,15 @@ impl Scheduler {
         {
             let mut allowance_left = self.allows(budget_name);
             let counts = by_workload(pods);
-            let mut kept = BTreeSet::new();
+            let mut chosen_first = BTreeSet::new();
             for workload in &chosen {
                 let Some(count) = counts.get(workload) else { continue };
-                if !kept.contains(workload) && *count <= allowance_left {
+                if !chosen_first.contains(workload) && *count <= allowance_left {
                     allowance_left -= count;
-                    kept.insert(*workload);
+                    chosen_first.insert(*workload);
                 }
             }
-            spare.extend(counts.into_keys().filter(|workload| !kept.contains(workload)));
+            spare.extend(counts.into_keys().filter(|workload| !chosen_first.contains(workload)));
         }
         spare
     }

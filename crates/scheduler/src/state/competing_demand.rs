@@ -54,9 +54,9 @@ impl Scheduler {
                     .map_or_else(|| self.profile_of(record), Profile::clone),
                 groups: Vec::new(),
             });
-            let known = record.shape.as_ref().or(estimated.as_ref()).cloned();
+            let shape = record.shape.as_ref().or(estimated.as_ref()).cloned();
             // Members that were never decided on are assumed to be equal.
-            let Some(shape) = known.or_else(|| self.estimate_shape(record)) else { continue };
+            let Some(shape) = shape.or_else(|| self.estimate_shape(record)) else { continue };
             if record.shape.is_none() {
                 estimated = Some(Arc::clone(&shape));
             }

@@ -84,8 +84,8 @@ impl Default for SchedulerConfig {
 
 impl SchedulerConfig {
     /// The engine's levels: those whose label any node has.
-    pub(super) fn levels(&self, is_there: impl Fn(&str) -> bool) -> Vec<Level> {
-        let levels = self.levels.iter().filter(|level| is_there(&level.label));
+    pub(super) fn levels(&self, is_label_used: impl Fn(&str) -> bool) -> Vec<Level> {
+        let levels = self.levels.iter().filter(|level| is_label_used(&level.label));
         let level = |level: &LevelConfig| Level {
             name: level.name.as_str().into(),
             label: level.label.clone(),

@@ -9,7 +9,7 @@ use octavo_kube_io::objects::ObjectName;
 use serde::Serialize;
 
 use super::Scheduler;
-use super::preemption_hint::HintStatus;
+use super::preemption_hint::HintState;
 use super::queue::QueueKey;
 use super::unmodeled_nodes::UnmodeledNodes;
 use crate::groups::GroupName;
@@ -120,10 +120,10 @@ impl Scheduler {
     }
 
     fn explain(&self, key: &QueueKey) -> ExplainReport {
-        let HintStatus { disturbance, note, needs_search } = self.preemption_hint(key);
-        let waiting = self.pending.get(key).map(|waiting| PendingView {
-            reason: waiting.status_text.reason.to_owned(),
-            message: waiting.status_text.message.clone(),
+        let HintState { disturbance, note, needs_search } = self.preemption_hint(key);
+        let waiting = self.pending.get(key).map(|pending| PendingView {
+            reason: pending.status_text.reason.to_owned(),
+            message: pending.status_text.message.clone(),
         });
         let decision = self.decision_log.last(key).cloned();
         let unmodeled_nodes = if waiting.is_some() { self.unmodeled_for(key) } else { Vec::new() };
@@ -152,22 +152,22 @@ impl Scheduler {
             .collect();
         let mut ranked = groups;
         ranked.sort();
-        let mut waiting = Vec::new();
+        let mut pending = Vec::new();
         for (_, group) in ranked {
             let Some(spec) = self.spec_of(&group) else { continue };
             if let Ok(request) = self.gang_request(&group, &spec)
                 && request.pinned.is_empty()
             {
-                waiting.push(request.gang);
+                pending.push(request.gang);
             }
         }
-        self.snapshot_with(&waiting)
+        self.snapshot_with(&pending)
     }
 
     /// Snapshot of the cluster, with these gangs pending.
-    pub(super) fn snapshot_with(&self, waiting: &[Gang]) -> Snapshot {
+    pub(super) fn snapshot_with(&self, pending: &[Gang]) -> Snapshot {
         let world = &self.engine.world;
         let packing = self.engine.planner.saved(&world.cluster);
-        Snapshot { packing, ..Snapshot::of(world, waiting) }
+        Snapshot { packing, ..Snapshot::of(world, pending) }
     }
 }

@@ -85,8 +85,8 @@ fn rule_out(ruled_out: &mut RuledOutNodes, uids: &[Arc<str>], node: NodeId) {
         let before = ruled_out.get(uid).cloned();
         // Usually all of them share one set of nodes.
         let after = match &last {
-            Some((known, after))
-                if known.as_ref().map(Arc::as_ptr) == before.as_ref().map(Arc::as_ptr) =>
+            Some((last_before, after))
+                if last_before.as_ref().map(Arc::as_ptr) == before.as_ref().map(Arc::as_ptr) =>
             {
                 Arc::clone(after)
             }
@@ -252,11 +252,11 @@ impl Scheduler {
             return None;
         }
         ask.claims.iter().find_map(|claim| {
-            let AskedClaim::Allocated { claim, allocating: Some(other), .. } = claim else {
+            let AskedClaim::Allocated { claim, allocating: Some(owner), .. } = claim else {
                 return None;
             };
-            let place = self.pods.get(other)?.place.as_ref()?;
-            let elsewhere = self.engine.node(&place.node).filter(|other| *other != node)?;
+            let place = self.pods.get(owner)?.place.as_ref()?;
+            let elsewhere = self.engine.node(&place.node).filter(|elsewhere| *elsewhere != node)?;
             let users = self.by_claim.get(&claim.meta.name)?;
             Some((users.iter().cloned().collect(), elsewhere))
         })

@@ -129,13 +129,13 @@ impl Scheduler {
             let is_segmented = segment.is_some();
             let is_placed = self.pods.get(&uid).is_some_and(|record| record.place.is_some());
             let (shape, constraints) = if is_placed {
-                let Some(want) = self.engine.desired(&uid) else { continue };
+                let Some(desired) = self.engine.desired(&uid) else { continue };
                 let limits = self.pods.get(&uid).map(|record| ports.limits(&record.footprint));
                 let constraints = NodeConstraints {
                     limits: limits.unwrap_or_default(),
                     ..NodeConstraints::default()
                 };
-                (Arc::clone(&want.shape), constraints)
+                (Arc::clone(&desired.shape), constraints)
             } else {
                 let ask = self.ask(&uid)?;
                 let (shape, mask) = self.shape_of_waiting(&uid, &ask).ok_or(PendingReason::Gone)?;
@@ -310,16 +310,16 @@ impl Scheduler {
         };
         let Some(ruled_out) = ruled_out else { return forbidden };
         match &cache.joined {
-            Some([forbidden_part, ruled_out_part, both])
+            Some([forbidden_part, ruled_out_part, union])
                 if Arc::ptr_eq(forbidden_part, &forbidden)
                     && Arc::ptr_eq(ruled_out_part, ruled_out) =>
             {
-                Arc::clone(both)
+                Arc::clone(union)
             }
             _ => {
-                let both = Arc::new(&*forbidden | &**ruled_out);
-                cache.joined = Some([forbidden, Arc::clone(ruled_out), Arc::clone(&both)]);
-                both
+                let union = Arc::new(&*forbidden | &**ruled_out);
+                cache.joined = Some([forbidden, Arc::clone(ruled_out), Arc::clone(&union)]);
+                union
             }
         }
     }
@@ -402,10 +402,10 @@ fn minimum_caveat(sub: &str) -> String {
 
 /// Nodes that are forbidden to all pending members.
 fn forbidden_to_all(classes: &[MemberClass]) -> NodeSet {
-    let mut waiting =
+    let mut forbidden_sets =
         classes.iter().filter(|class| !class.is_placed).map(|class| &*class.constraints.forbidden);
-    let first = waiting.next().cloned().unwrap_or_default();
-    waiting.fold(first, |all, forbidden| &all & forbidden)
+    let first = forbidden_sets.next().cloned().unwrap_or_default();
+    forbidden_sets.fold(first, |all, forbidden| &all & forbidden)
 }
 
 /// Makes group names unique: the second shape of a subgroup gets its number as a suffix.

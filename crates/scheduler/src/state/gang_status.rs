@@ -7,7 +7,7 @@ use super::Scheduler;
 use super::pending_reason::{PendingStatus, Reason};
 use super::queue::QueueKey;
 use crate::groups::{GroupKind, GroupName, GroupSpec};
-use crate::status::{GroupPhase, GroupStatus, StatusText, StatusUpdate};
+use crate::status::{GroupPhase, GroupStatus, StatusUpdate, StatusText};
 
 impl Scheduler {
     /// Reports a gang that a pod has left, if its object has a status. An event for each pod that
@@ -70,7 +70,7 @@ impl Scheduler {
             });
         }
         let pending = self.pending.get(&key);
-        let status_text = pending.map(PendingStatus::gang_status_text);
+        let status_text = pending.map(PendingStatus::gang_statement);
         let all_bound: u32 = bound.values().sum();
         let phase = if self.nominations.contains_key(&key) {
             GroupPhase::Preempting

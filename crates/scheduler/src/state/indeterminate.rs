@@ -131,7 +131,7 @@ impl Scheduler {
     /// Whether the decision can still be carried out unchanged.
     fn can_resubmit(&self, uid: &Arc<str>, indeterminate_bind: &IndeterminateBind) -> bool {
         let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
-        let is_there = place.is_some_and(|place| place.node == indeterminate_bind.bind.node)
+        let is_placed = place.is_some_and(|place| place.node == indeterminate_bind.bind.node)
             && self.nodes.contains_key(&indeterminate_bind.bind.node);
         // The claim was to be allocated by another bind. An attempt that sent the binding has
         // verified that claim. Otherwise the claim may have been allocated elsewhere since.
@@ -140,9 +140,7 @@ impl Scheduler {
                 && indeterminate_bind.bind.claims.iter().any(|write| {
                     write.allocation.is_none() && write.claim.claim.allocation.is_none()
                 });
-        is_there
-            && !joins_unverified_claim
-            && self.devices.are_devices_held(&indeterminate_bind.bind)
+        is_placed && !joins_unverified_claim && self.devices.are_devices_held(&indeterminate_bind.bind)
     }
 
     /// Ends a bind whose pod is not bound: the pod is requeued, and leftover claims are rolled
@@ -272,8 +270,8 @@ impl Scheduler {
         for (uid, indeterminate_bind) in &self.indeterminate {
             let record = self.pods.get(uid).filter(|record| !record.pod.has_ended());
             let place = record.and_then(|record| record.place.as_ref());
-            let is_there = place.is_some_and(|place| place.node == indeterminate_bind.bind.node);
-            if is_there && indeterminate_bind.keeps_devices() {
+            let is_placed = place.is_some_and(|place| place.node == indeterminate_bind.bind.node);
+            if is_placed && indeterminate_bind.keeps_devices() {
                 self.devices.reassume(&indeterminate_bind.bind);
             }
         }

@@ -140,11 +140,11 @@ impl Scheduler {
     /// Adds a gang with pending members to the queue.
     pub(super) fn enqueue_group(&mut self, group: &GroupName) {
         let members = self.members.get(group).into_iter().flatten();
-        let waiting = members
+        let pending = members
             .filter_map(|uid| self.pods.get(uid))
             .filter(|record| record.is_pending_for(&self.config.scheduler_name));
         let mut first: Option<(i64, i32)> = None;
-        for record in waiting {
+        for record in pending {
             let created = record.pod.meta.created;
             let group_priority = record.member.as_ref().and_then(|member| member.spec.priority);
             let priority = group_priority.unwrap_or(record.pod.spec.priority);

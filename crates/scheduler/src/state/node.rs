@@ -27,9 +27,9 @@ pub(super) enum GpuUse {
     /// No GPUs.
     #[default]
     None,
-    /// Through claims, from devices of ResourceSlices.
+    /// Through claims, from devices of `ResourceSlice`s.
     Claims,
-    /// Through the extended resource, from a device plugin. `true`: a DeviceClass serves it, too.
+    /// Through the extended resource, from a device plugin. `true`: a `DeviceClass` serves it, too.
     Resource(bool),
 }
 

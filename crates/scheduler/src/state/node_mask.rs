@@ -3,7 +3,7 @@
 //! The engine has no labels, taints and volumes. Each distinct requirement gets one of the engine's
 //! 64 feature bits, and a node has the bit if it satisfies the requirement. Requirements beyond 64
 //! in use at once get no bit. Neither do requirements for nodes by name, since each pod of a
-//! DaemonSet has its own. For these all nodes are checked at each decision.
+//! `DaemonSet` has its own. For these all nodes are checked at each decision.
 
 use octavo_engine::node::FeatureMask;
 use octavo_kube_io::objects::Pod;

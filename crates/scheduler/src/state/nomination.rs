@@ -203,8 +203,8 @@ impl Scheduler {
         for uid in &nomination.members {
             let Some(record) = self.pods.get(uid) else { continue };
             // A deleted pod needs no place, and a pod bound by another has one.
-            let is_there = record.pod.node.is_none() && record.pod.meta.deleted.is_none();
-            let Some(place) = record.place.clone().filter(|_| is_there) else { continue };
+            let needs_place = record.pod.node.is_none() && record.pod.meta.deleted.is_none();
+            let Some(place) = record.place.clone().filter(|_| needs_place) else { continue };
             places.push((Arc::clone(uid), place));
         }
         // The places are reserved like any other, so they must not count as occupied.
@@ -293,12 +293,13 @@ impl Scheduler {
 
     /// Drops the nominations on a deleted node.
     pub(super) fn drop_nominations_on(&mut self, node: &str) {
-        let is_there = |uid: &Arc<str>| {
+        let is_nominated_there = |uid: &Arc<str>| {
             let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
             place.is_some_and(|place| &*place.node == node && place.state == PlaceState::Nominated)
         };
         let nominations = self.nominations.iter();
-        let lost = nominations.filter(|(_, nomination)| nomination.members.iter().any(is_there));
+        let lost =
+            nominations.filter(|(_, nomination)| nomination.members.iter().any(is_nominated_there));
         for key in lost.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.drop_nomination(&key);
             self.queue.set_state(&key, State::Ready);

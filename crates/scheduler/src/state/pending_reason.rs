@@ -123,8 +123,8 @@ pub(super) struct PendingStatus {
 }
 
 impl PendingStatus {
-    /// The text in a gang's status, with the hint.
-    pub(super) fn gang_status_text(&self) -> StatusText {
+    /// The status_text in a gang's status, with the hint.
+    pub(super) fn gang_statement(&self) -> StatusText {
         let StatusText { reason, message } = self.status_text.clone();
         let message = match &self.hint {
             Some(words) => format!("{message}; {words}"),

@@ -155,8 +155,8 @@ impl Scheduler {
     /// The footprint of a pod. Equal footprints are shared.
     fn intern_footprint(&mut self, pod: &Pod) -> Arc<PodRequests> {
         let footprint = PodRequests::of(pod);
-        if let Some(known) = self.footprints.get(&footprint) {
-            return Arc::clone(known);
+        if let Some(shared) = self.footprints.get(&footprint) {
+            return Arc::clone(shared);
         }
         let footprint = Arc::new(footprint);
         // Footprints with volumes are unique and would only fill the table.

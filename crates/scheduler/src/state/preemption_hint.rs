@@ -69,12 +69,12 @@ struct CachedHint {
     /// Valid until this time in milliseconds, whatever has changed. Otherwise constant changes
     /// would leave no hint valid.
     fresh_until: u64,
-    hint: HintStatus,
+    hint: HintState,
 }
 
-/// A preemption hint.
+/// What is known about the victims of an entry.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HintStatus {
+pub(super) struct HintState {
     /// The victims, if any were found.
     pub(super) disturbance: Option<PreemptionHint>,
     /// A note on the search.
@@ -123,18 +123,19 @@ impl Scheduler {
     }
 
     /// Stores the result of a search. Returns the next search, if one is needed.
-    pub fn store_hint_result(&mut self, found: HintResult) -> Option<HintSearch> {
-        if found.leaving.is_none()
-            && found.scope == CandidateScope::Allowed
-            && self.may_be_helped_by_preemption(&found.key)
+    pub fn store_hint_result(&mut self, result: HintResult) -> Option<HintSearch> {
+        if result.leaving.is_none()
+            && result.scope == CandidateScope::Allowed
+            && self.may_be_helped_by_preemption(&result.key)
         {
-            return self.widen_hint_search(found, MAX_SEARCH_STEPS);
+            return self.widen_hint_search(result, MAX_SEARCH_STEPS);
         }
-        let leaving = found.leaving.as_ref();
-        let disturbance = leaving.map(|leaving| self.describe_disturbance(&found.request, leaving));
+        let leaving = result.leaving.as_ref();
+        let disturbance =
+            leaving.map(|leaving| self.describe_disturbance(&result.request, leaving));
         let ended = format!("ended after {MAX_SEARCH_STEPS} steps");
-        let note = match (&disturbance, found.is_truncated) {
-            (Some(_), false) if found.was_truncated => Some(format!(
+        let note = match (&disturbance, result.is_truncated) {
+            (Some(_), false) if result.was_truncated => Some(format!(
                 "the search among pods that may be disturbed {ended}: evicting some of them may suffice"
             )),
             (_, false) => None,
@@ -146,7 +147,7 @@ impl Scheduler {
             )),
         };
         let cached = &mut self.hints.cached;
-        if cached.len() >= MAX_CACHED_HINTS && !cached.contains_key(&found.key) {
+        if cached.len() >= MAX_CACHED_HINTS && !cached.contains_key(&result.key) {
             cached.retain(|_, hint| {
                 hint.expires > self.now && hint.revision.cluster == self.cluster_revision
             });
@@ -154,25 +155,25 @@ impl Scheduler {
                 cached.clear();
             }
         }
-        let hint = HintStatus { disturbance, note, needs_search: false };
+        let hint = HintState { disturbance, note, needs_search: false };
         let (expires, fresh_until) =
             (self.now.saturating_add(HINT_TTL_MS), self.now.saturating_add(SEARCH_INTERVAL_MS));
-        let revision = found.revision;
-        cached.insert(found.key, CachedHint { revision, expires, fresh_until, hint });
+        let revision = result.revision;
+        cached.insert(result.key, CachedHint { revision, expires, fresh_until, hint });
         None
     }
 
     /// The known hint of an entry.
-    pub(super) fn preemption_hint(&self, key: &QueueKey) -> HintStatus {
+    pub(super) fn preemption_hint(&self, key: &QueueKey) -> HintState {
         if !self.may_be_helped_by_preemption(key) {
-            return HintStatus::default();
+            return HintState::default();
         }
         let cached = self.hints.cached.get(key);
         let valid = cached.filter(|hint| {
             hint.fresh_until > self.now
                 || (hint.expires > self.now && hint.revision == self.hint_revision(key))
         });
-        valid.map_or(HintStatus { needs_search: true, ..HintStatus::default() }, |hint| {
+        valid.map_or(HintState { needs_search: true, ..HintState::default() }, |hint| {
             hint.hint.clone()
         })
     }
@@ -190,9 +191,9 @@ impl Scheduler {
     pub(super) fn schedule_hint(&mut self, key: &QueueKey) {
         let QueueKey::Group(group) = key else { return };
         let has_status = self.spec_of(group).is_some_and(|spec| gang_status::has_status(&spec));
-        let waiting = self.pending.get(key).filter(|waiting| waiting.is_unschedulable);
-        let Some(waiting) = waiting.filter(|_| has_status) else { return };
-        let at = waiting.hint_searched_at.map_or(0, |at| at.saturating_add(HINT_TTL_MS));
+        let pending = self.pending.get(key).filter(|pending| pending.is_unschedulable);
+        let Some(pending) = pending.filter(|_| has_status) else { return };
+        let at = pending.hint_searched_at.map_or(0, |at| at.saturating_add(HINT_TTL_MS));
         if self.hints.scheduled.insert(group.clone()) {
             let at = at.max(self.now.saturating_add(SEARCH_INTERVAL_MS));
             self.hints.due.insert((at, group.clone()));
@@ -214,12 +215,12 @@ impl Scheduler {
                 continue;
             }
             self.hints.not_before = self.now.saturating_add(SEARCH_INTERVAL_MS);
-            let found = self.search_hint_now(&key).map(|found| found.line());
+            let hint = self.search_hint_now(&key).map(|disturbance| disturbance.line());
             let now = self.now;
-            let Some(waiting) = self.pending.get_mut(&key) else { continue };
-            waiting.hint_searched_at = Some(now);
-            if waiting.hint != found {
-                waiting.hint = found;
+            let Some(pending) = self.pending.get_mut(&key) else { continue };
+            pending.hint_searched_at = Some(now);
+            if pending.hint != hint {
+                pending.hint = hint;
                 self.report_group(&group);
             }
         }
@@ -228,7 +229,7 @@ impl Scheduler {
     /// Whether an entry is unschedulable and evictions might help.
     fn may_be_helped_by_preemption(&self, key: &QueueKey) -> bool {
         let is_unschedulable =
-            self.pending.get(key).is_some_and(|waiting| waiting.is_unschedulable);
+            self.pending.get(key).is_some_and(|pending| pending.is_unschedulable);
         is_unschedulable
             && !self.decision_log.last(key).is_some_and(
                 |last| matches!(last, Explanation::Refused(refusal) if FixedRefusal::of(&refusal.reason).is_some()),
@@ -237,11 +238,11 @@ impl Scheduler {
 
     /// Searches at once, for a gang's status.
     fn search_hint_now(&mut self, key: &QueueKey) -> Option<PreemptionHint> {
-        let mut found = self.new_hint_search(key, MAX_STATUS_SEARCH_STEPS)?.run();
-        if found.leaving.is_none() {
-            found = self.widen_hint_search(found, MAX_STATUS_SEARCH_STEPS)?.run();
+        let mut result = self.new_hint_search(key, MAX_STATUS_SEARCH_STEPS)?.run();
+        if result.leaving.is_none() {
+            result = self.widen_hint_search(result, MAX_STATUS_SEARCH_STEPS)?.run();
         }
-        found.leaving.as_ref().map(|leaving| self.describe_disturbance(&found.request, leaving))
+        result.leaving.as_ref().map(|leaving| self.describe_disturbance(&result.request, leaving))
     }
 
     /// A search among workloads that only settings protect.
@@ -267,9 +268,9 @@ impl Scheduler {
     }
 
     /// A search among all workloads. It reuses the snapshot if the cluster has not changed.
-    fn widen_hint_search(&mut self, found: HintResult, steps: u64) -> Option<HintSearch> {
+    fn widen_hint_search(&mut self, result: HintResult, steps: u64) -> Option<HintSearch> {
         let is_as_it_was =
-            found.revision == self.hint_revision(&found.key) && !self.is_engine_stale;
+            result.revision == self.hint_revision(&result.key) && !self.is_engine_stale;
         let HintResult {
             key,
             request,
@@ -277,7 +278,7 @@ impl Scheduler {
             snapshot: Some(snapshot),
             is_truncated: was_truncated,
             ..
-        } = found
+        } = result
         else {
             return None;
         };
@@ -317,8 +318,8 @@ impl Scheduler {
         let policy = self.policies.find(policy.as_deref()).map_err(PendingReason::NoPolicy)?;
         let policy = Arc::clone(policy);
         let records = self.pods_of(key).into_iter().filter_map(|uid| self.pods.get(&uid));
-        let mut waiting = records.filter(|record| record.pod.node.is_none());
-        let may_preempt = waiting.all(|record| record.pod.spec.may_preempt);
+        let mut unbound = records.filter(|record| record.pod.node.is_none());
+        let may_preempt = unbound.all(|record| record.pod.spec.may_preempt);
         Ok(HintRequest { gang, pinned, forbidden, policy, may_preempt })
     }
 

@@ -101,14 +101,14 @@ impl Queue {
             self.entries.insert(key, Entry { position, state: State::Ready, last_attempt: 0 });
             return;
         };
-        let known = &mut entry.position;
-        if *known != position {
-            if self.ready.remove(known) {
+        let current = &mut entry.position;
+        if *current != position {
+            if self.ready.remove(current) {
                 self.ready.insert(position.clone());
             }
-            self.sorted.remove(known);
+            self.sorted.remove(current);
             self.sorted.insert(position.clone());
-            *known = position;
+            *current = position;
         }
     }
 
@@ -124,8 +124,10 @@ impl Queue {
 
     /// Sets the state of an entry, if it exists.
     pub(super) fn set_state(&mut self, key: &QueueKey, state: State) {
-        let Some(Entry { position, state: known, .. }) = self.entries.get_mut(key) else { return };
-        match std::mem::replace(known, state) {
+        let Some(Entry { position, state: current, .. }) = self.entries.get_mut(key) else {
+            return;
+        };
+        match std::mem::replace(current, state) {
             State::Ready => {
                 self.ready.remove(position);
             }
@@ -207,7 +209,7 @@ impl Queue {
         }
         for key in std::mem::take(&mut self.unschedulable) {
             let Some(Entry { position, state, .. }) = self.entries.get_mut(&key) else { continue };
-            if matches!(state, State::Unschedulable(known) if *known < revision) {
+            if matches!(state, State::Unschedulable(current) if *current < revision) {
                 *state = State::Ready;
                 self.ready.insert(position.clone());
             } else {

@@ -65,9 +65,9 @@ impl Scheduler {
     /// Adds new successor places to the engine cache, after the victims were removed from it.
     pub(super) fn show_new_successor_places(&mut self) {
         let mut successor_places = std::mem::take(&mut self.successor_places);
-        for kept in &mut successor_places {
-            if !std::mem::replace(&mut kept.is_in_engine, true) {
-                self.engine.set_desired(&kept.holder, Some(kept.desired.clone()));
+        for successor in &mut successor_places {
+            if !std::mem::replace(&mut successor.is_in_engine, true) {
+                self.engine.set_desired(&successor.holder, Some(successor.desired.clone()));
             }
         }
         self.successor_places = successor_places;
@@ -80,48 +80,49 @@ impl Scheduler {
         shape: &Arc<Shape>,
     ) -> Option<Place> {
         let owner = self.pods.get(uid)?.pod.meta.owner.as_ref()?;
-        let is_for = |kept: &SuccessorPlace| {
-            kept.owner == owner.uid
-                && (&kept.shape.resources, &kept.shape.gpus) == (&shape.resources, &shape.gpus)
+        let is_for = |successor: &SuccessorPlace| {
+            successor.owner == owner.uid
+                && (&successor.shape.resources, &successor.shape.gpus)
+                    == (&shape.resources, &shape.gpus)
         };
         let index = self.successor_places.iter().position(is_for)?;
-        let kept = self.successor_places.remove(index);
-        self.engine.set_desired(&kept.holder, None);
-        Some(kept.place)
+        let successor = self.successor_places.remove(index);
+        self.engine.set_desired(&successor.holder, None);
+        Some(successor.place)
     }
 
     /// Adds successor places to a rebuilt engine cache.
     pub(super) fn show_successor_places(&mut self) {
-        for kept in self.successor_places.iter().filter(|kept| kept.is_in_engine) {
-            self.engine.set_desired(&kept.holder, Some(kept.desired.clone()));
+        for successor in self.successor_places.iter().filter(|successor| successor.is_in_engine) {
+            self.engine.set_desired(&successor.holder, Some(successor.desired.clone()));
         }
     }
 
     /// Drops the successor places of pods that need not move for this entry any more.
     pub(super) fn drop_successor_places_of(&mut self, key: &QueueKey) {
-        let (dropped, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.successor_places)
+        let (dropped, remaining): (Vec<_>, Vec<_>) = std::mem::take(&mut self.successor_places)
             .into_iter()
-            .partition(|kept| kept.key == *key);
-        self.successor_places = kept;
-        for kept in dropped {
-            self.engine.set_desired(&kept.holder, None);
+            .partition(|successor| successor.key == *key);
+        self.successor_places = remaining;
+        for successor in dropped {
+            self.engine.set_desired(&successor.holder, None);
         }
     }
 
     /// Drops expired successor places. Returns the next deadline.
     pub(super) fn drop_expired_successor_places(&mut self) -> Option<u64> {
         let now = self.now;
-        let (old, kept): (Vec<_>, Vec<_>) = std::mem::take(&mut self.successor_places)
+        let (old, remaining): (Vec<_>, Vec<_>) = std::mem::take(&mut self.successor_places)
             .into_iter()
-            .partition(|kept| kept.until <= now);
-        self.successor_places = kept;
-        for kept in &old {
-            self.engine.set_desired(&kept.holder, None);
+            .partition(|successor| successor.until <= now);
+        self.successor_places = remaining;
+        for successor in &old {
+            self.engine.set_desired(&successor.holder, None);
         }
         if !old.is_empty() {
             self.cluster_changed();
         }
-        self.successor_places.iter().map(|kept| kept.until).min()
+        self.successor_places.iter().map(|successor| successor.until).min()
     }
 
     /// Records since when a node is lost.
@@ -181,8 +182,7 @@ impl Scheduler {
         let pod = record.reference();
         let group = record.member.as_ref().map(|member| member.group.clone());
         let message = format!("node {node} is lost; the gang gets a new member on another node");
-        let status_text =
-            StatusText { reason: Reason::NodeLost.as_str(), message: message.clone() };
+        let status_text = StatusText { reason: Reason::NodeLost.as_str(), message: message.clone() };
         self.reports.push(StatusUpdate::PodEvicted { pod: pod.clone(), status_text });
         let task = OpKind::Evict(Evict {
             pod,

@@ -92,8 +92,8 @@ impl Scheduler {
     /// Rolls back a claim of a pod, unless a rollback is in flight, scheduled or abandoned.
     pub(super) fn roll_back_claim(&mut self, pod: &PodRef, claim: &Arc<Claim>) {
         let key = (Arc::clone(&pod.uid), claim.meta.name.clone());
-        let known = self.rollbacks.all.get(&key);
-        let is_new = known.is_none_or(|rollback| {
+        let rollback = self.rollbacks.all.get(&key);
+        let is_new = rollback.is_none_or(|rollback| {
             rollback.step == RollbackStep::Abandoned && rollback.version != claim.meta.version
         });
         if is_new {
@@ -178,9 +178,9 @@ impl Scheduler {
             let is_waiting = record.is_pending_for(&self.config.scheduler_name);
             if is_waiting && self.in_flight.values().all(|op| op.pod != key.0) {
                 self.submit_rollback(key, &pod, &claim, rollback.failures);
-            } else if let Some(known) = self.rollbacks.all.get_mut(&key) {
+            } else if let Some(rollback) = self.rollbacks.all.get_mut(&key) {
                 // The pod's own retry goes first.
-                known.step = RollbackStep::RetryAt(self.now.saturating_add(1000));
+                rollback.step = RollbackStep::RetryAt(self.now.saturating_add(1000));
             }
         }
         let waits = self.rollbacks.all.values().filter_map(|rollback| match rollback.step {

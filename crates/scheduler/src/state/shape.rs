@@ -51,8 +51,8 @@ impl Scheduler {
     ) -> Option<(Arc<Shape>, NodeMask)> {
         let record = self.pods.get(uid)?;
         let uses = record.gpu_use(ask);
-        let known = record.node_mask.as_ref().filter(|(_, _, used)| *used == uses);
-        let mask = match known {
+        let current = record.node_mask.as_ref().filter(|(_, _, used)| *used == uses);
+        let mask = match current {
             Some((mask, ..)) => *mask,
             None => self.acquire_mask(uid, uses)?,
         };
@@ -65,7 +65,7 @@ impl Scheduler {
             tolerates: FeatureMask(u64::MAX),
         };
         let shape = match &record.shape {
-            Some(known) if **known == shape => Arc::clone(known),
+            Some(cached) if **cached == shape => Arc::clone(cached),
             _ => Arc::clone(record.shape.insert(Arc::new(shape))),
         };
         if !std::mem::replace(&mut record.has_arrived, true) {
@@ -102,11 +102,11 @@ impl Scheduler {
         self.wake(uid);
     }
 
-    /// Forgets the requests of all pending pods, after a change of DeviceClasses.
+    /// Forgets the requests of all pending pods, after a change of `DeviceClass`es.
     pub(super) fn forget_all_wishes(&mut self) {
-        let waiting: Vec<_> =
+        let pending: Vec<_> =
             self.queue.entries().flat_map(|(key, ..)| self.pods_of(key)).collect();
-        for uid in waiting {
+        for uid in pending {
             self.forget_wish(&uid);
         }
         self.refusals.clear();
@@ -130,11 +130,11 @@ impl Scheduler {
             self.devices.gpus(&place.node).is_some_and(|gpus| gpus.source == GpuSource::Plugin);
         let cached = self.engine.desired(uid).filter(|cached| cached.node == place.node);
         if is_plugin {
-            let asked =
+            let requested =
                 record.footprint.extended().find(|(name, _)| *name == EXTENDED_RESOURCE_GPU);
-            let count = usize::try_from(asked.map_or(0, |(_, count)| count)).unwrap_or(0);
-            let known = cached.map_or(&place.gpus, |cached| &cached.gpus);
-            return self.plugin_parts(&place.node, known, count);
+            let count = usize::try_from(requested.map_or(0, |(_, count)| count)).unwrap_or(0);
+            let assigned = cached.map_or(&place.gpus, |cached| &cached.gpus);
+            return self.plugin_parts(&place.node, assigned, count);
         }
         let mut parts = GpuParts::new();
         // A claim of several pods belongs to none: its devices stay in use when one of them leaves.
@@ -147,7 +147,7 @@ impl Scheduler {
 
     /// Whole GPUs on a node with a device plugin: those assigned before, then the first free ones.
     /// The API does not tell which GPUs the plugin allocated.
-    fn plugin_parts(&self, node: &str, known: &GpuParts, count: usize) -> GpuParts {
+    fn plugin_parts(&self, node: &str, assigned: &GpuParts, count: usize) -> GpuParts {
         let Some(id) = self.engine.node(node) else { return GpuParts::new() };
         let memory_mib = self.engine.memory_mib(id);
         let part = |gpu| GpuPart {
@@ -156,7 +156,7 @@ impl Scheduler {
             slices: octavo_engine::gpu::Slices::NONE,
             memory_mib,
         };
-        let mut parts: GpuParts = known.iter().take(count).copied().collect();
+        let mut parts: GpuParts = assigned.iter().take(count).copied().collect();
         let free = (0_u16..).zip(self.engine.world.cluster.gpus(id));
         for (gpu, free) in free {
             if parts.len() >= count {
@@ -178,9 +178,9 @@ impl Scheduler {
     ) -> Option<Arc<Shape>> {
         let record = self.pods.get_mut(uid)?;
         let resources = pod::resources(&record.footprint);
-        let known = record.shape.as_ref().filter(|shape| shape.resources == resources);
-        if let Some(known) = known {
-            return Some(Arc::clone(known));
+        let cached = record.shape.as_ref().filter(|shape| shape.resources == resources);
+        if let Some(cached) = cached {
+            return Some(Arc::clone(cached));
         }
         let shape = Shape::new(resources, demand_of(gpus));
         Some(Arc::clone(record.shape.insert(Arc::new(shape))))
@@ -262,9 +262,9 @@ impl Scheduler {
         &self,
         spec: &GroupSpec,
     ) -> Result<crate::groups::TopologyRequests, crate::groups::GroupError> {
-        let known: Vec<_> =
+        let levels: Vec<_> =
             self.engine.world.topology.levels().iter().skip(1).map(|name| &**name).collect();
-        spec.resolve_topology(|name| self.level(name), &known.join(", "))
+        spec.resolve_topology(|name| self.level(name), &levels.join(", "))
     }
 }
 

@@ -116,12 +116,12 @@ impl Scheduler {
                 self.refusals.by_key.clear();
                 self.refusals.cluster_revision = self.cluster_revision;
             }
-            if let Some(known) = self.refusals.by_key.get(&refusal_key) {
-                let known = known.clone();
-                if let PendingReason::Unschedulable(explanation, _) = &known {
+            if let Some(refusal) = self.refusals.by_key.get(&refusal_key) {
+                let refusal = refusal.clone();
+                if let PendingReason::Unschedulable(explanation, _) = &refusal {
                     self.decision_log.record(key, (**explanation).clone());
                 }
-                return Err(known);
+                return Err(refusal);
             }
         }
         let mut last_error = None;
@@ -151,13 +151,13 @@ impl Scheduler {
             let is_disturbing = !plan.evictions.is_empty() || !plan.moves.is_empty();
             let Some(placed) = plan.placements.first() else { return Err(PendingReason::Gone) };
             let node: Arc<str> = self.engine.world.cluster.name(placed.placement.node).into();
-            let found = if is_disturbing {
+            let reserved = if is_disturbing {
                 // Evict no victim unless the preemptor fits once it is gone.
                 self.check_fit_after_plan(uid, ask, &node, &plan).map(|()| None)
             } else {
                 self.reserve(uid, ask, &node, Some(&placed.placement.gpus)).map(Some)
             };
-            match found {
+            match reserved {
                 Ok(Some(assumed)) => {
                     self.decision_log.record(key, explanation);
                     self.finish_placement(key, vec![assumed]);
@@ -212,7 +212,7 @@ impl Scheduler {
         let mut usage = target.usage.clone();
         let leave = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
         let leave = leave.filter_map(|id| self.pods.get(self.engine.holder(*id)?));
-        for gone in leave.filter(|one| one.counted_on.as_ref() == Some(node)) {
+        for gone in leave.filter(|record| record.counted_on.as_ref() == Some(node)) {
             usage.remove(&gone.footprint);
         }
         let shortages = self.uncounted_shortages(record, ask, target, &usage);

@@ -1,4 +1,4 @@
-//! The core with objects as the API serves them, and an API server's part played by hand.
+//! The scheduler state with objects as the API serves them. The tests play the API server.
 
 mod budgets;
 mod changes;

@@ -1,4 +1,4 @@
-//! Statuses that the authorizer refuses: for a while that may pass, then it is believed.
+//! Status writes that the authorizer denies. They are retried for a while, then dropped.
 
 use std::collections::HashMap;
 use std::mem::{Discriminant, discriminant};
@@ -8,22 +8,23 @@ use tokio::time::Instant;
 
 use super::status_queue::StatusWrite;
 
-/// How long a refusal may pass by itself: a server that starts takes a second or two.
+/// How long a denial is retried: a starting server needs a second or two.
 const DENIAL_RETRY_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Kinds of statuses that were refused, since when. One that is still refused after [`DENIAL_RETRY_TIMEOUT`] is not tried
-/// again, nor is another of its kind more than once, so that those which are allowed are not held up.
+/// Kinds of updates that are denied, with the time of the first denial. After
+/// [`DENIAL_RETRY_TIMEOUT`] an update is not retried, and each further one of its kind is tried
+/// once. So updates that are allowed are not delayed.
 #[derive(Debug, Default)]
 pub(super) struct DeniedStatuses(HashMap<Discriminant<StatusWrite>, Instant>);
 
 impl DeniedStatuses {
-    /// One was refused: whether it is worth another try.
+    /// Records a denial. Returns whether a retry is worthwhile.
     pub(super) fn should_retry(&mut self, job: &StatusWrite) -> bool {
         let since = *self.0.entry(discriminant(job)).or_insert_with(Instant::now);
         since.elapsed() < DENIAL_RETRY_TIMEOUT
     }
 
-    /// One of its kind was written.
+    /// Records that an update of this kind was written.
     pub(super) fn record_written(&mut self, job: &StatusWrite) {
         if !self.0.is_empty() {
             self.0.remove(&discriminant(job));

@@ -1,13 +1,13 @@
-//! How fast statuses are written: never so fast that bindings notice.
+//! The rate limit of status writes, so that they do not slow bindings down.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Writes that may follow one another at once after a pause.
+/// Writes that may follow one another without delay after a pause.
 const MAX_BURST: u32 = 10;
 
-/// Grants turns, so many a second.
+/// A token bucket.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     idle_gap: Duration,
@@ -17,13 +17,13 @@ pub(super) struct RateLimit {
 }
 
 impl RateLimit {
-    /// So many turns a second, and so many while others have more urgent things to write.
+    /// Limits to `per_second` writes, or to `while_busy` while bindings are being written.
     pub(super) fn new(per_second: u32, while_busy: u32) -> Self {
         let every = |count: u32| Duration::from_secs(1) / count.max(1);
         Self { idle_gap: every(per_second), busy_gap: every(while_busy), full_at: Instant::now() }
     }
 
-    /// Takes a turn: when it is.
+    /// Reserves a write and returns its time.
     pub(super) fn reserve(&mut self, is_busy: bool) -> Instant {
         let now = Instant::now();
         let (gap, burst) = if is_busy { (self.busy_gap, 1) } else { (self.idle_gap, MAX_BURST) };

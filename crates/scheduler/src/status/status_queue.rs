@@ -1,5 +1,5 @@
-//! What waits to be told: the newest of each object, in the order of the first word, never more than so
-//! much.
+//! Updates that wait to be written: the newest of each object, in the order of their first arrival,
+//! within bounds.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::hash::Hash;
@@ -14,17 +14,17 @@ use super::{GroupPhase, GroupStatus, StatusText, StatusUpdate};
 use crate::bind::PodRef;
 use crate::metrics::Metrics;
 
-/// How much may wait.
+/// Bounds of the queues.
 const MAX_CONDITIONS: usize = 100_000;
 const MAX_STATUSES: usize = 20_000;
 const MAX_EVENTS: usize = 2000;
-/// With more events than this waiting, those of pods that were bound are left out: they are as many as
-/// pods, and say what the pod says itself.
+/// With more events queued, those of bound pods are dropped: there is one per pod, and the pod
+/// itself shows its node.
 const MAX_EVENTS_FOR_BOUND_PODS: usize = 64;
-/// How long an event is not repeated, and of how many that is known.
+/// How long an event is not repeated, and how many events that applies to.
 const EVENT_DEDUP_TIME: Duration = Duration::from_mins(10);
 const MAX_REMEMBERED_EVENTS: usize = 10_000;
-/// How long a gang's status is left alone after it was written.
+/// Least time between two status writes of a gang.
 const GROUP_STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Something to write.
@@ -44,12 +44,12 @@ pub(super) struct EventWrite {
     pub(super) uid: Arc<str>,
     pub(super) is_warning: bool,
     pub(super) reason: &'static str,
-    /// What it is about: of an object and this there is one event in a while.
+    /// What it is about. An object has one event per subject within [`EVENT_DEDUP_TIME`].
     pub(super) about: &'static str,
     pub(super) note: String,
 }
 
-/// When there is something to do.
+/// When the next write is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     Now,
@@ -67,7 +67,7 @@ pub(super) struct StatusQueue {
     events: Queue<(Arc<str>, &'static str), EventWrite>,
     /// When a gang's status may be written next.
     next_group_write: HashMap<Arc<str>, Instant>,
-    /// Events of late, in two generations: the older is forgotten at once.
+    /// Recent events in two generations. The older one is dropped as a whole.
     recent_events: [HashSet<(Arc<str>, &'static str)>; 2],
     rotate_at: Instant,
 }
@@ -86,11 +86,11 @@ impl StatusQueue {
         }
     }
 
-    /// Takes a report in.
+    /// Queues an update.
     pub(super) fn take(&mut self, report: StatusUpdate) {
         match report {
             StatusUpdate::PodUnschedulable { pod, status_text, seen } => {
-                self.pod_unschedulable(pod, status_text, seen)
+                self.pod_unschedulable(pod, status_text, seen);
             }
             StatusUpdate::PodBound { pod, node } => {
                 self.conditions.remove(&pod.uid);
@@ -135,12 +135,12 @@ impl StatusQueue {
                 && seen.message == status_text.message
         };
         if seen.as_ref().is_some_and(is_same) {
-            // Also what was about to be written and is not so any more.
+            // This also removes a queued update that is outdated.
             self.conditions.remove(&pod.uid);
             return;
         }
         if seen.as_ref().is_none_or(|seen| seen.is_true || seen.reason != status_text.reason) {
-            // The reason that kube-scheduler's events have: people and tools look for it.
+            // The reason of kube-scheduler's events, which people and tools look for.
             let note = format!("{}: {}", status_text.reason, status_text.message);
             let event = pod_event(&pod, true, "FailedScheduling", note);
             self.event(EventWrite { about: status_text.reason, ..event });
@@ -183,7 +183,7 @@ impl StatusQueue {
         }
     }
 
-    /// When the next may be written.
+    /// When the next write is due.
     pub(super) fn due(&mut self) -> Due {
         let now = Instant::now();
         self.next_group_write.retain(|_, next_write| *next_write > now);
@@ -204,8 +204,8 @@ impl StatusQueue {
         }
     }
 
-    /// The next to write: gangs and policies first, for they stand for many pods; then pods, for
-    /// autoscalers wait for them; then events.
+    /// The next write: gangs and policies first, because they stand for many pods; then pods,
+    /// because autoscalers wait for them; then events.
     pub(super) fn next(&mut self) -> Option<StatusWrite> {
         let now = Instant::now();
         let next_group_write = &self.next_group_write;
@@ -219,11 +219,11 @@ impl StatusQueue {
         first.or_else(|| self.events.pop(|_| true).map(StatusWrite::Event))
     }
 
-    /// Puts back what could not be written, unless there is something newer.
+    /// Puts a failed write back, unless a newer one is queued.
     pub(super) fn put_back(&mut self, job: StatusWrite) {
         match &job {
             StatusWrite::Condition { pod, .. } => {
-                self.conditions.put_if_absent(&pod.uid.clone(), job)
+                self.conditions.put_if_absent(&pod.uid.clone(), job);
             }
             StatusWrite::Policy { name, .. } => self.policies.put_if_absent(&name.clone(), job),
             StatusWrite::Group(report) => {
@@ -234,13 +234,13 @@ impl StatusQueue {
         }
     }
 
-    /// Forgets everything: another scheduler leads.
+    /// Drops everything: another scheduler leads.
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.metrics.clone());
     }
 }
 
-/// Whether an object of this kind has a status that we write.
+/// Whether Octavo writes the status of objects of this kind.
 pub(super) fn has_status(kind: &Kind) -> bool {
     is_octavo_pod_group(kind) || is_native_pod_group(kind)
 }
@@ -267,7 +267,7 @@ fn pod_event(pod: &PodRef, is_warning: bool, reason: &'static str, note: String)
     }
 }
 
-/// A queue that has each key once, and so many at most.
+/// A bounded queue with one value per key.
 #[derive(Debug)]
 struct Queue<K, V> {
     capacity: usize,
@@ -289,7 +289,7 @@ impl<K: Clone + Eq + Hash, V> Queue<K, V> {
         self.order.values()
     }
 
-    /// Puts a value in, in the place of an older one of the key; `false`: there is no room.
+    /// Puts a value in, replacing the key's older one. `false` if the queue is full.
     fn put(&mut self, key: K, value: V) -> bool {
         if let Some((_, old)) = self.entries.get_mut(&key) {
             *old = value;
@@ -316,7 +316,7 @@ impl<K: Clone + Eq + Hash, V> Queue<K, V> {
         }
     }
 
-    /// Takes the first of which `is_ready` holds.
+    /// Removes the first value with a key that `is_ready` accepts.
     fn pop(&mut self, is_ready: impl Fn(&K) -> bool) -> Option<V> {
         let (place, key) = self.order.iter().find(|(_, key)| is_ready(key))?;
         let (place, key) = (*place, key.clone());

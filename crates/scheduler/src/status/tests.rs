@@ -48,7 +48,7 @@ impl Harness {
         self.writer.sender.send(report);
     }
 
-    /// Until nothing moves for a while; time is paused, so this costs none.
+    /// Waits until nothing runs. Time is paused, so this is immediate.
     async fn settle(&self) {
         tokio::time::sleep(Duration::from_mins(1)).await;
     }
@@ -107,7 +107,7 @@ async fn unschedulable_pod_is_reported_once() {
     assert_eq!(condition["reason"], "Unschedulable");
     let since = condition["lastTransitionTime"].clone();
     assert!(since.as_str().unwrap().parse::<jiff::Timestamp>().is_ok());
-    // As the watch has it now: nothing is written.
+    // The condition is as observed: nothing is written.
     harness.send(waits(
         "Unschedulable",
         "no node has 8 GPUs",
@@ -115,7 +115,7 @@ async fn unschedulable_pod_is_reported_once() {
     ));
     harness.settle().await;
     assert_eq!(harness.writes_to(POD), 1);
-    // Another message: the time stays, since the status does; no event, since the reason does.
+    // The message changed, but status and reason did not: the time stays, and there is no event.
     harness.send(waits(
         "Unschedulable",
         "no node is up",
@@ -146,7 +146,7 @@ async fn superseded_updates_are_never_written() {
     harness.send(waits("Unschedulable", "soon bound", None));
     harness.send(StatusUpdate::PodBound { pod: pod(), node: "node-1".into() });
     harness.settle().await;
-    assert_eq!(harness.writes_to(POD), 1, "a bound pod is not told that it waits");
+    assert_eq!(harness.writes_to(POD), 1, "a bound pod is not reported as unschedulable");
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,11 +174,11 @@ async fn gang_status_is_written_once_a_second_with_the_newest_state() {
     assert_eq!(status["domain"], "rack r1");
     assert_eq!(status["conditions"][0]["type"], "Scheduled");
     assert_eq!(status["conditions"][0]["status"], "True");
-    // The same again: read, and not written.
+    // An unchanged status is read, but not written.
     harness.send(group(OCTAVO_API_VERSION, GroupPhase::Scheduled, 4));
     harness.settle().await;
     assert_eq!(harness.writes_to(GROUP), writes);
-    // What is no more is taken away.
+    // Fields without a value are removed.
     harness.send(group(OCTAVO_API_VERSION, GroupPhase::Waiting, 0));
     harness.settle().await;
     let status = harness.api.object(GROUP).unwrap()["status"].clone();
@@ -253,7 +253,7 @@ async fn statuses_are_rate_limited_and_yield_to_bindings() {
         let status_text = StatusText { reason: "Unschedulable", message: String::new() };
         harness.send(StatusUpdate::PodUnschedulable { pod, status_text, seen: None });
     }
-    // Refused ones (there are no such pods) cost a turn, too.
+    // Rejected writes count too: these pods do not exist.
     let count = |harness: &Harness| harness.api.count();
     tokio::time::sleep(Duration::from_secs(10)).await;
     let idle = count(&harness);

@@ -1,4 +1,4 @@
-//! One write each: a pod's condition, the status of a gang or a policy, an event.
+//! Each write: a pod's condition, the status of a gang or a policy, an event.
 
 use octavo_api::Condition;
 use octavo_api::PlacementPolicyStatus;
@@ -11,18 +11,18 @@ use super::status_queue::{EventWrite, StatusWrite, is_octavo_pod_group};
 use super::{GroupPhase, GroupStatus, StatusText};
 use crate::bind::{Api, ApiError, ApiWrite, BodyFormat, PodRef};
 
-/// Longest message of a condition, and longest note that the API takes of an event, in bytes.
+/// Longest message of a condition, and longest event note that the API accepts, in bytes.
 const MAX_MESSAGE_BYTES: usize = 8192;
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// Who reports, as events have it.
+/// The reporter that events name.
 #[derive(Clone, Debug)]
 pub(super) struct EventSource {
     pub(super) controller: String,
     pub(super) instance: String,
 }
 
-/// Writes one thing; what is so already is not written.
+/// Writes one update. An unchanged status is not written.
 pub(super) async fn write(
     api: &Api,
     reporter: &EventSource,
@@ -44,8 +44,8 @@ pub(super) async fn write(
     }
 }
 
-/// `PodScheduled` is merged into the conditions by its type. The time is that of the last change from or to
-/// `False`: where it was `False` already the old time stays, for it is not in the patch.
+/// The server merges `PodScheduled` into the conditions by its type. `lastTransitionTime` changes
+/// only from or to `False`. If the condition was `False` already, the patch leaves the time out.
 fn condition(
     pod: &PodRef,
     status_text: &StatusText,
@@ -68,7 +68,7 @@ fn condition(
     )
 }
 
-/// The status of Octavo's own `PodGroup`, whole.
+/// The full status of Octavo's own `PodGroup`.
 async fn octavo_group(api: &Api, report: &GroupStatus) -> Result<(), ApiError> {
     const RESOURCE: &str = "podgroups/status";
     let path = group_path(report);
@@ -82,7 +82,7 @@ async fn octavo_group(api: &Api, report: &GroupStatus) -> Result<(), ApiError> {
         return Ok(());
     }
     let mut status = serde_json::to_value(&new).unwrap_or_default();
-    // A merge patch leaves alone what it does not name.
+    // A merge patch keeps fields that it does not name.
     for field in ["subGroups", "domain"] {
         if status.get(field).is_none() {
             status[field] = Value::Null;
@@ -125,9 +125,9 @@ fn octavo_status(report: &GroupStatus, spec: &PodGroupSpec, old: &[Condition]) -
     }
 }
 
-/// The condition of Kubernetes' own `PodGroup` (`api/scheduling/v1alpha2/types.go` `PodGroupScheduled`). As
-/// kube-scheduler's it does not go back to `False` (`pkg/scheduler/schedule_one_podgroup.go`
-/// `updatePodGroupCondition`).
+/// The condition of Kubernetes' own `PodGroup` (`api/scheduling/v1alpha2/types.go`
+/// `PodGroupScheduled`). As in kube-scheduler it never returns to `False`
+/// (`pkg/scheduler/schedule_one_podgroup.go` `updatePodGroupCondition`).
 async fn native_group(api: &Api, report: &GroupStatus) -> Result<(), ApiError> {
     const TYPE: &str = "PodGroupScheduled";
     let path = group_path(report);
@@ -139,7 +139,7 @@ async fn native_group(api: &Api, report: &GroupStatus) -> Result<(), ApiError> {
     if previous.is_some_and(|previous| previous.status == "True") && !is_scheduled {
         return Ok(());
     }
-    // The two reasons that its API knows.
+    // The two reasons that its API defines.
     let reason = if is_scheduled { "Scheduled" } else { "Unschedulable" };
     let StatusText { reason: why, message } = &report.status_text;
     let message = if is_scheduled { message.clone() } else { format!("{why}: {message}") };
@@ -164,8 +164,7 @@ async fn policy(
     };
     let old = object.get("status").cloned().unwrap_or_default();
     let old = serde_json::from_value::<PlacementPolicyStatus>(old).unwrap_or_default();
-    let accepted =
-        || StatusText { reason: "Accepted", message: "the policy is used as it stands".to_owned() };
+    let accepted = || StatusText { reason: "Accepted", message: "the policy is in use".to_owned() };
     let status_text = error.cloned().unwrap_or_else(accepted);
     let is_accepted = error.is_none();
     let condition =
@@ -181,7 +180,7 @@ async fn policy(
     api.write_once(&merge_patch(path, "placementpolicies/status", body)).await.map(drop)
 }
 
-/// A condition; its time is kept where its status is.
+/// A condition. Its time is kept while its status is unchanged.
 fn updated_condition(
     old: &[Condition],
     type_: &str,
@@ -202,10 +201,11 @@ fn updated_condition(
     }
 }
 
-/// The object as it is, if it is still this one.
+/// The object, if it is still the same one.
 async fn read_if_same(api: &Api, path: &str, uid: &str) -> Result<Option<Value>, ApiError> {
     let object = api.read_once::<Value>(path, "podgroups").await?;
-    let is_this = |object: &Value| object.pointer("/metadata/uid").is_some_and(|one| one == uid);
+    let is_this =
+        |object: &Value| object.pointer("/metadata/uid").is_some_and(|found| found == uid);
     Ok(object.filter(is_this))
 }
 
@@ -220,7 +220,7 @@ fn merge_patch(path: String, resource: &'static str, body: Value) -> ApiWrite {
 }
 
 fn event_write(reporter: &EventSource, event: &EventWrite) -> ApiWrite {
-    // Events about objects of the whole cluster are in `default`, as client-go has it.
+    // Events about cluster-scoped objects are in `default`, as in client-go.
     let namespace = match &*event.name.namespace {
         "" => "default",
         namespace => namespace,
@@ -229,7 +229,7 @@ fn event_write(reporter: &EventSource, event: &EventWrite) -> ApiWrite {
     let body = json!({
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        // The API server lets a base end in a dash, and in no point.
+        // The API server accepts a base that ends in a dash, but not in a dot.
         "metadata": {"generateName": format!("{}-", event.name.name), "namespace": namespace},
         "eventTime": time,
         "reportingController": reporter.controller,
@@ -254,7 +254,7 @@ fn now() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// The beginning of a text that has at most so many bytes.
+/// The longest prefix of at most `max_bytes` bytes.
 fn truncate(text: &str, max_bytes: usize) -> &str {
     let end = (0..=max_bytes.min(text.len())).rev().find(|end| text.is_char_boundary(*end));
     &text[..end.unwrap_or(0)]

@@ -1,4 +1,4 @@
-//! The task that tells: one write at a time, at its own pace, after the bindings.
+//! The task that writes status updates, one at a time, rate-limited, after the bindings.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -25,24 +25,24 @@ pub struct StatusOptions {
     pub per_second: u32,
     /// Most writes a second while bindings are being written.
     pub while_busy: u32,
-    /// Longest time for one request.
+    /// Timeout of one request.
     pub timeout: Duration,
-    /// Who writes, as events have it (`reportingController`).
+    /// Name of the program in events (`reportingController`).
     pub controller: String,
-    /// Which of them: the name of its pod or host (`reportingInstance`).
+    /// Name of its pod or host in events (`reportingInstance`).
     pub instance: String,
 }
 
-/// A writer of statuses at work.
+/// A running status writer.
 #[derive(Debug)]
 pub struct StatusWriter {
-    /// Takes reports.
+    /// Takes updates.
     pub sender: StatusSender,
     /// Ends at `stop`.
     pub task: JoinHandle<()>,
 }
 
-/// Takes reports, at once and always: what is superseded is dropped, and what is too much.
+/// Takes updates without ever blocking. Superseded and excess updates are dropped.
 #[derive(Clone, Debug)]
 pub struct StatusSender(Arc<Inbox>);
 
@@ -50,12 +50,12 @@ pub struct StatusSender(Arc<Inbox>);
 struct Inbox {
     pending: Mutex<StatusQueue>,
     wakeup: Notify,
-    /// Whether reports were forgotten because the lease was lost.
+    /// Whether updates were dropped because the lease was lost.
     was_cleared: AtomicBool,
 }
 
 impl StatusOptions {
-    /// The usual pace, for a program of this name.
+    /// The default rates, for a program of this name.
     pub fn new(controller: &str, instance: &str) -> Self {
         Self {
             per_second: 50,
@@ -68,32 +68,32 @@ impl StatusOptions {
 }
 
 impl StatusSender {
-    /// Takes a report in. Never waits for a write.
+    /// Queues an update. Never waits for a write.
     pub fn send(&self, report: StatusUpdate) {
         self.lock().take(report);
         self.0.wakeup.notify_one();
     }
 
-    /// Whether reports were forgotten since this was asked last, because the lease was lost: who leads has
-    /// to tell all anew. It may be lost for so short that nobody else notices.
+    /// Whether updates were dropped since the last call because the lease was lost. The leader must
+    /// then send all of them again. The lease may be lost so briefly that nothing else notices.
     pub fn take_cleared(&self) -> bool {
         self.0.was_cleared.swap(false, Ordering::AcqRel)
     }
 
     fn clear(&self) {
         self.lock().clear();
-        // After it: what is told from here on stays.
+        // Set after clearing: updates sent from here on are kept.
         self.0.was_cleared.store(true, Ordering::Release);
     }
 
     fn lock(&self) -> MutexGuard<'_, StatusQueue> {
-        // Reports that a panic cut short are told again when they change.
+        // Updates lost to a panic are sent again when they change.
         self.0.pending.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl StatusWriter {
-    /// Starts a writer that gives way to the binder of `load`.
+    /// Starts a writer that yields to the binder of `load`.
     pub fn start(
         client: Client,
         options: StatusOptions,
@@ -111,7 +111,7 @@ impl StatusWriter {
         let api = Api { client, leadership, metrics, timeout: options.timeout };
         let run = run(api, options, sender.clone(), load);
         let task = tokio::spawn(async move {
-            // What is not told when the program ends is told by the next leader.
+            // Updates left at shutdown are sent by the next leader.
             stop.run_until_cancelled(run).await;
         });
         Self { sender, task }
@@ -140,7 +140,7 @@ async fn run(api: Api, options: StatusOptions, sender: StatusSender, load: Load)
             }
         }
         tokio::time::sleep_until(rate_limit.reserve(load.ops() > 0)).await;
-        // Taken after the wait: what came meanwhile is newer.
+        // Taken after the wait, to get the newest state.
         let Some(job) = sender.lock().next() else { continue };
         let error = match write(&api, &reporter, &job).await {
             Ok(()) => {
@@ -151,9 +151,9 @@ async fn run(api: Api, options: StatusOptions, sender: StatusSender, load: Load)
             Err(error) => error,
         };
         match error {
-            // Who leads next tells what it sees, also where that is this one again.
+            // The next leader sends what it observes, even if it is this process again.
             ApiError::NotLeader => sender.clear(),
-            // A server that starts does not know yet who may do what.
+            // A starting server denies requests until it has its RBAC data.
             ApiError::Rejected(rejection)
                 if rejection.is_access_denial && denied.should_retry(&job) =>
             {
@@ -161,8 +161,8 @@ async fn run(api: Api, options: StatusOptions, sender: StatusSender, load: Load)
                 tokio::time::sleep(backoff.next_delay()).await;
             }
             ApiError::Rejected(rejection) if rejection.code != 429 => {
-                // Gone, another of its name, or not ours to write: it is not tried again.
-                tracing::debug!(refusal = %rejection, ?job, "a status was refused");
+                // The object is gone, replaced, or not writable by us: no retry.
+                tracing::debug!(refusal = %rejection, ?job, "a status was rejected");
             }
             ApiError::Rejected(rejection) => {
                 sender.lock().put_back(job);

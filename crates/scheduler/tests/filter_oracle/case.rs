@@ -1,4 +1,4 @@
-//! A cluster and a pod, as the scheduler keeps them and as the API writes them.
+//! A cluster and a pod, in the scheduler's form and in the API's.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use octavo_kube_io::objects::{
 };
 use serde_json::{Map, Value, json};
 
-/// A cluster, and a pod that wants to run on it.
+/// A cluster, and a pod to schedule.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Case {
     pub(crate) nodes: Vec<Node>,
@@ -41,7 +41,7 @@ impl Case {
 }
 
 impl Case {
-    /// The case as it comes back from the API's JSON.
+    /// The case, read back from the API's JSON.
     pub(crate) fn read(mut question: Value) -> Self {
         let mut list = |of: &str| match question[of].take() {
             Value::Array(all) => all,
@@ -133,7 +133,7 @@ fn pod(pod: &Pod) -> Value {
     })
 }
 
-/// What a pod has while it is resized. What is less than is asked for is of a resize that cannot be done.
+/// The resize status of a pod. An allocated amount below the request is from an infeasible resize.
 fn status(pod: &Pod) -> Value {
     let mut is_infeasible = false;
     let mut state = |name: &str, asked: &Requests, is_granted: bool| {

@@ -1,5 +1,5 @@
-//! Clusters and pods at random. A case looks at one to three of the topics below, the others being
-//! quiet in it, so that each filter decides alone often.
+//! Random clusters and pods. A case varies one to three of the topics below, so that each filter
+//! often decides alone.
 
 mod amounts;
 mod anti_affinity;
@@ -14,7 +14,7 @@ use octavo_oracle::Rng;
 
 use crate::case::Case;
 
-/// What a case may be about.
+/// Topics of a case.
 const TOPICS: [fn(&mut Rng, &mut Draft); 17] = [
     amounts::requests,
     amounts::requests,
@@ -35,7 +35,7 @@ const TOPICS: [fn(&mut Rng, &mut Draft); 17] = [
     anti_affinity::apart,
 ];
 
-/// A case in the making: specs are not shared yet.
+/// A case under construction: specs are not shared yet.
 pub(crate) struct Draft {
     pub(crate) case: Case,
     pub(crate) spec: PodSpec,
@@ -73,7 +73,7 @@ pub(crate) fn generate(seed: u64) -> Case {
 }
 
 impl Draft {
-    /// Every pod's spec, the newcomer's first.
+    /// The specs of all pods, that of the pod to schedule first.
     fn specs(&mut self) -> impl Iterator<Item = &mut PodSpec> {
         std::iter::once(&mut self.spec).chain(&mut self.placed)
     }
@@ -103,7 +103,7 @@ fn container(name: &str, kind: ContainerKind) -> Container {
     }
 }
 
-/// Several words, each once at most.
+/// Several words, each at most once.
 fn pick_some(rng: &mut Rng, from: &[&str], most: usize) -> Vec<String> {
     let mut words: Vec<String> = from.iter().map(|word| (*word).to_owned()).collect();
     rng.shuffle(&mut words);

@@ -1,5 +1,5 @@
-//! Our predicates against kube-scheduler's own filters, on clusters that are made at random: for each
-//! node the same filters must refuse, in the same words.
+//! Our predicates against kube-scheduler's own filters, on random clusters. For each node the same
+//! filters must refuse, with the same text.
 //!
 //! A case is named by its seed: `OCTAVO_FILTER_SEEDS=77..78 cargo test -p octavo-scheduler --test
 //! filter_oracle` runs the case of seed 77 alone and prints it.
@@ -36,7 +36,8 @@ use crate::ours::{Ours, decide, differences};
 /// Seeds of the comparison.
 const SEEDS: Range<u64> = 0..4_500;
 
-/// Filters of kube-scheduler, each of which must decide alone on so many nodes at least.
+/// Filters of kube-scheduler. Each must be the only one to refuse on at least [`MIN_DECIDED_ALONE`]
+/// nodes.
 const FILTERS: [&str; 11] = [
     "InterPodAffinity",
     "NodeAffinity",
@@ -67,7 +68,7 @@ fn filters_agree_with_kube_scheduler() {
         }
         let ours = decide(&case);
         coverage.count(&ours);
-        // Decided on what the watches would make of the API's JSON, and on the very values.
+        // Decided both on the values themselves and on those read back from the API's JSON.
         let read = decide(&Case::read(question));
         for (what, ours) in [("read", &read), ("made", &ours)] {
             let differences = differences(ours, theirs);
@@ -85,7 +86,7 @@ fn filters_agree_with_kube_scheduler() {
     }
 }
 
-/// What kube-scheduler says, by seed.
+/// kube-scheduler's results, by seed.
 fn ask(program: &Path, seeds: Range<u64>) -> Vec<Answer> {
     let parts = seeds::in_parallel(seeds, |seeds| {
         let mut filters = Filters::start(program);
@@ -95,7 +96,7 @@ fn ask(program: &Path, seeds: Range<u64>) -> Vec<Answer> {
     answers.into_values().collect()
 }
 
-/// Predicates that were wrong in one thing would be found out.
+/// Checks that a single fault in the predicates would be caught.
 fn assert_every_mutation_is_caught(answers: &[Answer]) {
     let first = |(_, mutate): &mutations::Mutation| {
         SEEDS.zip(answers).position(|(seed, theirs)| {
@@ -115,12 +116,12 @@ fn assert_every_mutation_is_caught(answers: &[Answer]) {
     }
 }
 
-/// How often what decided.
+/// How often each filter decided.
 #[derive(Debug, Default)]
 struct FilterCoverage {
     nodes: usize,
     feasible: usize,
-    /// Nodes that one filter alone refuses, by filter.
+    /// Nodes that only one filter refuses, by filter.
     alone: BTreeMap<&'static str, usize>,
 }
 

@@ -1,5 +1,5 @@
-//! Faults that predicates might have. A fault is planted by showing ours a case that has been changed
-//! as if ours were blind to something; the comparison has to see the difference.
+//! Faults that predicates might have. A fault is simulated by giving our predicates a changed case,
+//! as if they ignored something. The comparison must see the difference.
 
 use std::sync::Arc;
 
@@ -169,7 +169,7 @@ pub(crate) const MUTATIONS: [Mutation; 55] = [
         case.volumes.iter_mut().for_each(|one| one.node_affinity = None);
     }),
     ("look at fields in node affinity of volumes", |case| {
-        // A field that is not known does what the name of a node would.
+        // An unknown field acts like the node's name.
         for term in case.volumes.iter_mut().flat_map(|one| &mut one.node_affinity) {
             let terms = std::mem::take(&mut term.terms);
             term.terms = terms.into_iter().filter(|term| term.fields.is_empty()).collect();
@@ -214,7 +214,7 @@ pub(crate) const MUTATIONS: [Mutation; 55] = [
             }
         });
     }),
-    ("let nobody keep others away", |case| specs(case, |spec| spec.anti_affinity.clear())),
+    ("ignore anti-affinity of running pods", |case| specs(case, |spec| spec.anti_affinity.clear())),
 ];
 
 fn specs(case: &mut Case, change: impl Fn(&mut PodSpec)) {

@@ -11,20 +11,20 @@ use crate::case::Case;
 /// Its answer.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Answer {
-    /// Why no node will do, found before any is looked at.
+    /// Why no node fits, found before any is checked.
     pub(crate) refused: Option<Refusal>,
-    /// What each filter has against a node, by node.
+    /// Each filter's reasons against a node, by node.
     #[serde(default)]
     pub(crate) nodes: BTreeMap<String, Vec<Refusal>>,
 }
 
-/// What one filter has against a node.
+/// One filter's reasons against a node.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Refusal {
     pub(crate) plugin: String,
     pub(crate) reasons: Vec<String>,
-    /// Whether no other pod's leaving would change it.
+    /// Whether evicting other pods cannot help.
     #[serde(default)]
     pub(crate) is_final: bool,
 }
@@ -37,7 +37,7 @@ impl Filters {
         Self(Oracle::start(program, "filter-oracle").unwrap())
     }
 
-    /// What kube-scheduler makes of a case.
+    /// kube-scheduler's result for a case.
     pub(crate) fn decide(&mut self, seed: u64, case: &Case) -> Answer {
         self.0.ask(&seed.to_string(), &case.question()).unwrap()
     }

@@ -1,4 +1,4 @@
-//! Our answer, and what differs from kube-scheduler's.
+//! Our predicates' result, and its differences from kube-scheduler's.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,10 +12,10 @@ use octavo_scheduler::predicates::{
 use crate::case::Case;
 use crate::oracle::{Answer, Refusal};
 
-/// All that we have against each node, by node.
+/// All our reasons against each node, by node.
 pub(crate) type Ours = BTreeMap<String, Vec<Unfit>>;
 
-/// What our predicates say.
+/// The result of our predicates.
 pub(crate) fn decide(case: &Case) -> Ours {
     let mut volumes = Volumes::default();
     for change in [
@@ -33,7 +33,8 @@ pub(crate) fn decide(case: &Case) -> Ours {
     let requests = PodRequests::of(&case.pod);
     for pod in &case.placed {
         let node = pod.node.as_deref().unwrap();
-        // Decided otherwise at first, and beside somebody who did not stay: no trace of it is left.
+        // Each pod is first added to another node, and beside a pod that leaves again: no trace may
+        // remain.
         anti_affinity.add(pod, &case.nodes[0].meta.name.name);
         anti_affinity.add(&case.pod, node);
         anti_affinity.add(pod, node);
@@ -64,10 +65,10 @@ fn all<T: Clone>(list: &[T]) -> Delta<T> {
     Delta::Replace(Kind::default(), list.iter().cloned().map(Arc::new).collect())
 }
 
-/// What differs, in words; nothing where both agree on every node and on every filter's reason.
+/// The differences in words; empty if both agree on every node and every filter's reason.
 pub(crate) fn differences(ours: &Ours, theirs: &Answer) -> Vec<String> {
     if let Some(refused) = &theirs.refused {
-        // What is found out before the nodes is found out by whichever filter comes first.
+        // A reason found before any node is checked may come from either filter.
         let agrees = |reasons: &Vec<Unfit>| {
             reasons.iter().any(|unfit| unfit.is_pod_level() || *unfit == Unfit::Affinity)
         };
@@ -95,24 +96,24 @@ fn is_same(ours: &[Unfit], theirs: &[Refusal]) -> bool {
         && theirs.iter().all(|refusal| has_same_reasons(ours, refusal))
 }
 
-/// Whether our reasons of a filter are theirs, in their words.
+/// Whether our reasons of a filter equal theirs.
 fn has_same_reasons(ours: &[Unfit], theirs: &Refusal) -> bool {
     let of_filter = || ours.iter().filter(|unfit| unfit.filter() == theirs.plugin);
-    // A node that takes no pods at all is no node where a pod's leaving would help.
+    // Evicting pods does not help on a node that allows no pods at all.
     let is_full = of_filter().any(|unfit| matches!(unfit, Unfit::Pods { capacity: 0 }));
     let is_final = of_filter().any(|unfit| !unfit.could_preemption_help());
     if !is_full && is_final != theirs.is_final {
         return false;
     }
-    // Of a taint we say which; which nodes are chosen by name is found out earlier there; a volume
-    // that does not exist is of the pod here and of the node there.
+    // We name the taint. kube-scheduler finds nodes chosen by name earlier. A missing volume is a
+    // reason of the pod here, and of the node there.
     let is_worded_otherwise = theirs.plugin == "TaintToleration"
         || theirs.reasons.iter().any(|reason| reason == "not chosen")
         || of_filter().any(|unfit| matches!(unfit, Unfit::MissingVolume { .. }));
     let texts: BTreeSet<_> = of_filter().map(ToString::to_string).collect();
     let mut their_texts: BTreeSet<_> = theirs.reasons.iter().cloned().collect();
     if theirs.plugin == "VolumeRestrictions" && texts.len() > their_texts.len() {
-        // Theirs ends at the disk.
+        // Theirs stops at the disk.
         their_texts.extend(texts.iter().filter(|text| text.contains("ReadWriteOncePod")).cloned());
     }
     is_worded_otherwise || texts == their_texts

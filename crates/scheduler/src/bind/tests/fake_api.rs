@@ -1,5 +1,5 @@
-//! As much of an API server as a binder needs, in memory: objects with versions, the rules of claims,
-//! bindings and evictions, and every way in which a request can go wrong.
+//! The parts of an API server that a binder needs, in memory: objects with versions, the rules of
+//! claims, bindings and evictions, and injected faults.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,26 +14,26 @@ use tokio::time::Instant;
 use super::super::TermRemaining;
 use super::super::responses::FINALIZER;
 
-/// What happens to a request.
+/// A fault of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InjectedFault {
-    /// It is refused with this status and not done.
+    /// It is rejected with this status.
     Status(u16),
-    /// It is refused by the authorizer, as it refuses everybody while the server starts.
+    /// The authorizer denies it, as it denies every client while the server starts.
     Forbidden,
     /// It is not done, and the connection is lost.
     LostBefore,
     /// It is done, and the connection is lost.
     LostAfter,
-    /// It is not done, and no answer ever comes.
+    /// It is not done, and no response ever comes.
     SilentBefore,
-    /// It is done, and no answer ever comes.
+    /// It is done, and no response ever comes.
     SilentAfter,
-    /// The lease is over when it would be sent.
+    /// The lease is lost before it would be sent.
     NotLeader,
 }
 
-/// A request that was acted on or refused.
+/// A request that was processed or rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RecordedRequest {
     pub(crate) method: String,
@@ -42,7 +42,7 @@ pub(crate) struct RecordedRequest {
     pub(crate) code: u16,
 }
 
-/// The server. Clones are the same.
+/// The server. Clones share its state.
 #[derive(Clone, Default)]
 pub(crate) struct FakeApi(Arc<Mutex<Inner>>);
 
@@ -50,18 +50,18 @@ pub(crate) struct FakeApi(Arc<Mutex<Inner>>);
 struct Inner {
     objects: BTreeMap<String, Value>,
     version: u64,
-    /// Requests so far, reads among them.
+    /// Requests so far, including reads.
     count: usize,
-    /// By number of the request.
+    /// Faults by number of the request.
     faults: BTreeMap<usize, InjectedFault>,
-    /// What happens to all from here on.
+    /// A fault of all requests from this number on.
     fault_from: Option<(usize, InjectedFault)>,
     seen: Vec<RecordedRequest>,
     has_lost_lease: bool,
     led_since: Option<Instant>,
     budget: Option<String>,
     drops_extended_status: bool,
-    /// How often each request lets others go first, before and after it acts; used up from the front.
+    /// How often each request yields before and after it is processed; used up from the front.
     yields: Vec<(u8, u8)>,
     in_flight: usize,
     max_in_flight: usize,
@@ -107,17 +107,17 @@ impl FakeApi {
         self.0.lock().unwrap().objects.keys().cloned().collect()
     }
 
-    /// Makes trouble for the request of this number, from 0.
+    /// Injects a fault into the request of this number, from 0.
     pub(crate) fn inject(&self, number: usize, fault: InjectedFault) {
         self.0.lock().unwrap().faults.insert(number, fault);
     }
 
-    /// Makes trouble for all requests from this number on.
+    /// Injects a fault into all requests from this number on.
     pub(crate) fn inject_from(&self, number: usize, fault: InjectedFault) {
         self.0.lock().unwrap().fault_from = Some((number, fault));
     }
 
-    /// No trouble any more, and the lease is held again.
+    /// Removes all faults; the lease is held again.
     pub(crate) fn clear_faults(&self) {
         let mut inner = self.0.lock().unwrap();
         inner.fault_from = None;
@@ -125,12 +125,12 @@ impl FakeApi {
         inner.has_lost_lease = false;
     }
 
-    /// A budget forbids evictions, with these words.
+    /// A budget forbids evictions with this message.
     pub(crate) fn forbid_evictions(&self, words: &str) {
         self.0.lock().unwrap().budget = Some(words.to_owned());
     }
 
-    /// Behaves as with `DRAExtendedResource` off.
+    /// Behaves as with the feature gate `DRAExtendedResource` off.
     pub(crate) fn drop_extended_status(&self) {
         self.0.lock().unwrap().drops_extended_status = true;
     }
@@ -139,7 +139,7 @@ impl FakeApi {
         self.0.lock().unwrap().yields = yields;
     }
 
-    /// The lease as the binder asks for it.
+    /// The lease, as the binder reads it.
     pub(crate) fn lease(&self) -> Option<TermRemaining> {
         let mut inner = self.0.lock().unwrap();
         if inner.next_fault() == Some(InjectedFault::NotLeader) {
@@ -154,7 +154,7 @@ impl FakeApi {
         self.0.lock().unwrap().seen.clone()
     }
 
-    /// Writes that succeeded, as method and path.
+    /// Successful writes, as method and path.
     pub(crate) fn writes(&self) -> Vec<String> {
         let seen = self.seen();
         let writes = seen.iter().filter(|seen| seen.method != "GET" && seen.code < 300);
@@ -373,7 +373,7 @@ impl Inner {
     }
 }
 
-/// The rules for claims, as `pkg/apis/resource/validation/validation.go` has them.
+/// The rules for claims of `pkg/apis/resource/validation/validation.go`.
 fn check_claim(old: &Value, new: &Value) -> Result<(), (u16, String)> {
     let refuse = |message: &str| Err((422, message.to_owned()));
     let (before, after) = (&old["status"], &new["status"]);
@@ -467,7 +467,7 @@ fn response(code: u16, value: &Value) -> Response<Body> {
     response
 }
 
-/// A claim as the server has it.
+/// Whether a claim at the server has the finalizer.
 pub(crate) fn has_finalizer(claim: &Value) -> bool {
     list(&claim["metadata"]["finalizers"]).contains(&FINALIZER.into())
 }

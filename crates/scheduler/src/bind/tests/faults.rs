@@ -1,9 +1,9 @@
-//! Every step of the protocol meets every trouble.
+//! Every step of a bind meets every fault.
 
 use super::fake_api::InjectedFault;
 use super::*;
 
-/// Troubles after which the server is well: the order must succeed in the end.
+/// Transient faults: the operation must succeed in the end.
 const PASSING: [InjectedFault; 8] = [
     InjectedFault::Forbidden,
     InjectedFault::Status(401),
@@ -15,11 +15,11 @@ const PASSING: [InjectedFault; 8] = [
     InjectedFault::SilentAfter,
 ];
 
-/// A pod with a claim of its own, a shared one that another pod has, and extended resources.
+/// A pod with a claim of its own, a shared one that another pod uses, and extended resources.
 pub(super) struct Scenario {
     pub(super) api: FakeApi,
     pub(super) pod: PodRef,
-    pub(super) order: Bind,
+    pub(super) op: Bind,
 }
 
 const OTHER: &str = "uid-other";
@@ -37,11 +37,12 @@ pub(super) fn scenario() -> Scenario {
         });
     });
     let claims = vec![write(&own, &["gpu-0"]), reserve_only(&seen(&api, "shared"))];
-    let order = Bind { extended: Some(extended(&["gpu-1"])), ..bind(&pod, claims) };
-    Scenario { api, pod, order }
+    let op = Bind { extended: Some(extended(&["gpu-1"])), ..bind(&pod, claims) };
+    Scenario { api, pod, op }
 }
 
-/// Requests of the scenario's order when all goes well: create, status, tell; finalizer, status; reserve; bind.
+/// Requests of the scenario without faults: create, status, pod status; finalizer, status; reserve;
+/// bind.
 pub(super) const STEPS: usize = 7;
 
 impl Scenario {
@@ -58,14 +59,14 @@ impl Scenario {
         self.assert_other_keeps_its_claim(what);
     }
 
-    /// What is not named as left has nothing of the order on it.
+    /// Claims that are not listed as unreleased have no trace of the operation.
     pub(super) fn assert_undone_but(&self, left: &[ObjectName], what: &str) {
         let Self { api, pod, .. } = self;
         let is_left = |claim: &str| left.iter().any(|name| *name.name == *claim);
         assert!(is_left("own") || is_clean(api, "own"), "{what}: {:?}", api.object("own"));
         assert!(is_left("shared") || !is_taken(api, "shared", pod), "{what}");
         for claim in made(api) {
-            assert!(is_left(&claim), "{what}: {claim} is there, and {left:?} was said");
+            assert!(is_left(&claim), "{what}: {claim} exists, but unreleased are {left:?}");
         }
         if left.is_empty() && api.object(&pod_path("p")).is_some() {
             let status =
@@ -89,7 +90,7 @@ async fn transient_fault_at_any_step_does_not_fail_the_bind() {
             scenario.api.inject(step, fault);
             let mut harness = Harness::new(&scenario.api);
             let what = format!("{fault:?} at {step}");
-            let result = harness.carry_out(OpKind::Bind(scenario.order.clone())).await;
+            let result = harness.carry_out(OpKind::Bind(scenario.op.clone())).await;
             assert_eq!(result, Ok(()), "{what}");
             scenario.assert_done(&what);
         }
@@ -103,13 +104,13 @@ async fn two_faults_in_a_row_do_no_harm() {
             let scenario = scenario();
             scenario.api.inject(step, first);
             scenario.api.inject(step + 1, second);
-            // Two silences in a row outlast the usual patience.
+            // Two timeouts in a row exceed the default retry timeout.
             let retry_timeout = Duration::from_mins(1);
             let options = BinderOptions { retry_timeout, ..BinderOptions::default() };
             let mut harness = Harness::with(&scenario.api, options);
             let what = format!("{first:?}, {second:?} at {step}");
             assert_eq!(
-                harness.carry_out(OpKind::Bind(scenario.order.clone())).await,
+                harness.carry_out(OpKind::Bind(scenario.op.clone())).await,
                 Ok(()),
                 "{what}"
             );
@@ -126,9 +127,9 @@ async fn rejection_at_any_step_is_rolled_back() {
             scenario.api.inject(step, InjectedFault::Status(code));
             let mut harness = Harness::new(&scenario.api);
             let what = format!("{code} at {step}");
-            match harness.carry_out(OpKind::Bind(scenario.order.clone())).await {
+            match harness.carry_out(OpKind::Bind(scenario.op.clone())).await {
                 Ok(()) => {
-                    // A conflict that is none any more.
+                    // A conflict that has resolved.
                     assert_eq!(code, 409, "{what}");
                     scenario.assert_done(&what);
                 }
@@ -155,7 +156,7 @@ async fn lost_lease_ends_all_writes_and_lists_unreleased_claims() {
         scenario.api.inject(step, InjectedFault::NotLeader);
         let mut harness = Harness::new(&scenario.api);
         let what = format!("lease lost at {step}");
-        let failure = harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+        let failure = harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::NotLeader, "{what}");
         assert_eq!(scenario.api.writes().len(), step, "{what}: no write after it");
         assert_eq!(failure.unreleased.is_empty(), step == 0, "{what}: {failure:?}");
@@ -174,8 +175,7 @@ async fn unreachable_server_leaves_only_the_listed_claims() {
             scenario.api.inject_from(step, fault);
             let mut harness = Harness::new(&scenario.api);
             let what = format!("{fault:?} from {step}");
-            let failure =
-                harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+            let failure = harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
             let is_sent = step == STEPS - 1 && fault != InjectedFault::Status(429);
             let kind = if is_sent { FailureKind::Indeterminate } else { FailureKind::Unreachable };
             assert_eq!(failure.kind, kind, "{what}");
@@ -192,21 +192,21 @@ async fn indeterminate_binding_is_not_rolled_back() {
         scenario.api.inject(STEPS - 1, fault);
         scenario.api.inject_from(STEPS, InjectedFault::LostBefore);
         let mut harness = Harness::new(&scenario.api);
-        // The server is back while an undo would still be trying.
+        // The server is back while a rollback would still be retried.
         let back = scenario.api.clone();
         tokio::spawn(async move {
             tokio::time::sleep(Duration::from_secs(30)).await;
             back.clear_faults();
         });
-        let failure = harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+        let failure = harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::Indeterminate);
         assert_eq!(failure.unreleased.len(), 3, "{failure:?}");
-        scenario.assert_done("bound, and nobody knew");
-        // The next who asks learns it, and takes nothing from the pod.
+        scenario.assert_done("bound, with an unknown outcome");
+        // The next rollback reads that the pod is bound, and releases nothing.
         scenario.api.clear_faults();
         let claim = seen(&scenario.api, "own");
-        let undo = OpKind::Rollback { pod: scenario.pod.clone(), claim };
-        let failure = harness.carry_out(undo).await.unwrap_err();
+        let rollback = OpKind::Rollback { pod: scenario.pod.clone(), claim };
+        let failure = harness.carry_out(rollback).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::AlreadyBound);
         scenario.assert_done("still bound");
     }
@@ -219,7 +219,7 @@ async fn next_leader_cleans_up_after_a_crash_at_any_step() {
             let scenario = scenario();
             scenario.api.inject(step, fault);
             let harness = Harness::new(&scenario.api);
-            harness.send(1, OpKind::Bind(scenario.order.clone())).await;
+            harness.send(1, OpKind::Bind(scenario.op.clone())).await;
             while scenario.api.count() <= step {
                 tokio::task::yield_now().await;
             }
@@ -238,7 +238,7 @@ async fn next_leader_cleans_up_after_a_crash_at_any_step() {
     }
 }
 
-/// The next leader takes back all that it sees of the pod, then binds it.
+/// The next leader rolls back all that it observes of the pod, then binds it.
 async fn take_over(scenario: &Scenario, what: &str) {
     let Scenario { api, pod, .. } = scenario;
     api.clear_faults();
@@ -254,7 +254,7 @@ async fn take_over(scenario: &Scenario, what: &str) {
     assert_eq!(made(api), [""; 0], "{what}");
     scenario.assert_other_keeps_its_claim(what);
     let claims = vec![write(&seen(api, "own"), &["gpu-0"]), reserve_only(&seen(api, "shared"))];
-    let order = Bind { extended: Some(extended(&["gpu-2"])), ..bind(pod, claims) };
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()), "{what}");
+    let op = Bind { extended: Some(extended(&["gpu-2"])), ..bind(pod, claims) };
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()), "{what}");
     scenario.assert_done(what);
 }

@@ -27,7 +27,7 @@ async fn victim_gets_a_condition_and_its_own_grace_period() {
     assert!(since.parse::<jiff::Timestamp>().is_ok(), "{since}");
     let delete = api.seen().pop().unwrap();
     assert!(delete.body.contains("uid-p") && !delete.body.contains("grace"), "{}", delete.body);
-    // Once more: it is leaving already, so nothing but the mark is written.
+    // Again: the pod is leaving already, so only the condition is written.
     assert_eq!(harness.carry_out(evict(&pod, false)).await, Ok(()));
     assert_eq!(api.writes().iter().filter(|write| write.starts_with("DELETE")).count(), 1);
 }
@@ -102,8 +102,8 @@ async fn pod_with_another_uid_is_not_bound() {
     let claim = put_claim(&api, "c");
     let earlier = PodRef { uid: "uid-earlier".into(), ..pod_ref("p") };
     let mut harness = Harness::new(&api);
-    let order = bind(&earlier, vec![write(&claim, &["gpu-0"])]);
-    let failure = harness.carry_out(OpKind::Bind(order)).await.unwrap_err();
+    let op = bind(&earlier, vec![write(&claim, &["gpu-0"])]);
+    let failure = harness.carry_out(OpKind::Bind(op)).await.unwrap_err();
     assert_eq!((failure.kind, failure.unreleased), (FailureKind::PodGone, Vec::new()));
     assert_eq!(bound_to(&api, "p"), None);
     assert!(is_clean(&api, "c"));
@@ -115,8 +115,8 @@ async fn pod_bound_elsewhere_keeps_its_node_and_frees_the_devices() {
     let (pod, claim) = (put_pod(&api, "p"), put_claim(&api, "c"));
     api.edit(&pod_path("p"), |pod| pod["spec"]["nodeName"] = "elsewhere".into());
     let mut harness = Harness::new(&api);
-    let order = bind(&pod, vec![write(&claim, &["gpu-0"])]);
-    let failure = harness.carry_out(OpKind::Bind(order)).await.unwrap_err();
+    let op = bind(&pod, vec![write(&claim, &["gpu-0"])]);
+    let failure = harness.carry_out(OpKind::Bind(op)).await.unwrap_err();
     assert_eq!(failure.kind, FailureKind::AlreadyBound);
     assert!(failure.message.contains("elsewhere"), "{failure}");
     assert!(is_clean(&api, "c"));
@@ -129,11 +129,11 @@ async fn claim_with_an_unrelated_change_is_still_allocated() {
     api.edit(&claim_path("c"), |claim| {
         claim["metadata"]["finalizers"] = json!([responses::FINALIZER]);
     });
-    let order = bind(&pod, vec![write(&seen(&api, "c"), &["gpu-0"])]);
+    let op = bind(&pod, vec![write(&seen(&api, "c"), &["gpu-0"])]);
     api.edit(&claim_path("c"), |claim| claim["metadata"]["labels"] = json!({"a": "b"}));
     drop(claim);
     let mut harness = Harness::new(&api);
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert!(is_taken(&api, "c", &pod));
 }
 
@@ -147,19 +147,19 @@ async fn claim_allocated_by_others_is_left_alone() {
     for had_allocation in [false, true] {
         let api = FakeApi::default();
         let (pod, claim) = (put_pod(&api, "p"), put_claim(&api, "c"));
-        let mut order = bind(&pod, vec![write(&claim, &["gpu-0"])]);
+        let mut op = bind(&pod, vec![write(&claim, &["gpu-0"])]);
         if had_allocation {
-            // Seen with devices of this node; then freed, and given on another.
+            // Observed with devices of this node, then freed and reallocated elsewhere.
             let mut claim = (*claim).clone();
             claim.claim.allocation = Some(allocation(&["gpu-0"]).allocation);
-            order.claims = vec![reserve_only(&Arc::new(claim))];
+            op.claims = vec![reserve_only(&Arc::new(claim))];
         }
         api.edit(&claim_path("c"), |claim| {
             claim["metadata"]["finalizers"] = json!([responses::FINALIZER]);
             claim["status"] = theirs.clone();
         });
         let mut harness = Harness::new(&api);
-        let failure = harness.carry_out(OpKind::Bind(order)).await.unwrap_err();
+        let failure = harness.carry_out(OpKind::Bind(op)).await.unwrap_err();
         assert_eq!((failure.kind, failure.unreleased), (FailureKind::Conflict, Vec::new()));
         assert_eq!(bound_to(&api, "p"), None);
         let object = api.object(&claim_path("c")).unwrap();
@@ -168,8 +168,8 @@ async fn claim_allocated_by_others_is_left_alone() {
     }
 }
 
-/// What another leader has given the pod meanwhile, or somebody by hand, is in use: only one's own is taken
-/// back.
+/// What another client allocated for the pod meanwhile is in use: only the operation's own writes
+/// are rolled back.
 #[tokio::test(start_paused = true)]
 async fn claim_that_others_allocated_for_the_same_pod_is_kept() {
     let users = [json!([]), json!([{"resource": "pods", "name": "p", "uid": "uid-p"}])];
@@ -186,8 +186,8 @@ async fn claim_that_others_allocated_for_the_same_pod_is_kept() {
             claim["status"] = theirs.clone();
         });
         let mut harness = Harness::new(&api);
-        let order = bind(&pod, vec![write(&claim, &["gpu-0"])]);
-        let failure = harness.carry_out(OpKind::Bind(order)).await.unwrap_err();
+        let op = bind(&pod, vec![write(&claim, &["gpu-0"])]);
+        let failure = harness.carry_out(OpKind::Bind(op)).await.unwrap_err();
         assert_eq!((failure.kind, failure.unreleased), (FailureKind::Conflict, Vec::new()));
         let object = api.object(&claim_path("c")).unwrap();
         assert_eq!(object["status"], theirs);
@@ -213,8 +213,8 @@ async fn missing_deleted_or_recreated_claim_is_a_conflict() {
         spoil(&api);
         let before = api.object(&claim_path("c"));
         let mut harness = Harness::new(&api);
-        let order = bind(&pod, vec![write(&claim, &["gpu-0"])]);
-        let failure = harness.carry_out(OpKind::Bind(order)).await.unwrap_err();
+        let op = bind(&pod, vec![write(&claim, &["gpu-0"])]);
+        let failure = harness.carry_out(OpKind::Bind(op)).await.unwrap_err();
         let expected = (FailureKind::Conflict, Vec::new());
         assert_eq!((failure.kind, failure.unreleased), expected, "{number}");
         assert_eq!(api.object(&claim_path("c")), before, "{number}");
@@ -227,8 +227,8 @@ async fn missing_feature_gate_is_named_in_the_error() {
     let pod = put_pod(&api, "p");
     api.drop_extended_status();
     let mut harness = Harness::new(&api);
-    let order = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
-    let failure = harness.carry_out(OpKind::Bind(order)).await.unwrap_err();
+    let op = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
+    let failure = harness.carry_out(OpKind::Bind(op)).await.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Rejected);
     assert!(failure.message.contains("DRAExtendedResource"), "{failure}");
     assert_eq!(made(&api), [""; 0]);
@@ -240,7 +240,7 @@ async fn claim_of_an_earlier_attempt_is_replaced() {
     let pod = put_pod(&api, "p");
     let mut harness = Harness::new(&api);
     let name = super::super::extended::name(&pod, 0);
-    // It asks for another class: what a node of another kind would have needed.
+    // It requests another class, as an attempt on another node may have done.
     api.put(
         &claim_path(&name),
         json!({
@@ -252,16 +252,16 @@ async fn claim_of_an_earlier_attempt_is_replaced() {
             "status": {"allocation": {"devices": {"results": []}}},
         }),
     );
-    let order = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
+    let op = Bind { extended: Some(extended(&["gpu-0"])), ..bind(&pod, Vec::new()) };
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(made(&api), std::slice::from_ref(&name));
     assert_ne!(api.object(&claim_path(&name)).unwrap()["metadata"]["uid"], "old");
-    // A name that somebody else's claim has is left alone.
+    // A name that another client's claim has is left alone.
     let other = put_pod(&api, "q");
     let taken = super::super::extended::name(&other, 0);
     api.put(&claim_path(&taken), json!({"metadata": {"name": taken, "uid": "theirs"}}));
-    let order = Bind { extended: Some(extended(&["gpu-1"])), ..bind(&other, Vec::new()) };
-    assert_eq!(harness.carry_out(OpKind::Bind(order)).await, Ok(()));
+    let op = Bind { extended: Some(extended(&["gpu-1"])), ..bind(&other, Vec::new()) };
+    assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(api.object(&claim_path(&taken)).unwrap()["metadata"]["uid"], "theirs");
 }
 
@@ -325,7 +325,7 @@ async fn op_aborted_at_shutdown_lists_its_claims() {
     let failure = harness.outcome().await.result.unwrap_err();
     assert_eq!(failure.unreleased, [ObjectName::new("team", "c")]);
     assert!(!harness.binder.task.await.unwrap(), "it may still be carried out");
-    assert!(is_taken(&api, "c", &pod), "the write was done, as said");
+    assert!(is_taken(&api, "c", &pod), "the write was done, as listed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -343,8 +343,8 @@ async fn no_request_outlives_the_lease() {
     let (options, stop) = (BinderOptions::default(), CancellationToken::new());
     let leadership = Leadership::new(lease);
     let mut binder = Binder::start(api.client(), options, leadership, metrics, stop);
-    let order = WriteOp { id: OpId(1), kind: OpKind::Bind(bind(&pod, Vec::new())) };
-    binder.ops.send(order).await.unwrap();
+    let op = WriteOp { id: OpId(1), kind: OpKind::Bind(bind(&pod, Vec::new())) };
+    binder.ops.send(op).await.unwrap();
     while api.count() == 0 {
         tokio::task::yield_now().await;
     }

@@ -1,10 +1,10 @@
-//! A server that starts and does not know yet who may do what, and rights that are really missing.
+//! A starting server without RBAC data, and rights that are really missing.
 
 use super::fake_api::InjectedFault;
 use super::faults::{STEPS, scenario};
 use super::*;
 
-/// The server knows its users again after this long.
+/// The server has its RBAC data after this long.
 fn knows_after(api: &FakeApi, seconds: u64) {
     let api = api.clone();
     tokio::spawn(async move {
@@ -22,7 +22,7 @@ async fn starting_server_does_not_fail_binds() {
             knows_after(&scenario.api, 3);
             let mut harness = Harness::new(&scenario.api);
             let what = format!("{fault:?} from {step}");
-            let result = harness.carry_out(OpKind::Bind(scenario.order.clone())).await;
+            let result = harness.carry_out(OpKind::Bind(scenario.op.clone())).await;
             assert_eq!(result, Ok(()), "{what}");
             scenario.assert_done(&what);
         }
@@ -39,7 +39,7 @@ async fn lost_response_is_resolved_once_access_is_granted() {
             knows_after(&scenario.api, 3);
             let mut harness = Harness::new(&scenario.api);
             let what = format!("{fault:?} at {step}");
-            let result = harness.carry_out(OpKind::Bind(scenario.order.clone())).await;
+            let result = harness.carry_out(OpKind::Bind(scenario.op.clone())).await;
             assert_eq!(result, Ok(()), "{what}");
             scenario.assert_done(&what);
         }
@@ -50,23 +50,23 @@ async fn lost_response_is_resolved_once_access_is_granted() {
 async fn missing_right_is_reported_and_delays_the_first_op_only() {
     let api = FakeApi::default();
     let pods: Vec<_> = (0..4).map(|number| put_pod(&api, &format!("p{number}"))).collect();
-    let order = |number: usize| OpKind::Bind(bind(&pods[number], Vec::new()));
+    let op = |number: usize| OpKind::Bind(bind(&pods[number], Vec::new()));
     api.inject_from(0, InjectedFault::Forbidden);
     let mut harness = Harness::new(&api);
-    let failure = harness.carry_out(order(0)).await.unwrap_err();
+    let failure = harness.carry_out(op(0)).await.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Rejected);
     assert!(failure.message.contains("cannot post"), "{failure}");
     assert!(api.count() > 2, "it was repeated");
     let before = api.count();
-    let failure = harness.carry_out(order(1)).await.unwrap_err();
+    let failure = harness.carry_out(op(1)).await.unwrap_err();
     assert_eq!(failure.kind, FailureKind::Rejected);
     assert_eq!(api.count() - before, 2, "the binding and a look at the pod, once each");
-    // Somebody has given it. From then on it may be missing for a while again.
+    // The right is granted. From then on a denial is retried again.
     api.clear_faults();
-    assert_eq!(harness.carry_out(order(2)).await, Ok(()));
+    assert_eq!(harness.carry_out(op(2)).await, Ok(()));
     api.inject_from(api.count(), InjectedFault::Forbidden);
     knows_after(&api, 3);
-    assert_eq!(harness.carry_out(order(3)).await, Ok(()));
+    assert_eq!(harness.carry_out(op(3)).await, Ok(()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -83,7 +83,7 @@ async fn access_denials_do_not_count_as_overload() {
     for _ in 0..8 {
         assert_eq!(harness.outcome().await.result, Ok(()));
     }
-    // All at once again, and nothing is open that was shut: the window is as wide as it was.
+    // All run at once again: the concurrency limit was not lowered.
     api.interleave(vec![(20, 0); 8]);
     for number in 8..16 {
         let pod = put_pod(&api, &format!("p{number}"));

@@ -1,4 +1,4 @@
-//! Orders that ended undecided and are sent again, as they were.
+//! Operations with an unknown outcome that are retried unchanged.
 
 use proptest::prelude::*;
 
@@ -6,7 +6,7 @@ use super::fake_api::InjectedFault;
 use super::faults::{STEPS, Scenario, scenario};
 use super::*;
 
-/// Ways in which an answer is lost.
+/// Faults that lose the response.
 const LOST: [InjectedFault; 4] = [
     InjectedFault::LostBefore,
     InjectedFault::LostAfter,
@@ -15,8 +15,8 @@ const LOST: [InjectedFault; 4] = [
 ];
 
 impl Scenario {
-    fn again(&self) -> OpKind {
-        OpKind::Bind(Bind { is_retry: true, ..self.order.clone() })
+    fn retry(&self) -> OpKind {
+        OpKind::Bind(Bind { is_retry: true, ..self.op.clone() })
     }
 
     fn assert_bound_once(&self, what: &str) {
@@ -42,22 +42,21 @@ async fn retry_after_a_lost_response_binds_once() {
             scenario.api.inject_from(step + 1, InjectedFault::LostBefore);
             let mut harness = Harness::new(&scenario.api);
             let what = format!("{fault:?} at {step}");
-            let failure =
-                harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+            let failure = harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
             let is_last = step == STEPS - 1;
             assert_eq!(failure.kind == FailureKind::Indeterminate, is_last, "{what}: {failure:?}");
             scenario.api.clear_faults();
-            assert_eq!(harness.carry_out(scenario.again()).await, Ok(()), "{what}");
+            assert_eq!(harness.carry_out(scenario.retry()).await, Ok(()), "{what}");
             scenario.assert_bound_once(&what);
-            // Once more does nothing but look.
+            // Another retry only reads.
             let writes = scenario.api.writes().len();
-            assert_eq!(harness.carry_out(scenario.again()).await, Ok(()), "{what}");
+            assert_eq!(harness.carry_out(scenario.retry()).await, Ok(()), "{what}");
             assert_eq!(scenario.api.writes().len(), writes, "{what}");
         }
     }
 }
 
-/// The order is refused at a step, and its undoing is cut short at any of its own.
+/// The operation is rejected at one step, and its rollback is interrupted at any of its own steps.
 #[tokio::test(start_paused = true)]
 async fn retry_after_a_partial_rollback_binds_once() {
     for (step, rollback_step) in
@@ -71,15 +70,15 @@ async fn retry_after_a_partial_rollback_binds_once() {
             scenario.api.inject_from(cut + 1, InjectedFault::LostBefore);
             let mut harness = Harness::new(&scenario.api);
             let what = format!("refused at {step}, {fault:?} at {cut}");
-            harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+            harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
             scenario.api.clear_faults();
-            assert_eq!(harness.carry_out(scenario.again()).await, Ok(()), "{what}");
+            assert_eq!(harness.carry_out(scenario.retry()).await, Ok(()), "{what}");
             scenario.assert_bound_once(&what);
         }
     }
 }
 
-/// What was taken back by the order's own undoing may have been found allocated by it.
+/// The operation may have found a claim allocated that its own rollback then released.
 #[tokio::test(start_paused = true)]
 async fn pod_is_not_bound_with_a_claim_its_own_op_released() {
     let api = FakeApi::default();
@@ -93,24 +92,24 @@ async fn pod_is_not_bound_with_a_claim_its_own_op_released() {
             "reservedFor": [{"resource": "pods", "name": "p", "uid": *pod.uid}],
         });
     });
-    let order = bind(&pod, vec![reserve_only(&seen(&api, "found")), write(&other, &["gpu-0"])]);
-    // Finalizer and status of the other, binding; then the undoing: two looks and four writes, the claim that was
-    // found last.
+    let op = bind(&pod, vec![reserve_only(&seen(&api, "found")), write(&other, &["gpu-0"])]);
+    // Requests: finalizer and status of the other claim, binding; then the rollback with two reads
+    // and four writes. The claim found allocated is last.
     api.inject(2, InjectedFault::Status(403));
     api.inject_from(9, InjectedFault::LostBefore);
     let mut harness = Harness::new(&api);
-    let failure = harness.carry_out(OpKind::Bind(order.clone())).await.unwrap_err();
+    let failure = harness.carry_out(OpKind::Bind(op.clone())).await.unwrap_err();
     assert_eq!(failure.unreleased, [ObjectName::new("team", "found")], "{:?}", api.seen());
     assert!(api.object(&claim_path("found")).unwrap()["status"]["allocation"].is_null());
     api.clear_faults();
-    let again = Bind { is_retry: true, ..order };
-    let failure = harness.carry_out(OpKind::Bind(again)).await.unwrap_err();
+    let retry = Bind { is_retry: true, ..op };
+    let failure = harness.carry_out(OpKind::Bind(retry)).await.unwrap_err();
     assert_eq!((failure.kind, failure.unreleased), (FailureKind::Conflict, Vec::new()));
     assert_eq!(bound_to(&api, "p"), None);
     assert!(is_clean(&api, "found") && is_clean(&api, "other"));
 }
 
-/// Refused at every request of its second sending, with all written by the first.
+/// The retry is rejected at every request, after the first attempt wrote everything.
 #[tokio::test(start_paused = true)]
 async fn failed_retry_rolls_back_the_first_attempt() {
     for (step, refused) in (1..STEPS).flat_map(|step| (1..12).map(move |one| (step, one))) {
@@ -119,10 +118,10 @@ async fn failed_retry_rolls_back_the_first_attempt() {
         scenario.api.inject_from(step + 1, InjectedFault::LostBefore);
         let mut harness = Harness::new(&scenario.api);
         let what = format!("lost at {step}, refused at request {refused} of the second");
-        harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+        harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
         scenario.api.clear_faults();
         scenario.api.inject(scenario.api.count() + refused, InjectedFault::Status(403));
-        match harness.carry_out(scenario.again()).await {
+        match harness.carry_out(scenario.retry()).await {
             Ok(()) => scenario.assert_bound_once(&what),
             Err(failure) => {
                 assert_eq!(failure.unreleased, [], "{what}: {failure:?}");
@@ -139,14 +138,14 @@ async fn indeterminate_retry_rolls_nothing_back() {
     scenario.api.inject(STEPS - 1, InjectedFault::LostAfter);
     scenario.api.inject_from(STEPS, InjectedFault::LostBefore);
     let mut harness = Harness::new(&scenario.api);
-    for order in [OpKind::Bind(scenario.order.clone()), scenario.again(), scenario.again()] {
-        let failure = harness.carry_out(order).await.unwrap_err();
+    for op in [OpKind::Bind(scenario.op.clone()), scenario.retry(), scenario.retry()] {
+        let failure = harness.carry_out(op).await.unwrap_err();
         assert_eq!(failure.kind, FailureKind::Indeterminate);
         assert_eq!(failure.unreleased.len(), 3, "{failure:?}");
-        scenario.assert_done("bound, and nobody knew");
+        scenario.assert_done("bound, with an unknown outcome");
     }
     scenario.api.clear_faults();
-    assert_eq!(harness.carry_out(scenario.again()).await, Ok(()));
+    assert_eq!(harness.carry_out(scenario.retry()).await, Ok(()));
     scenario.assert_bound_once("known at last");
 }
 
@@ -165,10 +164,10 @@ async fn retry_for_a_gone_pod_leaves_nothing() {
         scenario.api.inject(STEPS - 1, InjectedFault::LostBefore);
         scenario.api.inject_from(STEPS, InjectedFault::LostBefore);
         let mut harness = Harness::new(&scenario.api);
-        harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+        harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
         scenario.api.clear_faults();
         spoil(&scenario.api);
-        let failure = harness.carry_out(scenario.again()).await.unwrap_err();
+        let failure = harness.carry_out(scenario.retry()).await.unwrap_err();
         assert_eq!((failure.kind, &failure.unreleased[..]), (FailureKind::PodGone, &[][..]));
         scenario.assert_undone_but(&[], &format!("{number}"));
     }
@@ -180,10 +179,10 @@ async fn retry_for_a_pod_bound_by_others_keeps_node_and_claims() {
     scenario.api.inject(STEPS - 1, InjectedFault::LostBefore);
     scenario.api.inject_from(STEPS, InjectedFault::LostBefore);
     let mut harness = Harness::new(&scenario.api);
-    harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+    harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
     scenario.api.clear_faults();
     scenario.api.edit(&pod_path("p"), |pod| pod["spec"]["nodeName"] = "elsewhere".into());
-    let failure = harness.carry_out(scenario.again()).await.unwrap_err();
+    let failure = harness.carry_out(scenario.retry()).await.unwrap_err();
     assert_eq!((failure.kind, failure.unreleased), (FailureKind::AlreadyBound, Vec::new()));
     assert_eq!(bound_to(&scenario.api, "p").as_deref(), Some("elsewhere"));
     assert!(is_taken(&scenario.api, "own", &scenario.pod));
@@ -200,7 +199,7 @@ async fn pod_without_claims_can_be_indeterminate() {
     assert_eq!((failure.kind, failure.unreleased), (FailureKind::Indeterminate, Vec::new()));
 }
 
-/// Who reads what an order left must see all of it.
+/// A reader of the unreleased claims must see all writes.
 #[tokio::test(start_paused = true)]
 async fn failure_is_reported_once_no_write_can_take_effect() {
     for step in 0..STEPS {
@@ -211,9 +210,9 @@ async fn failure_is_reported_once_no_write_can_take_effect() {
         let options = BinderOptions { retry_timeout, ..BinderOptions::default() };
         let mut harness = Harness::with(&scenario.api, options);
         let begun = tokio::time::Instant::now();
-        let failure = harness.carry_out(OpKind::Bind(scenario.order.clone())).await.unwrap_err();
+        let failure = harness.carry_out(OpKind::Bind(scenario.op.clone())).await.unwrap_err();
         assert!(!failure.unreleased.is_empty(), "{step}: {failure:?}");
-        // The server was told of this deadline with the request.
+        // The request carried this deadline.
         assert!(begun.elapsed() > options.timeout, "{step}: {:?}", begun.elapsed());
     }
 }
@@ -251,7 +250,7 @@ proptest! {
         runtime.block_on(async {
             let scenario = scenario();
             let mut harness = Harness::new(&scenario.api);
-            let mut order = OpKind::Bind(scenario.order.clone());
+            let mut op = OpKind::Bind(scenario.op.clone());
             let mut sendings = sendings.into_iter();
             loop {
                 scenario.api.clear_faults();
@@ -262,7 +261,7 @@ proptest! {
                     }
                     scenario.api.inject_from(begin + away, InjectedFault::LostBefore);
                 }
-                let result = harness.carry_out(order.clone()).await;
+                let result = harness.carry_out(op.clone()).await;
                 scenario.api.clear_faults();
                 match result {
                     Ok(()) => return scenario.assert_bound_once("carried out"),
@@ -270,11 +269,11 @@ proptest! {
                         if failure.unreleased.is_empty() && failure.kind != FailureKind::Indeterminate =>
                     {
                         assert_eq!(bound_to(&scenario.api, "p"), None, "{failure:?}");
-                        // What a pod was told its next order tells anew.
+                        // The pod's next operation writes this status again.
                         scenario.api.edit(&pod_path("p"), |pod| pod["status"] = json!({}));
                         return scenario.assert_undone_but(&[], &failure.to_string());
                     }
-                    Err(_) => order = scenario.again(),
+                    Err(_) => op = scenario.retry(),
                 }
             }
         });

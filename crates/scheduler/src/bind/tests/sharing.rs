@@ -1,4 +1,4 @@
-//! Two pods share a claim, and everything happens in any order.
+//! Two pods share a claim, with faults and in any order.
 
 use proptest::prelude::*;
 
@@ -20,14 +20,14 @@ fn any_fault() -> impl Strategy<Value = Option<(usize, InjectedFault)>> {
     proptest::option::of((0..12_usize, fault))
 }
 
-/// How the second pod is told of the claim.
+/// How the second pod depends on the claim.
 #[derive(Clone, Copy, Debug)]
 enum Second {
-    /// It waits for the first's allocation.
+    /// It waits for the first pod's allocation.
     Waits,
-    /// Both carry the same allocation.
+    /// Both write the same allocation.
     AllocatesToo,
-    /// It wants other devices: one of the two must lose.
+    /// It wants other devices, so one of the two must fail.
     WantsOthers,
 }
 
@@ -35,7 +35,7 @@ enum Second {
 async fn pods_sharing_a_claim_wait_for_its_allocation() {
     let api = FakeApi::default();
     let (claim, own) = (put_claim(&api, "shared"), put_claim(&api, "own"));
-    // The first is slow at its own claim, and the others are at the shared one long before it.
+    // The first pod is slow with its own claim. The others reach the shared one long before it.
     api.interleave(vec![(100, 100), (100, 100)]);
     let mut harness = Harness::new(&api);
     let first = put_pod(&api, "p0");
@@ -87,21 +87,22 @@ proptest! {
             let retry_timeout = Duration::from_mins(2);
             let options = BinderOptions { retry_timeout, ..BinderOptions::default() };
             let mut harness = Harness::with(&api, options);
-            let orders = [bind(&one, first_claims), bind(&two, vec![second_claim])];
-            harness.send(1, OpKind::Bind(orders[0].clone())).await;
-            harness.send(2, OpKind::Bind(orders[1].clone())).await;
+            let ops = [bind(&one, first_claims), bind(&two, vec![second_claim])];
+            harness.send(1, OpKind::Bind(ops[0].clone())).await;
+            harness.send(2, OpKind::Bind(ops[1].clone())).await;
             let mut results = [harness.outcome().await, harness.outcome().await];
             results.sort_by_key(|outcome| outcome.id);
             let refusals = [InjectedFault::Status(403), InjectedFault::Status(422)];
             let faults = [first, second, third].into_iter().flatten();
             let may_leave = faults.map(|(_, fault)| fault).any(|t| refusals.contains(&t));
             api.clear_faults();
-            for (outcome, order) in results.iter_mut().zip(orders) {
-                // The look at a pod whose binding was not answered may be refused, too: it is asked again.
+            for (outcome, op) in results.iter_mut().zip(ops) {
+                // The read of a pod with an indeterminate binding may be rejected too, so the bind
+                // is retried.
                 let failure = outcome.result.as_ref().err();
                 if may_leave && failure.is_some_and(|one| one.kind == FailureKind::Indeterminate) {
-                    let again = OpKind::Bind(Bind { is_retry: true, ..order });
-                    outcome.result = harness.carry_out(again).await;
+                    let retry = OpKind::Bind(Bind { is_retry: true, ..op });
+                    outcome.result = harness.carry_out(retry).await;
                 }
             }
             for (pod, outcome) in [(&one, &results[0]), (&two, &results[1])] {
@@ -110,11 +111,11 @@ proptest! {
                 assert_eq!(is_bound, outcome.result.is_ok(), "{name}: {outcome:?}");
                 let unreleased = outcome.result.clone().err().map_or(Vec::new(), |failure| failure.unreleased);
                 assert!(unreleased.is_empty() || may_leave, "{name}: {outcome:?}");
-                // What an undo was refused, the next one takes back.
+                // A rejected rollback is completed by the next one.
                 for claim in unreleased {
                     let claim = seen(&api, &claim.name);
-                    let undo = OpKind::Rollback { pod: pod.clone(), claim };
-                    assert_eq!(harness.carry_out(undo).await, Ok(()));
+                    let rollback = OpKind::Rollback { pod: pod.clone(), claim };
+                    assert_eq!(harness.carry_out(rollback).await, Ok(()));
                 }
             }
             let users = [&one, &two].map(|pod| {

@@ -1,4 +1,4 @@
-//! What is held of pools and nodes, as seen and as decided together.
+//! The holdings of pools and nodes, observed and assumed together.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,23 +13,24 @@ use crate::devices::nodes::NodeGpus;
 /// What a claim holds of a node's devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldDevices {
-    /// UID of the claim; for the extended claim of a pod that is not written yet `<pod's UID>/extended`.
+    /// UID of the claim. For a pod's extended claim that is not written yet it is `<pod's
+    /// UID>/extended`.
     pub claim: Arc<str>,
     /// Namespace and name of the claim.
     pub name: ObjectName,
-    /// Who may use it: UIDs of pods.
+    /// UIDs of the pods that may use it.
     pub pods: BTreeSet<Arc<str>>,
     /// Parts of the node's GPUs, in order.
     pub parts: GpuParts,
-    /// How many devices it holds that the engine does not count: of other drivers, fixed MIG instances,
-    /// devices that are not published any more.
+    /// How many devices it holds that the engine does not count: of other drivers, fixed MIG
+    /// instances, or no longer published.
     pub others: usize,
-    /// Whether it is assumed only.
+    /// Whether it is only assumed.
     pub is_assumed: bool,
 }
 
 impl AssumeCache {
-    /// Everybody who holds something of these pools, each once.
+    /// All holders of devices of these pools, each once.
     pub(in crate::devices) fn holders<'a>(
         &'a self,
         pools: &'a [PoolRef],
@@ -54,7 +55,7 @@ impl AssumeCache {
             .map(|(_, _, claim)| claim)
     }
 
-    /// What is held of a node that reaches these pools and has these GPUs.
+    /// What is held on a node that reaches these pools and has these GPUs.
     pub(in crate::devices) fn held(
         &self,
         pools: &[PoolRef],
@@ -70,7 +71,7 @@ impl AssumeCache {
         all.into_iter().filter_map(|uid| self.held_by(uid, pools, gpus)).collect()
     }
 
-    /// Of what is held of a node that which only this pod may use, without a look at what others hold.
+    /// What only this pod holds on a node. Claims of others are not read.
     pub(in crate::devices) fn held_alone_by(
         &self,
         pod: &str,
@@ -101,7 +102,8 @@ impl AssumeCache {
                 let held = held.get_or_insert_with(|| self.new_entry(uid));
                 held.is_assumed = false;
                 held.name.clone_from(&claim.meta.name);
-                held.pods.extend(claim.reserved_for.iter().map(|one| Arc::clone(&one.uid)));
+                held.pods
+                    .extend(claim.reserved_for.iter().map(|consumer| Arc::clone(&consumer.uid)));
                 add(held, results(&claim.claim), pool, gpus);
             }
             let assumed = self.assumed_by_pool.get(pool).and_then(|holders| holders.get(uid));
@@ -126,7 +128,7 @@ impl AssumeCache {
         HeldDevices { claim: Arc::clone(uid), pods, is_assumed: true, ..HeldDevices::default() }
     }
 
-    /// Whether a claim is seen with the devices that are assumed for it.
+    /// Whether a claim is observed with the devices that are assumed for it.
     pub(super) fn is_observed(&self, assumed: &AssumedClaim) -> bool {
         self.is_pinned(&assumed.pod)
             && self.observed_claim(assumed).is_some_and(|observed| {
@@ -135,7 +137,7 @@ impl AssumeCache {
             })
     }
 
-    /// The claim of an assumption, as it is seen.
+    /// The observed claim of an assumption.
     pub(super) fn observed_claim(&self, assumed: &AssumedClaim) -> Option<&Arc<Claim>> {
         if assumed.key.strip_suffix("/extended") == Some(&*assumed.pod) {
             return self.extended_claim_of(&assumed.pod);
@@ -162,7 +164,7 @@ fn add<'r>(
     held.parts.sort_unstable();
 }
 
-/// What names a device.
+/// What identifies a device.
 fn device(result: &AllocationResult) -> (&str, &str, &str) {
     (&result.driver, &result.pool, &result.device)
 }

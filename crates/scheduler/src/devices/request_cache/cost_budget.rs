@@ -1,21 +1,21 @@
-//! What selectors may cost between two looks at what has changed, so that nobody's many selectors hold up the
-//! decisions on others.
+//! The cost budget of selectors in a scheduling cycle, so that a pod with many selectors does not
+//! delay others.
 
 use super::super::fit::MAX_NODE_COST;
 
-/// What they may cost in a round, about: the node at which it is used up is read to its end.
+/// Budget of a cycle, approximately: the node at which it runs out is still completed.
 const CYCLE_BUDGET: u64 = MAX_NODE_COST;
-/// What all may cost together that come after that: a few nodes that changed are looked at whoever asked
-/// before, as long as that costs little.
+/// Budget after that, for all requests together: a few changed nodes are evaluated for any pod
+/// while that is cheap.
 const SPARE_BUDGET: u64 = MAX_NODE_COST / 2;
-/// What one form may cost of that.
+/// Most that one request may take of the spare budget.
 const MAX_SPARE_PER_REQUEST: u64 = MAX_NODE_COST / 100;
 
-/// What selectors may cost yet. Without rounds there is no end to it.
+/// What is left of the budget. Unlimited before the first cycle.
 #[derive(Debug, Default)]
 pub(super) struct CostBudget {
     remaining: Option<Remaining>,
-    /// What they have cost since the last round began.
+    /// What selectors have cost in this cycle.
     #[cfg(test)]
     pub(super) spent: u64,
 }
@@ -35,13 +35,13 @@ impl CostBudget {
         }
     }
 
-    /// Whether only what costs little is looked at from here on.
+    /// Whether only cheap evaluations are still allowed.
     pub(super) fn is_spent(&self) -> bool {
         self.remaining.as_ref().is_some_and(|remaining| remaining.main == 0)
     }
 
-    /// What the next node of a form may cost that has spent so much, and of which a node was seen to cost so much:
-    /// `None` where it has to wait.
+    /// Cost limit for the next node of a request that has spent `spent`, with `max_node_cost` on
+    /// one node. `None` if it has to wait.
     pub(super) fn for_node(&self, spent: u64, max_node_cost: u64) -> Option<u64> {
         match &self.remaining {
             Some(Remaining { main: 0, spare }) => {

@@ -9,9 +9,9 @@ use crate::bind::WrittenAllocation;
 use crate::devices::PodAllocation;
 use octavo_kube_io::objects::{Delta, Pod, PodClaim, PodSpec};
 
-/// The allocation as it stands in the API, without identities that are drawn anew each time.
+/// The allocation in its API form, without IDs that change with each attempt.
 fn in_api(written: &WrittenAllocation) -> Value {
-    // Results and nodes by the conversion; configs and extras as they are.
+    // Results and nodes are converted; configs and extras are kept.
     let api = allocation_to_api(&written.allocation, &ResourceClaim::default(), &[], |_| None);
     let mut api = serde_json::to_value(api).unwrap();
     if !written.config.is_empty() {

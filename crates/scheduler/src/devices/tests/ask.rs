@@ -1,4 +1,4 @@
-//! What pods ask for, and why they cannot be served as things stand.
+//! What pods ask for, and why they cannot be served.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn claims_become_engine_demands() {
 #[test]
 fn unmodeled_requests_make_the_demand_a_minimum() {
     let mut devices = cluster(&[("a", PLAIN), ("b", PLAIN)]);
-    // Some of a model's GPUs only.
+    // Only some of a model's GPUs.
     let few = "device.attributes['gpu.nvidia.com'].uuid.endsWith('0')";
     let (demand, _, is_exact) = asked(&mut devices, selecting(few));
     assert_eq!((demand, is_exact), (GpuDemand::Whole { count: 1 }, false));
@@ -58,7 +58,7 @@ fn unmodeled_requests_make_the_demand_a_minimum() {
     two[1].name = "other".to_owned();
     let (demand, _, is_exact) = asked(&mut devices, two);
     assert_eq!((demand.count(), is_exact), (1, false));
-    // All compute and not all memory leaves best-effort shares beside it.
+    // All compute with part of the memory leaves room for best-effort shares.
     let (demand, _, is_exact) = asked(&mut devices, shares(1, "100", "1Gi"));
     assert_eq!((demand, is_exact), (GpuDemand::None, false));
     // Alternatives.
@@ -75,7 +75,7 @@ fn unavailable_devices_are_rejected_by_the_engine() {
     let mut devices = cluster(&[("a", PLAIN)]);
     let (demand, models, is_exact) = asked(&mut devices, instances(1, "1g.10gb"));
     assert!(demand.is_some() && models == ModelSet(0) && is_exact);
-    // Once it is there, it is found.
+    // New hardware is found.
     for slice in slices(MIG, "b") {
         devices.apply_slices(&Delta::Upsert(slice));
     }
@@ -112,7 +112,7 @@ fn too_costly_selectors_are_rejected_without_running_on_all_nodes() {
     let refused = devices.ask(&dear).unwrap_err();
     assert!(matches!(refused, AskError::TooCostly { .. }), "{refused}");
     assert!(refused.to_string().contains("request gpu: its CEL selectors cost"), "{refused}");
-    // When the devices of which it was found out change, it is asked again.
+    // The cost is checked again after the hardware changed.
     devices.apply_slices(&Delta::Delete(slices(PLAIN, "a").remove(0)));
     devices.apply_slices(&Delta::Delete(slices(PLAIN, "b").remove(0)));
     assert!(devices.ask(&dear).is_ok(), "no device is left to run it on");
@@ -120,7 +120,7 @@ fn too_costly_selectors_are_rejected_without_running_on_all_nodes() {
         devices.apply_slices(&Delta::Upsert(slice));
     }
     assert!(devices.ask(&dear).is_err());
-    // Nor as an alternative.
+    // An alternative is rejected too.
     let [one] = <[_; 1]>::try_from(selecting(&loops(5))).unwrap();
     let octavo_dra::Ask::Exactly(one) = one.ask else { panic!("one kind is asked for") };
     let all = octavo_dra::Ask::FirstAvailable(vec![("large".to_owned(), one)]);
@@ -164,7 +164,7 @@ fn missing_claims_are_named() {
     };
     assert!(!is(&devices, &pod, "no ResourceClaim ns/p-claim"));
     let made = std::mem::take(&mut pod.claims);
-    assert!(is(&devices, &pod, "not made from its template"));
+    assert!(is(&devices, &pod, "not created from its template"));
     pod.claims = made;
     let mut deleted = octavo_kube_io::objects::Claim::clone(&own);
     deleted.meta.deleted = Some(1);
@@ -173,7 +173,7 @@ fn missing_claims_are_named() {
     let mut foreign = octavo_kube_io::objects::Claim::clone(&own);
     foreign.meta.owner.as_mut().unwrap().uid = "another".into();
     devices.see(&Arc::new(foreign));
-    assert!(!is(&devices, &pod, "not made for this pod"));
+    assert!(!is(&devices, &pod, "not created for this pod"));
     devices.see(&own);
     assert!(devices.ask(&pod).is_ok());
     let unknown = claim("p-claim", vec![request("gpu", "nobody", 1)]);
@@ -181,7 +181,7 @@ fn missing_claims_are_named() {
     unknown.meta.owner = own.meta.owner.clone();
     devices.see(&Arc::new(unknown));
     assert!(!is(&devices, &pod, "no device class nobody"));
-    // A claim that is not needed is none.
+    // A claim that is not needed does not count.
     pod.claims = [("c".to_owned(), None)].into();
     let ask = devices.ask(&pod).unwrap();
     assert!(ask.is_empty() && ask.is_exact);
@@ -201,7 +201,7 @@ fn binding_conditions_are_rejected_by_name() {
     devices.see(&claim);
     let refused = devices.ask(&pod).unwrap_err();
     assert!(matches!(refused, AskError::BindingConditions { .. }), "{refused}");
-    // Where others will do, those are given.
+    // Other matching devices are allocated.
     let few = changed(&slices(PLAIN, "a")[0], |slice| change(slice, 7));
     devices.apply_slices(&Delta::Upsert(few));
     let ask = devices.ask(&pod).unwrap();
@@ -221,10 +221,10 @@ fn extended_resources_come_from_classes_and_plugins() {
     let grant = devices.allocate(&ask, "dra", None).unwrap();
     assert_eq!(grant.extended.unwrap().claim.requests[0].name, "container-0-request-0");
     assert_eq!(grant.parts.len(), 2);
-    // There it is a plain amount, and nothing is to be written.
+    // On that node it is a plain amount, and nothing is written.
     let grant = devices.allocate(&ask, "plugin", None).unwrap();
     assert!(grant.extended.is_none() && grant.parts.is_empty());
-    // A claim beside it is not to be had there.
+    // A claim beside it cannot be allocated on that node.
     let (both, own) = super::fixtures::pod("both", whole(1));
     let mut both = both;
     Arc::make_mut(&mut both.spec).containers = pod.spec.containers.clone();
@@ -233,7 +233,7 @@ fn extended_resources_come_from_classes_and_plugins() {
     assert!(!ask.is_exact);
     assert!(devices.allocate(&ask, "plugin", None).is_err());
     assert_eq!(devices.allocate(&ask, "dra", None).unwrap().parts.len(), 3);
-    // Without a class device plugins alone serve it.
+    // Without a class only device plugins serve it.
     devices.apply_classes(&Delta::Replace(Kind::default(), Vec::new()));
     let ask = devices.ask(&pod).unwrap();
     assert_eq!(

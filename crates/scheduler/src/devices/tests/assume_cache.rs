@@ -1,4 +1,4 @@
-//! Who holds what, also while it is decided and not seen yet.
+//! Holders of devices, observed and assumed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn assumed_allocation_is_held_until_observed_or_forgotten() {
     devices.see(&seen(&grant.claims[0], &pod_ref(&one.0)));
     assert!(!devices.is_assumed("one"));
     assert!(devices.place(&two, "n").is_none());
-    // Nothing is left to be forgotten.
+    // Nothing is assumed any more.
     assert!(devices.forget("one").is_empty());
     assert!(devices.place(&two, "n").is_none());
 
@@ -36,7 +36,7 @@ fn assumed_allocation_is_held_until_observed_or_forgotten() {
     assert!(devices.held("n").is_empty());
 }
 
-/// A pod whose order was carried out as far as its claim and taken back, and its next order.
+/// A pod whose first operation wrote its claim and rolled back, and its next operation.
 fn given_again(
     devices: &mut Devices,
     own: &(Pod, Arc<Claim>),
@@ -68,7 +68,7 @@ fn stale_rollback_event_frees_nothing_of_the_next_bind() {
         let two = pod("two", whole(1));
         devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
         assert!(devices.place(&two, "n").is_none());
-        // It may be another's by now: it counts too.
+        // It may belong to another client by now, so it counts too.
         assert_eq!(devices.held(nodes[0]).len(), 1);
         assert!(devices.place(&two, nodes[0]).is_none());
         check(&devices, "n");
@@ -93,7 +93,7 @@ fn relist_ends_stale_rollback_protection() {
     devices.forget("one");
     devices.note_rollback(&bind_of(&own, &first), true);
     devices.on_relist(7);
-    assert!(devices.may_be_rolled_back(&own.1), "nobody knows yet when it was");
+    assert!(devices.may_be_rolled_back(&own.1), "its time is not known yet");
     devices.tick(8);
     devices.on_relist(7);
     assert!(devices.may_be_rolled_back(&own.1));
@@ -168,7 +168,7 @@ fn claims_of_other_schedulers_hold_devices() {
     assert!(devices.place(&pod("mine", whole(3)), "n").is_none());
     assert!(devices.place(&pod("mine", whole(2)), "n").is_some());
     devices.apply_claims(&Delta::Replace(Kind::default(), Vec::new()));
-    // The claim is gone, and what was decided for it with it.
+    // The claim is gone, and with it what was assumed for it.
     assert!(devices.held("n").is_empty());
 }
 
@@ -197,7 +197,7 @@ fn shared_claim_has_at_most_256_consumers() {
     let grant = devices.allocate(&ask, "b", None).unwrap();
     devices.assume(&grant);
 
-    // On its way: others may go where it will be, after that order.
+    // In flight: other pods may follow to its node, after that operation.
     let second = user("u1", &shared);
     let ask = devices.ask(&second).unwrap();
     assert_eq!(ask.waits_for().map(|pod| &**pod).collect::<Vec<_>>(), ["u0"]);
@@ -215,10 +215,10 @@ fn shared_claim_has_at_most_256_consumers() {
         assert!(grant.claims[0].allocation.is_none() && grant.parts.is_empty());
         devices.assume(&grant);
     }
-    assert_eq!(devices.held_alone_by("b", "u0"), [], "it is nobody's own any more");
+    assert_eq!(devices.held_alone_by("b", "u0"), [], "no single pod owns it any more");
     let late = user("late", &shared);
     assert!(matches!(devices.ask(&late), Err(AskError::TooManyConsumers { .. })));
-    // Who is among them already has a place.
+    // A pod that is reserved already stays a consumer.
     let AskedClaim::Allocated { is_reserved, .. } = &devices.ask(&first).unwrap().claims[0] else {
         panic!("it is allocated")
     };
@@ -251,7 +251,7 @@ fn observed_extended_claim_replaces_the_assumed_one() {
     assert!(devices.ask(&pod).is_ok() && devices.held("n").is_empty());
 }
 
-/// What can happen to one of a few pods.
+/// An event of one of a few pods.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Place,
@@ -272,8 +272,8 @@ fn requests(kind: usize) -> Vec<octavo_dra::Request> {
     }
 }
 
-/// Nothing is given out twice: by the engine's account of the parts, and by the names of devices that
-/// are whole.
+/// No device is allocated twice, by the engine's count of the parts and by the names of whole
+/// devices.
 fn check(devices: &Devices, node: &str) {
     let gpus = devices.gpus(node).unwrap();
     let model = &devices.models()[usize::from(gpus.model.0)];
@@ -285,7 +285,7 @@ fn check(devices: &Devices, node: &str) {
             *gpu = gpu.without(part).unwrap_or_else(|| panic!("{part:?} twice: {gpu:?}"));
         }
     }
-    // What one pod has by itself is found without a look at the others.
+    // What one pod holds is found without reading the holdings of others.
     for pod in all.iter().flat_map(|held| &held.pods) {
         let is_own = |held: &&HeldDevices| held.pods.len() == 1 && held.pods.contains(pod);
         let own: Vec<HeldDevices> = all.iter().filter(is_own).cloned().collect();
@@ -304,7 +304,7 @@ proptest! {
         let mut devices = cluster(&[("n0", MIG), ("n1", PLAIN)]);
         let pods: Vec<(Pod, Arc<Claim>)> =
             (0..12).map(|number| pod(&format!("p{number}"), requests(number))).collect();
-        // What was ordered for a pod, and what the API has of its claim.
+        // Operations issued per pod, and the API's state of its claim.
         let mut orders: BTreeMap<usize, PodAllocation> = BTreeMap::new();
         let mut written: BTreeMap<usize, Arc<Claim>> = BTreeMap::new();
         for (number, event, node) in events {

@@ -1,4 +1,4 @@
-//! What selectors may cost, on one node and on all, at once and in rounds.
+//! Cost limits of selectors, on one node and on all, at once and over cycles.
 
 use octavo_dra::Request;
 use octavo_kube_io::objects::Delta;
@@ -6,14 +6,14 @@ use octavo_kube_io::objects::Delta;
 use super::fixtures::{PLAIN, cluster, pod, selecting, slices, whole};
 use crate::devices::{AskError, CostLimitScope, Devices};
 
-/// A selector of some ten thousand units for each device, for a depth of four.
+/// A selector of some ten thousand cost units for each device, for a depth of four.
 fn loops(depth: u32) -> String {
     (0..depth).fold("true".to_owned(), |inner, level| {
         format!("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(n{level}, {inner})")
     })
 }
 
-/// Requests of selectors that differ, each as dear as that.
+/// Requests with different selectors, each of that cost.
 fn different(count: usize, selector: &str) -> Vec<Request> {
     let one = |number: usize| Request {
         name: format!("r{number}"),
@@ -47,14 +47,14 @@ fn selectors_over_the_cluster_cost_limit_are_rejected() {
     devices.see(&claim);
     let refused = devices.ask(&dear).unwrap_err();
     let words = "request gpu: its CEL selectors cost more than 10000000 units on the devices of all nodes \
-                 together, which would hold up everybody";
+                 together, which would delay all scheduling";
     assert!(refused.to_string().contains(words), "{refused}");
     assert_eq!(devices.ask(&dear).unwrap_err(), refused, "nor is it run again");
-    // Who asks for something else has it.
+    // Other asks are served.
     let (fair, claim) = pod("fair", selecting(&loops(2)));
     devices.see(&claim);
     assert!(devices.ask(&fair).unwrap().is_exact);
-    // Half of the nodes go, those by which it was found out as well.
+    // Half of the nodes go, including those that exceeded the limit.
     for number in 10..40 {
         let name = format!("n{number:03}");
         for slice in slices(PLAIN, &name) {
@@ -93,7 +93,7 @@ fn costly_selectors_are_spread_over_cycles() {
         rounds += 1;
         let asked = devices.ask(&dear);
         assert!(devices.ask(&plain).unwrap().is_exact);
-        assert!(devices.ask(&other).is_ok(), "little is done whoever else asks");
+        assert!(devices.ask(&other).is_ok(), "further asks cost little");
         match asked {
             Err(error @ AskError::NotEvaluated { .. }) => assert!(error.is_transient()),
             asked => break asked,
@@ -110,7 +110,7 @@ fn costly_selectors_are_spread_over_cycles() {
         (&all.demand, all.models),
         "as if it were run at once"
     );
-    // What is too much on one node is said to be that.
+    // Exceeding the limit on one node is reported as such.
     let (dearest, claim) = pod("dearest", selecting(&loops(5)));
     devices.see(&claim);
     devices.begin_cycle();
@@ -131,7 +131,7 @@ fn cluster_cost_limit_is_rechecked_when_nodes_go() {
         matches!(refused, AskError::TooCostly { scope: CostLimitScope::InAll, .. }),
         "{refused}"
     );
-    // Those go that were looked at first, and not the one by which it was too much.
+    // Nodes that were evaluated first go, but not the one that exceeded the limit.
     for number in 0..20 {
         go(&mut devices, &format!("n{number:03}"));
     }
@@ -166,10 +166,9 @@ fn too_many_distinct_requests_are_rejected_by_name() {
     devices.see(&claim);
     let refused = devices.ask(&many).unwrap_err();
     assert!(!refused.is_transient());
-    let words =
-        "the pod's claims have 65 different requests and alternatives, of which 64 are the most";
+    let words = "the pod's claims have 65 different requests and alternatives, but at most 64 are supported";
     assert!(refused.to_string().contains(words), "{refused}");
-    // Those that are the same are one.
+    // Equal requests count once.
     let same = (0..65).map(|number| Request { name: format!("r{number}"), ..whole(1).remove(0) });
     let (same, claim) = pod("same", same.collect());
     devices.see(&claim);
@@ -203,7 +202,7 @@ fn costly_request_is_not_evicted_by_many_others() {
             }
         }
     }
-    panic!("each round begins anew");
+    panic!("each cycle has its own budget");
 }
 
 #[test]
@@ -223,7 +222,7 @@ fn cycle_budget_bounds_many_costly_selectors() {
     let most = 3_000_000;
     let (first, spent) = ask_all();
     assert!(first < pods.len() && spent <= most, "{first} asked, {spent} spent");
-    // Nor is what could not be read tried again and again.
+    // Incomplete requests are not evaluated again and again.
     let (_, spent) = ask_all();
     assert!(spent <= most, "{spent} spent");
 }

@@ -1,5 +1,5 @@
-//! Where an ask is exact, the engine has room exactly where the allocator has devices, and the allocator
-//! takes what the engine chose.
+//! Where an ask is exact, the engine has capacity exactly where the allocator has devices, and the
+//! allocator takes what the engine chose.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use super::fixtures::{MIG, PLAIN, cluster, instances, pod, shares, whole};
 use crate::devices::{Ask, Devices};
 
-/// The node in the engine, with what is held of it.
+/// The node in the engine, with its holdings.
 fn engine(devices: &Devices, node: &str) -> Cluster {
     let gpus = devices.gpus(node).unwrap();
     let class = NodeClass {
@@ -58,7 +58,7 @@ fn requests(kind: usize) -> Vec<Request> {
     }
 }
 
-/// Places pods of a kind one by one until both sides refuse; how many there were.
+/// Places pods of a kind one by one until both sides refuse. Returns their number.
 fn fill(devices: &mut Devices, kind: usize, is_chosen: bool) -> u32 {
     let mut count = 0;
     let mut foretold = None;
@@ -81,7 +81,7 @@ fn fill(devices: &mut Devices, kind: usize, is_chosen: bool) -> u32 {
         devices.assume(&grant);
         count += 1;
     }
-    // How many teams of several shares there are at most says nothing of those picked one by one.
+    // The maximum for groups of several shares does not predict how many fit one by one.
     let is_team = kind == 5;
     if is_chosen && !is_team {
         assert_eq!(foretold, Some(count));

@@ -1,4 +1,4 @@
-//! Clusters of a few words: nodes as the agent publishes them in a lab, claims, pods.
+//! Small clusters: nodes as the agent publishes them in a lab, claims, pods.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,9 +15,9 @@ use serde_json::Value;
 use crate::bind::{ClaimWrite, PodRef};
 use crate::devices::{Devices, Feasibility, Invalidation, PodAllocation};
 
-/// What a node of eight H100 publishes.
+/// The slices of a node with eight H100.
 pub(super) const PLAIN: &str = include_str!("../fixture/slices.json");
-/// The same where MIG may cut the first three GPUs.
+/// The same with MIG on the first three GPUs.
 pub(super) const MIXED: &str = include_str!("../fixture/slices-mig.json");
 /// Those three GPUs alone.
 pub(super) const MIG: &str = "mig";
@@ -143,13 +143,13 @@ pub(super) fn whole(count: u64) -> Vec<Request> {
     vec![request("gpu", "gpu.nvidia.com", count)]
 }
 
-/// A GPU that a selector selects.
+/// A GPU that a selector matches.
 pub(super) fn selecting(expression: &str) -> Vec<Request> {
     let selectors = vec![expression.to_owned()];
     vec![with(request("gpu", "gpu.nvidia.com", 1), |ask| ask.selectors = selectors)]
 }
 
-/// Shares of so much compute in percent and memory.
+/// Shares with this compute in percent and this memory.
 pub(super) fn shares(count: u64, compute: &str, memory: &str) -> Vec<Request> {
     let amounts: BTreeMap<_, _> = [("compute", compute), ("memory", memory)]
         .map(|(name, amount)| (name.to_owned(), amount.parse().unwrap()))
@@ -186,7 +186,7 @@ pub(super) fn user(name: &str, claim: &Claim) -> Pod {
     Pod { meta: meta(name, name), spec, ..Pod::default() }
 }
 
-/// A pod whose container asks for so many of a resource.
+/// A pod whose container requests `count` of a resource.
 pub(super) fn extended_pod(name: &str, resource: &str, count: i64) -> Pod {
     let container = Container {
         name: "main".to_owned(),
@@ -211,7 +211,7 @@ pub(super) fn claim(name: &str, requests: Vec<Request>) -> Arc<Claim> {
     Arc::new(Claim { meta: meta(name, name), claim, ..Claim::default() })
 }
 
-/// The claim as it is seen once a grant is written.
+/// The claim as observed once an allocation is written.
 pub(super) fn seen(write: &ClaimWrite, pod: &PodRef) -> Arc<Claim> {
     let mut claim = Claim::clone(&write.claim);
     if let Some(written) = &write.allocation {
@@ -228,7 +228,7 @@ pub(super) fn seen(write: &ClaimWrite, pod: &PodRef) -> Arc<Claim> {
     Arc::new(claim)
 }
 
-/// The claim as it is seen once it is deallocated.
+/// The claim as observed once it is deallocated.
 pub(super) fn deallocated(claim: &Claim) -> Arc<Claim> {
     let mut claim = claim.clone();
     claim.claim.allocation = None;
@@ -245,7 +245,7 @@ impl Devices {
         self.apply_claims(&Delta::Upsert(Arc::clone(claim)))
     }
 
-    /// Brings a pod's claim, and decides and assumes it on a node.
+    /// Adds a pod's claim, and decides and assumes it on a node.
     pub(super) fn place(
         &mut self,
         (pod, claim): &(Pod, Arc<Claim>),
@@ -253,7 +253,7 @@ impl Devices {
     ) -> Option<PodAllocation> {
         self.see(claim);
         let ask = self.ask(pod).unwrap();
-        // What was found before may be kept, and must be what is found now.
+        // A cached result must equal the current one.
         let found = self.feasibility(&ask, self.request_key(&ask), node);
         let grant = self.allocate(&ask, node, None);
         assert_eq!(found == Feasibility::Feasible, grant.is_ok(), "{found:?}, but {grant:?}");

@@ -1,4 +1,4 @@
-//! The table of models and what is read of nodes.
+//! The table of GPU models, and what is read of nodes.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Who leads decides on what the leader before has left, not on what its watches happen to have told.
+//! A new leader decides on the writes of the previous leader, not on what its watches have
+//! delivered so far.
 
 use std::sync::Mutex;
 
@@ -11,17 +12,17 @@ use tokio::time::{sleep, timeout};
 use super::*;
 use crate::bind::{Bind, OpKind, TermRemaining};
 
-/// Longer than anything takes that is to happen. The clock stands still while anything is to be done.
+/// Longer than any expected delay. Time is paused while any task has work.
 const SETTLE_TIME: Duration = Duration::from_secs(10);
 
-/// A mind with a cluster of one node, whose watches tell what the test says.
-struct Bench {
+/// An event loop with a cluster of one node, whose watch events come from the test.
+struct Harness {
     api: FakeApi,
     tell: mpsc::Sender<WatchEvent>,
     relists: Relist,
     orders: mpsc::Receiver<WriteOp>,
     lease: Arc<Mutex<Option<Instant>>>,
-    /// As those who write see it.
+    /// The leadership as writers see it.
     writers: Leadership,
     registry: Registry,
     event_loop: JoinHandle<()>,
@@ -29,9 +30,9 @@ struct Bench {
     outcomes: mpsc::UnboundedSender<OpResult>,
 }
 
-impl Bench {
-    /// A mind that follows and has read the cluster: a node with four CPUs, and the pod `p` that waits for
-    /// three of them.
+impl Harness {
+    /// A follower that has read the cluster: a node with four CPUs, and a pending pod `p` that
+    /// requests three.
     async fn new() -> Self {
         let lease = Arc::<Mutex<Option<Instant>>>::default();
         let held = Arc::clone(&lease);
@@ -75,7 +76,7 @@ impl Bench {
             stop: stop.clone(),
         };
         let event_loop = tokio::spawn(run(Scheduler::new(SchedulerConfig::default()), channels));
-        let bench = Self {
+        let harness = Self {
             api,
             tell,
             relists,
@@ -93,18 +94,18 @@ impl Bench {
                 "capacity": {"cpu": "4", "memory": "64Gi", "pods": "110"},
                 "conditions": [{"type": "Ready", "status": "True"}]}});
         let node = Arc::new(Node::from_value(node).unwrap());
-        bench.tell(Change::Node(Delta::Upsert(node))).await;
-        bench.list(&[pod("p", "3")]).await;
-        bench.tell.send(WatchEvent::Synced).await.unwrap();
+        harness.tell(Change::Node(Delta::Upsert(node))).await;
+        harness.list(&[pod("p", "3")]).await;
+        harness.tell.send(WatchEvent::Synced).await.unwrap();
         sleep(SETTLE_TIME).await;
-        bench
+        harness
     }
 
     async fn tell(&self, change: Change) {
         self.tell.send(WatchEvent::Change(change)).await.unwrap();
     }
 
-    /// A list that is as new as can be.
+    /// Delivers a list that is as new as possible.
     async fn list(&self, pods: &[Value]) {
         let at = Instant::now();
         let pods = pods.iter().map(|pod| Arc::new(Pod::from_value(pod.clone()).unwrap()));
@@ -113,14 +114,15 @@ impl Bench {
         self.tell.send(WatchEvent::FreshAsOf(at)).await.unwrap();
     }
 
-    /// Gives the lease, or takes it away; says when.
+    /// Acquires or loses the lease. Returns the time.
     fn lead(&self, leads: bool) -> Instant {
         let now = Instant::now();
         *self.lease.lock().unwrap() = leads.then_some(now);
         now
     }
 
-    /// Nothing is decided, ordered or told for a while, and nothing may be written.
+    /// Asserts that nothing is decided, submitted or reported for a while, and that writers are
+    /// blocked.
     async fn assert_quiet(&mut self) {
         let requests = self.api.count();
         sleep(SETTLE_TIME).await;
@@ -131,20 +133,20 @@ impl Bench {
     }
 
     async fn next_op(&mut self) -> WriteOp {
-        let order = timeout(SETTLE_TIME, self.orders.recv()).await.expect("an order").unwrap();
+        let order = timeout(SETTLE_TIME, self.orders.recv()).await.expect("an operation").unwrap();
         assert!(self.has_metric("octavo_scheduler_leader 1"));
         assert!(self.writers.remaining().is_some());
         order
     }
 
-    /// Who is bound next.
+    /// The next pod to be bound.
     async fn bound(&mut self) -> String {
         let order = self.next_op().await;
         let OpKind::Bind(Bind { pod, .. }) = order.kind else { panic!("{order:?}") };
         pod.name.name.to_string()
     }
 
-    /// Tells what became of an order.
+    /// Delivers the result of an operation.
     fn complete(&self, order: &WriteOp, result: Result<(), Failure>) {
         self.outcomes.send(OpResult { id: order.id, result }).unwrap();
     }
@@ -169,7 +171,7 @@ fn pod(name: &str, cpu: &str) -> Value {
         "status": {"phase": "Pending"}})
 }
 
-/// A pod that a leader has put on the node.
+/// A pod that a leader has bound to the node.
 fn placed(name: &str, cpu: &str) -> Value {
     let mut pod = pod(name, cpu);
     pod["spec"]["nodeName"] = "a".into();
@@ -178,136 +180,144 @@ fn placed(name: &str, cpu: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_with_a_stale_watch_decides_after_the_relist() {
-    let mut bench = Bench::new().await;
-    // The leader before has just put `q` on the node, and the watch has not told it.
-    let since = bench.lead(true);
-    bench.assert_quiet().await;
-    assert_eq!(bench.relists.requested(), Some(since));
-    // A list that began before it led may lack `q` as well.
-    bench.tell.send(WatchEvent::FreshAsOf(since.checked_sub(MILLISECOND).unwrap())).await.unwrap();
-    bench.assert_quiet().await;
-    bench.list(&[pod("p", "3"), placed("q", "3"), pod("r", "1")]).await;
-    assert_eq!(bench.bound().await, "r");
+    let mut harness = Harness::new().await;
+    // The previous leader has just bound `q` to the node, and the watch has not delivered it.
+    let since = harness.lead(true);
+    harness.assert_quiet().await;
+    assert_eq!(harness.relists.requested(), Some(since));
+    // A list that began before the term may lack `q` as well.
+    harness.tell.send(WatchEvent::FreshAsOf(since.checked_sub(MILLISECOND).unwrap())).await.unwrap();
+    harness.assert_quiet().await;
+    harness.list(&[pod("p", "3"), placed("q", "3"), pod("r", "1")]).await;
+    assert_eq!(harness.bound().await, "r");
     sleep(SETTLE_TIME).await;
-    assert_eq!(bench.orders.try_recv().ok(), None, "there is no room for p");
-    assert_eq!(bench.relists.requested(), Some(since));
-    bench.end().await;
+    assert_eq!(harness.orders.try_recv().ok(), None, "there is no room for p");
+    assert_eq!(harness.relists.requested(), Some(since));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_with_fresh_lists_decides_without_a_relist() {
-    let mut bench = Bench::with(Leadership::always(), Arc::default()).await;
-    assert_eq!(bench.bound().await, "p");
-    assert_eq!(bench.relists.requested(), None);
-    bench.end().await;
+    let mut harness = Harness::with(Leadership::always(), Arc::default()).await;
+    assert_eq!(harness.bound().await, "p");
+    assert_eq!(harness.relists.requested(), None);
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_lost_during_the_relist_leaves_no_state() {
-    let mut bench = Bench::new().await;
-    bench.lead(true);
-    bench.assert_quiet().await;
-    bench.lead(false);
-    bench.assert_quiet().await;
-    bench.list(&[pod("p", "3")]).await;
-    bench.assert_quiet().await;
-    let since = bench.lead(true);
-    bench.assert_quiet().await;
-    assert_eq!(bench.relists.requested(), Some(since), "what was read before is old again");
-    bench.list(&[pod("p", "3")]).await;
-    assert_eq!(bench.bound().await, "p");
-    bench.end().await;
+    let mut harness = Harness::new().await;
+    harness.lead(true);
+    harness.assert_quiet().await;
+    harness.lead(false);
+    harness.assert_quiet().await;
+    harness.list(&[pod("p", "3")]).await;
+    harness.assert_quiet().await;
+    let since = harness.lead(true);
+    harness.assert_quiet().await;
+    assert_eq!(
+        harness.relists.requested(),
+        Some(since),
+        "the earlier list is older than the new term"
+    );
+    harness.list(&[pod("p", "3")]).await;
+    assert_eq!(harness.bound().await, "p");
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_relists_after_an_unobserved_gap() {
-    let mut bench = Bench::new().await;
-    bench.lead(true);
+    let mut harness = Harness::new().await;
+    harness.lead(true);
     sleep(SETTLE_TIME).await;
-    bench.list(&[placed("q", "3")]).await;
+    harness.list(&[placed("q", "3")]).await;
     sleep(SETTLE_TIME).await;
-    assert!(bench.has_metric("octavo_scheduler_leader 1"));
-    // The program was stopped meanwhile, and what its watch held is told when it goes on.
-    let since = bench.lead(true);
+    assert!(harness.has_metric("octavo_scheduler_leader 1"));
+    // The process was suspended, and its watch buffer is delivered when it resumes.
+    let since = harness.lead(true);
     let late = Arc::new(Pod::from_value(pod("r", "1")).unwrap());
-    bench.tell(Change::Pod(Delta::Upsert(late))).await;
-    bench.assert_quiet().await;
-    assert_eq!(bench.relists.requested(), Some(since));
-    bench.list(&[placed("q", "3"), pod("r", "1")]).await;
-    assert_eq!(bench.bound().await, "r");
-    bench.end().await;
+    harness.tell(Change::Pod(Delta::Upsert(late))).await;
+    harness.assert_quiet().await;
+    assert_eq!(harness.relists.requested(), Some(since));
+    harness.list(&[placed("q", "3"), pod("r", "1")]).await;
+    assert_eq!(harness.bound().await, "r");
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn operations_from_before_the_gap_end_before_the_next_decision() {
-    let mut bench = Bench::new().await;
-    bench.lead(true);
-    bench.list(&[pod("p", "3")]).await;
-    let old = bench.next_op().await;
+    let mut harness = Harness::new().await;
+    harness.lead(true);
+    harness.list(&[pod("p", "3")]).await;
+    let old = harness.next_op().await;
     sleep(SETTLE_TIME).await;
-    bench.lead(true);
-    assert_eq!(bench.writers.remaining(), None, "the mind need not have noticed");
-    bench.list(&[pod("p", "3"), pod("r", "1")]).await;
-    bench.assert_quiet().await;
-    bench.complete(&old, not_sent(old.id).result);
-    let names = [bench.bound().await, bench.bound().await];
+    harness.lead(true);
+    assert_eq!(harness.writers.remaining(), None, "the gate closes before the event loop notices");
+    harness.list(&[pod("p", "3"), pod("r", "1")]).await;
+    harness.assert_quiet().await;
+    harness.complete(&old, not_sent(old.id).result);
+    let names = [harness.bound().await, harness.bound().await];
     assert_eq!(names, ["r", "p"]);
-    bench.end().await;
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_nomination_from_before_the_gap_is_not_completed_by_stale_events() {
-    let mut bench = Bench::new().await;
-    bench.lead(true);
+    let mut harness = Harness::new().await;
+    harness.lead(true);
     let mut first = pod("first", "4");
     first["spec"]["priority"] = 1000.into();
-    bench.list(&[placed("q", "3"), first.clone()]).await;
-    let eviction = bench.next_op().await;
+    harness.list(&[placed("q", "3"), first.clone()]).await;
+    let eviction = harness.next_op().await;
     assert!(matches!(eviction.kind, OpKind::Evict(_)), "{eviction:?}");
-    bench.complete(&eviction, Ok(()));
-    while let Ok(Some(order)) = timeout(SETTLE_TIME, bench.orders.recv()).await {
-        bench.complete(&order, Ok(()));
+    harness.complete(&eviction, Ok(()));
+    while let Ok(Some(order)) = timeout(SETTLE_TIME, harness.orders.recv()).await {
+        harness.complete(&order, Ok(()));
     }
-    // While the program was stopped another has led, and given the place that `q` left to `s`. What the
-    // watch held of that ends with `q`.
-    bench.lead(true);
+    // While the process was suspended another scheduler led, and gave the place of `q` to `s`. The
+    // watch buffer ends with the deletion of `q`.
+    harness.lead(true);
     let gone = Pod::from_value(placed("q", "3")).unwrap();
-    bench.tell(Change::Pod(Delta::Delete(Arc::new(gone)))).await;
-    bench.assert_quiet().await;
+    harness.tell(Change::Pod(Delta::Delete(Arc::new(gone)))).await;
+    harness.assert_quiet().await;
     let mut other = placed("s", "4");
     other["spec"]["priority"] = 1000.into();
-    bench.list(&[first, other]).await;
+    harness.list(&[first, other]).await;
     sleep(SETTLE_TIME).await;
-    assert_eq!(bench.orders.try_recv().ok(), None, "there is no room");
-    assert!(bench.has_metric("octavo_scheduler_leader 1"));
-    bench.end().await;
+    assert_eq!(harness.orders.try_recv().ok(), None, "there is no room");
+    assert!(harness.has_metric("octavo_scheduler_leader 1"));
+    harness.end().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_indeterminate_bind_from_before_the_gap_ends_with_the_relist() {
-    let mut bench = Bench::new().await;
-    bench.lead(true);
-    bench.list(&[pod("p", "3")]).await;
-    let old = bench.next_op().await;
+    let mut harness = Harness::new().await;
+    harness.lead(true);
+    harness.list(&[pod("p", "3")]).await;
+    let old = harness.next_op().await;
     sleep(SETTLE_TIME).await;
-    let since = bench.lead(true);
-    bench.list(&[pod("p", "3"), pod("r", "1")]).await;
-    bench.assert_quiet().await;
+    let since = harness.lead(true);
+    harness.list(&[pod("p", "3"), pod("r", "1")]).await;
+    harness.assert_quiet().await;
     let failure = Failure {
         step: "binding the pod",
         message: "no answer".to_owned(),
         kind: FailureKind::Indeterminate,
         unreleased: Vec::new(),
     };
-    bench.complete(&old, Err(failure));
-    assert_eq!(bench.bound().await, "r");
+    harness.complete(&old, Err(failure));
+    assert_eq!(harness.bound().await, "r");
     sleep(SETTLE_TIME).await;
-    assert_eq!(bench.orders.try_recv().ok(), None, "its place is kept, and it is not sent again");
-    assert!(
-        bench.relists.requested() > Some(since),
-        "what was read before its end says nothing of it"
+    assert_eq!(
+        harness.orders.try_recv().ok(),
+        None,
+        "its place stays assumed, and it is not resubmitted"
     );
-    bench.list(&[pod("p", "3"), placed("r", "1")]).await;
-    assert_eq!(bench.bound().await, "p");
-    bench.end().await;
+    assert!(
+        harness.relists.requested() > Some(since),
+        "the earlier list is older than the end of the bind"
+    );
+    harness.list(&[pod("p", "3"), placed("r", "1")]).await;
+    assert_eq!(harness.bound().await, "p");
+    harness.end().await;
 }

@@ -1,15 +1,15 @@
-//! The pods that controllers make of manifests: names, labels, annotations and owners as they write
-//! them. Sources, as read:
+//! The pods that controllers create from manifests, with the names, labels, annotations and owners
+//! that they write. Sources:
 //!
 //! - Job: kubernetes 1.36 `pkg/controller/job` and `staging/src/k8s.io/api/batch/v1/types.go`.
 //! - `JobSet`: jobset v0.10 `api/jobset/v1alpha2/jobset_types.go`, `labelAndAnnotateObject`.
 //! - `LeaderWorkerSet`: lws v0.7 `api/leaderworkerset/v1/leaderworkerset_types.go`.
-//! - `PyTorchJob`: training-operator v1.9 `pkg/apis/kubeflow.org/v1/common_types.go`; labels of its pods
-//!   as Kueue's tests show them.
-//! - `MPIJob`: mpi-operator v0.6 `pkg/apis/kubeflow/v2beta1/constants.go`, its controller's `newWorker`
-//!   and launcher Job.
-//! - `RayCluster`: kuberay v1.5 `ray-operator/controllers/ray/utils/constant.go`; the indices of workers
-//!   as its guide to multi-host workers lists them.
+//! - `PyTorchJob`: training-operator v1.9 `pkg/apis/kubeflow.org/v1/common_types.go`; labels of its
+//!   pods as in Kueue's tests.
+//! - `MPIJob`: mpi-operator v0.6 `pkg/apis/kubeflow/v2beta1/constants.go`, its controller's
+//!   `newWorker` and launcher Job.
+//! - `RayCluster`: kuberay v1.5 `ray-operator/controllers/ray/utils/constant.go`; worker indices as
+//!   in its guide to multi-host workers.
 
 use octavo_kube_io::objects::Pod;
 use serde_json::Value;
@@ -43,7 +43,7 @@ fn count(value: &Value, or: u64) -> u64 {
     value.as_u64().unwrap_or(or)
 }
 
-/// A pod with what its template says and what its controller adds.
+/// A pod from a template, with what its controller adds.
 fn templated(template: &Value, name: &str, added: &[(&str, &str)]) -> Pod {
     let mut pod = pod(name, added);
     for (key, value) in template["metadata"]["labels"].as_object().into_iter().flatten() {

@@ -1,5 +1,5 @@
-//! Each example of `examples/scheduler`: the pods that its controller makes, and the groups they are
-//! in.
+//! Each example of `examples/scheduler`, with the pods that its controller creates and their
+//! groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(super) const EXAMPLES: [&str; 8] = [
     "topology",
 ];
 
-/// A manifest as a watch shows it.
+/// A manifest as a watch has it.
 pub(super) fn watched(document: &Value) -> WatchedObject {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let name = text(&document["metadata"]["name"]);
@@ -56,8 +56,8 @@ impl Example {
         self.pods.iter().map(|pod| member(&self.groups, pod)).collect()
     }
 
-    /// Groups, and of each subgroup its name, minimum, count, and how many pods are in it. All pods are
-    /// members, and ranks are their own in each subgroup.
+    /// Groups, and for each subgroup its name, minimum, count and number of pods. Checks that all
+    /// pods are members and ranks are unique in each subgroup.
     fn lines(&self) -> Vec<String> {
         let mut found: BTreeMap<GroupName, Vec<Member>> = BTreeMap::new();
         for member in self.members() {
@@ -132,7 +132,7 @@ fn a_job_set_is_one_gang_with_a_subgroup_for_each_replicated_job() {
     assert_eq!(spec.required, None);
     assert_eq!(spec.subs[0].required.as_deref(), Some("topology.octavo.dev/rack"));
     assert_eq!(spec.seconds_at_risk, 900);
-    // The driver's pod is made when the workers run: they do not wait for it.
+    // The driver's pod is created when the workers run: they do not wait for it.
     assert_eq!(spec.missing(|sub| if sub == "workers" { 8 } else { 0 }), []);
 }
 
@@ -214,7 +214,7 @@ fn example_pods_wait_for_missing_objects() {
             let Membership::Unresolved(not_yet) = Groups::default().membership(&pod) else {
                 panic!("{name}: {} does not wait", pod.meta.name);
             };
-            assert!(not_yet.group.is_some(), "{name}: it is not said which group it will be in");
+            assert!(not_yet.group.is_some(), "{name}: its future group is unknown");
             assert_eq!(not_yet.error.reason(), "PodGroupNotFound");
         }
     }

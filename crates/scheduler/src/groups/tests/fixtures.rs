@@ -1,4 +1,4 @@
-//! Objects and pods, short to write.
+//! Short constructors of objects and pods.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(super) fn own(name: &str, spec: Value) -> WatchedObject {
     object("octavo.dev/v1alpha1", "PodGroup", name, spec)
 }
 
-/// Groups that know these objects.
+/// Groups with these objects.
 pub(super) fn knowing(objects: impl IntoIterator<Item = WatchedObject>) -> Groups {
     let mut groups = Groups::default();
     for object in objects {
@@ -68,7 +68,7 @@ pub(super) fn knowing(objects: impl IntoIterator<Item = WatchedObject>) -> Group
     groups
 }
 
-/// The member that a pod is.
+/// The pod as a member.
 #[track_caller]
 pub(super) fn member(groups: &Groups, pod: &Pod) -> Member {
     match groups.membership(pod) {

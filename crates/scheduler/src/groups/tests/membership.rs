@@ -33,14 +33,14 @@ fn pods_of_deployments_and_stateful_sets_are_alone() {
 fn pod_waits_for_the_pod_group_it_names() {
     let mut groups = knowing([]);
     let pod = pod("p", &[(names::POD_GROUP, "train")]);
-    assert!(refusal(&groups, &pod).starts_with("PodGroup ml/train is not there"));
+    assert!(refusal(&groups, &pod).starts_with("PodGroup ml/train does not exist"));
     let touched = groups.apply(&Delta::Upsert(Arc::new(own("train", json!({"minMember": 4})))));
     let member = member(&groups, &pod);
     assert_eq!(touched, std::slice::from_ref(&member.group));
     assert_eq!((&*member.sub, member.spec.min), (DEFAULT_SUBGROUP, 4));
     let gone = Arc::new(own("train", json!({})));
     assert_eq!(groups.apply(&Delta::Delete(gone)), touched);
-    assert!(refusal(&groups, &pod).contains("is not there"));
+    assert!(refusal(&groups, &pod).contains("does not exist"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What objects of each kind say of their group.
+//! The groups that objects of each kind announce.
 
 use octavo_api::pod_group::{DisruptionMode, SegmentSpec, SubGroup, TopologyWish};
 use octavo_api::{PodGroupSpec, names};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::fixtures::{knowing, member, object, own, owned, pod, refusal};
 use super::*;
 
-/// What is known of the one group that an object announces: its subgroups in short, or the error.
+/// The one group that an object announces: its subgroups in short, or the error.
 fn read(object: WatchedObject) -> Result<String, String> {
     let groups = knowing([object]);
     if let Some((_, error)) = groups.errors().next() {
@@ -125,8 +125,8 @@ fn contradictions_are_errors_that_say_what_to_do() {
     let table = [
         (own("g", json!({"minMember": "many"})), "spec.minMember is \"many\", but it must be"),
         (own("g", json!({"minMember": -1})), "spec.minMember is -1"),
-        (own("g", json!({"minMember": 100_001})), "100001 members; at most 100000"),
-        (own("g", json!({"minMember": 3, "subGroups": [sub("a", 2)]})), "want 2 together"),
+        (own("g", json!({"minMember": 100_001})), "100001 members, but at most 100000"),
+        (own("g", json!({"minMember": 3, "subGroups": [sub("a", 2)]})), "need 2 together"),
         (own("g", json!({"subGroups": [sub("a", 2), sub("a", 2)]})), "two subgroups named \"a\""),
         (
             own("g", json!({"subGroups": {"a": 2}})),
@@ -154,7 +154,7 @@ fn contradictions_are_errors_that_say_what_to_do() {
         (
             torch(json!({"pytorchReplicaSpecs": {"Worker": {"replicas": 2}},
                 "runPolicy": {"schedulingPolicy": {"minAvailable": 3}}})),
-            "wants 3 members at least, but there will be only 2",
+            "needs at least 3 members, but will have only 2",
         ),
         (native(json!({})), "either gang or basic"),
         (native(json!({"schedulingPolicy": {"gang": {"minCount": 0}}})), "1 or more"),
@@ -272,7 +272,7 @@ fn pod_must_name_one_of_several_subgroups() {
     let groups = knowing([own("g", json!({"subGroups": subs}))]);
     let label = (names::POD_GROUP, "g");
     let error = refusal(&groups, &pod("p", &[label]));
-    assert!(error.contains("the subgroups a, b; say which"), "{error}");
+    assert!(error.contains("the subgroups a, b; name the pod's"), "{error}");
     let error = refusal(&groups, &pod("p", &[label, (names::POD_SUBGROUP, "c")]));
     assert!(error.contains("no subgroup \"c\""), "{error}");
     let found = member(&groups, &pod("p", &[label, (names::POD_SUBGROUP, "b")]));
@@ -353,13 +353,12 @@ fn unknown_topology_levels_are_named() {
             u8::try_from(found).ok().map(LevelId)
         }
     };
-    let resolve_topology =
-        spec.resolve_topology(level(&["cluster", "zone", "rack", "host"]), "").unwrap();
-    assert_eq!(resolve_topology.group.required, Some(LevelId(1)));
-    assert_eq!(resolve_topology.group.preferred, Some(LevelId(2)));
-    assert_eq!(resolve_topology.subs[0].0.required, Some(LevelId(2)));
+    let topology = spec.resolve_topology(level(&["cluster", "zone", "rack", "host"]), "").unwrap();
+    assert_eq!(topology.group.required, Some(LevelId(1)));
+    assert_eq!(topology.group.preferred, Some(LevelId(2)));
+    assert_eq!(topology.subs[0].0.required, Some(LevelId(2)));
     assert_eq!(
-        resolve_topology.subs[0].1.map(|segment| (segment.size, segment.level)),
+        topology.subs[0].1.map(|segment| (segment.size, segment.level)),
         Some((2, LevelId(3)))
     );
     let error = spec
@@ -367,8 +366,8 @@ fn unknown_topology_levels_are_named() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "PodGroup ml/g: the segment of subgroup \"a\" names the topology level \"host\", which there \
-         is not; there are: cluster, zone, rack"
+        "PodGroup ml/g: the segment of subgroup \"a\" names the topology level \"host\", which does \
+         not exist; existing levels: cluster, zone, rack"
     );
     assert_eq!(error.reason(), "TopologyLevelNotFound");
 }

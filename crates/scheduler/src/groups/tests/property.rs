@@ -1,4 +1,4 @@
-//! Whatever anybody writes: nothing panics, and what comes out makes sense.
+//! Arbitrary input never panics, and valid results are consistent.
 
 use octavo_engine::gang::MAX_MEMBERS;
 use proptest::collection::vec;
@@ -10,7 +10,7 @@ use super::examples::{EXAMPLES, documents, watched};
 use super::fixtures::{knowing, object, owned, pod};
 use super::*;
 
-/// Fields that some kind has, so that what is made up is looked at.
+/// Fields of real kinds, so that generated input reaches the readers.
 const FIELDS: [&str; 38] = [
     "minMember",
     "subGroups",
@@ -102,7 +102,7 @@ fn hints() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     vec((select(&KEYS[..]), value), 0..6)
 }
 
-/// How many values a value has in it, itself counted.
+/// How many values a value contains, including itself.
 fn size(value: &Value) -> usize {
     let inside: usize = match value {
         Value::Array(list) => list.iter().map(size).sum(),
@@ -112,7 +112,7 @@ fn size(value: &Value) -> usize {
     inside + 1
 }
 
-/// Puts another value in the place of one of them, in the order of [`size`].
+/// Replaces one of them, in the order of [`size`].
 fn replace(value: &mut Value, place: &mut usize, new: &Value) {
     if *place == 0 {
         *value = new.clone();

@@ -64,7 +64,7 @@ fn moved_or_removed_pod_no_longer_excludes() {
 #[test]
 fn relabelled_node_moves_its_exclusions() {
     let mut anti_affinity = AntiAffinityIndex::default();
-    // The pod is known before its node is.
+    // The pod is observed before its node.
     anti_affinity.add(&lonely("l"), "a");
     assert!(is_free(&anti_affinity, &web("w"), &rack("b", "1")));
     anti_affinity.set_node(&rack("a", "1"));

@@ -1,4 +1,4 @@
-//! Small objects to ask about.
+//! Small objects for the tests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(super) fn pod(name: &str, spec: PodSpec) -> Pod {
     Pod { meta: meta("team", name), spec: Arc::new(spec), ..Pod::default() }
 }
 
-/// A pod that asks for this much.
+/// A pod with these requests.
 pub(super) fn asking(name: &str, requests: &[(&str, &str)]) -> Pod {
     let containers = vec![container(ContainerKind::Main, requests)];
     pod(name, PodSpec { containers, ..PodSpec::default() })

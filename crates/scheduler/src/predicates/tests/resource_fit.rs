@@ -60,9 +60,9 @@ fn allocated_amounts_count_during_resize_except_init_containers() {
     };
     assert_eq!(cpu(&held(&[("c1", "2"), ("c2", "4")])), 6_000);
     assert_eq!(cpu(&held(&[("c0", "9")])), 3_000);
-    // Of a resize that cannot be done less counts than is asked for.
+    // During an infeasible resize the lower amount counts.
     assert_eq!(cpu(&held(&[("c2", "1")])), 2_000);
-    // As a whole only of what is asked for as a whole.
+    // Pod-level amounts count only for resources with a pod-level request.
     assert_eq!(cpu(&held(&[(WHOLE_POD, "8")])), 3_000);
     let mut whole = held(&[(WHOLE_POD, "8")]);
     Arc::make_mut(&mut whole.spec).pod_requests = amounts(&[("cpu", "5")]);

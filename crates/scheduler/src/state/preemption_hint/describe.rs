@@ -15,8 +15,9 @@ impl Scheduler {
         request: &HintRequest,
         leaving: &VictimSet,
     ) -> PreemptionHint {
-        let describe =
-            |victims: &[Victim]| victims.iter().map(|one| self.describe_victim(one)).collect();
+        let describe = |victims: &[Victim]| {
+            victims.iter().map(|victim| self.describe_victim(victim)).collect()
+        };
         PreemptionHint {
             evictions: describe(&leaving.evictions),
             moves: describe(&leaving.moves),
@@ -63,8 +64,8 @@ impl Scheduler {
             obstacles.push(format!("PodDisruptionBudget {budget} allows no disruption now"));
         }
         // Pods of several budgets were named above, because they cannot be evicted at all.
-        let asked = victims.iter().filter(|record| record.pod.meta.deleted.is_none()).copied();
-        for (budget, count) in self.exceeded_budgets_for(asked) {
+        let leaving = victims.iter().filter(|record| record.pod.meta.deleted.is_none()).copied();
+        for (budget, count) in self.exceeded_budgets_for(leaving) {
             let allowed = self.allows(&budget);
             if !budgets.contains(&budget) && !budget.name.is_empty() {
                 obstacles.push(format!(
@@ -102,11 +103,11 @@ impl Scheduler {
                 "the priority {highest} is not below {preemptor_priority}, that of the pending pods"
             ));
         }
-        let kept = self.records_of(victims).filter_map(|record| {
+        let protected_gangs = self.records_of(victims).filter_map(|record| {
             let member = record.member.as_ref()?;
             (!member.spec.is_preemptible).then(|| member.group.to_string())
         });
-        for gang in kept.collect::<BTreeSet<_>>() {
+        for gang in protected_gangs.collect::<BTreeSet<_>>() {
             obstacles.push(format!("{gang} has `preemptible: false`"));
         }
     }
@@ -135,7 +136,7 @@ impl Scheduler {
         let movable = octavo_api::names::MOVABLE;
         match (count, name) {
             (1, Some(name)) => {
-                obstacles.push(format!("pod {name} does not have `{movable}: \"true\"`"))
+                obstacles.push(format!("pod {name} does not have `{movable}: \"true\"`"));
             }
             (2.., Some(name)) => obstacles.push(format!(
                 "{count} of the pods, the first is pod {name}, do not have `{movable}: \"true\"`"

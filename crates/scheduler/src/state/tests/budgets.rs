@@ -1,4 +1,4 @@
-//! Disruption budgets bound whom plans disturb.
+//! Plans stay within disruption budgets.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::fixtures::{
     Testbed, budget, evicted, gpu_pod, member, node, plugin_node, pod, pod_group, with,
 };
 
-/// A pod that a budget for this application is for, on this node.
+/// A pod of this application on this node.
 fn of(app: &str, name: &str, cpu: &str, node: &str) -> Value {
     let pod = with(pod(name, cpu), "/metadata/labels", json!({"app": app}));
     on(pod, node)
@@ -20,8 +20,8 @@ fn urgent(name: &str, cpu: &str) -> Value {
     with(pod(name, cpu), "/spec/priority", json!(100))
 }
 
-/// Two nodes, each full of two pods; those on `a` are the cheaper victims, and with `b1` they are of one
-/// budget.
+/// Two full nodes with two pods each. The pods on `a` are the cheaper victims. They share a budget
+/// with `b1`.
 fn two_full_nodes(allowed: i32) -> Testbed {
     let mut testbed = Testbed::new();
     for name in ["a", "b"] {
@@ -40,13 +40,17 @@ fn two_full_nodes(allowed: i32) -> Testbed {
 fn no_plan_exceeds_a_budget() {
     let mut testbed = two_full_nodes(2);
     testbed.pod(&urgent("high", "4"));
-    assert_eq!(evicted(&testbed.ops()), ["a1", "a2"], "the cheapest where both may go");
+    assert_eq!(
+        evicted(&testbed.ops()),
+        ["a1", "a2"],
+        "the cheapest victims if the budget allows both"
+    );
     let mut testbed = two_full_nodes(1);
     testbed.pod(&urgent("high", "4"));
     assert_eq!(evicted(&testbed.ops()), ["b1", "b2"]);
     let mut testbed = two_full_nodes(0);
     testbed.pod(&urgent("high", "4"));
-    assert_eq!(evicted(&testbed.ops()), [""; 0], "nobody goes in vain");
+    assert_eq!(evicted(&testbed.ops()), [""; 0], "no eviction without effect");
     assert_eq!(testbed.reason("high").map(|(reason, _)| reason), Some("Unschedulable"));
 }
 
@@ -64,7 +68,7 @@ fn an_eviction_not_yet_observed_counts_against_the_budget() {
     let mut testbed = two_full_nodes(1);
     testbed.pod(&urgent("first", "2"));
     assert_eq!(evicted(&testbed.ops()).len(), 1);
-    // The budget's status does not say so yet.
+    // The budget's status does not show the eviction yet.
     testbed.pod(&urgent("second", "2"));
     assert_eq!(evicted(&testbed.ops()), ["b2"]);
     testbed.pod(&urgent("third", "2"));
@@ -118,7 +122,7 @@ fn surplus_members_are_evicted_within_the_budget() {
     assert_eq!(testbed.settle().len(), 3);
     testbed.budget(&budget("train", json!({"app": "train"}), 1));
     testbed.pod(&urgent("large", "4"));
-    assert_eq!(evicted(&testbed.ops()), [""; 0], "two would have to go");
+    assert_eq!(evicted(&testbed.ops()), [""; 0], "two victims would be needed");
     testbed.drop_pod("large");
     testbed.pod(&urgent("small", "2"));
     assert_eq!(evicted(&testbed.ops()).len(), 1);
@@ -151,11 +155,7 @@ fn a_budget_change_is_no_departure_for_the_packing_policy() {
     for allowed in [0, 1] {
         testbed.budget(&budget("web", json!({"app": "web"}), allowed));
     }
-    assert_eq!(
-        testbed.scheduler.snapshot().packing,
-        learned,
-        "the packing policy counts who leaves"
-    );
+    assert_eq!(testbed.scheduler.snapshot().packing, learned, "no departure is learned");
     testbed.drop_pod("p");
     assert_ne!(testbed.scheduler.snapshot().packing, learned);
 }
@@ -200,12 +200,12 @@ fn only_a_budget_that_allows_more_requeues() {
         change(&mut testbed);
         testbed.scheduler.counts().ready > 0
     };
-    assert!(!is_woken(&|testbed| testbed.budget(&of(0))), "it closes");
-    assert!(!is_woken(&|testbed| testbed.budget(&of(0))), "it is as it was");
+    assert!(!is_woken(&|testbed| testbed.budget(&of(0))), "it allows none");
+    assert!(!is_woken(&|testbed| testbed.budget(&of(0))), "it is unchanged");
     assert!(!is_woken(&|testbed| testbed.budget(&budget("new", json!({"app": "web"}), 1))));
     assert!(is_woken(&|testbed| testbed.drop_budget(&budget("new", json!({"app": "web"}), 1))));
-    assert!(is_woken(&|testbed| testbed.budget(&of(1))), "it opens");
-    assert!(is_woken(&|testbed| testbed.budget(&of(2))), "it opens more");
+    assert!(is_woken(&|testbed| testbed.budget(&of(1))), "it allows one");
+    assert!(is_woken(&|testbed| testbed.budget(&of(2))), "it allows two");
     assert!(!is_woken(&|testbed| testbed.budget(&of(1))), "it allows less");
     assert!(is_woken(&|testbed| testbed.budget(&budget("web", json!({"app": "none"}), 1))));
     assert!(is_woken(&|testbed| testbed.drop_budget(&of(1))), "it is gone");
@@ -239,7 +239,7 @@ fn a_terminating_pod_does_not_count_against_the_budget() {
     let going = testbed.pods["going"].clone();
     testbed.pod(&with(going, "/metadata/deletionTimestamp", json!("2026-01-01T00:01:00Z")));
     testbed.pod(&urgent("high", "4"));
-    assert_eq!(evicted(&testbed.ops()).len(), 1, "the other is on its way");
+    assert_eq!(evicted(&testbed.ops()).len(), 1, "the other is terminating");
 }
 
 #[test]

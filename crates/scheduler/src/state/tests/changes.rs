@@ -1,4 +1,4 @@
-//! What changes nothing makes nobody ready who was refused.
+//! Changes that change nothing requeue nothing.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ fn named(name: &str) -> Value {
         "resourceVersion": "1"}})
 }
 
-/// An object of each kind, once and with another version: as an update, and as all that a list has.
+/// An object of each kind in two versions each, as an update and as a list.
 fn unchanged() -> Vec<(&'static str, [Change; 4])> {
     macro_rules! of {
         ($change:ident, $kind:ident, $object:expr) => {{
@@ -52,7 +52,7 @@ fn unchanged_objects_requeue_nothing() {
     for (kind, [first, again, all, all_again]) in unchanged() {
         let mut testbed = Testbed::new();
         testbed.node(&node("a", 1));
-        // One that has volumes, and one that has none.
+        // One pod with volumes, and one without.
         let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "claim"}}]);
         testbed.pod(&with(pod("p", "2"), "/spec/volumes", volumes));
         testbed.pod(&pod("q", "2"));

@@ -122,7 +122,7 @@ fn a_claim_that_is_not_made_yet_is_waited_for() {
     waiting["status"].as_object_mut().expect("a status").remove("resourceClaimStatuses");
     testbed.pod(&waiting);
     assert_eq!(testbed.settle(), []);
-    assert_eq!(testbed.reason("p"), None, "it is not told before it should have passed");
+    assert_eq!(testbed.reason("p"), None, "transient reasons are not reported at once");
     assert_eq!(testbed.after(6000), []);
     assert_eq!(testbed.reason("p").map(|(reason, _)| reason), Some("WaitingForClaims"));
     testbed.claim(&claim("p-gpu", "p"));
@@ -138,7 +138,7 @@ fn an_extended_resource_is_served_by_a_generated_claim() {
     let binds = binds(&mut testbed);
     let [(bind, _)] = &binds[..] else { panic!("one: {binds:?}") };
     assert_eq!(devices(bind), ["a/gpu-0"]);
-    let extended = bind.extended.as_ref().expect("a claim to make");
+    let extended = bind.extended.as_ref().expect("a generated claim");
     assert_eq!(extended.claim.mappings.len(), 1);
     assert!(testbed.reason("q").is_some());
 }
@@ -180,7 +180,7 @@ fn an_allocation_of_an_earlier_leader_is_adopted() {
     assert_eq!(&*bind.node, "b");
     assert_eq!(devices(bind), Vec::<String>::new(), "nothing is allocated again");
     testbed.complete(op);
-    // Its device is its own.
+    // Its device stays its own.
     testbed.claim(&claim("q-gpu", "q"));
     testbed.pod(&claiming("q"));
     assert_eq!(testbed.settle(), [("q".to_owned(), "a".to_owned())]);
@@ -195,7 +195,7 @@ fn a_device_is_free_when_its_claim_is_deallocated_and_not_before() {
     testbed.drop_pod("p");
     testbed.claim(&claim("q-gpu", "q"));
     testbed.pod(&claiming("q"));
-    assert_eq!(testbed.settle(), [], "the claim of p still has it");
+    assert_eq!(testbed.settle(), [], "the claim of p still holds it");
     testbed.claim(&claim("p-gpu", "p"));
     assert_eq!(testbed.settle(), [("q".to_owned(), "a".to_owned())]);
 }
@@ -219,7 +219,7 @@ fn a_victims_device_is_free_once_its_claim_is_deallocated() {
     assert_eq!(testbed.settle(), [("high".to_owned(), "a".to_owned())]);
 }
 
-/// A slice of GPUs of which parts can be had.
+/// A slice of GPUs that can be shared.
 fn shareable(node: &str, gpus: u32) -> Value {
     let mut slice = slice(node, gpus);
     for device in slice["spec"]["devices"].as_array_mut().expect("devices") {
@@ -279,7 +279,7 @@ fn the_allocator_runs_once_per_node_for_equal_members() {
     assert_eq!(testbed.settle(), []);
     let asked = testbed.scheduler.devices.times_asked();
     assert!((1..=8).contains(&asked), "{asked} for 8 nodes and 9 members");
-    // Who is refused asks again, but not where nothing has changed.
+    // Unschedulable members are checked again, but not on unchanged nodes.
     testbed.node(&node("other", 1));
     assert_eq!(testbed.settle(), []);
     assert!(testbed.scheduler.devices.times_asked() <= asked + 1);

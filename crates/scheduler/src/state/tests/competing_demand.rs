@@ -1,4 +1,4 @@
-//! Others that wait, as far as decisions look at them.
+//! Competing demand of other pending entries.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ fn names(gangs: &[Gang]) -> Vec<(&str, u32)> {
     gangs.iter().map(|gang| (&*gang.profile.name, gang.count())).collect()
 }
 
-/// Nothing has room: all wait, by priority.
+/// A cluster without free capacity: all pods are pending, by priority.
 fn testbed() -> Testbed {
     let mut testbed = Testbed::new();
     testbed.node(&node("a", 1));
@@ -46,7 +46,7 @@ fn competing_gangs_are_in_queue_order_without_the_requester() {
     let mut testbed = testbed();
     let before = testbed.scheduler.competing_gangs(&asking(2), &PlacementPolicy::default());
     let names_of = names(&before);
-    assert_eq!(names_of.len(), 3, "before anybody was decided on: {names_of:?}");
+    assert_eq!(names_of.len(), 3, "before the first decision: {names_of:?}");
     assert_eq!((names_of[0], names_of[2]), (("pod team/first", 1), ("pod team/late", 1)));
     assert_eq!(names_of[1].1, 2);
     assert_eq!(testbed.settle(), []);
@@ -63,7 +63,7 @@ fn competing_gangs_are_in_queue_order_without_the_requester() {
 fn competing_gangs_are_skipped_where_the_policy_ignores_them() {
     let testbed = testbed();
     assert_eq!(testbed.scheduler.competing_gangs(&asking(2), &policy("hops")), []);
-    // A single pod goes by the packing policy, which learns by itself.
+    // A single pod is placed by the packing policy, which learns by itself.
     assert_eq!(testbed.scheduler.competing_gangs(&asking(1), &PlacementPolicy::default()), []);
     assert_eq!(testbed.scheduler.competing_gangs(&asking(1), &policy("fairnessDeficit")).len(), 3);
 }
@@ -82,14 +82,14 @@ fn competing_gangs_are_limited_to_the_first() {
 fn pods_without_known_requests_count_against_the_limit() {
     let mut testbed = Testbed::new();
     for number in 0..70 {
-        // Its claim is not made yet.
+        // Its claim does not exist yet.
         let claims = json!([{"name": "c", "resourceClaimTemplateName": "t"}]);
         let pod = with(pod(&format!("p{number:02}"), "1"), "/spec/priority", json!(5));
         testbed.pod(&with(pod, "/spec/resourceClaims", claims));
     }
     testbed.pod(&pod("behind", "1"));
     let others = testbed.scheduler.competing_gangs(&asking(2), &PlacementPolicy::default());
-    assert_eq!(names(&others), [], "or one decision would ask for the whole queue");
+    assert_eq!(names(&others), [], "one decision must not check the whole queue");
 }
 
 #[test]
@@ -118,7 +118,9 @@ fn recorded_decisions_contain_the_competing_gangs() {
     };
     let gang = own.gangs(&world).expect("the gang").remove(0);
     let mut planner = match &recorded.cluster.packing {
-        Some(packing) => Planner::restored(packing, &world.cluster).expect("what was learned"),
+        Some(packing) => {
+            Planner::restored(packing, &world.cluster).expect("the packing policy's state")
+        }
         None => Planner::default(),
     };
     let (forbidden, weights) = (NodeSet::new(), BTreeMap::new());

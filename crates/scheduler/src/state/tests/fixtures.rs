@@ -1,4 +1,5 @@
-//! A cluster by hand: objects in, orders carried out as an API server would show them.
+//! A cluster for tests: objects go in, and write operations are carried out as an API server would
+//! show them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -104,7 +105,7 @@ pub(super) fn budget(name: &str, labels: Value, allowed: i32) -> Value {
     })
 }
 
-/// Names of the pods that orders evict, sorted.
+/// Names of the pods that operations evict, sorted.
 pub(super) fn evicted(ops: &[WriteOp]) -> Vec<String> {
     let evicts = ops.iter().filter_map(|op| match &op.kind {
         OpKind::Evict(evict) => Some(evict.pod.name.name.to_string()),
@@ -166,7 +167,7 @@ impl Testbed {
         ))));
     }
 
-    /// The API lists claims anew.
+    /// Delivers a list of all claims.
     pub(super) fn all_claims(&mut self, values: &[Value]) {
         let claims = values
             .iter()
@@ -202,26 +203,26 @@ impl Testbed {
         ))));
     }
 
-    /// Lets time go by, and decides.
+    /// Advances the clock, and decides.
     pub(super) fn after(&mut self, milliseconds: u64) -> Vec<WriteOp> {
         self.time(milliseconds);
         self.ops()
     }
 
-    /// Lets time go by.
+    /// Advances the clock.
     pub(super) fn time(&mut self, milliseconds: u64) {
         self.now += milliseconds;
         self.scheduler.tick(self.now);
     }
 
-    /// Decides, and takes the orders.
+    /// Decides, and takes the write operations.
     pub(super) fn ops(&mut self) -> Vec<WriteOp> {
         while self.scheduler.decide() {}
         self.reports.extend(self.scheduler.take_reports());
         self.scheduler.take_ops()
     }
 
-    /// Decides, carries bindings out, and says who went where.
+    /// Decides, carries out all operations, and returns the bound pods with their nodes.
     pub(super) fn settle(&mut self) -> Vec<(String, String)> {
         let mut bound = Vec::new();
         for op in self.ops() {
@@ -234,7 +235,7 @@ impl Testbed {
         bound
     }
 
-    /// Does what an order says, and shows it.
+    /// Carries out an operation, and delivers its effects and result.
     pub(super) fn complete(&mut self, op: &WriteOp) {
         match &op.kind {
             OpKind::Bind(bind) => self.bind(bind),
@@ -268,14 +269,14 @@ impl Testbed {
         self.pod(&with(value, "/status/phase", json!("Running")));
     }
 
-    /// Says that an order failed.
+    /// Delivers a failure as the result of an operation.
     pub(super) fn fail(&mut self, op: &WriteOp, kind: FailureKind) {
         let failure =
             Failure { step: "bind", message: "no".to_owned(), kind, unreleased: Vec::new() };
         self.scheduler.complete_op(&OpResult { id: op.id, result: Err(failure) });
     }
 
-    /// The last reason that was told for a pod.
+    /// The last reason reported for a pod.
     pub(super) fn reason(&self, pod: &str) -> Option<(&'static str, String)> {
         self.reports.iter().rev().find_map(|report| match report {
             StatusUpdate::PodUnschedulable { pod: who, status_text, .. }

@@ -1,8 +1,8 @@
-//! Gangs whose members have rules that the engine's shapes do not know.
+//! Gangs with constraints that the engine's shapes do not express.
 
 use serde_json::{Value, json};
 
-use super::claims::{claim, slice, testbed as bed_with_gpus};
+use super::claims::{claim, slice, testbed as testbed_with_gpus};
 use super::fixtures::{Testbed, evicted, member, node, plugin_node, pod, pod_group, with};
 use crate::bind::OpKind;
 use crate::status::StatusUpdate;
@@ -29,7 +29,7 @@ fn group_of(subs: &Value) -> Value {
     group
 }
 
-/// Nodes of those who were bound, each once.
+/// Nodes of the bound pods, each once.
 fn nodes(bound: &[(String, String)]) -> Vec<&str> {
     let mut nodes: Vec<&str> = bound.iter().map(|(_, node)| node.as_str()).collect();
     nodes.sort_unstable();
@@ -58,7 +58,7 @@ fn a_member_with_a_port_joins_members_without_one() {
     testbed.object(&pod_group("g", 1, json!({})));
     testbed.pod(&gpu_member("g", "early", 1));
     assert_eq!(testbed.settle().len(), 1);
-    // It asks for the same amounts, and for a port besides.
+    // It requests the same amounts, and a port in addition.
     testbed.pod(&on_port(gpu_member("g", "late", 1), 29_500));
     assert_eq!(testbed.settle(), [("late".to_owned(), "a".to_owned())]);
 }
@@ -112,7 +112,7 @@ fn ports_of_one_address_and_of_every_address_exclude_one_another() {
     testbed.pod(&at(member("g", "m2", "1"), "0.0.0.0"));
     let bound = testbed.settle();
     assert_eq!(bound.len(), 3);
-    // The two addresses are together, or the third could not be anywhere.
+    // The two addresses share a node, or the third pod would be infeasible.
     assert_eq!(bound[0].1, bound[1].1);
     assert_ne!(bound[1].1, bound[2].1);
 }
@@ -160,7 +160,7 @@ fn each_member_is_excluded_by_its_own_ports() {
     assert_eq!(nodes(&bound), ["a", "b", "c"]);
 }
 
-/// A claim of a node's devices, that pods name.
+/// A claim that several pods use.
 fn shared_claim(name: &str) -> Value {
     let mut claim = claim(name, "nobody");
     claim["metadata"].as_object_mut().expect("metadata").remove("ownerReferences");
@@ -205,7 +205,7 @@ fn a_leader_with_an_allocated_claim_and_workers_on_other_nodes() {
     assert_eq!(bound, expected);
 }
 
-/// Orders of a gang whose members share one claim: who goes where.
+/// Binds of a gang whose members share one claim, as pods with nodes.
 fn sharers(testbed: &mut Testbed) -> Vec<(String, String)> {
     let mut bound = Vec::new();
     for _ in 0..8 {
@@ -222,8 +222,8 @@ fn sharers(testbed: &mut Testbed) -> Vec<(String, String)> {
 
 #[test]
 fn members_that_share_a_claim_go_where_it_is() {
-    // The nodes have one GPU each, which all members share, and room for two or for three.
-    let mut testbed = bed_with_gpus(&[], 0);
+    // Each node has one GPU, which all members share, and room for two or three members.
+    let mut testbed = testbed_with_gpus(&[], 0);
     for (name, cpu) in [("a", 2), ("b", 2), ("c", 3), ("d", 2)] {
         testbed.node(&node(name, cpu));
         testbed.slice(&slice(name, 1));
@@ -239,7 +239,7 @@ fn members_that_share_a_claim_go_where_it_is() {
 
 #[test]
 fn members_sharing_a_claim_are_unschedulable_without_a_node_for_all() {
-    let mut testbed = bed_with_gpus(&[], 0);
+    let mut testbed = testbed_with_gpus(&[], 0);
     for name in ["a", "b"] {
         testbed.node(&node(name, 2));
         testbed.slice(&slice(name, 1));
@@ -251,13 +251,13 @@ fn members_sharing_a_claim_are_unschedulable_without_a_node_for_all() {
     }
     assert_eq!(sharers(&mut testbed), []);
     assert_eq!(testbed.reason("m0").map(|(reason, _)| reason), Some("Unschedulable"));
-    // What was tried was given back.
+    // Failed attempts have released their devices.
     testbed.claim(&claim("p-gpu", "p"));
     testbed.pod(&super::claims::claiming("p"));
     assert_eq!(testbed.settle().len(), 1);
 }
 
-/// A node with one device of a plugin that the engine does not know.
+/// A node with one device of a plugin that the engine does not model.
 fn with_card(node: Value) -> Value {
     let node = with(node, "/status/allocatable/example.com~1card", json!("1"));
     with(node, "/status/capacity/example.com~1card", json!("1"))
@@ -330,13 +330,13 @@ fn members_of_an_incomplete_segment_wait_with_a_reason() {
     let (reason, message) = testbed.reason("w4").expect("a reason");
     assert_eq!(reason, "IncompleteSegment");
     assert!(message.contains("2 members") && message.contains('5'), "{message}");
-    assert_eq!(all_reasons(&testbed, "w4"), ["IncompleteSegment"], "nothing else at any time");
+    assert_eq!(all_reasons(&testbed, "w4"), ["IncompleteSegment"], "no other reason at any time");
     testbed.pod(&worker(5));
     let bound = testbed.settle();
     assert_eq!((bound.len(), nodes(&bound).len()), (2, 1), "{bound:?}");
 }
 
-/// All reasons that were told for a pod, and for the gang beside those that it is placed.
+/// All reasons reported for a pod and for its gang, except for the gang's `Scheduled`.
 fn all_reasons(testbed: &Testbed, who: &str) -> Vec<&'static str> {
     let reported = testbed.reports.iter().filter_map(|report| match report {
         StatusUpdate::PodUnschedulable { pod, status_text, .. } if &*pod.name.name == who => {
@@ -368,7 +368,7 @@ fn an_incomplete_segment_is_not_reported_as_a_lack_of_room() {
         testbed.pod(&with(worker(number), "/spec/priority", json!(100)));
     }
     let ops = testbed.ops();
-    let [victim] = &evicted(&ops)[..] else { panic!("one leaves: {ops:?}") };
+    let [victim] = &evicted(&ops)[..] else { panic!("one victim: {ops:?}") };
     for op in &ops {
         testbed.complete(op);
     }
@@ -444,7 +444,7 @@ fn a_refusal_with_members_chosen_beforehand_is_no_proof() {
 fn a_refusal_of_differing_segment_members_is_no_proof() {
     let mut testbed = racks();
     testbed.object(&segmented(2, 2));
-    // Each takes a port of its own, which another has on every second node.
+    // Each uses its own port, which is occupied on every second node.
     for (number, (port, node)) in [(80, "a"), (81, "b")].into_iter().enumerate() {
         let other = on_port(pod(&format!("other-{number}"), "1"), port);
         testbed.pod(&with(other, "/spec/nodeName", json!(node)));

@@ -43,7 +43,7 @@ fn a_gang_that_does_not_fit_takes_nothing() {
     let (reason, message) = testbed.reason("m0").expect("a reason");
     assert_eq!(reason, "Unschedulable");
     assert!(message.contains('3') && message.contains('2'), "the bound that fails: {message}");
-    // Another has the room.
+    // The capacity is free for another pod.
     testbed.pod(&super::fixtures::pod("p", "4"));
     assert_eq!(testbed.settle().len(), 1);
     testbed.node(&node("b", 8));
@@ -76,7 +76,7 @@ fn a_recreated_member_joins_its_gang() {
         testbed.pod(&member("g", name, "2"));
     }
     assert_eq!(testbed.settle().len(), 3);
-    // A node of its rack is free again, and one of the other rack too.
+    // A node of its rack is free again, and so is one of the other rack.
     testbed.drop_pod("m1");
     testbed.pod(&member("g", "m1-again", "2"));
     let bound = testbed.settle();
@@ -93,7 +93,7 @@ fn an_unknown_topology_level_is_reported() {
     assert_eq!(testbed.settle(), []);
     let (_, message) = testbed.reason("m0").expect("a reason");
     assert!(message.contains("pod-of-racks"), "{message}");
-    // Others go on.
+    // Other pods are still scheduled.
     testbed.pod(&super::fixtures::pod("p", "1"));
     assert_eq!(testbed.settle().len(), 1);
 }
@@ -126,7 +126,7 @@ fn a_member_whose_bind_failed_is_placed_again() {
     assert_eq!(ops.len(), 2);
     testbed.complete(&ops[0]);
     testbed.fail(&ops[1], FailureKind::Rejected);
-    assert_eq!(testbed.ops(), [], "not at once");
+    assert_eq!(testbed.ops(), [], "no retry without delay");
     let ops = testbed.after(5000);
     assert_eq!(ops.len(), 1);
     testbed.complete(&ops[0]);

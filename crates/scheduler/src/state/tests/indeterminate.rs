@@ -1,4 +1,4 @@
-//! Orders that end undecided.
+//! Binds with an indeterminate outcome.
 
 use octavo_kube_io::objects::ObjectName;
 use serde_json::{Value, json};
@@ -14,14 +14,14 @@ pub(super) fn bind_of(op: &WriteOp) -> &Bind {
     bind
 }
 
-/// The one order that there is, a binding.
+/// The only operation, which must be a bind.
 pub(super) fn one(ops: &[WriteOp]) -> WriteOp {
     let [op] = ops else { panic!("one: {ops:?}") };
     bind_of(op);
     op.clone()
 }
 
-/// Says that an order ended undecided, and that these claims are left.
+/// Ends an operation with an indeterminate outcome and these leftover claims.
 pub(super) fn end_indeterminate(
     testbed: &mut Testbed,
     op: &WriteOp,
@@ -33,7 +33,7 @@ pub(super) fn end_indeterminate(
     testbed.scheduler.complete_op(&OpResult { id: op.id, result: Err(failure) });
 }
 
-/// What an order writes to a claim, as the API shows it.
+/// The claim with the writes of a bind, as the API shows it.
 pub(super) fn written(bind: &Bind, version: &str) -> Value {
     let write = &bind.claims[0];
     let name = write.claim.meta.name.name.to_string();
@@ -47,7 +47,7 @@ pub(super) fn written(bind: &Bind, version: &str) -> Value {
     object
 }
 
-/// The claim with nothing on it.
+/// The claim without an allocation.
 pub(super) fn free(name: &str, pod: &str, version: &str) -> Value {
     with(claim(name, pod), "/metadata/resourceVersion", json!(version))
 }
@@ -57,7 +57,7 @@ fn explained(testbed: &mut Testbed, pod: &str) -> Option<String> {
     explained.waiting.map(|waiting| format!("{}: {}", waiting.reason, waiting.message))
 }
 
-/// One node with one GPU, and two pods that want it.
+/// One node with one GPU, and two pods that request it.
 pub(super) fn rival_pods() -> (Testbed, WriteOp) {
     let mut testbed = testbed(&["a"], 1);
     for name in ["p", "q"] {
@@ -80,7 +80,7 @@ fn an_indeterminate_bind_is_retried_with_backoff_and_stays_assumed() {
         let mut waited = 0;
         op = loop {
             waited += 1;
-            assert!(waited < 60, "it is sent again");
+            assert!(waited < 60, "the bind is resubmitted");
             let ops = testbed.after(1000);
             if !ops.is_empty() {
                 break one(&ops);
@@ -88,11 +88,11 @@ fn an_indeterminate_bind_is_retried_with_backoff_and_stays_assumed() {
         };
         waits.push(waited);
         let expected = Bind { is_retry: true, ..bind_of(&first).clone() };
-        assert_eq!(*bind_of(&op), expected, "as it was");
+        assert_eq!(*bind_of(&op), expected, "the bind is unchanged");
     }
     assert_eq!(waits, [1, 2, 4, 8, 10, 10, 10]);
     testbed.complete(&op);
-    assert_eq!(testbed.after(600_000), [], "it is bound, and q has no GPU");
+    assert_eq!(testbed.after(600_000), [], "p is bound, and q has no GPU");
     assert_eq!(explained(&mut testbed, "p"), None);
 }
 
@@ -114,7 +114,7 @@ fn an_indeterminate_bind_without_claims_stays_assumed() {
     let op = one(&testbed.ops());
     testbed.pod(&gpu_pod("q", 8));
     end_indeterminate(&mut testbed, &op, FailureKind::Indeterminate, &[]);
-    assert_eq!(testbed.after(999), [], "its GPUs may be taken");
+    assert_eq!(testbed.after(999), [], "its GPUs may be in use");
     let again = one(&testbed.after(1));
     assert!(bind_of(&again).is_retry);
     testbed.complete(&again);
@@ -160,7 +160,8 @@ fn a_pod_bound_elsewhere_by_another_frees_its_devices() {
     assert_eq!(&*bind_of(&op).pod.name.name, "q");
 }
 
-/// The order's own undoing gave the claim back, the watch tells it late, and the order was sent again.
+/// The bind's own rollback released the claim, the watch delivers that late, and the bind was
+/// resubmitted.
 #[test]
 fn devices_rolled_back_between_attempts_stay_assumed() {
     let (mut testbed, op) = rival_pods();
@@ -169,18 +170,18 @@ fn devices_rolled_back_between_attempts_stay_assumed() {
     testbed.claim(&written(bind_of(&again), "5"));
     assert_eq!(testbed.ops(), []);
     testbed.claim(&free("p-gpu", "p", "6"));
-    assert_eq!(testbed.ops(), [], "the GPU is not q's");
-    // It ends before the watch has told all.
+    assert_eq!(testbed.ops(), [], "the GPU stays assumed for p");
+    // The bind ends before the watch has delivered everything.
     let outcome = OpResult { id: again.id, result: Ok(()) };
     testbed.scheduler.complete_op(&outcome);
     assert_eq!(testbed.ops(), []);
     testbed.claim(&written(bind_of(&again), "5"));
     testbed.claim(&free("p-gpu", "p", "6"));
-    assert_eq!(testbed.ops(), [], "nor is it now");
+    assert_eq!(testbed.ops(), [], "the GPU still stays assumed");
     testbed.claim(&written(bind_of(&again), "7"));
     testbed.pod(&with(claiming("p"), "/spec/nodeName", json!("a")));
     assert_eq!(testbed.after(600_000), []);
-    // Nothing of it stays when the pod goes.
+    // Nothing of it stays when the pod is deleted.
     testbed.drop_pod("p");
     testbed.claim(&free("p-gpu", "p", "8"));
     assert_eq!(&*bind_of(&one(&testbed.ops())).pod.name.name, "q");
@@ -192,7 +193,7 @@ fn assumed_devices_of_an_ended_pod_are_free() {
     end_indeterminate(&mut testbed, &op, FailureKind::Unreachable, &["p-gpu"]);
     let again = one(&testbed.after(1000));
     testbed.complete(&again);
-    // It ends at once; of claims and pods either may be told first.
+    // The pod ends at once. The events of claims and pods may come in either order.
     testbed.claim(&free("p-gpu", "p", "9"));
     let ended = with(testbed.pods["p"].clone(), "/status/phase", json!("Succeeded"));
     testbed.pod(&ended);
@@ -204,7 +205,7 @@ fn a_bind_whose_rollback_was_observed_is_not_resubmitted() {
     let (mut testbed, op) = rival_pods();
     testbed.claim(&written(bind_of(&op), "5"));
     testbed.claim(&free("p-gpu", "p", "6"));
-    // The GPU is free by all that is known: q has it.
+    // By all that was observed the GPU is free, so `q` gets it.
     let other = one(&testbed.ops());
     assert_eq!(&*bind_of(&other).pod.name.name, "q");
     end_indeterminate(&mut testbed, &op, FailureKind::Unreachable, &["p-gpu"]);
@@ -226,13 +227,13 @@ fn a_bind_to_a_deleted_node_is_not_resubmitted() {
     end_indeterminate(&mut testbed, &op, FailureKind::Indeterminate, &[]);
     testbed.node(&node("b", 4));
     assert_eq!(testbed.after(60_000), [], "it may be bound");
-    let since = testbed.scheduler.relist_needed_since().expect("a reading");
+    let since = testbed.scheduler.relist_needed_since().expect("a needed relist");
     testbed.scheduler.on_relist(since);
     let op = one(&testbed.after(60_000));
     assert_eq!(&*bind_of(&op).node, "b");
 }
 
-/// Another scheduler may have led: by its outcome, before it, or while the order waits to be sent again.
+/// Another scheduler may have led: by the result, before the result, or before the next attempt.
 #[test]
 fn a_bind_is_not_resubmitted_after_a_leadership_gap() {
     let cases: [fn(&mut Testbed, &WriteOp); 4] = [
@@ -262,24 +263,24 @@ fn a_bind_is_not_resubmitted_after_a_leadership_gap() {
         assert_eq!(
             testbed.scheduler.relist_needed_since(),
             None,
-            "{number}: the time of its end is not told yet"
+            "{number}: its end has no time before the next tick"
         );
         assert_eq!(testbed.after(7), [], "{number}");
-        let since = testbed.scheduler.relist_needed_since().expect("a reading");
-        assert_eq!(testbed.after(3_600_000), [], "{number}: no wait ends it");
+        let since = testbed.scheduler.relist_needed_since().expect("a needed relist");
+        assert_eq!(testbed.after(3_600_000), [], "{number}: no timeout ends it");
         assert_eq!(testbed.scheduler.relist_needed_since(), Some(since));
-        let message = explained(&mut testbed, "p").expect("it is in doubt");
+        let message = explained(&mut testbed, "p").expect("an indeterminate bind");
         assert!(message.contains("another scheduler may have led"), "{message}");
-        // Lists that began before the order's end may not have it.
+        // Lists that began before the end of the bind may lack it.
         testbed.scheduler.on_relist(since - 1);
         assert_eq!(testbed.after(60_000), [], "{number}");
         testbed.scheduler.on_relist(since);
         assert_eq!(testbed.scheduler.relist_needed_since(), None);
-        assert_eq!(testbed.ops().len(), 1, "{number}: the GPU can be given");
+        assert_eq!(testbed.ops().len(), 1, "{number}: the GPU can be allocated");
     }
 }
 
-/// `NotLeader` is told by one order for all that fly.
+/// `NotLeader` of one operation applies to all operations in flight.
 #[test]
 fn not_leader_applies_to_all_operations_in_flight() {
     let mut testbed = testbed(&["a"], 2);
@@ -301,7 +302,7 @@ fn the_relist_decides_whether_a_pod_is_bound() {
         let (mut testbed, op) = rival_pods();
         end_indeterminate(&mut testbed, &op, FailureKind::NotLeader, &["p-gpu"]);
         testbed.after(0);
-        let since = testbed.scheduler.relist_needed_since().expect("a reading");
+        let since = testbed.scheduler.relist_needed_since().expect("a needed relist");
         testbed.claim(&written(bind_of(&op), "5"));
         if is_bound {
             testbed.pod(&with(claiming("p"), "/spec/nodeName", json!("a")));
@@ -313,7 +314,7 @@ fn the_relist_decides_whether_a_pod_is_bound() {
             assert_eq!(ops, []);
             continue;
         }
-        // Its claim is allocated: what is left is its binding.
+        // Its claim is allocated, so only the binding is left to write.
         let op = one(&ops);
         assert_eq!(&*bind_of(&op).pod.name.name, "p");
         assert!(bind_of(&op).claims[0].allocation.is_none());
@@ -333,12 +334,12 @@ fn a_gang_with_an_indeterminate_member_keeps_its_places() {
     testbed.complete(m0);
     end_indeterminate(&mut testbed, m1, FailureKind::Indeterminate, &[]);
     testbed.pod(&pod("late", "1"));
-    assert_eq!(testbed.ops(), [], "its place is kept");
+    assert_eq!(testbed.ops(), [], "its place stays assumed");
     let group = testbed.scheduler.explain_group(&ObjectName::new("team", "g")).expect("the gang");
-    let message = group.waiting.expect("a member is in doubt").message;
+    let message = group.waiting.expect("an indeterminate member").message;
     assert!(message.contains("team/m1") && message.contains("attempt 1 of 8"), "{message}");
     let again = one(&testbed.after(1000));
-    let message = explained(&mut testbed, "m1").expect("it is in doubt");
+    let message = explained(&mut testbed, "m1").expect("an indeterminate bind");
     assert!(
         message.contains("OrderUndecided") && message.contains("another attempt is in flight"),
         "{message}"
@@ -347,7 +348,7 @@ fn a_gang_with_an_indeterminate_member_keeps_its_places() {
     assert_eq!(testbed.after(60_000), []);
 }
 
-/// A promise to somebody else waits for victims; an order in doubt is not touched by it.
+/// A nomination waits for victims, and must not touch an indeterminate bind.
 #[test]
 fn the_place_of_an_indeterminate_bind_is_not_nominated() {
     let mut testbed = Testbed::new();
@@ -361,7 +362,7 @@ fn the_place_of_an_indeterminate_bind_is_not_nominated() {
     }
     let again = testbed.after(1000);
     let again = again.iter().find(|op| matches!(op.kind, OpKind::Bind(_)));
-    let again = again.expect("it is sent again").clone();
+    let again = again.expect("the bind is resubmitted").clone();
     assert_eq!(&*bind_of(&again).pod.name.name, "p");
 }
 

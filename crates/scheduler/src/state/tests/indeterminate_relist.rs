@@ -1,4 +1,4 @@
-//! Orders in doubt of which only a new reading says what became of them.
+//! Indeterminate binds that only a relist resolves.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ fn a_bind_that_never_succeeds_is_rescheduled_after_many_attempts() {
     let (mut testbed, first) = rival_pods();
     let mut op = first;
     let mut sent = 1;
-    // It is known that the pod is not bound, and what is left cannot be taken back.
+    // The pod is known to be unbound, and the leftover claim cannot be rolled back.
     while testbed.scheduler.relist_needed_since().is_none() {
         end_indeterminate(&mut testbed, &op, FailureKind::Rejected, &["p-gpu"]);
         let ops = testbed.after(10_000);
@@ -20,15 +20,15 @@ fn a_bind_that_never_succeeds_is_rescheduled_after_many_attempts() {
             op = one(&ops);
             sent += 1;
         }
-        assert!(sent < 20, "it is sent again and again");
+        assert!(sent < 20, "the bind is resubmitted without end");
     }
     assert_eq!(sent, 8);
-    let since = testbed.scheduler.relist_needed_since().expect("a reading");
-    assert_eq!(testbed.after(60_000), [], "until then nobody knows which claims are allocated");
+    let since = testbed.scheduler.relist_needed_since().expect("a needed relist");
+    assert_eq!(testbed.after(60_000), [], "the allocated claims are unknown before the relist");
     testbed.scheduler.on_relist(since);
     let op = one(&testbed.after(0));
-    assert_eq!(testbed.reason("p").expect("p is told").0, "SchedulerError");
-    assert_eq!(&*bind_of(&op).pod.name.name, "q", "the claim is seen free");
+    assert_eq!(testbed.reason("p").expect("a reason").0, "SchedulerError");
+    assert_eq!(&*bind_of(&op).pod.name.name, "q", "the claim was observed without allocation");
 }
 
 #[test]
@@ -53,11 +53,11 @@ fn leftovers_of_an_indeterminate_bind_stay_assumed_until_the_relist() {
     testbed.pod(&with(second, "/spec/containers/0/resources/claims", used));
     let second = one(&testbed.ops());
     testbed.pod(&claiming("q"));
-    assert_eq!(testbed.ops(), [], "both GPUs are given");
-    // It joins what the other allocates, so it is not sent again by itself.
+    assert_eq!(testbed.ops(), [], "both GPUs are allocated");
+    // Its shared claim is allocated by the other bind, so it is not resubmitted alone.
     end_indeterminate(&mut testbed, &second, FailureKind::Conflict, &["r-gpu"]);
     assert_eq!(testbed.after(0), []);
-    let since = testbed.scheduler.relist_needed_since().expect("a reading");
+    let since = testbed.scheduler.relist_needed_since().expect("a needed relist");
     testbed.complete(&first);
     assert_eq!(testbed.after(600_000), [], "r-gpu may be allocated");
     testbed.scheduler.on_relist(since);
@@ -70,8 +70,8 @@ fn a_resubmitted_bind_stays_indeterminate_after_losing_the_lease() {
     end_indeterminate(&mut testbed, &op, FailureKind::Indeterminate, &["p-gpu"]);
     let again = one(&testbed.after(1000));
     testbed.fail(&again, FailureKind::NotLeader);
-    assert_eq!(testbed.after(600_000), [], "what was sent before may have bound it");
-    let since = testbed.scheduler.relist_needed_since().expect("a reading");
+    assert_eq!(testbed.after(600_000), [], "an earlier attempt may have bound it");
+    let since = testbed.scheduler.relist_needed_since().expect("a needed relist");
     testbed.scheduler.on_relist(since);
     assert_eq!(testbed.after(0).len() + testbed.after(60_000).len(), 1);
 }
@@ -104,7 +104,7 @@ fn shared_claim_stays_allocated_for_other_binds_when_its_allocating_pod_goes() {
         }
         let others = testbed.after(60_000);
         assert!(others.iter().all(|op| &*bind_of(op).pod.name.name != "q"), "{others:?}");
-        // Its order finds that nobody has allocated it.
+        // Its bind finds that nothing has allocated the claim.
         testbed.fail(&ops[1], FailureKind::Conflict);
         testbed.drop_pod("r");
         let op = one(&testbed.after(60_000));
@@ -123,12 +123,12 @@ fn devices_stay_assumed_until_the_relist_while_no_other_leader_is_possible() {
             op = one(&ops);
         }
     }
-    // The first sending is told late, with its undoing; the last may be carried out.
+    // The first attempt and its rollback are delivered late; the last attempt may still succeed.
     testbed.claim(&written(bind_of(&first), "5"));
     testbed.claim(&free("p-gpu", "p", "6"));
-    assert_eq!(testbed.after(1000), [], "its device is its own");
-    let since = testbed.scheduler.relist_needed_since().expect("a reading");
+    assert_eq!(testbed.after(1000), [], "its device stays assumed");
+    let since = testbed.scheduler.relist_needed_since().expect("a needed relist");
     testbed.scheduler.on_relist(since);
     let op = one(&testbed.after(0));
-    assert_eq!(&*bind_of(&op).pod.name.name, "q", "by now it is known that p is not bound");
+    assert_eq!(&*bind_of(&op).pod.name.name, "q", "the relist shows that p is not bound");
 }

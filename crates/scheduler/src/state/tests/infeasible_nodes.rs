@@ -36,7 +36,7 @@ fn taints_that_keep_a_pod_from_every_node_are_named() {
     let words = "node(s) had untolerated taint {node.kubernetes.io/unreachable: }";
     let (_, message) = testbed.reason("p").expect("a reason");
     assert_eq!(message, format!("no node is feasible: {words}"));
-    // With a node that is only too small, room is the reason and the taint is told beside it.
+    // With a node that is only too small, capacity is the reason, and the taint is added.
     testbed.node(&node("c", 0));
     assert_eq!(testbed.settle(), []);
     let (_, message) = testbed.reason("p").expect("a reason");
@@ -100,7 +100,7 @@ fn running_pods_do_not_make_a_node_infeasible() {
     let (_, message) = testbed.reason("p").expect("a reason");
     assert!(message.contains("at most 0 are possible"), "{message}");
     assert!(!message.contains("Insufficient"), "{message}");
-    // A port that somebody has is a reason beside the engine's, which does not know it.
+    // An occupied port is added to the engine's reason, because the engine does not count ports.
     testbed.pod(&with(pod("taker", "1"), "/spec/containers/0/ports", port(90)));
     testbed.settle();
     testbed.object(&pod_group("g", 1, json!({})));

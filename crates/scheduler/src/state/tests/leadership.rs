@@ -43,7 +43,7 @@ fn a_new_term_reports_all_pending_units_again() {
         "m1 Unschedulable",
         "p Unschedulable",
     ];
-    assert_eq!(reported(&mut testbed), [""; 0], "all was told");
+    assert_eq!(reported(&mut testbed), [""; 0], "everything was reported");
     testbed.scheduler.on_leadership_acquired();
     assert_eq!(reported(&mut testbed), all);
     testbed.scheduler.on_leadership_lost();

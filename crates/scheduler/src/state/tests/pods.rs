@@ -74,9 +74,9 @@ fn a_failed_bind_is_retried_with_backoff() {
     testbed.pod(&pod("p", "3"));
     let ops = testbed.ops();
     testbed.fail(&ops[0], FailureKind::Unreachable);
-    assert_eq!(testbed.ops(), [], "not at once");
+    assert_eq!(testbed.ops(), [], "no retry without delay");
     assert_eq!(testbed.reason("p").map(|(reason, _)| reason), Some("SchedulerError"));
-    // Its place is nobody's meanwhile.
+    // Its place is free meanwhile.
     testbed.pod(&pod("q", "2"));
     assert_eq!(testbed.settle(), [("q".to_owned(), "a".to_owned())]);
     testbed.drop_pod("q");
@@ -152,7 +152,7 @@ fn a_new_node_takes_a_pending_pod() {
     assert_eq!(testbed.settle(), []);
     testbed.node(&node("a", 2));
     assert_eq!(testbed.settle(), [("p".to_owned(), "a".to_owned())]);
-    // What runs there is still counted when other nodes come and the picture is made anew.
+    // Running pods still count when other nodes come and the engine cache is rebuilt.
     testbed.node(&node("b", 1));
     testbed.pod(&pod("q", "2"));
     assert_eq!(testbed.settle(), []);
@@ -188,7 +188,7 @@ fn a_resize_frees_nothing_until_it_is_actuated() {
     testbed.node(&node("a", 4));
     testbed.pod(&pod("p", "3"));
     testbed.settle();
-    // It shall have less from now on, and has still what it had.
+    // Its request is smaller now, and its allocated resources are not yet.
     let smaller =
         with(testbed.pods["p"].clone(), "/spec/containers/0/resources/requests/cpu", json!("1"));
     let has = |cpu: &str| {

@@ -30,8 +30,7 @@ fn a_preemptor_is_bound_after_its_victim_left() {
     let ops = testbed.ops();
     assert_eq!(evicted(&ops), ["low"]);
     assert_eq!(bindings(&ops), 0);
-    assert!(
-        ops.iter().any(|op| matches!(&op.kind,
+    assert!(ops.iter().any(|op| matches!(&op.kind,
         OpKind::Nominate { pod, node: Some(node) } if &*pod.name.name == "high" && &**node == "a"))
     );
     for op in &ops {
@@ -54,13 +53,13 @@ fn a_nominated_gang_survives_its_own_condition_update() {
     }
     let ops = testbed.ops();
     assert_eq!(evicted(&ops), ["low"]);
-    // The condition that says so is a change of the pods, too.
+    // The condition that reports the nomination changes the pod, too.
     let condition = json!([{
         "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "promised",
     }]);
     let reported = with(testbed.pods["m0"].clone(), "/status/conditions", condition);
     testbed.pod(&reported);
-    assert_eq!(evicted(&testbed.ops()), Vec::<String>::new(), "who leaves was asked once");
+    assert_eq!(evicted(&testbed.ops()), Vec::<String>::new(), "victims are evicted once");
     for op in &ops {
         testbed.complete(op);
     }
@@ -120,7 +119,11 @@ fn a_rejected_eviction_drops_the_nomination() {
             testbed.complete(op);
         }
     }
-    assert_eq!(evicted(&testbed.ops()), Vec::<String>::new(), "it is left alone for a while");
+    assert_eq!(
+        evicted(&testbed.ops()),
+        Vec::<String>::new(),
+        "an eviction is not repeated at once"
+    );
     testbed.drop_pod("low");
     assert_eq!(testbed.settle(), [("high".to_owned(), "a".to_owned())]);
 }
@@ -134,7 +137,7 @@ fn a_preemptor_that_is_deleted_spares_its_victims() {
     testbed.pod(&urgent("high", "3"));
     testbed.ops();
     testbed.drop_pod("high");
-    // The place is the victim's until it is really gone.
+    // The place belongs to the victim until it is gone.
     testbed.pod(&pod("other", "2"));
     assert_eq!(testbed.settle(), []);
     testbed.drop_pod("low");
@@ -157,7 +160,7 @@ fn a_movable_pod_makes_room_and_its_successor_has_its_place() {
     };
     testbed.pod(&with(owned("one"), "/spec/nodeSelector", json!({"kubernetes.io/hostname": "a"})));
     testbed.settle();
-    // Both could be on either node from here on.
+    // From here on both could run on either node.
     let mut one = testbed.pods["one"].clone();
     one["spec"].as_object_mut().expect("a spec").remove("nodeSelector");
     testbed.pod(&one);
@@ -175,7 +178,7 @@ fn a_movable_pod_makes_room_and_its_successor_has_its_place() {
     }
     testbed.drop_pod("one");
     assert_eq!(testbed.settle(), [("large".to_owned(), "a".to_owned())]);
-    // Nobody else gets what is kept for the successor.
+    // No other pod gets the place of the successor.
     testbed.pod(&pod("other", "2"));
     assert_eq!(testbed.settle(), []);
     testbed.pod(&owned("one-again"));
@@ -198,7 +201,7 @@ fn an_unschedulable_pod_is_retried_when_a_pod_becomes_movable() {
     }
     testbed.pod(&pod("large", "4"));
     assert_eq!(testbed.ops(), []);
-    // As the refusal advises.
+    // As the hint advises.
     let movable = json!({"octavo.dev/movable": "true"});
     testbed.pod(&with(testbed.pods["b"].clone(), "/metadata/annotations", movable));
     assert_eq!(evicted(&testbed.ops()), ["b"]);
@@ -236,7 +239,7 @@ fn no_eviction_where_the_port_stays_occupied() {
     assert_eq!(evicted(&testbed.ops()), Vec::<String>::new());
     let (_, message) = testbed.reason("high").expect("a reason");
     assert!(message.contains("free ports"), "{message}");
-    // Where the port is free it is asked for.
+    // A node with a free port is used.
     testbed.node(&node("b", 4));
     testbed.pod(&pod("low-too", "4"));
     assert_eq!(testbed.settle(), [("high".to_owned(), "b".to_owned())]);
@@ -265,7 +268,7 @@ fn a_gang_with_a_port_preempts_on_full_nodes() {
         testbed.node(&plugin_node(name));
         testbed.pod(&with(gpu_pod(&format!("low-{name}"), 8), "/spec/nodeName", json!(name)));
     }
-    // Not on c: the port is taken there.
+    // Not on `c`, whose port is occupied.
     testbed.pod(&with(on_port(pod("agent", "1")), "/spec/nodeName", json!("c")));
     testbed.object(&pod_group("g", 2, json!({})));
     for name in ["m0", "m1"] {

@@ -12,7 +12,7 @@ fn priority(pod: Value, priority: i32) -> Value {
     with(pod, "/spec/priority", json!(priority))
 }
 
-/// Runs a search and those that follow it; how many that were.
+/// Runs a search and the searches that follow it. Returns their number.
 fn look(testbed: &mut Testbed, first: Option<HintSearch>) -> usize {
     let (mut next, mut count) = (first, 0);
     while let Some(search) = next {
@@ -32,10 +32,10 @@ fn disturbance(testbed: &mut Testbed, name: &str) -> Option<PreemptionHint> {
 }
 
 fn line(testbed: &mut Testbed, name: &str) -> String {
-    disturbance(testbed, name).expect("somebody who could go").line()
+    disturbance(testbed, name).expect("a victim").line()
 }
 
-/// A node with a pod on it, and another pod that finds no room.
+/// A node with a running pod, and a pending pod that does not fit.
 fn full(config: SchedulerConfig, running: &Value, waiting: &Value) -> Testbed {
     let mut testbed = Testbed::with_config(config);
     testbed.node(&node("a", 4));
@@ -46,7 +46,7 @@ fn full(config: SchedulerConfig, running: &Value, waiting: &Value) -> Testbed {
     testbed
 }
 
-/// What the status of the gang says last.
+/// The last message in the status of the gang.
 fn status(testbed: &Testbed, group: &str) -> Option<String> {
     testbed.reports.iter().rev().find_map(|report| match report {
         StatusUpdate::Group(one) if &*one.name.name == group => {
@@ -75,7 +75,7 @@ fn a_hint_names_the_victim_and_the_obstacles() {
         line(&mut testbed, "high")
             .ends_with("the `preemptionPolicy` of the pending pods is `Never`")
     );
-    // Settings come together.
+    // Obstacles are combined.
     let mut testbed = full(off(), &low, &never);
     assert_eq!(disturbance(&mut testbed, "high").expect("the pod").hindrances.len(), 2);
 }
@@ -109,9 +109,9 @@ fn a_hint_names_an_equal_priority() {
         "it would help to evict pod team/one (priority 7) from node a; that is not done: the \
          priority 7 is not below 7, that of the pending pods"
     );
-    assert_eq!(testbed.ops(), [], "asking does nothing");
-    assert_eq!(disturbance(&mut testbed, "one"), None, "who has its place needs nothing");
-    // Not even all others are enough.
+    assert_eq!(testbed.ops(), [], "a hint causes no operation");
+    assert_eq!(disturbance(&mut testbed, "one"), None, "a placed pod needs no hint");
+    // Not even all other pods together are enough.
     testbed.pod(&pod("huge", "5"));
     testbed.ops();
     assert_eq!(disturbance(&mut testbed, "huge"), None);
@@ -185,7 +185,7 @@ fn a_hint_names_a_movable_pod_and_its_target() {
     for (name, on) in [("one", "a"), ("two", "b")] {
         testbed.pod(&owned(name, on));
         testbed.settle();
-        // It could be on either node from here on.
+        // From here on it could run on either node.
         let mut pod = testbed.pods[name].clone();
         pod["spec"].as_object_mut().expect("a spec").remove("nodeSelector");
         testbed.pod(&pod);
@@ -195,7 +195,7 @@ fn a_hint_names_a_movable_pod_and_its_target() {
     let found = disturbance(&mut testbed, "large").expect("a move");
     let [victim] = &*found.moves else { panic!("{found:?}") };
     assert!(found.evictions.is_empty(), "{found:?}");
-    let (name, to) = (victim.name.clone(), victim.to.as_deref().expect("where to"));
+    let (name, to) = (victim.name.clone(), victim.to.as_deref().expect("a target node"));
     assert_eq!(
         found.line(),
         format!(
@@ -225,15 +225,15 @@ fn the_status_of_a_pending_gang_gets_its_hint_later() {
     };
     assert!(
         !has_hint(&testbed, "g") && !has_hint(&testbed, "h"),
-        "the refusal is told at once, and alone"
+        "the refusal is reported first, without a hint"
     );
     testbed.after(1000);
-    assert!(has_hint(&testbed, "g") && !has_hint(&testbed, "h"), "one a second");
+    assert!(has_hint(&testbed, "g") && !has_hint(&testbed, "h"), "one gang per second");
     testbed.after(1000);
     assert!(has_hint(&testbed, "g") && has_hint(&testbed, "h"));
     let (_, message) = testbed.reason("g0").expect("a reason");
-    assert!(!message.contains("evict"), "the conditions of pods stay as they were: {message}");
-    // Another is to go soon after, and it is not looked for again at once.
+    assert!(!message.contains("evict"), "pod conditions have no hint: {message}");
+    // The victim is replaced soon after; the next search is not due yet.
     testbed.drop_pod("low");
     testbed.pod(&with(pod("other", "3"), "/spec/nodeName", json!("a")));
     testbed.ops();
@@ -270,24 +270,24 @@ fn a_hint_is_cached_until_the_cluster_changes() {
         look(testbed, search)
     };
     assert!(testbed.scheduler.explain_pod(&two).expect("the pod").needs_search);
-    assert_eq!(asked(&mut testbed), 2, "among those who may leave, then among all");
-    assert_eq!(asked(&mut testbed), 0, "it is known");
+    assert_eq!(asked(&mut testbed), 2, "allowed candidates first, then all");
+    assert_eq!(asked(&mut testbed), 0, "the hint is cached");
     testbed.after(2000);
     assert_eq!(asked(&mut testbed), 0);
-    // Another comes to where there is room, which helps nobody who waits.
+    // A pod comes to a node with room, which helps no pending pod.
     testbed.node(&node("b", 1));
     testbed.ops();
     let other = with(pod("other", "1"), "/spec/nodeName", json!("b"));
     testbed.pod(&with(other.clone(), "/status/phase", json!("Running")));
-    assert_eq!(asked(&mut testbed), 2, "the picture is another");
+    assert_eq!(asked(&mut testbed), 2, "the engine cache has changed");
     testbed.after(2000);
     testbed.pod(&with(priority(other, 1), "/status/phase", json!("Running")));
-    assert_eq!(asked(&mut testbed), 2, "who would have to go may be another");
+    assert_eq!(asked(&mut testbed), 2, "the victim may have changed");
     testbed.after(2000);
     testbed.budget(&budget("web", json!({"app": "web"}), 1));
-    assert_eq!(asked(&mut testbed), 2, "what stands against it may be another");
+    assert_eq!(asked(&mut testbed), 2, "the obstacles may have changed");
     testbed.after(20_000);
-    assert_eq!(asked(&mut testbed), 2, "some of what stands against it passes by itself");
+    assert_eq!(asked(&mut testbed), 2, "some obstacles pass by themselves");
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn a_hint_outlives_changes_for_one_second() {
     testbed.after(1000);
     assert!(
         testbed.scheduler.explain_pod(&two).expect("the pod").needs_search,
-        "it was of another cluster"
+        "the hint was for another state of the cluster"
     );
 }
 
@@ -332,12 +332,12 @@ fn a_hint_notes_that_the_first_search_was_truncated() {
     let mut first = testbed.scheduler.hint_search_for_pod(&high).expect("a search");
     first.steps = 0;
     let second = testbed.scheduler.store_hint_result(first.run());
-    assert_eq!(look(&mut testbed, second), 1, "that was no end");
+    assert_eq!(look(&mut testbed, second), 1, "the search was truncated");
     let explained = testbed.scheduler.explain_pod(&high).expect("the pod");
     assert!(explained.disturbance.is_some());
     let note = explained.disturbance_note.expect("a note");
     assert!(note.starts_with("the search among pods that may be disturbed ended after"), "{note}");
-    // A search to the end needs no note.
+    // A complete search needs no note.
     testbed.after(20_000);
     let search = testbed.scheduler.hint_search_for_pod(&high);
     assert_eq!(look(&mut testbed, search), 2);

@@ -4,8 +4,8 @@ use super::fixtures::{Testbed, member, node, pod, pod_group, with};
 use crate::bind::OpKind;
 use crate::state::SchedulerConfig;
 
-/// Decides round by round. After each a node comes that helps nobody, and some time goes by. After how many
-/// rounds a pod was placed.
+/// Decides cycle by cycle. After each cycle a useless node arrives and the clock advances. Returns
+/// the number of cycles until the pod was placed.
 fn cycles_until_placed(testbed: &mut Testbed, name: &str, milliseconds: u64) -> Option<usize> {
     (0..100).find(|cycle| {
         testbed.scheduler.decide();
@@ -36,14 +36,14 @@ fn a_pod_behind_many_unschedulable_pods_is_tried() {
         let large = pod(&format!("large-{number}"), &format!("{}", 50 + number));
         testbed.pod(&with(large, "/spec/priority", json!(100)));
     }
-    // It was refused once itself: there was no room for it.
+    // It was unschedulable once itself, for lack of capacity.
     testbed.pod(&with(pod("first", "4"), "/spec/nodeName", json!("a")));
     testbed.pod(&pod("late", "8"));
     while testbed.scheduler.decide() {}
     assert!(testbed.reason("late").is_none() && testbed.scheduler.take_ops().is_empty());
     testbed.drop_pod("first");
     let cycles = cycles_until_placed(&mut testbed, "late", 250).expect("a place");
-    assert!(cycles >= 3, "those before it have the first turns: {cycles}");
+    assert!(cycles >= 3, "entries at the head go first: {cycles}");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn priority_decides_behind_an_unschedulable_gang() {
             }
         }
         testbed.pod(&with(pod("first", "4"), "/spec/nodeName", json!("a")));
-        // Of both only one has room later; the more important one was asked about before.
+        // Later only one of them fits. The more important one was tried before.
         testbed.pod(&with(pod(names[0], "8"), "/spec/priority", json!(10)));
         while testbed.scheduler.decide() {}
         assert!(testbed.scheduler.take_ops().is_empty());

@@ -1,4 +1,5 @@
-//! Orders that end in every way, watches that lag, leaders that change: a device is never given twice.
+//! Random results of operations, lagging watches and leadership changes: no device is ever
+//! allocated twice.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,23 +15,23 @@ const PODS: [&str; 6] = ["p0", "p1", "p2", "p3", "p4", "p5"];
 const NODES: [&str; 2] = ["a", "b"];
 const GPUS: u32 = 2;
 
-/// How an order ends.
+/// How an operation ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OpEnding {
     Done,
-    /// Refused at its binding, and undone.
+    /// Rejected at its binding, and rolled back.
     Refused,
-    /// Its claim stays allocated, and that is said.
+    /// Its claim stays allocated, which the result reports.
     Left,
-    /// Its claim was given back, and that is not known.
+    /// Its claim was rolled back, which the result does not tell.
     RolledBack,
-    /// Bound, and that is not known.
+    /// Bound, which the result does not tell.
     Bound,
-    /// Nothing was done, and that is not known.
+    /// Nothing was written, which the result does not tell.
     NotSent,
 }
 
-/// What happens.
+/// An event of the test.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     DeliverPod,
@@ -38,13 +39,13 @@ enum Event {
     DeliverAll,
     Advance(u16),
     EndOp(u8, OpEnding),
-    /// Another leads, and does this much.
+    /// Another scheduler leads, and makes this many binds.
     LoseLease(u8),
     AcquireLease,
     Relist,
 }
 
-/// The API server's truth, and what the core was told of it.
+/// The API server's objects, and the events that were not delivered yet.
 struct FakeCluster {
     testbed: Testbed,
     pods: BTreeMap<String, Value>,
@@ -112,7 +113,7 @@ impl FakeCluster {
         self.pods[pod]["spec"]["nodeName"].as_str().map(str::to_owned)
     }
 
-    /// Node and name of each device that is given, by claim.
+    /// Node and name of each allocated device, by claim.
     fn allocated_devices(&self) -> BTreeMap<String, (String, String)> {
         let text = |value: &Value| value.as_str().expect("text").to_owned();
         let allocated_devices = self.claims.iter().filter_map(|(name, claim)| {
@@ -156,7 +157,7 @@ impl FakeCluster {
     fn bind(&mut self, pod: &str, node: &str) {
         let allocated_devices = self.allocated_devices();
         let (pool, _) = &allocated_devices[&format!("{pod}-gpu")];
-        assert_eq!(pool, node, "{pod} is where its device is");
+        assert_eq!(pool, node, "{pod} is bound to the node of its device");
         if let Some(bound) = self.node_of(pod) {
             assert_eq!(bound, node, "{pod} is bound once");
             return;
@@ -165,13 +166,13 @@ impl FakeCluster {
         self.set_pod(with(pod, "/status/phase", json!("Running")));
     }
 
-    /// The steps of an order before its binding; `false`: it is refused.
+    /// The writes of a bind before its binding; `false`: it is rejected.
     fn write_claims(&mut self, bind: &Bind) -> bool {
         let pod = bind.pod.name.name.to_string();
         let [write] = &bind.claims[..] else { panic!("one claim: {bind:?}") };
         let is_listed = write.claim.reserved_for.iter().any(|one| one.uid == bind.pod.uid);
         if write.allocation.is_none() && is_listed && !bind.is_retry {
-            // What was seen is trusted, so it must be so.
+            // The observed claim is not read again, so it must be correct.
             return true;
         }
         let current = self.allocated_devices().remove(&format!("{pod}-gpu"));
@@ -200,7 +201,7 @@ impl FakeCluster {
                 if is_bound { Err(failure(FailureKind::AlreadyBound, None)) } else { Ok(()) }
             }
             OpKind::Rollback { .. } => Err(failure(FailureKind::NotLeader, None)),
-            other => panic!("nobody is to leave: {other:?}"),
+            other => panic!("no eviction is expected: {other:?}"),
         };
         self.testbed.scheduler.complete_op(&OpResult { id: op.id, result });
     }
@@ -208,7 +209,8 @@ impl FakeCluster {
     fn end_bind(&mut self, bind: &Bind, ending: OpEnding, is_leading: bool) -> Result<(), Failure> {
         let pod = bind.pod.name.name.to_string();
         let name = format!("{pod}-gpu");
-        // What ends while another leads was done before the lease's end.
+        // An operation that ends while another scheduler leads was carried out before the lease
+        // ended.
         let unknown = if is_leading { FailureKind::Unreachable } else { FailureKind::NotLeader };
         if let (true, Some(node)) = (bind.is_retry, self.node_of(&pod)) {
             return match ending {
@@ -232,9 +234,7 @@ impl FakeCluster {
         }
         match ending {
             OpEnding::Done if is_leading => Ok(()),
-            OpEnding::Done | OpEnding::Bound => {
-                Err(failure(FailureKind::Indeterminate, Some(&name)))
-            }
+            OpEnding::Done | OpEnding::Bound => Err(failure(FailureKind::Indeterminate, Some(&name))),
             _ => Err(failure(unknown, Some(&name))),
         }
     }
@@ -245,7 +245,7 @@ impl FakeCluster {
         }
         self.is_leading = false;
         self.testbed.scheduler.on_leadership_lost();
-        // What is on its way ends by then, as nobody knows.
+        // Operations in flight end by then, with different results.
         let endings = [OpEnding::Left, OpEnding::Bound, OpEnding::NotSent, OpEnding::RolledBack];
         for op in std::mem::take(&mut self.in_flight) {
             let ending = endings[usize::try_from(op.id.0).expect("few") % endings.len()];
@@ -256,7 +256,7 @@ impl FakeCluster {
         }
     }
 
-    /// Another leader binds a pod, by the truth.
+    /// The other leader binds a pod, with complete knowledge.
     fn other_leader_binds(&mut self) {
         let waits = |name: &&&str| self.pods[**name]["spec"]["nodeName"].is_null();
         let Some(pod) = PODS.iter().rev().find(waits) else { return };
@@ -270,7 +270,7 @@ impl FakeCluster {
             .flat_map(|node| (0..GPUS).map(|gpu| ((*node).to_owned(), format!("gpu-{gpu}"))));
         let free = all.rfind(|device| allocated_devices.values().all(|other| other != device));
         let Some((node, device)) = free else {
-            // There is none: what a pod has that is not bound is taken from it.
+            // No device is free: release one of an unbound pod.
             let unbound = PODS.iter().find(|name| {
                 allocated_devices.contains_key(&format!("{name}-gpu"))
                     && self.node_of(name).is_none()
@@ -288,7 +288,7 @@ impl FakeCluster {
         self.bind(pod, &node);
     }
 
-    /// Lets time go by, and takes orders.
+    /// Advances the clock, and takes write operations.
     fn advance(&mut self, milliseconds: u16) {
         if self.is_leading {
             let ops = self.testbed.after(u64::from(milliseconds));
@@ -384,7 +384,7 @@ proptest! {
         }
         let bound = PODS.iter().filter(|pod| cluster.node_of(pod).is_some()).count();
         prop_assert_eq!(bound, NODES.len() * usize::try_from(GPUS).unwrap());
-        prop_assert_eq!(cluster.allocated_devices().len(), bound, "no device is with a pod that waits");
+        prop_assert_eq!(cluster.allocated_devices().len(), bound, "no device is allocated to a pending pod");
         prop_assert_eq!(cluster.testbed.scheduler.relist_needed_since(), None);
         prop_assert_eq!(cluster.testbed.scheduler.counts().in_flight, 0);
     }

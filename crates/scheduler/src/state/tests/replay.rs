@@ -10,11 +10,11 @@ use super::fixtures::{Testbed, member, node, plugin_node, pod_group, with};
 use crate::state::SchedulerConfig;
 use crate::state::records::RecordedDecision;
 
-/// What the simulator's tests read: decisions as this scheduler records them. Where the form changes, the
-/// test writes the files anew with `OCTAVO_WRITE_FIXTURES=1`.
+/// Recorded decisions for the tests of the simulator. If the format changes,
+/// `OCTAVO_WRITE_FIXTURES=1` writes the files again.
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../sim/src/whatif/decision");
 
-/// A gang of two on three racks, in which some GPUs are taken.
+/// A gang of two on three racks with some GPUs in use.
 fn recorded_decision() -> RecordedDecision {
     let config = SchedulerConfig { records: 4, ..SchedulerConfig::default() };
     let mut testbed = Testbed::with_config(config);
@@ -40,7 +40,7 @@ fn recorded_decision() -> RecordedDecision {
         .clone()
 }
 
-/// The third member of a gang, that comes when two run.
+/// The third member of a gang, which comes when two are running.
 fn late_member() -> RecordedDecision {
     let config = SchedulerConfig { records: 4, ..SchedulerConfig::default() };
     let mut testbed = Testbed::with_config(config);
@@ -56,7 +56,7 @@ fn late_member() -> RecordedDecision {
     testbed.pod(&late("m0"));
     testbed.pod(&late("m1"));
     assert_eq!(testbed.settle().len(), 2);
-    // The other rack is the fuller one by now.
+    // From now on the other rack is fuller.
     for number in 0..2 {
         let filler = super::fixtures::gpu_pod(&format!("p{number}"), 4);
         let node = ["n0", "n1"][usize::from(testbed.pods["m0"]["spec"]["nodeName"] == "n0")];
@@ -72,7 +72,7 @@ fn late_member() -> RecordedDecision {
         .clone()
 }
 
-/// Two subgroups of members that ask for different things, each in a rack of its own.
+/// Two subgroups whose members have different requests, each in a rack of its own.
 fn mixed_subgroups() -> RecordedDecision {
     let config = SchedulerConfig { records: 4, ..SchedulerConfig::default() };
     let mut testbed = Testbed::with_config(config);
@@ -100,7 +100,7 @@ fn mixed_subgroups() -> RecordedDecision {
         .clone()
 }
 
-/// A pod that somebody who runs keeps off the node where it would go.
+/// A pod that a running pod's anti-affinity keeps off one node.
 fn kept_away() -> RecordedDecision {
     let config = SchedulerConfig { pod_records: 4, ..SchedulerConfig::default() };
     let mut testbed = Testbed::with_config(config);
@@ -134,7 +134,10 @@ fn recorded_decisions_match_the_fixture_files() {
             std::fs::write(&file, &text).expect("a file");
         }
         let found = std::fs::read_to_string(&file).unwrap_or_default();
-        assert!(found == text, "{file} is not what is recorded: OCTAVO_WRITE_FIXTURES=1 writes it");
+        assert!(
+            found == text,
+            "{file} differs from the recorded decision: set OCTAVO_WRITE_FIXTURES=1 to write it"
+        );
     }
 }
 
@@ -183,14 +186,14 @@ fn the_record_contains_subgroups_placed_together() {
 }
 
 fn assert_replays(recorded: &RecordedDecision) {
-    // As a file would have it.
+    // Through JSON, like a file.
     let text = serde_json::to_string(&recorded.cluster).expect("a document");
     let cluster: Snapshot = serde_json::from_str(&text).expect("a document");
     let mut world = cluster.world().expect("a world");
     let waiting = Snapshot { waiting: vec![recorded.gang.clone()], ..Snapshot::default() };
     let gangs = waiting.gangs(&world).expect("the gang");
-    let others = cluster.gangs(&world).expect("others that wait");
-    let packing = cluster.packing.as_ref().expect("what was learned");
+    let others = cluster.gangs(&world).expect("competing gangs");
+    let packing = cluster.packing.as_ref().expect("the packing policy's state");
     let mut planner = Planner::restored(packing, &world.cluster).expect("a decider");
     let case = DecisionInput {
         gang: &gangs[0],

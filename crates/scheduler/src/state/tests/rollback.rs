@@ -1,4 +1,4 @@
-//! Claims that cannot be taken back at once.
+//! Rollbacks of claims that fail at first.
 
 use octavo_kube_io::objects::ObjectName;
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::claims::{claim, claiming, testbed};
 use super::fixtures::{Testbed, gpu_pod, pod, with};
 use crate::bind::{Bind, Failure, FailureKind, OpKind, OpResult, WriteOp};
 
-/// The claim of `p`, allocated on `b` for it.
+/// The claim of `p`, allocated for it on `b`.
 fn allocated(version: &str) -> Value {
     let mut claim = with(claim("p-gpu", "p"), "/metadata/resourceVersion", json!(version));
     claim["status"] = json!({
@@ -66,7 +66,7 @@ fn a_failing_rollback_is_retried_with_backoff_and_then_abandoned() {
     assert_eq!(waits, [0, 4, 8, 16, 32, 64, 64, 64, 64, 64]);
     assert_eq!(testbed.scheduler.take_abandoned_rollbacks(), 1);
     assert_eq!(testbed.scheduler.take_abandoned_rollbacks(), 0);
-    // Somebody has touched it.
+    // A user has changed it.
     testbed.claim(&allocated("2"));
     let ops = testbed.ops();
     assert!(ops.len() == 1 && is_undo(&ops[0]), "{ops:?}");
@@ -77,12 +77,12 @@ fn a_pod_is_not_bound_during_its_claims_rollback() {
     let mut testbed = half_done();
     let ops = testbed.ops();
     let [undo] = &ops[..] else { panic!("one: {ops:?}") };
-    // There is room now where the claim is.
+    // The node of the claim has room now.
     testbed.drop_pod("filler");
     assert_eq!(testbed.after(2000), []);
     fail(&mut testbed, undo, FailureKind::Rejected);
     assert_eq!(testbed.settle(), [("p".to_owned(), "b".to_owned())]);
-    assert_eq!(testbed.after(60_000), [], "there is nothing to take back");
+    assert_eq!(testbed.after(60_000), [], "no rollback is needed");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_rejected_bind_with_a_leftover_claim_is_retried() {
     let again = testbed.after(1);
     assert!(matches!(&again[..], [op] if matches!(op.kind, OpKind::Bind(_))), "{again:?}");
     testbed.complete(&again[0]);
-    assert_eq!(testbed.after(60_000), [], "it is bound: nothing is taken back");
+    assert_eq!(testbed.after(60_000), [], "a bound pod needs no rollback");
 }
 
 #[test]
@@ -121,12 +121,12 @@ fn a_leftover_claim_is_rolled_back_when_its_pod_is_unschedulable() {
     testbed.claim(&allocated("2"));
     fail(&mut testbed, &ops[0], FailureKind::NotLeader);
     testbed.after(0);
-    let since = testbed.scheduler.relist_needed_since().expect("another may have led");
+    let since = testbed.scheduler.relist_needed_since().expect("another scheduler may have led");
     testbed.scheduler.on_relist(since);
-    // It asks for more than there is from now on, and is not decided on for its gate's sake.
+    // A gated pod is not decided on, so nothing is rolled back.
     let gated = with(claiming("p"), "/spec/schedulingGates", json!([{"name": "quota"}]));
     testbed.pod(&gated);
-    assert_eq!(testbed.after(10_000), [], "who is gated is not touched");
+    assert_eq!(testbed.after(10_000), [], "a gated pod needs no rollback");
     testbed.pod(&with(claiming("p"), "/spec/nodeSelector", json!({"no": "node"})));
     let ops = testbed.after(1000);
     assert!(ops.len() == 1 && is_undo(&ops[0]), "{ops:?}");
@@ -138,7 +138,7 @@ fn a_new_term_reschedules_a_pod_with_a_rollback_in_flight() {
     let ops = testbed.ops();
     let [undo] = &ops[..] else { panic!("one: {ops:?}") };
     testbed.drop_pod("filler");
-    assert_eq!(testbed.ops(), [], "it waits for what becomes of its claim");
+    assert_eq!(testbed.ops(), [], "it waits for the rollback");
     testbed.scheduler.on_leadership_lost();
     fail(&mut testbed, undo, FailureKind::NotLeader);
     testbed.scheduler.on_leadership_acquired();
@@ -160,7 +160,7 @@ fn an_abandoned_rollback_is_forgotten_with_its_pod() {
     assert!(testbed.scheduler.rollbacks.is_empty());
 }
 
-/// The order that binds the pod of this name.
+/// The bind of the pod of this name.
 fn bind_of(ops: &[WriteOp], pod: &str) -> Bind {
     let mut binds = ops.iter().filter_map(|op| match &op.kind {
         OpKind::Bind(bind) if &*bind.pod.name.name == pod => Some(bind.clone()),
@@ -177,13 +177,13 @@ fn a_rolled_back_claim_is_re_read_before_its_pod_is_bound() {
         if is_rolled_back {
             testbed.complete(&ops[0]);
         } else {
-            // Somebody else leads, and all is read anew.
+            // Another scheduler leads, and a relist follows.
             testbed.scheduler.on_leadership_lost();
             testbed.after(0);
             testbed.scheduler.on_relist(0);
             testbed.scheduler.on_leadership_acquired();
         }
-        // The watch shows it as it was.
+        // The watch still shows the claim as allocated.
         testbed.drop_pod("filler");
         let bind = bind_of(&testbed.after(1000), "p");
         assert!(bind.claims[0].allocation.is_none());
@@ -207,7 +207,7 @@ fn rolled_back_claim_stays_assumed_until_its_pod_ends() {
         testbed.claim(&allocated("2"));
         assert_eq!(testbed.after(1000), []);
         testbed.claim(&free("3"));
-        assert_eq!(testbed.after(1000), [], "its device is its own");
+        assert_eq!(testbed.after(1000), [], "its device stays assumed");
         if !is_done {
             testbed.complete(&ops[0]);
         }
@@ -215,7 +215,7 @@ fn rolled_back_claim_stays_assumed_until_its_pod_ends() {
     testbed.claim(&allocated("4"));
     let ended = with(testbed.pods["p"].clone(), "/status/phase", json!("Succeeded"));
     testbed.pod(&ended);
-    assert_eq!(testbed.after(1000), [], "its claim still has it");
+    assert_eq!(testbed.after(1000), [], "its claim still holds it");
     testbed.claim(&free("5"));
     assert_eq!(testbed.settle(), [("q".to_owned(), "b".to_owned())]);
 }
@@ -236,11 +236,11 @@ fn rolled_back_extended_claim_stays_assumed_until_its_pod_ends() {
     testbed.claim(&first);
     assert_eq!(testbed.after(1000), []);
     testbed.drop_claim("p-gpu");
-    assert_eq!(testbed.after(1000), [], "its device is its own");
+    assert_eq!(testbed.after(1000), [], "its device stays assumed");
     testbed.claim(&second);
     assert_eq!(testbed.scheduler.counts().clashes, 0);
     testbed.drop_pod("p");
-    assert_eq!(testbed.after(1000), [], "its claim still has it");
+    assert_eq!(testbed.after(1000), [], "its claim still holds it");
     testbed.drop_claim("p-gpu");
     assert_eq!(&*bind_of(&testbed.after(1000), "q").node, "b");
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 use super::claims::{claim, claiming, class, slice};
 use super::fixtures::{Testbed, node, pod, with};
 
-/// A node of which both a device plugin and the driver serve the GPUs.
+/// A node whose GPUs are served by both a device plugin and the driver.
 fn served_twice(testbed: &mut Testbed, name: &str) {
     testbed.node(&with(node(name, 64), "/status/allocatable/nvidia.com~1gpu", json!("2")));
     testbed.slice(&slice(name, 2));
@@ -24,7 +24,7 @@ fn pods_waiting_for_gpus_name_unmodeled_nodes() {
         testbed.pod(&claiming(name));
     }
     testbed.pod(&pod("large", "100"));
-    assert_eq!(testbed.settle().len(), 1, "one GPU is counted");
+    assert_eq!(testbed.settle().len(), 1, "one GPU is modeled");
     let (_, message) = testbed.reason("q").expect("a reason");
     assert!(
         message.contains("; 2 nodes (b, c) are not used for GPUs: both the device plugin"),
@@ -34,7 +34,7 @@ fn pods_waiting_for_gpus_name_unmodeled_nodes() {
     let unmodeled = &explained.unmodeled_nodes[0];
     assert_eq!((&*unmodeled.reason, unmodeled.nodes), ("ServedTwice", 2));
     assert!(message.ends_with(&unmodeled.message), "{message}");
-    // Who asks for no GPUs is not concerned, nor is who has its place.
+    // Pods that request no GPUs or are placed have no such nodes.
     for name in ["p", "large"] {
         let explained =
             testbed.scheduler.explain_pod(&ObjectName::new("team", name)).expect("the pod");
@@ -42,7 +42,7 @@ fn pods_waiting_for_gpus_name_unmodeled_nodes() {
     }
     let (_, message) = testbed.reason("large").expect("a reason");
     assert!(!message.contains("not used for GPUs"), "{message}");
-    // One is put right: the other is still there to be told of.
+    // One node is corrected; the other is still reported.
     testbed.node(&node("b", 64));
     assert_eq!(testbed.settle().len(), 1);
     assert_eq!(testbed.scheduler.unmodeled().keys().map(|name| &**name).collect::<Vec<_>>(), ["c"]);

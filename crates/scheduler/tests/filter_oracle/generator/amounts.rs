@@ -1,4 +1,4 @@
-//! What pods take and nodes have.
+//! Amounts that pods request and nodes have.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use octavo_oracle::Rng;
 
 use super::{Draft, container};
 
-/// Resources, what containers ask for of them, and what nodes have.
+/// Resources with requests of containers and amounts of nodes.
 const RESOURCES: [(&str, &[&str], &[&str]); 9] = [
     (
         "cpu",
@@ -21,7 +21,7 @@ const RESOURCES: [(&str, &[&str], &[&str]); 9] = [
     ("nvidia.com/gpu", &["1", "2", "0"], &["0", "1", "2", "4"]),
     ("kubernetes.io/batteries", &["1"], &["1", "2"]),
     ("unknown", &["1"], &["0"]),
-    // Where it matters when fractions are rounded, and which way.
+    // Amounts for which the rounding of fractions matters.
     ("cpu", &["333333u", "333334u", "500001u"], &["667m", "1", "1001m", "1334m"]),
     ("memory", &["400m", "500m", "1500m"], &["1", "2", "3"]),
 ];
@@ -32,9 +32,9 @@ pub(crate) fn list(amounts: &[(&str, &str)]) -> BTreeMap<String, Quantity> {
     amounts.iter().map(read).collect()
 }
 
-/// Requests of all kinds of containers, of whole pods, and overhead.
+/// Requests of all kinds of containers, pod-level requests, and overhead.
 pub(super) fn requests(rng: &mut Rng, draft: &mut Draft) {
-    // Few resources, so that one decides.
+    // Few resources, so that one of them decides.
     let mut known: Vec<_> = RESOURCES.iter().collect();
     rng.shuffle(&mut known);
     known.truncate(rng.between(1, 2));
@@ -52,7 +52,7 @@ pub(super) fn requests(rng: &mut Rng, draft: &mut Draft) {
         list(&all.iter().map(|(name, asked, _)| (*name, rng.word(asked))).collect::<Vec<_>>())
     };
     for spec in draft.specs() {
-        // Simple pods show what sums do; others what kinds do.
+        // Simple pods cover sums; others cover init containers and sidecars.
         if rng.chance(50) {
             kinds(rng, spec);
         }
@@ -70,7 +70,7 @@ pub(super) fn requests(rng: &mut Rng, draft: &mut Draft) {
         if !rng.chance(30) {
             continue;
         }
-        // Beside what is asked for, so that a resize may be up, down, or to something that cannot be.
+        // Amounts beside the requests, for resizes that go up, down, or are infeasible.
         let names = spec.containers.iter().map(|one| one.name.as_str());
         let whole = (!spec.pod_requests.is_empty()).then_some(WHOLE_POD);
         for name in names.chain(whole).filter(|_| rng.chance(70)).collect::<Vec<_>>() {
@@ -92,7 +92,7 @@ fn kinds(rng: &mut Rng, spec: &mut PodSpec) {
     spec.containers = containers;
 }
 
-/// How many pods a node takes.
+/// How many pods a node allows.
 pub(super) fn pods(rng: &mut Rng, draft: &mut Draft) {
     for node in &mut draft.case.nodes {
         node.allocatable.extend(list(&[("pods", rng.word(&["0", "1", "2", "3"]))]));

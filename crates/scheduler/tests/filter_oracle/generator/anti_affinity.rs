@@ -1,11 +1,11 @@
-//! Pods that run and want others away.
+//! Running pods with anti-affinity.
 
 use octavo_kube_io::objects::{AffinityTerm, LabelRequirement, LabelSelector};
 use octavo_oracle::Rng;
 
 use super::{Draft, meta, node_filters, pick_some};
 
-/// Anti-affinity of those that run, in namespaces of all kinds.
+/// Anti-affinity of running pods, with all kinds of namespaces.
 pub(super) fn apart(rng: &mut Rng, draft: &mut Draft) {
     node_filters::label(rng, draft);
     for name in ["team-a", "team-b"] {
@@ -24,7 +24,7 @@ pub(super) fn apart(rng: &mut Rng, draft: &mut Draft) {
             spec.anti_affinity = (0..rng.between(1, 2)).map(|_| term(rng)).collect();
         }
         if rng.chance(20) {
-            // Where they want others near: a newcomer is not bound by it.
+            // Affinity of running pods does not bind the pod to schedule.
             spec.affinity = vec![term(rng)];
         }
     }
@@ -55,7 +55,7 @@ fn selector(rng: &mut Rng, key: &str, values: &[&'static str]) -> LabelSelector 
             "In" | "NotIn" => vec![rng.word(values).to_owned()],
             _ => Vec::new(),
         };
-        // What is malformed makes all of a pod's terms void.
+        // A malformed term voids all terms of its pod.
         let operator = if rng.chance(4) { "Like" } else { operator };
         let (key, operator) = (key.to_owned(), operator.to_owned());
         selector.expressions.push(LabelRequirement { key, operator, values });

@@ -1,4 +1,4 @@
-//! Names, labels, taints and cordons of nodes, and what pods say to them.
+//! Names, labels, taints and cordons of nodes, and the pods' rules for them.
 
 use octavo_dra::{NodeOperator, NodeRequirement, NodeSelector, NodeSelectorTerm};
 use octavo_kube_io::objects::{NodeTaint, TaintEffect, Toleration};
@@ -11,7 +11,7 @@ const NUMBERS: [&str; 7] = ["5", "7", "7", "12", "-3", "007", "many"];
 
 /// Taints and tolerations.
 pub(super) fn taints(rng: &mut Rng, draft: &mut Draft) {
-    // Numbers are compared seldom enough where all is left to chance.
+    // Numeric comparisons are rare if left to chance.
     let is_of_numbers = rng.chance(25);
     for node in &mut draft.case.nodes {
         for _ in 0..*rng.pick(&[0, 1, 1, 2]) {
@@ -70,7 +70,7 @@ pub(super) fn cordons(rng: &mut Rng, draft: &mut Draft) {
     }
 }
 
-/// Labels of nodes that selectors and affinity look at.
+/// Node labels that selectors and affinity refer to.
 pub(super) fn label(rng: &mut Rng, draft: &mut Draft) {
     for node in &mut draft.case.nodes {
         for (key, values) in

@@ -1,4 +1,4 @@
-//! Volumes: disks that exclude one another, claims, and how many a node can attach.
+//! Volumes: exclusive disks, claims, and attach limits.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) fn disks(rng: &mut Rng, draft: &mut Draft) {
     for spec in draft.specs() {
         for index in 0..rng.below(3) {
             let kind = rng.word(&kinds);
-            // Nobody shares these, whether they write or not.
+            // These disks are never shared, read-only or not.
             let is_read_only = rng.chance(50) && kind != "awsElasticBlockStore";
             let id = rng.word(&["one", "two", "three"]).to_owned();
             let source = VolumeSource::Exclusive(kind.to_owned(), id, is_read_only);
@@ -33,7 +33,7 @@ pub(super) fn disks(rng: &mut Rng, draft: &mut Draft) {
     }
 }
 
-/// Claims that are bound to volumes that not every node reaches, or are not ready.
+/// Claims bound to volumes that some nodes do not reach, or not ready.
 pub(super) fn claims(rng: &mut Rng, draft: &mut Draft) {
     node_filters::label(rng, draft);
     for node in &mut draft.case.nodes {
@@ -43,7 +43,7 @@ pub(super) fn claims(rng: &mut Rng, draft: &mut Draft) {
             }
         }
     }
-    // What is wrong is rare: it decides for all nodes at once.
+    // Invalid claims are rare, because they decide for all nodes at once.
     use_claims(rng, draft, 92);
     for volume in &mut draft.case.volumes {
         if rng.chance(40) {
@@ -74,7 +74,7 @@ pub(super) fn limits(rng: &mut Rng, draft: &mut Draft) {
     }
 }
 
-/// Makes claims and volumes, once, and lets pods use them.
+/// Creates claims and volumes once, and lets pods use them.
 fn use_claims(rng: &mut Rng, draft: &mut Draft, percent_sound: usize) {
     if draft.case.classes.is_empty() {
         make_claims(rng, draft, percent_sound);
@@ -93,8 +93,8 @@ fn use_claims(rng: &mut Rng, draft: &mut Draft, percent_sound: usize) {
                 spec.volumes.push(volume);
                 let name = format!("{}-own", pod.meta.name.name);
                 let bound = rng.word(&["volume-0", "volume-1", "volume-2"]);
-                // Of those that run only what could be admitted: a claim that is not its pod's own
-                // makes kube-scheduler give up on whoever comes.
+                // Running pods get only valid claims. A claim with another owner makes
+                // kube-scheduler fail for every pod.
                 let is_newcomer = *pod.meta.name.name == *"newcomer";
                 let is_own = !is_newcomer || rng.chance(percent_sound);
                 let uid = if is_own { &*pod.meta.uid } else { "another" };
@@ -123,7 +123,7 @@ fn make_claims(rng: &mut Rng, draft: &mut Draft, percent_sound: usize) {
     case.classes.push(StorageClass { meta: meta("", "now"), binding: BindingMode::Immediate });
     for index in 0..4 {
         let driver = rng.word(&["csi.example", "csi.example", "csi.other"]).to_owned();
-        // Some are two volumes of one handle, which is attached once.
+        // Some are two volumes with one handle, which is attached once.
         let handle = rng.word(&["handle-0", "handle-1", "handle-2", "handle-3"]).to_owned();
         case.volumes.push(PersistentVolume {
             meta: meta("", &format!("volume-{index}")),
