@@ -16,7 +16,7 @@ const NODES: usize = 1000;
 const DRIVER: &str = "gpu.example.com";
 
 /// A selector of about ten thousand cost units for each device.
-fn dear(number: usize) -> String {
+fn costly(number: usize) -> String {
     let loops = (0..4).fold("true".to_owned(), |inner, level| {
         format!("[0, 1, 2, 3, 4, 5, 6, 7, 8, 9].all(n{level}, {inner})")
     });
@@ -86,7 +86,7 @@ fn main() {
     scheduler.tick(now);
     while scheduler.decide() {}
     for number in 0..2 {
-        tell(&mut scheduler, &format!("dear-{number}"), &dear(number));
+        tell(&mut scheduler, &format!("dear-{number}"), &costly(number));
         let (mut all, mut longest, mut rounds) = (Duration::ZERO, Duration::ZERO, 0);
         // A pod whose evaluation is incomplete is tried again a moment later.
         for _ in 0..40 {

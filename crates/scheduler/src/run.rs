@@ -114,10 +114,10 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         _ = interrupt.recv() => tracing::info!("SIGINT: finishing writes in progress"),
     }
     stop.cancel();
-    let is_whole = binder.task.await.unwrap_or_default();
+    let is_clean = binder.task.await.unwrap_or_default();
     let _ = status.task.await;
     if let Some(elector) = elector {
-        if is_whole {
+        if is_clean {
             leave.cancel();
             let _ = elector.await;
         } else {

@@ -127,7 +127,7 @@ fn asker(questions: &Questions) -> tokio::task::JoinHandle<(u16, String)> {
 }
 
 /// Takes the next query, which must ask for a search.
-async fn wish(receiver: &mut mpsc::Receiver<AdminQuestion>) -> Reply<Option<HintSearch>> {
+async fn next_search(receiver: &mut mpsc::Receiver<AdminQuestion>) -> Reply<Option<HintSearch>> {
     match receiver.recv().await.unwrap() {
         AdminQuestion::Search { answer, .. } => answer,
         other => panic!("{other:?}"),
@@ -139,7 +139,7 @@ async fn answer_says_when_no_search_was_possible() {
     let (questions, mut receiver) = questions();
     let asked = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 1}), true)).await;
-    wish(&mut receiver).await.send(Ok(None));
+    next_search(&mut receiver).await.send(Ok(None));
     answer_one(&mut receiver, (json!({"n": 2}), true)).await;
     let (status, body) = asked.await.unwrap();
     assert!(status == 200 && body.contains("\"n\":2"), "{body}");
@@ -151,7 +151,7 @@ async fn first_answer_is_used_when_none_follows_the_search() {
     let (questions, mut receiver) = questions();
     let asked = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 1}), true)).await;
-    wish(&mut receiver).await.send(Ok(None));
+    next_search(&mut receiver).await.send(Ok(None));
     // The decision thread takes too long to answer.
     let _kept = receiver.recv().await.unwrap();
     let (status, body) = asked.await.unwrap();
@@ -160,7 +160,7 @@ async fn first_answer_is_used_when_none_follows_the_search() {
     // A pod that is gone meanwhile is not found.
     let asked = asker(&questions);
     answer_one(&mut receiver, (json!({"n": 1}), true)).await;
-    wish(&mut receiver).await.send(Ok(None));
+    next_search(&mut receiver).await.send(Ok(None));
     match receiver.recv().await.unwrap() {
         AdminQuestion::Explain { answer, .. } => answer.send(Err(NotFound("gone".to_owned()))),
         other => panic!("{other:?}"),
@@ -174,7 +174,7 @@ async fn search_interval_holds_after_disconnects_and_errors() {
     for hangs_up in [true, false] {
         let asked = asker(&questions);
         answer_one(&mut receiver, (json!({"n": 1}), true)).await;
-        let answer = wish(&mut receiver).await;
+        let answer = next_search(&mut receiver).await;
         if hangs_up {
             asked.abort();
         } else {
@@ -184,7 +184,7 @@ async fn search_interval_holds_after_disconnects_and_errors() {
         let begin = tokio::time::Instant::now();
         let next = asker(&questions);
         answer_one(&mut receiver, (json!({"n": 2}), true)).await;
-        let answer = wish(&mut receiver).await;
+        let answer = next_search(&mut receiver).await;
         assert!(begin.elapsed() >= SEARCH_INTERVAL, "hangs up: {hangs_up}");
         answer.send(Ok(None));
         answer_one(&mut receiver, (json!({"n": 3}), false)).await;

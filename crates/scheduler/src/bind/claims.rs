@@ -28,7 +28,7 @@ pub(super) struct ClaimWriter {
     /// Whether the operation created it.
     pub(super) is_created: bool,
     /// Whether a write was done or may have been done.
-    pub(super) may_be_written: bool,
+    pub(super) may_have_written: bool,
     /// Whether the claim was allocated without any consumer before. Then a rollback keeps the
     /// allocation.
     stays_allocated: bool,
@@ -63,7 +63,7 @@ impl ClaimWriter {
             name: claim.meta.name.clone(),
             uid: claim.meta.uid.as_ref().to_owned(),
             is_created: false,
-            may_be_written: false,
+            may_have_written: false,
             stays_allocated: claim.claim.allocation.is_some() && claim.reserved_for.is_empty(),
             wanted: None,
         }
@@ -75,7 +75,7 @@ impl ClaimWriter {
             name,
             uid,
             is_created: true,
-            may_be_written: true,
+            may_have_written: true,
             stays_allocated: false,
             wanted: None,
         }
@@ -84,7 +84,7 @@ impl ClaimWriter {
     /// A claim that an earlier attempt may have written to and that this retry did not reach.
     pub(super) fn unreached(write: &ClaimWrite) -> Self {
         let wanted = write.allocation.as_ref().map(|written| written.allocation.clone());
-        Self { may_be_written: true, wanted, ..Self::from_watch(&write.claim) }
+        Self { may_have_written: true, wanted, ..Self::from_watch(&write.claim) }
     }
 
     /// What a previous leader left, for a pod that is not bound.
@@ -92,7 +92,7 @@ impl ClaimWriter {
         let is_owner = claim.meta.owner.as_ref().is_some_and(|owner| owner.uid == pod.uid);
         Self {
             is_created: claim.is_extended && is_owner,
-            may_be_written: true,
+            may_have_written: true,
             stays_allocated: false,
             ..Self::from_watch(claim)
         }
@@ -139,7 +139,7 @@ impl ClaimWriter {
                 return self.join(call, pod, &allocation.allocation, &view).await;
             }
             if !view.metadata.has_finalizer() {
-                self.may_be_written = true;
+                self.may_have_written = true;
                 let write = patches::add_finalizer(&self.name, &self.uid);
                 match call.write_object::<ClaimView>(&write).await {
                     Ok(answer) => view = answer,
@@ -152,7 +152,7 @@ impl ClaimWriter {
                     return self.join(call, pod, &allocation.allocation, &view).await;
                 }
             }
-            self.may_be_written = true;
+            self.may_have_written = true;
             let version = &view.metadata.resource_version;
             let write = patches::allocate(&self.name, &self.uid, version, allocation, pod);
             match call.write(&write).await {
@@ -212,7 +212,7 @@ impl ClaimWriter {
                     return Err(StepError::of(STEP, &error));
                 }
             }
-            self.may_be_written = true;
+            self.may_have_written = true;
             let write = patches::reserve(&self.name, &self.uid, pod);
             match call.write_object::<ClaimView>(&write).await {
                 // It may have been reallocated since it was observed.
@@ -315,7 +315,7 @@ impl ClaimWriter {
         let is_ours = view.is_reserved_for(pod);
         // An allocation without a consumer is left over from this operation, or from the pod it
         // shared the claim with.
-        if is_ours || (is_last && view.status.allocation.is_some() && self.may_be_written) {
+        if is_ours || (is_last && view.status.allocation.is_some() && self.may_have_written) {
             let version = &view.metadata.resource_version;
             let write = patches::release(&self.name, &self.uid, version, pod, is_last);
             view = match call.write_object(&write).await {

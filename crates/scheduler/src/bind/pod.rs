@@ -158,13 +158,13 @@ async fn run_steps(
             // observed.
             None if view.is_reserved_for(pod) && !is_retry => {
                 // Reserved by a previous leader. This operation rolls it back as its own.
-                writer.may_be_written = true;
+                writer.may_have_written = true;
                 Ok(())
             }
             None => writer.reserve(call, pod, expected).await,
         };
         guards.retain(|guard| *guard.claim() != *write.claim.meta.uid);
-        if writer.may_be_written {
+        if writer.may_have_written {
             progress.writers.push(writer);
         }
         taken?;

@@ -211,7 +211,7 @@ impl AssumeCache {
     }
 
     /// Whether a claim may have been rolled back since it was observed.
-    pub(super) fn may_be_rolled_back(&self, key: &str) -> bool {
+    pub(super) fn may_have_been_rolled_back(&self, key: &str) -> bool {
         self.rolled_back.contains_key(key)
     }
 

@@ -62,8 +62,8 @@ impl Devices {
     }
 
     /// Whether a claim may have been rolled back since it was observed.
-    pub fn may_be_rolled_back(&self, claim: &Claim) -> bool {
-        self.assume_cache.may_be_rolled_back(&claim.meta.uid)
+    pub fn may_have_been_rolled_back(&self, claim: &Claim) -> bool {
+        self.assume_cache.may_have_been_rolled_back(&claim.meta.uid)
     }
 
     /// Another client has bound the pod, or may have: the observed state of its claims is

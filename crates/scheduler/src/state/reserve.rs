@@ -102,7 +102,7 @@ impl Scheduler {
         let is_retry = claims.iter().any(|write| {
             write.allocation.is_none()
                 && write.claim.reserved_for.iter().any(|user| user.uid == uid)
-                && self.devices.may_be_rolled_back(&write.claim)
+                && self.devices.may_have_been_rolled_back(&write.claim)
         });
         let task = OpKind::Bind(Bind { pod, node: Arc::clone(&node), claims, extended, is_retry });
         let op = self.submit(&uid, OpPurpose::Bind, task);

@@ -37,17 +37,17 @@ fn without_identities(mut allocation: Value) -> Value {
 
 fn on_the_node(pods: &[(Pod, Option<&octavo_kube_io::objects::Claim>)]) -> Vec<PodAllocation> {
     let mut devices = cluster(&[("dgx-h100-0", PLAIN)]);
-    let mut grants = Vec::new();
+    let mut pod_allocations = Vec::new();
     for (pod, claim) in pods {
         if let Some(claim) = claim {
             devices.apply_claims(&Delta::Upsert(std::sync::Arc::new((*claim).clone())));
         }
         let ask = devices.ask(pod).unwrap();
-        let grant = devices.allocate(&ask, "dgx-h100-0", None).unwrap();
-        devices.assume(&grant);
-        grants.push(grant);
+        let pod_allocation = devices.allocate(&ask, "dgx-h100-0", None).unwrap();
+        devices.assume(&pod_allocation);
+        pod_allocations.push(pod_allocation);
     }
-    grants
+    pod_allocations
 }
 
 #[test]
@@ -69,12 +69,12 @@ fn written_allocation_equals_kube_schedulers() {
     let spec = std::sync::Arc::new(PodSpec { claims, ..PodSpec::default() });
     let second = Pod { meta: meta("p", "p"), spec, ..Pod::default() };
 
-    let grants = on_the_node(&[(first, None), (second, Some(&wanted))]);
+    let pod_allocations = on_the_node(&[(first, None), (second, Some(&wanted))]);
 
-    let ours = grants[0].extended.as_ref().unwrap();
+    let ours = pod_allocations[0].extended.as_ref().unwrap();
     assert_eq!(ours.claim.requests, extended.claim.requests);
     assert_eq!(in_api(&ours.allocation), without_identities(of_extended.clone()));
-    let ours = grants[1].claims[0].allocation.as_ref().unwrap();
+    let ours = pod_allocations[1].claims[0].allocation.as_ref().unwrap();
     assert_eq!(in_api(ours), without_identities(of_own.clone()));
     assert!(ours.config.len() > 4 && ours.extras[0]["tolerations"][0]["tolerationSeconds"] == 30);
 }
@@ -85,8 +85,8 @@ fn share_ids_are_stable_per_claim_version() {
         let (_, own) = (0, super::fixtures::pod("p", super::fixtures::whole(2)));
         let (pod, mut claim) = own;
         std::sync::Arc::make_mut(&mut claim).meta.version = version.into();
-        let grants = on_the_node(&[(pod, Some(&claim))]);
-        let written = grants[0].claims[0].allocation.clone().unwrap();
+        let pod_allocations = on_the_node(&[(pod, Some(&claim))]);
+        let written = pod_allocations[0].claims[0].allocation.clone().unwrap();
         let ids = written.allocation.results.into_iter().map(|result| result.share_id.unwrap());
         ids.collect::<Vec<_>>()
     };

@@ -107,19 +107,19 @@ fn too_costly_selectors_are_rejected_without_running_on_all_nodes() {
     let (cheap, claim) = pod("cheap", selecting(&loops(2)));
     devices.see(&claim);
     assert!(devices.ask(&cheap).unwrap().is_exact);
-    let (dear, claim) = pod("dear", selecting(&loops(5)));
+    let (costly, claim) = pod("dear", selecting(&loops(5)));
     devices.see(&claim);
-    let refused = devices.ask(&dear).unwrap_err();
+    let refused = devices.ask(&costly).unwrap_err();
     assert!(matches!(refused, AskError::TooCostly { .. }), "{refused}");
     assert!(refused.to_string().contains("request gpu: its CEL selectors cost"), "{refused}");
     // The cost is checked again after the hardware changed.
     devices.apply_slices(&Delta::Delete(slices(PLAIN, "a").remove(0)));
     devices.apply_slices(&Delta::Delete(slices(PLAIN, "b").remove(0)));
-    assert!(devices.ask(&dear).is_ok(), "no device is left to run it on");
+    assert!(devices.ask(&costly).is_ok(), "no device is left to run it on");
     for slice in slices(PLAIN, "a") {
         devices.apply_slices(&Delta::Upsert(slice));
     }
-    assert!(devices.ask(&dear).is_err());
+    assert!(devices.ask(&costly).is_err());
     // An alternative is rejected too.
     let [one] = <[_; 1]>::try_from(selecting(&loops(5))).unwrap();
     let octavo_dra::Ask::Exactly(one) = one.ask else { panic!("one kind is asked for") };
@@ -218,12 +218,12 @@ fn extended_resources_come_from_classes_and_plugins() {
     assert_eq!((&ask.demand, ask.is_exact), (&GpuDemand::Whole { count: 2 }, true));
     let models = ["dra", "plugin"].map(|node| devices.gpus(node).unwrap().model);
     assert!(models.iter().all(|model| ask.models.has(*model)));
-    let grant = devices.allocate(&ask, "dra", None).unwrap();
-    assert_eq!(grant.extended.unwrap().claim.requests[0].name, "container-0-request-0");
-    assert_eq!(grant.parts.len(), 2);
+    let pod_allocation = devices.allocate(&ask, "dra", None).unwrap();
+    assert_eq!(pod_allocation.extended.unwrap().claim.requests[0].name, "container-0-request-0");
+    assert_eq!(pod_allocation.parts.len(), 2);
     // On that node it is a plain amount, and nothing is written.
-    let grant = devices.allocate(&ask, "plugin", None).unwrap();
-    assert!(grant.extended.is_none() && grant.parts.is_empty());
+    let pod_allocation = devices.allocate(&ask, "plugin", None).unwrap();
+    assert!(pod_allocation.extended.is_none() && pod_allocation.parts.is_empty());
     // A claim beside it cannot be allocated on that node.
     let (both, own) = super::fixtures::pod("both", whole(1));
     let mut both = both;
@@ -263,8 +263,8 @@ fn claims_of_a_pod_are_allocated_all_or_none() {
     assert!(explained.error.is_some() && explained.clash.is_some());
     devices.see(&claim("two", whole(3)));
     let ask = devices.ask(&pod).unwrap();
-    let grant = devices.allocate(&ask, "a", None).unwrap();
-    assert_eq!((grant.claims.len(), grant.parts.len()), (2, 8));
+    let pod_allocation = devices.allocate(&ask, "a", None).unwrap();
+    assert_eq!((pod_allocation.claims.len(), pod_allocation.parts.len()), (2, 8));
 }
 
 #[test]
@@ -308,8 +308,8 @@ fn shared_devices_are_visible_on_each_node() {
     assert!(!ask.is_exact && !ask.demand.is_some());
     assert_eq!(devices.candidates(&ask).unwrap(), vec!["a".into()]);
     assert!(devices.allocate(&ask, "b", None).is_err());
-    let grant = devices.allocate(&ask, "a", None).unwrap();
-    let touched = devices.assume(&grant);
+    let pod_allocation = devices.allocate(&ask, "a", None).unwrap();
+    let touched = devices.assume(&pod_allocation);
     assert!(touched.is_shared_pool_touched);
     devices.apply_nodes(&Delta::Upsert(label("b", "r1")));
     let (second, own) = pod("q", vec![request("nic", "nic", 1)]);
@@ -331,6 +331,6 @@ fn count_all_ignores_the_engines_choice() {
     let ask = devices.ask(&pod).unwrap();
     assert_eq!((&ask.demand, ask.is_exact), (&GpuDemand::Whole { count: 1 }, false));
     let first = devices.allocate(&ask, "a", None).unwrap().parts[0];
-    let grant = devices.allocate(&ask, "a", Some(&[first])).unwrap();
-    assert_eq!((grant.parts.len(), grant.matches_choice), (8, false));
+    let pod_allocation = devices.allocate(&ask, "a", Some(&[first])).unwrap();
+    assert_eq!((pod_allocation.parts.len(), pod_allocation.matches_choice), (8, false));
 }

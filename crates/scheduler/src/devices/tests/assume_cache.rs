@@ -16,12 +16,12 @@ use crate::devices::{AskError, AskedClaim, Devices, Feasibility, HeldDevices, Po
 fn assumed_allocation_is_held_until_observed_or_forgotten() {
     let mut devices = cluster(&[("n", PLAIN)]);
     let one = pod("one", whole(8));
-    let grant = devices.place(&one, "n").unwrap();
+    let pod_allocation = devices.place(&one, "n").unwrap();
     let two = pod("two", whole(1));
     assert!(devices.place(&two, "n").is_none());
     assert!(devices.is_assumed("one"));
 
-    devices.see(&seen(&grant.claims[0], &pod_ref(&one.0)));
+    devices.see(&seen(&pod_allocation.claims[0], &pod_ref(&one.0)));
     assert!(!devices.is_assumed("one"));
     assert!(devices.place(&two, "n").is_none());
     // Nothing is assumed any more.
@@ -37,7 +37,7 @@ fn assumed_allocation_is_held_until_observed_or_forgotten() {
 }
 
 /// A pod whose first operation wrote its claim and rolled back, and its next operation.
-fn given_again(
+fn bind_after_rollback(
     devices: &mut Devices,
     own: &(Pod, Arc<Claim>),
     nodes: [&str; 2],
@@ -49,12 +49,12 @@ fn given_again(
     [first, second]
 }
 
-fn bind_of(own: &(Pod, Arc<Claim>), grant: &PodAllocation) -> Bind {
+fn bind_of(own: &(Pod, Arc<Claim>), pod_allocation: &PodAllocation) -> Bind {
     Bind {
         pod: pod_ref(&own.0),
-        node: Arc::clone(&grant.node),
-        claims: grant.claims.clone(),
-        extended: grant.extended.clone(),
+        node: Arc::clone(&pod_allocation.node),
+        claims: pod_allocation.claims.clone(),
+        extended: pod_allocation.extended.clone(),
         is_retry: false,
     }
 }
@@ -64,7 +64,7 @@ fn stale_rollback_event_frees_nothing_of_the_next_bind() {
     for nodes in [["n", "n"], ["other", "n"]] {
         let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
         let own = pod("one", whole(8));
-        let [first, second] = given_again(&mut devices, &own, nodes);
+        let [first, second] = bind_after_rollback(&mut devices, &own, nodes);
         let two = pod("two", whole(1));
         devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
         assert!(devices.place(&two, "n").is_none());
@@ -93,19 +93,19 @@ fn relist_ends_stale_rollback_protection() {
     devices.forget("one");
     devices.note_rollback(&bind_of(&own, &first), true);
     devices.on_relist(7);
-    assert!(devices.may_be_rolled_back(&own.1), "its time is not known yet");
+    assert!(devices.may_have_been_rolled_back(&own.1), "its time is not known yet");
     devices.tick(8);
     devices.on_relist(7);
-    assert!(devices.may_be_rolled_back(&own.1));
+    assert!(devices.may_have_been_rolled_back(&own.1));
     devices.on_relist(8);
-    assert!(!devices.may_be_rolled_back(&own.1));
+    assert!(!devices.may_have_been_rolled_back(&own.1));
 }
 
 #[test]
 fn observed_allocation_replaces_a_pinned_one_when_accepted() {
     let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
     let own = pod("one", whole(8));
-    let [first, _] = given_again(&mut devices, &own, ["other", "n"]);
+    let [first, _] = bind_after_rollback(&mut devices, &own, ["other", "n"]);
     devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
     assert_eq!((devices.held("n").len(), devices.held("other").len()), (1, 1));
     assert!(devices.accept_observed("one").holdings.contains("n"));
@@ -117,7 +117,7 @@ fn observed_allocation_replaces_a_pinned_one_when_accepted() {
 fn shared_claim_uses_the_assumed_node_not_the_old_one() {
     let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
     let own = pod("one", whole(1));
-    let [first, _] = given_again(&mut devices, &own, ["other", "n"]);
+    let [first, _] = bind_after_rollback(&mut devices, &own, ["other", "n"]);
     devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
     let ask = devices.ask(&user("two", &own.1)).unwrap();
     let AskedClaim::Allocated { allocating, .. } = &ask.claims[0] else { panic!("{ask:?}") };
@@ -194,8 +194,8 @@ fn shared_claim_has_at_most_256_consumers() {
     devices.see(&shared);
     let first = user("u0", &shared);
     let ask = devices.ask(&first).unwrap();
-    let grant = devices.allocate(&ask, "b", None).unwrap();
-    devices.assume(&grant);
+    let pod_allocation = devices.allocate(&ask, "b", None).unwrap();
+    devices.assume(&pod_allocation);
 
     // In flight: other pods may follow to its node, after that operation.
     let second = user("u1", &shared);
@@ -205,15 +205,15 @@ fn shared_claim_has_at_most_256_consumers() {
     assert!(!ask.demand.is_some() && ask.is_exact);
     assert!(devices.allocate(&ask, "a", None).is_err());
 
-    devices.see(&seen(&grant.claims[0], &pod_ref(&first)));
+    devices.see(&seen(&pod_allocation.claims[0], &pod_ref(&first)));
     assert_eq!(devices.held_alone_by("b", "u0").len(), 1);
     for number in 1..256 {
         let pod = user(&format!("u{number}"), &shared);
         let ask = devices.ask(&pod).unwrap();
         assert!(ask.waits_for().next().is_none());
-        let grant = devices.allocate(&ask, "b", None).unwrap();
-        assert!(grant.claims[0].allocation.is_none() && grant.parts.is_empty());
-        devices.assume(&grant);
+        let pod_allocation = devices.allocate(&ask, "b", None).unwrap();
+        assert!(pod_allocation.claims[0].allocation.is_none() && pod_allocation.parts.is_empty());
+        devices.assume(&pod_allocation);
     }
     assert_eq!(devices.held_alone_by("b", "u0"), [], "no single pod owns it any more");
     let late = user("late", &shared);
@@ -232,11 +232,11 @@ fn observed_extended_claim_replaces_the_assumed_one() {
     let mut devices = cluster(&[("n", PLAIN)]);
     let pod = super::fixtures::extended_pod("e", "nvidia.com/gpu", 3);
     let ask = devices.ask(&pod).unwrap();
-    let grant = devices.allocate(&ask, "n", None).unwrap();
-    devices.assume(&grant);
+    let pod_allocation = devices.allocate(&ask, "n", None).unwrap();
+    devices.assume(&pod_allocation);
     assert_eq!(devices.held("n").len(), 1);
     let mut made = claim("e-extended-resources-x", Vec::new());
-    let extended = grant.extended.as_ref().unwrap();
+    let extended = pod_allocation.extended.as_ref().unwrap();
     let object = Arc::make_mut(&mut made);
     object.is_extended = true;
     object.meta.owner =
@@ -314,8 +314,8 @@ proptest! {
             let own = &pods[number];
             match event {
                 Event::Place if !orders.contains_key(&number) && !written.contains_key(&number) => {
-                    if let Some(grant) = devices.place(own, nodes[node]) {
-                        orders.insert(number, grant);
+                    if let Some(pod_allocation) = devices.place(own, nodes[node]) {
+                        orders.insert(number, pod_allocation);
                     }
                 }
                 Event::Place => {}
@@ -324,8 +324,8 @@ proptest! {
                     devices.forget(&own.0.meta.uid);
                 }
                 Event::SeeAllocated => {
-                    if let Some(grant) = orders.remove(&number) {
-                        let claim = seen(&grant.claims[0], &pod_ref(&own.0));
+                    if let Some(pod_allocation) = orders.remove(&number) {
+                        let claim = seen(&pod_allocation.claims[0], &pod_ref(&own.0));
                         devices.see(&claim);
                         written.insert(number, claim);
                     }

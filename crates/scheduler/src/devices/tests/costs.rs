@@ -43,13 +43,13 @@ fn nodes(count: usize) -> Devices {
 #[test]
 fn selectors_over_the_cluster_cost_limit_are_rejected() {
     let mut devices = nodes(40);
-    let (dear, claim) = pod("dear", selecting(&loops(4)));
+    let (costly, claim) = pod("dear", selecting(&loops(4)));
     devices.see(&claim);
-    let refused = devices.ask(&dear).unwrap_err();
+    let refused = devices.ask(&costly).unwrap_err();
     let words = "request gpu: its CEL selectors cost more than 10000000 units on the devices of all nodes \
                  together, which would delay all scheduling";
     assert!(refused.to_string().contains(words), "{refused}");
-    assert_eq!(devices.ask(&dear).unwrap_err(), refused, "nor is it run again");
+    assert_eq!(devices.ask(&costly).unwrap_err(), refused, "nor is it run again");
     // Other asks are served.
     let (fair, claim) = pod("fair", selecting(&loops(2)));
     devices.see(&claim);
@@ -61,7 +61,7 @@ fn selectors_over_the_cluster_cost_limit_are_rejected() {
             devices.apply_slices(&Delta::Delete(slice));
         }
     }
-    assert!(devices.ask(&dear).unwrap().is_exact, "what is left is few enough");
+    assert!(devices.ask(&costly).unwrap().is_exact, "what is left is few enough");
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn cost_of_changed_hardware_is_not_accumulated() {
 #[test]
 fn costly_selectors_are_spread_over_cycles() {
     let mut devices = nodes(10);
-    let (dear, claim) = pod("dear", selecting(&loops(4)));
+    let (costly, claim) = pod("dear", selecting(&loops(4)));
     devices.see(&claim);
     let (plain, claim) = pod("plain", whole(1));
     devices.see(&claim);
@@ -91,7 +91,7 @@ fn costly_selectors_are_spread_over_cycles() {
     let asked = loop {
         devices.begin_cycle();
         rounds += 1;
-        let asked = devices.ask(&dear);
+        let asked = devices.ask(&costly);
         assert!(devices.ask(&plain).unwrap().is_exact);
         assert!(devices.ask(&other).is_ok(), "further asks cost little");
         match asked {
@@ -101,20 +101,20 @@ fn costly_selectors_are_spread_over_cycles() {
     };
     assert!((3..=10).contains(&rounds), "{rounds} rounds");
     let mut at_once = nodes(10);
-    let (dear, claim) = pod("dear", selecting(&loops(4)));
+    let (costly, claim) = pod("dear", selecting(&loops(4)));
     at_once.see(&claim);
     let found = asked.unwrap();
-    let all = at_once.ask(&dear).unwrap();
+    let all = at_once.ask(&costly).unwrap();
     assert_eq!(
         (&found.demand, found.models),
         (&all.demand, all.models),
         "as if it were run at once"
     );
     // Exceeding the limit on one node is reported as such.
-    let (dearest, claim) = pod("dearest", selecting(&loops(5)));
+    let (costliest, claim) = pod("dearest", selecting(&loops(5)));
     devices.see(&claim);
     devices.begin_cycle();
-    let refused = devices.ask(&dearest).unwrap_err();
+    let refused = devices.ask(&costliest).unwrap_err();
     assert!(
         matches!(refused, AskError::TooCostly { scope: CostLimitScope::OnNode, .. }),
         "{refused}"
@@ -124,9 +124,9 @@ fn costly_selectors_are_spread_over_cycles() {
 #[test]
 fn cluster_cost_limit_is_rechecked_when_nodes_go() {
     let mut devices = nodes(40);
-    let (dear, claim) = pod("dear", selecting(&loops(4)));
+    let (costly, claim) = pod("dear", selecting(&loops(4)));
     devices.see(&claim);
-    let refused = devices.ask(&dear).unwrap_err();
+    let refused = devices.ask(&costly).unwrap_err();
     assert!(
         matches!(refused, AskError::TooCostly { scope: CostLimitScope::InAll, .. }),
         "{refused}"
@@ -135,7 +135,7 @@ fn cluster_cost_limit_is_rechecked_when_nodes_go() {
     for number in 0..20 {
         go(&mut devices, &format!("n{number:03}"));
     }
-    assert!(devices.ask(&dear).unwrap().is_exact, "what is left is few enough");
+    assert!(devices.ask(&costly).unwrap().is_exact, "what is left is few enough");
 }
 
 #[test]
@@ -178,7 +178,7 @@ fn too_many_distinct_requests_are_rejected_by_name() {
 #[test]
 fn costly_request_is_not_evicted_by_many_others() {
     let mut devices = nodes(3);
-    let (dear, claim) = pod("dear", different(12, &loops(4)));
+    let (costly, claim) = pod("dear", different(12, &loops(4)));
     devices.see(&claim);
     let others: Vec<_> = different(300, "device.driver != ''")
         .into_iter()
@@ -190,7 +190,7 @@ fn costly_request_is_not_evicted_by_many_others() {
     }
     for _ in 0..30 {
         devices.begin_cycle();
-        let asked = devices.ask(&dear);
+        let asked = devices.ask(&costly);
         for (other, _) in &others {
             assert!(devices.ask(other).is_ok());
         }

@@ -73,12 +73,16 @@ fn fill(devices: &mut Devices, kind: usize, is_chosen: bool) -> u32 {
         foretold = foretold.or(Some(fit::times(&engine, state, &shape)));
         let chosen = pick::default_placement(&engine, NodeId(0), &shape);
         let wanted = chosen.as_ref().map(|placement| placement.gpus.as_slice());
-        let grant = devices.allocate(&ask, "n", wanted.filter(|_| is_chosen));
-        assert_eq!(chosen.is_some(), grant.is_ok(), "{:?} {grant:?}", ask.demand);
-        let Ok(grant) = grant else { break };
-        assert!(!is_chosen || grant.matches_choice, "{chosen:?} {:?}", grant.parts);
-        assert_eq!(grant.parts.len(), usize::from(ask.demand.count()));
-        devices.assume(&grant);
+        let pod_allocation = devices.allocate(&ask, "n", wanted.filter(|_| is_chosen));
+        assert_eq!(chosen.is_some(), pod_allocation.is_ok(), "{:?} {pod_allocation:?}", ask.demand);
+        let Ok(pod_allocation) = pod_allocation else { break };
+        assert!(
+            !is_chosen || pod_allocation.matches_choice,
+            "{chosen:?} {:?}",
+            pod_allocation.parts
+        );
+        assert_eq!(pod_allocation.parts.len(), usize::from(ask.demand.count()));
+        devices.assume(&pod_allocation);
         count += 1;
     }
     // The maximum for groups of several shares does not predict how many fit one by one.

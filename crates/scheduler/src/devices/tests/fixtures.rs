@@ -255,10 +255,14 @@ impl Devices {
         let ask = self.ask(pod).unwrap();
         // A cached result must equal the current one.
         let found = self.feasibility(&ask, self.request_key(&ask), node);
-        let grant = self.allocate(&ask, node, None);
-        assert_eq!(found == Feasibility::Feasible, grant.is_ok(), "{found:?}, but {grant:?}");
-        let grant = grant.ok()?;
-        self.assume(&grant);
-        Some(grant)
+        let pod_allocation = self.allocate(&ask, node, None);
+        assert_eq!(
+            found == Feasibility::Feasible,
+            pod_allocation.is_ok(),
+            "{found:?}, but {pod_allocation:?}"
+        );
+        let pod_allocation = pod_allocation.ok()?;
+        self.assume(&pod_allocation);
+        Some(pod_allocation)
     }
 }
