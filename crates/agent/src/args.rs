@@ -14,7 +14,7 @@ use crate::config::{
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-Without a subcommand the agent runs until it is told to stop.
+Without a subcommand the agent runs until SIGTERM or SIGINT.
 
 Examples:
   octavo agent --config /etc/octavo/agent.yaml --admin-address :8080
@@ -33,7 +33,7 @@ pub struct AgentArgs {
 /// Subcommands of `octavo agent`.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum AgentCommand {
-    /// Print what the driver tells of this node's GPUs
+    /// Print this node's GPUs as the driver reports them
     Inventory(InventoryArgs),
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "DIR", conflicts_with = "config")]
     pub(crate) nodes: Option<PathBuf>,
 
-    /// Serve health checks and metrics at ADDRESS:PORT, :PORT, or none; port 0 takes a free one
+    /// Serve health checks and metrics at ADDRESS:PORT, :PORT, or none; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "none")]
     pub(crate) admin_address: AdminAddress,
 
@@ -63,7 +63,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "NAME", env = "NODE_NAME")]
     node_name: Option<String>,
 
-    /// What tells this agent from the one that it replaces on its node: the pod's UID
+    /// Distinguishes this agent from the one it replaces on its node: the pod's UID
     #[arg(long, value_name = "ID", env = "POD_UID")]
     instance_id: Option<String>,
 
@@ -71,19 +71,19 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// Root that the driver is installed under, as the host names it [default: /]
+    /// Root of the driver's installation on the host [default: /]
     #[arg(long, value_name = "DIR")]
     driver_root: Option<PathBuf>,
 
-    /// The driver's root as the agent sees it [default: as the host names it]
+    /// The driver's root as the agent sees it [default: the path on the host]
     #[arg(long, value_name = "DIR")]
     driver_root_seen: Option<PathBuf>,
 
-    /// Parent of `dev`, as the host names it [default: /]
+    /// Parent of `dev` on the host [default: /]
     #[arg(long, value_name = "DIR")]
     dev_root: Option<PathBuf>,
 
-    /// Parent of `dev` as the agent sees it [default: as the host names it]
+    /// Parent of `dev` as the agent sees it [default: the path on the host]
     #[arg(long, value_name = "DIR")]
     dev_root_seen: Option<PathBuf>,
 
@@ -95,7 +95,7 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     sys_root: Option<PathBuf>,
 
-    /// The kubelet's root, at the same path in host and agent [default: /var/lib/kubelet]
+    /// The kubelet's root, at the same path for host and agent [default: /var/lib/kubelet]
     #[arg(long, value_name = "DIR")]
     kubelet_root: Option<PathBuf>,
 
@@ -103,11 +103,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     cdi_root: Option<PathBuf>,
 
-    /// Folder that a boot begins with empty, at the same path in host and agent [default: /run]
+    /// Folder that is empty after each boot, at the same path for host and agent [default: /run]
     #[arg(long, value_name = "DIR")]
     run_root: Option<PathBuf>,
 
-    /// The octavo binary as the host names it, for CDI hooks [default: this program]
+    /// The octavo binary on the host, for CDI hooks [default: this program]
     #[arg(long, value_name = "FILE")]
     hook_path: Option<PathBuf>,
 
@@ -115,21 +115,21 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "FILE")]
     driver_library: Option<PathBuf>,
 
-    /// Which GPUs MIG cuts as claims ask for it: all, none, or minor numbers as in 0,3; the node's
-    /// label octavo.dev/dynamic-mig goes before it [default: none]
+    /// GPUs that MIG partitions on demand: all, none, or minor numbers as in 0,3. The node's label
+    /// octavo.dev/dynamic-mig takes precedence [default: none]
     #[arg(long, value_name = "GPUS")]
     dynamic_mig: Option<DynamicMig>,
 
-    /// The scheduler that alone gives this node's devices, by its name in spec.schedulerName; the node's
-    /// label octavo.dev/scheduler goes before it [default: any scheduler may]
+    /// The only scheduler that allocates this node's devices, by its name in spec.schedulerName. The node's label
+    /// octavo.dev/scheduler takes precedence [default: any scheduler]
     #[arg(long, value_name = "SCHEDULER")]
     owner: Option<Owner>,
 
-    /// The hierarchy of cgroups [default: fs/cgroup of the sys file system]
+    /// The cgroup hierarchy [default: fs/cgroup of the sys file system]
     #[arg(long, value_name = "DIR")]
     cgroup_root: Option<PathBuf>,
 
-    /// What holds containers to their shares: auto, guard, driver or off [default: auto]
+    /// Memory enforcement of shares: auto, guard, driver or off [default: auto]
     #[arg(long, value_name = "BACKEND")]
     memory_enforcement: Option<MemoryEnforcement>,
 
@@ -143,12 +143,11 @@ pub(crate) struct NodeArgs {
     )]
     wall: Option<RenamedSetting>,
 
-    /// What of the host every container with a GPU sees besides, as HOST:CONTAINER or
-    /// HOST:CONTAINER:rw; may be given again
+    /// Host path that every container with a GPU gets, as HOST:CONTAINER or HOST:CONTAINER:rw; repeatable
     #[arg(long = "mount", value_name = "MOUNT")]
     mounts: Vec<HostMount>,
 
-    /// How often shares are looked at while there are any, as in 200ms or 1s [default: 200ms]
+    /// Interval between checks of shares, while there are any, as in 200ms or 1s [default: 200ms]
     #[arg(long, value_name = "TIME")]
     watch_interval: Option<WatchInterval>,
 }
@@ -156,7 +155,7 @@ pub(crate) struct NodeArgs {
 /// Arguments of `octavo agent inventory`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct InventoryArgs {
-    /// Form of the output; yaml is a machine description, from which the lab can simulate this node
+    /// Output format; yaml is a machine description, from which the lab can simulate this node
     #[arg(short, long, value_enum, default_value_t, value_name = "FORM")]
     pub(crate) output: InventoryForm,
 

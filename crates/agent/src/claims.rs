@@ -120,7 +120,7 @@ pub struct Opened {
 pub enum OpenError {
     /// The boot id cannot be read.
     #[error(
-        "could not read the boot id {}: {error}; without it containers of an earlier boot cannot be told from running ones, see `procRoot`", path.display()
+        "could not read the boot id {}: {error}; without it containers of an earlier boot cannot be distinguished from running ones; check `procRoot`", path.display()
     )]
     BootId {
         /// The file.
@@ -254,7 +254,7 @@ impl Claims {
             Ok(())
         });
         if let Err(error) = task.await.flatten() {
-            tracing::error!(%error, "taking the node's devices was cut short");
+            tracing::error!(%error, "the task that applies the node's devices failed");
         }
     }
 
@@ -285,7 +285,7 @@ impl Claims {
             }
         });
         if let Err(error) = task.await {
-            tracing::error!(%error, "taking the driver was cut short");
+            tracing::error!(%error, "the task that applies the driver failed");
         }
     }
 
@@ -343,7 +343,7 @@ impl Claims {
             Swept { released, repaired: claims.repair().await }
         });
         task.await.unwrap_or_else(|error| {
-            tracing::error!(%error, "looking at the claims was cut short");
+            tracing::error!(%error, "the sweep of the claims failed");
             Swept::default()
         })
     }
@@ -389,8 +389,10 @@ impl Claims {
             });
             match task.await {
                 Ok(Ok(claim)) => repaired.extend(claim),
-                Ok(Err(error)) => tracing::warn!(%error, "could not write a claim's files again"),
-                Err(error) => tracing::error!(%error, "writing a claim's files was cut short"),
+                Ok(Err(error)) => tracing::warn!(%error, "could not rewrite a claim's files"),
+                Err(error) => {
+                    tracing::error!(%error, "the task that rewrites a claim's files failed")
+                }
             }
         }
         repaired

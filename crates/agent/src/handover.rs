@@ -55,7 +55,7 @@ const HANDOVER_TIMEOUT: Duration = Duration::from_mins(1);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandoverError {
     /// No agent listens: it predates handover, hangs, or is ending.
-    #[error("nobody answers on {path}: {source}")]
+    #[error("no agent answers on {path}: {source}")]
     NotListening {
         /// The socket.
         path: PathBuf,
@@ -63,10 +63,10 @@ pub(crate) enum HandoverError {
         source: io::Error,
     },
     /// The conversation broke off.
-    #[error("the agent that has the node ended the conversation while it was to {0}")]
+    #[error("the node's active agent closed the connection while it should {0}")]
     Ended(&'static str),
     /// Nothing came.
-    #[error("the agent that has the node did not {step} within {seconds} s")]
+    #[error("the node's active agent did not {step} within {seconds} s")]
     TimedOut {
         /// The expected step.
         step: &'static str,
@@ -74,7 +74,7 @@ pub(crate) enum HandoverError {
         seconds: u64,
     },
     /// The answer is not understood.
-    #[error("the agent that has the node said {0:?}, which this version does not understand")]
+    #[error("the node's active agent answered {0:?}, which this version does not understand")]
     UnknownReply(String),
     /// The received file is not the lock.
     #[error(transparent)]
@@ -95,7 +95,7 @@ pub(crate) struct HandoverOffer {
 impl HandoverOffer {
     /// Connects to the active agent at `path` and introduces this instance.
     pub(crate) async fn find(path: &Path, instance: &str) -> Result<Self, HandoverError> {
-        const STEP: &str = "say that it is there";
+        const STEP: &str = "confirm its presence";
         let found = within(ANSWER_TIMEOUT, STEP, UnixStream::connect(path)).await?;
         let not_listening = |source| HandoverError::NotListening { path: path.to_owned(), source };
         let mut stream = found.map_err(not_listening)?;

@@ -29,29 +29,29 @@ use clap::Parser as _;
 /// Arguments of `octavo cdi-hook`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Args {
-    /// What to do.
+    /// Action.
     #[command(subcommand)]
     pub action: Action,
 }
 
-/// What to do in a container's root.
+/// Actions on a container's root.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Action {
     /// Make symbolic links.
     CreateSymlinks {
-        /// A link as `TARGET::LINK`, the link an absolute path in the container.
+        /// A link as `TARGET::LINK`; the link is an absolute path in the container.
         #[arg(long = "link", value_name = "TARGET::LINK")]
         links: Vec<String>,
     },
-    /// Let the dynamic linker know the libraries of some folders.
+    /// Add the libraries of some folders to the dynamic linker's cache.
     UpdateLdcache {
         /// A folder with libraries, absolute in the container.
         #[arg(long = "folder", value_name = "FOLDER")]
         folders: Vec<PathBuf>,
     },
-    /// Put the guard in the place of the driver's libraries.
+    /// Cover the driver's libraries with the guard.
     Guard(guard::Args),
-    /// Let the driver hold the container's cgroup to the share's memory.
+    /// Set the driver's memory limit of the container's cgroup.
     MemoryLimits(memory_limits::Args),
     /// Copy this binary to a folder of the host, for the container runtime to run as hook.
     Install {

@@ -156,12 +156,12 @@ impl Metrics {
         );
         registry.register(
             "nvidia_dra_requests_inflight",
-            "Calls that are being served",
+            "Calls in progress",
             metrics.inflight.clone(),
         );
         registry.register(
             "nvidia_dra_prepared_devices",
-            "Devices that claims hold",
+            "Devices held by claims",
             metrics.prepared.clone(),
         );
         registry.register(
@@ -174,40 +174,40 @@ impl Metrics {
             "Claims that were not unprepared",
             metrics.unprepare_errors.clone(),
         );
-        registry.register("octavo_agent_gpus", "GPUs that the driver counts", metrics.gpus.clone());
+        registry.register("octavo_agent_gpus", "GPUs reported by the driver", metrics.gpus.clone());
         registry.register(
             "octavo_agent_xid_events",
-            "XIDs that the driver told",
+            "XIDs reported by the driver",
             metrics.xids.clone(),
         );
         registry.register(
             "octavo_agent_driver_failures",
-            "Driver calls that failed",
+            "Failed driver calls",
             metrics.driver_failures.clone(),
         );
         registry.register(
             "octavo_agent_kubelet_registered",
-            "Whether the kubelet uses this driver, as it last said",
+            "Whether the kubelet uses this driver, according to its last report",
             metrics.registered.clone(),
         );
         registry.register(
             "octavo_agent_missing_features",
-            "Whether the API server drops fields of our devices for want of a feature gate",
+            "Whether the API server drops device fields because a feature gate is off",
             metrics.missing_features.clone(),
         );
         registry.register(
             "octavo_agent_shares",
-            "Shares of GPUs that claims hold",
+            "Shares of GPUs held by claims",
             metrics.shares.clone(),
         );
         registry.register(
             "octavo_agent_mig_duration_seconds",
-            "How long the driver took to make or destroy a MIG instance",
+            "Duration of creating or destroying a MIG instance",
             metrics.mig_duration.clone(),
         );
         registry.register(
             "octavo_agent_mig_failures",
-            "MIG instances that were not made or destroyed",
+            "MIG instances that could not be created or destroyed",
             metrics.mig_failures.clone(),
         );
         metrics

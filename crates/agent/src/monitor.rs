@@ -126,7 +126,7 @@ impl Monitor {
         drop(driver);
         while open.strong_count() > 0 && !self.stop.is_cancelled() {
             if Instant::now() >= until {
-                tracing::warn!(node = %self.node, "a call hangs in the old driver; the new one is opened beside it");
+                tracing::warn!(node = %self.node, "a call hangs in the old driver; the new one is opened without waiting for it");
                 return;
             }
             thread::sleep(DRIVER_CLOSE_POLL_INTERVAL);
@@ -146,7 +146,7 @@ impl Monitor {
                 Err(error) => {
                     unanswered += 1;
                     if unanswered == MAX_FAILED_READS {
-                        tracing::error!(node = %self.node, %error, "the driver answers no more; opening it anew");
+                        tracing::error!(node = %self.node, %error, "the driver stopped answering; reopening it");
                         self.snapshot.error = Some(error.to_string());
                         // No new calls.
                         self.snapshot.driver = DriverHandle::default();

@@ -39,17 +39,17 @@ enum ShareCommand {
     #[command(after_help = "\
 Needs root, for the command's own mount namespace. Ends with the exit code of the command.
 
-No agent looks on. The guard refuses allocations beyond the share as on a node of a cluster, but what the driver takes
-beside them is not fed back: the code of loaded modules, and contexts beyond the 256 MiB that the guard takes each for. So
-the driver may count some hundred MiB more than the share for each process. What goes round the guard is not stopped, and
-GpuShareConfig has no meaning here.
+No agent monitors the share. The guard refuses allocations beyond it as on a node of a cluster, but other memory of the
+driver is not fed back: the code of loaded modules, and contexts beyond the 256 MiB that the guard charges for each. So
+the driver may count some hundred MiB more than the share for each process. Allocations that bypass the guard are not
+stopped, and GpuShareConfig has no effect.
 
 Examples:
   octavo share run --memory 20Gi -- python train.py
   octavo share run --memory 10Gi --name team -- octavo probe    several commands, one share")]
     Run(RunArgs),
 
-    /// Print the functions of the driver that the guard stands in for
+    /// Print the driver functions that the guard wraps
     Names,
 }
 
@@ -64,11 +64,11 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub(crate) gpu: usize,
 
-    /// Name of the share: commands of one name have one share together [default: this process's id]
+    /// Name of the share; commands with the same name use one share [default: this process's id]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
 
-    /// Refuse allocation and launch functions that the guard does not know
+    /// Refuse allocation and launch functions unknown to the guard
     #[arg(long)]
     pub(crate) strict: bool,
 

@@ -190,7 +190,7 @@ impl Watchdog {
         match done.await {
             Ok(reconciler) => self.reconciler = Some(reconciler),
             Err(error) => {
-                tracing::error!(%node, %error, "a look at the shares was cut short; beginning anew");
+                tracing::error!(%node, %error, "a poll of the shares failed; starting over");
                 self.dependencies.shares.mark_changed();
             }
         }

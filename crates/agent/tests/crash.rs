@@ -218,7 +218,7 @@ async fn a_kill_during_unprepare_loses_doubles_and_leaves_nothing() {
             claims.prepare(&second).await.expect("nothing is held any more");
             claims.unprepare(&second).await.unwrap();
         } else {
-            claims.prepare(&second).await.expect_err("is held until the kubelet tries again");
+            claims.prepare(&second).await.expect_err("is held until the kubelet retries");
         }
         claims.unprepare(&first).await.unwrap();
         assert_eq!(node.files(), [""; 0], "{point}");

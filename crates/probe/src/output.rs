@@ -62,7 +62,7 @@ fn headline(gpu: &Gpu, tried: &Tried) -> String {
 }
 
 fn findings(tried: &Tried, out: &mut dyn Write) -> io::Result<()> {
-    let mut table = table(["PATH", "WALL", "GRANTED", "BEYOND", "NOTE"]);
+    let mut table = table(["PATH", "LIMIT", "GRANTED", "BEYOND", "NOTE"]);
     for finding in &tried.findings {
         let granted = finding.granted_bytes.map_or_else(|| "-".to_owned(), amount);
         let beyond = finding.beyond.map_or_else(|| "-".to_owned(), Code::name);

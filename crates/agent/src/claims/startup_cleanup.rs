@@ -35,7 +35,7 @@ impl Inner {
                 inner.destroy_unknown(&*driver, &uuid, &devices);
             });
             if let Err(error) = task.await {
-                tracing::error!(node = %self.node, %error, "looking for instances was cut short");
+                tracing::error!(node = %self.node, %error, "the search for unclaimed instances failed");
             }
         }
         self.report_missing_instances().await;

@@ -28,13 +28,13 @@ pub struct Args {
     /// Folder of guard and proxies on the host.
     #[arg(long, value_name = "DIR")]
     guard: PathBuf,
-    /// Folder of a share on the host; its name is that in the container.
+    /// Folder of a share on the host; it has the same name in the container.
     #[arg(long = "share", value_name = "DIR")]
     shares: Vec<PathBuf>,
-    /// A library of the driver's own on the host; its name is that in the container.
+    /// A library of the driver on the host; it has the same name in the container.
     #[arg(long = "real", value_name = "FILE")]
     real: Vec<PathBuf>,
-    /// A folder of the container in which the driver's libraries lie.
+    /// A folder of the container with the driver's libraries.
     #[arg(long = "folder", value_name = "DIR")]
     folders: Vec<PathBuf>,
 }

@@ -107,65 +107,61 @@ impl EnforcementMetrics {
         memory("octavo_agent_share_memory_limit", "Memory that a share may have", &metrics.limit);
         memory(
             "octavo_agent_share_memory_used",
-            "Memory of a share as its ledger says, which its containers write",
+            "Memory of a share according to its ledger, which its containers write",
             &metrics.used,
         );
         memory(
             "octavo_agent_share_memory_driver",
-            "Memory of a share's processes as the driver counts it",
+            "Memory of a share's processes counted by the driver",
             &metrics.driver,
         );
         memory(
             "octavo_agent_share_memory_untracked",
-            "Memory of a share that the driver counts and its ledger does not",
+            "Memory of a share counted by the driver but missing in its ledger",
             &metrics.untracked,
         );
-        memory(
-            "octavo_agent_share_memory_peak",
-            "The most memory that a share was seen with",
-            &metrics.peak,
-        );
+        memory("octavo_agent_share_memory_peak", "Peak memory of a share", &metrics.peak);
         let mut plain = |name: &str, help: &str, family: &Family<ShareLabels, Gauge>| {
             registry.register(name, help, family.clone());
         };
         plain(
             "octavo_agent_share_processes",
-            "Processes of a share that have memory on its GPU",
+            "Processes of a share with memory on its GPU",
             &metrics.processes,
         );
         plain(
             "octavo_agent_share_gate",
-            "Whether a share may go on: 0 open, 1 held, 2 fenced",
+            "Gate of a share: 0 open, 1 held, 2 fenced",
             &metrics.gate,
         );
         registry.register(
             "octavo_agent_share_refused_allocations",
-            "Allocations that the guards of a share refused",
+            "Allocations refused by the guards of a share",
             metrics.refused.clone(),
         );
         registry.register(
             "octavo_agent_share_unknown_calls",
-            "Calls of driver functions that the guards of a share do not know",
+            "Calls of driver functions unknown to the guards of a share",
             metrics.unknown.clone(),
         );
         registry.register(
             "octavo_agent_share_overflows",
-            "How often something was done because a share had more memory than it may",
+            "Responses to memory overflows of a share",
             metrics.overflows.clone(),
         );
         registry.register(
             "octavo_agent_foreign_processes",
-            "Processes on a GPU with shares that are of no share",
+            "Foreign processes on a GPU with shares",
             metrics.foreign.clone(),
         );
         registry.register(
             "octavo_agent_watch_hanging",
-            "Whether the driver does not answer which processes are on the GPUs",
+            "Whether the driver does not answer queries for processes",
             metrics.hanging.clone(),
         );
         registry.register(
             "octavo_agent_watch_blind",
-            "1 for each GPU with shares on which what goes round their walls is not seen, with the reason",
+            "1 for each GPU with shares on which bypassing allocations are not detected, with the reason",
             metrics.blind.clone(),
         );
         metrics

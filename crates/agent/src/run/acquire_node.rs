@@ -39,11 +39,11 @@ pub(super) enum Role {
 type Acquired = (Lock, Option<Sockets>);
 
 impl NodeAgent {
-    /// Waits until this agent has the node. Already bound sockets are returned with it.
+    /// Waits until this agent serves the node. Already bound sockets are returned with it.
     pub(super) async fn acquire(&self, role: Role) -> Acquired {
         let folder = self.config.checkpoint_folder();
         let mut check = match role {
-            Role::Newcomer => self.check("node", "it is not known who serves it"),
+            Role::Newcomer => self.check("node", "the active agent is unknown"),
             Role::Standby => self.standby(),
         };
         let mut is_waited_for = role == Role::Newcomer;
@@ -57,8 +57,8 @@ impl NodeAgent {
                 (Ok(Some(lock)), _) if !self.is_served().await => return (lock, None),
                 (Ok(Some(_)), Role::Standby) => {
                     let found = format!(
-                        "another agent serves it though {} is free: somebody removed the file or its \
-                         folder; restart that agent",
+                        "another agent serves it although {} is free: the file or its folder was \
+                         removed; restart that agent",
                         folder.join("lock").display()
                     );
                     // The first time it may just be ending.
@@ -88,7 +88,7 @@ impl NodeAgent {
                         },
                     };
                     problem =
-                        Some(format!("another agent serves it: {error}; its end is waited for"));
+                        Some(format!("another agent serves it: {error}; waiting for its exit"));
                 }
             }
             if is_waited_for && since.is_some_and(|since| since.elapsed() > self.standby_after) {
@@ -96,7 +96,7 @@ impl NodeAgent {
                 is_waited_for = false;
             }
             if let Some(problem) = problem.filter(|problem| reported.as_ref() != Some(problem)) {
-                tracing::warn!(node = %self.config.node_name, %problem, "this agent has not the node");
+                tracing::warn!(node = %self.config.node_name, %problem, "this agent does not have the node");
                 if is_waited_for {
                     check.fail(&problem);
                 }

@@ -82,7 +82,7 @@ impl NodeAgent {
                 },
             };
             let node = &self.config.node_name;
-            tracing::info!(%node, instance = self.instance(), "this agent has the node");
+            tracing::info!(%node, instance = self.instance(), "this agent serves the node");
             let request = Box::pin(self.serve(sockets, &client)).await;
             // Only the lock is left. It goes to the requesting agent, or becomes free.
             let Some(request) = request else { return drop(lock) };

@@ -219,7 +219,7 @@ async fn read(
             None
         }
         Err(error) => {
-            tracing::error!(%error, "reading the GPUs was cut short");
+            tracing::error!(%error, "the task that reads the GPUs failed");
             None
         }
     }

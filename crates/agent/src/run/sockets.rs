@@ -72,7 +72,7 @@ impl Sockets {
         self.refuse_calls();
         drop(self.stop);
         if let Err(error) = self.task.await {
-            tracing::error!(%error, "serving the sockets was cut short");
+            tracing::error!(%error, "the task that serves the sockets failed");
         }
     }
 }

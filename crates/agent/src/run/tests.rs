@@ -125,7 +125,7 @@ async fn an_agent_that_cannot_be_asked_is_waited_for() {
     let lock = Lock::take(&node.folder("kubelet/plugins/gpu.nvidia.com/checkpoint"));
     let lock = lock.unwrap().unwrap();
     let newcomer = node.start_with_standby_after(Some("b"), Duration::from_hours(1));
-    newcomer.says("not ready: node: another agent serves it: nobody answers").await;
+    newcomer.says("not ready: node: another agent serves it: no agent answers").await;
     assert_eq!(node.sockets(), [""; 0], "the kubelet must not call an agent without the node");
     drop(lock);
     newcomer.says("ready: kubelet").await;

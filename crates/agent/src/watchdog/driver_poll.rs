@@ -65,7 +65,7 @@ impl DriverPoller {
                     ended.push(gpu.clone());
                 }
                 Ok(Err(error)) => {
-                    tracing::error!(gpu, %error, "asking the driver for processes was cut short");
+                    tracing::error!(gpu, %error, "the task that polls the driver's processes failed");
                     ended.push(gpu.clone());
                 }
                 Err(_) if since.elapsed() >= HANG_TIMEOUT => {

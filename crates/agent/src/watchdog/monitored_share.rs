@@ -213,7 +213,7 @@ impl MonitoredShare {
         let names = self.take_names(at, &new_reports);
         let mut result = PollReport { new_reports, names, ..PollReport::default() };
         if let Err(error) = self.ensure_open() {
-            self.fail("its files cannot be used", &error);
+            self.fail("its files are not usable", &error);
             return result;
         }
         let limit_bytes = self.share.memory_bytes;
@@ -268,7 +268,7 @@ impl MonitoredShare {
         if let Some(state) = self.open.as_ref().and_then(|open| open.state.as_ref())
             && let Err(error) = state.truncate_to_size()
         {
-            self.warn_once("its ledger cannot be cut back to its size", &error);
+            self.warn_once("its ledger cannot be truncated to its size", &error);
         }
         self.peak = self.peak.max(used).max(driver);
         let processes = sample.processes.map_or(0, |processes| processes.len() as u64);
@@ -312,7 +312,7 @@ impl MonitoredShare {
         let last_warning = format!("{what}: {error}");
         if self.last_warning.as_ref() != Some(&last_warning) {
             let (claim, share) = (&self.share.claim, &self.share.share_id);
-            tracing::warn!(%claim, share, "a share cannot be watched as it should: {last_warning}");
+            tracing::warn!(%claim, share, "a share cannot be monitored fully: {last_warning}");
             self.last_warning = Some(last_warning);
         }
     }

@@ -36,7 +36,7 @@ impl Inner {
         if made.is_ok() {
             self.made(&before.claim.uid);
         } else if let Err(error) = self.write_record(&before.claim).await {
-            tracing::warn!(node = %self.node, claim = %before.claim, %error, "what was made anew is not written down yet");
+            tracing::warn!(node = %self.node, claim = %before.claim, %error, "recreated instances are not recorded yet");
         }
         made
     }
@@ -73,7 +73,7 @@ impl Inner {
         if made.is_ok() {
             self.made(&record.claim.uid);
         } else if let Err(error) = self.roll_back(&record.claim, before, &asked).await {
-            tracing::warn!(node = %self.node, claim = %record.claim, %error, "what was half-made stays for now");
+            tracing::warn!(node = %self.node, claim = %record.claim, %error, "a half-made claim could not be rolled back; it is retried");
         }
         made
     }

@@ -136,24 +136,24 @@ fn enforced(backend: Option<BackendKind>, since: jiff::Timestamp) -> Value {
         Some(BackendKind::Guard) => (
             Status::True,
             names::REASON_GUARD,
-            "the guard in the containers refuses memory beyond the share, and the agent watches what the \
-             driver counts",
+            "the guard in the containers refuses memory beyond the share, and the agent monitors the \
+             driver's count",
         ),
         Some(BackendKind::Driver) => (
             Status::True,
             names::REASON_DRIVER,
-            "the driver refuses the containers memory beyond the share, and the agent watches what it counts",
+            "the driver refuses the containers memory beyond the share, and the agent monitors its count",
         ),
         Some(BackendKind::Off) => (
             Status::False,
             names::REASON_ENFORCEMENT_OFF,
-            "the node's agent was told to hold nobody (`memoryEnforcement: off`): the containers can use more of the GPU",
+            "memory enforcement is off on the node (`memoryEnforcement: off`): the containers can exceed the share",
         ),
         None => (
             Status::False,
             names::REASON_NO_GUARD,
-            "a version of Octavo without a guard prepared the share: the containers can use more of the GPU; \
-             delete the pods to have it prepared anew",
+            "a version of Octavo without a guard prepared the share: the containers can exceed it; \
+             delete the pods so that it is prepared again",
         ),
     };
     condition(names::CONDITION_ENFORCED, status, reason, message, since)

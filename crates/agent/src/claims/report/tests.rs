@@ -259,7 +259,7 @@ fn prepared_status_covers_shares_and_mig_but_not_whole_gpus() {
     let report = Report { devices: got(), ..report(None) };
     let at = "2026-01-01T00:00:00Z";
     let share_text = "the guard in the containers refuses memory beyond the share, and the agent \
-         watches what the driver counts";
+         monitors the driver's count";
     let expected = json!([
         {
             "driver": "gpu.nvidia.com", "pool": "node-a", "device": "gpu-0", "shareID": "s1",

@@ -258,7 +258,7 @@ async fn an_interrupted_unprepare_is_finished() {
     fs::remove_file(node.path(&Node::cdi(&claim))).expect("removes");
     let claims = node.start().await;
     assert!(claims.prepare(&other).await.is_err());
-    claims.unprepare(&claim).await.expect("the kubelet tries again");
+    claims.unprepare(&claim).await.expect("the kubelet retries");
     claims.prepare(&other).await.expect("is free");
     assert_eq!(node.files(), [Node::checkpoint(&other), Node::cdi(&other)]);
 }

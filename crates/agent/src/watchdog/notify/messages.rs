@@ -18,34 +18,36 @@ pub(in crate::watchdog) fn overflow_message(notice: &Notice, share: &ActiveShare
         Notice::Overflow { driver_bytes, response, has_failed } => {
             let done = match response {
                 Response::Frozen if *has_failed => {
-                    "its containers could not all be frozen, and its launches and allocations wait until it has \
-                     less; the log of the node's agent says why. Delete the pod to end it"
+                    "some of its containers could not be frozen; its launches and allocations wait until its use is \
+                     below the limit; the log of the node's agent says why. Delete the pod to end it"
                 }
                 Response::Killed if *has_failed => {
-                    "processes with memory that Octavo did not admit could not all be killed, and launches and \
-                     allocations wait until there is less; the log of the node's agent says why. Delete the pod \
+                    "some processes with memory beyond the limit could not be killed; launches and allocations \
+                     wait until its use is below the limit; the log of the node's agent says why. Delete the pod \
                      to end it"
                 }
-                Response::Reported => "its policy is to report it and to do nothing",
-                Response::Held => "its launches and allocations wait until it has less",
-                Response::Frozen => {
-                    "its containers are frozen until it has less; delete the pod to end it"
+                Response::Reported => "its policy is to report only",
+                Response::Held => {
+                    "its launches and allocations wait until its use is below the limit"
                 }
-                Response::Killed => "processes with memory that Octavo did not admit are killed",
+                Response::Frozen => {
+                    "its containers are frozen until its use is below the limit; delete the pod to end it"
+                }
+                Response::Killed => "processes are killed until its use is below the limit",
             };
             let (has, may) = (mebibytes(*driver_bytes), mebibytes(share.memory_bytes));
-            format!("the driver counts {has} for {of}, which may have {may}: {done}")
+            format!("the driver counts {has} for {of} with a limit of {may}: {done}")
         }
         Notice::StillFenced => format!(
-            "{of} is fenced since its ledger was changed: its containers can neither allocate nor launch any more; \
-             delete the pod, and look at what it runs"
+            "{of} is fenced because its ledger was changed: its containers can no longer allocate or launch; \
+             delete the pod, and check its programs"
         ),
-        Notice::Within => format!("{of} has no more memory than it may, again"),
+        Notice::Within => format!("{of} is within its memory limit again"),
         Notice::Tampered(damage) => {
             let damage = match damage {
                 StateDamage::Gone => "is gone".to_owned(),
                 StateDamage::Damaged(Damage::Size) => {
-                    "was made shorter or longer, and is cut back to its size".to_owned()
+                    "has a wrong size and was truncated".to_owned()
                 }
                 StateDamage::Damaged(damage) => format!("was changed ({damage:?})"),
                 StateDamage::Reported(value) => {
@@ -53,8 +55,8 @@ pub(in crate::watchdog) fn overflow_message(notice: &Notice, share: &ActiveShare
                 }
             };
             format!(
-                "the ledger of {of} {damage}: its containers can neither allocate nor launch any more; \
-                 delete the pod, and look at what it runs"
+                "the ledger of {of} {damage}: its containers can no longer allocate or launch; \
+                 delete the pod, and check its programs"
             )
         }
     }
@@ -77,7 +79,7 @@ pub(in crate::watchdog) fn visibility_finding(
         Some(kind) => ShareFinding {
             reason: REASON_NOT_WATCHED,
             message: format!(
-                "what goes round the wall of {of} is not seen on {}: {}",
+                "allocations that bypass the limit of {of} are not detected on {}: {}",
                 share.gpu_uuid,
                 kind.explanation()
             ),
@@ -85,7 +87,7 @@ pub(in crate::watchdog) fn visibility_finding(
         },
         None => ShareFinding {
             reason: REASON_WATCHED,
-            message: format!("what goes round the wall of {of} is seen, again"),
+            message: format!("allocations that bypass the limit of {of} are detected again"),
             condition: condition(Status::True),
         },
     }

@@ -84,7 +84,7 @@ impl Notify for Notifier {
         let passed = lock(&self.throttle).admit(kind, Instant::now());
         if let Some(missed) = passed {
             if missed > 0 {
-                let _ = write!(finding.message, " ({missed} times more since this was told last)");
+                let _ = write!(finding.message, " ({missed} more times since the last report)");
             }
             let (claim, reason, note) =
                 (share.claim.clone(), finding.reason, finding.message.clone());
@@ -104,8 +104,8 @@ impl Notify for Notifier {
         let named: Vec<_> = pids.iter().take(MAX_PIDS).map(u32::to_string).collect();
         let more = if pids.len() > MAX_PIDS { ", ..." } else { "" };
         let note = format!(
-            "processes are on {gpu}, which is given in shares, and are of no container with a share: pid {}{more}; \
-             what they have is missing to the shares",
+            "foreign processes use {gpu}, which is allocated in shares: pid {}{more}; their memory is missing \
+             to the shares, so end them or move them to a pod with a share",
             named.join(", ")
         );
         tracing::warn!("{note}");
@@ -117,12 +117,15 @@ impl Notify for Notifier {
             let hangs = kind == BlindSpot::DriverHangs;
             let reason = if hangs { "GpuDriverHangs" } else { "GpuNotWatched" };
             let words = kind.explanation();
-            let note = format!("what goes round the walls of shares on {gpu} is not seen: {words}");
+            let note = format!(
+                "allocations that bypass the shares' limits on {gpu} are not detected: {words}"
+            );
             (reason, Tone::Warning, note)
         } else {
             let hung = before == Some(BlindSpot::DriverHangs);
             let reason = if hung { "GpuDriverAnswers" } else { "GpuWatched" };
-            let note = format!("what goes round the walls of shares on {gpu} is seen, again");
+            let note =
+                format!("allocations that bypass the shares' limits on {gpu} are detected again");
             (reason, Tone::Normal, note)
         };
         tracing::warn!("{note}");

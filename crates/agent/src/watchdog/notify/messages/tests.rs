@@ -29,12 +29,12 @@ fn messages_say_what_happened_and_what_to_do() {
         Notice::Overflow { driver_bytes: 23 << 30, response: Response::Frozen, has_failed: false };
     assert_eq!(
         overflow_message(&overflow, &share),
-        "the driver counts 23552 MiB for share s-1 of gpu-3, which may have 20480 MiB: its containers are \
-         frozen until it has less; delete the pod to end it"
+        "the driver counts 23552 MiB for share s-1 of gpu-3 with a limit of 20480 MiB: its containers are \
+         frozen until its use is below the limit; delete the pod to end it"
     );
     for (response, part) in [
-        (Response::Frozen, "its containers could not all be frozen"),
-        (Response::Killed, "did not admit could not all be killed"),
+        (Response::Frozen, "some of its containers could not be frozen"),
+        (Response::Killed, "beyond the limit could not be killed"),
     ] {
         let overflow = Notice::Overflow { driver_bytes: 23 << 30, response, has_failed: true };
         let reported = overflow_message(&overflow, &share);
@@ -42,7 +42,7 @@ fn messages_say_what_happened_and_what_to_do() {
     }
     for (damage, part) in [
         (StateDamage::Gone, "the ledger of share s-1 of gpu-3 is gone:"),
-        (StateDamage::Damaged(Damage::Size), "is cut back"),
+        (StateDamage::Damaged(Damage::Size), "was truncated"),
         (StateDamage::Damaged(Damage::Magic), "was changed (Magic)"),
         (StateDamage::Reported(2), "as one of its own guards says (code 2)"),
     ] {
