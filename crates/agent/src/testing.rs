@@ -1,4 +1,4 @@
-//! What the tests of several parts need: GPUs and a driver that a test commands.
+//! Shared test helpers: GPUs, and a driver controlled by a test.
 
 pub(crate) mod mig;
 
@@ -94,7 +94,7 @@ pub(crate) fn lost() -> DriverError {
     DriverError::GpuLost { call: "nvmlDeviceGetFieldValues" }
 }
 
-/// A driver that does as the test says. Cheap to clone; clones are the same driver.
+/// A driver controlled by a test. Cheap to clone; clones share their state.
 #[derive(Clone)]
 pub(crate) struct TestDriver(Arc<Mutex<Commands>>);
 
@@ -128,7 +128,7 @@ impl TestDriver {
         })))
     }
 
-    /// What the driver says of a GPU from now on.
+    /// Sets the driver's answer about a GPU.
     pub(crate) fn set_health(&self, index: u32, health: Result<GpuHealth, DriverError>) {
         self.0.lock().unwrap().health.insert(uuid(index), health);
     }
@@ -147,8 +147,7 @@ impl TestDriver {
         self.0.lock().unwrap().gone = error;
     }
 
-    /// Tells listeners of an event, or that listening failed. Nothing is heard of a GPU that was
-    /// lost when the listener came.
+    /// Sends an event or a failure to listeners. A listener gets no events of GPUs that were lost when it subscribed.
     pub(crate) fn send(&self, event: &Result<GpuEvent, DriverError>) {
         let uuid = event.as_ref().ok().and_then(|event| event.uuid.clone());
         self.0.lock().unwrap().listeners.retain(|listener| {

@@ -1,4 +1,4 @@
-//! Another implementation of CDI reads what the agent writes, takes it as valid and finds every device.
+//! Another CDI implementation reads the agent's specs, validates them and finds every device.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
@@ -119,7 +119,7 @@ async fn another_reader_takes_the_spec_and_finds_every_device() {
     }
 }
 
-/// An instance that somebody made.
+/// An existing instance.
 fn instance() -> DeviceKind {
     let placement = MigPlacement { start: 0, size: 1 };
     let profile = MigProfile {

@@ -1,7 +1,7 @@
-//! SIGKILL at every step of prepare, unprepare and start: nothing is lost, doubled or left behind.
+//! SIGKILL at every step of prepare, unprepare and start: nothing is lost, duplicated or left behind.
 //!
-//! The test starts itself again as a child that works on the same folder and dies at a named point; then
-//! it looks at what is left with the eyes of the next process.
+//! The test runs itself again as a child on the same folder, which dies at a named point. Then the test checks the
+//! leftovers as the next process would.
 
 #![allow(
     clippy::unwrap_used,
@@ -141,7 +141,7 @@ async fn is_child() -> bool {
     true
 }
 
-/// A claim that was prepared or not is prepared now, alone, and leaves nothing when it goes.
+/// The claim is prepared exclusively, whether it was before or not, and leaves nothing after its release.
 async fn check_whole(node: &Node, point: &str) {
     let (first, second) = (claim("a"), node.allocate("b"));
     let claims = node.start().await;
@@ -190,7 +190,7 @@ async fn a_kill_during_prepare_of_a_claim_that_is_gone_leaves_nothing() {
         node.kill_at(test, "prepare", point);
         node.delete(&first);
         let claims = node.start().await;
-        // Gone at a first look and half a minute later.
+        // Missing at the first check and half a minute later.
         claims.sweep().await;
         claims.sweep_at(Instant::now() + Duration::from_secs(30)).await;
         assert_eq!(node.files(), [""; 0], "{point}");
@@ -245,7 +245,7 @@ async fn a_kill_while_a_start_forgets_or_restores_loses_nothing() {
         assert_eq!(node.files(), [""; 0], "{point}");
         check_whole(&node, point).await;
     }
-    // A damaged checkpoint is restored from the spec: dying in between only leaves it to be restored.
+    // A damaged checkpoint is restored from the spec. A crash in between only means that it is restored later.
     for point in ["file.written", "file.flushed", "file.renamed"] {
         let folder = tempfile::tempdir().unwrap();
         let node = Node::new(folder.path());

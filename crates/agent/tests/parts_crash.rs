@@ -1,7 +1,7 @@
-//! SIGKILL at every step with shares and MIG instances, over the simulated driver: nothing is lost, given twice
-//! or left behind, on disk or on the GPU.
+//! SIGKILL at every step with shares and MIG instances, over the simulated driver. Nothing is lost, allocated twice or
+//! left behind, on disk or on the GPU.
 //!
-//! As in `crash`, the test starts itself again as a child that works on the same node and dies at a named point.
+//! As in `crash`, the test runs itself again as a child on the same node, which dies at a named point.
 
 #![allow(
     clippy::unwrap_used,
@@ -59,7 +59,7 @@ const MIG: [&str; 10] = [
     "prepare.cdi-written",
 ];
 
-/// Steps of making an instance anew that is gone; the mode is changed only where it was the last.
+/// Steps of recreating a missing instance. The mode changes only if it was the last.
 const BIND_RETRY_DELAY: [&str; 7] = [
     "mig.spec-removed",
     "mig.forgotten",
@@ -84,7 +84,7 @@ const UNPREPARE: [&str; 6] = [
 const LARGE: &str = "gpu-0-mig-3g40gb-9-4";
 const SMALL: &str = "gpu-0-mig-1g10gb-19-0";
 
-/// What the claims of a test ask for.
+/// Requests of the claims of a test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum EnforcementOptions {
     Share,
@@ -228,7 +228,7 @@ fn claim(name: &str) -> ClaimRef {
     ClaimRef { namespace: owned("ns"), name: owned(name), uid: format!("uid-of-{name}") }
 }
 
-/// What a GPU can be given as.
+/// Allocations of a GPU.
 fn known(gpu: &Gpu) -> Vec<KnownDevice> {
     let whole = KnownDevice {
         name: format!("gpu-{}", gpu.minor),
@@ -264,7 +264,7 @@ fn simulated_library() -> PathBuf {
     found.unwrap_or_else(|| panic!("no simulated driver beside {}", test.display()))
 }
 
-/// A node with a prepared claim whose large instance somebody destroyed.
+/// A node with a prepared claim whose large instance was destroyed by hand.
 async fn lacking(folder: &Path, options: EnforcementOptions) -> Node {
     let node = Node::new(folder);
     let first = node.allocate("a", options);
@@ -295,7 +295,7 @@ fn check_empty(node: &Node, agent: &Agent, point: &str) {
     assert!(!agent.is_on(), "{point}");
 }
 
-/// What a claim's containers may use is not taken back by a start.
+/// A start does not release devices that a claim's containers may use.
 async fn check_kept(node: &Node, options: EnforcementOptions, point: &str) {
     let agent = node.start().await;
     assert!(node.files().contains(&"uid-of-a.json".to_owned()), "{point}");
@@ -305,7 +305,8 @@ async fn check_kept(node: &Node, options: EnforcementOptions, point: &str) {
     }
 }
 
-/// A claim that was prepared or not is prepared now, beside no other of its kind, and leaves nothing when it goes.
+/// The claim is prepared as the only one of its kind, whether it was before or not, and leaves nothing after its
+/// release.
 async fn check_whole(node: &Node, options: EnforcementOptions, point: &str) {
     let (first, second) = (claim("a"), node.allocate("b", options));
     let agent = node.start().await;
@@ -349,7 +350,7 @@ async fn kill_prepares(test: &str, options: EnforcementOptions, points: &[&str])
         check_empty(&node, &agent, point);
         drop(agent);
 
-        // The claim is gone and nobody calls.
+        // The claim is deleted without a kubelet call.
         let folder = tempfile::tempdir().unwrap();
         let node = Node::new(folder.path());
         let first = node.allocate("a", options);

@@ -270,7 +270,7 @@ fn shares_and_mig_instances_have_their_own_cdi_devices() {
     let caps = ["/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"];
     assert_eq!(nodes, caps);
 
-    // Read without its record it still says which GPU is in use.
+    // Without its record the spec still tells which GPU is in use.
     let folder = CdiFolder::open(&paths.cdi_root).expect("opens");
     folder.write(&record(), &spec).expect("writes");
     let text = fs::read_to_string(folder.path(UID)).expect("reads");

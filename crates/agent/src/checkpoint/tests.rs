@@ -78,7 +78,7 @@ fn a_share_or_an_instance_needs_the_second_version() {
 }
 
 const THIRD_SUM: &str = "54495bbfd1654165280b1513bb260ebf7c942253a67ec54289c5a29d12d64cc5";
-/// As an agent wrote it in whose settings the backend was still called `wall`.
+/// The format of an agent whose settings still called the backend `wall`.
 const THIRD_FORM: &str = r#"{"version":3,"sha256":"SUM","record":{"claim":{"namespace":"ns","name":"c","uid":"u"},"bootId":"boot","state":"Prepared","devices":[{"requests":["gpu"],"pool":"node","device":"gpu-0","uuid":"GPU-0","adminAccess":false,"cdiIds":["k8s.gpu.nvidia.com/claim=u-gpu-0"],"kind":{"share":{"memoryBytes":21474836480,"computeMilliPercent":0}},"terms":{"wall":"Guard","overflow":"Freeze","strictness":"Strict","class":"BestEffort","generation":18446744073709551615}}]}}"#;
 
 #[test]

@@ -208,7 +208,7 @@ async fn a_call_that_the_kubelet_gives_up_runs_to_its_end() {
         begun = tokio::time::timeout(Duration::from_mins(1), read) => begun.expect("it is read"),
     }
     gate.add_permits(1);
-    // The turn is the abandoned call's: unprepare comes after it and removes what it made.
+    // The abandoned call holds the lock. Unprepare runs after it and releases its devices.
     claims.unprepare(&claim).await.expect("unprepares");
     assert_eq!(node.files(), [""; 0]);
     assert_eq!(claims.holdings(), []);

@@ -10,7 +10,7 @@ use crate::testing;
 mod dynamic_mig;
 mod instances;
 
-/// What a node of which no GPU is cut offers.
+/// The offer of a node without dynamic MIG.
 fn devices(inventory: &Inventory, health: &Health) -> Vec<Device> {
     let (dynamic, made) = (DynamicMig::None, BTreeSet::new());
     let offered = offered(&Node { inventory, health, dynamic: &dynamic, made: &made });

@@ -166,7 +166,7 @@ async fn released_lock_is_free_although_a_forked_child_has_its_descriptor() {
     let lock = Lock::take(folder.path()).unwrap().unwrap();
     let flags = rustix::io::fcntl_getfd(&lock).unwrap();
     assert!(flags.contains(rustix::io::FdFlags::CLOEXEC), "no program has it");
-    // What a forked child has: another descriptor of the same opening.
+    // A forked child has another descriptor of the same open file.
     let of_child = rustix::io::fcntl_dupfd_cloexec(&lock, 0).unwrap();
     assert!(Lock::take(folder.path()).unwrap().is_none());
     drop(lock);

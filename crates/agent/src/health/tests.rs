@@ -43,7 +43,7 @@ fn an_xid_that_the_driver_never_took_up_is_forgotten_after_a_quiet_time() {
     watch.on_xid(48, HealthReading::Well, Some(RecoveryAction::None), 0);
     watch.on_answer(HealthReading::Well, XID_FORGET_SECONDS - 1);
     assert_eq!(watch.state().unwrap().xid, Some(48));
-    // Another one, and the time starts anew.
+    // A further XID restarts the time.
     watch.on_xid(48, HealthReading::Well, Some(RecoveryAction::None), XID_FORGET_SECONDS);
     watch.on_answer(HealthReading::Well, XID_FORGET_SECONDS + 1);
     assert!(watch.state().is_some());

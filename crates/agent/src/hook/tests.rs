@@ -175,7 +175,7 @@ fn libraries_of_the_image_keep_their_order() {
         path: path.to_owned(),
         hwcap: 0,
     };
-    // The image's own build of a library goes before that of its system, which lies where the driver does.
+    // The image's own build of a library precedes the system's, which is in the driver's folder.
     let own = [
         library("libz.so.1", "/usr/local/lib/libz.so.1"),
         library("libz.so.1", "/lib64/libz.so.1"),

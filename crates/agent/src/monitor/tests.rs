@@ -31,7 +31,7 @@ impl Watched {
         timeout(TIMEOUT, self.snapshots.wait_for(what)).await.unwrap().unwrap().clone()
     }
 
-    /// Waits until this many have begun to listen. One that has ended counts until it is told.
+    /// Waits for this many listeners. An ended listener counts until the next event.
     async fn listeners(&self, count: usize) {
         let listening = async {
             while self.driver.listeners() < count {
@@ -41,15 +41,15 @@ impl Watched {
         timeout(TIMEOUT, listening).await.unwrap();
     }
 
-    /// Tells of an XID once somebody listens.
+    /// Sends an XID once a listener exists.
     async fn xid(&self, index: Option<u32>, number: u64) {
         self.listeners(1).await;
         let (kind, uuid) = (GpuEventKind::Xid(number), index.map(uuid));
         self.driver.send(&Ok(GpuEvent { uuid, kind, gpu_instance: None, compute_instance: None }));
     }
 
-    /// Tells of an XID of a GPU again and again until somebody who listens to it has heard: who is
-    /// told first may be one who has ended or who does not hear this GPU.
+    /// Sends an XID of a GPU repeatedly until a listener of that GPU receives it. An earlier listener may have ended or
+    /// may not monitor this GPU.
     async fn xid_until_received(&mut self, index: u32, number: u64) -> Snapshot {
         let received = async {
             loop {
@@ -88,7 +88,7 @@ async fn an_xid_concerns_its_gpu_alone_and_passes_when_the_driver_is_content() {
 async fn failed_event_stream_finds_the_lost_gpu_and_resubscribes() {
     let mut watched = Watched::start(TestDriver::new(4));
     watched.until(|snapshot| snapshot.inventory.is_some()).await;
-    // Whoever listens now is told of a failure that names no GPU.
+    // The current listener receives a failure that names no GPU.
     watched.xid(Some(0), 13).await;
     watched.driver.set_health(3, Err(lost()));
     watched.driver.set_unreadable(3, Some(lost()));
@@ -99,7 +99,7 @@ async fn failed_event_stream_finds_the_lost_gpu_and_resubscribes() {
     watched.driver.set_health(3, Ok(well()));
     watched.driver.set_unreadable(3, None);
     watched.until(|snapshot| snapshot.health.is_empty()).await;
-    // Events are heard again.
+    // Events arrive again.
     watched.driver.set_health(1, Ok(advice(RecoveryAction::NodeReboot)));
     watched.xid(None, 79).await;
     let sick = watched.until(|snapshot| !snapshot.health.is_empty()).await;
@@ -155,7 +155,7 @@ async fn recovered_gpu_sends_events_again() {
     watched.driver.set_health(1, Err(lost()));
     watched.xid(None, 79).await;
     watched.until(|snapshot| snapshot.health.contains_key(&uuid(1))).await;
-    // Whoever listens from now on is not told of the lost GPU.
+    // A new listener gets no events of the lost GPU.
     watched.driver.send(&Err(DriverError::GpuLost { call: "nvmlEventSetWait_v2" }));
     watched.listeners(2).await;
     watched.driver.set_health(1, Ok(well()));

@@ -51,7 +51,7 @@ async fn a_newcomer_gets_the_node_and_no_claim_is_lost() {
     kubelet.unprepare(&held).await;
     assert_eq!(node.files(), [""; 0]);
 
-    // The first is told to end, as a rolling update does: nothing changes.
+    // The first agent is told to end, as in a rolling update. Nothing changes.
     first.end().await;
     kubelet.prepare(&other).await;
     assert_eq!(node.sockets(), ["dra-b.sock", "gpu.nvidia.com-b@reg.sock", "handover.sock"]);
@@ -152,14 +152,14 @@ async fn a_newcomer_whose_gpus_cannot_be_read_leaves_the_node_where_it_is() {
     broken.says("not ready: node: another agent serves it; the GPUs are not read yet").await;
     kubelet.prepare(&node.allocate("a", "gpu-0")).await;
     first.says("ready: kubelet").await;
-    // With nobody else it has the node all the same: claims must be unprepared.
+    // As the only agent it serves the node nevertheless: claims must be unprepared.
     first.end().await;
     broken.says("ready: kubelet").await;
     kubelet.unprepare(&node.allocate("a", "gpu-0")).await;
     assert_eq!(node.files(), [""; 0]);
 }
 
-/// Tells one socket from a later one of the same name.
+/// Distinguishes a socket from a later one with the same name.
 fn identity(path: &Path) -> (u64, i64) {
     let found = std::fs::symlink_metadata(path).unwrap();
     (found.ino(), found.ctime_nsec())

@@ -1,16 +1,15 @@
-//! GPUs that MIG can cut.
+//! GPUs with MIG.
 
 use octavo_gpu::mig::{
     MigComputeInstance, MigInstance, MigPlacement, MigProfile, MigShape, MigVariant,
 };
 use octavo_gpu::{Gpu, Inventory, Mig};
 
-/// Name, id, NVML's number, slices, multiprocessors, copy engines, decoders, JPEG engines, optical
-/// flow engines, memory in MiB, first slices, size.
+/// Name, id, NVML's number, slices, multiprocessors, copy engines, decoders, JPEG engines, optical flow engines, memory
+/// in MiB, first slices, size.
 type Row = (&'static str, u32, u32, u32, [u32; 5], u64, &'static [u32], u32);
 
-/// An H100 80 GB: geometry and engines as NVIDIA's MIG user guide lists them, memory as an A100
-/// 80 GB has it.
+/// An H100 80 GB. Geometry and engines are those of NVIDIA's MIG user guide; memory is that of an A100 80 GB.
 const H100: [Row; 7] = [
     ("1g.10gb", 19, 0, 1, [16, 1, 1, 1, 0], 9856, &[0, 1, 2, 3, 4, 5, 6], 1),
     ("1g.10gb+me", 20, 7, 1, [16, 1, 1, 1, 1], 9856, &[0, 1, 2, 3, 4, 5, 6], 1),
@@ -49,7 +48,7 @@ fn profile(row: &Row) -> MigProfile {
     }
 }
 
-/// An H100 that MIG can cut, with the mode as told.
+/// An H100 with MIG, with this mode.
 pub(crate) fn gpu(index: u32, is_on: bool) -> Gpu {
     Gpu {
         mig: Some(Mig { enabled: is_on, pending: is_on }),

@@ -29,7 +29,7 @@ use crate::node::ClaimRef;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// A driver that counts what a test says, and how often it is asked.
+/// A driver with counts set by the test, and its number of polls.
 #[derive(Default)]
 struct CountingDriver {
     lists: Mutex<BTreeMap<String, Vec<GpuProcess>>>,
@@ -69,7 +69,7 @@ impl Notify for Silent {
     fn visibility(&self, _: &str, _: Option<BlindSpot>, _: Option<BlindSpot>) {}
 }
 
-/// A watch that runs, with what it watches.
+/// A running watchdog, with its inputs.
 struct Fixture {
     folder: TempDir,
     driver: Arc<CountingDriver>,
@@ -150,7 +150,7 @@ async fn the_driver_is_asked_while_there_are_shares_and_not_otherwise() {
     until("looks", || fixture.asked() > 3).await;
     assert!(share.folder.join(SOCKET_FILE).exists());
     fixture.shares.send_replace(Arc::default());
-    // A share is taken away between two looks, so there is none after it that asks.
+    // The share is removed between two polls, so no later poll uses it.
     until("nobody listens", || {
         std::os::unix::net::UnixStream::connect(share.folder.join(SOCKET_FILE)).is_err()
     })
@@ -159,7 +159,7 @@ async fn the_driver_is_asked_while_there_are_shares_and_not_otherwise() {
     sleep(Duration::from_millis(200)).await;
     assert_eq!(fixture.asked(), asked);
     fs::remove_dir_all(&share.folder).unwrap();
-    // The next share of the same name begins anew.
+    // The next share with the same name starts from scratch.
     let share = fixture.share();
     fixture.shares.send_replace([share.clone()].into());
     until("a socket", || share.folder.join(SOCKET_FILE).exists()).await;

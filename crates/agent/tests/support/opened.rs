@@ -1,4 +1,4 @@
-//! Opening a node's claims as soon as nobody else has them.
+//! Opens a node's claims as soon as their lock is free.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use octavo_agent::NodePaths;
 use octavo_agent::claims::{ClaimReader, Claims, SilentReporter};
 
-/// The claims of a node's folder, with a reader for each try. A program that another test is starting has a copy of the
-/// lock until it is executed.
+/// The claims of a node's folder, with a new reader per attempt. A forked child of another test has a copy of the lock
+/// until it calls exec.
 pub(crate) async fn opened<R: ClaimReader + 'static>(
     node: &Path,
     reader: impl Fn() -> R,

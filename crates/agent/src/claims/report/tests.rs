@@ -93,7 +93,7 @@ fn an_event_is_never_longer_than_the_api_takes() {
 /// Method, path with query, and body of every request.
 type Requests = Arc<Mutex<Vec<(String, String, Value)>>>;
 
-/// An API server that takes everything and answers with what it was sent.
+/// An API server that accepts everything and echoes it.
 #[derive(Clone, Default)]
 struct Server(Requests);
 
@@ -194,7 +194,7 @@ async fn a_condition_that_is_not_allowed_does_not_cost_the_event() {
     assert_eq!(requests[0].2["reason"], "DeviceInUse");
 }
 
-/// What a claim got: a share of one GPU, an instance of another, and a whole one.
+/// Prepared devices: a share of one GPU, an instance of another, and a whole GPU.
 fn got() -> Vec<ReportedDevice> {
     let instance = MigFact {
         uuid: "MIG-1".to_owned(),
@@ -275,7 +275,7 @@ fn prepared_status_covers_shares_and_mig_but_not_whole_gpus() {
                 "profile": "1g.10gb", "parentUUID": "GPU-1"},
         },
     ]);
-    // The time is that of the preparing: told again it is the same to the byte.
+    // The time is that of the prepare, so a repeated report is identical.
     for now in [jiff::Timestamp::UNIX_EPOCH, jiff::Timestamp::now()] {
         assert_eq!(status_of(&report, now)["status"]["devices"], expected);
     }
@@ -415,7 +415,7 @@ async fn refusal_and_prepared_status_replace_each_other() {
 async fn a_full_queue_never_blocks() {
     let client = kube::Client::new(Server::default(), "default");
     let (reporter, _worker) = KubeReporter::new(client, "node-a".to_owned());
-    // Nobody takes reports: the call returns all the same.
+    // The call returns although no worker takes reports.
     for _ in 0..1000 {
         reporter.refused(&claim(), &[device()], &in_use());
     }

@@ -70,7 +70,7 @@ async fn with_the_spec_lost_as_well_no_gpu_is_given_twice() {
         let (node, claim, other) = stopped().await;
         damage(&node.path(&Node::checkpoint(&claim)));
         fs::remove_file(node.path(&Node::cdi(&claim))).expect("removes");
-        // What is not resolved stays so over a second restart.
+        // An unresolved claim stays unresolved over a second restart.
         drop(node.start().await);
         let (claims, _) = node.start_and_report().await;
         let refusal = claims.prepare(&other).await.expect_err(words);

@@ -1,4 +1,4 @@
-//! A driver of GPUs that can be cut, commanded by a test.
+//! A test-controlled driver of GPUs with MIG.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ use octavo_gpu::{
 
 use crate::claims::DeviceKind;
 
-/// GPUs by UUID; one that nobody named yet is whole and its mode is off.
+/// GPUs by UUID. A new GPU is whole, with its mode off.
 pub(super) struct MigDriver {
     proc: PathBuf,
     state: Mutex<State>,
@@ -63,7 +63,7 @@ pub(super) fn profile(id: u32, name: &str, size: u32, starts: &[u32]) -> MigProf
     }
 }
 
-/// What a GPU can be cut into, by the later part of the devices' names.
+/// Profiles and placements of a GPU, by the suffix of the device name.
 pub(super) fn placements() -> Vec<(String, DeviceKind)> {
     let profiles = [
         profile(19, "1g.10gb", 1, &[0, 1, 2, 3, 4, 5, 6]),

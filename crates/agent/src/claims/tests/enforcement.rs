@@ -1,4 +1,4 @@
-//! What holds shares: the guard, the driver or nothing.
+//! Enforcement backends of shares: guard, driver and off.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -18,7 +18,7 @@ use crate::config::MemoryEnforcement;
 use crate::enforcement::BackendKind;
 use crate::node::ClaimRef;
 
-/// A driver of which nothing is asked but whether it has limits.
+/// A driver that only reports whether it supports limits.
 struct WithLimits(bool);
 
 impl Driver for WithLimits {
@@ -43,7 +43,7 @@ impl Driver for WithLimits {
     }
 }
 
-/// The claims of a node whose shares are held as a setting says.
+/// The claims of a node with a memory enforcement setting.
 async fn start(node: &Node, setting: MemoryEnforcement) -> Claims {
     let (claims, _) = node.open();
     claims.set_memory_enforcement(setting);
@@ -65,7 +65,7 @@ fn terms(node: &Node, claim: &ClaimRef) -> Terms {
     Terms::decode(&file).expect("is whole")
 }
 
-/// What the container of a claim with one share gets for it.
+/// Container edits of a claim with one share.
 fn edits(node: &Node, claim: &ClaimRef) -> Value {
     let text = fs::read_to_string(node.path(&Node::cdi(claim))).expect("reads");
     let (_, body) = text.split_once('\n').expect("has lines");
@@ -73,7 +73,7 @@ fn edits(node: &Node, claim: &ClaimRef) -> Value {
     spec["devices"][0]["containerEdits"].clone()
 }
 
-/// Hooks of a container, each as when and what.
+/// Hooks of a container, as type and action.
 fn hooks(edits: &Value) -> Vec<String> {
     let hooks = edits["hooks"].as_array().into_iter().flatten();
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -177,10 +177,10 @@ async fn what_a_claim_says_of_its_share_is_kept() {
     assert_eq!((share.backend, share.gpu_uuid.as_str()), (Some(BackendKind::Guard), "GPU-1"));
     assert_eq!(share.folder, folder(&node, &claim));
 
-    // For a whole GPU it says nothing.
+    // The setting has no effect on a whole GPU.
     let whole = node.allocate_with("whole", &["gpu-2"], configure);
     assert_eq!(claims.prepare(&whole).await.expect_err("no share").reason(), "ConfigMismatch");
-    // For a share that is all of a GPU there is nothing to hold, and nothing to refuse.
+    // A share of a whole GPU needs no enforcement and is not refused.
     let all = node.allocate_shares("all", &[("gpu-3", "80Gi", "0")]);
     let mut object = node.delete(&all);
     configure(&mut object);
@@ -256,7 +256,7 @@ async fn backend_is_chosen_by_driver_capability() {
     let driver = (vec![Some(BackendKind::Driver)], vec!["createRuntime memory-limits".to_owned()]);
     assert_eq!(prepare("new", true).await, driver);
 
-    // Who insists on the driver's gets it or nothing.
+    // With the setting `driver` there is no other backend.
     claims.set_memory_enforcement(MemoryEnforcement::Driver);
     let old: Arc<dyn Driver> = Arc::new(WithLimits(false));
     claims.set_driver(Some(&old)).await;

@@ -28,7 +28,7 @@ pub(super) struct Node {
     server: Arc<Server>,
 }
 
-/// What the API server has, and what it was told.
+/// Objects of the API server, and the reports to it.
 #[derive(Default)]
 struct Server {
     state: Mutex<State>,
@@ -97,14 +97,14 @@ impl Node {
         self.start_and_report().await.0
     }
 
-    /// The same, with what was found.
+    /// Like `start`, and returns the state found at start.
     pub(super) async fn start_and_report(&self) -> (Claims, Opened) {
         let (claims, opened) = self.open();
         claims.set_devices("580.95.05", known()).await;
         (claims, opened)
     }
 
-    /// Starts the claims with the driver, and with GPUs that Octavo cuts.
+    /// Starts the claims with the driver, and with GPUs under dynamic MIG.
     pub(super) async fn start_mig(&self) -> Claims {
         let (claims, _) = self.open();
         self.give_driver(&claims).await;
@@ -214,18 +214,18 @@ impl Node {
         self.server.state.lock().expect("not poisoned").reported.clone()
     }
 
-    /// Claims whose reports were taken back.
+    /// Claims whose reports were withdrawn.
     pub(super) fn cleared(&self) -> Vec<String> {
         self.server.state.lock().expect("not poisoned").cleared.clone()
     }
 
-    /// What was last told of what a claim got; nothing once it was given back.
+    /// The last reported facts of a claim; empty after its release.
     pub(super) fn facts(&self, claim: &ClaimRef) -> Vec<Fact> {
         let state = self.server.state.lock().expect("not poisoned");
         state.facts.get(&claim.uid).cloned().unwrap_or_default()
     }
 
-    /// What was found of claims while they ran, with the reasons.
+    /// Findings about claims at run time, with their reasons.
     pub(super) fn found(&self) -> Vec<(String, &'static str)> {
         self.server.state.lock().expect("not poisoned").found.clone()
     }
@@ -244,7 +244,7 @@ impl Node {
         format!("cdi/k8s.gpu.nvidia.com-claim_{}.yaml", claim.uid)
     }
 
-    /// Every file that claims left, checkpoints first; what was kept aside is not counted.
+    /// All files of claims, checkpoints first, without quarantined ones.
     pub(super) fn files(&self) -> Vec<String> {
         let mut files = Vec::new();
         for folder in ["kubelet/plugins/gpu.nvidia.com/checkpoint", "cdi", "run/octavo/shares"] {
@@ -260,7 +260,7 @@ impl Node {
         files
     }
 
-    /// What was kept aside.
+    /// Quarantined files.
     pub(super) fn kept(&self) -> Vec<String> {
         let folder = self.path("kubelet/plugins/gpu.nvidia.com/checkpoint/kept");
         let entries = fs::read_dir(folder).into_iter().flatten();
@@ -280,7 +280,7 @@ pub(super) fn known() -> Vec<KnownDevice> {
     (0..8).map(device).collect()
 }
 
-/// The node's GPUs, of which Octavo cuts the first two.
+/// The node's GPUs. The first two are under dynamic MIG.
 pub(super) fn known_mig() -> Vec<KnownDevice> {
     let mut known = known();
     let mut cut = Vec::new();
@@ -295,7 +295,7 @@ pub(super) fn known_mig() -> Vec<KnownDevice> {
     known
 }
 
-/// Leave to cut these GPUs.
+/// MIG management of these GPUs.
 pub(super) fn cut(gpus: &[&str]) -> MigManagement {
     let gpus = gpus.iter().map(|gpu| (*gpu).to_owned()).collect();
     MigManagement { gpus: Some(gpus), ..MigManagement::default() }
@@ -323,7 +323,7 @@ impl ClaimReader for Server {
         claim: &'a ClaimRef,
     ) -> BoxFuture<'a, Result<Option<AllocatedClaim>, ReadError>> {
         Box::pin(async move {
-            // The answer is made before it is counted and before it waits: what happens meanwhile it does not tell.
+            // The answer is fixed before it is counted and before it waits, so later changes are not in it.
             let answer = self.object(claim);
             let gate = {
                 let mut state = self.state.lock().expect("not poisoned");

@@ -1,4 +1,4 @@
-//! Ids of instances come back: what names one that is gone must not lead into another.
+//! Reused instance ids: the name of a destroyed instance must not lead to another one.
 
 use std::fs;
 
@@ -71,7 +71,7 @@ async fn an_instance_is_not_given_while_a_spec_still_leads_into_it() {
     claims.prepare(&second).await.expect("prepares");
 }
 
-/// The instances that somebody made of `gpu-2`, as devices, after its GPU.
+/// Existing instances of `gpu-2`, as devices, after its GPU.
 fn known_static(node: &Node) -> Vec<KnownDevice> {
     let device = |instance: &MigInstance| KnownDevice {
         name: format!("gpu-2-mig-1g10gb-19-{}", instance.placement.start),
@@ -86,7 +86,7 @@ fn known_static(node: &Node) -> Vec<KnownDevice> {
     [known(), made].concat()
 }
 
-/// A node whose claim has an instance that somebody made.
+/// A node whose claim has an existing instance.
 async fn prepared_static() -> (Node, Claims, ClaimRef) {
     let node = Node::new();
     let (claims, _) = node.open();

@@ -99,12 +99,12 @@ async fn two_overlapping_places_in_one_claim_are_refused() {
 async fn a_claim_without_mig_finds_the_mode_off() {
     let node = Node::new();
     let claims = node.start_mig().await;
-    // Somebody left it on.
+    // The mode was left on by hand.
     node.driver.with("GPU-0", |card| card.is_on = true);
     let share = node.allocate_shares("share", &[("gpu-0", "1Gi", "0")]);
     claims.prepare(&share).await.expect("prepares");
     assert!(!node.driver.is_on("GPU-0"));
-    // With one share at work nobody touches the mode for another.
+    // With one share in use the mode is not touched for another.
     node.driver.with("GPU-0", |card| (card.is_on, card.is_in_use) = (true, true));
     let second = node.allocate_shares("second", &[("gpu-0", "1Gi", "0")]);
     claims.prepare(&second).await.expect("prepares");

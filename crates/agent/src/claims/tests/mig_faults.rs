@@ -1,4 +1,4 @@
-//! What goes wrong with MIG instances, and that nothing is lost, given twice or left behind by it.
+//! Faults with MIG instances: no instance is lost, allocated twice or left behind.
 
 use std::fs;
 
@@ -400,7 +400,7 @@ async fn a_damaged_record_protects_its_instance() {
     assert!(claims.prepare(&overlapping).await.is_err());
     let beside = node.allocate("c", &["gpu-0-mig-3g40gb-9-4"]);
     claims.prepare(&beside).await.expect("the name tells the place");
-    // Its containers may run: what is there is taken as it is.
+    // Its containers may run, so the existing instance is adopted.
     node.driver.with("GPU-0", |card| card.busy.insert(3));
     claims.prepare(&claim).await.expect("heals");
     node.driver.with("GPU-0", |card| card.busy.clear());
@@ -420,7 +420,7 @@ async fn an_unresolved_claim_s_instance_goes_with_it() {
     fs::remove_file(node.path(&Node::cdi(&claim))).expect("removes");
     let claims = node.start_mig().await;
     assert_eq!(node.driver.slices("GPU-0"), [(3, 1)], "nobody knows whose it is");
-    // The API server tells what it has; another claim asks.
+    // The API server reports the devices of the claim; another claim triggers the read.
     let other = node.allocate("b", &[SMALL]);
     assert!(claims.prepare(&other).await.is_err());
     let beside = node.allocate("c", &["gpu-0-mig-1g10gb-19-0"]);

@@ -1,5 +1,5 @@
-//! Random sequences of what can happen to a GPU that is cut, shared and given whole: never more of it is given
-//! than it has, and nothing is left in the end.
+//! Random sequences of operations on a GPU with instances, shares and whole allocations. The GPU is never
+//! overallocated, and nothing is left at the end.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::fixtures::Node;
 use crate::claims::Claims;
 use crate::node::ClaimRef;
 
-/// What the claims ask for, all of one GPU but the last.
+/// Requests of the claims, all on one GPU except the last.
 #[derive(Clone, Copy, Debug)]
 enum EnforcementOptions {
     Whole,
@@ -65,12 +65,12 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What should be the case.
+/// The expected state.
 struct Model {
     node: Node,
     claims: Option<Claims>,
     refs: Vec<ClaimRef>,
-    /// Claims whose containers may run, with what they have.
+    /// Claims whose containers may run, with their devices.
     running: BTreeMap<usize, EnforcementOptions>,
 }
 
@@ -145,7 +145,7 @@ impl Model {
         }
     }
 
-    /// What was just prepared is there, and all that runs fits onto the GPU.
+    /// The prepared claim's devices exist, and all running claims fit onto the GPU.
     fn check(&self, index: usize) {
         let running: Vec<_> = self.running.values().copied().collect();
         if let EnforcementOptions::Mig(name, start, size) = WISHES[index] {
@@ -187,7 +187,7 @@ impl Model {
             self.claims().unprepare(&holding.claim).await.expect("unprepares");
         }
         assert_eq!(self.node.files(), [""; 0]);
-        // An instance that was made while its GPU did not answer is found by the next start at the latest.
+        // An instance created while its GPU did not answer is found by the next start at the latest.
         self.restart().await;
         assert_eq!(self.node.driver.slices("GPU-0"), []);
         for device in ["gpu-0-mig-7g80gb-0-0", "gpu-0"] {

@@ -1,5 +1,4 @@
-//! Random sequences of what can happen to a node, against the one promise: no GPU is given twice, and
-//! nothing is left in the end.
+//! Random sequences of operations on a node. No GPU is allocated twice, and nothing is left at the end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -57,7 +56,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What should be the case.
+/// The expected state.
 struct Model {
     node: Node,
     claims: Option<Claims>,
@@ -102,7 +101,7 @@ impl Model {
                 self.running.remove(&index);
                 let old = self.refs[index].clone();
                 self.refs[index] = allocate(&self.node, index);
-                // The kubelet may or may not tell of the old one; here the sweep has to find it.
+                // The kubelet may not report the old claim; here the sweep must find it.
                 assert_ne!(old.uid, self.refs[index].uid);
             }
             Step::Sweep => {
@@ -130,7 +129,7 @@ impl Model {
         }
     }
 
-    /// Damages a file; the last of a claim's two is not removed, since then nothing could be known.
+    /// Damages a file. The last of a claim's two files is not removed, since nothing could be recovered then.
     fn damage(&self, file: &str, other: &str, damage: Damage) {
         let path = self.node.path(file);
         let Ok(text) = fs::read_to_string(&path) else { return };

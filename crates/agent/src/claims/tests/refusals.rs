@@ -1,4 +1,4 @@
-//! What is refused, with its reason and words.
+//! Refusals with their reasons and messages.
 
 use serde_json::{Value, json};
 
@@ -114,7 +114,7 @@ async fn prepare_needs_known_devices_but_unprepare_does_not() {
     let new = node.allocate("b", &["gpu-1"]);
     assert_eq!(claims.prepare(&new).await.expect_err("is early").reason(), "NotReady");
     claims.prepare(&claim).await.expect("was prepared before");
-    // Its spec is lost and cannot be made yet: names that the runtime does not find are no answer.
+    // Its spec is lost and cannot be written yet. CDI names that the runtime cannot resolve are no valid answer.
     std::fs::remove_file(node.path(&Node::cdi(&claim))).expect("removes");
     assert_eq!(claims.prepare(&claim).await.expect_err("has no spec").reason(), "NotReady");
     claims.set_devices("580.95.05", known()[1..].to_vec()).await;

@@ -1,4 +1,4 @@
-//! Shares of GPUs: what they get, and what does not go beside them.
+//! Shares of GPUs: their devices, and conflicts between them.
 
 use std::fs;
 use std::time::Duration;
@@ -69,7 +69,7 @@ async fn holders_in_the_way_are_asked_for_eight_at_a_time_and_once_each() {
     let before = node.reads();
     let claim = node.allocate_shares("one-too-many", &[("gpu-0", "4Gi", "5")]);
     let late = tokio::spawn(async move { claims.prepare(&claim).await });
-    // Its own and the first eight; no answer comes before all have been asked for.
+    // Its own claim and the first eight. No answer arrives before all reads began.
     let asked = async {
         while node.reads() < before + 9 {
             tokio::task::yield_now().await;

@@ -1,4 +1,4 @@
-//! GPUs that MIG cuts as claims ask for it.
+//! GPUs under dynamic MIG.
 
 use octavo_api::names::TAINT_FOREIGN_MIG;
 use octavo_gpu::Gpu;
@@ -6,7 +6,7 @@ use octavo_gpu::Gpu;
 use super::*;
 use crate::testing::mig;
 
-/// A node whose GPUs are all opted in.
+/// A node with all GPUs opted in.
 struct Opted {
     inventory: Inventory,
     health: Health,
@@ -51,7 +51,7 @@ fn tainted(devices: &[Device], key: &str) -> Vec<String> {
 #[test]
 fn a_gpu_is_one_whole_and_every_place_whatever_its_mode_is_now() {
     let off = Opted::new([mig::gpu(0, false)]).offered();
-    // 7 + 7 + 4 + 3 + 2 + 1 + 1 places and the whole.
+    // 7 + 7 + 4 + 3 + 2 + 1 + 1 placements and the whole GPU.
     assert_eq!(off.devices.len(), 26);
     assert_eq!(off.counters.len(), 1);
     assert_eq!(off.devices[0].name, "gpu-0");
@@ -79,7 +79,7 @@ fn counters_are_profile_maxima_and_the_whole_gpu_takes_all() {
     .into();
     expected.extend((0..8).map(|slice| (format!("memory-slice-{slice}"), "1".to_owned())));
     assert_eq!(amounts(&set.counters), expected);
-    // Nothing of a counter need not be said.
+    // Zero amounts are omitted.
     expected.remove("encoders");
     let [consumed] = offered.devices[0].consumes.as_slice() else { panic!("one set") };
     assert_eq!(consumed.counter_set, set.name);
@@ -218,7 +218,7 @@ fn a_sick_gpu_s_parts_are_tainted_and_no_other_s() {
 fn only_placements_that_overlap_a_foreign_instance_are_tainted() {
     let mut opted = Opted::new([mig::gpu(0, true)]);
     opted.inventory.gpus[0].mig_instances = vec![mig::instance(7, 14, 4), mig::instance(8, 19, 0)];
-    // The one at slice 0 is ours: nothing of its counters is free, but nothing is wrong.
+    // The instance at slice 0 is Octavo's: its counters are in use, but nothing is foreign.
     opted.made.insert((testing::uuid(0), 0, 1));
     let foreign = tainted(&opted.offered().devices, TAINT_FOREIGN_MIG);
     let mut expected = vec!["gpu-0".to_owned()];
@@ -238,7 +238,7 @@ fn only_placements_that_overlap_a_foreign_instance_are_tainted() {
     assert_eq!(opted.reasons(), ["ForeignMigInstance"]);
     let note = notes(&opted.node()).remove(0).text;
     assert!(note.contains("did not make: 7. "), "{note}");
-    // Without counters only what is there can be offered.
+    // Without counters only existing instances can be offered.
     let plain = opted.offered().plain;
     assert_eq!(names(&plain), ["gpu-0-mig-1g10gb-19-0", "gpu-0-mig-2g20gb-14-4"]);
     opted.made.insert((testing::uuid(0), 4, 2));

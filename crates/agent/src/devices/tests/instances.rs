@@ -1,4 +1,4 @@
-//! MIG instances that are there, on GPUs that Octavo does not cut.
+//! Existing MIG instances on GPUs without dynamic MIG.
 
 use octavo_api::names::TAINT_WITHDRAWN;
 
@@ -66,7 +66,7 @@ fn what_the_agent_made_goes_with_its_claim_once_its_gpu_is_opted_out() {
     assert_eq!(names(&devices), ["gpu-1", "gpu-0-mig-1g10gb-me-20-6", "gpu-0-mig-3g40gb-9-0"]);
     assert!(devices[1].taints.is_empty());
     assert_eq!(devices[2].taints[0].key, TAINT_WITHDRAWN);
-    // What was read may be older than the instance: the GPU is not whole all the same.
+    // The inventory may be older than the instance; the GPU is not whole nevertheless.
     inventory.gpus[0].mig = Some(Mig { enabled: false, pending: false });
     inventory.gpus[0].mig_instances.clear();
     assert_eq!(names(&offer(&inventory, &made)), ["gpu-1"]);

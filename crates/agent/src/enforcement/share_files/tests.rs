@@ -65,7 +65,7 @@ fn changed_terms_are_written_in_place_and_leave_the_gate_alone() {
     assert_eq!(file.live().expect("reads").epoch, 1);
 }
 
-/// A kind of damage, and what it does to the file.
+/// A kind of damage, and the change of the file.
 type Damaged = (&'static str, fn(&mut Vec<u8>));
 
 #[test]

@@ -1,4 +1,4 @@
-//! Whole containers, each in a mount namespace of its own: a test starts itself again in one.
+//! Complete containers, each in its own mount namespace: the test runs itself again in one.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use super::*;
 /// Set where a test runs in a namespace of its own.
 const INSIDE: &str = "OCTAVO_TEST_IN_MOUNT_NAMESPACE";
 
-/// Runs the body in a mount namespace of its own. A machine that gives none to this user has nothing to say.
+/// Runs the body in its own mount namespace. Skipped on machines that do not permit one.
 fn in_namespace(test: &str, body: impl FnOnce()) {
     if std::env::var_os(INSIDE).is_some() {
         return body();
@@ -205,7 +205,7 @@ fn library_in_a_shared_mount_fails_the_container_start() {
         assert!(refusal.contains("Bidirectional"), "{refusal}");
         let seen = fs::read_to_string(volume.join("libcuda.so.1")).expect("reads");
         assert_eq!(seen, "host's cuda");
-        // What the host shares and the container does not, as with HostToContainer, is covered.
+        // A mount shared by the host but not by the container (HostToContainer) is covered.
         mount_change(made.at("/opt/own"), MountPropagationFlags::DOWNSTREAM).expect("changes");
         made.install().expect("installs");
         assert_eq!(made.read("/opt/own/libcuda.so.1"), "proxy of cuda");

@@ -7,7 +7,7 @@ use crate::testing::simulated_library;
 
 const MACHINE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../machines/dgx-h100.yaml");
 
-/// A host whose driver is the simulated one, with one container's process.
+/// A host with the simulated driver and one container's process.
 struct Host {
     folder: TempDir,
     gpus: Vec<String>,

@@ -22,7 +22,7 @@ use crate::testing;
 
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Prepares claims whose name is not "bad", and none before this many are asked for at once.
+/// Prepares claims unless their name is "bad". It waits until this many calls run at once.
 struct TestPreparer {
     together: Barrier,
     arrived: Semaphore,
@@ -153,7 +153,7 @@ async fn health_is_sent_at_once_and_on_change_until_shutdown() {
     };
     let well = |name: &str| ("node".to_owned(), name.to_owned(), HealthStatus::Healthy);
     assert_eq!(first.devices.iter().map(state).collect::<Vec<_>>(), [well("gpu-0"), well("gpu-1")]);
-    // Longer than the kubelet's own patience: it must not call an idle node's health unknown.
+    // Longer than the kubelet's own timeout: it must not mark an idle node's health as unknown.
     assert!(first.devices[0].health_check_timeout_seconds > 30);
 
     served.health.send_modify(|snapshot| {
@@ -185,7 +185,7 @@ async fn shutdown_waits_for_calls_but_not_for_idle_connections() {
     });
     timeout(TIMEOUT, served.preparer.arrived.acquire()).await.unwrap().unwrap().forget();
     served.stop.cancel();
-    // The call needs a second party to go on: it is still being served after the end was told.
+    // The call waits for a second one, so it is still running when the shutdown begins.
     assert!(!served.serving.is_finished());
     timeout(TIMEOUT, served.preparer.together.wait()).await.unwrap();
     assert_eq!(timeout(TIMEOUT, call).await.unwrap().unwrap(), 1);

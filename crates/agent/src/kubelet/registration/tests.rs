@@ -14,8 +14,8 @@ use super::*;
 
 const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// The header block of `GetInfo` as a kubelet sent it to a socket whose name has no `@`:
-/// percent-encoded path in `:authority`, `END_HEADERS`.
+/// Header block of `GetInfo` from a kubelet for a socket name without `@`: percent-encoded path in `:authority`,
+/// `END_HEADERS`.
 const HEADERS_WITHOUT_AT: &str = "8386459c62ba2d98d558598c84d83498f52fb4b31909b06931ea63115392a94f\
     41b254587b8ec545868346a8b0f5b632d054aa2c35d16cc6a91158598c84d9e951619abb572f91d35d055c87a56b0b\
     32e8393aff5f8b1d75d0620d263d4c4d65647a8a9acac8b4c7602bbc15c340027465864d833505b11f408e9acac8b0c\
@@ -99,7 +99,7 @@ fn the_socket_s_name_has_its_at_sign_and_plain_characters_after_it() {
     }
 }
 
-/// If this test fails because the request is answered, h2 accepts a plain name and the `@` can go.
+/// If this test fails because the request is answered, h2 accepts the plain name and the `@` is no longer needed.
 #[tokio::test]
 async fn the_form_without_the_at_sign_is_reset_before_any_handler() {
     const HEADERS: u8 = 1;

@@ -57,7 +57,7 @@ async fn sockets_that_vanish_come_back_and_go_at_the_end() {
     plugin_calls.recv().await.unwrap().unwrap();
     fs::remove_file(&plugin).unwrap();
     fs::remove_file(&registration).unwrap();
-    // Time is paused and runs on when nothing else does: the next look comes without a wait.
+    // Time is paused and advances while the runtime is idle, so the next check needs no wait.
     let back = async {
         while !(plugin.exists() && registration.exists()) {
             tokio::time::sleep(Duration::from_secs(1)).await;

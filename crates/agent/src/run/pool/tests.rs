@@ -99,7 +99,7 @@ fn a_gpu_is_cut_by_its_setting_and_not_for_what_is_still_held() {
         dynamic: &DynamicMig::Minors([1, 2].into()),
         made: &made,
     };
-    // The first is opted out; the last is whole until somebody resets it.
+    // The first GPU is opted out; the last stays whole until it is reset.
     let (gpus, fixed) = (Some([testing::uuid(1)].into()), [testing::uuid(2)].into());
     assert_eq!(mig_management(&node, true), MigManagement { gpus, fixed });
     assert_eq!(mig_management(&node, false).gpus, None);

@@ -15,7 +15,7 @@ use crate::testing::{self, mig};
 /// A driver with the GPUs that a test gives it.
 struct Cards {
     gpus: Mutex<Vec<Gpu>>,
-    /// Makes the next read say that it has begun, and wait for a word.
+    /// Makes the next read signal its start and wait for permission.
     slow: Mutex<Option<(oneshot::Sender<()>, mpsc::Receiver<()>)>>,
     is_failing: AtomicBool,
 }
@@ -57,7 +57,7 @@ impl ClaimReader for NoClaims {
     }
 }
 
-/// A node whose driver says one thing, and whose monitor may have read another before.
+/// A node whose driver and monitor may have different states.
 struct Fixture {
     _folder: TempDir,
     cards: Arc<Cards>,
@@ -70,7 +70,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// Has the monitor read `read` while the driver by now says `now`.
+    /// The monitor read `read`; the driver's state is `now` by now.
     fn new(read: Gpu, now: Gpu) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let at = |path: &str| folder.path().join(path);
@@ -194,11 +194,11 @@ async fn foreign_instance_is_noted_while_it_exists() {
     fixture.say(DynamicMig::All).await;
     assert!(fixture.tainted() > 0 && fixture.tainted() < 26);
     assert_eq!(fixture.notes.borrow().first().unwrap().reason, "ForeignMigInstance");
-    // It is looked at again though nothing is told.
+    // It is read again without a notification.
     fixture.cards.gpus.lock().unwrap()[0].mig_instances.clear();
     assert!(fixture.publish_loop.step().await);
     assert_eq!((fixture.tainted(), fixture.notes.borrow().len()), (0, 0));
-    // And is not made foreign again by what was read before.
+    // The older read does not make it foreign again.
     fixture.snapshots.send_modify(|snapshot| snapshot.error = None);
     assert!(fixture.publish_loop.step().await);
     assert_eq!(fixture.tainted(), 0);
@@ -214,7 +214,7 @@ async fn opted_out_gpu_is_read_again() {
 
 #[tokio::test]
 async fn stale_read_makes_no_instance_foreign() {
-    // Claims may have given the instance back since the monitor read it, and now the driver is busy.
+    // A claim may have released the instance since the monitor's read, and now the driver is busy.
     let mut fixture = Fixture::new(cut(), cut());
     fixture.cards.is_failing.store(true, Ordering::SeqCst);
     fixture.say(DynamicMig::All).await;
@@ -263,7 +263,7 @@ async fn a_beginning_that_is_cut_short_by_a_slow_driver_is_made_up_for() {
         begun = has_begun => begun.unwrap(),
     }
     word.send(()).unwrap();
-    // Nothing is new from here on: what the beginning took must be passed on all the same.
+    // There are no changes from here on: those consumed at the start must be published nevertheless.
     let served = tokio::spawn(publish_loop.run());
     pool.wait_for(Option::is_some).await.unwrap();
     served.abort();

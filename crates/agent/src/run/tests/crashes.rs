@@ -1,6 +1,6 @@
-//! SIGKILL at every step of a hand-over: the node has one agent in the end, and no claim is lost.
+//! SIGKILL at every step of a handover: afterwards the node has one agent, and no claim is lost.
 //!
-//! The test starts itself again as a child that is the one agent or the other and dies at a named point.
+//! The test runs itself again as a child in the role of either agent, which dies at a named point.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -45,7 +45,7 @@ async fn is_killed(mut child: Child, point: &str) {
     assert_eq!(status.signal(), Some(9), "{point} was not reached");
 }
 
-/// The claim is held, by this agent alone, and leaves nothing; no socket of a dead agent stays.
+/// Only this agent holds the claim, and it leaves nothing. No socket of a dead agent remains.
 async fn check_whole(
     node: &Node,
     kubelet: &Kubelet,

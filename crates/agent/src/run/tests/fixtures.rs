@@ -189,8 +189,8 @@ impl Drop for Agent {
     }
 }
 
-/// The kubelet's part: registers what appears, calls the last one registered that is connected, and calls
-/// again where that fails for want of an agent.
+/// The role of the kubelet: registers new sockets, calls the latest connected one, and retries while no agent serves
+/// the node.
 #[derive(Clone)]
 pub(super) struct Kubelet {
     instances: Arc<Mutex<Vec<Instance>>>,
@@ -201,7 +201,7 @@ pub(super) struct Kubelet {
 #[derive(Clone)]
 struct Instance {
     socket: PathBuf,
-    /// Inode and time: a socket that is made anew has the same name.
+    /// Inode and time: a recreated socket has the same name.
     file: (u64, i64),
     endpoint: PathBuf,
 }

@@ -14,7 +14,7 @@ use crate::monitor::DriverHandle;
 
 type Slow = Arc<Mutex<Receiver<Vec<GpuProcess>>>>;
 
-/// A driver whose lists come when the test says so; those of GPUs that it has no channel for are empty.
+/// A driver whose lists arrive when the test sends them. GPUs without a channel have empty lists.
 struct SlowDriver {
     lists: Mutex<BTreeMap<String, Slow>>,
     asked: Sender<String>,
@@ -46,7 +46,7 @@ impl Driver for SlowDriver {
     }
 }
 
-/// A driver that is slow on one GPU; what answers for it, and what it was asked.
+/// A driver that is slow on one GPU, with its prepared answers and its calls.
 fn slow(gpu: &str) -> (Arc<dyn Driver>, Sender<Vec<GpuProcess>>, Receiver<String>) {
     let (answer, list) = channel();
     let (asked, calls) = channel();
@@ -69,7 +69,7 @@ async fn ask(
     (lists, hanging.into_iter().collect())
 }
 
-/// Asks until the driver has answered for all of these: its threads may be late on a busy machine.
+/// Polls until the driver has answered for all of these GPUs. Threads may be late on a busy machine.
 async fn answered(
     poller: &mut DriverPoller,
     open: &DriverHandle,
@@ -95,18 +95,18 @@ async fn a_call_that_hangs_is_waited_for_and_no_other_is_begun() {
     assert_eq!(calls.try_iter().count(), 1);
     let process = GpuProcess { pid: 5, used_bytes: Some(6) };
     answer.send(vec![process]).unwrap();
-    // It is not waited for any more, so it may be seen at a later look.
+    // It is no longer awaited, so a later poll may get it.
     let reported = answered(&mut poller, &open, &["GPU-1"], &["GPU-1"]).await;
     assert_eq!(reported["GPU-1"], Ok(vec![process]));
-    // The next look asks anew.
+    // The next poll begins a new call.
     answer.send(Vec::new()).unwrap();
     let reported = answered(&mut poller, &open, &["GPU-1"], &["GPU-1"]).await;
     assert_eq!(reported["GPU-1"], Ok(Vec::new()));
     assert_eq!(calls.try_iter().count(), 1);
 }
 
-/// Ends after half a minute, whatever the runtime's clock says, unless what is waited for came before: then
-/// the second value is dropped.
+/// Fails after 30 s of real time, independent of the runtime's clock, unless the condition is met before. The second
+/// value is dropped then.
 fn in_vain() -> (oneshot::Receiver<()>, std::sync::mpsc::Sender<()>) {
     let (sender, receiver) = oneshot::channel();
     let (came, waits) = std::sync::mpsc::channel();
@@ -127,7 +127,7 @@ async fn a_gpu_that_hangs_keeps_no_look_at_others_waiting() {
     let lists = answered(&mut poller, &open, &names, &["GPU-0", "GPU-2"]).await;
     assert!(!lists.contains_key("GPU-1"));
     poller.running.get_mut("GPU-1").unwrap().1 -= HANG_TIMEOUT;
-    // With the clock standing still whoever waits for time waits for ever.
+    // With a paused clock a task that waits for time would wait forever.
     tokio::time::pause();
     for _ in 0..3 {
         let asked = async { ask(&mut poller, &open, &names).await };
@@ -141,7 +141,7 @@ async fn a_gpu_that_hangs_keeps_no_look_at_others_waiting() {
     }
     tokio::time::resume();
     assert_eq!(calls.try_iter().filter(|gpu| gpu == "GPU-1").count(), 1);
-    // One that lost its last share is nobody's matter.
+    // A GPU without shares is ignored.
     assert_eq!(ask(&mut poller, &open, &["GPU-0"]).await.1, [""; 0]);
     answer.send(Vec::new()).unwrap();
 }

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 const MIB: u64 = 1 << 20;
-/// What the share of these tests may have: 2 % of it are 200 MiB, 10 % are 1,000 MiB.
+/// Limit of the share in these tests: 2 % of it are 200 MiB, 10 % are 1,000 MiB.
 const LIMIT: u64 = 10_000 * MIB;
 
 fn process(pid: u32) -> Process {
@@ -66,7 +66,7 @@ fn overflow(policy: OverflowPolicy) -> OverflowState {
     OverflowState::new(policy, Gate::Open, false)
 }
 
-/// Goes through looks at one process: milliseconds, mebibytes, what is done.
+/// Runs polls of one process: milliseconds, mebibytes, expected actions.
 fn check(policy: OverflowPolicy, looks: &[(u64, u64, &str)]) {
     let mut overflow = overflow(policy);
     for (at, mebibytes, expected) in looks {
@@ -248,7 +248,7 @@ fn who_is_ending_is_not_held_against_the_share() {
         let mut look = sample(at, vec![used(1, 9_000, Some(9_000)), used(2, 9_000, None)]);
         look.processes.as_mut().unwrap()[1].is_ending = true;
         assert_eq!(overflow.step(&look), []);
-        // What is there is there all the same: nothing is given of it.
+        // Existing memory counts fully: nothing of it is excused.
         assert_eq!(look.untracked_bytes(), Some(9_000 * MIB));
     }
 }
@@ -281,7 +281,7 @@ fn a_damaged_state_fences_for_good_and_the_rest_goes_on() {
     );
     assert_eq!(overflow.step(&broken(200, 10)), []);
     assert_eq!(overflow.gate(), Gate::Fenced);
-    // A file that looks well again is believed no more, and who has too much is stopped all the same.
+    // A file that looks intact again is not trusted, and an excess is stopped nevertheless.
     assert_eq!(overflow.step(&simple(400, 20_000)), []);
     assert_eq!(words(&overflow.step(&simple(600, 20_000))), "kill 1, tell kill");
     assert_eq!(overflow.step(&simple(800, 0)), []);
@@ -412,7 +412,7 @@ proptest! {
             let living: Vec<_> = living.copied().collect();
             let bytes = sum(living.iter().filter_map(|used| used.driver_bytes));
             let is_over = bytes > LIMIT + LIMIT / TOLERANCE_DIVISOR;
-            // What contexts take may be excused.
+            // The surplus of contexts may be excused.
             let refs: Vec<_> = living.iter().collect();
             let is_well = bytes - look.excused(&refs, true) <= LIMIT + LIMIT / TOLERANCE_DIVISOR;
             looks_over += u32::from(is_over);

@@ -13,7 +13,7 @@ use octavo_guard_abi::{SOCKET_FILE, STATE_FILE};
 
 use crate::enforcement::BackendKind;
 
-/// What the shares of these tests may have.
+/// Limit of the shares in these tests.
 const LIMIT: u64 = 1000;
 
 #[tokio::test]
@@ -23,7 +23,7 @@ async fn untracked_bytes_are_written_for_the_guards() {
     let program = fixture.program(&share, "/pods/a");
     Fixture::slot(&share, 0, &program, 400);
     fixture.adopt();
-    // One look may have come between an allocation and its slot.
+    // One poll may fall between an allocation and its slot.
     fixture.look(&[(&program, 500)]);
     assert_eq!(
         (Fixture::live(&share).untracked_bytes, Fixture::live(&share).driver_bytes),
@@ -50,7 +50,7 @@ async fn untracked_bytes_are_written_for_the_guards() {
     fixture.look(&[(&program, 300)]);
     assert_eq!(Fixture::live(&share).untracked_bytes, 0);
     assert_eq!(fixture.metric("memory_peak_bytes", &share), Some(600 * MIB));
-    // Where the driver does not answer what was known goes on to hold.
+    // Without an answer of the driver the former values stay.
     for _ in 0..3 {
         fixture.look(&[(&program, 450)]);
     }
@@ -130,13 +130,13 @@ async fn larger_context_is_learned_without_punishing_the_share() {
     assert_eq!((Fixture::live(&share).gate, fixture.reported()), (Gate::Open, Vec::new()));
     assert_eq!(Fixture::live(&share).untracked_bytes, 300 * MIB, "the next allocation is refused");
     assert_eq!((Fixture::counted_context(&share), Fixture::counted_context(&other)), (556, 556));
-    // Another agent finds what was learned.
+    // Another agent finds the learned size.
     fixture.restart();
     for _ in 0..6 {
         fixture.look(&[(&old, 740), (&new, 556)]);
     }
     assert!(old.is_alive() && new.is_alive());
-    // What takes more than a context does is what it always was.
+    // An excess beyond a context is handled as before.
     fixture.look(&[(&old, 740), (&new, 900)]);
     fixture.look(&[(&old, 740), (&new, 900)]);
     assert_eq!(new.end(), Some(9));
@@ -154,7 +154,7 @@ async fn a_container_is_frozen_and_goes_on_when_it_has_less() {
     fixture.look(&[(&program, 3000)]);
     fixture.look(&[(&program, 3000)]);
     assert_eq!(fixture.frozen("/pods/a"), "1");
-    // An agent that starts anew knows.
+    // A restarted agent knows the size.
     fixture.restart();
     fixture.look(&[(&program, 3000)]);
     fixture.look(&[(&program, 3000)]);
@@ -341,7 +341,7 @@ async fn guard_reports_are_counted_reported_and_acted_on() {
         reported[0].starts_with("a UnknownDriverFunction")
             && reported[0].contains("cuMemAllocWonder (refused)")
     );
-    // More of them are told together, later.
+    // Several of them are reported together, later.
     Fixture::say(&mut guard, Kind::Unknown, 0, "cuMemAllocTwo");
     Fixture::say(&mut guard, Kind::Unknown, 0, "cuMemAllocThree");
     fixture.look_until(|fixture| fixture.metric("unknown_calls_total", &share) == Some(3)).await;
@@ -380,7 +380,7 @@ async fn foreign_process_is_reported_once() {
             .metrics()
             .contains("octavo_agent_foreign_processes{node=\"node\",gpu=\"GPU-1\"} 0\n")
     );
-    // One that is gone, with a pid that nobody has, is no stranger.
+    // An exited process with an unused pid is not foreign.
     let gone = Fixture::gone();
     fixture.look(&[(&program, 10), (&gone, 7)]);
     assert_eq!(fixture.reported().len(), 1);
@@ -454,7 +454,7 @@ async fn blind_spot_is_reported_once_per_share_and_withdrawn() {
         assert!(metrics.contains(&line), "{metrics}");
         assert_eq!(metrics.matches("octavo_agent_watch_blind{").count(), 1);
     }
-    // A share that comes meanwhile hears it, too.
+    // A share added meanwhile gets the report, too.
     let late = fixture.share("late", LIMIT, OverflowPolicy::Kill);
     fixture.adopt();
     fixture.answer_repeatedly(1, &listed(Fixture::gone().pid(), Some(1)));

@@ -55,7 +55,7 @@ fn both(a: u64, b: u64) -> Vec<(String, Option<u64>)> {
 fn each_share_has_what_its_ledger_says_and_the_roomiest_has_the_rest() {
     let mut split = split(vec![slot(1, 80)], vec![slot(1, 30)]);
     assert_eq!(parts(&mut split, &found(1, Some(125))), both(80, 45));
-    // What was given is not there for the next one; where nothing is left one has it all.
+    // Charged bytes are not available to the next process. If none are left, one share is charged with all.
     assert_eq!(parts(&mut split, &found(2, Some(70))), both(15, 55));
     let more: u64 = split.split(&found(3, Some(30))).iter().filter_map(|p| p.1.driver_bytes).sum();
     assert_eq!(more, 30);

@@ -107,7 +107,7 @@ async fn a_new_agent_takes_the_place_of_the_old_one_s_socket() {
     let mut guard = UnixStream::connect(folder.path().join(SOCKET_FILE)).unwrap();
     guard.write_all(&frame(Kind::Hello, 1)).unwrap();
     until("a connection", || guard_reports.is_connected(this_process())).await;
-    // What an agent that was killed in the middle left is no hindrance.
+    // Leftovers of a killed agent do not matter.
     fs::write(folder.path().join(super::TEMP_SOCKET), "").unwrap();
     open(folder.path(), 8);
     drop(new);

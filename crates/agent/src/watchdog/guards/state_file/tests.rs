@@ -43,7 +43,7 @@ fn slots_are_read_up_to_the_highest_that_was_taken() {
     let slots = file.slots(&mut copy).unwrap();
     assert_eq!(slots.iter().map(|slot| slot.pid).collect::<Vec<_>>(), [10, 12]);
     assert_eq!(bytes(&slots), u64::MAX, "sums do not wrap");
-    // A number that is no number of slots reads all of them, and nothing of what another share left here.
+    // An invalid slot count makes the agent read all slots, but no leftovers of another share.
     put(&folder, offset_of!(State, high), u64::MAX);
     assert_eq!(file.slots(&mut copy).unwrap().len(), 3);
 }

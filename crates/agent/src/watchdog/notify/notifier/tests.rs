@@ -11,7 +11,7 @@ use tonic::codegen::http::{Request, Response};
 use super::{Message, Worker};
 use crate::node::ClaimRef;
 
-/// Events that were made: name of what they are about, its kind, reason and tone.
+/// Created events: name and kind of the object, reason and type.
 type Made = Arc<Mutex<Vec<String>>>;
 
 fn server(claim_uid: &'static str) -> (Client, Made) {

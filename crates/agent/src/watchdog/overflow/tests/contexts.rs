@@ -1,4 +1,4 @@
-//! What a new process's context takes before it is known.
+//! The context size of a new process before it is known.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn known_context_surplus_is_excused() {
     for at in [0, 200, 400] {
         assert_eq!(overflow.step(&context_comes(at, 556, true, None)), [], "at {at} ms");
     }
-    // By then it is known what a context takes.
+    // The context size is known by then.
     for at in (600..10_000).step_by(200) {
         assert_eq!(overflow.step(&context_comes(at, 556, false, Some(556))), [], "at {at} ms");
     }
@@ -28,12 +28,12 @@ fn known_context_surplus_is_excused() {
 
 #[test]
 fn a_new_process_that_goes_round_the_guard_is_stopped_within_a_second() {
-    // What no context takes is not waited for.
+    // An excess beyond any context is not excused.
     let mut overflow = overflow(OverflowPolicy::Kill);
     assert_eq!(words(&overflow.step(&context_comes(0, 3000, true, None))), "");
     let actions = overflow.step(&context_comes(200, 3000, true, None));
     assert_eq!(words(&actions), "Held, kill 2, tell kill");
-    // What a context may take is, until it was fed back.
+    // An excess within a context's size is excused until the size is fed back.
     let mut overflow = self::overflow(OverflowPolicy::Kill);
     for at in [0, 200, 400, 600] {
         let is_new = at < 600;

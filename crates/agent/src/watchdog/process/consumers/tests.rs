@@ -16,7 +16,7 @@ fn claim() -> ClaimRef {
     ClaimRef { namespace, name, uid }
 }
 
-/// A server with one claim, and how often it was asked; for its first answers it is out of order.
+/// A server with one claim, and its number of requests. Its first answers are errors.
 fn server(failures: usize) -> (Client, Arc<AtomicUsize>) {
     let asked = Arc::<AtomicUsize>::default();
     let count = Arc::clone(&asked);
@@ -37,7 +37,7 @@ fn server(failures: usize) -> (Client, Arc<AtomicUsize>) {
     (Client::new(service, "default"), asked)
 }
 
-/// Lets the reader do what it has to do.
+/// Lets the reader run.
 async fn read(reader: Reader, client: Client, consumers: ClaimConsumers) -> ClaimConsumers {
     let run = timeout(Duration::from_millis(1), reader.run(client));
     let _ = run.await;

@@ -12,7 +12,7 @@ fn process(pid: u32) -> Process {
     Process { pid, start_time: 1 }
 }
 
-/// A folder that looks like a cgroup.
+/// A folder in the form of a cgroup.
 fn cgroup(root: &Path, path: &str, file: &str, pids: &[u32]) -> PathBuf {
     let folder = root.join(path);
     fs::create_dir_all(&folder).unwrap();
@@ -127,7 +127,7 @@ impl Drop for Caged {
     }
 }
 
-/// Whether a text of a control file says that a cgroup is frozen.
+/// Whether a control file's text means frozen.
 fn until(path: &Path, word: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !fs::read_to_string(path).unwrap().contains(word) {

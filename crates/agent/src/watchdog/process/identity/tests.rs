@@ -130,10 +130,10 @@ fn a_process_is_of_the_share_that_is_mounted_in_its_container() {
     let candidates = [];
     let owned = identities.of(10, "GPU-1", &candidates).unwrap();
     assert_eq!(owned.inside.map(|inside| inside.pid), Some(7));
-    // Who takes the mount away is known by its cgroup.
+    // A process without its mount is identified by its cgroup.
     fixture.process(12, 102, "/c1", "");
     assert_eq!(fixture.of(&mut identities, 12, "GPU-1").as_deref(), Some("u_a"));
-    // Wherever somebody moved it.
+    // The mount point does not matter.
     let moved = fixture.mount("u_a", "").replace("/run/octavo", "/run/x");
     fixture.process(13, 103, "/c3", &moved);
     assert_eq!(fixture.of(&mut identities, 13, "GPU-1").as_deref(), Some("u_a"));
@@ -163,7 +163,7 @@ fn who_never_spoke_and_sees_no_mount_is_known_by_its_pod() {
     fixture.reader.answer("u_b", &["22222222-8a5e-4c6e-9d0a-0123456789ab"]);
     assert_eq!(found(&fixture, &mut identities, 10), ("u_a".to_owned(), false));
     assert_eq!(found(&fixture, &mut identities, 11), (String::new(), false));
-    // What its container has goes before what its pod has.
+    // The container's shares take precedence over the pod's.
     fixture.process(13, 103, &format!("/kubepods/pod{own}/c4"), &fixture.mount("u_b", ""));
     assert_eq!(found(&fixture, &mut identities, 13), ("u_b".to_owned(), false));
     fixture.reader.answer("u_c", &["22222222-8a5e-4c6e-9d0a-0123456789ab"]);

@@ -1,4 +1,4 @@
-//! An agent that is killed at any step of a watch: the next one makes it whole.
+//! Agents killed at any step of monitoring: the next agent completes the work.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -12,7 +12,7 @@ use super::fixtures::{Fixture, Program};
 
 /// Name of the test that plays the agent that is killed.
 const SCRIPT: &str = "watchdog::reconciler::tests::crashes::an_agent_that_is_killed";
-/// What it is told: folder, policy, and the pid of a process with too much.
+/// Arguments of the child: folder, policy, and the pid of a process over the limit.
 const SHARES_FOLDER: &str = "OCTAVO_TEST_FOLDER";
 const POLICY: &str = "OCTAVO_TEST_POLICY";
 const PID: &str = "OCTAVO_TEST_PID";
@@ -27,7 +27,7 @@ fn policy(name: &str) -> OverflowPolicy {
     }
 }
 
-/// Not a test of its own: goes through an overflow and its end, where a parent asks for it.
+/// Not a test of its own: runs through an overflow and its end for a parent test.
 #[tokio::test]
 async fn an_agent_that_is_killed() {
     let Some(folder) = std::env::var_os(SHARES_FOLDER) else { return };

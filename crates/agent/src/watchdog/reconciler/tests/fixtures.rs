@@ -1,4 +1,4 @@
-//! A node with shares and real processes, of which a test says what the driver counts.
+//! A node with shares and real processes. The test sets the driver's counts.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -39,10 +39,10 @@ use crate::watchdog::visibility::BlindSpot;
 pub(super) const MIB: u64 = 1 << 20;
 const GPU: &str = "GPU-1";
 const GENERATION: u64 = 7;
-/// Time between looks.
+/// Time between polls.
 const INTERVAL: Duration = Duration::from_millis(200);
 
-/// What people were told.
+/// Recorded reports.
 #[derive(Default)]
 pub(super) struct Recorder(Mutex<Vec<String>>);
 
@@ -67,14 +67,14 @@ impl Notify for Recorder {
     }
 }
 
-/// A process that is killed with the value; one of nobody where it is gone.
+/// A process. It is killed on drop if the test started it.
 pub(super) struct Program {
     child: Option<Child>,
     pid: u32,
 }
 
 impl Program {
-    /// A process that somebody else started.
+    /// A process started elsewhere.
     pub(super) fn of(pid: u32) -> Self {
         Self { child: None, pid }
     }
@@ -225,7 +225,7 @@ impl Fixture {
         self.start(cgroup, "")
     }
 
-    /// Lets nobody read which mounts a process sees, not even root for the rest of this thread's life.
+    /// Makes the mounts of a process unreadable, even for root for the rest of this thread's life.
     pub(super) fn hide_mounts(&self, program: &Program) {
         let path = self.path(&format!("proc/{}/mountinfo", program.pid));
         fs::set_permissions(path, fs::Permissions::from_mode(0o0)).unwrap();
@@ -234,7 +234,7 @@ impl Fixture {
         set_capabilities(None, sets).unwrap();
     }
 
-    /// A pid that nobody has.
+    /// An unused pid.
     pub(super) fn gone() -> Program {
         Program::of(u32::MAX - 1)
     }
@@ -258,7 +258,7 @@ impl Fixture {
         Program { child: Some(child), pid }
     }
 
-    /// What freezes a container, as it stands.
+    /// Content of a container's freezer control file.
     pub(super) fn frozen(&self, cgroup: &str) -> String {
         let folder = self.path("cgroup").join(cgroup.trim_start_matches('/'));
         fs::read_to_string(folder.join("cgroup.freeze")).unwrap()
@@ -289,7 +289,7 @@ impl Fixture {
         file.write_all_at(&(mebibytes * MIB).to_ne_bytes(), offset as u64).unwrap();
     }
 
-    /// What a context is counted for in a share, in mebibytes.
+    /// Charge for a context of a share, in mebibytes.
     pub(super) fn counted_context(share: &ActiveShare) -> u64 {
         LimitsFile::open(&share.folder).unwrap().terms().unwrap().context_bytes / MIB
     }
@@ -310,7 +310,7 @@ impl Fixture {
         })
     }
 
-    /// Tells the judge which shares there are.
+    /// Sets the current shares on the reconciler.
     pub(super) fn adopt(&mut self) {
         let shares = self.shares.clone();
         self.reconciler().set_shares(&shares);
@@ -334,7 +334,7 @@ impl Fixture {
         self.at += time;
     }
 
-    /// A look, at which the driver counts so many mebibytes for these.
+    /// A poll in which the driver counts these mebibytes.
     pub(super) fn look(&mut self, counted: &[(&Program, u64)]) {
         let processes = counted.iter().map(|(program, mebibytes)| GpuProcess {
             pid: program.pid,
@@ -347,19 +347,19 @@ impl Fixture {
         });
     }
 
-    /// A look with what the driver said of the GPU.
+    /// A poll with this answer of the driver.
     pub(super) fn answer(&mut self, answer: &PollResult) {
         self.at += INTERVAL;
         let at = self.at;
         self.reconciler().reconcile(at, answer);
     }
 
-    /// A look at which the driver does not answer.
+    /// A poll without an answer of the driver.
     pub(super) fn look_blind(&mut self) {
         self.answer(&PollResult::Answered { lists: BTreeMap::new(), hanging: BTreeSet::new() });
     }
 
-    /// Looks at which the driver says this of a GPU.
+    /// Polls in which the driver gives this answer for a GPU.
     pub(super) fn answer_repeatedly(
         &mut self,
         times: u32,
@@ -371,12 +371,12 @@ impl Fixture {
         }
     }
 
-    /// Looks until something is so.
+    /// Polls until a condition holds.
     pub(super) async fn look_until(&mut self, mut is_so: impl FnMut(&Self) -> bool) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             self.look(&[]);
-            // Looks of a test are many in a moment: its clock stays.
+            // Test polls take no time: the clock does not advance.
             self.at -= INTERVAL;
             if is_so(self) {
                 return;
@@ -396,7 +396,7 @@ impl Fixture {
         LimitsFile::open(&share.folder).unwrap().live().unwrap()
     }
 
-    /// What people were told.
+    /// Recorded reports.
     pub(super) fn reported(&self) -> Vec<String> {
         self.notifier.0.lock().unwrap().clone()
     }
