@@ -3,7 +3,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" }}
 {{- end }}
 
-{{/* Name that objects start with: the release alone where it says the chart's name already. */}}
+{{/* Name prefix of objects: only the release if it already contains the chart's name. */}}
 {{- define "octavo.fullname" -}}
 {{- if .Values.fullnameOverride }}
 {{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" }}
@@ -17,14 +17,14 @@
 {{- end }}
 {{- end }}
 
-{{/* Labels that select the agent's pods: fixed for a release's life. */}}
+{{/* Selector labels of the agent's pods. They never change within a release. */}}
 {{- define "octavo.agent.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "octavo.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: agent
 {{- end }}
 
-{{/* Labels that select the scheduler's pods: fixed for a release's life. */}}
+{{/* Selector labels of the scheduler's pods. They never change within a release. */}}
 {{- define "octavo.scheduler.selectorLabels" -}}
 app.kubernetes.io/name: {{ include "octavo.name" . }}
 app.kubernetes.io/instance: {{ .Release.Name }}
@@ -51,7 +51,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* Image of every container: a digest wins over a tag. */}}
+{{/* Image of every container. A digest takes precedence over a tag. */}}
 {{- define "octavo.image" -}}
 {{- with .Values.image }}
 {{- with .registry }}{{ . }}/{{ end }}{{ .repository }}
@@ -59,7 +59,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
 {{- end }}
 
-{{/* The agent's config file. "Seen" is where the agent's container sees a folder that the host names otherwise. */}}
+{{/* The agent's config file. "Seen" marks the path of a host folder in the agent's container. */}}
 {{- define "octavo.agent.config" -}}
 driverRoot: {{ .Values.agent.driverRoot | quote }}
 driverRootSeen: /driver-root
@@ -83,8 +83,8 @@ hookPath: {{ printf "%s/octavo" (trimSuffix "/" .Values.agent.hookDir) | quote }
 {{- end }}
 
 {{/*
-How the agent's pods are replaced. The API refuses a surge beside pods that may be missing. Whoever allows missing ones
-means them instead of the default's surge, and need not know that there is one.
+Update strategy of the agent's pods. The API rejects a surge together with unavailable pods. A user who permits
+unavailable pods wants them instead of the default surge, so the surge is set to 0.
 */}}
 {{- define "octavo.agent.updateStrategy" -}}
 {{- $strategy := deepCopy .Values.agent.updateStrategy }}
@@ -97,10 +97,10 @@ means them instead of the default's surge, and need not know that there is one.
 {{- end }}
 
 {{/*
-Security context without privileges. The user is root because the kubelet's sockets, CDI specs and the folders that they
-lie in are root's; as their owner it needs no capability for them, so none is left: not SYS_ADMIN (mounts), not MKNOD
-(device files), not SYS_PTRACE (other processes are read by what everyone may read of them), not DAC_OVERRIDE. The agent
-alone has KILL, to end processes of any user that have more memory than their share.
+Security context without privileges. The user is root, which owns the kubelet's sockets, CDI specs and their folders. As
+their owner it needs no capability for them, so all are dropped: SYS_ADMIN (mounts), MKNOD (device files), DAC_OVERRIDE and
+the others. The agent container adds KILL, to kill processes of any user that exceed their share, and SYS_PTRACE, to find
+the share of such processes.
 */}}
 {{- define "octavo.agent.plainSecurityContext" -}}
 privileged: false
@@ -122,7 +122,7 @@ seccompProfile:
 {{- toYaml $context }}
 {{- end }}
 
-{{/* The scheduler's config file. One replica needs no lease, but a rolling update has two for a while. */}}
+{{/* The scheduler's config file. One replica needs a lease, too: a rolling update briefly has two. */}}
 {{- define "octavo.scheduler.config" -}}
 schedulerName: {{ .Values.scheduler.name | quote }}
 leaderElection:

@@ -156,7 +156,7 @@ struct Inner {
     mig_management: Mutex<MigManagement>,
     holds: Mutex<ClaimHolds>,
     claim_locks: KeyedMutex,
-    /// KeyedMutex at a GPU's mode and instances, by UUID.
+    /// One lock for each GPU's MIG mode and instances, by UUID.
     gpu_locks: KeyedMutex,
     driver: Mutex<DriverHandle>,
     /// Held shared while writing a claim's own files, and exclusively while removing an instance from a claim.
@@ -291,7 +291,7 @@ impl Claims {
 
     /// Sets the metrics for operations on GPUs.
     pub(crate) fn set_metrics(&self, metrics: Arc<Metrics>) {
-        // ReportHistory twice, the first stays.
+        // A second call changes nothing.
         let _ = self.inner.metrics.set(metrics);
     }
 
@@ -391,7 +391,7 @@ impl Claims {
                 Ok(Ok(claim)) => repaired.extend(claim),
                 Ok(Err(error)) => tracing::warn!(%error, "could not rewrite a claim's files"),
                 Err(error) => {
-                    tracing::error!(%error, "the task that rewrites a claim's files failed")
+                    tracing::error!(%error, "the task that rewrites a claim's files failed");
                 }
             }
         }

@@ -1,4 +1,4 @@
-//! `PlacementPolicy`: what counts more where several placements are possible, and what must hold.
+//! `PlacementPolicy`: preferences between possible placements, and constraints.
 
 #![expect(unreachable_pub, reason = "KubeSchema writes each type a second time, in a function")]
 
@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 
-/// What counts more where several placements are possible, and what must hold. Pods and groups name
-/// one by the annotation `octavo.dev/placement-policy`; the others have the default one.
+/// Preferences between possible placements, and constraints. Pods and groups name a policy by the annotation
+/// `octavo.dev/placement-policy`; all others use the default one.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[kube(
     group = "octavo.dev",
     version = "v1alpha1",
     kind = "PlacementPolicy",
-    doc = "What counts more where several placements of pods are possible, and what must hold.",
+    doc = "Preferences between possible placements of pods, and constraints.",
     plural = "placementpolicies",
     shortname = "opp",
     category = "octavo",
@@ -34,17 +34,17 @@ use crate::condition::Condition;
     ).message("preemption and constraints.maxPodsDisturbed contradict each other")
 )]
 pub struct PlacementPolicySpec {
-    /// What is compared: the first step that tells two placements apart decides.
+    /// Comparison steps. The first step that distinguishes two placements decides.
     #[schemars(length(min = 1, max = 8))]
     pub order: Vec<PolicyStep>,
-    /// What must hold whatever it costs.
+    /// Constraints that hold whatever the cost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraints: Option<PolicyConstraints>,
-    /// Whether running pods may be moved or evicted for a new one; not given: they may unless
-    /// `constraints.maxPodsDisturbed` is 0.
+    /// Whether running pods may be moved or evicted for a new one. Default: yes, unless `constraints.maxPodsDisturbed`
+    /// is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<bool>,
-    /// Whether it counts for all that name no policy. Of several the oldest does.
+    /// Whether the policy applies to pods without one. Of several the oldest applies.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_default: bool,
 }
@@ -59,15 +59,15 @@ pub struct PlacementPolicySpec {
         .message("a tolerance is in one unit, so a sum cannot have one")
 )]
 pub struct PolicyStep {
-    /// The unit. Less is better in each.
+    /// The unit. Lower is better in each unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "unit")]
     pub unit: Option<String>,
-    /// Units and what one of each is worth.
+    /// Units and their weights.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 8))]
     pub sum: Vec<PolicyTerm>,
-    /// What counts as equal; with a unit only.
+    /// Differences that count as equal. Only valid with a unit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerance: Option<PolicyTolerance>,
 }
@@ -79,13 +79,12 @@ pub struct PolicyTerm {
     /// The unit.
     #[schemars(schema_with = "unit")]
     pub unit: String,
-    /// What one of the unit is worth: a whole number, or a decimal such as `"1.5"` with up to six
-    /// digits after the point.
+    /// Weight of one unit: a whole number, or a decimal such as `"1.5"` with up to six digits after the point.
     #[schemars(schema_with = "weight")]
     pub weight: Weight,
 }
 
-/// A weight as it is written.
+/// A weight as written.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Weight {
@@ -95,7 +94,7 @@ pub enum Weight {
     Decimal(String),
 }
 
-/// What counts as equal in a step.
+/// Differences that count as equal in a step.
 #[derive(KubeSchema, Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -103,7 +102,7 @@ pub enum Weight {
         .message("give either percent or absolute")
 )]
 pub struct PolicyTolerance {
-    /// Costs that differ by more than this many percent of the lower one never count as equal.
+    /// Costs that differ by more than this percentage of the lower one never count as equal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100))]
     pub percent: Option<i64>,
@@ -113,56 +112,55 @@ pub struct PolicyTolerance {
     pub absolute: Option<i64>,
 }
 
-/// What must hold whatever it costs. What is broken already is not held against a placement that does
-/// not make it worse.
+/// Constraints that hold whatever the cost. An existing violation does not exclude a placement that does not worsen it.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyConstraints {
-    /// Most power of the whole cluster in watts.
+    /// Maximum power of the whole cluster in watts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_watts: Option<i64>,
-    /// Most that is spent for what is given out of the whole cluster, in cents per hour.
+    /// Maximum cost of the allocated parts of the whole cluster, in cents per hour.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_cents_per_hour: Option<i64>,
-    /// Most running pods that one decision may move or evict.
+    /// Maximum number of running pods that one decision may move or evict.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub max_pods_disturbed: Option<i64>,
-    /// Nodes with GPUs that are to be left free.
+    /// Nodes with GPUs to keep free.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub spares: Vec<SpareNodes>,
 }
 
-/// Nodes with GPUs that are to be left free.
+/// Nodes with GPUs to keep free.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SpareNodes {
-    /// In each domain of this level of the topology; not given: in the whole cluster.
+    /// Topology level: the nodes are kept free in each of its domains. Default: in the whole cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub level: Option<String>,
-    /// How many.
+    /// Number of nodes.
     #[schemars(range(min = 1))]
     pub nodes: i64,
 }
 
-/// How a policy stands.
+/// Status of a policy.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PlacementPolicyStatus {
-    /// `metadata.generation` that this is about.
+    /// `metadata.generation` on which the status is based.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Accepted`: whether this version of the policy is used, and if not why.
+    /// `Accepted`: whether this version of the policy is in use, and the reason if not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
 }
 
-/// Names of the units: those of the engine, in its order.
+/// Names of the units, in the engine's order.
 pub const UNITS: [&str; 8] = [
     "podsDisturbed",
     "hops",

@@ -8,15 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 
-/// Pods that are placed together or not at all. A pod is in the group that its label
-/// `octavo.dev/pod-group` names.
+/// Pods that are placed together or not at all. A pod belongs to the group named by its label `octavo.dev/pod-group`.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 #[kube(
     group = "octavo.dev",
     version = "v1alpha1",
     kind = "PodGroup",
-    doc = "Pods that are placed together or not at all. A pod is in the group that its label octavo.dev/pod-group names.",
+    doc = "Pods that are placed together or not at all. A pod belongs to the group named by its label octavo.dev/pod-group.",
     plural = "podgroups",
     shortname = "opg",
     category = "octavo",
@@ -40,34 +39,34 @@ use crate::condition::Condition;
     ).message("a group has at most 100000 members")
 )]
 pub struct PodGroupSpec {
-    /// With fewer pods than this none is placed. Not given: the sum of the subgroups' minimums, or 1.
+    /// Minimum number of pods; with fewer none is placed. Default: the sum of the subgroups' minimums, or 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 100_000))]
     pub min_member: Option<u32>,
-    /// Parts of the group, in the order of their ranks: pods that ask for the same. A pod says by its
-    /// label `octavo.dev/pod-subgroup` which one it is in. Not given: the group is one part.
+    /// Parts of the group with identical pods, in the order of their ranks. A pod names its part by the label
+    /// `octavo.dev/pod-subgroup`. Default: one part.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub sub_groups: Vec<SubGroup>,
-    /// What must and what should lie together.
+    /// Required and preferred topology.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyWish>,
-    /// Name of the `PlacementPolicy` that decides; not given: the default one.
+    /// Name of the `PlacementPolicy`. Default: the default policy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub placement_policy: Option<String>,
-    /// How the group may be disrupted.
+    /// Disruption mode of the group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_mode: Option<DisruptionMode>,
-    /// Whether the group may be evicted for others; not given: it may.
+    /// Whether the group may be evicted for others. Default: yes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemptible: Option<bool>,
-    /// Whether its pods may be restarted elsewhere to make room; not given: they may not.
+    /// Whether its pods may be restarted on other nodes to free capacity. Default: no.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub movable: Option<bool>,
-    /// Seconds of work of all pods that are lost when one is disturbed: since the last checkpoint on
-    /// average, and the restart.
+    /// Seconds of work of all pods that are lost when one is disrupted: the average time since the last checkpoint,
+    /// plus the restart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(max = 31_536_000))]
     pub seconds_at_risk: Option<u32>,
@@ -87,95 +86,95 @@ pub struct SubGroup {
         regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
     )]
     pub name: String,
-    /// With fewer pods of it than this the group is not placed.
+    /// Minimum number of pods of the subgroup; with fewer the group is not placed.
     #[schemars(range(min = 0, max = 100_000))]
     pub min_member: u32,
-    /// What must and what should lie together within the group's own place.
+    /// Required and preferred topology within the group's domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyWish>,
-    /// Runs of ranks that must lie together.
+    /// Runs of ranks that must be in one domain.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment: Option<SegmentSpec>,
 }
 
-/// Levels of the topology: the name of a level, or the key of the node label that it is made of.
+/// Topology levels, each by its name or by the key of its node label.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TopologyWish {
-    /// All pods in one domain of this level, or none at all.
+    /// All pods in one domain of this level, or no placement.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub required: Option<String>,
-    /// All pods in one domain of this level if that is possible, else in one of the next looser.
+    /// All pods in one domain of this level if possible, otherwise of the next wider level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 317))]
     pub preferred: Option<String>,
 }
 
-/// Runs of ranks that must lie together: tensor-parallel pods in one NVLink clique, say.
+/// Runs of ranks that must be in one domain, such as tensor-parallel pods in one NVLink clique.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SegmentSpec {
-    /// Pods of a segment.
+    /// Number of pods in a segment.
     #[schemars(range(min = 1, max = 100_000))]
     pub size: u32,
-    /// Level in one domain of which each segment lies.
+    /// Level of which one domain must contain the whole segment.
     #[schemars(length(min = 1, max = 317))]
     pub level: String,
 }
 
-/// How the group may be disrupted: `Single` (not given: this) lets go of pods above the minimum one by
-/// one; `All` takes the whole group or none of it.
+/// Disruption mode of a group: `Single` (default) evicts pods above the minimum one by one; `All` evicts the whole
+/// group or none of it.
 #[derive(JsonSchema, Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum DisruptionMode {
-    /// Pods above the minimum go one by one.
+    /// Pods above the minimum are evicted one by one.
     #[default]
     Single,
     /// The whole group or none of it.
     All,
 }
 
-/// How a group stands.
+/// Status of a group.
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodGroupStatus {
-    /// `metadata.generation` that this is about.
+    /// `metadata.generation` on which the status is based.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What the group is doing: `Gathering`, `Waiting`, `Preempting`, `Binding`, `Scheduled` or
-    /// `Repairing`. Programs look at the conditions.
+    /// Phase of the group: `Gathering`, `Waiting`, `Preempting`, `Binding`, `Scheduled` or `Repairing`. Programs should
+    /// use the conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// `Scheduled`: whether at least the minimum is bound, and if not why.
+    /// `Scheduled`: whether at least the minimum is bound, and the reason if not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// Pods that must be there before one is placed.
+    /// Number of pods needed before any is placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min: Option<u32>,
-    /// Pods that there are.
+    /// Number of existing pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub present: Option<u32>,
-    /// Pods that are bound to nodes.
+    /// Number of bound pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<u32>,
-    /// The same by subgroup.
+    /// Status by subgroup.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub sub_groups: Vec<SubGroupStatus>,
-    /// The tightest domain that has all bound pods, such as `rack b1/r2`.
+    /// The tightest domain of all bound pods, such as `rack b1/r2`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
 }
 
-/// How a part of a group stands.
+/// Status of a subgroup.
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SubGroupStatus {
     /// Its name.
     pub name: String,
-    /// Pods that there are.
+    /// Number of existing pods.
     pub present: u32,
-    /// Pods that are bound to nodes.
+    /// Number of bound pods.
     pub bound: u32,
 }

@@ -88,7 +88,7 @@ pub enum Refusal {
     },
     /// The holding claim no longer exists, but the kubelet did not unprepare it.
     #[error(
-        "device {device} was not prepared because claim {holder}, which is gone, held it and its containers may still run; the kubelet tries again, and the GPU is free {seconds} s after this was first seen, or sooner if the kubelet unprepares that claim"
+        "device {device} was not prepared because claim {holder}, which no longer exists, held it and its containers may still run; the kubelet retries, and the GPU is free after {seconds} s, or sooner if the kubelet unprepares that claim"
     )]
     DeviceNotFreed {
         /// The device.
@@ -112,7 +112,7 @@ pub enum Refusal {
     },
     /// The allocation of a share is invalid.
     #[error(
-        "the share of device {device} for request {request} was not prepared because {problem}; delete the pod so that it is scheduled again, and see whether the scheduler and the agent are of fitting versions if this comes back"
+        "the share of device {device} for request {request} was not prepared because {problem}; delete the pod so that it is scheduled again, and check that scheduler and agent have compatible versions if this recurs"
     )]
     InvalidShare {
         /// Request in the claim.
@@ -124,7 +124,7 @@ pub enum Refusal {
     },
     /// Other claims' shares of the GPU leave too little of it.
     #[error(
-        "{wanted} of device {device} was not prepared because only {free} of it is left beside {holders}: more of the GPU was allocated than it has; delete the pod of one of them, and let one scheduler own the node"
+        "{wanted} of device {device} was not prepared because only {free} of it is left besides {holders}: the GPU is overallocated; delete the pod of one of them, and let one scheduler own the node"
     )]
     ShareDoesNotFit {
         /// The device.
@@ -138,7 +138,7 @@ pub enum Refusal {
     },
     /// Memory enforcement is not available for the share.
     #[error(
-        "the share of device {device} was not prepared because nothing would hold its containers to it: {problem}; the kubelet tries again, see `memoryEnforcement` in the agent's settings on node {node} if this lasts"
+        "the share of device {device} was not prepared because its limit cannot be enforced: {problem}; the kubelet retries, check `memoryEnforcement` in the agent's settings on node {node} if this lasts"
     )]
     EnforcementNotReady {
         /// The device.
@@ -150,7 +150,7 @@ pub enum Refusal {
     },
     /// A foreign instance occupies the placement.
     #[error(
-        "MIG instance {device} was not made because GPU instance {gpu_instance} (profile id {profile_id}, memory slices {start} to {end}), which no claim has, is in its place; destroy it with `nvidia-smi mig -dci` and `-dgi`, and do not cut GPUs by hand that Octavo cuts"
+        "MIG instance {device} was not created because GPU instance {gpu_instance} (profile id {profile_id}, memory slices {start} to {end}), which no claim holds, occupies its placement; destroy it with `nvidia-smi mig -dci` and `-dgi`, and do not partition GPUs by hand that are under dynamic MIG"
     )]
     MigPlacementTaken {
         /// The device.
@@ -166,7 +166,7 @@ pub enum Refusal {
     },
     /// The GPU lacks the profile or placement.
     #[error(
-        "MIG instance {device} was not made because the GPU has no profile {profile} at memory slice {start}; delete the pod so that it is scheduled again, and see `nvidia-smi mig -lgipp` for what the GPU has"
+        "MIG instance {device} was not created because the GPU has no profile {profile} at memory slice {start}; delete the pod so that it is scheduled again, and see `nvidia-smi mig -lgipp` for what the GPU has"
     )]
     MigProfileMissing {
         /// The device.
@@ -178,7 +178,7 @@ pub enum Refusal {
     },
     /// The GPU's MIG mode could not be changed.
     #[error(
-        "device {device} was not prepared because MIG mode of its GPU could not be turned {mode}: {error}; the kubelet tries again, end the processes that use the GPU outside of claims if this lasts"
+        "device {device} was not prepared because MIG mode of its GPU could not be turned {mode}: {error}; the kubelet retries, end processes that use the GPU outside of claims if this lasts"
     )]
     MigModeNotChanged {
         /// The device.
@@ -202,7 +202,7 @@ pub enum Refusal {
     },
     /// The GPU is needed without MIG but has foreign instances.
     #[error(
-        "device {device} was not prepared because its GPU is cut into {instances} MIG instances that no claim has; destroy them with `nvidia-smi mig -dci` and `-dgi`, and do not cut GPUs by hand that Octavo cuts"
+        "device {device} was not prepared because its GPU has {instances} MIG instances that no claim holds; destroy them with `nvidia-smi mig -dci` and `-dgi`, and do not partition GPUs by hand that are under dynamic MIG"
     )]
     MigInstancesInTheWay {
         /// The device.
@@ -212,7 +212,7 @@ pub enum Refusal {
     },
     /// The driver failed to create an instance.
     #[error(
-        "MIG instance {device} was not made: {error}; the kubelet tries again, see the agent's log and the GPU's health if this lasts"
+        "MIG instance {device} was not created: {error}; the kubelet retries, see the agent's log and the GPU's health if this lasts"
     )]
     MigNotCreated {
         /// The device.
@@ -222,7 +222,7 @@ pub enum Refusal {
     },
     /// The driver failed to destroy an instance.
     #[error(
-        "MIG instance {device} was not destroyed: {error}; the kubelet tries again, end the processes that still use it if this lasts"
+        "MIG instance {device} was not destroyed: {error}; the kubelet retries, end the processes that still use it if this lasts"
     )]
     MigNotDestroyed {
         /// The device.
@@ -232,7 +232,7 @@ pub enum Refusal {
     },
     /// The instance is not usable by containers.
     #[error(
-        "MIG instance {device} was not prepared because {problem}; the kubelet tries again, see `nvidia-smi mig -lgi` and `-lci` on node {node} if this lasts"
+        "MIG instance {device} was not prepared because {problem}; the kubelet retries, see `nvidia-smi mig -lgi` and `-lci` on node {node} if this lasts"
     )]
     MigNotUsable {
         /// The device.
@@ -244,7 +244,7 @@ pub enum Refusal {
     },
     /// The driver is not open.
     #[error(
-        "claim {claim} has to wait because the driver of node {node} does not answer now, as while it is replaced; the kubelet tries again, see the agent's log if this lasts"
+        "claim {claim} has to wait because the driver of node {node} does not answer, for example during an upgrade; the kubelet retries, see the agent's log if this lasts"
     )]
     DriverClosed {
         /// Namespace and name.
@@ -286,7 +286,7 @@ pub enum Refusal {
     },
     /// The node's GPUs are not read yet.
     #[error(
-        "claim {claim} was not prepared because the GPUs of node {node} are not read yet; the kubelet tries again, see the agent's log if this lasts"
+        "claim {claim} was not prepared because the GPUs of node {node} were not read yet; the kubelet retries, see the agent's log if this lasts"
     )]
     NotReady {
         /// Namespace and name.
@@ -296,7 +296,7 @@ pub enum Refusal {
     },
     /// The API server did not answer.
     #[error(
-        "claim {claim} could not be read from the API server: {error}; the kubelet tries again, see whether the node reaches the API server if this lasts"
+        "claim {claim} could not be read from the API server: {error}; the kubelet retries, see whether the node reaches the API server if this lasts"
     )]
     ApiUnavailable {
         /// Namespace and name.
@@ -306,7 +306,7 @@ pub enum Refusal {
     },
     /// A file of the node could not be written or removed.
     #[error(
-        "could not {action} {path}: {error}; the kubelet tries again, see the disk and its rights if this lasts"
+        "could not {action} {path}: {error}; the kubelet retries, see the disk and its rights if this lasts"
     )]
     Storage {
         /// The attempted operation, as a verb.
@@ -318,7 +318,7 @@ pub enum Refusal {
     },
     /// The node is passing from one agent to another.
     #[error(
-        "claim {claim} was not worked on because node {node} is passing from one agent to another; the kubelet tries again, see the logs of the node's agents if this lasts"
+        "claim {claim} was not handled because node {node} is being handed over to another agent; the kubelet retries, see the logs of the node's agents if this lasts"
     )]
     HandedOver {
         /// Namespace and name.
@@ -327,7 +327,7 @@ pub enum Refusal {
         node: String,
     },
     /// The work on the claim ended without a result.
-    #[error("work on claim {claim} was cut short: {error}; the kubelet tries again")]
+    #[error("work on claim {claim} ended without a result: {error}; the kubelet retries")]
     Interrupted {
         /// Namespace and name.
         claim: String,

@@ -68,7 +68,7 @@ fn headline(gpu: &Gpu, report_of_gpu: &GpuReport) -> String {
 }
 
 fn findings(report_of_gpu: &GpuReport, out: &mut dyn Write) -> io::Result<()> {
-    let mut table = table(["PATH", "WALL", "GRANTED", "BEYOND", "NOTE"]);
+    let mut table = table(["PATH", "LIMIT", "GRANTED", "BEYOND", "NOTE"]);
     for finding in &report_of_gpu.findings {
         let granted = finding.granted_bytes.map_or_else(|| "-".to_owned(), amount);
         let beyond = finding.beyond.map_or_else(|| "-".to_owned(), Code::name);

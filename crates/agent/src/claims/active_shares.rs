@@ -89,7 +89,7 @@ impl Status {
     }
 }
 
-/// FindingsByShare with their time, in seconds since 1970.
+/// A finding with its time, in seconds since 1970.
 pub(super) type DatedFinding = (ShareFinding, i64);
 
 /// The last finding per share and condition type, by claim UID and share id.

@@ -85,7 +85,7 @@ pub struct ReportWorker {
     node: String,
     queue: mpsc::Receiver<Report>,
     pending: Arc<Pending>,
-    told: ReportHistory,
+    history: ReportHistory,
 }
 
 /// A report on its way.
@@ -170,7 +170,7 @@ impl KubeReporter {
         let (sender, queue) = mpsc::channel(MAX_QUEUED);
         let pending = Arc::new(Pending::default());
         let reporter = Self { queue: sender, pending: Arc::clone(&pending) };
-        (reporter, ReportWorker { client, node, queue, pending, told: ReportHistory::default() })
+        (reporter, ReportWorker { client, node, queue, pending, history: ReportHistory::default() })
     }
 
     /// Hands a report to the worker.
@@ -241,7 +241,7 @@ impl ReportWorker {
 
     /// Sends a queued report unless it repeats an earlier one.
     async fn take(&mut self, report: Report) {
-        if !self.told.record_if_new(&report, Instant::now()) {
+        if !self.history.record_if_new(&report, Instant::now()) {
             return;
         }
         let claim = report.claim.to_string();
@@ -252,19 +252,19 @@ impl ReportWorker {
                 // A rejecting server rejects it again. An unreachable server is retried with the kubelet's next
                 // attempt.
                 if !is_final(&error) {
-                    self.told.forget(&report);
+                    self.history.forget(&report);
                 }
             }
             Err(_) => {
                 tracing::warn!(claim, "reporting on a claim took too long");
-                self.told.forget(&report);
+                self.history.forget(&report);
             }
         }
     }
 
     /// Writes the status of a prepared claim; returns whether no retry is needed.
     async fn write_status(&mut self, report: &Report) -> bool {
-        self.told.forget(report);
+        self.history.forget(report);
         let claim = report.claim.to_string();
         match tokio::time::timeout(TIMEOUT, self.send_condition(report)).await {
             Ok(Ok(())) => true,
@@ -319,7 +319,7 @@ impl ReportHistory {
         let Some((reason, message)) = &report.refusal else { return true };
         self.by_claim.retain(|_, (_, at)| now.duration_since(*at) < REPEAT_INTERVAL);
         let text = format!("{reason}: {message}");
-        if self.by_claim.get(uid).is_some_and(|(told, _)| *told == text) {
+        if self.by_claim.get(uid).is_some_and(|(last, _)| *last == text) {
             return false;
         }
         if self.by_claim.len() < MAX_REMEMBERED || self.by_claim.contains_key(uid) {

@@ -97,7 +97,7 @@ pub(super) async fn follow(
                 // An installation that grants no watch may grant this.
                 match nodes.get(name).await {
                     Ok(node) => {
-                        send_if_changed(&setting, NodeSettings::of(&config, &node.metadata))
+                        send_if_changed(&setting, NodeSettings::of(&config, &node.metadata));
                     }
                     Err(_) if setting.borrow().is_some() => {}
                     Err(_) => send_if_changed(&setting, NodeSettings::unread(&config)),

@@ -105,9 +105,9 @@ impl PublishLoop {
         let is_inconsistent = self.observer.is_inconsistent;
         let look = async {
             if is_inconsistent {
-                sleep(RECHECK_INTERVAL).await
+                sleep(RECHECK_INTERVAL).await;
             } else {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         };
         tokio::select! {

@@ -24,7 +24,7 @@ fn config(kind: &str, fields: &Value) -> Value {
     config
 }
 
-/// Decodes and expects an error at a path whose text contains some words.
+/// Decodes a config and expects an error at a path with certain words.
 fn check_refused(config: &Value, path: &str, words: &str) {
     let error = decode(config, parse_bytes).expect_err(path);
     assert_eq!(error.path, path, "{error}");
@@ -239,7 +239,7 @@ fn a_config_of_another_type_is_an_error_only_where_it_names_the_request() {
     let configs = decode_entries(&for_all, "gpu.nvidia.com", parse_bytes).expect("valid");
     assert_eq!(chosen(&configs, "a"), Some(TimeSlice::Long));
 
-    // No device of this driver takes it: passing it over for all would drop it without a word.
+    // No device type of this driver accepts it, so skipping it for all requests would drop it silently.
     let domain = json!({"domainID": "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d"});
     let channel = config("ComputeDomainChannelConfig", &domain);
     let for_all = [entry(ConfigSource::Claim, &[], "gpu.nvidia.com", channel)];

@@ -170,8 +170,8 @@ impl Agent {
 
     /// Waits until a line of the readiness report begins like this.
     pub(super) async fn says(&self, line: &str) {
-        let is_said = async || self.report().lines().any(|message| message.starts_with(line));
-        let asked = tokio::time::timeout(TIMEOUT, eventually(line, is_said)).await;
+        let is_reported = async || self.report().lines().any(|message| message.starts_with(line));
+        let asked = tokio::time::timeout(TIMEOUT, eventually(line, is_reported)).await;
         assert!(asked.is_ok(), "{line:?} is not in\n{}", self.report());
     }
 
