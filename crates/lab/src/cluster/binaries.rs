@@ -61,8 +61,8 @@ pub(crate) async fn containerd(progress: &Progress) -> anyhow::Result<PathBuf> {
 fn from_assets(folder: &Path) -> anyhow::Result<BTreeMap<String, Tool>> {
     if !folder.is_dir() {
         anyhow::bail!(
-            "KUBEBUILDER_ASSETS names {}, which is no folder: name the one that holds etcd and \
-             kube-apiserver, or unset it to have the lab build its own",
+            "KUBEBUILDER_ASSETS names {}, which is not a folder: name the folder with etcd and \
+             kube-apiserver, or unset it; the lab then builds its own",
             folder.display()
         );
     }

@@ -133,7 +133,7 @@ impl Lab {
         // Left over from a killed `up`.
         stop::stop_processes(&layout).await?;
         if layout.has_lab() {
-            layout.remove(false).context("remove what is left of an earlier lab")?;
+            layout.remove(false).context("remove the remains of an earlier lab")?;
         }
         let outcome = Box::pin(Self::start_fresh(&options, &layout)).await;
         options.progress.finish();
@@ -142,7 +142,7 @@ impl Lab {
             Err(error) => match clean_up(&layout, lock).await {
                 Ok(()) => Err(error),
                 Err(more) => Err(error.context(format!(
-                    "the lab did not start, and what there is of it could not be removed ({more:#}): \
+                    "the lab did not start, and its remains could not be removed ({more:#}): \
                      run `octavo lab down`"
                 ))),
             },
@@ -348,19 +348,12 @@ impl Lab {
         if let Some(requested) = &options.nodes
             && names(&requested.nodes()) != names(&self.settings.nodes)
         {
-            bail!(
-                "a lab with other nodes is up in {}: run `octavo lab down` first, or leave \
-                 --nodes out to keep it",
-                self.layout.root().display()
-            );
+            bail!(other_nodes_refusal("nodes", "--nodes", self.layout.root()));
         }
         if let Some(requested) = &options.real_nodes
             && names(&requested.nodes()) != names(self.real_nodes())
         {
-            bail!(
-                "a lab with other real nodes is up in {}: run `octavo lab down` first, or leave                  --real-node out to keep it",
-                self.layout.root().display()
-            );
+            bail!(other_nodes_refusal("real nodes", "--real-node", self.layout.root()));
         }
         let progress = &options.progress;
         let dead = |component: &&Component| self.process(**component).is_none();
@@ -373,7 +366,7 @@ impl Lab {
             .chain(self.dead_real_nodes())
             .collect();
         if !dead.is_empty() {
-            progress.line(&format!("starting again what had ended: {}", dead.join(", ")));
+            progress.line(&format!("starting ended programs again: {}", dead.join(", ")));
             self.start_control_plane(progress).await?;
             self.mark_dead_real_nodes(&self.client().await?).await?;
             self.start_node_programs(progress).await?;
@@ -410,7 +403,7 @@ impl Lab {
     }
 
     async fn wait(&self, client: &kube::Client, options: &UpOptions) -> anyhow::Result<()> {
-        options.progress.step("waiting until the lab serves");
+        options.progress.step("waiting until the lab is ready");
         let runs = |component: Component| self.settings.components.contains(&component);
         let names = |nodes: &[Node]| -> Vec<String> {
             nodes.iter().map(|node| node.name.clone()).collect()
@@ -433,9 +426,34 @@ impl Lab {
     }
 }
 
+/// Refuses an `up` with other nodes than those of the running lab.
+fn other_nodes_refusal(nodes: &str, flag: &str, root: &Path) -> String {
+    format!(
+        "a lab with other {nodes} is up in {}: run `octavo lab down` first, or omit {flag} to keep \
+         them",
+        root.display()
+    )
+}
+
 /// Removes the remains of a failed `up`, except the logs.
 async fn clean_up(layout: &Layout, lock: Lock) -> anyhow::Result<()> {
     stop::stop_processes(layout).await?;
-    layout.remove(true).context("remove what there is of the lab")?;
+    layout.remove(true).context("remove the remains of the lab")?;
     lock.remove()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_refusal_of_other_nodes_is_one_line_with_single_spaces() {
+        let text = other_nodes_refusal("real nodes", "--real-node", Path::new("/lab"));
+        assert_eq!(
+            text,
+            "a lab with other real nodes is up in /lab: run `octavo lab down` first, or omit \
+             --real-node to keep them"
+        );
+        assert!(!text.contains("  "), "{text}");
+    }
 }

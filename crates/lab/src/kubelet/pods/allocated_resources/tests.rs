@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::kubelet::claims::claim_info::Device;
-use crate::kubelet::claims::UsableClaim;
-use crate::kubelet::plugins::health::{Health, Report};
 use super::*;
+use crate::kubelet::claims::UsableClaim;
+use crate::kubelet::claims::claim_info::Device;
+use crate::kubelet::plugins::health::{Health, Report};
 
 #[test]
 fn container_shows_health_of_the_devices_it_requests() {
