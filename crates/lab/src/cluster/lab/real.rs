@@ -154,7 +154,7 @@ impl Lab {
         if contexts.is_empty() {
             return Ok(());
         }
-        progress.step("starting real nodes");
+        progress.next("starting real nodes");
         try_join_all(contexts.iter().map(|context| launch::start(context))).await.map(drop)
     }
 
