@@ -94,7 +94,7 @@ pub(crate) async fn run(
 
     let result = tokio::select! {
         () = shutdown.cancelled() => Ok(()),
-        ended = &mut registrar => ended.context("the watch over plugins' sockets broke down")?,
+        ended = &mut registrar => ended.context("the watch over plugins' sockets failed")?,
     };
     shutdown.cancel();
     tasks.close();

@@ -14,8 +14,8 @@ use crate::snapshot::SnapshotArgs;
 #[command(name = "octavo", version = crate::version::TEXT, propagate_version = false)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
 #[command(after_help = "\
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 what was asked about is waiting.
-Also a kubectl plugin: as `kubectl-octavo` on the PATH it runs as `kubectl octavo`.")]
+Exit codes: 0 success, 1 failure, 2 wrong usage, 3 the pod or gang in question waits.
+It is also a kubectl plugin: under the name `kubectl-octavo` on the PATH it is `kubectl octavo`.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) log: LogArgs,
@@ -25,43 +25,47 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Program {
-    /// Show the cluster's GPUs and who holds them
+    /// Show the cluster's GPUs and the pods that use them
     #[command(after_help = "\
 Examples:
-  octavo top                       nodes, GPUs, who holds what
+  octavo top                       nodes, GPUs, and the pods that use them
   octavo top dgx-h100-0 -o wide    one node, a line for each GPU with UUID, claim and taints
-  octavo top -n team-a             GPUs that team-a holds
-  octavo top --watch               again every 2 seconds
-  octavo top --shares --watch      what each share has of what it may, live
+  octavo top -n team-a             GPUs that team-a uses
+  octavo top --watch               repeated every 2 seconds
+  octavo top --shares --watch      use and limits of each share, live
   octavo top -o json               for programs; apiVersion cli.octavo.dev/v1alpha1, kind Top or Shares")]
     Top(octavo_view::TopArgs),
 
-    /// Say where a pod's claims stand and, if a pod or a gang waits, why
+    /// Show the state of a pod's claims and, if a pod or a gang waits, the reason
     #[command(after_help = "\
-Of pods with another scheduler than Kubernetes' own, and of gangs, Octavo's scheduler is asked, too:
-what it waits for, what its place costs and what came second, or why there is none and what would
-help. Its pods are reached through the API server (right: get on pods/proxy); another is named by
---scheduler.
+For gangs, and for pods that do not use Kubernetes' own scheduler, Octavo's scheduler is also asked.
+It says what the pod or gang waits for, what its placement costs, and which placement was second best.
+If there is no placement, it says why and what would help.
 
-Selectors are shown as written and are not evaluated: a number that is too small is proof, a
-number that is large enough is not.
+Its pods are reached through the API server, which needs the right to get pods/proxy. --scheduler
+names another address.
+
+Selectors are shown as written and are not evaluated. If too few GPUs are free, the pod cannot run.
+If enough are free, selectors may still exclude them.
 
 Exit code 3 means that the pod or the gang waits.
 
 Examples:
   octavo explain pod train -n team-a
-  octavo explain pod/train -o wide    with a line for each GPU that it competes for
+  octavo explain pod/train -o wide    with a line for each GPU that it could use
   octavo explain pod/train -o yaml    for programs; kind PodExplanation
-  octavo explain podgroup train       a gang: a PodGroup, or the JobSet, Job, ... that has its pods
+  octavo explain podgroup train       a gang: a PodGroup, or the JobSet, Job, ... that owns its pods
   octavo explain podgroup train --scheduler 127.0.0.1:9477")]
     Explain(octavo_view::ExplainArgs),
 
-    /// Write what a live scheduler's decisions are made of, for `octavo sim`
+    /// Write the inputs of a live scheduler's decisions to a file for `octavo sim`
     #[command(after_help = "\
-Without a gang or a pod: the cluster as it is now, for `octavo sim whatif --cluster FILE`. With one: the
-last decision on it and the cluster before, for `octavo sim verify FILE`; the scheduler keeps as many as
-`records` in its config file says, of pods by themselves `podRecords`, which is none if nothing is said.
-The simulator is asked the same here: exit code 1 where it decides something else.
+Without a gang or a pod, this writes the current cluster, for `octavo sim whatif --cluster FILE`.
+With one, it writes the last decision on it and the cluster before, for `octavo sim verify FILE`.
+It also runs the simulator on that input: exit code 1 if the simulator decides differently.
+
+The scheduler keeps a limited number of decisions. In its config file, `records` is the limit for
+gangs, and `podRecords` for pods without a gang (default 0).
 
 The file has names, labels and devices of all nodes, and names, priorities and requests of all pods.
 
@@ -76,8 +80,8 @@ Examples:
 
     /// Place pods, gangs and shares: allocate their claims and bind them
     #[command(after_help = "\
-Pods ask for it with `schedulerName: octavo`. It gives devices of nodes with the label
-octavo.dev/scheduler=octavo, and room on all nodes. Several may run: one leads, by a lease.
+Pods ask for it with `schedulerName: octavo`. It assigns devices only on nodes with the label
+octavo.dev/scheduler=octavo; other resources, on all nodes. Several may run: a lease selects one leader.
 
 Examples:
   octavo scheduler                                  in a cluster, with the pod's service account
@@ -87,23 +91,23 @@ Examples:
     /// Run a cluster on this machine: a real control plane, simulated GPU nodes
     Lab(Box<octavo_lab::LabArgs>),
 
-    /// Replay traces of whole clusters and ask what would fit: no cluster needed
+    /// Replay traces of whole clusters and check what would fit, without a cluster
     Sim(Box<octavo_sim::cli::SimArgs>),
 
-    /// Show what this process sees of its GPUs, and try the walls of its shares
+    /// Show the GPUs that this process sees, and test the limits of its shares
     #[command(after_help = "\
-Asks for memory in every way that the CUDA driver has, up to what the GPU reports as its total and
-past it. Exit code 1 means that some way leads past it.
+Asks for memory in every way that the CUDA driver has, up to the total that the GPU reports, and
+beyond it. Exit code 1 means that one of the ways gets more than the total.
 
 Examples:
-  octavo probe                     all GPUs, all ways, what calls cost
-  octavo probe --list              the ways, and by which function each asks
+  octavo probe                     all GPUs, all ways, and the cost of calls
+  octavo probe --list              the ways, and the function of each
   octavo probe --path alloc,async  only these
-  octavo probe --bypass            take more than the share by the driver's own library, to see
-                                   that the node's watchdog ends it")]
+  octavo probe --bypass            take more than the share through the driver's own library, to
+                                   test that the node's watchdog ends the process")]
     Probe(octavo_probe::ProbeArgs),
 
-    /// Run commands behind the wall of a share, on this machine and without a cluster
+    /// Run commands within the limits of a share, on this machine and without a cluster
     Share(octavo_agent::standalone_share::ShareArgs),
 
     /// Print the completion script for a shell
@@ -124,7 +128,7 @@ Examples:
         output: VersionForm,
     },
 
-    /// Prepare a container's root; run by container runtimes, as CDI specs say
+    /// Prepare a container's root; run by container runtimes through CDI specs
     #[command(name = "cdi-hook", hide = true)]
     CdiHook(octavo_agent::hook::Args),
 

@@ -17,20 +17,20 @@ use serde_json::Value;
 /// Options of `octavo snapshot`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SnapshotArgs {
-    /// The last recorded decision on this gang, named by the object that announces it, instead of the cluster
-    /// as it is now
+    /// Write the last recorded decision on this gang, and not the current cluster. NAME is the
+    /// object that declares the gang
     #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = parse_name, group = "subject")]
     podgroup: Option<SubjectName>,
-    /// The last recorded decision on this pod, which is in no gang
+    /// Write the last recorded decision on this pod, which is in no gang
     #[arg(long, value_name = "[NAMESPACE/]NAME", value_parser = parse_name, group = "subject")]
     pod: Option<SubjectName>,
     /// Namespace of the gang or the pod [default: that of the context]
     #[arg(short, long, value_name = "NAME", requires = "subject")]
     namespace: Option<String>,
-    /// Write it there, as the name says [default: standard output, as JSON]
+    /// Write to this file, in the format of its name [default: standard output, as JSON]
     #[arg(long, short, value_name = "FILE.json|.yaml")]
     output: Option<PathBuf>,
-    /// Ask Octavo's scheduler that listens at HOST:PORT, and not its pods
+    /// Ask the Octavo scheduler that listens at HOST:PORT, and not its pods
     #[arg(long, value_name = "ADDRESS")]
     scheduler: Option<SchedulerAddress>,
     /// Which cluster

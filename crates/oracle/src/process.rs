@@ -68,7 +68,7 @@ impl Oracle {
         questions.flush()?;
         let mut line = String::new();
         if self.answers.read_line(&mut line)? == 0 {
-            bail!("the oracle has ended; its last words are above. Question {id}");
+            bail!("the oracle has ended; its last output is above. Question {id}");
         }
         let answered: AnswerId = serde_json::from_str(&line)
             .with_context(|| format!("question {id}: the answer has no id: {line}"))?;

@@ -11,7 +11,7 @@ pub fn chosen(variable: &str) -> anyhow::Result<Option<Range<u64>>> {
         let (from, to) = (from.parse().ok()?, to.parse().ok()?);
         (from < to).then_some(from..to)
     });
-    seeds.map(Some).with_context(|| format!("{variable} is {text:?}, and no range such as 77..78"))
+    seeds.map(Some).with_context(|| format!("{variable} is {text:?}, not a range such as 77..78"))
 }
 
 /// Runs `work` on the seeds, divided among all cores.

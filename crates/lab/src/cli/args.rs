@@ -15,7 +15,7 @@ use crate::real_node::set::RealNodeSet;
 /// A real Kubernetes control plane with simulated GPU nodes, on this machine.
 #[derive(Debug, Args)]
 pub struct LabArgs {
-    /// Folder with everything of the lab [default: octavo/lab in the user's state folder, else
+    /// Folder for all files of the lab [default: octavo/lab in the user's state folder, else
     /// ~/.octavo/lab]
     #[arg(long, env = "OCTAVO_LAB_DIR", global = true, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub struct LabArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum LabCommand {
-    /// Start the lab, or start again what has died of it.
+    /// Start the lab, or start its ended programs again.
     Up(UpArgs),
     /// Stop every process of the lab and remove its files.
     Down(DownArgs),
@@ -38,11 +38,11 @@ pub(crate) enum LabCommand {
     Kubectl(KubectlArgs),
     /// Make a simulated GPU fail, heal or report something.
     Gpu(GpuArgs),
-    /// Do something to a simulated node.
+    /// Change a node.
     Node(NodeArgs),
     /// Print the log of one of the lab's processes.
     Logs(LogsArgs),
-    /// Apply the example manifests one by one, check what each promises, and delete them.
+    /// Apply the example manifests one by one, check the result of each, and delete them.
     Tour(TourArgs),
     /// Run the simulated kubelets of all nodes. Started by `up`.
     #[command(hide = true)]
@@ -57,33 +57,34 @@ pub(crate) enum LabCommand {
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
-    /// Machines and how many nodes of each: names that ship, or paths of YAML files [default:
-    /// dgx-h100=2,dgx-a100-80=1,gb200-tray=2]
+    /// Machines and the number of nodes of each: names of shipped machines, or paths of YAML files
+    /// [default: dgx-h100=2,dgx-a100-80=1,gb200-tray=2]
     #[arg(long, value_name = "MACHINE=COUNT,...")]
     pub(crate) nodes: Option<NodeSet>,
-    /// GPUs that are cut by MIG as claims ask for it: `all`, `none`, or minor numbers by node
-    /// [default: none; the node label octavo.dev/dynamic-mig goes before it]
+    /// GPUs whose MIG devices are made when claims ask for them: `all`, `none`, or minor numbers by
+    /// node [default: none; the node label octavo.dev/dynamic-mig overrides it]
     #[arg(long, value_name = "all|none|NODE:GPU,...")]
     pub(crate) dynamic_mig: Option<DynamicMig>,
-    /// Scheduler that gives the nodes' devices: octavo, kube, or by machine MACHINE=OWNER,... [default:
-    /// kube]. Octavo's carry the label octavo.dev/scheduler=octavo and a taint on every device
+    /// Scheduler that assigns the nodes' devices: octavo, kube, or by machine MACHINE=OWNER,...
+    /// [default: kube]. Octavo's nodes have the label octavo.dev/scheduler=octavo and a taint on
+    /// every device
     #[arg(long, value_name = "octavo|kube|MACHINE=OWNER,...")]
     pub(crate) owner: Option<Owners>,
-    /// Start Octavo's scheduler beside Kubernetes' own [default: if this binary has it]
+    /// Start Octavo's scheduler beside Kubernetes' own [default: if this binary contains it]
     #[arg(long, overrides_with = "no_scheduler")]
     pub(crate) scheduler: bool,
     /// Do not start Octavo's scheduler
     #[arg(long, overrides_with = "scheduler")]
     pub(crate) no_scheduler: bool,
     /// Real nodes besides the simulated ones, with a kubelet, containerd and the GPUs of a machine:
-    /// COUNT or COUNT:MACHINE [default: 0; the machine: dgx-h100]. Needs root, and runc, CNI
-    /// plugins, iproute2, iptables and busybox-static on this machine
+    /// COUNT or COUNT:MACHINE [default: 0; default machine: dgx-h100]. Needs root, runc, CNI
+    /// plugins, iproute2, iptables and busybox-static
     #[arg(long, value_name = "COUNT[:MACHINE],...")]
     pub(crate) real_node: Option<RealNodeSet>,
-    /// The simulated driver library [default: the one beside this binary]
+    /// Simulated driver library [default: the one in the folder of this binary]
     #[arg(long, env = "OCTAVO_FAKE_DRIVER", value_name = "FILE")]
     pub(crate) fake_driver: Option<PathBuf>,
-    /// Give up when the nodes are not ready after this time
+    /// Fail if the nodes are not ready after this time
     #[arg(long, default_value_t = 180, value_name = "SECONDS")]
     pub(crate) timeout: u64,
     /// Start the control plane without simulated nodes, their kubelets and agents
@@ -116,7 +117,7 @@ pub(crate) struct RealNodeArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DownArgs {
-    /// Leave the logs in the state folder
+    /// Keep the logs in the state folder
     #[arg(long)]
     pub(crate) keep_logs: bool,
 }
@@ -147,7 +148,7 @@ pub(crate) struct KubectlArgs {
 pub(crate) struct GpuArgs {
     /// Name of the node
     pub(crate) node: String,
-    /// Index of the GPU, as nvidia-smi counts
+    /// Index of the GPU, as in nvidia-smi
     pub(crate) index: u32,
     #[command(subcommand)]
     pub(crate) action: GpuAction,
@@ -163,20 +164,20 @@ pub(crate) struct NodeArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum NodeAction {
-    /// Give the node a new boot id and empty what a reboot empties. The kubelet and the agent of a
-    /// simulated node run on; a real node is killed and started again.
+    /// Give the node a new boot id and empty the folders that a reboot empties. The kubelet and the
+    /// agent of a simulated node keep running; a real node is killed and started again.
     Reboot,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// The process: one of the control plane, kubelets or agents of the simulated nodes, or a part
-    /// of a real node as real-0/kubelet (kubelet, containerd, agent, node)
+    /// The process: one of the control plane, kubelets or agents of the simulated nodes, or a
+    /// program of a real node such as real-0/kubelet (kubelet, containerd, agent, node)
     pub(crate) process: LogSource,
-    /// Print this many lines from the end only
+    /// Print only this many lines from the end
     #[arg(long, value_name = "LINES")]
     pub(crate) tail: Option<usize>,
-    /// Go on printing what is added, until Ctrl-C
+    /// Print new lines too, until Ctrl-C
     #[arg(long, short)]
     pub(crate) follow: bool,
 }

@@ -43,7 +43,7 @@ pub async fn run(args: LabArgs) -> anyhow::Result<()> {
         LabCommand::Kubelets => Box::pin(run_kubelets(&layout)).await,
         LabCommand::ParentWatch(args) => {
             let parent = Process::parse(&args.parent);
-            let parent = parent.with_context(|| format!("{:?} names no process", args.parent))?;
+            let parent = parent.with_context(|| format!("{:?} is not a process", args.parent))?;
             parent_watch::run(&layout, parent).await
         }
         LabCommand::RealNode(args) => Box::pin(real_node::init::run(&layout, &args.name)).await,
@@ -86,10 +86,10 @@ async fn up(layout: &Layout, args: UpArgs) -> anyhow::Result<()> {
 /// Removes everything that an interrupted `up` started. A lab that was up before stays up.
 async fn interrupted(layout: &Layout, was_up: bool) -> anyhow::Result<()> {
     if was_up {
-        bail!("interrupted; the lab that was up stays up");
+        bail!("interrupted; the lab stays up, because it was up before");
     }
-    stop::down(layout, false).await.context("stop what had been started")?;
-    bail!("interrupted; what had been started is stopped and removed")
+    stop::down(layout, false).await.context("stop the started programs")?;
+    bail!("interrupted; the lab is stopped and removed")
 }
 
 async fn down(layout: &Layout, keep_logs: bool) -> anyhow::Result<()> {

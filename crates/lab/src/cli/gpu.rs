@@ -18,17 +18,17 @@ const DRIVER_DIR: &str = "driver/usr/lib64";
 
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 pub(crate) enum GpuAction {
-    /// Let it fail: an XID, memory errors, or both.
+    /// Make it fail: with an XID, memory errors, or both.
     Fail(Fail),
-    /// Let it fall off the bus: every call answers "GPU is lost".
+    /// Make it fall off the bus: every call answers "GPU is lost".
     Lost,
     /// Clear all faults and values that were set; MIG mode and instances stay.
     Heal,
-    /// Reset it: processes and MIG instances are gone, and a MIG mode that waited for this holds.
+    /// Reset it: this removes processes and MIG instances, and applies a pending MIG mode.
     Reset,
-    /// Set what it reports.
+    /// Set values that it reports.
     Set(Box<Set>),
-    /// Change its MIG mode and instances behind the agent's back.
+    /// Change its MIG mode and instances without the agent.
     Mig(mig::MigArgs),
 }
 
@@ -38,13 +38,13 @@ pub(crate) struct Fail {
     /// Report this XID; may be given more than once
     #[arg(long, value_name = "N")]
     xid: Vec<u64>,
-    /// Count memory errors: corrected or uncorrected, and how many
+    /// Add memory errors to the counters: corrected or uncorrected, and the number
     #[arg(long, value_name = "KIND[=COUNT]")]
     ecc: Vec<EccErrors>,
-    /// Lose the GPU, too
+    /// Also lose the GPU
     #[arg(long)]
     lost: bool,
-    /// What the driver advises to do about it [default: what is usual for the XID]
+    /// Action that the driver recommends [default: the usual one for the XID]
     #[arg(long, value_enum, value_name = "ACTION")]
     recovery_action: Option<Advice>,
 }
@@ -64,13 +64,13 @@ pub(crate) struct Set {
     /// Frame buffer in use, in MiB
     #[arg(long, value_name = "MIB")]
     memory_used: Option<u64>,
-    /// Processes that use the GPU as a whole; while there are any its MIG mode stays
+    /// Number of processes that use the whole GPU; while there are any, its MIG mode cannot change
     #[arg(long, value_name = "COUNT")]
     processes: Option<u32>,
-    /// How long making a MIG instance takes, on all GPUs of the node
+    /// Time to create a MIG instance, on all GPUs of the node
     #[arg(long, value_name = "MILLISECONDS")]
     mig_create: Option<u64>,
-    /// How long destroying a MIG instance takes, on all GPUs of the node
+    /// Time to destroy a MIG instance, on all GPUs of the node
     #[arg(long, value_name = "MILLISECONDS")]
     mig_destroy: Option<u64>,
     /// Whether a row remap waits for a reset
@@ -82,7 +82,7 @@ pub(crate) struct Set {
     /// Fabric health mask, as NVML packs it
     #[arg(long, value_name = "MASK")]
     fabric_health: Option<u32>,
-    /// Let an NVML call answer this code on the GPU; 0 lets it succeed again
+    /// Make an NVML call return this code for the GPU; 0 makes it succeed again
     #[arg(long, value_name = "FUNCTION=CODE")]
     call: Vec<CallCode>,
 }
@@ -321,7 +321,7 @@ impl FromStr for EccErrors {
             "uncorrected" => false,
             _ => return Err("write corrected or uncorrected, with =COUNT if not 1".to_owned()),
         };
-        let count = count.parse().map_err(|_| format!("`{count}` is no number"))?;
+        let count = count.parse().map_err(|_| format!("`{count}` is not a number"))?;
         Ok(Self { corrected, count })
     }
 }
@@ -332,7 +332,7 @@ impl FromStr for CallCode {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts = text.split_once('=').filter(|(function, _)| function.starts_with("nvml"));
         let (function, code) = parts.ok_or("write FUNCTION=CODE, as nvmlDeviceGetUUID=15")?;
-        let code = code.parse().map_err(|_| format!("`{code}` is no number"))?;
+        let code = code.parse().map_err(|_| format!("`{code}` is not a number"))?;
         Ok(Self { function: function.to_owned(), code })
     }
 }

@@ -183,12 +183,12 @@ fn problem(
         .collect();
     if !settings.complete {
         return Some(
-            "`octavo lab up` is at work here or was cut off: wait, or run it again".into(),
+            "`octavo lab up` is running here or was interrupted: wait, or run it again".into(),
         );
     }
     if !ended.is_empty() {
         return Some(format!(
-            "{} ended: start again what has ended with `octavo lab up`",
+            "{} ended: `octavo lab up` starts ended programs again",
             ended.join(", ")
         ));
     }

@@ -152,7 +152,7 @@ pub(crate) async fn tour(
         }
         say(&format!("   took {} ms", started.elapsed().as_millis()));
     }
-    say("Deleting everything, then looking for what was left behind.");
+    say("Deleting everything, then looking for leftovers.");
     objects::delete_namespace(client, NAMESPACE, POD_TIMEOUT).await?;
     leftovers::check(client, state_dir, &before).await?;
     if let Some(opted_in) = opted_in {

@@ -52,6 +52,12 @@ pub async fn control_plane(progress: &Progress) -> anyhow::Result<PathBuf> {
     build::project(&source::control_plane()?, &cache, progress).await
 }
 
+/// The file with the times of the steps of the last `up`; `None` if there is no cache folder.
+pub(crate) fn step_times() -> Option<PathBuf> {
+    let cache = cache_folder(|name| std::env::var_os(name).filter(|value| !value.is_empty()));
+    cache.ok().map(|folder| folder.join("step-times.json"))
+}
+
 /// The folder with containerd, its shim and ctr, built if the cache lacks this version.
 pub(crate) async fn containerd(progress: &Progress) -> anyhow::Result<PathBuf> {
     let cache = cache_folder(|name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
@@ -61,8 +67,8 @@ pub(crate) async fn containerd(progress: &Progress) -> anyhow::Result<PathBuf> {
 fn from_assets(folder: &Path) -> anyhow::Result<BTreeMap<String, Tool>> {
     if !folder.is_dir() {
         anyhow::bail!(
-            "KUBEBUILDER_ASSETS names {}, which is no folder: name the one that holds etcd and \
-             kube-apiserver, or unset it to have the lab build its own",
+            "KUBEBUILDER_ASSETS names {}, which is not a folder: name the folder with etcd and \
+             kube-apiserver, or unset it; the lab then builds its own",
             folder.display()
         );
     }

@@ -133,16 +133,19 @@ impl Lab {
         // Left over from a killed `up`.
         stop::stop_processes(&layout).await?;
         if layout.has_lab() {
-            layout.remove(false).context("remove what is left of an earlier lab")?;
+            layout.remove(false).context("remove the remains of an earlier lab")?;
         }
         let outcome = Box::pin(Self::start_fresh(&options, &layout)).await;
+        if outcome.is_ok() {
+            options.progress.end_steps();
+        }
         options.progress.finish();
         match outcome {
             Ok(lab) => Ok(lab),
             Err(error) => match clean_up(&layout, lock).await {
                 Ok(()) => Err(error),
                 Err(more) => Err(error.context(format!(
-                    "the lab did not start, and what there is of it could not be removed ({more:#}): \
+                    "the lab did not start, and its remains could not be removed ({more:#}): \
                      run `octavo lab down`"
                 ))),
             },
@@ -247,10 +250,14 @@ impl Lab {
         } else {
             Some(driver_libraries::find(options.fake_driver.as_deref(), &options.octavo)?)
         };
+        let components = options.components(!nodes.is_empty(), has_scheduler);
+        let total = step_count(&components, libraries.is_some(), !real_nodes.is_empty());
+        progress.plan(total, binaries::step_times());
+        progress.next("finding Kubernetes' programs");
         let binaries = Box::pin(binaries::find(!real_nodes.is_empty(), progress)).await?;
         let real = Box::pin(real::plan(layout, options, &binaries, real_nodes)).await?;
 
-        progress.step("making keys and certificates");
+        progress.next("making keys and certificates");
         for folder in [layout.logs(), layout.pids(), layout.nodes(), layout.etcd()] {
             std::fs::create_dir_all(&folder)
                 .with_context(|| format!("create {}", folder.display()))?;
@@ -272,7 +279,7 @@ impl Lab {
             ports: Ports::pick()?,
             control_plane: binaries.tools,
             octavo: options.octavo.clone(),
-            components: options.components(!nodes.is_empty(), has_scheduler),
+            components,
             more_args: options.more_args.clone(),
             nodes,
             real,
@@ -287,14 +294,14 @@ impl Lab {
         let mut lab = Self { layout: layout.clone(), settings };
         lab.start_control_plane(progress).await?;
         let client = lab.client().await?;
-        progress.step("applying Octavo's objects");
+        progress.next("applying Octavo's objects");
         manifests::apply(&client).await?;
         if has_scheduler {
             let more = options.scheduler_config.as_ref();
             octavo_scheduler::write_files(&client, layout, &lab.settings, more).await?;
         }
         if let Some(libraries) = libraries {
-            progress.step(&format!("making {} nodes", lab.settings.all_nodes().count()));
+            progress.next(&format!("making nodes ({})", lab.settings.all_nodes().count()));
             let settings = &lab.settings;
             let real = settings.real.as_ref().map_or(&[][..], |real| &real.nodes);
             for group in [(&settings.nodes[..], NodeKind::Simulated), (real, NodeKind::Real)] {
@@ -348,19 +355,12 @@ impl Lab {
         if let Some(requested) = &options.nodes
             && names(&requested.nodes()) != names(&self.settings.nodes)
         {
-            bail!(
-                "a lab with other nodes is up in {}: run `octavo lab down` first, or leave \
-                 --nodes out to keep it",
-                self.layout.root().display()
-            );
+            bail!(other_nodes_refusal("nodes", "--nodes", self.layout.root()));
         }
         if let Some(requested) = &options.real_nodes
             && names(&requested.nodes()) != names(self.real_nodes())
         {
-            bail!(
-                "a lab with other real nodes is up in {}: run `octavo lab down` first, or leave                  --real-node out to keep it",
-                self.layout.root().display()
-            );
+            bail!(other_nodes_refusal("real nodes", "--real-node", self.layout.root()));
         }
         let progress = &options.progress;
         let dead = |component: &&Component| self.process(**component).is_none();
@@ -373,7 +373,7 @@ impl Lab {
             .chain(self.dead_real_nodes())
             .collect();
         if !dead.is_empty() {
-            progress.line(&format!("starting again what had ended: {}", dead.join(", ")));
+            progress.line(&format!("starting ended programs again: {}", dead.join(", ")));
             self.start_control_plane(progress).await?;
             self.mark_dead_real_nodes(&self.client().await?).await?;
             self.start_node_programs(progress).await?;
@@ -387,7 +387,7 @@ impl Lab {
     async fn start_control_plane(&self, progress: &Progress) -> anyhow::Result<()> {
         // The API server listens on the bridge.
         self.ensure_bridge()?;
-        progress.step("starting etcd and the API server");
+        progress.next("starting etcd and the API server");
         for component in [
             Component::Etcd,
             Component::KubeApiserver,
@@ -402,7 +402,7 @@ impl Lab {
     async fn start_node_programs(&self, progress: &Progress) -> anyhow::Result<()> {
         for component in [Component::OctavoScheduler, Component::Kubelets, Component::Agents] {
             if self.settings.components.contains(&component) {
-                progress.step("starting scheduler, kubelets and agents");
+                progress.next("starting scheduler, kubelets and agents");
                 self.start(component).await?;
             }
         }
@@ -410,7 +410,7 @@ impl Lab {
     }
 
     async fn wait(&self, client: &kube::Client, options: &UpOptions) -> anyhow::Result<()> {
-        options.progress.step("waiting until the lab serves");
+        options.progress.next("waiting until the lab is ready");
         let runs = |component: Component| self.settings.components.contains(&component);
         let names = |nodes: &[Node]| -> Vec<String> {
             nodes.iter().map(|node| node.name.clone()).collect()
@@ -433,9 +433,54 @@ impl Lab {
     }
 }
 
+/// Number of steps of a fresh start.
+fn step_count(components: &[Component], nodes: bool, real_nodes: bool) -> usize {
+    let node_program = |component: &Component| {
+        matches!(component, Component::OctavoScheduler | Component::Kubelets | Component::Agents)
+    };
+    // Programs, keys, etcd and API server, objects, readiness.
+    let always = 5;
+    let node_programs = components.iter().any(node_program);
+    always + usize::from(nodes) + usize::from(node_programs) + usize::from(real_nodes)
+}
+
+/// Refuses an `up` with other nodes than those of the running lab.
+fn other_nodes_refusal(nodes: &str, flag: &str, root: &Path) -> String {
+    format!(
+        "a lab with other {nodes} is up in {}: run `octavo lab down` first, or omit {flag} to keep \
+         them",
+        root.display()
+    )
+}
+
 /// Removes the remains of a failed `up`, except the logs.
 async fn clean_up(layout: &Layout, lock: Lock) -> anyhow::Result<()> {
     stop::stop_processes(layout).await?;
-    layout.remove(true).context("remove what there is of the lab")?;
+    layout.remove(true).context("remove the remains of the lab")?;
     lock.remove()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_counted_by_the_parts_of_the_lab() {
+        let alone = UpOptions::control_plane_only("/lab", "/octavo").components(false, false);
+        assert_eq!(step_count(&alone, false, false), 5);
+        let whole = UpOptions::new("/lab", "/octavo").components(true, true);
+        assert_eq!(step_count(&whole, true, false), 7);
+        assert_eq!(step_count(&whole, true, true), 8);
+    }
+
+    #[test]
+    fn the_refusal_of_other_nodes_is_one_line_with_single_spaces() {
+        let text = other_nodes_refusal("real nodes", "--real-node", Path::new("/lab"));
+        assert_eq!(
+            text,
+            "a lab with other real nodes is up in /lab: run `octavo lab down` first, or omit \
+             --real-node to keep them"
+        );
+        assert!(!text.contains("  "), "{text}");
+    }
 }

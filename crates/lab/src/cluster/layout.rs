@@ -240,7 +240,8 @@ impl Layout {
             let name = entry.context("read the state folder")?.file_name();
             if !is_part(&name) {
                 bail!(
-                    "{} holds {}, which is not the lab's; name an empty folder with --state-dir",
+                    "{} holds {}, which does not belong to a lab; name an empty folder with \
+                     --state-dir",
                     self.root.display(),
                     Path::new(&name).display()
                 );

@@ -32,7 +32,7 @@ impl Lock {
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => bail!(
-                    "another `octavo lab up` or `octavo lab down` is at work in {}: wait until it \
+                    "another `octavo lab up` or `octavo lab down` is running in {}: wait until it \
                      has ended",
                     layout.root().display()
                 ),
@@ -76,7 +76,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::new(&folder.path().join("lab")).unwrap();
         let first = Lock::take(&layout).unwrap();
-        assert!(Lock::take(&layout).unwrap_err().to_string().contains("at work"));
+        assert!(Lock::take(&layout).unwrap_err().to_string().contains("is running in"));
         first.remove().unwrap();
         assert!(!layout.root().exists());
         drop(Lock::take(&layout).unwrap());

@@ -34,7 +34,7 @@ pub(crate) fn should_run(requested: Option<bool>, octavo: &Path) -> anyhow::Resu
     match requested {
         Some(false) => Ok(false),
         Some(true) if !has_scheduler(octavo) => bail!(
-            "{} has no scheduler, and --scheduler asks for one: build it anew, or leave the flag out",
+            "{} has no scheduler, and --scheduler asks for one: build it again, or omit the flag",
             octavo.display()
         ),
         Some(true) => Ok(true),

@@ -103,7 +103,10 @@ impl Settings {
             Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
         };
         let settings = serde_json::from_slice(&bytes).with_context(|| {
-            format!("{} is not one of this version: run `octavo lab down` first", path.display())
+            format!(
+                "{} is not from this version of Octavo: run `octavo lab down` first",
+                path.display()
+            )
         })?;
         Ok(Some(settings))
     }

@@ -65,7 +65,7 @@ pub(crate) async fn stop_processes(layout: &Layout) -> anyhow::Result<usize> {
     if let Some(process) = all.iter().find(|process| process.is_alive()) {
         bail!("process {} of the lab does not end: end it, then try again", process.pid);
     }
-    real_node::remove(layout).await.context("take away what real nodes have left")?;
+    real_node::remove(layout).await.context("remove the remains of real nodes")?;
     Ok(count)
 }
 
@@ -129,7 +129,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let layout = Layout::new(&folder.path().join("lab")).unwrap();
         let held = Lock::take(&layout).unwrap();
-        assert!(down(&layout, false).await.unwrap_err().to_string().contains("at work"));
+        assert!(down(&layout, false).await.unwrap_err().to_string().contains("is running in"));
         drop(held);
         assert_eq!(down(&layout, false).await.unwrap(), None);
         assert!(!layout.root().exists());

@@ -8,7 +8,7 @@ use serde::Deserialize;
 /// Settings of the simulated kubelets, from `kubelets.yaml` in the lab's state folder.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-#[expect(clippy::struct_field_names, reason = "the unit belongs into the name")]
+#[expect(clippy::struct_field_names, reason = "the field's name says the unit")]
 pub(crate) struct Settings {
     /// Seconds between two renewals of a node's Lease.
     pub(crate) lease_seconds: u16,

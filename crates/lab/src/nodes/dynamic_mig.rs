@@ -43,7 +43,10 @@ pub enum Extent {
 
 /// A text is not a valid set of GPUs for dynamic MIG.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no GPU of a node: write all, none, or NODE:GPU,... as dgx-h100-0:6,dgx-h100-0:7")]
+#[error(
+    "`{0}` is not a GPU of a node: write all, none, or NODE:GPU,... as \
+         dgx-h100-0:6,dgx-h100-0:7"
+)]
 pub struct DynamicMigError(String);
 
 impl DynamicMig {

@@ -23,13 +23,13 @@ pub enum NodeSetError {
     #[error("`{0}` names no machine: write MACHINE=COUNT, as dgx-h100=2")]
     NoMachine(String),
     /// A count is not a number from 1 to [`NodeSet::MAX_NODES`].
-    #[error("`{0}` is no count of nodes: write a number from 1 to {most}", most = NodeSet::MAX_NODES)]
+    #[error("`{0}` is not a number of nodes: write a number from 1 to {most}", most = NodeSet::MAX_NODES)]
     Count(String),
     /// Two parts would give their nodes the same names.
     #[error("the machine `{0}` is named twice: give it one count")]
     Twice(String),
     /// A machine's name has no characters that are valid in a node's name.
-    #[error("`{0}` gives no name to its nodes: call the file by letters or digits")]
+    #[error("nodes cannot have a name from `{0}`: use letters or digits in the file's name")]
     Nameless(String),
 }
 

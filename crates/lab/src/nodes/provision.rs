@@ -156,7 +156,7 @@ impl Builds {
     fn run(&self, build: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
         let _running = self.running.read().unwrap_or_else(PoisonError::into_inner);
         if self.ended.load(Ordering::SeqCst) {
-            bail!("the lab is not to be any more");
+            bail!("the lab is being stopped");
         }
         build()
     }
@@ -190,7 +190,7 @@ impl NodeBuilder<'_> {
             tokio::task::spawn_blocking(build)
                 .await
                 .context("build simulated hardware")?
-                .with_context(|| format!("build what the nodes of {name} share"))?;
+                .with_context(|| format!("build the shared files of the nodes of {name}"))?;
         }
         Ok(())
     }

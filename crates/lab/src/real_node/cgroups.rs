@@ -44,8 +44,8 @@ pub(super) fn check() -> anyhow::Result<()> {
             .with_context(|| format!("look at {}", hierarchy.mount_point.display()))?;
         if access.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
             bail!(
-                "a real node makes cgroups, and {} is mounted read-only: in a container, start \
-                 that one privileged",
+                "a real node makes cgroups, and {} is mounted read-only: if this is a container, \
+                 start it with --privileged",
                 first.mount_point.display()
             );
         }

@@ -89,7 +89,7 @@ fn libraries_of(file: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
         bail!("`ldd {}` failed ({}): {}", file.display(), output.status, stderr.trim());
     }
     if let Some(line) = stdout.lines().find(|line| line.contains("not found")) {
-        bail!("{} needs a library that is not there: {}", file.display(), line.trim());
+        bail!("{} needs a library that does not exist: {}", file.display(), line.trim());
     }
     Ok(parse_ldd(&stdout))
 }

@@ -88,7 +88,7 @@ fn shadow_kernel_settings() -> anyhow::Result<()> {
         let stand_in = folder.join(name.replace('/', "."));
         fs::write(&stand_in, format!("{value}\n"))
             .and_then(|()| Ok(rustix::mount::mount_bind(&stand_in, &setting)?))
-            .with_context(|| format!("keep {} as it is", setting.display()))?;
+            .with_context(|| format!("protect {} from changes", setting.display()))?;
     }
     Ok(())
 }

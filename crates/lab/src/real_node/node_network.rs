@@ -45,7 +45,7 @@ fn translate_service(context: &NodeContext<'_>) -> anyhow::Result<()> {
         let select = ["-A", chain, "-d", service, "-p", "tcp", "--dport", port];
         let lead = ["-j", "DNAT", "--to-destination", &apiserver];
         let rule = [&["-w", "-t", "nat"][..], &select, &lead].concat();
-        tool::run("iptables", &rule).context("lead the service address to the API server")?;
+        tool::run("iptables", &rule).context("redirect the service address to the API server")?;
     }
     Ok(())
 }
@@ -59,7 +59,7 @@ async fn wait_for_veth() -> anyhow::Result<()> {
             return Ok(());
         }
         if Instant::now() >= deadline {
-            bail!("nobody connected the node to the bridge: start it with `octavo lab up`");
+            bail!("the node is not connected to the bridge: start it with `octavo lab up`");
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }

@@ -51,8 +51,8 @@ pub(crate) fn check() -> anyhow::Result<()> {
     }
     if !missing.is_empty() {
         bail!(
-            "a real node needs what is missing here: {}; install it with `apt-get install {}`, or \
-             your distribution's packages of it",
+            "a real node needs {}, missing here: install with `apt-get install {}`, or the same \
+             packages of your distribution",
             missing.join(", "),
             packages.join(" ")
         );

@@ -23,7 +23,8 @@ pub struct RealNodeSet {
 pub enum RealNodeSetError {
     /// A count is not a number, or the sum exceeds [`RealNodeSet::MAX_NODES`].
     #[error(
-        "`{0}` is no count of real nodes: write COUNT or COUNT:MACHINE, as 2:dgx-h100, {most} nodes at most",
+        "`{0}` is not a number of real nodes: write COUNT or COUNT:MACHINE, as 2:dgx-h100, {most} \
+         nodes at most",
         most = RealNodeSet::MAX_NODES
     )]
     Count(String),

@@ -25,7 +25,7 @@ pub(super) fn check(machine: &Machine) -> Result<(), MachineError> {
         return Err(invalid("simulation.longestKernelNanos", problem));
     }
     if simulation.copy_mib_per_second == 0 {
-        return Err(invalid("simulation.copyMibPerSecond", "must be more than nothing"));
+        return Err(invalid("simulation.copyMibPerSecond", "must be more than zero"));
     }
     if let Some(mig) = &model.mig
         && MigTable::find(&mig.table).is_none()

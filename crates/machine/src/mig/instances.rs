@@ -78,7 +78,7 @@ pub enum MigRefusal {
     #[error("it is in use by processes, or by instances within it")]
     InUse,
     /// Other instances occupy the required slices or engines.
-    #[error("another instance has what it takes")]
+    #[error("another instance has the resources that it needs")]
     InsufficientResources,
 }
 

@@ -27,28 +27,28 @@ enum MigAction {
         #[arg(value_enum)]
         mode: Switch,
     },
-    /// Make an instance, as nvidia-smi would.
+    /// Create an instance, as nvidia-smi would.
     Create {
-        /// Name of the profile, and the first memory slice unless the driver may choose:
+        /// Name of the profile, and the first memory slice unless the driver may choose it, such as
         /// 1g.10gb@6
         #[arg(value_name = "PROFILE[@START]")]
         placement: Placement,
-        /// Make the GPU instance without the compute instance in it, as a crash leaves it
+        /// Create the GPU instance without a compute instance, as a crash leaves it
         #[arg(long)]
         bare: bool,
     },
-    /// Destroy an instance with all in it, as nvidia-smi would.
+    /// Destroy an instance and its contents, as nvidia-smi would.
     Destroy {
         /// Id of the GPU instance
         #[arg(value_name = "ID")]
         instance: u32,
     },
-    /// Let processes use an instance or leave it; one that is used cannot be destroyed.
+    /// Set whether processes use an instance. An instance in use cannot be destroyed.
     Busy {
         /// Id of the GPU instance
         #[arg(value_name = "ID")]
         instance: u32,
-        /// Whether they do
+        /// Whether processes use it
         #[arg(value_enum)]
         busy: Switch,
     },
@@ -148,12 +148,12 @@ pub(super) fn apply(
         MigAction::Busy { instance, busy } => {
             let inner = find(gpu.mig.instances.get_mut(instance), *instance)?;
             if inner.compute_instances.is_empty() {
-                bail!("nobody can use GPU instance {instance}: it has no compute instance");
+                bail!("no process can use GPU instance {instance}: it has no compute instance");
             }
             for inner in inner.compute_instances.values_mut() {
                 inner.processes = u32::from(*busy == Switch::On);
             }
-            let word = if *busy == Switch::On { "in use" } else { "left alone" };
+            let word = if *busy == Switch::On { "in use" } else { "not in use" };
             format!("has its GPU instance {instance} {word}")
         }
         MigAction::List { output } => {
@@ -244,7 +244,12 @@ impl FromStr for Placement {
         let Some((profile, start)) = text.split_once('@') else {
             return Ok(Self { profile: text.to_owned(), start: None });
         };
-        let start = start.parse().map_err(|_| format!("`{start}` is no memory slice"))?;
+        let start = start.parse().map_err(|_| {
+            format!(
+                "`{start}` is not the number of a memory \
+                                                       slice"
+            )
+        })?;
         Ok(Self { profile: profile.to_owned(), start: Some(start) })
     }
 }

@@ -65,9 +65,9 @@ pub(super) fn check(
 fn check_selected(state_dir: &Path, stop: &Stop, seen: &SeenContainer) -> anyhow::Result<()> {
     let SeenContainer { pod, node, .. } = seen;
     let path = gpu::machine_file(&state_dir.join("nodes").join(node));
-    let model = Machine::read(&path).with_context(|| format!("read what {node} is"))?.model;
+    let model = Machine::read(&path).with_context(|| format!("read the machine of {node}"))?.model;
     let selected = is_selected(pod, &model)
-        .with_context(|| format!("{pod} of {} is no pod that the tour knows", stop.file))?;
+        .with_context(|| format!("the tour does not know the pod {pod} of {}", stop.file))?;
     ensure!(selected, "{pod} got a {} with {} MiB", model.name, model.memory_mib);
     Ok(())
 }

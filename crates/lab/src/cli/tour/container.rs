@@ -60,9 +60,9 @@ impl Container {
         let uid = pod.uid().context("a pod without UID")?;
         let folder = state_dir.join("nodes").join(node).join("kubelet/pods").join(uid);
         let mut containers = Vec::new();
-        for entry in std::fs::read_dir(&folder)
-            .with_context(|| format!("read what {} got: {}", pod.name_any(), folder.display()))?
-        {
+        for entry in std::fs::read_dir(&folder).with_context(|| {
+            format!("read the container files of {}: {}", pod.name_any(), folder.display())
+        })? {
             let path = entry?.path();
             let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
             containers.push(

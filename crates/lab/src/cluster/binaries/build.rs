@@ -188,7 +188,7 @@ impl Build<'_> {
             log.flush().await
         };
         let (text, logged) = tokio::join!(reading, logging);
-        logged.context("read what go says")?;
+        logged.context("read go's messages")?;
         let status = child.wait().await.context("wait for go")?;
         if !status.success() {
             bail!(
@@ -199,7 +199,7 @@ impl Build<'_> {
                 tail(self.log_path)
             );
         }
-        text.context("read what go lists")
+        text.context("read go's list of packages")
     }
 }
 

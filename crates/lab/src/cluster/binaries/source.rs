@@ -124,7 +124,7 @@ fn link_flags() -> anyhow::Result<String> {
     let version = kubernetes_version()?;
     let mut numbers = version.trim_start_matches('v').split('.');
     let (Some(major), Some(minor)) = (numbers.next(), numbers.next()) else {
-        bail!("{version} is no version of Kubernetes");
+        bail!("{version} is not a version of Kubernetes");
     };
     let mut flags = "-s -w".to_owned();
     for package in ["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"] {

@@ -34,7 +34,8 @@ pub(super) fn requested(options: &UpOptions, simulated: &[Node]) -> anyhow::Resu
     let names: Vec<&str> = simulated.iter().map(|node| node.name.as_str()).collect();
     if let Some(duplicate) = nodes.iter().find(|node| names.contains(&&*node.name)) {
         bail!(
-            "a simulated node has the name of the real node {}: call its machine otherwise",
+            "a simulated node and the real node {} have the same name: rename the simulated \
+             node's machine",
             duplicate.name
         );
     }
@@ -44,7 +45,7 @@ pub(super) fn requested(options: &UpOptions, simulated: &[Node]) -> anyhow::Resu
         let stem = nodeset::stem(&node.machine);
         let first = machines.entry(stem).or_insert(&node.machine);
         if *first != &node.machine {
-            bail!("{first} and {} have one name: give one of the files another", node.machine);
+            bail!("{first} and {} have the same name: rename one of the files", node.machine);
         }
     }
     Ok(nodes)
@@ -61,7 +62,7 @@ pub(super) async fn plan(
         return Ok(None);
     }
     let containerd = Box::pin(binaries::containerd(&options.progress)).await?;
-    let kubelet = binaries.tools.get("kubelet").context("there is no kubelet")?;
+    let kubelet = binaries.tools.get("kubelet").context("the lab's tools have no kubelet")?;
     let programs = [options.octavo.as_path(), &containerd, &kubelet.program];
     requirements::check_visible(layout, programs.into_iter())?;
     Ok(Some(RealNodes { containerd, network: host_network::choose(layout)?, nodes }))
@@ -137,13 +138,13 @@ impl Lab {
             "type": "Ready",
             "status": "Unknown",
             "reason": "LabNodeEnded",
-            "message": "the lab's real node does not run",
+            "message": "the lab's real node is not running",
         }]}});
         for name in self.dead_real_nodes() {
             nodes
                 .patch_status(name, &PatchParams::default(), &Patch::Strategic(&unknown))
                 .await
-                .with_context(|| format!("say that {name} is not ready"))?;
+                .with_context(|| format!("mark {name} as not ready"))?;
         }
         Ok(())
     }
@@ -153,7 +154,7 @@ impl Lab {
         if contexts.is_empty() {
             return Ok(());
         }
-        progress.step("starting real nodes");
+        progress.next("starting real nodes");
         try_join_all(contexts.iter().map(|context| launch::start(context))).await.map(drop)
     }
 

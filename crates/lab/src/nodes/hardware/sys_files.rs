@@ -38,7 +38,7 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
 /// The sysfs path from the root complex to the GPU: a root port, then a switch if the bus numbers
 /// permit one. GPUs under one root share the switch.
 fn device_path(gpu: &Gpu) -> anyhow::Result<PathBuf> {
-    let malformed = || format!("{} below {} is no PCI place", gpu.pci, gpu.pcie_root);
+    let malformed = || format!("{} below {} is not a PCI address", gpu.pci, gpu.pcie_root);
     let (domain, root_bus) =
         gpu.pcie_root.trim_start_matches("pci").split_once(':').with_context(malformed)?;
     let bus = gpu.pci.split(':').nth(1).with_context(malformed)?;
@@ -58,6 +58,6 @@ fn device_path(gpu: &Gpu) -> anyhow::Result<PathBuf> {
 /// Splits an id that NVML packs into device and vendor.
 fn split_packed_id(packed: &str) -> anyhow::Result<(u32, u32)> {
     let id = u32::from_str_radix(packed.trim_start_matches("0x"), 16)
-        .with_context(|| format!("{packed} is no packed PCI id"))?;
+        .with_context(|| format!("{packed} is not a packed PCI id"))?;
     Ok((id >> 16, id & 0xffff))
 }

@@ -93,10 +93,10 @@ fn driver_refusals_reach_the_command_line() {
     cli.run_ok("mig mode on");
     refused(&mut cli, "mig create 1g.5gb", "no profile 1g.5gb: name one of 1g.10gb, 2g.20gb");
     refused(&mut cli, "mig create 2g.20gb@1", "no such profile or placement");
-    refused(&mut cli, "mig create 2g.20gb@x", "no memory slice");
+    refused(&mut cli, "mig create 2g.20gb@x", "not the number of a memory slice");
     refused(&mut cli, "mig destroy 3", "no GPU instance 3");
     cli.run_ok("mig create 7g.80gb");
-    refused(&mut cli, "mig create 1g.10gb", "another instance has what it takes");
+    refused(&mut cli, "mig create 1g.10gb", "another instance has the resources that it needs");
     refused(&mut cli, "mig mode off", "in use");
     let mut l4 = Cli::new("l4");
     refused(&mut l4, "mig mode on", "NVIDIA L4 has no MIG mode");

@@ -1,8 +1,8 @@
 //! Compares Octavo's allocator with Kubernetes' own on random clusters. The verdict must be the
 //! same for every node, and Octavo's allocations must satisfy Kubernetes' own rules.
 //!
-//! A seed identifies a case: `OCTAVO_DRA_SEEDS=77..78 cargo test -p octavo --test dra_oracle` runs
-//! the case of seed 77 alone. Differing cases are shrunk and printed as JSON.
+//! A seed identifies a case: `OCTAVO_DRA_SEEDS=77..78 cargo test -p octavo-oracle --test dra_oracle`
+//! runs the case of seed 77 alone. Differing cases are shrunk and printed as JSON.
 
 #![forbid(unsafe_code)]
 #![allow(

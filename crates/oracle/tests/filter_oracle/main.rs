@@ -1,7 +1,7 @@
 //! Our predicates against kube-scheduler's own filters, on random clusters. For each node the same
 //! filters must refuse, with the same text.
 //!
-//! A case is named by its seed: `OCTAVO_FILTER_SEEDS=77..78 cargo test -p octavo-scheduler --test
+//! A case is named by its seed: `OCTAVO_FILTER_SEEDS=77..78 cargo test -p octavo-oracle --test
 //! filter_oracle` runs the case of seed 77 alone and prints it.
 
 #![forbid(unsafe_code)]
