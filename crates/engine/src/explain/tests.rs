@@ -201,8 +201,8 @@ fn refusal_explanation_has_proof_and_remedy() {
     assert_eq!(
         explained.lines(),
         [
-            "ml/job is not placed: none of 11 nodes has room for the pod: closed for new pods \
-             (1), enough of the GPUs free, but in too small pieces (10)",
+            "ml/job is not placed: the pod fits none of 11 nodes: closed for new pods \
+             (1), enough GPU capacity free, but fragmented (10)",
             "it would help to add 1 node, like n00",
         ]
     );

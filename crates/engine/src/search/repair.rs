@@ -144,7 +144,7 @@ pub fn replace_failed(
     let mut txn = Transaction::new(world);
     for member in &gone {
         let taken = txn.release_member(member);
-        debug_assert!(taken.is_ok(), "who runs has what it has: {taken:?}");
+        debug_assert!(taken.is_ok(), "a running member holds its placement: {taken:?}");
     }
     let request = Request { gang, pinned: &pinned, forbidden: lost, within: None };
     let answer = admit(txn.target_mut(), context, &request, &limits.preemption_budget);
@@ -154,7 +154,7 @@ pub fn replace_failed(
     };
     for member in &staying {
         let taken = txn.release_member(member);
-        debug_assert!(taken.is_ok(), "who runs has what it has: {taken:?}");
+        debug_assert!(taken.is_ok(), "a running member holds its placement: {taken:?}");
     }
     let request = Request { pinned: &[], ..request };
     let whole_gang = admit(txn.target_mut(), context, &request, &limits.preemption_budget);

@@ -75,10 +75,10 @@ fn what_does_not_fit_changes_nothing_and_says_why() {
     let pod = Resources::of_pod(1000, 0);
     for parts in [&[(0, 600), (0, 600)][..], &[(1, 100), (4, 100)]] {
         let error = cluster.place(&pod, &at(0, parts)).unwrap_err();
-        assert!(matches!(error, ClusterError::Gpu { verb: "give", .. }), "{error}");
+        assert!(matches!(error, ClusterError::Gpu { verb: "allocate", .. }), "{error}");
     }
     let error = cluster.release(&pod, &at(0, &[(0, 1)])).unwrap_err();
-    assert!(matches!(error, ClusterError::Gpu { verb: "take back", .. }), "{error}");
+    assert!(matches!(error, ClusterError::Gpu { verb: "release", .. }), "{error}");
     assert_eq!(cluster.place(&pod, &at(7, &[])), Err(ClusterError::NoNode(NodeId(7))));
     assert_eq!(format!("{cluster:?}"), before);
     let twice = Cluster::new(vec![model()], vec![node("a", 1), node("a", 1)]);

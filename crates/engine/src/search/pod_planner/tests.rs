@@ -280,9 +280,8 @@ fn infeasible_nodes_are_counted_by_their_first_obstacle() {
     let refusal = answer.unwrap_err();
     assert_eq!(
         refusal.reason.to_string(),
-        "none of 8 nodes has room for the pod: another GPU model, or no such MIG profile (4), \
-         closed for new pods (1), too little CPU free (1), enough of the GPUs free, but in too \
-         small pieces (1), too little of the GPUs free (1)"
+        "the pod fits none of 8 nodes: another GPU model, or no such MIG profile (4), \
+         closed for new pods (1), insufficient CPU (1), enough GPU capacity free, but fragmented (1), insufficient GPU capacity (1)"
     );
     assert_eq!(refusal.remedy, Some(Remedy::MoreNodes { nodes: 1, like: "n0".into() }));
     // What no node could ever take: adding such nodes is no remedy.

@@ -15,11 +15,11 @@ use crate::workload::{Coupling, Member, MemberId, Workload, WorkloadId};
 #[non_exhaustive]
 pub enum StalePlan {
     /// A placement is taken, or a node is gone.
-    #[error("the plan does not fit any more; ask again: {0}")]
+    #[error("the plan no longer fits; plan again: {0}")]
     Cluster(#[from] ClusterError),
     /// A member to be moved or evicted no longer runs.
     #[error(
-        "member {} of workload number {} does not run any more; ask again",
+        "member {} of workload number {} no longer runs; plan again",
         .0.member,
         .0.workload.0
     )]

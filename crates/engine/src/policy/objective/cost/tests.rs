@@ -263,7 +263,7 @@ fn limits_apply_cluster_wide_and_only_to_increases() {
     assert_eq!(watts(400, 20), Ok(()));
     assert_eq!(
         watts(400, 21),
-        Err("the policy allows at most 400 watts; the best plan would make it 401".to_owned())
+        Err("the policy allows at most 400 watts; the best plan would reach 401".to_owned())
     );
     assert_eq!(watts(100, 0), Ok(()), "the limit is broken already, but not by this");
     let cents = serde_json::json!({ "maxCentsPerHour": 60 });

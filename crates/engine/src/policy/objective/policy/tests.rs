@@ -188,12 +188,12 @@ fn invalid_weight_is_refused_by_field() {
     };
     assert_eq!(
         weighted(json!("-2")),
-        "order[0].sum[0].weight: \"-2\" is no weight: it is negative, but less is better in every \
+        "order[0].sum[0].weight: \"-2\" is not a weight: it is negative, but less is better in every \
          unit"
     );
     assert_eq!(
         weighted(json!(2_000_000_000)),
-        "order[0].sum[0].weight: \"2000000000\" is no weight: it is above 1000000000; put the unit \
+        "order[0].sum[0].weight: \"2000000000\" is not a weight: it is above 1000000000; put the unit \
          into a step of its own instead"
     );
     assert_eq!(
@@ -202,7 +202,7 @@ fn invalid_weight_is_refused_by_field() {
     );
     assert_eq!(
         weighted(json!("a lot")),
-        "order[0].sum[0].weight: \"a lot\" is no weight: it is not a decimal number such as 2 or \
+        "order[0].sum[0].weight: \"a lot\" is not a weight: it is not a decimal number such as 2 or \
          \"1.5\""
     );
     assert!(weighted(json!(1.5)).contains("decimal number in quotes such as \"1.5\""));
@@ -223,11 +223,11 @@ fn invalid_tolerance_is_refused_by_field() {
     );
     assert_eq!(
         tolerance(json!({ "absolute": 1, "percent": 1 })),
-        "order[0].tolerance: give either percent or absolute, not both"
+        "order[0].tolerance: set either percent or absolute, not both"
     );
     assert_eq!(
         tolerance(json!({})),
-        "order[0].tolerance: it says nothing; give percent or absolute, or leave it out"
+        "order[0].tolerance: it is empty; set percent or absolute, or leave it out"
     );
     let of_sum = json!([
         { "sum": [{ "unit": "watts", "weight": 1 }], "tolerance": { "percent": 5 } },
