@@ -14,7 +14,8 @@ use crate::shape::{GpuDemand, Shape};
 use crate::topology::{Level, LevelId};
 use crate::workload::{Coupling, Member, Profile, Workload, WorkloadId, Workloads};
 
-/// Ten nodes with four GPUs in two racks, and one in none; a workload `old` on `n1` and `n2`.
+/// Ten nodes with four GPUs in two racks, and one outside any rack; a workload `old` on `n1` and
+/// `n2`.
 fn world() -> World {
     let model = GpuModel {
         name: "T4".to_owned(),
@@ -71,7 +72,7 @@ fn gang(count: u32) -> Gang {
     Gang::new("ml/job", Shape::new(Resources::of_pod(0, 0), GpuDemand::of(1, 460)), count)
 }
 
-/// The explanation is the same after it was written and read.
+/// The explanation survives a JSON round trip.
 fn explain(gang: &Gang, answer: &PlanResult) -> Explanation {
     let explained = super::answer(&world(), &policy(), gang, answer);
     let text = serde_json::to_string(&explained).unwrap();

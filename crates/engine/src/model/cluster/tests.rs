@@ -167,7 +167,7 @@ fn a_reader_of_another_cluster_has_missed_everything() {
     let mut first = cluster();
     let mut cursor = Cursor::default();
     first.log().read(&mut cursor);
-    // As many changes, and yet not the same ones.
+    // The same number of changes, but different ones.
     let mut second = first.clone();
     first.set_open(NodeId(0), false).unwrap();
     second.set_open(NodeId(1), false).unwrap();
@@ -178,7 +178,7 @@ fn a_reader_of_another_cluster_has_missed_everything() {
     assert_eq!(cluster().log().read(&mut cursor), Changes::All);
 }
 
-/// What must hold after any change.
+/// Invariants after any change.
 fn check(cluster: &Cluster) {
     let mut totals = Totals::default();
     for node in cluster.nodes() {

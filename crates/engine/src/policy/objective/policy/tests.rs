@@ -54,7 +54,7 @@ fn default_policy_orders_disruption_hops_packing() {
     assert_eq!(policy.worse_in(&third, &last), Some(CostTerm::PodsDisturbed));
     assert_eq!(policy.worse_in(&last, &third), None);
     assert_eq!(policy.worse_in(&last, &last), None);
-    // What is not in the order has no influence.
+    // A term outside the order has no influence.
     assert_eq!(
         policy.compare(&first, &first.plus(&cost(&[(CostTerm::Watts, 9)]))),
         Ordering::Equal
@@ -91,7 +91,7 @@ fn costs_within_the_tolerance_leave_the_choice_to_the_next_unit() {
     assert_eq!(near.compare(&vector(11, 50), &vector(10, 60)), Ordering::Less);
     assert_eq!(near.worse_in(&vector(11, 50), &vector(10, 60)), Some(CostTerm::Watts));
     assert_eq!(near.compare(&vector(12, 50), &vector(10, 60)), Ordering::Greater);
-    // All else equal, fewer are better even so.
+    // With all else equal, fewer are better.
     assert_eq!(near.compare(&vector(10, 50), &vector(11, 50)), Ordering::Less);
     assert_eq!(near.worse_in(&vector(10, 50), &vector(11, 50)), Some(CostTerm::Hops));
     let slack = policy(with_order(&json!([
