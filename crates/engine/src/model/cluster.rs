@@ -136,12 +136,6 @@ pub enum ClusterError {
     },
 }
 
-impl AsMut<Self> for Cluster {
-    fn as_mut(&mut self) -> &mut Self {
-        self
-    }
-}
-
 impl Default for Cluster {
     /// Without nodes and without models.
     fn default() -> Self {
