@@ -121,10 +121,16 @@ fn runner_up(policy: &PlacementPolicy, best: &CostVector, other: &RunnerUp) -> R
 
 /// Costs in the terms of the policy, in its order, then the other terms that are not 0.
 fn amounts(policy: &PlacementPolicy, cost: &CostVector) -> Vec<Amount> {
-    let own: Vec<CostTerm> = policy.steps().iter().flat_map(Step::units).collect();
-    let others =
-        CostTerm::ALL.into_iter().filter(|unit| !own.contains(unit) && cost.of(*unit) != 0);
-    own.iter().copied().chain(others).map(|unit| Amount { unit, value: cost.of(unit) }).collect()
+    let policy_terms: Vec<CostTerm> = policy.steps().iter().flat_map(Step::units).collect();
+    let others = CostTerm::ALL
+        .into_iter()
+        .filter(|unit| !policy_terms.contains(unit) && cost.of(*unit) != 0);
+    policy_terms
+        .iter()
+        .copied()
+        .chain(others)
+        .map(|unit| Amount { unit, value: cost.of(unit) })
+        .collect()
 }
 
 fn place(world: &World, placement: &Placement) -> NodePlacement {

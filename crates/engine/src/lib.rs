@@ -3,7 +3,7 @@
 //! ```text
 //! nodes, running pods --> cluster (columns, states, log) --> bounds ----> refusal with its proof
 //!                         topology (domains as ranges)   \-> packing ---> placement of one pod
-//!                         workloads                       \-> gang search, repair --> plan: cost, runner-up
+//!                         workloads                       \-> gang search, repair --> plan, runner-up
 //! ```
 //!
 //! A decision is a synchronous function of state and request: no clock, no randomness, no I/O.

@@ -14,7 +14,8 @@ use crate::shape::{GpuDemand, Shape};
 use crate::topology::{Level, LevelId};
 use crate::workload::{Coupling, Member, Profile, Workload, WorkloadId, Workloads};
 
-/// Ten nodes with four GPUs in two racks, and one in none; a workload `old` on `n1` and `n2`.
+/// Ten nodes with four GPUs in two racks, and one outside any rack; a workload `old` on `n1` and
+/// `n2`.
 fn world() -> World {
     let model = GpuModel {
         name: "T4".to_owned(),
@@ -71,7 +72,7 @@ fn gang(count: u32) -> Gang {
     Gang::new("ml/job", Shape::new(Resources::of_pod(0, 0), GpuDemand::of(1, 460)), count)
 }
 
-/// The explanation is the same after it was written and read.
+/// The explanation survives a JSON round trip.
 fn explain(gang: &Gang, answer: &PlanResult) -> Explanation {
     let explained = super::answer(&world(), &policy(), gang, answer);
     let text = serde_json::to_string(&explained).unwrap();
@@ -201,8 +202,8 @@ fn refusal_explanation_has_proof_and_remedy() {
     assert_eq!(
         explained.lines(),
         [
-            "ml/job is not placed: none of 11 nodes has room for the pod: closed for new pods \
-             (1), enough of the GPUs free, but in too small pieces (10)",
+            "ml/job is not placed: the pod fits none of 11 nodes: closed for new pods \
+             (1), enough GPU capacity free, but fragmented (10)",
             "it would help to add 1 node, like n00",
         ]
     );

@@ -71,12 +71,10 @@ pub struct Totals {
 #[non_exhaustive]
 pub enum ClusterError {
     /// Two nodes of one name.
-    #[error("node {0:?} is there twice; names of nodes must be unique")]
+    #[error("node {0:?} is listed twice; node names must be unique")]
     DuplicateNode(Arc<str>),
     /// Two models with one name.
-    #[error(
-        "GPU model {0:?} is there twice; GPUs of one product that differ need names that differ"
-    )]
+    #[error("GPU model {0:?} is listed twice; different GPUs of one product need different names")]
     DuplicateModel(String),
     /// A MIG profile that cannot be.
     #[error("MIG profile {profile:?} of {model:?}: {defect}")]
@@ -89,7 +87,7 @@ pub enum ClusterError {
         defect: &'static str,
     },
     /// A class that does not fit a node's hardware.
-    #[error("node {0:?} has other GPUs than its new class; take it out and add it anew")]
+    #[error("node {0:?} has other GPUs than its new class; remove it and add it again")]
     OtherGpus(Arc<str>),
     /// A node of a model that is not in the table.
     #[error("node {node:?} has GPUs of model number {}, but there are {models} models", model.0)]
@@ -115,7 +113,7 @@ pub enum ClusterError {
     #[error("there is no node number {}", .0.0)]
     NoNode(NodeId),
     /// Plain resources are not free.
-    #[error("node {node:?} has not enough free: {wanted:?} wanted, {free:?} free")]
+    #[error("node {node:?} has insufficient resources: {wanted:?} wanted, {free:?} free")]
     Resources {
         /// The node.
         node: Arc<str>,
@@ -125,23 +123,17 @@ pub enum ClusterError {
         free: Resources,
     },
     /// A part of a GPU is not free, or was released without being held.
-    #[error("node {node:?} cannot {verb} {part:?} of its GPU, of which {free:?} is free")]
+    #[error("node {node:?} cannot {verb} {part:?} of its GPU; free: {free:?}")]
     Gpu {
         /// The node.
         node: Arc<str>,
-        /// `give` or `take back`.
+        /// `allocate`, `release`, or `open or close`.
         verb: &'static str,
         /// The part.
         part: GpuPart,
         /// The free capacity of the GPU; none: no such GPU.
         free: Option<GpuFree>,
     },
-}
-
-impl AsMut<Self> for Cluster {
-    fn as_mut(&mut self) -> &mut Self {
-        self
-    }
 }
 
 impl Default for Cluster {
@@ -411,7 +403,7 @@ impl Cluster {
         // Parts are checked in sequence on a copy: two of them may be of one GPU.
         let mut gpus: smallvec::SmallVec<[GpuFree; 8]> = self.gpus(node).into();
         for part in &placement.gpus {
-            let error = || self.gpu_error(node, "give", *part);
+            let error = || self.gpu_error(node, "allocate", *part);
             let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(error)?;
             *gpu = gpu.without(part).ok_or_else(error)?;
         }
@@ -431,7 +423,7 @@ impl Cluster {
         let memory = memory.map_or(0, |model| model.memory_mib);
         let mut gpus: smallvec::SmallVec<[GpuFree; 8]> = self.gpus(node).into();
         for part in &placement.gpus {
-            let error = || self.gpu_error(node, "take back", *part);
+            let error = || self.gpu_error(node, "release", *part);
             let gpu = gpus.get_mut(usize::from(part.gpu)).ok_or_else(error)?;
             *gpu = gpu.with(part, memory).ok_or_else(error)?;
         }

@@ -221,10 +221,11 @@ impl NodeDevices {
         let has_media = profile.ends_with("+me");
         let slices = if has_media { slices.plus(Slices::MEDIA) } else { slices };
         let total = set.and_then(|set| counters.get(set)?.counters.get("multiprocessors"));
-        let own = taken.counters.get("multiprocessors");
-        let milli = match (own, total) {
-            (Some(own), Some(total)) if total.value() > 0 => {
-                u16::try_from(own.value() * i128::from(WHOLE) / total.value()).unwrap_or(WHOLE)
+        let consumed_units = taken.counters.get("multiprocessors");
+        let milli = match (consumed_units, total) {
+            (Some(consumed_units), Some(total)) if total.value() > 0 => {
+                u16::try_from(consumed_units.value() * i128::from(WHOLE) / total.value())
+                    .unwrap_or(WHOLE)
             }
             _ => 0,
         };

@@ -127,7 +127,7 @@ pub enum GangError {
     /// Two groups with different values for one limit.
     #[error(
         "gang {gang:?}, group {group:?}: at most {most} members of limit {over} may be on one node, \
-         but another group says {other}"
+         but another group allows {other}"
     )]
     UnevenLimits {
         /// The gang.
@@ -152,9 +152,7 @@ pub enum GangError {
         groups: usize,
     },
     /// Colocated groups without a common required level.
-    #[error(
-        "gang {gang:?}, group {group:?}: groups that lie together need the same required level"
-    )]
+    #[error("gang {gang:?}, group {group:?}: colocated groups need the same required level")]
     UnevenColocation {
         /// The gang.
         gang: Arc<str>,

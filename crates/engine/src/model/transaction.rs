@@ -23,6 +23,12 @@ enum Step {
     Released(Resources, Placement),
 }
 
+impl AsMut<Self> for Cluster {
+    fn as_mut(&mut self) -> &mut Self {
+        self
+    }
+}
+
 impl<'a, T: AsMut<Cluster>> Transaction<'a, T> {
     /// An empty transaction.
     pub fn new(target: &'a mut T) -> Self {

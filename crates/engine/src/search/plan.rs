@@ -92,7 +92,7 @@ pub enum Reason {
     #[error(transparent)]
     Bound(#[from] FailedBound),
     /// There would be a plan but for a constraint of the policy.
-    #[error("the policy allows at most {most} {unit}; the best plan would make it {found}")]
+    #[error("the policy allows at most {most} {unit}; the best plan would reach {found}")]
     Constraint {
         /// Name of the limited cost.
         unit: &'static str,
@@ -118,9 +118,7 @@ pub enum Reason {
     #[error(transparent)]
     NoNode(#[from] InfeasibleCounts),
     /// The search was complete: no bound fails, but no plan exists.
-    #[error(
-        "no domain of the level {level} has room for all members together ({searched} searched)"
-    )]
+    #[error("no domain of the level {level} fits all members together ({searched} searched)")]
     Exhausted {
         /// Name of the level.
         level: Arc<str>,
@@ -128,7 +126,7 @@ pub enum Reason {
         searched: u32,
     },
     /// The search ended before it was through. There may be a plan.
-    #[error("no plan was found within {limit} steps; there may be one")]
+    #[error("no plan was found within {limit} steps; one may exist")]
     Steps {
         /// The limit.
         limit: u64,

@@ -141,8 +141,8 @@ pub fn plan(
         && spent < preemption_budget.steps
     {
         // The moves with the least disruption found no target; evictions need none.
-        let rest = PreemptionBudget { moves: 0, ..preemption_budget.clone() };
-        answer = search(world, request, &rest, cost_model, &mut spent).or(answer);
+        let evictions_only = PreemptionBudget { moves: 0, ..preemption_budget.clone() };
+        answer = search(world, request, &evictions_only, cost_model, &mut spent).or(answer);
     }
     answer.map_err(|reason| Refusal { reason, remedy: None, steps: spent })
 }
@@ -166,8 +166,8 @@ fn search(
 ) -> Result<Plan, Reason> {
     request.gang.check(world.topology.levels().len())?;
     let demands = demands(&world.topology, request);
-    let own = world.workloads.named(&request.gang.profile.name);
-    let mut pool = VictimPool::gather(world, preemption_budget, own);
+    let own_workload = world.workloads.named(&request.gang.profile.name);
+    let mut pool = VictimPool::gather(world, preemption_budget, own_workload);
     let max_fit = upper_bound::max_fit(world, &pool, request, &demands);
     *spent += (world.cluster.node_count() * demands.len()) as u64;
     let mut open: Vec<(DomainId, LevelId)> = Vec::new();
@@ -244,12 +244,12 @@ fn estimates(
         let is_own = |demand: &GroupDemand| {
             colocation_id.is_some() && demand.colocation_id == *colocation_id
         };
-        let rest = *of_rest.entry(*domain).or_insert_with(|| {
+        let other_groups = *of_rest.entry(*domain).or_insert_with(|| {
             context.estimate(world, cache, spent, *domain, |demand| !is_own(demand))
         });
-        let own = context.estimate(world, cache, spent, *domain, is_own);
-        if let (Some(rest), Some(own)) = (rest, own) {
-            order.push((rest.max(own), Reverse(*level), *domain, index));
+        let colocated = context.estimate(world, cache, spent, *domain, is_own);
+        if let (Some(other_groups), Some(colocated)) = (other_groups, colocated) {
+            order.push((other_groups.max(colocated), Reverse(*level), *domain, index));
         }
         if *spent > limit {
             // An assignment without a complete estimate may still be possible.
@@ -368,8 +368,9 @@ fn cost(
         let mut ring: BTreeMap<u32, NodeId> =
             request.pinned.iter().map(|pin| (pin.rank, pin.placement.node)).collect();
         ring.extend(placed.iter().map(|placed| (placed.rank, placed.placement.node)));
-        let own = ring_hops(&world.topology, placed.iter().map(|placed| placed.placement.node));
-        cost.add(CostTerm::Hops, ring_hops(&world.topology, ring.into_values()) - own);
+        let placed_hops =
+            ring_hops(&world.topology, placed.iter().map(|placed| placed.placement.node));
+        cost.add(CostTerm::Hops, ring_hops(&world.topology, ring.into_values()) - placed_hops);
     }
     cost
 }

@@ -128,10 +128,10 @@ pub fn replace_failed(
     lost: &NodeSet,
     limits: &RepairLimits,
 ) -> PlanResult {
-    let own = world.workloads.named(&gang.profile.name);
+    let workload_id = world.workloads.named(&gang.profile.name);
     let (mut pinned, mut gone, mut staying) = (Vec::new(), Vec::new(), Vec::new());
     let mut gone_ranks = Vec::new();
-    for (rank, member) in members(world, own) {
+    for (rank, member) in members(world, workload_id) {
         if failed.contains(&rank) || lost.contains(&member.placement.node) {
             gone_ranks.push(rank);
             gone.push(member);
@@ -144,17 +144,17 @@ pub fn replace_failed(
     let mut txn = Transaction::new(world);
     for member in &gone {
         let taken = txn.release_member(member);
-        debug_assert!(taken.is_ok(), "who runs has what it has: {taken:?}");
+        debug_assert!(taken.is_ok(), "a running member holds its placement: {taken:?}");
     }
     let request = Request { gang, pinned: &pinned, forbidden: lost, within: None };
     let answer = admit(txn.target_mut(), context, &request, &limits.preemption_budget);
     let refusal = match answer {
         Err(refusal) if limits.may_move_all && !staying.is_empty() => refusal,
-        answer => return answer.map(|plan| without_unplaced(plan, own, gone_ranks)),
+        answer => return answer.map(|plan| without_unplaced(plan, workload_id, gone_ranks)),
     };
     for member in &staying {
         let taken = txn.release_member(member);
-        debug_assert!(taken.is_ok(), "who runs has what it has: {taken:?}");
+        debug_assert!(taken.is_ok(), "a running member holds its placement: {taken:?}");
     }
     let request = Request { pinned: &[], ..request };
     let whole_gang = admit(txn.target_mut(), context, &request, &limits.preemption_budget);
@@ -166,12 +166,12 @@ pub fn replace_failed(
         second.cost.add(CostTerm::PodsDisturbed, restarted);
     }
     gone_ranks.extend(pinned.iter().map(|pin| pin.rank));
-    Ok(without_unplaced(plan, own, gone_ranks))
+    Ok(without_unplaced(plan, workload_id, gone_ranks))
 }
 
 /// The plan, with evictions for those ranks that it does not place.
-fn without_unplaced(mut plan: Plan, own: Option<WorkloadId>, mut ranks: Vec<u32>) -> Plan {
-    let Some(workload) = own else { return plan };
+fn without_unplaced(mut plan: Plan, workload_id: Option<WorkloadId>, mut ranks: Vec<u32>) -> Plan {
+    let Some(workload) = workload_id else { return plan };
     let placed: BTreeSet<u32> = plan.placements.iter().map(|placed| placed.rank).collect();
     ranks.retain(|rank| !placed.contains(rank));
     ranks.sort_unstable();
@@ -209,8 +209,8 @@ pub fn grow(
         let error = GangError::NoGroup { gang: name(), group, groups: gang.groups.len() };
         return Err(invalid_request(error));
     };
-    let own = world.workloads.named(&gang.profile.name);
-    let placed_members: Vec<(u32, Member)> = members(world, own).collect();
+    let workload_id = world.workloads.named(&gang.profile.name);
+    let placed_members: Vec<(u32, Member)> = members(world, workload_id).collect();
     let most = MAX_MEMBERS as usize;
     if by > MAX_MEMBERS || placed_members.len() > most {
         let count = u64::from(by).saturating_add(placed_members.len() as u64);
@@ -285,7 +285,7 @@ fn group_domain(
     });
     let ranks: Vec<_> = ranks.collect();
     let (_, member) =
-        placed_members.iter().find(|(rank, _)| ranks.iter().any(|own| own.contains(rank)))?;
+        placed_members.iter().find(|(rank, _)| ranks.iter().any(|range| range.contains(rank)))?;
     topology.domain_of(member.placement.node, level)
 }
 
@@ -311,20 +311,24 @@ pub fn gang_of(workload: &Workload) -> Gang {
     if let Some(first) = groups.first_mut() {
         first.count += u32::try_from(missing).unwrap_or(0);
     }
-    let mut rest = workload.min_members;
+    let mut min_left = workload.min_members;
     for group in &mut groups {
-        group.min = group.count.min(rest);
-        rest -= group.min;
+        group.min = group.count.min(min_left);
+        min_left -= group.min;
     }
     Gang { profile: workload.profile.clone(), groups }
 }
 
-fn members(world: &World, own: Option<WorkloadId>) -> impl Iterator<Item = (u32, Member)> + '_ {
-    let workload = own.and_then(|own| Some((own, world.workloads.workload(own)?)));
-    workload.into_iter().flat_map(move |(own, workload)| {
+fn members(
+    world: &World,
+    workload_id: Option<WorkloadId>,
+) -> impl Iterator<Item = (u32, Member)> + '_ {
+    let workload = workload_id
+        .and_then(|workload_id| Some((workload_id, world.workloads.workload(workload_id)?)));
+    workload.into_iter().flat_map(move |(workload_id, workload)| {
         let ranks = 0..u32::try_from(workload.members.len()).unwrap_or(u32::MAX);
         ranks.filter_map(move |member| {
-            let id = MemberId { workload: own, member };
+            let id = MemberId { workload: workload_id, member };
             Some((member, world.workloads.member(id)?.clone()))
         })
     })

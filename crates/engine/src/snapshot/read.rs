@@ -53,7 +53,7 @@ pub enum SnapshotError {
         wanted: String,
     },
     /// Two workloads of one name, or two members of one rank.
-    #[error("{place} is there twice")]
+    #[error("{place} is listed twice")]
     Twice {
         /// The duplicate.
         place: String,

@@ -75,10 +75,10 @@ fn what_does_not_fit_changes_nothing_and_says_why() {
     let pod = Resources::of_pod(1000, 0);
     for parts in [&[(0, 600), (0, 600)][..], &[(1, 100), (4, 100)]] {
         let error = cluster.place(&pod, &at(0, parts)).unwrap_err();
-        assert!(matches!(error, ClusterError::Gpu { verb: "give", .. }), "{error}");
+        assert!(matches!(error, ClusterError::Gpu { verb: "allocate", .. }), "{error}");
     }
     let error = cluster.release(&pod, &at(0, &[(0, 1)])).unwrap_err();
-    assert!(matches!(error, ClusterError::Gpu { verb: "take back", .. }), "{error}");
+    assert!(matches!(error, ClusterError::Gpu { verb: "release", .. }), "{error}");
     assert_eq!(cluster.place(&pod, &at(7, &[])), Err(ClusterError::NoNode(NodeId(7))));
     assert_eq!(format!("{cluster:?}"), before);
     let twice = Cluster::new(vec![model()], vec![node("a", 1), node("a", 1)]);
@@ -167,7 +167,7 @@ fn a_reader_of_another_cluster_has_missed_everything() {
     let mut first = cluster();
     let mut cursor = Cursor::default();
     first.log().read(&mut cursor);
-    // As many changes, and yet not the same ones.
+    // The same number of changes, but different ones.
     let mut second = first.clone();
     first.set_open(NodeId(0), false).unwrap();
     second.set_open(NodeId(1), false).unwrap();
@@ -178,7 +178,7 @@ fn a_reader_of_another_cluster_has_missed_everything() {
     assert_eq!(cluster().log().read(&mut cursor), Changes::All);
 }
 
-/// What must hold after any change.
+/// Invariants after any change.
 fn check(cluster: &Cluster) {
     let mut totals = Totals::default();
     for node in cluster.nodes() {

@@ -34,7 +34,7 @@ fn device(
 const SLICES: [(&str, i64); 3] =
     [("multiprocessors", 132), ("memory-slice-0", 1), ("memory-slice-1", 1)];
 
-/// Two GPUs that MIG may cut in two, each with the places that are left of it.
+/// Two GPUs that MIG may partition in two, with the devices for the free placements.
 fn published() -> (Vec<Device>, Vec<CounterSet>) {
     let mut devices = Vec::new();
     let mut sets = Vec::new();

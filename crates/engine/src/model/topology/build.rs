@@ -39,7 +39,7 @@ pub struct TreeDomain {
 #[non_exhaustive]
 pub enum TopologyError {
     /// A level twice, or named `cluster`.
-    #[error("level {0:?} is named twice (the level \"cluster\" is always there)")]
+    #[error("level {0:?} is named twice (the level \"cluster\" always exists)")]
     DuplicateLevel(String),
     /// Too many levels.
     #[error("{count} levels; at most {MAX_LEVELS} are possible")]
@@ -63,7 +63,7 @@ pub enum TopologyError {
         second: String,
     },
     /// Two domains of one name.
-    #[error("domain {0:?} is there twice; names of domains must be unique")]
+    #[error("domain {0:?} is listed twice; domain names must be unique")]
     DuplicateDomain(String),
     /// A level that is not in the list.
     #[error("domain {domain:?} is of level {level:?}, which is none of: {known}")]
@@ -76,7 +76,7 @@ pub enum TopologyError {
         known: String,
     },
     /// A parent that is not there.
-    #[error("domain {domain:?} has the parent {parent:?}, which is not there")]
+    #[error("domain {domain:?} has the parent {parent:?}, which does not exist")]
     UnknownParent {
         /// The domain.
         domain: String,
@@ -84,7 +84,7 @@ pub enum TopologyError {
         parent: String,
     },
     /// Domains that are above one another.
-    #[error("domains lie above one another in a circle: {}", .0.join(" -> "))]
+    #[error("the parents of domains form a cycle: {}", .0.join(" -> "))]
     Cycle(Vec<String>),
     /// A parent that is not exactly one level above.
     #[error(

@@ -14,7 +14,7 @@ fn is_near(a: f64, b: f64) -> bool {
     (a - b).abs() < 0.0006
 }
 
-/// The figures were computed with another program from the authors' list and code.
+/// The figures come from a separate program over the authors' list and code.
 #[test]
 fn typical_pods_of_the_paper_are_those_of_the_authors() {
     let shapes: std::collections::BTreeSet<_> = openb::shapes().into_iter().collect();
@@ -105,7 +105,8 @@ fn of_equally_popular_shapes_the_larger_is_typical() {
         shape.resources.pods = 0;
         shape
     });
-    // 43 of 45 are enough. The name of the model decides last; no wish comes after any.
+    // 43 of 45 are enough. The model name breaks the last tie; a request for any model comes before
+    // named ones.
     assert_eq!(order, expected);
     let mut memory = pod(1, 1, 500);
     memory.resources.memory_mib = 7;
@@ -160,7 +161,7 @@ fn placement_that_uses_a_fragment_has_a_negative_cost() {
 }
 
 proptest! {
-    /// What is kept is what is computed anew, and increases add up to it.
+    /// Cached sums equal recomputed ones, and increases add up to them.
     #[test]
     fn the_sum_over_a_cluster_is_kept_as_nodes_change(
         steps in prop::collection::vec((0_u32..4, 0_u16..4, 1_u16..=10, 0_i64..12, 0..9_u8), 1..60),

@@ -59,7 +59,7 @@ fn shape(count: u16, milli: u16) -> Arc<Shape> {
 fn give(cluster: &mut Cluster, node: u32, gpu: u16, milli: u16) {
     let part = GpuPart { gpu, milli, slices: Slices::NONE, memory_mib: 0 };
     let placement = Placement { node: NodeId(node), gpus: [part].as_slice().into() };
-    // Where nothing is left, nothing is given.
+    // A placement that does not fit is skipped.
     let _ = cluster.place(&Resources::of_pod(1000, 0), &placement);
 }
 
@@ -144,7 +144,7 @@ fn added_node_counts_once_it_is_in_the_topology() {
 }
 
 proptest! {
-    /// Deltas lead where counting anew leads, however changes and questions come.
+    /// Incremental sums equal recounted ones in any order of changes and lookups.
     #[test]
     fn kept_sums_equal_new_ones(
         paths in prop::collection::vec(0_usize..5, 1..8),
@@ -176,7 +176,7 @@ proptest! {
         }
     }
 
-    /// What is looked up node by node is what the states of the nodes say.
+    /// Relaxed counts per node equal those of the node states.
     #[test]
     fn yardsticks_say_what_states_would_hold(
         changes in prop::collection::vec((0_u32..6, 0_u16..4, 1_u16..=1000, 0_u8..6), 0..40),

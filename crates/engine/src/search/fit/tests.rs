@@ -89,8 +89,8 @@ fn marks_and_models_decide_where_a_pod_may_be() {
 }
 
 proptest! {
-    /// What `times` says can be placed one after another, and not one more, when copies of a shape
-    /// over several GPUs take the freest ones.
+    /// `times` pods can be placed one after another, and not one more, if shapes with several GPUs
+    /// take the freest ones.
     #[test]
     fn times_equals_the_number_that_can_be_placed(
         taken in prop::collection::vec(0_u16..=10, 1..6),
@@ -122,7 +122,7 @@ proptest! {
         prop_assert!(!fits(&cluster, state, &shape));
     }
 
-    /// Divisions that are spared change nothing.
+    /// Skipped divisions do not change results.
     #[test]
     fn shares_of_a_gpu_are_as_many_as_can_be_taken_one_after_another(
         (milli, memory) in (0_u16..=4, 0_u32..=4),

@@ -42,7 +42,7 @@ fn put(cluster: &mut Cluster, gpus: Option<GpuParts>) {
     cluster.place(&Resources::of_pod(0, 0), &placement).unwrap();
 }
 
-/// Takes a part of each of these GPUs.
+/// Allocates a part of each of these GPUs.
 fn take(cluster: &mut Cluster, parts: &[(u16, u16)]) {
     for (gpu, milli) in parts {
         put(cluster, Some(super::parts(&[*gpu], *milli, 0)));
@@ -113,7 +113,7 @@ fn an_instance_lies_where_the_largest_profiles_lose_least() {
     assert_eq!(places(mig(&cluster, NODE, 1, "3g.40gb")), [(0, 0xf0)]);
     let last = mig(&cluster, NODE, 1, "1g.10gb");
     put(&mut cluster, last);
-    // The cut GPU has no 7g to lose; the idle one has.
+    // The partitioned GPU has no 7g to lose; the idle one has.
     assert_eq!(places(mig(&cluster, NODE, 1, "2g.20gb")), [(0, 0x30)]);
     assert_eq!(places(mig(&cluster, NODE, 1, "7g.80gb")), [(1, 0xff)]);
     assert_eq!(places(mig(&cluster, NODE, 3, "3g.40gb")), [(0, 0x0f), (1, 0x0f), (1, 0xf0)]);
@@ -127,7 +127,7 @@ fn no_more_instances_of_a_profile_are_on_one_gpu_than_may_be() {
     let both = mig(&cluster, NODE, 2, "1g.10gb+me").unwrap();
     assert_eq!(places(Some(both.clone())), [(0, me), (1, me)]);
     assert_eq!(mig(&cluster, NODE, 3, "1g.10gb+me"), None);
-    // Nor by a second pod.
+    // A second pod does not either.
     let mut cluster = cluster;
     let first = Placement { node: NODE, gpus: both.into_iter().take(1).collect() };
     cluster.place(&Resources::default(), &first).unwrap();
@@ -188,7 +188,7 @@ proptest! {
         }
     }
 
-    /// Where some group of the tightest level has room for all, all are in one group.
+    /// If a group of the tightest level holds all GPUs, all are in one group.
     #[test]
     fn whole_gpus_share_a_group_if_any_group_has_room(
         taken in prop::collection::btree_set(0_u16..8, 0..8),

@@ -76,24 +76,24 @@ impl Obstacle {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Selector => "a property that the pod needs is missing",
-            Self::Taint => "a taint that the pod does not tolerate",
+            Self::Selector => "node selector or affinity not met",
+            Self::Taint => "untolerated taint",
             Self::NoGpus => "no GPUs",
             Self::Model => "another GPU model, or no such MIG profile",
             Self::TooSmall => "too small even when empty",
             Self::Closed => "closed for new pods",
-            Self::Pods => "no pod place free",
-            Self::Cpu => "too little CPU free",
-            Self::Memory => "too little memory free",
-            Self::Pieces => "enough of the GPUs free, but in too small pieces",
-            Self::Gpus => "too little of the GPUs free",
+            Self::Pods => "too many pods",
+            Self::Cpu => "insufficient CPU",
+            Self::Memory => "insufficient memory",
+            Self::Pieces => "enough GPU capacity free, but fragmented",
+            Self::Gpus => "insufficient GPU capacity",
         }
     }
 }
 
 impl fmt::Display for InfeasibleCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "none of {} nodes has room for the pod", self.nodes())?;
+        write!(f, "the pod fits none of {} nodes", self.nodes())?;
         for (number, (obstacle, count)) in self.counts.iter().enumerate() {
             let mark = if number == 0 { ": " } else { ", " };
             write!(f, "{mark}{} ({count})", obstacle.words())?;

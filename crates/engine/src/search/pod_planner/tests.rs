@@ -18,7 +18,7 @@ use crate::shape::GpuDemand;
 use crate::topology::Level;
 use crate::workload::Workloads;
 
-/// Takes the first node that fits; its score is the node's number, negated.
+/// Takes the first fitting node; its score is the negated node number.
 struct FirstFit;
 
 impl Packing for FirstFit {
@@ -106,7 +106,7 @@ fn profile() -> Profile {
     Profile { seconds_at_risk: 100_000, ..Profile::new("pod") }
 }
 
-/// A price that likes tight GPUs: squares of what is free, in tenths.
+/// A price that prefers tight GPUs: squares of the free tenths.
 fn price(_: &Cluster, before: &NodeState, after: &NodeState) -> i64 {
     let tenths = |gpu: &crate::gpu::GpuFree| i64::from(gpu.milli / 100);
     let squares = |state: &NodeState| state.gpus.iter().map(|gpu| tenths(gpu).pow(2)).sum::<i64>();
@@ -122,7 +122,7 @@ fn decide(world: &World, policy: &PlacementPolicy, shape: &Arc<Shape>) -> PlanRe
     let cost_model = PolicyCostModel::new(world, policy, &figures, &shares, &meter).unwrap();
     let mut cost_cache = CostCache::default();
     let answer = plan_pod(world, &cost_model, &mut FirstFit, &mut cost_cache, &profile(), shape);
-    // What is kept has no influence.
+    // The cache has no influence.
     assert_eq!(
         plan_pod(world, &cost_model, &mut FirstFit, &mut cost_cache, &profile(), shape),
         answer
@@ -161,7 +161,7 @@ fn costs_that_are_kept_follow_the_nodes_states() {
             world.cluster.release(&shape.resources, &placed.remove(0)).unwrap();
         }
     }
-    // Three shares on each of the four small GPUs; eight pod places on each of the large nodes.
+    // Three shares on each of the four small GPUs; eight pods on each of the large nodes.
     assert_eq!(placed.len(), 4 * 8 + 4 * 3);
 }
 
@@ -193,9 +193,9 @@ fn policy_takes_the_best_and_names_the_runner_up() {
     assert_eq!(plan.placements[0].placement, at(2, &[(0, 500)]));
     assert_eq!(plan.cost.of(CostTerm::Watts), 140);
     let other = plan.runner_up.unwrap();
-    // n3 is in another state, for its hazard is another; it is as good.
+    // n3 is in another state because its hazard differs; it costs the same.
     assert_eq!((other.place.as_str(), other.worse_in), ("node n3 in r1", None));
-    // Where GPUs and packages are awake it costs nothing: the tighter GPU decides.
+    // Awake GPUs and packages cost nothing more: the tighter GPU decides.
     world.cluster.place(&Resources::of_pod(2000, 0), &at(0, &[(1, 300), (2, 500)])).unwrap();
     let plan = decide(&world, &policy(&order, &json!({})), &half).unwrap();
     assert_eq!(plan.placements[0].placement, at(0, &[(2, 500)]));
@@ -246,7 +246,7 @@ fn spare_nodes_are_kept_in_the_domain_that_would_lose_its_last() {
 
 #[test]
 fn first_node_of_a_state_whose_domain_keeps_its_spares_is_taken() {
-    // n4 and n5 are like n0 but for their hazard: make all alike by a cluster of large nodes.
+    // n4 and n5 differ from n0 in their hazard, so the cluster gets only large nodes.
     let mut nodes = Vec::new();
     for (name, rack) in [("a", "r0"), ("b", "r1"), ("c", "r1")] {
         let capacity = Resources { cpu_milli: 1000, memory_mib: 0, pods: 1 };
@@ -280,12 +280,11 @@ fn infeasible_nodes_are_counted_by_their_first_obstacle() {
     let refusal = answer.unwrap_err();
     assert_eq!(
         refusal.reason.to_string(),
-        "none of 8 nodes has room for the pod: another GPU model, or no such MIG profile (4), \
-         closed for new pods (1), too little CPU free (1), enough of the GPUs free, but in too \
-         small pieces (1), too little of the GPUs free (1)"
+        "the pod fits none of 8 nodes: another GPU model, or no such MIG profile (4), \
+         closed for new pods (1), insufficient CPU (1), enough GPU capacity free, but fragmented (1), insufficient GPU capacity (1)"
     );
     assert_eq!(refusal.remedy, Some(Remedy::MoreNodes { nodes: 1, like: "n0".into() }));
-    // What no node could ever take: adding such nodes is no remedy.
+    // The pod fits no node even when empty, so more such nodes are no remedy.
     let large = shape(17_000, GpuDemand::None);
     let refusal = decide(&world, &PlacementPolicy::default(), &large).unwrap_err();
     let Reason::NoNode(infeasible) = &refusal.reason else { panic!("{refusal:?}") };
@@ -303,7 +302,7 @@ fn infeasible_nodes_are_counted_by_their_first_obstacle() {
     assert_eq!(infeasible, [(Obstacle::Closed, 1), (Obstacle::Memory, 1)].into());
 }
 
-/// All ways to take GPUs of a node, right or wrong.
+/// All sets of GPUs of a node, valid or not.
 fn all_parts(world: &World, node: NodeId, demand: &GpuDemand) -> Vec<GpuParts> {
     let gpus = u16::try_from(world.cluster.gpus(node).len()).unwrap();
     let model = &world.cluster.models()[usize::from(world.cluster.class(node).model.0)];
@@ -332,7 +331,7 @@ fn all_parts(world: &World, node: NodeId, demand: &GpuDemand) -> Vec<GpuParts> {
     }
 }
 
-/// The best place over all nodes and all ways, as the judge says by its ordinary interface.
+/// The best placement over all nodes and candidates, by the public interface of the cost model.
 fn brute(
     world: &World,
     cost_model: &PolicyCostModel<'_>,

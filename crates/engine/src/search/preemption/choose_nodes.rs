@@ -172,8 +172,10 @@ fn exact(
         let mut row = vec![0; missing + 1];
         for members in (1..=missing).rev() {
             for (number, (gain, cost, _)) in (1..).zip(options) {
-                let rest = members.saturating_sub(*gain as usize);
-                let Some(sum) = least[rest].map(|rest| rest.plus(*cost)) else { continue };
+                let remaining = members.saturating_sub(*gain as usize);
+                let Some(sum) = least[remaining].map(|remaining| remaining.plus(*cost)) else {
+                    continue;
+                };
                 if least[members].is_none_or(|least| sum < least) {
                     least[members] = Some(sum);
                     row[members] = number;
@@ -187,13 +189,13 @@ fn exact(
     for candidate in candidates {
         slots.insert(candidate.node, candidate.options.free);
     }
-    let (mut disruptions, mut rest) = (BTreeSet::new(), missing);
+    let (mut disruptions, mut remaining) = (BTreeSet::new(), missing);
     for ((candidate, options), row) in candidate_options.iter().zip(&taken).rev() {
-        let Some(number) = row[rest].checked_sub(1) else { continue };
+        let Some(number) = row[remaining].checked_sub(1) else { continue };
         let (gain, _, victims) = &options[usize::from(number)];
         disruptions.extend(victims.iter().copied());
         *slots.entry(candidates[*candidate].node).or_default() += gain;
-        rest = rest.saturating_sub(*gain as usize);
+        remaining = remaining.saturating_sub(*gain as usize);
     }
     let disruptions: Vec<Disruption> = disruptions.into_iter().collect();
     if !is_within_slack(state, &disruptions) {
@@ -457,13 +459,13 @@ fn milli_left(state: &CandidateState<'_>, node: NodeId) -> i64 {
 /// Assigns `count` members to few of the nodes with free slots.
 fn assigned(mut slots: Vec<(NodeId, u32)>, count: u32) -> Vec<(NodeId, u32)> {
     slots.sort_by_key(|(_, slot_count)| std::cmp::Reverse(*slot_count));
-    let mut rest = count;
+    let mut remaining = count;
     let mut assigned = Vec::new();
     for (node, slot_count) in slots {
-        let taken = slot_count.min(rest);
+        let taken = slot_count.min(remaining);
         if taken > 0 {
             assigned.push((node, taken));
-            rest -= taken;
+            remaining -= taken;
         }
     }
     assigned
@@ -477,7 +479,7 @@ fn assigned_on(
 ) -> Vec<(NodeId, u32)> {
     let (on, off): (Vec<_>, Vec<_>) = slots.into_iter().partition(|(node, _)| first.contains(node));
     let mut chosen = assigned(on, count);
-    let rest = count - chosen.iter().map(|(_, assigned)| assigned).sum::<u32>();
-    chosen.extend(assigned(off, rest));
+    let remaining = count - chosen.iter().map(|(_, assigned)| assigned).sum::<u32>();
+    chosen.extend(assigned(off, remaining));
     chosen
 }

@@ -49,16 +49,16 @@ pub(super) fn domain_assignments<'a>(
             });
             continue;
         };
-        let of = |colocation_id: u32, own: LevelId| {
-            candidate_domains(topology, demands, max_fit, domain, colocation_id, own)
+        let of = |colocation_id: u32, colocated: LevelId| {
+            candidate_domains(topology, demands, max_fit, domain, colocation_id, colocated)
         };
-        if free.iter().any(|(colocation_id, own)| of(*colocation_id, *own).is_empty()) {
+        if free.iter().any(|(colocation_id, colocated)| of(*colocation_id, *colocated).is_empty()) {
             continue;
         }
         assignments.extend(of(first, free[&first]).into_iter().map(|target| {
             let mut demands = demands.to_vec();
-            let own = demands.iter_mut().filter(|demand| demand.colocation_id == Some(first));
-            own.for_each(|demand| demand.allowed = AllowedDomain::Within(target));
+            let colocated = demands.iter_mut().filter(|demand| demand.colocation_id == Some(first));
+            colocated.for_each(|demand| demand.allowed = AllowedDomain::Within(target));
             DomainAssignment {
                 domain,
                 level,
@@ -102,11 +102,11 @@ pub(super) fn candidate_domains(
     level: LevelId,
 ) -> Vec<DomainId> {
     let holds_all = |target: &DomainId| {
-        let own = demands
+        let colocated = demands
             .iter()
             .zip(max_fit)
             .filter(|(demand, _)| demand.colocation_id == Some(colocation_id));
-        own.into_iter().all(|(demand, max_fit)| {
+        colocated.into_iter().all(|(demand, max_fit)| {
             max_in(topology, demand, max_fit, *target) >= u64::from(SearchContext::count(demand))
         })
     };

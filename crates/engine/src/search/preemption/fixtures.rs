@@ -1,4 +1,4 @@
-//! Small worlds for tests: racks of equal nodes, and workloads on nodes that the test names.
+//! Small worlds for tests: racks of equal nodes, and workloads on given nodes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::workload::{Coupling, Member, Profile, Workload, WorkloadId};
 /// The level of racks.
 pub(crate) const RACK: LevelId = LevelId(1);
 
-/// Racks with so many nodes each, and GPUs of a node. Nodes get their ids rack by rack.
+/// Racks with these numbers of nodes, and `gpus` GPUs on each node. Node ids follow the racks.
 pub(crate) fn world(racks: &[u32], gpus: u16) -> World {
     let model = GpuModel {
         name: "H".to_owned(),
@@ -40,7 +40,7 @@ pub(crate) fn world(racks: &[u32], gpus: u16) -> World {
     }
     let labels: Vec<BTreeMap<String, String>> =
         nodes.iter().map(|node| node.labels.clone()).collect();
-    // Found in whatever order: ids follow names.
+    // The input order is irrelevant: ids follow names.
     nodes.reverse();
     let level = Level { name: "rack".into(), label: "rack".to_owned(), is_unique: true };
     World {
@@ -86,7 +86,7 @@ pub(crate) fn run(
     world.workloads.add(Workload { profile, min_members, coupling, members }).unwrap()
 }
 
-/// Runs a single pod of that priority.
+/// Runs a single pod with a priority.
 pub(crate) fn pod(
     world: &mut World,
     name: &str,
@@ -104,7 +104,7 @@ pub(crate) fn nodes_of(world: &World, id: WorkloadId) -> Vec<Option<u32>> {
     members.iter().map(|one| one.as_ref().map(|one| one.placement.node.0)).collect()
 }
 
-/// What is free and what runs, to see that nothing has changed.
+/// Free capacity and running workloads as text, to detect changes.
 pub(crate) fn snapshot(world: &World) -> String {
     let nodes: Vec<_> = world
         .cluster

@@ -232,7 +232,9 @@ impl<'w, 'a> Simulation<'w, 'a> {
                 match level {
                     Some(level) => {
                         let count = SearchContext::count(demand);
-                        self.best_domain(group, domain, level, count).ok_or(Infeasible::DoesNotFit)?.0
+                        self.best_domain(group, domain, level, count)
+                            .ok_or(Infeasible::DoesNotFit)?
+                            .0
                     }
                     None => domain,
                 }

@@ -64,7 +64,7 @@ fn what_cannot_be_placed_again_is_not_moved() {
     let gang = Gang::new("new", whole(3), 1);
     let refusal = ask(&mut world, &gang, &PreemptionBudget::moves(9)).unwrap_err();
     assert!(matches!(refusal.reason, Reason::Bound(_) | Reason::Steps { .. }), "{refusal:?}");
-    // Where evictions are allowed the pod that cannot move is evicted, and the other one is not.
+    // If evictions are allowed, the pod that cannot move is evicted, and the other one is not.
     let preemption_budget = PreemptionBudget { moves: 9, ..PreemptionBudget::evictions_below(1) };
     let plan = ask(&mut world, &gang, &preemption_budget).unwrap();
     assert_eq!((plan.moves.len(), plan.evictions.len()), (0, 1));
@@ -77,7 +77,7 @@ fn a_member_of_a_gang_moves_only_within_its_rack() {
     profile.topology.required = Some(RACK);
     let gang = run(&mut world, profile, 2, &whole(2), &[0, 1]);
     let new = Gang::new("new", whole(4), 1);
-    // The other rack is idle, so it needs nobody; with that rack taken, one member joins the other.
+    // The other rack is idle, so no victim is needed. With that rack taken, one member is evicted.
     pod(&mut world, "other", 9, 1, 2);
     let plan =
         ask(&mut world, &new, &PreemptionBudget { moves: 1, ..PreemptionBudget::none() }).unwrap();
@@ -86,7 +86,7 @@ fn a_member_of_a_gang_moves_only_within_its_rack() {
     if moved.member.workload == gang {
         assert!(moved.to.node.0 < 2, "{plan:?}");
     }
-    // Without room in the rack it does not leave it.
+    // A pod does not leave its rack if the rack is full.
     pod(&mut world, "fills", 9, 2, 0);
     pod(&mut world, "fills too", 9, 2, 1);
     let wish = in_a_rack("wish", 4, 1);
@@ -135,7 +135,7 @@ fn members_above_the_minimum_go_first() {
     assert_eq!(plan.evictions.len(), 2);
     apply(&mut world, &gang, &plan).unwrap();
     assert_eq!(world.workloads.workload(elastic).unwrap().member_count(), 2);
-    // No more can go one by one: the rest goes as a whole.
+    // No more pods can be evicted alone: the workload is evicted whole.
     let next = with_priority(1, Gang::new("next", whole(2), 1));
     let plan = ask(&mut world, &next, &PreemptionBudget::evictions_below(1)).unwrap();
     assert_eq!(plan.evictions.len(), 2);
@@ -327,7 +327,8 @@ fn higher_priority_pod_is_not_evicted_for_losing_no_work() {
     let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(100)).unwrap();
     let low = world.workloads.named("p0").unwrap();
     assert_eq!(plan.evictions, [MemberId { workload: low, member: 0 }]);
-    // The highest one decides, not the sum: two in the middle go before one high and one low.
+    // The highest priority decides, not the sum: two medium ones are evicted before one high and
+    // one low.
     let mut world = self::world(&[2], 2);
     for (node, priority) in [(0, 0), (0, 90), (1, 46), (1, 47)] {
         pod(&mut world, &format!("p{priority}"), priority, 1, node);
@@ -342,7 +343,7 @@ fn higher_priority_pod_is_not_evicted_for_losing_no_work() {
 #[test]
 fn multi_share_members_spread_if_the_default_choice_leaves_too_little() {
     let mut world = world(&[1], 3);
-    // 300 free on each GPU, and 600 on the first when the low one goes.
+    // 300 free on each GPU, and 600 on the first without the low one.
     for (name, priority, milli) in [("low", 0, 300), ("a", 9, 400), ("b", 9, 700), ("c", 9, 700)] {
         run(&mut world, Profile { priority, ..Profile::new(name) }, 1, &share(milli), &[0]);
     }
@@ -363,7 +364,7 @@ fn multi_share_members_spread_if_the_default_choice_leaves_too_little() {
     apply(&mut world, &gang, &plan).unwrap();
 }
 
-/// Wants a node to stay as it is.
+/// A cost model that keeps one node unchanged.
 struct Spares(NodeId);
 
 impl CostModel for Spares {
@@ -407,7 +408,7 @@ impl CostModel for Spares {
 fn room_is_made_beside_the_nodes_that_must_stay_free() {
     let mut world = world(&[2], 1);
     pod(&mut world, "other", 5, 1, 1);
-    // The node that is to be spared has the cheaper victim.
+    // The node to keep has the cheaper victim.
     pod(&mut world, "cheap", 0, 1, 0);
     let gang = with_priority(9, Gang::new("new", whole(1), 1));
     let forbidden = NodeSet::new();

@@ -15,11 +15,11 @@ use crate::workload::{Coupling, Member, MemberId, Workload, WorkloadId};
 #[non_exhaustive]
 pub enum StalePlan {
     /// A placement is taken, or a node is gone.
-    #[error("the plan does not fit any more; ask again: {0}")]
+    #[error("the plan no longer fits; plan again: {0}")]
     Cluster(#[from] ClusterError),
     /// A member to be moved or evicted no longer runs.
     #[error(
-        "member {} of workload number {} does not run any more; ask again",
+        "member {} of workload number {} no longer runs; plan again",
         .0.member,
         .0.workload.0
     )]
@@ -41,10 +41,10 @@ pub enum StalePlan {
 /// running member with the rank of a placement is replaced; its resources are released first. A
 /// workload without members is removed. On an error nothing is changed.
 pub fn apply(world: &mut World, gang: &Gang, plan: &Plan) -> Result<WorkloadId, StalePlan> {
-    let known = world.workloads.named(&gang.profile.name);
-    let placed = change(world, Some(gang), known, plan)?;
-    let own = if let Some(own) = known {
-        own
+    let existing = world.workloads.named(&gang.profile.name);
+    let placed = change(world, Some(gang), existing, plan)?;
+    let workload_id = if let Some(workload_id) = existing {
+        workload_id
     } else {
         let (profile, min_members, coupling) =
             (gang.profile.clone(), gang.min(), Coupling::of(gang));
@@ -56,10 +56,10 @@ pub fn apply(world: &mut World, gang: &Gang, plan: &Plan) -> Result<WorkloadId, 
             .unwrap_or_default()
     };
     for (rank, member) in placed {
-        world.workloads.set_member(MemberId { workload: own, member: rank }, Some(member));
+        world.workloads.set_member(MemberId { workload: workload_id, member: rank }, Some(member));
     }
-    remove(world, plan, Some(own));
-    Ok(own)
+    remove(world, plan, Some(workload_id));
+    Ok(workload_id)
 }
 
 /// Applies the evictions and moves of a plan without placements, such as that of
@@ -74,7 +74,7 @@ pub fn apply_moves(world: &mut World, plan: &Plan) -> Result<(), StalePlan> {
 fn change(
     world: &mut World,
     gang: Option<&Gang>,
-    known: Option<WorkloadId>,
+    existing: Option<WorkloadId>,
     plan: &Plan,
 ) -> Result<Vec<(u32, Member)>, StalePlan> {
     let World { cluster, workloads, .. } = world;
@@ -88,7 +88,7 @@ fn change(
         }
     }
     for placed in &plan.placements {
-        let Some(workload) = known else { break };
+        let Some(workload) = existing else { break };
         let id = MemberId { workload, member: placed.rank };
         if let Some(member) = workloads.member(id).filter(|_| gone.insert(id)) {
             txn.release(&member.shape.resources, &member.placement)?;
@@ -121,12 +121,13 @@ fn change(
 }
 
 /// Removes evicted members, and workloads without members.
-fn remove(world: &mut World, plan: &Plan, own: Option<WorkloadId>) {
+fn remove(world: &mut World, plan: &Plan, workload_id: Option<WorkloadId>) {
     let workloads = &mut world.workloads;
     for id in &plan.evictions {
         workloads.set_member(*id, None);
         let is_empty = |workload: &Workload| workload.member_count() == 0;
-        if Some(id.workload) != own && workloads.workload(id.workload).is_some_and(is_empty) {
+        if Some(id.workload) != workload_id && workloads.workload(id.workload).is_some_and(is_empty)
+        {
             workloads.remove(id.workload);
         }
     }

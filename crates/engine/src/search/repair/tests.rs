@@ -95,7 +95,7 @@ fn gang_moves_if_allowed_when_replacements_do_not_fit_beside_it() {
     apply(&mut world, &gang, &plan).unwrap();
     assert_eq!(nodes_of(&world, id), [Some(2), Some(3)]);
     assert_eq!(world.cluster.totals().used_milli, 9000);
-    // And where there is no other rack, the first reason is told.
+    // Without another rack the first reason is reported.
     let refusal = replace(&mut world, &gang, &[], &[2, 4], &limits);
     let moved = refusal.unwrap();
     assert_eq!(moved.placements.len(), 2, "back to the first rack");
@@ -162,7 +162,7 @@ fn a_workload_grows_beside_its_members_by_as_many_as_asked() {
     assert!(nodes_of(&world, id).into_iter().flatten().all(|node| node >= 2));
     // Two more do not fit its rack, though two nodes are idle elsewhere.
     assert!(by(&mut world, 2, &PreemptionBudget::none()).is_err());
-    // Beyond the count it grows at its end, and by moving somebody if that is allowed.
+    // Beyond the count it grows at its end, by moving a pod if that is allowed.
     let last = nodes_of(&world, id);
     let idle = (2..6).find(|node| !last.contains(&Some(*node))).unwrap();
     pod(&mut world, "low", 0, 1, idle);
@@ -266,7 +266,7 @@ fn failed_member_without_a_new_place_releases_its_resources() {
     gang.groups[0].min = 3;
     let shape = gang.groups[0].shape.as_ref().clone();
     let id = run(&mut world, gang.profile.clone(), 3, &shape, &[0, 1, 2, 3]);
-    // A node is lost, and a process on another fails: one place for two, which is enough.
+    // A node is lost, and a process on another fails: one slot for two members, which is enough.
     let plan = replace(&mut world, &gang, &[1], &[0], &RepairLimits::none()).unwrap();
     assert_eq!(ranks(&plan), [0]);
     assert_eq!(plan.evictions, [MemberId { workload: id, member: 1 }]);
@@ -274,7 +274,7 @@ fn failed_member_without_a_new_place_releases_its_resources() {
     apply(&mut world, &gang, &plan).unwrap();
     assert_eq!(nodes_of(&world, id), [Some(1), None, Some(2), Some(3)]);
     assert_eq!(world.cluster.totals().used_milli, 3000, "the dead hold nothing");
-    // Nobody has to be placed: the next one that fails leaves all the same.
+    // No member has to be placed: the next one that fails leaves all the same.
     gang.groups[0].min = 2;
     let plan = replace(&mut world, &gang, &[], &[1, 0], &RepairLimits::none()).unwrap();
     assert!(plan.placements.is_empty());
@@ -355,7 +355,7 @@ fn segments_are_not_torn_apart_by_moves() {
     let home = nodes_of(&world, id)[0].unwrap();
     let fixed = Profile { is_movable: false, priority: 9, ..Profile::new("fixed") };
     run(&mut world, fixed, 1, &whole(3), &[1 - home]);
-    // Three GPUs are free, and would be on one node if a member left the other's rack.
+    // Three GPUs are free, and would be on one node if a member left its rack.
     let wide = Gang::new("wide", whole(3), 1);
     let ask = |world: &mut World| {
         let mut solver = Solver::default();
@@ -363,12 +363,12 @@ fn segments_are_not_torn_apart_by_moves() {
     };
     assert!(ask(&mut world).is_err());
     assert!(defragment(&mut world, 9, PreemptionBudget::STEPS).moves.is_empty());
-    // Two pods that are nothing to each other may part.
+    // Two independent pods may be separated.
     let evictions = (0..2).map(|member| MemberId { workload: id, member }).collect();
     apply_moves(&mut world, &Plan { evictions, ..Plan::default() }).unwrap();
     run(&mut world, Profile::new("loose"), 1, &whole(1), &[home, home]);
     assert_eq!(ask(&mut world).unwrap().len(), 1);
-    // A level that the gang requires as a whole is no tighter than what its profile tells.
+    // A level that the gang requires as a whole is no tighter than its profile.
     let mut one = in_a_rack("one", 1, 2);
     one.groups[0].topology.required = Some(RACK);
     assert_eq!(crate::workload::Coupling::of(&one), crate::workload::Coupling::default());

@@ -117,10 +117,10 @@ impl Attempt<'_, '_> {
     /// a level, the nearest to pinned members and the fullest come first.
     fn areas_of(&mut self, group: usize) -> Vec<Area> {
         let (demand, topology) = (&self.problem.demands[group], self.problem.topology);
-        let own = topology.domain(self.area.domain).level;
-        let loosest = demand.required.unwrap_or(own).max(own);
+        let area_level = topology.domain(self.area.domain).level;
+        let loosest = demand.required.unwrap_or(area_level).max(area_level);
         let tightest = demand.preferred.unwrap_or(loosest).max(loosest);
-        if self.area.node.is_some() || tightest == own {
+        if self.area.node.is_some() || tightest == area_level {
             return vec![self.area.clone()];
         }
         let goal = self.goal.unpinned[group];

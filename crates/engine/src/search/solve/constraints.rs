@@ -68,16 +68,16 @@ impl LimitUsage {
     /// Adds members of a group with these limits to a node.
     pub(crate) fn add(&mut self, limits: &[NodeLimit], node: NodeId, count: u32) {
         for limit in limits {
-            let there = self.0.entry((limit.over, node)).or_default();
-            *there = there.saturating_add(count);
+            let used = self.0.entry((limit.over, node)).or_default();
+            *used = used.saturating_add(count);
         }
     }
 
     /// Removes members of a group with these limits from a node.
     pub(crate) fn remove(&mut self, limits: &[NodeLimit], node: NodeId, count: u32) {
         for limit in limits {
-            if let Some(there) = self.0.get_mut(&(limit.over, node)) {
-                *there = there.saturating_sub(count);
+            if let Some(used) = self.0.get_mut(&(limit.over, node)) {
+                *used = used.saturating_sub(count);
             }
         }
     }

@@ -146,7 +146,7 @@ impl Search<'_, '_> {
         let alternatives =
             domains.iter().flat_map(|domain| choices.iter().map(move |choice| (domain, choice)));
         for (domain, (chosen, unpinned)) in alternatives {
-            let own = Area::domain(*domain);
+            let group_area = Area::domain(*domain);
             let mut series = Vec::new();
             let mut is_possible = true;
             let pinned_segments = demand.pinned_segments.iter().enumerate();
@@ -155,7 +155,7 @@ impl Search<'_, '_> {
             {
                 let place = pinned_segment
                     .domain
-                    .and_then(|domain| intersection(problem.topology, &own, domain));
+                    .and_then(|domain| intersection(problem.topology, &group_area, domain));
                 match place {
                     Some(place) => series.push(Series {
                         group,
@@ -169,7 +169,7 @@ impl Search<'_, '_> {
             series.push(Series {
                 group,
                 ranks: demand.ranks.iter().copied().take(*unpinned as usize).collect(),
-                positions: own.positions(problem.topology),
+                positions: group_area.positions(problem.topology),
                 has_segments: demand.segment.is_some(),
             });
             if is_possible
@@ -190,8 +190,8 @@ impl Search<'_, '_> {
     /// Possible domains of a group, the one with the most free slots first.
     fn domains_of(&self, group: usize, area: &Area) -> Vec<DomainId> {
         let (demand, topology) = (&self.problem.demands[group], self.problem.topology);
-        let own = topology.domain(area.domain).level;
-        let Some(level) = demand.required.filter(|level| *level > own) else {
+        let area_level = topology.domain(area.domain).level;
+        let Some(level) = demand.required.filter(|level| *level > area_level) else {
             return if demand.allowed == AllowedDomain::Nowhere {
                 Vec::new()
             } else {

@@ -118,15 +118,16 @@ fn of_group(
     }
     let best = best_of(roots.iter().copied(), fit_counts);
     // If the group's own level is tighter: the best domain of that level.
-    let own =
-        demand.required.filter(|own| *own > level && demand.allowed != AllowedDomain::Nowhere);
-    let (level, best) = match (own, best) {
-        (Some(own), Some(root)) => {
+    let group_level = demand
+        .required
+        .filter(|group_level| *group_level > level && demand.allowed != AllowedDomain::Nowhere);
+    let (level, best) = match (group_level, best) {
+        (Some(group_level), Some(root)) => {
             let nodes = &topology.domain(root).nodes;
-            let inside = topology.at(own).filter(|(_, domain)| {
+            let inside = topology.at(group_level).filter(|(_, domain)| {
                 nodes.start <= domain.nodes.start && domain.nodes.end <= nodes.end
             });
-            (own, best_of(inside.map(|(id, _)| id), fit_counts))
+            (group_level, best_of(inside.map(|(id, _)| id), fit_counts))
         }
         _ => (level, best),
     };
@@ -135,8 +136,9 @@ fn of_group(
     let would_hold = |relaxation, domains: &[DomainId]| {
         let areas: Vec<Area> = domains.iter().copied().map(Area::domain).collect();
         // If members need not be together within a domain, the sum is sufficient.
-        let is_tight =
-            |domain| demand.required.is_none_or(|own| own <= topology.domain(domain).level);
+        let is_tight = |domain| {
+            demand.required.is_none_or(|group_level| group_level <= topology.domain(domain).level)
+        };
         let is_sum = demand.segment.is_none() && domains.iter().all(|domain| is_tight(*domain));
         let enough = if is_sum { unpinned } else { u64::MAX };
         let fit_counts = relaxed(relaxation, &areas, enough).fit_counts(topology, demand);

@@ -247,7 +247,11 @@ impl<'a> Problem<'a> {
     }
 
     /// The remaining members of a node by each constraint, beside the placed ones.
-    pub(crate) fn remaining_by_constraint(&self, node: NodeId, usage: &LimitUsage) -> RemainingSlots {
+    pub(crate) fn remaining_by_constraint(
+        &self,
+        node: NodeId,
+        usage: &LimitUsage,
+    ) -> RemainingSlots {
         let with_rules = self.demands.iter().filter(|demand| !demand.constraints.is_none());
         with_rules.flat_map(|demand| demand.constraints.remaining_each(node, usage)).collect()
     }

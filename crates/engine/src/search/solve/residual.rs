@@ -119,13 +119,13 @@ pub(crate) fn demands(topology: &Topology, request: &Request<'_>) -> Vec<GroupDe
     let mut first = 0;
     let mut demands = Vec::new();
     for (number, group) in (0..).zip(&request.gang.groups) {
-        let own = first..first + group.count;
-        let pinned: Vec<NodeId> = pins.range(own.clone()).map(|(_, node)| *node).collect();
+        let rank_range = first..first + group.count;
+        let pinned: Vec<NodeId> = pins.range(rank_range.clone()).map(|(_, node)| *node).collect();
         let is_free = |rank: &u32| !pins.contains_key(rank);
         let (mut pinned_segments, mut ranks) = (Vec::new(), Vec::new());
         match group.segment {
             Some(segment) => {
-                for start in own.clone().step_by(segment.size as usize) {
+                for start in rank_range.clone().step_by(segment.size as usize) {
                     let ids = start..start + segment.size;
                     let free = ids.clone().filter(is_free);
                     match pins.range(ids).next() {
@@ -138,8 +138,8 @@ pub(crate) fn demands(topology: &Topology, request: &Request<'_>) -> Vec<GroupDe
                 }
                 pinned_segments.retain(|pinned_segment| !pinned_segment.ranks.is_empty());
             }
-            None if pinned.is_empty() => ranks.extend(own.clone()),
-            None => ranks.extend(own.clone().filter(is_free)),
+            None if pinned.is_empty() => ranks.extend(rank_range.clone()),
+            None => ranks.extend(rank_range.clone().filter(is_free)),
         }
         let count = len(&pinned);
         let of_all = group.colocation_id.and_then(|number| by_number.get(&number));
@@ -161,7 +161,7 @@ pub(crate) fn demands(topology: &Topology, request: &Request<'_>) -> Vec<GroupDe
             pinned: count,
             constraints: GroupConstraints::of(group, &usage),
         });
-        first = own.end;
+        first = rank_range.end;
     }
     demands
 }
@@ -171,10 +171,13 @@ fn colocated_pins(gang: &Gang, pins: &BTreeMap<u32, NodeId>) -> BTreeMap<u32, Ve
     let mut by_number: BTreeMap<u32, Vec<NodeId>> = BTreeMap::new();
     let mut first = 0_u32;
     for group in &gang.groups {
-        let own = first..first.saturating_add(group.count);
-        first = own.end;
+        let rank_range = first..first.saturating_add(group.count);
+        first = rank_range.end;
         if let Some(number) = group.colocation_id {
-            by_number.entry(number).or_default().extend(pins.range(own).map(|(_, node)| *node));
+            by_number
+                .entry(number)
+                .or_default()
+                .extend(pins.range(rank_range).map(|(_, node)| *node));
         }
     }
     by_number

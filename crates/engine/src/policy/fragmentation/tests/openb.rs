@@ -20,7 +20,7 @@ pub(crate) fn shapes() -> Vec<Shape> {
     PODS.lines().skip(1).map(row).collect()
 }
 
-/// A pod without memory, which nothing here looks at.
+/// A pod without memory, which is irrelevant here.
 pub(crate) fn pod(cpu_milli: i64, count: u16, milli: u16) -> Shape {
     Shape::new(Resources::of_pod(cpu_milli, 0), GpuDemand::of(count, milli))
 }
@@ -35,7 +35,7 @@ pub(crate) fn model() -> GpuModel {
     GpuModel { name, memory_mib: 0, idle_watts: 0, full_watts: 0, mig: Vec::new() }
 }
 
-/// Nodes, each by its free CPU and what is left of its GPUs.
+/// Nodes by their free CPU and the free thousandths of their GPUs.
 pub(crate) fn cluster(nodes: &[(i64, &[u16])]) -> Cluster {
     let spec = |(number, (cpu_milli, left)): (usize, &(i64, &[u16]))| {
         let capacity = Resources { cpu_milli: *cpu_milli, memory_mib: 0, pods: 1000 };

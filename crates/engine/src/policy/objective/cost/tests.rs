@@ -109,11 +109,11 @@ fn watts_are_those_that_are_added() {
     assert_eq!(watts(&world, &[at(1, &[(0, 500, 0)])]), 60 + 80);
     // Two GPUs, and 6,000 milli are three cores: still one package.
     assert_eq!(watts(&world, &[at(1, &[(0, 500, 0)]), at(1, &[(1, 500, 0)])]), 120 + 80);
-    // On two nodes it costs twice as much.
+    // Two nodes cost twice as much.
     assert_eq!(watts(&world, &[at(1, &[(0, 500, 0)]), at(2, &[(0, 500, 0)])]), 2 * 140);
     run(&mut world, "runs", "a", &[at(1, &[(0, 500, 0)])]);
     assert_eq!(watts(&world, &[at(1, &[(0, 500, 0)])]), 0, "both are awake");
-    // With 1,000 of what runs, 9,000 are five cores: the second package wakes.
+    // With the 1,000 of the running pod, 9,000 are five cores: the second package wakes.
     let three = [at(1, &[(0, 100, 0)]), at(1, &[(0, 100, 0)]), at(1, &[(0, 100, 0)])];
     assert_eq!(watts(&world, &three), 80);
 }
@@ -127,10 +127,10 @@ fn cents_follow_the_larger_part_of_the_node() {
     // 3,000 of 16,000 milli-CPU are 18.75 %; rounded up.
     assert_eq!(cents(&world, at(1, &[])), 19);
     assert_eq!(cents(&world, at(1, &[(0, 500, 0)])), 25);
-    // All memory of a GPU takes the GPU, however little compute goes with it.
+    // All memory of a GPU takes the GPU, whatever the compute.
     assert_eq!(cents(&world, at(1, &[(0, 1, 16_000)])), 50);
     run(&mut world, "runs", "a", &[at(1, &[(0, 1000, 0)])]);
-    // Half of the node is paid for by its GPU; 4,000 milli-CPU are less.
+    // Its GPU pays for half of the node; 4,000 milli-CPU are less.
     assert_eq!(cents(&world, at(1, &[])), 0);
     assert_eq!(cents(&world, at(1, &[(1, 10, 0)])), 1, "50.5 %, rounded up");
 }
@@ -145,10 +145,10 @@ fn a_whole_gang_is_at_risk_on_each_of_its_nodes() {
     // (900 + 100) ppm x 4 GPUs x 600 s = 2.4; (100 + 100) x 4 x 600 = 0.48.
     assert_eq!(lost(&world, &[whole(0), whole(1)]), 2);
     assert_eq!(lost(&world, &[whole(1), whole(2)]), 0);
-    // Four members on one node: it fails once. 900 x 2 x 600 = 1.08.
+    // Four members on one node count once. 900 x 2 x 600 = 1.08.
     let half = |gpu| at(0, &[(gpu, 500, 0)]);
     assert_eq!(lost(&world, &[half(0), half(0), half(1), half(1)]), 1);
-    // A late member: what runs is lost with it. 900 ppm x (1 + 2) x 600 = 1.62.
+    // A late member: the running members are lost with it. 900 ppm x (1 + 2) x 600 = 1.62.
     run(&mut world, "asked", "a", &[whole(2)]);
     assert_eq!(lost(&world, &[at(0, &[(0, 1000, 0)])]), 2);
 }
@@ -164,12 +164,12 @@ fn stranded_cost_is_the_fragmentation_increase() {
         before.free.cpu_milli - after.free.cpu_milli
     };
     let figures = MeasuredFigures { typical: &typical, price: cpu };
-    // On the idle n2 the half of a GPU is taken: the other half is of no use for whole GPUs, which
-    // are a quarter of all: 500 / 4.
+    // Half of a GPU is taken on the idle n2. The other half is useless for whole GPUs, which are a
+    // quarter of all: 500 / 4.
     let cost = cost(&world, &figures, &[at(2, &[(0, 500, 0)])]);
     assert_eq!(cost.of(CostTerm::GpuMilliStranded), 125);
     assert_eq!(cost.of(CostTerm::PackingPrice), 3000);
-    // As the measure itself says, on every node.
+    // Equal to the measure itself on every node.
     let fragmentation = crate::fragmentation::Fragmentation::new(Arc::new(typical.clone()));
     let shape = Shape::new(Resources::of_pod(3000, 0), GpuDemand::of(1, 300));
     for place in [at(1, &[(0, 300, 0)]), at(1, &[(1, 300, 0)]), at(3, &[(1, 300, 0)])] {
@@ -210,7 +210,7 @@ fn a_decision_that_moves_and_evicts_costs_what_it_does_to_others() {
     // n1 has 2,000 milli-CPU and both GPUs in use before and after; n2 wakes a GPU and a package.
     assert_eq!(cost.of(CostTerm::Watts), 60 + 80);
     assert_eq!(cost.of(CostTerm::CentsPerHour), 25);
-    // The default tenant has its 1,000 and b lacks the 500 that it lost.
+    // The default tenant holds its 1,000; b lacks the 500 that it lost.
     assert_eq!(cost.of(CostTerm::FairnessDeficit), 500);
     assert_eq!(cost_model.check(&world, &gang(1000, 2), &placed, disruptions, &cost), Ok(()));
 }
@@ -263,7 +263,7 @@ fn limits_apply_cluster_wide_and_only_to_increases() {
     assert_eq!(watts(400, 20), Ok(()));
     assert_eq!(
         watts(400, 21),
-        Err("the policy allows at most 400 watts; the best plan would make it 401".to_owned())
+        Err("the policy allows at most 400 watts; the best plan would reach 401".to_owned())
     );
     assert_eq!(watts(100, 0), Ok(()), "the limit is broken already, but not by this");
     let cents = serde_json::json!({ "maxCentsPerHour": 60 });

@@ -32,7 +32,7 @@ fn a_package_draws_full_power_from_its_first_core_on() {
     let (class, _) = node();
     assert_eq!((class.idle_watts, class.full_watts, class.package_cores), (40, 540, 32));
     assert_eq!(with_free(&class, 96_000), 40);
-    // One of 48 cores is touched by the least pod; 32 cores are 64,000 milli.
+    // The smallest pod uses one of 48 cores; 32 cores are 64,000 milli.
     assert_eq!(with_free(&class, 95_999), 20 + 270);
     assert_eq!(with_free(&class, 32_000), 20 + 270);
     assert_eq!(with_free(&class, 31_999), 270 + 270);

@@ -20,7 +20,7 @@ fn what_one_tenant_does_not_want_goes_to_the_others_by_weight() {
     );
     let deserved = ["a", "b", "c"].map(|name| shares.deserved(name));
     assert_eq!(deserved, [2000, 2000, 8000]);
-    // a lacks 1,000, b has more than it deserves, c lacks all.
+    // a lacks 1,000, b has more than it deserves, c lacks everything.
     assert_eq!(shares.deficit_after([]), 1000 + 8000);
     assert_eq!(shares.deficit_after([("a", 1000)]), 8000);
     assert_eq!(shares.deficit_after([("b", 1000)]), 9000, "b is beyond its share: no help");
@@ -66,7 +66,7 @@ proptest! {
             if *own == one.wanted() {
                 continue;
             }
-            // Nobody has more for its weight than one who wants more, by more than rounding.
+            // No tenant has more per weight, beyond rounding, than a tenant with unmet demand.
             for (other, others) in tenants.iter().zip(&deserved) {
                 prop_assert!(
                     others * i64::from(one.weight) <= (own + 1) * i64::from(other.weight.max(1))

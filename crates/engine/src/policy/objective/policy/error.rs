@@ -42,7 +42,7 @@ pub enum PolicyError {
         first: String,
     },
     /// A weight that is none.
-    #[error("{field}: {found:?} is no weight: {why}")]
+    #[error("{field}: {found:?} is not a weight: {why}")]
     Weight {
         /// Path of the field.
         field: String,

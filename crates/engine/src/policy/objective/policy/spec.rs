@@ -211,8 +211,8 @@ fn tolerance(
         Err(PolicyError::Tolerance { field, why })
     };
     match (written.percent, written.absolute) {
-        (None, None) => error("", "it says nothing; give percent or absolute, or leave it out"),
-        (Some(_), Some(_)) => error("", "give either percent or absolute, not both"),
+        (None, None) => error("", "it is empty; set percent or absolute, or leave it out"),
+        (Some(_), Some(_)) => error("", "set either percent or absolute, not both"),
         (Some(percent), None) => match u8::try_from(percent) {
             Ok(percent @ 1..=100) => Ok(Some(Tolerance::Percent(percent))),
             _ => error(".percent", "it must be a whole number from 1 to 100"),

@@ -54,7 +54,7 @@ fn default_policy_orders_disruption_hops_packing() {
     assert_eq!(policy.worse_in(&third, &last), Some(CostTerm::PodsDisturbed));
     assert_eq!(policy.worse_in(&last, &third), None);
     assert_eq!(policy.worse_in(&last, &last), None);
-    // What is not in the order has no influence.
+    // A term outside the order has no influence.
     assert_eq!(
         policy.compare(&first, &first.plus(&cost(&[(CostTerm::Watts, 9)]))),
         Ordering::Equal
@@ -91,7 +91,7 @@ fn costs_within_the_tolerance_leave_the_choice_to_the_next_unit() {
     assert_eq!(near.compare(&vector(11, 50), &vector(10, 60)), Ordering::Less);
     assert_eq!(near.worse_in(&vector(11, 50), &vector(10, 60)), Some(CostTerm::Watts));
     assert_eq!(near.compare(&vector(12, 50), &vector(10, 60)), Ordering::Greater);
-    // All else equal, fewer are better even so.
+    // With all else equal, fewer are better.
     assert_eq!(near.compare(&vector(10, 50), &vector(11, 50)), Ordering::Less);
     assert_eq!(near.worse_in(&vector(10, 50), &vector(11, 50)), Some(CostTerm::Hops));
     let slack = policy(with_order(&json!([
@@ -188,12 +188,12 @@ fn invalid_weight_is_refused_by_field() {
     };
     assert_eq!(
         weighted(json!("-2")),
-        "order[0].sum[0].weight: \"-2\" is no weight: it is negative, but less is better in every \
+        "order[0].sum[0].weight: \"-2\" is not a weight: it is negative, but less is better in every \
          unit"
     );
     assert_eq!(
         weighted(json!(2_000_000_000)),
-        "order[0].sum[0].weight: \"2000000000\" is no weight: it is above 1000000000; put the unit \
+        "order[0].sum[0].weight: \"2000000000\" is not a weight: it is above 1000000000; put the unit \
          into a step of its own instead"
     );
     assert_eq!(
@@ -202,7 +202,7 @@ fn invalid_weight_is_refused_by_field() {
     );
     assert_eq!(
         weighted(json!("a lot")),
-        "order[0].sum[0].weight: \"a lot\" is no weight: it is not a decimal number such as 2 or \
+        "order[0].sum[0].weight: \"a lot\" is not a weight: it is not a decimal number such as 2 or \
          \"1.5\""
     );
     assert!(weighted(json!(1.5)).contains("decimal number in quotes such as \"1.5\""));
@@ -223,11 +223,11 @@ fn invalid_tolerance_is_refused_by_field() {
     );
     assert_eq!(
         tolerance(json!({ "absolute": 1, "percent": 1 })),
-        "order[0].tolerance: give either percent or absolute, not both"
+        "order[0].tolerance: set either percent or absolute, not both"
     );
     assert_eq!(
         tolerance(json!({})),
-        "order[0].tolerance: it says nothing; give percent or absolute, or leave it out"
+        "order[0].tolerance: it is empty; set percent or absolute, or leave it out"
     );
     let of_sum = json!([
         { "sum": [{ "unit": "watts", "weight": 1 }], "tolerance": { "percent": 5 } },

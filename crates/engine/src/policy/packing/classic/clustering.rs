@@ -24,11 +24,11 @@ impl Rule for Clustering {
 
     fn score(&mut self, candidate: &Candidate<'_>) -> i32 {
         let Some(kind) = kind(&candidate.shape.gpus) else { return 0 };
-        let own = 1_u128 << kind;
+        let kind_bit = 1_u128 << kind;
         let base = match candidate.features {
             0 => 25,
-            features if features == own => 75,
-            features if features & own != 0 => 50,
+            features if features == kind_bit => 75,
+            features if features & kind_bit != 0 => 50,
             _ => 0,
         };
         // Of 8000 on small nodes, too.

@@ -36,7 +36,7 @@ fn policies_are_known_by_their_names_only() {
     assert!(policy("bestfit", &Setup::default()).is_none());
 }
 
-/// Scores that another program computed from the authors' code and list.
+/// Scores that a separate program computed from the authors' code and list.
 #[test]
 fn fgd_scores_as_the_authors_do() {
     let used = [540, 190, 0, 1000, 1000, 0, 0, 0];
@@ -53,11 +53,11 @@ fn fgd_scores_as_the_authors_do() {
 
 #[test]
 fn fgd_scores_fifty_without_loss_and_takes_the_lowest_equal_gpu() {
-    // So little of CPU that nothing typical changes; the GPUs do not matter then.
+    // Too little CPU to affect any typical pod; the GPUs do not matter then.
     let nothing = score("fgd", (96_000, &[1000; 8]), &pod(1, 0, 0));
     assert_eq!(nothing, (50, None));
-    // Ten thousandths of a sliver are less than a point, so the first sliver wins, not the tightest;
-    // ten of an idle GPU cost more.
+    // Ten thousandths of a sliver are less than a point, so the first sliver wins, not the
+    // tightest. Ten of an idle GPU cost more.
     let sliver = |left| score("fgd", (96_000, left), &pod(1, 1, 10));
     assert_eq!(sliver(&[1000, 30, 20, 1000]), (50, Some(1)));
     assert_eq!(sliver(&[30, 20, 1000, 1000]), (50, Some(0)));
@@ -68,7 +68,7 @@ fn best_fit_and_dot_product_score_as_the_authors_do() {
     let idle: (i64, &[u16]) = (96_000, &[1000; 8]);
     assert_eq!(score("best-fit", idle, &pod(6000, 1, 460)), (17, Some(0)));
     assert_eq!(score("dot-product", idle, &pod(6000, 1, 460)), (95, Some(0)));
-    // The whole node's free GPUs count for a pod without GPUs, too.
+    // The whole node's free GPUs count for a pod without GPUs too.
     assert_eq!(score("best-fit", (64_000, &[500, 500]), &pod(0, 0, 0)), (68, None));
     assert_eq!(score("dot-product", (64_000, &[500, 500]), &pod(0, 0, 0)), (100, None));
     // The tightest GPU of the tightest node.
@@ -110,13 +110,13 @@ fn clustering_puts_pods_of_a_kind_together() {
         policy.placed(shape, &chosen.placement);
         (chosen.placement.node.0, chosen.score)
     };
-    // An idle small node, then one of the own kind, then an idle node before a foreign one.
+    // An idle small node, then one of the same kind, then an idle node before one of another kind.
     assert_eq!(place(&mut cluster, &share), (2, 43));
     assert_eq!(place(&mut cluster, &share), (2, 75 + 20));
     assert_eq!(place(&mut cluster, &single), (0, 25));
     assert_eq!(place(&mut cluster, &single), (0, 75 + 3));
     assert_eq!(place(&mut cluster, &double), (1, 25));
-    // Its own kind among others, when no node is its own alone.
+    // Its own kind among others, if no node has only its own kind.
     for _ in 0..6 {
         assert_eq!(place(&mut cluster, &single).0, 0);
     }
@@ -137,7 +137,7 @@ fn kind_that_left_a_node_is_not_counted_there() {
     policy.placed(&share, &first.placement);
     let second = policy.choose(&cluster, &share).unwrap();
     assert_eq!((second.placement.node, second.score), (NodeId(0), 76));
-    // What a node has left does not change here, only who is said to be on it.
+    // The free capacity stays the same here; only the recorded pods change.
     policy.released(&share, &first.placement);
     assert_eq!(policy.choose(&cluster, &single).unwrap().placement.node, NodeId(1));
     policy.released(&share, &first.placement);
@@ -178,7 +178,7 @@ fn mixed() -> Cluster {
     Cluster::new(vec![model], (0..9).map(node).collect()).unwrap()
 }
 
-/// A step of a run: a pod comes, the oldest leaves, or a node opens or closes.
+/// A step of a run: a pod arrives, the oldest leaves, or a node opens or closes.
 #[derive(Clone, Debug)]
 enum Step {
     Come(Shape),
@@ -209,7 +209,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..60)
 }
 
-/// The best node and its score, found by looking at all of them; ties go to the lowest rank.
+/// The best node and its score by a full scan; ties go to the lowest rank.
 fn brute_force<R: Rule>(
     rule: &mut R,
     cluster: &Cluster,
@@ -225,8 +225,8 @@ fn brute_force<R: Rule>(
     scored.min_by_key(|(node, score)| (std::cmp::Reverse(*score), rank(*node)))
 }
 
-/// Runs the steps and holds each choice against one that looks at all nodes with a rule that
-/// remembers nothing but what `memory` takes from the policy.
+/// Runs the steps. Each choice is compared with a full scan by a rule that keeps only the result of
+/// `memory`.
 fn run<R: Rule>(rule: R, memory: impl Fn(&R) -> R, steps: &[Step]) {
     let mut cluster = mixed();
     let ties = [3, 1, 4, 0, 5, 8, 2, 6, 7];

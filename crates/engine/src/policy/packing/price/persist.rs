@@ -53,7 +53,7 @@ impl PricePolicy {
     /// can start a policy without learned state instead.
     pub fn restored(record: &PackingRecord, cluster: &Cluster) -> Result<Self, SnapshotError> {
         if record.version != PACKING_VERSION {
-            let wanted = format!("{PACKING_VERSION}; begin without what was learned");
+            let wanted = format!("{PACKING_VERSION}; start without the learned state");
             return Err(amount("version", record.version.into(), wanted));
         }
         let (mut now, mut then) = (DemandStats::default(), DemandStats::default());

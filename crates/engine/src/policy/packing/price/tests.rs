@@ -29,7 +29,7 @@ fn shape(cpu: i64, count: u16, milli: u16) -> Arc<Shape> {
     Arc::new(Shape::new(Resources::of_pod(cpu, 2 * cpu), GpuDemand::of(count, milli)))
 }
 
-/// Small pods first and often, then and when one of eight GPUs.
+/// Small pods first and often, with an occasional 8-GPU pod.
 fn arrivals(count: usize) -> Vec<Arc<Shape>> {
     let shapes = [
         shape(3_000, 1, 810),
@@ -49,7 +49,7 @@ fn arrivals(count: usize) -> Vec<Arc<Shape>> {
     arrivals
 }
 
-/// Places of all arrivals by name, `None` for those that found none.
+/// Nodes of all arrivals by name; `None` for those that were not placed.
 fn replay(
     cluster: &mut Cluster,
     mut policy: PricePolicy,
@@ -170,7 +170,7 @@ fn shifted_mix_is_learned_again() {
 #[test]
 fn churning_pods_are_packed_and_whole_nodes_stay_empty() {
     let small = shape(9_000, 1, 1000);
-    // How many nodes of eight GPUs are in use after a thousand pods, of which ten are there at once.
+    // The number of 8-GPU nodes in use after a thousand pods, of which ten run at once.
     let used = |policy: &mut PricePolicy| {
         let mut cluster = cluster((0..12).map(|number| 3 * number));
         let mut here = std::collections::VecDeque::new();

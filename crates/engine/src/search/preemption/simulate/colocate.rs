@@ -41,16 +41,17 @@ impl Simulation<'_, '_> {
                 self.place_group(*group, domain, demands[*group].allowed)?;
                 continue;
             };
-            let (own, rest): (Vec<usize>, Vec<usize>) = order[at..]
+            let (colocated, remaining): (Vec<usize>, Vec<usize>) = order[at..]
                 .iter()
                 .partition(|group| demands[**group].colocation_id == Some(number));
-            for target in self.cheapest_domains(number, free[&number], &own, domain) {
+            for target in self.cheapest_domains(number, free[&number], &colocated, domain) {
                 let save_point = self.save_point();
                 let target = AllowedDomain::Within(target);
-                let mut own = own.iter();
-                let is_placed =
-                    own.try_for_each(|group| self.place_group(*group, domain, target)).is_ok();
-                if is_placed && self.place_all(&rest, free, domain, backtracks).is_ok() {
+                let mut colocated = colocated.iter();
+                let is_placed = colocated
+                    .try_for_each(|group| self.place_group(*group, domain, target))
+                    .is_ok();
+                if is_placed && self.place_all(&remaining, free, domain, backtracks).is_ok() {
                     return Ok(());
                 }
                 self.restore(save_point);
@@ -72,7 +73,7 @@ impl Simulation<'_, '_> {
         &mut self,
         number: u32,
         level: LevelId,
-        own: &[usize],
+        colocated: &[usize],
         domain: DomainId,
     ) -> Vec<DomainId> {
         let (demands, max_fit) = (self.context.demands, self.context.max_fit);
@@ -82,7 +83,8 @@ impl Simulation<'_, '_> {
         );
         let mut ranked: Vec<(DisruptionCost, DomainId)> = Vec::new();
         for target in domains {
-            let groups = own.iter().filter(|group| SearchContext::count(&demands[**group]) > 0);
+            let groups =
+                colocated.iter().filter(|group| SearchContext::count(&demands[**group]) > 0);
             let costs = groups.map(|group| {
                 let choice = self.choose(*group, target, SearchContext::count(&demands[*group]));
                 choice.map(|choice| choice.cost)

@@ -1,4 +1,4 @@
-//! Groups that must lie together in one domain of a level.
+//! Colocated groups.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::repair::apply;
 
 #[test]
 fn groups_that_lie_together_get_a_rack_that_has_room_for_both() {
-    // The first rack is cheaper to clear, and has room for the first group alone.
+    // The first rack is cheaper to clear, but holds the first group alone.
     let mut world = world(&[1, 2], 4);
     for (name, node) in [("a", 0), ("b", 1), ("c", 2)] {
         pod(&mut world, name, 0, 4, node);
@@ -42,7 +42,7 @@ fn of_mixed_subgroups(count: u32) -> Gang {
     gang
 }
 
-/// Runs a pod of all GPUs on each node but these.
+/// Fills all nodes except these.
 fn fill_all_but(world: &mut World, but: &[u32]) {
     let count = u32::try_from(world.cluster.node_count()).unwrap();
     for node in (0..count).filter(|node| !but.contains(node)) {
@@ -57,7 +57,7 @@ fn racks_of(world: &World, plan: &Plan) -> Vec<BTreeSet<Option<DomainId>>> {
 
 #[test]
 fn three_mixed_subgroups_get_the_racks_that_have_room_for_them() {
-    // Of twenty racks each has room for either group of a subgroup, the last three for both.
+    // Each of twenty racks holds either group of a subgroup; only the last three hold both.
     let racks: Vec<u32> = (0..20).map(|rack| if rack < 17 { 1 } else { 2 }).collect();
     let mut world = world(&racks, 4);
     fill_all_but(&mut world, &[]);
@@ -101,7 +101,7 @@ fn what_many_ways_have_in_common_is_estimated_once() {
         PreemptionBudget { steps: 20_000, ..PreemptionBudget::evictions_below(1) };
     let plan = ask(&mut world, &gang, &preemption_budget).unwrap();
     assert_eq!(plan.evictions.len(), 69);
-    // Where not even the estimates could be made, the best of those that were is played.
+    // If the estimates are incomplete, the best of them is simulated.
     let preemption_budget = PreemptionBudget { steps: plan.steps / 4, ..preemption_budget };
     assert!(ask(&mut world, &gang, &preemption_budget).is_ok());
 }
@@ -110,7 +110,7 @@ fn what_many_ways_have_in_common_is_estimated_once() {
 fn the_runner_up_is_another_place_than_the_best() {
     let mut world = world(&[2; 3], 4);
     fill_all_but(&mut world, &[]);
-    // The third rack is the dearest.
+    // The third rack is the most expensive.
     for node in [4, 5] {
         let name = format!("p{node:03}");
         let id = world.workloads.named(&name).unwrap();
@@ -136,7 +136,7 @@ fn the_runner_up_is_another_place_than_the_best() {
 fn subgroup_with_a_single_fit_in_its_rack_disrupts_nothing() {
     let mut world = world(&[2], 4);
     run(&mut world, Profile::new("share"), 1, &share(300), &[1]);
-    // The larger one beside the share, or the others have no room.
+    // The larger subgroup must be beside the share, or the others do not fit.
     let mut gang = Gang::new("new", whole(2), 2);
     gang.groups.push(crate::Group::new("larger", whole(3).into(), 1));
     for group in &mut gang.groups {

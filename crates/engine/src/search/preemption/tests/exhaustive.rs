@@ -1,5 +1,5 @@
-//! Plans against a search through everything, on tiny clusters of whole GPUs: nothing cheaper than
-//! the truth may be claimed, and how often more is disturbed than needed is counted.
+//! Plans against an exhaustive search, on tiny clusters with whole GPUs. No plan may claim less
+//! than the optimum. The tests count how often more pods than needed are disrupted.
 
 #![expect(
     clippy::cast_possible_truncation,
@@ -18,7 +18,7 @@ use crate::workload::Profile;
 const NODES: usize = 4;
 const GPUS: u16 = 4;
 
-/// A small generator of numbers, so that the cases are the same everywhere.
+/// A small number generator, so that the cases are the same everywhere.
 struct Numbers(u64);
 
 impl Numbers {
@@ -100,7 +100,7 @@ fn left(world: &World) -> Vec<i64> {
     world.cluster.nodes().map(|node| idle(node) as i64).collect()
 }
 
-/// The fewest pods that must be disturbed, with chains of moves and in any order.
+/// The fewest pods to disrupt, with chains of moves and in any order.
 fn fewest(case: &Case, has_moves: bool, has_evictions: bool) -> Option<usize> {
     let free = left(&case.world);
     let mut best = None;
@@ -183,7 +183,7 @@ fn pack(free: &mut Vec<i64>, items: &[(i64, Option<usize>)]) -> bool {
     })
 }
 
-/// Plans found, plans that disturb more than needed, plans missed.
+/// Plans found, plans that disrupt more than needed, plans missed.
 fn compare(moves: u32, below: Option<i32>, has_rules: bool) -> (usize, usize, usize) {
     let mut numbers = Numbers(20_261_121);
     let (mut found, mut dearer, mut missed) = (0, 0, 0);
@@ -249,7 +249,8 @@ fn moves_and_evictions_together_are_rarely_more_than_needed() {
     assert!(dearer * 20 <= found, "{dearer} of {found} disturb more than needed");
 }
 
-/// The fewest pods that must go for mixed subgroups, of a member of each size, if each may be evicted alone.
+/// The fewest pods to evict for mixed subgroups with a member of each size, if each pod may be
+/// evicted alone.
 fn fewest_for_subgroups(case: &Case, sizes: &[[i64; 2]]) -> Option<usize> {
     let sets = (0..1_u32 << case.pods.len()).filter(|set| {
         let goes = |pod: usize| set >> pod & 1 == 1;
@@ -327,6 +328,6 @@ fn room_for_two_mixed_subgroups_is_made_wherever_it_can_be() {
         }
     }
     assert_eq!(missed, 0, "{found} found");
-    // Who is placed first takes the cheapest, which is not always the cheapest for all.
+    // The group placed first takes its cheapest nodes, which is not always the cheapest for all.
     assert!(found > 100 && dearer * 10 <= found, "{dearer} of {found} disturb more than needed");
 }

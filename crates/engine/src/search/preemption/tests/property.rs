@@ -1,4 +1,4 @@
-//! What holds for every plan, on small random clusters.
+//! Invariants of every plan, on small random clusters.
 
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ fn gang() -> impl Strategy<Value = Gang> {
         let mut gang = Gang::new("new", shape(size), count);
         gang.profile.priority = 2;
         if in_rack && !pairs && is_split {
-            // One subgroup, of which a member asks for something else.
+            // One subgroup whose members have different requests.
             gang.groups.push(Group::new("other", shape((size + 1) % 5).into(), 1));
             if is_twice {
                 gang.groups.push(Group::new("second", shape(size).into(), 1));
@@ -111,7 +111,7 @@ fn members(world: &World) -> BTreeMap<MemberId, Member> {
 
 fn check(before: &World, preemption_budget: &PreemptionBudget, gang: &Gang, plan: &Plan) {
     let mut after = before.clone();
-    // Step by step through the cluster's own checks; a move's place is free when it starts.
+    // Step by step through the cluster's own checks; the target of a move is free when it starts.
     let new = apply(&mut after, gang, plan).unwrap();
     assert!(u32::try_from(plan.moves.len()).unwrap() <= preemption_budget.moves);
     let disturbed = plan.moves.len() + plan.evictions.len();
@@ -183,14 +183,14 @@ proptest! {
         if let Ok(plan) = &answer {
             check(&world, &preemption_budget, &gang, plan);
         }
-        // Whoever fits without disturbing anybody disturbs nobody; several subgroups that are placed one after
-        // another may miss how they fit, and are not asked for room where the solver finds it.
+        // A request that fits without disruption disrupts nothing. Several subgroups placed one
+        // after another may miss a fit, so they are excluded if the solver finds a plan.
         let free = Solver::default().solve(&mut world, &request, &MinHops);
         if free.is_ok() && gang.groups.len() <= 2 {
             let plan = answer.as_ref().unwrap();
             prop_assert!(plan.moves.is_empty() && plan.evictions.is_empty());
         }
-        // What was there before, and has left no trace but the order of states, decides nothing.
+        // Former pods leave no trace but the order of states, which decides nothing.
         let mut other = build(&jobs);
         let passing = run(&mut other, Profile::new("passing"), 1, &share(100), &[]);
         other.workloads.remove(passing);

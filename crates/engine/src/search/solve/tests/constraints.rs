@@ -1,4 +1,4 @@
-//! Nodes that are not for a group, and how many members one node may have.
+//! Forbidden nodes of a group, and limits of members per node.
 
 use super::fixtures::*;
 use crate::gang::{Gang, GangError, NodeLimit};
@@ -6,7 +6,7 @@ use crate::placement::{GpuParts, Placement};
 use crate::plan::{Reason, Scarce};
 use crate::solve::Pinned;
 
-/// A gang of these groups, as many on one node as is said of each; all share one limit.
+/// A gang of these groups with one shared limit of `most` members per node.
 fn limited(groups: &[(&str, u32)], most: u32) -> Gang {
     let mut gang = gang(gpus(1), 1);
     gang.groups = groups.iter().map(|(name, count)| group(name, gpus(1), *count)).collect();
@@ -29,7 +29,7 @@ fn groups_share_a_limit() {
     let mut world = world(&[("a", "", 8), ("b", "", 8), ("c", "", 8)]);
     let plan = solve(&mut world, &limited(&[("leader", 1), ("workers", 2)], 1)).unwrap();
     assert!(counts(&world, &plan).values().all(|count| *count == 1));
-    // One by one they fit, together they do not: that is proved, not searched for.
+    // Each group fits alone, but not both: this is proved, not searched for.
     let refusal = solve(&mut world, &limited(&[("leader", 2), ("workers", 2)], 1)).unwrap_err();
     let Reason::Bound(bound) = refusal.reason else { panic!("{refusal:?}") };
     assert_eq!((bound.wanted, bound.possible, bound.scarce), (4, 3, Scarce::Constraints));
@@ -63,7 +63,7 @@ fn pinned_members_count_towards_a_limit() {
     let gang = limited(&[("leader", 1), ("workers", 1)], 1);
     let settled = Settled { pinned: pinned(0), ..Settled::default() };
     assert_eq!(places_with(&mut world, &gang, &settled), ["b"]);
-    // Of a rank that the gang has not it is not known what it is.
+    // The group of a rank beyond the gang is unknown.
     let settled = Settled { pinned: pinned(7), ..Settled::default() };
     assert!(solve_with(&mut world, &gang, &settled).is_err());
 }
@@ -84,8 +84,8 @@ fn groups_with_different_values_for_one_limit_are_invalid() {
     assert!(matches!(gang.check(1), Err(GangError::UnevenLimits { over: 3, most: 2, .. })));
 }
 
-/// Nodes that are alike but for a rule are not taken for one another: who comes first leaves the node
-/// to the other that may only be there.
+/// Nodes that differ only by a constraint are not equivalent. The first group leaves the node to
+/// the other, which is allowed only there.
 #[test]
 fn nodes_that_differ_by_a_rule_are_not_alike() {
     for (kept, own) in [("a", "b"), ("b", "a")] {
@@ -95,7 +95,7 @@ fn nodes_that_differ_by_a_rule_are_not_alike() {
         gang.groups = vec![group("free", gpus(1), 1), group("bound", gpus(1), 1)];
         gang.groups[1].forbidden = [node].into();
         assert_eq!(places(&mut world, &gang), [kept, own]);
-        // The same where a member that is pinned there leaves no more of a limit.
+        // The same if a pinned member uses up the limit there.
         gang.groups[1] = group("bound", gpus(1), 2);
         gang.groups[1].limits = vec![NodeLimit { over: 0, most: 1 }];
         let pin = Pinned { rank: 1, placement: Placement { node, gpus: GpuParts::new() } };
@@ -104,7 +104,7 @@ fn nodes_that_differ_by_a_rule_are_not_alike() {
     }
 }
 
-/// Two limits may leave different numbers of a node, of which the least is the same.
+/// Two limits may leave different numbers of a node with the same minimum.
 #[test]
 fn nodes_of_which_limits_leave_different_numbers_are_not_alike() {
     for (kept, other) in [("a", "b"), ("b", "a")] {
@@ -122,7 +122,7 @@ fn nodes_of_which_limits_leave_different_numbers_are_not_alike() {
         gang.groups[0].limits = vec![limit(0, 2), limit(2, 2)];
         gang.groups[1].limits = vec![limit(1, 1), limit(2, 2)];
         gang.groups[2].limits = vec![limit(0, 2)];
-        // The second of the first group has to go where the first is not.
+        // The second member of the first group has to avoid the node of the first.
         let placed = places_with(&mut world, &gang, &settled);
         assert_eq!(placed[0], other, "{placed:?}");
     }

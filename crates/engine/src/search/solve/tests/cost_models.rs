@@ -1,4 +1,4 @@
-//! What the judge and the budget decide.
+//! The influence of the cost model and the budget.
 
 use std::cmp::Ordering;
 
@@ -9,7 +9,7 @@ use crate::objective::{CostTerm, CostVector};
 use crate::plan::{DisruptionSet, Placed, Reason, Remedy};
 use crate::solve::{CostModel, MinHops, NodeSet, Options, Request, Solver};
 
-/// Leftovers first, and at most so many hops.
+/// The least residual first, and a limit of hops.
 struct Thrifty {
     most_hops: i64,
 }
@@ -97,7 +97,7 @@ fn truncated_search_does_not_claim_that_no_plan_exists() {
     assert!(matches!(reason, Reason::Exhausted { .. }), "{reason:?}");
 }
 
-/// Allows one node alone.
+/// Allows a single node.
 struct Only(&'static str);
 
 impl CostModel for Only {

@@ -1,4 +1,4 @@
-//! Worlds to place gangs in, and what must hold of every plan.
+//! Worlds for gangs, and invariants of every plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) const BLOCK: LevelId = LevelId(1);
 pub(super) const RACK: LevelId = LevelId(2);
 
 /// Nodes `(name, path, free GPUs)`: the path is `block/rack`, `block` or empty. Each has eight GPUs
-/// and 64 cores; GPUs that are not free are given out whole.
+/// and 64 cores; GPUs that are not free are allocated whole.
 pub(super) fn world(nodes: &[(&str, &str, u16)]) -> World {
     let model = GpuModel {
         name: "H100".to_owned(),
@@ -86,7 +86,7 @@ pub(super) fn segments(gang: &mut Gang, size: u32, level: LevelId) {
     gang.groups[0].segment = Some(Segment { size, level });
 }
 
-/// A gang and what is settled of it.
+/// The fixed part of a request.
 #[derive(Default)]
 pub(super) struct Settled {
     pub(super) pinned: Vec<Pinned>,
@@ -98,7 +98,7 @@ pub(super) fn solve(world: &mut World, gang: &Gang) -> PlanResult {
     solve_with(world, gang, &Settled::default())
 }
 
-/// Solves, and checks the plan and that the world is as before.
+/// Solves, and checks the plan and that the world is unchanged.
 pub(super) fn solve_with(world: &mut World, gang: &Gang, settled: &Settled) -> PlanResult {
     let Settled { pinned, forbidden, within } = settled;
     let request = Request { gang, pinned, forbidden, within: *within };
@@ -121,7 +121,7 @@ pub(super) fn names(world: &World, plan: &Plan) -> Vec<String> {
     plan.placements.iter().map(|one| world.cluster.name(one.placement.node).to_owned()).collect()
 }
 
-/// Names of the nodes of a gang that has its places found, by rank.
+/// Names of the nodes of a placed gang, by rank.
 pub(super) fn places(world: &mut World, gang: &Gang) -> Vec<String> {
     places_with(world, gang, &Settled::default())
 }
@@ -131,7 +131,7 @@ pub(super) fn places_with(world: &mut World, gang: &Gang, settled: &Settled) -> 
     names(world, &plan)
 }
 
-/// How many members each node has, by name.
+/// The number of members of each node, by name.
 pub(super) fn counts(world: &World, plan: &Plan) -> BTreeMap<String, u32> {
     let mut counts = BTreeMap::new();
     for name in names(world, plan) {
@@ -140,7 +140,7 @@ pub(super) fn counts(world: &World, plan: &Plan) -> BTreeMap<String, u32> {
     counts
 }
 
-/// No node has more members than its limits allow, those who are pinned included.
+/// No node exceeds its limits, including pinned members.
 fn check_limits(gang: &Gang, at: &BTreeMap<u32, NodeId>) {
     let mut there: BTreeMap<(u32, NodeId), (u32, u32)> = BTreeMap::new();
     let mut first = 0;
@@ -158,8 +158,8 @@ fn check_limits(gang: &Gang, at: &BTreeMap<u32, NodeId>) {
     }
 }
 
-/// What must hold of every plan: enough members, each on free and allowed room, levels and segments
-/// kept, pinned members included.
+/// Invariants of every plan: enough members, each on free and allowed capacity, and levels and
+/// segments respected, including pinned members.
 pub(super) fn check(world: &World, request: &Request<'_>, plan: &Plan) {
     let (gang, topology) = (request.gang, &world.topology);
     let mut cluster = world.cluster.clone();

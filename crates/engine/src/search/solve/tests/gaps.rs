@@ -1,4 +1,4 @@
-//! How far the search is from the best there is.
+//! The gap between the search and the optimum.
 
 use proptest::prelude::*;
 
@@ -44,7 +44,7 @@ proptest! {
                 prop_assert_eq!(plan.placements.len(), exact.members as usize);
                 let hops = plan.cost.of(crate::CostTerm::Hops);
                 prop_assert!(hops >= exact.hops);
-                // In the whole cluster all areas are parts of the one that is looked at last.
+                // In the whole cluster all areas are parts of the last one.
                 if level == 0 && size == 1 && spare == 0 {
                     prop_assert_eq!(hops, exact.hops);
                 }

@@ -72,14 +72,15 @@ fn each_group_keeps_its_own_level_within_the_gangs() {
 
 #[test]
 fn a_group_makes_way_for_another_with_less_choice() {
-    // The larger fits both racks and prefers the fuller one, which is the only one for the other.
+    // The larger group fits both racks and prefers the fuller one, which is the only one for the
+    // other.
     let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r2", 8), ("c", "b1/r2", 8)]);
     let mut large =
         group("large", Shape::new(Resources::of_pod(1000, 0), GpuDemand::Whole { count: 6 }), 1);
     large.topology = required(RACK);
     let mut small = group("small", gpus(2), 4);
     small.topology = required(RACK);
-    // Leave r1 room for four small ones only without the large one.
+    // Without the large one, r1 holds four small ones.
     world.cluster.set_open(world.cluster.node_named("c").unwrap(), false).unwrap();
     let plan = solve(&mut world, &of_two(large, small)).unwrap();
     assert_eq!(plan.placements.len(), 5);
@@ -99,7 +100,7 @@ fn groups_without_gpus_are_placed_beside_those_with() {
 
 #[test]
 fn what_greed_misses_the_complete_search_finds() {
-    // Shares of 700 and 300: two 300s on one GPU leave no room for both 700s.
+    // Shares of 700 and 300: two 300s on one GPU leave no slots for both 700s.
     let mut world = world(&[("a", "b1/r1", 2)]);
     let share = |milli| Shape::new(Resources::of_pod(1000, 0), GpuDemand::of(1, milli));
     let mut gang = of_two(group("x", share(600), 1), group("y", share(500), 2));
@@ -114,7 +115,7 @@ fn what_greed_misses_the_complete_search_finds() {
 
 #[test]
 fn large_gang_finds_racks_that_hold_its_groups_together() {
-    // Fuller racks have room for either group, and too little for both.
+    // Fuller racks hold either group, but not both.
     let racks: Vec<String> = (0..9).map(|rack| format!("b1/r{rack}")).collect();
     let mut specs: Vec<(String, &str)> = Vec::new();
     for (number, rack) in racks.iter().enumerate() {

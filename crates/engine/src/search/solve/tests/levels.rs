@@ -1,4 +1,4 @@
-//! What must and what should lie together.
+//! Required and preferred levels.
 
 use super::fixtures::*;
 use crate::plan::{Reason, Remedy};

@@ -1,4 +1,4 @@
-//! Late and re-created members go where the gang is.
+//! Late and re-created members join the gang.
 
 use super::fixtures::*;
 use crate::gang::Gang;
@@ -6,7 +6,7 @@ use crate::plan::{Reason, Remedy, Scarce};
 use crate::solve::Pinned;
 use crate::{Placement, World};
 
-/// Places a member for good and pins it.
+/// Places a member and pins it.
 fn pin(world: &mut World, gang: &Gang, rank: u32, node: &str) -> Pinned {
     let node = world.cluster.node_named(node).unwrap();
     let shape = &gang.groups[0].shape;
@@ -84,7 +84,7 @@ fn members_already_apart_block_the_rest() {
     let settled = Settled { pinned, ..Settled::default() };
     assert_eq!(places_with(&mut world, &gang, &settled), ["c"]);
     gang.profile.topology = required(BLOCK);
-    // The gang's level is kept by nothing that could be done for the third.
+    // No placement of the third member can satisfy the gang's level.
     let request = solve_refused(&mut world, &gang, &settled);
     assert_eq!(request, 0);
 }
@@ -124,7 +124,7 @@ fn no_plan_goes_below_the_minimum_by_leaving_out_a_segment() {
     gang.groups[0].min = 4;
     segments(&mut gang, 4, RACK);
     let pinned = vec![pin(&mut world, &gang, 0, "a")];
-    // One more fits beside the pinned one, but a segment comes whole.
+    // One more fits beside the pinned one, but a segment is placed whole.
     let settled = Settled { pinned, ..Settled::default() };
     let refusal = solve_with(&mut world, &gang, &settled).unwrap_err();
     let reason = Reason::Exhausted { level: "cluster".into(), searched: 1 };
@@ -164,7 +164,7 @@ fn nothing_is_offered_that_cannot_bring_pinned_members_together() {
     gang.profile.topology = required(RACK);
     let level = Remedy::LooserLevel { level: "cluster".into() };
     assert_eq!(solve_with(&mut world, &gang, &settled).unwrap_err().remedy, Some(level));
-    // Not even that helps where there is no room: nor would nodes.
+    // Not even that helps without capacity, and neither would more nodes.
     world.cluster.set_open(world.cluster.node_named("c").unwrap(), false).unwrap();
     assert_eq!(solve_with(&mut world, &gang, &settled).unwrap_err().remedy, None);
 }

@@ -1,4 +1,4 @@
-//! What a "no" says.
+//! The content of refusals.
 
 use proptest::prelude::*;
 
@@ -90,7 +90,7 @@ fn invalid_request_is_refused() {
 
 #[test]
 fn request_without_plan_or_failed_bound_is_exhausted() {
-    // Together 6 of 8 idle GPUs, but threes do not share a node of four.
+    // In total 6 of 8 idle GPUs, but groups of three do not share a node of four.
     let mut world = world(&[("a", "b1/r1", 4), ("b", "b1/r1", 4)]);
     let mut gang = gang(gpus(8), 1);
     gang.groups = vec![group("threes", gpus(3), 2), group("pair", gpus(2), 1)];
@@ -117,7 +117,7 @@ fn the_same_solver_answers_for_each_cluster_by_its_own_figures() {
         world.cluster.place(&shape.resources, &placement).unwrap();
     };
     assert_eq!(ask(&mut first), "a");
-    // As many changes in both, so that the positions in the logs are the same.
+    // The same number of changes in both, so that the log positions are equal.
     let mut second = first.clone();
     fill(&mut first, "a");
     fill(&mut second, "b");
@@ -129,8 +129,8 @@ fn the_same_solver_answers_for_each_cluster_by_its_own_figures() {
 }
 
 proptest! {
-    /// What is scarce is what the gang would have room for in the place that is named, if the nodes
-    /// were empty, or if it asked for less.
+    /// The scarce resource is right if the gang fits the named domain with empty nodes, or with a
+    /// smaller request.
     #[test]
     fn scarce_resource_is_the_one_that_would_free_slots_there(
         nodes in prop::collection::vec((0_usize..4, 0_u16..=8, 0_i64..=8), 1..7),

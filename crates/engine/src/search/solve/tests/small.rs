@@ -19,7 +19,7 @@ use crate::solve::{MinHops, NodeSet, Pinned, Request, Solver};
 use crate::topology::{LevelId, Topology};
 use crate::workload::TopologyConstraint;
 
-/// A node: its path, GPUs, what is taken of each in halves, free cores, whether it is open.
+/// A node: its path, GPUs, taken halves of each, free cores, whether it is open.
 type Node = (usize, Vec<u16>, i64, bool);
 
 const PATHS: [&str; 6] = ["b1/r1", "b1/r2", "b2/r1", "b2/r2", "b1", ""];
@@ -107,7 +107,7 @@ fn gangs(most_groups: usize) -> impl Strategy<Value = Gang> {
                 limits.map(|over| NodeLimit { over, most: most[over as usize] }).collect();
             gang.groups.push(group);
         }
-        // What lies together has its level in common.
+        // Colocated groups have a common level.
         let level = gang.groups[0].topology.required;
         if is_together && level.is_some() {
             for group in &mut gang.groups {
@@ -119,7 +119,7 @@ fn gangs(most_groups: usize) -> impl Strategy<Value = Gang> {
     })
 }
 
-/// Subgroups of one to three groups of a member each, at levels of their own.
+/// Subgroups of one to three groups with one member each, at their own levels.
 fn subgroups() -> impl Strategy<Value = Gang> {
     let levels = [1_u8..=2, 1_u8..=2];
     let shapes = prop::collection::vec(shape(), 3..=4);
@@ -142,7 +142,7 @@ fn group_of(number: usize, shape: Shape, topology: TopologyConstraint) -> crate:
     crate::Group { topology, ..group(&format!("g{number}"), shape, 1) }
 }
 
-/// Every way to take parts of a node's GPUs, without any cleverness.
+/// Every set of parts of a node's GPUs, by brute force.
 fn ways(cluster: &Cluster, node: NodeId, demand: &GpuDemand) -> Vec<GpuParts> {
     let gpus = cluster.gpus(node);
     let part = |gpu, milli, slices| GpuPart { gpu, milli, slices, memory_mib: 0 };
@@ -178,7 +178,7 @@ fn ways(cluster: &Cluster, node: NodeId, demand: &GpuDemand) -> Vec<GpuParts> {
     sets.into_iter().map(|(_, set)| set).collect()
 }
 
-/// Nodes of the members so far, and what is left of GPUs and plain resources.
+/// Nodes of the members so far, and the free GPUs and plain resources.
 type Situation = (Vec<NodeId>, Vec<crate::GpuFree>, Vec<Resources>);
 
 /// Whether the first `min` members of each group can be placed: every node, every GPU.
@@ -189,7 +189,7 @@ struct Oracle<'a> {
     /// Group and rank within it of each member.
     members: Vec<(usize, u32)>,
     at: Vec<NodeId>,
-    /// Nothing more can be placed from here on: what was seen before.
+    /// Situations from which nothing more can be placed.
     seen: BTreeSet<Situation>,
 }
 
@@ -225,7 +225,7 @@ impl Oracle<'_> {
         false
     }
 
-    /// Whether the last member, of this group and on this node, may be there by the group's rules.
+    /// Whether the constraints of the group allow its last member on this node.
     fn is_within_limits(&self, group: usize, node: NodeId) -> bool {
         let groups = &self.gang.groups;
         let there = |over: u32| {
@@ -265,14 +265,14 @@ impl Oracle<'_> {
     }
 }
 
-/// None: the pinned member breaks a rule by itself.
+/// None: the pinned member itself violates a constraint.
 fn is_possible(
     world: &World,
     gang: &Gang,
     forbidden: &NodeSet,
     pinned: Option<NodeId>,
 ) -> Option<bool> {
-    // The member that is pinned is the first of the first group.
+    // The pinned member is the first of the first group.
     let first = usize::from(pinned.is_some());
     let members = gang.groups.iter().enumerate().flat_map(|(number, group)| {
         let start = u32::from(number == 0 && pinned.is_some());
@@ -355,12 +355,12 @@ proptest! {
         pin in 0_u32..6,
     ) {
         let mut gang = gang;
-        // Of segments it matters which ranks are missing: that is told in words.
+        // With segments the missing ranks matter, and the refusal reports them as text.
         gang.groups[0].segment = None;
         is_settled_alike(&nodes, &gang, &[], Some(pin))?;
     }
 
-    /// A solver that has seen other requests and changes answers as a new one.
+    /// A solver that has seen other requests and changes gives the results of a new one.
     #[test]
     fn what_a_solver_has_seen_before_changes_no_answer(
         nodes in nodes(),

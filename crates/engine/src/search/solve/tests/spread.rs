@@ -1,4 +1,4 @@
-//! Where members go when they may go anywhere.
+//! Placement of members without constraints.
 
 use super::fixtures::*;
 
@@ -50,7 +50,7 @@ fn ranks_follow_topology_and_are_contiguous_per_node() {
         world(&[("z", "b1/r1", 2), ("m", "b1/r2", 2), ("a", "b2/r1", 2), ("q", "b1/r1", 2)]);
     let plan = solve(&mut world, &gang(gpus(1), 8)).unwrap();
     assert_eq!(names(&world, &plan), ["q", "q", "z", "z", "m", "m", "a", "a"]);
-    // Four nodes, three racks, two blocks are entered, two hops each.
+    // Four nodes, three racks and two blocks are entered, two hops each.
     assert_eq!(plan.cost.of(crate::CostTerm::Hops), 2 * (4 + 3 + 2));
 }
 
@@ -59,7 +59,7 @@ fn used_nodes_are_preferred_if_hops_stay_equal() {
     let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 4), ("c", "b1/r1", 4)]);
     let plan = solve(&mut world, &gang(gpus(4), 1)).unwrap();
     assert_eq!(names(&world, &plan), ["b"]);
-    // On one node there are no hops, so the fresh one is worth it.
+    // One node has no hops, which is worth using the unused one.
     let plan = solve(&mut world, &gang(gpus(4), 2)).unwrap();
     assert_eq!(names(&world, &plan), ["a", "a"]);
     let runner_up = plan.runner_up.unwrap();
@@ -79,7 +79,7 @@ fn few_nodes_in_two_racks_are_nearer_than_many_in_one() {
 
 #[test]
 fn the_ring_of_few_members_is_the_shortest_there_is() {
-    // The largest rack first, or the largest nodes first, would enter five nodes.
+    // Taking the largest rack or the largest nodes first would enter five nodes.
     let mut world = world(&[
         ("a", "b0/r0", 8),
         ("b", "b1/r0", 5),

@@ -11,7 +11,7 @@ use crate::packing::Packing;
 use crate::packing::price::{DemandStats, PricePolicy};
 use crate::resources::Resources;
 
-/// Nodes of several kinds: two models, one of which has memory and MIG, links, marks, no GPUs.
+/// Nodes of several kinds: two models, one of them with memory and MIG; links, features, no GPUs.
 fn cluster() -> Cluster {
     let profile = |name: &str, milli, memory_mib, size, starts: &[u8]| {
         let (name, starts) = (name.to_owned(), starts.to_vec());
@@ -79,7 +79,7 @@ fn shapes() -> Vec<Arc<Shape>> {
     .into()
 }
 
-/// The choice by looking at every node, with everything computed for it anew.
+/// The choice by a full scan with everything recomputed.
 fn by_looking_at_all(
     score_cache: &ScoreCache,
     cluster: &Cluster,
@@ -106,7 +106,7 @@ fn by_looking_at_all(
     Some((best, others.map(RankedEntry::score).max().unwrap_or(i64::MIN)))
 }
 
-/// What happens next: a pod of a shape comes, one leaves, a node or a GPU opens or closes.
+/// The next event: a pod of a shape arrives, one leaves, a node or a GPU opens or closes.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Come(usize),

@@ -1,9 +1,9 @@
-//! Classes that come and go while the policy runs.
+//! Classes that appear and disappear while the policy runs.
 
 use super::*;
 use crate::node::{FeatureMask, NodeId};
 
-/// A cluster whose nodes differ in nothing but what is said here.
+/// Applies a change to the class of one node; all other nodes stay equal.
 fn turn(cluster: &mut Cluster, node: u32, change: impl FnOnce(&mut NodeClass)) {
     let mut class = cluster.class(NodeId(node)).clone();
     change(&mut class);

@@ -1,4 +1,4 @@
-//! MIG instances: what they spoil counts, and by which profile.
+//! MIG instances: the capacity that they spoil counts, by profile.
 
 use super::*;
 use crate::gpu::{MigProfile, Slices};
@@ -19,7 +19,7 @@ fn model() -> GpuModel {
     GpuModel { name: "A".to_owned(), memory_mib: 80_000, idle_watts: 0, full_watts: 0, mig }
 }
 
-/// Nodes of so many cores and GPUs, by their names.
+/// Nodes with cores and GPUs, by name.
 fn nodes(nodes: &[(&str, i64, u16)]) -> Cluster {
     let node = |(name, cores, gpus): &(&str, i64, u16)| {
         let capacity = Resources { cpu_milli: 1000 * cores, memory_mib: 1_000_000, pods: 100 };
@@ -29,7 +29,7 @@ fn nodes(nodes: &[(&str, i64, u16)]) -> Cluster {
     Cluster::new(vec![model()], nodes.iter().map(node).collect()).unwrap()
 }
 
-/// Puts instances of one slice at these slices of a node's first GPU.
+/// Places instances of one slice at these slices of a node's first GPU.
 fn cut(cluster: &mut Cluster, node: &str, slices: &[u8]) {
     let node = cluster.node_named(node).unwrap();
     for slice in slices {
@@ -51,7 +51,7 @@ fn chosen(policy: &mut PricePolicy, cluster: &Cluster, shape: &Arc<Shape>) -> St
     cluster.name(choice.placement.node).to_owned()
 }
 
-/// Node `a` has the last place of a `3g`; on `b` it is spoilt already.
+/// Node `a` has the last placement of a `3g`; on `b` it is spoilt already.
 fn one_last_place() -> Cluster {
     let mut cluster = nodes(&[("a", 64, 1), ("b", 64, 1)]);
     cut(&mut cluster, "a", &[0, 1, 2, 3]);
@@ -81,7 +81,7 @@ fn larger_instances_may_come_that_never_came() {
 
 #[test]
 fn two_instances_of_one_gpu_are_two() {
-    // Two `3g` fit the one GPU of either node, but of `b` the CPU does not suffice for them.
+    // Two `3g` fit the one GPU of either node, but the CPU of `b` is too small for them.
     let cluster = nodes(&[("a", 64, 1), ("b", 8, 1)]);
     let (small, pair) = (instances(1, 1, "1g"), instances(16, 2, "3g"));
     let counts = [(Arc::clone(&small), 50), (pair, 50)];
@@ -112,7 +112,7 @@ fn pods_of_a_profile_that_is_misspelt_change_nothing() {
 #[test]
 fn instance_size_comes_from_the_model_with_the_most_gpus() {
     use crate::packing::price::gpu_counts::GpuCounts;
-    // By the same name a seventh of one model and half of another.
+    // One profile name for a seventh of one model and half of another.
     let other =
         GpuModel { name: "B".to_owned(), mig: vec![profile("1g", 500, 4, &[0, 4])], ..model() };
     let models = [model(), other];

@@ -1,4 +1,4 @@
-//! A policy that is written down and read back goes on as if nothing had happened.
+//! A policy that is saved and restored continues unchanged.
 
 use super::*;
 use crate::World;
@@ -9,7 +9,7 @@ use crate::snapshot::{PackingRecord, Snapshot};
 use crate::topology::Topology;
 use crate::workload::{Coupling, Member, Profile, Workload, Workloads};
 
-/// Nodes of two models, one of which can be cut.
+/// Nodes of two models, one of which can be partitioned.
 fn world() -> World {
     let profile = |name: &str, milli, size, starts: &[u8]| {
         let (name, starts, memory_mib) =
@@ -36,7 +36,7 @@ fn world() -> World {
     World { cluster, topology, workloads: Workloads::default() }
 }
 
-/// Pods of all sorts, some of which can be nowhere.
+/// Pods of all types, some of which fit nowhere.
 fn shapes() -> Vec<Arc<Shape>> {
     let mig = |count, profile: &str| GpuDemand::Mig { count, profile: profile.into() };
     let of = |cpu, gpus| Shape::new(Resources::of_pod(cpu, 2 * cpu), gpus);
@@ -63,13 +63,13 @@ fn shapes() -> Vec<Arc<Shape>> {
 struct Run {
     world: World,
     policy: PricePolicy,
-    /// Pods by number, to let them leave in the order in which they came.
+    /// Pods by number, in arrival order.
     pods: std::collections::VecDeque<u32>,
     arrivals: u32,
 }
 
 impl Run {
-    /// The next pod, and what else happens meanwhile.
+    /// The next pod, and other events in between.
     fn step(&mut self, shapes: &[Arc<Shape>], capacity: usize) -> Option<crate::Choice> {
         let number = self.arrivals;
         self.arrivals += 1;
@@ -89,7 +89,7 @@ impl Run {
         choice
     }
 
-    /// A node gets another class; now and then it becomes a larger one.
+    /// A node changes its class; sometimes it becomes larger.
     fn turn(&mut self, number: u32) {
         let node = NodeId(number / 97 % 24);
         let mut class = self.world.cluster.class(node).clone();
@@ -120,7 +120,7 @@ impl Run {
         self.policy.released(&member.shape, &member.placement);
     }
 
-    /// What is left of the run after all was written down and the program has ended.
+    /// The run after a restart from its saved state.
     fn again(&self) -> Self {
         let packing = self.policy.saved(&self.world.cluster);
         let document = Snapshot { packing: Some(packing), ..Snapshot::of(&self.world, &[]) };

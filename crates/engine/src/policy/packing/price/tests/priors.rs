@@ -1,10 +1,10 @@
-//! Who learns expects what was not seen.
+//! A learning policy expects unseen pods.
 
 use super::*;
 use crate::packing::price::prior;
 use crate::packing::price::reserve::Reserve;
 
-/// Nodes of eight GPUs with so much CPU and memory.
+/// Nodes with eight GPUs and these amounts of CPU and memory.
 fn nodes(capacities: &[(i64, i64)]) -> Cluster {
     let name = "A".to_owned();
     let model = GpuModel { name, memory_mib: 0, idle_watts: 0, full_watts: 0, mig: Vec::new() };
@@ -16,7 +16,7 @@ fn nodes(capacities: &[(i64, i64)]) -> Cluster {
     Cluster::new(vec![model], capacities.iter().enumerate().map(node).collect()).unwrap()
 }
 
-/// What the reserve of a cluster expects, and how many places of each shape there are.
+/// The expected shapes of a cluster's reserve, with the slots of each.
 fn reserve(cluster: &Cluster) -> Vec<(i64, u32)> {
     let sizes = prior::sizes(cluster);
     let reserve = Reserve::new(prior::unseen(&sizes, 1_000_000));

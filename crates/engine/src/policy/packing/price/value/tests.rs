@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Sizes of shares in openb's default list, with how many pods ask for them.
+/// Share sizes in openb's default list, with the number of pods.
 const OPENB: &[(u16, i64)] = &[
     (50, 7),
     (110, 24),
@@ -53,7 +53,7 @@ fn cut(values: &Values, slices: &[u8]) -> i64 {
     values.at_partition(taken.fold(Slices::NONE, Slices::plus))
 }
 
-/// The highest price of any cut, by trying all.
+/// The highest price of any pattern, by enumeration.
 fn highest(prices: &[(u16, i64)], left: u16) -> i64 {
     let Some(((size, price), rest)) = prices.split_first() else { return 0 };
     (0..=left / size)
@@ -110,7 +110,7 @@ fn sizes_beyond_the_limit_are_rounded_up() {
 
 #[test]
 fn instances_are_worth_what_can_be_had_with_them() {
-    // Two large ones fill a GPU, one of them and four small ones do, too.
+    // Two large instances fill a GPU, and so do one large and four small ones.
     let values = of_instances([40, 60, 0], &[]);
     assert_eq!(cut(&values, &[0]), 500_000 + 3 * 125_000);
     assert_eq!(cut(&values, &[0, 4]), 5 * 125_000, "both places of the large ones are spoilt");
@@ -152,7 +152,8 @@ proptest! {
         }
     }
 
-    /// Any prices that keep the rule are a lower bound; the lengths themselves are such prices.
+    /// Any prices that satisfy the constraints are a lower bound; the lengths themselves are such
+    /// prices.
     #[test]
     fn prices_are_worth_at_least_as_much_as_lengths(demands in demands(50)) {
         let values = of_shares(demands.iter().copied());
