@@ -75,7 +75,7 @@ impl WatchedType for Node {
 }
 
 impl WireTaint {
-    /// kube-scheduler and the kubelet look at the three known effects and pass others over.
+    /// kube-scheduler and the kubelet ignore unknown effects.
     fn read(self, reader: &mut Reader) -> Option<NodeTaint> {
         let effect = match self.effect.as_str() {
             "NoSchedule" => TaintEffect::NoSchedule,
