@@ -27,7 +27,7 @@ pub(crate) fn check(expr: &Expr) -> Result<Checked, SyntaxError> {
     let (node, found) = checker.expr(expr)?;
     let found = checker.settled(&found);
     if found != types::BOOL && found != Type::Any {
-        let why = format!("it must be a bool, not of type {found}");
+        let why = format!("the result must be a bool, not of type {found}");
         return Err(SyntaxError { at: 0, why });
     }
     checker.check_literals()?;
@@ -122,7 +122,9 @@ impl Checker {
         }
         match self.type_name(name) {
             Some(name) => Ok((Node::Const(Value::Type(name)), types::TYPE)),
-            None => error(at, format!("undeclared reference to {name:?}: there is only device")),
+            None => {
+                error(at, format!("undeclared reference to {name:?}: the only variable is device"))
+            }
         }
     }
 
@@ -172,7 +174,7 @@ impl Checker {
         let result = self.unifier.fresh();
         if !self.unifier.fit_all([(&yes_type, &result), (&no_type, &result)]) {
             let (yes, no) = (self.settled(&yes_type), self.settled(&no_type));
-            return error(at, format!("what stands beside ':' differs in type: {yes} and {no}"));
+            return error(at, format!("the branches of '?:' differ in type: {yes} and {no}"));
         }
         let result = self.unifier.resolve(&result);
         Ok((Node::Cond(Box::new([condition, yes, no])), result))

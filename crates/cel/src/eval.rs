@@ -210,7 +210,7 @@ impl<'a> Evaluator<'a, '_> {
             let key = self.eval(key)?;
             let Some(value) = self.element(value, *is_optional)? else { continue };
             if !map.insert(key, value) {
-                return Err(Fault::error("a map has a key that can be none"));
+                return Err(Fault::error("a map key must be a bool, a number or text"));
             }
         }
         self.tools.budget.charge(MAP_PRICE)?;

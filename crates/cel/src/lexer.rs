@@ -113,7 +113,7 @@ impl<'a> Lexer<'a> {
                 return Ok(Token::Sign(sign));
             }
         }
-        Err(SyntaxError { at, why: format!("character {first:?} has no meaning here") })
+        Err(SyntaxError { at, why: format!("character {first:?} is not expected here") })
     }
 
     fn number(&mut self) -> Result<Token, SyntaxError> {

@@ -96,7 +96,7 @@ impl Parser {
             Token::Sign(sign) => format!("{sign:?}"),
             Token::Literal(_) | Token::LeastInt => "a literal".to_owned(),
         };
-        SyntaxError { at: self.at(), why: format!("{wanted} was expected, {found} is there") }
+        SyntaxError { at: self.at(), why: format!("expected {wanted}, found {found}") }
     }
 
     /// A node, unless the tree becomes too deep.
@@ -297,7 +297,7 @@ impl Parser {
             return Self::node(macros::expand(name, None, args, at)?);
         }
         if matches!(self.peek(), Token::Sign("{")) {
-            let why = format!("{name:?} is no message that could be constructed");
+            let why = format!("{name:?} is not a message type");
             return Err(SyntaxError { at, why });
         }
         Ok(Expr::ident(name, at))

@@ -66,7 +66,7 @@ impl Patterns {
 
 /// Compiles a pattern in Go's syntax.
 fn compile(pattern: &str) -> Result<Regex, String> {
-    let error = |why: &str| format!("{pattern:?} is no regular expression: {why}");
+    let error = |why: &str| format!("{pattern:?} is not a regular expression: {why}");
     let translated = translate::translate(pattern).map_err(|why| error(&why))?;
     regex::RegexBuilder::new(&translated).size_limit(MAX_COMPILED_BYTES).build().map_err(|reason| {
         let reason = reason.to_string();

@@ -37,7 +37,7 @@ pub(crate) enum Value<'a> {
     /// Bytes.
     Bytes(Arc<[u8]>),
     /// A list.
-    #[allow(clippy::rc_buffer, reason = "loops append to the list that only they hold")]
+    #[allow(clippy::rc_buffer, reason = "loops append in place to a list that is not shared")]
     List(Arc<Vec<Value<'a>>>),
     /// A map.
     Map(Arc<Map<'a>>),

@@ -11,7 +11,7 @@ mod tests;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
     /// The text is not one to three numbers with dots.
-    #[error("version {0:?} is not made of one to three numbers with dots")]
+    #[error("version {0:?} does not consist of one to three numbers separated by dots")]
     Shape(String),
     /// A number does not fit in 64 bits.
     #[error("version {0:?} has a number beyond 64 bits")]

@@ -13,7 +13,7 @@ pub enum DescribeError {
     #[error("the driver counts no GPU: a description needs at least one")]
     Empty,
     /// A GPU could not be read. A description without it would renumber the GPUs after it.
-    #[error("GPU {index} could not be read ({error}): heal or remove it, then try again")]
+    #[error("GPU {index} could not be read ({error}): repair or remove it, then try again")]
     Unreadable {
         /// NVML index.
         index: u32,

@@ -158,7 +158,7 @@ pub enum DriverError {
         reason: String,
     },
     /// The library lacks the function, because the driver is too old.
-    #[error("the driver has no {call}: it needs a newer version")]
+    #[error("the driver has no {call}: install a newer driver")]
     Missing {
         /// Name of the function.
         call: &'static str,

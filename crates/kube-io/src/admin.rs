@@ -37,7 +37,7 @@ pub enum AdminAddress {
 /// The text is not an admin address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no address to listen on: give ADDRESS:PORT, :PORT for all addresses, port 0 for a free \
+    "{0:?} is not an address to listen on: give ADDRESS:PORT, :PORT for all addresses, port 0 for a free \
      port, or none"
 )]
 pub struct ParseAdminAddressError(String);

@@ -17,7 +17,7 @@ use crate::slices::SliceError;
 #[non_exhaustive]
 pub enum ClaimError {
     /// A request has neither of the known forms.
-    #[error("request {request} asks neither for devices nor for the first available of several")]
+    #[error("request {request} has neither exactly nor firstAvailable")]
     Request {
         /// Name of the request.
         request: String,
@@ -45,13 +45,13 @@ pub enum ClaimError {
         of: String,
     },
     /// A constraint has an unknown relation.
-    #[error("constraint {index} says neither matchAttribute nor distinctAttribute")]
+    #[error("constraint {index} has neither matchAttribute nor distinctAttribute")]
     Constraint {
         /// Index of the constraint, from 0.
         index: usize,
     },
     /// An amount is not a quantity.
-    #[error("{of} has for {name} the amount {value:?}, which is no quantity")]
+    #[error("{of} has for {name} the amount {value:?}, which is not a quantity")]
     Quantity {
         /// The request or allocated device with the amount.
         of: String,

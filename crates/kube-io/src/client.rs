@@ -67,7 +67,7 @@ pub enum ClientError {
         source: Box<kube::Error>,
     },
     /// The user agent is not a valid header value.
-    #[error("the user agent {0:?} has characters that a header may not have")]
+    #[error("the user agent {0:?} has characters that are not allowed in a header")]
     UserAgent(String),
 }
 

@@ -52,7 +52,7 @@ pub enum LeaseError {
     Nameless,
     /// The times contradict one another.
     #[error(
-        "the lease's times do not fit: its duration ({duration:?}) must be in whole seconds and longer \
+        "the lease's times contradict one another: its duration ({duration:?}) must be in whole seconds and longer \
          than the renew deadline ({renew_deadline:?}), and that longer than twice the retry period \
          ({retry:?})"
     )]

@@ -306,9 +306,11 @@ fn explain(error: &kube::Error, node: &str) -> String {
                 status.message
             )
         }
-        kube::Error::Api(status) => format!("the API server refused: {}", status.message),
+        kube::Error::Api(status) => {
+            format!("the API server rejected the request: {}", status.message)
+        }
         other if is_overloaded(other) => {
-            format!("the API server did not answer in time, as one with too much to do: {other}")
+            format!("the API server did not answer in time and may be overloaded: {other}")
         }
         other => format!("the API server cannot be reached: {other}"),
     }

@@ -44,7 +44,7 @@ const STRINGS: &[&str] = &[
 const RANGE: Fault = Fault::Error(Cow::Borrowed("number is out of range"));
 
 fn conversion(text: &str, to: &str) -> Fault {
-    Fault::because(format!("{text:?} is no {to}"))
+    Fault::because(format!("{text:?} is not of type {to}"))
 }
 
 fn same<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
@@ -84,7 +84,7 @@ fn to_bytes<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, 
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "so does CEL")]
+#[allow(clippy::cast_precision_loss, reason = "CEL does the same")]
 fn to_double<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     match args {
         [value @ Value::Double(_)] => Ok(value.clone()),

@@ -39,7 +39,7 @@ fn duration<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Faul
         [Value::Int(nanos)] => Ok(Value::Duration(*nanos)),
         [Value::String(text)] => match parse(text) {
             Some(nanos) => Ok(Value::Duration(nanos)),
-            None => Err(Fault::because(format!("{:?} is no duration", &**text))),
+            None => Err(Fault::because(format!("{:?} is not a duration", &**text))),
         },
         _ => Err(no_overload("duration", args)),
     }

@@ -71,7 +71,7 @@ pub(crate) fn clauses(template: &str) -> Result<Vec<char>, String> {
         let mut characters = after.chars();
         match characters.next() {
             Some(verb @ ('s' | 'd' | 'f' | 'b' | 'o' | 'x' | 'X')) => verbs.push(verb),
-            Some(other) => return Err(format!("format() does not know %{other}")),
+            Some(other) => return Err(format!("format() does not support %{other}")),
             None => return Err("format() ends in a percent sign".to_owned()),
         }
         rest = characters.as_str();
@@ -130,7 +130,7 @@ fn clause<'a>(
         ('x' | 'X', Value::String(text)) => hex(text.as_bytes(), tools)?,
         ('x' | 'X', Value::Bytes(bytes)) => hex(bytes, tools)?,
         ('d' | 'f' | 'b' | 'o' | 'x' | 'X', _) => return Err(no_overload("format", args)),
-        _ => return Err(Fault::because(format!("format() does not know %{verb}"))),
+        _ => return Err(Fault::because(format!("format() does not support %{verb}"))),
     };
     Ok(if verb == 'X' { text.to_uppercase() } else { text })
 }

@@ -69,11 +69,11 @@ fn agree(a: IpAddr, b: IpAddr, bits: u8) -> bool {
 }
 
 fn no_address(text: &str) -> Fault {
-    Fault::because(format!("{text:?} is no IP address"))
+    Fault::because(format!("{text:?} is not an IP address"))
 }
 
 fn no_network(text: &str) -> Fault {
-    Fault::because(format!("{text:?} is no network in CIDR notation"))
+    Fault::because(format!("{text:?} is not a network in CIDR notation"))
 }
 
 fn ip<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {

@@ -250,7 +250,9 @@ fn insert<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fa
     let mut map: Map<'a> = (**target).clone();
     for (key, value) in added {
         if map.get(&key).is_some() || !map.insert(key, value) {
-            return Err(Fault::error("insert failed: the key is there already or can be none"));
+            return Err(Fault::error(
+                "insert failed: the key exists already or has an invalid type",
+            ));
         }
     }
     Ok(Value::Map(Arc::new(map)))

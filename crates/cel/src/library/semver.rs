@@ -35,7 +35,7 @@ fn parse(args: &[Value<'_>], name: &str) -> Result<Option<Semver>, Fault> {
 fn semver<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     match parse(args, "semver")? {
         Some(version) => Ok(Value::Semver(version.into())),
-        None => Err(Fault::error("semver() of a text that is no semantic version")),
+        None => Err(Fault::error("semver() needs a semantic version")),
     }
 }
 

@@ -70,7 +70,7 @@ fn repetition<'a>(after: &'a str, out: &mut String) -> Result<&'a str, String> {
     };
     for count in counts.split(',') {
         if !count.is_empty() && !count.parse::<u32>().is_ok_and(|count| count <= MAX_REPEAT) {
-            return Err(format!("a repetition counts more than {MAX_REPEAT}"));
+            return Err(format!("a repetition exceeds {MAX_REPEAT}"));
         }
     }
     out.push('{');
@@ -129,7 +129,7 @@ fn escape<'a>(after: &'a str, is_in_class: bool, out: &mut String) -> Result<&'a
 
 /// `7F` or `{10FFFF}`.
 fn hexadecimal<'a>(rest: &'a str, out: &mut String) -> Result<&'a str, String> {
-    const WRONG: &str = "\\x is followed by no number";
+    const WRONG: &str = "\\x needs a hexadecimal number";
     let (digits, rest) = match rest.strip_prefix('{') {
         Some(rest) => rest.split_once('}').ok_or(WRONG)?,
         None => rest.split_at_checked(2).ok_or(WRONG)?,
@@ -157,7 +157,7 @@ fn octal<'a>(digits: &'a str, out: &mut String) -> Result<&'a str, String> {
 
 /// `N` or `{Greek}` after `\p`.
 fn unicode_class<'a>(c: char, rest: &'a str, out: &mut String) -> Result<&'a str, String> {
-    const WRONG: &str = "\\p is followed by no class";
+    const WRONG: &str = "\\p needs a character class";
     let (name, rest) = match rest.strip_prefix('{') {
         Some(rest) => rest.split_once('}').ok_or(WRONG)?,
         None => rest.split_at_checked(1).ok_or(WRONG)?,

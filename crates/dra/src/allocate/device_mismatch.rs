@@ -178,17 +178,19 @@ impl fmt::Display for DeviceMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClassSelector { class, expression } => {
-                write!(f, "class {class} does not want it: {expression}")
+                write!(f, "class {class} excludes it: {expression}")
             }
             Self::RequestSelector { expression } => {
-                write!(f, "the request does not want it: {expression}")
+                write!(f, "the request excludes it: {expression}")
             }
             Self::CelError { class, error } => {
                 write!(f, "{}{error}", of_class(class.as_deref()))
             }
             Self::OtherNode => f.write_str("it is for other nodes"),
             Self::NodeSelector { error } => f.write_str(error),
-            Self::FeatureOff(feature) => write!(f, "it needs {feature:?}, which is off"),
+            Self::FeatureOff(feature) => {
+                write!(f, "it needs the feature {feature:?}, which is off")
+            }
             Self::InUse { by } => write!(f, "in use by {}", list(by)),
             Self::TakenTogether { claim, request } => {
                 write!(f, "the same pod has it for request {request} of {claim}")

@@ -51,7 +51,7 @@ pub enum AllocateError {
     },
     /// The search reached its step limit.
     #[error(
-        "no answer after {limit} steps of search; ask for fewer devices or fewer alternatives in one pod"
+        "gave up after {limit} search steps; request fewer devices or fewer alternatives in one pod"
     )]
     Steps {
         /// The limit.
@@ -103,7 +103,7 @@ pub enum RequestError {
     #[error("there is no device class {0}")]
     UnknownClass(String),
     /// It uses a feature that is off in the cluster.
-    #[error("it needs {0:?}, which is off in this cluster")]
+    #[error("it needs the feature {0:?}, which is off in this cluster")]
     FeatureOff(Feature),
     /// The request asks for all devices, but a pool is incomplete.
     #[error("it asks for all devices, but pool {0} is being updated")]

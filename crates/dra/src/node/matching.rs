@@ -60,7 +60,7 @@ impl NodeRequirement {
                     [bound] => bound.parse::<i64>().ok(),
                     _ => None,
                 };
-                let bound = bound.ok_or_else(|| self.error("one whole number is needed"))?;
+                let bound = bound.ok_or_else(|| self.error("one integer is needed"))?;
                 let value = value.and_then(|value| value.parse::<i64>().ok());
                 value.is_some_and(|value| match self.operator {
                     NodeOperator::Gt => value > bound,
@@ -79,7 +79,7 @@ impl NodeRequirement {
         match self.operator {
             NodeOperator::In => Ok(value == wanted),
             NodeOperator::NotIn => Ok(value != wanted),
-            _ => Err(self.error("a field knows In and NotIn only")),
+            _ => Err(self.error("a field supports only In and NotIn")),
         }
     }
 

@@ -29,7 +29,7 @@ pub enum MigCapsError {
         source: std::io::Error,
     },
     /// The file has no minor number.
-    #[error("{} has no line `DeviceFileMinor: NUMBER`: this driver is of a kind that is not known", path.display())]
+    #[error("{} has no line `DeviceFileMinor: NUMBER`: this driver version is unknown", path.display())]
     Form {
         /// The file.
         path: PathBuf,

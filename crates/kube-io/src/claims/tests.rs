@@ -103,7 +103,7 @@ fn what_a_claim_says_that_is_not_known_is_an_error() {
         claim_from_api(&claim(object)).unwrap_err().to_string()
     };
     let exactly = "/spec/devices/requests/0/exactly";
-    assert!(broken(exactly, Value::Null).contains("request a asks neither"));
+    assert!(broken(exactly, Value::Null).contains("request a has neither"));
     assert!(broken(&format!("{exactly}/allocationMode"), json!("Most")).contains("Most"));
     assert!(broken(&format!("{exactly}/selectors"), json!([{}])).contains("request a"));
     assert!(broken(&format!("{exactly}/capacity/requests/memory"), json!("much")).contains("much"));

@@ -75,7 +75,7 @@ impl Elector {
                 continue;
             };
             if time_left.is_zero() {
-                tracing::warn!(lease = %self.options.name, "no longer leading: it could not be renewed");
+                tracing::warn!(lease = %self.options.name, "no longer leading: the lease could not be renewed");
                 self.follow(None);
                 continue;
             }
@@ -177,7 +177,7 @@ impl Elector {
         let was_leading = self.time_left().is_some();
         self.leadership.send_replace(Leadership::Following { holder: None });
         if was_leading && timeout(RELEASE_TIMEOUT, self.give_back()).await.is_err() {
-            tracing::warn!(lease = %self.options.name, "could not give the lease back in time");
+            tracing::warn!(lease = %self.options.name, "could not release the lease in time");
         }
     }
 
@@ -196,7 +196,7 @@ impl Elector {
                 Ok(_) => return,
                 Err(Error::Api(status)) if status.code == 409 => {}
                 Err(error) => {
-                    tracing::warn!(lease = %name, %error, "cannot give the lease back");
+                    tracing::warn!(lease = %name, %error, "cannot release the lease");
                     return;
                 }
             }

@@ -51,10 +51,10 @@ impl fmt::Display for Fault {
 #[non_exhaustive]
 pub enum ReadError {
     /// The JSON has another structure.
-    #[error("the JSON is no such object: {0}")]
+    #[error("the JSON is not such an object: {0}")]
     Shape(#[from] serde_json::Error),
     /// The JSON has the structure, but no meaning in this version.
-    #[error("the object has no meaning for this version: {0}")]
+    #[error("the object has no meaning in this version: {0}")]
     Meaning(Fault),
 }
 
@@ -123,7 +123,7 @@ impl Reader {
         for (name, Amount(text)) in amounts.into_iter().flatten() {
             let amount = text.parse().ok().or_else(|| {
                 let taken = if instead.is_some() { "more than any node has" } else { "none" };
-                self.fault(format!("{of}: {name}: {text:?} is no quantity; taken for {taken}"));
+                self.fault(format!("{of}: {name}: {text:?} is not a quantity; treated as {taken}"));
                 instead
             });
             if let Some(amount) = amount {
@@ -214,7 +214,7 @@ impl<T: Eq + Hash + ?Sized> Shared<T> {
 fn seconds(text: &str, reader: &mut Reader) -> Option<i64> {
     let time = text.parse::<jiff::Timestamp>().ok();
     if time.is_none() {
-        reader.fault(format!("{text:?} is no time; taken for none"));
+        reader.fault(format!("{text:?} is not a time; treated as absent"));
     }
     time.map(jiff::Timestamp::as_second)
 }

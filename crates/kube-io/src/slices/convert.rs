@@ -18,7 +18,7 @@ pub use nodes::{node_selector_from_api, node_selector_to_api};
 #[non_exhaustive]
 pub enum SliceError {
     /// An amount is not a quantity.
-    #[error("{of} has for {name} the amount {value:?}, which is no quantity")]
+    #[error("{of} has for {name} the amount {value:?}, which is not a quantity")]
     Quantity {
         /// The device or counter set with the amount.
         of: String,

@@ -54,7 +54,7 @@ impl Feature {
             Self::Counters => "GPUs that are opted into dynamic MIG are offered whole only",
             Self::Shares => "GPUs are offered whole only, without shares",
             Self::Taints => {
-                "devices are left out instead of tainted: those that are not well, and all of a node that a scheduler owns"
+                "unhealthy devices, and all devices of a node that a scheduler owns, are left out instead of tainted"
             }
         }
     }

@@ -42,13 +42,13 @@ pub(super) async fn probe(
             }
             // Older servers have other validation for the same fields.
             Err(kube::Error::Api(status)) if status.code == 422 => {
-                tracing::warn!(?feature, reason = %status.message, "the API server refuses a feature");
+                tracing::warn!(?feature, reason = %status.message, "the API server rejects a feature");
                 features.set(feature, false);
                 return Ok(());
             }
             // A webhook that does not support dry runs. Writes are read back in any case.
             Err(kube::Error::Api(status)) if status.code == 400 => {
-                tracing::warn!(?feature, reason = %status.message, "cannot ask what the API server keeps");
+                tracing::warn!(?feature, reason = %status.message, "cannot probe which fields the API server keeps");
                 features.set(feature, true);
                 return Ok(());
             }

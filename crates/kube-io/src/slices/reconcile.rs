@@ -65,7 +65,7 @@ impl Publisher {
                     }
                     WriteOutcome::Stale(error) if stale == MAX_STALE_WRITES => return Err(error),
                     WriteOutcome::Stale(error) => {
-                        tracing::debug!(node = %self.node, %error, "a slice is another than known");
+                        tracing::debug!(node = %self.node, %error, "a slice differs from the known one");
                         stale += 1;
                         continue 'plan;
                     }
@@ -162,7 +162,7 @@ impl Publisher {
         }
         if self.server_mutations.remember(&sent, &kept) && lost.is_empty() {
             let slice = &put.name;
-            tracing::warn!(node = %self.node, slice, "the API server changed what we wrote");
+            tracing::warn!(node = %self.node, slice, "the API server changed a slice that we wrote");
         }
         self.found.insert(put.name.clone(), ObservedSlice::of(&kept));
         Ok(if lost.is_empty() { WriteOutcome::Kept } else { WriteOutcome::Lost })

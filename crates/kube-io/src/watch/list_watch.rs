@@ -87,7 +87,8 @@ pub(super) async fn run_list_watch<T: WatchedType>(
             }
             Err(error) => {
                 let kind = source.kind();
-                list_watch.record_failure(&format!("cannot ask whether {kind} is served"), &error);
+                list_watch
+                    .record_failure(&format!("cannot discover whether {kind} is served"), &error);
                 list_watch.pause().await;
             }
         }
@@ -235,11 +236,11 @@ impl<T: WatchedType> ListWatch<T> {
                 // The end of the stream, perhaps within a line; a broken connection; silence.
                 Ok(Ok(_)) => return WatchEnd::Routine,
                 Ok(Err(error)) => {
-                    tracing::debug!(kind = %resource.kind, %error, "a watch broke off");
+                    tracing::debug!(kind = %resource.kind, %error, "a watch was interrupted");
                     return WatchEnd::Routine;
                 }
                 Err(_) => {
-                    tracing::debug!(kind = %resource.kind, "a watch fell silent");
+                    tracing::debug!(kind = %resource.kind, "a watch was silent for too long");
                     return WatchEnd::Routine;
                 }
             }

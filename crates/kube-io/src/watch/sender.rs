@@ -85,7 +85,7 @@ impl<T: WatchedType> KindSender<T> {
             }
             if health.problem.take().is_some() {
                 health.is_forbidden = false;
-                tracing::info!(kind = %health.kind, "the watch goes on");
+                tracing::info!(kind = %health.kind, "the watch has resumed");
             }
         });
     }
@@ -96,7 +96,7 @@ impl<T: WatchedType> KindSender<T> {
         for Fault(fault) in faults {
             let text = format!("{object}: {fault}");
             if self.is_new(text) {
-                tracing::warn!(kind = %resource.kind, object, fault, "a field was not understood");
+                tracing::warn!(kind = %resource.kind, object, fault, "a field has no meaning in this version");
             }
         }
     }
@@ -107,7 +107,7 @@ impl<T: WatchedType> KindSender<T> {
         if self.is_new(format!("{object}: {why}")) {
             tracing::warn!(
                 kind = %resource.kind, object, error = why,
-                "an object cannot be read and is passed over"
+                "an object cannot be read and is skipped"
             );
         }
     }

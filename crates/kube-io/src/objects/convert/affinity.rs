@@ -145,7 +145,7 @@ fn term(term: &core::NodeSelectorTerm, of: &str, reader: &mut Reader) -> Option<
     match node_selector_from_api(&alone) {
         Ok(mut read) => read.terms.pop(),
         Err(error) => {
-            reader.fault(format!("{of}: {error}; taken for a term that matches no node"));
+            reader.fault(format!("{of}: {error}; treated as a term that matches no node"));
             None
         }
     }

@@ -83,9 +83,7 @@ impl WireTaint {
             "NoExecute" => TaintEffect::NoExecute,
             other => {
                 let key = &self.key;
-                reader.fault(format!(
-                    "the taint {key} has the unknown effect {other:?}; taken for none"
-                ));
+                reader.fault(format!("the taint {key} has the unknown effect {other:?}; ignored"));
                 return None;
             }
         };

@@ -56,7 +56,7 @@ impl WatchedType for Claim {
             Ok(claim) => (claim, None),
             Err(error) => {
                 let fault = error.to_string();
-                reader.fault(format!("{fault}; it gets nothing, and keeps what it has"));
+                reader.fault(format!("{fault}; it is not allocated, and keeps its allocation"));
                 object.spec.devices = None;
                 (claim_from_api(&object).unwrap_or_default(), Some(fault))
             }
@@ -119,7 +119,7 @@ fn hold_whole(object: &mut api::ResourceClaim, reader: &mut Reader) {
         let is_unread = amounts.any(|(_, amount)| amount.0.parse::<Quantity>().is_err());
         if is_unread {
             reader.fault(format!(
-                "a consumed capacity of device {}/{}/{} is no quantity; taken for the whole device",
+                "a consumed capacity of device {}/{}/{} is not a quantity; treated as the whole device",
                 result.driver, result.pool, result.device
             ));
             result.consumed_capacity = None;
@@ -216,7 +216,7 @@ impl WatchedType for ResourceSlice {
             for taint in device.taints.iter_mut().flatten() {
                 if !matches!(taint.effect.as_str(), "None" | "NoSchedule" | "NoExecute") {
                     reader.fault(format!(
-                        "device {} has a taint with the unknown effect {:?}; taken for None",
+                        "device {} has a taint with the unknown effect {:?}; treated as None",
                         device.name, taint.effect
                     ));
                     "None".clone_into(&mut taint.effect);

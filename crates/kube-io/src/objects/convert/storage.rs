@@ -163,7 +163,7 @@ impl WatchedType for StorageClass {
             Some("WaitForFirstConsumer") => BindingMode::WaitForFirstConsumer,
             Some(other) => {
                 reader.fault(format!(
-                    "volumeBindingMode {other:?} is unknown; taken for WaitForFirstConsumer"
+                    "volumeBindingMode {other:?} is unknown; treated as WaitForFirstConsumer"
                 ));
                 BindingMode::WaitForFirstConsumer
             }

@@ -79,7 +79,7 @@ impl WireStatus {
             Some("Failed") => Phase::Failed,
             Some("Unknown") => Phase::Unknown,
             Some(other) => {
-                reader.fault(format!("the phase {other:?} is unknown; taken for Unknown"));
+                reader.fault(format!("the phase {other:?} is unknown; treated as Unknown"));
                 Phase::Unknown
             }
         };
