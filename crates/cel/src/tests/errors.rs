@@ -1,4 +1,4 @@
-//! What is wrong is said with the expression, the place and the device.
+//! Errors name the expression, the position and the device.
 
 use super::devices::Device;
 use super::matches;

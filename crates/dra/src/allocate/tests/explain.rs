@@ -1,7 +1,7 @@
 use super::fixtures::*;
 use crate::*;
 
-/// What stands against each device for the first request, in words.
+/// The mismatch of each device for the first request, as text.
 fn words(world: &World, claim: &Claim) -> Vec<String> {
     let explanation = world.allocator().explain(&node("n1"), &[claim]);
     words_of(&explanation.requests[0])
@@ -144,7 +144,7 @@ fn a_broken_constraint_is_named() {
     let mut wanted = gpus("c1", 2);
     wanted.constraints.push(matching("rack", &[]));
     let clash = world.allocator().explain(&node("n1"), &[&wanted]).clash.unwrap();
-    // One device is always placed, and the others are judged beside it.
+    // One device is always chosen, and the others are checked beside it.
     assert_eq!(clash.placed.len(), 1);
     assert_eq!(
         words_of(&clash.request),
