@@ -1,17 +1,17 @@
-//! The syntax tree: what an expression says, macros expanded, before types are known.
+//! The syntax tree of an expression, with macros expanded and without types.
 
 /// A node of the tree.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Expr {
-    /// What it is.
+    /// Its kind and parts.
     pub(crate) kind: Kind,
-    /// Where it begins in the text, in bytes.
+    /// Start in the text, in bytes.
     pub(crate) at: usize,
-    /// Nodes on the longest way down to a leaf, itself included.
+    /// Length of the longest path to a leaf, including both ends.
     pub(crate) depth: usize,
 }
 
-/// What a node is.
+/// The kinds of nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Kind {
     /// A literal.
@@ -28,7 +28,7 @@ pub(crate) enum Kind {
     Call {
         /// Name of the function.
         name: String,
-        /// What it is called on.
+        /// The target of a member call.
         target: Option<Box<Expr>>,
         /// Arguments.
         args: Vec<Expr>,
@@ -43,15 +43,15 @@ pub(crate) enum Kind {
     List(Vec<(bool, Expr)>),
     /// `{k: v, ?k: v}`.
     Map(Vec<Entry>),
-    /// A loop, which macros like `all` become.
+    /// A loop, the expansion of macros like `all`.
     Fold(Box<Fold>),
     /// `cel.bind(name, value, body)`.
     Bind(Box<Bind>),
     /// `target.optMap(name, body)` or, flat, `target.optFlatMap(name, body)`.
     OptMap {
-        /// The name and what it stands for: the optional.
+        /// The name and the optional.
         bind: Box<Bind>,
-        /// Whether the body is an optional already.
+        /// Whether the body is itself an optional.
         is_flat: bool,
     },
 }
@@ -78,7 +78,7 @@ pub(crate) enum Literal {
 /// An entry of a map literal.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Entry {
-    /// Whether the value is an optional, and the entry is left out where it has none.
+    /// Whether the value is an optional; the entry is omitted if it is empty.
     pub(crate) is_optional: bool,
     /// Key.
     pub(crate) key: Expr,
@@ -86,41 +86,41 @@ pub(crate) struct Entry {
     pub(crate) value: Expr,
 }
 
-/// A loop over a range with an accumulator, which is called [`ACCUMULATOR`] in its parts.
+/// A loop over a range with an accumulator, which its parts call [`ACCUMULATOR`].
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Fold {
     /// List or map.
     pub(crate) range: Expr,
-    /// Name of the element or key; with a second name: of the index or key.
+    /// Name of the element or key. With a second name: of the index or key.
     pub(crate) name: String,
-    /// Name of the element or value, in two-variable macros.
+    /// Name of the element or value, in macros with two variables.
     pub(crate) second: Option<String>,
-    /// First value of the accumulator.
+    /// Initial value of the accumulator.
     pub(crate) init: Expr,
-    /// Whether to go on.
+    /// Whether the loop continues.
     pub(crate) condition: Expr,
     /// Next value of the accumulator.
     pub(crate) step: Expr,
-    /// What the loop evaluates to.
+    /// Value of the loop.
     pub(crate) result: Expr,
 }
 
-/// A name for a value, and where it holds.
+/// A name for a value, and its scope.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bind {
     /// Name.
     pub(crate) name: String,
     /// Value.
     pub(crate) value: Expr,
-    /// Where the name holds.
+    /// The scope of the name.
     pub(crate) body: Expr,
 }
 
-/// Name of a loop's accumulator: no name that can be written.
+/// Name of a loop's accumulator. No identifier can have this name.
 pub(crate) const ACCUMULATOR: &str = "@result";
 
 impl Expr {
-    /// A node at a place in the text.
+    /// A node at an offset of the text.
     pub(crate) fn new(kind: Kind, at: usize) -> Self {
         let below = match &kind {
             Kind::Literal(_) | Kind::Ident(_) => 0,
@@ -160,7 +160,7 @@ impl Expr {
         Self::new(Kind::Literal(literal), at)
     }
 
-    /// `a.b.c` where the node says that and nothing else: it may be the prefix of a function's name.
+    /// The text `a.b.c` of a node that is only a path; it may be the prefix of a function's name.
     pub(crate) fn qualified_name(&self) -> Option<String> {
         match &self.kind {
             Kind::Ident(name) => Some(name.clone()),
@@ -170,7 +170,7 @@ impl Expr {
     }
 }
 
-/// The greatest depth among nodes; 0 for none.
+/// The greatest depth among nodes; 0 if there are none.
 fn deepest<'a>(nodes: impl IntoIterator<Item = &'a Expr>) -> usize {
     nodes.into_iter().map(|node| node.depth).max().unwrap_or(0)
 }

@@ -1,22 +1,24 @@
-//! What running an expression costs, in the units of Kubernetes.
+//! The cost of an evaluation, in the units of Kubernetes.
 //!
-//! Kubernetes bounds each evaluation of a selector by [`COST_LIMIT`] units: one for a name, a field or
-//! a call, ten for a list and thirty for a map that is made, and for functions over text and lists a
-//! share of their sizes. The same prices are charged here. What Kubernetes prices too low to bound
-//! the machine (adding lists, replacing text, compiling patterns) is bounded by *work* besides:
-//! bytes and elements that are copied or compared. No real selector comes near it.
+//! Kubernetes limits each evaluation of a selector to [`COST_LIMIT`] units. A name, a field or a
+//! call costs one unit, a new list ten, a new map thirty. Functions on text and lists cost a
+//! fraction of the sizes. The same prices are charged here.
+//!
+//! Some of these prices are too low to limit the machine: concatenating lists, replacing text,
+//! compiling patterns. A second limit therefore counts *work*: bytes and elements that are copied
+//! or compared. No practical selector comes near it.
 
 use crate::fault::Fault;
 
-/// Units that one evaluation may cost: `CELSelectorExpressionMaxCost` of `resource.k8s.io`.
+/// Limit of units for one evaluation: `CELSelectorExpressionMaxCost` of `resource.k8s.io`.
 pub const COST_LIMIT: u64 = 1_000_000;
 
-/// Bytes and elements that one evaluation may copy or compare.
+/// Limit of bytes and elements that one evaluation may copy or compare.
 const MAX_WORK: usize = 10_000_000;
-/// Bytes and elements that count as one unit where both are added.
+/// Bytes and elements that count as one unit in the sum of both.
 const WORK_PER_UNIT: u64 = 10;
 
-/// What an evaluation has cost so far.
+/// The cost of an evaluation so far.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Budget {
     cost: u64,
@@ -30,12 +32,12 @@ impl Budget {
         if self.cost > COST_LIMIT { Err(Fault::TooCostly) } else { Ok(()) }
     }
 
-    /// Takes a unit back.
+    /// Refunds a unit.
     pub(crate) fn refund(&mut self) {
         self.cost = self.cost.saturating_sub(1);
     }
 
-    /// Accounts for bytes or elements that are copied or compared.
+    /// Counts bytes or elements that are copied or compared.
     pub(crate) fn work(&mut self, amount: usize) -> Result<(), Fault> {
         self.work = self.work.saturating_add(amount);
         if self.work > MAX_WORK { Err(Fault::TooCostly) } else { Ok(()) }
@@ -47,7 +49,7 @@ impl Budget {
         self.cost
     }
 
-    /// What it took so far: units, and what was copied or compared in the measure of its own limit.
+    /// The total so far: units plus work, converted by [`WORK_PER_UNIT`].
     pub(crate) fn spent(&self) -> u64 {
         let work = u64::try_from(self.work).unwrap_or(u64::MAX);
         self.cost.saturating_add(work / WORK_PER_UNIT)

@@ -1,27 +1,27 @@
-//! Compiled selectors by their text: claims and classes repeat the same few.
+//! A cache of compiled selectors. Claims and classes repeat the same few.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{CelError, Selector};
 
-/// Most expressions kept.
+/// Limit of cached expressions.
 const MAX_ENTRIES: usize = 512;
 
-/// A bounded cache of compiled expressions, errors included. It can be shared among threads.
+/// A bounded cache of compiled expressions, including errors. Threads can share it.
 #[derive(Debug, Default)]
 pub struct SelectorCache {
     kept: Mutex<CacheState>,
 }
 
-/// What is kept, and a count of uses by which the longest unused is found.
+/// The entries, and a count of uses that finds the least recently used one.
 #[derive(Debug, Default)]
 struct CacheState {
     entries: BTreeMap<String, Entry>,
     uses: u64,
 }
 
-/// An expression's outcome and its last use.
+/// The result for an expression, and its last use.
 #[derive(Debug)]
 struct Entry {
     outcome: Result<Arc<Selector>, CelError>,
@@ -29,12 +29,12 @@ struct Entry {
 }
 
 impl SelectorCache {
-    /// The compiled expression, or why it is none.
+    /// The compiled expression or its error.
     pub fn get(&self, expression: &str) -> Result<Arc<Selector>, CelError> {
         if let Some(outcome) = self.find(expression) {
             return outcome;
         }
-        // Two threads may compile the same expression; the outcomes are alike.
+        // Two threads may compile the same expression; their results are equal.
         let outcome = Selector::compile(expression).map(Arc::new);
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.uses += 1;
@@ -58,7 +58,7 @@ impl SelectorCache {
         Some(entry.outcome.clone())
     }
 
-    /// How many expressions are kept.
+    /// Number of cached expressions.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).entries.len()

@@ -1,5 +1,5 @@
-//! From the syntax tree to what runs: resolves names and functions, checks types by the rules of
-//! cel-go's checker with the validators that Kubernetes adds, and computes what is constant.
+//! Compiles the syntax tree. It resolves names and functions, checks types by the rules of cel-go's
+//! checker and the validators that Kubernetes adds, and folds constants.
 
 mod calls;
 mod macros;
@@ -12,41 +12,41 @@ use crate::patterns::Patterns;
 use crate::types::{self, Type, Unifier};
 use crate::value::{Map, Value};
 
-/// What can run.
+/// A compiled expression.
 #[derive(Debug)]
 pub(crate) struct Checked {
     /// The expression.
     pub(crate) node: Node,
-    /// Its patterns.
+    /// Its compiled patterns.
     pub(crate) patterns: Patterns,
 }
 
-/// Checks an expression that is to be a bool, or an attribute, which may be one.
+/// Compiles an expression whose result is a bool, or an attribute, which may be one.
 pub(crate) fn check(expr: &Expr) -> Result<Checked, SyntaxError> {
     let mut checker = Checker::default();
     let (node, found) = checker.expr(expr)?;
     let found = checker.settled(&found);
     if found != types::BOOL && found != Type::Any {
-        let why = format!("it must be a bool, not of type {found}");
+        let why = format!("the result must be a bool, not of type {found}");
         return Err(SyntaxError { at: 0, why });
     }
     checker.check_literals()?;
     Ok(Checked { node, patterns: checker.patterns })
 }
 
-/// What is known while an expression is checked.
+/// State of the checker.
 #[derive(Default)]
 struct Checker {
     unifier: Unifier,
-    /// Variables of macros that hold, outermost first.
+    /// Macro variables in scope, outermost first.
     locals: Vec<(String, Type)>,
-    /// Types of what list and map literals have side by side: they must be the same in the end.
+    /// Types of the elements of list and map literals, which must be equal after inference.
     literals: Vec<(usize, Vec<Type>)>,
-    /// Calls of `format` around: its list may be mixed.
+    /// Nesting of `format` calls, whose lists may be mixed.
     formats: usize,
-    /// Types of what the last list literal has.
+    /// Element types of the last list literal.
     elements: Vec<Type>,
-    /// What templates that are spelled out format: a clause's sign and the type of its value.
+    /// Arguments of literal templates: offset, verb and type.
     formatted: Vec<(usize, char, Type)>,
     patterns: Patterns,
 }
@@ -63,7 +63,7 @@ fn text(text: &str) -> Value<'static> {
 }
 
 impl Checker {
-    /// A type as it is when all is checked: what remained open is dynamic.
+    /// A type after inference; what is still open is dynamic.
     fn settled(&self, of: &Type) -> Type {
         self.unifier.resolve(of).replace(&|_| Type::Dyn)
     }
@@ -103,7 +103,7 @@ impl Checker {
         self.locals.iter().rposition(|(local, _)| local == name)
     }
 
-    /// The type that a name names, if it does and no variable hides it.
+    /// The type that a name denotes, unless a variable shadows it.
     fn type_name(&self, name: &str) -> Option<&'static str> {
         let root = name.split('.').next().unwrap_or_default();
         if self.local(root).is_some() {
@@ -122,11 +122,13 @@ impl Checker {
         }
         match self.type_name(name) {
             Some(name) => Ok((Node::Const(Value::Type(name)), types::TYPE)),
-            None => error(at, format!("undeclared reference to {name:?}: there is only device")),
+            None => {
+                error(at, format!("undeclared reference to {name:?}: the only variable is device"))
+            }
         }
     }
 
-    /// The operand of a selection and the type of what is selected.
+    /// The operand of a selection and the type of the field.
     fn select(&mut self, operand: &Expr, field: &str, is_optional: bool, at: usize) -> Found {
         let (node, found) = self.expr(operand)?;
         let found = self.unifier.resolve(&found);
@@ -172,13 +174,13 @@ impl Checker {
         let result = self.unifier.fresh();
         if !self.unifier.fit_all([(&yes_type, &result), (&no_type, &result)]) {
             let (yes, no) = (self.settled(&yes_type), self.settled(&no_type));
-            return error(at, format!("what stands beside ':' differs in type: {yes} and {no}"));
+            return error(at, format!("the branches of '?:' differ in type: {yes} and {no}"));
         }
         let result = self.unifier.resolve(&result);
         Ok((Node::Cond(Box::new([condition, yes, no])), result))
     }
 
-    /// The type of a literal's element; of an optional one that of its value.
+    /// The type of a literal's element; for an optional the type of its value.
     fn element(&mut self, expr: &Expr, is_optional: bool) -> Found {
         let (node, found) = self.expr(expr)?;
         if !is_optional {
@@ -191,7 +193,7 @@ impl Checker {
         }
     }
 
-    /// The common type of what is side by side.
+    /// The common type of elements.
     fn join(&mut self, joined: Option<Type>, next: &Type) -> Type {
         match joined {
             None => next.clone(),
@@ -249,14 +251,14 @@ impl Checker {
         Ok((node, Type::map(key, value)))
     }
 
-    /// Notes types that must be the same in the end.
+    /// Records types that must be equal after inference.
     fn note(&mut self, at: usize, types: Vec<Type>) {
         if self.formats == 0 && types.len() > 1 {
             self.literals.push((at, types));
         }
     }
 
-    /// Sees to it that lists and maps are not mixed.
+    /// Rejects lists and maps of mixed types.
     fn check_literals(&self) -> Result<(), SyntaxError> {
         for (at, types) in &self.literals {
             let mut types = types.iter().map(|found| self.settled(found));

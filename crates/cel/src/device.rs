@@ -1,4 +1,4 @@
-//! The device that an expression sees.
+//! The device that an expression reads.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -8,9 +8,9 @@ use crate::Quantity;
 /// The value of a device attribute (`DeviceAttribute` of `resource.k8s.io/v1`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AttributeValue {
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A truth value.
+    /// A bool.
     Bool(bool),
     /// Text of at most 64 characters.
     String(String),
@@ -28,7 +28,7 @@ pub trait DeviceFields: Debug + Sync {
     fn allows_multiple_allocations(&self) -> bool;
     /// `device.attributes`, by name.
     fn attributes(&self) -> &BTreeMap<String, AttributeValue>;
-    /// The amount of one of `device.capacity`.
+    /// The amount of one entry of `device.capacity`.
     fn capacity(&self, name: &str) -> Option<Quantity>;
     /// `device.capacity` in order of name.
     fn capacities(&self) -> Box<dyn Iterator<Item = (&str, Quantity)> + '_>;
@@ -37,7 +37,7 @@ pub trait DeviceFields: Debug + Sync {
 /// A device and the driver that publishes it.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceView<'a> {
-    /// Name of the driver: the domain of names that have none.
+    /// Name of the driver, and the default domain of names.
     pub driver: &'a str,
     /// The device.
     pub device: &'a dyn DeviceFields,

@@ -1,21 +1,21 @@
-//! What can be wrong with a selector.
+//! Errors of selectors.
 
 use crate::budget::COST_LIMIT;
 
-/// Why a selector has no answer.
+/// Why a selector has no result.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CelError {
-    /// The text is no expression, or one that can never be a bool.
+    /// The text is not a valid expression, or can never be a bool.
     #[error("selector {} is invalid at character {at}: {why}", quoted(.expression))]
     Compile {
         /// The expression.
         expression: String,
-        /// Character at which it was noticed, counted from 1.
+        /// Character at which the error was found, counted from 1.
         at: usize,
         /// What is wrong.
         why: String,
     },
-    /// The device lacks what the expression asks for, or has it in another type.
+    /// The device lacks an attribute, or it has another type.
     #[error("selector {} failed for device {device}: {why}", quoted(.expression))]
     Runtime {
         /// The expression.
@@ -25,7 +25,7 @@ pub enum CelError {
         /// What went wrong.
         why: String,
     },
-    /// The expression's value is no bool.
+    /// The result is not a bool.
     #[error("selector {} is of type {found} for device {device}, not a bool", quoted(.expression))]
     NotBool {
         /// The expression.
@@ -35,7 +35,7 @@ pub enum CelError {
         /// Type of the value.
         found: &'static str,
     },
-    /// The expression does too much.
+    /// The expression exceeds its cost limit.
     #[error(
         "selector {} costs more than {COST_LIMIT} units for device {device}: simplify it",
         quoted(.expression)
@@ -46,7 +46,7 @@ pub enum CelError {
         /// Name of the device.
         device: String,
     },
-    /// The expression is longer than the API allows.
+    /// The expression exceeds the API's length limit.
     #[error("selector {} has {length} bytes, 10240 are allowed: shorten it", quoted(.expression))]
     TooLong {
         /// The expression.
@@ -56,7 +56,7 @@ pub enum CelError {
     },
 }
 
-/// An expression in quotes, the beginning of a long one.
+/// An expression in quotes, truncated if it is long.
 fn quoted(expression: &str) -> String {
     const MAX_SHOWN_CHARS: usize = 200;
     match expression.char_indices().nth(MAX_SHOWN_CHARS) {

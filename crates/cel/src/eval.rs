@@ -1,7 +1,7 @@
-//! Runs a compiled expression.
+//! Evaluates a compiled expression.
 //!
-//! `&&` and `||` give a result where one side suffices, whatever is wrong with the other, and so do
-//! the macros that are made of them; that is why a loop's accumulator may hold an error.
+//! `&&`, `||` and the macros made of them have a result if one operand suffices, even if another
+//! fails. A loop's accumulator may therefore hold an error.
 
 mod access;
 mod folds;
@@ -15,7 +15,7 @@ use crate::patterns::Patterns;
 use crate::price::{LIST_PRICE, MAP_PRICE};
 use crate::value::{Map, Value, no_overload};
 
-/// The value of an expression for a device, and what it cost.
+/// The value of an expression for a device, and its cost.
 pub(crate) fn eval<'a>(
     node: &Node,
     patterns: &Patterns,
@@ -32,7 +32,7 @@ type Evaluated<'a> = Result<Value<'a>, Fault>;
 /// An evaluation.
 struct Evaluator<'a, 'p> {
     view: DeviceView<'a>,
-    /// Variables of macros that hold, outermost first.
+    /// Macro variables in scope, outermost first.
     locals: Vec<Evaluated<'a>>,
     tools: Tools<'p>,
 }
@@ -82,7 +82,7 @@ impl<'a> Evaluator<'a, '_> {
                 };
                 let value = self.eval(branch);
                 if access::is_path(branch) {
-                    // Kubernetes does not charge the name that a branch is.
+                    // Kubernetes does not charge for a branch that is only a path.
                     self.tools.budget.refund();
                 }
                 value
@@ -99,7 +99,7 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    /// The value of an expression with one more variable. One that has failed by cost stays failed.
+    /// Evaluates with one more variable. A value that exceeds the budget fails at once.
     fn within(&mut self, value: Evaluated<'a>, body: &Node) -> Evaluated<'a> {
         if matches!(value, Err(Fault::TooCostly)) {
             return value;
@@ -132,7 +132,7 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    /// An argument. A call that fails by it costs a unit nevertheless.
+    /// Evaluates an argument. A call with a failed argument still costs one unit.
     fn argument(&mut self, node: &Node) -> Evaluated<'a> {
         let value = self.eval(node);
         if value.is_err() {
@@ -142,13 +142,13 @@ impl<'a> Evaluator<'a, '_> {
     }
 
     fn run(&mut self, function: &'static Function, args: &[Value<'a>]) -> Evaluated<'a> {
-        // To price text its characters are counted, which takes a while where it is long.
+        // Pricing counts the characters of text, which takes time for long text.
         for arg in args {
             if let Value::String(text) = arg {
                 self.tools.budget.work(text.len() / 32)?;
             }
         }
-        // Prices that do not depend on the result are charged first: work that is too much is not done.
+        // A price that does not depend on the result is charged first, before the work is done.
         if !function.price.needs_result() {
             self.tools.budget.charge(function.price.of(args, None))?;
             return (function.run)(args, &mut self.tools);
@@ -158,7 +158,7 @@ impl<'a> Evaluator<'a, '_> {
         Ok(result)
     }
 
-    /// Whether a loop goes on: unless its condition is false. An error does not end it.
+    /// Whether a loop continues: only a false condition ends it, not an error.
     fn not_strictly_false(&mut self, condition: &Node) -> Evaluated<'a> {
         let condition = self.eval(condition);
         self.tools.budget.charge(1)?;
@@ -169,7 +169,7 @@ impl<'a> Evaluator<'a, '_> {
         }
     }
 
-    /// `&&` and `||`: the value that decides, or an error, or the other value.
+    /// `&&` and `||`: the deciding value, else the first error, else the other value.
     fn logic(&mut self, terms: &[Node], decides: bool) -> Evaluated<'a> {
         let mut failed = None;
         for term in terms {
@@ -185,7 +185,7 @@ impl<'a> Evaluator<'a, '_> {
         failed.map_or(Ok(Value::Bool(!decides)), Err)
     }
 
-    /// The value of an optional element: inside `None` where it has none.
+    /// The value of an optional element; `None` if it is empty.
     fn element(&mut self, node: &Node, is_optional: bool) -> Result<Option<Value<'a>>, Fault> {
         let value = self.eval(node)?;
         match (is_optional, value) {
@@ -210,7 +210,7 @@ impl<'a> Evaluator<'a, '_> {
             let key = self.eval(key)?;
             let Some(value) = self.element(value, *is_optional)? else { continue };
             if !map.insert(key, value) {
-                return Err(Fault::error("a map has a key that can be none"));
+                return Err(Fault::error("a map key must be a bool, a number or text"));
             }
         }
         self.tools.budget.charge(MAP_PRICE)?;

@@ -1,10 +1,9 @@
-//! Named formats of Kubernetes, by which text can be validated. Those of web addresses, dates and
-//! base64 are left out.
+//! Named formats of Kubernetes, which validate text. Those of URLs, dates and base64 are omitted.
 
-/// A format: its name, what fits it, and the length at which Kubernetes takes its pattern.
+/// A format: name, check, and the length of its pattern in Kubernetes.
 pub(crate) type Format = (&'static str, fn(&str) -> bool, u64);
 
-/// The formats; a value is a place here.
+/// The formats; a value holds an index into this table.
 pub(crate) const FORMATS: [Format; 9] = [
     ("dns1123Label", |text| is_label(text, false), 30),
     ("dns1123Subdomain", is_subdomain, 60),
@@ -17,7 +16,7 @@ pub(crate) const FORMATS: [Format; 9] = [
     ("uuid", is_uuid, 72),
 ];
 
-/// The length of a format's pattern, by which matching it is priced.
+/// Length of the pattern in Kubernetes, which determines the price.
 pub(crate) fn pattern_length(place: usize) -> u64 {
     FORMATS.get(place).map_or(0, |(_, _, length)| *length)
 }
@@ -26,7 +25,7 @@ fn is_lower(b: u8) -> bool {
     b.is_ascii_lowercase() || b.is_ascii_digit()
 }
 
-/// Whether text is letters, digits and minus signs between letters or digits.
+/// Whether text consists of letters, digits and hyphens, and neither starts nor ends with a hyphen.
 fn is_dns(text: &str) -> bool {
     let bytes = text.as_bytes();
     bytes.iter().all(|b| is_lower(*b) || *b == b'-')
@@ -58,7 +57,7 @@ fn is_qualified(text: &str) -> bool {
     }
 }
 
-/// A prefix as the name that it could become: a minus sign at its end may be followed by a letter.
+/// Completes a prefix to a name: a hyphen at its end may be followed by a letter.
 fn completed(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(rest) if !rest.is_empty() => {

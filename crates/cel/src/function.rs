@@ -1,4 +1,4 @@
-//! A function that expressions can call: its price, its implementation and its signatures.
+//! Functions of expressions: price, implementation and signatures.
 
 use crate::budget::Budget;
 use crate::fault::Fault;
@@ -7,37 +7,37 @@ use crate::price::Price;
 use crate::types::{self, Type};
 use crate::value::Value;
 
-/// What a function may use besides its arguments.
+/// Context of a call.
 pub(crate) struct Tools<'p> {
-    /// What the evaluation has cost.
+    /// Cost of the evaluation so far.
     pub(crate) budget: Budget,
     /// Compiled patterns.
     pub(crate) patterns: &'p Patterns,
 }
 
-/// A function's implementation. It sees arguments of any types and refuses those it does not know.
+/// The implementation of a function. It accepts arguments of any types and rejects unknown ones.
 pub(crate) type Run = for<'a> fn(&[Value<'a>], &mut Tools<'_>) -> Result<Value<'a>, Fault>;
 
-/// A row of the table.
+/// A row of a function table: name, price, implementation, signatures.
 pub(crate) type Row = (&'static str, Price, Run, &'static [&'static str]);
 
 /// A function.
 #[derive(Debug)]
 pub(crate) struct Function {
-    /// Name; operators by the names that CEL gives them.
+    /// Name; for operators CEL's internal one.
     pub(crate) name: &'static str,
-    /// What a call costs.
+    /// Price of a call.
     pub(crate) price: Price,
-    /// What it does.
+    /// The implementation.
     pub(crate) run: Run,
-    /// What it takes and gives.
+    /// The signatures.
     pub(crate) overloads: Vec<Overload>,
 }
 
-/// A way to call a function.
+/// A signature.
 #[derive(Debug)]
 pub(crate) struct Overload {
-    /// Whether it is called on its first argument.
+    /// Whether it is a member function, with its target as the first argument.
     pub(crate) is_member: bool,
     /// Types of the arguments.
     pub(crate) args: Vec<Type>,
@@ -46,13 +46,13 @@ pub(crate) struct Overload {
 }
 
 impl Function {
-    /// The signatures that fit a way of calling.
+    /// The signatures of member or global calls.
     pub(crate) fn called(&self, as_member: bool) -> impl Iterator<Item = &Overload> {
         self.overloads.iter().filter(move |overload| overload.is_member == as_member)
     }
 }
 
-/// Reads a signature like `.(quantity, int) quantity`; a test sees to it that all can be read.
+/// Parses a signature like `.(quantity, int) quantity`. A test checks that all can be parsed.
 pub(crate) fn overload(signature: &str) -> Option<Overload> {
     let is_member = signature.starts_with('.');
     let (args, result) = signature.strip_prefix('.').unwrap_or(signature).split_once(") ")?;

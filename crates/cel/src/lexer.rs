@@ -1,4 +1,4 @@
-//! From text to tokens.
+//! Splits text into tokens.
 
 mod text;
 
@@ -7,11 +7,11 @@ use crate::ast::Literal;
 /// A token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Token {
-    /// A number without a sign, text or bytes.
+    /// An unsigned number, text or bytes.
     Literal(Literal),
-    /// 9223372036854775808, which is an int only with a minus before it.
+    /// 9223372036854775808, which is an int only after a minus sign.
     LeastInt,
-    /// A name; also `true`, `in` and what else is reserved.
+    /// A name or a reserved word, such as `true` and `in`.
     Ident(String),
     /// An operator or a bracket.
     Sign(&'static str),
@@ -19,12 +19,12 @@ pub(crate) enum Token {
     End,
 }
 
-/// Why text cannot be read, and where, in bytes.
+/// A syntax error at an offset in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
-    /// Where.
+    /// Offset.
     pub(crate) at: usize,
-    /// Why.
+    /// Description.
     pub(crate) why: String,
 }
 
@@ -34,7 +34,7 @@ const SIGNS: [&str; 24] = [
     "+", "*", "/", "%", "<", ">",
 ];
 
-/// All tokens with their places; the last is [`Token::End`].
+/// All tokens with their offsets; the last is [`Token::End`].
 pub(crate) fn tokens(source: &str) -> Result<Vec<(usize, Token)>, SyntaxError> {
     let mut lexer = Lexer { source, at: 0 };
     let mut tokens = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) fn tokens(source: &str) -> Result<Vec<(usize, Token)>, SyntaxError> {
     }
 }
 
-/// Text, and how far it is read.
+/// The text and the current offset.
 struct Lexer<'a> {
     source: &'a str,
     at: usize,
@@ -61,7 +61,7 @@ impl<'a> Lexer<'a> {
         self.source.get(self.at..).unwrap_or_default()
     }
 
-    /// Takes characters as long as they fit.
+    /// Consumes characters that match.
     fn take_while(&mut self, fits: impl Fn(char) -> bool) -> &'a str {
         let rest = self.rest();
         let end = rest.find(|c| !fits(c)).unwrap_or(rest.len());
@@ -69,7 +69,7 @@ impl<'a> Lexer<'a> {
         rest.get(..end).unwrap_or_default()
     }
 
-    /// Takes a prefix where it is there.
+    /// Consumes a prefix, if present.
     fn take(&mut self, prefix: &str) -> bool {
         let is_there = self.rest().starts_with(prefix);
         if is_there {
@@ -113,7 +113,7 @@ impl<'a> Lexer<'a> {
                 return Ok(Token::Sign(sign));
             }
         }
-        Err(SyntaxError { at, why: format!("character {first:?} has no meaning here") })
+        Err(SyntaxError { at, why: format!("character {first:?} is not expected here") })
     }
 
     fn number(&mut self) -> Result<Token, SyntaxError> {
@@ -154,7 +154,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// A whole number of which the digits are taken; `None` out of range.
+    /// The integer of consumed digits; `None` if it is out of range.
     fn whole(&mut self, digits: &str, radix: u32) -> Option<Token> {
         if self.take("u") || self.take("U") {
             let number = u64::from_str_radix(digits, radix).ok()?;

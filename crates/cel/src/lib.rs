@@ -1,30 +1,32 @@
-//! Device selectors: CEL expressions over a device, with the meaning that they have in Kubernetes 1.36.
+//! Device selectors: CEL expressions over a device, with the semantics of Kubernetes 1.36.
 //!
 //! ```text
 //! text --lexer, parser, macros--> tree --check (types, names, constants)--> node --eval--> bool
 //! ```
 //!
-//! An expression sees `device.driver`, `device.attributes[domain].name`,
+//! An expression reads `device.driver`, `device.attributes[domain].name`,
 //! `device.capacity[domain].name` and `device.allowMultipleAllocations`. A name without a domain
-//! belongs to the driver's; an unknown domain is an empty map; a missing attribute is an error, which
-//! `has()`, `in`, `.?` and `orValue` avoid. Attributes are of the type any: what is done with them is
-//! checked as the expression runs.
+//! belongs to the driver's domain. An unknown domain is an empty map. A missing attribute is an
+//! error, which `has()`, `in`, `.?` and `orValue` avoid. Attributes have the type any, so their use
+//! is checked at run time.
 //!
-//! The language is evaluated here and not by a crate: it must be typed, priced and bounded as in
-//! Kubernetes, where an expression that costs more than a million units fails, and no text that a
-//! user writes may end the program. All walks over an expression are bounded in depth, all work in
-//! amount. What cannot be evaluated is an error and never true.
+//! The crate exists because selectors must be typed, priced and bounded as in Kubernetes. There an
+//! expression that costs more than a million units fails. No text that a user writes may crash the
+//! program: all recursion is bounded in depth, and all work in amount. An expression that cannot be
+//! evaluated is an error and never true.
 //!
-//! Answers and costs are compared with those of Kubernetes' own evaluator (`testdata/selectors.txt`).
-//! Differences, each an error here where Kubernetes has a value:
-//! - no points in time (`timestamp`), no web addresses (`url`), no messages (`google.protobuf…{}`), no
-//!   `format.uri/byte/date/datetime`, no `%e` in `format`, no authorizer (which has no use here);
-//! - brackets nest 64 deep (250), operators 250; patterns compile to at most 256 KiB; quantities hold
-//!   128 bits; bytes and elements that an evaluation copies or compares are bounded;
-//! - attributes that are lists are not read, as the feature is off by default.
+//! Tests compare results and costs with those of Kubernetes' own evaluator
+//! (`testdata/selectors.txt`). The following are errors here where Kubernetes has a value:
+//! - timestamps (`timestamp`), URLs (`url`), messages (`google.protobuf…{}`),
+//!   `format.uri/byte/date/datetime`, `%e` in `format`, and the authorizer, which has no use here;
+//! - more than 64 nested brackets (Kubernetes: 250), patterns that compile to more than 256 KiB,
+//!   and quantities beyond 128 bits;
+//! - evaluations that copy or compare more bytes and elements than the limit;
+//! - attributes with list values, whose feature is off by default.
 //!
-//! And: `optMap` costs its target once, not twice, and a part that fails may cost a few units less;
-//! where Kubernetes' evaluator itself panics, a part that fails may be absorbed by `||`.
+//! Two small differences remain. `optMap` charges its target once instead of twice, and a failing
+//! part may cost a few units less. Where Kubernetes' evaluator panics, `||` may absorb the failing
+//! part.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,7 @@
-//! The functions that selectors have: CEL's own and the libraries that Kubernetes 1.36 adds to its
-//! environment. Each is a row: name, price, implementation and the signatures that the checker knows.
-//! A signature with a dot before it is a member's, its first type the one it is called on.
+//! The functions of selectors: CEL's own and the libraries that Kubernetes 1.36 adds.
+//!
+//! Each is a row with name, price, implementation and signatures. A signature with a leading dot is
+//! a member function, and its first type is the target.
 
 mod convert;
 mod duration;
@@ -37,7 +38,7 @@ const TABLES: [&[Row]; 12] = [
     semver::TABLE,
 ];
 
-/// How many signatures are written down.
+/// Number of signatures in the tables.
 #[cfg(test)]
 pub(crate) fn signatures() -> usize {
     TABLES.into_iter().flatten().map(|(_, _, _, signatures)| signatures.len()).sum()

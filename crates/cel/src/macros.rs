@@ -1,13 +1,13 @@
-//! Macros: calls that are loops or names in truth. `cel.bind`, `optMap` and `optFlatMap` become nodes
-//! of their own, the others loops with the same parts as in Kubernetes, so that they cost the same.
+//! Expands macros. `cel.bind`, `optMap` and `optFlatMap` become nodes of their own. The others
+//! become loops with the same parts as in Kubernetes, and so the same cost.
 
 use crate::ast::{ACCUMULATOR, Bind, Entry, Expr, Fold, Kind, Literal};
 use crate::lexer::SyntaxError;
 
-/// Name of the list that `sortBy` sorts, while it does.
+/// Name of the list in a `sortBy` expansion.
 const SORTED: &str = "@sorted";
 
-/// What the parts of a loop come from.
+/// The fixed parts of a loop.
 struct Loop {
     range: Expr,
     name: String,
@@ -15,7 +15,7 @@ struct Loop {
     at: usize,
 }
 
-/// The expansion of a macro, or the call where it is none.
+/// Expands a macro, or makes a plain call.
 pub(crate) fn expand(
     name: &str,
     target: Option<Expr>,
@@ -63,7 +63,7 @@ fn has(args: Vec<Expr>, at: usize) -> Result<Expr, SyntaxError> {
     }
 }
 
-/// The name that an argument is.
+/// The identifier that an argument must be.
 fn variable(arg: Expr) -> Result<String, SyntaxError> {
     match arg.kind {
         Kind::Ident(name) => Ok(name),
@@ -74,12 +74,12 @@ fn variable(arg: Expr) -> Result<String, SyntaxError> {
     }
 }
 
-/// The next of a macro's arguments, of which the number is known.
+/// The next argument; the number of arguments is already checked.
 fn next(args: &mut impl Iterator<Item = Expr>, at: usize) -> Result<Expr, SyntaxError> {
     args.next().ok_or_else(|| SyntaxError { at, why: "a macro lacks an argument".to_owned() })
 }
 
-/// A name with its value, which is the target where there is one, and the body.
+/// A name, its value (the target, if any) and its scope.
 fn bind(target: Option<Expr>, args: Vec<Expr>) -> Result<Bind, SyntaxError> {
     let mut args = args.into_iter();
     let name = variable(next(&mut args, 0)?)?;
@@ -117,14 +117,14 @@ fn two_variables(
     Ok((Loop { range, name, second: Some(second), at }, args.collect()))
 }
 
-/// The loop that a macro is; `parts` are its arguments after the variables.
+/// The loop of a macro. `parts` are its arguments after the variables.
 fn fold(macro_name: &str, each: Loop, mut parts: Vec<Expr>) -> Expr {
     let Loop { range, name, second, at } = each;
     let accumulator = || Expr::ident(ACCUMULATOR, at);
     let literal = |literal| Expr::literal(literal, at);
     let go_on = |while_true| Expr::call("@not_strictly_false", vec![while_true], at);
     let body = parts.pop().unwrap_or_else(accumulator);
-    // What is left is a filter.
+    // A remaining argument is a filter.
     let filter = parts.pop();
     let filtered = |step| match filter {
         Some(filter) => Expr::new(Kind::Cond(Box::new([filter, step, accumulator()])), at),
@@ -180,7 +180,7 @@ fn fold(macro_name: &str, each: Loop, mut parts: Vec<Expr>) -> Expr {
     Expr::new(Kind::Fold(Box::new(fold)), at)
 }
 
-/// `list.sortBy(x, key)`: the list sorted by what the second argument makes of each element.
+/// `list.sortBy(x, key)`: sorts the list by the keys of its elements.
 fn sort_by(target: Option<Expr>, args: Vec<Expr>, at: usize) -> Result<Expr, SyntaxError> {
     let list = next(&mut target.into_iter(), at)?;
     let (each, parts) = one_variable(Some(Expr::ident(SORTED, at)), args, at)?;

@@ -1,4 +1,4 @@
-//! What an expression becomes when it is compiled: names resolved, types checked, constants computed.
+//! Compiled expressions: names resolved, types checked, constants folded.
 
 use crate::function::Function;
 use crate::value::Value;
@@ -6,36 +6,36 @@ use crate::value::Value;
 /// A node.
 #[derive(Debug)]
 pub(crate) enum Node {
-    /// A value that is known.
+    /// A constant.
     Const(Value<'static>),
     /// The device.
     Device,
-    /// A variable of a macro, by its place among those that hold.
+    /// A macro variable, by its index among those in scope.
     Local(usize),
     /// The field of a map or object; the name is a text value.
     Select(Box<Node>, Value<'static>),
-    /// Whether the field is there.
+    /// Whether a field is present.
     Has(Box<Node>, Value<'static>),
-    /// The field as an optional.
+    /// Optional access to a field.
     OptSelect(Box<Node>, Value<'static>),
     /// An element by index or key.
     Index(Box<[Node; 2]>),
-    /// An element as an optional.
+    /// Optional access to an element.
     OptIndex(Box<[Node; 2]>),
     /// A call.
     Call(&'static Function, Vec<Node>),
     /// `a.or(b)`, or `a.orValue(b)`.
     OrElse {
-        /// The optional and what stands in for it.
+        /// The optional and the alternative.
         parts: Box<[Node; 2]>,
-        /// Whether the result is a value and not an optional.
+        /// Whether the result is a value, not an optional.
         is_value: bool,
     },
-    /// Whether a value is in a list of constants.
+    /// Whether a list of constants contains a value.
     Member(Box<Node>, Vec<Value<'static>>),
-    /// Whether all are true.
+    /// Whether all terms are true.
     And(Vec<Node>),
-    /// Whether one is true.
+    /// Whether any term is true.
     Or(Vec<Node>),
     /// Condition, then, else.
     Cond(Box<[Node; 3]>),
@@ -45,45 +45,44 @@ pub(crate) enum Node {
     Map(Vec<(bool, Node, Node)>),
     /// A loop.
     Fold(Box<Fold>),
-    /// A value, and an expression in which it is the next variable.
+    /// A value, and an expression with it as a new variable.
     Bind(Box<[Node; 2]>),
-    /// An optional, and an expression in which its value is the next variable; where it is flat the
-    /// expression is an optional itself.
+    /// An optional, and an expression with its value as a new variable.
     OptMap {
         /// The optional and the expression.
         parts: Box<[Node; 2]>,
-        /// Whether the expression is an optional.
+        /// Whether the expression is itself an optional.
         is_flat: bool,
     },
 }
 
-/// A loop. The accumulator is the next variable, one or two for the element follow.
+/// A loop. It adds the accumulator as a variable, then one or two for the element.
 #[derive(Debug)]
 pub(crate) struct Fold {
     /// List or map.
     pub(crate) range: Node,
-    /// Whether there are two variables for the element.
+    /// Whether the element has two variables.
     pub(crate) has_second: bool,
-    /// First value of the accumulator.
+    /// Initial value of the accumulator.
     pub(crate) init: Node,
-    /// Whether to go on.
+    /// Whether the loop continues.
     pub(crate) condition: Node,
-    /// What follows.
+    /// The step for each element.
     pub(crate) step: Step,
-    /// What the loop evaluates to.
+    /// Value of the loop.
     pub(crate) result: Node,
 }
 
-/// What a loop does with each element.
+/// The step of a loop.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Computes the accumulator.
     Next(Node),
-    /// Appends to the accumulator, a list that nothing else sees: without copying it.
+    /// Appends to the accumulator, a list that is not shared, without copying it.
     Append {
-        /// Whether to.
+        /// Condition for appending.
         filter: Option<Node>,
-        /// What.
+        /// The new element.
         element: Node,
     },
 }

@@ -1,19 +1,19 @@
-//! From tokens to the syntax tree, by CEL's grammar (cel-spec `langdef.md`).
+//! Parses tokens into the syntax tree, by CEL's grammar (cel-spec `langdef.md`).
 //!
-//! Depth is bounded: in brackets while reading, and in the whole tree, so that neither this nor
-//! what walks the tree can exhaust the stack, whatever the text.
+//! Nesting and the depth of the tree are bounded, so that no text can exhaust the stack, neither
+//! here nor in later passes.
 
 use crate::ast::{Entry, Expr, Kind, Literal};
 use crate::lexer::{self, SyntaxError, Token};
 use crate::macros;
 
-/// Brackets and ternaries inside one another. (Kubernetes: 250 of each rule of its grammar.)
+/// Limit of nested brackets and ternaries. (Kubernetes allows 250 of each grammar rule.)
 const MAX_NESTING: usize = 64;
 
-/// Depth of the tree, operators in a row and expanded macros counted.
+/// Limit of the tree's depth, including operators in a row and expanded macros.
 const MAX_DEPTH: usize = 250;
 
-/// Names that no variable or function can have.
+/// Reserved words, which no variable or function may have as a name.
 const RESERVED: [&str; 20] = [
     "as",
     "break",
@@ -37,7 +37,7 @@ const RESERVED: [&str; 20] = [
     "void",
 ];
 
-/// Reads an expression.
+/// Parses an expression.
 pub(crate) fn parse(source: &str) -> Result<Expr, SyntaxError> {
     let mut parser = Parser { tokens: lexer::tokens(source)?, next: 0, nesting: 0 };
     let expr = parser.expr()?;
@@ -47,7 +47,7 @@ pub(crate) fn parse(source: &str) -> Result<Expr, SyntaxError> {
     }
 }
 
-/// Tokens, and how many are read.
+/// Tokens and the current position.
 struct Parser {
     tokens: Vec<(usize, Token)>,
     next: usize,
@@ -96,10 +96,10 @@ impl Parser {
             Token::Sign(sign) => format!("{sign:?}"),
             Token::Literal(_) | Token::LeastInt => "a literal".to_owned(),
         };
-        SyntaxError { at: self.at(), why: format!("{wanted} was expected, {found} is there") }
+        SyntaxError { at: self.at(), why: format!("expected {wanted}, found {found}") }
     }
 
-    /// A node, if the tree does not become too deep.
+    /// A node, unless the tree becomes too deep.
     fn node(expr: Expr) -> Parsed {
         if expr.depth > MAX_DEPTH {
             let why = format!("more than {MAX_DEPTH} operations deep: simplify it");
@@ -161,7 +161,7 @@ impl Parser {
         }
     }
 
-    /// Operators that bind at least as strongly as `level`.
+    /// Parses operators that bind at least as strongly as `level`.
     fn binary(&mut self, level: u8) -> Parsed {
         let at = self.at();
         let mut left = self.unary()?;
@@ -297,7 +297,7 @@ impl Parser {
             return Self::node(macros::expand(name, None, args, at)?);
         }
         if matches!(self.peek(), Token::Sign("{")) {
-            let why = format!("{name:?} is no message that could be constructed");
+            let why = format!("{name:?} is not a message type");
             return Err(SyntaxError { at, why });
         }
         Ok(Expr::ident(name, at))
@@ -340,7 +340,7 @@ impl Parser {
     }
 }
 
-/// CEL's name of a binary operator, and how strongly it binds.
+/// CEL's internal name of a binary operator, and its precedence.
 fn operator(sign: &str) -> Option<(&'static str, u8)> {
     Some(match sign {
         "==" => ("_==_", 0),

@@ -1,5 +1,5 @@
-//! Compiled regular expressions. A pattern is compiled once: those that an expression spells out when it is
-//! compiled, others when they are met, up to a number.
+//! Compiled regular expressions. Literal patterns are compiled with the expression; others at first
+//! use, up to a limit.
 
 mod translate;
 
@@ -11,13 +11,13 @@ use regex::Regex;
 use crate::budget::Budget;
 use crate::fault::Fault;
 
-/// Patterns kept that an expression does not spell out.
+/// Limit of cached patterns that are not literals.
 const MAX_RUNTIME_PATTERNS: usize = 32;
 
-/// Bytes that a compiled pattern may take.
+/// Limit of a compiled pattern's size in bytes.
 const MAX_COMPILED_BYTES: usize = 1 << 18;
 
-/// Work of compiling a pattern met while running, in the budget's measure; it is dear.
+/// Work of compiling a pattern at run time.
 const COMPILE_WORK: usize = 20_000;
 
 /// Compiled patterns of an expression.
@@ -28,7 +28,7 @@ pub(crate) struct Patterns {
 }
 
 impl Patterns {
-    /// Compiles a pattern that the expression spells out.
+    /// Compiles a literal pattern.
     pub(crate) fn add(&mut self, pattern: &str) -> Result<(), String> {
         if !self.literal.contains_key(pattern) {
             self.literal.insert(pattern.to_owned(), compile(pattern)?);
@@ -36,7 +36,7 @@ impl Patterns {
         Ok(())
     }
 
-    /// Does something with a compiled pattern.
+    /// Calls a function with a compiled pattern.
     pub(crate) fn with<T>(
         &self,
         pattern: &str,
@@ -64,13 +64,13 @@ impl Patterns {
     }
 }
 
-/// Compiles a pattern of Go's syntax.
+/// Compiles a pattern in Go's syntax.
 fn compile(pattern: &str) -> Result<Regex, String> {
-    let error = |why: &str| format!("{pattern:?} is no regular expression: {why}");
+    let error = |why: &str| format!("{pattern:?} is not a regular expression: {why}");
     let translated = translate::translate(pattern).map_err(|why| error(&why))?;
     regex::RegexBuilder::new(&translated).size_limit(MAX_COMPILED_BYTES).build().map_err(|reason| {
         let reason = reason.to_string();
-        // Its last line says what is wrong, those before show where.
+        // The last line describes the error; the lines before show its position.
         error(reason.lines().last().unwrap_or_default().trim_start_matches("error: "))
     })
 }

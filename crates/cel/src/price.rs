@@ -10,7 +10,7 @@ pub(crate) const LIST_PRICE: u64 = 10;
 /// Price of making a map.
 pub(crate) const MAP_PRICE: u64 = 30;
 
-/// How a function is priced.
+/// How a call is priced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Price {
     /// One unit.
@@ -25,11 +25,11 @@ pub(crate) enum Price {
     Result,
     /// A tenth of the text times a quarter of the pattern.
     Regex,
-    /// A tenth of the text times a tenth of what is looked for.
+    /// A tenth of the text times a tenth of the searched text.
     Contains,
-    /// A tenth of the lesser size.
+    /// A tenth of the smaller size.
     Equal,
-    /// A tenth of the lesser size for text and bytes, else one unit.
+    /// A tenth of the smaller size for text and bytes, else one unit.
     Less,
     /// A tenth of both sizes for text and bytes, else one unit.
     Add,
@@ -37,15 +37,15 @@ pub(crate) enum Price {
     In,
     /// All elements of a list, text by a tenth of its size.
     Elements,
-    /// A tenth for text out of bytes and bytes out of text, else one unit.
+    /// A tenth for conversions between text and bytes, else one unit.
     Convert,
-    /// The product of the sizes, so many times.
+    /// The product of the sizes times this factor.
     Product(u64),
-    /// Making a list of the result's size.
+    /// The price of a list with the result's size.
     NewList,
-    /// Making a list out of lists.
+    /// The price of flattening lists.
     Flatten,
-    /// Comparing each element of the argument at this place with each other.
+    /// Comparing each pair of elements of the argument at this index.
     Pairs(usize),
     /// Comparing addresses.
     ContainsIp,
@@ -61,7 +61,7 @@ impl Price {
         matches!(self, Self::Result | Self::Convert | Self::NewList)
     }
 
-    /// What a call costs.
+    /// The price of a call.
     pub(crate) fn of(self, args: &[Value<'_>], result: Option<&Value<'_>>) -> u64 {
         let size = |place: usize| args.get(place).map_or(1, Value::size);
         let first = args.first();
@@ -136,7 +136,7 @@ impl Price {
     }
 }
 
-/// The price of reading the second argument where it is text.
+/// The price of parsing the second argument, if it is text.
 fn parse_price(args: &[Value<'_>]) -> u64 {
     match args.get(1) {
         Some(text @ Value::String(_)) => tenths(text.size()),
@@ -149,8 +149,8 @@ fn tenths(size: u64) -> u64 {
     size.div_ceil(10)
 }
 
-/// Counts the price of going through a list and all in it. It gives up where nobody would pay: a list
-/// may have another in it many times over, and that another.
+/// The price of traversing a list with all its elements. Counting stops above the limit, because a
+/// list may contain another many times over.
 #[derive(Default)]
 struct ElementPrice {
     price: u64,

@@ -1,8 +1,8 @@
 //! Kubernetes' `resource.Quantity`, exact.
 //!
-//! A quantity is a number of billionths (nano), kept with the notation in which it was written: the
-//! notation decides only how it prints, never how it compares. Finer digits than nano are rounded
-//! away from zero, as Kubernetes does; what does not fit in 128 bits is an error and never a cap.
+//! A quantity is a number of billionths (nano) and the notation in which it was written. The
+//! notation affects only how it prints, not how it compares. As in Kubernetes, finer digits than
+//! nano are rounded away from zero. A value beyond 128 bits is an error and never capped.
 
 mod format;
 mod parse;
@@ -17,14 +17,14 @@ pub use parse::ParseQuantityError;
 /// Billionths in one unit.
 const NANOS: i128 = 1_000_000_000;
 
-/// An exact amount of a resource; equal, ordered and hashed by its value alone.
+/// An exact amount of a resource. Equality, order and hash depend only on its value.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     nanos: i128,
     notation: Notation,
 }
 
-/// How a quantity prints.
+/// The notation in which a quantity prints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Notation {
     /// Powers of 1000 with suffixes `n u m k M G T P E`.
@@ -39,42 +39,42 @@ impl Quantity {
     /// The quantity zero.
     pub const ZERO: Self = Self { nanos: 0, notation: Notation::DecimalSi };
 
-    /// A whole number that prints with decimal suffixes.
+    /// An integer in decimal notation.
     pub fn decimal(value: i64) -> Self {
         Self { nanos: i128::from(value) * NANOS, notation: Notation::DecimalSi }
     }
 
-    /// A whole number that prints with binary suffixes: bytes, as a rule.
+    /// An integer in binary notation, typically bytes.
     pub fn binary(value: i64) -> Self {
         Self { nanos: i128::from(value) * NANOS, notation: Notation::BinarySi }
     }
 
-    /// Billionths in a chosen notation.
+    /// A number of billionths in a given notation.
     pub fn from_nanos(nanos: i128, notation: Notation) -> Self {
         Self { nanos, notation }
     }
 
-    /// The value in billionths: exact.
+    /// The exact value in billionths.
     pub fn nanos(self) -> i128 {
         self.nanos
     }
 
-    /// How it prints.
+    /// Its notation.
     pub fn notation(self) -> Notation {
         self.notation
     }
 
-    /// The value as a whole number, fractions rounded away from zero as Kubernetes' `Value()` does.
+    /// The value as an integer, rounded away from zero like Kubernetes' `Value()`.
     pub fn value(self) -> i128 {
         round_up(self.nanos, NANOS)
     }
 
-    /// The value in thousandths, rounded away from zero as Kubernetes' `MilliValue()` does.
+    /// The value in thousandths, rounded away from zero like Kubernetes' `MilliValue()`.
     pub fn milli_value(self) -> i128 {
         round_up(self.nanos, NANOS / 1000)
     }
 
-    /// Whether it is a whole number.
+    /// Whether it is an integer.
     pub fn is_whole(self) -> bool {
         self.nanos % NANOS == 0
     }
@@ -89,7 +89,7 @@ impl Quantity {
         Some(Self { nanos: self.nanos.checked_sub(other.nanos)?, ..self })
     }
 
-    /// The product with a whole number; `None` beyond 128 bits.
+    /// The product with an integer; `None` beyond 128 bits.
     pub fn checked_mul(self, factor: i64) -> Option<Self> {
         Some(Self { nanos: self.nanos.checked_mul(i128::from(factor))?, ..self })
     }

@@ -1,4 +1,4 @@
-//! An expression, compiled once and evaluated for many devices.
+//! A selector: compiled once, evaluated for many devices.
 
 use crate::budget::Budget;
 use crate::check::{self, Checked};
@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use crate::value::{Semver, Value};
 use crate::{AttributeValue, DeviceView, eval, parser};
 
-/// Longest expression in bytes: `CELSelectorExpressionMaxLength` of `resource.k8s.io`.
+/// Limit of an expression's length in bytes: `CELSelectorExpressionMaxLength` of `resource.k8s.io`.
 const MAX_LENGTH: usize = 10 * 1024;
 
 /// A compiled expression.
@@ -18,7 +18,7 @@ pub struct Selector {
 }
 
 impl Selector {
-    /// Compiles an expression; an error where it has no meaning or can never be a bool.
+    /// Compiles an expression. Fails if it is invalid or can never be a bool.
     pub fn compile(expression: &str) -> Result<Self, CelError> {
         if expression.len() > MAX_LENGTH {
             return Err(CelError::TooLong {
@@ -35,19 +35,19 @@ impl Selector {
         Ok(Self { expression: expression.to_owned(), checked })
     }
 
-    /// The text that was compiled.
+    /// The source text.
     pub fn expression(&self) -> &str {
         &self.expression
     }
 
-    /// Whether the device is selected. Equal devices of one driver give equal answers: evaluate once
-    /// for all of them.
+    /// Whether the device is selected. Equal devices of one driver give equal results, so one
+    /// evaluation suffices for all of them.
     pub fn matches(&self, device: DeviceView<'_>) -> Result<bool, CelError> {
         self.matches_with_cost(device, &mut 0)
     }
 
-    /// As [`matches`](Self::matches); adds to `cost` what it cost, in the units of Kubernetes, of which
-    /// [`COST_LIMIT`](crate::COST_LIMIT) are the most, and as much again for what is copied or compared.
+    /// As [`matches`](Self::matches), and adds the cost to `cost`. An evaluation costs at most
+    /// [`COST_LIMIT`](crate::COST_LIMIT) units, plus as much again for work.
     pub fn matches_with_cost(
         &self,
         device: DeviceView<'_>,
@@ -75,7 +75,8 @@ impl Selector {
         })
     }
 
-    /// The value for a device. A version that is none makes every expression fail, as in Kubernetes.
+    /// The value for a device. As in Kubernetes, a malformed version attribute fails every
+    /// expression.
     fn evaluate<'a>(&self, device: DeviceView<'a>) -> (Result<Value<'a>, Fault>, Budget) {
         for (name, value) in device.device.attributes() {
             if let AttributeValue::Version(text) = value

@@ -1,4 +1,4 @@
-//! SelectorCache answer as in Kubernetes, and nothing that is written in one does harm.
+//! Selectors have the results that Kubernetes gives them, and no text that a user writes does harm.
 
 mod bounds;
 mod cache;
@@ -11,7 +11,7 @@ mod table;
 use crate::{CelError, DeviceView, Selector};
 use devices::Device;
 
-/// The answer for a device without anything.
+/// The result for a device without attributes.
 fn matches(expression: &str) -> Result<bool, CelError> {
     let device = Device { name: "bare".to_owned(), ..Device::default() };
     Selector::compile(expression)?.matches(DeviceView { driver: "example.com", device: &device })

@@ -1,4 +1,4 @@
-//! Types, and when a value of one may stand where another is wanted: the rules of cel-go's checker.
+//! Types and assignability, by the rules of cel-go's checker.
 
 use std::cell::Cell;
 use std::fmt;
@@ -7,9 +7,9 @@ use std::sync::Arc;
 /// A type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Type {
-    /// Known when the expression runs.
+    /// Known only at run time.
     Dyn,
-    /// The type of attributes: like [`Type::Dyn`], but nothing to loop over.
+    /// The type of attributes: like [`Type::Dyn`], but it cannot be iterated.
     Any,
     /// A type without parameters, by name.
     Plain(&'static str),
@@ -19,7 +19,7 @@ pub(crate) enum Type {
     Map(Arc<Type>, Arc<Type>),
     /// An optional.
     Optional(Arc<Type>),
-    /// A variable: in signatures counted from 0, in a checker by its bindings.
+    /// A type variable: in signatures numbered from 0, in a checker by its bindings.
     Variable(usize),
 }
 
@@ -33,7 +33,7 @@ pub(crate) const NULL: Type = Type::Plain("null_type");
 pub(crate) const TYPE: Type = Type::Plain("type");
 pub(crate) const DEVICE: Type = Type::Plain("kubernetes.DRADevice");
 
-/// Types without parameters, by their names in signatures and in CEL.
+/// Types without parameters: names in signatures and in CEL.
 const PLAIN: [(&str, &str); 15] = [
     ("bool", "bool"),
     ("int", "int"),
@@ -52,7 +52,7 @@ const PLAIN: [(&str, &str); 15] = [
     ("device", "kubernetes.DRADevice"),
 ];
 
-/// Names of types that expressions may use as values.
+/// Types that expressions may use as values.
 pub(crate) const NAMEABLE: [&str; 14] = [
     "bool",
     "int",
@@ -86,12 +86,12 @@ impl Type {
         Self::Optional(Arc::new(value))
     }
 
-    /// Whether it is known only when the expression runs.
+    /// Whether it is known only at run time.
     pub(crate) fn is_dynamic(&self) -> bool {
         matches!(self, Self::Dyn | Self::Any)
     }
 
-    /// Whether null may stand for it.
+    /// Whether null is assignable to it.
     fn is_nullable(&self) -> bool {
         match self {
             Self::Optional(_) | Self::Any => true,
@@ -100,7 +100,7 @@ impl Type {
         }
     }
 
-    /// Whether a type is the same or says less, as [`Type::Dyn`] does.
+    /// Whether it is equal to or less specific than another type, as [`Type::Dyn`] is.
     fn says_no_more_than(&self, other: &Self) -> bool {
         if self.is_dynamic() || matches!(self, Self::Variable(_)) {
             return true;
@@ -142,7 +142,7 @@ impl fmt::Display for Type {
     }
 }
 
-/// A type out of a signature: `list<T>`, `map<K, V>`, `quantity`; `None` if it is none.
+/// Parses a type of a signature: `list<T>`, `map<K, V>`, `quantity`; `None` if it is malformed.
 pub(crate) fn parse(text: &str) -> Option<Type> {
     let text = text.trim();
     if let Some(inner) = text.strip_suffix('>') {
@@ -165,18 +165,18 @@ pub(crate) fn parse(text: &str) -> Option<Type> {
     }
 }
 
-/// Steps that a checker may take over types: they can double with each expression that uses a name
-/// twice. What exceeds this fits nothing.
+/// Limit of a checker's steps over types. Types can double with each expression that uses a name
+/// twice. Beyond the limit nothing is assignable.
 const MAX_STEPS: usize = 500_000;
 
-/// Nodes of a type; what is deeper becomes [`Type::Dyn`], which is checked as the expression runs.
+/// Limit of a type's nodes. Deeper parts become [`Type::Dyn`], which is checked at run time.
 const MAX_NODES: usize = 500;
 
-/// What is known about type variables.
+/// Inference of type variables.
 #[derive(Default)]
 pub(crate) struct Unifier {
     bound: Vec<Option<Type>>,
-    /// Bindings as they were, to go back to.
+    /// Previous bindings, for backtracking.
     trail: Vec<(usize, Option<Type>)>,
     steps: Cell<usize>,
 }
@@ -198,13 +198,13 @@ impl Unifier {
         }
     }
 
-    /// Whether there is a step left.
+    /// Counts a step; false at the limit.
     fn step(&self) -> bool {
         self.steps.set(self.steps.get() + 1);
         self.steps.get() <= MAX_STEPS
     }
 
-    /// The type with what is known put in.
+    /// The type with its bindings substituted.
     pub(crate) fn resolve(&self, of: &Type) -> Type {
         self.resolve_within(of, &mut { MAX_NODES })
     }
@@ -228,7 +228,7 @@ impl Unifier {
         }
     }
 
-    /// Whether all of some types may stand for others, in order; if not, nothing is learnt.
+    /// Whether all pairs of types are assignable, in order. If not, all bindings are undone.
     pub(crate) fn fit_all<'t>(
         &mut self,
         pairs: impl IntoIterator<Item = (&'t Type, &'t Type)>,
@@ -245,12 +245,12 @@ impl Unifier {
         fits
     }
 
-    /// Whether one type may stand for another.
+    /// Whether one type is assignable to another.
     pub(crate) fn fit(&mut self, a: &Type, b: &Type) -> bool {
         self.fit_all([(a, b)])
     }
 
-    /// The more general of two types that fit.
+    /// The more general of two assignable types.
     pub(crate) fn general(a: &Type, b: &Type) -> Type {
         if a.says_no_more_than(b) { a.clone() } else { b.clone() }
     }
@@ -286,7 +286,7 @@ impl Unifier {
         }
     }
 
-    /// Whether a type may be put in for a variable, and whether the variable had one already.
+    /// Whether a type can be bound to a variable, and whether the variable was already bound.
     fn substitute(&mut self, of: &Type, variable: usize) -> (bool, bool) {
         if *of == Type::Variable(variable) {
             return (true, true);
@@ -311,7 +311,7 @@ impl Unifier {
         (true, false)
     }
 
-    /// Whether a variable occurs in a type: it cannot be bound to that.
+    /// Whether a variable occurs in a type, which excludes binding it to that type.
     fn mentions(&self, within: &Type, variable: usize) -> bool {
         if !self.step() {
             return true;

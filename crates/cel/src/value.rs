@@ -1,4 +1,4 @@
-//! Values as an expression runs: those of the device are borrowed, those it makes are shared.
+//! Values of an evaluation. Values of the device are borrowed; computed ones are shared.
 
 mod amount;
 mod device;
@@ -24,11 +24,11 @@ use crate::fault::Fault;
 pub(crate) enum Value<'a> {
     /// `null`.
     Null,
-    /// A truth value.
+    /// A bool.
     Bool(bool),
-    /// A whole number.
+    /// A signed integer.
     Int(i64),
-    /// A whole number without a sign.
+    /// An unsigned integer.
     Uint(u64),
     /// A floating-point number.
     Double(f64),
@@ -37,15 +37,15 @@ pub(crate) enum Value<'a> {
     /// Bytes.
     Bytes(Arc<[u8]>),
     /// A list.
-    #[allow(clippy::rc_buffer, reason = "loops append to the list that only they hold")]
+    #[allow(clippy::rc_buffer, reason = "loops append in place to a list that is not shared")]
     List(Arc<Vec<Value<'a>>>),
     /// A map.
     Map(Arc<Map<'a>>),
-    /// An optional, with a value or without.
+    /// An optional, which may be empty.
     Optional(Option<Arc<Value<'a>>>),
     /// A type, by name.
     Type(&'static str),
-    /// A span of time in nanoseconds.
+    /// A duration in nanoseconds.
     Duration(i64),
     /// A quantity.
     Quantity(Amount),
@@ -53,9 +53,9 @@ pub(crate) enum Value<'a> {
     Semver(Arc<Semver>),
     /// An address.
     Ip(IpAddr),
-    /// A network: an address and how many bits of it count.
+    /// A network: an address and its prefix length.
     Cidr(IpAddr, u8),
-    /// A named format, by its place in the library's table.
+    /// A named format, by its index in the table.
     Format(usize),
     /// The device.
     Device(DeviceView<'a>),
@@ -63,12 +63,12 @@ pub(crate) enum Value<'a> {
     QualifiedNames(QualifiedNames<'a>),
 }
 
-/// Text, borrowed from the device or the expression where it comes from there.
+/// Text, borrowed from the device or the expression if it comes from there.
 #[derive(Clone, Debug)]
 pub(crate) enum Text<'a> {
     /// Borrowed.
     Borrowed(&'a str),
-    /// Made.
+    /// Computed.
     Owned(Arc<str>),
 }
 
@@ -84,12 +84,12 @@ impl Deref for Text<'_> {
 }
 
 impl<'a> Value<'a> {
-    /// Text that was made.
+    /// Computed text.
     pub(crate) fn text(text: impl Into<Arc<str>>) -> Self {
         Self::String(Text::Owned(text.into()))
     }
 
-    /// Text that is there already.
+    /// Borrowed text.
     pub(crate) fn borrowed(text: &'a str) -> Self {
         Self::String(Text::Borrowed(text))
     }
@@ -127,7 +127,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// What the cost of a call counts as the size: characters, bytes, elements; 1 for all else.
+    /// The size by which calls are priced: characters, bytes or elements; 1 for other values.
     pub(crate) fn size(&self) -> u64 {
         let size = match self {
             Self::String(text) => text.chars().count(),
@@ -145,7 +145,7 @@ impl<'a> Value<'a> {
         u64::try_from(size).unwrap_or(u64::MAX)
     }
 
-    /// The value as a map, where it is one; what the device has is gathered.
+    /// The value as a map, if it is one. Maps of the device are materialised.
     pub(crate) fn as_map(&self) -> Option<Arc<Map<'a>>> {
         match self {
             Self::Map(map) => Some(Arc::clone(map)),
@@ -155,12 +155,12 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether it may be looked for in a map, or in a list of constants, which is one to Kubernetes.
+    /// Whether it may be a key of a map, or of a list of constants, which Kubernetes treats as one.
     pub(crate) fn can_be_looked_up(&self) -> bool {
         !matches!(self, Self::Semver(_) | Self::Bytes(_))
     }
 
-    /// What a key of a map names, if it has the key.
+    /// The value at a key, if present.
     pub(crate) fn find(&self, key: &Value<'a>) -> Result<Option<Value<'a>>, NoElements> {
         match self {
             Self::Map(map) => Ok(map.get(key).cloned()),
@@ -170,21 +170,21 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Whether a map has a key.
+    /// Whether a map contains a key.
     pub(crate) fn contains_key(&self, key: &Value<'a>) -> Result<bool, NoElements> {
         match self {
-            // An unknown domain can be looked up, but is not in the map.
+            // An unknown domain can be looked up, but the map does not contain it.
             Self::QualifiedNames(names) => Ok(names.contains(key)),
             _ => Ok(self.find(key)?.is_some()),
         }
     }
 }
 
-/// The value has no elements by such a key.
+/// The value has no elements with such keys.
 #[derive(Debug)]
 pub(crate) struct NoElements;
 
-/// A function does not take values of these types.
+/// The error of a function that does not accept values of these types.
 pub(crate) fn no_overload(function: &str, args: &[Value<'_>]) -> Fault {
     let types: Vec<&str> = args.iter().map(Value::type_name).collect();
     Fault::because(format!("no such overload: {function} of {}", types.join(", ")))

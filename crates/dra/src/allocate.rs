@@ -1,7 +1,7 @@
-//! Which devices the claims of a pod get on a node, or why none.
+//! Allocates devices of a node to the claims of a pod, or explains why it cannot.
 //!
 //! The rules are those of Kubernetes 1.36 (`k8s.io/dynamic-resource-allocation`, structured
-//! parameters), so that what is found here is what kube-scheduler would give on the same node.
+//! parameters): kube-scheduler would choose the same devices on the same node.
 
 mod allocated_devices;
 mod capacity;
@@ -42,10 +42,10 @@ pub use prioritized_list::prioritized_list_score;
 use search::Search;
 use verdict_cache::VerdictCache;
 
-/// Allocates devices of a cluster's slices beside the claims that are allocated already.
+/// Allocates devices from the slices of a cluster, beside the claims that are already allocated.
 ///
-/// It is made once and asked for many nodes and pods, from any number of threads: what it finds out
-/// of slices and selectors it keeps. It does not change: what it allocates is not yet held.
+/// One allocator serves many nodes and pods from any number of threads and keeps the results of
+/// selectors. Its own allocations do not change it.
 #[derive(Debug)]
 pub struct Allocator<'a> {
     features: Features,
@@ -53,23 +53,23 @@ pub struct Allocator<'a> {
     inventory: Inventory<'a>,
     slice_index: Arc<SliceIndex>,
     allocated: AllocatedDevices<'a>,
-    /// By edition.
+    /// By pool generation.
     remaining_by_generation: Vec<OnceLock<RemainingCounters<'a>>>,
     steps: u64,
 }
 
-/// What was found out of slices, which does not depend on claims. It borrows nothing: who keeps the slices
-/// can keep it from one allocator to the next.
+/// Results about slices that do not depend on claims. It borrows nothing, so the owner of the
+/// slices can pass it from one allocator to the next.
 #[derive(Debug)]
 pub struct SliceIndex {
     index: Arc<InventoryIndex>,
     verdict_cache: VerdictCache,
-    /// By edition.
+    /// By pool generation.
     counters_by_generation: Vec<OnceLock<Arc<PoolCounters>>>,
 }
 
 impl SliceIndex {
-    /// A survey of slices; their order does not matter. Little is looked at before somebody asks.
+    /// An index of slices in any order. Most of its results are computed on first use.
     pub fn new<'a>(slices: impl IntoIterator<Item = &'a Slice>, features: Features) -> Self {
         Self::of(&Inventory::new(slices, features))
     }
@@ -84,11 +84,11 @@ impl SliceIndex {
 }
 
 impl<'a> Allocator<'a> {
-    /// Steps that one search takes before it is given up, if nothing else is said.
+    /// Default limit of the steps of one search.
     pub const MAX_STEPS: u64 = 100_000;
 
-    /// An allocator of all slices of a cluster. Of the claims those count that are allocated. The
-    /// order of slices and claims does not matter.
+    /// An allocator for all slices of a cluster, beside those claims that are allocated. The order
+    /// of slices and claims does not matter.
     pub fn new(
         classes: &'a Classes,
         slices: impl IntoIterator<Item = &'a Slice>,
@@ -100,8 +100,8 @@ impl<'a> Allocator<'a> {
         Self::with_inventory(classes, inventory, slice_index, claims, features, Self::MAX_STEPS)
     }
 
-    /// An allocator of slices that were surveyed, which is much faster. Slices that are not those of the
-    /// survey are surveyed anew.
+    /// An allocator for indexed slices, which is much faster to make. Slices that differ from those
+    /// of the index are indexed again.
     pub fn with_slice_index(
         classes: &'a Classes,
         slices: impl IntoIterator<Item = &'a Slice> + Clone,
@@ -125,8 +125,8 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// An allocator of the same slices and classes beside other allocated claims. What is known of
-    /// slices and selectors is shared with it.
+    /// An allocator for the same slices and classes beside other allocated claims. It shares the
+    /// index of slices.
     #[must_use]
     pub fn with_claims(&self, claims: impl IntoIterator<Item = &'a Claim>) -> Self {
         let (inventory, slice_index) = (self.inventory.clone(), Arc::clone(&self.slice_index));
@@ -140,8 +140,8 @@ impl<'a> Allocator<'a> {
         )
     }
 
-    /// Sets how many steps a search takes before it is given up. A step is a device that is taken
-    /// for a try, or a request that is reached.
+    /// Limits the steps of a search. Each device that the search takes and each request that it
+    /// reaches is one step.
     #[must_use]
     pub fn with_max_steps(mut self, steps: u64) -> Self {
         self.steps = steps;
@@ -170,9 +170,9 @@ impl<'a> Allocator<'a> {
         }
     }
 
-    /// Allocates the claims of one pod together, for a node: one allocation for each, in their
-    /// order. None of them may be allocated. `share_ids` gives a new UID for each part of a device
-    /// that allows several allocations, in the order of the results.
+    /// Allocates the claims of one pod together on a node: one allocation for each claim, in their
+    /// order. None of the claims may be allocated already. `share_ids` returns a new UID for each
+    /// share of a device that allows multiple allocations, in the order of the results.
     pub fn allocate(
         &self,
         node: &Node,
@@ -182,8 +182,8 @@ impl<'a> Allocator<'a> {
         self.allocate_among(node, claims, &|_, _, _| true, share_ids)
     }
 
-    /// As [`Allocator::allocate`], of those devices only of which `is_eligible` says so by driver, pool and
-    /// name. Requests for all devices get all that are meant.
+    /// As [`Allocator::allocate`], but only from devices for which `is_eligible(driver, pool,
+    /// name)` is true. A request for all devices gets all eligible ones.
     pub fn allocate_among(
         &self,
         node: &Node,
@@ -203,12 +203,12 @@ impl<'a> Allocator<'a> {
         search.state.picks.iter().map(allocation).collect()
     }
 
-    /// Why the claims of a pod get nothing on a node, device by device; or that they do.
+    /// Explains, device by device, why the claims of a pod cannot be allocated on a node.
     pub fn explain(&self, node: &Node, claims: &[&Claim]) -> Explanation {
         explain::explain(self, node, claims)
     }
 
-    /// The counters of an edition.
+    /// The counters of a pool generation.
     fn remaining(&self, generation: usize) -> &RemainingCounters<'a> {
         self.remaining_by_generation[generation].get_or_init(|| {
             let pool_counters = self.slice_index.counters_by_generation[generation]

@@ -1,4 +1,4 @@
-//! What is asked for and what was given (`resource.k8s.io/v1` `ResourceClaim`, `DeviceClass`).
+//! Claims and classes of devices (`resource.k8s.io/v1` `ResourceClaim`, `DeviceClass`).
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::Quantity;
 use crate::node::NodeSelector;
 use crate::slice::TaintEffect;
 
-/// A claim: what it asks for and, once allocated, what it has.
+/// A claim: its requests and, once allocated, its allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// Namespace.
@@ -15,11 +15,11 @@ pub struct Claim {
     pub name: String,
     /// UID.
     pub uid: String,
-    /// Requests, in the order in which they are served.
+    /// Requests, in the order of allocation.
     pub requests: Vec<Request>,
-    /// What must hold between devices.
+    /// Constraints between its devices.
     pub constraints: Vec<Constraint>,
-    /// What it was given; `None` until it is allocated.
+    /// The allocation; `None` until it is allocated.
     pub allocation: Option<Allocation>,
 }
 
@@ -28,17 +28,17 @@ pub struct Claim {
 pub struct Request {
     /// DNS label, unique in the claim.
     pub name: String,
-    /// What is asked for.
+    /// Its alternatives, or the one form that it has.
     pub ask: Ask,
 }
 
-/// What a request asks for.
+/// The `exactly` or `firstAvailable` of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
-    /// Exactly this.
+    /// One device request.
     Exactly(DeviceRequest),
-    /// The first of these that can be had, each with its name (KEP-4816). Results name it
-    /// `<request>/<name>`.
+    /// Alternatives with their names; the first that can be allocated counts (KEP-4816). Results
+    /// name it `<request>/<name>`.
     FirstAvailable(Vec<(String, DeviceRequest)>),
 }
 
@@ -47,22 +47,22 @@ pub enum Ask {
 pub struct DeviceRequest {
     /// Name of the class.
     pub class: String,
-    /// CEL expressions that a device must satisfy beside the class's.
+    /// CEL expressions that a device must satisfy, beside those of the class.
     pub selectors: Vec<String>,
-    /// How many.
+    /// How many devices.
     pub count: Count,
-    /// Whether access is for administration: it neither excludes nor is excluded (KEP-5018).
+    /// Whether access is for administration, which excludes no other use (KEP-5018).
     pub admin_access: bool,
-    /// Taints that are tolerated.
+    /// Tolerated taints.
     pub tolerations: Vec<Toleration>,
-    /// Parts of capacities that are asked for, each by its name as the device writes it (KEP-5075).
+    /// Requested shares of capacities, by the name as the device writes it (KEP-5075).
     pub capacity: BTreeMap<String, Quantity>,
 }
 
 /// How many devices a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
-    /// This many.
+    /// Exactly this many.
     Exactly(u64),
     /// All that match, at least one (`allocationMode: All`).
     All,
@@ -73,30 +73,31 @@ pub enum Count {
 pub struct Toleration {
     /// Key; `None` matches every key.
     pub key: Option<String>,
-    /// The value that a taint must have; `None`: any (operator `Exists`).
+    /// The value that a taint must have; `None` for any (operator `Exists`).
     pub value: Option<String>,
     /// Effect; `None` matches every effect.
     pub effect: Option<TaintEffect>,
-    /// For how many seconds `NoExecute` is tolerated; `None`: for good. It is no allocator's matter, and
-    /// the allocation carries it on to who evicts.
+    /// For how many seconds `NoExecute` is tolerated; `None` for ever. The allocator ignores it,
+    /// and the allocation carries it to the controller that evicts.
     pub seconds: Option<i64>,
 }
 
-/// What must hold between the devices of requests.
+/// A constraint between the devices of several requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Constraint {
-    /// Names of requests or `<request>/<subrequest>`; none means all.
+    /// Names of requests or `<request>/<subrequest>`; empty for all requests.
     pub requests: Vec<String>,
-    /// What must hold.
+    /// The relation that must hold.
     pub rule: Rule,
 }
 
-/// What must hold between devices.
+/// The relation between devices that a constraint requires.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// All have this attribute, with the same value. Fully qualified.
+    /// All devices have the same value of this fully qualified attribute (`matchAttribute`).
     Match(String),
-    /// All have this attribute, each with a value of its own (KEP-5075). Fully qualified.
+    /// All devices have this fully qualified attribute with different values (`distinctAttribute`,
+    /// KEP-5075).
     Distinct(String),
 }
 
@@ -105,23 +106,23 @@ pub enum Rule {
 pub struct Class {
     /// Name.
     pub name: String,
-    /// CEL expressions that its devices satisfy.
+    /// CEL expressions that each of its devices satisfies.
     pub selectors: Vec<String>,
     /// Extended resource that the class serves (KEP-5004), beside
     /// `deviceclass.resource.kubernetes.io/<name>`.
     pub extended_resource: Option<String>,
 }
 
-/// What a claim was given.
+/// The devices of an allocated claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Allocation {
     /// The devices.
     pub results: Vec<AllocationResult>,
-    /// The nodes from which all of them can be reached; `None`: any.
+    /// The nodes that can reach all of the devices; `None` for any node.
     pub nodes: Option<NodeSelector>,
 }
 
-/// A device, or a part of it, that a claim was given.
+/// A device, or a share of one, in an allocation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllocationResult {
     /// `<request>` or `<request>/<subrequest>`.
@@ -132,11 +133,11 @@ pub struct AllocationResult {
     pub pool: String,
     /// Device.
     pub device: String,
-    /// Whether it was given for administration.
+    /// Whether the access is for administration.
     pub admin_access: bool,
-    /// Identity of the part, for devices that allow several allocations.
+    /// ID of the share, for devices that allow multiple allocations.
     pub share_id: Option<String>,
-    /// Amounts of capacities taken, for devices that allow several allocations.
+    /// Amounts of capacities, for devices that allow multiple allocations.
     pub consumed: BTreeMap<String, Quantity>,
 }
 

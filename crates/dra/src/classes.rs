@@ -1,10 +1,10 @@
-//! The classes of a cluster, and which of them serves an extended resource.
+//! The classes of a cluster, and the extended resources that they serve.
 
 use std::collections::BTreeMap;
 
 use crate::claim::Class;
 
-/// Prefix of the extended resource that every class serves: the rest is its name (KEP-5004).
+/// Prefix of the extended resource that each class serves; the rest is the class name (KEP-5004).
 pub const CLASS_RESOURCE_PREFIX: &str = "deviceclass.resource.kubernetes.io/";
 
 /// Classes by name.
@@ -14,20 +14,20 @@ pub struct Classes {
 }
 
 impl Classes {
-    /// Adds a class or replaces the one of its name. `created` orders classes by age, in any unit:
-    /// of two that name the same extended resource the younger serves it.
+    /// Adds or replaces a class. `created` orders classes by age, in any unit. Of two classes for
+    /// one extended resource the younger serves it.
     pub fn insert(&mut self, class: Class, created: i64) {
         self.by_name.insert(class.name.clone(), (created, class));
     }
 
-    /// The class of a name.
+    /// The class with a name.
     pub fn class(&self, name: &str) -> Option<&Class> {
         self.by_name.get(name).map(|(_, class)| class)
     }
 
-    /// The class that serves an extended resource: the one named in
-    /// `deviceclass.resource.kubernetes.io/<class>`, else the youngest that names the resource, the
-    /// first by name among equals.
+    /// The class that serves an extended resource. It is the class in
+    /// `deviceclass.resource.kubernetes.io/<class>`, else the youngest with the resource, first by
+    /// name among equals.
     pub fn for_resource(&self, resource: &str) -> Option<&Class> {
         if let Some(name) = resource.strip_prefix(CLASS_RESOURCE_PREFIX) {
             return self.class(name);
@@ -44,7 +44,7 @@ impl Classes {
 }
 
 impl FromIterator<Class> for Classes {
-    /// Classes of the same age.
+    /// Classes of equal age.
     fn from_iter<T: IntoIterator<Item = Class>>(classes: T) -> Self {
         let mut all = Self::default();
         for class in classes {

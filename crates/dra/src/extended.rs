@@ -1,10 +1,12 @@
-//! Extended resources that classes serve: the claim behind `limits: {nvidia.com/gpu: 1}` (KEP-5004).
+//! Extended resources that classes serve: the claim behind `limits: {nvidia.com/gpu: 1}`
+//! (KEP-5004).
 //!
 //! The scheduler makes one claim for all such resources of a pod. Its requests are named
-//! `container-<i>-request-<j>`: `i` counts init containers first, `j` is the resource's place among
-//! the names of all resources that the container asks for. An init container that ends before the
-//! others start uses what they have and asks only for what is more; of several the one that needs
-//! most asks for all.
+//! `container-<i>-request-<j>`. `i` counts init containers first; `j` is the resource's index among
+//! all resource names of the container.
+//!
+//! An init container that ends before the others start reuses their devices and requests only the
+//! difference. Of several init containers only the largest request counts.
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +17,7 @@ use crate::Quantity;
 use crate::claim::{Ask, Claim, Count, DeviceRequest, Request};
 use crate::classes::{CLASS_RESOURCE_PREFIX, Classes};
 
-/// Name of the claim until the API server has it.
+/// Name of the claim before the API server has it.
 pub const EXTENDED_CLAIM_NAME: &str = "<extended-resources>";
 
 /// A container of a pod.
@@ -25,31 +27,31 @@ pub struct Container {
     pub name: String,
     /// When it runs.
     pub kind: ContainerKind,
-    /// All its resource requests, those of other kinds too: they count in names of requests.
+    /// All its resource requests. Other resources matter because request names count them.
     pub requests: BTreeMap<String, Quantity>,
 }
 
 /// When a container runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ContainerKind {
-    /// Before the others.
+    /// Before the main containers.
     Init,
-    /// From its turn among the init containers on (`restartPolicy: Always`).
+    /// From its position among the init containers until the pod ends (`restartPolicy: Always`).
     Sidecar,
     /// After the init containers.
     Main,
 }
 
-/// What a pod's extended resources ask of classes.
+/// The requests of a pod's extended resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExtendedClaim {
     /// The requests, by name.
     pub requests: Vec<Request>,
-    /// Which container uses which request for what.
+    /// Which request each container uses for each resource.
     pub mappings: Vec<RequestMapping>,
 }
 
-/// A container uses a request for a resource
+/// The request that a container uses for a resource
 /// (`pod.status.extendedResourceClaimStatus.requestMappings`).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RequestMapping {
@@ -61,7 +63,7 @@ pub struct RequestMapping {
     pub request: String,
 }
 
-/// A node has no device plugin for a resource, and no class serves it.
+/// Neither a device plugin of the node nor a class serves a resource.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("neither a device plugin of the node nor a device class serves {resource}")]
 pub struct NotServed {
@@ -70,7 +72,7 @@ pub struct NotServed {
 }
 
 impl ExtendedClaim {
-    /// The claim, without an identity of its own: the API server gives it one.
+    /// The claim without UID, which the API server assigns.
     pub fn claim(&self, namespace: &str) -> Claim {
         Claim {
             namespace: namespace.to_owned(),
@@ -81,10 +83,10 @@ impl ExtendedClaim {
     }
 }
 
-/// The claim for the extended resources of a pod on a node; `None` when it needs none.
+/// The claim for the extended resources of a pod on a node; `None` if it needs none.
 ///
-/// `containers` are in the pod's order, init containers (with sidecars) before the others.
-/// `allocatable` is what the node's device plugins serve: what they have any of is theirs.
+/// `containers` are in the pod's order, init containers (with sidecars) first. `allocatable` counts
+/// the devices of the node's device plugins. A plugin with any device of a resource serves it.
 pub fn extended_claim(
     containers: &[Container],
     classes: &Classes,
@@ -109,8 +111,8 @@ pub fn extended_claim(
     Ok((!claim.requests.is_empty()).then_some(claim))
 }
 
-/// Whether a resource is an extended one: qualified by a domain that is not Kubernetes' own, or the
-/// one that each class serves.
+/// Whether a resource is an extended one: its domain is not Kubernetes' own, or it names a class by
+/// [`CLASS_RESOURCE_PREFIX`].
 pub fn is_extended_resource(name: &str) -> bool {
     if name.starts_with(CLASS_RESOURCE_PREFIX) {
         return true;
@@ -121,7 +123,7 @@ pub fn is_extended_resource(name: &str) -> bool {
         let bytes = text.as_bytes();
         is_end(bytes.first()) && is_end(bytes.last()) && bytes.iter().all(|&b| is_inner(b))
     };
-    // Quota counts it as `requests.<name>`, which must be a name as well.
+    // Quotas count it as `requests.<name>`, which must be a valid name, too.
     let most = 253 - "requests.".len();
     name.split_once('/').is_some_and(|(domain, id)| {
         !name.contains("kubernetes.io/")
@@ -135,9 +137,9 @@ pub fn is_extended_resource(name: &str) -> bool {
 }
 
 impl ExtendedClaim {
-    /// Adds what the containers ask of one resource.
+    /// Adds the containers' requests for one resource.
     fn add(&mut self, containers: &[Container], resource: &str, class: &str) {
-        // A request for each container that lives on, at the container's index.
+        // A request for each container that outlives the init phase, at the container's index.
         let mut lasting: Vec<Option<SizedRequest>> = Vec::new();
         for (index, container) in containers.iter().enumerate() {
             let is_lasting = container.kind != ContainerKind::Init;
@@ -195,21 +197,21 @@ impl ExtendedClaim {
     }
 }
 
-/// A request to be.
+/// A request of the claim in the making.
 struct SizedRequest {
     name: String,
     count: u64,
 }
 
-/// What a container asks of a resource.
+/// A container's request for one resource.
 struct ContainerRequest {
-    /// Name of its request.
+    /// Name of the request in the claim.
     name: String,
     count: u64,
 }
 
 impl ContainerRequest {
-    /// `None` when it asks for nothing, or not for a whole number.
+    /// `None` if the container requests nothing, or not a whole number.
     fn of(container: &Container, index: usize, resource: &str) -> Option<Self> {
         let amount = *container.requests.get(resource)?;
         let count = u64::try_from(amount.value()).ok().filter(|_| amount.is_whole())?;

@@ -1,45 +1,45 @@
-//! Which optional parts of allocation are on: the feature gates of the cluster.
+//! Optional parts of allocation: the feature gates of the cluster.
 
 /// An optional part of allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feature {
-    /// Requests for administration (`DRAAdminAccess`).
+    /// Requests for admin access (`DRAAdminAccess`).
     AdminAccess,
-    /// Devices that must be made ready before a pod is bound (`DRADeviceBindingConditions` together
+    /// Devices that must become ready before a pod is bound (`DRADeviceBindingConditions` together
     /// with `DRAResourceClaimDeviceStatus`).
     BindingConditions,
-    /// Devices that several claims share (`DRAConsumableCapacity`).
+    /// Devices that several claims may share (`DRAConsumableCapacity`).
     ConsumableCapacity,
-    /// Taints that keep claims away (`DRADeviceTaints`).
+    /// Taints on devices (`DRADeviceTaints`).
     DeviceTaints,
-    /// Counters, and devices that say for themselves where they are (`DRAPartitionableDevices`).
+    /// Counters, and node selection by device (`DRAPartitionableDevices`).
     PartitionableDevices,
     /// Requests with alternatives (`DRAPrioritizedList`).
     PrioritizedList,
-    /// No gate: doing as Kubernetes 1.36 does also where it breaks its own rule. It remembers for a
-    /// "distinct" constraint one value for each request, so three devices of one request may
-    /// repeat. For comparison with it, and to foretell what it does.
+    /// Not a gate: repeats Kubernetes 1.36 where it breaks its own rule, to compare with it and to
+    /// predict it. A distinct constraint there remembers one value for each request, so devices of
+    /// one request may repeat a value.
     UpstreamBugs,
 }
 
-/// The parts that are on. The default is Kubernetes 1.36 with its default gates.
+/// The features that are on. The default is Kubernetes 1.36 with its default gates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Features(u8);
 
 impl Features {
-    /// These and one more.
+    /// Adds a feature.
     #[must_use]
     pub fn with(self, feature: Feature) -> Self {
         Self(self.0 | 1 << feature as u8)
     }
 
-    /// These without one.
+    /// Removes a feature.
     #[must_use]
     pub fn without(self, feature: Feature) -> Self {
         Self(self.0 & !(1 << feature as u8))
     }
 
-    /// Whether a part is on.
+    /// Whether a feature is on.
     pub fn has(self, feature: Feature) -> bool {
         self.0 & 1 << feature as u8 != 0
     }

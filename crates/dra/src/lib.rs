@@ -1,13 +1,12 @@
-//! Dynamic resource allocation as pure values: quantities, versions, slices and claims; and what an
-//! allocator makes of them.
+//! Dynamic resource allocation as pure values: slices, claims and classes, and the allocator.
 //!
 //! ```text
-//! slices --pools--> devices --class and request selectors (cel)--> candidates
+//! slices --pools--> devices --class and request selectors (octavo-cel)--> candidates
 //!        candidates --taints, counters, capacity, constraints (allocate)--> allocation, or why not
 //! ```
 //!
-//! Nothing here does I/O or knows a client library: the programs convert Kubernetes objects to
-//! these types at their edge (`kube-io`) and decide on them.
+//! Nothing here does I/O or knows a client library. Programs convert Kubernetes objects to these
+//! types with `kube-io`.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Nodes as an allocator sees them, and selectors over them (`core/v1` `NodeSelector`).
+//! Nodes and node selectors (`core/v1` `NodeSelector`).
 
 mod matching;
 #[cfg(test)]
@@ -8,28 +8,28 @@ use std::collections::BTreeMap;
 
 pub use matching::NodeSelectorError;
 
-/// A node.
+/// The part of a node that allocation needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Node {
-    /// Name: also its field `metadata.name`.
+    /// Name, which is also the field `metadata.name`.
     pub name: String,
     /// Labels.
     pub labels: BTreeMap<String, String>,
 }
 
-/// Nodes that match any of its terms. Without terms it matches none.
+/// Matches nodes that match any of its terms. Without terms it matches no node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeSelector {
     /// The terms.
     pub terms: Vec<NodeSelectorTerm>,
 }
 
-/// Nodes that match all of its requirements. Without any it matches none.
+/// Matches nodes that meet all of its requirements. Without requirements it matches no node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeSelectorTerm {
     /// Requirements on labels (`matchExpressions`).
     pub labels: Vec<NodeRequirement>,
-    /// Requirements on fields (`matchFields`): `metadata.name` alone is known.
+    /// Requirements on fields (`matchFields`); the only known field is `metadata.name`.
     pub fields: Vec<NodeRequirement>,
 }
 
@@ -38,7 +38,7 @@ pub struct NodeSelectorTerm {
 pub struct NodeRequirement {
     /// Key of the label or field.
     pub key: String,
-    /// How the values are meant.
+    /// Relation to the values.
     pub operator: NodeOperator,
     /// The values: none for `Exists` and `DoesNotExist`, one whole number for `Gt` and `Lt`.
     pub values: Vec<String>,
@@ -47,16 +47,16 @@ pub struct NodeRequirement {
 /// Operator of a [`NodeRequirement`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum NodeOperator {
-    /// The value is one of them.
+    /// The value is in the list.
     In,
-    /// The value is none of them, or there is no such key.
+    /// The value is not in the list, or the key is absent.
     NotIn,
-    /// There is such a key.
+    /// The key is present.
     Exists,
-    /// There is no such key.
+    /// The key is absent.
     DoesNotExist,
-    /// The value is a greater whole number.
+    /// The value is an integer greater than the given one.
     Gt,
-    /// The value is a smaller whole number.
+    /// The value is an integer less than the given one.
     Lt,
 }

@@ -1,9 +1,11 @@
-//! Slices become pools, and pools what one node can use of them.
+//! Groups slices into pools, and selects the part of each pool that a node can use.
 //!
-//! A pool's newest generation counts. A pool of which slices are missing is *incomplete*: its driver
-//! is at work on it, and nothing is allocated from it. A pool that contradicts itself is *invalid*.
-//! Order decides what a first fit takes: pools by driver and name, those with binding conditions
-//! last; slices by name; devices as their slice lists them.
+//! Only a pool's newest generation counts. A pool with missing slices is *incomplete*: its driver
+//! is still writing it, and nothing is allocated from it. A pool that contradicts itself is
+//! *invalid*.
+//!
+//! The order determines the first fit: pools by driver and name, those with binding conditions
+//! last; slices by name; devices as listed in their slice.
 
 mod equivalence;
 mod inventory;

@@ -1,4 +1,4 @@
-//! A driver's devices and the slices that publish them (`resource.k8s.io/v1` `ResourceSlice`).
+//! Devices and the slices that publish them (`resource.k8s.io/v1` `ResourceSlice`).
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use octavo_cel::DeviceFields;
 use crate::node::NodeSelector;
 use crate::{AttributeValue, Quantity};
 
-/// A device as it is published.
+/// A published device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// DNS label, unique in the pool.
@@ -18,56 +18,55 @@ pub struct Device {
     pub capacity: BTreeMap<String, Capacity>,
     /// Taints, in order of key.
     pub taints: Vec<DeviceTaint>,
-    /// What an allocation of the device takes from the pool's counter sets (KEP-4815). However
-    /// often a device is allocated that allows several allocations, it takes this once.
+    /// Draws on the pool's counter sets (KEP-4815). A device that allows multiple allocations draws
+    /// only once.
     pub consumes: Vec<CounterConsumption>,
-    /// Whether several claims may be given it at once, each a part of its capacity (KEP-5075).
+    /// Whether several claims may each hold a share of its capacity (KEP-5075).
     pub allow_multiple: bool,
-    /// Where the device can be reached; only in slices of scope [`NodeScope::PerDevice`].
+    /// The nodes that can reach the device; only in slices with [`NodeScope::PerDevice`].
     pub nodes: Option<NodeScope>,
-    /// Whether an allocation binds the pod to its node though the device is reachable from others.
+    /// Whether an allocation restricts the pod to its node, even if other nodes reach the device.
     pub binds_to_node: bool,
     /// Conditions that must be true before a pod is bound (KEP-5007).
     pub binding_conditions: Vec<String>,
-    /// Conditions any of which means that binding failed.
+    /// Conditions any of which means that the device failed to become ready.
     pub binding_failure_conditions: Vec<String>,
 }
 
-/// A capacity of a device, and how claims may take parts of it.
+/// A capacity of a device and the policy for requests of shares.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// How much there is.
+    /// The total.
     pub value: Quantity,
-    /// How requests for a part are rounded and bounded; without it any part may be taken, and a
-    /// claim that does not say takes all.
+    /// Rounding and bounds of requests. Without a policy a request may take any amount, and takes
+    /// all if it names none.
     pub policy: Option<RequestPolicy>,
 }
 
-/// How requests for a part of a capacity are rounded and bounded (KEP-5075,
-/// `CapacityRequestPolicy`).
+/// Rounding and bounds of capacity requests (KEP-5075, `CapacityRequestPolicy`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequestPolicy {
-    /// What a claim takes that does not say; absent: all.
+    /// The amount for claims that name none; absent for the whole capacity.
     pub default: Option<Quantity>,
-    /// What may be taken.
+    /// The allowed amounts.
     pub allowed: AllowedAmounts,
 }
 
 /// Amounts of a capacity that claims may take.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AllowedAmounts {
-    /// Any.
+    /// Any amount.
     #[default]
     Any,
-    /// One of these, ascending; a request is rounded up to the next.
+    /// One of these, ascending. A request is rounded up to the next one.
     Values(Vec<Quantity>),
-    /// A range; a request is rounded up to the next step from the minimum.
+    /// A range. A request is rounded up to the next step above the minimum.
     Range {
-        /// Least.
+        /// Minimum.
         min: Quantity,
-        /// Most; absent: the capacity.
+        /// Maximum; absent for the capacity.
         max: Option<Quantity>,
-        /// Distance between two amounts; absent: any amount in the range.
+        /// Distance between two amounts; absent for any amount in the range.
         step: Option<Quantity>,
     },
 }
@@ -81,7 +80,7 @@ pub struct CounterSet {
     pub counters: BTreeMap<String, Quantity>,
 }
 
-/// What a device takes from a counter set.
+/// A device's draw on one counter set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CounterConsumption {
     /// Name of the counter set.
@@ -97,40 +96,40 @@ pub struct DeviceTaint {
     pub key: String,
     /// Value, may be empty.
     pub value: String,
-    /// What it does to pods.
+    /// Effect on pods.
     pub effect: TaintEffect,
 }
 
-/// What a device taint does.
+/// Effect of a device taint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum TaintEffect {
-    /// Informs only.
+    /// Informative only.
     None,
-    /// No new allocation without a toleration.
+    /// New allocations need a toleration.
     NoSchedule,
-    /// Pods without a toleration are evicted, too.
+    /// New allocations need a toleration, and pods without one are evicted.
     NoExecute,
 }
 
-/// From which nodes devices can be reached.
+/// The nodes that can reach devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum NodeScope {
-    /// From one.
+    /// One node.
     Node(String),
-    /// From those that a selector matches.
+    /// Nodes that match a selector.
     Selector(NodeSelector),
-    /// From all.
+    /// All nodes.
     #[default]
     All,
-    /// Each device says it for itself (`perDeviceNodeSelection`).
+    /// Given by each device (`perDeviceNodeSelection`).
     PerDevice,
 }
 
-/// One `ResourceSlice`'s content: a part of a pool. It has counter sets or devices, not both
-/// (Kubernetes 1.35 and later).
+/// The content of one `ResourceSlice`, which is a part of a pool. It holds counter sets or devices,
+/// but not both (Kubernetes 1.35 and later).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slice {
-    /// Name of the object: allocators take a pool's slices in the order of their names.
+    /// Name of the object. Allocators take a pool's slices in order of name.
     pub name: String,
     /// Name of the driver.
     pub driver: String,
@@ -140,16 +139,16 @@ pub struct Slice {
     pub generation: i64,
     /// Number of slices in the pool at this generation.
     pub slice_count: i64,
-    /// From which nodes the devices can be reached.
+    /// The nodes that can reach the devices.
     pub nodes: NodeScope,
     /// Counter sets of the pool.
     pub counters: Vec<CounterSet>,
-    /// The devices, in the order in which an allocator should try them.
+    /// The devices, in search order for allocators.
     pub devices: Vec<Device>,
 }
 
 impl Capacity {
-    /// A capacity that is taken as a whole.
+    /// A capacity without a policy.
     pub fn whole(value: Quantity) -> Self {
         Self { value, policy: None }
     }
@@ -178,7 +177,7 @@ impl DeviceFields for Device {
 }
 
 impl Slice {
-    /// The one node that has the devices, where there is one.
+    /// The node of a slice that is local to one.
     pub fn node(&self) -> Option<&str> {
         match &self.nodes {
             NodeScope::Node(name) => Some(name),

@@ -1,33 +1,33 @@
-//! Semantic versions out of the looser ones that drivers print.
+//! Converts the looser versions of drivers to semantic ones.
 //!
-//! `ResourceSlice` attributes of type version must be semantic; NVIDIA's `580.95.05` and `13.0` are
-//! not. The same tolerant reading as in NVIDIA's stack makes `580.95.5` and `13.0.0` of them, so that
-//! selectors written for it match.
+//! `ResourceSlice` attributes of type version must be semantic, but NVIDIA's `580.95.05` and `13.0`
+//! are not. The same tolerant parser as in NVIDIA's stack makes them `580.95.5` and `13.0.0`, so
+//! selectors written for that stack match.
 
 #[cfg(test)]
 mod tests;
 
-/// Why a text is no version.
+/// Why a text is not a version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
-    /// One to three numbers with dots were expected.
-    #[error("version {0:?} is not made of one to three numbers with dots")]
+    /// The text is not one to three numbers with dots.
+    #[error("version {0:?} does not consist of one to three numbers separated by dots")]
     Shape(String),
     /// A number does not fit in 64 bits.
     #[error("version {0:?} has a number beyond 64 bits")]
     Range(String),
-    /// What follows `-` is not a pre-release, or what follows `+` is not build metadata.
+    /// The part after `-` is not a pre-release, or the part after `+` is not build metadata.
     #[error("version {text:?} has {part:?}, which is neither a pre-release nor build metadata")]
     Suffix {
         /// The whole text.
         text: String,
-        /// The part in question.
+        /// The invalid part.
         part: String,
     },
 }
 
-/// Writes a tolerant version as a semantic one: a leading `v` goes, missing numbers become 0, leading
-/// zeros go, pre-release and build metadata stay.
+/// Writes a tolerant version as a semantic one. It drops a leading `v` and leading zeros, adds
+/// missing numbers as 0, and keeps pre-release and build metadata.
 pub fn normalize(text: &str) -> Result<String, VersionError> {
     let bare = text.strip_prefix('v').unwrap_or(text);
     let (rest, build) = match bare.split_once('+') {
@@ -60,7 +60,7 @@ pub fn normalize(text: &str) -> Result<String, VersionError> {
     Ok(version)
 }
 
-/// Whether text may stand between the dots of a pre-release or of build metadata.
+/// Whether text is a valid part between the dots of a pre-release or of build metadata.
 fn is_segment(segment: &str, is_pre_release: bool) -> bool {
     let has_leading_zero = segment.len() > 1
         && segment.starts_with('0')

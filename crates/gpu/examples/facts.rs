@@ -1,4 +1,5 @@
-//! Prints what a driver tells of its GPUs and of the MIG profiles they could have: read only.
+//! Prints what a driver reports about its GPUs and about the MIG profiles that they support.
+//! Changes nothing.
 //!
 //! `cargo run --package octavo-gpu --example facts [DRIVER ROOT [SYS ROOT]]`
 

@@ -1,43 +1,43 @@
-//! What was read of a node as a machine description, from which the simulated driver can answer
-//! like that node.
+//! Writes an inventory as a machine description, with which the simulated driver can imitate the
+//! node.
 
 use octavo_machine as machine;
 
 use crate::{AddressingMode, FabricState, Gpu, Inventory};
 
-/// Why an inventory is no machine.
+/// Why an inventory cannot be described.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DescribeError {
     /// The driver counts no GPU.
     #[error("the driver counts no GPU: a description needs at least one")]
     Empty,
-    /// A GPU could not be read, so the description would lack it and shift those after it.
-    #[error("GPU {index} could not be read ({error}): heal or remove it, then try again")]
+    /// A GPU could not be read. A description without it would renumber the GPUs after it.
+    #[error("GPU {index} could not be read ({error}): repair or remove it, then try again")]
     Unreadable {
         /// NVML index.
         index: u32,
-        /// What the driver said.
+        /// The driver's error.
         error: crate::DriverError,
     },
-    /// The GPUs are not all alike.
+    /// The GPUs are not of one model.
     #[error(
         "GPUs {first} and {second} differ in {fact} ({of_first} and {of_second}), and a description \
          holds one model: describe a node whose GPUs are alike, or write the file by hand"
     )]
     Mixed {
-        /// NVML index of the GPU that others are compared with.
+        /// NVML index of the first GPU.
         first: u32,
-        /// NVML index of the GPU that differs.
+        /// NVML index of the differing GPU.
         second: u32,
-        /// What differs.
+        /// The differing fact.
         fact: &'static str,
-        /// The fact of the first GPU.
+        /// Its value on the first GPU.
         of_first: String,
-        /// The fact of the second GPU.
+        /// Its value on the differing GPU.
         of_second: String,
     },
-    /// Sysfs did not tell where a GPU is.
+    /// Sysfs does not name a GPU's PCIe root.
     #[error(
         "the PCIe root of GPU {index} at {pci} is not known: is sysfs seen at the configured sysRoot?"
     )]
@@ -47,16 +47,16 @@ pub enum DescribeError {
         /// PCI address.
         pci: String,
     },
-    /// The result contradicts itself.
+    /// The description is inconsistent.
     #[error(transparent)]
     Invalid(#[from] machine::MachineError),
 }
 
-/// Describes the machine that was read, under a name fit for a file: `dgx-h100`.
+/// Describes the machine under a name that is suitable for a file, such as `dgx-h100`.
 ///
-/// Numbers that the driver does not tell (clocks, power, multiprocessors) become 0. Where the
-/// driver knows a MIG mode, the profile table is found by product name and memory; a product that
-/// is not known gets none.
+/// Numbers that the driver does not report (clocks, power, multiprocessors) become 0. If the driver
+/// has a MIG mode, the profile table is chosen by product name and memory; an unknown product has
+/// none.
 pub fn describe(inventory: &Inventory, name: &str) -> Result<machine::Machine, DescribeError> {
     if let Some(gpu) = inventory.unreadable.first() {
         let (index, error) = (gpu.index, gpu.error.clone());
@@ -86,8 +86,8 @@ pub fn describe(inventory: &Inventory, name: &str) -> Result<machine::Machine, D
 }
 
 fn model(gpus: &[Gpu], first: &Gpu) -> machine::Model {
-    // An administrator sets limits GPU by GPU, and what firmware reserves varies a little: the
-    // model has the most of each.
+    // Administrators set limits per GPU, and the memory reserved by firmware varies a little. The
+    // model has the maximum of each.
     let max = |fact: fn(&Gpu) -> Option<u64>| gpus.iter().filter_map(fact).max().unwrap_or(0);
     let memory_mib = first.memory_bytes >> 20;
     let power_milliwatts = max(|gpu| gpu.power_limit_milliwatts.map(u64::from));
@@ -123,7 +123,7 @@ fn mig(gpu: &Gpu, memory_mib: u64) -> Option<machine::Mig> {
     Some(machine::Mig {
         enabled: gpu.mig?.enabled,
         table: mig_table(&gpu.name, memory_mib)?.to_owned(),
-        // Later architectures change the mode between two processes.
+        // Later architectures change the mode without a reset.
         mode_needs_reset: gpu.architecture == "Ampere",
     })
 }
@@ -159,14 +159,14 @@ fn place(gpu: &Gpu) -> Result<machine::Gpu, DescribeError> {
     })
 }
 
-/// Refuses a GPU that is of another model than the first.
+/// Rejects a GPU of another model than the first.
 fn check_same_model(first: &Gpu, gpu: &Gpu) -> Result<(), DescribeError> {
     let differing = facts(first).into_iter().zip(facts(gpu)).find(|(a, b)| a != b);
     let Some(((fact, of_first), (_, of_second))) = differing else { return Ok(()) };
     Err(DescribeError::Mixed { first: first.index, second: gpu.index, fact, of_first, of_second })
 }
 
-/// What a description says once for all GPUs.
+/// The facts that a description states once for all GPUs.
 fn facts(gpu: &Gpu) -> [(&'static str, String); 14] {
     let links = gpu.nvlink.as_ref().map(|n| (n.version, n.links, n.switched));
     let fabric = gpu.fabric.as_ref().map(|f| (f.state, f.cluster_uuid.clone(), f.clique_id));
@@ -195,12 +195,12 @@ fn reported(fact: Option<impl ToString>) -> String {
     fact.map_or_else(|| "not reported".to_owned(), |fact| fact.to_string())
 }
 
-/// Descriptions have one word for an architecture.
+/// The first word of an architecture's name, which descriptions use.
 fn architecture(name: &str) -> &str {
     name.split_whitespace().next().unwrap_or(name)
 }
 
-/// Key of the MIG profile table of a product. Products of one name come with several memories.
+/// Key of a product's MIG profile table. Products with one name exist with different memory sizes.
 fn mig_table(name: &str, memory_mib: u64) -> Option<&'static str> {
     let is = |product: &str| name.split_whitespace().any(|word| word.starts_with(product));
     if is("GB200") {

@@ -1,4 +1,4 @@
-//! The seam between Octavo and a driver library.
+//! The interface between Octavo and a driver library.
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,56 +8,57 @@ use crate::{DriverVersions, Gpu, GpuHealth, GpuProcess, Mig, UnreadableGpu};
 
 /// An open driver library.
 ///
-/// Calls block, some for as long as the hardware pleases: call them from a thread that may wait.
+/// Calls block, some for as long as the hardware takes: call them from a thread that may block.
 pub trait Driver: Send + Sync {
     /// Versions of the driver, CUDA and the management library.
     fn versions(&self) -> Result<DriverVersions, DriverError>;
 
-    /// Every GPU that the driver counts, in index order. A GPU that cannot be read does not hide
-    /// the others: it comes back as the error.
+    /// Every GPU that the driver counts, in index order. A GPU that cannot be read is an error in
+    /// the list and does not hide the others.
     fn gpus(&self) -> Result<Vec<Result<Gpu, UnreadableGpu>>, DriverError>;
 
-    /// Health of one GPU now, by UUID.
+    /// Current health of the GPU with a UUID.
     fn health(&self, uuid: &str) -> Result<GpuHealth, DriverError>;
 
-    /// Starts to listen for events of all GPUs.
+    /// Starts a stream of events of all GPUs.
     fn events(&self) -> Result<Box<dyn EventStream>, DriverError>;
 
-    /// The processes that have memory on a GPU, by UUID, in order of pid: those that compute, those that draw
-    /// and those that compute through MPS.
+    /// The processes that hold memory on a GPU, by PID: compute, graphics and MPS clients.
     fn processes(&self, uuid: &str) -> Result<Vec<GpuProcess>, DriverError> {
         let _ = uuid;
         Err(DriverError::NotSupported { call: "nvmlDeviceGetComputeRunningProcesses_v3" })
     }
 
-    /// What a GPU can be cut into, by UUID, in order of NVML's profile numbers; empty where it has
-    /// no MIG mode. Answers whether the mode is on or off, and changes nothing.
+    /// The MIG profiles of a GPU, by NVML profile number; empty if it has no MIG mode. They do not
+    /// depend on whether the mode is on.
     fn mig_profiles(&self, uuid: &str) -> Result<Vec<MigProfile>, DriverError> {
         let _ = uuid;
         Ok(Vec::new())
     }
 
-    /// The GPU instances that a GPU has now, in order of their placement; empty with the mode off.
+    /// The existing GPU instances of a GPU, by placement; empty if the mode is off.
     fn mig_instances(&self, uuid: &str) -> Result<Vec<MigInstance>, DriverError> {
         let _ = uuid;
         Ok(Vec::new())
     }
 
-    /// Turns a GPU's MIG mode on or off and tells what it is then: where the GPU needs a reset
-    /// first, as A100 does, only `pending` has changed. A GPU in use, or one that still has
-    /// instances, is refused as [`DriverError::InUse`], and `pending` is what it was before.
+    /// Turns a GPU's MIG mode on or off and returns the resulting mode. If the GPU needs a reset
+    /// first, as an A100 does, only `pending` changes. A GPU in use or with instances fails with
+    /// [`DriverError::InUse`] and keeps its `pending` mode.
     fn set_mig_mode(&self, uuid: &str, enabled: bool) -> Result<Mig, DriverError> {
         let _ = (uuid, enabled);
         Err(DriverError::NotSupported { call: "nvmlDeviceSetMigMode" })
     }
 
-    /// Makes a GPU instance at a placement of the profile, and the compute instance that fills it.
-    /// Where the second step fails the first is taken back, and where that fails the error is
-    /// [`DriverError::HalfDone`]. A placement that another instance has in part, or that the
-    /// profile has not, is refused as [`DriverError::NoRoom`].
+    /// Creates a GPU instance at a placement of the profile, and the compute instance that fills
+    /// it.
     ///
-    /// Ids and UUIDs say the place on drivers of today: what is made where another instance was
-    /// has that one's.
+    /// If the second step fails, the first is undone. If that fails, too, the error is
+    /// [`DriverError::HalfDone`]. A placement that overlaps another instance, or that the profile
+    /// does not have, fails with [`DriverError::NoRoom`].
+    ///
+    /// In today's drivers IDs and UUIDs depend on the placement: a new instance has those of an
+    /// earlier one at the same placement.
     fn create_mig(
         &self,
         uuid: &str,
@@ -68,22 +69,22 @@ pub trait Driver: Send + Sync {
         Err(DriverError::NotSupported { call: "nvmlDeviceCreateGpuInstanceWithPlacement" })
     }
 
-    /// Destroys a GPU instance with its compute instances. One that processes use is refused as
-    /// [`DriverError::InUse`] and stays whole; one that is not there as [`DriverError::NotFound`].
-    /// Where one of its compute instances is gone when the next, or itself, is refused, the error
-    /// is [`DriverError::HalfDone`].
+    /// Destroys a GPU instance with its compute instances. An instance in use fails with
+    /// [`DriverError::InUse`] and stays complete; a missing one fails with
+    /// [`DriverError::NotFound`]. If one compute instance is already destroyed when a later step
+    /// fails, the error is [`DriverError::HalfDone`].
     fn destroy_mig(&self, uuid: &str, gpu_instance: u32) -> Result<(), DriverError> {
         let _ = (uuid, gpu_instance);
         Err(DriverError::NotSupported { call: "nvmlGpuInstanceDestroy" })
     }
 
-    /// Whether the driver holds cgroups to amounts of memory, as from r615 on.
+    /// Whether the driver can limit the memory of cgroups, as from r615 on.
     fn has_memory_limits(&self) -> bool {
         false
     }
 
-    /// Limits the memory that the processes of a cgroup, named by its folder, have on a GPU. The
-    /// folder must be a cgroup's own and of version 2; a limit lasts as long as the cgroup.
+    /// Limits the memory that the processes of a cgroup (version 2), given by its folder, hold on a
+    /// GPU. The limit lasts as long as the cgroup.
     fn set_memory_limits(
         &self,
         uuid: &str,
@@ -95,40 +96,40 @@ pub trait Driver: Send + Sync {
     }
 }
 
-/// How much memory the processes of a cgroup may have on a GPU, in bytes.
+/// Limits of a cgroup's memory on a GPU, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryLimits {
-    /// What is kept for them. All cgroups above keep it, too, and go on doing so when the cgroup
-    /// goes before it was set to 0.
+    /// Memory reserved for its processes. All parent cgroups reserve it, too, and keep the
+    /// reservation unless it is set to 0 before the cgroup is deleted.
     pub soft_bytes: u64,
-    /// More than this is refused.
+    /// Allocations beyond this fail.
     pub hard_bytes: u64,
 }
 
-/// Events of a driver, in the order in which it tells them.
+/// The events of a driver, in its order.
 pub trait EventStream: Send {
-    /// Waits for the next event; `None` when `timeout` passed without one.
+    /// Waits for the next event; `None` if `timeout` passes without one.
     ///
-    /// An error does not end the stream. Some come back at once on every wait, as
-    /// [`DriverError::GpuLost`] does while a GPU is off the bus: wait a while before the next call.
+    /// An error does not end the stream. Some errors return at once from every wait, such as
+    /// [`DriverError::GpuLost`] while a GPU is off the bus, so pause before the next call.
     fn wait(&mut self, timeout: Duration) -> Result<Option<GpuEvent>, DriverError>;
 
-    /// UUIDs of GPUs whose events the driver would not register: nothing is contact of them.
+    /// UUIDs of GPUs whose events the driver did not register, and for which no events arrive.
     fn unmonitored(&self) -> &[String] {
         &[]
     }
 }
 
-/// Something that a driver told of a GPU.
+/// An event that a driver reported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuEvent {
-    /// UUID of the GPU; `None` if the driver named one that it cannot identify any more.
+    /// UUID of the GPU; `None` if the driver named one that it can no longer identify.
     pub uuid: Option<String>,
     /// What happened.
     pub kind: GpuEventKind,
-    /// GPU instance concerned; `None`: the whole GPU.
+    /// GPU instance; `None` for the whole GPU.
     pub gpu_instance: Option<u32>,
-    /// Compute instance concerned; `None`: the whole GPU instance.
+    /// Compute instance; `None` for the whole GPU instance.
     pub compute_instance: Option<u32>,
 }
 
@@ -144,25 +145,25 @@ pub enum GpuEventKind {
     DoubleBitEcc,
 }
 
-/// Why the driver did not do what it was asked.
+/// Why a driver call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DriverError {
     /// The library could not be loaded.
     #[error("cannot load the driver library {path}: {reason}")]
     Load {
-        /// Path or name that was tried.
+        /// The path or name.
         path: String,
-        /// The loader's words.
+        /// The loader's message.
         reason: String,
     },
-    /// The library has no such function: the driver is too old.
-    #[error("the driver has no {call}: it needs a newer version")]
+    /// The library lacks the function, because the driver is too old.
+    #[error("the driver has no {call}: install a newer driver")]
     Missing {
         /// Name of the function.
         call: &'static str,
     },
-    /// The hardware or driver does not serve the call.
+    /// The hardware or driver does not support the call.
     #[error("{call}: not supported by this GPU or driver")]
     NotSupported {
         /// Name of the function.
@@ -186,37 +187,37 @@ pub enum DriverError {
         /// Name of the function.
         call: &'static str,
     },
-    /// There is no room for what was to be made.
+    /// The GPU has no room for the instance.
     #[error("{call}: there is no room for it on the GPU")]
     NoRoom {
         /// Name of the function.
         call: &'static str,
     },
-    /// Refused when a part was done, which could not be taken back.
+    /// A step failed after an earlier one had succeeded that could not be undone.
     #[error("{error}; GPU instance {} {left}", id(*gpu_instance))]
     HalfDone {
-        /// The refusal.
+        /// The error of the failed step.
         error: Box<DriverError>,
-        /// Id of the GPU instance that is not what it should be; `None` where the driver would not
-        /// tell: compare what there is with what there was.
+        /// ID of the incomplete GPU instance; `None` if the driver does not report it and the
+        /// caller must compare the instances before and after.
         gpu_instance: Option<u32>,
-        /// What is left of it, as a predicate.
+        /// Its state, as a predicate.
         left: String,
     },
-    /// Any other refusal.
+    /// Any other failure.
     #[error("{call}: {message} (code {code})")]
     Failed {
         /// Name of the function.
         call: &'static str,
         /// NVML return code.
         code: u32,
-        /// The driver's words for it.
+        /// The driver's message.
         message: String,
     },
 }
 
 impl DriverError {
-    /// The refusal itself, without what was done before it.
+    /// The error of the failed step, without what was done before it.
     pub fn cause(&self) -> &Self {
         match self {
             Self::HalfDone { error, .. } => error.cause(),

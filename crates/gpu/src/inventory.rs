@@ -1,54 +1,54 @@
-//! What was read of a node's GPUs: plain values.
+//! The facts that were read about a node's GPUs, as plain values.
 
 use std::fmt;
 
 use crate::mig::{MigInstance, MigProfile};
 use crate::{Driver, DriverError};
 
-/// Everything a node has, read at one moment.
+/// All facts about a node, read at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inventory {
     /// Versions of the installed driver.
     pub versions: DriverVersions,
-    /// GPUs that could be read, in NVML index order.
+    /// Readable GPUs, in NVML index order.
     pub gpus: Vec<Gpu>,
-    /// GPUs that the driver counts but that could not be read.
+    /// GPUs that the driver counts but that cannot be read.
     pub unreadable: Vec<UnreadableGpu>,
 }
 
 /// Versions of the installed driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverVersions {
-    /// Driver, as it prints itself: `580.95.05`.
+    /// Driver version as the driver prints it, such as `580.95.05`.
     pub driver: String,
-    /// Highest CUDA version served, as (major, minor).
+    /// Highest supported CUDA version, as (major, minor).
     pub cuda: (u32, u32),
-    /// Management library, as it prints itself.
+    /// Version of the management library as it prints it.
     pub nvml: String,
 }
 
-/// A process that has memory on a GPU.
+/// A process that holds memory on a GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GpuProcess {
-    /// Its pid, in the pid namespace of who asks; 0 where it has none there.
+    /// Its PID in the caller's PID namespace; 0 if it has none there.
     pub pid: u32,
-    /// Memory in bytes; `None` where the driver does not tell, as in some virtual machines.
+    /// Memory in bytes; `None` if the driver does not report it, as in some virtual machines.
     pub used_bytes: Option<u64>,
 }
 
-/// A GPU that the driver counts but that could not be read.
+/// A GPU that the driver counts but that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnreadableGpu {
     /// NVML index.
     pub index: u32,
-    /// What the driver said.
+    /// The driver's error.
     pub error: DriverError,
 }
 
 /// One GPU.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gpu {
-    /// NVML index: the order of this boot's enumeration.
+    /// NVML index, the order of enumeration in this boot.
     pub index: u32,
     /// Number of the device node `/dev/nvidiaN`.
     pub minor: u32,
@@ -64,43 +64,43 @@ pub struct Gpu {
     pub compute_capability: (u32, u32),
     /// Frame buffer in bytes, as NVML's total.
     pub memory_bytes: u64,
-    /// Part of `memory_bytes` that driver and firmware keep, in bytes, where it is told.
+    /// The part of `memory_bytes` that driver and firmware reserve, if reported.
     pub reserved_bytes: Option<u64>,
-    /// Streaming multiprocessors, where they are told.
+    /// Streaming multiprocessors, if reported.
     pub multiprocessors: Option<u32>,
     /// PCI address.
     pub pci: PciAddress,
     /// PCI device and vendor, packed as NVML does (device in the high half).
     pub pci_device_id: u32,
-    /// PCI subsystem device and vendor, packed alike.
+    /// PCI subsystem device and vendor, packed in the same way.
     pub pci_subsystem_id: u32,
-    /// PCIe root complex, as sysfs names it (`pci0000:15`); `None` where sysfs does not tell.
+    /// PCIe root complex by its name in sysfs (`pci0000:15`), if known.
     pub pcie_root: Option<String>,
-    /// NUMA node; `None` where the firmware gives none.
+    /// NUMA node; `None` if the firmware does not name one.
     pub numa_node: Option<u32>,
-    /// Position on the baseboard, where there is one.
+    /// Position on the baseboard, if any.
     pub module: Option<u32>,
-    /// Board serial number, where it is told.
+    /// Serial number of the board, if reported.
     pub serial: Option<String>,
-    /// Memory addressing mode, where it is told.
+    /// Memory addressing mode, if reported.
     pub addressing_mode: Option<AddressingMode>,
-    /// Whether error correction is on; `None` where there is none.
+    /// Whether ECC is on; `None` if the GPU has no ECC.
     pub ecc: Option<bool>,
-    /// Power limit in milliwatts, where it is told.
+    /// Power limit in milliwatts, if reported.
     pub power_limit_milliwatts: Option<u32>,
-    /// Highest SM clock in MHz, where it is told.
+    /// Highest SM clock in MHz, if reported.
     pub sm_clock_mhz: Option<u32>,
-    /// Highest memory clock in MHz, where it is told.
+    /// Highest memory clock in MHz, if reported.
     pub memory_clock_mhz: Option<u32>,
-    /// Active links of NVLink; `None` where there are none.
+    /// Active NVLink links; `None` if there are none.
     pub nvlink: Option<NvLink>,
-    /// NVLink fabric; `None` where the driver knows none.
+    /// NVLink fabric; `None` if the driver does not report one.
     pub fabric: Option<Fabric>,
-    /// MIG mode; `None` where the GPU has no such mode.
+    /// MIG mode; `None` if the GPU has none.
     pub mig: Option<Mig>,
-    /// What it can be cut into, in order of NVML's profile numbers; empty where it has no MIG mode.
+    /// MIG profiles by NVML profile number; empty if the GPU has no MIG mode.
     pub mig_profiles: Vec<MigProfile>,
-    /// GPU instances that it has, in order of their placement; empty with the mode off.
+    /// Existing GPU instances by placement; empty if the mode is off.
     pub mig_instances: Vec<MigInstance>,
 }
 
@@ -113,41 +113,41 @@ pub struct NvLink {
     pub links: u32,
     /// Whether the links end in switches.
     pub switched: bool,
-    /// Number of active links to each GPU of the node, by NVML index; empty when switched.
+    /// Number of active links to each GPU of the node, by NVML index; empty if switched.
     pub peers: Vec<(u32, u32)>,
 }
 
-/// State of a GPU's membership in an NVLink fabric.
+/// A GPU's membership in an NVLink fabric.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fabric {
-    /// How far the registration is.
+    /// State of the registration.
     pub state: FabricState,
     /// NVML return code of the registration; 0 is success.
     pub status: u32,
     /// Cluster and clique, once registered with a cluster whose UUID is not all zero.
     pub clique: Option<Clique>,
-    /// Cluster UUID as told, all zero included.
+    /// Cluster UUID as reported, even if it is all zero.
     pub cluster_uuid: String,
-    /// Clique number as told.
+    /// Clique ID as reported.
     pub clique_id: u32,
-    /// Health mask as NVML packs it; `None` where the driver is too old to tell.
+    /// Health mask as packed by NVML; `None` if the driver is too old.
     pub health_mask: Option<u32>,
 }
 
-/// How far a GPU's registration with its fabric is.
+/// State of a GPU's registration with its fabric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FabricState {
-    /// The GPU knows no fabric.
+    /// The GPU does not support fabrics.
     NotSupported,
-    /// Registration has not begun.
+    /// Registration has not started.
     NotStarted,
-    /// Registration is under way.
+    /// Registration is in progress.
     InProgress,
-    /// The GPU is a member.
+    /// The GPU is registered.
     Completed,
 }
 
-/// The set of GPUs within which NVLink reaches: prints as `<cluster uuid>.<clique>`.
+/// A set of GPUs that NVLink connects; prints as `<cluster uuid>.<clique>`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Clique {
     /// Cluster UUID.
@@ -168,7 +168,7 @@ pub struct Mig {
 /// How the host's CPU addresses device memory; prints as NVIDIA's DRA driver does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressingMode {
-    /// There is none.
+    /// None.
     None,
     /// Heterogeneous memory management in software.
     Hmm,
@@ -189,10 +189,10 @@ pub struct PciAddress {
     pub function: u8,
 }
 
-/// Health of a GPU at one moment, as the driver tells it.
+/// Health of a GPU at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuHealth {
-    /// What the driver advises; `None` where it is too old to tell.
+    /// The driver's advice; `None` if the driver is too old.
     pub recovery_action: Option<RecoveryAction>,
     /// Uncorrected memory errors since the driver was loaded.
     pub uncorrected_errors: Option<u64>,
@@ -200,11 +200,11 @@ pub struct GpuHealth {
     pub corrected_errors: Option<u64>,
     /// Whether a row remap failed.
     pub remap_failed: Option<bool>,
-    /// Whether a row remap waits for a reset.
+    /// Whether a row remap is pending until a reset.
     pub remap_pending: Option<bool>,
 }
 
-/// What the driver advises to do with a GPU (`nvmlDeviceGpuRecoveryAction_t`).
+/// The recovery action that the driver advises (`nvmlDeviceGpuRecoveryAction_t`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecoveryAction {
     /// Nothing.
@@ -217,14 +217,14 @@ pub enum RecoveryAction {
     DrainP2p,
     /// Drain, then reset the GPU.
     DrainAndReset,
-    /// Recover the IMEX domain that the GPU is in.
+    /// Recover the GPU's IMEX domain.
     RecoverImexDomain,
-    /// A value that this version of Octavo does not know.
+    /// A value unknown to this version.
     Other(u32),
 }
 
 impl Inventory {
-    /// Reads all that the driver tells of the node.
+    /// Reads all facts about the node.
     pub fn read(driver: &dyn Driver) -> Result<Self, DriverError> {
         let versions = driver.versions()?;
         let (mut gpus, mut unreadable) = (Vec::new(), Vec::new());

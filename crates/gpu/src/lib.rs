@@ -1,8 +1,8 @@
-//! What a GPU is: inventory, topology, fabric and health, read through the driver.
+//! GPUs as facts: inventory, topology, fabric and health, read through the driver.
 //!
-//! [`Driver`] is all that the rest of Octavo knows of a driver library; [`nvml`] is its one
-//! backend and speaks to NVIDIA's `libnvidia-ml.so.1`, or to anything with the same symbols.
-//! [`Inventory`] is what was read: plain values, the same for real and simulated hardware.
+//! [`Driver`] is the interface to a driver library. [`nvml`] is its backend for NVIDIA's
+//! `libnvidia-ml.so.1` and for libraries with the same symbols. [`Inventory`] holds the result as
+//! plain values, the same for real and simulated hardware.
 
 mod describe;
 mod driver;

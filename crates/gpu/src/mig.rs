@@ -1,25 +1,26 @@
-//! MIG: what a GPU can be cut into, what the pieces are called, and which device nodes let a
-//! process use one.
+//! MIG: profiles, instances and their names, and the device nodes that give a process access to an
+//! instance.
 
 use std::fmt::Write;
 
 pub use caps::{MigCaps, MigCapsError, caps};
 
-/// A GPU instance profile of a GPU, as its driver tells it.
+/// A GPU instance profile, as reported by the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigProfile {
     /// NVML's number of the profile: `NVML_GPU_INSTANCE_PROFILE_*`.
     pub number: u32,
-    /// Id of the profile on this GPU, as `nvidia-smi mig -lgip` prints it and as creating an
-    /// instance takes it.
+    /// ID of the profile on this GPU, as `nvidia-smi mig -lgip` prints it. Creating an instance
+    /// takes this ID.
     pub id: u32,
-    /// Name with one compute instance on all of it, as NVIDIA's DRA driver prints it: `1g.10gb+me`.
+    /// Name of the profile with one compute instance that fills it, as in NVIDIA's DRA driver:
+    /// `1g.10gb+me`.
     pub name: String,
-    /// Slices and engines beside them.
+    /// Slices and engines.
     pub shape: MigShape,
     /// Frame buffer of an instance in MiB.
     pub memory_mib: u64,
-    /// How many instances fit an empty GPU.
+    /// Number of instances that fit on an empty GPU.
     pub instances: u32,
     /// Streaming multiprocessors of an instance.
     pub multiprocessors: u32,
@@ -33,21 +34,21 @@ pub struct MigProfile {
     pub jpeg_engines: u32,
     /// Optical flow engines of an instance.
     pub ofa_engines: u32,
-    /// Where an instance could be on an empty GPU, by first memory slice.
+    /// Possible placements on an empty GPU, by first memory slice.
     pub placements: Vec<MigPlacement>,
 }
 
-/// A GPU instance that is there, with the compute instance that fills it.
+/// An existing GPU instance and its compute instances.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MigInstance {
-    /// Id of the GPU instance on its GPU.
+    /// ID of the GPU instance on its GPU.
     pub gpu_instance: u32,
-    /// Id of the GPU instance's profile, as [`MigProfile::id`].
+    /// ID of its profile, as [`MigProfile::id`].
     pub profile_id: u32,
-    /// Where it is.
+    /// Its placement.
     pub placement: MigPlacement,
-    /// Its compute instances, in order of id: one that fills it where it was made for a claim,
-    /// none between the two steps of making it, several where people cut it further.
+    /// Its compute instances, by ID. Octavo creates one that fills it. There is none between the
+    /// two steps of its creation, and several if people divided it further.
     pub compute_instances: Vec<MigComputeInstance>,
 }
 
@@ -56,11 +57,11 @@ pub struct MigInstance {
 pub struct MigComputeInstance {
     /// Id within its GPU instance.
     pub id: u32,
-    /// `MIG-...`: what CUDA and NVML know the pair by.
+    /// `MIG-...`, the UUID of the pair in CUDA and NVML.
     pub uuid: String,
 }
 
-/// Memory slices that an instance takes.
+/// The memory slices of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MigPlacement {
     /// First memory slice.
@@ -69,34 +70,34 @@ pub struct MigPlacement {
     pub size: u32,
 }
 
-/// What a profile's name says beside its memory.
+/// The parts of a profile's name beside its memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MigShape {
     /// Slices of the compute instance.
     pub compute_slices: u32,
     /// Compute slices of the GPU instance.
     pub gpu_slices: u32,
-    /// Engines that set the profile apart from others of its size.
+    /// Engines that distinguish the profile from others of its size.
     pub variant: MigVariant,
 }
 
-/// Engines that set a profile apart from others of its size.
+/// Engines that distinguish a profile from others of its size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MigVariant {
-    /// The profile that is meant without further words.
+    /// The default profile, without a suffix.
     Plain,
     /// With media engines: `+me`.
     Media,
     /// With all media engines of the GPU: `+me.all`.
     AllMedia,
-    /// Without media engines where the plain profile has them: `-me`.
+    /// Without the media engines of the default profile: `-me`.
     NoMedia,
     /// With graphics: `+gfx`.
     Graphics,
 }
 
 impl MigPlacement {
-    /// Whether two take a memory slice in common.
+    /// Whether two placements share a memory slice.
     pub fn overlaps(self, other: Self) -> bool {
         self.start < other.start.saturating_add(other.size)
             && other.start < self.start.saturating_add(self.size)
@@ -104,8 +105,8 @@ impl MigPlacement {
 }
 
 impl MigShape {
-    /// The shape of an instance of NVML's profile `number` that one compute instance fills;
-    /// `slices` is what the driver tells as its slice count.
+    /// The shape of an instance with NVML profile `number` that one compute instance fills.
+    /// `slices` is the slice count that the driver reports.
     pub fn of_profile(number: u32, slices: u32) -> Self {
         let variant = match number {
             // 1 and 2 slices REV1.
@@ -121,9 +122,9 @@ impl MigShape {
         Self { compute_slices: slices, gpu_slices: slices, variant }
     }
 
-    /// Name of a profile of this shape with `memory_mib` of a GPU that has `total_bytes`, as
-    /// NVIDIA's tools compute it: the share of the memory is rounded up to eighths, and taken of
-    /// the total in whole GiB. Names therefore move with the total that a driver reports.
+    /// The name of a profile with this shape and `memory_mib`, on a GPU with `total_bytes`. As in
+    /// NVIDIA's tools, the share of memory is rounded up to eighths and multiplied with the total
+    /// in whole GiB. Names therefore depend on the total that the driver reports.
     pub fn name(self, memory_mib: u64, total_bytes: u64) -> String {
         let Self { compute_slices, gpu_slices, variant } = self;
         let mut name = String::new();
@@ -143,7 +144,7 @@ impl MigShape {
     }
 }
 
-/// The whole number of gigabytes in a profile's name.
+/// The gigabytes in a profile's name.
 fn gigabytes(memory_mib: u64, total_bytes: u64) -> u128 {
     if total_bytes == 0 {
         return 0;
@@ -151,7 +152,7 @@ fn gigabytes(memory_mib: u64, total_bytes: u64) -> u128 {
     let share = u128::from(memory_mib) << 20;
     let eighths = (share * 8).div_ceil(u128::from(total_bytes));
     let total_gib = u128::from(total_bytes).div_ceil(1 << 30);
-    // A half is rounded up.
+    // Halves are rounded up.
     (eighths * total_gib + 4) / 8
 }
 

@@ -3,19 +3,19 @@
 //! ```text
 //! Nvml ── Library (loaded, initialised, shut down on drop)
 //!   │        └── call: the few shapes of NVML functions, the only unsafe code
-//!   ├── read    one GPU after the other: mandatory and optional facts
+//!   ├── read    each GPU: mandatory and optional facts
 //!   │     ├── links, fabric: NVLink
-//!   │     └── sysfs: what the kernel knows of a PCI device
+//!   │     └── sysfs: the kernel's facts about a PCI device
 //!   ├── events  the event set and its stream
-//!   ├── processes  who has memory on a GPU
-//!   ├── limits  how much memory a cgroup may have
+//!   ├── processes  memory use by process
+//!   ├── limits  memory limits of cgroups
 //!   └── mig     profiles and placements
-//!         ├── instances  what there is
-//!         └── change     mode, making and destroying
+//!         ├── instances  existing instances
+//!         └── change     mode, creation and destruction
 //! ```
 //!
-//! Functions are looked up by name when the library is loaded; one that is missing fails only the
-//! calls that need it, so an old driver serves what it can.
+//! Functions are looked up by name when the library is loaded. A missing function fails only the
+//! calls that need it, so an old driver still supports the others.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,8 +36,8 @@ pub struct Nvml {
 }
 
 impl Nvml {
-    /// Loads and initialises `library`, the path of a file or a bare name that the loader looks
-    /// up itself. `sys_root` is where sysfs is seen: `/sys`.
+    /// Loads and initialises `library`, a path or a bare name that the loader resolves. `sys_root`
+    /// is the path of sysfs, usually `/sys`.
     pub fn open(library: &Path, sys_root: &Path) -> Result<Self, DriverError> {
         let library = Arc::new(Library::load(library)?);
         Ok(Self { library, sys_root: sys_root.to_owned() })

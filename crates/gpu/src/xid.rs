@@ -1,33 +1,34 @@
-//! XIDs: the driver's numbered faults, and what each calls for.
+//! XIDs, the driver's numbered errors, and their remedies.
 //!
-//! The table is NVIDIA's catalogue. Where the driver itself advises an action for the GPU, its
-//! word goes before the table's: it knows what happened, the number only what it was called.
+//! The table is NVIDIA's catalogue. The driver's own advice for a GPU takes precedence: the driver
+//! knows what happened, and the number only classifies it.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use crate::RecoveryAction;
 
-/// What an XID calls for.
+/// The remedy for an XID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum XidClass {
-    /// The application failed, or a fault was contained to it: restart it, the GPU is well.
+    /// The application failed, or an error was contained to it. Restart it; the GPU is healthy.
     Application,
-    /// Nothing is to be done.
+    /// No action is needed.
     Ignore,
     /// The GPU must be reset before it does new work.
     ResetGpu,
     /// The GPU must be drained of its running work and then reset.
     DrainAndReset,
-    /// Peer-to-peer traffic of the GPU must be drained, for one of its peers is to be reset.
+    /// Peer-to-peer traffic of the GPU must be drained, because one of its peers will be reset.
     DrainP2p,
     /// The node must be rebooted, or the virtual machine restarted.
     Reboot,
-    /// The number alone does not decide: registers, other XIDs or the driver's advice do.
+    /// The number alone does not determine the remedy: registers, other XIDs or the driver's advice
+    /// do.
     Workflow,
-    /// Hardware or software must be looked at by a person: mechanics, versions, support.
+    /// A person must check hardware or software: mechanics, versions, support.
     Support,
-    /// The catalogue lists no action, or does not know the number.
+    /// The catalogue has no action or does not contain the number.
     Unknown,
 }
 
@@ -36,19 +37,19 @@ pub enum XidClass {
 pub struct Xid {
     /// The number.
     pub number: u64,
-    /// NVIDIA's name for it: `ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS`.
+    /// NVIDIA's name, such as `ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS`.
     pub mnemonic: &'static str,
-    /// NVIDIA's words for it: `GPU has fallen off the bus`.
+    /// NVIDIA's description, such as `GPU has fallen off the bus`.
     pub description: &'static str,
-    /// What it calls for as far as the number tells.
+    /// The remedy by number alone.
     pub class: XidClass,
 }
 
-/// What an XID calls for, given what the driver advises for the GPU that had it.
+/// The remedy for an XID, given the driver's advice for its GPU.
 ///
-/// Advice about the GPU other than "none" decides. Advice about more than the GPU, or that this
-/// version of Octavo does not know, turns a harmless class into [`XidClass::Workflow`], for the
-/// driver wants something done.
+/// Advice about the GPU other than "none" decides. Other advice turns a harmless class into
+/// [`XidClass::Workflow`], because the driver wants some action. It is advice about more than the
+/// GPU, or unknown to this version.
 pub fn classify(xid: u64, recovery_action: Option<RecoveryAction>) -> XidClass {
     let class = lookup(xid).map_or(XidClass::Unknown, |xid| xid.class);
     match recovery_action {
@@ -65,7 +66,7 @@ pub fn classify(xid: u64, recovery_action: Option<RecoveryAction>) -> XidClass {
     }
 }
 
-/// An XID's entry in the catalogue.
+/// The catalogue's entry for an XID.
 pub fn lookup(xid: u64) -> Option<&'static Xid> {
     static TABLE: LazyLock<BTreeMap<u64, Xid>> =
         LazyLock::new(|| table().map(|xid| (xid.number, xid)).collect());
@@ -73,7 +74,7 @@ pub fn lookup(xid: u64) -> Option<&'static Xid> {
 }
 
 impl XidClass {
-    /// Whether the GPU can take new work without anything being done to it.
+    /// Whether the GPU can take new work without any action.
     pub fn leaves_gpu_usable(self) -> bool {
         matches!(self, Self::Application | Self::Ignore)
     }
@@ -95,15 +96,15 @@ impl XidClass {
 
     fn of_action(action: &str) -> Self {
         match action {
-            // XID 45 is the cleanup after another fault of the application or the GPU; what is to
-            // be done, that one says, with its own XID.
+            // XID 45 cleans up after another error of the application or the GPU. That error has
+            // its own XID, which determines the remedy.
             "restart_app" | "follow_other" => Self::Application,
             "none" => Self::Ignore,
             "reset_gpu" => Self::ResetGpu,
             "reboot_node" | "restart_vm" => Self::Reboot,
             "workflow" => Self::Workflow,
             "support" => Self::Support,
-            // `unused` and `none_listed` among them.
+            // Among them `unused` and `none_listed`.
             _ => Self::Unknown,
         }
     }
@@ -115,7 +116,7 @@ fn table() -> impl Iterator<Item = Xid> {
 }
 
 fn row(line: &'static str) -> Option<Xid> {
-    // The description comes last and may hold commas.
+    // The description is last and may contain commas.
     let mut columns = line.splitn(4, ',');
     let number = columns.next()?.parse().ok()?;
     let class = XidClass::of_action(columns.next()?);

@@ -1,4 +1,5 @@
-//! Prints what a cluster's watches tell, as a scheduler sees it. The cluster is that of `KUBECONFIG`.
+//! Prints the events of a cluster's watches as a scheduler receives them. The cluster is that of
+//! `KUBECONFIG`.
 //!
 //! `cargo run -p octavo-kube-io --example watch -- [GROUP/VERSION/KIND...]`
 #![allow(clippy::print_stdout, reason = "it is what this program is for")]

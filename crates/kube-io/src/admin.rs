@@ -1,4 +1,4 @@
-//! The admin server that every program has: `/healthz`, `/readyz`, `/metrics`.
+//! The admin server of each program: `/healthz`, `/readyz`, `/metrics`.
 
 mod readiness;
 
@@ -22,22 +22,22 @@ pub use readiness::{Check, Readiness};
 /// Media type of the `OpenMetrics` text format.
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// How long answers may take that are under way at the end.
+/// How long responses in flight may take at shutdown.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Where the admin server listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminAddress {
-    /// There is none.
+    /// No admin server.
     None,
-    /// Here; port 0 takes a free one.
+    /// This address; port 0 takes a free port.
     Listen(SocketAddr),
 }
 
-/// Text that is no admin address.
+/// The text is not an admin address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no address to listen on: give ADDRESS:PORT, :PORT for all addresses, port 0 for a free \
+    "{0:?} is not an address to listen on: give ADDRESS:PORT, :PORT for all addresses, port 0 for a free \
      port, or none"
 )]
 pub struct ParseAdminAddressError(String);
@@ -51,11 +51,11 @@ pub struct ParseAdminAddressError(String);
 pub struct AdminError {
     /// The address.
     pub address: SocketAddr,
-    /// What the system said.
+    /// The error of the operating system.
     pub source: std::io::Error,
 }
 
-/// A bound admin server that does not serve yet.
+/// An admin server that is bound but not yet serving.
 #[derive(Debug)]
 pub struct AdminServer {
     listener: TcpListener,
@@ -63,11 +63,11 @@ pub struct AdminServer {
 }
 
 impl AdminServer {
-    /// Takes the address, so that a program fails early when somebody else has it.
+    /// Binds the address, so that a program fails early if it is in use.
     pub async fn bind(address: SocketAddr) -> Result<Self, AdminError> {
         let failed = |source| AdminError { address, source };
         let listener = match TcpListener::bind(address).await {
-            // Without IPv6 in the kernel, all addresses are those of IPv4.
+            // Without IPv6 in the kernel, "all addresses" means those of IPv4.
             Err(_) if address.ip() == Ipv6Addr::UNSPECIFIED => {
                 TcpListener::bind((Ipv4Addr::UNSPECIFIED, address.port())).await
             }
@@ -78,12 +78,12 @@ impl AdminServer {
         Ok(Self { listener, address })
     }
 
-    /// Where it listens: the real port where 0 was asked for.
+    /// The address that it listens on, with the real port if port 0 was requested.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `stop`; an answer that is not out soon after is not waited for.
+    /// Serves until `stop`, then waits at most half a second for responses in flight.
     pub async fn serve(
         self,
         readiness: Arc<Readiness>,
@@ -93,7 +93,7 @@ impl AdminServer {
         self.serve_with(readiness, registry, Router::new(), stop).await;
     }
 
-    /// Serves until `stop`, with `more` beside what every program has.
+    /// Serves until `stop`, with the routes `more` beside those of each program.
     pub async fn serve_with(
         self,
         readiness: Arc<Readiness>,
@@ -105,7 +105,7 @@ impl AdminServer {
         let server = axum::serve(self.listener, routes)
             .with_graceful_shutdown(stop.clone().cancelled_owned())
             .into_future();
-        // Somebody who connects and says nothing must not hold up the program's end.
+        // A client that connects and sends nothing must not delay the program's end.
         let too_late = async {
             stop.cancelled().await;
             tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
@@ -150,7 +150,8 @@ impl FromStr for AdminAddress {
         }
         if let Some(port) = text.strip_prefix(':') {
             let port = port.parse().map_err(|_| error())?;
-            // Linux serves IPv4 there, too: a cluster may have either, and probes use what it has.
+            // On Linux this serves IPv4, too. Clusters have either, and probes use what the cluster
+            // has.
             return Ok(Self::Listen((Ipv6Addr::UNSPECIFIED, port).into()));
         }
         text.parse().map(Self::Listen).map_err(|_| error())

@@ -1,10 +1,10 @@
-//! How long to wait before trying again.
+//! Exponential backoff with jitter.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::time::Duration;
 
-/// Delays that double from `first` to `most`, each drawn from its upper half so that many agents
-/// which failed together do not try again together.
+/// Delays that double from `first` to `max`. Each is drawn from the upper half of its range, so
+/// that agents that failed together do not retry together.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     first: Duration,
@@ -13,12 +13,12 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Starts with no failure counted.
+    /// A backoff without failures.
     pub fn new(first: Duration, max: Duration) -> Self {
         Self { first, max, failures: 0 }
     }
 
-    /// Counts a failure and says how long to wait.
+    /// Counts a failure and returns the delay before the next attempt.
     pub fn next_delay(&mut self) -> Duration {
         let full = self.first.saturating_mul(1 << self.failures.min(20)).min(self.max);
         self.failures = self.failures.saturating_add(1);
@@ -31,8 +31,8 @@ impl Backoff {
     }
 }
 
-/// A number from 0 to 1. The standard library seeds every `RandomState` differently, which is as
-/// much chance as spreading retries needs.
+/// A number from 0 to 1. The standard library seeds every `RandomState` differently, which is
+/// random enough to spread retries.
 pub(crate) fn random_fraction() -> f64 {
     let bits = RandomState::new().build_hasher().finish() >> 32;
     f64::from(u32::try_from(bits).unwrap_or_default()) / f64::from(u32::MAX)

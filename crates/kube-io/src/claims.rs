@@ -1,5 +1,5 @@
-//! Claims, classes and nodes as pure values, from the API's objects; requests and allocations to
-//! them, too.
+//! Conversion of claims, classes and nodes from the API's objects, and of requests and allocations
+//! to them.
 
 mod read;
 #[cfg(test)]
@@ -11,18 +11,18 @@ pub use write::{allocation_to_api, request_to_api};
 
 use crate::slices::SliceError;
 
-/// Why a `ResourceClaim` or `DeviceClass` has no meaning for an allocator: a later Kubernetes may
-/// know more than this one does. The name of the object is not in it.
+/// Why an allocator cannot use a `ResourceClaim` or `DeviceClass`: a later Kubernetes may have
+/// written it. It does not hold the object's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClaimError {
-    /// A request asks for nothing that is known.
-    #[error("request {request} asks neither for devices nor for the first available of several")]
+    /// A request has neither of the known forms.
+    #[error("request {request} has neither exactly nor firstAvailable")]
     Request {
         /// Name of the request.
         request: String,
     },
-    /// A request's way of counting is unknown.
+    /// A request's allocation mode is unknown.
     #[error("request {request} has the unknown allocation mode {mode:?}")]
     Mode {
         /// Name of the request.
@@ -30,7 +30,7 @@ pub enum ClaimError {
         /// The mode.
         mode: String,
     },
-    /// A request's count is no count.
+    /// A request's count is negative.
     #[error("request {request} asks for {count} devices")]
     Count {
         /// Name of the request.
@@ -38,22 +38,22 @@ pub enum ClaimError {
         /// The count.
         count: i64,
     },
-    /// A selector is no CEL expression.
+    /// A selector has no CEL expression.
     #[error("{of} has a selector without a CEL expression")]
     Selector {
-        /// What has the selector: a request or a class.
+        /// The request or class with the selector.
         of: String,
     },
-    /// A constraint is of an unknown kind.
-    #[error("constraint {index} says neither matchAttribute nor distinctAttribute")]
+    /// A constraint has an unknown relation.
+    #[error("constraint {index} has neither matchAttribute nor distinctAttribute")]
     Constraint {
-        /// Which constraint, from 0.
+        /// Index of the constraint, from 0.
         index: usize,
     },
-    /// An amount is no quantity.
-    #[error("{of} has for {name} the amount {value:?}, which is no quantity")]
+    /// An amount is not a quantity.
+    #[error("{of} has for {name} the amount {value:?}, which is not a quantity")]
     Quantity {
-        /// What has the amount: a request or an allocated device.
+        /// The request or allocated device with the amount.
         of: String,
         /// Name of the capacity.
         name: String,

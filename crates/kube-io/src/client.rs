@@ -1,8 +1,8 @@
 //! The client of the Kubernetes API.
 //!
-//! It speaks HTTP/2 over one connection, so that calls side by side cost no further TLS handshakes
-//! and ten thousand agents no more connections than needed; a dead connection is noticed by pings.
-//! It has no rate limit of its own: the server's priority and fairness decides who waits.
+//! It speaks HTTP/2 over one connection: parallel calls need no further TLS handshakes, and ten
+//! thousand agents need no more connections than necessary. Pings detect a dead connection. The
+//! client has no rate limit; the server's priority and fairness decides which requests wait.
 
 mod response_timeout;
 
@@ -20,27 +20,27 @@ use tower::{BoxError, ServiceBuilder};
 
 use response_timeout::ResponseTimeout;
 
-/// How long connecting may take.
+/// Timeout for connecting.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often a connection in use is pinged, and how long the answer may take.
+/// Interval of pings on a connection in use, and timeout for the reply.
 const PING_INTERVAL: Duration = Duration::from_secs(30);
 const PING_TIMEOUT: Duration = Duration::from_secs(15);
-/// Attempts after the first when the server says that it is overloaded (429, 503, 504).
+/// Retries when the server reports overload (429, 503, 504).
 const MAX_RETRIES: u32 = 4;
 
-/// Which cluster to speak to, and as whom.
+/// The cluster, and the credentials to use.
 #[derive(Clone, Debug, Default)]
 pub struct ClientOptions {
-    /// The kubeconfig to read; `None`: `KUBECONFIG`, `~/.kube/config` or the service account of
-    /// the pod, in this order.
+    /// The kubeconfig to read; `None` for `KUBECONFIG`, `~/.kube/config` or the pod's service
+    /// account, in this order.
     pub kubeconfig: Option<PathBuf>,
-    /// The kubeconfig's context; `None`: its current one.
+    /// The context of the kubeconfig; `None` for its current one.
     pub context: Option<String>,
-    /// How the program names itself to the server: `octavo-agent/0.1.0`.
+    /// The `User-Agent`, such as `octavo-agent/0.1.0`.
     pub user_agent: String,
 }
 
-/// Why there is no client.
+/// Why no client can be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
@@ -52,7 +52,7 @@ pub enum ClientError {
         /// What is wrong with it.
         source: KubeconfigError,
     },
-    /// Nothing says which cluster to speak to.
+    /// No configuration names a cluster.
     #[error(
         "no cluster to speak to: neither KUBECONFIG, ~/.kube/config nor a pod's service account can \
          be used ({0}); name a kubeconfig with --kubeconfig"
@@ -66,21 +66,21 @@ pub enum ClientError {
         /// What is wrong.
         source: Box<kube::Error>,
     },
-    /// The user agent is no header value.
-    #[error("the user agent {0:?} has characters that a header may not have")]
+    /// The user agent is not a valid header value.
+    #[error("the user agent {0:?} has characters that are not allowed in a header")]
     UserAgent(String),
 }
 
-/// Makes a client. Nothing is sent yet, so an absent server is no error here.
+/// Makes a client. It sends nothing yet, so an absent server is no error.
 ///
 /// The program must have installed rustls' process-wide crypto provider before.
 pub async fn connect(options: &ClientOptions) -> Result<Client, ClientError> {
     build(options, true).await
 }
 
-/// Makes a client that tells the caller at once when the server is overloaded (429, 503, 504), where
-/// that of [`connect`] tries again, a few times and ever later. For whoever paces writes by what the
-/// server says, and must not repeat a create whose answer was lost.
+/// Makes a client that reports overload (429, 503, 504) at once, where the client of [`connect`]
+/// retries with backoff. It is for callers that pace their writes by these responses and must not
+/// repeat a create with a lost response.
 pub async fn connect_without_retries(options: &ClientOptions) -> Result<Client, ClientError> {
     build(options, false).await
 }
@@ -93,7 +93,7 @@ async fn build(options: &ClientOptions, has_retries: bool) -> Result<Client, Cli
     let agent = agent.map_err(|_| ClientError::UserAgent(options.user_agent.clone()))?;
     config.headers.push((http::header::USER_AGENT, agent));
     if is_loopback(&config) {
-        // The environment's proxy cannot reach a cluster on this machine.
+        // A proxy from the environment cannot reach a cluster on this machine.
         config.proxy_url = None;
     }
     config.default_retry &= has_retries;
@@ -147,7 +147,7 @@ async fn read(options: &ClientOptions) -> Result<Config, ClientError> {
     Config::from_custom_kubeconfig(kubeconfig, &choice).await.map_err(failed)
 }
 
-/// Relative paths within a kubeconfig start at its folder; kube's reader sees to that.
+/// Reads a kubeconfig. kube's reader resolves relative paths against the file's folder.
 fn read_kubeconfig(path: &Path) -> Result<Kubeconfig, KubeconfigError> {
     Kubeconfig::read_from(path)
 }

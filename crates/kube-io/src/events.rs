@@ -1,16 +1,16 @@
-//! Kubernetes events: news that a person acts on.
+//! Kubernetes events, which tell people to act.
 //!
-//! They are best effort: what a program does never depends on whether an event arrived.
+//! They are best effort: no program depends on whether an event arrives.
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 pub use kube::runtime::events::EventType;
 use kube::runtime::events::{Event, Recorder, Reporter};
 
-/// Longest note that the API takes, in bytes.
+/// Maximum length of a note in the API, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
 
-/// Records events in the name of one program on one node.
+/// Records events for one program on one node.
 #[derive(Clone)]
 pub struct Events {
     recorder: Recorder,
@@ -24,9 +24,10 @@ impl Events {
         Self { recorder: Recorder::new(client, reporter) }
     }
 
-    /// Records an event about `regarding`; equal ones within minutes are counted as a series.
+    /// Records an event about `regarding`. kube counts equal events within six minutes as a series.
     ///
-    /// `reason` is a constant in CamelCase, `action` what the program did or would not do.
+    /// `reason` is a constant in CamelCase; `action` is the action that the program took or
+    /// refused.
     pub async fn record(
         &self,
         regarding: &ObjectReference,
@@ -54,8 +55,8 @@ impl std::fmt::Debug for Events {
     }
 }
 
-/// Refers to a Node. Events about nodes carry the name as UID, as the kubelet's do: tools find them
-/// by it.
+/// Refers to a Node. Like the kubelet's, events about nodes have the node name as UID, by which
+/// tools find them.
 pub fn node(name: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some("v1".to_owned()),

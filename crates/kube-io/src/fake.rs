@@ -1,4 +1,4 @@
-//! As much of an API server as publishers, watches, leases and events need, in memory.
+//! The parts of an API server that publishers, watches, leases and events need, in memory.
 
 mod store;
 
@@ -14,23 +14,23 @@ use serde_json::Value;
 pub(crate) use store::Rules;
 use store::{Store, failure};
 
-/// The server, as one client reaches it. Cheap to clone; clones are the same server and connection.
+/// The server as one client reaches it. Clones are cheap and share server and connection.
 #[derive(Clone, Default)]
 pub(crate) struct FakeServer {
     inner: Arc<Mutex<Store>>,
     link: Arc<Mutex<Link>>,
 }
 
-/// What is wrong with a connection.
+/// Faults of a connection.
 #[derive(Default)]
 struct Link {
-    /// Statuses with which the next requests of a method fail.
+    /// Statuses of the next failing requests, by method.
     failures: BTreeMap<String, Vec<u16>>,
-    /// Whether writes are done and never answered.
+    /// Whether writes are executed but not answered.
     is_mute: bool,
-    /// Which of the next writes are done, and fail for the writer.
+    /// Which of the next writes are executed but fail for the client.
     unanswered: Vec<bool>,
-    /// Whether nothing is done or answered.
+    /// Whether requests are neither executed nor answered.
     is_dead: bool,
 }
 
@@ -53,22 +53,22 @@ impl FakeServer {
         Client::new(service, "default")
     }
 
-    /// The same server over another connection, with faults of its own.
+    /// The same server over another connection with its own faults.
     pub(crate) fn link(&self) -> Self {
         Self { inner: Arc::clone(&self.inner), link: Arc::default() }
     }
 
-    /// Stores an object as somebody else would; says its version.
+    /// Stores an object as another client would; returns its version.
     pub(crate) fn put(&self, collection: &str, object: Value) -> u64 {
         self.inner.lock().unwrap().store(collection, object)
     }
 
-    /// Deletes an object as somebody else would.
+    /// Deletes an object as another client would.
     pub(crate) fn delete(&self, collection: &str, namespace: &str, name: &str) {
         self.inner.lock().unwrap().remove(collection, namespace, name).unwrap();
     }
 
-    /// An object as it is stored.
+    /// A stored object.
     pub(crate) fn object(&self, collection: &str, namespace: &str, name: &str) -> Option<Value> {
         let inner = self.inner.lock().unwrap();
         let key = (namespace.to_owned(), name.to_owned());
@@ -82,20 +82,20 @@ impl FakeServer {
         found.map(|found| found.objects.values().cloned().collect()).unwrap_or_default()
     }
 
-    /// Says a line to all who watch, which is not remembered.
+    /// Sends a line to all watches without storing it.
     pub(crate) fn say(&self, collection: &str, text: &str) {
         let mut inner = self.inner.lock().unwrap();
         let found = inner.collections.entry(collection.to_owned()).or_default();
         found.say(&Bytes::from(text.to_owned()));
     }
 
-    /// Ends all watches of a collection, as servers do now and then.
+    /// Ends all watches of a collection, as servers regularly do.
     pub(crate) fn end_watches(&self, collection: &str) {
         let mut inner = self.inner.lock().unwrap();
         inner.collections.entry(collection.to_owned()).or_default().watchers.clear();
     }
 
-    /// How many watch a collection.
+    /// Number of watches of a collection.
     pub(crate) fn watchers(&self, collection: &str) -> usize {
         let mut inner = self.inner.lock().unwrap();
         let found = inner.collections.entry(collection.to_owned()).or_default();
@@ -103,7 +103,7 @@ impl FakeServer {
         found.watchers.len()
     }
 
-    /// Forgets what changed in a collection up to now.
+    /// Forgets the changes of a collection so far.
     pub(crate) fn compact(&self, collection: &str) {
         let mut inner = self.inner.lock().unwrap();
         let version = inner.version;
@@ -112,13 +112,13 @@ impl FakeServer {
         found.oldest = version;
     }
 
-    /// Lets the next continue token of a collection expire.
+    /// Expires the next continue token of a collection.
     pub(crate) fn expire_page(&self, collection: &str) {
         let mut inner = self.inner.lock().unwrap();
         inner.collections.entry(collection.to_owned()).or_default().expired_pages = 1;
     }
 
-    /// Forbids or allows to read a collection.
+    /// Forbids or allows reading a collection.
     pub(crate) fn forbid(&self, collection: &str, is_forbidden: bool) {
         let mut inner = self.inner.lock().unwrap();
         if is_forbidden {
@@ -128,7 +128,7 @@ impl FakeServer {
         }
     }
 
-    /// Takes a collection away or brings it back.
+    /// Removes or restores a collection.
     pub(crate) fn remove_collection(&self, collection: &str, is_absent: bool) {
         let mut inner = self.inner.lock().unwrap();
         if is_absent {
@@ -139,7 +139,8 @@ impl FakeServer {
         }
     }
 
-    /// Serves these kinds (kind and plural) in a version of a group; none: the version goes.
+    /// Serves these kinds (kind and plural) in a version of a group; without kinds the version is
+    /// not served.
     pub(crate) fn serve(&self, group: &str, version: &str, kinds: &[(&str, &str)]) {
         let mut inner = self.inner.lock().unwrap();
         let key = (group.to_owned(), version.to_owned());
@@ -151,12 +152,12 @@ impl FakeServer {
         inner.groups.insert(key, kinds.collect());
     }
 
-    /// Holds the objects of a collection to rules.
+    /// Applies rules to the objects of a collection.
     pub(crate) fn rule(&self, collection: &str, rules: impl Rules + 'static) {
         self.inner.lock().unwrap().rules.insert(collection.to_owned(), Box::new(rules));
     }
 
-    /// Keeps news of a collection from all watches, or tells what was kept from them.
+    /// Withholds the events of a collection from all watches, or releases them.
     pub(crate) fn withhold(&self, collection: &str, is_withheld: bool) {
         let mut inner = self.inner.lock().unwrap();
         let found = inner.collections.entry(collection.to_owned()).or_default();
@@ -166,23 +167,23 @@ impl FakeServer {
         }
     }
 
-    /// Fails the next requests of a method with these statuses; dry runs go through.
+    /// Fails the next requests of a method with these statuses, except dry runs.
     pub(crate) fn fail(&self, method: &Method, statuses: &[u16]) {
         self.link.lock().unwrap().failures.insert(method.to_string(), statuses.to_vec());
     }
 
-    /// Does what it is told and answers no write, or answers again.
+    /// Executes writes without answering them, or answers again.
     pub(crate) fn mute(&self, is_mute: bool) {
         self.link.lock().unwrap().is_mute = is_mute;
     }
 
-    /// Which of the next writes are done and then fail for the writer, as with a server that is too
-    /// slow for its client.
+    /// Which of the next writes are executed but fail for the client, as on a server that is too
+    /// slow for it.
     pub(crate) fn leave_unanswered(&self, writes: &[bool]) {
         self.link.lock().unwrap().unanswered = writes.to_vec();
     }
 
-    /// Neither does nor answers anything, or does again.
+    /// Neither executes nor answers requests, or does both again.
     pub(crate) fn kill(&self, is_dead: bool) {
         self.link.lock().unwrap().is_dead = is_dead;
     }

@@ -1,19 +1,17 @@
-//! Who leads: one of several programs, by a `Lease` (`coordination.k8s.io/v1`).
+//! Leader election by a `Lease` (`coordination.k8s.io/v1`).
 //!
-//! The rules are those of client-go's leader election, so that either side may be another program:
-//! whoever holds the lease renews it; others wait until they have seen no change of it for as long as
-//! its holder promised (`leaseDurationSeconds`), **by their own clocks**: times that somebody else
-//! wrote are for people to read. Every write is guarded by `resourceVersion`, so of two who take an
-//! expired lease one fails.
+//! The rules are those of client-go, so that other programs can take part. The holder renews the
+//! lease. The others take it when they have seen no change for `leaseDurationSeconds` **by their
+//! own clocks**; the times in the lease are for people. Every write carries a `resourceVersion`, so
+//! of two programs that take an expired lease one fails.
 //!
-//! A leader may have been stopped for a minute and not know it. What it holds is therefore a
-//! [`Term`], good until an instant that lies before the lease's end, and **who writes asks at each
-//! write** whether it still holds ([`Leadership::is_leading`]): by the clock that no one sets, and by
-//! the wall clock, which goes on while a machine sleeps. A write that begins within a term must be over
-//! when the lease ends ([`Term::ends`]): five seconds later, by default. Who leads anew after a gap sees it by
-//! [`Term::since`].
+//! A leader may have been stopped for a minute without noticing. It therefore holds a [`Term`] that
+//! is good until some time before the lease ends, and **each writer checks it before each write**
+//! ([`Leadership::is_leading`]). The check uses the monotonic clock and the wall clock, which
+//! continues while a machine sleeps. A write that starts within a term must end before the lease
+//! does ([`Term::ends`]), by default five seconds later. [`Term::since`] shows a gap in leadership.
 //!
-//! Two leaders remain possible where a person deletes the lease or empties its holder by hand.
+//! Two leaders remain possible if a person deletes the lease or clears its holder by hand.
 
 mod elector;
 mod record;
@@ -26,34 +24,35 @@ use tokio::time::Instant;
 
 pub use elector::Elector;
 
-/// Which lease, in whose name, and how patiently.
+/// Name, identity and times of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseOptions {
     /// Namespace of the lease.
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Who this is. No two programs that may run at the same time have the same. A program that comes
-    /// back under the name that it had leads at once; the name of its pod is such a name.
+    /// Identity of this program, unique among the programs that may run at the same time. A program
+    /// that restarts with the same identity leads at once; the pod's name is a good identity.
     pub identity: String,
-    /// How long others wait for a renewal. 15 s by default; whole seconds.
+    /// Time without renewal after which others may take the lease, in whole seconds. 15 s by
+    /// default.
     pub duration: Duration,
-    /// How long after its last renewal a leader believes in itself. 10 s by default.
+    /// Time after the last renewal for which a leader may act. 10 s by default.
     pub renew_deadline: Duration,
-    /// How often the lease is renewed or looked at. 2 s by default.
+    /// Interval of renewals and checks. 2 s by default.
     pub retry: Duration,
 }
 
-/// Why options make no election.
+/// Why the options are invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LeaseError {
-    /// Something has no name.
+    /// A name is empty.
     #[error("the lease needs a namespace, a name and an identity that are not empty")]
     Nameless,
-    /// The times do not fit one another.
+    /// The times contradict one another.
     #[error(
-        "the lease's times do not fit: its duration ({duration:?}) must be in whole seconds and longer \
+        "the lease's times contradict one another: its duration ({duration:?}) must be in whole seconds and longer \
          than the renew deadline ({renew_deadline:?}), and that longer than twice the retry period \
          ({retry:?})"
     )]
@@ -70,41 +69,41 @@ pub enum LeaseError {
 /// Whether this program leads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Leadership {
-    /// It does, for a while.
+    /// It leads during the term.
     Leading(Term),
-    /// It does not.
+    /// It does not lead.
     Following {
-        /// Who does, as far as is known.
+        /// The leader, if known.
         holder: Option<String>,
     },
 }
 
-/// For how long leadership may be believed.
+/// The time for which this program may act as leader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Until when a write may begin.
+    /// Writes may start until then.
     pub until: Deadline,
-    /// When the lease ends: others may lead from then on.
+    /// End of the lease; others may lead from then on.
     pub ends: Deadline,
-    /// Which term of the lease it is (`leaseTransitions`): the same as long as nobody else led.
+    /// Number of the term (`leaseTransitions`). It stays the same until another program leads.
     pub number: i32,
-    /// Since when this program leads without a gap: when the write was answered that took the lease. A
-    /// renewal leaves it as it is, but not one that was answered when the term before was over: others
-    /// may have led meanwhile, and what they wrote must be read.
+    /// Start of uninterrupted leadership: when the write that took the lease was answered. A
+    /// renewal keeps it, unless its answer came after the previous term: others may have led in
+    /// between, so their writes must be read.
     pub since: Instant,
 }
 
-/// An instant by two clocks; it has come when either says so.
+/// An instant by two clocks. It has come when either clock says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadline {
-    /// By the clock that is never set.
+    /// By the monotonic clock.
     pub at: Instant,
     /// By the wall clock.
     pub system: SystemTime,
 }
 
 impl LeaseOptions {
-    /// A lease with the usual times.
+    /// Options with the times of Kubernetes' own components.
     pub fn new(namespace: &str, name: &str, identity: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
@@ -131,12 +130,12 @@ impl LeaseOptions {
 }
 
 impl Leadership {
-    /// Whether a write may begin now.
+    /// Whether a write may start now.
     pub fn is_leading(&self) -> bool {
         self.is_leading_at(Instant::now(), SystemTime::now())
     }
 
-    /// The same at another time.
+    /// Whether a write may start at the given time.
     pub fn is_leading_at(&self, now: Instant, system: SystemTime) -> bool {
         match self {
             Self::Leading(term) => !term.until.has_come(now, system),
@@ -146,7 +145,8 @@ impl Leadership {
 }
 
 impl Term {
-    /// The term that follows from a write of the lease, which began and was answered then.
+    /// The term that follows from a write of the lease, with the times of its start and of its
+    /// answer.
     fn after(
         before: &Leadership,
         options: &LeaseOptions,
@@ -172,7 +172,7 @@ impl Term {
 }
 
 impl Deadline {
-    /// So long after a moment.
+    /// The deadline a given time after another.
     fn after(begin: Self, time: Duration) -> Self {
         let system = begin.system.checked_add(time).unwrap_or(begin.system);
         Self { at: begin.at + time, system }

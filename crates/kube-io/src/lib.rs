@@ -1,5 +1,5 @@
-//! Kubernetes plumbing that the programs share: the API client, watches into values, a node's
-//! slices, events, and the admin server.
+//! Kubernetes plumbing that the programs share: the API client, watches, a node's slices, claim
+//! status, leases, events and the admin server.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,7 @@
-//! Kubernetes objects as values, trimmed to what decisions need.
+//! Kubernetes objects as values, trimmed to the fields that decisions need.
 //!
-//! A watch of a large cluster keeps one of these for each object, so what nobody decides by is left
-//! behind at the edge. Nothing here does I/O; `convert` makes them of the client's types.
+//! A watch of a large cluster keeps one value for each object, so unused fields are dropped while
+//! reading. Nothing here does I/O; `convert` makes the values from JSON.
 
 mod change;
 mod convert;

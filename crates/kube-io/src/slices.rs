@@ -1,12 +1,13 @@
-//! A node's `ResourceSlices`: published, and kept as they should be.
+//! Publishes a node's `ResourceSlices` and reconciles them.
 //!
-//! [`Publisher`] watches the slices of one driver on one node, and nothing else. It writes when
-//! what the API has differs from what is wanted: when devices or their health change, and when
-//! somebody deletes or edits a slice (the kubelet deletes them when a driver was away for long). A
-//! start that finds what it wants writes nothing.
+//! [`Publisher`] watches only the slices of one driver on one node. It writes when they differ from
+//! the wanted ones: when devices or their health change, and when others delete or edit a slice.
+//! (The kubelet deletes slices of drivers that are absent for long.) A start that finds the wanted
+//! slices writes nothing.
 //!
-//! Older API servers drop fields without a word. What they keep is asked before devices are offered
-//! that depend on it, and read back after every write; see [`Feature`].
+//! API servers drop the fields of features that are off without an error. The publisher therefore
+//! probes which fields the server keeps before it offers devices that depend on them, and reads
+//! back every write; see [`Feature`].
 
 mod convert;
 #[cfg(test)]
@@ -38,52 +39,52 @@ pub use features::Feature;
 
 pub use convert::{SliceError, from_api, node_selector_from_api, node_selector_to_api, to_api};
 
-/// After how long without one a contest over the slices is over.
+/// Time without foreign edits after which the backoff against them is reset.
 const CONTEST_RESET_DELAY: Duration = Duration::from_mins(1);
-/// How often an API server that drops fields is asked whether it keeps them now.
+/// How often an API server that drops fields is probed again.
 const FEATURE_RECHECK_INTERVAL: Duration = Duration::from_hours(1);
 
-/// The devices that a driver has on a node. Its slices are cut and numbered by the publisher.
+/// The devices of a driver on a node. The publisher divides them into slices and numbers these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Pool {
-    /// Name of the pool: the node's, for devices that are part of a node.
+    /// Name of the pool: the node's name for devices local to a node.
     pub name: String,
     /// Counter sets that the devices draw from.
     pub counters: Vec<octavo_dra::CounterSet>,
-    /// The devices, in the order in which an allocator should try them.
+    /// The devices, in search order for allocators.
     pub devices: Vec<octavo_dra::Device>,
-    /// What is published instead where the API server keeps no counters: devices that need none to
-    /// exclude one another. Not looked at if nothing takes counters.
+    /// The devices for API servers that drop counters. They exclude one another without counters.
+    /// Ignored if no device takes counters.
     pub plain: Vec<octavo_dra::Device>,
 }
 
-/// How far publishing is.
+/// State of publishing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PublishState {
-    /// Nothing is known yet: either of what is wanted or of what is there.
+    /// The wanted or the existing slices are not known yet.
     Waiting,
-    /// The API has what is wanted.
+    /// The API has the wanted slices.
     Published {
-        /// How many writes that took since the start.
+        /// Number of writes since the start.
         writes: u64,
-        /// What the API server drops of it, so that less is offered than there is.
+        /// Features that the API server drops, so that fewer devices or powers are offered.
         missing: BTreeSet<Feature>,
     },
-    /// The last attempt failed; it is tried again.
+    /// The last attempt failed; it is retried.
     Failing {
-        /// Why, in words for people.
+        /// The reason, for people.
         reason: String,
     },
 }
 
-/// Keeps the slices of one driver on one node.
+/// Reconciles the slices of one driver on one node.
 pub struct Publisher {
     client: Client,
     driver: String,
     node: String,
     found: BTreeMap<String, ObservedSlice>,
     relisted: Option<BTreeMap<String, ObservedSlice>>,
-    /// Names that slices of others have.
+    /// Names of foreign slices.
     taken: BTreeSet<String>,
     is_listed: bool,
     owner: Option<OwnerReference>,
@@ -93,7 +94,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// A publisher for the slices of `driver` on `node`; it does nothing until it runs.
+    /// A publisher for the slices of `driver` on `node`. It does nothing until it runs.
     pub fn new(client: Client, driver: impl Into<String>, node: impl Into<String>) -> Self {
         Self {
             client,
@@ -110,8 +111,9 @@ impl Publisher {
         }
     }
 
-    /// Publishes until `stop`, which leaves the slices as they are: a restart of the program is no
-    /// loss of devices. `wanted` is `None` until the devices are known; `state` hears what happens.
+    /// Publishes until `stop`, which keeps the slices, so that a restart of the program loses no
+    /// devices. `wanted` is `None` until the devices are known. `state` receives each change of
+    /// state.
     pub async fn run(
         mut self,
         mut wanted: watch::Receiver<Option<Arc<Pool>>>,
@@ -120,16 +122,16 @@ impl Publisher {
     ) {
         let mut events = Box::pin(self.watch());
         let mut backoff = Backoff::new(Duration::from_millis(200), Duration::from_secs(30));
-        // A server that has too much to do is left alone for longer, and above all not asked by all
-        // agents of a cluster within the same tenth of a second.
+        // An overloaded server gets longer pauses, and the jitter keeps the agents of a cluster
+        // from retrying within the same tenth of a second.
         let mut overload_backoff = Backoff::new(Duration::from_secs(4), Duration::from_mins(1));
         let mut retry_at: Option<Instant> = None;
         let mut rechecks_features = false;
-        // What we write is news as well: news that did not wait for this would have the slices
-        // before a refused one written again and again.
+        // Our own writes cause watch events, too. Without this deadline an event would write the
+        // slices before a rejected one again and again.
         let mut failed_until: Option<Instant> = None;
-        // Somebody who keeps undoing our writes, as another driver of this name would, is answered
-        // ever more slowly.
+        // Repeated foreign edits, such as those of another driver with this name, are reverted with
+        // growing backoff.
         let mut contest_backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(30));
         let mut contest_over_at = Instant::now();
         let mut has_new_input = true;
@@ -227,12 +229,12 @@ impl Publisher {
             }
             Event::InitDone => {
                 let relisted = self.relisted.take().unwrap_or_default();
-                // Slices go with their node: the one that owns new ones may be another.
+                // Slices are deleted with their node, so a new node may have to own new ones.
                 if self.found.keys().any(|name| !relisted.contains_key(name)) {
                     self.owner = None;
                 }
                 self.found = relisted;
-                // The server may have been another, or of another release, since it was asked.
+                // The API server may have changed or been upgraded since the last probe.
                 if self.is_listed {
                     self.features.forget_features();
                 }
@@ -249,8 +251,8 @@ impl Publisher {
         }
     }
 
-    /// Takes note of a slice that is there. News that is older than our own last write would make us
-    /// write again, in vain.
+    /// Records a slice. Events older than our own last write are ignored; they would cause a
+    /// needless write.
     fn note(&mut self, slice: &ResourceSlice) {
         let (name, new) = (name(slice), ObservedSlice::of(slice));
         if self.found.get(&name).is_none_or(|known| new.version() >= known.version()) {
@@ -259,7 +261,7 @@ impl Publisher {
     }
 
     fn watch_failed(&self, error: &watcher::Error, state: &watch::Sender<PublishState>) {
-        // Watches end all the time, and are taken up again where they stood.
+        // Watches end regularly and resume where they stopped.
         tracing::debug!(node = %self.node, %error, "the watch of our slices was interrupted");
         if !self.is_listed {
             let reason = format!("cannot list our ResourceSlices: {error}");
@@ -273,7 +275,7 @@ fn name(slice: &ResourceSlice) -> String {
     slice.metadata.name.clone().unwrap_or_default()
 }
 
-/// Tells only of changes, so that readers wake for something.
+/// Sends only changes, so that receivers do not wake in vain.
 fn set(state: &watch::Sender<PublishState>, new: PublishState) {
     state.send_if_modified(|old| {
         let is_changed = *old != new;
@@ -282,7 +284,7 @@ fn set(state: &watch::Sender<PublishState>, new: PublishState) {
     });
 }
 
-/// Whether the server said that it has too much to do, or did not answer in time.
+/// Whether the server reported overload or did not answer in time.
 fn is_overloaded(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(status) => matches!(status.code, 429 | 503 | 504),
@@ -304,9 +306,11 @@ fn explain(error: &kube::Error, node: &str) -> String {
                 status.message
             )
         }
-        kube::Error::Api(status) => format!("the API server refused: {}", status.message),
+        kube::Error::Api(status) => {
+            format!("the API server rejected the request: {}", status.message)
+        }
         other if is_overloaded(other) => {
-            format!("the API server did not answer in time, as one with too much to do: {other}")
+            format!("the API server did not answer in time and may be overloaded: {other}")
         }
         other => format!("the API server cannot be reached: {other}"),
     }

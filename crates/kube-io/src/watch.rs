@@ -1,21 +1,27 @@
-//! All that a scheduler watches, as one bounded stream of [`Change`]s.
+//! The watches of a scheduler as one bounded stream of [`Change`]s.
 //!
-//! Each kind has a task of its own: a list in pages, then a watch from where the list ended, for as
-//! long as anybody receives. Ends of watches, bookmarks and versions that have expired (410) are
-//! routine and said to nobody; what went while a watch was interrupted is told by the next list
-//! ([`Delta::Replace`]). The order of changes of one object is that of the
-//! server; **between kinds there is no order**: a pod may be told before the claim that it names, or a
-//! binding before its node.
+//! Each kind has its own task. It lists in pages, then watches from the version of the list, until
+//! the receiver is dropped. Ends of watches, bookmarks and expired versions (410) are routine and
+//! not reported. The next list ([`Delta::Replace`]) contains what an interrupted watch missed.
+//! Changes of one object arrive in the server's order. **Between kinds there is no order**: a pod
+//! may arrive before the claim that it names, or a binding before its node.
 //!
-//! Who receives too slowly holds up the reading, in the end the server ends the watch, and the list
-//! that follows tells what was missed: memory stays bounded, and nothing is lost but steps in between.
+//! A slow receiver delays the reading until the server ends the watch. The list that follows
+//! delivers the current state, so memory stays bounded and only intermediate states are lost.
 //!
-//! A watch cannot say that it lags. Who must know what others wrote before a moment asks for lists of
-//! pods and claims that began no earlier ([`Relist`]), and waits for [`WatchEvent::FreshAsOf`].
+//! A watch cannot tell that it lags. A caller that needs all writes before some moment requests
+//! lists of pods and claims that started no earlier ([`Relist`]), and waits for
+//! [`WatchEvent::FreshAsOf`].
 //!
-//! This does not stand on `kube::runtime::watcher`, for three reasons: there one object that cannot be
-//! read keeps the whole list from being had; bookmarks cannot be seen, without which a quiet watch
-//! looks like a dead one; and each object would be read into types that keep what nobody needs.
+//! `kube::runtime::watcher` does not serve here for these reasons:
+//!
+//! - It hides bookmarks. Without them a quiet watch cannot be told from a dead one.
+//! - It lists again only after an error, not on request.
+//! - Its types must hold an `ObjectMeta`. The trimmed types here drop most of it, `managedFields`
+//!   above all, while reading.
+//!
+//! One unreadable object would not be a reason: `kube::core::DeserializeGuard` keeps it from
+//! failing the whole list.
 
 mod discovery;
 mod health;
@@ -41,55 +47,55 @@ pub use relist::Relist;
 use resource::Resource;
 use sender::{KindSender, PendingFirstLists};
 
-/// What is watched and how.
+/// The watched kinds and the limits of the stream.
 #[derive(Clone, Debug)]
 pub struct WatchOptions {
-    /// Kinds that may or may not be served: pod groups, workloads, policies.
+    /// Kinds that a server may not serve: pod groups, workloads, policies.
     pub kinds: Vec<WantedKind>,
-    /// How many news may wait before the reading stops. 1024 by default.
+    /// Capacity of the stream in events; reading pauses when it is full. 1024 by default.
     pub capacity: usize,
-    /// How many objects a page of a list has at most. 500 by default.
+    /// Limit of objects in a page of a list. 500 by default.
     pub page: u32,
-    /// How often a kind that is not served is looked for. 30 s by default.
+    /// How often a kind that is not served is looked up again. 30 s by default.
     pub rediscovery: Duration,
 }
 
-/// A kind that may or may not be served.
+/// A kind that a server may not serve.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WantedKind {
     /// API group; empty for the core.
     pub group: String,
-    /// Versions, the best first: the first that is served is watched. Which one that is is asked anew
-    /// when it can no longer be had.
+    /// Versions in order of preference. The first served one is watched; the choice is made again
+    /// when it disappears.
     pub versions: Vec<String>,
     /// Kind.
     pub kind: String,
-    /// Only objects that this label selector selects, if there is one.
+    /// Label selector of the watched objects, if any.
     pub labels: Option<String>,
 }
 
-/// What the watches tell.
+/// An event of the watches.
 #[derive(Clone, Debug)]
 pub enum WatchEvent {
-    /// Something has changed.
+    /// An object changed, or a list arrived.
     Change(Change),
-    /// Every kind has had its first list, and all of it was told before: told once. A kind that is not
-    /// served has an empty list; so has one of [`WatchOptions::kinds`] that may not be read.
+    /// The first lists of all kinds have been sent. Sent once. A kind that is not served has an
+    /// empty list, and so does one of [`WatchOptions::kinds`] that is forbidden.
     Synced,
-    /// All that was written of pods and claims before this moment was told: the oldest of their last lists
-    /// began then. Told after each list of these kinds, and it stays true; an earlier moment may be told
-    /// after a later one.
+    /// All writes of pods and claims before this instant have been sent: the oldest of their last
+    /// lists started then. Sent after each list of these kinds. It stays true, and an earlier
+    /// instant may follow a later one.
     FreshAsOf(Instant),
 }
 
-/// Watches that have begun.
+/// Running watches.
 #[derive(Debug)]
 pub struct Watches {
-    /// What they tell. They end when it is dropped.
+    /// Their events. The watches end when it is dropped.
     pub events: mpsc::Receiver<WatchEvent>,
-    /// How they fare.
+    /// Their health.
     pub health: WatchHealth,
-    /// Asks for lists that are not older than a moment.
+    /// Requests lists of pods and claims on demand.
     pub relist: Relist,
 }
 
@@ -99,10 +105,10 @@ impl Default for WatchOptions {
     }
 }
 
-/// Begins to watch. It ends when the receiver of news is dropped.
+/// Starts the watches. They end when the receiver of events is dropped.
 ///
-/// Nothing that the server answers ends it: what cannot be had is asked for again, ever less often,
-/// and [`WatchHealth`] and the log say what stands in the way. Must be called in a tokio runtime.
+/// No answer of the server ends them: failed requests are retried with backoff, and [`WatchHealth`]
+/// and the log name the problem. Must be called in a tokio runtime.
 pub fn watch(client: &Client, options: WatchOptions) -> Watches {
     let (sender, receiver) = mpsc::channel(options.capacity.max(1));
     let first = Arc::new(PendingFirstLists::new(resource::ALWAYS_WATCHED + options.kinds.len()));

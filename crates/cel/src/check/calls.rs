@@ -1,4 +1,4 @@
-//! Calls: which function it is, whether it takes such arguments, and what of it is constant.
+//! Checks calls: overload resolution and constant folding.
 
 use super::{Checker, Expr, Found, Node, SyntaxError, Type, Value, error};
 use crate::ast::{Kind, Literal};
@@ -6,11 +6,11 @@ use crate::function::{Function, Tools};
 use crate::library::{FUNCTIONS, clauses};
 use crate::patterns::Patterns;
 
-/// Functions of which the value is computed when the expression is compiled, if the argument is known.
+/// Functions that are evaluated at compile time if their argument is constant.
 const CONVERSIONS: [&str; 9] =
     ["bool", "bytes", "double", "duration", "dyn", "int", "string", "type", "uint"];
 
-/// Functions of which the second argument is a pattern.
+/// Functions whose second argument is a pattern.
 const PATTERNS: [&str; 3] = ["matches", "find", "findAll"];
 
 impl Checker {
@@ -29,7 +29,7 @@ impl Checker {
     }
 
     fn call_of(&mut self, name: &str, target: Option<&Expr>, args: &[Expr], at: usize) -> Found {
-        // The name before the dot may belong to the function: sets.contains.
+        // The target may be part of the function's name: sets.contains.
         let qualified = target
             .and_then(Expr::qualified_name)
             .and_then(|prefix| FUNCTIONS.get(&*format!("{prefix}.{name}")));
@@ -53,7 +53,7 @@ impl Checker {
         Ok((self.node(function, nodes, at)?, result))
     }
 
-    /// Checks a template that is spelled out against a list that is.
+    /// Checks a literal template against a literal list.
     fn template(&mut self, template: &Expr, list: &Expr, at: usize) -> Result<(), SyntaxError> {
         let (Kind::Literal(Literal::String(template)), Kind::List(elements)) =
             (&template.kind, &list.kind)
@@ -65,7 +65,7 @@ impl Checker {
             let (verbs, values) = (verbs.len(), elements.len());
             return error(at, format!("format() has {verbs} clauses and {values} values"));
         }
-        // The list was the last that was checked.
+        // The list was checked last.
         for (verb, found) in verbs.into_iter().zip(std::mem::take(&mut self.elements)) {
             self.formatted.push((at, verb, found));
         }
@@ -168,7 +168,7 @@ impl Checker {
         let is_optional = name == "_[?_]";
         let mut result: Option<Type> = None;
         for (shape, by, is_in_optional) in shapes {
-            // What a shape teaches must not bind the next one, so each has variables of its own.
+            // Inference for one overload must not affect the next, so each has its own variables.
             let variables = [self.unifier.fresh(), self.unifier.fresh()];
             let fresh = |of: &Type| {
                 of.replace(&|number| {
@@ -202,7 +202,7 @@ impl Checker {
     }
 }
 
-/// What constants are computed with.
+/// The context for constant folding.
 fn tools(patterns: &Patterns) -> Tools<'_> {
     Tools { budget: crate::budget::Budget::default(), patterns }
 }

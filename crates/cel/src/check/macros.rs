@@ -1,11 +1,11 @@
-//! Loops, names and optionals that macros become.
+//! Checks loops, bound names and optionals, the expansions of macros.
 
 use super::{Checker, Found, Node, SyntaxError, Type, error};
 use crate::ast::{ACCUMULATOR, Bind, Expr, Fold, Kind};
 use crate::node::{self, Step};
 
 impl Checker {
-    /// Checks an expression in which names hold.
+    /// Checks an expression with variables in scope.
     fn within<T>(
         &mut self,
         names: Vec<(String, Type)>,
@@ -62,7 +62,7 @@ impl Checker {
         }
     }
 
-    /// What a loop does with each element; lists are appended to in place.
+    /// The step of a loop. Appending to a list happens in place.
     fn step(&mut self, step: &Expr) -> Result<(Step, Type), SyntaxError> {
         let is_accumulator = |expr: &Expr| matches!(&expr.kind, Kind::Ident(n) if n == ACCUMULATOR);
         let (filter, append) = match &step.kind {

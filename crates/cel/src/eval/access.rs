@@ -1,9 +1,9 @@
-//! Fields and elements, and optionals of them.
+//! Fields and elements, and optional access to them.
 
 use super::{Evaluated, Evaluator, Fault, Node, Value, no_overload};
 use crate::value::NoElements;
 
-/// The element of a list at an index, or the value of a map at a key, if there is one.
+/// The element of a list at an index, or the value of a map at a key, if present.
 fn get<'a>(of: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, NoElements> {
     let Value::List(list) = of else { return of.find(key) };
     let place = match key {
@@ -23,7 +23,7 @@ fn get<'a>(of: &Value<'a>, key: &Value<'a>) -> Result<Option<Value<'a>>, NoEleme
     Ok(place.and_then(|place| list.get(place)).cloned())
 }
 
-/// What is missing, in words.
+/// The error for a missing element.
 fn missing(of: &Value<'_>, key: &Value<'_>) -> Fault {
     let key = match key {
         Value::String(text) => text.to_string(),
@@ -37,7 +37,7 @@ fn missing(of: &Value<'_>, key: &Value<'_>) -> Fault {
     })
 }
 
-/// The element, or why there is none. An optional is gone into and the result is one, too.
+/// The element or an error. Access to an optional yields an optional.
 fn access<'a>(of: &Value<'a>, key: &Value<'a>) -> Evaluated<'a> {
     match of {
         Value::Optional(None) => Ok(Value::Optional(None)),
@@ -50,7 +50,7 @@ fn access<'a>(of: &Value<'a>, key: &Value<'a>) -> Evaluated<'a> {
     }
 }
 
-/// The element as an optional.
+/// Optional access to an element.
 fn opt_access<'a>(of: &Value<'a>, key: &Value<'a>) -> Evaluated<'a> {
     match of {
         Value::Optional(None) => Ok(Value::Optional(None)),
@@ -59,7 +59,7 @@ fn opt_access<'a>(of: &Value<'a>, key: &Value<'a>) -> Evaluated<'a> {
     }
 }
 
-/// Whether a node names something: going into it costs no name more.
+/// Whether a node is a path. Access to a path costs no extra unit.
 pub(super) fn is_path(node: &Node) -> bool {
     matches!(
         node,
@@ -73,7 +73,7 @@ pub(super) fn is_path(node: &Node) -> bool {
 }
 
 impl<'a> Evaluator<'a, '_> {
-    /// What is gone into; costs the step, and a name where it has none.
+    /// Evaluates the operand of an access. It costs one unit, and one more if it is not a path.
     fn operand(&mut self, node: &Node) -> Evaluated<'a> {
         let operand = self.eval(node)?;
         self.tools.budget.charge(if is_path(node) { 1 } else { 2 })?;
@@ -98,7 +98,7 @@ impl<'a> Evaluator<'a, '_> {
     pub(super) fn opt_select(&mut self, operand: &Node, field: &Value<'static>) -> Evaluated<'a> {
         let found = opt_access(&self.operand(operand)?, field)?;
         if let Value::Optional(None) = found {
-            // Kubernetes charges the step where there is one.
+            // Kubernetes charges this access only if there is a value.
             self.tools.budget.refund();
         }
         Ok(found)
@@ -116,7 +116,7 @@ impl<'a> Evaluator<'a, '_> {
         opt_access(&operand, &index)
     }
 
-    /// `or` and `orValue`: what stands in is evaluated only where it is needed.
+    /// `or` and `orValue`: the alternative is evaluated only if needed.
     pub(super) fn or_else(&mut self, [first, second]: &[Node; 2], is_value: bool) -> Evaluated<'a> {
         match self.eval(first)? {
             Value::Optional(Some(value)) if is_value => Ok((*value).clone()),

@@ -1,4 +1,4 @@
-//! Loops.
+//! Evaluates loops.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ impl<'a> Evaluator<'a, '_> {
         self.within(accumulator, &fold.result)
     }
 
-    /// One turn of a loop; whether it goes on.
+    /// One iteration; returns whether the loop continues.
     fn turn(
         &mut self,
         fold: &Fold,
@@ -43,7 +43,7 @@ impl<'a> Evaluator<'a, '_> {
         second: &Value<'a>,
         only: &Value<'a>,
     ) -> Result<bool, Fault> {
-        // A turn may cost nothing; it is work all the same.
+        // An iteration may cost nothing but is still work.
         self.tools.budget.work(4)?;
         let depth = self.locals.len();
         self.locals.push(std::mem::replace(accumulator, Ok(Value::Null)));
@@ -68,7 +68,7 @@ impl<'a> Evaluator<'a, '_> {
         going
     }
 
-    /// Computes the accumulator, which is the variable at a place.
+    /// Computes the accumulator, the variable at `place`.
     fn step(&mut self, step: &Step, place: usize) -> Result<(), Fault> {
         let next = match step {
             Step::Next(node) => self.eval(node),

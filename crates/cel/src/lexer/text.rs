@@ -2,18 +2,18 @@
 
 use crate::ast::Literal;
 
-/// What stands before the quotes.
+/// The prefix of a literal.
 #[derive(Clone, Copy)]
 pub(super) struct Prefix {
-    /// Bytes of it.
+    /// Its length in bytes.
     len: usize,
-    /// `b`: bytes, not text.
+    /// `b`: a bytes literal.
     is_bytes: bool,
-    /// `r`: escapes mean nothing.
+    /// `r`: no escapes.
     is_raw: bool,
 }
 
-/// The prefix and the quotes with which a literal begins, if one does here.
+/// The prefix and the opening quotes of a literal, if one starts here.
 pub(super) fn opening(rest: &str) -> Option<(Prefix, &'static str)> {
     let (is_bytes, unprefixed) = match rest.strip_prefix(['b', 'B']) {
         Some(unprefixed) => (true, unprefixed),
@@ -27,7 +27,7 @@ pub(super) fn opening(rest: &str) -> Option<(Prefix, &'static str)> {
     Some((Prefix { len: rest.len() - quoted.len(), is_bytes, is_raw }, quote))
 }
 
-/// Reads a literal and says how many bytes of the text it takes.
+/// Parses a literal and returns its length in bytes.
 pub(super) fn literal(
     rest: &str,
     prefix: Prefix,
@@ -55,7 +55,7 @@ pub(super) fn literal(
     Err("text has no closing quote")
 }
 
-/// Reads what follows a backslash.
+/// Parses an escape after the backslash.
 fn escape(
     characters: &mut std::str::CharIndices<'_>,
     is_bytes: bool,

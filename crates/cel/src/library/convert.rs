@@ -44,7 +44,7 @@ const STRINGS: &[&str] = &[
 const RANGE: Fault = Fault::Error(Cow::Borrowed("number is out of range"));
 
 fn conversion(text: &str, to: &str) -> Fault {
-    Fault::because(format!("{text:?} is no {to}"))
+    Fault::because(format!("{text:?} is not of type {to}"))
 }
 
 fn same<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
@@ -84,14 +84,14 @@ fn to_bytes<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, 
     }
 }
 
-#[allow(clippy::cast_precision_loss, reason = "so does CEL")]
+#[allow(clippy::cast_precision_loss, reason = "CEL does the same")]
 fn to_double<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     match args {
         [value @ Value::Double(_)] => Ok(value.clone()),
         [Value::Int(number)] => Ok(Value::Double(*number as f64)),
         [Value::Uint(number)] => Ok(Value::Double(*number as f64)),
         [Value::String(text)] => match text.parse::<f64>() {
-            // A number too large to be one is an error, infinity by name is not.
+            // A number out of range is an error; infinity by name is not.
             Ok(number) if number.is_infinite() && text.contains(|c: char| c.is_ascii_digit()) => {
                 Err(RANGE)
             }
@@ -152,7 +152,7 @@ fn to_string<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>,
     }
 }
 
-/// A value as text, where it has one.
+/// The text of a value, if it has one.
 pub(super) fn text(value: &Value<'_>) -> Option<String> {
     Some(match value {
         Value::String(text) => text.to_string(),
@@ -169,8 +169,8 @@ pub(super) fn text(value: &Value<'_>) -> Option<String> {
     })
 }
 
-/// A floating-point number as Go's format `g` prints it: with an exponent where it is small or has
-/// more than six digits before the point.
+/// Prints a number like Go's `g` format: with an exponent if it is small or has more than six
+/// digits before the point.
 fn double(number: f64) -> String {
     if number.is_nan() {
         return "NaN".to_owned();

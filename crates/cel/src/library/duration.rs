@@ -1,4 +1,4 @@
-//! Spans of time, in nanoseconds. Points in time are left out: a device has none.
+//! Durations in nanoseconds. Timestamps are omitted because devices have none.
 
 use crate::fault::Fault;
 use crate::function::{Row, Tools};
@@ -39,7 +39,7 @@ fn duration<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Faul
         [Value::Int(nanos)] => Ok(Value::Duration(*nanos)),
         [Value::String(text)] => match parse(text) {
             Some(nanos) => Ok(Value::Duration(nanos)),
-            None => Err(Fault::because(format!("{:?} is no duration", &**text))),
+            None => Err(Fault::because(format!("{:?} is not a duration", &**text))),
         },
         _ => Err(no_overload("duration", args)),
     }
@@ -52,7 +52,7 @@ fn whole<'a>(args: &[Value<'a>], unit: i64) -> Result<Value<'a>, Fault> {
     }
 }
 
-/// Reads a duration like `1h2.5m`.
+/// Parses a duration like `1h2.5m`.
 fn parse(text: &str) -> Option<i64> {
     let (sign, mut rest) = match text.strip_prefix('-') {
         Some(rest) => (-1, rest),
@@ -77,7 +77,7 @@ fn parse(text: &str) -> Option<i64> {
         let unit = i128::from(UNITS.iter().find(|(name, _)| *name == unit)?.1);
         let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
         nanos = nanos.checked_add(whole.checked_mul(unit)?)?;
-        // Digits beyond these are less than a nanosecond.
+        // Further digits are less than a nanosecond.
         let fraction = fraction.get(..fraction.len().min(18))?;
         if !fraction.is_empty() {
             let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
@@ -88,7 +88,7 @@ fn parse(text: &str) -> Option<i64> {
     i64::try_from(nanos.checked_mul(sign)?).ok()
 }
 
-/// A duration as CEL prints it: in seconds.
+/// Prints a duration as CEL does, in seconds.
 pub(super) fn text(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };
     let magnitude = nanos.unsigned_abs();

@@ -1,5 +1,5 @@
-//! `"…".format([…])`: `%s %d %f %b %x %X %o`. `%e` is left out: how Kubernetes prints it depends on a
-//! language's rules for scientific numbers.
+//! `"…".format([…])` with `%s %d %f %b %x %X %o`. `%e` is omitted because Kubernetes prints it by
+//! locale rules.
 
 use super::convert;
 use crate::fault::Fault;
@@ -11,10 +11,10 @@ use crate::value::{Value, no_overload};
 pub(super) const TABLE: &[Row] =
     &[("format", Price::Traverse, format, &[".(string, list<dyn>) string"])];
 
-/// Digits after the point where none are asked for.
+/// Default number of decimals.
 const PRECISION: usize = 6;
 
-/// Most digits after the point.
+/// Limit of decimals.
 const MAX_PRECISION: usize = 300;
 
 fn format<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
@@ -46,7 +46,7 @@ fn format<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fa
     Ok(Value::text(out))
 }
 
-/// Reads `.3`, if it is there.
+/// Parses a precision like `.3`, if present.
 fn precision(text: &str) -> Result<(usize, &str), Fault> {
     let Some(text) = text.strip_prefix('.') else { return Ok((PRECISION, text)) };
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
@@ -57,7 +57,7 @@ fn precision(text: &str) -> Result<(usize, &str), Fault> {
     }
 }
 
-/// What the clauses of a template want, one sign each; the error says what is wrong with it.
+/// The verbs of a template, or what is wrong with it.
 pub(crate) fn clauses(template: &str) -> Result<Vec<char>, String> {
     let mut verbs = Vec::new();
     let mut rest = template;
@@ -71,7 +71,7 @@ pub(crate) fn clauses(template: &str) -> Result<Vec<char>, String> {
         let mut characters = after.chars();
         match characters.next() {
             Some(verb @ ('s' | 'd' | 'f' | 'b' | 'o' | 'x' | 'X')) => verbs.push(verb),
-            Some(other) => return Err(format!("format() does not know %{other}")),
+            Some(other) => return Err(format!("format() does not support %{other}")),
             None => return Err("format() ends in a percent sign".to_owned()),
         }
         rest = characters.as_str();
@@ -79,7 +79,7 @@ pub(crate) fn clauses(template: &str) -> Result<Vec<char>, String> {
     Ok(verbs)
 }
 
-/// Whether values of a type may be formatted so.
+/// Whether a verb accepts a type.
 pub(crate) fn takes(verb: char, found: &Type) -> bool {
     let plain: &[&str] = match (verb, found) {
         (_, Type::Dyn) | ('s', Type::List(_) | Type::Map(..)) => return true,
@@ -130,7 +130,7 @@ fn clause<'a>(
         ('x' | 'X', Value::String(text)) => hex(text.as_bytes(), tools)?,
         ('x' | 'X', Value::Bytes(bytes)) => hex(bytes, tools)?,
         ('d' | 'f' | 'b' | 'o' | 'x' | 'X', _) => return Err(no_overload("format", args)),
-        _ => return Err(Fault::because(format!("format() does not know %{verb}"))),
+        _ => return Err(Fault::because(format!("format() does not support %{verb}"))),
     };
     Ok(if verb == 'X' { text.to_uppercase() } else { text })
 }
@@ -146,7 +146,7 @@ fn hex(bytes: &[u8], tools: &mut Tools<'_>) -> Result<String, Fault> {
     Ok(bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 15)]).collect())
 }
 
-/// A number with so many digits after the point and commas between thousands.
+/// Prints a number with fixed decimals and thousands separators.
 fn fixed(number: f64, precision: usize) -> String {
     if number.is_nan() {
         return "NaN".to_owned();
@@ -174,7 +174,7 @@ fn fixed(number: f64, precision: usize) -> String {
     out
 }
 
-/// A value as `%s` prints it.
+/// Prints a value for `%s`.
 fn plain<'a>(
     value: &Value<'a>,
     args: &[Value<'a>],
@@ -190,7 +190,7 @@ fn plain<'a>(
     }
 }
 
-/// A value inside a list or map: as an expression would write it.
+/// Prints a value inside a list or map, in the form of a literal.
 fn nested<'a>(
     value: &Value<'a>,
     args: &[Value<'a>],

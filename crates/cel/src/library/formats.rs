@@ -1,5 +1,4 @@
-//! Named formats of Kubernetes, by which text can be validated. Those of web addresses, dates and
-//! base64 are left out: naming one is an error.
+//! Named formats of Kubernetes, which validate text. Those of URLs, dates and base64 are errors.
 
 use crate::fault::Fault;
 use crate::formats::FORMATS;
@@ -23,7 +22,7 @@ pub(super) const TABLE: &[Row] = &[
 
 const CONSTANT: &[&str] = &["() format"];
 
-/// Formats that Kubernetes has besides.
+/// Formats of Kubernetes that are omitted.
 const OTHERS: [&str; 4] = ["uri", "byte", "date", "datetime"];
 
 fn named<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {

@@ -108,7 +108,7 @@ fn is_sorted<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>,
     Ok(Value::Bool(true))
 }
 
-/// The sum of an empty list is the int 0, which equals 0 of any type of number.
+/// The sum of an empty list is the int 0, which equals 0 of every number type.
 fn sum<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     let [Value::List(list)] = args else { return Err(no_overload("sum", args)) };
     let mut elements = list.iter();
@@ -123,12 +123,12 @@ fn sum<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault
     Ok(total)
 }
 
-/// The first element to which all others compare so or equally.
+/// The first element that compares as less (or greater) or equal to all others.
 fn extreme<'a>(args: &[Value<'a>], worse: Ordering) -> Result<Value<'a>, Fault> {
     let [Value::List(list)] = args else { return Err(no_overload("min or max", args)) };
     let mut elements = list.iter();
     let mut best = elements.next().ok_or_else(|| Fault::error("min or max of an empty list"))?;
-    // A single element has no order to fail by, but must be of a type that has one.
+    // A single element needs no comparison, but its type must be ordered.
     compare(best, best)?;
     for element in elements {
         if compare(best, element)? == worse {
@@ -138,7 +138,7 @@ fn extreme<'a>(args: &[Value<'a>], worse: Ordering) -> Result<Value<'a>, Fault> 
     Ok(best.clone())
 }
 
-/// The place of the first or last element that equals a value, or -1.
+/// Index of the first or last equal element, or -1.
 pub(super) fn index_of<'a>(
     list: &[Value<'a>],
     wanted: &Value<'a>,
@@ -213,7 +213,7 @@ fn flatten_into<'a>(
 
 fn range<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     let [Value::Int(end)] = args else { return Err(no_overload("lists.range", args)) };
-    // Its price counts its elements, but is charged when they are there.
+    // The price depends on the elements but is charged after they are made, so limit them first.
     if u64::try_from(*end).is_ok_and(|end| end > COST_LIMIT) {
         return Err(Fault::TooCostly);
     }
@@ -254,7 +254,7 @@ fn sort_by_keys<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'
         return Err(Fault::error("list elements to sort by must have the same type"));
     }
     let mut pairs: Vec<(&Value<'a>, &Value<'a>)> = keys.iter().zip(list.iter()).collect();
-    // Only NaN has no order among values of one type that has one: it goes last, for a sort needs a
+    // NaN is the only unordered value of an ordered type. It goes last, because a sort needs a
     // total order.
     let is_nan = |key: &Value<'a>| matches!(key, Value::Double(number) if number.is_nan());
     pairs.sort_by(|(a, _), (b, _)| compare(a, b).unwrap_or_else(|_| is_nan(a).cmp(&is_nan(b))));
@@ -269,9 +269,10 @@ fn end<'a>(
     Ok(of(list).map_or(Value::Optional(None), |element| Value::some(element.clone())))
 }
 
-/// Whether a value is another or has it as an element; what cannot be compared is not.
+/// Whether a value equals another or contains it as an element. Values that cannot be compared
+/// differ.
 fn includes<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
-    /// Values that the attributes of a device may have together.
+    /// Limit of the values that the attributes of a device may have together.
     const MAX_SEARCHED: usize = 48;
     let [target, wanted] = args else { return Err(no_overload("includes", args)) };
     let Value::List(list) = target else {

@@ -33,7 +33,7 @@ pub(super) const TABLE: &[Row] = &[
 const TEXT: &[&str] = &["(string) bool"];
 const TEST: &[&str] = &[".(ip) bool"];
 
-/// An address; IPv4 written as IPv6 and zones are refused.
+/// Parses an address. IPv4-mapped IPv6 and zones are rejected.
 fn address(text: &str) -> Option<IpAddr> {
     let address: IpAddr = text.parse().ok()?;
     match address {
@@ -42,7 +42,7 @@ fn address(text: &str) -> Option<IpAddr> {
     }
 }
 
-/// A network: an address, a slash and the number of bits.
+/// Parses a network: an address, a slash and the prefix length.
 fn network(text: &str) -> Option<(IpAddr, u8)> {
     let (ip, bits) = text.rsplit_once('/')?;
     let address = address(ip)?;
@@ -54,7 +54,7 @@ fn network(text: &str) -> Option<(IpAddr, u8)> {
     (bits <= if address.is_ipv4() { 32 } else { 128 }).then_some((address, bits))
 }
 
-/// The address as a number of 128 bits, its first at the top.
+/// The address as 128 bits, left-aligned.
 fn number(ip: IpAddr) -> u128 {
     match ip {
         IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
@@ -62,18 +62,18 @@ fn number(ip: IpAddr) -> u128 {
     }
 }
 
-/// Whether two addresses of one family agree in their first bits.
+/// Whether two addresses of one family have the same first bits.
 fn agree(a: IpAddr, b: IpAddr, bits: u8) -> bool {
     let mask = u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0);
     a.is_ipv4() == b.is_ipv4() && number(a) & mask == number(b) & mask
 }
 
 fn no_address(text: &str) -> Fault {
-    Fault::because(format!("{text:?} is no IP address"))
+    Fault::because(format!("{text:?} is not an IP address"))
 }
 
 fn no_network(text: &str) -> Fault {
-    Fault::because(format!("{text:?} is no network in CIDR notation"))
+    Fault::because(format!("{text:?} is not a network in CIDR notation"))
 }
 
 fn ip<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {

@@ -1,4 +1,4 @@
-//! Operators, `in`, `size`, and what macros are made of.
+//! Operators, `in`, `size`, and the helper functions of macros.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -25,7 +25,7 @@ pub(super) const TABLE: &[Row] = &[
     ("_%_", Price::One, modulo, &["(int, int) int", "(uint, uint) uint"]),
     ("@in", Price::In, contains, &["(A, list<A>) bool", "(A, map<A, B>) bool"]),
     ("size", Price::One, size, SIZES),
-    // The evaluator sees to it: it takes errors, too.
+    // The evaluator implements this one, because it accepts errors.
     ("@not_strictly_false", Price::One, not, &["(bool) bool"]),
     (
         "@insert",
@@ -90,7 +90,7 @@ fn equals<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fa
     }
 }
 
-/// What cannot be compared differs, as in Kubernetes: only `==` is an error there.
+/// As in Kubernetes, values that cannot be compared differ; `==` is an error for them.
 fn differs<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     match args {
         [a, b] => match equal(a, b, &mut tools.budget) {
@@ -211,7 +211,7 @@ fn contains<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, 
     }
 }
 
-/// Whether an element of a list equals a value; what cannot be compared does not.
+/// Whether a list contains a value. Elements that cannot be compared are not equal.
 pub(super) fn list_contains<'a>(
     list: &[Value<'a>],
     wanted: &Value<'a>,
@@ -250,7 +250,9 @@ fn insert<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fa
     let mut map: Map<'a> = (**target).clone();
     for (key, value) in added {
         if map.get(&key).is_some() || !map.insert(key, value) {
-            return Err(Fault::error("insert failed: the key is there already or can be none"));
+            return Err(Fault::error(
+                "insert failed: the key exists already or has an invalid type",
+            ));
         }
     }
     Ok(Value::Map(Arc::new(map)))

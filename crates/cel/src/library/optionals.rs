@@ -1,5 +1,5 @@
-//! Optionals. `or` and `orValue` evaluate their argument only where it is needed: the evaluator does
-//! that, and calls neither.
+//! Optionals. The evaluator implements `or` and `orValue` itself, because they evaluate their
+//! argument only if needed.
 
 use crate::fault::Fault;
 use crate::function::{Row, Tools};

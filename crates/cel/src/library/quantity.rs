@@ -1,5 +1,4 @@
-//! Quantities. Sums have 128 bits here and any number of digits in Kubernetes: what does not fit is an
-//! error.
+//! Quantities. Sums are limited to 128 bits and overflow is an error; Kubernetes has no limit.
 
 use crate::fault::Fault;
 use crate::function::{Row, Tools};
@@ -30,7 +29,7 @@ fn quantity<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Faul
     }
 }
 
-/// What is out of our range is a quantity nevertheless: Kubernetes has no range.
+/// A text beyond 128 bits is still a quantity, because Kubernetes has no limit.
 fn is_quantity<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     match args {
         [Value::String(text)] => Ok(Value::Bool(matches!(

@@ -16,7 +16,7 @@ pub(super) const TABLE: &[Row] = &[
     ),
 ];
 
-/// Work of matching a byte: a short pattern may have thousands of states.
+/// Work of matching one byte. A short pattern may have thousands of states.
 const MATCH_WORK_PER_BYTE: usize = 100;
 
 fn matches<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
@@ -52,7 +52,7 @@ fn find_all<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, 
         }
         _ => return Err(no_overload("findAll", args)),
     };
-    // The search for each next match may go through all that is left.
+    // The search for each match may scan all of the rest.
     tools.budget.work(text.len().saturating_mul(MATCH_WORK_PER_BYTE.max(text.len() / 4)))?;
     let found = tools.patterns.with(pattern, &mut tools.budget, |regex| {
         let found = regex.find_iter(text).take(limit);

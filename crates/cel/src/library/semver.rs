@@ -1,4 +1,4 @@
-//! Versions, and the comparisons that they share with quantities.
+//! Semantic versions, and comparisons of versions and quantities.
 
 use std::cmp::Ordering;
 
@@ -21,7 +21,7 @@ pub(super) const TABLE: &[Row] = &[
 const NUMBER: &[&str] = &[".(semver) int"];
 const COMPARE: &[&str] = &[".(quantity, quantity) bool", ".(semver, semver) bool"];
 
-/// The version that arguments name: text, and whether to read it tolerantly.
+/// Parses the arguments: text, and whether to parse it tolerantly.
 fn parse(args: &[Value<'_>], name: &str) -> Result<Option<Semver>, Fault> {
     match args {
         [Value::String(text)] | [Value::String(text), Value::Bool(false)] => {
@@ -35,7 +35,7 @@ fn parse(args: &[Value<'_>], name: &str) -> Result<Option<Semver>, Fault> {
 fn semver<'a>(args: &[Value<'a>], _: &mut Tools<'_>) -> Result<Value<'a>, Fault> {
     match parse(args, "semver")? {
         Some(version) => Ok(Value::Semver(version.into())),
-        None => Err(Fault::error("semver() of a text that is no semantic version")),
+        None => Err(Fault::error("semver() needs a semantic version")),
     }
 }
 

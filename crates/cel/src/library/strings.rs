@@ -1,4 +1,4 @@
-//! Text: CEL's own functions and the strings extension, version 2. Places in text count characters.
+//! Text: CEL's own functions and the strings extension, version 2. Indexes count characters.
 
 use super::lists;
 use crate::fault::Fault;
@@ -80,12 +80,12 @@ fn out_of_range(place: i64) -> Fault {
     Fault::because(format!("index out of range: {place}"))
 }
 
-/// A place in text of so many characters; one may stand right behind it.
+/// An index into text of `len` characters; the end is a valid index.
 fn place(at: i64, len: usize) -> Result<usize, Fault> {
     usize::try_from(at).ok().filter(|at| *at <= len).ok_or_else(|| out_of_range(at))
 }
 
-/// A part of text, by characters.
+/// A substring, by characters.
 fn part(text: &str, start: usize, end: usize) -> String {
     text.chars().skip(start).take(end.saturating_sub(start)).collect()
 }
@@ -101,12 +101,12 @@ fn char_at<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, F
     }
 }
 
-/// The byte at which a character begins; the end where there are fewer.
+/// Byte offset of a character; the end of the text if it has fewer characters.
 fn byte_of(text: &str, character: usize) -> usize {
     text.char_indices().nth(character).map_or(text.len(), |(at, _)| at)
 }
 
-/// A place in text: how many characters are before a byte.
+/// Character index of a byte offset.
 fn character_of(text: &str, byte: usize) -> i64 {
     let count = text.get(..byte).map_or(0, |before| before.chars().count());
     i64::try_from(count).unwrap_or(i64::MAX)
@@ -150,7 +150,7 @@ fn last_index_of<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<
         return Ok(Value::Int(-1));
     }
     tools.budget.work(text.len() + wanted.len())?;
-    // What begins at `to` at the latest ends here; no match ends within a character.
+    // The last match that starts at `to` ends here. No match ends within a character.
     let mut end = byte_of(text, to).saturating_add(wanted.len()).min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;
@@ -175,7 +175,8 @@ fn replace<'a>(args: &[Value<'a>], tools: &mut Tools<'_>) -> Result<Value<'a>, F
     Ok(Value::text(text.replacen(&**old, new, count)))
 }
 
-/// Text cut at a separator into so many parts at most; at the empty one between characters.
+/// Splits text at a separator into at most `most` parts; the empty separator splits between
+/// characters.
 fn cut(text: &str, separator: &str, most: usize) -> Vec<String> {
     if most == 0 {
         return Vec::new();

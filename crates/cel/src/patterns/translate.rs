@@ -1,23 +1,23 @@
-//! From Go's syntax of regular expressions to that of the `regex` crate.
+//! Translates Go's syntax of regular expressions to that of the `regex` crate.
 //!
-//! Both are RE2's family. Where they differ, Go's meaning is written out: classes like `\d` are ASCII,
-//! a bracket in a class is a plain character, `\Q…\E` quotes. What Go does not know is refused, so
-//! that an expression that Kubernetes rejects is rejected here.
+//! Both belong to RE2's family. Where they differ, Go's meaning is spelled out: classes like `\d`
+//! are ASCII, a bracket in a class is a literal, and `\Q…\E` quotes. Syntax unknown to Go is
+//! rejected, as Kubernetes does.
 
-/// Most repetitions that Go counts.
+/// Go's limit of repetitions.
 const MAX_REPEAT: u32 = 1000;
 
-/// Classes by name.
+/// POSIX classes.
 const POSIX: [&str; 14] = [
     "alnum", "alpha", "ascii", "blank", "cntrl", "digit", "graph", "lower", "print", "punct",
     "space", "upper", "word", "xdigit",
 ];
 
-/// Rewrites a pattern; the error says what is wrong with it.
+/// Translates a pattern, or describes its error.
 pub(super) fn translate(pattern: &str) -> Result<String, String> {
     let mut out = String::with_capacity(pattern.len() + 16);
     let mut rest = pattern;
-    // How many signs of repetition stand before this place: `+?` are two that belong together.
+    // Number of repetition signs before this position: `+?` are two signs of one repetition.
     let mut repeats = 0;
     while let Some(c) = rest.chars().next() {
         let after = rest.get(c.len_utf8()..).unwrap_or_default();
@@ -31,7 +31,7 @@ pub(super) fn translate(pattern: &str) -> Result<String, String> {
             '[' => class(after, &mut out)?,
             '(' => group(after, &mut out)?,
             '{' => repetition(after, &mut out)?,
-            // Only a plain character to Go.
+            // A literal in Go.
             '}' | ']' => {
                 out.push('\\');
                 out.push(c);
@@ -62,7 +62,7 @@ fn group<'a>(after: &'a str, out: &mut String) -> Result<&'a str, String> {
     }
 }
 
-/// `{2}`, `{2,}`, `{2,3}`; any other brace is a plain character to Go.
+/// `{2}`, `{2,}`, `{2,3}`; any other brace is a literal in Go.
 fn repetition<'a>(after: &'a str, out: &mut String) -> Result<&'a str, String> {
     let Some((counts, rest)) = counts(after) else {
         out.push_str("\\{");
@@ -70,7 +70,7 @@ fn repetition<'a>(after: &'a str, out: &mut String) -> Result<&'a str, String> {
     };
     for count in counts.split(',') {
         if !count.is_empty() && !count.parse::<u32>().is_ok_and(|count| count <= MAX_REPEAT) {
-            return Err(format!("a repetition counts more than {MAX_REPEAT}"));
+            return Err(format!("a repetition exceeds {MAX_REPEAT}"));
         }
     }
     out.push('{');
@@ -79,7 +79,7 @@ fn repetition<'a>(after: &'a str, out: &mut String) -> Result<&'a str, String> {
     Ok(rest)
 }
 
-/// What stands in braces and what follows them, if that is a repetition.
+/// The content of the braces and the rest, if it is a repetition.
 fn counts(after: &str) -> Option<(&str, &str)> {
     let (counts, rest) = after.split_once('}')?;
     let (least, most) = counts.split_once(',').unwrap_or((counts, counts));
@@ -87,7 +87,7 @@ fn counts(after: &str) -> Option<(&str, &str)> {
     (!least.is_empty() && is_number(least) && is_number(most)).then_some((counts, rest))
 }
 
-/// What follows a backslash.
+/// The escape after a backslash.
 fn escape<'a>(after: &'a str, is_in_class: bool, out: &mut String) -> Result<&'a str, String> {
     let c = after.chars().next().ok_or("it ends in a backslash")?;
     let rest = after.get(c.len_utf8()..).unwrap_or_default();
@@ -129,7 +129,7 @@ fn escape<'a>(after: &'a str, is_in_class: bool, out: &mut String) -> Result<&'a
 
 /// `7F` or `{10FFFF}`.
 fn hexadecimal<'a>(rest: &'a str, out: &mut String) -> Result<&'a str, String> {
-    const WRONG: &str = "\\x is followed by no number";
+    const WRONG: &str = "\\x needs a hexadecimal number";
     let (digits, rest) = match rest.strip_prefix('{') {
         Some(rest) => rest.split_once('}').ok_or(WRONG)?,
         None => rest.split_at_checked(2).ok_or(WRONG)?,
@@ -143,7 +143,7 @@ fn hexadecimal<'a>(rest: &'a str, out: &mut String) -> Result<&'a str, String> {
     Ok(rest)
 }
 
-/// `12`, `123`, `0`: a single digit but 0 would be a reference, which Go does not have.
+/// `12`, `123`, `0`. A single digit other than 0 would be a backreference, which Go does not have.
 fn octal<'a>(digits: &'a str, out: &mut String) -> Result<&'a str, String> {
     let count = digits.bytes().take(3).take_while(|b| matches!(b, b'0'..=b'7')).count();
     let (number, rest) = digits.split_at_checked(count).unwrap_or((digits, ""));
@@ -157,7 +157,7 @@ fn octal<'a>(digits: &'a str, out: &mut String) -> Result<&'a str, String> {
 
 /// `N` or `{Greek}` after `\p`.
 fn unicode_class<'a>(c: char, rest: &'a str, out: &mut String) -> Result<&'a str, String> {
-    const WRONG: &str = "\\p is followed by no class";
+    const WRONG: &str = "\\p needs a character class";
     let (name, rest) = match rest.strip_prefix('{') {
         Some(rest) => rest.split_once('}').ok_or(WRONG)?,
         None => rest.split_at_checked(1).ok_or(WRONG)?,
@@ -185,7 +185,7 @@ fn class<'a>(after: &'a str, out: &mut String) -> Result<&'a str, String> {
         rest = negated;
     }
     let mut is_first = true;
-    // Whether a range has begun, so that a minus sign is its end.
+    // Whether the next character ends a range.
     let mut is_range = false;
     loop {
         let c = rest.chars().next().ok_or("a class has no end")?;
@@ -208,7 +208,7 @@ fn class<'a>(after: &'a str, out: &mut String) -> Result<&'a str, String> {
                 out.push_str(":]");
                 rest
             }
-            // A range where something stands on both sides, else a plain character.
+            // A minus sign is a range between two characters, else a literal.
             '-' if !is_first && !ends_range && !next.starts_with(']') => {
                 is_range = true;
                 out.push('-');

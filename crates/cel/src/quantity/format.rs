@@ -1,4 +1,4 @@
-//! From a quantity to the canonical text that Kubernetes prints.
+//! Prints quantities in Kubernetes' canonical form.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Kubernetes prints no binary suffix where digits would be lost or none is needed.
+        // Kubernetes prints no binary suffix if digits would be lost or none is needed.
         let small = self.nanos.unsigned_abs() < 1024 * NANOS.unsigned_abs();
         match self.notation {
             Notation::BinarySi if self.is_whole() && !small => {
@@ -33,7 +33,8 @@ impl fmt::Display for Quantity {
     }
 }
 
-/// Divides by `by` as long as nothing is lost, at most `limit` times; also returns how often.
+/// Divides by `by` while there is no remainder, at most `limit` times; also returns the number of
+/// divisions.
 fn reduce(mut value: i128, by: i128, limit: usize) -> (i128, usize) {
     let mut power = 0;
     while value != 0 && power < limit && value % by == 0 {

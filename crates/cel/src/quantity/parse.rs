@@ -1,4 +1,4 @@
-//! From text to a quantity.
+//! Parses quantities.
 
 use std::str::FromStr;
 
@@ -7,28 +7,28 @@ use super::{Notation, Quantity};
 /// Why a text is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseQuantityError {
-    /// There is nothing.
+    /// The text is empty.
     #[error("quantity is empty")]
     Empty,
     /// The part before the suffix is not a number.
     #[error("quantity {0:?} does not begin with a decimal number")]
     Number(String),
-    /// The part after the number is not a suffix.
+    /// The part after the number is not a known suffix.
     #[error(
         "quantity {text:?} has unknown suffix {suffix:?}; known are n u m k M G T P E Ki Mi Gi Ti Pi Ei and exponents"
     )]
     Suffix {
         /// The whole text.
         text: String,
-        /// What stood for a suffix.
+        /// The unknown suffix.
         suffix: String,
     },
-    /// The value does not fit.
+    /// The value exceeds 128 bits.
     #[error("quantity {0:?} is out of range")]
     Range(String),
 }
 
-/// A multiplier that a suffix stands for.
+/// The multiplier of a suffix.
 enum Multiplier {
     /// Ten to a power.
     Ten(i32),
@@ -64,7 +64,7 @@ impl FromStr for Quantity {
     }
 }
 
-/// Reads a suffix.
+/// Parses a suffix.
 fn multiplier(suffix: &str) -> Option<(Multiplier, Notation)> {
     use Multiplier::{Ten, Two};
     let decimal = |exponent| Some((Ten(exponent), Notation::DecimalSi));
@@ -104,7 +104,7 @@ fn nanos(whole: &str, fraction: &str, multiplier: &Multiplier) -> Option<i128> {
     if value == 0 {
         return Some(0);
     }
-    // A fraction of more digits than these has overflown above.
+    // A fraction with more digits than this has overflowed above.
     let digits = i32::try_from(fraction.len()).ok()?;
     let exponent = match *multiplier {
         Multiplier::Ten(exponent) => exponent,
@@ -117,7 +117,7 @@ fn nanos(whole: &str, fraction: &str, multiplier: &Multiplier) -> Option<i128> {
     if shift >= 0 {
         value.checked_mul(10_i128.checked_pow(shift.unsigned_abs())?)
     } else {
-        // Dividing by more than any value leaves a rest, which is rounded up to one billionth.
+        // A divisor above all values leaves a remainder, which is rounded up to one billionth.
         Some(10_i128.checked_pow(shift.unsigned_abs()).map_or(1, |by| super::round_up(value, by)))
     }
 }

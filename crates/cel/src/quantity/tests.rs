@@ -121,7 +121,7 @@ proptest! {
     fn a_printed_quantity_reads_back_as_itself(nanos in -(1_i128 << 120)..(1_i128 << 120), notation in notation()) {
         let quantity = Quantity::from_nanos(nanos, notation);
         prop_assert_eq!(parse(&quantity.to_string()), quantity);
-        // Whole ones take another road through the binary suffixes.
+        // Whole numbers use the binary suffixes.
         let whole = Quantity::from_nanos(nanos / NANOS * NANOS, notation);
         prop_assert_eq!(parse(&whole.to_string()), whole);
     }

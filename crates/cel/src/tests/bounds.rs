@@ -1,4 +1,4 @@
-//! Expressions that would take all memory, time or stack come to an end.
+//! Expressions that would exhaust memory, time or stack are stopped.
 
 use super::{CelError, Selector, matches};
 use crate::library::FUNCTIONS;
@@ -7,7 +7,7 @@ fn is_too_costly(expression: &str) -> bool {
     matches!(matches(expression), Err(CelError::TooCostly { .. }))
 }
 
-/// `cel.bind` of names `a0`, `a1`, …, each made of the one before.
+/// `cel.bind` of the names `a0`, `a1`, …, each made from the one before.
 fn chain(first: &str, next: impl Fn(&str) -> String, times: usize, last: &str) -> String {
     let mut expression = format!("cel.bind(a0, {first}, ");
     for number in 1..times {
@@ -42,7 +42,7 @@ fn lists_of_the_same_list_end() {
 
 #[test]
 fn types_that_double_are_checked_soon() {
-    // Each name stands for a map of maps: its type has twice as many parts as the one before.
+    // Each name is a map of maps, whose type has twice the parts of the one before.
     let twice = |a: &str| format!("{{'k': [{a}, {a}], 'l': [{a}]}}");
     assert!(matches(&chain("{}", twice, 60, "LAST == LAST")).is_err());
     let keys = |a: &str| format!("[{a}].map(x, {{x: x}})[0]");
@@ -66,7 +66,7 @@ fn a_range_that_is_too_dear_is_not_made() {
 
 #[test]
 fn a_list_with_what_is_no_number_is_sorted() {
-    // Long enough for a sort that notices when an order contradicts itself.
+    // Long enough for a sort that detects an inconsistent order.
     let list = "[2.0, 2.0, 2.0, 0.0/0.0, 1.0, 1.0, 1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, \
                 0.0, 0.0, 0.0, 0.0, 0.0]";
     assert_eq!(matches(&format!("{list}.sort().size() == 21")), Ok(true));
@@ -114,7 +114,7 @@ fn operators_in_a_row_beyond_the_limit_are_refused() {
 
 #[test]
 fn the_deepest_expression_runs_on_a_small_stack() {
-    // As deep as brackets and operators in a row may be together.
+    // Brackets and operators in a row at their combined limit.
     let mut deepest = "1".to_owned();
     for _ in 0..60 {
         deepest = format!("({deepest} + 1 + 1 + 1)");

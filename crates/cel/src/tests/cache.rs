@@ -26,7 +26,7 @@ fn the_expression_unused_longest_goes_first() {
     let kept = selectors.get("true").unwrap();
     for number in 0..600 {
         selectors.get(&format!("{number} == {number}")).unwrap();
-        // In use all the time.
+        // Keep it recently used.
         selectors.get("true").unwrap();
     }
     assert_eq!(selectors.len(), 512);

@@ -1,4 +1,4 @@
-//! Expressions cost what they cost in Kubernetes 1.36.3: numbers by its evaluator, for the whole GPU.
+//! Costs equal those of Kubernetes 1.36.3. The numbers are from its evaluator, for the whole GPU.
 
 use super::devices::samples;
 use crate::eval::eval;

@@ -1,4 +1,4 @@
-//! The devices about which expressions are asked.
+//! The devices of the tests.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ impl DeviceFields for Device {
     }
 }
 
-/// A driver's name and its device.
+/// A device and its driver.
 pub(super) struct Sample {
     pub(super) driver: &'static str,
     pub(super) device: Device,
@@ -66,7 +66,7 @@ fn sample(
     Sample { driver, device }
 }
 
-/// A device without anything, a whole GPU, and a slice of one; in this order.
+/// A device without attributes, a whole GPU, and a MIG device, in this order.
 pub(super) fn samples() -> [Sample; 3] {
     use AttributeValue::{Bool, Int};
     let mut gpu = sample(

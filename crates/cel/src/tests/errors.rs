@@ -1,4 +1,4 @@
-//! What is wrong is said with the expression, the place and the device.
+//! Errors name the expression, the position and the device.
 
 use super::devices::Device;
 use super::matches;
@@ -10,7 +10,7 @@ fn a_syntax_error_names_expression_and_place() {
     assert_eq!(
         error.to_string(),
         "selector \"device.driver == = 1\" is invalid at character 18: \
-         character '=' has no meaning here"
+         character '=' is not expected here"
     );
 }
 
@@ -50,7 +50,7 @@ fn a_result_that_is_not_bool_is_an_error() {
 #[test]
 fn an_expression_that_can_never_be_a_bool_does_not_compile() {
     let error = Selector::compile("device.driver").unwrap_err();
-    assert!(error.to_string().contains("it must be a bool, not of type string"), "{error}");
+    assert!(error.to_string().contains("the result must be a bool, not of type string"), "{error}");
 }
 
 #[test]
@@ -76,7 +76,7 @@ fn a_device_with_a_version_that_is_none_fails_every_expression() {
 #[test]
 fn a_wrong_pattern_is_found_when_the_expression_is_compiled() {
     let error = Selector::compile("device.driver.matches('(')").unwrap_err();
-    assert!(error.to_string().contains("is no regular expression: unclosed group"), "{error}");
+    assert!(error.to_string().contains("is not a regular expression: unclosed group"), "{error}");
 }
 
 #[test]

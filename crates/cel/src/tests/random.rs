@@ -1,4 +1,4 @@
-//! No text panics, and whatever compiles has an answer or an error.
+//! No text panics, and each compiled expression has a result or an error.
 
 use std::sync::LazyLock;
 
@@ -8,7 +8,7 @@ use super::devices::samples;
 use super::table::expressions;
 use super::{DeviceView, Selector};
 
-/// What expressions are made of.
+/// Parts of expressions.
 static WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
     let signs = "( ) [ ] { } . , ? : ! - + * / % < > <= >= == != && || = | & # @ ` ' \" \\ // ''' é ✓ \
                  \u{1F600} 0 1 9223372036854775808 0x 1e 1.5 .5 1u in null true if _ $";
@@ -32,7 +32,7 @@ static WORDS: LazyLock<Vec<String>> = LazyLock::new(|| {
 
 static EXPRESSIONS: LazyLock<Vec<&str>> = LazyLock::new(|| expressions().collect());
 
-/// Compiles and runs; the answer does not matter.
+/// Compiles and evaluates, whatever the result.
 fn run(expression: &str) {
     if let Ok(selector) = Selector::compile(expression) {
         for sample in samples() {
@@ -43,7 +43,8 @@ fn run(expression: &str) {
     }
 }
 
-/// A known expression and changes of it: a place, how much to cut there, what to put in.
+/// A known expression with changes: a position, the number of characters to remove, and the word to
+/// insert.
 fn mutated() -> impl Strategy<Value = String> {
     let change = (any::<prop::sample::Index>(), 0_usize..4, any::<prop::sample::Index>());
     let changes = prop::collection::vec(change, 1..4);
@@ -58,7 +59,7 @@ fn mutated() -> impl Strategy<Value = String> {
     })
 }
 
-/// A part of a known expression in the place of a part of another.
+/// The start of one known expression and the end of another.
 fn crossed() -> impl Strategy<Value = String> {
     let index = any::<prop::sample::Index>;
     (index(), index(), index(), index()).prop_map(|(first, second, cut, from)| {

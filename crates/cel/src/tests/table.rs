@@ -1,5 +1,5 @@
-//! Every expression of `testdata/selectors.txt` has the answers that Kubernetes 1.36.3's own evaluator
-//! gives for the same devices; they are in `testdata/selectors.answers.txt`.
+//! Each expression of `testdata/selectors.txt` has the results that Kubernetes 1.36.3's evaluator
+//! gives for the same devices. They are in `testdata/selectors.answers.txt`.
 
 use super::devices::samples;
 use super::{CelError, DeviceView, Selector};
@@ -7,7 +7,7 @@ use super::{CelError, DeviceView, Selector};
 const EXPRESSIONS: &str = include_str!("../../testdata/selectors.txt");
 const ANSWERS: &str = include_str!("../../testdata/selectors.answers.txt");
 
-/// Where we refuse what Kubernetes answers.
+/// Expressions that fail here and have a result in Kubernetes.
 const DIFFERENCES: [(&str, &str); 2] = [
     (r#"google.protobuf.Duration{seconds: 1} == duration("1s")"#, "compile"),
     (r#"quantity("9999999999999999999999999999999999999G").isInteger()"#, "error error error"),
@@ -18,7 +18,7 @@ pub(super) fn expressions() -> impl Iterator<Item = &'static str> {
     EXPRESSIONS.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
 }
 
-/// Answers for each of the devices, in a line.
+/// The results for the devices, in one line.
 fn answers(expression: &str) -> String {
     let Ok(selector) = Selector::compile(expression) else { return "compile".to_owned() };
     let answer = |view| match selector.matches(view) {

@@ -1,15 +1,16 @@
-//! Quantities as Kubernetes computes with them.
+//! Quantities with the representation that Kubernetes gives them.
 //!
-//! It keeps small ones as a 64-bit number and a power of ten and others as decimals, and what an
-//! expression sees depends on it: only the former can be integers. So `1000m` and `9223372036854775807`
-//! are none, and `1Gi` is one. A sum, besides, cannot stand on the right of `==`.
+//! Kubernetes stores small quantities as a 64-bit number and a power of ten, and others as
+//! decimals. Expressions can tell them apart: only the former can be integers. So `1000m` and
+//! `9223372036854775807` are not integers, and `1Gi` is one. Also, a computed quantity cannot be
+//! the right operand of `==`.
 
 use std::borrow::Cow;
 
 use crate::Quantity;
 use crate::quantity::{Notation, ParseQuantityError};
 
-/// A quantity and how Kubernetes keeps it.
+/// A quantity and its representation in Kubernetes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Amount {
     quantity: Quantity,
@@ -17,32 +18,32 @@ pub(crate) struct Amount {
     is_sum: bool,
 }
 
-/// How a quantity is kept.
+/// The representation of a quantity.
 #[derive(Clone, Copy, Debug)]
 enum Representation {
-    /// As its canonical text says.
+    /// That of its canonical text.
     Canonical,
-    /// As a number and a power of ten, or as a decimal.
+    /// As an `int64Amount`, or as a decimal (`None`).
     Explicit(Option<Int64Amount>),
 }
 
-/// A number and a power of ten.
+/// Kubernetes' `int64Amount`: a number and a power of ten.
 #[derive(Clone, Copy, Debug)]
 struct Int64Amount {
     value: i64,
     scale: i32,
 }
 
-/// Digits that certainly fit in 64 bits.
+/// Digits that always fit in 64 bits.
 const MAX_INT64_DIGITS: i32 = 18;
 
 impl Amount {
-    /// What a device has.
+    /// The quantity of a device.
     pub(crate) fn of(quantity: Quantity) -> Self {
         Self { quantity, representation: Representation::Canonical, is_sum: false }
     }
 
-    /// A whole number.
+    /// An integer.
     pub(crate) fn whole(number: i64) -> Self {
         let int64_amount = Int64Amount { value: number, scale: 0 };
         Self {
@@ -52,12 +53,12 @@ impl Amount {
         }
     }
 
-    /// Reads a quantity.
+    /// Parses a quantity.
     pub(crate) fn parse(text: &str) -> Result<Self, ParseQuantityError> {
         let text = &*with_digit(text);
         let mut quantity: Quantity = text.parse()?;
         let int64_amount = Int64Amount::of(text, quantity.notation());
-        // Kubernetes caps what has a binary suffix.
+        // Kubernetes caps quantities with a binary suffix.
         let most = Quantity::binary(i64::MAX);
         if int64_amount.is_none() && quantity.notation() == Notation::BinarySi {
             let least = Quantity::from_nanos(-most.nanos(), Notation::BinarySi);
@@ -71,7 +72,7 @@ impl Amount {
         self.quantity
     }
 
-    /// Whether it was computed.
+    /// Whether it was computed, not parsed.
     pub(crate) fn is_sum(self) -> bool {
         self.is_sum
     }
@@ -85,13 +86,13 @@ impl Amount {
         }
     }
 
-    /// As a whole number of 64 bits, where Kubernetes has it as one.
+    /// As a 64-bit integer, if it is one in Kubernetes.
     pub(crate) fn integer(self) -> Option<i64> {
         let Int64Amount { value, scale } = self.int64_amount()?;
         value.checked_mul(10_i64.checked_pow(u32::try_from(scale).ok()?)?)
     }
 
-    /// As a floating-point number, nearly.
+    /// As an approximate floating-point number.
     #[allow(clippy::cast_precision_loss, reason = "approximate by name")]
     pub(crate) fn float(self) -> f64 {
         let (base, exponent) = match self.int64_amount() {
@@ -131,7 +132,7 @@ impl Amount {
 }
 
 impl Int64Amount {
-    /// What Kubernetes keeps a text as that is a quantity.
+    /// The `int64Amount` of a quantity's text, if it has one.
     fn of(text: &str, notation: Notation) -> Option<Self> {
         let is_negative = text.starts_with('-');
         let bare = text.trim_start_matches(['+', '-']);
@@ -147,7 +148,7 @@ impl Int64Amount {
         let (scale, factor, has_room) = match notation {
             Notation::BinarySi => {
                 let bits = power_of_two(suffix)?;
-                // Kubernetes' own estimate of the digits that the suffix takes.
+                // Kubernetes' estimate of the digits that the suffix adds.
                 let taken = bits * 3 / 10 + 1;
                 (0, 1_i64 << bits, fraction.is_empty() && 15 - whole_digits - taken >= 0)
             }
@@ -180,7 +181,7 @@ impl Int64Amount {
     }
 }
 
-/// A text with a zero where it has no number: Kubernetes reads `G`, `.` and `-` as zero.
+/// Adds a zero to a text without digits: Kubernetes parses `G`, `.` and `-` as zero.
 fn with_digit(text: &str) -> Cow<'_, str> {
     let bare = text.strip_prefix(['+', '-']).unwrap_or(text);
     let suffix = bare.strip_prefix('.').unwrap_or(bare);
@@ -190,18 +191,18 @@ fn with_digit(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("0{suffix}"))
 }
 
-/// The bits of a binary suffix.
+/// The exponent of a binary suffix.
 fn power_of_two(suffix: &str) -> Option<i32> {
     let place = ["Ki", "Mi", "Gi", "Ti", "Pi", "Ei"].iter().position(|known| *known == suffix);
     match place {
         Some(place) => i32::try_from((place + 1) * 10).ok(),
-        // A canonical text of less than 1024 has no suffix.
+        // A canonical text below 1024 has no suffix.
         None if suffix.is_empty() => Some(0),
         None => None,
     }
 }
 
-/// The power of ten of a decimal suffix or exponent.
+/// The exponent of a decimal suffix.
 fn power_of_ten(suffix: &str) -> Option<i32> {
     Some(match suffix {
         "n" => -9,

@@ -1,12 +1,12 @@
-//! The device as a value. Nothing is copied until an expression loops over names: most selectors look
-//! up one or two.
+//! The device as a value. It is not copied unless an expression iterates over it; most selectors
+//! look up one or two names.
 
 use std::collections::BTreeSet;
 
 use super::{Amount, Map, Semver, Text, Value};
 use crate::{AttributeValue, DeviceView, Quantity};
 
-/// Attributes or capacities: all of them by domain, or those of a domain by name.
+/// Attributes or capacities: all of them by domain, or those of one domain by name.
 #[derive(Clone, Debug)]
 pub(crate) struct QualifiedNames<'a> {
     view: DeviceView<'a>,
@@ -41,7 +41,7 @@ pub(super) fn gather(view: DeviceView<'_>) -> Map<'_> {
         .collect()
 }
 
-/// Splits a name into domain and rest; a name without a domain belongs to the driver's.
+/// Splits a name into domain and identifier; without a domain it belongs to the driver's.
 fn split<'a>(name: &'a str, driver: &'a str) -> (&'a str, &'a str) {
     name.split_once('/').unwrap_or((driver, name))
 }
@@ -66,7 +66,7 @@ impl<'a> QualifiedNames<'a> {
         Value::QualifiedNames(Self { domain: Some(domain), ..self.clone() })
     }
 
-    /// What a name stands for. Any domain stands for a map, be it empty.
+    /// The value at a key. Every domain yields a map, which may be empty.
     pub(super) fn get(&self, key: &Value<'a>) -> Option<Value<'a>> {
         let Some(domain) = &self.domain else {
             let Value::String(domain) = key else {
@@ -84,7 +84,7 @@ impl<'a> QualifiedNames<'a> {
             }
         };
         let qualified = || {
-            // A name has one slash; none of what is longer can be there.
+            // A name has only one slash, so longer ones cannot be present.
             let mut name = String::with_capacity(domain.len() + 1 + id.len());
             name.push_str(domain);
             name.push('/');
@@ -95,7 +95,7 @@ impl<'a> QualifiedNames<'a> {
         if is_bare { find(id).or_else(qualified) } else { qualified() }
     }
 
-    /// Whether a name is there.
+    /// Whether a key is present.
     pub(super) fn contains(&self, key: &Value<'a>) -> bool {
         match (&self.domain, key) {
             (None, Value::String(wanted)) => self.all().any(|(domain, _, _)| *domain == **wanted),
@@ -104,7 +104,7 @@ impl<'a> QualifiedNames<'a> {
         }
     }
 
-    /// How many names there are.
+    /// Number of keys.
     pub(super) fn len(&self) -> usize {
         match &self.domain {
             Some(wanted) => self.all().filter(|(domain, _, _)| *domain == &**wanted).count(),
@@ -112,7 +112,7 @@ impl<'a> QualifiedNames<'a> {
         }
     }
 
-    /// All as a plain map.
+    /// All entries as a plain map.
     pub(super) fn gather(&self) -> Map<'a> {
         match &self.domain {
             Some(wanted) => self
@@ -135,7 +135,7 @@ fn quantity<'a>(quantity: Quantity) -> Value<'a> {
     Value::Quantity(Amount::of(quantity))
 }
 
-/// An attribute's value. A version that is none is caught before anything is evaluated.
+/// The value of an attribute. Malformed versions are rejected before the evaluation.
 fn attribute(value: &AttributeValue) -> Value<'_> {
     match value {
         AttributeValue::Int(number) => Value::Int(*number),

@@ -1,4 +1,4 @@
-//! When values are equal and which is less.
+//! Equality and order of values.
 
 use std::cmp::Ordering;
 
@@ -6,8 +6,8 @@ use super::{Value, no_overload};
 use crate::budget::Budget;
 use crate::fault::Fault;
 
-/// Whether two values are equal. Values of different types are not, numbers aside; what only
-/// Kubernetes knows (quantities, versions, addresses) is an error against any other type.
+/// Whether two values are equal. Values of different types are not, except numbers. Comparing
+/// Kubernetes' own types (quantities, versions, addresses) with other types is an error.
 pub(crate) fn equal<'a>(a: &Value<'a>, b: &Value<'a>, budget: &mut Budget) -> Result<bool, Fault> {
     use Value::{
         Bool, Bytes, Cidr, Double, Duration, Format, Int, Ip, List, Null, Optional, Quantity,
@@ -73,7 +73,7 @@ pub(crate) fn equal<'a>(a: &Value<'a>, b: &Value<'a>, budget: &mut Budget) -> Re
     })
 }
 
-/// Which of two values is less; an error where they have no order.
+/// Compares two values; an error if they are unordered.
 pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>) -> Result<Ordering, Fault> {
     use Value::{Bool, Bytes, Double, Duration, Int, String, Uint};
     match (a, b) {
@@ -88,7 +88,7 @@ pub(crate) fn compare(a: &Value<'_>, b: &Value<'_>) -> Result<Ordering, Fault> {
     }
 }
 
-/// The order of two numbers by value; `None` where one is no number (NaN).
+/// Compares two numbers by value; `None` for NaN.
 fn numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     let whole = |value: &Value<'_>| match value {
         Value::Int(number) => Some(i128::from(*number)),
@@ -103,12 +103,12 @@ fn numbers(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
     }
 }
 
-/// The order of a whole number and a floating-point one.
+/// Compares an integer and a floating-point number.
 fn whole_with_double(a: i128, b: f64) -> Option<Ordering> {
     if b.is_nan() {
         return None;
     }
-    // Beyond what 64 bits hold on either side.
+    // Beyond the range of both 64-bit types.
     if b >= 1.9e19 {
         return Some(Ordering::Less);
     }

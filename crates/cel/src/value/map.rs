@@ -1,4 +1,4 @@
-//! Maps: in the order in which they were written, found by key.
+//! Maps with insertion order and lookup by key.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,12 +12,12 @@ pub(crate) struct Map<'a> {
     places: BTreeMap<Key, usize>,
 }
 
-/// What may be a key, comparable: numbers of one value are one key, whatever their type.
+/// A comparable key. Numbers with equal values are the same key, whatever their types.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
     Bool(bool),
     Number(i128),
-    /// The bits of a number that is not whole.
+    /// The bits of a number that is not an integer.
     Fraction(u64),
     String(Arc<str>),
 }
@@ -40,7 +40,7 @@ impl Key {
 }
 
 impl<'a> Map<'a> {
-    /// How many entries there are.
+    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
     }
@@ -50,13 +50,13 @@ impl<'a> Map<'a> {
         self.entries.iter()
     }
 
-    /// What a key names.
+    /// The value at a key.
     pub(crate) fn get(&self, key: &Value<'_>) -> Option<&Value<'a>> {
         let place = self.places.get(&Key::of(key)?)?;
         self.entries.get(*place).map(|(_, value)| value)
     }
 
-    /// Adds an entry or replaces the one that has the key; `false` where the key can be none.
+    /// Adds or replaces an entry; `false` if the key has an invalid type.
     pub(crate) fn insert(&mut self, key: Value<'a>, value: Value<'a>) -> bool {
         let Some(as_key) = Key::of(&key) else { return false };
         let known = self.places.get(&as_key).and_then(|place| self.entries.get_mut(*place));
@@ -71,7 +71,7 @@ impl<'a> Map<'a> {
 }
 
 impl<'a> FromIterator<(Value<'a>, Value<'a>)> for Map<'a> {
-    /// The last of several entries with one key counts.
+    /// Of several entries with one key the last wins.
     fn from_iter<I: IntoIterator<Item = (Value<'a>, Value<'a>)>>(entries: I) -> Self {
         let mut map = Self::default();
         for (key, value) in entries {

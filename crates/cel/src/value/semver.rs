@@ -1,4 +1,4 @@
-//! Semantic versions (semver.org 2.0.0) as Kubernetes' CEL library reads and orders them.
+//! Semantic versions (semver.org 2.0.0), with the parsing and order of Kubernetes' CEL library.
 
 use std::cmp::Ordering;
 
@@ -10,7 +10,7 @@ pub(crate) struct Semver {
     pre_release: Vec<Part>,
 }
 
-/// A part of a pre-release: numbers come before names.
+/// A part of a pre-release. Numbers sort before names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Number(u64),
@@ -18,9 +18,9 @@ enum Part {
 }
 
 impl Semver {
-    /// Reads a version; `None` if the text is none.
+    /// Parses a version; `None` if it is malformed.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        // The build first: its name may have a minus in it.
+        // The build goes first, because it may contain a hyphen.
         let mut parts = text.splitn(3, '.');
         let (major, minor, rest) = (parts.next()?, parts.next()?, parts.next()?);
         let (rest, build) = match rest.split_once('+') {
@@ -41,7 +41,7 @@ impl Semver {
         Some(Self { numbers: [number(major)?, number(minor)?, number(patch)?], pre_release })
     }
 
-    /// Reads a version of one to three numbers, with a `v` before it and zeros before its numbers.
+    /// Parses a version of one to three numbers, with an optional leading `v` and leading zeros.
     pub(crate) fn parse_tolerant(text: &str) -> Option<Self> {
         let text = text.strip_prefix('v').unwrap_or(text);
         let mut parts: Vec<String> = text.splitn(3, '.').map(without_zeros).collect();
@@ -52,7 +52,7 @@ impl Semver {
         Self::parse(&parts.join("."))
     }
 
-    /// Which version is older; builds do not count.
+    /// Compares by precedence, which ignores builds.
     pub(crate) fn cmp_precedence(&self, other: &Self) -> Ordering {
         self.numbers.cmp(&other.numbers).then_with(|| {
             match (self.pre_release.is_empty(), other.pre_release.is_empty()) {
@@ -74,7 +74,7 @@ impl Part {
     }
 }
 
-/// A number without zeros before it.
+/// A number without leading zeros.
 fn number(text: &str) -> Option<u64> {
     let is_number = text.bytes().all(|b| b.is_ascii_digit());
     let has_zero = text.len() > 1 && text.starts_with('0');
@@ -85,7 +85,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// The text without the zeros before its number.
+/// The text without the leading zeros of its number.
 fn without_zeros(text: &str) -> String {
     if text.len() < 2 {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! What the allocated claims of a cluster hold.
+//! The devices that allocated claims hold.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,25 +6,25 @@ use crate::claim::Claim;
 use crate::features::{Feature, Features};
 use crate::pools::{DeviceId, Inventory};
 
-/// What is held of a device.
+/// The use of one device by allocated claims.
 #[derive(Clone, Debug, Default)]
 pub(super) struct DeviceUsage<'a> {
-    /// Whether a claim has the device for itself.
+    /// Whether a claim holds the whole device.
     pub(super) is_dedicated: bool,
-    /// Whether parts of its capacity are taken. From then on it has drawn its counters.
+    /// Whether shares of its capacity are allocated. The first share draws the device's counters.
     pub(super) has_drawn_counters: bool,
-    /// Parts of capacities taken, in billionths.
+    /// Allocated capacity in billionths, by name.
     pub(super) used: BTreeMap<&'a str, i128>,
-    /// The claims.
+    /// The claims that hold it.
     pub(super) claims: Vec<&'a Claim>,
 }
 
-/// What is held, by device. Devices that nobody holds are not in it.
+/// The allocated devices; free devices are not in the map.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AllocatedDevices<'a>(HashMap<DeviceId, DeviceUsage<'a>>);
 
 impl<'a> AllocatedDevices<'a> {
-    /// Sums up the allocations of claims. Access for administration holds nothing.
+    /// Sums up the allocations of claims. Admin access does not use a device.
     pub(super) fn new(
         inventory: &Inventory<'_>,
         claims: impl IntoIterator<Item = &'a Claim>,
@@ -52,7 +52,7 @@ impl<'a> AllocatedDevices<'a> {
         Self(all)
     }
 
-    /// What is held of a device, if anything.
+    /// The use of a device; `None` for a free one.
     pub(super) fn of(&self, device: DeviceId) -> Option<&DeviceUsage<'a>> {
         self.0.get(&device)
     }

@@ -1,4 +1,4 @@
-//! How much of a device's capacities a request takes, and whether so much is left (KEP-5075).
+//! The amount of each capacity that a request takes, and whether that much is left (KEP-5075).
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use crate::Quantity;
 use crate::quantity::Notation;
 use crate::slice::{AllowedAmounts, Capacity, Device};
 
-/// Why a device has not the capacity that is asked for.
+/// Why a device does not have the requested capacity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum CapacityMismatch<'s> {
-    /// It has no such capacity at all.
+    /// The device has no capacity of this name.
     Unknown(&'s str),
     /// Its policy does not allow the amount.
     OutsidePolicy { name: &'s str, wanted: Quantity },
-    /// Not so much is left.
+    /// Less than the request is left.
     Short { name: &'s str, wanted: Quantity, left: Quantity },
 }
 
-/// Whether a device has what is asked for beside what is used already, in billionths by name.
-/// Names must be written as the device writes them.
+/// Checks a request against the capacity that is left. `used` returns used billionths by name.
+/// Names must be qualified as the device qualifies them.
 pub(super) fn check<'s>(
     device: &'s Device,
     asked: &'s BTreeMap<String, Quantity>,
@@ -41,8 +41,8 @@ pub(super) fn check<'s>(
     Ok(())
 }
 
-/// What a request for these parts of capacities takes of each capacity of a device that nobody has
-/// anything of; `None` where it could not have the device at all.
+/// The amount of each capacity that a request takes from an unused device; `None` if the device can
+/// never satisfy the request.
 pub fn consumed_capacity<'s>(
     device: &'s Device,
     asked: &'s BTreeMap<String, Quantity>,
@@ -50,7 +50,7 @@ pub fn consumed_capacity<'s>(
     check(device, asked, |_| 0).ok().map(|()| amounts(device, asked))
 }
 
-/// What a request takes of each capacity.
+/// The amount of each capacity that a request takes.
 pub(super) fn amounts<'s>(
     device: &'s Device,
     asked: &BTreeMap<String, Quantity>,
@@ -61,7 +61,8 @@ pub(super) fn amounts<'s>(
     device.capacity.iter().map(amount).collect()
 }
 
-/// What a request takes: rounded up as the policy says, its default or all where it says nothing.
+/// The amount that a request takes: rounded up by the policy. A request without an amount takes the
+/// policy's default, else all.
 fn amount(asked: Option<Quantity>, capacity: &Capacity) -> Quantity {
     let policy = capacity.policy.as_ref();
     let Some(asked) = asked else {
@@ -80,7 +81,8 @@ fn amount(asked: Option<Quantity>, capacity: &Capacity) -> Quantity {
     }
 }
 
-/// Rounds up to a step from the minimum. Kubernetes does it in whole units, and in bytes' notation.
+/// Rounds up to a step from the minimum. As in Kubernetes, the result is a whole number in binary
+/// notation.
 fn round_up(asked: Quantity, min: Quantity, step: i128) -> Quantity {
     let above = asked.value() - min.value();
     let steps = above / step + i128::from(above % step != 0);
@@ -89,12 +91,12 @@ fn round_up(asked: Quantity, min: Quantity, step: i128) -> Quantity {
     Quantity::from_nanos(value.saturating_mul(unit), Notation::BinarySi)
 }
 
-/// A step in whole units; `None` where there is none.
+/// A step as a whole number; `None` if there is no step.
 fn whole_step(step: Option<Quantity>) -> Option<i128> {
     step.map(Quantity::value).filter(|&step| step != 0)
 }
 
-/// Whether the policy allows an amount. Its default always may be taken.
+/// Whether the policy allows an amount. It always allows its own default.
 fn is_allowed(wanted: Quantity, capacity: &Capacity) -> bool {
     let Some(policy) = &capacity.policy else { return true };
     if policy.default == Some(wanted) {

@@ -1,4 +1,4 @@
-//! What must hold between the devices of a claim.
+//! Constraints between the devices of a claim.
 
 use std::collections::BTreeMap;
 
@@ -6,17 +6,18 @@ use crate::AttributeValue;
 use crate::claim::{Constraint, Rule};
 use crate::slice::Device;
 
-/// A constraint and the devices that it covers so far.
+/// A constraint and the devices chosen for it so far.
 #[derive(Clone, Debug)]
 pub(super) struct ConstraintState<'s> {
     constraint: &'s Constraint,
-    /// The values of the devices, in the order in which they came.
+    /// The attribute values of the chosen devices, in the order of choice.
     values: Vec<&'s AttributeValue>,
-    /// One value for each request, as Kubernetes 1.36 remembers them; `None` when all count.
+    /// One value for each request, which is all that Kubernetes 1.36 remembers; `None` to compare
+    /// with all values.
     values_by_request: Option<BTreeMap<&'s str, &'s AttributeValue>>,
 }
 
-/// The request that a device is for.
+/// The request for which a device is chosen.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RequestName<'s> {
     /// Name of the request.
@@ -26,7 +27,7 @@ pub(super) struct RequestName<'s> {
 }
 
 impl<'s> ConstraintState<'s> {
-    /// A constraint over no devices yet.
+    /// A constraint without chosen devices.
     pub(super) fn new(constraint: &'s Constraint, is_per_request: bool) -> Self {
         let is_distinct = matches!(constraint.rule, Rule::Distinct(_));
         let values_by_request = (is_per_request && is_distinct).then(BTreeMap::new);
@@ -38,7 +39,8 @@ impl<'s> ConstraintState<'s> {
         &self.constraint.rule
     }
 
-    /// Whether a device could be added; always when it is for a request that is not covered.
+    /// Whether the constraint allows a device. It allows all devices of requests that it does not
+    /// cover.
     pub(super) fn admits(&self, of: RequestName<'_>, driver: &str, device: &Device) -> bool {
         if !self.covers(of) {
             return true;
@@ -54,7 +56,7 @@ impl<'s> ConstraintState<'s> {
         }
     }
 
-    /// Adds a device that is admitted.
+    /// Adds a device that [`admits`](Self::admits) allowed.
     pub(super) fn add(&mut self, of: RequestName<'s>, driver: &str, device: &'s Device) {
         let (Rule::Match(name) | Rule::Distinct(name)) = &self.constraint.rule;
         let value = attribute(device, driver, name);
@@ -87,7 +89,7 @@ impl<'s> ConstraintState<'s> {
     }
 }
 
-/// An attribute by its qualified name; names without a domain are in the driver's.
+/// An attribute by its qualified name. A name without a domain belongs to the driver's domain.
 fn attribute<'s>(device: &'s Device, driver: &str, name: &str) -> Option<&'s AttributeValue> {
     device.attributes.get(name).or_else(|| {
         let (domain, id) = name.split_once('/')?;

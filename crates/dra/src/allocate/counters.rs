@@ -1,4 +1,4 @@
-//! What is left in a pool's counters (KEP-4815).
+//! The amounts left in a pool's counters (KEP-4815).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -7,44 +7,43 @@ use super::allocated_devices::AllocatedDevices;
 use crate::claim::Claim;
 use crate::pools::Inventory;
 
-/// The counters of one generation of a pool, and what its devices draw from them. Amounts are in
-/// billionths.
+/// The counters of one pool generation and the draws of its devices, in billionths.
 #[derive(Debug)]
 pub(super) struct PoolCounters {
     /// Counter set and counter, in order of name.
     pub(super) names: Vec<(String, String)>,
-    /// What there is of each.
+    /// Total of each counter.
     totals: Vec<i128>,
-    /// What each device of the generation draws, by counter.
+    /// The draws of each device of the generation, by counter.
     draws: Vec<Vec<(usize, i128)>>,
     first_device: usize,
 }
 
-/// What is left of the counters beside the allocated claims.
+/// The counters that allocated claims leave.
 #[derive(Debug)]
 pub(super) struct RemainingCounters<'a> {
     pub(super) pool_counters: Arc<PoolCounters>,
-    /// What is left, in billionths; below zero when claims have more than there is.
+    /// Amounts left in billionths; negative if claims hold more than the total.
     pub(super) left: Vec<i128>,
-    /// A counter with less than nothing left. The pool then gives nothing that draws on counters.
+    /// A counter below zero. No device of the pool that draws on counters can then be allocated.
     overdrawn: Option<usize>,
-    /// The claims whose devices draw, by counter; found when somebody asks.
+    /// The claims whose devices draw from each counter; computed on first use.
     consumers: OnceLock<Vec<Vec<&'a Claim>>>,
 }
 
-/// A counter that has too little left.
+/// A counter with too little left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CounterShortage {
-    /// The counter, as an index.
+    /// Index of the counter.
     pub(super) counter: usize,
-    /// How much would be drawn, in billionths.
+    /// The draw in billionths.
     pub(super) wanted: i128,
-    /// How much is left, in billionths.
+    /// The amount left in billionths.
     pub(super) left: i128,
 }
 
 impl PoolCounters {
-    /// The counters of an edition.
+    /// The counters of a pool generation.
     pub(super) fn new(inventory: &Inventory<'_>, generation: usize) -> Self {
         let generation = &inventory.generations[generation];
         let mut counters: BTreeMap<(&str, &str), i128> = BTreeMap::new();
@@ -78,7 +77,8 @@ impl PoolCounters {
 }
 
 impl<'a> RemainingCounters<'a> {
-    /// What is left of the counters of an edition. All its devices count, also those for other nodes.
+    /// Subtracts the draws of all allocated devices of the generation, including devices for other
+    /// nodes.
     pub(super) fn new(
         pool_counters: Arc<PoolCounters>,
         inventory: &Inventory<'_>,
@@ -101,12 +101,12 @@ impl<'a> RemainingCounters<'a> {
         Self { pool_counters, left, overdrawn, consumers: OnceLock::new() }
     }
 
-    /// What a device draws, by counter.
+    /// The draws of a device, by counter.
     pub(super) fn draws(&self, device: usize) -> &[(usize, i128)] {
         &self.pool_counters.draws[device - self.pool_counters.first_device]
     }
 
-    /// The claims whose devices draw from a counter; a claim with several is there several times.
+    /// The claims whose devices draw from a counter, once for each such device.
     pub(super) fn consumers(
         &self,
         counter: usize,
@@ -129,7 +129,7 @@ impl<'a> RemainingCounters<'a> {
         &by_counter[counter]
     }
 
-    /// Whether a device can draw beside what is drawn tentatively already.
+    /// Whether the counters allow a device beside the draws of a partial allocation.
     pub(super) fn check(
         &self,
         device: usize,

@@ -1,4 +1,4 @@
-//! Why a request cannot have a device, in words.
+//! Why a request cannot have a device, with the names that people need.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -43,74 +43,74 @@ pub enum DeviceMismatch {
     },
     /// The device is for other nodes.
     OtherNode,
-    /// The device's slice selects nodes in an unsound way.
+    /// The node selector of the device's slice is malformed.
     NodeSelector {
         /// What is wrong.
         error: String,
     },
     /// The device needs a feature that is off in the cluster.
     FeatureOff(Feature),
-    /// Other claims have it.
+    /// Other claims hold the device.
     InUse {
         /// The claims, by name.
         by: Vec<ClaimRef>,
     },
-    /// The same pod has it for another request.
+    /// Another request of the same pod holds the device.
     TakenTogether {
-        /// Its claim.
+        /// Claim of that request.
         claim: ClaimRef,
         /// `<request>` or `<request>/<alternative>`.
         request: String,
     },
-    /// It has no capacity of this name.
+    /// The device has no capacity of this name.
     CapacityUnknown {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
     },
     /// The policy of a capacity does not allow the amount.
     CapacityOutsidePolicy {
         /// Name of the capacity.
         name: String,
-        /// What would be taken.
+        /// The amount that the request would take.
         wanted: Quantity,
     },
-    /// Too little is left of a capacity.
+    /// A capacity has too little left.
     CapacityShort {
         /// Name of the capacity.
         name: String,
-        /// What would be taken.
+        /// The amount that the request would take.
         wanted: Quantity,
-        /// What is left.
+        /// The amount left.
         left: Quantity,
-        /// The claims that have parts, by name.
+        /// The claims that hold shares, by name.
         by: Vec<ClaimRef>,
     },
-    /// Too little is left in a counter of the pool.
+    /// A counter of the pool has too little left.
     CountersExhausted {
         /// Name of the counter set.
         set: String,
         /// Name of the counter.
         counter: String,
-        /// What would be drawn.
+        /// The amount that the device would draw.
         wanted: Quantity,
-        /// What is left.
+        /// The amount left.
         left: Quantity,
         /// The claims whose devices draw from it, by name.
         by: Vec<ClaimRef>,
     },
-    /// A taint that is not tolerated.
+    /// The request does not tolerate this taint.
     Taint(DeviceTaint),
-    /// A constraint does not hold: the attribute is not there, or not as the devices chosen before
-    /// need it.
+    /// A constraint does not hold: the device lacks the attribute, or its value conflicts with the
+    /// devices chosen before.
     Constraint(Rule),
-    /// Slices of its pool are missing.
+    /// The pool lacks slices.
     PoolIncomplete,
-    /// Its pool contradicts itself.
+    /// The pool contradicts itself.
     PoolInvalid(PoolDefect),
 }
 
 impl DeviceMismatch {
-    /// Puts an obstacle into words that stand by themselves.
+    /// Adds the names that the borrowed form lacks.
     pub(super) fn new<'s, 'a: 's>(
         mismatch: Mismatch<'s>,
         context: &NodeContext<'s, 'a>,
@@ -136,7 +136,7 @@ impl DeviceMismatch {
             Mismatch::NodeSelector(_, error) => Self::NodeSelector { error: error.to_string() },
             Mismatch::FeatureOff(feature) => Self::FeatureOff(feature),
             Mismatch::InUse => Self::InUse { by: holders() },
-            // What is taken has a taker.
+            // A taken device has a pick.
             Mismatch::Together => match state.pick_of(at.id).map(|pick| pick.target) {
                 Some(target) => Self::TakenTogether {
                     claim: ClaimRef::of(claims[target.claim].claim),
@@ -178,17 +178,19 @@ impl fmt::Display for DeviceMismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ClassSelector { class, expression } => {
-                write!(f, "class {class} does not want it: {expression}")
+                write!(f, "class {class} excludes it: {expression}")
             }
             Self::RequestSelector { expression } => {
-                write!(f, "the request does not want it: {expression}")
+                write!(f, "the request excludes it: {expression}")
             }
             Self::CelError { class, error } => {
                 write!(f, "{}{error}", of_class(class.as_deref()))
             }
             Self::OtherNode => f.write_str("it is for other nodes"),
             Self::NodeSelector { error } => f.write_str(error),
-            Self::FeatureOff(feature) => write!(f, "it needs {feature:?}, which is off"),
+            Self::FeatureOff(feature) => {
+                write!(f, "it needs the feature {feature:?}, which is off")
+            }
             Self::InUse { by } => write!(f, "in use by {}", list(by)),
             Self::TakenTogether { claim, request } => {
                 write!(f, "the same pod has it for request {request} of {claim}")
@@ -219,7 +221,7 @@ impl fmt::Display for DeviceMismatch {
     }
 }
 
-/// How a device writes what it draws from a counter.
+/// The notation in which a device writes its draw from a counter.
 fn notation(context: &NodeContext<'_, '_>, at: Candidate, set: &str, counter: &str) -> Notation {
     let mut consumes = context.published(at.device).device.consumes.iter();
     let drawn = consumes.find(|consumed| consumed.counter_set == set);
@@ -227,7 +229,7 @@ fn notation(context: &NodeContext<'_, '_>, at: Candidate, set: &str, counter: &s
     drawn.map_or(Notation::DecimalSi, Quantity::notation)
 }
 
-/// Names of claims in order, each once.
+/// Names of claims, sorted, each once.
 fn names<'c>(claims: impl Iterator<Item = &'c Claim>) -> Vec<ClaimRef> {
     claims.map(ClaimRef::of).collect::<BTreeSet<_>>().into_iter().collect()
 }

@@ -1,4 +1,4 @@
-//! Why claims get nothing on a node.
+//! Why claims cannot be allocated on a node.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::node::NodeSelectorError;
 use crate::pools::{PoolDefect, PoolRef};
 use octavo_cel::CelError;
 
-/// Most results that a claim may have.
+/// Limit of the results in an allocation (`AllocationResultsMaxSize` of `resource.k8s.io`).
 pub const MAX_RESULTS_PER_CLAIM: usize = 32;
 
 /// A claim by name.
@@ -31,14 +31,15 @@ pub struct DeviceRef {
     pub device: String,
 }
 
-/// Why claims get nothing on a node.
+/// Why claims cannot be allocated on a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocateError {
-    /// No choice of devices serves all claims together.
+    /// No choice of free devices satisfies all claims.
     #[error("the node's free devices do not serve all claims")]
     NoFit,
-    /// As [`AllocateError::NoFit`], and one of the node's pools is left out because it contradicts itself.
+    /// As [`AllocateError::NoFit`], and a pool of the node was skipped because it contradicts
+    /// itself.
     #[error(
         "the node's free devices do not serve all claims, and pool {pool} is invalid: {defect}"
     )]
@@ -48,12 +49,12 @@ pub enum AllocateError {
         /// What is wrong with it.
         defect: PoolDefect,
     },
-    /// The search was given up.
+    /// The search reached its step limit.
     #[error(
-        "no answer after {limit} steps of search; ask for fewer devices or fewer alternatives in one pod"
+        "gave up after {limit} search steps; request fewer devices or fewer alternatives in one pod"
     )]
     Steps {
-        /// How many steps it was allowed.
+        /// The limit.
         limit: u64,
     },
     /// A claim needs more results than it may have.
@@ -61,12 +62,12 @@ pub enum AllocateError {
     TooManyDevices {
         /// The claim.
         claim: ClaimRef,
-        /// How many it needs at least.
+        /// The least number of results that it needs.
         wanted: usize,
-        /// Whether it asks for all devices that match: another node may have fewer.
+        /// Whether a request asks for all matching devices; another node may have fewer.
         is_node_specific: bool,
     },
-    /// A request cannot be served as long as something is not repaired.
+    /// A request cannot be allocated until its cause is repaired.
     #[error("claim {claim}, request {request}: {error}")]
     Request {
         /// The claim.
@@ -76,7 +77,7 @@ pub enum AllocateError {
         /// What is wrong.
         error: Box<RequestError>,
     },
-    /// A slice selects its nodes in an unsound way.
+    /// The node selector of a slice is malformed.
     #[error("slice {slice}: {error}")]
     NodeSelector {
         /// Name of the slice.
@@ -84,17 +85,17 @@ pub enum AllocateError {
         /// What is wrong.
         error: NodeSelectorError,
     },
-    /// A slice selects its nodes with several terms, which an allocation cannot carry on.
+    /// The node selector of a slice has several terms, which an allocation cannot express.
     #[error("slice {slice} selects nodes with {terms} terms; one is allowed")]
     NodeSelectorTerms {
         /// Name of the slice.
         slice: String,
-        /// How many terms it has.
+        /// Number of terms.
         terms: usize,
     },
 }
 
-/// What is wrong with a request, or with what it needs.
+/// Why a request cannot be allocated on any choice of devices.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -102,12 +103,12 @@ pub enum RequestError {
     #[error("there is no device class {0}")]
     UnknownClass(String),
     /// It uses a feature that is off in the cluster.
-    #[error("it needs {0:?}, which is off in this cluster")]
+    #[error("it needs the feature {0:?}, which is off in this cluster")]
     FeatureOff(Feature),
-    /// It asks for all devices, but a pool is not complete.
+    /// The request asks for all devices, but a pool is incomplete.
     #[error("it asks for all devices, but pool {0} is being updated")]
     PoolIncomplete(PoolRef),
-    /// It asks for all devices, but a pool contradicts itself.
+    /// The request asks for all devices, but a pool contradicts itself.
     #[error("it asks for all devices, but pool {pool} is invalid: {defect}")]
     PoolInvalid {
         /// The pool.
@@ -123,24 +124,25 @@ pub enum RequestError {
         /// What is wrong.
         error: CelError,
     },
-    /// It asks for all devices, but a constraint keeps one of them out.
+    /// The request asks for all devices, but a constraint excludes one of them.
     #[error("it asks for all devices, but with {device} they do not {}", agreement(rule))]
     ConstraintOfAll {
         /// The device.
         device: DeviceRef,
-        /// What does not hold.
+        /// The constraint.
         rule: Rule,
     },
 }
 
 impl AllocateError {
-    /// Whether it is about this node only, so that another node may serve the claims. Otherwise a
-    /// claim, a class or a slice has to be repaired first.
+    /// Whether another node may satisfy the claims. Otherwise a claim, a class or a slice must be
+    /// repaired first.
     pub fn is_node_specific(&self) -> bool {
         matches!(self, Self::NoFit | Self::InvalidPool { .. } | Self::Steps { .. })
     }
 
-    /// Whether it is about the claims or their classes alone, so that no node can serve the claims.
+    /// Whether only the claims or their classes are at fault, so that no node can satisfy the
+    /// claims.
     pub fn is_claim_specific(&self) -> bool {
         match self {
             Self::TooManyDevices { is_node_specific, .. } => !is_node_specific,
@@ -151,8 +153,8 @@ impl AllocateError {
         }
     }
 
-    /// Whether a selector is not understood here. The API server compiles selectors before it takes
-    /// them, so Kubernetes may have an answer.
+    /// Whether [`octavo_cel`] could not compile a selector. The API server compiles selectors at
+    /// admission, so Kubernetes may evaluate it.
     pub fn is_unsupported_selector(&self) -> bool {
         let Self::Request { error, .. } = self else { return false };
         let RequestError::Cel { error, .. } = &**error else { return false };
@@ -165,7 +167,7 @@ impl AllocateError {
 }
 
 impl ClaimRef {
-    /// The name of a claim.
+    /// The reference to a claim.
     pub fn of(claim: &Claim) -> Self {
         Self { namespace: claim.namespace.clone(), name: claim.name.clone() }
     }
@@ -183,12 +185,12 @@ impl fmt::Display for DeviceRef {
     }
 }
 
-/// Names the class whose selector is spoken of.
+/// A prefix that names the class of a selector.
 pub(super) fn of_class(class: Option<&str>) -> String {
     class.map(|class| format!("class {class}: ")).unwrap_or_default()
 }
 
-/// What devices should do under a rule.
+/// The relation that a constraint requires.
 pub(super) fn agreement(rule: &Rule) -> String {
     match rule {
         Rule::Match(attribute) => format!("agree in {attribute}"),

@@ -1,4 +1,4 @@
-//! Why a pod gets nothing on a node, device by device.
+//! Explains, device by device, why a pod cannot be allocated on a node.
 
 use super::Allocator;
 use super::device_mismatch::DeviceMismatch;
@@ -12,53 +12,53 @@ use crate::claim::{Claim, Count};
 use crate::node::Node;
 use crate::pools::PoolState;
 
-/// What stands between a pod's claims and a node's devices.
+/// Why the claims of a pod cannot be allocated on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Explanation {
-    /// Why there is no allocation; `None`: there is one.
+    /// Why there is no allocation; `None` if there is one.
     pub error: Option<AllocateError>,
-    /// Each request, or each of its alternatives, as if it were alone.
+    /// Each request, or each alternative of a list, evaluated alone.
     pub requests: Vec<RequestExplanation>,
-    /// Where they stand in one another's way, if each could be served alone.
+    /// The conflict between requests, if each of them could be satisfied alone.
     pub clash: Option<Clash>,
 }
 
-/// What stands between a request and a node's devices.
+/// A request and the verdict on each device of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestExplanation {
     /// The claim.
     pub claim: ClaimRef,
     /// `<request>` or `<request>/<alternative>`.
     pub request: String,
-    /// How many devices are wanted.
+    /// Number of requested devices.
     pub wanted: Count,
-    /// The devices of the node's pools, in the order in which they are tried.
+    /// The devices of the node's pools, in search order.
     pub devices: Vec<DeviceVerdict>,
 }
 
-/// What stands between a request and a device.
+/// A device and why the request cannot have it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceVerdict {
     /// The device.
     pub device: DeviceRef,
-    /// The first reason against it. What lasts comes first: selectors and nodes, then who has it,
-    /// capacity, counters, taints and constraints. `None`: the request could have it.
+    /// The first mismatch; `None` if the request could have the device. Permanent mismatches come
+    /// first (selectors, nodes), then use by others, capacity, counters, taints and constraints.
     pub reason: Option<DeviceMismatch>,
 }
 
-/// How far a search came before requests stood in one another's way.
+/// The point at which requests came into conflict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clash {
-    /// What was placed, in order.
+    /// The devices chosen before, in order.
     pub placed: Vec<Placed>,
-    /// The request that could not be served beside them.
+    /// The request that could not be satisfied beside them.
     pub request: RequestExplanation,
 }
 
-/// A device that a search had placed.
+/// A device that the search had chosen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Placed {
-    /// The claim that it is for.
+    /// The claim that would hold it.
     pub claim: ClaimRef,
     /// `<request>` or `<request>/<alternative>`.
     pub request: String,
@@ -67,12 +67,12 @@ pub struct Placed {
 }
 
 impl RequestExplanation {
-    /// Whether enough devices are left for the request by itself.
+    /// Whether enough devices are free for the request alone.
     pub fn is_enough(&self) -> bool {
         let free = self.devices.iter().filter(|verdict| verdict.reason.is_none()).count();
         match self.wanted {
             Count::Exactly(wanted) => u64::try_from(free).is_ok_and(|free| free >= wanted),
-            // Devices that are not wanted do not matter, all others must be free.
+            // Devices that the request excludes do not matter; all others must be free.
             Count::All => {
                 free > 0
                     && self.devices.iter().all(|verdict| match &verdict.reason {
@@ -85,7 +85,7 @@ impl RequestExplanation {
 }
 
 impl DeviceMismatch {
-    /// Whether the request itself leaves the device out.
+    /// Whether the request itself excludes the device.
     fn is_choice(&self) -> bool {
         matches!(
             self,
@@ -99,7 +99,7 @@ impl DeviceMismatch {
     }
 }
 
-/// Explains a pod's claims on a node.
+/// Explains the claims of a pod on a node.
 pub(super) fn explain(allocator: &Allocator<'_>, node: &Node, claims: &[&Claim]) -> Explanation {
     let refused = |error| Explanation { error: Some(error), ..Explanation::default() };
     let context = match NodeContext::new(allocator, node) {
@@ -133,7 +133,7 @@ fn targets<'s>(claims: &'s [ClaimPlan<'s>]) -> impl Iterator<Item = Target<'s>> 
     })
 }
 
-/// Whether each request could be served if it were alone.
+/// Whether each request could be satisfied alone.
 fn is_each_served(claims: &[ClaimPlan<'_>], explained: &[RequestExplanation]) -> bool {
     let mut explained = explained.iter();
     claims.iter().flat_map(|plan| &plan.requests).all(|request| {
@@ -142,7 +142,7 @@ fn is_each_served(claims: &[ClaimPlan<'_>], explained: &[RequestExplanation]) ->
     })
 }
 
-/// Where the search came furthest.
+/// The furthest point of the search.
 fn clash<'s, 'a: 's>(
     context: &'s NodeContext<'s, 'a>,
     claims: &'s [ClaimPlan<'s>],
@@ -195,7 +195,8 @@ fn explain_request<'s, 'a: 's>(
     }
 }
 
-/// As the search judges, but that somebody has a device says nothing to who does not want it.
+/// Checks in the order of the search, but selectors first: use by others is no reason for a device
+/// that the request excludes.
 fn check_device<'s, 'a: 's>(
     context: &NodeContext<'s, 'a>,
     state: &PartialAllocation<'s, 'a>,

@@ -1,4 +1,5 @@
-//! What stands between a request and a device, while searching.
+//! Why a request cannot have a device, as the search finds it: borrowed and without names of
+//! claims.
 
 use super::capacity::CapacityMismatch;
 use super::counters::CounterShortage;
@@ -8,28 +9,28 @@ use crate::node::NodeSelectorError;
 use crate::slice::DeviceTaint;
 use octavo_cel::CelError;
 
-/// The first thing that stands between a request and a device.
+/// The first reason why a request cannot have a device.
 #[derive(Clone, Debug)]
 pub(super) enum Mismatch<'s> {
-    /// A selector of the class, or the request's own, does not match.
+    /// A selector of the class (or of the request, if `class` is `None`) does not match.
     Selector {
         class: Option<&'s str>,
         expression: &'s str,
     },
-    /// A selector of the class, or the request's own, fails.
+    /// A selector of the class (or of the request, if `class` is `None`) fails.
     Cel {
         class: Option<&'s str>,
         error: CelError,
     },
     /// The device is for other nodes.
     OtherNode,
-    /// The slice of this name selects the device's nodes in an unsound way.
+    /// The node selector of the slice with this name is malformed.
     NodeSelector(&'s str, NodeSelectorError),
-    /// It needs a feature that is off.
+    /// The device needs a feature that is off.
     FeatureOff(Feature),
-    /// Another claim has it.
+    /// Another claim holds the device.
     InUse,
-    /// It is taken for the same pod.
+    /// The same pod has taken the device.
     Together,
     Capacity(CapacityMismatch<'s>),
     Counters(CounterShortage),

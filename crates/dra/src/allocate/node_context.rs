@@ -1,4 +1,4 @@
-//! A node with the devices that may be tried for it, in order.
+//! A node with its candidate devices, in search order.
 
 use std::ops::Range;
 
@@ -16,18 +16,18 @@ pub(super) struct NodeContext<'s, 'a> {
     pub(super) allocator: &'s Allocator<'a>,
     pub(super) node: &'s Node,
     pub(super) pools: Vec<NodePool>,
-    /// Devices of pools that are ready, in the order in which they are tried.
+    /// Devices of ready pools, in search order.
     pub(super) candidates: Vec<Candidate>,
     /// The candidates of each pool.
     pub(super) candidates_by_pool: Vec<Range<usize>>,
 }
 
-/// A device that may be tried.
+/// A device that the search may try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// The device, as an index.
+    /// Index of the device.
     pub(super) device: usize,
-    /// Its pool's generation, as an index.
+    /// Index of its pool generation.
     pub(super) generation: usize,
     /// Its identity.
     pub(super) id: DeviceId,
@@ -56,7 +56,7 @@ impl<'s, 'a> NodeContext<'s, 'a> {
         Ok(context)
     }
 
-    /// The same with fewer devices: those that are meant, by driver, pool and name.
+    /// Keeps only the devices for which `is_eligible(driver, pool, name)` is true.
     pub(super) fn restricted_to(mut self, is_eligible: &dyn Fn(&str, &str, &str) -> bool) -> Self {
         let inventory = &self.allocator.inventory;
         let mut candidates = Vec::with_capacity(self.candidates.len());
@@ -73,7 +73,7 @@ impl<'s, 'a> NodeContext<'s, 'a> {
         self
     }
 
-    /// What is published of a device.
+    /// The device as its slice publishes it.
     pub(super) fn published(&self, device: usize) -> Published<'a> {
         self.allocator.inventory.published(device)
     }
@@ -96,7 +96,7 @@ impl<'s, 'a> NodeContext<'s, 'a> {
         }
     }
 
-    /// Whether several claims may be given a device at once.
+    /// Whether several claims may hold shares of a device.
     pub(super) fn is_shareable(&self, device: usize) -> bool {
         self.has(Feature::ConsumableCapacity) && self.published(device).device.allow_multiple
     }
@@ -106,7 +106,7 @@ impl<'s, 'a> NodeContext<'s, 'a> {
         self.allocator.features.has(feature)
     }
 
-    /// Whether the class and the request want a device and the node can reach it.
+    /// Checks the selectors of class and request, and that the node can reach the device.
     pub(super) fn check_selectors(
         &self,
         wanted: &'s Alternative<'s>,
@@ -143,8 +143,8 @@ impl<'s, 'a> NodeContext<'s, 'a> {
         Ok(())
     }
 
-    /// Whether a device has what is asked of its capacity, beside what claims have and what `extra`
-    /// is taken tentatively.
+    /// Checks the capacity that allocated claims and the `extra` billionths of a partial allocation
+    /// leave.
     pub(super) fn check_capacity(
         &self,
         wanted: &'s Alternative<'s>,
@@ -166,7 +166,7 @@ impl<'s, 'a> NodeContext<'s, 'a> {
         capacity::check(published.device, &wanted.ask.capacity, used).map_err(Mismatch::Capacity)
     }
 
-    /// Whether the request tolerates a device's taints.
+    /// Checks that the request tolerates the device's taints.
     pub(super) fn check_taints(
         &self,
         wanted: &'s Alternative<'s>,
@@ -182,7 +182,7 @@ impl<'s, 'a> NodeContext<'s, 'a> {
         }
     }
 
-    /// The first pool of the node that contradicts itself.
+    /// The first pool of the node that contradicts itself, as an error.
     pub(super) fn invalid_pool(&self) -> Option<AllocateError> {
         self.pools.iter().find_map(|pool| match &pool.state {
             PoolState::Invalid(defect) => {

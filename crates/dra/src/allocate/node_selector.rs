@@ -1,4 +1,4 @@
-//! From which nodes all devices of a claim can be reached.
+//! The node selector of an allocation: the nodes that can reach all of its devices.
 
 use super::error::AllocateError;
 use super::node_context::NodeContext;
@@ -6,10 +6,10 @@ use super::partial_allocation::Pick;
 use crate::node::{NodeOperator, NodeRequirement, NodeSelector, NodeSelectorTerm};
 use crate::slice::NodeScope;
 
-/// The nodes of a claim's devices; `None`: all nodes.
+/// The node selector for a claim's devices; `None` for all nodes.
 ///
-/// One device of one node, or one that binds to it, ties the claim to the node for which it is
-/// allocated. Else what the devices require is put together.
+/// A device local to one node, or one with `bindsToNode`, restricts the claim to the node of the
+/// allocation. Otherwise the selector combines the requirements of all devices.
 pub(super) fn node_selector(
     context: &NodeContext<'_, '_>,
     picks: &[Pick<'_>],
@@ -52,7 +52,7 @@ fn single_node(node: &str) -> NodeSelector {
     NodeSelector { terms: vec![NodeSelectorTerm { labels: Vec::new(), fields: vec![name] }] }
 }
 
-/// Adds requirements that are not there yet. The order of values does not matter.
+/// Adds missing requirements. The order of values does not matter.
 fn add(to: &mut Vec<NodeRequirement>, from: &[NodeRequirement]) {
     let values = |one: &NodeRequirement| {
         let mut values = one.values.clone();

@@ -1,4 +1,4 @@
-//! What a search has taken so far, and how it is given back.
+//! The devices that a search has taken so far, and how it undoes a choice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,22 @@ use crate::Quantity;
 use crate::features::Feature;
 use crate::pools::DeviceId;
 
-/// What is taken so far.
+/// The devices that a search has taken so far.
 pub(super) struct PartialAllocation<'s, 'a> {
     context: &'s NodeContext<'s, 'a>,
-    /// Devices taken whole or for administration, with the claims that took them.
+    /// Devices taken whole or for admin access, with the claims that took them.
     taken: BTreeMap<DeviceId, BTreeSet<usize>>,
-    /// Parts of devices.
+    /// Shares of devices.
     parts: BTreeMap<DeviceId, Parts<'s>>,
-    /// What is drawn from counters, by edition and counter, in billionths.
+    /// Draws from counters in billionths, by pool generation and counter.
     drawn: BTreeMap<usize, Vec<i128>>,
     /// The constraints of each claim.
     constraints: Vec<Vec<ConstraintState<'s>>>,
-    /// The devices of each claim, in the order in which they were taken.
+    /// The devices of each claim, in the order of choice.
     pub(super) picks: Vec<Vec<Pick<'s>>>,
 }
 
-/// What is taken of a device that is shared.
+/// The shares taken of one device.
 #[derive(Default)]
 struct Parts<'s> {
     count: usize,
@@ -34,21 +34,21 @@ struct Parts<'s> {
     amounts: BTreeMap<&'s str, i128>,
 }
 
-/// A device, or a part of it, taken for a request.
+/// A device, or a share of it, taken for a request.
 pub(super) struct Pick<'s> {
     pub(super) target: Target<'s>,
     pub(super) candidate: Candidate,
-    /// Amounts of capacities, for a part.
+    /// Amounts of capacities, for a share.
     pub(super) consumed: BTreeMap<&'s str, Quantity>,
     pub(super) is_part: bool,
-    /// Whether counters were drawn for it.
+    /// Whether this pick drew counters.
     has_drawn: bool,
 }
 
-/// The place for which a device is wanted.
+/// The request or alternative for which the search chooses a device.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'s> {
-    /// The claim, as an index.
+    /// Index of the claim.
     pub(super) claim: usize,
     pub(super) request: &'s RequestPlan<'s>,
     pub(super) wanted: &'s Alternative<'s>,
@@ -66,7 +66,7 @@ impl<'s> Target<'s> {
 }
 
 impl<'s, 'a: 's> PartialAllocation<'s, 'a> {
-    /// Nothing taken yet.
+    /// An empty allocation.
     pub(super) fn new(context: &'s NodeContext<'s, 'a>, claims: &[ClaimPlan<'s>]) -> Self {
         let is_per_request = context.has(Feature::UpstreamBugs);
         let constraints = |plan: &ClaimPlan<'s>| {
@@ -86,7 +86,7 @@ impl<'s, 'a: 's> PartialAllocation<'s, 'a> {
         }
     }
 
-    /// The first thing that stands between a place and a device, in the order of Kubernetes.
+    /// The first reason why a target cannot have a device, in the order of Kubernetes' checks.
     pub(super) fn check_device(
         &self,
         target: Target<'s>,
@@ -101,7 +101,7 @@ impl<'s, 'a: 's> PartialAllocation<'s, 'a> {
         if with_constraints { self.check_constraints(target, at) } else { Ok(()) }
     }
 
-    /// Whether nobody stands in the way who has the device already.
+    /// Checks that no allocated claim and no other pick holds the device.
     pub(super) fn check_free(&self, target: Target<'s>, at: Candidate) -> Result<(), Mismatch<'s>> {
         let takers = self.taken.get(&at.id).filter(|takers| !takers.is_empty());
         if target.wanted.ask.admin_access {
@@ -117,7 +117,7 @@ impl<'s, 'a: 's> PartialAllocation<'s, 'a> {
         if takers.is_some() { Err(Mismatch::Together) } else { Ok(()) }
     }
 
-    /// Whether enough of the capacities is left.
+    /// Checks that enough of the capacities is left.
     pub(super) fn check_capacity(
         &self,
         target: Target<'s>,
@@ -128,7 +128,7 @@ impl<'s, 'a: 's> PartialAllocation<'s, 'a> {
         self.context.check_capacity(target.wanted, at.device, |name| amount(name).unwrap_or(0))
     }
 
-    /// Whether the counters have what the device draws, if it has not drawn it before.
+    /// Checks that the counters allow the device's draw, unless the device has drawn already.
     pub(super) fn check_counters(&self, at: Candidate) -> Result<(), Mismatch<'s>> {
         let device = self.context.published(at.device).device;
         if !device.consumes.is_empty() && !self.context.has(Feature::PartitionableDevices) {
@@ -142,7 +142,7 @@ impl<'s, 'a: 's> PartialAllocation<'s, 'a> {
         remaining.check(at.device, drawn).map_err(Mismatch::Counters)
     }
 
-    /// Whether the claim's constraints would hold.
+    /// Checks the constraints of the claim.
     pub(super) fn check_constraints(
         &self,
         target: Target<'s>,
@@ -157,7 +157,7 @@ impl<'s, 'a: 's> PartialAllocation<'s, 'a> {
         }
     }
 
-    /// Takes a device that nothing stands in the way of.
+    /// Takes a device that passed all checks.
     pub(super) fn take(&mut self, target: Target<'s>, at: Candidate) {
         let device = self.context.published(at.device).device;
         let driver = self.context.driver(at.device);
@@ -185,7 +185,7 @@ impl<'s, 'a: 's> PartialAllocation<'s, 'a> {
         self.picks[target.claim].push(pick);
     }
 
-    /// Gives back the device that a claim took last.
+    /// Undoes the claim's last pick.
     pub(super) fn undo_last(&mut self, claim: usize) {
         let Some(pick) = self.picks[claim].pop() else { return };
         let at = pick.candidate;
@@ -211,12 +211,12 @@ impl<'s, 'a: 's> PartialAllocation<'s, 'a> {
         }
     }
 
-    /// The pick that has a device whole.
+    /// The pick that holds a device whole.
     pub(super) fn pick_of(&self, device: DeviceId) -> Option<&Pick<'s>> {
         self.picks.iter().flatten().find(|pick| pick.candidate.id == device)
     }
 
-    /// Whether the device draws from counters and has not drawn yet: parts draw once for all.
+    /// Whether taking the device draws counters: only the first of several shares does.
     fn must_draw(&self, at: Candidate) -> bool {
         let device = self.context.published(at.device).device;
         let has_drawn_counters = || {

@@ -1,4 +1,4 @@
-//! The claims of a pod, looked up and checked before the search.
+//! The claims of a pod, resolved and checked before the search.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ pub(super) struct ClaimPlan<'s> {
 /// A request with its alternatives.
 pub(super) struct RequestPlan<'s> {
     pub(super) name: &'s str,
-    /// Whether it is a list of alternatives, even if of one.
+    /// Whether the request is a list of alternatives, even of one.
     pub(super) is_list: bool,
     pub(super) alternatives: Vec<Alternative<'s>>,
 }
 
-/// One way of serving a request.
+/// One alternative of a request.
 pub(super) struct Alternative<'s> {
     /// Name of the alternative, in a list.
     pub(super) name: Option<&'s str>,
@@ -33,9 +33,9 @@ pub(super) struct Alternative<'s> {
     pub(super) class: &'s str,
     pub(super) class_selectors: Vec<Arc<Verdicts>>,
     pub(super) selectors: Vec<Arc<Verdicts>>,
-    /// How many devices it takes.
+    /// Number of devices.
     pub(super) wanted: usize,
-    /// The devices, where it takes all that match.
+    /// The devices of a request for all matching ones.
     pub(super) all: Option<Vec<Candidate>>,
 }
 
@@ -46,7 +46,7 @@ impl RequestPlan<'_> {
     }
 }
 
-/// Looks up and checks the claims of a pod.
+/// Resolves and checks the claims of a pod.
 pub(super) fn plan<'s, 'a: 's>(
     context: &NodeContext<'s, 'a>,
     claims: &'s [&'s Claim],
@@ -114,7 +114,7 @@ fn plan_request<'s, 'a: 's>(
     Ok(RequestPlan { name: &request.name, is_list, alternatives })
 }
 
-/// Why an alternative cannot be planned.
+/// Why an alternative cannot be resolved.
 enum PlanError {
     AllocateError(AllocateError),
     Request(RequestError),
@@ -157,7 +157,7 @@ fn plan_alternative<'s, 'a: 's>(
     Ok(alternative)
 }
 
-/// All devices that match. They have to be known all, so every pool must be in order.
+/// All matching devices. Every pool must be complete and valid, or a device could be missing.
 fn all(
     context: &NodeContext<'_, '_>,
     wanted: &Alternative<'_>,
@@ -191,7 +191,7 @@ fn all(
     Ok(all)
 }
 
-/// The fault behind an obstacle that no other device gets around.
+/// The error behind a mismatch that no other device avoids.
 fn plan_error(mismatch: &Mismatch<'_>) -> Option<PlanError> {
     match mismatch {
         Mismatch::Cel { class, error } => {
@@ -208,7 +208,7 @@ fn plan_error(mismatch: &Mismatch<'_>) -> Option<PlanError> {
     }
 }
 
-/// The refusal behind an obstacle that no other device gets around.
+/// The error behind a mismatch that no other device avoids, for a claim's request.
 pub(super) fn fatal_error(
     mismatch: &Mismatch<'_>,
     claim: &Claim,

@@ -1,12 +1,12 @@
-//! How well lists of alternatives were served: what Kubernetes compares nodes by.
+//! The score of prioritized lists, by which Kubernetes compares nodes (KEP-4816).
 
 use crate::claim::{Ask, Claim};
 
-/// Most alternatives that a list may have.
+/// Limit of the alternatives in a list (`FirstAvailableDeviceRequestMaxSize` of `resource.k8s.io`).
 const MAX_ALTERNATIVES: usize = 8;
 
-/// The sum over all lists of allocated claims: 8 for the first alternative, 7 for the second, and so
-/// on. A node where it is greater suits the pod better. Within a node the first fit is taken.
+/// The sum over all lists of allocated claims: 8 for the first alternative, 7 for the second, and
+/// so on. A node with a greater score suits the pod better. Within a node the first fit counts.
 pub fn prioritized_list_score(claims: &[&Claim]) -> usize {
     let mut sum = 0;
     for claim in claims {

@@ -1,13 +1,12 @@
 //! The search: first fit, depth first, in the order of Kubernetes.
 //!
-//! Claims, their requests and each request's devices are served one after the other. What does not
-//! work out is given back and the next device tried, never in another order within one request: that
-//! would be the same choice again. An alternative of a list is left when it does not work out *with
-//! all that follows*.
+//! It serves claims, their requests and the devices of each request one after another. It undoes a
+//! choice that leads nowhere and tries the next device. It never tries another order within one
+//! request, which would be the same choice again. It leaves an alternative of a list only when *all
+//! that follows* fails.
 //!
-//! Two bounds cut what could not succeed, and never what could: a request gives up when fewer
-//! devices are left that fit by themselves than it still needs; and after many steps each request is
-//! looked at alone once.
+//! Two bounds cut branches that cannot succeed. A request gives up when fewer devices fit alone
+//! than it still needs. After [`STEPS_BEFORE_BOUND`] steps each request is checked alone once.
 
 use super::error::{AllocateError, MAX_RESULTS_PER_CLAIM, RequestError};
 use super::mismatch::Mismatch;
@@ -17,7 +16,7 @@ use super::plan::{Alternative, ClaimPlan, RequestPlan, fatal_error};
 use crate::claim::Claim;
 use crate::features::Feature;
 
-/// Steps after which each request is looked at alone.
+/// Steps after which the search checks each request alone.
 const STEPS_BEFORE_BOUND: u64 = 1000;
 
 /// A search for one pod on one node.
@@ -26,39 +25,39 @@ pub(super) struct Search<'s, 'a> {
     claims: &'s [ClaimPlan<'s>],
     pub(super) state: PartialAllocation<'s, 'a>,
     steps: u64,
-    /// The furthest point that was reached.
+    /// The furthest point of the search.
     pub(super) furthest: Furthest<'s>,
 }
 
-/// How far a search came.
+/// The furthest point of a search.
 #[derive(Clone, Default)]
 pub(super) struct Furthest<'s> {
-    /// Claim, request, devices of the request.
+    /// Index of claim, request and device.
     reached: (usize, usize, usize),
-    /// What was taken until then.
+    /// The devices taken up to that point.
     pub(super) picks: Vec<(Target<'s>, Candidate)>,
-    /// What could not be taken any more.
+    /// The target that could not be served.
     pub(super) target: Option<Target<'s>>,
 }
 
-/// Why a search ends without an answer to the question that was asked.
+/// Why a branch of the search ends.
 enum Stop {
-    /// A claim would have too many results: other alternatives may need fewer.
+    /// A claim would exceed the limit of results; other alternatives may need fewer.
     TooMany,
-    /// It is hopeless, or given up.
+    /// The whole search ends.
     AllocateError(AllocateError),
 }
 
-/// What is to be taken next.
+/// The next choice of the search.
 #[derive(Clone, Copy, Default)]
 struct Cursor {
     claim: usize,
     request: usize,
     alternative: usize,
     device: usize,
-    /// Whether the alternative is chosen.
+    /// Whether an alternative of the list is chosen.
     is_chosen: bool,
-    /// The first candidate to try.
+    /// Index of the first candidate to try.
     from: usize,
 }
 
@@ -68,7 +67,7 @@ impl<'s, 'a: 's> Search<'s, 'a> {
         Self { context, claims, state, steps: 0, furthest: Furthest::default() }
     }
 
-    /// Takes devices for all claims.
+    /// Chooses devices for all claims.
     pub(super) fn run(&mut self) -> Result<(), AllocateError> {
         match self.serve(Cursor::default()) {
             Ok(true) => Ok(()),
@@ -79,13 +78,13 @@ impl<'s, 'a: 's> Search<'s, 'a> {
         }
     }
 
-    /// Serves all that is to be taken from here on.
+    /// Serves everything from this choice on.
     fn serve(&mut self, at: Cursor) -> Result<bool, Stop> {
         self.step()?;
         let claims = self.claims;
         let Some(claim) = claims.get(at.claim) else { return Ok(true) };
         let Some(request) = claim.requests.get(at.request) else {
-            // What is too much for the next claim is no reason to leave alternatives of this one.
+            // If the next claim exceeds the limit, other alternatives of this claim do not help.
             return match self.serve(Cursor { claim: at.claim + 1, ..Cursor::default() }) {
                 Err(Stop::TooMany) => Ok(false),
                 other => other,
@@ -117,7 +116,7 @@ impl<'s, 'a: 's> Search<'s, 'a> {
         }
     }
 
-    /// Serves a list with the first of its alternatives that works out.
+    /// Serves a list with the first alternative for which everything that follows succeeds.
     fn serve_first_available(
         &mut self,
         at: Cursor,
@@ -134,7 +133,7 @@ impl<'s, 'a: 's> Search<'s, 'a> {
         if is_all_too_many { Err(Stop::TooMany) } else { Ok(false) }
     }
 
-    /// Takes one of a request for all devices. It must be this one.
+    /// Takes the next device of a request for all devices. No other device can replace it.
     fn serve_one_of_all(
         &mut self,
         at: Cursor,
@@ -167,7 +166,7 @@ impl<'s, 'a: 's> Search<'s, 'a> {
         result
     }
 
-    /// Takes the first device with which all that follows works out.
+    /// Takes the first device for which everything that follows succeeds.
     fn serve_any(&mut self, at: Cursor, target: Target<'s>, claim: &Claim) -> Result<bool, Stop> {
         if !self.is_enough(target, claim, at.from, target.wanted.wanted - at.device)? {
             return Ok(false);
@@ -191,7 +190,7 @@ impl<'s, 'a: 's> Search<'s, 'a> {
         Ok(false)
     }
 
-    /// Whether enough devices are left that fit by themselves.
+    /// Whether enough devices that fit alone are left.
     fn is_enough(
         &self,
         target: Target<'s>,
@@ -199,7 +198,7 @@ impl<'s, 'a: 's> Search<'s, 'a> {
         from: usize,
         wanted: usize,
     ) -> Result<bool, Stop> {
-        // Who forgets values may later admit what is not admitted now.
+        // A rule that forgets values may later admit a device that it rejects now.
         let with_constraints = !self.context.has(Feature::UpstreamBugs);
         let mut count = 0;
         for &candidate in self.context.candidates.iter().skip(from) {
@@ -211,7 +210,7 @@ impl<'s, 'a: 's> Search<'s, 'a> {
         Ok(count == wanted)
     }
 
-    /// Whether nothing stands between a request and a device.
+    /// Whether a target can have a device. An error of the request ends the search.
     fn fits(
         &self,
         target: Target<'s>,
@@ -241,7 +240,7 @@ impl<'s, 'a: 's> Search<'s, 'a> {
         Ok(())
     }
 
-    /// Whether a request cannot be served even if it were alone.
+    /// Whether some request could not be served even alone.
     fn is_hopeless(&self) -> bool {
         let nothing = Self::new(self.context, self.claims);
         let can_serve =
@@ -261,7 +260,7 @@ impl<'s, 'a: 's> Search<'s, 'a> {
         })
     }
 
-    /// Remembers the furthest point.
+    /// Records the furthest point.
     fn record_furthest(&mut self, at: Cursor, target: Target<'s>) {
         let reached = (at.claim, at.request, at.device);
         if self.furthest.target.is_some() && reached <= self.furthest.reached {

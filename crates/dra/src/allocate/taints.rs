@@ -1,4 +1,4 @@
-//! Which taints of a device keep a request away (KEP-5055).
+//! Taints and tolerations of devices (KEP-5055).
 
 use crate::claim::Toleration;
 use crate::slice::{Device, DeviceTaint, TaintEffect};

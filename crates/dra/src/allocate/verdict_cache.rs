@@ -1,4 +1,4 @@
-//! Selectors, run once for each kind of device that somebody asks about.
+//! Results of selectors, one for each class of equivalent devices.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
@@ -6,27 +6,27 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use crate::pools::Inventory;
 use octavo_cel::{CelError, DeviceView, SelectorCache};
 
-/// Most selectors whose verdicts are kept.
+/// Limit of the selectors with kept results.
 const MAX_KEPT_SELECTORS: usize = 256;
 
-/// The selectors that were asked for so far, with what they said.
+/// Compiled selectors and their results.
 #[derive(Debug, Default)]
 pub(super) struct VerdictCache {
     selectors: SelectorCache,
     verdicts: RwLock<HashMap<String, Arc<Verdicts>>>,
 }
 
-/// What one selector says of each kind of device.
+/// The results of one selector.
 #[derive(Debug)]
 pub(super) struct Verdicts {
     /// The selector.
     pub(super) expression: String,
-    /// Whether it matches the first device of a kind, or why it cannot say.
+    /// The result for the representative of each equivalence class.
     by_device: Box<[OnceLock<Result<bool, CelError>>]>,
 }
 
 impl VerdictCache {
-    /// The verdicts of a selector. It is compiled when the first device needs it.
+    /// The results of a selector. The selector is compiled when the first device needs it.
     pub(super) fn verdicts(&self, inventory: &Inventory<'_>, expression: &str) -> Arc<Verdicts> {
         let known = self.verdicts.read().unwrap_or_else(PoisonError::into_inner);
         if let Some(verdicts) = known.get(expression) {
@@ -44,7 +44,7 @@ impl VerdictCache {
         Arc::clone(verdicts)
     }
 
-    /// What a selector says of a device.
+    /// The result of a selector for a device.
     pub(super) fn verdict<'v>(
         &self,
         inventory: &Inventory<'_>,
@@ -62,7 +62,7 @@ impl VerdictCache {
     }
 }
 
-/// The same error, said of a device: what was found for one of its kind holds for it.
+/// The error of a representative, for another device of its equivalence class.
 pub(super) fn for_device(error: &CelError, of: &str) -> CelError {
     let mut error = error.clone();
     match &mut error {

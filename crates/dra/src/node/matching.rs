@@ -1,8 +1,8 @@
-//! Whether a node selector matches a node.
+//! Matches nodes with node selectors.
 
 use super::{Node, NodeOperator, NodeRequirement, NodeSelector, NodeSelectorTerm};
 
-/// Why a node selector has no meaning. The API server admits none of these.
+/// A malformed node selector. The API server rejects these.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("node selector requires {key} {operator:?} {values:?}: {reason}")]
 pub struct NodeSelectorError {
@@ -17,7 +17,8 @@ pub struct NodeSelectorError {
 }
 
 impl NodeSelector {
-    /// Whether a node matches any term. All terms must be sound, also those that do not decide.
+    /// Whether a node matches any term. Every term must be well formed, even one that does not
+    /// decide.
     pub fn matches(&self, node: &Node) -> Result<bool, NodeSelectorError> {
         let mut is_match = false;
         for term in &self.terms {
@@ -59,7 +60,7 @@ impl NodeRequirement {
                     [bound] => bound.parse::<i64>().ok(),
                     _ => None,
                 };
-                let bound = bound.ok_or_else(|| self.error("one whole number is needed"))?;
+                let bound = bound.ok_or_else(|| self.error("one integer is needed"))?;
                 let value = value.and_then(|value| value.parse::<i64>().ok());
                 value.is_some_and(|value| match self.operator {
                     NodeOperator::Gt => value > bound,
@@ -69,7 +70,7 @@ impl NodeRequirement {
         })
     }
 
-    /// Fields that are not known are empty, as for Kubernetes.
+    /// As in Kubernetes, unknown fields are empty.
     fn matches_field(&self, node: &Node) -> Result<bool, NodeSelectorError> {
         let [wanted] = self.values.as_slice() else {
             return Err(self.error("a field needs exactly one value"));
@@ -78,7 +79,7 @@ impl NodeRequirement {
         match self.operator {
             NodeOperator::In => Ok(value == wanted),
             NodeOperator::NotIn => Ok(value != wanted),
-            _ => Err(self.error("a field knows In and NotIn only")),
+            _ => Err(self.error("a field supports only In and NotIn")),
         }
     }
 

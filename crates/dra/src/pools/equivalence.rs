@@ -1,4 +1,4 @@
-//! Devices that no selector can tell apart share a kind, so that selectors run once for all of them.
+//! Equivalence classes of devices: a selector runs once for all devices that it cannot tell apart.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -6,15 +6,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use crate::AttributeValue;
 use crate::slice::{AllowedAmounts, Capacity, Device};
 
-/// Finds the kinds of devices.
+/// Finds the equivalence classes of devices.
 #[derive(Default)]
 pub(super) struct EquivalenceClasses<'a> {
-    /// The first device of each kind, with its driver and its index.
+    /// The first device of each class, with its driver and its index.
     by_fingerprint: HashMap<u64, Vec<(&'a str, &'a Device, usize)>>,
 }
 
 impl<'a> EquivalenceClasses<'a> {
-    /// The first device that was seen of the kind of a driver's device, by index.
+    /// Index of the first device seen in the class of this device.
     pub(super) fn first(&mut self, driver: &'a str, device: &'a Device, index: usize) -> usize {
         let same = self.by_fingerprint.entry(fingerprint(driver, device)).or_default();
         let is_equal = |&&(other_driver, other, _): &&(&str, &Device, usize)| {
@@ -31,7 +31,7 @@ impl<'a> EquivalenceClasses<'a> {
     }
 }
 
-/// A number that is equal for equal devices.
+/// A hash that is equal for equivalent devices.
 fn fingerprint(driver: &str, device: &Device) -> u64 {
     let mut hasher = DefaultHasher::new();
     driver.hash(&mut hasher);

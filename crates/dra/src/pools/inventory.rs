@@ -1,4 +1,4 @@
-//! All slices of a cluster or of a node, indexed: what a node's pools are made from.
+//! An index of all slices of a cluster or of a node, from which the pools of a node are made.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, Range};
@@ -9,8 +9,8 @@ use super::{NodePool, PoolRef, validity};
 use crate::features::{Feature, Features};
 use crate::slice::{Device, NodeScope, Slice};
 
-/// A device's identity: driver, pool and name. Two generations of a pool, and slices for different
-/// nodes, may each have a device of one identity.
+/// Identity of a device: driver, pool and name. Two generations of a pool, or slices for different
+/// nodes, may each have a device with the same identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct DeviceId(pub(crate) usize);
 
@@ -19,17 +19,17 @@ pub(crate) struct DeviceId(pub(crate) usize);
 pub(crate) struct Published<'a> {
     /// The device.
     pub(crate) device: &'a Device,
-    /// The slice that lists it, as an index.
+    /// Index of the slice that lists it.
     pub(crate) slice: usize,
     /// Its identity.
     pub(crate) id: DeviceId,
 }
 
-/// Where a device is published.
+/// The place of a device in the slices.
 #[derive(Clone, Copy, Debug)]
 struct DeviceLocation {
     slice: usize,
-    /// Its place in the slice.
+    /// Its index in the slice.
     position: usize,
     id: DeviceId,
 }
@@ -37,7 +37,7 @@ struct DeviceLocation {
 /// The slices of one generation of a pool.
 #[derive(Clone, Debug)]
 pub(crate) struct PoolGeneration {
-    /// The pool, as an index.
+    /// Index of the pool.
     pub(crate) pool: usize,
     /// Its slices, by name.
     pub(crate) slices: Range<usize>,
@@ -45,15 +45,14 @@ pub(crate) struct PoolGeneration {
     pub(crate) devices: Range<usize>,
     /// Whether any device has binding conditions.
     pub(super) has_binding: bool,
-    /// Whether all slices together are free of contradiction; then every choice of them is. Found out
-    /// when somebody asks.
+    /// Whether all slices together are free of contradictions, and thus any subset of them;
+    /// computed on first use.
     is_valid: OnceLock<bool>,
-    /// For each device the first of those that look the same to every selector. Found out when a
-    /// selector asks.
+    /// For each device the first device of its equivalence class; computed on first use.
     representatives: OnceLock<Box<[usize]>>,
 }
 
-/// Slices with their index.
+/// Slices and their index.
 #[derive(Clone, Debug)]
 pub(crate) struct Inventory<'a> {
     /// By driver, pool, generation and name.
@@ -61,17 +60,17 @@ pub(crate) struct Inventory<'a> {
     index: Arc<InventoryIndex>,
 }
 
-/// The index of slices: it does not borrow them, so that it can be kept.
+/// The index of slices. It does not borrow them, so it can be kept.
 #[derive(Debug)]
 pub(crate) struct InventoryIndex {
     pub(super) features: Features,
-    /// The edition of each slice.
+    /// The generation of each slice.
     pub(super) generation_of: Vec<usize>,
     /// The devices of each slice.
     pub(crate) devices_of: Vec<Range<usize>>,
     locations: Vec<DeviceLocation>,
     pub(crate) generations: Vec<PoolGeneration>,
-    /// The editions of each pool, oldest first.
+    /// The generations of each pool, oldest first.
     pub(super) pools: Vec<Range<usize>>,
     /// The devices of each pool, by name.
     by_name: Vec<Box<[usize]>>,
@@ -79,9 +78,9 @@ pub(crate) struct InventoryIndex {
     pub(super) by_node: BTreeMap<String, Vec<usize>>,
     /// Device slices that more than one node may reach.
     pub(super) shared: Vec<usize>,
-    /// Slices with counters, by pool. They count for every node.
+    /// Slices with counters, by pool. They belong to every node.
     pub(super) counters: BTreeMap<usize, Vec<usize>>,
-    /// Pools with counters that no allocation is made from whatever else a node can reach of them.
+    /// Pools with counters that are unusable whichever of their device slices a node can reach.
     unusable_pools: OnceLock<Vec<NodePool>>,
 }
 
@@ -94,14 +93,14 @@ impl Deref for Inventory<'_> {
 }
 
 impl<'a> Inventory<'a> {
-    /// Indexes slices; their order does not matter.
+    /// Indexes slices in any order.
     pub(crate) fn new(slices: impl IntoIterator<Item = &'a Slice>, features: Features) -> Self {
         let slices = sorted(slices);
         let index = Arc::new(InventoryIndex::new(&slices, features));
         Self { slices, index }
     }
 
-    /// The same slices again with the index that was made of them; `None` if they are others.
+    /// Combines slices with the index that was made of them; `None` if the slices differ from it.
     pub(crate) fn with_index(
         slices: impl IntoIterator<Item = &'a Slice>,
         index: &Arc<InventoryIndex>,
@@ -117,13 +116,13 @@ impl<'a> Inventory<'a> {
         &self.index
     }
 
-    /// A device by its index.
+    /// A device by index.
     pub(crate) fn published(&self, device: usize) -> Published<'a> {
         let DeviceLocation { slice, position, id } = self.locations[device];
         Published { device: &self.slices[slice].devices[position], slice, id }
     }
 
-    /// The first device of the same generation that looks the same to every selector.
+    /// The first device of the same equivalence class and generation.
     pub(crate) fn representative(&self, device: usize) -> usize {
         let generation = &self.generations[self.generation_of[self.locations[device].slice]];
         let representatives = generation.representatives.get_or_init(|| {
@@ -141,7 +140,7 @@ impl<'a> Inventory<'a> {
         representatives[device - generation.devices.start]
     }
 
-    /// Whether all slices of an edition together are free of contradiction.
+    /// Whether all slices of a generation together are free of contradictions.
     pub(super) fn is_valid(&self, generation: usize) -> bool {
         let generation = &self.generations[generation];
         *generation.is_valid.get_or_init(|| {
@@ -150,7 +149,7 @@ impl<'a> Inventory<'a> {
         })
     }
 
-    /// Pools with counters that no allocation is made from whatever else a node can reach of them.
+    /// Pools with counters that are unusable whichever of their device slices a node can reach.
     pub(super) fn unusable_pools(&self) -> &[NodePool] {
         self.index.unusable_pools.get_or_init(|| {
             let pools = self.counters.iter().filter_map(|(pool, here)| self.pool(*pool, here));
@@ -158,7 +157,7 @@ impl<'a> Inventory<'a> {
         })
     }
 
-    /// The identity of a device by its names, where a slice lists it.
+    /// The identity of a listed device, by its names.
     pub(crate) fn id(&self, driver: &str, pool: &str, device: &str) -> Option<DeviceId> {
         let names = |pool: &Range<usize>| {
             let first = self.slices[self.generations[pool.start].slices.start];
@@ -171,7 +170,7 @@ impl<'a> Inventory<'a> {
         Some(self.locations[devices[found]].id)
     }
 
-    /// The name of the pool that an edition belongs to.
+    /// The pool of a generation, by name.
     pub(crate) fn pool_ref_of(&self, generation: usize) -> PoolRef {
         let slice = self.slices[self.generations[generation].slices.start];
         PoolRef { driver: slice.driver.clone(), pool: slice.pool.clone() }
@@ -179,7 +178,7 @@ impl<'a> Inventory<'a> {
 }
 
 impl InventoryIndex {
-    /// The index of sorted slices.
+    /// Indexes sorted slices.
     fn new(slices: &[&Slice], features: Features) -> Self {
         let mut all = Self {
             features,
@@ -205,12 +204,12 @@ impl InventoryIndex {
         self.features
     }
 
-    /// How many devices there are.
+    /// Number of devices.
     pub(crate) fn device_count(&self) -> usize {
         self.locations.len()
     }
 
-    /// Fills devices, editions and pools.
+    /// Fills devices, generations and pools.
     fn index_devices(&mut self, slices: &[&Slice]) {
         for (index, slice) in slices.iter().enumerate() {
             let before = index.checked_sub(1).map(|before| slices[before]);
@@ -246,7 +245,7 @@ impl InventoryIndex {
         }
     }
 
-    /// Gives devices their identities.
+    /// Assigns identities to devices.
     fn name_devices(&mut self, slices: &[&Slice]) {
         let mut next = 0;
         for pool in &self.pools {

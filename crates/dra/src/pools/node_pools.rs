@@ -1,4 +1,4 @@
-//! What one node can use of the pools.
+//! Selects the pools that a node can use.
 
 use std::collections::BTreeMap;
 
@@ -7,21 +7,21 @@ use crate::features::Feature;
 use crate::node::{Node, NodeSelectorError};
 use crate::slice::NodeScope;
 
-/// A pool as a node sees it.
+/// A pool as one node can use it.
 #[derive(Clone, Debug)]
 pub(crate) struct NodePool {
-    /// The generation that counts, as an index.
+    /// Index of the newest generation.
     pub(crate) generation: usize,
-    /// Whether anything can be allocated from it.
+    /// Whether the pool can be used.
     pub(crate) state: PoolState,
     /// The slices whose devices the node can reach, by name.
     pub(crate) slices: Vec<usize>,
 }
 
-/// Whether anything can be allocated from a pool.
+/// Whether a pool can be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PoolState {
-    /// All of it is there.
+    /// Complete and valid.
     Ready,
     /// Slices are missing.
     Incomplete,
@@ -29,7 +29,7 @@ pub(crate) enum PoolState {
     Invalid(PoolDefect),
 }
 
-/// A slice that says in an unsound way which nodes it is for.
+/// A slice with a malformed node selector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NodePoolsError {
     /// Name of the slice.
@@ -39,13 +39,13 @@ pub(crate) struct NodePoolsError {
 }
 
 impl NodePool {
-    /// Whether something can be allocated from it.
+    /// Whether devices can be allocated from it.
     pub(crate) fn is_ready(&self) -> bool {
         self.state == PoolState::Ready
     }
 }
 
-/// Whether a node is in a scope. [`NodeScope::PerDevice`] says nothing by itself.
+/// Whether a scope includes a node. False for [`NodeScope::PerDevice`], which the caller resolves.
 pub(crate) fn is_reachable(scope: &NodeScope, node: &Node) -> Result<bool, NodeSelectorError> {
     match scope {
         NodeScope::Node(name) => Ok(*name == node.name),
@@ -56,7 +56,7 @@ pub(crate) fn is_reachable(scope: &NodeScope, node: &Node) -> Result<bool, NodeS
 }
 
 impl Inventory<'_> {
-    /// The pools of a node, in the order in which an allocator tries them.
+    /// The pools of a node, in search order.
     pub(crate) fn node_pools(&self, node: &Node) -> Result<Vec<NodePool>, NodePoolsError> {
         let mut here: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         let mut add = |slice: usize| {
@@ -74,7 +74,8 @@ impl Inventory<'_> {
             slices.sort_unstable();
             pools.extend(self.pool(pool, slices));
         }
-        // Upstream takes counters for a part of every node, so these stand in the way of "all".
+        // Kubernetes counts slices with counters to every node, so these pools block requests for
+        // all devices.
         for unusable_pools in self.unusable_pools() {
             if !here.contains_key(&self.generations[unusable_pools.generation].pool) {
                 pools.push(unusable_pools.clone());
@@ -84,14 +85,14 @@ impl Inventory<'_> {
         Ok(pools)
     }
 
-    /// A pool out of those of its slices, by index, that count for a node; `None` when a newer
-    /// generation replaces them.
+    /// A pool made of those of its slices that apply to a node (`here`, by index). `None` if a
+    /// newer generation replaces them.
     pub(super) fn pool(&self, pool: usize, here: &[usize]) -> Option<NodePool> {
         let generation = *here.iter().map(|&slice| &self.generation_of[slice]).max()?;
         let here: Vec<usize> =
             here.iter().copied().filter(|&slice| self.generation_of[slice] == generation).collect();
         let has_counters = |slice: usize| !self.slices[slice].counters.is_empty();
-        // Where slices disagree about their number the one nearest to the node is believed.
+        // If slices disagree on their number, the one local to the node counts.
         let is_local = |slice: &&usize| {
             !has_counters(**slice) && matches!(self.slices[**slice].nodes, NodeScope::Node(_))
         };
@@ -101,7 +102,7 @@ impl Inventory<'_> {
         let mut elsewhere = Vec::new();
         let mut is_complete = here.len() == wanted;
         if !is_complete {
-            // Slices for other nodes complete the pool, or show that this generation is over.
+            // Slices for other nodes complete the pool, or show that a newer generation exists.
             if self.pools[pool].end != generation + 1 {
                 return None;
             }

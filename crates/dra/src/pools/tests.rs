@@ -41,7 +41,7 @@ fn drawing(mut slice: Slice, set: &str, counter: &str) -> Slice {
     slice
 }
 
-/// The pools of `n1`: each pool with its state and devices.
+/// The pools of `n1`, each with its state and devices.
 fn seen_with(slices: &[Slice], features: Features) -> Vec<String> {
     let inventory = Inventory::new(slices, features);
     let pools = inventory.node_pools(&node("n1")).unwrap();
@@ -91,7 +91,7 @@ fn slices_for_other_nodes_complete_a_pool_but_do_not_show_in_it() {
 fn a_pool_that_is_renewed_on_another_node_is_left_out() {
     let slices = [slice("s1", "n1", 1, 2, &["a"]), slice("s2", "n2", 2, 2, &["b"])];
     assert!(seen(&slices).is_empty());
-    // Unless what the node sees is a pool by itself.
+    // Unless the slices that the node sees are a pool by themselves.
     let slices = [slice("s1", "n1", 1, 1, &["a"]), slice("s2", "n2", 2, 1, &["b"])];
     assert_eq!(seen(&slices), ["d/p: a"]);
 }

@@ -1,10 +1,10 @@
-//! Whether a pool contradicts itself.
+//! Checks pools for contradictions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::slice::{CounterSet, Slice};
 
-/// How a pool contradicts itself.
+/// A contradiction within a pool.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
 pub enum PoolDefect {
     /// Two devices have one name.
@@ -13,7 +13,7 @@ pub enum PoolDefect {
     /// Two counter sets have one name.
     #[error("two counter sets are named {0}")]
     DuplicateCounterSet(String),
-    /// A device draws from a counter set that is not there.
+    /// A device draws from a missing counter set.
     #[error("device {device} draws from counter set {set}, which the pool does not have")]
     UnknownCounterSet {
         /// The device.
@@ -21,7 +21,7 @@ pub enum PoolDefect {
         /// The counter set.
         set: String,
     },
-    /// A device draws from a counter that is not there.
+    /// A device draws from a missing counter.
     #[error("device {device} draws from counter {counter}, which counter set {set} does not have")]
     UnknownCounter {
         /// The device.
@@ -33,8 +33,8 @@ pub enum PoolDefect {
     },
 }
 
-/// The first defect of a pool. `here` are the slices that a node can use and all with counters,
-/// `elsewhere` the others: of those only what their devices draw is looked at.
+/// The first defect of a pool. `here` are the slices that a node can use and all with counters. Of
+/// the slices `elsewhere` only the draws of devices are checked.
 pub(super) fn check<'a>(
     here: impl Iterator<Item = &'a Slice> + Clone,
     elsewhere: impl Iterator<Item = &'a Slice>,

@@ -1,18 +1,18 @@
-//! Capabilities: device nodes that let a process use an instance.
+//! Capabilities: the device nodes that give a process access to an instance.
 
 use std::path::{Path, PathBuf};
 
-/// Minor numbers of the nodes that a process needs beside the GPU's own to use a MIG device; their
-/// names are `/dev/nvidia-caps/nvidia-cap<minor>`.
+/// Minor numbers of the device nodes that a process needs to use a MIG device, beside the GPU's
+/// own. Their names are `/dev/nvidia-caps/nvidia-cap<minor>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MigCaps {
-    /// For the GPU instance.
+    /// Of the GPU instance.
     pub gi_minor: u32,
-    /// For the compute instance.
+    /// Of the compute instance.
     pub ci_minor: u32,
 }
 
-/// Why the driver's capability files did not tell the nodes of an instance.
+/// Why the minor numbers of an instance could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MigCapsError {
@@ -24,23 +24,23 @@ pub enum MigCapsError {
     Read {
         /// The file.
         path: PathBuf,
-        /// The operating system's answer.
+        /// The error of the operating system.
         #[source]
         source: std::io::Error,
     },
-    /// The file does not say a minor number.
-    #[error("{} has no line `DeviceFileMinor: NUMBER`: this driver is of a kind that is not known", path.display())]
+    /// The file has no minor number.
+    #[error("{} has no line `DeviceFileMinor: NUMBER`: this driver version is unknown", path.display())]
     Form {
         /// The file.
         path: PathBuf,
     },
 }
 
-/// Reads the nodes of compute instance `ci` of GPU instance `gi` on the GPU with that minor number
-/// (`/dev/nvidia<minor>`). `proc_root` is where the host's `/proc` is seen.
+/// Reads the minor numbers for compute instance `ci` of GPU instance `gi` on the GPU with device
+/// `/dev/nvidia<minor>`. `proc_root` is the path of the host's `/proc`.
 ///
-/// The files are there while the instance is: `driver/nvidia/capabilities/gpu0/mig/gi1/access` and
-/// `.../gi1/ci0/access` (NVIDIA's MIG user guide, "Device Nodes and Capabilities").
+/// The files exist as long as the instance does: `driver/nvidia/capabilities/gpu0/mig/gi1/access`
+/// and `.../gi1/ci0/access` (NVIDIA's MIG user guide, "Device Nodes and Capabilities").
 pub fn caps(proc_root: &Path, minor: u32, gi: u32, ci: u32) -> Result<MigCaps, MigCapsError> {
     let folder = format!("driver/nvidia/capabilities/gpu{minor}/mig/gi{gi}");
     let folder = proc_root.join(folder);
@@ -57,7 +57,7 @@ fn device_minor(path: PathBuf) -> Result<u32, MigCapsError> {
     }
 }
 
-/// The minor number in the text of a capability file, `name: value` by line.
+/// The minor number in the text of a capability file, which has lines `name: value`.
 fn minor_in(text: &str) -> Option<u32> {
     let mut lines = text.lines().filter_map(|line| line.split_once(':'));
     let (_, value) = lines.find(|(name, _)| name.trim() == "DeviceFileMinor")?;

@@ -5,8 +5,8 @@ const MIB: u64 = 1 << 20;
 /// Number, slices, memory in MiB and name of a profile.
 type Listed = (u32, u32, u64, &'static str);
 
-/// Profiles by the GPU's total memory in MiB, with the names that `nvidia-smi mig -lgip` prints:
-/// from the MIG user guide and published listings; the totals are what NVML reports.
+/// Profiles by the GPU's total memory in MiB. The names are those of `nvidia-smi mig -lgip`, from
+/// the MIG user guide and published listings. The totals are those of NVML.
 const LISTINGS: [(u64, &[Listed]); 5] = [
     // A100 40 GB.
     (

@@ -1,17 +1,18 @@
-//! The shapes of NVML's functions, made safe to call.
+//! Safe calls of NVML's functions, by their shapes.
 //!
-//! JUSTIFICATION (of every `unsafe` here): NVML is a C library that is loaded while the program
-//! runs; there is no other way to call it. NVML's functions have few shapes, so a handful of
-//! blocks serves all of them and the rest of the crate calls safe functions.
+//! JUSTIFICATION (of every `unsafe` here): NVML is a C library that is loaded at run time; there is
+//! no other way to call it. NVML's functions have few shapes, so a handful of blocks serves all of
+//! them and the rest of the crate calls safe functions.
 //!
-//! What makes the blocks sound is the same everywhere:
-//! * a [`Call`] is only made by `call!`, which takes the pointer from the bindings' field of the
-//!   same name, so the pointer has the type that NVML's header gives the function, and the
-//!   [`Library`](super::library::Library) that it came from is borrowed for the call;
-//! * a handle of a device, instance or event set came from the same library, which is initialised
-//!   until it is dropped, so NVML knows it and answers with a code when what is behind it is gone;
-//! * out-parameters are exclusive, initialised, and live through the call; structures with a
-//!   version carry the version that belongs to their size, so NVML writes no more than that.
+//! The blocks are sound for the same reasons:
+//! * Only `call!` makes a [`Call`]. It takes the pointer from the bindings' field of the same name,
+//!   so the pointer has the type of NVML's header. The [`Library`](super::library::Library) of the
+//!   pointer is borrowed for the call.
+//! * A handle of a device, instance or event set comes from the same library, which stays
+//!   initialised until it is dropped. NVML thus knows it, and returns an error code if its object
+//!   is gone.
+//! * Out-parameters are exclusive, initialised, and live through the call. Versioned structures
+//!   carry the version that belongs to their size, so NVML writes no more than that.
 
 use std::ffi::{CStr, c_char, c_uint};
 
@@ -22,7 +23,7 @@ use nvml_wrapper_sys::bindings::{
 
 use crate::DriverError;
 
-/// A function of the library with its name; see the module for what makes it safe to call.
+/// A function of the library and its name; see the module for the safety of calls.
 #[derive(Clone, Copy)]
 pub(super) struct Call<F> {
     pub(super) name: &'static str,
@@ -30,7 +31,7 @@ pub(super) struct Call<F> {
 }
 
 impl<F: Copy> Call<F> {
-    /// The function, unless the loader did not find it: then the driver is too old.
+    /// The function, or an error if the loader did not find it, because the driver is too old.
     pub(super) fn found<E>(name: &'static str, symbol: &Result<F, E>) -> Result<Self, DriverError> {
         match symbol {
             Ok(function) => Ok(Self { name, function: *function }),
@@ -50,20 +51,20 @@ pub(super) use call;
 
 /// Function without parameters.
 pub(super) type Bare = unsafe extern "C" fn() -> nvmlReturn_t;
-/// Function that answers one value about the system.
+/// Function that returns one value about the system.
 pub(super) type Out<T> = unsafe extern "C" fn(*mut T) -> nvmlReturn_t;
-/// Function that answers one value for a key.
+/// Function that returns one value for a key.
 pub(super) type KeyedOut<K, T> = unsafe extern "C" fn(K, *mut T) -> nvmlReturn_t;
-/// Function that answers one value for a pair of keys, the first of them a device mostly.
+/// Function that returns one value for two keys, usually a device first.
 pub(super) type TwoKeyedOut<D, K, T> = unsafe extern "C" fn(D, K, *mut T) -> nvmlReturn_t;
-/// Function that answers two values about a device.
+/// Function that returns two values about a device.
 pub(super) type DeviceOutPair<A, B> =
     unsafe extern "C" fn(nvmlDevice_t, *mut A, *mut B) -> nvmlReturn_t;
-/// Function that answers one value for a device or an instance and two numbers.
+/// Function that returns one value for a device or an instance and two numbers.
 pub(super) type ThreeKeyedOut<D, K, L, T> = unsafe extern "C" fn(D, K, L, *mut T) -> nvmlReturn_t;
-/// Function that answers a list for a device or an instance and a number.
+/// Function that returns a list for a device or an instance and a number.
 pub(super) type List<D, T> = unsafe extern "C" fn(D, c_uint, *mut T, *mut c_uint) -> nvmlReturn_t;
-/// Function that answers four values about a device.
+/// Function that returns four values about a device.
 pub(super) type DeviceOutFour = unsafe extern "C" fn(
     nvmlDevice_t,
     *mut c_uint,
@@ -71,13 +72,13 @@ pub(super) type DeviceOutFour = unsafe extern "C" fn(
     *mut c_uint,
     *mut c_uint,
 ) -> nvmlReturn_t;
-/// Function that answers with text about the system.
+/// Function that returns text about the system.
 pub(super) type Text = unsafe extern "C" fn(*mut c_char, c_uint) -> nvmlReturn_t;
-/// Function that answers with text about a device.
+/// Function that returns text about a device.
 pub(super) type DeviceText =
     unsafe extern "C" fn(nvmlDevice_t, *mut c_char, c_uint) -> nvmlReturn_t;
 
-/// Room for any text of NVML; its largest buffer size is 96.
+/// Length that fits any text of NVML, whose largest buffer size is 96.
 const TEXT_LENGTH: c_uint = 128;
 
 pub(super) fn bare(call: Call<Bare>) -> nvmlReturn_t {
@@ -172,11 +173,11 @@ pub(super) fn event_set_wait(
     unsafe { (call.function)(set, data, timeout) }
 }
 
-/// Room for any list of NVML about MIG: a GPU has eight memory slices at most, so eight places and
-/// eight instances of a profile.
+/// Length that fits any list of NVML about MIG. A GPU has at most eight memory slices, so eight
+/// placements and eight instances of a profile.
 pub(super) const MAX_LISTED: usize = 64;
 
-/// Asks for a list; `count` is how many the buffer holds afterwards.
+/// Reads a list; `count` is the number of entries in the buffer afterwards.
 pub(super) fn list<D, T>(
     call: Call<List<D, T>>,
     first: D,
@@ -197,8 +198,7 @@ pub(super) fn list<D, T>(
 pub(super) type Processes =
     unsafe extern "C" fn(nvmlDevice_t, *mut c_uint, *mut nvmlProcessInfo_t) -> nvmlReturn_t;
 
-/// Asks for the processes of a device; `count` is how many there are afterwards, which may be more than the
-/// buffer holds.
+/// Reads the processes of a device; `count` is their number, which may exceed the buffer.
 pub(super) fn processes(
     call: Call<Processes>,
     device: nvmlDevice_t,
@@ -213,7 +213,7 @@ pub(super) fn processes(
     code
 }
 
-/// Makes a GPU instance of a profile at a placement.
+/// Creates a GPU instance of a profile at a placement.
 pub(super) fn create_placed(
     call: Call<
         unsafe extern "C" fn(
@@ -254,7 +254,7 @@ pub(super) fn device_text(
     code
 }
 
-/// The text of a constant of the library, as `nvmlErrorString` answers it.
+/// A constant text of the library, as `nvmlErrorString` returns it.
 pub(super) fn constant(
     call: Call<unsafe extern "C" fn(nvmlReturn_t) -> *const c_char>,
     code: nvmlReturn_t,
@@ -269,7 +269,7 @@ pub(super) fn constant(
     Some(text.to_string_lossy().into_owned())
 }
 
-/// The text before the first NUL of a buffer that NVML filled.
+/// The text before the first NUL of a buffer.
 pub(super) fn string(buffer: &[c_char]) -> String {
     let bytes: Vec<u8> = buffer
         .iter()

@@ -1,4 +1,4 @@
-//! What the library answers about one GPU.
+//! The library's facts about one GPU.
 
 use std::ffi::{c_int, c_uint};
 
@@ -8,15 +8,15 @@ use super::call::{self, Call, call};
 use super::library::Library;
 use crate::{DriverError, PciAddress};
 
-/// A GPU of a library, valid as long as that: NVML's handles live until shutdown and answer with a
-/// code when the GPU behind them is gone.
+/// A GPU of a library. NVML's handles live until shutdown, and return an error code if their GPU is
+/// gone.
 #[derive(Clone, Copy)]
 pub(super) struct Device<'l> {
     library: &'l Library,
     handle: sys::nvmlDevice_t,
 }
 
-/// Where a GPU is on the PCI bus, and what it is there.
+/// PCI address and IDs of a GPU.
 #[derive(Clone, Copy)]
 pub(super) struct Pci {
     pub(super) address: PciAddress,
@@ -87,7 +87,7 @@ impl<'l> Device<'l> {
         })
     }
 
-    /// Total and reserved memory; drivers before r510 do not tell what is reserved.
+    /// Total and reserved memory. Drivers before r510 do not report reserved memory.
     pub(super) fn memory(self) -> Result<Memory, DriverError> {
         let second = call!(self.library, nvmlDeviceGetMemoryInfo_v2).and_then(|call| {
             let version = struct_version::<sys::nvmlMemory_v2_t>(2);
@@ -105,7 +105,7 @@ impl<'l> Device<'l> {
         }
     }
 
-    /// Streaming multiprocessors as the driver tells them; most drivers do only for MIG devices.
+    /// Streaming multiprocessors. Most drivers report them only for MIG devices.
     pub(super) fn multiprocessors(self) -> Result<u32, DriverError> {
         let zero = sys::nvmlDeviceAttributes_t {
             multiprocessorCount: 0,
@@ -132,7 +132,7 @@ impl<'l> Device<'l> {
         Ok(self.get(call!(self.library, nvmlDeviceGetAddressingMode)?, zero)?.value)
     }
 
-    /// Whether error correction is on now.
+    /// Whether ECC is on now.
     pub(super) fn ecc(self) -> Result<bool, DriverError> {
         let (now, _pending): (c_uint, c_uint) =
             self.get_pair(call!(self.library, nvmlDeviceGetEccMode)?, (0, 0))?;
@@ -154,7 +154,7 @@ impl<'l> Device<'l> {
         Ok((now != 0, pending != 0))
     }
 
-    /// Calls a function that answers one value; a structure with a version starts as `initial`.
+    /// Calls a function that returns one value. A versioned structure starts as `initial`.
     pub(super) fn get<T>(
         self,
         call: Call<call::KeyedOut<sys::nvmlDevice_t, T>>,
@@ -166,7 +166,7 @@ impl<'l> Device<'l> {
         Ok(value)
     }
 
-    /// Calls a function that answers one value for a key: a link, a clock, a profile.
+    /// Calls a function that returns one value for a key: a link, a clock, a profile.
     pub(super) fn get_at<K, T>(
         self,
         call: Call<call::TwoKeyedOut<sys::nvmlDevice_t, K, T>>,
@@ -198,13 +198,13 @@ impl<'l> Device<'l> {
     }
 }
 
-/// The version field of an NVML structure: its size, and its version in the highest byte.
+/// The version field of an NVML structure: its size, with its version in the highest byte.
 pub(super) fn struct_version<T>(version: u32) -> u32 {
-    // NVML's structures are far below the 16 MiB that the field has room for.
+    // NVML's structures are far below the 16 MiB that the field can hold.
     u32::try_from(size_of::<T>()).unwrap_or(0) | version << 24
 }
 
-/// An empty PCI information.
+/// Empty PCI information.
 pub(super) fn pci_info() -> sys::nvmlPciInfo_t {
     sys::nvmlPciInfo_t {
         busIdLegacy: [0; 16],
@@ -217,7 +217,7 @@ pub(super) fn pci_info() -> sys::nvmlPciInfo_t {
     }
 }
 
-/// The address in a PCI information. The function stands only in its text, `00000000:1B:00.0`.
+/// The address in PCI information. Only its text, `00000000:1B:00.0`, has the function.
 pub(super) fn address(info: &sys::nvmlPciInfo_t) -> PciAddress {
     let text = call::string(&info.busId);
     let function = text.rsplit_once('.').and_then(|(_, f)| u8::from_str_radix(f, 16).ok());

@@ -12,30 +12,30 @@ use super::device::Device;
 use super::library::Library;
 use crate::{DriverError, EventStream, GpuEvent, GpuEventKind};
 
-/// Critical XIDs and memory errors of both kinds.
+/// Critical XIDs and both kinds of memory errors.
 const REGISTERED_EVENTS: u64 = (sys::nvmlEventTypeXidCriticalError
     | sys::nvmlEventTypeDoubleBitEccError
     | sys::nvmlEventTypeSingleBitEccError) as u64;
 
-/// How NVML says that an event concerns no instance in particular.
+/// NVML's value for an event without an instance.
 const NO_INSTANCE: u32 = u32::MAX;
 
 /// The stream of one event set.
 ///
-/// When a GPU falls off the bus, NVML answers a wait with [`DriverError::GpuLost`], at once and
-/// without saying which GPU; so it may on every wait that follows, while events of other GPUs keep
-/// arriving in between. The stream hands the error on and stays usable: it is for the caller to
-/// find the GPU with [`crate::Driver::health`] and to wait a while before it asks again.
+/// When a GPU falls off the bus, NVML's wait returns [`DriverError::GpuLost`] at once and does not
+/// name the GPU. It may do so on every later wait, while events of other GPUs still arrive. The
+/// stream returns the error and stays usable. The caller must find the GPU with
+/// [`crate::Driver::health`] and pause before the next wait.
 pub(super) struct NvmlEvents {
     library: Arc<Library>,
     set: EventSet,
-    /// UUID of each GPU that is listened to, by the address of its handle: a GPU that is lost
-    /// cannot tell its UUID any more.
+    /// UUID of each registered GPU, by the address of its handle: a lost GPU can no longer report
+    /// its UUID.
     uuids: BTreeMap<usize, String>,
     unmonitored: Vec<String>,
 }
 
-/// NVML's pointer to an event set, freed by the stream that owns it.
+/// NVML's pointer to an event set, which the owning stream frees.
 struct EventSet(sys::nvmlEventSet_t);
 
 // JUSTIFICATION: the stream is waited on by a thread of its own.
@@ -43,13 +43,13 @@ struct EventSet(sys::nvmlEventSet_t);
 unsafe impl Send for EventSet {}
 
 impl NvmlEvents {
-    /// Makes an event set and registers every GPU with it. A GPU that cannot be registered is
-    /// remembered as unmonitored.
+    /// Makes an event set and registers every GPU with it. GPUs that cannot be registered are
+    /// listed as unmonitored.
     pub(super) fn listen(library: &Arc<Library>) -> Result<Self, DriverError> {
         let call = call!(library, nvmlEventSetCreate)?;
         let mut set = ptr::null_mut();
         library.check(call.name, call::out(call, &mut set))?;
-        // From here on, dropping the stream frees the set.
+        // From here on the drop of the stream frees the set.
         let mut stream = Self {
             library: Arc::clone(library),
             set: EventSet(set),
@@ -110,7 +110,7 @@ impl EventStream for NvmlEvents {
                 return Ok(None);
             }
             self.library.check(call.name, code)?;
-            // An event that was not asked for shortens the wait that is left, nothing else.
+            // An unrequested event only shortens the remaining wait.
             if let Some(event) = self.event(&data) {
                 return Ok(Some(event));
             }
@@ -127,14 +127,14 @@ impl EventStream for NvmlEvents {
 
 impl Drop for NvmlEvents {
     fn drop(&mut self) {
-        // A set that the driver will not free lasts until shutdown; there is nothing to undo.
+        // A set that cannot be freed lasts until shutdown; nothing can be undone.
         if let Ok(free) = call!(self.library, nvmlEventSetFree) {
             call::keyed(free, self.set.0);
         }
     }
 }
 
-/// Registers those of the wanted events that the GPU can tell; a GPU that can tell none is refused.
+/// Registers the wanted events that the GPU supports; fails if it supports none.
 fn register(device: Device<'_>, set: sys::nvmlEventSet_t) -> Result<(), DriverError> {
     let supported = call!(device.library(), nvmlDeviceGetSupportedEventTypes)?;
     let events = device.get(supported, 0)? & REGISTERED_EVENTS;
@@ -146,7 +146,7 @@ fn register(device: Device<'_>, set: sys::nvmlEventSet_t) -> Result<(), DriverEr
     device.library().check(call.name, code)
 }
 
-/// Rounded up, so that a short wait is not a spin.
+/// Rounded up, so that a short wait does not become a busy loop.
 fn milliseconds(duration: Duration) -> u32 {
     u32::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u32::MAX)
 }

@@ -8,8 +8,8 @@ use super::call::call;
 use super::device::{Device, struct_version};
 use crate::{Clique, DriverError, Fabric, FabricState};
 
-/// Fabric information in the newest form that the driver serves: version 3, version 2, then the
-/// call without versions, which tells no health.
+/// Fabric information in the newest supported form: version 3, version 2, or the call without
+/// versions, which reports no health.
 pub(super) fn fabric(device: Device<'_>) -> Result<Fabric, DriverError> {
     let newest = struct_version::<sys::nvmlGpuFabricInfo_v3_t>(3);
     let older = struct_version::<sys::nvmlGpuFabricInfo_v2_t>(2);
@@ -34,8 +34,8 @@ pub(super) fn fabric(device: Device<'_>) -> Result<Fabric, DriverError> {
     Ok(membership(info.state, info.status, info.clusterUuid, info.cliqueId, None))
 }
 
-/// Version 2 is the beginning of version 3, so one structure serves both: its version field tells
-/// the driver how much of it to fill.
+/// Version 2 is a prefix of version 3, so one structure serves both. Its version field tells the
+/// driver how much to fill.
 fn versioned(device: Device<'_>, version: u32) -> Result<sys::nvmlGpuFabricInfo_v3_t, DriverError> {
     let zero = sys::nvmlGpuFabricInfo_v3_t {
         version,
@@ -63,7 +63,7 @@ fn membership(
         _ => FabricState::NotSupported,
     };
     let cluster_uuid = uuid(cluster);
-    // The cluster of a fabric within one chassis is all zero: its cliques are no two nodes' bond.
+    // Within one chassis the cluster UUID is all zero. Such cliques do not connect different nodes.
     let member = state == FabricState::Completed && status == 0 && cluster != [0; 16];
     Fabric {
         state,

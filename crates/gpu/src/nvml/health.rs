@@ -1,4 +1,4 @@
-//! What the driver thinks of a GPU's health.
+//! A GPU's health as the driver reports it.
 
 use nvml_wrapper_sys::bindings as sys;
 
@@ -7,14 +7,14 @@ use super::device::Device;
 use super::read::{optional, supported};
 use crate::{DriverError, GpuHealth, RecoveryAction};
 
-/// The GPU serves nobody before it is reset.
+/// The GPU does no work before it is reset.
 const RESET_REQUIRED: u32 = sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED;
-/// Recover the IMEX domain: advice that the bindings do not name yet.
+/// Recover the IMEX domain: an advice without a name in the bindings.
 const RECOVER_IMEX_DOMAIN: u32 = 5;
 
-/// Health of a GPU; every fact that this GPU or driver does not tell is absent. Fails if the GPU is
-/// lost, or if a driver that advises fails to: its silence would pass for an old driver's, and that
-/// for good news.
+/// Health of a GPU; facts that the GPU or driver does not report are absent. Fails if the GPU is
+/// lost. It also fails if a driver that gives advice fails to. The missing advice would look like
+/// that of an old driver, and so like good news.
 pub(super) fn health(device: Device<'_>) -> Result<GpuHealth, DriverError> {
     let recovery_action = match recovery_action(device) {
         Err(DriverError::Failed { code: RESET_REQUIRED, .. }) => Some(RecoveryAction::GpuReset),
@@ -45,11 +45,11 @@ fn recovery_action(device: Device<'_>) -> Result<RecoveryAction, DriverError> {
     };
     let code = call::two_keyed_out(call, device.handle(), 1, &mut field);
     device.library().check(call.name, code)?;
-    // A driver that is older than the field does not know its number.
+    // A driver older than the field rejects its number.
     if field.nvmlReturn == sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT {
         return Err(DriverError::NotSupported { call: "NVML_FI_DEV_GET_GPU_RECOVERY_ACTION" });
     }
-    // The call as a whole succeeds even if the field does not.
+    // The call succeeds even if the field does not.
     device.library().check("NVML_FI_DEV_GET_GPU_RECOVERY_ACTION", field.nvmlReturn)?;
     // JUSTIFICATION: NVML hands the values of fields over in a union.
     // SAFETY: every member of the union is a number, and all its bytes were initialised above.
@@ -83,7 +83,7 @@ fn memory_errors(device: Device<'_>, kind: u32) -> Result<u64, DriverError> {
     Ok(count)
 }
 
-/// Whether a row remap waits for a reset, and whether one failed.
+/// Whether a row remap is pending until a reset, and whether one failed.
 fn remapped_rows(device: Device<'_>) -> Result<(bool, bool), DriverError> {
     let call: Call<call::DeviceOutFour> = call!(device.library(), nvmlDeviceGetRemappedRows)?;
     let mut values = [0; 4];

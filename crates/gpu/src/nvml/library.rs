@@ -1,4 +1,4 @@
-//! The loaded library: its life, and what it answers about the system.
+//! The loaded library: its lifetime, and facts about the system.
 
 use std::ffi::{CString, c_int, c_uint};
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::DriverError;
 /// The management library, initialised from [`Library::load`] until it is dropped.
 pub(super) struct Library {
     symbols: NvmlLib,
-    /// What the bindings do not have.
+    /// Functions that the bindings lack.
     limits: Option<Limits>,
 }
 
@@ -28,14 +28,14 @@ impl Library {
             path: path.display().to_string(),
             reason: loader_message(&e),
         })?;
-        // Not yet a `Library`: without a successful init there must be no shutdown.
+        // Not yet a `Library`: its drop would call shutdown without a successful init.
         let init = Call::found("nvmlInit_v2", &symbols.nvmlInit_v2)?;
         let code = call::bare(init);
         let answer = status::check(init.name, code, || error_string(&symbols, code));
         answer.map(|()| Self { symbols, limits: Limits::load(path) })
     }
 
-    /// The driver's limits for cgroups, where it has them.
+    /// The driver's cgroup limits, if it supports them.
     pub(super) fn limits(&self) -> Option<&Limits> {
         self.limits.as_ref()
     }
@@ -45,7 +45,7 @@ impl Library {
         &self.symbols
     }
 
-    /// What a call answered, with the driver's words for it.
+    /// Checks a return code; the error has the driver's message.
     pub(super) fn check(&self, call: &'static str, code: u32) -> Result<(), DriverError> {
         status::check(call, code, || error_string(&self.symbols, code))
     }
@@ -84,7 +84,7 @@ impl Library {
     /// The GPU with a UUID.
     pub(super) fn device_of(&self, uuid: &str) -> Result<Device<'_>, DriverError> {
         let call = call!(self, nvmlDeviceGetHandleByUUID)?;
-        // A UUID with a NUL inside names nothing.
+        // No GPU has a UUID with a NUL.
         let uuid = CString::new(uuid).map_err(|_| DriverError::NotFound { call: call.name })?;
         let mut handle = ptr::null_mut();
         self.check(call.name, call::keyed_out(call, uuid.as_ptr(), &mut handle))?;
@@ -101,8 +101,8 @@ impl Library {
 
 impl Drop for Library {
     fn drop(&mut self) {
-        // A driver without the function, or that refuses, keeps what it holds until the process
-        // ends: there is nobody to tell and nothing to undo.
+        // If the function is missing or fails, the driver releases everything when the process
+        // ends. There is no caller to report to and nothing to undo.
         if let Ok(shutdown) = call!(self, nvmlShutdown) {
             call::bare(shutdown);
         }
@@ -114,7 +114,7 @@ fn error_string(symbols: &NvmlLib, code: u32) -> Option<String> {
     call::constant(call, code)
 }
 
-/// An error of the loader with its cause, which holds the linker's own words.
+/// The message of a loader error. Its cause holds the linker's own text.
 fn loader_message(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(cause) => cause.to_string(),

@@ -1,6 +1,8 @@
-//! `nvmlDeviceSetMemoryLimits_v1`, which the bindings do not have: NVML's own page of
-//! `nvmlSetMemoryLimits_v1_t` (<https://docs.nvidia.com/deploy/nvml-api/>) gives its members and their
-//! order. It came with CUDA 13.4 and driver r615; no such driver has run this code yet.
+//! `nvmlDeviceSetMemoryLimits_v1`, which the bindings lack.
+//!
+//! Its structure follows NVML's documentation of `nvmlSetMemoryLimits_v1_t`
+//! (<https://docs.nvidia.com/deploy/nvml-api/>). It came with CUDA 13.4 and driver r615; this code
+//! has not yet run on such a driver.
 
 use std::ffi::{CString, c_char, c_ulonglong};
 use std::os::unix::ffi::OsStrExt as _;
@@ -25,18 +27,19 @@ struct SetMemoryLimits {
     hard_limit: c_ulonglong,
 }
 
-/// `NVML_ERROR_NOT_FOUND` for a cgroup without the driver's controller says nothing of GPUs.
+/// For a cgroup without the driver's controller it returns `NVML_ERROR_NOT_FOUND`, which does not
+/// concern the GPU.
 type Set = unsafe extern "C" fn(nvmlDevice_t, *mut SetMemoryLimits) -> nvmlReturn_t;
 
-/// The function, with the library that it is of.
+/// The function and its library.
 pub(super) struct Limits {
     set: Set,
-    /// Keeps the library where it is as long as the pointer into it.
+    /// Keeps the library loaded while the pointer into it exists.
     _library: Loaded,
 }
 
 impl Limits {
-    /// Looks for the function in a library that is loaded already.
+    /// Looks up the function in a library that is already loaded.
     pub(super) fn load(path: &Path) -> Option<Self> {
         // JUSTIFICATION: as for the library itself.
         // SAFETY: it is loaded: its constructors have run.

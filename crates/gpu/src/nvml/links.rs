@@ -1,4 +1,4 @@
-//! NVLink of a GPU, link by link.
+//! NVLink of a GPU, by link.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::names;
 use super::read::optional;
 use crate::{DriverError, NvLink, PciAddress};
 
-/// Active links of one GPU, their ends as PCI addresses.
+/// The active links of one GPU, with PCI addresses of their remote ends.
 pub(super) struct Links {
     version: u32,
     active: u32,
@@ -19,7 +19,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// The same links with their ends as indexes; `at` says where each GPU of the node is.
+    /// The links with indexes of their remote ends; `at` maps the addresses of the node's GPUs.
     pub(super) fn among(self, at: &BTreeMap<PciAddress, u32>) -> NvLink {
         let mut peers = BTreeMap::new();
         if !self.switched {
@@ -36,12 +36,12 @@ impl Links {
     }
 }
 
-/// Active links; `None` where the GPU has none. Fails only if the GPU is lost.
+/// The active links; `None` if the GPU has none. Fails only if the GPU is lost.
 pub(super) fn links(device: Device<'_>) -> Result<Option<Links>, DriverError> {
     let mut found = Links { version: 0, active: 0, switched: false, ends: Vec::new() };
     for link in 0..sys::NVML_NVLINK_MAX_LINKS {
         let active = match active(device, link) {
-            // No link will answer otherwise.
+            // The other links would return the same.
             Err(DriverError::Missing { .. }) => return Ok(None),
             answer => optional(answer)?.unwrap_or(false),
         };

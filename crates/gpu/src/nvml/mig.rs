@@ -1,4 +1,4 @@
-//! Multi-instance GPUs. Here: profiles and placements, as the driver answers them.
+//! Multi-instance GPUs: profiles and placements as reported by the driver.
 
 use nvml_wrapper_sys::bindings as sys;
 
@@ -11,11 +11,11 @@ use crate::mig::{MigPlacement, MigProfile, MigShape};
 pub(super) use change::{create, destroy, set_mode};
 pub(super) use instances::{instances, instances_of};
 
-/// One more than the profiles that the bindings count: NVML numbers them without gaps, and
-/// newer drivers have one for graphics on three slices.
+/// One more than the bindings count. NVML numbers profiles without gaps, and newer drivers have one
+/// for graphics on three slices.
 const PROFILES: u32 = sys::NVML_GPU_INSTANCE_PROFILE_COUNT + 1;
 
-/// Every profile that the GPU has, in the order of NVML's numbers.
+/// The profiles of a GPU, by NVML number.
 pub(super) fn profiles(device: Device<'_>) -> Result<Vec<MigProfile>, DriverError> {
     let total_bytes = device.memory()?.total;
     let mut profiles = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn profiles(device: Device<'_>) -> Result<Vec<MigProfile>, DriverErro
     Ok(profiles)
 }
 
-/// Profile information with the call that has versions, or the older one without.
+/// Profile information by the versioned call, or else by the older one.
 fn info(
     device: Device<'_>,
     profile: u32,
@@ -108,8 +108,8 @@ fn empty() -> sys::nvmlGpuInstanceProfileInfo_t {
     }
 }
 
-/// Where instances of a profile could be, in the order of their first memory slice. `id` is the
-/// profile's id, not its number.
+/// Possible placements of a profile, by first memory slice. `id` is the profile's ID, not its
+/// number.
 fn placements(device: Device<'_>, id: u32) -> Result<Vec<MigPlacement>, DriverError> {
     let call = call!(device.library(), nvmlDeviceGetGpuInstancePossiblePlacements_v2)?;
     let mut buffer = [sys::nvmlGpuInstancePlacement_t { start: 0, size: 0 }; call::MAX_LISTED];
@@ -125,7 +125,7 @@ fn placements(device: Device<'_>, id: u32) -> Result<Vec<MigPlacement>, DriverEr
     Ok(placements)
 }
 
-/// NVML refuses a profile that the GPU has not in one of two ways.
+/// `None` for a profile that the GPU does not have, for which NVML has two return codes.
 fn known<T>(answer: Result<T, DriverError>) -> Result<Option<T>, DriverError> {
     match answer {
         Ok(value) => Ok(Some(value)),

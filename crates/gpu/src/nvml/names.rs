@@ -1,10 +1,10 @@
-//! Names of NVML's numbers, as NVIDIA's DRA driver publishes them in device attributes.
+//! Names for NVML's numbers, as NVIDIA's DRA driver uses them in device attributes.
 
 use nvml_wrapper_sys::bindings as sys;
 
 use crate::AddressingMode;
 
-/// What a number that has no name is called.
+/// Name of an unknown number.
 pub(super) const UNKNOWN: &str = "Unknown";
 
 /// Name of a brand.
@@ -49,7 +49,7 @@ pub(super) fn architecture(number: u32) -> &'static str {
     }
 }
 
-/// Addressing mode; `None` for a number that has no name.
+/// Addressing mode; `None` for an unknown number.
 pub(super) fn addressing_mode(number: u32) -> Option<AddressingMode> {
     match number {
         sys::nvmlDeviceAddressingModeType_t_NVML_DEVICE_ADDRESSING_MODE_NONE => {
@@ -74,13 +74,13 @@ pub(super) fn nvlink_generation(version: u32) -> u32 {
         sys::nvmlNvlinkVersion_enum_NVML_NVLINK_VERSION_3_0
         | sys::nvmlNvlinkVersion_enum_NVML_NVLINK_VERSION_3_1 => 3,
         sys::nvmlNvlinkVersion_enum_NVML_NVLINK_VERSION_4_0 => 4,
-        // One version a generation since; 0 is NVML's "invalid".
+        // Since then each generation has one version; 0 is NVML's "invalid".
         later => later.saturating_sub(2),
     }
 }
 
 /// CUDA cores of a streaming multiprocessor, by compute capability (CUDA programming guide,
-/// "arithmetic instructions"); `None` for one that is not known.
+/// "arithmetic instructions"); `None` if unknown.
 pub(super) fn cores_per_multiprocessor(capability: (u32, u32)) -> Option<u32> {
     match capability {
         (6 | 8, 0) | (7, _) => Some(64),

@@ -1,4 +1,4 @@
-//! Who has memory on a GPU.
+//! The processes that hold memory on a GPU.
 
 use std::collections::BTreeMap;
 
@@ -9,19 +9,20 @@ use super::device::Device;
 use super::read::optional;
 use crate::{DriverError, GpuProcess};
 
-/// More processes come into being while one asks how many there are; this often it is asked again.
+/// Limit of attempts. Processes may start between the call that counts them and the next.
 const MAX_ATTEMPTS: usize = 4;
-/// Room for more than were counted.
+/// Spare buffer entries beyond the count.
 const SPARE_ENTRIES: usize = 8;
-/// More is not believed of any GPU.
+/// Greater counts are not plausible for any GPU.
 const MAX_PROCESSES: usize = 1 << 16;
-/// What NVML answers where it does not know how much a process has (`NVML_VALUE_NOT_AVAILABLE`).
+/// NVML's value for unknown memory (`NVML_VALUE_NOT_AVAILABLE`).
 const NOT_AVAILABLE: u64 = u64::MAX;
 
-/// The processes of a GPU, each once. One that draws and computes is in both lists with all that it has.
+/// The processes of a GPU, each once. A process with graphics and compute is in both lists, each
+/// with all of its memory.
 pub(super) fn processes(device: Device<'_>) -> Result<Vec<GpuProcess>, DriverError> {
     let library = device.library();
-    // What computes must be told; the other lists are there on some drivers and GPUs only.
+    // Compute processes are mandatory; some drivers and GPUs lack the other lists.
     let mut found = list(device, call!(library, nvmlDeviceGetComputeRunningProcesses_v3)?)?;
     let graphics = call!(library, nvmlDeviceGetGraphicsRunningProcesses_v3);
     let mps = call!(library, nvmlDeviceGetMPSComputeRunningProcesses_v3);
@@ -56,7 +57,7 @@ fn process(info: &sys::nvmlProcessInfo_t) -> GpuProcess {
     GpuProcess { pid: info.pid, used_bytes }
 }
 
-/// The processes in order, each with the most that any list says of it.
+/// The processes by PID, each with the greatest memory of any list.
 fn merged(found: Vec<GpuProcess>) -> Vec<GpuProcess> {
     let mut by_pid: BTreeMap<u32, Option<u64>> = BTreeMap::new();
     for GpuProcess { pid, used_bytes } in found {

@@ -1,4 +1,4 @@
-//! One GPU after the other, each on its own: what one does not answer is no other's loss.
+//! Reads each GPU on its own, so that one GPU's failure does not affect the others.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,7 +27,7 @@ pub(super) fn gpus(
     Ok(read.into_iter().map(|gpu| gpu.map(|(gpu, _)| gpu)).collect())
 }
 
-/// Reads a GPU with its links, whose ends are known only when all GPUs have been read.
+/// Reads a GPU with its links. Their remote ends are known only when all GPUs have been read.
 fn gpu(
     library: &Library,
     sys_root: &Path,
@@ -41,14 +41,14 @@ fn gpu(
     let power_limit = optional(device.power_limit_milliwatts())?;
     let sm_clock = optional(device.max_clock_mhz(sys::nvmlClockType_enum_NVML_CLOCK_SM))?;
     let memory_clock = optional(device.max_clock_mhz(sys::nvmlClockType_enum_NVML_CLOCK_MEM))?;
-    // Not merely optional: a GPU in MIG mode that passed for a whole one would be given away.
+    // Mandatory: a GPU in MIG mode must never be offered as a whole one.
     let mig = supported(device.mig_mode())?.map(|(enabled, pending)| Mig { enabled, pending });
     let mig_profiles = match mig {
         Some(_) => optional(super::mig::profiles(device))?.unwrap_or_default(),
         None => Vec::new(),
     };
     let mig_instances = match mig {
-        // What is there and is not told would be given away as well.
+        // Unreported instances would be allocated again.
         Some(Mig { enabled: true, .. }) => {
             supported(super::mig::instances_of(device, &mig_profiles))?.unwrap_or_default()
         }
@@ -88,7 +88,7 @@ fn gpu(
     Ok((gpu, links::links(device)?))
 }
 
-/// The driver counts CUDA cores on every GPU, multiprocessors only on some.
+/// The driver reports CUDA cores on every GPU, multiprocessors only on some.
 fn multiprocessors(device: Device<'_>, capability: (u32, u32)) -> Result<Option<u32>, DriverError> {
     if let Some(count) = reported(optional(device.multiprocessors())?) {
         return Ok(Some(count));
@@ -98,8 +98,8 @@ fn multiprocessors(device: Device<'_>, capability: (u32, u32)) -> Result<Option<
     Ok(cores.zip(each).map(|(cores, each)| cores / each))
 }
 
-/// A fact that a GPU can do without: not told, whatever the driver's reason, unless the GPU is
-/// lost, for then nothing of it is to be believed.
+/// An optional fact: absent for any reason of the driver, unless the GPU is lost, when no fact can
+/// be trusted.
 pub(super) fn optional<T>(answer: Result<T, DriverError>) -> Result<Option<T>, DriverError> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -108,7 +108,7 @@ pub(super) fn optional<T>(answer: Result<T, DriverError>) -> Result<Option<T>, D
     }
 }
 
-/// A fact that a GPU or driver may be too old for, but must otherwise tell.
+/// A fact that the GPU or driver may be too old for, and that is mandatory otherwise.
 pub(super) fn supported<T>(answer: Result<T, DriverError>) -> Result<Option<T>, DriverError> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -117,7 +117,7 @@ pub(super) fn supported<T>(answer: Result<T, DriverError>) -> Result<Option<T>, 
     }
 }
 
-/// Zero is how NVML says that it has no number.
+/// NVML returns zero for an unknown number.
 fn reported(number: Option<u32>) -> Option<u32> {
     number.filter(|&number| number != 0)
 }

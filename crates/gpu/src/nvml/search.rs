@@ -1,4 +1,4 @@
-//! Where the driver's library lies.
+//! Finds the driver's library.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use crate::DriverError;
 /// Name of the management library, as programs ask the loader for it.
 pub const LIBRARY_NAME: &str = "libnvidia-ml.so.1";
 
-/// Folders of a root, in the order in which they are looked at.
+/// Folders below the root, in search order.
 const LIBRARY_FOLDERS: [&str; 8] = [
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
@@ -16,17 +16,17 @@ const LIBRARY_FOLDERS: [&str; 8] = [
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
     "usr/lib",
-    // Where some clouds mount it.
+    // Some clouds mount the driver here.
     "usr/local/nvidia/lib64",
 ];
 
-/// Where a containerised driver puts its own root, below the host's.
+/// Root of a containerised driver, below the host's root.
 const DRIVER_CONTAINER: &str = "run/nvidia/driver";
 
 /// Finds the management library of the driver that is installed under `driver_root`.
 ///
-/// A driver in a container has a root of its own. It is named in the error and not taken: everything
-/// else of the driver, which containers need as well, has to be looked for under the same root.
+/// A driver in a container has a root of its own. The error names that root, but it is not used:
+/// containers need the driver's other files from the same root.
 pub fn find_library(driver_root: &Path) -> Result<PathBuf, DriverError> {
     let container = driver_root.join(DRIVER_CONTAINER);
     find_under(driver_root).ok_or_else(|| {

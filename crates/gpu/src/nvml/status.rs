@@ -4,13 +4,14 @@ use nvml_wrapper_sys::bindings as sys;
 
 use crate::DriverError;
 
-/// The driver is older than the version of the structure that it was handed.
+/// The driver is older than the version of the structure.
 pub(super) const VERSION_MISMATCH: u32 = sys::nvmlReturn_enum_NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
 
-/// A handle, number or place that the driver does not know.
+/// The driver does not know a handle, number or placement.
 pub(super) const INVALID_ARGUMENT: u32 = sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT;
 
-/// What `call` answered; `words` gives the driver's own text for the code, asked only if needed.
+/// Checks the return code of `call`. `words` returns the driver's message and is called only if
+/// needed.
 pub(super) fn check(
     call: &'static str,
     code: u32,
@@ -36,7 +37,7 @@ pub(super) fn check(
     })
 }
 
-/// What the reader can do about a code that the installation, not a GPU, causes.
+/// The remedy for a code that the installation causes, not a GPU.
 fn remedy(code: u32) -> Option<&'static str> {
     Some(match code {
         sys::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED => {

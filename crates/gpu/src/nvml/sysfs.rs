@@ -1,4 +1,4 @@
-//! What the kernel knows of a PCI device.
+//! The kernel's facts about a PCI device.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub(super) fn pcie_root(sys_root: &Path, pci: PciAddress) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The NUMA node of a device; the kernel writes -1 where the firmware gives none.
+/// The NUMA node of a device. The kernel writes -1 if the firmware names none.
 pub(super) fn numa_node(sys_root: &Path, pci: PciAddress) -> Option<u32> {
     let text = fs::read_to_string(device(sys_root, pci).join("numa_node")).ok()?;
     text.trim().parse().ok()

@@ -1,4 +1,4 @@
-//! Events as they arrive.
+//! Events in their order.
 
 use std::collections::BTreeMap;
 use std::thread;
@@ -11,7 +11,7 @@ use crate::node::{Node, switched};
 
 /// Longer than any event takes.
 const SOON: Duration = Duration::from_secs(20);
-/// How long to see that nothing comes.
+/// Time in which no event must arrive.
 const MOMENT: Duration = Duration::from_millis(50);
 
 fn xid(gpu: u32, data: u64) -> Event {
@@ -22,7 +22,7 @@ fn with(events: Vec<Event>) -> State {
     State { events, ..State::default() }
 }
 
-/// The next event, which must come.
+/// The next event, which must arrive.
 fn next(stream: &mut dyn EventStream) -> GpuEvent {
     stream.wait(SOON).unwrap().unwrap()
 }
@@ -123,7 +123,7 @@ fn the_event_of_a_gpu_that_is_lost_still_has_its_uuid() {
     let mut stream = driver.events().unwrap();
     let lost = GpuState { lost: true, ..GpuState::default() };
     node.set(&State { gpus: BTreeMap::from([(2, lost)]), ..with(vec![xid(2, 79)]) });
-    // The driver may tell the loss before the event: the stream goes on either way.
+    // The driver may report the loss before the event; the stream continues in both cases.
     let deadline = Instant::now() + SOON;
     let event = loop {
         match stream.wait(SOON) {

@@ -1,4 +1,4 @@
-//! One GPU or call fails; all else goes on.
+//! One GPU or call fails, and all others work.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const NOT_SUPPORTED: u32 = 3;
 const FUNCTION_NOT_FOUND: u32 = 13;
 const CODES: [u32; 3] = [IN_USE, GPU_IS_LOST, UNKNOWN];
 
-/// Calls without which a GPU is not known.
+/// Calls for mandatory facts of a GPU.
 const MANDATORY: [&str; 9] = [
     "nvmlDeviceGetHandleByIndex_v2",
     "nvmlDeviceGetUUID",
@@ -29,7 +29,7 @@ const MANDATORY: [&str; 9] = [
     "nvmlDeviceGetArchitecture",
 ];
 
-/// Calls for facts that a GPU can do without.
+/// Calls for optional facts of a GPU.
 const OPTIONAL: [&str; 16] = [
     "nvmlDeviceGetMemoryInfo_v2",
     "nvmlDeviceGetAttributes_v2",
@@ -49,7 +49,7 @@ const OPTIONAL: [&str; 16] = [
     "nvmlDeviceGetSupportedEventTypes",
 ];
 
-/// Calls of the whole system: without them there is nothing to read.
+/// Calls about the system, without which nothing can be read.
 const SYSTEM: [&str; 4] = [
     "nvmlSystemGetDriverVersion",
     "nvmlSystemGetCudaDriverVersion_v2",
@@ -76,7 +76,7 @@ fn assert_code(error: &DriverError, code: u32, context: &str) {
     assert!(same, "{context}: {error:?} for code {code}");
 }
 
-/// Everything of a GPU that does not depend on others.
+/// The facts of a GPU that do not depend on others.
 fn alone(gpu: &Gpu) -> Gpu {
     let mut gpu = gpu.clone();
     if let Some(nvlink) = &mut gpu.nvlink {
@@ -85,7 +85,7 @@ fn alone(gpu: &Gpu) -> Gpu {
     gpu
 }
 
-/// GPUs other than 1 are as they were when all was well.
+/// Asserts that GPUs other than 1 are as before the fault.
 fn assert_others(well: &Inventory, driver: &Nvml, context: &str) {
     for (index, gpu) in gpus(driver).into_iter().enumerate().filter(|(index, _)| *index != 1) {
         let gpu = gpu.unwrap_or_else(|gpu| panic!("{context}: {gpu:?}"));
@@ -100,7 +100,7 @@ fn a_gpu_that_fails_a_mandatory_call_is_unreadable_and_alone_in_that() {
     let well = Inventory::read(&driver).unwrap();
     for call in MANDATORY {
         for code in CODES {
-            // Memory has two calls, of which either serves.
+            // Memory has two calls, either of which suffices.
             node.set(&failing(1, &[(call, code), ("nvmlDeviceGetMemoryInfo_v2", UNKNOWN)]));
             let context = format!("{call} answers {code}");
             assert_others(&well, &driver, &context);

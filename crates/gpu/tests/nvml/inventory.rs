@@ -1,4 +1,4 @@
-//! What is read of a whole machine.
+//! The inventory of a whole machine.
 
 use std::fs;
 use std::path::Path;
@@ -13,7 +13,7 @@ fn read(node: &Node) -> Inventory {
     Inventory::read(&node.open()).unwrap()
 }
 
-/// A description with what only its author knows taken from `author`.
+/// A description with the facts that only an author knows, copied from `author`.
 fn in_words_of(mut machine: Machine, author: &Machine) -> Machine {
     machine.description.clone_from(&author.description);
     machine

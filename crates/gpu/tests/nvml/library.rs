@@ -33,7 +33,7 @@ fn a_file_that_is_no_library_is_refused() {
 
 #[test]
 fn a_library_that_is_not_nvml_names_the_missing_function() {
-    // A bare name: the loader finds it.
+    // A bare name, which the loader resolves.
     assert_eq!(refusal(Path::new("libc.so.6")), DriverError::Missing { call: "nvmlInit_v2" });
 }
 

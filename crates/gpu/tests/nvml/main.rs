@@ -1,4 +1,4 @@
-//! The NVML backend against the simulated driver, loaded as a program loads NVIDIA's.
+//! The NVML backend with the simulated driver, loaded as programs load NVIDIA's.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test may stop at what it did not expect")]
 

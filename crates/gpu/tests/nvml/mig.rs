@@ -28,7 +28,7 @@ fn profiles(driver: &Nvml, uuid: &str) -> BTreeMap<String, MigProfile> {
     profiles.into_iter().map(|profile| (profile.name.clone(), profile)).collect()
 }
 
-/// The place of a profile that begins at a memory slice.
+/// The placement of a profile at a memory slice.
 fn at(profile: &MigProfile, start: u32) -> MigPlacement {
     *profile.placements.iter().find(|place| place.start == start).unwrap()
 }

@@ -1,4 +1,4 @@
-//! A simulated node: a driver root, a sysfs and what happens to them.
+//! A simulated node: a driver root, a sysfs and the state of the simulation.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,20 +9,20 @@ use octavo_gpu::{Driver, Gpu, UnreadableGpu};
 use octavo_machine::{Machine, State};
 use tempfile::TempDir;
 
-/// A node's folder; gone when dropped.
+/// The folder of a node; deleted on drop.
 pub(crate) struct Node {
     folder: TempDir,
     pub(crate) machine: Machine,
 }
 
 impl Node {
-    /// A node made of `machine`, its GPUs without UUID named after the machine.
+    /// A node with `machine`. GPUs without UUID are named after the machine.
     pub(crate) fn of(mut machine: Machine) -> Self {
         machine.instantiate(&machine.name.clone());
         let node = Self { folder: tempfile::tempdir().unwrap(), machine };
         let driver = node.driver();
         fs::create_dir_all(&driver).unwrap();
-        // A copy, not a link: the loader takes two names of one file for one library.
+        // A copy, not a link: the loader treats two names of one file as one library.
         fs::copy(simulated_library(), driver.join(LIBRARY_NAME)).unwrap();
         fs::write(driver.join("machine.yaml"), node.machine.to_yaml().unwrap()).unwrap();
         fs::create_dir_all(node.proc_root().join("driver/nvidia/capabilities/mig")).unwrap();
@@ -32,7 +32,7 @@ impl Node {
         node
     }
 
-    /// A node made of a machine that ships.
+    /// A node with a machine that ships.
     pub(crate) fn shipped(name: &str) -> Self {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
         Self::of(Machine::read(&folder.join(name).with_extension("yaml")).unwrap())
@@ -44,20 +44,20 @@ impl Node {
         Nvml::open(&library, &self.sys_root()).unwrap()
     }
 
-    /// Loads a copy of the node's driver that shares nothing with the first but the node's files,
-    /// as another process would.
+    /// Loads a copy of the node's driver. Like another process, it shares only the node's files
+    /// with the first.
     pub(crate) fn open_beside(&self, name: &str) -> Nvml {
         let library = self.driver().join(name);
         fs::copy(simulated_library(), &library).unwrap();
         Nvml::open(&library, &self.sys_root()).unwrap()
     }
 
-    /// Makes `state` what has happened to the node.
+    /// Replaces the state of the simulation.
     pub(crate) fn set(&self, state: &State) {
         state.write(&self.driver().join("state.json")).unwrap();
     }
 
-    /// Changes what has happened to the node.
+    /// Changes the state of the simulation.
     pub(crate) fn edit(&self, change: impl FnOnce(&mut State)) {
         octavo_machine::change(&self.driver(), &self.machine, |state| {
             change(state);
@@ -66,7 +66,7 @@ impl Node {
         .unwrap();
     }
 
-    /// What has happened to the node.
+    /// The state of the simulation.
     pub(crate) fn state(&self) -> State {
         State::read(&self.driver().join("state.json")).unwrap()
     }
@@ -89,7 +89,7 @@ impl Node {
     }
 }
 
-/// What was read of each GPU.
+/// The result of reading each GPU.
 pub(crate) fn gpus(driver: &Nvml) -> Vec<Result<Gpu, UnreadableGpu>> {
     driver.gpus().unwrap()
 }
@@ -126,7 +126,7 @@ gpus:
     )
 }
 
-/// Four A100s linked with one another, without NUMA, serial numbers or addressing mode.
+/// Four A100s with links between them, without NUMA, serial numbers or addressing mode.
 pub(crate) fn meshed() -> Machine {
     machine(
         "meshed",
@@ -161,7 +161,7 @@ fn machine(name: &str, rest: &str) -> Machine {
     .unwrap()
 }
 
-/// The simulated library, which cargo puts beside the test or one folder above it.
+/// The simulated library, which cargo puts beside the test or one folder above.
 fn simulated_library() -> PathBuf {
     const NAME: &str = "liboctavo_fake_nvml.so";
     let test = std::env::current_exe().unwrap();
@@ -173,7 +173,7 @@ fn simulated_library() -> PathBuf {
         .unwrap_or_else(|| panic!("no {NAME} beside {} or above it", test.display()))
 }
 
-/// Puts a GPU into sysfs, its link relative as the kernel's.
+/// Adds a GPU to sysfs with a relative link like the kernel's.
 fn plug_in(sys_root: &Path, gpu: &octavo_machine::Gpu) {
     let links = sys_root.join("bus/pci/devices");
     fs::create_dir_all(&links).unwrap();

@@ -1,4 +1,4 @@
-//! A driver that lacks most functions, written in C beside this file.
+//! A driver that lacks most functions, in C beside this file.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,8 +7,8 @@ use octavo_gpu::mig::{MigPlacement, MigProfile, MigShape, MigVariant};
 use octavo_gpu::nvml::{LIBRARY_NAME, Nvml};
 use octavo_gpu::{Driver, DriverError, GpuHealth, GpuProcess, Inventory, Mig};
 
-/// Builds the old driver, with what `flags` add to it, and opens it. The folder may go as soon as
-/// the library is loaded.
+/// Builds the old driver with `flags` and opens it. The folder may be deleted once the library is
+/// loaded.
 fn open(flags: &[&str]) -> Nvml {
     let folder = tempfile::tempdir().unwrap();
     let library = folder.path().join(LIBRARY_NAME);

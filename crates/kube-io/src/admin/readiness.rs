@@ -1,15 +1,15 @@
-//! What a program waits for before it is ready, and why.
+//! The checks that must pass before a program is ready.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// All checks of a program. It is ready when every one passes, and at least one exists.
+/// All checks of a program. The program is ready when at least one exists and all pass.
 #[derive(Debug, Default)]
 pub struct Readiness {
     checks: Mutex<BTreeMap<String, Result<(), String>>>,
 }
 
-/// One check; it goes with the value.
+/// One check. Dropping it removes the check.
 #[derive(Debug)]
 pub struct Check {
     readiness: Arc<Readiness>,
@@ -17,14 +17,14 @@ pub struct Check {
 }
 
 impl Readiness {
-    /// Adds a check that fails until it passes. `name` says what of, `reason` what it waits for.
+    /// Adds a check that fails until it passes. `name` is its subject, `reason` what it waits for.
     pub fn check(self: &Arc<Self>, name: impl Into<String>, reason: impl Into<String>) -> Check {
         let name = name.into();
         self.lock().insert(name.clone(), Err(reason.into()));
         Check { readiness: Arc::clone(self), name }
     }
 
-    /// Whether all checks pass, and a line for each, failed ones first.
+    /// Whether all checks pass, and one line for each check, failed ones first.
     pub fn report(&self) -> (bool, String) {
         let checks = self.lock();
         let mut report = String::new();
@@ -44,7 +44,7 @@ impl Readiness {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Result<(), String>>> {
-        // The map is whole at every moment: a panic elsewhere does not spoil it.
+        // The map is consistent at every moment, so a panic elsewhere does not matter.
         self.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -55,7 +55,7 @@ impl Check {
         self.readiness.lock().insert(self.name.clone(), Ok(()));
     }
 
-    /// The check fails, and why.
+    /// The check fails for this reason.
     pub fn fail(&self, reason: impl Into<String>) {
         self.readiness.lock().insert(self.name.clone(), Err(reason.into()));
     }

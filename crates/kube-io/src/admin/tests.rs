@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use super::*;
 
-/// Asks over a plain socket; returns status and body.
+/// Sends a request over a plain socket; returns status and body.
 async fn ask(address: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n");
@@ -63,7 +63,7 @@ async fn a_connection_that_says_nothing_does_not_hold_up_the_end() {
         tokio::spawn(server.serve(Arc::default(), Arc::new(Registry::default()), stop.clone()));
     let mut half = TcpStream::connect(address).await.unwrap();
     half.write_all(b"GET /hea").await.unwrap();
-    // An answer on another connection: by now the first one was taken, too.
+    // After this response on another connection the first one has been accepted, too.
     assert_eq!(ask(address, "/healthz").await.0, 200);
     stop.cancel();
     tokio::time::timeout(Duration::from_secs(5), serving).await.unwrap().unwrap();

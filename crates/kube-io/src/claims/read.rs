@@ -1,4 +1,4 @@
-//! From the API's objects.
+//! Conversion from the API's objects.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use octavo_dra::{
 use super::ClaimError;
 use crate::slices::node_selector_from_api;
 
-/// Reads a claim, with defaults where the API server would put them.
+/// Reads a claim, with the defaults of the API server.
 pub fn claim_from_api(claim: &api::ResourceClaim) -> Result<Claim, ClaimError> {
     let metadata = &claim.metadata;
     let devices = claim.spec.devices.as_ref();
@@ -43,7 +43,7 @@ pub fn class_from_api(class: &api::DeviceClass) -> Result<Class, ClaimError> {
     })
 }
 
-/// Reads what an allocator looks at of a node.
+/// Reads the part of a node that allocators use.
 pub fn node_from_api(node: &core::Node) -> Node {
     Node {
         name: node.metadata.name.clone().unwrap_or_default(),
@@ -88,7 +88,7 @@ fn request_from_api(request: &api::DeviceRequest) -> Result<Request, ClaimError>
     Ok(Request { name, ask })
 }
 
-/// What `ExactDeviceRequest` and `DeviceSubRequest` have in common.
+/// Reads the fields common to `ExactDeviceRequest` and `DeviceSubRequest`.
 fn device_request(
     request: &str,
     class: &str,
@@ -118,7 +118,7 @@ fn count_from_api(
 ) -> Result<Count, ClaimError> {
     match mode.unwrap_or_default() {
         "" | "ExactCount" => {
-            // The API server takes zero for "not said".
+            // The API server treats zero as unset.
             let count = count.filter(|count| *count != 0).unwrap_or(1);
             let count = u64::try_from(count)
                 .map_err(|_| ClaimError::Count { request: request.to_owned(), count })?;
@@ -140,7 +140,7 @@ fn selectors_from_api(
     selectors.unwrap_or_default().iter().map(expression).collect()
 }
 
-/// `None` for a toleration that this version does not understand: it tolerates nothing.
+/// `None` for a toleration that this version does not know: it tolerates nothing.
 fn toleration_from_api(toleration: &api::DeviceToleration) -> Option<Toleration> {
     let value = match toleration.operator.as_deref().unwrap_or_default() {
         "" | "Equal" => Some(toleration.value.clone().unwrap_or_default()),

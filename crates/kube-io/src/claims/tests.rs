@@ -10,7 +10,7 @@ fn claim(value: Value) -> k8s_openapi::api::resource::v1::ResourceClaim {
     serde_json::from_value(value).unwrap()
 }
 
-/// A claim that uses everything.
+/// A claim with all fields.
 fn full() -> Value {
     json!({
         "metadata": {"namespace": "ns", "name": "full", "uid": "u"},
@@ -68,7 +68,7 @@ fn a_claim_is_read_with_everything_it_says() {
     assert_eq!((all.class.as_str(), all.count, all.admin_access), ("gpu", Count::All, true));
     assert_eq!(all.capacity["memory"], "1536Mi".parse().unwrap());
     let some = |text: &str| Some(text.to_owned());
-    // What is not understood tolerates nothing.
+    // An unknown toleration tolerates nothing.
     assert_eq!(
         all.tolerations,
         [
@@ -103,7 +103,7 @@ fn what_a_claim_says_that_is_not_known_is_an_error() {
         claim_from_api(&claim(object)).unwrap_err().to_string()
     };
     let exactly = "/spec/devices/requests/0/exactly";
-    assert!(broken(exactly, Value::Null).contains("request a asks neither"));
+    assert!(broken(exactly, Value::Null).contains("request a has neither"));
     assert!(broken(&format!("{exactly}/allocationMode"), json!("Most")).contains("Most"));
     assert!(broken(&format!("{exactly}/selectors"), json!([{}])).contains("request a"));
     assert!(broken(&format!("{exactly}/capacity/requests/memory"), json!("much")).contains("much"));
@@ -182,7 +182,7 @@ fn an_allocation_carries_tolerations_conditions_and_configuration() {
         })
         .collect();
     let expected = [
-        // The alternative that was not chosen brings nothing, nor does its class.
+        // Neither the alternative that was not chosen nor its class adds a configuration.
         ("FromClass", "a b/y", "gpu"),
         ("FromClaim", "b", "b"),
         ("FromClaim", "", "all"),

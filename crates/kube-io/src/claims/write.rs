@@ -1,4 +1,4 @@
-//! Requests and allocations as the API's, as kube-scheduler writes them.
+//! Conversion of requests and allocations to the API's form, as kube-scheduler writes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,8 +11,8 @@ use octavo_dra::{
 
 use crate::slices::node_selector_to_api;
 
-/// Writes a request: for the claims that a scheduler makes itself, such as the one for a pod's
-/// extended resources.
+/// Writes a request, for claims that a scheduler creates, such as the one for a pod's extended
+/// resources.
 pub fn request_to_api(request: &Request) -> api::DeviceRequest {
     let mut written = api::DeviceRequest { name: request.name.clone(), ..Default::default() };
     match &request.ask {
@@ -38,7 +38,7 @@ pub fn request_to_api(request: &Request) -> api::DeviceRequest {
 
 fn exactly_to_api(asked: &DeviceRequest) -> api::ExactDeviceRequest {
     let (mode, count) = match asked.count {
-        // What is beyond the API's numbers is beyond its devices, too.
+        // More than the API's integers hold is more than any node has.
         Count::Exactly(count) => ("ExactCount", Some(i64::try_from(count).unwrap_or(i64::MAX))),
         Count::All => ("All", None),
     };
@@ -73,7 +73,7 @@ fn toleration_to_api(toleration: &Toleration) -> api::DeviceToleration {
     }
 }
 
-/// A list that is absent when it is empty, as the API has it.
+/// A list that is absent if it is empty, as in the API.
 fn listed<T, U>(list: &[T], write: impl Fn(&T) -> U) -> Option<Vec<U>> {
     (!list.is_empty()).then(|| list.iter().map(write).collect())
 }
@@ -84,10 +84,10 @@ fn amounts(amounts: &BTreeMap<String, Quantity>) -> BTreeMap<String, ApiQuantity
     amounts.iter().map(amount).collect()
 }
 
-/// Writes an allocation of a claim: with the tolerations that were needed, the conditions on which
-/// binding waits, and the configuration of class and claim for the drivers.
+/// Writes the allocation of a claim. It contains the tolerations, the binding conditions, and the
+/// configuration of class and claim for the drivers.
 ///
-/// `device` names the published device of a result. What it does not find has no conditions.
+/// `device` finds the published device of a result. A result without one has no conditions.
 pub fn allocation_to_api<'a>(
     allocation: &Allocation,
     claim: &api::ResourceClaim,
@@ -112,17 +112,17 @@ pub fn allocation_to_api<'a>(
     }
 }
 
-/// A request that was served, or the alternative of it that was.
+/// A request that was allocated, or its chosen alternative.
 struct Asked<'a> {
-    /// Place of the request in the claim.
+    /// Index of the request in the claim.
     index: usize,
-    /// Name of the request alone.
+    /// Name of the request without the alternative's.
     request: &'a str,
     class: &'a str,
     tolerations: Option<&'a Vec<api::DeviceToleration>>,
 }
 
-/// What was served, by its name in results.
+/// The allocated requests, by their names in results.
 fn asked<'a>(
     requests: &'a [api::DeviceRequest],
     results: &[AllocationResult],
@@ -178,13 +178,13 @@ fn result_to_api(
     }
 }
 
-/// With the operator that the API server puts where there is none.
+/// With the operator that the API server adds where there is none.
 fn with_operator(toleration: &api::DeviceToleration) -> api::DeviceToleration {
     let operator = toleration.operator.clone().unwrap_or_else(|| "Equal".to_owned());
     api::DeviceToleration { operator: Some(operator), ..toleration.clone() }
 }
 
-/// First the classes', each once with all requests that it served; then the claim's.
+/// The configuration: for each class once with all its requests, then the claim's own.
 fn configuration(
     claim: &api::ResourceClaim,
     classes: &[api::DeviceClass],
@@ -221,7 +221,7 @@ fn configuration(
             configuration.push(entry);
             continue;
         }
-        // One entry for each request that it is for.
+        // One entry for each request that it applies to.
         let is_for = |name: &str, asked: &Asked<'_>| {
             named.iter().any(|named| named == name || named == asked.request)
         };

@@ -1,4 +1,4 @@
-//! How long an answer may take to begin: longer for writes than for reads.
+//! The timeout for the start of a response: longer for writes than for reads.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -8,13 +8,13 @@ use http::{Method, Request};
 use tower::timeout::error::Elapsed;
 use tower::{BoxError, Service};
 
-/// How long the server may take to begin its answer to a read or a watch, once per attempt.
+/// Timeout for the start of the response to a read or a watch, per attempt.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
-/// The same of a write. A server that is slow has done most of the work of a write by then, and would
-/// be asked for all of it again; it gives up itself after a minute (`--request-timeout`).
+/// The same for a write. It exceeds the server's own timeout of a minute (`--request-timeout`). A
+/// slow server has done most of the work by then, and a retry would make it do all of it again.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(65);
 
-/// Gives up on answers that do not begin in time.
+/// Fails requests whose response does not start in time.
 #[derive(Clone, Debug)]
 pub(super) struct ResponseTimeout<S>(pub(super) S);
 

@@ -1,4 +1,4 @@
-//! What the server has, and its answers.
+//! The store of the server, and its responses.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -10,12 +10,12 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-/// Rules for the objects of a collection, beside names and versions.
+/// Rules for the objects of a collection, beyond names and versions.
 pub(crate) trait Rules: Send {
-    /// The status with which somebody's write of an object is refused.
+    /// The status with which a write of an object is rejected.
     fn refuse(&self, object: &Value, is_dry_run: bool) -> Option<u16>;
 
-    /// Changes an object before it is stored in place of an old one.
+    /// Changes an object before it replaces an old one.
     fn change(&self, object: &mut Value, old: Option<&Value>);
 }
 
@@ -25,9 +25,9 @@ pub(super) struct Store {
     pub(super) collections: BTreeMap<String, Collection>,
     pub(super) version: u64,
     pub(super) requests: Vec<(Method, String, String)>,
-    /// Collections that may not be read.
+    /// Forbidden collections.
     pub(super) forbidden: BTreeSet<String>,
-    /// Collections that are not there.
+    /// Missing collections.
     pub(super) absent: BTreeSet<String>,
     /// Served kinds by group and version: kind and plural.
     pub(super) groups: BTreeMap<(String, String), Vec<(String, String)>>,
@@ -42,15 +42,15 @@ pub(super) struct Collection {
     pub(super) watchers: Vec<UnboundedSender<Bytes>>,
     /// Watches from versions before this one have expired.
     pub(super) oldest: u64,
-    /// Continue tokens that have expired, once each.
+    /// Number of continue tokens that will expire.
     pub(super) expired_pages: usize,
-    /// Whether watches are told nothing; and what they are to be told later.
+    /// Whether events are withheld from watches, and the withheld events.
     pub(super) is_withheld: bool,
     pub(super) untold: Vec<Bytes>,
 }
 
 impl Store {
-    /// Answers a request that changes nothing.
+    /// Answers a read.
     pub(super) fn look(&mut self, path: &str, query: &str) -> Response<Body> {
         if let Some(found) = self.discover(path) {
             return found;
@@ -66,7 +66,7 @@ impl Store {
         }
     }
 
-    /// Does a write, or only says what it would do.
+    /// Executes a write or a dry run.
     pub(super) fn write(
         &mut self,
         method: &Method,
@@ -131,7 +131,7 @@ impl Store {
         Some(answer(200, &json!({"name": group, "versions": versions})))
     }
 
-    /// Stores an object; says its version.
+    /// Stores an object; returns its version.
     pub(super) fn store(&mut self, collection: &str, mut object: Value) -> u64 {
         self.version += 1;
         let version = self.version;
@@ -149,7 +149,7 @@ impl Store {
         version
     }
 
-    /// Removes an object; says what it was.
+    /// Removes an object and returns it.
     pub(super) fn remove(
         &mut self,
         collection: &str,
@@ -170,7 +170,7 @@ impl Store {
         found.map_or_else(|| failure(404), |object| answer(200, object))
     }
 
-    /// What a write would store, or the status with which it is refused.
+    /// The object that a write would store, or the status with which it is rejected.
     fn admit(
         &self,
         method: &Method,
@@ -259,7 +259,7 @@ impl Collection {
         }
     }
 
-    /// Says a line to all who watch.
+    /// Sends a line to all watches.
     pub(super) fn say(&mut self, line: &Bytes) {
         self.watchers.retain(|watcher| watcher.send(line.clone()).is_ok());
     }

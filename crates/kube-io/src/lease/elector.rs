@@ -1,4 +1,4 @@
-//! Takes a lease, renews it and gives it back.
+//! Takes, renews and releases a lease.
 
 use std::time::Duration;
 
@@ -13,9 +13,9 @@ use super::record::{ObservedLease, new_lease};
 use super::{Deadline, Leadership, LeaseError, LeaseOptions, Term};
 use crate::backoff::random_fraction;
 
-/// How long giving the lease back may take.
+/// Timeout for releasing the lease.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often a write is tried again at once when somebody else wrote in between.
+/// Immediate retries of a write that conflicts with another program's.
 const MAX_CONFLICTS: usize = 3;
 
 /// Takes part in an election.
@@ -27,16 +27,16 @@ pub struct Elector {
     problem: Option<String>,
 }
 
-/// How an attempt to have the lease ended.
+/// Result of an attempt to take or renew the lease.
 enum Attempt {
-    /// It is ours; the write began then.
+    /// This program holds it; the write started then.
     Ours(Deadline),
-    /// It is somebody else's.
+    /// Another program holds it.
     Others(Option<String>),
 }
 
 impl Elector {
-    /// Prepares to take part. Nothing is asked or written before [`run`](Self::run).
+    /// Prepares an election. It reads and writes nothing before [`run`](Self::run).
     pub fn new(
         client: &Client,
         options: LeaseOptions,
@@ -47,8 +47,8 @@ impl Elector {
         Ok((Self { leases, options, observed: None, leadership, problem: None }, receiver))
     }
 
-    /// Takes part until `stop`, then gives the lease back. What writes in the name of the leader must
-    /// have stopped before.
+    /// Takes part until `stop`, then releases the lease. All writers that need leadership must have
+    /// stopped before.
     pub async fn run(mut self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -59,7 +59,8 @@ impl Elector {
 
     async fn campaign(&mut self) {
         loop {
-            // A leader that hears nothing must say so in time, and try more than once until then.
+            // Without answers, a leader must step down in time and still try more than once before
+            // that.
             let limit = self.options.renew_deadline / 2;
             let limit = self.time_left().map_or(limit, |time_left| time_left.min(limit));
             match timeout(limit, self.attempt()).await {
@@ -69,12 +70,12 @@ impl Elector {
                 Err(_) => self.record_failure("the API server does not answer"),
             }
             let Some(time_left) = self.time_left() else {
-                // Apart from one another, so that not all take it at once.
+                // Spread the attempts of all followers.
                 sleep(self.options.retry.mul_f64(1.0 + random_fraction())).await;
                 continue;
             };
             if time_left.is_zero() {
-                tracing::warn!(lease = %self.options.name, "no longer leading: it could not be renewed");
+                tracing::warn!(lease = %self.options.name, "no longer leading: the lease could not be renewed");
                 self.follow(None);
                 continue;
             }
@@ -82,7 +83,7 @@ impl Elector {
         }
     }
 
-    /// For how long this is still the leader; `None`: it is not.
+    /// Remaining time of leadership; `None` if this program does not lead.
     fn time_left(&self) -> Option<Duration> {
         match &*self.leadership.borrow() {
             Leadership::Leading(term) => {
@@ -94,9 +95,9 @@ impl Elector {
         }
     }
 
-    /// Looks at the lease, and takes or renews it if it may.
+    /// Reads the lease if necessary, and takes or renews it if allowed.
     async fn attempt(&mut self) -> Result<Attempt, Error> {
-        // A leader knows what the lease says unless somebody else wrote: it need not look first.
+        // The leader knows the lease unless another program wrote it, so it need not read it first.
         let mut must_look = self.time_left().is_none() || self.observed.is_none();
         for _ in 0..MAX_CONFLICTS {
             if must_look {
@@ -110,7 +111,7 @@ impl Elector {
             {
                 return Ok(Attempt::Others(observed.holder().map(str::to_owned)));
             }
-            // Others count from when they see the write, which is after it began.
+            // Others start to count when they see the write, which is after its start.
             let begun = Deadline::now();
             let params = PostParams::default();
             let written = match &self.observed {
@@ -125,7 +126,7 @@ impl Elector {
                     self.observed = Some(ObservedLease::after(self.observed.take(), lease));
                     return Ok(Attempt::Ours(begun));
                 }
-                // Somebody else wrote, or it is gone.
+                // Another program wrote it or deleted it.
                 Err(Error::Api(status)) if matches!(status.code, 404 | 409) => {}
                 Err(error) => return Err(error),
             }
@@ -158,7 +159,7 @@ impl Elector {
         });
     }
 
-    /// Says what stands in the way, once.
+    /// Logs a problem once.
     fn record_failure(&mut self, problem: &str) {
         if self.problem.as_deref() != Some(problem) {
             let LeaseOptions { namespace, name, .. } = &self.options;
@@ -171,19 +172,19 @@ impl Elector {
         }
     }
 
-    /// Gives the lease back, if it is ours.
+    /// Releases the lease if this program holds it.
     async fn release(&mut self) {
         let was_leading = self.time_left().is_some();
         self.leadership.send_replace(Leadership::Following { holder: None });
         if was_leading && timeout(RELEASE_TIMEOUT, self.give_back()).await.is_err() {
-            tracing::warn!(lease = %self.options.name, "could not give the lease back in time");
+            tracing::warn!(lease = %self.options.name, "could not release the lease in time");
         }
     }
 
     async fn give_back(&mut self) {
         for _ in 0..MAX_CONFLICTS {
             let name = &self.options.name;
-            // It may have been interrupted in a write: what was seen may be old.
+            // A write may have been interrupted, so the observed lease may be old.
             let Ok(Some(lease)) = self.leases.get_opt(name).await else { return };
             let observed = ObservedLease::after(None, lease);
             if observed.holder() != Some(self.options.identity.as_str()) {
@@ -195,7 +196,7 @@ impl Elector {
                 Ok(_) => return,
                 Err(Error::Api(status)) if status.code == 409 => {}
                 Err(error) => {
-                    tracing::warn!(lease = %name, %error, "cannot give the lease back");
+                    tracing::warn!(lease = %name, %error, "cannot release the lease");
                     return;
                 }
             }

@@ -1,4 +1,4 @@
-//! What a lease says, and since when by our own clock.
+//! The content of a lease, and its age by the local clock.
 
 use std::time::Duration;
 
@@ -9,17 +9,17 @@ use tokio::time::Instant;
 
 use super::LeaseOptions;
 
-/// A lease as it was last seen.
+/// A lease as last observed.
 #[derive(Clone, Debug)]
 pub(super) struct ObservedLease {
-    /// The whole object: what others wrote there is kept.
+    /// The whole object, to keep the fields of others.
     pub(super) lease: Lease,
-    /// When what it says was first seen. A new version that says the same does not count.
+    /// When this content was first observed. A new version with the same content does not count.
     pub(super) since: Instant,
 }
 
 impl ObservedLease {
-    /// Sees a lease after another.
+    /// Observes a lease after an earlier observation.
     pub(super) fn after(old: Option<Self>, lease: Lease) -> Self {
         match old {
             Some(old) if old.lease.spec == lease.spec => Self { lease, since: old.since },
@@ -27,13 +27,13 @@ impl ObservedLease {
         }
     }
 
-    /// Who holds it; `None`: nobody.
+    /// The holder; `None` for a released lease.
     pub(super) fn holder(&self) -> Option<&str> {
         let holder = self.spec()?.holder_identity.as_deref();
         holder.filter(|holder| !holder.is_empty())
     }
 
-    /// Whether somebody else holds it and may still renew it.
+    /// Whether another program holds it and may still renew it.
     pub(super) fn is_held_by_other(&self, options: &LeaseOptions) -> bool {
         let duration = self.spec().and_then(|spec| spec.lease_duration_seconds);
         let duration = duration.and_then(|seconds| u64::try_from(seconds).ok());
@@ -42,12 +42,12 @@ impl ObservedLease {
             && self.since.elapsed() < duration
     }
 
-    /// How often it has changed hands.
+    /// How often the holder has changed.
     pub(super) fn transitions(&self) -> i32 {
         self.spec().and_then(|spec| spec.lease_transitions).unwrap_or(0)
     }
 
-    /// The lease in our hands.
+    /// The lease with this program as holder.
     pub(super) fn taken(&self, options: &LeaseOptions) -> Lease {
         let is_ours = self.holder() == Some(options.identity.as_str());
         let mut lease = self.lease.clone();
@@ -63,7 +63,7 @@ impl ObservedLease {
         lease
     }
 
-    /// The lease in nobody's hands: others need not wait.
+    /// The lease without holder: others need not wait.
     pub(super) fn released(&self) -> Lease {
         let mut lease = self.lease.clone();
         let spec = lease.spec.get_or_insert_default();
@@ -78,7 +78,7 @@ impl ObservedLease {
     }
 }
 
-/// A lease that nobody made before.
+/// A lease for which no object exists yet.
 pub(super) fn new_lease(options: &LeaseOptions) -> Lease {
     let now = MicroTime(Timestamp::now());
     Lease {
@@ -98,7 +98,7 @@ pub(super) fn new_lease(options: &LeaseOptions) -> Lease {
     }
 }
 
-/// Options were checked to fit.
+/// Options are checked to fit.
 fn seconds(duration: Duration) -> i32 {
     i32::try_from(duration.as_secs()).unwrap_or(i32::MAX)
 }

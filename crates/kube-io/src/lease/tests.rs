@@ -1,4 +1,4 @@
-//! Elections on a server in memory. The clock stands still while anything is to be done.
+//! Elections on a server in memory. The clock stops while a task can run.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use crate::fake::FakeServer;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 
-/// One that takes part.
+/// A participant of the election.
 struct Candidate {
     leadership: watch::Receiver<Leadership>,
     stop: CancellationToken,
@@ -46,7 +46,7 @@ impl Candidate {
         timeout(Duration::from_mins(10), so).await.expect("it should become so");
     }
 
-    /// Dies without a word.
+    /// Stops without releasing the lease.
     fn die(self) {
         self.task.abort();
     }
@@ -127,10 +127,10 @@ fn a_late_renewal_starts_a_new_term() {
     let since =
         |number, begun, answered| Term::after(&led, &options, number, begun, answered).since;
     assert_eq!(since(1, after(taken, 9), after(taken, 9)), term.since);
-    // Nobody was told meanwhile that the term was over.
+    // No receiver saw the end of the term in between.
     assert_eq!(since(1, after(taken, 9), after(taken, 10)), taken.at + Duration::from_secs(10));
     assert_eq!(since(2, after(taken, 3), after(taken, 3)), taken.at + Duration::from_secs(3));
-    // The machine slept: its own clock stood still.
+    // The machine slept, and its monotonic clock stopped.
     let awake = Deadline { system: taken.system + Duration::from_mins(1), ..after(taken, 2) };
     assert_eq!(since(1, after(taken, 2), awake), awake.at);
 }
@@ -203,7 +203,7 @@ async fn a_leader_that_gets_no_answers_stops_in_time_and_comes_back() {
             panic!("it leads")
         };
         if is_done {
-            // Its renewals land, and it does not hear of it.
+            // Its renewals succeed without an answer.
             server.mute(true);
         } else {
             server.kill(true);
@@ -232,7 +232,7 @@ async fn a_leader_whose_lease_was_taken_stops_at_renewal() {
     let begun = Instant::now();
     first.until(false).await;
     assert!(begun.elapsed() < Duration::from_secs(3));
-    // It is the thief's for as long as it promised, and then not.
+    // The lease belongs to the other program for its duration, and not longer.
     first.until(true).await;
     assert!(begun.elapsed() >= Duration::from_secs(15));
     assert_eq!(lease(&server)["spec"]["leaseTransitions"], 2);
@@ -362,9 +362,9 @@ async fn a_machine_that_slept_does_not_believe_what_it_held() {
     let later = |seconds| Duration::from_secs(seconds);
     assert!(held.is_leading_at(now.at + later(9), now.system + later(9)));
     assert!(!held.is_leading_at(now.at + later(10), now.system + later(10)));
-    // The clock that is never set stands still while a machine sleeps.
+    // The monotonic clock stops while a machine sleeps.
     assert!(!held.is_leading_at(now.at, now.system + later(60)));
-    // A system's clock that was set back does not lengthen a term.
+    // Setting back the wall clock does not extend a term.
     assert!(!held.is_leading_at(now.at + later(11), now.system - later(3600)));
 }
 

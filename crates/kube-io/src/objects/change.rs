@@ -1,4 +1,4 @@
-//! What a watch tells.
+//! Changes that a watch delivers.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use super::{
     StorageClass, VolumeClaim, WatchedObject,
 };
 
-/// One change of what is watched.
+/// A change of a watched object.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Of a pod.
@@ -32,18 +32,18 @@ pub enum Change {
     Budget(Delta<Budget>),
     /// Of a pod group, a workload or a policy.
     Object(Delta<WatchedObject>),
-    /// Labels of a namespace: its name and they.
+    /// Of a namespace: its name and labels.
     Namespace(Delta<Meta>),
 }
 
 /// A change of objects of one kind.
 #[derive(Clone, Debug)]
 pub enum Delta<T> {
-    /// It is there, in this version.
+    /// The object is added or changed.
     Upsert(Arc<T>),
-    /// It is gone: the last that was seen of it.
+    /// The object is deleted: its last known state.
     Delete(Arc<T>),
-    /// The list anew, whole: what is not in it is gone. Also the first list.
+    /// The complete list, also the first one. Objects that are not in it are gone.
     Replace(Kind, Vec<Arc<T>>),
 }
 
@@ -57,7 +57,7 @@ pub struct Kind {
 }
 
 impl<T> Delta<T> {
-    /// The objects that are there by this change.
+    /// The objects that exist after this change.
     pub fn present(&self) -> &[Arc<T>] {
         match self {
             Self::Upsert(one) => std::slice::from_ref(one),

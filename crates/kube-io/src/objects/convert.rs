@@ -1,14 +1,14 @@
-//! From the API's JSON to values.
+//! Conversion from the API's JSON to values.
 //!
-//! Frequent and large kinds (pods, nodes) have trimmed structs of their own here: what nobody decides
-//! by, `managedFields` above all, is skipped while it is read and never allocated. Kinds with deep
-//! rules (claims, classes, slices) go through the types of `k8s-openapi` and the conversions that
-//! the other programs use.
+//! Frequent and large kinds (pods, nodes) have trimmed structs here. Their unused fields, above all
+//! `managedFields`, are skipped while reading and never allocated. Kinds with complex rules
+//! (claims, classes, slices) use the types of `k8s-openapi` and the conversions that the other
+//! programs use.
 //!
-//! Nothing that an object says stops the reading of others. What has no meaning for this version is
-//! treated as the API would treat it, or, where the API has no rule, in the way that cannot give the
-//! same thing twice: an amount that is no quantity is more than any node has where it is asked for,
-//! and nothing where it is offered. Each such place is a [`Fault`].
+//! No object prevents others from being read. A field without meaning in this version is treated as
+//! the API treats it. Where the API has no rule, the reading is the one that cannot give the same
+//! thing twice. A malformed amount counts as more than any node has in a request, and as nothing in
+//! an offer. Each such reading is a [`Fault`].
 
 mod affinity;
 mod meta;
@@ -36,7 +36,7 @@ use super::{
 use meta::WireMeta;
 pub(crate) use meta::WireObject;
 
-/// What of an object has no meaning for this version, in words: which field, and what it is taken for.
+/// A field that has no meaning in this version, and the value used for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault(pub String);
 
@@ -46,38 +46,37 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Why JSON is no object of a kind.
+/// Why JSON is not an object of a kind.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// It has not the shape.
-    #[error("the JSON is no such object: {0}")]
+    /// The JSON has another structure.
+    #[error("the JSON is not such an object: {0}")]
     Shape(#[from] serde_json::Error),
-    /// It has the shape and no meaning for this version.
-    #[error("the object has no meaning for this version: {0}")]
+    /// The JSON has the structure, but no meaning in this version.
+    #[error("the object has no meaning in this version: {0}")]
     Meaning(Fault),
 }
 
-/// A kind of object that is kept as a value.
+/// A kind of object that watches deliver as a value.
 pub(crate) trait WatchedType: Sized + Send + Sync + 'static {
-    /// What is read of its JSON.
+    /// The part of its JSON that is read.
     type Wire: DeserializeOwned + Send + 'static;
 
-    /// Makes the value; `None` where it must be as if the object were not there.
+    /// Makes the value; `None` if the object must count as absent.
     fn read(wire: Self::Wire, reader: &mut Reader) -> Option<Self>;
 
-    /// As much as is known of an object that cannot be read.
+    /// The value for an object of which only the metadata can be read.
     fn from_meta(meta: Meta) -> Self;
 
     /// Metadata.
     fn meta(&self) -> &Meta;
 
-    /// Says of which kind it is, where that is known by the path only: items of lists of built-in
-    /// kinds do not say it.
+    /// Sets the kind where only the path names it: items in lists of built-in kinds have no kind.
     fn set_kind(&mut self, _kind: &Kind) {}
 }
 
-/// Reads objects of one kind and keeps what many of them share once.
+/// Reads objects of one kind and stores values that many of them share only once.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
     specs: Shared<PodSpec>,
@@ -86,7 +85,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// What was found wrong since the last call.
+    /// The faults since the last call.
     pub(crate) fn take_faults(&mut self) -> Vec<Fault> {
         std::mem::take(&mut self.faults)
     }
@@ -95,7 +94,7 @@ impl Reader {
         self.faults.push(Fault(text.into()));
     }
 
-    /// A text that many objects have.
+    /// A text that many objects share.
     fn shared(&mut self, text: &str) -> Arc<str> {
         self.texts.of(text)
     }
@@ -104,12 +103,12 @@ impl Reader {
         self.specs.of(spec)
     }
 
-    /// What is offered: what cannot be read is not there.
+    /// Amounts that a node offers: malformed ones are absent.
     fn offered(&mut self, of: &str, amounts: Option<Amounts>) -> BTreeMap<String, Quantity> {
         self.amounts(of, amounts, None)
     }
 
-    /// What is asked for: what cannot be read is more than anybody has.
+    /// Requested amounts: malformed ones exceed all nodes.
     fn asked(&mut self, of: &str, amounts: Option<Amounts>) -> BTreeMap<String, Quantity> {
         self.amounts(of, amounts, Some(Quantity::decimal(i64::MAX)))
     }
@@ -124,7 +123,7 @@ impl Reader {
         for (name, Amount(text)) in amounts.into_iter().flatten() {
             let amount = text.parse().ok().or_else(|| {
                 let taken = if instead.is_some() { "more than any node has" } else { "none" };
-                self.fault(format!("{of}: {name}: {text:?} is no quantity; taken for {taken}"));
+                self.fault(format!("{of}: {name}: {text:?} is not a quantity; treated as {taken}"));
                 instead
             });
             if let Some(amount) = amount {
@@ -135,10 +134,10 @@ impl Reader {
     }
 }
 
-/// Amounts by resource as they are written.
+/// Amounts by resource, as written.
 type Amounts = BTreeMap<String, Amount>;
 
-/// An amount as it is written: the API takes bare numbers too.
+/// An amount as written; the API accepts plain numbers, too.
 #[derive(Debug)]
 struct Amount(String);
 
@@ -176,8 +175,8 @@ impl<'de> Deserialize<'de> for Amount {
     }
 }
 
-/// Values that many objects have, each kept once. What nobody else holds any more is let go when the
-/// set has doubled, so that it costs a constant for each value that is read.
+/// Values that many objects share, each stored once. Unused ones are dropped when the set has
+/// doubled, so the cost per value read is constant.
 #[derive(Debug)]
 struct Shared<T: ?Sized> {
     known: HashSet<Arc<T>>,
@@ -190,7 +189,7 @@ impl<T: ?Sized> Default for Shared<T> {
     }
 }
 
-/// Fewer shared values than these are not looked through.
+/// Below this size the set is not cleaned.
 const FEW: usize = 1024;
 
 impl<T: Eq + Hash + ?Sized> Shared<T> {
@@ -211,16 +210,16 @@ impl<T: Eq + Hash + ?Sized> Shared<T> {
     }
 }
 
-/// Seconds since 1970 of a time as the API writes it.
+/// Parses a time of the API to seconds since 1970.
 fn seconds(text: &str, reader: &mut Reader) -> Option<i64> {
     let time = text.parse::<jiff::Timestamp>().ok();
     if time.is_none() {
-        reader.fault(format!("{text:?} is no time; taken for none"));
+        reader.fault(format!("{text:?} is not a time; treated as absent"));
     }
     time.map(jiff::Timestamp::as_second)
 }
 
-/// A text that is there and not empty.
+/// A text that is present and not empty.
 fn filled(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
@@ -236,13 +235,13 @@ fn read_one<T: WatchedType>(wire: T::Wire) -> Result<T, ReadError> {
 macro_rules! from_json {
     ($($kind:ty),* $(,)?) => {$(
         impl $kind {
-            /// Reads one from JSON as the API server sends it. Fails on what is no such object at
-            /// all; a field without meaning is treated as the watches do.
+            /// Reads an object from JSON as the API server sends it. Fails if it is no such object;
+            /// fields without meaning are treated as in the watches.
             pub fn from_json(json: &[u8]) -> Result<Self, ReadError> {
                 read_one(serde_json::from_slice(json)?)
             }
 
-            /// The same of a JSON value.
+            /// Reads an object from a JSON value.
             pub fn from_value(json: serde_json::Value) -> Result<Self, ReadError> {
                 read_one(serde_json::from_value(json)?)
             }

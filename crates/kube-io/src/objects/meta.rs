@@ -1,13 +1,13 @@
-//! What every object has.
+//! Metadata of objects.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// Namespace and name of an object. The namespace of what has none is empty.
+/// Namespace and name of an object. The namespace of cluster-scoped objects is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ObjectName {
-    /// Namespace; empty for objects of the whole cluster.
+    /// Namespace; empty for cluster-scoped objects.
     pub namespace: Arc<str>,
     /// Name.
     pub name: Arc<str>,
@@ -24,14 +24,14 @@ pub struct Meta {
     pub version: Arc<str>,
     /// Labels.
     pub labels: BTreeMap<String, String>,
-    /// Annotations, those that decisions may look at: `kubectl.kubernetes.io/last-applied-configuration`
-    /// is left behind.
+    /// Annotations, without `kubectl.kubernetes.io/last-applied-configuration`.
     pub annotations: BTreeMap<String, String>,
     /// The controlling owner.
     pub owner: Option<Owner>,
     /// Creation, seconds since 1970.
     pub created: i64,
-    /// Deletion was asked for at this time, seconds since 1970 (`deletionTimestamp`: when the grace ends).
+    /// When the grace period of a requested deletion ends, in seconds since 1970
+    /// (`deletionTimestamp`).
     pub deleted: Option<i64>,
     /// Finalizers.
     pub finalizers: Vec<String>,

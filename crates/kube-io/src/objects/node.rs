@@ -19,7 +19,7 @@ pub struct Node {
     pub allocatable: BTreeMap<String, Quantity>,
     /// `status.capacity`.
     pub capacity: BTreeMap<String, Quantity>,
-    /// Condition `Ready`: `None` where it is not there or unknown.
+    /// Condition `Ready`; `None` if absent or unknown.
     pub is_ready: Option<bool>,
 }
 
@@ -28,19 +28,19 @@ pub struct Node {
 pub struct NodeTaint {
     /// Key.
     pub key: String,
-    /// Value; empty if there is none.
+    /// Value; may be empty.
     pub value: String,
     /// Effect.
     pub effect: TaintEffect,
 }
 
-/// What a node's taint does to pods that do not tolerate it.
+/// Effect of a node taint on pods that do not tolerate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TaintEffect {
-    /// New ones stay away.
+    /// New pods are not scheduled.
     NoSchedule,
-    /// New ones had better stay away.
+    /// New pods are preferably not scheduled.
     PreferNoSchedule,
-    /// New ones stay away, and those that run must go.
+    /// New pods are not scheduled, and running ones are evicted.
     NoExecute,
 }

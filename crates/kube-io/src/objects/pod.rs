@@ -9,7 +9,7 @@ pub use octavo_dra::ContainerKind;
 
 use super::Meta;
 
-/// Key in [`Pod::held`] of the pod as a whole: no container has this name.
+/// Key of the pod as a whole in [`Pod::held`]; no container has this name.
 pub const WHOLE_POD: &str = "";
 
 /// Amounts by resource.
@@ -20,9 +20,9 @@ pub type Requests = BTreeMap<String, Quantity>;
 pub struct Pod {
     /// Metadata.
     pub meta: Meta,
-    /// What it asks for.
+    /// Its specification.
     pub spec: Arc<PodSpec>,
-    /// The node it is bound to (`spec.nodeName`).
+    /// The node that it is bound to (`spec.nodeName`).
     pub node: Option<Arc<str>>,
     /// Phase.
     pub phase: Phase,
@@ -30,32 +30,33 @@ pub struct Pod {
     pub nominated_node: Option<Arc<str>>,
     /// Condition `PodScheduled`.
     pub scheduled: Option<ScheduledCondition>,
-    /// `status.resourceClaimStatuses`: by name of the pod's claim the name of the `ResourceClaim`;
-    /// `None`: the pod needs none.
+    /// `status.resourceClaimStatuses`: name of the `ResourceClaim` by the pod's name for it; `None`
+    /// if the pod needs none.
     pub claims: BTreeMap<String, Option<String>>,
     /// `status.extendedResourceClaimStatus`.
     pub extended_claim: Option<ExtendedClaimStatus>,
-    /// What counts in place of what is asked for while a resize in place is not done (KEP-1287): by
-    /// container, and under [`WHOLE_POD`] of the pod as a whole, the amounts that differ. As a rule empty.
+    /// The amounts that replace requests while an in-place resize is pending (KEP-1287). They are
+    /// keyed by container, and by [`WHOLE_POD`] for the pod as a whole. Usually empty.
     ///
-    /// What counts of a resource is the most of what is asked for, what the kubelet has granted
-    /// (`allocatedResources`) and what the runtime has set (`resources`) in the status; of a resize that
-    /// cannot be done only the last two.
+    /// The effective amount of a resource is the largest of three: the request, the kubelet's grant
+    /// (`allocatedResources`) and the runtime's setting (`resources`). For an infeasible resize
+    /// only the last two count.
     pub held: BTreeMap<String, Requests>,
 }
 
-/// What a pod asks for, trimmed. Pods of one template are equal in it but for names of volumes' claims.
+/// The trimmed specification of a pod. Pods of one template have equal ones, except for names of
+/// volume claims.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PodSpec {
     /// `spec.schedulerName`.
     pub scheduler: String,
-    /// `spec.priority`; 0 where it is not set.
+    /// `spec.priority`; 0 if unset.
     pub priority: i32,
     /// Whether it may preempt others (`preemptionPolicy` is not `Never`).
     pub may_preempt: bool,
     /// Init containers (with sidecars), then containers.
     pub containers: Vec<Container>,
-    /// Requests of the pod as a whole (`spec.resources.requests`, KEP-2837).
+    /// Requests at pod level (`spec.resources.requests`, KEP-2837).
     pub pod_requests: BTreeMap<String, Quantity>,
     /// `spec.overhead`.
     pub overhead: BTreeMap<String, Quantity>,
@@ -75,13 +76,13 @@ pub struct PodSpec {
     pub spread: Vec<Spread>,
     /// Tolerations.
     pub tolerations: Vec<Toleration>,
-    /// Volumes that matter for where a pod can run.
+    /// Volumes that restrict the nodes of the pod.
     pub volumes: Vec<PodVolume>,
     /// `spec.resourceClaims`.
     pub claims: Vec<PodClaim>,
     /// Scheduling gates.
     pub gates: Vec<String>,
-    /// Whether it is in the node's network namespace: its container ports are the node's then.
+    /// Whether it uses the host network, so that its container ports are host ports.
     pub is_host_network: bool,
     /// `spec.schedulingGroup.podGroupName`: the native pod group.
     pub group: Option<String>,
@@ -96,18 +97,18 @@ pub struct Container {
     pub name: String,
     /// When it runs.
     pub kind: ContainerKind,
-    /// Requests; limits stand in where a request is not set, as the API server writes them.
+    /// Requests. As the API server writes them, limits stand in for unset requests.
     pub requests: BTreeMap<String, Quantity>,
-    /// Ports of the host that it wants.
+    /// Host ports.
     pub ports: Vec<HostPort>,
-    /// Claims it uses: name in the pod and the request in it (`None`: all).
+    /// Claims that it uses: name in the pod, and the request (`None` for all).
     pub claims: Vec<(String, Option<String>)>,
 }
 
-/// A port of the host.
+/// A host port.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostPort {
-    /// Address; `0.0.0.0` where none is set.
+    /// Address; `0.0.0.0` if unset.
     pub ip: String,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
@@ -120,30 +121,29 @@ pub struct HostPort {
 pub struct PodClaim {
     /// Name in the pod.
     pub name: String,
-    /// The `ResourceClaim` by name; `None`: one is made from the template.
+    /// Name of the `ResourceClaim`; `None` if it is made from the template.
     pub claim: Option<String>,
     /// The template.
     pub template: Option<String>,
 }
 
-/// A volume that matters for where a pod can run.
+/// A volume that restricts the nodes of the pod.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PodVolume {
     /// Name in the pod.
     pub name: String,
-    /// What it is.
+    /// Its source.
     pub source: VolumeSource,
 }
 
-/// What a volume is.
+/// The source of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeSource {
     /// A `PersistentVolumeClaim` by name.
     Claim(String),
-    /// A generic ephemeral volume: its claim is named `<pod>-<volume>`.
+    /// A generic ephemeral volume, whose claim is named `<pod>-<volume>`.
     Ephemeral,
-    /// A disk of a cloud that one node at a time may have for writing: kind, id, and whether it is
-    /// read only.
+    /// A cloud disk that only one node at a time may write: kind, ID, and whether it is read-only.
     Exclusive(String, String, bool),
     /// An inline CSI volume of this driver.
     Csi(String),
@@ -152,33 +152,33 @@ pub enum VolumeSource {
 /// A toleration of node taints.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Toleration {
-    /// Key; empty: every key.
+    /// Key; empty for every key.
     pub key: String,
-    /// `Exists`, `Equal`, or the newer `Lt` and `Gt`, as written; empty is `Equal`.
+    /// `Exists`, `Equal`, or the newer `Lt` and `Gt`, as written; empty means `Equal`.
     pub operator: String,
     /// Value.
     pub value: String,
-    /// Effect as written; empty: every effect.
+    /// Effect as written; empty for every effect.
     pub effect: String,
 }
 
 /// A term of inter-pod affinity or anti-affinity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct AffinityTerm {
-    /// Pods that are meant; `None`: none.
+    /// Selected pods; `None` for no pods.
     pub selector: Option<LabelSelector>,
-    /// Namespaces by name; with neither these nor a selector: the pod's own.
+    /// Namespaces by name. With neither names nor a selector it is the pod's own.
     pub namespaces: Vec<String>,
-    /// Namespaces by labels.
+    /// Namespaces by label.
     pub namespace_selector: Option<LabelSelector>,
-    /// Label of nodes that says what is near.
+    /// Node label whose value defines a topology domain.
     pub topology_key: String,
 }
 
 /// A label selector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct LabelSelector {
-    /// Labels that must be there with these values.
+    /// Labels and their required values.
     pub labels: BTreeMap<String, String>,
     /// Further requirements.
     pub expressions: Vec<LabelRequirement>,
@@ -198,9 +198,9 @@ pub struct LabelRequirement {
 /// A topology spread constraint.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spread {
-    /// Label of nodes.
+    /// Node label whose value defines a topology domain.
     pub topology_key: String,
-    /// Whether it must hold (`whenUnsatisfiable: DoNotSchedule`).
+    /// Whether it is hard (`whenUnsatisfiable: DoNotSchedule`).
     pub is_hard: bool,
 }
 
@@ -210,13 +210,13 @@ pub enum Phase {
     /// Not started.
     #[default]
     Pending,
-    /// Runs.
+    /// Running.
     Running,
-    /// Ended well.
+    /// Ended with success.
     Succeeded,
-    /// Ended badly.
+    /// Ended with failure.
     Failed,
-    /// The node does not say.
+    /// The node does not report.
     Unknown,
 }
 
@@ -236,12 +236,12 @@ pub struct ScheduledCondition {
 pub struct ExtendedClaimStatus {
     /// Name of the `ResourceClaim`.
     pub claim: String,
-    /// Which container uses which request.
+    /// The request that each container uses.
     pub mappings: Vec<RequestMapping>,
 }
 
 impl Pod {
-    /// Whether it has ended: what it had is free.
+    /// Whether the pod has ended and its resources are free.
     pub fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)
     }

@@ -10,25 +10,25 @@ use super::Meta;
 pub struct Claim {
     /// Metadata.
     pub meta: Meta,
-    /// What allocators look at.
+    /// The part that allocators use.
     pub claim: octavo_dra::Claim,
-    /// Why this version cannot allocate it: it asks for something unknown. Its requests are empty
-    /// then; what it has been allocated is still told.
+    /// Why this version cannot allocate it: it contains an unknown request. Its requests are then
+    /// empty; its allocation is still present.
     pub fault: Option<String>,
-    /// Configs of the claim's own (`spec.devices.config`).
+    /// The claim's own configs (`spec.devices.config`).
     pub config: Vec<ClaimConfig>,
-    /// Allocated devices with binding conditions, and how these stand.
+    /// Allocated devices with binding conditions, and their state.
     pub conditions: Vec<DeviceConditions>,
     /// `status.allocation.allocationTimestamp`, seconds since 1970.
     pub allocated: Option<i64>,
-    /// Who may use it (`status.reservedFor`).
+    /// The consumers (`status.reservedFor`).
     pub reserved_for: Vec<Consumer>,
     /// Whether a scheduler made it for extended resources
     /// (annotation `resource.kubernetes.io/extended-resource-claim: "true"`).
     pub is_extended: bool,
 }
 
-/// An allocated device that a pod must wait for before it is bound (KEP-5007).
+/// An allocated device that must become ready before the pod is bound (KEP-5007).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceConditions {
     /// Driver.
@@ -37,19 +37,19 @@ pub struct DeviceConditions {
     pub pool: String,
     /// Device.
     pub device: String,
-    /// Types of conditions that must all hold.
+    /// Condition types that must all be true.
     pub awaited: Vec<String>,
-    /// Types of conditions of which none may hold.
+    /// Condition types that must not be true.
     pub failures: Vec<String>,
-    /// Conditions of the device in the claim's status that hold (`status.devices[].conditions` with
-    /// status `True`): type and message.
+    /// True conditions of the device in the claim's status (`status.devices[].conditions`): message
+    /// by type.
     pub holding: BTreeMap<String, String>,
 }
 
-/// An opaque config as it is written.
+/// An opaque config, as written.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClaimConfig {
-    /// Requests that it is for; none: all.
+    /// Names of its requests; empty for all.
     pub requests: Vec<String>,
     /// Driver.
     pub driver: String,
@@ -75,9 +75,9 @@ pub struct Consumer {
 pub struct DeviceClass {
     /// Metadata.
     pub meta: Meta,
-    /// What allocators look at.
+    /// The part that allocators use.
     pub class: octavo_dra::Class,
-    /// Configs that claims of the class get (`spec.config`); their requests are empty.
+    /// Configs for claims of the class (`spec.config`), without requests.
     pub config: Vec<ClaimConfig>,
 }
 
@@ -86,6 +86,6 @@ pub struct DeviceClass {
 pub struct ResourceSlice {
     /// Metadata.
     pub meta: Meta,
-    /// What allocators look at.
+    /// The part that allocators use.
     pub slice: octavo_dra::Slice,
 }

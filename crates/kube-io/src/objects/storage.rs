@@ -1,4 +1,4 @@
-//! Volumes, disruption budgets, and objects that are known by their kind only.
+//! Volumes, disruption budgets, and objects of kinds that this crate does not know.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{LabelSelector, Meta};
 pub struct VolumeClaim {
     /// Metadata.
     pub meta: Meta,
-    /// Name of the volume it is bound to (`spec.volumeName`, with phase `Bound`).
+    /// Name of its bound volume (`spec.volumeName`, with phase `Bound`).
     pub volume: Option<String>,
     /// Its storage class.
     pub class: Option<String>,
@@ -24,7 +24,7 @@ pub struct VolumeClaim {
 pub struct PersistentVolume {
     /// Metadata.
     pub meta: Meta,
-    /// Nodes that can reach it; `None`: all.
+    /// Nodes that can reach it; `None` for all.
     pub node_affinity: Option<NodeSelector>,
     /// CSI driver and volume handle, if it is a CSI volume.
     pub csi: Option<(String, String)>,
@@ -49,12 +49,12 @@ pub enum BindingMode {
     WaitForFirstConsumer,
 }
 
-/// A `CSINode`: how many volumes of each driver a node can have attached.
+/// A `CSINode`: the limit of attached volumes of each driver on a node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CsiNode {
     /// Metadata; named like the node.
     pub meta: Meta,
-    /// Most volumes by driver; `None`: no limit.
+    /// Limit of volumes by driver; `None` for no limit.
     pub limits: BTreeMap<String, Option<u32>>,
 }
 
@@ -63,16 +63,15 @@ pub struct CsiNode {
 pub struct Budget {
     /// Metadata.
     pub meta: Meta,
-    /// Pods it is for; `None`: none.
+    /// Selected pods; `None` for no pods.
     pub selector: Option<LabelSelector>,
-    /// How many more may be disrupted now (`status.disruptionsAllowed`).
+    /// Number of pods that may be disrupted now (`status.disruptionsAllowed`).
     pub allowed: i32,
-    /// Names of pods whose eviction was granted and is not seen yet (`status.disruptedPods`).
+    /// Names of pods whose eviction was granted but not yet observed (`status.disruptedPods`).
     pub disrupted: Vec<String>,
 }
 
-/// An object of a kind that may or may not be served: a pod group, a workload that owns pods, a
-/// placement policy.
+/// An object of an optional kind: a pod group, a workload that owns pods, or a placement policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct WatchedObject {
     /// `apiVersion`, such as `jobset.x-k8s.io/v1alpha2`.

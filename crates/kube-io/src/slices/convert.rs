@@ -1,4 +1,4 @@
-//! Devices and slices as pure values, to and from the API's objects.
+//! Conversion of devices and slices to and from the API's objects.
 
 mod amounts;
 mod device;
@@ -13,14 +13,14 @@ pub(crate) use amounts::counter_set_to_api;
 pub(crate) use device::device_to_api;
 pub use nodes::{node_selector_from_api, node_selector_to_api};
 
-/// Why a `ResourceSlice` has no meaning for Octavo.
+/// Why a `ResourceSlice` has no meaning in this version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SliceError {
-    /// An amount is no quantity.
-    #[error("{of} has for {name} the amount {value:?}, which is no quantity")]
+    /// An amount is not a quantity.
+    #[error("{of} has for {name} the amount {value:?}, which is not a quantity")]
     Quantity {
-        /// What has the amount: a device or a counter set.
+        /// The device or counter set with the amount.
         of: String,
         /// Name of the capacity or counter.
         name: String,
@@ -42,8 +42,8 @@ pub enum SliceError {
 
 /// Reads a slice of any driver.
 ///
-/// Attributes whose value is a list (KEP-5491) are left out. A slice that says where it is in none of
-/// the known ways is nowhere, as for Kubernetes: a later version may know another.
+/// Attributes with list values (KEP-5491) are skipped. As in Kubernetes, a slice without a known
+/// node scope matches no node; a later version may know its scope.
 pub fn from_api(slice: &api::ResourceSlice) -> Result<Slice, SliceError> {
     let spec = &slice.spec;
     let devices = spec.devices.iter().flatten();
@@ -83,7 +83,7 @@ pub fn to_api(slice: &Slice) -> api::ResourceSliceSpec {
         NodeScope::All => spec.all_nodes = Some(true),
         NodeScope::PerDevice => spec.per_device_node_selection = Some(true),
     }
-    // A slice has counters or devices; one with neither is one without devices.
+    // A slice has counters or devices; one with neither is an empty list of devices.
     if slice.counters.is_empty() {
         spec.devices = Some(slice.devices.iter().map(device_to_api).collect());
     } else {

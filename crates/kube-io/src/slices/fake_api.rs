@@ -1,5 +1,4 @@
-//! An API server as a publisher meets it: one of some version, with features on or off, slow or in
-//! bad company.
+//! An API server for publishers: with features on or off, overloaded, or with other clients.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -14,14 +13,14 @@ use crate::fake::{FakeServer, Rules};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// The server. Cheap to clone; clones are the same server.
+/// The server. Clones are cheap and share it.
 #[derive(Clone)]
 pub(super) struct FakeApi {
     server: FakeServer,
     version: Arc<Mutex<Version>>,
 }
 
-/// What this version of an API server makes of slices.
+/// The rules of this version of an API server for slices.
 #[derive(Default)]
 struct Version {
     refused_device: Option<String>,
@@ -48,47 +47,48 @@ impl FakeApi {
         self.server.client()
     }
 
-    /// Statuses with which the next slices are not created.
+    /// Statuses with which the next creates fail.
     pub(super) fn fail_writes(&self, statuses: &[u16]) {
         self.server.fail(&Method::POST, statuses);
     }
 
-    /// Which of the next writes are done and then fail for the writer.
+    /// Which of the next writes are executed but fail for the client.
     pub(super) fn leave_unanswered(&self, writes: &[bool]) {
         self.server.leave_unanswered(writes);
     }
 
-    /// Keeps news from all watches, or tells what was kept from them.
+    /// Withholds events from all watches, or releases them.
     pub(super) fn mute(&self, is_muted: bool) {
         self.server.withhold(SLICES, is_muted);
     }
 
-    /// Stores a slice as somebody else would.
+    /// Stores a slice as another client would.
     pub(super) fn put(&self, slice: &ResourceSlice) {
         self.server.put(SLICES, serde_json::to_value(slice).unwrap());
     }
 
-    /// Refuses every slice that holds this device; `None` refuses none.
+    /// Rejects each slice with this device; `None` rejects none.
     pub(super) fn refuse_device(&self, name: Option<&str>) {
         self.version.lock().unwrap().refused_device = name.map(str::to_owned);
     }
 
-    /// Behaves as a server with these features off, and all others on.
+    /// Behaves like a server with only these features off.
     pub(super) fn turn_off(&self, features: impl IntoIterator<Item = Feature>) {
         self.version.lock().unwrap().off = features.into_iter().collect();
     }
 
-    /// Behaves as if a webhook refused dry runs.
+    /// Behaves as if a webhook rejected dry runs.
     pub(super) fn refuse_dry_runs(&self) {
         self.version.lock().unwrap().refuses_dry_runs = true;
     }
 
-    /// Behaves as Kubernetes 1.34 with its form of counters on: only devices beside them use them.
+    /// Behaves like Kubernetes 1.34 with its form of counters, which only devices in the same slice
+    /// can use.
     pub(super) fn need_counters_beside_devices(&self) {
         self.version.lock().unwrap().needs_counters_beside_devices = true;
     }
 
-    /// How many dry runs there were.
+    /// Number of dry runs.
     pub(super) fn probes(&self) -> usize {
         let requests = self.server.requests();
         requests.iter().filter(|(_, _, query)| is_dry_run(query)).count()
@@ -117,19 +117,19 @@ impl FakeApi {
         self.server.objects(SLICES).into_iter().map(slice).collect()
     }
 
-    /// Deletes a slice as somebody else would.
+    /// Deletes a slice as another client would.
     pub(super) fn delete(&self, name: &str) {
         self.server.delete(SLICES, "", name);
     }
 
-    /// Edits a slice as somebody else would.
+    /// Edits a slice as another client would.
     pub(super) fn edit(&self, name: &str, edit: impl Fn(&mut ResourceSlice)) {
         let mut slice = slice(self.server.object(SLICES, "", name).unwrap());
         edit(&mut slice);
         self.put(&slice);
     }
 
-    /// Ends all watches, as servers do now and then.
+    /// Ends all watches, as servers regularly do.
     pub(super) fn end_watches(&self) {
         self.server.end_watches(SLICES);
     }
@@ -160,7 +160,7 @@ impl Rules for Arc<Mutex<Version>> {
 }
 
 impl Version {
-    /// Drops the fields of features that are off, unless the slice had some of them before.
+    /// Drops the fields of features that are off, unless the old slice had some of them.
     fn drop_fields(&self, slice: &mut ResourceSlice, old: Option<&ResourceSlice>) {
         for feature in &self.off {
             let has = |device: &Device| match feature {

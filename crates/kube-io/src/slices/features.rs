@@ -1,9 +1,9 @@
-//! Which fields of devices an API server keeps.
+//! The device fields that an API server keeps.
 //!
-//! A server drops the fields of a feature that is off without a word. What is published must mean
-//! the same with and without them: MIG placements whose counters are lost would be given beside the
-//! whole GPU, a sick GPU whose taint is lost would be given at all. So what a server keeps is found
-//! out first, by a dry run, which stores nothing, and whatever is written is read back.
+//! A server silently drops the fields of a feature that is off. The published devices must mean the
+//! same with and without them. Without counters a MIG placement could be allocated beside the whole
+//! GPU; without its taint a sick GPU could be allocated. A dry run, which stores nothing, therefore
+//! probes the server first, and every write is read back.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,22 +13,22 @@ use octavo_dra::{CounterSet, Device, TaintEffect};
 
 use super::Pool;
 
-/// A feature of the API whose fields our devices have.
+/// An API feature whose fields our devices use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
-    /// Counters and what devices take from them.
+    /// Counter sets and the draws of devices.
     Counters,
-    /// Several claims to a device, each with a part of its capacity.
+    /// Shares of a device: several claims, each with a part of its capacity.
     Shares,
     /// Taints on devices.
     Taints,
 }
 
-/// What is known of a server: features whose fields it keeps or drops.
+/// Known features of a server: whether it keeps or drops their fields.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Features(BTreeMap<Feature, bool>);
 
-/// A pool's content as it can be published on a server.
+/// The content of a pool as a given server can publish it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Content<'a> {
     pub(super) counters: &'a [CounterSet],
@@ -36,7 +36,7 @@ pub(super) struct Content<'a> {
 }
 
 impl Feature {
-    /// All of them.
+    /// All features.
     pub const ALL: [Self; 3] = [Self::Counters, Self::Shares, Self::Taints];
 
     /// Name of the feature gate.
@@ -48,13 +48,13 @@ impl Feature {
         }
     }
 
-    /// What follows for the devices where the fields are dropped.
+    /// Consequence for the devices if the fields are dropped.
     pub fn loss(self) -> &'static str {
         match self {
             Self::Counters => "GPUs that are opted into dynamic MIG are offered whole only",
             Self::Shares => "GPUs are offered whole only, without shares",
             Self::Taints => {
-                "devices are left out instead of tainted: those that are not well, and all of a node that a scheduler owns"
+                "unhealthy devices, and all devices of a node that a scheduler owns, are left out instead of tainted"
             }
         }
     }
@@ -70,7 +70,7 @@ impl Feature {
         }
     }
 
-    /// How many fields of the feature a slice has.
+    /// Number of fields of the feature in a slice.
     fn count(self, spec: &api::ResourceSliceSpec) -> usize {
         let devices = spec.devices.iter().flatten();
         match self {
@@ -94,8 +94,8 @@ impl Feature {
 }
 
 impl Features {
-    /// Takes note of what became of a slice that was sent; returns the features whose fields were
-    /// dropped though they were not known to be.
+    /// Compares a sent slice with the stored one. Returns the features whose loss was not yet
+    /// known.
     pub(super) fn compare(
         &mut self,
         sent: &api::ResourceSlice,
@@ -114,37 +114,39 @@ impl Features {
         lost
     }
 
-    /// Takes note of a server's answer to a probe.
+    /// Records the result of a probe.
     pub(super) fn set(&mut self, feature: Feature, is_kept: bool) {
         self.0.insert(feature, is_kept);
     }
 
-    /// Takes note of what slices that are there show: of shares alone. A server keeps the fields of
-    /// slices that have some, though the feature is off and no allocator heeds them any more. Shares
-    /// are whole GPUs then; MIG placements without counters and sick GPUs without taints are harm.
+    /// Records that existing slices have the fields of shares. This proves nothing for other
+    /// features: a server keeps fields of existing slices after a feature is turned off, although
+    /// allocators ignore them. Without the feature shares become whole GPUs, which is harmless. MIG
+    /// placements without counters and sick GPUs without taints are not.
     pub(super) fn observe_shares(&mut self, has_shares: bool) {
         if has_shares {
             self.0.entry(Feature::Shares).or_insert(true);
         }
     }
 
-    /// Forgets what may have changed with the server, but for what slices show (see `observe_shares`).
+    /// Forgets all that may have changed with the server. Only kept shares remain (see
+    /// `observe_shares`).
     pub(super) fn forget_features(&mut self) {
         self.0.retain(|feature, is_kept| *is_kept && *feature == Feature::Shares);
     }
 
-    /// Whether a pool uses a feature of which nothing is known.
+    /// Whether a pool uses a feature whose state is unknown.
     pub(super) fn is_unknown(&self, feature: Feature, pool: &Pool) -> bool {
         !self.0.contains_key(&feature) && feature.is_used_by(pool)
     }
 
-    /// The features that a pool uses and whose fields are dropped.
+    /// The dropped features that a pool uses.
     pub(super) fn missing(&self, pool: &Pool) -> BTreeSet<Feature> {
         let is_missing = |feature: &Feature| self.drops(*feature) && feature.is_used_by(pool);
         Feature::ALL.into_iter().filter(is_missing).collect()
     }
 
-    /// A pool as it can be published. What is not known to be dropped is taken to be kept.
+    /// The content of a pool for this server. Features of unknown state count as kept.
     pub(super) fn content<'a>(&self, pool: &'a Pool) -> Content<'a> {
         let is_plain = self.drops(Feature::Counters) && Feature::Counters.is_used_by(pool);
         let (devices, counters): (&[Device], &[CounterSet]) =
@@ -168,13 +170,13 @@ impl Features {
         Content { counters, devices }
     }
 
-    /// Whether the fields of a feature are known to be dropped.
+    /// Whether the server is known to drop a feature.
     pub(super) fn drops(&self, feature: Feature) -> bool {
         self.0.get(&feature) == Some(&false)
     }
 }
 
-/// Whether a slice has fields that make shares.
+/// Whether a slice has fields of shares.
 pub(super) fn shows_shares(spec: &api::ResourceSliceSpec) -> bool {
     Feature::Shares.count(spec) > 0
 }

@@ -1,4 +1,4 @@
-//! What must be written so that the API has the slices that are wanted: pure, no I/O.
+//! Plans the writes that make the API's slices the wanted ones: pure, no I/O.
 
 mod content_digest;
 mod names;
@@ -21,14 +21,14 @@ pub(crate) use names::name;
 pub(crate) use observed::ObservedSlice;
 pub(crate) use server_mutations::ServerMutations;
 
-/// Devices that a slice may hold, and how many of them when any has taints or takes counters
-/// (resource.k8s.io/v1, limits of `ResourceSliceSpec.devices`).
+/// Limit of devices in a slice, and the limit if any device has taints or takes counters
+/// (resource.k8s.io/v1, `ResourceSliceSpec.devices`).
 const MAX_DEVICES: usize = 128;
 const MAX_ADVANCED_DEVICES: usize = 64;
-/// Counter sets that a slice may hold.
+/// Limit of counter sets in a slice.
 const MAX_COUNTER_SETS: usize = 8;
 
-/// The pool as it should be.
+/// The wanted pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     pub(crate) driver: &'a str,
@@ -39,25 +39,25 @@ pub(crate) struct Wanted<'a> {
     pub(crate) owner: &'a OwnerReference,
 }
 
-/// What there is to go by.
+/// The known state of the API.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observed<'a> {
     /// The driver's slices of the node, by name.
     pub(crate) found: &'a BTreeMap<String, ObservedSlice>,
-    /// Names that slices of others have.
+    /// Names of foreign slices.
     pub(crate) taken: &'a BTreeSet<String>,
-    /// What the server makes of what it is sent.
+    /// How the server changes content that is sent to it.
     pub(crate) server_mutations: &'a ServerMutations,
 }
 
-/// What one slice holds: counter sets or devices.
+/// The content of one slice: counter sets or devices.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Part<'a> {
     Counters(&'a [CounterSet]),
     Devices(&'a [Device]),
 }
 
-/// The writes that a pool needs, in order.
+/// The writes for a pool, in order.
 #[derive(Debug)]
 pub(crate) struct Plan<'a> {
     wanted: Wanted<'a>,
@@ -78,22 +78,22 @@ pub(crate) enum Write<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Put<'a> {
     pub(crate) name: String,
-    /// Whether there is none of this name yet.
+    /// Whether no slice of this name exists.
     pub(crate) is_new: bool,
-    /// The version of the slice that it replaces.
+    /// Version of the slice that it replaces.
     resource_version: Option<String>,
     part: Part<'a>,
 }
 
-/// Plans the writes, in order. Nothing is planned if all is as wanted.
+/// Plans the writes, in order. There are none if the slices are as wanted.
 ///
-/// A change is a new generation of the whole pool: allocators then wait for the pool to be complete
-/// instead of seeing half of it. A generation that was begun and says what is wanted is completed:
-/// nobody has acted on it yet, and a server that is too slow for a whole pool must not be sent all
-/// of it again and again. What a slice says never changes within a generation.
+/// A change is a new generation of the whole pool: allocators then wait for the complete pool
+/// instead of seeing half of it. An unfinished generation with the wanted content is completed. No
+/// allocator has used it yet. A server that is too slow for a whole pool must not receive all
+/// of it again and again. The content of a slice never changes within a generation.
 ///
-/// Counter sets come first by name and are written last: a pool whose devices lost what they take
-/// from them can be recognised, and given up, before it is complete.
+/// Slices with counter sets are first by name and written last. If the server drops the draws of
+/// devices on counters, the pool can thus be corrected before it is complete.
 pub(crate) fn plan<'a>(wanted: &Wanted<'a>, seen: &Observed<'_>) -> Plan<'a> {
     let parts = parts(wanted);
     let (ours, others): (BTreeMap<_, _>, BTreeMap<_, _>) =
@@ -167,7 +167,7 @@ impl Plan<'_> {
     }
 }
 
-/// The newest generation of a pool, perhaps not all of it.
+/// The newest generation of a pool, which may be unfinished.
 struct NewestGeneration<'a> {
     wanted: &'a Wanted<'a>,
     server_mutations: &'a ServerMutations,
@@ -177,18 +177,19 @@ struct NewestGeneration<'a> {
 }
 
 impl NewestGeneration<'_> {
-    /// Whether the slice of this name is of this generation.
+    /// Whether the slice with this name belongs to this generation.
     fn has(&self, name: &String) -> bool {
         self.ours.get(name).is_some_and(|slice| slice.generation == self.generation)
     }
 
-    /// Whether what there is of it is as wanted, and what is missing can be written in due order.
+    /// Whether the existing slices are as wanted and the missing ones can be written in the right
+    /// order.
     fn can_be_completed(&self, places: &[(String, Part<'_>)]) -> bool {
         let newest = self.ours.values().filter(|slice| slice.generation == self.generation);
         let (there, missing): (Vec<_>, Vec<_>) =
             places.iter().partition(|(name, _)| self.has(name));
         let is_counters = |(_, part): &&(String, Part<'_>)| matches!(part, Part::Counters(_));
-        // Devices that come after the counters would be offered before they are read back.
+        // Devices after the counters would be offered before they are read back.
         let is_late = !missing.is_empty()
             && places.iter().any(|place| is_counters(&place))
             && !missing.iter().any(is_counters);
@@ -208,7 +209,7 @@ impl NewestGeneration<'_> {
     }
 }
 
-/// Cuts a pool into slices; at least one, so that a pool without devices is a complete one.
+/// Divides a pool into slices. There is at least one, so that a pool without devices is complete.
 fn parts<'a>(wanted: &Wanted<'a>) -> Vec<Part<'a>> {
     let is_advanced = |device: &Device| !device.taints.is_empty() || !device.consumes.is_empty();
     let has_advanced = wanted.devices.iter().any(is_advanced);

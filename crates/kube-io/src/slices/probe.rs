@@ -1,4 +1,4 @@
-//! Asks an API server which fields it keeps, by slices that it only pretends to create.
+//! Probes which fields an API server keeps, by dry-run creates of slices.
 
 use k8s_openapi::api::resource::v1 as api;
 use kube::Api;
@@ -11,20 +11,20 @@ use octavo_dra::{
 use super::convert;
 use super::features::{Feature, Features};
 
-/// Name of what a probe is about: device, counter set, counter, capacity.
+/// Name of everything in a probe: device, counter set, counter, capacity.
 const PROBE: &str = "probe";
 
-/// Whose slices a probe is like.
+/// The pool that a probe imitates.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ProbeTarget<'a> {
     pub(super) driver: &'a str,
     pub(super) node: &'a str,
     pub(super) pool: &'a str,
-    /// Name of a slice that is not there.
+    /// Name of a slice that does not exist.
     pub(super) name: &'a str,
 }
 
-/// Finds out whether a server keeps the fields of a feature. Nothing is stored.
+/// Finds out whether a server keeps the fields of a feature. It stores nothing.
 pub(super) async fn probe(
     slices: &Api<api::ResourceSlice>,
     place: ProbeTarget<'_>,
@@ -40,15 +40,15 @@ pub(super) async fn probe(
                     return Ok(());
                 }
             }
-            // Older servers have other rules for the same fields.
+            // Older servers have other validation for the same fields.
             Err(kube::Error::Api(status)) if status.code == 422 => {
-                tracing::warn!(?feature, reason = %status.message, "the API server refuses a feature");
+                tracing::warn!(?feature, reason = %status.message, "the API server rejects a feature");
                 features.set(feature, false);
                 return Ok(());
             }
-            // A webhook that cannot tell a dry run. What is written is read back all the same.
+            // A webhook that does not support dry runs. Writes are read back in any case.
             Err(kube::Error::Api(status)) if status.code == 400 => {
-                tracing::warn!(?feature, reason = %status.message, "cannot ask what the API server keeps");
+                tracing::warn!(?feature, reason = %status.message, "cannot probe which fields the API server keeps");
                 features.set(feature, true);
                 return Ok(());
             }
@@ -58,7 +58,7 @@ pub(super) async fn probe(
     Ok(())
 }
 
-/// Slices that use a feature in all the ways in which ours do.
+/// Slices that use a feature in all ways in which published slices do.
 fn probe_slices(place: ProbeTarget<'_>, feature: Feature) -> Vec<api::ResourceSlice> {
     let one = Quantity::decimal(1);
     let counters = || [(PROBE.to_owned(), one)].into();

@@ -1,4 +1,4 @@
-//! Making the slices what they should be: asks what the server keeps, plans, writes, reads back.
+//! Reconciles the slices: probes the server, plans, writes, reads back.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::ResourceSlice;
@@ -10,22 +10,22 @@ use super::features::{Content, Feature};
 use super::plan::{self, Observed, ObservedSlice, Plan, Put, Wanted, Write};
 use super::{Pool, Publisher, probe};
 
-/// How many writes of one attempt may meet another version of a slice than the one that was known.
+/// Limit of writes per attempt that meet another version of a slice than the known one.
 const MAX_STALE_WRITES: usize = 16;
 
-/// Whose slices they are. A plan outlives changes of the publisher.
+/// Identity of a pool's slices. A plan must outlive changes of the publisher.
 struct PoolIdentity {
     driver: String,
     node: String,
     owner: OwnerReference,
 }
 
-/// What became of a write.
+/// Result of a write.
 enum WriteOutcome {
     Kept,
-    /// Fields were lost whose loss changes what may be offered.
+    /// Fields were lost that change what may be offered.
     Lost,
-    /// The slice is another than was known, and is known now: there is another plan.
+    /// The slice differed from the known one and was read again: a new plan is needed.
     Stale(kube::Error),
 }
 
@@ -57,7 +57,7 @@ impl Publisher {
             for write in &plan.writes {
                 match self.write(&api, &identity, &plan, write).await? {
                     WriteOutcome::Kept => {}
-                    // Every loss but the last finds a feature that is dropped.
+                    // Each loss but the last reveals a feature that is dropped.
                     WriteOutcome::Lost if losses == Feature::ALL.len() => return Ok(()),
                     WriteOutcome::Lost => {
                         losses += 1;
@@ -65,7 +65,7 @@ impl Publisher {
                     }
                     WriteOutcome::Stale(error) if stale == MAX_STALE_WRITES => return Err(error),
                     WriteOutcome::Stale(error) => {
-                        tracing::debug!(node = %self.node, %error, "a slice is another than known");
+                        tracing::debug!(node = %self.node, %error, "a slice differs from the known one");
                         stale += 1;
                         continue 'plan;
                     }
@@ -83,7 +83,7 @@ impl Publisher {
         }
     }
 
-    /// Asks what the server keeps of what the pool needs, as far as that is not known and matters.
+    /// Probes the features that the pool uses, where their state is unknown and matters.
     async fn ask(
         &mut self,
         api: &Api<ResourceSlice>,
@@ -93,13 +93,13 @@ impl Publisher {
         let PoolIdentity { driver, node, .. } = identity;
         let name = plan::name(driver, node, "probe");
         let place = probe::ProbeTarget { driver, node, pool: &pool.name, name: &name };
-        // Shares come last, when it is known what else there is to write.
+        // Shares come last, when the other writes are known.
         for feature in [Feature::Counters, Feature::Taints, Feature::Shares] {
             if !self.features.is_unknown(feature, pool) {
                 continue;
             }
-            // A server that drops what makes shares leaves whole GPUs: to write and to read back will
-            // do, unless what is there is already what such a server would have made of it.
+            // A server that drops shares leaves whole GPUs, so write and read back suffices. A
+            // probe is needed only if the existing slices already look like those of such a server.
             if feature == Feature::Shares {
                 let mut without = self.features.clone();
                 without.set(feature, false);
@@ -162,14 +162,14 @@ impl Publisher {
         }
         if self.server_mutations.remember(&sent, &kept) && lost.is_empty() {
             let slice = &put.name;
-            tracing::warn!(node = %self.node, slice, "the API server changed what we wrote");
+            tracing::warn!(node = %self.node, slice, "the API server changed a slice that we wrote");
         }
         self.found.insert(put.name.clone(), ObservedSlice::of(&kept));
         Ok(if lost.is_empty() { WriteOutcome::Kept } else { WriteOutcome::Lost })
     }
 
-    /// Takes note of what a slice is now that is not what it was known to be: somebody else's write,
-    /// or one of ours of which no answer came.
+    /// Reads a slice that differs from the known one: after a foreign write, or after one of ours
+    /// without answer.
     async fn refetch(
         &mut self,
         api: &Api<ResourceSlice>,
@@ -186,14 +186,14 @@ impl Publisher {
             }
             None => {
                 self.found.remove(name);
-                // Slices go with their node: the one that owns new ones may be another.
+                // Slices are deleted with their node, so a new node may have to own new ones.
                 self.owner = None;
             }
         }
         Ok(())
     }
 
-    /// The node owns its slices, so that they go when it goes.
+    /// The node, which owns its slices, so that they are deleted with it.
     async fn owner(&mut self) -> Result<OwnerReference, kube::Error> {
         if let Some(owner) = &self.owner {
             return Ok(owner.clone());
@@ -213,7 +213,7 @@ impl Publisher {
     }
 }
 
-/// Whether a write was refused because the slice is not what it was known to be.
+/// Whether a write was rejected because the slice differs from the known one.
 fn is_stale(error: &kube::Error, put: &Put<'_>) -> bool {
     match error {
         kube::Error::Api(status) => status.code == 409 || (status.code == 404 && !put.is_new),

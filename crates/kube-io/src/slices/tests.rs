@@ -55,7 +55,7 @@ impl Running {
         self.until(writes, &[]).await;
     }
 
-    /// Waits until a number of writes was made and these features are known to be missing.
+    /// Waits until a number of writes was made and the missing features are these.
     async fn until(&mut self, writes: u64, missing: &[Feature]) {
         let missing = missing.iter().copied().collect();
         let wanted = PublishState::Published { writes, missing };
@@ -113,7 +113,7 @@ async fn a_deleted_or_edited_slice_is_restored() {
     api.edit(&name, |slice| slice.spec.devices = None);
     running.until_writes(3).await;
     assert_eq!(api.slices()[0].spec.devices.as_ref().unwrap().len(), 2);
-    // The same after a watch that ended.
+    // The same after the end of a watch.
     api.end_watches();
     api.delete(&name);
     running.until_writes(4).await;
@@ -148,7 +148,7 @@ async fn failed_writes_are_retried_and_reported() {
     running.stop().await;
 }
 
-/// Our watch tells us of the slice that is written.
+/// The watch reports our own write.
 #[tokio::test(start_paused = true)]
 async fn a_pool_with_a_rejected_slice_is_retried_with_backoff() {
     let api = FakeApi::default();
@@ -156,7 +156,7 @@ async fn a_pool_with_a_rejected_slice_is_retried_with_backoff() {
     let mut running = Running::start(&api, Some(pool(130)));
     let failing = |state: &PublishState| matches!(state, PublishState::Failing { .. });
     timeout(DEADLINE, running.state.wait_for(failing)).await.unwrap().unwrap();
-    // The clock stands still as long as somebody has something to do.
+    // The clock stops while a task can run.
     for _ in 0..200 {
         tokio::task::yield_now().await;
     }
@@ -164,7 +164,7 @@ async fn a_pool_with_a_rejected_slice_is_retried_with_backoff() {
     tokio::time::sleep(Duration::from_mins(1)).await;
     let attempts = api.writes().len() - 1;
     assert!((6..12).contains(&attempts), "{attempts} attempts in a minute");
-    // What is wanted anew does not wait.
+    // New content does not wait.
     let changed_at = Instant::now();
     running.want(pool(129));
     let published = |state: &PublishState| matches!(state, PublishState::Published { .. });
@@ -221,7 +221,7 @@ async fn repeated_foreign_edits_are_answered_with_backoff() {
         running.until_writes(writes).await;
     }
     assert!(started.elapsed() > Duration::from_secs(5), "{:?}", started.elapsed());
-    // Our own news does not wait.
+    // Our own changes do not wait.
     let changed_at = Instant::now();
     running.want(tainted(2));
     running.until_writes(10).await;

@@ -1,4 +1,4 @@
-//! Which version of a kind is served.
+//! Discovers the served version of a kind.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroup, APIResourceList};
 use kube::{Client, Error};
@@ -6,7 +6,7 @@ use kube::{Client, Error};
 use super::WantedKind;
 use super::resource::Resource;
 
-/// The first of the wanted versions that is served and can be watched.
+/// The first of the wanted versions that is served with the verbs list and watch.
 pub(super) async fn served(
     client: &Client,
     wanted: &WantedKind,
@@ -42,7 +42,7 @@ pub(super) async fn served(
     Ok(None)
 }
 
-/// What is at a path; `None` if there is nothing.
+/// The object at a path; `None` for 404.
 async fn optional<T: serde::de::DeserializeOwned>(
     client: &Client,
     path: &str,

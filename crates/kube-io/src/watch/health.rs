@@ -1,4 +1,4 @@
-//! How the watches fare: what metrics and readiness are made of.
+//! The health of watches, for metrics and readiness.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,43 +8,42 @@ use tokio::time::Instant;
 
 use crate::objects::Kind;
 
-/// How the watch of a kind fares.
+/// The health of one kind's watch.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KindHealth {
-    /// The kind; of one that may or may not be served the newest version that was asked for, until
-    /// one is found.
+    /// The kind. For an optional kind it is the preferred version until a served one is found.
     pub kind: Kind,
-    /// Whether its first list was told.
+    /// Whether its first list was sent.
     pub is_synced: bool,
-    /// Whether the server has it; `true` until it says otherwise.
+    /// Whether the server serves it; `true` until the server denies it.
     pub is_served: bool,
-    /// `resourceVersion` up to which all was told.
+    /// `resourceVersion` up to which all changes were sent.
     pub version: String,
-    /// When the server was last contact to be up to date: by a list, a change or a bookmark, of which
-    /// it sends one a minute. `None`: never.
+    /// When the server last confirmed that the watch is current: by a list, a change or a bookmark
+    /// (one a minute). `None` before the first.
     pub last_contact: Option<Instant>,
-    /// How many lists there were: more than one tells of gaps, or of somebody who asked for them.
+    /// Number of lists. More than one means gaps or requested lists.
     pub lists: u64,
-    /// How many changes there were.
+    /// Number of changes.
     pub changes: u64,
-    /// How many objects were passed over because they could not be read.
+    /// Number of unreadable objects that were skipped.
     pub skipped: u64,
-    /// How many fields had no meaning for this version and were taken for something else.
+    /// Number of fields that had no meaning in this version and were replaced.
     pub faults: u64,
-    /// How many requests failed. Ends of watches and expired versions are no failures.
+    /// Number of failed requests. Ends of watches and expired versions are not failures.
     pub failures: u64,
-    /// What keeps it from being watched now, and what to do.
+    /// The current problem and its remedy.
     pub problem: Option<String>,
-    /// Whether that is for lack of rights.
+    /// Whether the problem is missing permission.
     pub is_forbidden: bool,
 }
 
-/// How all watches fare. Clones are the same.
+/// The health of all watches. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct WatchHealth(Arc<Mutex<Vec<Arc<Mutex<KindHealth>>>>>);
 
 impl WatchHealth {
-    /// Each kind by name.
+    /// The health of each kind.
     pub fn kinds(&self) -> BTreeMap<Kind, KindHealth> {
         let kinds = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let kinds = kinds.iter().map(|kind| {
@@ -54,13 +53,13 @@ impl WatchHealth {
         kinds.collect()
     }
 
-    /// Whether every kind has had its first list.
+    /// Whether the first lists of all kinds were sent.
     pub fn is_synced(&self) -> bool {
         self.kinds().values().all(|kind| kind.is_synced)
     }
 
-    /// How long ago the kind was contact of that is furthest behind, of those that are served and may be
-    /// read; `None`: one was never contact of.
+    /// Time since the oldest last contact among kinds that are served and not forbidden; `None` if
+    /// one had no contact.
     pub fn staleness(&self, now: Instant) -> Option<Duration> {
         let kinds = self.kinds();
         let mut kinds = kinds.values().filter(|kind| kind.is_served && !kind.is_forbidden);
@@ -69,7 +68,7 @@ impl WatchHealth {
         })
     }
 
-    /// What stands in the way, by kind.
+    /// The current problems, by kind.
     pub fn problems(&self) -> Vec<(Kind, String)> {
         let kinds = self.kinds().into_iter();
         kinds.filter_map(|(kind, health)| Some((kind, health.problem?))).collect()
@@ -91,7 +90,7 @@ impl WatchHealth {
 pub(super) struct KindHealthHandle(Arc<Mutex<KindHealth>>);
 
 impl KindHealthHandle {
-    /// Notes something.
+    /// Updates the health.
     pub(super) fn update<R>(&self, update: impl FnOnce(&mut KindHealth) -> R) -> R {
         update(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }

@@ -1,4 +1,4 @@
-//! The life of one kind's watch: found, listed, watched, listed again after a gap.
+//! Discovers, lists and watches one kind, and lists it again after a gap.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,23 +18,23 @@ use super::{WantedKind, WatchOptions};
 use crate::Backoff;
 use crate::objects::{Delta, Kind, WatchedType};
 
-/// How long a page of a list may take.
+/// Timeout for a page of a list.
 const PAGE_TIMEOUT: Duration = Duration::from_mins(1);
-/// After how long without a word a watch counts as dead. Bookmarks come every minute.
+/// Time without data after which a watch counts as dead. Bookmarks come every minute.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(3);
-/// A watch that lived as long as this went well.
+/// A watch of at least this duration counts as healthy and resets the backoff.
 const MIN_HEALTHY_DURATION: Duration = Duration::from_secs(5);
-/// After so many failures in a row the list is had anew.
+/// Consecutive failures of a watch after which the kind is listed again.
 const MAX_WATCH_FAILURES: u32 = 5;
 const MIN_RETRY_DELAY: Duration = Duration::from_millis(250);
-/// Not long: whoever waits here schedules nothing after the server is back.
+/// Short, because a scheduler that waits here schedules nothing after the server is back.
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Which kind is followed.
+/// The kind to watch.
 pub(super) enum Source {
-    /// One that every server has.
+    /// A kind that every server has.
     Fixed(Resource),
-    /// One that may be served.
+    /// An optional kind.
     Wanted(WantedKind),
 }
 
@@ -49,7 +49,7 @@ impl Source {
     }
 }
 
-/// Follows a kind for ever.
+/// Lists and watches a kind for ever.
 pub(super) async fn run_list_watch<T: WatchedType>(
     client: Client,
     source: Source,
@@ -74,7 +74,7 @@ pub(super) async fn run_list_watch<T: WatchedType>(
                 });
                 let begun = list_watch.follow(&resource).await;
                 list_watch.handle_not_served(&resource.kind, begun).await;
-                // Another version may be served instead.
+                // Another version of an optional kind may be served instead.
                 if !is_optional {
                     list_watch.sleep_or_relist(list_watch.options.rediscovery).await;
                 }
@@ -87,7 +87,8 @@ pub(super) async fn run_list_watch<T: WatchedType>(
             }
             Err(error) => {
                 let kind = source.kind();
-                list_watch.record_failure(&format!("cannot ask whether {kind} is served"), &error);
+                list_watch
+                    .record_failure(&format!("cannot discover whether {kind} is served"), &error);
                 list_watch.pause().await;
             }
         }
@@ -105,19 +106,19 @@ struct ListWatch<T> {
 
 /// Why a watch ended.
 enum WatchEnd {
-    /// Its time was over, or the connection was.
+    /// The server closed it, or the connection broke.
     Routine,
-    /// What changed since is not known any more.
+    /// The server no longer has the changes since the last version.
     Expired,
-    /// A newer list is wanted.
+    /// A newer list was requested.
     RelistRequested,
-    /// The server refuses or cannot.
+    /// The server rejected the request or failed.
     Failed(Error),
 }
 
 impl<T: WatchedType> ListWatch<T> {
-    /// Lists and watches until the server says that it does not have the kind; says when the list began
-    /// that was answered so.
+    /// Lists and watches until the server answers that it does not serve the kind. Returns the
+    /// start of that list.
     async fn follow(&mut self, resource: &Resource) -> Instant {
         let mut reader = KindReader::new(resource);
         loop {
@@ -125,7 +126,7 @@ impl<T: WatchedType> ListWatch<T> {
             let mut version = match self.list(resource, &mut reader, begun).await {
                 Ok(version) => version,
                 Err(Error::Api(status)) if status.code == 404 => return begun,
-                // The rest of a list has expired: begin anew.
+                // The continue token of a list has expired: list again.
                 Err(Error::Api(status)) if is_expired(&status) => {
                     self.pause().await;
                     continue;
@@ -144,7 +145,7 @@ impl<T: WatchedType> ListWatch<T> {
                     (failures, self.backoff) = (0, Backoff::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY));
                 }
                 match end {
-                    // One that ends at once must not be begun at once again and again.
+                    // A watch that ends at once must not be restarted in a tight loop.
                     WatchEnd::Routine if begun.elapsed() < MIN_HEALTHY_DURATION => {
                         self.pause().await
                     }
@@ -165,7 +166,7 @@ impl<T: WatchedType> ListWatch<T> {
         }
     }
 
-    /// Tells the whole list and says its version.
+    /// Sends the whole list and returns its version.
     async fn list(
         &mut self,
         resource: &Resource,
@@ -196,7 +197,7 @@ impl<T: WatchedType> ListWatch<T> {
         }
     }
 
-    /// Tells what changes after `version`, and moves it on.
+    /// Sends the changes after `version` and advances it.
     async fn watch(
         &mut self,
         resource: &Resource,
@@ -232,14 +233,14 @@ impl<T: WatchedType> ListWatch<T> {
             };
             match read {
                 Ok(Ok(_)) if line.ends_with(b"\n") => {}
-                // The end, in the middle of a line or not; broken connections; silence.
+                // The end of the stream, perhaps within a line; a broken connection; silence.
                 Ok(Ok(_)) => return WatchEnd::Routine,
                 Ok(Err(error)) => {
-                    tracing::debug!(kind = %resource.kind, %error, "a watch broke off");
+                    tracing::debug!(kind = %resource.kind, %error, "a watch was interrupted");
                     return WatchEnd::Routine;
                 }
                 Err(_) => {
-                    tracing::debug!(kind = %resource.kind, "a watch fell silent");
+                    tracing::debug!(kind = %resource.kind, "a watch was silent for too long");
                     return WatchEnd::Routine;
                 }
             }
@@ -269,7 +270,7 @@ impl<T: WatchedType> ListWatch<T> {
         }
     }
 
-    /// Tells the list that began then.
+    /// Sends the list that started at `begun`.
     async fn send_list(&mut self, kind: &Kind, all: Vec<Arc<T>>, begun: Instant) {
         self.relist_requests.record_delivered(begun);
         self.kind_sender.send_list(kind, all, begun).await;
@@ -280,7 +281,7 @@ impl<T: WatchedType> ListWatch<T> {
         self.sleep_or_relist(delay).await;
     }
 
-    /// Does nothing for so long, or until a newer list is asked for.
+    /// Sleeps, or returns early if a newer list is requested.
     async fn sleep_or_relist(&mut self, time: Duration) {
         tokio::select! {
             () = self.relist_requests.wait_for_request() => {}
@@ -288,9 +289,8 @@ impl<T: WatchedType> ListWatch<T> {
         }
     }
 
-    /// The kind is not served: there are none. Of one that every server has, and that this one had, nothing is
-    /// forgotten: it is a server of another version, or one that is set up wrongly, and what it had is
-    /// still in use.
+    /// Sends an empty list for a kind that is not served. A built-in kind that was listed before is
+    /// kept: the server has another version or a wrong setup, and its objects are still in use.
     async fn handle_not_served(&mut self, kind: &Kind, begun: Instant) {
         let was_served =
             self.kind_sender.update(|health| std::mem::replace(&mut health.is_served, false));
@@ -310,7 +310,7 @@ impl<T: WatchedType> ListWatch<T> {
         self.send_list(kind, Vec::new(), begun).await;
     }
 
-    /// Notes that a list or watch could not be had.
+    /// Records a failed list or watch.
     async fn record_request_error(&mut self, resource: &Resource, verb: &str, error: &Error) {
         if let Error::Api(status) = error
             && status.code == 403
@@ -332,7 +332,7 @@ impl<T: WatchedType> ListWatch<T> {
         self.record_failure(&format!("cannot {verb} {}", resource.kind), error);
     }
 
-    /// Notes a failure, and says it if it is another one than the last.
+    /// Records a failure, and logs it if it differs from the last.
     fn record_failure(&mut self, what: &str, error: &Error) {
         let problem = format!("{what}: {error}");
         let is_new = self.kind_sender.update(|health| {
@@ -347,7 +347,7 @@ impl<T: WatchedType> ListWatch<T> {
     }
 }
 
-/// Whether what is asked for is not kept any more.
+/// Whether the requested version or page is no longer available.
 fn is_expired(status: &Status) -> bool {
     status.code == 410 || status.reason == "Expired" || status.reason == "Gone"
 }

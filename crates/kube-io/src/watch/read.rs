@@ -1,4 +1,4 @@
-//! What a list and the lines of a watch say.
+//! Parses lists and lines of a watch.
 
 use std::sync::Arc;
 
@@ -17,19 +17,19 @@ pub(super) struct Page<T> {
     pub(super) items: Vec<Arc<T>>,
     /// Version of the list.
     pub(super) version: String,
-    /// Where the next page begins; `None`: this was the last.
+    /// Continue token of the next page; `None` for the last page.
     pub(super) next: Option<String>,
 }
 
-/// What a line of a watch says.
+/// A line of a watch.
 pub(super) enum Line<T> {
-    /// An object is there.
+    /// An object exists in this version.
     Upsert(Arc<T>),
-    /// An object is gone.
+    /// An object is deleted.
     Delete(Arc<T>),
-    /// Nothing that is to be told; up to this version all was told.
+    /// No change; everything up to this version was sent.
     Bookmark(String),
-    /// The server gives up.
+    /// The server ends the watch with an error.
     Error(Box<Status>),
 }
 
@@ -77,7 +77,7 @@ impl KindReader {
         Self { resource: resource.clone(), reader: Reader::default() }
     }
 
-    /// Reads a page. Objects that cannot be read are passed over; fails if it is no list at all.
+    /// Reads a page and skips unreadable objects. Fails if it is not a list.
     pub(super) fn page<T: WatchedType>(
         &mut self,
         text: &str,
@@ -86,7 +86,7 @@ impl KindReader {
         let (meta, items) = if let Ok(list) = serde_json::from_str::<WireList<T::Wire>>(text) {
             (list.metadata, list.items.unwrap_or_default())
         } else {
-            // Now the slow way, in which one object cannot spoil the others.
+            // The slow path, in which one object cannot fail the others.
             let list: WireList<Value> = serde_json::from_str(text)?;
             let items = list.items.into_iter().flatten();
             (list.metadata, items.filter_map(|item| self.wire(item, kind_sender)).collect())
@@ -103,7 +103,7 @@ impl KindReader {
         })
     }
 
-    /// Reads a line. Fails on what is no line of a watch at all.
+    /// Reads a line. Fails if it is not a line of a watch.
     pub(super) fn line<T: WatchedType>(
         &mut self,
         text: &[u8],
@@ -128,13 +128,13 @@ impl KindReader {
         Ok(match self.value(wire, kind_sender) {
             Some(value) if is_gone => Line::Delete(Arc::new(value)),
             Some(value) => Line::Upsert(Arc::new(value)),
-            // It must be as if it were not there.
+            // An object without a value must count as absent.
             None => Line::Delete(Arc::new(T::from_meta(self.bare(text)?))),
         })
     }
 
-    /// The slow way, and lines without an object of the kind. An object that cannot be read stays as it
-    /// was last told, unless it is gone.
+    /// The slow path, also for lines without an object of the kind. An unreadable object keeps its
+    /// last state, unless it is deleted.
     fn other<T: WatchedType>(
         &mut self,
         text: &[u8],
@@ -161,7 +161,7 @@ impl KindReader {
         Ok(Meta::read(object, &mut self.reader).unwrap_or_default())
     }
 
-    /// The slow way to read an object.
+    /// Reads an object by the slow path.
     fn wire<T: WatchedType>(
         &self,
         object: Value,

@@ -1,7 +1,7 @@
-//! Lists that are had anew because somebody must know what others wrote before a moment.
+//! Lists on demand, for callers that need all writes before some instant.
 //!
-//! A watch may lag, be half-open, or hold what was buffered before the process was stopped, and nothing
-//! in it says so. A list that begins later tells all that was written before it began.
+//! A watch may lag, be half-open, or hold events from before the process was paused, without any
+//! sign of it. A list that starts later contains all earlier writes.
 
 use std::future::pending;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,14 +11,14 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::objects::Kind;
 
-/// Kinds that can be asked for: those that say who has what, and that a scheduler itself writes.
+/// Kinds with lists on demand: they record the use of devices, and a scheduler itself writes them.
 const KINDS: [&str; 2] = ["Pod", "ResourceClaim"];
 
-/// When the last lists began that were told, by kind.
+/// Start of the last delivered list of each kind.
 type ListStarts = Arc<Mutex<[Option<Instant>; KINDS.len()]>>;
 
-/// Asks for lists of pods and claims that are not older than a moment. Clones are the same; of one that
-/// is made by itself nobody hears.
+/// Requests lists of pods and claims that started at some instant or later. Clones share their
+/// requests. A value made by `default` has no watches.
 #[derive(Clone, Debug, Default)]
 pub struct Relist {
     wanted: watch::Sender<Option<Instant>>,
@@ -26,10 +26,11 @@ pub struct Relist {
 }
 
 impl Relist {
-    /// Asks that each of these kinds be listed again unless its last list began at that moment or later.
-    /// When all were told, [`WatchEvent::FreshAsOf`](super::WatchEvent::FreshAsOf) says so; where they were told already,
-    /// nothing is listed and nothing said again. What was asked for earlier is contained in what is
-    /// asked for later. A moment that lies ahead is waited for.
+    /// Requests a new list of each of these kinds, unless its last list started at `at` or later.
+    ///
+    /// [`WatchEvent::FreshAsOf`](super::WatchEvent::FreshAsOf) follows when all have been sent. If
+    /// they were sent before the call, nothing is listed and no event repeated. A later request
+    /// includes an earlier one. An instant in the future is waited for.
     pub fn not_older_than(&self, at: Instant) {
         self.wanted.send_if_modified(|wanted| {
             let is_later = *wanted < Some(at);
@@ -40,12 +41,12 @@ impl Relist {
         });
     }
 
-    /// The latest moment that was asked for.
+    /// The latest requested instant.
     pub fn requested(&self) -> Option<Instant> {
         *self.wanted.borrow()
     }
 
-    /// The part of the task of one kind.
+    /// The parts for the task of one kind.
     pub(super) fn for_kind(&self, kind: &Kind) -> (RelistRequests, Freshness) {
         let place = KINDS.iter().position(|known| *known == kind.kind);
         let wanted = place.map(|_| self.wanted.subscribe());
@@ -55,7 +56,7 @@ impl Relist {
         )
     }
 
-    /// The part of a kind that cannot be asked for.
+    /// The parts for a kind without lists on demand.
     pub(super) fn for_other_kinds() -> (RelistRequests, Freshness) {
         (
             RelistRequests { wanted: None, begun: None },
@@ -64,17 +65,17 @@ impl Relist {
     }
 }
 
-/// What is asked of one kind.
+/// The requests for one kind.
 #[derive(Debug)]
 pub(super) struct RelistRequests {
     wanted: Option<watch::Receiver<Option<Instant>>>,
-    /// When the last list began that was told.
+    /// Start of the last delivered list.
     begun: Option<Instant>,
 }
 
 impl RelistRequests {
-    /// A list begins now. What was asked before has its answer in it, or in one that follows it because
-    /// it failed.
+    /// Records the start of a list. It answers all earlier requests; if it fails, the list after it
+    /// does.
     pub(super) fn record_list_start(&mut self) -> Instant {
         if let Some(wanted) = &mut self.wanted {
             wanted.mark_unchanged();
@@ -82,20 +83,20 @@ impl RelistRequests {
         Instant::now()
     }
 
-    /// The list that began then was told.
+    /// Records that the list that started at `begun` was delivered.
     pub(super) fn record_delivered(&mut self, begun: Instant) {
         self.begun = Some(begun);
     }
 
-    /// Waits until a newer list is wanted than was told.
+    /// Waits until a list newer than the delivered one is wanted.
     pub(super) async fn wait_until_due(&mut self) {
         while !self.wait_if_wanted().await {
             self.wait_for_change().await;
         }
     }
 
-    /// Waits until somebody asks for a newer list than was told; what was asked before the last list began
-    /// does not count. So a list that fails is not had again at once for the same wish.
+    /// Waits for a new request of a list newer than the delivered one. Requests from before the
+    /// start of the last list do not count, so a failed list is not repeated at once.
     pub(super) async fn wait_for_request(&mut self) {
         loop {
             self.wait_for_change().await;
@@ -105,7 +106,7 @@ impl RelistRequests {
         }
     }
 
-    /// Whether a newer list is wanted than was told. What lies ahead is waited for.
+    /// Returns whether a newer list is wanted, and waits until its instant has come.
     async fn wait_if_wanted(&mut self) -> bool {
         let wanted = self.wanted.as_mut().and_then(|wanted| *wanted.borrow_and_update());
         let Some(at) = wanted.filter(|at| self.begun < Some(*at)) else { return false };
@@ -116,13 +117,13 @@ impl RelistRequests {
     async fn wait_for_change(&mut self) {
         let Some(wanted) = &mut self.wanted else { return pending().await };
         if wanted.changed().await.is_err() {
-            // Nobody is left who could ask.
+            // No requester is left.
             pending::<()>().await;
         }
     }
 }
 
-/// Where one kind says that its list was told.
+/// Records for one kind when its last delivered list started.
 #[derive(Debug)]
 pub(super) struct Freshness {
     place: Option<usize>,
@@ -130,13 +131,13 @@ pub(super) struct Freshness {
 }
 
 impl Freshness {
-    /// A list that began then was told. Says when the oldest of the last lists of all kinds began, if all
-    /// have had one.
+    /// Records a delivered list. Returns the oldest start among the last lists of all kinds, if
+    /// each has one.
     pub(super) fn update(&self, begun: Instant) -> Option<Instant> {
         let place = self.place?;
         let mut delivered = self.delivered.lock().unwrap_or_else(PoisonError::into_inner);
         delivered[place] = Some(begun);
-        // `None` is less than any moment.
+        // `None` is less than any instant.
         delivered.iter().min().copied().flatten()
     }
 }

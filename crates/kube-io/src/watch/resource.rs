@@ -1,8 +1,8 @@
-//! Where the API serves a kind.
+//! The API path of a kind.
 
 use crate::objects::Kind;
 
-/// How many kinds are always watched.
+/// Number of kinds that are always watched.
 pub(super) const ALWAYS_WATCHED: usize = 11;
 
 /// A served kind.
@@ -12,9 +12,9 @@ pub(super) struct Resource {
     pub(super) group: String,
     /// Its kind, with version.
     pub(super) kind: Kind,
-    /// Its name in paths and rights.
+    /// Plural name, in paths and RBAC rules.
     pub(super) plural: String,
-    /// Only objects that this label selector selects.
+    /// Label selector of the watched objects.
     pub(super) labels: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What one kind's task tells, and to whom.
+//! Sends the events of one kind's task.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use super::relist::Freshness;
 use super::resource::Resource;
 use crate::objects::{Change, Delta, Fault, Kind, WatchedType};
 
-/// How many complaints are remembered, so that each is said once.
+/// Limit of remembered warnings, so that each is logged once.
 const MAX_REMEMBERED_WARNINGS: usize = 1000;
 
-/// Counts kinds that have not had their first list.
+/// Counts the kinds whose first list is pending.
 #[derive(Debug)]
 pub(super) struct PendingFirstLists(AtomicUsize);
 
@@ -26,7 +26,7 @@ impl PendingFirstLists {
     }
 }
 
-/// Where one kind's task tells what it sees.
+/// Sends the events of one kind's task and keeps its health.
 pub(super) struct KindSender<T> {
     sender: mpsc::Sender<WatchEvent>,
     wrap: fn(Delta<T>) -> Change,
@@ -51,13 +51,13 @@ impl<T: WatchedType> KindSender<T> {
         self.health.update(update)
     }
 
-    /// Tells a change.
+    /// Sends a change.
     pub(super) async fn send(&self, delta: Delta<T>) {
-        // Without a receiver the whole task ends.
+        // If the receiver is gone, the whole task ends.
         let _ = self.sender.send(WatchEvent::Change((self.wrap)(delta))).await;
     }
 
-    /// Tells the whole list, which began then.
+    /// Sends the whole list that started at `begun`.
     pub(super) async fn send_list(&self, kind: &Kind, all: Vec<Arc<T>>, begun: Instant) {
         self.send(Delta::Replace(kind.clone(), all)).await;
         if let Some(at) = self.freshness.update(begun) {
@@ -66,7 +66,7 @@ impl<T: WatchedType> KindSender<T> {
         self.mark_synced().await;
     }
 
-    /// The first list was told, or there is none.
+    /// Records the first list, or that there is none.
     pub(super) async fn mark_synced(&self) {
         if self.update(|health| std::mem::replace(&mut health.is_synced, true)) {
             return;
@@ -76,7 +76,7 @@ impl<T: WatchedType> KindSender<T> {
         }
     }
 
-    /// The server said up to which version it has told all.
+    /// Records that the server has sent everything up to a version.
     pub(super) fn record_contact(&self, version: &str) {
         self.update(|health| {
             health.last_contact = Some(Instant::now());
@@ -85,29 +85,29 @@ impl<T: WatchedType> KindSender<T> {
             }
             if health.problem.take().is_some() {
                 health.is_forbidden = false;
-                tracing::info!(kind = %health.kind, "the watch goes on");
+                tracing::info!(kind = %health.kind, "the watch has resumed");
             }
         });
     }
 
-    /// Counts what was wrong with an object, and says it once.
+    /// Counts the faults of an object, and logs each once.
     pub(super) fn report_faults(&mut self, resource: &Resource, object: &str, faults: Vec<Fault>) {
         self.update(|health| health.faults += faults.len() as u64);
         for Fault(fault) in faults {
             let text = format!("{object}: {fault}");
             if self.is_new(text) {
-                tracing::warn!(kind = %resource.kind, object, fault, "a field was not understood");
+                tracing::warn!(kind = %resource.kind, object, fault, "a field has no meaning in this version");
             }
         }
     }
 
-    /// Counts an object that cannot be read, and says it once.
+    /// Counts an unreadable object, and logs it once.
     pub(super) fn skip_object(&mut self, resource: &Resource, object: &str, why: &str) {
         self.update(|health| health.skipped += 1);
         if self.is_new(format!("{object}: {why}")) {
             tracing::warn!(
                 kind = %resource.kind, object, error = why,
-                "an object cannot be read and is passed over"
+                "an object cannot be read and is skipped"
             );
         }
     }

@@ -1,4 +1,4 @@
-//! Lists and watches against a server in memory.
+//! Lists and watches with a server in memory.
 
 mod dynamic;
 mod gaps;
@@ -18,7 +18,7 @@ use crate::objects::{Change, Delta, Kind, Pod};
 const PODS: &str = "/api/v1/pods";
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
-/// A watch under test. The clock stands still while anything is to be done.
+/// A watch under test. The clock stops while a task can run.
 struct Watched {
     events: mpsc::Receiver<WatchEvent>,
     health: WatchHealth,
@@ -31,7 +31,7 @@ impl Watched {
         Self { events, health, relist }
     }
 
-    /// Begins, and reads on until all had their first lists: what was told of pods.
+    /// Starts the watches and reads until all first lists have arrived; returns the events of pods.
     async fn begin(server: &FakeServer, options: WatchOptions) -> (Self, Vec<String>) {
         let mut watched = Self::new(server, options);
         let mut delivered = Vec::new();
@@ -49,7 +49,7 @@ impl Watched {
         next.expect("something should be delivered").expect("it should not end")
     }
 
-    /// What is told next of pods and objects of unknown kinds, in words.
+    /// The next event of pods and of objects of unknown kinds, as text.
     async fn delivered(&mut self) -> String {
         loop {
             if let WatchEvent::Change(change) = self.next().await
@@ -60,7 +60,7 @@ impl Watched {
         }
     }
 
-    /// Waits until something is so.
+    /// Waits for a condition.
     async fn until(&self, what: impl Fn(&WatchHealth) -> bool) {
         let so = async {
             while !what(&self.health) {
@@ -167,7 +167,7 @@ async fn what_cannot_be_read_is_passed_over_and_counted() {
     server.put(PODS, pod("better"));
     assert_eq!(watched.delivered().await, "set better");
     assert_eq!(watched.pods().skipped, 2);
-    // That it goes is told, though nobody knew it.
+    // The deletion is delivered although the object was never delivered.
     server.delete(PODS, "team", "worse");
     assert_eq!(watched.delivered().await, "gone worse");
     assert_eq!(watched.pods().lists, 1);

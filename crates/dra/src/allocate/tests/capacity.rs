@@ -3,7 +3,7 @@ use crate::*;
 
 const NO: &str = "the node's free devices do not serve all claims";
 
-/// One device with one capacity `memory` of 10 units, and what a claim for `asked` gets of it.
+/// One device with a capacity `memory` of 10 units, and the amount that a claim for `asked` takes.
 fn taken(policy: impl Into<Option<RequestPolicy>>, asked: Option<&str>) -> Option<String> {
     let memory = Capacity { value: q("10"), policy: policy.into() };
     let capacity = [("memory".to_owned(), memory)].into();
@@ -91,7 +91,7 @@ fn ranges_are_rounded_up_from_the_minimum() {
 
 #[test]
 fn steps_are_computed_in_whole_units() {
-    // 12.5 of a step of 0.5 becomes 13: why Octavo publishes no step for percentages.
+    // 12.5 with a step of 0.5 becomes 13. Octavo therefore publishes no step for percentages.
     let steps = || policy("1", range("0", Some("10"), Some("500m")));
     assert_eq!(taken(steps(), Some("2500m")).as_deref(), Some("3"));
 }
@@ -140,7 +140,7 @@ fn a_change_of_sharing_does_not_book_a_device_twice() {
 
 #[test]
 fn administration_of_a_shared_device_asks_for_capacity_as_others_do() {
-    // What Kubernetes does: a monitor should ask for no memory.
+    // As in Kubernetes. A monitor should request no memory.
     let mut world = World::new(vec![slice("n1", vec![shared_gpu("a", 40)])]);
     world.give(gpus("c1", 1));
     assert_eq!(world.try_claim(&one("c2", admin(ask(1)))), NO);

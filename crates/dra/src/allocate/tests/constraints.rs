@@ -3,7 +3,7 @@ use crate::*;
 
 const NO: &str = "the node's free devices do not serve all claims";
 
-/// Devices `a`, `b`, ... in racks.
+/// Devices `a`, `b`, … in racks.
 fn racks(racks: &[&str]) -> World {
     let device = |(name, rack): (char, &&str)| device_with(&name.to_string(), &[("rack", rack)]);
     World::new(vec![slice("n1", ('a'..).zip(racks).map(device).collect())])

@@ -3,7 +3,7 @@ use crate::*;
 
 const NO: &str = "the node's free devices do not serve all claims";
 
-/// A GPU of two memory slices: whole, or in halves.
+/// A GPU with two memory slices, whole or in halves.
 fn gpu() -> World {
     let whole = drawing(device_with("whole", &[("kind", "full")]), "g", &[("slices", 2)]);
     let half = |name| drawing(device_with(name, &[("kind", "mig")]), "g", &[("slices", 1)]);
@@ -140,7 +140,7 @@ fn a_shared_device_draws_once_for_all_its_parts() {
 fn without_the_feature_devices_that_draw_are_out() {
     let mut world = gpu();
     world.features = world.features.without(Feature::PartitionableDevices);
-    // Counter slices are then not seen, so the pool is one of its other slice.
+    // Slices with counters are then invisible, and the other slice is the whole pool.
     world.slices[1].slice_count = 1;
     world.slices[1].devices.push(device("plain"));
     assert_eq!(world.try_claim(&gpus("c1", 1)), "r=plain");

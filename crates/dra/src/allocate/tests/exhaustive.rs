@@ -1,4 +1,4 @@
-//! A search without wit: it writes down every choice in order and looks at each as a whole.
+//! A brute-force search: it enumerates all choices in order and checks each as a whole.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::fixtures::World;
 use super::random::TOTAL;
 use crate::*;
 
-/// A device given for an alternative of a request of a claim.
+/// A device chosen for an alternative.
 #[derive(Clone)]
 pub(super) struct Given<'w> {
     pub(super) claim: usize,
@@ -15,7 +15,7 @@ pub(super) struct Given<'w> {
     pub(super) device: &'w Device,
 }
 
-/// What the policy makes of a request for memory: at least 1, odd, or what was asked.
+/// The amount for a memory request by the policy: at least 1 and odd, or as requested.
 fn memory(given: &Given<'_>) -> Option<i128> {
     let capacity = given.device.capacity.get("memory")?;
     let asked = given.ask.capacity.get("memory").map(|asked| asked.value());
@@ -27,7 +27,7 @@ fn memory(given: &Given<'_>) -> Option<i128> {
     })
 }
 
-/// Whether devices may be given beside those that are held, looked at as a whole.
+/// Whether the chosen devices are valid together, beside the allocated ones.
 fn is_valid(world: &World, claims: &[&Claim], all: &[Given<'_>]) -> bool {
     let held = |device: &str| {
         let results = world.claims.iter().flat_map(|claim| &claim.allocation);
@@ -94,7 +94,7 @@ fn draws(device: &Device) -> i128 {
     amounts.map(|amount| amount.value()).sum()
 }
 
-/// Whether a claim's constraints hold.
+/// Whether the constraints of a claim hold.
 fn holds(claim: &Claim, index: usize, all: &[Given<'_>]) -> bool {
     claim.constraints.iter().all(|constraint| {
         let covered = all.iter().filter(|given| {
@@ -112,7 +112,7 @@ fn holds(claim: &Claim, index: usize, all: &[Given<'_>]) -> bool {
     })
 }
 
-/// The first valid choice, in order, by looking at all of them.
+/// The first valid choice, in order.
 pub(super) fn first_valid<'w>(world: &'w World, claims: &'w [&'w Claim]) -> Option<Vec<Given<'w>>> {
     let slots: Vec<(usize, &Request)> = claims
         .iter()
@@ -158,7 +158,7 @@ fn fill<'w>(
     None
 }
 
-/// All ways to choose some of `0..size`, in order.
+/// All subsets of `0..size` with `count` elements, in order.
 fn choices(size: usize, count: usize) -> Vec<Vec<usize>> {
     match count {
         0 => vec![Vec::new()],

@@ -1,7 +1,7 @@
 use super::fixtures::*;
 use crate::*;
 
-/// What stands against each device for the first request, in words.
+/// The mismatch of each device for the first request, as text.
 fn words(world: &World, claim: &Claim) -> Vec<String> {
     let explanation = world.allocator().explain(&node("n1"), &[claim]);
     words_of(&explanation.requests[0])
@@ -42,7 +42,7 @@ fn each_device_has_its_own_reason() {
     assert_eq!(
         words(&world, &wanted),
         [
-            "small: the request does not want it: device.attributes[\"gpu.example\"].size == \
+            "small: the request excludes it: device.attributes[\"gpu.example\"].size == \
              \"big\"",
             "taken: in use by team/c0",
             "sick: tainted example.com/sick=xid-79:NoExecute",
@@ -59,7 +59,7 @@ fn a_class_says_that_it_does_not_want_a_device() {
     let mut foreign = slice("n1", devices(&["x"]));
     foreign.driver = "a.example".to_owned();
     let message = words(&World::new(vec![foreign]), &gpus("c1", 1));
-    assert_eq!(message, ["x: class gpu does not want it: device.driver == \"gpu.example\""]);
+    assert_eq!(message, ["x: class gpu excludes it: device.driver == \"gpu.example\""]);
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn a_broken_constraint_is_named() {
     let mut wanted = gpus("c1", 2);
     wanted.constraints.push(matching("rack", &[]));
     let clash = world.allocator().explain(&node("n1"), &[&wanted]).clash.unwrap();
-    // One device is always placed, and the others are judged beside it.
+    // One device is always chosen, and the others are checked beside it.
     assert_eq!(clash.placed.len(), 1);
     assert_eq!(
         words_of(&clash.request),

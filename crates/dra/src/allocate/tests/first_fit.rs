@@ -68,7 +68,7 @@ fn administration_takes_a_device_once_in_a_claim() {
 
 #[test]
 fn in_one_pod_administration_keeps_the_device_from_later_requests() {
-    // Odd, but what Kubernetes does: the order of claims matters.
+    // Surprising but as in Kubernetes: the order of claims matters.
     let world = World::new(vec![slice("n1", devices(&["a"]))]);
     let (monitor, own) = (one("c1", admin(ask(1))), gpus("c2", 1));
     assert_eq!(world.try_claims(&[&monitor, &own]), NO);
@@ -123,7 +123,7 @@ fn what_cannot_be_is_refused_in_few_steps() {
 fn a_search_without_end_is_given_up() {
     let of_rack = |index: usize| device_with(&format!("d{index:02}"), &[("rack", "a")]);
     let world = World::new(vec![slice("n1", (0..24).map(of_rack).collect())]);
-    // Each request could be served alone, but the last two never together.
+    // Each request could be satisfied alone, but never the last two together.
     let requests = vec![request("x", ask(11)), request("y", ask(1)), request("z", ask(1))];
     let constraints = vec![distinct("rack", &["y", "z"])];
     let wanted = Claim { constraints, ..claim("c1", requests) };

@@ -1,4 +1,4 @@
-//! Small words for clusters, claims and what becomes of them.
+//! Constructors for clusters and claims, and results as text.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -7,7 +7,8 @@ use crate::*;
 
 pub(super) const DRIVER: &str = "gpu.example";
 
-/// A cluster: by default two nodes without slices, and class `gpu` for every device of the driver.
+/// A cluster: by default two nodes without slices, and the class `gpu` for all devices of the
+/// driver.
 pub(super) struct World {
     pub(super) classes: Classes,
     pub(super) slices: Vec<Slice>,
@@ -46,7 +47,7 @@ impl World {
         self.allocator().allocate(node, claims, &mut share)
     }
 
-    /// Allocates one claim on `n1` and says `request=device`, or the refusal in words.
+    /// Allocates one claim on `n1`; returns `request=device`, or the error as text.
     pub(super) fn try_claim(&self, claim: &Claim) -> String {
         self.try_claims(&[claim])
     }
@@ -63,7 +64,7 @@ impl World {
         }
     }
 
-    /// Allocates a claim on `n1` for good.
+    /// Allocates a claim on `n1` and keeps the allocation.
     pub(super) fn give(&mut self, mut claim: Claim) -> Allocation {
         let allocation = self.allocate_on(&node("n1"), &[&claim]).unwrap().remove(0);
         claim.allocation = Some(allocation.clone());
@@ -76,7 +77,7 @@ pub(super) fn node(name: &str) -> Node {
     Node { name: name.to_owned(), labels: BTreeMap::new() }
 }
 
-/// A slice of a pool of one slice, on a node.
+/// The only slice of a pool on a node.
 pub(super) fn slice(node: &str, devices: Vec<Device>) -> Slice {
     Slice {
         name: format!("{node}-1"),
@@ -98,7 +99,7 @@ pub(super) fn devices(names: &[&str]) -> Vec<Device> {
     names.iter().map(|name| device(name)).collect()
 }
 
-/// A device with attributes of text.
+/// A device with text attributes.
 pub(super) fn device_with(name: &str, attributes: &[(&str, &str)]) -> Device {
     let value = |text: &str| AttributeValue::String(text.to_owned());
     let attributes =
@@ -106,7 +107,7 @@ pub(super) fn device_with(name: &str, attributes: &[(&str, &str)]) -> Device {
     Device { attributes, ..device(name) }
 }
 
-/// A GPU of which parts can be had: memory with a policy, all by default.
+/// A GPU with shares: memory with a policy, and all of it by default.
 pub(super) fn shared_gpu(name: &str, gibibytes: i64) -> Device {
     let all = q(&format!("{gibibytes}Gi"));
     let allowed = AllowedAmounts::Range { min: q("1Mi"), max: Some(all), step: Some(q("1Mi")) };
@@ -120,7 +121,7 @@ pub(super) fn q(text: &str) -> Quantity {
     text.parse().unwrap()
 }
 
-/// A claim of requests.
+/// A claim with requests.
 pub(super) fn claim(name: &str, requests: Vec<Request>) -> Claim {
     Claim {
         namespace: "team".to_owned(),
@@ -131,7 +132,7 @@ pub(super) fn claim(name: &str, requests: Vec<Request>) -> Claim {
     }
 }
 
-/// A claim with one request `r` for some GPUs.
+/// A claim with one request `r` for a number of GPUs.
 pub(super) fn gpus(name: &str, count: u64) -> Claim {
     claim(name, vec![request("r", ask(count))])
 }
@@ -151,7 +152,7 @@ pub(super) fn first_of(name: &str, alternatives: Vec<(&str, DeviceRequest)>) -> 
     Request { name: name.to_owned(), ask: Ask::FirstAvailable(alternatives.collect()) }
 }
 
-/// Some devices of class `gpu`.
+/// A number of devices of class `gpu`.
 pub(super) fn ask(count: u64) -> DeviceRequest {
     let count = Count::Exactly(count);
     DeviceRequest { class: "gpu".to_owned(), count, ..DeviceRequest::default() }
@@ -162,13 +163,13 @@ pub(super) fn ask_all() -> DeviceRequest {
     DeviceRequest { count: Count::All, ..ask(1) }
 }
 
-/// Devices with an attribute of the driver's.
+/// Devices with a value of an attribute in the driver's domain.
 pub(super) fn ask_where(count: u64, attribute: &str, value: &str) -> DeviceRequest {
     let selector = format!("device.attributes[{DRIVER:?}].{attribute} == {value:?}");
     DeviceRequest { selectors: vec![selector], ..ask(count) }
 }
 
-/// A part of a device.
+/// A share of a device.
 pub(super) fn ask_part(memory: &str) -> DeviceRequest {
     DeviceRequest { capacity: [("memory".to_owned(), q(memory))].into(), ..ask(1) }
 }
@@ -201,7 +202,7 @@ pub(super) fn drawing(device: Device, set: &str, amounts: &[(&str, i64)]) -> Dev
     Device { consumes: vec![CounterConsumption { counter_set, counters }], ..device }
 }
 
-/// A pool of two slices on `n1`: counters, and devices that draw from them.
+/// A pool of two slices on `n1`: counters, and devices that draw on them.
 pub(super) fn partitionable(sets: Vec<CounterSet>, devices: Vec<Device>) -> Vec<Slice> {
     let pool = Slice { slice_count: 2, ..slice("n1", Vec::new()) };
     let counters = Slice { name: "n1-0".to_owned(), counters: sets, ..pool.clone() };

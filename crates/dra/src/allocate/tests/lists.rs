@@ -56,8 +56,7 @@ fn without_the_feature_lists_are_errors_of_the_claim() {
     world.features = world.features.without(Feature::PrioritizedList);
     let list = claim("c1", vec![first_of("r", vec![("big", of("big"))])]);
     let error = world.allocate_on(&node("n1"), &[&list]).unwrap_err();
-    let message =
-        "claim team/c1, request r: it needs PrioritizedList, which is off in this cluster";
+    let message = "claim team/c1, request r: it needs the feature PrioritizedList, which is off in this cluster";
     assert_eq!(error.to_string(), message);
 }
 

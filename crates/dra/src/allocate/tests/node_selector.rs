@@ -13,7 +13,7 @@ fn labelled() -> Node {
     Node { labels: labels.into(), ..node("n1") }
 }
 
-/// A slice of its own pool with one device.
+/// The only slice of a pool, with one device.
 fn pool(name: &str, nodes: NodeScope) -> Slice {
     let mut one = slice(name, devices(&[name]));
     one.nodes = nodes;

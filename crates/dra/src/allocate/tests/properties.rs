@@ -1,4 +1,4 @@
-//! Random clusters, decided by the search and by looking at all choices.
+//! Random clusters, allocated by the search and by enumeration.
 
 use proptest::collection::vec;
 use proptest::prelude::*;

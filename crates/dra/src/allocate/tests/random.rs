@@ -6,13 +6,14 @@ use proptest::prelude::*;
 use super::fixtures::*;
 use crate::*;
 
-/// A device: pool, size (what selectors see), rack (what constraints see; 0: none), whether it is
-/// shared, memory (0: none), whether memory has a policy, what it draws, whether it is tainted.
+/// A device: pool, size (seen by selectors), rack (seen by constraints; 0 for none), whether it is
+/// shared, memory (0 for none), whether memory has a policy, its draw, whether it is tainted.
 pub(super) type DeviceSpec = (usize, u8, u8, bool, i64, bool, i64, bool);
-/// An alternative: size (0: any), count, memory (0: not said), tolerance, administration.
+/// An alternative: size (0 for any), count, memory (0 for none), tolerance, admin access.
 pub(super) type AskSpec = (u8, u64, i64, bool, bool);
 pub(super) type RequestSpec = Vec<AskSpec>;
-/// Requests, and a constraint: 0 none, 1 match, 2 distinct, each over all; 3 match over the first.
+/// Requests and a constraint: 0 none, 1 match, 2 distinct, each over all requests; 3 match over the
+/// first.
 pub(super) type ClaimSpec = (Vec<RequestSpec>, u8);
 
 pub(super) const TOTAL: i64 = 3;
@@ -60,7 +61,7 @@ fn build_device((index, spec): (usize, &DeviceSpec)) -> Device {
     if pool == 0 && draws > 0 { drawing(built, "set", &[("slices", draws)]) } else { built }
 }
 
-/// Pool `a` has counters, pool `b` has not.
+/// Only pool `a` has counters.
 pub(super) fn world(specs: &[DeviceSpec]) -> World {
     let candidates_by_pool = |pool: usize| {
         let own = specs.iter().enumerate().filter(|(_, spec)| spec.0 == pool);

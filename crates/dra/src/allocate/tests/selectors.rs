@@ -34,7 +34,7 @@ fn a_selector_that_fails_on_a_device_is_an_error_of_the_claim() {
 
 #[test]
 fn a_selector_that_no_device_reaches_does_no_harm() {
-    // The class is asked first, devices in use are not asked at all.
+    // The class's selector is first; devices in use are not evaluated.
     let mut world = World::new(vec![slice("n1", devices(&["a"]))]);
     world.give(gpus("c0", 1));
     let wanted = one("c1", ask_where(1, "absent", "x"));
@@ -59,7 +59,7 @@ fn a_class_whose_selector_does_not_compile_is_named() {
 
 #[test]
 fn an_error_names_the_device_that_it_is_about() {
-    // Devices that look the same are asked once.
+    // Equivalent devices are evaluated once.
     let world = World::new(vec![slice("n1", devices(&["a"])), slice("n2", devices(&["b"]))]);
     let allocator = world.allocator();
     let wanted = one("c1", ask_where(1, "absent", "x"));

@@ -2,7 +2,7 @@ use std::fs;
 
 use super::{MigCaps, MigCapsError, caps, minor_in};
 
-/// A `/proc` with one instance, whose files are as a driver writes them.
+/// A `/proc` with one instance, whose files have the driver's format.
 fn proc_root(outer: &str, inner: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let instance = folder.path().join("driver/nvidia/capabilities/gpu3/mig/gi9");

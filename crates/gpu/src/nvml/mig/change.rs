@@ -1,7 +1,7 @@
-//! Turning the mode on and off, making and destroying instances.
+//! Changes the mode, and creates and destroys instances.
 //!
-//! A driver knows no transactions. What is made in steps is taken back when a step fails, and what
-//! can be neither finished nor taken back is told as such: whoever asked has to remember it.
+//! Drivers have no transactions. If a step fails, the earlier steps are undone. If that fails, too,
+//! the error says so, and the caller must remember it.
 
 use std::ptr;
 
@@ -15,8 +15,8 @@ use crate::nvml::library::Library;
 use crate::nvml::status::INVALID_ARGUMENT;
 use crate::{DriverError, Mig};
 
-/// Asks for a mode and tells what it is then. Where it is so already, and stays so, the driver is
-/// not asked: it would refuse even that while a process uses the GPU.
+/// Requests a mode and returns the resulting one. If the mode is already set and stays, the driver
+/// is not called, because it would fail while a process uses the GPU.
 pub(in crate::nvml) fn set_mode(device: Device<'_>, enabled: bool) -> Result<Mig, DriverError> {
     const RESET_REQUIRED: u32 = sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED;
     let (is_on, before) = device.mig_mode()?;
@@ -29,8 +29,8 @@ pub(in crate::nvml) fn set_mode(device: Device<'_>, enabled: bool) -> Result<Mig
             Ok(Mig { enabled, pending })
         }
         Err(error) => {
-            // The driver has noted the wish and would grant it at the next reset, when nobody
-            // wants it any more.
+            // The driver has recorded the request and would apply it at the next reset, when it is
+            // no longer wanted.
             if before != enabled {
                 let _ = activate(device, before);
             }
@@ -39,8 +39,8 @@ pub(in crate::nvml) fn set_mode(device: Device<'_>, enabled: bool) -> Result<Mig
     }
 }
 
-/// Asks for a mode: the outer error is that the wish is refused, the inner one that it is noted and
-/// not come true.
+/// Requests a mode. The outer error means that the request failed; the inner one that it was
+/// recorded but not applied.
 fn activate(device: Device<'_>, enabled: bool) -> Result<Result<(), DriverError>, DriverError> {
     let call = call!(device.library(), nvmlDeviceSetMigMode)?;
     let mode = if enabled { sys::NVML_DEVICE_MIG_ENABLE } else { sys::NVML_DEVICE_MIG_DISABLE };
@@ -48,7 +48,7 @@ fn activate(device: Device<'_>, enabled: bool) -> Result<Result<(), DriverError>
     Ok(device.library().check(call.name, activation))
 }
 
-/// Makes a GPU instance and the compute instance that fills it.
+/// Creates a GPU instance and the compute instance that fills it.
 pub(in crate::nvml) fn create(
     device: Device<'_>,
     profile: &MigProfile,
@@ -60,7 +60,7 @@ pub(in crate::nvml) fn create(
     let mut handle = ptr::null_mut();
     let code = call::create_placed(call, device.handle(), profile.id, &wanted, &mut handle);
     if code == INVALID_ARGUMENT {
-        // The profile has no such place.
+        // The profile does not have this placement.
         return Err(DriverError::NoRoom { call: call.name });
     }
     library.check(call.name, code)?;
@@ -78,8 +78,8 @@ pub(in crate::nvml) fn create(
     })
 }
 
-/// Makes the compute instance that fills a new GPU instance, tells it in `made`, and finds the
-/// UUID of the pair.
+/// Creates the compute instance that fills a new GPU instance, stores its handle in `made`, and finds
+/// the UUID of the pair.
 fn fill(
     device: Device<'_>,
     instance: GpuInstance<'_>,
@@ -89,7 +89,7 @@ fn fill(
 ) -> Result<MigInstance, DriverError> {
     let library = device.library();
     let call = call!(library, nvmlGpuInstanceCreateComputeInstance)?;
-    // Where several profiles have all slices the first is the plain one.
+    // If several profiles have all slices, the first is the default one.
     let mut whole = instance.compute_profiles()?.into_iter();
     let whole = whole.find(|&(slices, _)| slices == profile.shape.gpu_slices);
     let (_, whole) = whole.ok_or(DriverError::NotSupported { call: call.name })?;
@@ -108,7 +108,7 @@ fn fill(
     })
 }
 
-/// Destroys a GPU instance that was just made, and the compute instance in it.
+/// Destroys a new GPU instance and its compute instance, to undo its creation.
 fn take_back(
     instance: GpuInstance<'_>,
     inner: Option<sys::nvmlComputeInstance_t>,
@@ -136,7 +136,7 @@ pub(in crate::nvml) fn destroy(device: Device<'_>, id: u32) -> Result<(), Driver
     destroy_bare(instance).map_err(|error| half(error, &gone))
 }
 
-/// Destroys a compute instance; one that is gone already is no error.
+/// Destroys a compute instance; a missing one is not an error.
 fn destroy_compute(
     library: &Library,
     handle: sys::nvmlComputeInstance_t,

@@ -1,5 +1,5 @@
-//! The instances that a GPU has. They may come and go under the reader: what is gone by the time
-//! that it is looked at is left out.
+//! The existing instances of a GPU. They may appear and disappear while they are read; instances
+//! that are gone by then are skipped.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -18,7 +18,7 @@ use crate::nvml::status::INVALID_ARGUMENT;
 /// Numbers of compute instance profiles.
 const COMPUTE_PROFILES: u32 = sys::NVML_COMPUTE_INSTANCE_PROFILE_COUNT;
 
-/// The instances of a GPU, in order of their placement; none with the mode off.
+/// The instances of a GPU, by placement; none if the mode is off.
 pub(in crate::nvml) fn instances(device: Device<'_>) -> Result<Vec<MigInstance>, DriverError> {
     if !supported(device.mig_mode())?.is_some_and(|(enabled, _)| enabled) {
         return Ok(Vec::new());
@@ -30,7 +30,7 @@ pub(in crate::nvml) fn instances(device: Device<'_>) -> Result<Vec<MigInstance>,
     of_profiles(device, ids)
 }
 
-/// As [`instances`], of a GPU whose profiles are known and whose mode is on.
+/// As [`instances`], for a GPU with known profiles whose mode is on.
 pub(in crate::nvml) fn instances_of(
     device: Device<'_>,
     profiles: &[MigProfile],
@@ -59,7 +59,7 @@ fn of_profiles(
     if found.iter().all(|(_, _, inner)| inner.is_empty()) {
         return Ok(found.into_iter().map(|(at, info, _)| bare(at, &info)).collect());
     }
-    // Asked last: an instance whose UUID is not known by now is gone.
+    // Read last: an instance without a UUID by now is gone.
     let uuids = uuids(device)?;
     Ok(found
         .into_iter()
@@ -89,7 +89,7 @@ pub(super) fn uuids(device: Device<'_>) -> Result<BTreeMap<(u32, u32), String>, 
     let library = device.library();
     let max = device.get(call!(library, nvmlDeviceGetMaxMigDeviceCount)?, 0)?;
     let mut uuids = BTreeMap::new();
-    // Drivers do not promise indexes without gaps.
+    // Indexes may have gaps.
     for index in 0..max {
         let call = call!(library, nvmlDeviceGetMigDeviceHandleByIndex)?;
         let handle = device.get_at(call, index, ptr::null_mut());
@@ -106,7 +106,7 @@ pub(super) fn uuids(device: Device<'_>) -> Result<BTreeMap<(u32, u32), String>, 
     Ok(uuids)
 }
 
-/// A GPU instance of a library, known as devices are.
+/// A GPU instance of a library; its handle has the same rules as a device's.
 #[derive(Clone, Copy)]
 pub(super) struct GpuInstance<'l> {
     pub(super) library: &'l Library,
@@ -114,7 +114,7 @@ pub(super) struct GpuInstance<'l> {
 }
 
 impl<'l> GpuInstance<'l> {
-    /// The GPU instance with that id.
+    /// The GPU instance with an ID.
     pub(super) fn by_id(device: Device<'l>, id: u32) -> Result<Self, DriverError> {
         let call = call!(device.library(), nvmlDeviceGetGpuInstanceById)?;
         let handle = device.get_at(call, id, ptr::null_mut())?;
@@ -133,7 +133,7 @@ impl<'l> GpuInstance<'l> {
         Ok(info)
     }
 
-    /// Compute instance profiles that GPU instances of this one's profile have, by slices and id.
+    /// Compute instance profiles of this GPU instance, by slices and ID.
     pub(super) fn compute_profiles(self) -> Result<Vec<(u32, u32)>, DriverError> {
         let call = call!(self.library, nvmlGpuInstanceGetComputeInstanceProfileInfo)?;
         let mut profiles = Vec::new();
@@ -158,7 +158,7 @@ impl<'l> GpuInstance<'l> {
         Ok(profiles)
     }
 
-    /// Compute instances by id.
+    /// Compute instances by ID.
     pub(super) fn compute_instances(
         self,
     ) -> Result<BTreeMap<u32, sys::nvmlComputeInstance_t>, DriverError> {
@@ -179,7 +179,7 @@ impl<'l> GpuInstance<'l> {
     }
 }
 
-/// What a compute instance is.
+/// Information about a compute instance.
 pub(super) fn compute_info(
     library: &Library,
     handle: sys::nvmlComputeInstance_t,
@@ -200,7 +200,7 @@ pub(super) fn placement(placement: sys::nvmlGpuInstancePlacement_t) -> MigPlacem
     MigPlacement { start: placement.start, size: placement.size }
 }
 
-/// Nothing, where the driver no longer knows what it was asked about.
+/// `None` if the object is gone.
 pub(super) fn still_there<T>(answer: Result<T, DriverError>) -> Result<Option<T>, DriverError> {
     match answer {
         Ok(value) => Ok(Some(value)),
@@ -211,8 +211,7 @@ pub(super) fn still_there<T>(answer: Result<T, DriverError>) -> Result<Option<T>
     }
 }
 
-/// Calls a function that answers a list for a handle and a profile; `empty` is an entry without a
-/// value.
+/// Calls a function that returns a list for a handle and a profile; `empty` is a default entry.
 fn list<D, T: Copy>(
     library: &Library,
     call: Call<call::List<D, T>>,

@@ -1,4 +1,4 @@
-//! Calls that fail, and instances that are in use.
+//! Failing calls, and instances in use.
 
 use std::slice;
 
@@ -10,7 +10,7 @@ use crate::node::Node;
 
 const CODES: [u32; 4] = [2, 15, 19, 999];
 
-/// Calls of making an instance, in order.
+/// Calls that create an instance, in order.
 const CREATING: [&str; 11] = [
     "nvmlDeviceGetHandleByUUID",
     "nvmlDeviceCreateGpuInstanceWithPlacement",

@@ -1,4 +1,4 @@
-//! The way of an instance that nothing disturbs.
+//! The life of an instance without faults.
 
 use std::slice;
 
@@ -125,7 +125,7 @@ fn what_is_made_again_at_a_place_is_known_by_the_same_uuid() {
     assert_ne!(first.compute_instances, other.compute_instances);
     driver.destroy_mig(&uuid, first.gpu_instance).unwrap();
     assert_eq!(driver.create_mig(&uuid, small, at(small, 2)).unwrap(), first);
-    // Another GPU's instance at the same place is another.
+    // An instance of another GPU at the same placement is a different one.
     node.edit(|state| state.gpus.entry(1).or_default().mig.enabled = Some(true));
     let elsewhere = driver.create_mig(&node.uuid(1), small, at(small, 2)).unwrap();
     assert_eq!(elsewhere.gpu_instance, first.gpu_instance);
@@ -142,7 +142,7 @@ fn an_instance_that_is_cut_further_is_listed_and_destroyed_whole() {
         let table = octavo_machine::MigTable::find("h100-80").unwrap();
         let mig = &mut state.gpus.get_mut(&0).unwrap().mig;
         mig.destroy_compute(id, 0).unwrap();
-        // Two slices first: they begin at an even one.
+        // Two slices first, because they start at an even one.
         for profile in [1, 0] {
             mig.create_compute(&table, id, profile, None).unwrap();
         }
@@ -161,7 +161,7 @@ fn an_instance_has_its_capabilities_while_it_is_there() {
     let profile = &profiles(&driver, &uuid)["1g.10gb"];
     let made = driver.create_mig(&uuid, profile, at(profile, 1)).unwrap();
     let read = || caps(&node.proc_root(), 0, made.gpu_instance, 0);
-    // The 8th of 15 GPU instances, which have 9 numbers each, after the first three numbers.
+    // The 8th of 15 GPU instances, with 9 numbers each, after the first three numbers.
     assert_eq!(read().unwrap(), MigCaps { gi_minor: 3 + 8 * 9, ci_minor: 3 + 8 * 9 + 1 });
     driver.destroy_mig(&uuid, made.gpu_instance).unwrap();
     assert!(matches!(read(), Err(MigCapsError::Read { .. })));

@@ -1,4 +1,4 @@
-//! The mode: when it changes, when it waits, when it is refused.
+//! The mode: immediate, pending and rejected changes.
 
 use std::slice;
 
@@ -24,7 +24,7 @@ fn on_an_a100_the_mode_waits_for_a_reset() {
     let inventory = Inventory::read(&driver).unwrap();
     assert_eq!(inventory.gpus[3].mig, Some(Mig { enabled: true, pending: true }));
     driver.create_mig(&uuid, profile, profile.placements[0]).unwrap();
-    // The board remembers the mode; instances are gone.
+    // A reboot keeps the mode and destroys the instances.
     node.edit(|state| state.reboot(&node.machine));
     assert_eq!(driver.mig_instances(&uuid).unwrap(), []);
     let wished = Mig { enabled: true, pending: false };

@@ -1,4 +1,4 @@
-//! Any sequence of making and destroying, against a model of memory slices.
+//! Random sequences of creation and destruction, compared with a model of memory slices.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use super::with_mode_on;
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
-    /// Profile and placement, each counted round.
+    /// Profile and placement, each modulo their number.
     Create(usize, usize),
-    /// The instance of this number among those that are there; beyond them, one that is not.
+    /// The instance with this index; beyond the existing ones, a missing instance.
     Destroy(usize),
 }
 
@@ -24,11 +24,11 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..24)
 }
 
-/// What is there: profile and first memory slice by the id of the GPU instance.
+/// Existing instances: profile and first memory slice by GPU instance ID.
 type Model = BTreeMap<u32, (usize, u32)>;
 
-/// Whether there is room: no memory slice twice, no profile more often than the driver says, no
-/// compute slice and no optical flow engine beyond those of the GPU.
+/// Whether an instance fits: each memory slice is used once, each profile at most as often as the
+/// driver says, and compute slices and optical flow engines at most as many as the GPU has.
 fn has_room(model: &Model, profiles: &[MigProfile], wanted: usize, place: usize) -> bool {
     let place = profiles[wanted].placements[place];
     let others = || model.values().map(|&(profile, start)| (profile, start));

@@ -1,5 +1,5 @@
-//! Several processes with one driver. Copies of the library share nothing but the node's files, as
-//! processes do.
+//! Several processes with one driver. Like processes, copies of the library share only the node's
+//! files.
 
 use std::collections::BTreeSet;
 use std::{slice, thread};
@@ -61,7 +61,7 @@ fn readers_never_see_states_out_of_order() {
     let other = node.open_beside("second.so");
     let profile = &profiles(&driver, &uuid)["1g.10gb"];
     for round in 0..40 {
-        // States of one size follow one another within one tick of the file system's clock.
+        // States of equal size follow one another within one tick of the file system's clock.
         let place = at(profile, round % 7);
         let made = driver.create_mig(&uuid, profile, place).unwrap();
         assert_eq!(other.mig_instances(&uuid).unwrap(), slice::from_ref(&made), "round {round}");
@@ -74,7 +74,7 @@ fn leftovers_of_a_crashed_writer_are_harmless() {
     let (node, driver, uuid) = with_mode_on("dgx-h100");
     let profile = &profiles(&driver, &uuid)["1g.10gb"];
     let made = driver.create_mig(&uuid, profile, at(profile, 0)).unwrap();
-    // Half of the next state, and the files of an instance that never came to be.
+    // Half of the next state, and the files of an instance that was never completed.
     std::fs::write(node.driver().join("state.json.next"), "{\"gpus\": {\"0\"").unwrap();
     let stale = node.proc_root().join("driver/nvidia/capabilities/gpu0/mig/gi12/ci0");
     std::fs::create_dir_all(&stale).unwrap();

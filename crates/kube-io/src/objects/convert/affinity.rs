@@ -1,4 +1,4 @@
-//! Selectors of labels and nodes; affinity and topology spread of pods.
+//! Label and node selectors; affinity and topology spread of pods.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +86,7 @@ impl WireSelector {
 }
 
 impl WireSpread {
-    /// What is not said to be a wish must hold.
+    /// A constraint that is not explicitly soft is hard.
     pub(super) fn read(self) -> Spread {
         let is_hard = self.when_unsatisfiable != "ScheduleAnyway";
         Spread { topology_key: self.topology_key, is_hard }
@@ -129,8 +129,8 @@ impl WireTerm {
     }
 }
 
-/// Reads a node selector. A term that cannot be read matches no node, as for kube-scheduler; the
-/// others still do.
+/// Reads a node selector. As in kube-scheduler, an unreadable term matches no node, and the other
+/// terms still match.
 pub(super) fn node_selector(
     selector: &core::NodeSelector,
     of: &str,
@@ -145,7 +145,7 @@ fn term(term: &core::NodeSelectorTerm, of: &str, reader: &mut Reader) -> Option<
     match node_selector_from_api(&alone) {
         Ok(mut read) => read.terms.pop(),
         Err(error) => {
-            reader.fault(format!("{of}: {error}; taken for a term that matches no node"));
+            reader.fault(format!("{of}: {error}; treated as a term that matches no node"));
             None
         }
     }

@@ -1,4 +1,4 @@
-//! Metadata; and namespaces, of which nothing else is kept.
+//! Metadata; and namespaces, of which only the metadata is kept.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::{Reader, WatchedType, seconds};
 use crate::objects::{Meta, ObjectName, Owner};
 
-/// A copy of the whole object, which `kubectl apply` leaves behind.
+/// A copy of the whole object from `kubectl apply`.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 #[derive(Debug, Default, Deserialize)]
@@ -36,7 +36,7 @@ struct WireOwner {
     controller: Option<bool>,
 }
 
-/// An object of which the metadata is all that is kept.
+/// An object of which only the metadata is kept.
 #[derive(Debug, Deserialize)]
 pub(crate) struct WireObject {
     #[serde(default)]
@@ -65,14 +65,14 @@ impl WireMeta {
                 uid: reader.shared(owner.uid.as_deref().unwrap_or_default()),
             }),
             created: self.creation_timestamp.and_then(|at| seconds(&at, reader)).unwrap_or(0),
-            // That it goes must not be missed, whatever the time says.
+            // A deletion must not be missed, even if its time is malformed.
             deleted: self.deletion_timestamp.map(|at| seconds(&at, reader).unwrap_or(0)),
             finalizers: self.finalizers.unwrap_or_default(),
         }
     }
 }
 
-/// A map of texts; the API takes `null` for an empty one.
+/// A map of texts. The API accepts `null` for an empty one.
 fn texts(map: Option<BTreeMap<String, Option<String>>>) -> BTreeMap<String, String> {
     let map = map.into_iter().flatten();
     map.map(|(key, value)| (key, value.unwrap_or_default())).collect()

@@ -75,7 +75,7 @@ impl WatchedType for Node {
 }
 
 impl WireTaint {
-    /// kube-scheduler and the kubelet look at the three known effects and pass others over.
+    /// kube-scheduler and the kubelet ignore unknown effects.
     fn read(self, reader: &mut Reader) -> Option<NodeTaint> {
         let effect = match self.effect.as_str() {
             "NoSchedule" => TaintEffect::NoSchedule,
@@ -83,9 +83,7 @@ impl WireTaint {
             "NoExecute" => TaintEffect::NoExecute,
             other => {
                 let key = &self.key;
-                reader.fault(format!(
-                    "the taint {key} has the unknown effect {other:?}; taken for none"
-                ));
+                reader.fault(format!("the taint {key} has the unknown effect {other:?}; ignored"));
                 return None;
             }
         };

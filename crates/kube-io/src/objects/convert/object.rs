@@ -1,4 +1,4 @@
-//! Objects that are known by their kind only.
+//! Objects of kinds that this crate does not know.
 
 use serde::Deserialize;
 use serde_json::Value;

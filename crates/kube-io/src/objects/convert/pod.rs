@@ -13,9 +13,9 @@ use crate::objects::{
 use status::WireStatus;
 use volume::WireVolume;
 
-/// Who schedules pods that name nobody.
+/// Scheduler of pods that name none.
 const DEFAULT_SCHEDULER: &str = "default-scheduler";
-/// `terminationGracePeriodSeconds` where it is not set.
+/// Default of `terminationGracePeriodSeconds`.
 const DEFAULT_GRACE: i64 = 30;
 
 #[derive(Debug, Deserialize)]
@@ -189,7 +189,7 @@ impl WireContainer {
 }
 
 impl WireResources {
-    /// Requests, with limits where a request is missing; and the claims that are used.
+    /// Requests, with limits where a request is missing, and the claims that the container uses.
     fn requests(self, of: &str, reader: &mut Reader) -> (Requests, Vec<(String, Option<String>)>) {
         let mut asked = self.limits.unwrap_or_default();
         asked.extend(self.requests.unwrap_or_default());
@@ -200,7 +200,7 @@ impl WireResources {
 }
 
 impl WirePort {
-    /// In the node's network the container's port is the node's, as the API server writes it too.
+    /// With host network the container port is the host port, as the API server writes it, too.
     fn read(self, is_host_network: bool) -> Option<HostPort> {
         let host = self.host_port.filter(|port| *port != 0);
         let port = host.or(self.container_port.filter(|_| is_host_network))?;

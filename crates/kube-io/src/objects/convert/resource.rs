@@ -1,7 +1,7 @@
 //! Claims, classes and slices.
 //!
-//! What an allocator looks at is read by the conversions that the other programs use (`claims`,
-//! `slices`). A claim is never passed over: the devices that it holds must stay held.
+//! The conversions in `claims` and `slices` read what allocators use. A claim is never skipped,
+//! because its devices must stay allocated.
 
 use k8s_openapi::api::resource::v1 as api;
 use octavo_dra::{Class, Quantity};
@@ -13,7 +13,7 @@ use crate::objects::{
     Claim, ClaimConfig, Consumer, DeviceClass, DeviceConditions, Meta, ResourceSlice,
 };
 
-/// Says that a scheduler made the claim for extended resources.
+/// Marks claims that a scheduler made for extended resources.
 const EXTENDED: &str = "resource.kubernetes.io/extended-resource-claim";
 
 #[derive(Debug, Deserialize)]
@@ -56,7 +56,7 @@ impl WatchedType for Claim {
             Ok(claim) => (claim, None),
             Err(error) => {
                 let fault = error.to_string();
-                reader.fault(format!("{fault}; it gets nothing, and keeps what it has"));
+                reader.fault(format!("{fault}; it is not allocated, and keeps its allocation"));
                 object.spec.devices = None;
                 (claim_from_api(&object).unwrap_or_default(), Some(fault))
             }
@@ -99,7 +99,7 @@ impl WatchedType for Claim {
     }
 }
 
-/// As much metadata as the conversions look at.
+/// The metadata that the conversions use.
 fn object_meta(meta: &Meta) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
     k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
         namespace: filled(Some(meta.name.namespace.to_string())),
@@ -109,8 +109,7 @@ fn object_meta(meta: &Meta) -> k8s_openapi::apimachinery::pkg::apis::meta::v1::O
     }
 }
 
-/// A part of a device whose size cannot be read counts as the whole device; nodes that cannot be read
-/// as none.
+/// A share with a malformed size counts as the whole device; a malformed node selector as none.
 fn hold_whole(object: &mut api::ResourceClaim, reader: &mut Reader) {
     let allocation = object.status.as_mut().and_then(|status| status.allocation.as_mut());
     let Some(allocation) = allocation else { return };
@@ -120,7 +119,7 @@ fn hold_whole(object: &mut api::ResourceClaim, reader: &mut Reader) {
         let is_unread = amounts.any(|(_, amount)| amount.0.parse::<Quantity>().is_err());
         if is_unread {
             reader.fault(format!(
-                "a consumed capacity of device {}/{}/{} is no quantity; taken for the whole device",
+                "a consumed capacity of device {}/{}/{} is not a quantity; treated as the whole device",
                 result.driver, result.pool, result.device
             ));
             result.consumed_capacity = None;
@@ -143,7 +142,7 @@ fn claim_config(config: &api::DeviceClaimConfiguration) -> Option<ClaimConfig> {
     })
 }
 
-/// What is waited for of an allocated device, and how it stands.
+/// The binding conditions of an allocated device and their state.
 fn awaited(
     result: &api::DeviceRequestAllocationResult,
     statuses: &[api::AllocatedDeviceStatus],
@@ -175,7 +174,7 @@ fn awaited(
 impl WatchedType for DeviceClass {
     type Wire = WireClass;
 
-    /// A class whose selectors cannot be read selects nothing.
+    /// A class with unreadable selectors matches no device.
     fn read(wire: WireClass, reader: &mut Reader) -> Option<Self> {
         let meta = wire.metadata.read(reader);
         let object = api::DeviceClass { metadata: object_meta(&meta), spec: wire.spec };
@@ -208,16 +207,16 @@ impl WatchedType for DeviceClass {
 impl WatchedType for ResourceSlice {
     type Wire = WireSlice;
 
-    /// A slice that cannot be read is not there, so that its pool is incomplete and not merely smaller.
+    /// An unreadable slice is absent, which makes its pool incomplete rather than smaller.
     fn read(wire: WireSlice, reader: &mut Reader) -> Option<Self> {
         let meta = wire.metadata.read(reader);
         let mut object = api::ResourceSlice { metadata: object_meta(&meta), spec: wire.spec };
-        // "Consumers must treat unknown effects like None", says the API.
+        // The API says: "Consumers must treat unknown effects like None".
         for device in object.spec.devices.iter_mut().flatten() {
             for taint in device.taints.iter_mut().flatten() {
                 if !matches!(taint.effect.as_str(), "None" | "NoSchedule" | "NoExecute") {
                     reader.fault(format!(
-                        "device {} has a taint with the unknown effect {:?}; taken for None",
+                        "device {} has a taint with the unknown effect {:?}; treated as None",
                         device.name, taint.effect
                     ));
                     "None".clone_into(&mut taint.effect);

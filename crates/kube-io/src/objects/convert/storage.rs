@@ -11,7 +11,7 @@ use crate::objects::{
     BindingMode, Budget, CsiNode, Meta, PersistentVolume, StorageClass, VolumeClaim,
 };
 
-/// Where the class of a claim was written before it had a field.
+/// Annotation with the class of a volume claim, from before it was a field.
 const OLD_CLASS: &str = "volume.beta.kubernetes.io/storage-class";
 
 #[derive(Debug, Deserialize)]
@@ -163,7 +163,7 @@ impl WatchedType for StorageClass {
             Some("WaitForFirstConsumer") => BindingMode::WaitForFirstConsumer,
             Some(other) => {
                 reader.fault(format!(
-                    "volumeBindingMode {other:?} is unknown; taken for WaitForFirstConsumer"
+                    "volumeBindingMode {other:?} is unknown; treated as WaitForFirstConsumer"
                 ));
                 BindingMode::WaitForFirstConsumer
             }
@@ -187,7 +187,7 @@ impl WatchedType for CsiNode {
         let drivers = wire.spec.unwrap_or_default().drivers.unwrap_or_default();
         let limit = |driver: WireDriver| {
             let count = driver.allocatable.and_then(|allocatable| allocatable.count);
-            // Fewer than none is none.
+            // A negative count means zero.
             let count = count.map(|count| u32::try_from(count.max(0)).unwrap_or(u32::MAX));
             (driver.name, count)
         };

@@ -1,4 +1,4 @@
-//! The API's JSON becomes the values that decisions are made by.
+//! The values that are read from the API's JSON.
 
 mod claims;
 mod pods;
@@ -12,14 +12,14 @@ use crate::objects::{
     VolumeClaim, WatchedObject,
 };
 
-/// Reads one object, with what was found wrong.
+/// Reads an object and its faults.
 fn read<T: WatchedType>(json: Value) -> (T, Vec<Fault>) {
     let mut reader = Reader::default();
     let value = T::read(serde_json::from_value(json).unwrap(), &mut reader).unwrap();
     (value, reader.take_faults())
 }
 
-/// Reads one object that has nothing wrong.
+/// Reads an object without faults.
 fn sound<T: WatchedType>(json: Value) -> T {
     let (value, faults) = read(json);
     assert_eq!(faults, []);

@@ -67,7 +67,7 @@ pub(super) fn device_from_api(device: &api::Device) -> Result<Device, SliceError
     })
 }
 
-/// A list that is absent when it is empty, as the API has it.
+/// A list that is absent if it is empty, as in the API.
 fn listed<T, U>(list: &[T], write: impl Fn(&T) -> U) -> Option<Vec<U>> {
     (!list.is_empty()).then(|| list.iter().map(write).collect())
 }

@@ -1,11 +1,11 @@
-//! Where devices can be reached: node names and node selectors.
+//! Node scopes of devices: node names and node selectors.
 
 use k8s_openapi::api::core::v1 as core;
 use octavo_dra::{NodeOperator, NodeRequirement, NodeScope, NodeSelector, NodeSelectorTerm};
 
 use super::SliceError;
 
-/// The four ways of saying where devices are; `None` where none is used.
+/// The node scope from its four fields; `None` if all are unset.
 pub(super) fn scope(
     node: Option<&str>,
     selector: Option<&core::NodeSelector>,

@@ -1,4 +1,4 @@
-//! What slices say, without what a server adds or writes in its own way.
+//! The content of slices, without fields that servers add or normalise.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use sha2::{Digest as _, Sha256};
 use super::Part;
 use crate::slices::convert;
 
-/// A digest of what a slice says: slices with equal ones say the same. Objects of a node whose GPUs
-/// are all cut take megabytes, which nobody should have to keep just to compare them.
+/// A digest of a slice's content; equal content has equal digests. The objects of a node with many
+/// MIG placements take megabytes, too much to keep for comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ContentDigest([u8; 32]);
 
 impl ContentDigest {
-    /// What a slice of the API says.
+    /// The digest of a slice of the API.
     pub(crate) fn by(slice: &api::ResourceSlice) -> Self {
         let (counters, devices) = contents(slice);
         Self::new(counters.iter().cloned(), devices.iter().cloned())
     }
 
-    /// What a slice with this part of a pool would say.
+    /// The digest of a slice with this part of a pool.
     pub(super) fn wanted(part: Part<'_>) -> Self {
         let counters = part.counters().iter().map(convert::counter_set_to_api);
         Self::new(counters, part.devices().iter().map(convert::device_to_api))
@@ -47,7 +47,7 @@ impl ContentDigest {
     }
 }
 
-/// Whether a slice says something else than another, compared field by field.
+/// Whether the content of two slices differs, field by field.
 pub(super) fn is_changed(sent: &api::ResourceSlice, kept: &api::ResourceSlice) -> bool {
     let ((sent_counters, sent_devices), (counters, devices)) = (contents(sent), contents(kept));
     let normal = |set: &api::CounterSet| {
@@ -76,10 +76,10 @@ fn contents(slice: &api::ResourceSlice) -> (&[api::CounterSet], &[api::Device]) 
     )
 }
 
-/// Adds a value as JSON, whose order of fields is always the same.
+/// Adds a value as JSON, whose order of fields is fixed.
 fn add(hash: &mut Sha256, value: &impl Serialize) {
     if let Err(error) = serde_json::to_writer(&mut *hash, value) {
-        // Only for maps with keys that are no text, which the API does not have.
+        // Fails only for maps with keys that are not text, which the API does not have.
         tracing::error!(%error, "a slice cannot be compared");
     }
     hash.update(b"\n");
@@ -113,7 +113,7 @@ fn normal_device(device: &mut api::Device) {
     device.capacity = device.capacity.take().filter(|map| !map.is_empty());
 }
 
-/// Writes equal amounts alike.
+/// Writes equal amounts in the same form.
 fn normalize(amount: &mut ApiQuantity) {
     if let Ok(quantity) = amount.0.parse::<Quantity>() {
         amount.0 = quantity.nanos().to_string();

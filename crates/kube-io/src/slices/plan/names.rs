@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Observed, ObservedSlice, Wanted};
 
-/// Longest name of an object.
+/// Limit for object names.
 const MAX_NAME_LENGTH: usize = 253;
 
-/// The names of a pool's parts, in order: those of the slices that are there, as far as there are
-/// any, and new ones. A pool of which a part was written gets the same names again.
+/// The names of a pool's parts, in order: existing names first, then new ones. An unfinished pool
+/// gets the same names again.
 pub(super) fn for_parts(
     wanted: &Wanted<'_>,
     parts: usize,
@@ -28,7 +28,7 @@ pub(super) fn for_parts(
     names
 }
 
-/// A name that no slice of others has.
+/// A name that no foreign slice has.
 fn free(wanted: &Wanted<'_>, index: usize, is_taken: impl Fn(&str) -> bool) -> String {
     let mut number = index;
     loop {
@@ -40,7 +40,7 @@ fn free(wanted: &Wanted<'_>, index: usize, is_taken: impl Fn(&str) -> bool) -> S
     }
 }
 
-/// `<node>-<driver>-<last>`.
+/// `<node>-<driver>-<last>`, shortened with a hash of the node if it is too long.
 pub(crate) fn name(driver: &str, node: &str, last: &str) -> String {
     let tail = format!("-{driver}-{last}");
     let mut name = node.to_owned();
@@ -54,7 +54,7 @@ pub(crate) fn name(driver: &str, node: &str, last: &str) -> String {
     name + &tail
 }
 
-/// FNV-1a: the same number for the same text in every version of the program.
+/// FNV-1a: the same hash in every version of the program.
 fn fingerprint(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

@@ -1,4 +1,4 @@
-//! What is kept of the slices that the API has: what planning needs, and no more.
+//! The part of the API's slices that planning needs.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use super::Wanted;
 use super::content_digest::ContentDigest;
 use crate::slices::features;
 
-/// A slice that the API has.
+/// An existing slice.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ObservedSlice {
-    /// The version as the API gave it: a write names it.
+    /// The version, which a write names.
     pub(crate) resource_version: Option<String>,
-    /// Whether it shows that the server keeps what makes shares.
+    /// Whether it proves that the server keeps the fields of shares.
     pub(crate) shows_shares: bool,
     pub(super) generation: i64,
     pub(super) count: i64,
@@ -26,11 +26,11 @@ pub(crate) struct ObservedSlice {
     owners: Vec<String>,
 }
 
-/// When taints were set, by the name of the device and by what the taint says.
+/// Times of taints, by device and by [`taint_key`].
 pub(super) type Times = BTreeMap<(String, String), Time>;
 
 impl ObservedSlice {
-    /// Takes note of a slice.
+    /// Observes a slice.
     pub(crate) fn of(slice: &api::ResourceSlice) -> Self {
         let (metadata, spec) = (&slice.metadata, &slice.spec);
         let owners = metadata.owner_references.iter().flatten();
@@ -56,30 +56,31 @@ impl ObservedSlice {
         }
     }
 
-    /// The resource version as the number that it is (KEP-5504); one that is none counts as newest.
+    /// The resource version as a number (KEP-5504). A version that is not a number counts as
+    /// newest.
     pub(crate) fn version(&self) -> u64 {
         let version = self.resource_version.as_deref();
         version.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX)
     }
 
-    /// Whether it is one of the driver's slices of the node, whatever its pool.
+    /// Whether it is a slice of the driver on the node, in any pool.
     pub(crate) fn is_of(&self, driver: &str, node: &str) -> bool {
         self.driver == driver && self.node.as_deref() == Some(node)
     }
 
-    /// Whether it is a slice of the pool that is wanted.
+    /// Whether it belongs to the wanted pool.
     pub(super) fn is_of_pool(&self, wanted: &Wanted<'_>) -> bool {
         self.is_of(wanted.driver, wanted.node) && self.pool == wanted.pool
     }
 
-    /// Whether it goes when its node goes.
+    /// Whether it is owned by the node and deleted with it.
     pub(super) fn is_owned(&self, wanted: &Wanted<'_>) -> bool {
         self.owners.contains(&wanted.owner.uid)
     }
 }
 
-/// The time at which a taint was set is the server's to give; a slice that is written again for
-/// another reason must not make old taints look new.
+/// Restores the times of taints. The server sets them, and a rewritten slice must not make old
+/// taints look new.
 pub(super) fn restore_times(slice: &mut api::ResourceSlice, times: &Times) {
     for device in slice.spec.devices.iter_mut().flatten() {
         for taint in device.taints.iter_mut().flatten() {
@@ -88,7 +89,7 @@ pub(super) fn restore_times(slice: &mut api::ResourceSlice, times: &Times) {
     }
 }
 
-/// What a taint says, as one text.
+/// Key, value and effect of a taint as one text.
 fn taint_key(taint: &api::DeviceTaint) -> String {
     let value = taint.value.as_deref().unwrap_or_default();
     format!("{}={value}:{}", taint.key, taint.effect)

@@ -4,16 +4,16 @@ use k8s_openapi::api::resource::v1 as api;
 
 use super::content_digest::{ContentDigest, is_changed};
 
-/// How many writes are remembered that a server changed: more than a pool has slices.
+/// Limit of remembered writes, above the number of slices in a pool.
 const MAX_REMEMBERED: usize = 64;
 
-/// What a server made of content that was sent to it: fields that it does not know are dropped
-/// without a word. Without this memory such a slice would be written again for ever.
+/// Content that the server changed: fields that it does not know are dropped without an error.
+/// Without this memory such a slice would be written for ever.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ServerMutations(Vec<(ContentDigest, ContentDigest)>);
 
 impl ServerMutations {
-    /// Remembers what became of a write; returns whether the server changed it.
+    /// Records the result of a write; returns whether the server changed it.
     pub(crate) fn remember(
         &mut self,
         sent: &api::ResourceSlice,
@@ -34,7 +34,7 @@ impl ServerMutations {
         is_changed
     }
 
-    /// Whether a slice says what is wanted, or what the server makes of it.
+    /// Whether the found content is the wanted content, or the server's version of it.
     pub(super) fn is_same(&self, wanted: ContentDigest, found: ContentDigest) -> bool {
         wanted == found || self.0.contains(&(wanted, found))
     }

@@ -40,7 +40,7 @@ fn owner(uid: &str) -> OwnerReference {
     }
 }
 
-/// The API as far as a plan needs it: objects by name.
+/// The part of the API that planning needs: objects by name.
 #[derive(Default)]
 struct Cluster {
     found: BTreeMap<String, api::ResourceSlice>,
@@ -48,7 +48,7 @@ struct Cluster {
     version: u64,
 }
 
-/// A write as it is sent.
+/// A write.
 #[derive(Clone, Debug, PartialEq)]
 enum Sent {
     Create(Box<api::ResourceSlice>),
@@ -87,7 +87,7 @@ impl Cluster {
         plan.writes.iter().map(sent).collect()
     }
 
-    /// Plans and does it; returns the number of writes.
+    /// Plans and writes; returns the number of writes.
     fn publish(&mut self, devices: &[api::Device]) -> usize {
         self.publish_with(&[], devices)
     }
@@ -96,7 +96,7 @@ impl Cluster {
         self.publish_some(counters, devices, usize::MAX)
     }
 
-    /// Does as much of a plan as a number of writes.
+    /// Executes a number of writes of a plan.
     fn publish_some(
         &mut self,
         counters: &[api::CounterSet],
@@ -128,7 +128,7 @@ impl Cluster {
         count
     }
 
-    /// Keeps an object as a server does: with its own times for taints.
+    /// Stores an object as a server does, with its own times of taints.
     fn store(&mut self, mut slice: api::ResourceSlice) {
         slice.metadata.resource_version = Some(self.version.to_string());
         let time = Time(format!("2026-01-01T00:00:{:02}Z", self.version).parse().unwrap());
@@ -261,7 +261,7 @@ fn fields_that_the_server_drops_are_not_written_again_and_again() {
     assert!(cluster.server_mutations.remember(sent, &kept));
     cluster.store(kept);
     assert_eq!(cluster.publish(&wanted), 0);
-    // Something else is wanted: that is written.
+    // Other content is wanted and written.
     assert_eq!(cluster.publish(&devices(1)), 1);
 }
 
@@ -293,7 +293,7 @@ fn names_follow_the_order_of_the_list_even_where_one_is_taken() {
     let expected = expected.map(|(last, device)| (name("gpu.nvidia.com", "node", last), device));
     let expected: Vec<_> = expected.iter().map(|(name, device)| (name.as_str(), *device)).collect();
     assert_eq!(firsts, expected);
-    // The next slice comes before that one by name: the content moves along.
+    // The next slice sorts before that one by name, so the content moves.
     cluster.publish(&devices(400));
     let firsts: Vec<_> = cluster
         .found
@@ -378,7 +378,7 @@ fn only_changed_amounts_are_written_not_changed_notations() {
     assert_eq!(cluster.publish_with(&sets, &devices), 2);
     devices[0].consumes_counters = None;
     assert_eq!(cluster.publish_with(&sets, &devices), 2);
-    // Without counters the slice that held them holds the devices.
+    // Without counters their slice holds devices.
     assert_eq!(cluster.publish(&devices), 2);
     assert_eq!(cluster.generations(), [(5, 1)]);
 }

@@ -4,7 +4,7 @@ use octavo_dra::{AllowedAmounts, CounterConsumption, CounterSet, RequestPolicy};
 
 use super::*;
 
-/// A GPU that is whole, or four quarters: alternatives by one counter.
+/// A GPU that is whole or four quarters: alternatives by one counter.
 fn cut() -> Pool {
     let amounts = |amount| [("slices".to_owned(), Quantity::decimal(amount))].into();
     let consumes = |amount| {
@@ -29,7 +29,7 @@ fn cut() -> Pool {
     }
 }
 
-/// A GPU of which claims may have shares.
+/// A GPU with shares.
 fn shared() -> Pool {
     let mut pool = pool(1);
     let all = Quantity::binary(80 << 30);
@@ -54,7 +54,7 @@ fn with_sick(mut pool: Pool) -> Pool {
     pool
 }
 
-/// What is published, slice by slice.
+/// The published slices.
 fn published(api: &FakeApi) -> Vec<octavo_dra::Slice> {
     api.slices().iter().map(|slice| from_api(slice).unwrap()).collect()
 }
@@ -91,7 +91,7 @@ async fn a_server_that_drops_counters_gets_whole_gpus_and_is_asked_before() {
     assert_eq!(slices.len(), 1);
     assert_eq!(slices[0].devices, cut().plain, "shares stay");
     assert_eq!(api.writes(), ["POST"]);
-    // A restart asks again, and writes nothing.
+    // A restart probes again and writes nothing.
     let mut running = Running::start(&api, Some(cut()));
     running.until(0, &[Feature::Counters]).await;
     running.stop().await;
@@ -137,7 +137,7 @@ async fn a_server_that_drops_shares_is_written_to_once() {
     running.stop().await;
     let mut running = Running::start(&api, Some(shared()));
     running.until(0, &[Feature::Shares]).await;
-    // Another look, which a restored watch brings, changes nothing.
+    // A restored watch reads it again and changes nothing.
     let name = api.slices()[0].metadata.name.clone().unwrap();
     api.edit(&name, |slice| slice.metadata.labels = Some([("a".into(), "b".into())].into()));
     running.want(Pool { devices: Vec::new(), ..shared() });
@@ -168,7 +168,7 @@ async fn without_a_probe_the_first_write_is_read_back() {
     let mut running = Running::start(&api, Some(cut()));
     running.until(2, &[Feature::Counters]).await;
     running.stop().await;
-    // The devices were sent first: the pool said then that a slice was still to come.
+    // The devices were sent first, when the pool was still incomplete.
     assert_eq!(api.writes(), ["POST", "PUT node-gpu.nvidia.com-001"]);
     assert_eq!(names(&api), ["gpu-0"]);
 }
@@ -204,7 +204,7 @@ async fn existing_counters_do_not_prove_the_feature() {
     let mut running = Running::start(&api, Some(cut()));
     running.until_writes(2).await;
     running.stop().await;
-    // What is stored is kept, but no allocator heeds it any more.
+    // Stored fields are kept, but allocators ignore them.
     api.turn_off([Feature::Counters]);
     let mut running = Running::start(&api, Some(cut()));
     running.until(2, &[Feature::Counters]).await;
@@ -220,7 +220,7 @@ async fn existing_taints_do_not_prove_the_feature() {
     let mut running = Running::start(&api, Some(tainted(2)));
     running.until_writes(1).await;
     running.stop().await;
-    // What is stored is kept, but no allocator heeds it any more.
+    // Stored fields are kept, but allocators ignore them.
     api.turn_off([Feature::Taints]);
     let mut running = Running::start(&api, Some(tainted(2)));
     running.until(1, &[Feature::Taints]).await;

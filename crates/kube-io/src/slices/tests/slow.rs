@@ -28,7 +28,7 @@ async fn a_write_that_was_done_and_not_answered_is_seen_by_the_watch() {
     running.until_writes(2).await;
     assert_eq!(api.writes(), ["POST", "POST", "POST"]);
     assert_eq!(generations(&api), [(1, 3); 3]);
-    // The same for slices that are replaced.
+    // The same for replaced slices.
     api.leave_unanswered(&[true, true]);
     running.want(tainted(130));
     let published =
@@ -51,7 +51,7 @@ async fn a_write_that_was_done_and_not_answered_is_found_by_the_next_one() {
     let names = ["000", "001", "001", "002"].map(|last| format!("PUT node-gpu.nvidia.com-{last}"));
     assert_eq!(api.writes()[3..], names, "the second try meets what the first one did");
     assert_eq!(generations(&api), [(2, 3); 3]);
-    // News of all that changes nothing.
+    // The events of all that change nothing.
     api.mute(false);
     for _ in 0..200 {
         tokio::task::yield_now().await;
@@ -64,7 +64,7 @@ async fn a_write_that_was_done_and_not_answered_is_found_by_the_next_one() {
 async fn a_create_without_answer_is_found_at_the_next_attempt() {
     let api = FakeApi::default();
     let mut running = Running::start(&api, None);
-    // The watch is open before the news is kept from it.
+    // The watch must be open before its events are withheld.
     while api.queries().len() < 2 {
         tokio::task::yield_now().await;
     }

@@ -1,4 +1,4 @@
-//! Kinds that may or may not be served.
+//! Optional kinds.
 
 use super::*;
 use crate::watch::WantedKind;
@@ -113,7 +113,7 @@ async fn a_missing_built_in_kind_keeps_its_objects() {
     let (kind, problem) = watched.health.problems().pop().unwrap();
     assert_eq!(kind.kind, "Pod");
     assert!(problem.contains("does not serve"), "{problem}");
-    // The next that is told is what the server that has it says.
+    // The next event comes from the server that serves the kind.
     server.remove_collection(PODS, false);
     server.put(PODS, pod("b"));
     assert_eq!(watched.delivered().await, "all v1 Pod: b");

@@ -120,7 +120,7 @@ async fn a_list_in_pages_is_delivered_as_one() {
     let options = WatchOptions { page: 3, ..WatchOptions::default() };
     let (_watched, delivered) = Watched::begin(&server, options).await;
     assert_eq!(delivered, ["all v1 Pod: 0 1 2 3 4 5 6"]);
-    // One that expired after its first page, then three pages.
+    // One page before the expiry, then three pages.
     assert_eq!(server.queries(PODS, false).len(), 5);
 }
 

@@ -1,4 +1,4 @@
-//! Lists that somebody asks for.
+//! Lists on demand.
 
 use tokio::time::{Instant, sleep};
 
@@ -8,7 +8,7 @@ const CLAIMS: &str = "/apis/resource.k8s.io/v1/resourceclaims";
 const NODES: &str = "/api/v1/nodes";
 
 impl Watched {
-    /// What is told of pods until pods and claims are not older than that.
+    /// The events of pods until pods and claims are fresh as of an instant.
     async fn events_until_fresh(&mut self, at: Instant) -> Vec<String> {
         let mut delivered = Vec::new();
         let freshness = async {
@@ -37,7 +37,7 @@ async fn freshness_is_sent_before_synced() {
     let begun = Instant::now();
     server.forbid(PODS, true);
     let mut watched = Watched::new(&server, WatchOptions::default());
-    // Pods are the last that are listed.
+    // Pods are listed last.
     sleep(Duration::from_mins(1)).await;
     server.forbid(PODS, false);
     let mut delivered = Vec::new();
@@ -66,7 +66,7 @@ async fn a_requested_list_delivers_what_a_lagging_watch_missed() {
     watched.relist.not_older_than(at);
     assert_eq!(watched.events_until_fresh(at).await, ["all v1 Pod: a b"]);
     assert_eq!(lists(&server), [2, 2, 1], "only what can be relist_requests for is listed again");
-    // It is watched from there on.
+    // The watch starts there.
     server.withhold(PODS, false);
     watched.until(|_| server.watchers(PODS) == 1).await;
     server.put(PODS, pod("c"));
@@ -95,7 +95,7 @@ async fn a_satisfied_or_repeated_request_lists_nothing() {
 async fn what_is_asked_for_in_the_middle_of_a_pause_is_listed_at_once() {
     let server = FakeServer::default();
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
-    // The server says for how long it pauses after so many failures: seconds.
+    // The backoff after these failures is seconds.
     server.forbid(PODS, true);
     server.end_watches(PODS);
     watched.until(|health| health.kinds()[&Kind::new("v1", "Pod")].failures == 20).await;
@@ -133,7 +133,7 @@ async fn unserved_claims_do_not_delay_freshness() {
     let at = Instant::now();
     watched.relist.not_older_than(at);
     assert_eq!(watched.events_until_fresh(at).await, ["all v1 Pod:"]);
-    // Not before it would be looked for anyhow, but for the pause after it was found missing.
+    // Before the next rediscovery, but after the pause that followed the discovery.
     assert!(at.elapsed() < Duration::from_secs(10), "{:?}", at.elapsed());
 }
 

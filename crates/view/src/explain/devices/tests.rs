@@ -168,7 +168,7 @@ fn each_device_is_named_with_what_rules_it_out() {
         gpu-2: tainted gpu.nvidia.com/xid=79:NoSchedule
     node-2
       request gpu of a/wanted wants 1; 0 of 1 devices could serve
-        gpu-0: the request does not want it: device.attributes['gpu.nvidia.com'].productName == 'H100'
+        gpu-0: the request excludes it: device.attributes['gpu.nvidia.com'].productName == 'H100'
     ");
 }
 
@@ -185,7 +185,7 @@ fn fitting_nodes_are_named_and_equal_nodes_share_lines() {
     Devices would serve it on node-5.
     node-0, node-1, node-2, node-3, node-4
       request gpu of a/wanted wants 1; 0 of 1 devices could serve
-        gpu-0: the request does not want it: device.attributes['gpu.nvidia.com'].productName == 'H100'
+        gpu-0: the request excludes it: device.attributes['gpu.nvidia.com'].productName == 'H100'
     ");
 }
 

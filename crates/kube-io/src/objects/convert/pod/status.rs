@@ -1,4 +1,4 @@
-//! What a pod's status says.
+//! The status of a pod.
 
 use octavo_dra::{Quantity, RequestMapping};
 use serde::Deserialize;
@@ -79,7 +79,7 @@ impl WireStatus {
             Some("Failed") => Phase::Failed,
             Some("Unknown") => Phase::Unknown,
             Some(other) => {
-                reader.fault(format!("the phase {other:?} is unknown; taken for Unknown"));
+                reader.fault(format!("the phase {other:?} is unknown; treated as Unknown"));
                 Phase::Unknown
             }
         };
@@ -125,11 +125,11 @@ impl WireExtended {
 }
 
 impl WireContainerStatus {
-    /// Notes what counts in place of what is asked for, as kube-scheduler has it
-    /// (`k8s.io/component-helpers/resource`, `determineEffectiveRequests`). As a rule that is nothing, and
-    /// nothing is kept.
+    /// Records the amounts that replace requests, as kube-scheduler does
+    /// (`k8s.io/component-helpers/resource`, `determineEffectiveRequests`). Usually there are none,
+    /// and nothing is stored.
     fn note_held(self, pod: &mut Pod, is_infeasible: bool, reader: &mut Reader) {
-        // Before the kubelet has told what is set, what it granted says nothing either.
+        // Before the kubelet has reported `resources`, `allocatedResources` says nothing either.
         let Some(resources) = self.resources else { return };
         let asked = if self.name == WHOLE_POD {
             &pod.spec.pod_requests

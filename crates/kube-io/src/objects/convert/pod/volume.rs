@@ -1,4 +1,4 @@
-//! A pod's volumes that matter for where it can run.
+//! The volumes of a pod that restrict its nodes.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -64,11 +64,11 @@ struct WireRbd {
 }
 
 impl WireVolume {
-    /// `None` for a volume that every node can have.
+    /// `None` for a volume that does not restrict nodes.
     ///
-    /// The kinds of disks are those of kube-scheduler's `VolumeRestrictions`. An RBD image is known
-    /// by pool and image: kube-scheduler looks at the monitors too, and lets images of the same name
-    /// in two clusters be on one node, which here they cannot.
+    /// The kinds of disks are those of kube-scheduler's `VolumeRestrictions`. An RBD image is
+    /// identified by pool and image. kube-scheduler also compares the monitors, and so allows
+    /// images of the same name in two clusters on one node; this does not.
     pub(super) fn read(self) -> Option<PodVolume> {
         let exclusive = |kind: &str, id: String, read_only: Option<bool>| {
             Some(VolumeSource::Exclusive(kind.to_owned(), id, read_only == Some(true)))
@@ -82,7 +82,7 @@ impl WireVolume {
         } else if let Some(disk) = self.gce_persistent_disk {
             exclusive("gcePersistentDisk", disk.pd_name, disk.read_only)
         } else if let Some(disk) = self.aws_elastic_block_store {
-            // These cannot be shared for reading either.
+            // EBS volumes cannot be shared for reading either.
             exclusive("awsElasticBlockStore", disk.volume_id, None)
         } else if let Some(disk) = self.iscsi {
             exclusive("iscsi", disk.iqn, disk.read_only)

@@ -7,7 +7,7 @@ use super::{read, sound};
 use crate::objects::convert::{Reader, WatchedType};
 use crate::objects::{Claim, DeviceClass, ResourceSlice};
 
-/// A claim for a MIG device or else a share of a GPU, which got the share.
+/// A claim for a MIG device or else a share of a GPU, with the share allocated.
 fn full() -> Value {
     serde_json::from_str(include_str!("fixtures/claim.json")).unwrap()
 }

@@ -18,7 +18,7 @@ fn spec(spec: &Value) -> PodSpec {
     (*pod.spec).clone()
 }
 
-/// A pod with all that is looked at, in the shape of 1.36.
+/// A pod with all fields that are read, in the form of 1.36.
 fn full() -> Value {
     serde_json::from_str(include_str!("fixtures/pod.json")).unwrap()
 }
@@ -110,10 +110,10 @@ fn an_unfinished_resize_counts_its_largest_amount() {
     let none = json!([]);
     assert_eq!(held("1", &set, &none), [("cpu".to_owned(), amount("2"))].into());
     assert_eq!(held("4", &set, &none), Requests::new());
-    // What is granted counts only beside what is set.
+    // A grant counts only together with the setting.
     let granted = json!({"name": "c", "allocatedResources": {"cpu": "2"}});
     assert_eq!(held("1", &granted, &none), Requests::new());
-    // What cannot be given is not taken.
+    // An infeasible request does not count.
     let cannot = json!([{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}]);
     assert_eq!(held("4", &set, &cannot), [("cpu".to_owned(), amount("2"))].into());
     let later = json!([{"type": "PodResizePending", "status": "True", "reason": "Deferred"}]);

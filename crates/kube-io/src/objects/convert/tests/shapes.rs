@@ -1,4 +1,4 @@
-//! Whatever the texts and numbers of an object say, it is read; whatever shape it has, nothing panics.
+//! Objects are read whatever their texts and numbers, and no JSON structure panics.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ fn fixtures() -> [Value; 4] {
     [pod, claim, slice, node]
 }
 
-/// All that is below a value, but for times: the API server writes no others than times there.
+/// All leaves of a value except times, which the API server validates.
 fn leaves(value: &mut Value) -> Vec<&mut Value> {
     let is_time =
         |key: &str| key.ends_with("Timestamp") || key.ends_with("Time") || key == "timeAdded";
@@ -37,7 +37,7 @@ fn leaves(value: &mut Value) -> Vec<&mut Value> {
     }
 }
 
-/// Every value, at any depth.
+/// Replaces one value at any depth.
 fn all(value: &mut Value, at: usize, seen: &mut usize, put: &Value) {
     if *seen == at {
         *value = put.clone();
@@ -50,13 +50,13 @@ fn all(value: &mut Value, at: usize, seen: &mut usize, put: &Value) {
     }
 }
 
-/// Reads it if it has the shape.
+/// Reads a value if it has the structure.
 fn read<T: WatchedType>(value: &Value) -> Result<Option<T>, serde_json::Error> {
     let wire = serde_json::from_value(value.clone())?;
     Ok(T::read(wire, &mut Reader::default()))
 }
 
-/// Reads it as every kind.
+/// Reads a value as each kind.
 fn read_as_all(value: &Value) {
     let _ = read::<Pod>(value);
     let _ = read::<Node>(value);
@@ -118,7 +118,7 @@ proptest! {
         match which {
             0 => prop_assert!(read::<Pod>(&value).is_ok_and(|read| read.is_some())),
             1 => prop_assert!(read::<Claim>(&value).is_ok_and(|read| read.is_some())),
-            // A slice may be unreadable in whole; it has the shape nevertheless.
+            // A slice may be unreadable as a whole, but it has the structure.
             2 => prop_assert!(read::<ResourceSlice>(&value).is_ok()),
             _ => prop_assert!(read::<Node>(&value).is_ok_and(|read| read.is_some())),
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The last part of the name of each slice that is written.
+/// The last part of the name of each written slice.
 fn names(writes: &[Sent]) -> Vec<&str> {
     fn last(write: &Sent) -> &str {
         let (Sent::Create(slice) | Sent::Replace(slice)) = write else { panic!("{write:?}") };
@@ -52,13 +52,13 @@ fn an_unfinished_pool_with_other_content_gets_a_new_generation() {
     let mut cluster = Cluster::default();
     let mut wanted = devices(300);
     cluster.publish_some(&[], &wanted, 2);
-    // The part that is not written yet may change.
+    // The part that is not yet written may change.
     wanted[299] = device("gpu-299", "40Gi");
     assert_eq!(cluster.publish_some(&[], &wanted, 0), 1);
     wanted[0] = device("gpu-0", "40Gi");
     assert_eq!(cluster.publish(&wanted), 3);
     assert_eq!(cluster.generations(), [(2, 3); 3]);
-    // So does one of another size.
+    // So does a pool of another size.
     cluster.publish_some(&[], &devices(129), 1);
     assert_eq!(cluster.publish(&devices(300)), 3);
     assert_eq!(cluster.generations(), [(4, 3); 3]);
@@ -75,8 +75,8 @@ fn a_deleted_slice_returns_in_the_same_generation() {
     assert_eq!(cluster.generations(), [(1, 3); 3]);
 }
 
-/// What the server keeps of devices is known when they are written, and the pool must not be complete
-/// by then.
+/// The server's treatment of devices is known when they are written, and the pool must not be
+/// complete before.
 #[test]
 fn devices_never_come_after_the_counters_that_they_draw_from() {
     let (counters, devices) = (counters(1), consuming(65));
@@ -87,7 +87,7 @@ fn devices_never_come_after_the_counters_that_they_draw_from() {
     assert_eq!(names(&writes), ["001", "002", "000"]);
     cluster.publish_with(&counters, &devices);
     assert_eq!(cluster.generations(), [(2, 3); 3]);
-    // Counters that are gone are all that is missing.
+    // Only the counters are missing.
     cluster.found.remove(&name("gpu.nvidia.com", "node", "000")).unwrap();
     let writes = cluster.plan_with(&counters, &devices, &owner("n-1"));
     assert_eq!(names(&writes), ["000"]);
