@@ -1,4 +1,4 @@
-//! MIG through NVML's own bindings: what programs other than Octavo's see.
+//! MIG through NVML's own bindings, as other programs use it.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ const IN_USE: u32 = 19;
 const INSUFFICIENT_RESOURCES: u32 = 23;
 const VERSION_MISMATCH: u32 = 25;
 
-/// Ids of profiles.
+/// Profile ids.
 const WHOLE: u32 = 0;
 const THREE: u32 = 9;
 const SINGLE: u32 = 19;
@@ -40,7 +40,7 @@ struct Node {
     gpu: sys::nvmlDevice_t,
 }
 
-/// What a call put where it was told to, or its code.
+/// The output of a call, or its code.
 fn told<T>(call: impl FnOnce(*mut T) -> u32) -> Result<T, u32> {
     let mut value = std::mem::MaybeUninit::zeroed();
     match call(value.as_mut_ptr()) {

@@ -1,4 +1,4 @@
-//! Programs in C that reach the driver in all the ways there are, with a proxy at its place.
+//! C programs that look the driver up in every way, with a proxy in its place.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ fn a_program_that_is_linked_to_the_driver_meets_the_guard() {
     for fixture in Fixture::of_each_c_library() {
         let program = fixture.linked("linked.c", "link", &[]);
         assert_eq!(fixture.run(&program, &[]), LINKED);
-        // It is the proxy that makes the difference.
+        // The proxy makes the difference.
         assert!(fixture.run_bare(&program, &[]).starts_with("init 3\nalloc 0 77\n"));
     }
 }
@@ -93,7 +93,7 @@ fn a_plugin_that_prefers_its_own_libraries_meets_the_guard() {
 fn versions_of_names_stay() {
     let map = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/versions.map");
     let script = format!("-Wl,--version-script={map}");
-    // As NVML's names have them: the library's name for a version.
+    // Like NVML: the library's name is the version.
     let default = "-Wl,--default-symver";
     let fixture = Fixture::with(
         "libnvidia-ml.so.1",
@@ -107,7 +107,7 @@ fn versions_of_names_stay() {
                     libnvidia-ml.so.1 2\nOLD_1 none\nplain 104\n";
     for folder in ["link", "proxy"] {
         let program = fixture.linked("versioned.c", folder, &[]);
-        // A library without the versions would be complained of to the error stream.
+        // The dynamic linker would report a library without the versions on standard error.
         assert_eq!(fixture.run(&program, &[]), expected, "linked to {folder}");
         assert!(fixture.run_bare(&program, &[]).starts_with("linked 1 2 4 3\n"));
     }

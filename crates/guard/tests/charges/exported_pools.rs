@@ -1,4 +1,4 @@
-//! Pools whose memory other processes have, too.
+//! Pools whose memory is shared with other processes.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -51,7 +51,7 @@ fn what_a_pool_had_that_was_exported_stays_counted() {
     assert_eq!(cuda.free_async(address, 0), 0);
     assert_eq!(cuda.trim(pool), 0);
     assert_eq!((cuda.counted(), cuda.used()), (GIB + CONTEXT, GIB + CONTEXT));
-    // It counts for the most that it ever had, and not for all that it had.
+    // It is charged for its peak size, and not for the sum of its allocations.
     let address = cuda.allocate_async(2 * GIB, Some(pool), 0).unwrap();
     assert_eq!(cuda.free_async(address, 0), 0);
     assert_eq!(call!(cuda, cuMemPoolDestroy(pool => usize)), 0);
