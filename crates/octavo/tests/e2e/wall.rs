@@ -153,7 +153,7 @@ async fn eight_shares_of_one_gpu_hold_in_real_containers_and_who_goes_round_is_s
     let told = String::from_utf8_lossy(&bed.octavo(&["lab", "kubectl", "logs", "rogue"]).stdout)
         .into_owned();
     // Whether it came to say that it had gone round depends on who was faster.
-    assert!(!told.contains("nobody has stopped it"), "{told}");
+    assert!(!told.contains("not stopped within"), "{told}");
     eventually("the pod's events say why", || async {
         reasons(&bed, "rogue").await.contains(&"MemoryOverflow".to_owned()).then_some(())
     })
