@@ -120,10 +120,10 @@ fn an_unknown_function_gets_its_arguments_as_they_were() {
         let program = fixture.program("unknown.c");
         let forwarded = fixture.run(&program, &[]);
         let bare = fixture.run_bare(&program, &[]);
-        let (results, told) = forwarded.split_once("told").unwrap();
+        let (results, output) = forwarded.split_once("told").unwrap();
         assert_eq!(results, bare.split_once("told").unwrap().0);
         assert!(results.ends_with("large 3 24\ntwice 5\n"), "{results}");
-        assert_eq!(told, " 5\n", "the guard hears of each call");
+        assert_eq!(output, " 5\n", "the guard hears of each call");
     }
 }
 
@@ -142,9 +142,9 @@ fn a_guard_without_one_of_the_hooks_lets_nothing_past() {
     let without = ["-DWITHOUT_ALLOC"];
     let fixture = Fixture::with("libcuda.so.1", "driver.c", &[], "guard.c", &without, &hooks);
     for program in [fixture.program("opened.c"), fixture.linked("linked.c", "link", &[])] {
-        let said = fixture.fails(&program);
-        assert!(said.contains("undefined symbol: octavo_hook_cuMemAlloc_v2"), "{said}");
-        assert!(!said.contains("init"), "{said}");
+        let output = fixture.fails(&program);
+        assert!(output.contains("undefined symbol: octavo_hook_cuMemAlloc_v2"), "{output}");
+        assert!(!output.contains("init"), "{output}");
     }
 }
 
@@ -154,8 +154,11 @@ fn without_guard_or_driver_the_proxy_does_not_load() {
         let fixture = Fixture::cuda();
         let program = fixture.program("opened.c");
         std::fs::remove_file(fixture.at(file)).unwrap();
-        let said = fixture.fails(&program);
-        assert!(said.contains(file) && said.contains("cannot open shared object file"), "{said}");
+        let output = fixture.fails(&program);
+        assert!(
+            output.contains(file) && output.contains("cannot open shared object file"),
+            "{output}"
+        );
     }
 }
 

@@ -61,10 +61,10 @@ pub(crate) fn inside(place: &str, limit: u64, chip: u64) -> Option<Cuda> {
     let container = made(limit, chip);
     let mut command = program(container.path(), test.expect("a test"));
     let output = command.output().expect("started");
-    let said =
-        [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
-    assert!(output.status.success(), "{}", said.concat());
-    assert!(said[0].contains("1 passed"), "the test is there: {}", said.concat());
+    let ready_line = [output.stdout, output.stderr]
+        .map(|ready_line| String::from_utf8_lossy(&ready_line).into_owned());
+    assert!(output.status.success(), "{}", ready_line.concat());
+    assert!(ready_line[0].contains("1 passed"), "the test is there: {}", ready_line.concat());
     None
 }
 
@@ -136,7 +136,7 @@ pub(crate) struct Other {
     /// Its further output, which is not read.
     _lines: Lines<BufReader<ChildStdout>>,
     /// Its output with `ready`.
-    pub(crate) said: String,
+    pub(crate) ready_line: String,
 }
 
 impl Other {
@@ -156,11 +156,10 @@ impl Other {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("started");
         let input = child.stdin.take();
         let mut lines = BufReader::new(child.stdout.take().expect("an output")).lines();
-        let said = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| line.split_once("ready ").map(|(_, said)| said.to_owned()));
-        Self { child, input, _lines: lines, said: said.expect("it gets ready") }
+        let ready_line = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            line.split_once("ready ").map(|(_, ready_line)| ready_line.to_owned())
+        });
+        Self { child, input, _lines: lines, ready_line: ready_line.expect("it gets ready") }
     }
 
     /// Sends SIGKILL and waits for its end.
@@ -195,8 +194,8 @@ impl Drop for Other {
 
 /// In the other process: reports that it is ready, and waits until it may continue.
 #[allow(clippy::print_stdout, reason = "it is how the processes of a test speak")]
-pub(crate) fn ready(said: &str) {
-    println!("ready {said}");
+pub(crate) fn ready(ready_line: &str) {
+    println!("ready {ready_line}");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 

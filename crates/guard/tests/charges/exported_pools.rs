@@ -47,7 +47,7 @@ fn what_a_pool_had_that_was_exported_stays_counted() {
     let data = data.map(|word| word.to_string()).join(" ");
     let arguments = [("PATH_OF_POOL", path), ("POINTER_OF_POOL", data)];
     let other = Other::start(&cuda, "exported_pools::imports_a_pool", &arguments);
-    assert_eq!(other.said, "0", "it is counted once");
+    assert_eq!(other.ready_line, "0", "it is counted once");
     assert_eq!(cuda.free_async(address, 0), 0);
     assert_eq!(cuda.trim(pool), 0);
     assert_eq!((cuda.counted(), cuda.used()), (GIB + CONTEXT, GIB + CONTEXT));

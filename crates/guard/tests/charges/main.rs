@@ -12,7 +12,7 @@
 //! | a release after a map gives the memory back to the limit | `vmm::a_release_after_a_map_gives_nothing_back` |
 //! | memory of pools by `cuMemAllocFromPoolAsync` is not counted | `pools::memory_of_a_pool_of_ones_own_is_counted` |
 //! | pools of a program's own are not counted | `pools::what_a_pool_keeps_stays_counted` |
-//! | `_ptsz` functions are not hooked | `pools::the_threads_own_stream_is_no_way_round` |
+//! | `_ptsz` functions are not hooked | `pools::the_per_thread_stream_is_charged` |
 //! | graphs that allocate are not counted | `graphs::a_graph_that_does_not_fit_is_not_launched` |
 //! | memory captured into a graph is counted when it is captured | `graphs::what_is_captured_is_counted_once` |
 //! | arrays are not counted | `arrays::arrays_are_counted_up_to_the_limit` |
@@ -27,7 +27,7 @@
 //! | an allocation that the driver refuses stays counted | `faults::what_the_driver_refuses_is_not_counted` |
 //! | counts fall below zero | `model::random_work_is_never_counted_for_less_than_it_has` |
 //! | a share over its limit gets an error from `cuMemGetInfo` | `guard-library`, `limits` |
-//! | `nvmlDeviceGetMemoryInfo` shows the whole GPU or fails | `view::the_library_of_management_shows_the_share` |
+//! | `nvmlDeviceGetMemoryInfo` shows the whole GPU or fails | `view::nvml_shows_the_share` |
 //! | other tenants' processes are listed | `view::only_the_shares_processes_are_listed_by_their_own_numbers` |
 //! | 190 wrapped functions, of which a handful change anything | `view::nothing_can_be_set` |
 //! | two processes both pass the check | `shared::racing_processes_are_refused_by_the_guard_never_by_the_gpu`; `guard-abi` |

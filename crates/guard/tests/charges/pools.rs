@@ -183,7 +183,7 @@ fn memory_outlives_its_pool_and_stays_counted() {
 }
 
 #[test]
-fn the_threads_own_stream_is_no_way_round() {
+fn the_per_thread_stream_is_charged() {
     let cuda = inside!(2 * GIB);
     let pool = cuda.pool(FIRST_GPU).unwrap();
     let mut address = 0_u64;

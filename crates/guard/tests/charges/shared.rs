@@ -26,7 +26,7 @@ fn opened_memory_counts_for_its_owner() {
     let address = cuda.allocate(32 * MIB).unwrap();
     let handle = decimal(handle(&cuda, address));
     let other = Other::start(&cuda, "shared::opens_memory", &[("HANDLE_OF_MEMORY", handle)]);
-    assert_eq!(other.said, "0");
+    assert_eq!(other.ready_line, "0");
     assert_eq!(cuda.counted(), 32 * MIB + CONTEXT);
     assert_eq!(cuda.used(), cuda.counted());
     drop(other);

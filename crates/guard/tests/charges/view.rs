@@ -78,7 +78,7 @@ impl Management {
 }
 
 #[test]
-fn the_library_of_management_shows_the_share() {
+fn nvml_shows_the_share() {
     let cuda = inside!(4 * GIB);
     let management = Management::load(&cuda);
     assert_eq!(management.memory(management.gpu), [4 * GIB, 4 * GIB - CONTEXT, CONTEXT]);

@@ -250,7 +250,7 @@ fn imported_memory_counts_for_its_owner() {
     let path = format!("/proc/{}/fd/{fd}", std::process::id());
     let other = Other::start(&cuda, "vmm::imports_memory", &[("PATH_OF_MEMORY", path)]);
     // Charge of the other process itself.
-    assert_eq!(other.said, "0");
+    assert_eq!(other.ready_line, "0");
     assert_eq!(cuda.counted(), 2 * GIB + crate::cuda::CONTEXT);
     drop(other);
     assert_eq!(cuda.release(handle), 0);

@@ -136,7 +136,7 @@ fn an_unknown_name_passes_its_record_to_the_guards_entry() {
 }
 
 #[test]
-fn relative_relocations_come_first_and_are_as_many_as_is_said() {
+fn relative_relocations_come_first_and_match_their_count() {
     let proxy = proxy(&driver(), &["cuInit"]).unwrap();
     let loaded = Loaded::new(&proxy.bytes);
     let own = usize::try_from(loaded.dynamic[&elf::DT_RELACOUNT.0]).unwrap();
