@@ -64,16 +64,16 @@ fn built(
     }
     let output = cargo.output()?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
         return Err(format!(
-            "the guard was not built: {cargo:?} failed with {}\n{said}",
+            "the guard could not be built: {cargo:?} failed with {}\n{stderr}",
             output.status
         )
         .into());
     }
     let library = folder.join(target).join("guard").join("liboctavo_guard.so");
     if !library.is_file() {
-        return Err(format!("the guard was built, and is not at {}", library.display()).into());
+        return Err(format!("the guard was built, but {} does not exist", library.display()).into());
     }
     Ok(library)
 }

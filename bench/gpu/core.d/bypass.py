@@ -1,10 +1,10 @@
-"""E2: ways round a preloaded library, tried behind the wall.
+"""E2: bypasses of a preloaded library, tried in a share.
 
     bypass.py deepbind|copy LIMIT_BYTES
 
-`deepbind` opens libcuda.so.1 so that its own names go before everybody's. `copy` opens a copy of the driver's file,
-which no library can refuse: that one is the watchdog's. Prints a line of JSON with how much more than the limit was
-granted at once.
+`deepbind` opens libcuda.so.1 with RTLD_DEEPBIND, so that its own symbols come first. `copy` opens a copy of the
+driver's file, which only the watchdog can stop. Prints a line of JSON that says whether more than the limit was
+allocated at once.
 """
 
 import ctypes

@@ -1,10 +1,10 @@
-"""E1: each framework takes memory until it is refused, within a wall.
+"""E1: each framework allocates memory in a share until it is refused.
 
     frameworks.py NAME LIMIT_BYTES [SETTLE_SECONDS]
 
-NAME is torch, torch-expandable, torch-async, cupy, jax, jax-platform, triton or cuda. The framework makes its context
-and then waits for SETTLE_SECONDS (0 if absent): what a context takes beyond what it was counted for an agent finds in
-the meantime.
+NAME is torch, torch-expandable, torch-async, cupy, jax, jax-platform, triton or cuda. The framework creates its
+context and then waits for SETTLE_SECONDS (0 if absent): meanwhile an agent finds the memory of the context beyond its
+charge.
 
 Prints a line of JSON: bytes granted, the error's class, what the framework reports as total. Fails if more than the
 limit was granted, if the refusal was not the framework's own out-of-memory error, or if the memory reported is not
@@ -22,7 +22,7 @@ PIECE = 64 << 20
 
 
 def fill(take, refused):
-    """Takes pieces until `refused` is raised; the pieces and the error."""
+    """Allocates pieces until `refused` is raised. Returns the pieces and the error."""
     held, error = [], None
     for _ in range(LIMIT // PIECE * 4):
         try:
@@ -64,7 +64,7 @@ def cupy():
 
 
 def jax(allocator=None):
-    # By itself it takes three quarters of what the GPU shows, and is refused by its own allocator beyond that.
+    # By default it reserves three quarters of the visible memory, and its own allocator refuses more.
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "true"
     if allocator:
         os.environ["XLA_PYTHON_CLIENT_ALLOCATOR"] = allocator
@@ -81,7 +81,7 @@ def jax(allocator=None):
 
 
 def triton():
-    # The kernel's names are looked for among the module's.
+    # The kernel's names are looked up in the module.
     global tl
     import torch
     import triton

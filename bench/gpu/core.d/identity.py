@@ -1,4 +1,4 @@
-"""E0: is what cuGetProcAddress gives for a name the very function that dlsym gives for one of its versions?
+"""E0: does cuGetProcAddress return the same function for a name as dlsym does for one of its versions?
 
 The guard knows the driver's functions by their addresses, so each name that it hooks has to be found that way.
 Prints a line of JSON; fails if a hooked name is not.
@@ -33,7 +33,7 @@ def exports(path):
 
 
 def real_path():
-    """The file of the library that the dynamic linker finds."""
+    """Path of the library that the dynamic linker finds."""
     with open("/proc/self/maps") as maps:
         return next(line.split()[-1] for line in maps if re.search(r"/libcuda\.so", line))
 
@@ -46,7 +46,7 @@ def main():
     cuda.cuDriverGetVersion(ctypes.byref(version))
     names = {name for name in exports(real_path()) if name.startswith("cu")}
     address = {name: ctypes.cast(getattr(cuda, name), ctypes.c_void_p).value for name in names}
-    # Several names may be one function.
+    # Several names may have one function.
     by_address = {}
     for name, value in address.items():
         by_address.setdefault(value, set()).add(name)

@@ -1,4 +1,4 @@
-"""What the driver itself counts: memory of processes and of GPU 0, by NVML."""
+"""Memory of processes and of GPU 0 as counted by the driver, from NVML."""
 
 import ctypes
 import os
@@ -23,7 +23,7 @@ class Nvml:
         assert self.library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(self.device)) == 0
 
     def processes(self):
-        """Bytes of each process by pid; None where the driver does not say, or says nothing at all."""
+        """Bytes of each process by pid; None for a process, or at all, if the driver does not report them."""
         count = ctypes.c_uint(1024)
         found = (Process * 1024)()
         code = self.library.nvmlDeviceGetComputeRunningProcesses_v3(self.device, ctypes.byref(count), found)
@@ -33,14 +33,14 @@ class Nvml:
         return {pid: None if used == self.UNKNOWN else used for pid, used in listed}
 
     def used(self):
-        """Bytes of the GPU that are in use, whoever has them."""
+        """Used bytes of the GPU, of all processes."""
         memory = Memory()
         assert self.library.nvmlDeviceGetMemoryInfo(self.device, ctypes.byref(memory)) == 0
         return memory.used
 
 
 def below(roots):
-    """Some processes and all that descend from them."""
+    """Some processes and all their descendants."""
     parents = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -60,11 +60,11 @@ def below(roots):
 class Watch:
     """Samples the memory of some processes and their descendants until it is stopped.
 
-    The driver may not tell of processes, as in some virtual machines: then what the whole GPU has more than at
-    the start is taken, which is the same as long as nobody else uses it.
+    The driver may not report processes, as in some virtual machines. Then the sample is the growth of the whole GPU's
+    usage since the start, which is the same as long as no other process uses it.
 
-    The driver lists one process after the other, and memory that moves from one to another meanwhile may be counted
-    twice. Of so many `reads` at once the smallest is the sample: what is beyond a limit stays for longer than that.
+    The driver lists processes in sequence, so memory that moves between them meanwhile may be counted twice. A sample
+    is the smallest of `reads` consecutive reads: an excess over a limit lasts longer than that.
     """
 
     def __init__(self, period=0.02, reads=1):

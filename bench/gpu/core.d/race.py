@@ -1,11 +1,11 @@
-"""E9: processes of one share take and give back memory at random, as fast as they can.
+"""E9: processes of one share allocate and free memory at random, as fast as they can.
 
     race.py SECONDS PROCESSES LIMIT_BYTES CONTEXT_BYTES COMMAND...
 
-COMMAND starts one client (crates/probe/examples/guard_client.rs) in the share. Two watch that do not ask the share's
-ledger: the clients' own sum of what they hold, which must never be more than the limit less what the ledger has for
-contexts (CONTEXT_BYTES each), and the driver. What the driver has for contexts beyond that is looked at before the
-race, since without an agent nobody feeds it back. Prints a line of JSON.
+COMMAND starts one client (crates/probe/examples/guard_client.rs) in the share. Two checks are
+independent of the share's ledger. The clients' own sum of what they hold must never exceed the limit less the charge
+for contexts (CONTEXT_BYTES each). The driver's count is the other. Its memory for contexts beyond their charge is
+read before the race, since without an agent it is not counted. Prints a line of JSON.
 """
 
 import json

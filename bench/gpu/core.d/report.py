@@ -1,4 +1,4 @@
-"""Puts together what the parts found: a table on standard error, one JSON document on standard output.
+"""Combines the results of the parts: a table on standard error, one JSON document on standard output.
 
     report.py RESULTS COMMIT [rehearsal]
 
@@ -23,7 +23,7 @@ checks = []
 
 
 def documents(name):
-    """The JSON documents of a file, one after the other; none where there is no such file."""
+    """The JSON documents of a file, in order; none without the file."""
     try:
         with open(os.path.join(results, name)) as file:
             text = file.read()
@@ -74,8 +74,8 @@ def frameworks():
         if not documents(f"E1.{name}.json"):
             check("E1", f"{name}: said nothing", 1, "problems", "0", False)
         for watched in documents(f"E1.{name}.watch"):
-            # By hand there is no agent that feeds back what a context takes beyond what it is counted for; E13 has
-            # one, and the tolerance alone.
+            # A standalone share has no agent that counts the memory of a context beyond its charge. E13 has
+            # one, and only the tolerance.
             beyond = (watched["most_bytes"] - LIMIT) / MIB
             check("E1", f"{name}: the driver's count beyond the limit, {watched['counted']}", round(beyond), "MiB")
 
@@ -140,7 +140,7 @@ def prepared():
 
 
 def ends():
-    """Of each part that was begun: how it ended."""
+    """Result of each part that was started."""
     found = {}
     for path in sorted(glob.glob(os.path.join(results, "*.end"))):
         part = os.path.basename(path)[:-4]

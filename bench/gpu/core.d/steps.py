@@ -1,4 +1,4 @@
-"""E3: what a step costs, measured alike with and without a wall.
+"""E3: the cost of a step, measured the same way with and without enforcement.
 
 Prints a line of JSON with medians in microseconds of: an eager step of a small network, a replay of a CUDA graph,
 a product of large matrices, and the bare launch of an empty kernel from PyTorch. Results are compared with a product

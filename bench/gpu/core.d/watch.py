@@ -1,4 +1,4 @@
-"""Runs a command and samples what the driver counts for its processes.
+"""Runs a command and samples the driver's memory counts of its processes.
 
     watch.py OUTPUT COMMAND...
 

@@ -33,7 +33,7 @@ impl ProcessHandle {
         locked.reap();
         let free = (0..BLOCKS).find(|&index| self.block(index).state.load(Acquire) == 0);
         let index =
-            free.ok_or_else(|| io::Error::other("too much memory of the chip is shared"))?;
+            free.ok_or_else(|| io::Error::other("all shared blocks of the GPU are in use"))?;
         self.hold(index)?;
         let block = self.block(index);
         block.owner.store(self.number(), Relaxed);

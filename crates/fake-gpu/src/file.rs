@@ -59,7 +59,7 @@ pub(crate) fn open_existing(path: &Path) -> io::Result<(File, Map)> {
 }
 
 fn version_mismatch(path: &Path) -> io::Error {
-    let message = format!("{} is no chip of this version; remove it", path.display());
+    let message = format!("{} is not a simulated GPU of this version; remove it", path.display());
     io::Error::new(io::ErrorKind::InvalidData, message)
 }
 

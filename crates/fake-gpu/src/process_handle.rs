@@ -27,7 +27,7 @@ impl ProcessHandle {
     pub(crate) fn attach(gpu: FakeGpu) -> io::Result<Self> {
         let free = (0..SLOTS).find(|&index| take(&gpu, index));
         let index = free.ok_or_else(|| {
-            io::Error::other("all places on the GPU are taken; end some process that uses it")
+            io::Error::other("all process slots of the GPU are in use; end a process that uses it")
         })?;
         let process =
             Self { gpu, slot: index, shared: Mutex::default(), busy_from: AtomicU64::new(0) };

@@ -38,7 +38,7 @@ fn memory_of_a_dead_process_is_free_at_once() {
     let (first, second) = (process(folder.path()), process(folder.path()));
     assert!(first.charge(6 * GIB));
     assert!(!second.charge(4 * GIB));
-    // Closing the file is what the kernel does for a process that is killed.
+    // Closing the file is what the kernel does when a process is killed.
     drop(first);
     assert!(second.charge(8 * GIB));
 }
@@ -110,7 +110,7 @@ fn work_is_done_in_order_and_takes_as_long_as_it_says() {
     assert!(process.wait(second, &mut never));
     assert_eq!(process.now(), 1500);
     assert_eq!((process.done_at(first), process.done_at(second)), (Some(1000), Some(1500)));
-    // What comes after idle time begins anew.
+    // Work after idle time starts at the current time.
     let third = process.submit(7);
     assert!(process.wait(third, &mut never));
     assert_eq!(process.done_at(third), Some(1507));

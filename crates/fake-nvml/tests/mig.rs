@@ -1,4 +1,4 @@
-//! MIG through NVML's own bindings: what programs other than Octavo's see.
+//! MIG through NVML's own bindings, as other programs use it.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,7 +27,7 @@ const IN_USE: u32 = 19;
 const INSUFFICIENT_RESOURCES: u32 = 23;
 const VERSION_MISMATCH: u32 = 25;
 
-/// Ids of profiles.
+/// Profile ids.
 const WHOLE: u32 = 0;
 const THREE: u32 = 9;
 const SINGLE: u32 = 19;
@@ -40,8 +40,8 @@ struct Node {
     gpu: sys::nvmlDevice_t,
 }
 
-/// What a call put where it was told to, or its code.
-fn told<T>(call: impl FnOnce(*mut T) -> u32) -> Result<T, u32> {
+/// The output of a call, or its code.
+fn output_of<T>(call: impl FnOnce(*mut T) -> u32) -> Result<T, u32> {
     let mut value = std::mem::MaybeUninit::zeroed();
     match call(value.as_mut_ptr()) {
         SUCCESS => Ok(unsafe { value.assume_init() }),
@@ -72,7 +72,7 @@ impl Node {
         fs::write(folder.path().join("machine.yaml"), machine.to_yaml().unwrap()).unwrap();
         let nvml = unsafe { NvmlLib::new(&library) }.unwrap();
         assert_eq!(unsafe { nvml.nvmlInit_v2() }, SUCCESS);
-        let gpu = told(|gpu| unsafe { nvml.nvmlDeviceGetHandleByIndex_v2(0, gpu) }).unwrap();
+        let gpu = output_of(|gpu| unsafe { nvml.nvmlDeviceGetHandleByIndex_v2(0, gpu) }).unwrap();
         Self { folder, machine, nvml, gpu }
     }
 
@@ -92,7 +92,9 @@ impl Node {
     }
 
     fn set_mode(&self, mode: u32) -> Result<u32, u32> {
-        told(|activation| unsafe { self.nvml.nvmlDeviceSetMigMode(self.gpu, mode, activation) })
+        output_of(|activation| unsafe {
+            self.nvml.nvmlDeviceSetMigMode(self.gpu, mode, activation)
+        })
     }
 
     fn mode(&self) -> (u32, u32) {
@@ -104,13 +106,13 @@ impl Node {
     }
 
     fn create(&self, profile: u32) -> Result<sys::nvmlGpuInstance_t, u32> {
-        told(|instance| unsafe {
+        output_of(|instance| unsafe {
             self.nvml.nvmlDeviceCreateGpuInstance(self.gpu, profile, instance)
         })
     }
 
     fn info(&self, instance: sys::nvmlGpuInstance_t) -> Result<sys::nvmlGpuInstanceInfo_t, u32> {
-        told(|info| unsafe { self.nvml.nvmlGpuInstanceGetInfo(instance, info) })
+        output_of(|info| unsafe { self.nvml.nvmlGpuInstanceGetInfo(instance, info) })
     }
 
     fn create_inner(
@@ -118,19 +120,20 @@ impl Node {
         instance: sys::nvmlGpuInstance_t,
         profile: u32,
     ) -> Result<sys::nvmlComputeInstance_t, u32> {
-        told(|inner| unsafe {
+        output_of(|inner| unsafe {
             self.nvml.nvmlGpuInstanceCreateComputeInstance(instance, profile, inner)
         })
     }
 
     fn device(&self, index: u32) -> Result<sys::nvmlDevice_t, u32> {
-        told(|device| unsafe {
+        output_of(|device| unsafe {
             self.nvml.nvmlDeviceGetMigDeviceHandleByIndex(self.gpu, index, device)
         })
     }
 
     fn most(&self) -> u32 {
-        told(|most| unsafe { self.nvml.nvmlDeviceGetMaxMigDeviceCount(self.gpu, most) }).unwrap()
+        output_of(|most| unsafe { self.nvml.nvmlDeviceGetMaxMigDeviceCount(self.gpu, most) })
+            .unwrap()
     }
 }
 
@@ -150,7 +153,7 @@ fn profiles_and_placements_are_told_with_the_mode_off() {
     let node = Node::new("dgx-h100");
     assert_eq!((node.mode(), node.most()), ((0, 0), 0));
     let info = |number| {
-        told(|info| unsafe {
+        output_of(|info| unsafe {
             node.nvml.nvmlDeviceGetGpuInstanceProfileInfo(node.gpu, number, info)
         })
     };
@@ -162,7 +165,7 @@ fn profiles_and_placements_are_told_with_the_mode_off() {
     assert_eq!((info(5).err(), info(18).err()), (Some(NOT_SUPPORTED), Some(INVALID_ARGUMENT)));
 
     let places = |id, places| {
-        told(|count| unsafe {
+        output_of(|count| unsafe {
             let call = sys::NvmlLib::nvmlDeviceGetGpuInstancePossiblePlacements_v2;
             call(&node.nvml, node.gpu, id, places, count)
         })
@@ -211,7 +214,7 @@ fn a_mig_device_is_known_by_index_and_uuid_and_says_what_it_is() {
     assert_eq!((info.placement.start, info.placement.size), (4, 4));
     let inner = node.create_inner(outer, 1).unwrap();
     let inner_info =
-        told(|info| unsafe { nvml.nvmlComputeInstanceGetInfo_v2(inner, info) }).unwrap();
+        output_of(|info| unsafe { nvml.nvmlComputeInstanceGetInfo_v2(inner, info) }).unwrap();
     assert_eq!((inner_info.gpuInstance, inner_info.id, inner_info.profileId), (outer, 0, 1));
     assert_eq!((inner_info.placement.start, inner_info.placement.size), (0, 2));
 
@@ -219,29 +222,29 @@ fn a_mig_device_is_known_by_index_and_uuid_and_says_what_it_is() {
     let uuid = text(|b, n| unsafe { nvml.nvmlDeviceGetUUID(device, b, n) }).unwrap();
     assert!(uuid.starts_with("MIG-"), "{uuid}");
     let name = CString::new(uuid).unwrap();
-    let found = told(|found| unsafe { nvml.nvmlDeviceGetHandleByUUID(name.as_ptr(), found) });
+    let found = output_of(|found| unsafe { nvml.nvmlDeviceGetHandleByUUID(name.as_ptr(), found) });
     assert_eq!(found, Ok(device));
-    let is_mig = |device| told(|is| unsafe { nvml.nvmlDeviceIsMigDeviceHandle(device, is) });
+    let is_mig = |device| output_of(|is| unsafe { nvml.nvmlDeviceIsMigDeviceHandle(device, is) });
     assert_eq!((is_mig(device), is_mig(node.gpu)), (Ok(1), Ok(0)));
     let parent =
-        told(|gpu| unsafe { nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, gpu) });
+        output_of(|gpu| unsafe { nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(device, gpu) });
     assert_eq!(parent, Ok(node.gpu));
-    assert_eq!(told(|id| unsafe { nvml.nvmlDeviceGetGpuInstanceId(device, id) }), Ok(2));
-    assert_eq!(told(|id| unsafe { nvml.nvmlDeviceGetComputeInstanceId(device, id) }), Ok(0));
+    assert_eq!(output_of(|id| unsafe { nvml.nvmlDeviceGetGpuInstanceId(device, id) }), Ok(2));
+    assert_eq!(output_of(|id| unsafe { nvml.nvmlDeviceGetComputeInstanceId(device, id) }), Ok(0));
     assert_eq!(
-        told(|id| unsafe { nvml.nvmlDeviceGetGpuInstanceId(node.gpu, id) }),
+        output_of(|id| unsafe { nvml.nvmlDeviceGetGpuInstanceId(node.gpu, id) }),
         Err(NOT_SUPPORTED)
     );
     let name = text(|b, n| unsafe { nvml.nvmlDeviceGetName(device, b, n) }).unwrap();
     assert_eq!(name, "NVIDIA H100 80GB HBM3 MIG 2c.3g.40gb");
     let memory: sys::nvmlMemory_t =
-        told(|memory| unsafe { nvml.nvmlDeviceGetMemoryInfo(device, memory) }).unwrap();
+        output_of(|memory| unsafe { nvml.nvmlDeviceGetMemoryInfo(device, memory) }).unwrap();
     assert_eq!(memory.total, 40448 << 20);
     let attributes =
-        told(|values| unsafe { nvml.nvmlDeviceGetAttributes_v2(device, values) }).unwrap();
+        output_of(|values| unsafe { nvml.nvmlDeviceGetAttributes_v2(device, values) }).unwrap();
     assert_eq!((attributes.multiprocessorCount, attributes.sharedDecoderCount), (40, 3));
     assert_eq!((attributes.gpuInstanceSliceCount, attributes.computeInstanceSliceCount), (3, 2));
-    let minor = told::<u32>(|minor| unsafe { nvml.nvmlDeviceGetMinorNumber(device, minor) });
+    let minor = output_of::<u32>(|minor| unsafe { nvml.nvmlDeviceGetMinorNumber(device, minor) });
     assert_eq!(minor, Err(INVALID_ARGUMENT), "a call on whole GPUs");
 }
 
@@ -272,7 +275,7 @@ fn what_is_in_something_goes_first_and_handles_outlive_nothing() {
 fn capacity_is_counted_and_lists_are_by_profile() {
     let node = Node::partitioned("dgx-h100");
     let left = |profile| {
-        told(|count| unsafe {
+        output_of(|count| unsafe {
             node.nvml.nvmlDeviceGetGpuInstanceRemainingCapacity(node.gpu, profile, count)
         })
     };
@@ -283,7 +286,7 @@ fn capacity_is_counted_and_lists_are_by_profile() {
     assert_eq!(node.create(WHOLE), Err(INSUFFICIENT_RESOURCES));
     let list = |profile| {
         let mut room = [null_mut(); 7];
-        let count = told::<u32>(|count| unsafe {
+        let count = output_of::<u32>(|count| unsafe {
             node.nvml.nvmlDeviceGetGpuInstances(node.gpu, profile, room.as_mut_ptr(), count)
         })?;
         Ok::<_, u32>(room[..count as usize].to_vec())
@@ -294,7 +297,9 @@ fn capacity_is_counted_and_lists_are_by_profile() {
     );
     assert_eq!(list(1), Err(INVALID_ARGUMENT));
     let by_id = |id| {
-        told(|instance| unsafe { node.nvml.nvmlDeviceGetGpuInstanceById(node.gpu, id, instance) })
+        output_of(|instance| unsafe {
+            node.nvml.nvmlDeviceGetGpuInstanceById(node.gpu, id, instance)
+        })
     };
     assert_eq!((by_id(2), by_id(0)), (Ok(three), Err(NOT_FOUND)));
 }
@@ -305,7 +310,7 @@ fn a_gpu_instance_says_what_it_can_be_cut_into() {
     let nvml = &node.nvml;
     let outer = node.create(WHOLE).unwrap();
     let info = |number| {
-        told(|info| unsafe {
+        output_of(|info| unsafe {
             nvml.nvmlGpuInstanceGetComputeInstanceProfileInfo(outer, number, 0, info)
         })
     };
@@ -321,21 +326,21 @@ fn a_gpu_instance_says_what_it_can_be_cut_into() {
         unsafe { nvml.nvmlGpuInstanceGetComputeInstanceProfileInfoV(outer, 2, 0, &raw mut second) };
     assert_eq!((code, letters(&second.name).as_str()), (SUCCESS, "MIG 3c.7g.80gb"));
     let place = sys::nvmlComputeInstancePlacement_t { start: 4, size: 3 };
-    let inner: sys::nvmlComputeInstance_t = told(|inner| unsafe {
+    let inner: sys::nvmlComputeInstance_t = output_of(|inner| unsafe {
         nvml.nvmlGpuInstanceCreateComputeInstanceWithPlacement(outer, 2, &raw const place, inner)
     })
     .unwrap();
-    let left = told(|count| unsafe {
+    let left = output_of(|count| unsafe {
         nvml.nvmlGpuInstanceGetComputeInstanceRemainingCapacity(outer, 0, count)
     });
     assert_eq!(left, Ok(4));
     let mut room = [null_mut(); 2];
-    let count = told(|count| unsafe {
+    let count = output_of(|count| unsafe {
         nvml.nvmlGpuInstanceGetComputeInstances(outer, 2, room.as_mut_ptr(), count)
     });
     assert_eq!((count, room[0]), (Ok(1_u32), inner));
     let by_id =
-        told(|inner| unsafe { nvml.nvmlGpuInstanceGetComputeInstanceById(outer, 0, inner) });
+        output_of(|inner| unsafe { nvml.nvmlGpuInstanceGetComputeInstanceById(outer, 0, inner) });
     assert_eq!(by_id, Ok(inner));
 }
 

@@ -17,7 +17,7 @@ use nvml_wrapper_sys::bindings::{self as sys, NvmlLib, field_id};
 use octavo_machine::{Ecc, Event, EventKind, GpuState, Machine, RecoveryAction, State};
 use tempfile::TempDir;
 
-/// A node with a library of its own.
+/// A node with its own copy of the library.
 struct Node {
     folder: TempDir,
     nvml: NvmlLib,
@@ -131,7 +131,7 @@ fn two_copies_answer_each_from_its_own_machine() {
     assert_eq!(count, 4);
     assert_eq!(big.name(big.gpu(7)).unwrap(), "NVIDIA H100 80GB HBM3");
     assert_eq!(small.name(small.gpu(0)).unwrap(), "Tesla T4");
-    // A handle of one library is nothing to the other.
+    // A handle of one library is invalid in the other.
     assert_eq!(small.name(big.gpu(0)), Err(2));
     let uuid = big.uuid(big.gpu(3)).unwrap();
     let name = CString::new(uuid.clone()).unwrap();
@@ -308,7 +308,7 @@ fn events_wake_the_waiter_and_each_is_told_once_in_order() {
     let path = node.folder.path().join("state.json");
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // A burst in one write, with an event that was over before the set was made.
+            // A burst in one write, after an event that was over before the set was created.
             let events = vec![xid(0, 13), xid(5, 79), xid(6, 48), xid(5, 31)];
             State { events, ..State::default() }.write(&path).unwrap();
         });

@@ -1,4 +1,4 @@
-//! What the shared object asks of the programs that load it: next to nothing.
+//! Requirements of the shared object on the programs that load it: almost none.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,14 +15,14 @@ use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSymbol as _};
 use octavo_guard_library::{CUDA_HOOKS, LIBRARY, NAME, NVML_HOOKS, PRELOAD, PRELOAD_NAME};
 
-/// Both shared objects, by their names.
+/// Both shared objects, by name.
 const BOTH: [(&str, &[u8]); 2] = [(NAME, LIBRARY), (PRELOAD_NAME, PRELOAD)];
 
 fn parsed(bytes: &'static [u8]) -> ElfFile64<'static, Endianness> {
     ElfFile64::parse(bytes).expect("an ELF file")
 }
 
-/// Values of the dynamic section's entries of a kind.
+/// Values of the dynamic section's entries with a tag.
 fn dynamic(bytes: &'static [u8], tag: elf::DynamicTag) -> Vec<u64> {
     let file = parsed(bytes);
     let endian = file.endian();
@@ -45,7 +45,7 @@ fn it_needs_no_other_library_and_no_version_of_one() {
         assert!(dynamic(bytes, elf::DT_VERSYM).is_empty(), "{name}");
         assert_eq!(dynamic(bytes, elf::DT_SONAME).len(), 1, "{name}");
     }
-    // Guards know one another by this part of their names.
+    // Guards recognise one another by this part of their names.
     assert_eq!((NAME, PRELOAD_NAME), ("liboctavo_guard.so", "liboctavo_guard_preload.so"));
 }
 
@@ -104,11 +104,11 @@ fn only_hooks_are_exported() {
         let is_new = expected.insert(format!("octavo_hook_{name}"));
         assert!(is_new, "{name} is hooked twice");
     }
-    // What is in the scope of a proxy's handle must not have a name that the driver may lack.
+    // Names in the scope of a proxy's handle must not include names that the driver may lack.
     assert_eq!(exported(LIBRARY), expected);
     let plain = CUDA_HOOKS.iter().chain(NVML_HOOKS).chain(&["dlsym", "dlvsym"]);
     expected.extend(plain.map(|name| (*name).to_owned()));
-    // What is exported replaces the program's own when preloaded.
+    // An exported name replaces the program's own when preloaded.
     assert_eq!(exported(PRELOAD), expected);
 }
 

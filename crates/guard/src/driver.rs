@@ -115,7 +115,7 @@ impl Driver {
     /// handle looks its functions up one by one.
     #[cfg_attr(
         not(feature = "preload"),
-        allow(dead_code, reason = "asked by what only the shared object exports")
+        allow(dead_code, reason = "used only by exports of the shared object")
     )]
     pub(crate) fn hook_in_namespace(&self, name: &[u8], address: usize) -> usize {
         let Some(hook) = self.hooks().find(|hook| hook.name.as_bytes() == name) else { return 0 };
@@ -160,7 +160,7 @@ impl Driver {
     /// A function that the library exports, unhooked even if there is a hook; 0 if it has none.
     #[cfg_attr(
         not(feature = "library"),
-        allow(dead_code, reason = "asked by what only the shared object exports")
+        allow(dead_code, reason = "used only by exports of the shared object")
     )]
     pub(crate) fn function(&self, name: &[u8]) -> usize {
         self.attach();

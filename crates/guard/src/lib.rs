@@ -49,7 +49,7 @@ mod paths;
 mod platform;
 #[cfg_attr(
     not(feature = "preload"),
-    allow(dead_code, reason = "called by what only the shared object exports")
+    allow(dead_code, reason = "called only by exports of the shared object")
 )]
 mod preload;
 mod process;
@@ -58,7 +58,7 @@ mod shares;
 mod tracking;
 #[cfg_attr(
     not(feature = "library"),
-    allow(dead_code, reason = "called by what only the shared object exports")
+    allow(dead_code, reason = "called only by exports of the shared object")
 )]
 mod unknown;
 

@@ -62,9 +62,9 @@ const OUT_OF_MEMORY: c_int = 2;
 /// Allocations of a race are multiples of this size, so that drivers round nothing.
 const PIECE: u64 = 2 << 20;
 /// Largest allocation of a race, in pieces.
-const LARGEST: u64 = 64;
+const MAX_PIECES: u64 = 64;
 /// Maximum number of allocations of a process in a race.
-const MOST_HELD: usize = 32;
+const MAX_HELD: usize = 32;
 
 /// Driver functions that the program uses.
 struct Cuda {
@@ -115,7 +115,7 @@ fn main() -> anyhow::Result<()> {
                 let [granted, refused, over] = race.run(&cuda, sum, seed.parse()?)?;
                 writeln!(out, "{granted} {refused} {over} {}", sum.highest.load(SeqCst))?;
             }
-            _ => anyhow::bail!("nobody knows how to {line:?}"),
+            _ => anyhow::bail!("unknown command {line:?}"),
         }
         out.flush()?;
     }
@@ -273,18 +273,18 @@ impl Race {
     /// Returns grants, refusals, and grants after which the limit was exceeded.
     fn run(&self, cuda: &Cuda, sum: &Sum, seed: u64) -> anyhow::Result<[u64; 3]> {
         let end = Instant::now() + self.time;
-        let (mut held, mut random) = (Vec::with_capacity(MOST_HELD), Random(seed));
+        let (mut held, mut random) = (Vec::with_capacity(MAX_HELD), Random(seed));
         let [mut granted, mut refused, mut over] = [0; 3];
         let give_back = |(pointer, bytes)| {
             sum.held.fetch_sub(bytes, SeqCst);
             done("cuMemFree", cuda.give(pointer))
         };
         for _ in 0..self.wishes {
-            while held.len() == MOST_HELD || (!held.is_empty() && random.below(100) < 45) {
+            while held.len() == MAX_HELD || (!held.is_empty() && random.below(100) < 45) {
                 let index = usize::try_from(random.below(held.len() as u64))?;
                 give_back(held.swap_remove(index))?;
             }
-            let bytes = (1 + random.below(LARGEST)) * PIECE;
+            let bytes = (1 + random.below(MAX_PIECES)) * PIECE;
             let mut pointer = 0;
             match cuda.take(&mut pointer, usize::try_from(bytes)?) {
                 0 => {

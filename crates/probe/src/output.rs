@@ -25,7 +25,7 @@ pub(crate) fn write(report: &Report, form: OutputFormat, out: &mut dyn Write) ->
 
 /// Writes the names of all allocation paths.
 pub(crate) fn list(out: &mut dyn Write) -> io::Result<()> {
-    let mut table = table(["PATH", "ASKS BY"]);
+    let mut table = table(["PATH", "FUNCTIONS"]);
     for path in ALLOCATION_PATHS {
         table.add_row([path.name, path.what]);
     }
@@ -68,7 +68,7 @@ fn headline(gpu: &Gpu, report_of_gpu: &GpuReport) -> String {
 }
 
 fn findings(report_of_gpu: &GpuReport, out: &mut dyn Write) -> io::Result<()> {
-    let mut table = table(["PATH", "LIMIT", "GRANTED", "BEYOND", "NOTE"]);
+    let mut table = table(["PATH", "RESULT", "GRANTED", "BEYOND", "NOTE"]);
     for finding in &report_of_gpu.findings {
         let granted = finding.granted_bytes.map_or_else(|| "-".to_owned(), amount);
         let beyond = finding.beyond.map_or_else(|| "-".to_owned(), Code::name);
@@ -90,7 +90,7 @@ fn costs(report_of_gpu: &GpuReport, out: &mut dyn Write) -> io::Result<()> {
     if report_of_gpu.costs.is_empty() {
         return Ok(());
     }
-    let mut table = table(["CALL", "MEDIAN", "HALF OF ALL BETWEEN"]);
+    let mut table = table(["CALL", "MEDIAN", "QUARTILES"]);
     for cost in &report_of_gpu.costs {
         let between = format!("{:.0} and {:.0} ns", cost.lower_ns, cost.upper_ns);
         table.add_row([cost.call.to_owned(), format!("{:.0} ns", cost.median_ns), between]);
@@ -101,7 +101,7 @@ fn costs(report_of_gpu: &GpuReport, out: &mut dyn Write) -> io::Result<()> {
 fn word(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Holds => "holds",
-        Verdict::RefusedOtherwise => "holds, odd answer",
+        Verdict::RefusedOtherwise => "holds, other error",
         Verdict::Passes => "PASSES",
         Verdict::Unsupported => "unsupported",
         Verdict::Skipped => "skipped",
@@ -109,7 +109,7 @@ fn word(verdict: Verdict) -> &'static str {
 }
 
 fn note(finding: &Finding) -> String {
-    let lost = finding.lost_bytes.map(|lost| format!("{} not given back", amount(lost)));
+    let lost = finding.lost_bytes.map(|lost| format!("{} not freed", amount(lost)));
     let notes: Vec<String> = finding.note.clone().into_iter().chain(lost).collect();
     notes.join("; ")
 }

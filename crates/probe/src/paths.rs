@@ -212,7 +212,7 @@ pub(crate) fn try_path(
     };
     if path.kind == Kind::HostBacked && !is_share {
         finding.note =
-            Some("a whole GPU: beyond its memory the driver lends the host's".to_owned());
+            Some("a whole GPU: beyond its memory the driver uses host memory".to_owned());
         return finding;
     }
     let free_before = free(context.cuda);
@@ -239,7 +239,7 @@ pub(crate) fn try_path(
     let (granted, at_limit, release_error) = fill(path, context, limit);
     finding.granted_bytes = Some(granted);
     finding.at_limit = at_limit.code();
-    finding.note = release_error.map(|error| format!("giving it back: {error}"));
+    finding.note = release_error.map(|error| format!("free failed: {error}"));
     finding.verdict = match granted {
         0 => Verdict::Unsupported,
         granted if granted > limit => Verdict::Passes,

@@ -70,7 +70,7 @@ pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult>
     let paths_to_try = select_paths(&args.paths)?;
     let cuda = Cuda::open("libcuda.so.1")?;
     cuda.init(0).context(
-        "the driver does not start: is a GPU in this container, and are the limits of its share whole?",
+        "the driver cannot be initialised: check that this container has a GPU and that the limits of its share are intact",
     )?;
     let environment = environment::read(&cuda)?;
     let gpus: Vec<&Gpu> = environment
@@ -78,7 +78,11 @@ pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult>
         .iter()
         .filter(|gpu| args.gpu.is_none_or(|number| i64::from(number) == i64::from(gpu.number)))
         .collect();
-    ensure!(!gpus.is_empty(), "there is no such GPU: this process sees {}", environment.gpus.len());
+    ensure!(
+        !gpus.is_empty(),
+        "there is no such GPU: this process sees {} of them, numbered from 0",
+        environment.gpus.len()
+    );
     let mut reports = Vec::new();
     for gpu in &gpus {
         reports.push(probe(&cuda, gpu, &environment, &paths_to_try, !args.no_timing)?);
@@ -181,21 +185,21 @@ fn bypass(gpus: &[(i32, u64)], time: Duration, out: &mut dyn Write) -> anyhow::R
     for (number, limit) in gpus {
         make_current(&cuda, *number)?;
         let taken = take(&cuda, limit + limit / 2);
-        writeln!(out, "gone round the wall on GPU {number}: {taken} bytes of {limit}")?;
+        writeln!(out, "bypassed the guard on GPU {number}: {taken} bytes, limit {limit}")?;
     }
     out.flush()?;
     let begun = Instant::now();
     while begun.elapsed() < time {
         thread::sleep(Duration::from_millis(50));
     }
-    writeln!(out, "nobody has stopped it in {} s", time.as_secs())?;
+    writeln!(out, "not stopped within {} s", time.as_secs())?;
     Ok(())
 }
 
 /// The driver's own CUDA library in a container with a share.
 fn driver_library(folder: &Path) -> anyhow::Result<PathBuf> {
     let entries = fs::read_dir(folder).with_context(|| {
-        format!("{} cannot be read: no guard holds this container", folder.display())
+        format!("{} cannot be read: this container has no guard to bypass", folder.display())
     })?;
     let mut names: Vec<_> = entries.flatten().map(|entry| entry.file_name()).collect();
     names.sort();

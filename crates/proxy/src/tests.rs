@@ -16,7 +16,7 @@ const GUARD: &str = "/run/octavo/guard/liboctavo_guard.so";
 const REAL: &str = "/run/octavo/real/libcuda.so.580.95.05";
 const SONAME: &str = "libcuda.so.1";
 
-/// Allocates, by its name, where nothing is hooked.
+/// Suspicious names of a driver without hooks.
 fn is_suspicious(name: &[u8]) -> bool {
     name.windows(5).any(|part| part == b"Alloc")
 }
@@ -26,8 +26,8 @@ fn plan<'a>(hooks: &'a BTreeSet<&'a str>) -> Plan<'a> {
     Plan { hooks, is_suspicious, soname: SONAME, guard, real }
 }
 
-/// The bytes of a driver's library that exports functions, each with the index of its version: a library of
-/// ours, which leads nowhere.
+/// The bytes of a driver's library that exports functions, each with the index of its version: a
+/// library written by this crate.
 fn library(machine: Architecture, functions: &[(&str, u16)], versions: &[(&str, u16)]) -> Vec<u8> {
     let mut exports: Vec<_> = functions
         .iter()
@@ -51,7 +51,7 @@ fn library(machine: Architecture, functions: &[(&str, u16)], versions: &[(&str, 
     image::write(&driver, &Stubs::choose(&driver, &plan), &plan)
 }
 
-/// A driver of a few functions without versions.
+/// A driver with a few functions and no versions.
 fn driver() -> Vec<u8> {
     let names = ["cuInit", "cuMemAlloc_v2", "cuMemAllocNew", "cuDeviceGetCount", "cuMemAllocOther"];
     library(Architecture::X86_64, &names.map(|name| (name, 1)), &[])
@@ -85,7 +85,7 @@ fn a_function_of_two_versions_is_hooked_in_both() {
     let read = Driver::read(&proxy.bytes).unwrap();
     let versions: Vec<_> = read.exports.iter().map(|export| export.version).collect();
     assert_eq!(versions, [2, 0x8003]);
-    // And the version that no hook has is defined too: programs ask for it as they are loaded.
+    // The version without hooks is defined, too: the dynamic linker checks it when programs start.
     let names: Vec<_> = read.versions.iter().map(|version| version.name).collect();
     assert_eq!(names, [SONAME.as_bytes(), b"NEW", b"OLD"]);
 }

@@ -1,4 +1,4 @@
-//! Programs in C that reach the driver in all the ways there are, with a proxy at its place.
+//! C programs that look the driver up in every way, with a proxy in its place.
 
 #![allow(
     clippy::unwrap_used,
@@ -31,7 +31,7 @@ fn a_program_that_is_linked_to_the_driver_meets_the_guard() {
     for fixture in Fixture::of_each_c_library() {
         let program = fixture.linked("linked.c", "link", &[]);
         assert_eq!(fixture.run(&program, &[]), LINKED);
-        // It is the proxy that makes the difference.
+        // The proxy makes the difference.
         assert!(fixture.run_bare(&program, &[]).starts_with("init 3\nalloc 0 77\n"));
     }
 }
@@ -93,7 +93,7 @@ fn a_plugin_that_prefers_its_own_libraries_meets_the_guard() {
 fn versions_of_names_stay() {
     let map = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/versions.map");
     let script = format!("-Wl,--version-script={map}");
-    // As NVML's names have them: the library's name for a version.
+    // Like NVML: the library's name is the version.
     let default = "-Wl,--default-symver";
     let fixture = Fixture::with(
         "libnvidia-ml.so.1",
@@ -107,7 +107,7 @@ fn versions_of_names_stay() {
                     libnvidia-ml.so.1 2\nOLD_1 none\nplain 104\n";
     for folder in ["link", "proxy"] {
         let program = fixture.linked("versioned.c", folder, &[]);
-        // A library without the versions would be complained of to the error stream.
+        // The dynamic linker would report a library without the versions on standard error.
         assert_eq!(fixture.run(&program, &[]), expected, "linked to {folder}");
         assert!(fixture.run_bare(&program, &[]).starts_with("linked 1 2 4 3\n"));
     }
@@ -120,10 +120,10 @@ fn an_unknown_function_gets_its_arguments_as_they_were() {
         let program = fixture.program("unknown.c");
         let forwarded = fixture.run(&program, &[]);
         let bare = fixture.run_bare(&program, &[]);
-        let (results, told) = forwarded.split_once("told").unwrap();
+        let (results, output) = forwarded.split_once("told").unwrap();
         assert_eq!(results, bare.split_once("told").unwrap().0);
         assert!(results.ends_with("large 3 24\ntwice 5\n"), "{results}");
-        assert_eq!(told, " 5\n", "the guard hears of each call");
+        assert_eq!(output, " 5\n", "the guard hears of each call");
     }
 }
 
@@ -142,9 +142,9 @@ fn a_guard_without_one_of_the_hooks_lets_nothing_past() {
     let without = ["-DWITHOUT_ALLOC"];
     let fixture = Fixture::with("libcuda.so.1", "driver.c", &[], "guard.c", &without, &hooks);
     for program in [fixture.program("opened.c"), fixture.linked("linked.c", "link", &[])] {
-        let said = fixture.fails(&program);
-        assert!(said.contains("undefined symbol: octavo_hook_cuMemAlloc_v2"), "{said}");
-        assert!(!said.contains("init"), "{said}");
+        let output = fixture.fails(&program);
+        assert!(output.contains("undefined symbol: octavo_hook_cuMemAlloc_v2"), "{output}");
+        assert!(!output.contains("init"), "{output}");
     }
 }
 
@@ -154,8 +154,11 @@ fn without_guard_or_driver_the_proxy_does_not_load() {
         let fixture = Fixture::cuda();
         let program = fixture.program("opened.c");
         std::fs::remove_file(fixture.at(file)).unwrap();
-        let said = fixture.fails(&program);
-        assert!(said.contains(file) && said.contains("cannot open shared object file"), "{said}");
+        let output = fixture.fails(&program);
+        assert!(
+            output.contains(file) && output.contains("cannot open shared object file"),
+            "{output}"
+        );
     }
 }
 

@@ -15,7 +15,7 @@ fn devices_are_visible_in_the_order_in_which_they_are_named() {
     assert_eq!(visible("3,1", &all, &machine), [3, 1]);
     assert_eq!(visible(&format!("{},0", &uuid[..20]), &all, &machine), [5, 0]);
     assert_eq!(visible(" 2 , 4 ", &all, &machine), [2, 4]);
-    // Ordinals count what is there, as in a container with two GPUs of eight.
+    // Ordinals count visible GPUs, as in a container with two of eight GPUs.
     assert_eq!(visible("1", &[6, 7], &machine), [7]);
 }
 

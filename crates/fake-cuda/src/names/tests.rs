@@ -11,7 +11,7 @@ fn no_two_functions_have_one_address() {
 }
 
 #[test]
-fn every_form_that_is_said_to_be_late_is_there() {
+fn every_listed_version_exists() {
     for (name, _) in SINCE {
         assert!(address_of(name).is_some(), "{name}");
     }

@@ -1,4 +1,4 @@
-//! Contexts and what they take.
+//! Contexts and their memory.
 
 use crate::call;
 use crate::node::{CONTEXT, Cuda, GIB, MIB, Node, OUT_OF_MEMORY};

@@ -1,4 +1,4 @@
-//! Bytes that move.
+//! Copies.
 
 use crate::call;
 use crate::node::{GIB, INVALID_VALUE, MIB, Node};
@@ -70,7 +70,7 @@ fn rows_are_copied_with_their_pitch() {
         3 => usize, 2 => usize, 4 => u32));
     assert_eq!((code, pitch), (0, 512));
     let host = *b"abcdef";
-    // From the host (1) with rows of 3 bytes to the device (2); two rows of 3 bytes.
+    // From host (1) with rows of 3 bytes to device (2); two rows of 3 bytes.
     let from = host.as_ptr().expose_provenance() as u64;
     let params: [u64; 16] = [0, 0, 1, from, 0, 0, 3, 0, 0, 2, 0, address, 0, pitch, 3, 2];
     assert_eq!(call!(cuda, cuMemcpy2D_v2(params.as_ptr() => *const u64)), 0);

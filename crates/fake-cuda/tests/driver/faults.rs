@@ -1,4 +1,4 @@
-//! What goes wrong because the machine's state says so.
+//! Faults set in the machine's state.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -21,7 +21,7 @@ fn a_call_fails_as_the_state_says_and_works_again_afterwards() {
     let cuda = node.ready();
     let calls = [("cuMemAlloc".to_owned(), OUT_OF_MEMORY), ("cuStreamCreate".to_owned(), 304)];
     node.becomes(&State { failing_calls: calls.into(), ..State::default() });
-    // Calls that are made by the million notice with the next one that is not.
+    // Frequent calls see it after the next other call.
     assert_eq!(cuda.synchronize(), 0);
     assert_eq!(cuda.allocate(MIB), Err(OUT_OF_MEMORY));
     let mut stream = 0_usize;

@@ -154,7 +154,7 @@ fn unfreed_graph_memory_blocks_the_next_launch() {
     let cuda = node.ready();
     let (mut graph, mut handle) = (0_usize, 0_usize);
     assert_eq!(call!(cuda, cuGraphCreate(&raw mut graph => *mut usize, 0 => u32)), 0);
-    // Properties of a pool (pinned, on device 0), no access, 10 MiB, room for the address.
+    // Pool properties (pinned, on device 0), no access, 10 MiB, space for the address.
     let mut params = [0_u64; 15];
     (params[0], params[1], params[13]) = (1, 1, 10 * MIB);
     let code = call!(cuda, cuGraphAddMemAllocNode(

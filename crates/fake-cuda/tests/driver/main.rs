@@ -1,6 +1,6 @@
-//! The built library, used as programs use NVIDIA's: loaded, and called through its symbols.
+//! The built library, used like NVIDIA's: loaded, and called through its symbols.
 //!
-//! Each test has a machine of its own with a copy of the library, so that none knows of another.
+//! Each test has its own machine with a copy of the library, so that tests are independent.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! Memory with an address.
+//! Memory allocations.
 
 use crate::call;
 use crate::node::{CONTEXT, GIB, INVALID_VALUE, MIB, Node, OUT_OF_MEMORY};
@@ -109,7 +109,7 @@ fn mipmaps_take_all_their_levels_memory() {
     let code = call!(cuda, cuMipmappedArrayCreate(
         &raw mut mipmap => *mut usize, descriptor.as_ptr() => *const u64, 12 => u32));
     assert_eq!(code, 0);
-    // 16 MiB, and a third of it for the smaller ones.
+    // 16 MiB, and a third of that for the smaller levels.
     assert_eq!(cuda.used() - before, 22 * MIB);
     let code = call!(cuda, cuMipmappedArrayGetLevel(
         &raw mut level => *mut usize, mipmap => usize, 3 => u32));

@@ -1,4 +1,4 @@
-//! Functions by name.
+//! Function lookup by name.
 
 use std::ffi::{CString, c_char};
 

@@ -36,7 +36,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    /// A machine of the kind that ships under that name.
+    /// A machine of the shipped description with that name.
     pub(crate) fn new(machine: &str) -> Self {
         Self::with(machine, |_| {})
     }
@@ -51,7 +51,7 @@ impl Node {
         Self { folder }
     }
 
-    /// The library, loaded; each copy of the file is a driver of its own.
+    /// The loaded library; each copy of the file is a separate driver.
     pub(crate) fn load(&self) -> Cuda {
         Cuda::load(self.folder.path())
     }
@@ -89,12 +89,12 @@ impl Cuda {
         Self { library: unsafe { Library::new(folder.join("libcuda.so.1")) }.unwrap() }
     }
 
-    /// A function by its name, which ends in zero; the caller knows its type.
+    /// A function by its zero-terminated name; the caller knows its type.
     pub(crate) fn function<T>(&self, name: &str) -> libloading::Symbol<'_, T> {
         unsafe { self.library.get(name.as_bytes()) }.unwrap()
     }
 
-    /// Makes a context, which becomes current.
+    /// Creates a context, which becomes current.
     pub(crate) fn context(&self, ordinal: i32) -> usize {
         let mut handle = 0_usize;
         let made =
@@ -115,7 +115,7 @@ impl Cuda {
         call!(self, cuMemFree_v2(address => u64))
     }
 
-    /// Memory that is free, and all.
+    /// Free and total memory.
     pub(crate) fn info(&self) -> (u64, u64) {
         let (mut free, mut total) = (0, 0);
         let code =
@@ -124,7 +124,7 @@ impl Cuda {
         (free, total)
     }
 
-    /// Memory that is not free.
+    /// Used memory.
     pub(crate) fn used(&self) -> u64 {
         let (free, total) = self.info();
         total - free
@@ -189,7 +189,7 @@ impl Cuda {
     }
 }
 
-/// A library of this workspace, as cargo built it for this test.
+/// A library of this workspace, as built by cargo for this test.
 pub(crate) fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let deps = test.parent().unwrap();

@@ -1,4 +1,4 @@
-//! Memory in the order of a stream.
+//! Stream-ordered memory.
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _};
 
@@ -24,7 +24,7 @@ impl Cuda {
     }
 
     fn pool_of_kind(&self, handles: u64, max: u64) -> usize {
-        // Pinned, for such handles; on device 0; no attributes of Windows; the most that it may have.
+        // Pinned, with that handle type; on device 0; no Windows attributes; the maximum size.
         let mut props = [0_u64; 11];
         (props[0], props[1], props[3]) = (handles << 32 | 1, 1, max);
         let mut pool = 0_usize;
@@ -121,7 +121,7 @@ fn small_allocations_of_a_pool_share_a_piece() {
     assert_eq!(cuda.upload(addresses[999], &[5; 1000]), 0);
     assert_eq!(cuda.upload(addresses[999], &[5; 1001]), INVALID_VALUE);
     for address in addresses {
-        // Either way of freeing will do.
+        // Either free function works.
         assert_eq!(cuda.free(address), 0);
     }
     assert_eq!(cuda.pool_value(pool, USED), 0);

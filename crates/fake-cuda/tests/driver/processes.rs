@@ -1,7 +1,7 @@
-//! Several processes, and what the management library tells of them.
+//! Several processes, and NVML's report about them.
 //!
-//! Some tests are the other processes: the test binary itself, started once more with one of them named.
-//! Where nobody gives them a machine they do nothing.
+//! Some tests are the other processes: the test binary, started again with one of them selected.
+//! Without a machine they do nothing.
 
 use std::env;
 use std::fs;
@@ -15,10 +15,10 @@ use nvml_wrapper_sys::bindings::{NvmlLib, nvmlMemory_v2_t, nvmlProcessInfo_t};
 use crate::call;
 use crate::node::{CONTEXT, Cuda, GIB, MIB, Node, OUT_OF_MEMORY, built};
 
-/// Where another process finds its machine.
+/// Environment variable with the machine of another process.
 const FOLDER: &str = "OCTAVO_TEST_MACHINE";
 
-/// Another process, which says `ready` and lives until its input ends.
+/// Another process, which prints `ready` and lives until its input ends.
 struct Other {
     child: Child,
 }
@@ -38,7 +38,7 @@ impl Other {
             .spawn();
         let mut other = Self { child: child.unwrap() };
         let lines = BufReader::new(other.child.stdout.as_mut().unwrap()).lines();
-        // The test harness prints its own lines before, and the name on the same one.
+        // The test harness prints its own lines before, and the name on the same line.
         let is_ready = |line: std::io::Result<String>| line.unwrap().ends_with("ready");
         assert!(lines.into_iter().any(is_ready), "the other process ended early");
         other
@@ -52,7 +52,7 @@ impl Other {
 
 impl Drop for Other {
     fn drop(&mut self) {
-        // It may be over already.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -138,7 +138,7 @@ fn a_process_with_much_to_do_slows_another_to_half() {
     assert_eq!(took(), 100_000, "the dead do not compute");
 }
 
-/// A child of `fork` does what the closure says; its answer is its exit status.
+/// A child of `fork` runs the closure; its result is the exit status.
 fn forked(body: impl FnOnce() -> u8) -> i32 {
     let pid = unsafe { libc::fork() };
     if pid == 0 {
@@ -156,7 +156,7 @@ fn a_child_of_fork_can_use_nothing_and_harms_nothing() {
     let node = Node::new("t4");
     let cuda = node.ready();
     let before = cuda.used();
-    // The answers are looked up before, as only few things work in a child of many threads.
+    // Symbols are looked up before: little is safe in the child of a multi-threaded process.
     let init: libloading::Symbol<'_, unsafe extern "C" fn(u32) -> u32> =
         unsafe { cuda.library.get(b"cuInit\0") }.unwrap();
     let free: libloading::Symbol<'_, unsafe extern "C" fn(u64) -> u32> =
@@ -190,17 +190,17 @@ fn has_a_child_that_outlives_it() {
     cuda.context(0);
     cuda.allocate(GIB).unwrap();
     if unsafe { libc::fork() } == 0 {
-        // The child itself is ready: it has done all that it does at its beginning.
+        // The child itself prints it, after all its work.
         let line = b"ready\n";
         unsafe { libc::write(1, line.as_ptr().cast(), line.len()) };
-        // Longer than its parent, and not for ever.
+        // Longer than its parent, but not endless.
         unsafe { libc::sleep(5) };
         unsafe { libc::_exit(0) };
     }
     std::io::stdin().read_to_end(&mut Vec::new()).unwrap();
 }
 
-/// The management library of the same machine.
+/// NVML of the same machine.
 fn management(node: &Node) -> NvmlLib {
     let library = node.folder.path().join("libnvidia-ml.so.1");
     fs::copy(built("liboctavo_fake_nvml.so"), &library).unwrap();
@@ -209,7 +209,7 @@ fn management(node: &Node) -> NvmlLib {
     nvml
 }
 
-/// Ids and memory of the processes on the first GPU.
+/// Pids and memory of the processes on the first GPU.
 fn processes(nvml: &NvmlLib) -> Vec<(u32, u64)> {
     let mut gpu = std::ptr::null_mut();
     assert_eq!(unsafe { nvml.nvmlDeviceGetHandleByIndex_v2(0, &raw mut gpu) }, 0);
@@ -263,7 +263,7 @@ fn a_process_in_a_namespace_of_its_own_is_listed_by_the_hosts_id() {
     }
     let node = Node::new("t4");
     let nvml = management(&node);
-    // It complains when its child is killed.
+    // It prints an error when its child is killed.
     unshare.arg(env::current_exe().unwrap()).stderr(Stdio::null());
     let other = Other::start_by(unshare, &node, "holds_five_gibibytes");
     let listed = processes(&nvml);
@@ -317,7 +317,7 @@ fn what_dead_processes_left_of_shared_memory_is_swept_away() {
         assert_eq!(code, 0);
     }
     assert_eq!((old.exists(), young.exists()), (false, true));
-    // The chip, the young one and what is in use.
+    // The GPU, the recent file and the files in use.
     assert_eq!(fs::read_dir(young.parent().unwrap()).unwrap().count(), 4);
 }
 

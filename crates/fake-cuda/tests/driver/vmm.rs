@@ -1,11 +1,11 @@
-//! Memory and addresses apart.
+//! Virtual memory management.
 
 use crate::call;
 use crate::node::{CONTEXT, Cuda, GIB, INVALID_VALUE, MIB, Node, OUT_OF_MEMORY};
 
 impl Cuda {
     pub(crate) fn create(&self, size: u64) -> Result<usize, u32> {
-        // Pinned, as a file descriptor; on device 0.
+        // Pinned, exportable as a file descriptor; on device 0.
         let prop: [u32; 8] = [1, 1, 1, 0, 0, 0, 0, 0];
         let mut handle = 0_usize;
         match call!(self, cuMemCreate(
@@ -79,7 +79,7 @@ fn mapped_memory_can_be_used_once_access_is_given() {
     assert_eq!(cuda.allow(address + 4 * MIB, 4 * MIB), 0);
     assert_eq!(cuda.upload(address + 4 * MIB, b"yes"), 0);
     assert_eq!(cuda.unmap(address + 4 * MIB, 4 * MIB), 0);
-    // What is mapped elsewhere is the same memory.
+    // Memory mapped twice is the same memory.
     assert_eq!(cuda.map(address, 4 * MIB, handle), 0);
     assert_eq!(cuda.allow(address, 4 * MIB), 0);
     assert_eq!(cuda.download(address, 3).unwrap(), b"yes");
@@ -121,7 +121,7 @@ fn memory_of_the_host_takes_none_of_the_device() {
 #[test]
 fn an_exported_handle_is_the_same_memory_in_another_process() {
     let node = Node::new("t4");
-    // Two copies of the library are two processes to the chip.
+    // To the GPU, two copies of the library are two processes.
     let one = node.ready();
     let other = Node { folder: tempfile::tempdir().unwrap() };
     for file in ["libcuda.so.1", "machine.yaml"] {

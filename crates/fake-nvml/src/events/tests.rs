@@ -9,18 +9,18 @@ fn event(gpu: u32, kind: EventKind, data: u64) -> Event {
 }
 
 #[test]
-fn a_burst_is_told_once_and_in_order() {
+fn a_burst_is_reported_once_and_in_order() {
     let set = EventSet::new(0);
     set.register(0, ALL, 0);
     set.register(1, ALL, 0);
     let events: Vec<_> = (0..10).map(|i| event(i % 2, EventKind::Xid, i.into())).collect();
-    let told: Vec<_> = std::iter::from_fn(|| set.take(&events)).map(|e| e.data).collect();
-    assert_eq!(told, (0..10).collect::<Vec<_>>());
+    let reported: Vec<_> = std::iter::from_fn(|| set.take(&events)).map(|e| e.data).collect();
+    assert_eq!(reported, (0..10).collect::<Vec<_>>());
     assert_eq!(set.take(&events), None);
 }
 
 #[test]
-fn events_before_the_set_or_the_registration_are_not_told() {
+fn earlier_events_are_not_reported() {
     let set = EventSet::new(1);
     let mut events = vec![event(0, EventKind::Xid, 13), event(0, EventKind::Xid, 31)];
     set.register(0, ALL, 2);
@@ -30,7 +30,7 @@ fn events_before_the_set_or_the_registration_are_not_told() {
 }
 
 #[test]
-fn only_registered_gpus_and_types_are_told() {
+fn only_registered_gpus_and_types_are_reported() {
     let set = EventSet::new(0);
     set.register(1, EventKind::DoubleBitEcc.bit(), 0);
     let events = [
@@ -51,7 +51,7 @@ fn an_emptied_list_does_not_silence_the_set() {
 }
 
 #[test]
-fn memory_errors_are_told_only_by_gpus_with_error_correction() {
+fn only_gpus_with_ecc_report_memory_errors() {
     assert_eq!(supported_types(false), EventKind::Xid.bit());
     assert_eq!(supported_types(true), 0b1011);
 }

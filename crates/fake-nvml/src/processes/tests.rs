@@ -8,7 +8,7 @@ fn machine() -> Machine {
 }
 
 #[test]
-fn a_gpu_that_nobody_ever_used_has_no_file() {
+fn an_unused_gpu_has_no_file() {
     let folder = tempfile::tempdir().unwrap();
     let mut gpu = GpuUsage::default();
     assert!(gpu.open(folder.path(), 0, &machine()).is_none());
@@ -33,7 +33,7 @@ fn a_process_is_listed_with_its_memory_while_it_has_contexts() {
 }
 
 #[test]
-fn use_is_told_of_the_time_since_the_last_question() {
+fn utilization_covers_the_time_since_the_last_query() {
     let folder = tempfile::tempdir().unwrap();
     let gpu = FakeGpu::open(folder.path(), 0, 8 * GIB, Clock::Virtual).unwrap();
     let process = gpu.attach().unwrap();

@@ -9,8 +9,8 @@ use super::*;
 
 const LIMIT: u64 = 1000;
 
-/// A share of a few slots, seen by one process at a time; who owns which slot is kept beside it, as the
-/// kernel keeps it.
+/// A share of a few slots, used by one process at a time. The owners of slots are stored beside it,
+/// as the kernel does.
 struct Share {
     high: AtomicU64,
     used: Vec<AtomicU64>,
@@ -38,7 +38,7 @@ impl Share {
         })
     }
 
-    /// The process of a slot ends: the kernel drops the lock, and nothing else happens.
+    /// The process of a slot ends: the kernel drops its lock, and nothing else happens.
     fn kill(&self, slot: usize) {
         self.owned[slot].set(false);
     }
@@ -168,7 +168,7 @@ fn a_reaper_leaves_its_own_slot_alone() {
     let share = Share::new(2);
     let slot = share.claim_slot();
     assert_eq!(share.try_charge(slot, 200), Ok(()));
-    // A lock of one's own is no obstacle to taking it before_retry.
+    // A process can take its own lock again.
     share.kill(slot);
     assert_eq!(reap(&share, &share, slot), 0);
     assert_eq!(share.used(slot), 200);
@@ -187,7 +187,7 @@ fn noise_in_the_file_is_never_room() {
     assert_eq!(share.used(slot), 0);
 }
 
-/// What processes do to a share, one after another.
+/// Steps of processes on a share, in sequence.
 #[derive(Clone, Debug)]
 enum Step {
     Enter,
@@ -208,7 +208,7 @@ fn any_step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// One after another nobody is refused but for want of room: the dead count for nothing.
+    /// In sequence, a charge is refused only for lack of memory: dead processes count for nothing.
     #[test]
     fn sequential_charges_equal_a_plain_sum(
         steps in prop::collection::vec(any_step(), 0..120),
@@ -230,7 +230,7 @@ proptest! {
                         prop_assert_eq!(granted, Ok(()));
                         living[who].1.push(bytes);
                     } else {
-                        // What no share could hold is refused without a look at who run_randomly.
+                        // A charge above the limit is refused without a check for dead processes.
                         let used = granted.expect_err("no room").used;
                         prop_assert!(used == before || bytes > LIMIT && used >= before);
                     }

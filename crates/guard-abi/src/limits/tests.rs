@@ -14,7 +14,7 @@ const TERMS: Terms = Terms {
     flags: STRICT,
 };
 
-/// The type as a guard has it that has mapped the file: each word from where it lies.
+/// The type as a guard maps it: each word read from its offset.
 fn mapped(file: &[u8; SIZE]) -> Limits {
     let word = |offset| AtomicU64::new(u64_at(file, offset));
     let half = |offset| AtomicU32::new(u32_at(file, offset));
@@ -43,7 +43,7 @@ fn write(file: &mut [u8; SIZE], offset: usize, bytes: &[u8]) {
     file[offset..][..bytes.len()].copy_from_slice(bytes);
 }
 
-/// What the agent does to a mapped file: one writer, in the order that [`Limits::terms`] relies on.
+/// Changes a mapped file like the agent: one writer, in the order that [`Limits::terms`] relies on.
 fn rewrite(limits: &Limits, terms: &Terms) {
     begin(limits);
     put_terms(limits, terms);
@@ -77,7 +77,7 @@ fn put_last_terms(limits: &Limits, terms: &Terms) {
     limits.flags.store(terms.flags, Ordering::Relaxed);
 }
 
-/// Terms of which every word follows from one number.
+/// Terms derived from one number.
 fn terms_of(number: u64) -> Terms {
     let half = u32::try_from(number).expect("a small number");
     let mut gpu = [0; 16];
@@ -202,8 +202,8 @@ fn the_sequence_may_wrap() {
     assert_eq!(limits.sequence.load(Ordering::Relaxed), 4);
 }
 
-/// Reads while another thread writes; gives how many readings were of no one writing. Where such a
-/// reading is awaited the two go on until there is one.
+/// Reads while another thread writes. Returns the number of torn reads. If one is expected, both go
+/// on until there is one.
 fn torn(read: impl Fn(&Limits) -> Option<Terms>, is_awaited: bool) -> u64 {
     const WRITINGS: u64 = 40_000;
     let limits = mapped(&terms_of(0).file());

@@ -62,7 +62,7 @@ fn what_only_looks_like_it_is_not_suspicious_in_any_version() {
             let name = std::format!("{name}{ending}");
             assert!(!is_suspicious(name.as_bytes()), "{name}");
         }
-        // It would be without the list: no entry is there for nothing.
+        // It would be suspicious without the list: no entry is superfluous.
         assert!(
             SUSPICIOUS_WORDS.iter().any(|word| contains_ignoring_case(name.as_bytes(), word)),
             "{name}"

@@ -8,7 +8,7 @@ use super::*;
 
 const GENERATION: u64 = 42;
 
-/// A new file, as the agent makes it.
+/// A new file, as the agent creates it.
 fn file(generation: u64) -> Vec<u8> {
     let mut file = vec![0; SIZE];
     let header = header(generation);
@@ -16,7 +16,7 @@ fn file(generation: u64) -> Vec<u8> {
     file
 }
 
-/// The type as a guard has it that has mapped the file: each word from where it lies.
+/// The type as a guard maps it: each word read from its offset.
 fn mapped(file: &[u8]) -> Box<State> {
     assert_eq!(file.len(), SIZE);
     let word = |offset| AtomicU64::new(u64_at(file, offset));
@@ -56,7 +56,7 @@ fn slot_offset(index: usize) -> usize {
     offset_of!(State, slots) + index * size_of::<Slot>()
 }
 
-/// Whether a file can be used, and its slots with a process.
+/// Damage of a file, or its slots with a process.
 fn read(file: &[u8], generation: u64) -> Result<Vec<SlotCopy>, Damage> {
     slots(file, generation).map(Iterator::collect)
 }
@@ -135,7 +135,7 @@ fn a_file_that_is_not_the_shares_is_damaged_for_both_readers() {
         (offset_of!(State, magic), b"OCTLIM\0\0", Damage::Magic),
         (offset_of!(State, magic), &[0; 8], Damage::Magic),
         (offset_of!(State, version), &9_u32.to_ne_bytes(), Damage::Version(9)),
-        // The version is right then, and says so: it is the number of slots that is not.
+        // The reported version is right then: the number of slots is not.
         (offset_of!(State, slot_count), &256_u32.to_ne_bytes(), Damage::Version(VERSION)),
         (offset_of!(State, generation), &43_u64.to_ne_bytes(), Damage::Generation(43)),
     ];
@@ -153,7 +153,7 @@ fn locks_of_slots_lie_one_beside_the_other_behind_the_file() {
     for slot in 1..SLOTS {
         assert_eq!(lock_offset(slot), lock_offset(slot - 1) + 1);
     }
-    // Offsets of files are signed.
+    // File offsets are signed.
     assert!(i64::try_from(lock_offset(SLOTS)).is_ok());
 }
 
@@ -176,7 +176,7 @@ proptest! {
         noise in prop::collection::vec((0..160_usize, any::<u8>()), 0..8),
         high: u64,
     ) {
-        // Noise behind the header, of a length that is no slot's.
+        // Noise after the header, of a length that is no multiple of a slot.
         let mut file = file(GENERATION);
         for (byte, noise) in file.iter_mut().skip(offset_of!(State, high)).zip(seed.iter().cycle()) {
             *byte = *noise;

@@ -1,4 +1,4 @@
-//! What the guard tells the agent.
+//! Reports of the guard to the agent.
 
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -8,10 +8,10 @@ use octavo_guard_abi::message::{Frame, Kind, SIZE};
 
 use crate::container::{Container, GENERATION, GIB, Interposition, eventually};
 
-/// Listens where the agent does.
+/// Listens in place of the agent.
 fn agent(container: &Container, share: &str) -> UnixListener {
     let path = container.folder(share).join("agent.sock");
-    // An agent that begins removes what its forerunner left.
+    // A starting agent removes the socket of its predecessor.
     let _ = std::fs::remove_file(&path);
     let listener = UnixListener::bind(path).expect("bound");
     listener.set_nonblocking(true).expect("set");

@@ -1,4 +1,4 @@
-//! What the tests are made of, built once for all of them.
+//! Programs and libraries of the tests, built once for all of them.
 
 use std::env;
 use std::fmt::Write as _;
@@ -12,40 +12,40 @@ use octavo_guard_library::CUDA_HOOKS;
 /// Files that all tests use and none changes.
 #[derive(Debug)]
 pub(crate) struct Built {
-    /// The guard that proxies lead to.
+    /// The guard for proxies.
     pub(crate) guard: PathBuf,
-    /// The guard that is preloaded.
+    /// The guard for preloading.
     pub(crate) preload: PathBuf,
     /// A folder with the driver under its usual name.
     pub(crate) bare: PathBuf,
     /// A folder with a proxy under that name.
     pub(crate) proxied: PathBuf,
-    /// The program that finds functions itself.
+    /// The program that looks functions up.
     pub(crate) program: PathBuf,
     /// The program that was linked with the driver.
     pub(crate) linked: PathBuf,
-    /// The library that prefers its own dependencies.
+    /// The library with `RTLD_DEEPBIND`.
     pub(crate) plugin: PathBuf,
     /// The library that uses the GPU while it is loaded.
     pub(crate) constructor: PathBuf,
-    /// The same for programs of musl, where there is `musl-gcc`.
+    /// The same for programs of musl, if there is `musl-gcc`.
     pub(crate) musl: Option<Musl>,
 }
 
-/// What programs of musl need apart from the guard, which is the same file.
+/// Files for programs of musl; the guard is the same file.
 #[derive(Debug)]
 pub(crate) struct Musl {
-    /// As in [`Built`].
+    /// See [`Built`].
     pub(crate) bare: PathBuf,
-    /// As in [`Built`].
+    /// See [`Built`].
     pub(crate) proxied: PathBuf,
-    /// As in [`Built`].
+    /// See [`Built`].
     pub(crate) program: PathBuf,
 }
 
-/// Builds them when they are first asked for.
+/// Builds them on first use.
 pub(crate) fn built() -> &'static Built {
-    // Whether it fails, too, is found out once.
+    // A failure is stored as well.
     static BUILT: OnceLock<Option<Built>> = OnceLock::new();
     let built = BUILT.get_or_init(|| std::panic::catch_unwind(build).ok());
     built.as_ref().expect("what the tests are made of is built")
@@ -83,11 +83,11 @@ fn build() -> Built {
     }
 }
 
-/// Builds driver and proxy: the driver at its own path, and either under its usual name in a folder.
+/// Builds driver and proxy: the driver at its own path, and each under its usual name in a folder.
 fn drivers(compiler: &str, root: &Path, guard: &Path, real: &Path, folders: [&Path; 2]) {
     let cc = |arguments: &[&str]| run(compiler, arguments);
     let [bare, proxied] = folders.map(|folder| folder.join("libcuda.so.1"));
-    // Dependencies are named by their paths, as long as what is linked with has no name of its own.
+    // Dependencies without a SONAME are recorded by path.
     for stub in [guard, real] {
         cc(&["-shared", "-nostdlib", "-x", "c", "/dev/null", "-o", &text(stub)]);
     }
@@ -119,14 +119,14 @@ fn musl(root: &Path) -> Option<Musl> {
     Some(Musl { bare, proxied, program })
 }
 
-/// A folder of this process; those of processes that are no more are removed.
+/// A folder of this process; folders of dead processes are removed.
 fn fresh() -> PathBuf {
     let parent = Path::new(env!("CARGO_TARGET_TMPDIR"));
     for entry in fs::read_dir(parent).expect("a folder").flatten() {
         let name = entry.file_name();
         let process = name.to_str().and_then(|name| name.strip_prefix("guard-test-"));
         if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
-            // Another run may be at it, too.
+            // Another run may be removing it, too.
             let _ = fs::remove_dir_all(entry.path());
         }
     }
@@ -172,8 +172,8 @@ fn text(path: &Path) -> String {
 /// Functions that the tests' driver exports and no guard knows.
 const NOVEL: [&str; 2] = ["cuMemNovelAlloc", "cuLaunchNovelKernel"];
 
-/// What a proxy does, in the assembler's words: a jump for each hook of a function that the driver has, and
-/// the way to ask for what nobody knows.
+/// Assembly of a proxy: a jump for each hook of an exported function, and the entry for unknown
+/// functions.
 fn proxy_source() -> String {
     let driver = fs::read_to_string(source("driver.c")).expect("the driver's source");
     let mut proxy = String::from(".text\n");

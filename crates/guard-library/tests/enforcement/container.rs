@@ -1,4 +1,4 @@
-//! A container as the guard sees it: a folder with shares, and programs that run in it.
+//! A container as seen by the guard: a folder with shares, and programs that run in it.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,27 +17,27 @@ use crate::built::built;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
 
-/// Writing of all shares of the tests.
+/// Generation of all shares of the tests.
 pub(crate) const GENERATION: u64 = 7;
 
-/// How the guard comes between program and driver.
+/// How the guard is placed between program and driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Interposition {
     /// By a proxy in the driver's place.
     Proxy,
-    /// By being preloaded.
+    /// By preloading.
     Preload,
     /// By both.
     Both,
-    /// By being preloaded from two files.
+    /// By preloading from two files.
     Twice,
-    /// By the proxy that the agent would write, before the simulated driver; see [`Container::simulated`].
+    /// By the agent's proxy, before the simulated driver; see [`Container::simulated`].
     Simulated,
     /// Not at all.
     None,
 }
 
-/// A folder that is gone with the value.
+/// A folder that is removed on drop.
 #[derive(Debug)]
 pub(crate) struct Container {
     folder: tempfile::TempDir,
@@ -58,7 +58,7 @@ impl Container {
         container
     }
 
-    /// A container with a share of GPU 0 of a simulated machine, which it has for itself.
+    /// A container with a share of GPU 0 of its own simulated machine.
     pub(crate) fn simulated(memory_bytes: u64) -> Self {
         let container = Self::empty();
         let real = container.path().join("octavo/real/libcuda.so.999");
@@ -81,7 +81,7 @@ impl Container {
             },
         );
         fs::write(proxied.join("libcuda.so.1"), proxy.expect("a proxy").bytes).expect("written");
-        // The share is of the GPU that the driver calls its first.
+        // The share is of the driver's first GPU.
         fs::copy(&real, real.with_file_name("libcuda.so.1")).expect("copied");
         let mut command = Command::new(&built().program);
         command.arg("dlsym").env("LD_LIBRARY_PATH", real.parent().expect("a folder"));
@@ -106,7 +106,7 @@ impl Container {
         self.path().join("octavo/shares").join(share)
     }
 
-    /// Adds a share, as the agent does.
+    /// Adds a share like the agent.
     pub(crate) fn share(&self, name: &str, terms: &Terms) {
         let folder = self.folder(name);
         fs::create_dir(&folder).expect("a folder");
@@ -128,12 +128,12 @@ impl Container {
         self.write_limits(share, GATE_OFFSET, &bytes);
     }
 
-    /// Sets what the driver counts beside the ledger.
+    /// Sets the bytes that the driver counts outside the ledger.
     pub(crate) fn set_untracked(&self, share: &str, bytes: u64) {
         self.write_limits(share, UNTRACKED_OFFSET, &bytes.to_ne_bytes());
     }
 
-    /// The state file as it is.
+    /// The bytes of the state file.
     pub(crate) fn state(&self, share: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         File::open(self.folder(share).join("state"))
@@ -143,24 +143,24 @@ impl Container {
         bytes
     }
 
-    /// The slots that say they have a process.
+    /// The slots that have a process.
     pub(crate) fn slots(&self, share: &str) -> Vec<SlotCopy> {
         state::slots(&self.state(share), GENERATION).expect("a state file").collect()
     }
 
-    /// Bytes that all slots together are counted for.
+    /// Bytes charged to all slots together.
     pub(crate) fn used(&self, share: &str) -> u64 {
         self.slots(share).iter().map(|slot| slot.used_bytes).sum()
     }
 
-    /// Starts a program that comes by the driver's functions in some way.
+    /// Starts a program with the guard placed in some way.
     pub(crate) fn start(&self, interposition: Interposition, mode: &str) -> Program {
         let built = built();
         let program = if mode == "linked" { &built.linked } else { &built.program };
         self.start_program(interposition, mode, program, [&built.bare, &built.proxied])
     }
 
-    /// As [`Self::start`], a program of musl; none where there is no compiler for it.
+    /// Like [`Self::start`], for a program of musl; `None` without a compiler for it.
     pub(crate) fn start_musl(&self, interposition: Interposition, mode: &str) -> Option<Program> {
         let musl = built().musl.as_ref()?;
         Some(self.start_program(interposition, mode, &musl.program, [&musl.bare, &musl.proxied]))
@@ -184,7 +184,7 @@ impl Container {
         };
         command.env("LD_LIBRARY_PATH", folder);
         if interposition == Interposition::Proxy {
-            // Tells the program which of the two libraries of the driver's name to walk.
+            // Tells the program which of the two libraries of that name to walk.
             fs::write(self.path().join("octavo/proxied"), "").expect("written");
         }
         match interposition {
@@ -202,7 +202,7 @@ impl Container {
         Program::new(&mut command)
     }
 
-    /// Starts a program and makes it ready: driver initialised, context of GPU 0 made.
+    /// Starts a program and prepares it: driver initialised, context on GPU 0.
     pub(crate) fn ready(&self, interposition: Interposition) -> Program {
         let mut program = self.start(interposition, "dlsym");
         assert_eq!(program.say("init"), "0");
@@ -211,7 +211,7 @@ impl Container {
     }
 }
 
-/// The simulated driver, which cargo puts beside the test or one folder above it.
+/// The simulated driver, which cargo builds beside the test or one folder above it.
 fn simulated_driver() -> PathBuf {
     let test = std::env::current_exe().expect("a path");
     let mut places =
@@ -219,7 +219,7 @@ fn simulated_driver() -> PathBuf {
     places.find(|path| path.is_file()).expect("the simulated driver is built")
 }
 
-/// Terms of a share of a GPU of the tests' driver, contexts at 256 MiB.
+/// Terms of a share of a GPU of the tests' driver, with contexts of 256 MiB.
 pub(crate) fn terms(gpu: u8, memory_bytes: u64) -> Terms {
     Terms {
         generation: GENERATION,
@@ -231,7 +231,7 @@ pub(crate) fn terms(gpu: u8, memory_bytes: u64) -> Terms {
     }
 }
 
-/// A program that does what it is told.
+/// A program that runs commands.
 #[derive(Debug)]
 pub(crate) struct Program {
     child: Child,
@@ -251,39 +251,39 @@ impl Program {
         self.child.id()
     }
 
-    /// Tells it something without waiting for the answer.
+    /// Sends a command without waiting for the answer.
     pub(crate) fn tell(&mut self, line: &str) {
         let input = self.input.as_mut().expect("an input");
         writeln!(input, "{line}").expect("written");
     }
 
-    /// The next line that it says.
+    /// Reads the next line of its output.
     pub(crate) fn hear(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("read");
         line.trim_end().to_owned()
     }
 
-    /// Tells it something and waits for the answer.
+    /// Sends a command and waits for the answer.
     pub(crate) fn say(&mut self, line: &str) -> String {
         self.tell(line);
         self.hear()
     }
 
-    /// Allocates; the driver's status.
+    /// Allocates. Returns the driver's status.
     pub(crate) fn allocate(&mut self, bytes: u64) -> u32 {
         let answer = self.say(&format!("alloc {bytes}"));
         let status = answer.split(' ').next().and_then(|status| status.parse().ok());
         status.unwrap_or_else(|| panic!("{answer:?} is an answer"))
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits for its end.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("ended");
     }
 
-    /// Lets it end and gives its status.
+    /// Lets it end. Returns its status.
     pub(crate) fn end(mut self) -> std::process::ExitStatus {
         drop(self.input.take());
         self.child.wait().expect("ended")
@@ -293,13 +293,13 @@ impl Program {
 impl Drop for Program {
     fn drop(&mut self) {
         drop(self.input.take());
-        // Ended or not, it is not left behind.
+        // No process is left behind.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// Waits until something is so, and fails when it never is.
+/// Waits until a condition holds, and fails if it never does.
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so() {

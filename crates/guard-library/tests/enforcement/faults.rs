@@ -1,4 +1,4 @@
-//! Shares that are missing or damaged, and tenants that tamper.
+//! Missing and damaged shares, and tampering tenants.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -10,10 +10,10 @@ use crate::container::{Container, GIB, Interposition, eventually, terms};
 
 const NO_DEVICE: &str = "100";
 
-/// What is done to a file.
+/// A change of a file.
 type Damage<'a> = dyn Fn(&mut Vec<u8>) + 'a;
 
-/// Whether a new program has no GPU, by whatever it tries.
+/// Checks that a new program has no GPU, whatever it tries.
 fn is_closed(container: &Container) {
     for interposition in [Interposition::Proxy, Interposition::Preload] {
         let mut program = container.start(interposition, "dlsym");
@@ -43,7 +43,7 @@ fn a_share_without_its_limits_closes_the_container() {
 #[test]
 fn a_process_that_is_closed_leaves_the_shares_that_are_whole() {
     let container = Container::empty();
-    // In whatever order the folder lists them, some come before the damaged one.
+    // In any order of the folder, some shares come before the damaged one.
     for share in ["a", "b", "c", "d", "e", "f"] {
         container.share(share, &terms(0, GIB));
     }
@@ -95,7 +95,7 @@ fn damaged_limits_close_the_container_until_they_are_mended() {
         fs::write(&path, &file).expect("written");
         is_closed(&container);
     }
-    // A process that began with damaged limits may try again when they are whole.
+    // A process that started with damaged limits may retry once they are repaired.
     let mut program = container.start(Interposition::Proxy, "dlsym");
     assert_eq!(program.say("init"), NO_DEVICE);
     fs::write(&path, &whole).expect("written");
@@ -131,7 +131,7 @@ fn a_tenant_that_overwrites_its_state_is_fenced() {
     let state = container.folder("one").join("state");
     assert_eq!(program.say(&format!("write {}", state.display())), "0");
     assert_eq!(program.allocate(GIB), 800);
-    // Writing it back does not help.
+    // Restoring it does not help.
     let file = fs::OpenOptions::new().write(true).open(&state).expect("a file");
     file.write_all_at(&state::header(7), 0).expect("written");
     assert_eq!(program.allocate(GIB), 800);
@@ -198,7 +198,7 @@ fn a_paused_share_waits() {
     });
 }
 
-/// The epoch of a slot, of which an agent's copy says nothing.
+/// The epoch of a slot, which an agent's copy lacks.
 fn epoch(file: &[u8], slot: usize) -> u64 {
     let offset = std::mem::offset_of!(state::State, slots)
         + slot * size_of::<state::Slot>()

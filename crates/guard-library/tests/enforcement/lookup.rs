@@ -1,11 +1,11 @@
-//! Every way by which a program comes by the driver's functions leads to the wall.
+//! Enforcement for every way to look driver functions up.
 
 use octavo_guard_abi::limits::{STRICT, Terms};
 
 use crate::built::built;
 use crate::container::{Container, GIB, Interposition, terms};
 
-/// Holds 3 GiB of 8 and asks for 6 more.
+/// Allocates 3 of 8 GiB and requests 6 more.
 fn is_limited(interposition: Interposition, mode: &str) {
     let container = Container::of(8 * GIB);
     let mut program = container.start(interposition, mode);
@@ -72,7 +72,7 @@ fn a_deepbind_plugin_is_limited() {
 fn a_preloaded_guard_leaves_next_to_the_linker() {
     let container = Container::of(8 * GIB);
     let mut program = container.start(Interposition::Preload, "dlsym");
-    // Behind the program comes the guard, which has a function of that name.
+    // The guard follows the program in the search order, and has a function of that name.
     assert_eq!(program.say("next"), "0 found");
     let mut program = container.start(Interposition::None, "dlsym");
     assert_eq!(program.say("next"), "0 nothing");
@@ -93,7 +93,7 @@ fn a_name_that_the_driver_lacks_is_not_found_in_the_proxy() {
             format!("1 {is_global}"),
             "{interposition:?} {mode}"
         );
-        // Hooks that this driver has no use for.
+        // Hooks that this driver does not need.
         for name in ["cuMemCreate", "cuMulticastBindMem_v2", "nvmlDeviceGetMemoryInfo"] {
             assert_eq!(
                 program.say(&format!("has {name}")),
@@ -133,7 +133,7 @@ fn a_name_means_what_it_means_to_the_driver() {
     assert_eq!(program.say("ask 0 0 "), "0 0 null");
     assert_eq!(program.say("ask 12000 0 cuMemAlloc"), "0 0 octavo_hook_cuMemAlloc_v2");
     assert_eq!(program.say("ask 2000 0 cuMemAlloc"), "500 1 null");
-    // Streams of the thread's own are another function, and stay one.
+    // Functions with the per-thread default stream stay distinct.
     assert_eq!(program.say("ask 12000 0 cuLaunchKernel"), "0 0 octavo_hook_cuLaunchKernel");
     assert_eq!(program.say("ask 12000 2 cuLaunchKernel"), "0 0 octavo_hook_cuLaunchKernel_ptsz");
     assert_eq!(program.say("ask 12000 0 cuGetProcAddress"), "0 0 octavo_hook_cuGetProcAddress_v2");
@@ -154,7 +154,7 @@ fn a_newer_version_of_a_hooked_function_is_no_hooks() {
     let mut program = container.ready(Interposition::Proxy);
     assert_eq!(program.say("ask 13050 0 cuMemAlloc"), "0 0 octavo_hook_cuMemAlloc_v2");
     assert_eq!(program.say("ask 14000 0 cuMemAlloc"), "0 0 other");
-    // The driver gives an address that it does not export, and nobody knows what it takes.
+    // The driver returns an address that it does not export, with unknown arguments.
     assert_eq!(program.say("ask 14000 0 cuMemAllocManaged"), "0 0 other");
     assert_eq!(container.slots("one")[0].unknown, 2);
 

@@ -1,7 +1,7 @@
-//! The guard in processes of its own: programs of C, a driver of a few functions, and shares in a folder.
+//! The guard in separate processes: C programs, a small driver, and shares in a folder.
 //!
-//! What the agent would do (write limits, listen on the socket) the tests do. The shared object is the one
-//! that is carried, but for its paths, which lie below the working directory here (feature `test-paths`).
+//! The tests do the agent's work: they write limits and listen on the socket. The shared object is
+//! the embedded one, except that its paths are below the working directory (feature `test-paths`).
 
 #![allow(
     clippy::unwrap_used,

@@ -1,10 +1,10 @@
 //! Programs of another C library: musl, as in Alpine's images. The guard is the same file.
 //!
-//! Where there is no `musl-gcc` these tests do nothing, and say so.
+//! Without `musl-gcc` these tests do nothing and report that.
 
 use crate::container::{Container, GIB, Interposition, MIB, Program};
 
-/// A program that is ready: driver initialised, context of GPU 0 made.
+/// A prepared program: driver initialised, context on GPU 0.
 fn ready(container: &Container, interposition: Interposition, mode: &str) -> Option<Program> {
     let Some(mut program) = container.start_musl(interposition, mode) else {
         println!("skipped: there is no musl-gcc; install musl-tools");

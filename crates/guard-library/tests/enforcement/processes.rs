@@ -1,4 +1,4 @@
-//! Several processes, threads, forks and deaths.
+//! Several processes, threads, forks and crashes.
 
 use octavo_guard_abi::state::{self, SLOTS};
 
@@ -36,7 +36,7 @@ fn what_a_killed_process_had_is_seen_as_free() {
     assert_eq!(one.allocate(5 * GIB), 0);
     assert_eq!(other.say("info"), format!("0 {} {}", 3 * GIB - 512 * MIB, 8 * GIB));
     one.kill();
-    // Whoever only looks sees it a moment later.
+    // A query sees it a moment later.
     let all = format!("0 {} {}", 8 * GIB - 256 * MIB, 8 * GIB);
     eventually("the dead have nothing", || other.say("info") == all);
 }
@@ -82,7 +82,8 @@ fn processes_that_are_killed_at_any_step_leave_nothing_behind() {
         for (seed, victim) in victims.iter_mut().enumerate() {
             victim.tell(&format!("storm {} 100000000", round * 3 + seed as u64 + 1));
         }
-        // At another moment in each round: first when any victim has got something, then so many looks later.
+        // At a different time in each round: first when any victim has an allocation, then some
+        // polls later.
         eventually("the storm is on", || container.used("one") > 4 * 256 * MIB);
         for _ in 0..round {
             container.used("one");
@@ -90,7 +91,7 @@ fn processes_that_are_killed_at_any_step_leave_nothing_behind() {
         for victim in victims {
             victim.kill();
         }
-        // All but its own context is free again, at once.
+        // Everything but its own context is free at once.
         assert_eq!(survivor.allocate(4 * GIB - 256 * MIB), 0, "round {round}");
         assert_eq!(survivor.say(&format!("free {round}")), "0");
     }
@@ -117,7 +118,7 @@ fn a_child_of_a_fork_has_a_slot_of_its_own() {
     assert_eq!(program.hear(), "0");
     assert_eq!(program.hear(), "0 1");
     assert_eq!(program.hear(), "forked 0");
-    // What the child had is gone with it, what its parent has is as it was.
+    // The child's memory ended with it; the parent's is unchanged.
     let own: Vec<_> = container
         .slots("one")
         .into_iter()
@@ -130,7 +131,7 @@ fn a_child_of_a_fork_has_a_slot_of_its_own() {
 
 #[test]
 fn an_idle_child_does_not_keep_its_parents_slot() {
-    // By the C library, and behind its back.
+    // With the C library, and without it.
     for request in ["idle", "clone"] {
         let container = Container::of(8 * GIB);
         let mut program = container.ready(Interposition::Proxy);
@@ -190,7 +191,7 @@ fn a_process_that_keeps_closing_files_keeps_its_slot() {
     assert_eq!(one.say("closing"), "0");
     assert_eq!(one.allocate(5 * GIB), 0);
     for _ in 0..100 {
-        // Either looks for slots of the dead before it is refused.
+        // Both check slots of dead processes before a refusal.
         assert_eq!(other.allocate(5 * GIB), 2);
         assert_eq!(one.allocate(5 * GIB), 2);
     }
@@ -203,7 +204,7 @@ fn a_process_that_keeps_closing_files_keeps_its_slot() {
 fn no_descriptor_is_kept_where_there_is_no_agent() {
     let container = Container::of(8 * GIB);
     let mut program = container.ready(Interposition::Proxy);
-    // But for a moment: the helper may just be trying the agent's socket.
+    // Except briefly: the link may just be connecting to the agent.
     eventually("nothing is open", || program.say("descriptors") == "0 0 0");
 }
 
@@ -220,7 +221,7 @@ fn a_process_without_a_free_slot_has_no_gpu() {
     let mut program = container.start(Interposition::Proxy, "dlsym");
     assert_eq!(program.say("init"), "100");
     holder.kill();
-    // It may try again.
+    // It may retry.
     assert_eq!(program.say("init"), "0");
 }
 

@@ -1,4 +1,4 @@
-//! The same wall before the simulated driver, by the proxy that the agent writes.
+//! Enforcement before the simulated driver, with the agent's proxy.
 
 use crate::container::{Container, GIB, Interposition, MIB};
 
@@ -60,7 +60,7 @@ fn names_mean_what_they_mean_to_the_simulated_driver() {
     ] {
         assert_eq!(program.say(request), answer, "{request}");
     }
-    // A driver that gives other addresses than it exports: the names decide.
+    // A driver that returns other addresses than it exports: names decide.
     let state = container.path().join("octavo/real/state.json");
     std::fs::write(state, r#"{"pointerIdentity": false}"#).expect("written");
     let mut program = container.ready(Interposition::Simulated);

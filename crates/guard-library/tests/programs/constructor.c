@@ -1,4 +1,4 @@
-// A library that uses the GPU while it is loaded, on two threads: the first of them has the dynamic linker's lock.
+// A library that uses the GPU while it is loaded, on two threads: the first one holds the dynamic linker's lock.
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static void *other(void *unused) {
 }
 
 __attribute__((constructor)) static void begin(void) {
-    // Where the two wait for each other, the program ends.
+    // Ends the program if the two wait for each other.
     alarm(20);
     call = (int (*)(unsigned))strtoul(getenv("CALL"), 0, 16);
     pthread_t thread;

@@ -1,5 +1,4 @@
-// A driver of a few functions, for tests of the guard: it hands out numbers instead of memory, and nothing
-// that it is asked for costs it time.
+// A driver with a few functions, for tests of the guard. It returns numbers instead of memory, at no cost of time.
 //
 // GPU n has 80 GiB and the UUID of sixteen bytes 0x10 + n.
 
@@ -46,7 +45,7 @@ static void end(struct context *context) {
     if (current == context) current = NULL;
 }
 
-// What another thread does, as it were, just before the next context is joined.
+// Simulates another thread just before the next context is retained.
 void (*before_retain)(void);
 
 int cuDevicePrimaryCtxRetain(void **context, int device) {
@@ -83,7 +82,7 @@ int cuMemAlloc_v2(uint64_t *pointer, size_t bytes) {
     if (!initialized) return 3;
     if (!current) return 201;
     if (!bytes) return 1;
-    // A driver may refuse what the guard admits: an odd number of bytes is such a wish.
+    // A driver may refuse what the guard admits: here, an odd number of bytes.
     if (bytes % 2 || used[current->device] + bytes > 80 * GIB) return 2;
     for (int i = 0; i < 4096; i++)
         if (!blocks[i].pointer) {
@@ -122,14 +121,14 @@ int cuLaunchKernel_ptsz(void *f, unsigned a, unsigned b, unsigned c, unsigned d,
 }
 int cuGraphLaunch(void *graph, void *stream) { (void)graph; (void)stream; launched += 4; return 0; }
 
-// Functions that no guard knows: seven numbers in, to see that none is lost on the way.
+// Functions unknown to every guard, with seven arguments to check that none is lost.
 long cuMemNovelAlloc(long a, long b, long c, long d, long e, long f, long g) { return a + 10 * b + 100 * c + 1000 * d + 10000 * e + 100000 * f + 1000000 * g; }
 int cuLaunchNovelKernel(double a, double b) { return (int)(a * 100 + b); }
 
-// What cuMemAlloc means to programs of a CUDA that no guard knows, with other arguments.
+// cuMemAlloc for programs of a CUDA version unknown to every guard, with other arguments.
 int cuMemAlloc_v3(int device, uint64_t *pointer, size_t bytes) { (void)device; return cuMemAlloc_v2(pointer, bytes); }
 
-// Not exported; a program gets it by name only, at another address than the hooked one.
+// Not exported; programs get it by name only, at another address than the hooked function.
 static int own_cuMemAlloc(uint64_t *pointer, size_t bytes) { return cuMemAlloc_v2(pointer, bytes) + (bytes == 1); }
 
 int cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t flags, unsigned *found);
@@ -142,7 +141,7 @@ int cuGetProcAddress(const char *name, void **function, int version, uint64_t fl
         {"cuLaunchKernel", cuLaunchKernel, cuLaunchKernel_ptsz, 4000},
         {"cuCtxCreate", cuCtxCreate_v2, 0, 3020}, {"cuMemNovelAlloc", cuMemNovelAlloc, 0, 13000},
         {"cuGetProcAddress", cuGetProcAddress, 0, 11030},
-        // An address that is no export's, as a driver might give.
+        // An address that is not exported, as a driver might return.
         {"cuMemAllocManaged", own_cuMemAlloc, 0, 6000},
     };
     if (!strcmp(name, "cuGetProcAddress") && version >= 12000) { *function = cuGetProcAddress_v2; return 0; }

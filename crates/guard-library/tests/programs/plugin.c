@@ -1,4 +1,4 @@
-// A library that brings the driver as its own dependency.
+// A library with the driver as its dependency.
 #include <stddef.h>
 #include <stdint.h>
 extern int cuMemAlloc_v2(uint64_t *, size_t);

@@ -1,14 +1,14 @@
-// A program that uses the driver, told what to do line by line on its standard input; answers each line by
-// one on its standard output: the driver's status first, then what it gave.
+// A program that uses the driver. It reads one command per line on standard input and answers each with a line on
+// standard output: the driver's status, then the result.
 //
-// Its one argument says how it comes by the driver's functions:
+// Its argument selects the lookup of the driver's functions:
 //   linked    by the dynamic linker (built with the driver as a dependency)
 //   dlsym     by dlopen and dlsym
-//   versioned by dlvsym first, which finds nothing as the driver has no versions, then dlsym
+//   versioned by dlvsym, which finds nothing since the driver has no versions, then dlsym
 //   proc      by cuGetProcAddress, which comes from dlsym
 //   default   by dlsym(RTLD_DEFAULT) after a global dlopen
-//   walk      by reading the loaded driver's symbol table, as tools do that trust nobody; cuInit by dlsym
-//   own       by dlmopen, in a namespace of its own
+//   walk      by reading the loaded driver's symbol table; cuInit by dlsym
+//   own       by dlmopen, in a separate namespace
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -56,7 +56,7 @@ struct search { const char *name; void *found; };
 static int walk(struct dl_phdr_info *info, size_t size, void *data) {
     (void)size;
     struct search *search = data;
-    // The driver's own file, wherever it lies.
+    // The driver's own file.
     if (!strstr(info->dlpi_name, "libcuda.so") || (strstr(info->dlpi_name, "/lib/") && access("octavo/proxied", F_OK) == 0)) return 0;
     const ElfW(Sym) *symbols = 0;
     const char *strings = 0;
@@ -143,7 +143,7 @@ static void *close_all(void *nothing) {
 }
 
 static long storm(unsigned seed, long rounds, size_t limit) {
-    // Random allocations and frees; gives how many were granted.
+    // Random allocations and frees; returns the number of allocations.
     int (*allocate)(uint64_t *, size_t) = get("cuMemAlloc_v2");
     int (*release)(uint64_t) = get("cuMemFree_v2");
     uint64_t held[64] = {0};
@@ -207,7 +207,7 @@ static int answer(char *line) {
     else if (!strcmp(word, "novel")) printf("0 %ld %d\n", ((long (*)(long, long, long, long, long, long, long))get("cuMemNovelAlloc"))(1, 2, 3, 4, 5, 6, 7),
                                             ((int (*)(double, double))get("cuLaunchNovelKernel"))(4, 2));
     else if (!strcmp(word, "ask")) {
-        // ask <version> <flags> <name>: which export the address is, if any.
+        // ask <version> <flags> <name>: the export at the returned address, if any.
         char name[64] = "", versioned[80];
         sscanf(line, "%*s %*u %*u %63s", name);
         void *function = (void *)-1;
@@ -222,7 +222,7 @@ static int answer(char *line) {
         }
         printf("%d %u %s\n", status, found, is);
     } else if (!strcmp(word, "rejoin")) {
-        // rejoin: joins the context of GPU 0, which ends after the guard was asked and before the driver is.
+        // rejoin: retains the context of GPU 0, which ends between the guard's charge and the driver call.
         void *context;
         *(void (**)(void))dlsym(library, "before_retain") = leave;
         printf("%d\n", CALL("cuDevicePrimaryCtxRetain", &context, 0));
@@ -235,7 +235,7 @@ static int answer(char *line) {
         setenv("CALLED", "nothing", 1);
         puts(dlopen(path, RTLD_NOW) ? getenv("CALLED") : dlerror());
     } else if (!strcmp(word, "fork")) {
-        // The child says one line for each command of the rest of this line, which are parted by ';'.
+        // The child prints one line for each of the following commands, which are separated by ';'.
         fflush(stdout);
         pid_t child = fork();
         if (!child) {
@@ -252,24 +252,24 @@ static int answer(char *line) {
         waitpid(child, &status, 0);
         printf("forked %d\n", status);
     } else if (!strcmp(word, "exec")) {
-        // Becomes another program, which goes on with what it is told.
+        // Executes another program, which reads the next commands.
         printf("0\n");
         fflush(stdout);
         execl("/proc/self/exe", "program", mode, (char *)0);
     } else if (!strcmp(word, "spawn")) {
-        // As the C library starts programs: the child has this process's memory until it is another program.
+        // As the C library starts programs: the child shares this process's memory until exec.
         pid_t child = vfork();
         if (!child) { execl("/bin/true", "true", (char *)0); _exit(1); }
         int status;
         waitpid(child, &status, 0);
         printf("%d\n", status);
     } else if (!strcmp(word, "idle")) {
-        // A child that does nothing with the driver, and outlives its parent.
+        // A child that does not use the driver, and outlives its parent.
         pid_t child = fork();
         if (!child) { close(0); close(1); close(2); sleep(30); _exit(0); }
         printf("0 %d\n", child);
     } else if (!strcmp(word, "clone")) {
-        // As above, made behind the C library's back.
+        // As above, created without the C library.
         long child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
         if (!child) { close(0); close(1); close(2); sleep(30); _exit(0); }
         printf("0 %ld\n", child);
@@ -281,15 +281,15 @@ static int answer(char *line) {
         for (unsigned long i = 0; i < a; i++) { void *part; pthread_join(threads[i], &part); granted += (long)part; }
         printf("0 %ld\n", granted);
     } else if (!strcmp(word, "close")) {
-        // As daemons do.
+        // Closes all files, like daemons.
         for (int i = 3; i < 4096; i++) close(i);
         printf("0\n");
     } else if (!strcmp(word, "closing")) {
-        // A thread that does nothing else.
+        // A thread that keeps closing files.
         pthread_t thread;
         printf("%d\n", pthread_create(&thread, 0, close_all, 0));
     } else if (!strcmp(word, "write")) {
-        // write <share's state file>: a tenant that does not like what it says.
+        // write <share's state file>: a tenant that overwrites it.
         char path[512];
         sscanf(line, "%*s %511s", path);
         int file = open(path, O_WRONLY);
@@ -316,17 +316,17 @@ static int answer(char *line) {
         struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = (off_t)a, .l_len = (off_t)b};
         printf("%d\n", fcntl(file, F_OFD_SETLK, &lock));
     } else if (!strcmp(word, "plugin")) {
-        // plugin <path> <bytes>: a library that prefers its own dependencies allocates.
+        // plugin <path> <bytes>: allocates in a library with RTLD_DEEPBIND.
         char path[512];
         sscanf(line, "%*s %511s %lu", path, &a);
         void *plugin = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
         if (!plugin) { printf("%s\n", dlerror()); return 0; }
         printf("%d\n", ((int (*)(size_t))dlsym(plugin, "plugin_allocate"))(a));
     } else if (!strcmp(word, "next")) {
-        // What an interposer finds behind itself.
+        // The next function in the search order.
         printf("0 %s\n", dlsym(RTLD_NEXT, "cuMemAlloc_v2") ? "found" : "nothing");
     } else if (!strcmp(word, "has")) {
-        // has <name>: whether it is found by the driver's handle, and by the C library's default.
+        // has <name>: whether the driver's handle and RTLD_DEFAULT have it.
         char name[64] = "";
         sscanf(line, "%*s %63s", name);
         printf("%d %d\n", dlsym(library, name) != 0, dlsym(RTLD_DEFAULT, name) != 0);
@@ -334,7 +334,7 @@ static int answer(char *line) {
         printf("%d\n", dlclose(library));
         library = dlopen("libcuda.so.1", RTLD_NOW);
     } else if (!strcmp(word, "time")) {
-        // time <what 0 launch, 1 alloc and free> <rounds>: nanoseconds of processor time of one.
+        // time <0 launch, 1 alloc and free> <rounds>: nanoseconds of processor time per call.
         int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **) = get("cuLaunchKernel");
         int (*allocate)(uint64_t *, size_t) = get("cuMemAlloc_v2");
         int (*release)(uint64_t) = get("cuMemFree_v2");
@@ -346,7 +346,7 @@ static int answer(char *line) {
         }
         printf("0 %.1f\n", (nanoseconds() - begin) / b);
     } else if (!strcmp(word, "descriptors")) {
-        // Those that are open now and were not when the program began.
+        // Descriptors that are open now and were not at the start.
         printf("0 %d %d\n", open_files(3, 900) - low_files, open_files(900, 4096) - high_files);
     } else printf("what is %s?\n", word);
     return 0;
@@ -363,7 +363,7 @@ int main(int count, char **arguments) {
     if (strcmp(mode, "linked")) library = dlopen("libcuda.so.1", RTLD_NOW | (strcmp(mode, "default") ? 0 : RTLD_GLOBAL));
     if (!library && strcmp(mode, "linked")) { printf("%s\n", dlerror()); return 1; }
     setvbuf(stdout, 0, _IOLBF, 0);
-    // A program that this one becomes finds what was not read yet.
+    // An executed program must find the unread input.
     setvbuf(stdin, 0, _IONBF, 0);
     char line[4096];
     while (fgets(line, sizeof line, stdin)) {

@@ -255,7 +255,7 @@ impl Table {
     }
 
     /// Changes an entry under its lock. `change` must not call the driver.
-    #[allow(dead_code, reason = "for kinds that count references")]
+    #[allow(dead_code, reason = "used by kinds that count references")]
     pub(crate) fn change<R>(
         &self,
         kind: EntryKind,

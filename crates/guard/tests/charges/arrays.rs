@@ -25,7 +25,7 @@ struct Deep {
 }
 
 impl Cuda {
-    /// An array of four floats an element.
+    /// An array with four floats per element.
     pub(crate) fn array(&self, width: u64, height: u64) -> Result<usize, u32> {
         let mut array = 0;
         let shape = Flat { width, height, format: FLOAT, channels: 4 };
@@ -125,7 +125,7 @@ fn memory_that_could_not_be_mapped_to_an_array_is_not_held() {
     let cuda = inside!(GIB);
     let array = cuda.deep([8192, 8192, 0], DEFERRED).unwrap();
     let handle = cuda.create(100 * MIB, FIRST_GPU).unwrap();
-    // `CUarrayMapInfo`: all of the array's first level, to be mapped.
+    // `CUarrayMapInfo`: maps the whole first level of the array.
     let mut part = [0_u64; 12];
     part[1] = array as u64;
     part[7] = 1;

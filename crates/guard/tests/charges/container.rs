@@ -13,14 +13,14 @@ use octavo_machine::{Machine, State};
 
 use crate::cuda::{CONTEXT, Cuda, MIB};
 
-/// Says in which container a process is.
+/// Environment variable with the container of a process.
 const INSIDE: &str = "OCTAVO_TEST_CONTAINER";
 
 const GENERATION: u64 = 3;
 
-/// Runs the test that calls it in a container with a share of so many bytes: in a process of its own, whose
-/// driver this gives. The process that was asked to run the test waits and returns. The chip has 80 GiB, or so
-/// many as the second number says.
+/// Runs the calling test in a container with a share of the given bytes: in a separate process,
+/// whose driver this returns. The process that was asked to run the test waits and returns. The GPU
+/// has 80 GiB, or the second number of bytes.
 #[macro_export]
 macro_rules! inside {
     ($limit:expr) => {
@@ -35,8 +35,8 @@ macro_rules! inside {
     }};
 }
 
-/// The driver of a process that another test has started in its container; where nobody has, the test that
-/// calls it does nothing.
+/// The driver of a process that another test has started in its container. Otherwise the calling
+/// test does nothing.
 #[macro_export]
 macro_rules! role {
     () => {
@@ -47,12 +47,12 @@ macro_rules! role {
     };
 }
 
-/// As the macro says.
+/// See the macro.
 pub(crate) fn role() -> Option<Cuda> {
     env::var_os(INSIDE).map(|folder| Cuda::ready(Path::new(&folder)))
 }
 
-/// As the macro says.
+/// See the macro.
 pub(crate) fn inside(place: &str, limit: u64, chip: u64) -> Option<Cuda> {
     if let Some(folder) = env::var_os(INSIDE) {
         return Some(Cuda::ready(Path::new(&folder)));
@@ -61,10 +61,10 @@ pub(crate) fn inside(place: &str, limit: u64, chip: u64) -> Option<Cuda> {
     let container = made(limit, chip);
     let mut command = program(container.path(), test.expect("a test"));
     let output = command.output().expect("started");
-    let said =
-        [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned());
-    assert!(output.status.success(), "{}", said.concat());
-    assert!(said[0].contains("1 passed"), "the test is there: {}", said.concat());
+    let ready_line = [output.stdout, output.stderr]
+        .map(|ready_line| String::from_utf8_lossy(&ready_line).into_owned());
+    assert!(output.status.success(), "{}", ready_line.concat());
+    assert!(ready_line[0].contains("1 passed"), "the test is there: {}", ready_line.concat());
     None
 }
 
@@ -110,43 +110,43 @@ fn made(limit: u64, chip: u64) -> tempfile::TempDir {
     container
 }
 
-/// Bytes that the share is counted for.
+/// Bytes charged to the share.
 pub(crate) fn counted(folder: &Path) -> u64 {
     let file = fs::read(folder.join("octavo/shares/one/state")).expect("state");
     state::slots(&file, GENERATION).expect("a state file").map(|slot| slot.used_bytes).sum()
 }
 
-/// How often the guard has refused something to this process.
+/// Number of refusals of this process.
 pub(crate) fn refused(folder: &Path) -> u64 {
     let file = fs::read(folder.join("octavo/shares/one/state")).expect("state");
     let mut slots = state::slots(&file, GENERATION).expect("a state file");
     slots.find(|slot| slot.pid == u64::from(std::process::id())).expect("a slot").refused
 }
 
-/// Has the driver behave.
+/// Sets the state of the driver.
 pub(crate) fn becomes(folder: &Path, state: &State) {
     state.write(&folder.join("driver/state.json")).expect("written");
 }
 
-/// Another process of this container, which does what a test of this program does that begins with `role!`.
+/// Another process of this container, which runs a test of this program that begins with `role!`.
 #[derive(Debug)]
 pub(crate) struct Other {
     child: Child,
     input: Option<ChildStdin>,
-    /// What it says after that, which nobody reads.
+    /// Its further output, which is not read.
     _lines: Lines<BufReader<ChildStdout>>,
-    /// What it said when it was ready.
-    pub(crate) said: String,
+    /// Its output with `ready`.
+    pub(crate) ready_line: String,
 }
 
 impl Other {
-    /// Starts it and waits until it says `ready` and something more.
+    /// Starts it and waits for its line with `ready`.
     pub(crate) fn start(cuda: &Cuda, test: &str, arguments: &[(&str, String)]) -> Self {
         let mut command = program(&cuda.folder, test);
         Self::new(command.envs(arguments.iter().map(|(name, value)| (name, value))))
     }
 
-    /// Starts one that no guard stands before.
+    /// Starts one without a guard.
     pub(crate) fn bare(cuda: &Cuda, test: &str) -> Self {
         Self::new(program(&cuda.folder, test).env_remove("LD_PRELOAD"))
     }
@@ -156,31 +156,30 @@ impl Other {
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("started");
         let input = child.stdin.take();
         let mut lines = BufReader::new(child.stdout.take().expect("an output")).lines();
-        let said = lines
-            .by_ref()
-            .map_while(Result::ok)
-            .find_map(|line| line.split_once("ready ").map(|(_, said)| said.to_owned()));
-        Self { child, input, _lines: lines, said: said.expect("it gets ready") }
+        let ready_line = lines.by_ref().map_while(Result::ok).find_map(|line| {
+            line.split_once("ready ").map(|(_, ready_line)| ready_line.to_owned())
+        });
+        Self { child, input, _lines: lines, ready_line: ready_line.expect("it gets ready") }
     }
 
-    /// SIGKILL, and waits until it is gone.
+    /// Sends SIGKILL and waits for its end.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("killed");
         self.child.wait().expect("ended");
     }
 
-    /// Has it go on.
+    /// Lets it continue.
     pub(crate) fn go(&mut self) {
         drop(self.input.take());
     }
 
-    /// Waits until it has ended, and fails where it did.
+    /// Waits for its end, and fails if it failed.
     pub(crate) fn end(mut self) {
         let status = self.child.wait().expect("ended");
         assert!(status.success(), "{status}");
     }
 
-    /// Its number.
+    /// Its pid.
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
@@ -193,10 +192,10 @@ impl Drop for Other {
     }
 }
 
-/// In the other process: says that it is ready, and waits until it is to go on.
+/// In the other process: reports that it is ready, and waits until it may continue.
 #[allow(clippy::print_stdout, reason = "it is how the processes of a test speak")]
-pub(crate) fn ready(said: &str) {
-    println!("ready {said}");
+pub(crate) fn ready(ready_line: &str) {
+    println!("ready {ready_line}");
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
 }
 
@@ -220,7 +219,7 @@ fn guard() -> &'static Path {
     })
 }
 
-/// A library of this workspace, as cargo built it for this test.
+/// A library of this workspace, as built by cargo for this test.
 fn built(name: &str) -> PathBuf {
     let test = env::current_exe().expect("this program");
     let deps = test.parent().expect("a folder");

@@ -1,4 +1,4 @@
-//! The driver, as a program sees it.
+//! The driver as seen by a program.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ macro_rules! call {
     }};
 }
 
-/// What a call gave, if it succeeded.
+/// Result of a successful call, else its code.
 pub(crate) fn ok<T>(code: u32, value: T) -> Result<T, u32> {
     if code == 0 { Ok(value) } else { Err(code) }
 }
@@ -37,7 +37,7 @@ pub(crate) fn ok<T>(code: u32, value: T) -> Result<T, u32> {
 /// The driver in a process with a context on the first GPU.
 pub(crate) struct Cuda {
     library: Library,
-    /// The container's.
+    /// Folder of the container.
     pub(crate) folder: PathBuf,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Location {
 pub(crate) const FIRST_GPU: Location = Location { kind: 1, id: 0 };
 pub(crate) const HOST: Location = Location { kind: 2, id: 0 };
 
-/// `CUmemAllocationProp`, and how a `CUmemPoolProps` begins.
+/// `CUmemAllocationProp`, also the first members of `CUmemPoolProps`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct Prop {
@@ -60,7 +60,7 @@ pub(crate) struct Prop {
     handle_types: u32,
     location: Location,
     windows: usize,
-    /// A pool's largest size.
+    /// Maximum size of a pool.
     pub(crate) max: u64,
     rest: [u8; 56],
 }
@@ -72,7 +72,7 @@ impl Prop {
 }
 
 impl Cuda {
-    /// The driver with a context, in the process that runs.
+    /// The driver with a context, in the current process.
     pub(crate) fn ready(folder: &Path) -> Self {
         let path = folder.join("driver/libcuda.so.1");
         let library = unsafe { Library::new(path) }.expect("the driver is loaded");
@@ -87,29 +87,29 @@ impl Cuda {
         cuda
     }
 
-    /// A function by its name, which ends in zero; the caller knows its type.
+    /// A function by its zero-terminated name; the caller knows its type.
     pub(crate) fn function<T>(&self, name: &str) -> Symbol<'_, T> {
         unsafe { self.library.get(name.as_bytes()) }.expect(name)
     }
 
-    /// Bytes that the share is counted for, beside this process's first context.
+    /// Bytes charged to the share, without this process's first context.
     pub(crate) fn counted(&self) -> u64 {
         container::counted(&self.folder) - CONTEXT
     }
 
-    /// Bytes that the chip has handed out, likewise.
+    /// Bytes allocated on the GPU, likewise.
     pub(crate) fn used(&self) -> u64 {
         self.chip_used() - CONTEXT
     }
 
-    /// All bytes that the chip has handed out.
+    /// All bytes allocated on the GPU.
     pub(crate) fn chip_used(&self) -> u64 {
         let chip =
             FakeGpu::existing(&self.folder.join("driver"), 0, Clock::Virtual).expect("a chip");
         chip.used()
     }
 
-    /// Sets what the agent says that the driver has counted beside the ledger.
+    /// Sets the bytes that the driver counts outside the ledger, as the agent does.
     pub(crate) fn set_untracked(&self, bytes: u64) {
         let path = self.folder.join("octavo/shares/one/limits");
         let limits = std::fs::OpenOptions::new().write(true).open(path).expect("limits");
@@ -117,7 +117,7 @@ impl Cuda {
         written.expect("written");
     }
 
-    /// Free and total bytes, as a program is told.
+    /// Free and total bytes as reported to a program.
     pub(crate) fn info(&self) -> (u64, u64) {
         let (mut free, mut total) = (0, 0);
         let code =
@@ -184,14 +184,14 @@ impl Cuda {
         )
     }
 
-    /// Has a pool keep what it has at synchronisations.
+    /// Makes a pool keep its memory at synchronisations.
     pub(crate) fn keep_all(&self, pool: usize) {
         let all = u64::MAX;
         let code = call!(self, cuMemPoolSetAttribute(pool => usize, 4 => u32, &raw const all => *const u64));
         assert_eq!(code, 0);
     }
 
-    /// Allocates from a pool, or from the one in use.
+    /// Allocates from a pool, or from the current one.
     pub(crate) fn allocate_async(
         &self,
         bytes: u64,
@@ -217,7 +217,7 @@ impl Cuda {
         call!(self, cuMemPoolTrimTo(pool => usize, 0 => u64))
     }
 
-    /// The pool that the GPU has by itself.
+    /// The default pool of the GPU.
     pub(crate) fn default_pool(&self) -> usize {
         let mut pool = 0;
         let code = call!(self, cuDeviceGetDefaultMemPool(&raw mut pool => *mut usize, 0 => i32));

@@ -1,4 +1,4 @@
-//! Pools whose memory other processes have, too.
+//! Pools whose memory is shared with other processes.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -47,11 +47,11 @@ fn what_a_pool_had_that_was_exported_stays_counted() {
     let data = data.map(|word| word.to_string()).join(" ");
     let arguments = [("PATH_OF_POOL", path), ("POINTER_OF_POOL", data)];
     let other = Other::start(&cuda, "exported_pools::imports_a_pool", &arguments);
-    assert_eq!(other.said, "0", "it is counted once");
+    assert_eq!(other.ready_line, "0", "it is counted once");
     assert_eq!(cuda.free_async(address, 0), 0);
     assert_eq!(cuda.trim(pool), 0);
     assert_eq!((cuda.counted(), cuda.used()), (GIB + CONTEXT, GIB + CONTEXT));
-    // It counts for the most that it ever had, and not for all that it had.
+    // It is charged for its peak size, and not for the sum of its allocations.
     let address = cuda.allocate_async(2 * GIB, Some(pool), 0).unwrap();
     assert_eq!(cuda.free_async(address, 0), 0);
     assert_eq!(call!(cuda, cuMemPoolDestroy(pool => usize)), 0);

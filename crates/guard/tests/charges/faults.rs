@@ -1,4 +1,4 @@
-//! A driver that refuses.
+//! A driver that fails.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::cuda::{Cuda, FIRST_GPU, GIB, MIB, OUT_OF_MEMORY};
 use crate::{call, inside};
 
 impl Cuda {
-    /// Has calls fail from now on, and no others.
+    /// Makes exactly these calls fail from now on.
     fn failing(&self, calls: &[(&str, u32)]) {
         let failing_calls: BTreeMap<String, u32> =
             calls.iter().map(|(name, code)| ((*name).to_owned(), *code)).collect();
         becomes(&self.folder, &State { failing_calls, ..State::default() });
-        // Calls that are made by the million see it a moment later, or once any other call has looked.
+        // Frequent calls see it a moment later, or after any other call.
         let mut count = 0;
         assert_eq!(call!(self, cuDeviceGetCount(&raw mut count => *mut i32)), 0);
     }
@@ -49,7 +49,7 @@ fn what_the_driver_refuses_is_not_counted() {
         assert_eq!(call!(cuda, cuGraphUpload(exec => usize, 0 => usize)), OUT_OF_MEMORY);
     }
     assert_eq!((cuda.counted(), cuda.used()), (0, 0));
-    // Four gibibytes and more were wished for three times; there is room none the less.
+    // More than four gibibytes were requested three times; the space is still free.
     cuda.failing(&[]);
     assert!(cuda.create(3 * GIB, FIRST_GPU).is_ok());
 }

@@ -1,4 +1,4 @@
-//! Plain memory that is freed in the order of a stream.
+//! Plain memory freed in stream order.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::cuda::{Cuda, GIB, OUT_OF_MEMORY};
 use crate::{call, inside};
 
-/// A function of the host that holds its stream until it may go on.
+/// A host function that blocks its stream until a flag is set.
 extern "C" fn holds(flag: &AtomicBool) {
     while !flag.load(Ordering::Acquire) {
         std::thread::yield_now();
@@ -14,7 +14,7 @@ extern "C" fn holds(flag: &AtomicBool) {
 }
 
 impl Cuda {
-    /// A stream that stands still until the flag is set.
+    /// A stream that is blocked until the flag is set.
     fn held_stream(&self, flag: &'static AtomicBool) -> usize {
         let stream = self.stream();
         let code = call!(self, cuLaunchHostFunc(
@@ -66,7 +66,7 @@ fn an_allocation_waits_for_pending_frees() {
     let stream = cuda.held_stream(&GOES_ON);
     let address = cuda.allocate(3 * GIB).unwrap();
     assert_eq!(cuda.free_async(address, stream), 0);
-    // Not for ever.
+    // The wait is limited.
     assert_eq!(cuda.allocate(3 * GIB), Err(OUT_OF_MEMORY));
     GOES_ON.store(true, Ordering::Release);
     assert!(cuda.allocate(3 * GIB).is_ok());

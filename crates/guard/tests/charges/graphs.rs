@@ -1,4 +1,4 @@
-//! Graphs that allocate.
+//! Graphs that allocate memory.
 
 use crate::cuda::{CONTEXT, Cuda, FIRST_GPU, GIB, MIB, OUT_OF_MEMORY, Prop, ok};
 use crate::{call, inside};
@@ -21,7 +21,7 @@ impl Cuda {
         ok(call!(self, cuGraphCreate(&raw mut graph => *mut usize, 0 => u32)), graph).unwrap()
     }
 
-    /// A node that allocates, after another one (0: after none), and its address.
+    /// An allocation node after another node (0 for none), and its address.
     pub(crate) fn add_allocation(&self, graph: usize, after: usize, bytes: u64) -> (usize, u64) {
         let mut node = 0_usize;
         let mut params =
@@ -56,7 +56,7 @@ impl Cuda {
         call!(self, cuDeviceGraphMemTrim(0 => i32))
     }
 
-    /// A graph that allocates and frees, ready to launch.
+    /// An instantiated graph that allocates and frees.
     fn passing(&self, bytes: u64) -> usize {
         let graph = self.graph();
         let (node, address) = self.add_allocation(graph, 0, bytes);
@@ -104,11 +104,11 @@ fn a_graph_that_has_its_memory_is_launched_at_the_limit() {
     for _ in 0..3 {
         assert_eq!(cuda.launch_graph(exec), 0);
     }
-    // Another one runs in the same memory.
+    // Another graph uses the same memory.
     assert_eq!(cuda.launch_graph(cuda.passing(900 * MIB)), 0);
     assert_eq!(cuda.counted(), 2 * GIB - CONTEXT);
     assert_eq!(cuda.free(rest), 0);
-    // What graphs keep makes room for other memory.
+    // Idle graph memory is freed for other allocations.
     let all = cuda.allocate(2 * GIB - CONTEXT).unwrap();
     assert_eq!(cuda.counted(), cuda.used());
     assert_eq!(cuda.launch_graph(exec), OUT_OF_MEMORY);
@@ -155,7 +155,7 @@ fn what_is_captured_is_counted_once() {
     assert_eq!(call!(cuda, cuStreamBeginCapture_v2(stream => usize, 0 => u32)), 0);
     let address = cuda.allocate_async(500 * MIB, None, stream).unwrap();
     assert_eq!(cuda.free_async(address, stream), 0);
-    // Too much for the share, which nobody has to know before the launch.
+    // Too much for the share, which matters only at launch.
     let large = cuda.allocate_async(3 * GIB, None, stream).unwrap();
     assert_eq!(cuda.free_async(large, stream), 0);
     let mut graph = 0_usize;

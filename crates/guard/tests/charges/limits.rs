@@ -1,4 +1,4 @@
-//! Limits of contexts.
+//! Context limits.
 
 use crate::cuda::{CONTEXT, Cuda, GIB, MIB, OUT_OF_MEMORY};
 use crate::{call, inside};
@@ -8,7 +8,7 @@ const PRINTF: u32 = 1;
 const HEAP: u32 = 2;
 const FETCH: u32 = 5;
 
-/// Threads that the simulated H100 holds at a time.
+/// Maximum resident threads of the simulated H100.
 const THREADS: u64 = 132 * 2048;
 
 impl Cuda {
@@ -26,7 +26,7 @@ impl Cuda {
 #[test]
 fn stacks_count_for_all_resident_threads() {
     let cuda = inside!(4 * GIB);
-    // 1,024 bytes each are the context's; 16 KiB each are 4 GiB.
+    // 1,024 bytes each are part of the context; 16 KiB each are 4 GiB.
     assert_eq!(cuda.set_limit(STACK, 16 << 10), OUT_OF_MEMORY);
     assert_eq!(cuda.limit(STACK), 1024);
     assert_eq!(cuda.set_limit(STACK, 8 << 10), 0);
@@ -58,7 +58,7 @@ fn a_heap_that_does_not_fit_is_refused() {
 fn limits_that_take_no_memory_pass() {
     let cuda = inside!(GIB);
     assert_eq!(cuda.set_limit(FETCH, 64), 0);
-    // What waiting launches need is the driver's secret, and counted for as much as it may be.
+    // The driver does not document the memory of pending launches, so their maximum is charged.
     assert_eq!(cuda.set_limit(4, 2048 + 1024), 0);
     assert_eq!((cuda.counted(), cuda.used()), (4 * MIB, 0));
     assert_eq!(cuda.set_limit(99, 1), 215);
@@ -73,7 +73,7 @@ fn a_limit_goes_with_its_context() {
     assert_eq!((cuda.counted(), cuda.used()), (CONTEXT + 500 * MIB, CONTEXT + 500 * MIB));
     assert_eq!(call!(cuda, cuCtxDestroy_v2(context => usize)), 0);
     assert_eq!((cuda.counted(), cuda.used()), (0, 0));
-    // A new one begins where all do.
+    // A new context starts with the defaults.
     assert_eq!(call!(cuda, cuCtxCreate_v2(&raw mut context => *mut usize, 0 => u32, 0 => i32)), 0);
     assert_eq!(cuda.set_limit(HEAP, 108 * MIB), 0);
     assert_eq!((cuda.counted(), cuda.used()), (CONTEXT + 100 * MIB, CONTEXT + 100 * MIB));
@@ -96,7 +96,7 @@ fn a_share_that_has_too_much_may_go_on_with_what_it_has() {
     cuda.set_untracked(2 * GIB);
     assert_eq!(cuda.allocate(MIB), Err(OUT_OF_MEMORY));
     assert_eq!(cuda.set_limit(HEAP, 110 * MIB), OUT_OF_MEMORY);
-    // Nothing more than there is.
+    // No more than the free memory.
     assert!(cuda.allocate_async(100 * MIB, None, 0).is_ok());
     assert_eq!(cuda.set_limit(HEAP, 8 * MIB), 0);
     assert_eq!(cuda.free_async(little, 0), 0);
@@ -127,7 +127,7 @@ fn memory_of_a_green_context_is_the_primary_ones_and_outlives_it() {
     assert_eq!(call!(cuda, cuCtxSetCurrent(primary => usize)), 0);
     assert_eq!(cuda.free(address), 0);
     assert_eq!((cuda.counted(), cuda.used()), (0, 0));
-    // It goes with the primary one.
+    // It ends with the primary context.
     let context = green();
     cuda.allocate(GIB).unwrap();
     assert_eq!(call!(cuda, cuGreenCtxDestroy(context => usize)), 0);

@@ -1,5 +1,5 @@
-// A library of management of a few functions that the simulated one does not have. It knows of a GPU, the UUID of
-// which is given when it is built, of the process that asks, and of two strangers.
+// An NVML library with a few functions that the simulated one lacks. It knows one GPU, whose UUID is set at build
+// time, the calling process, and two other processes.
 
 #include <string.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
-//! Random work: at every step no less is counted than the chip has handed out, never more than the share may
-//! have, and in the end nothing at all.
+//! Random operations. At every step, the charge is at least what the GPU has allocated and at most
+//! the limit. In the end it is zero.
 
 use std::fmt::Debug;
 
@@ -9,7 +9,7 @@ use crate::inside;
 
 const LIMIT: u64 = 3 * GIB;
 
-/// Steps of a run; what they wish for together is many times the limit.
+/// Steps of a run; their requests add up to many times the limit.
 const STEPS: u32 = 1200;
 
 struct Random(u64);
@@ -33,14 +33,14 @@ impl Random {
     }
 }
 
-/// What the program has.
+/// Memory of the program.
 #[derive(Default)]
 struct Held {
-    /// Handles that are to be released.
+    /// Handles to release.
     handles: Vec<(u64, u64)>,
-    /// Addresses, bytes, and whether something is mapped there.
+    /// Addresses, bytes, and whether memory is mapped there.
     mapped: Vec<(u64, u64)>,
-    /// With the pool's order: destroyed pools' memory is freed, too.
+    /// In allocation order: memory of destroyed pools is freed, too.
     pooled: Vec<u64>,
     pools: Vec<usize>,
     arrays: Vec<usize>,
@@ -51,7 +51,7 @@ struct Held {
     left: Vec<u64>,
 }
 
-/// A wish is granted, or refused for want of memory and nothing else.
+/// A request succeeds, or is refused for lack of memory and nothing else.
 fn granted<T: Debug>(answer: Result<T, u32>) -> Option<T> {
     match answer {
         Ok(value) => Some(value),
@@ -99,7 +99,7 @@ impl Held {
             9..=11 => {
                 let pool = random.below(self.pools.len() as u64 + 1);
                 let pool = self.pools.get(usize::try_from(pool).unwrap()).copied();
-                // Odd sizes, too: pools have a granule of their own.
+                // Includes odd sizes: pools have their own granularity.
                 let bytes = random.bytes() - random.below(MIB);
                 self.pooled.extend(granted(cuda.allocate_async(bytes, pool, 0)));
             }
@@ -157,7 +157,8 @@ impl Held {
                     assert_eq!(cuda.destroy_mipmap(array), 0);
                 }
             }
-            // Larger than what shares a piece of the chip: of small allocations the driver rounds up the sum.
+            // Larger than allocations that share a granule: the driver rounds up the sum of small
+            // allocations.
             18 => self.plain.extend(granted(cuda.allocate(random.bytes()))),
             19 => {
                 if let Some(address) = random.taken(&mut self.plain) {
@@ -184,7 +185,7 @@ impl Held {
                     let is_launched =
                         granted(crate::cuda::ok(cuda.launch_graph(exec), ())).is_some();
                     match left {
-                        // Whoever leaves memory is launched again only when that was freed.
+                        // A graph that leaves memory is launched again only after that was freed.
                         Some(address) if is_launched => self.left.push(address),
                         _ => self.graphs.push((exec, left)),
                     }

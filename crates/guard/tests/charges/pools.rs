@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::cuda::{Cuda, FIRST_GPU, GIB, HOST, MIB, OUT_OF_MEMORY, Prop, ok};
 use crate::{call, inside};
 
-/// What a pool of the simulated driver takes at once, at least.
+/// Minimum bytes that a pool of the simulated driver reserves at once.
 const PIECE: u64 = 32 * MIB;
 
 impl Cuda {
@@ -27,10 +27,10 @@ fn what_the_pool_takes_is_counted_and_not_what_is_asked_for() {
     for address in more.into_iter().chain([address]) {
         assert_eq!(cuda.free_async(address, 0), 0);
     }
-    // The pool has it still.
+    // The pool still has it.
     assert_eq!((cuda.counted(), cuda.used()), (PIECE, PIECE));
     assert_eq!(cuda.synchronize(), 0);
-    // Whoever asks is told that it has not.
+    // Programs see it as free.
     assert_eq!(cuda.info().0, 4 * GIB - crate::cuda::CONTEXT);
     assert_eq!((cuda.counted(), cuda.used()), (0, 0));
 }
@@ -72,7 +72,7 @@ fn the_pool_that_a_gpu_is_given_is_the_one_that_is_counted() {
     let address = cuda.allocate_async(GIB, None, 0).unwrap();
     assert_eq!(cuda.reserved(pool), GIB);
     assert_eq!(cuda.counted(), GIB);
-    // By the newer interface, too.
+    // Also by the newer API.
     let (mut current, place) = (0_usize, FIRST_GPU);
     let code = call!(cuda, cuMemGetMemPool(
         &raw mut current => *mut usize, &raw const place => *const crate::cuda::Location, 1 => u32));
@@ -120,7 +120,8 @@ fn what_fits_into_a_pool_is_not_refused_at_the_limit() {
     let cuda = inside!(2 * GIB);
     let pool = cuda.default_pool();
     cuda.keep_all(pool);
-    // One piece of the 1,748 MiB beside the context, which cannot be given back for the little that is in use.
+    // One piece of the 1,748 MiB beside the context, which cannot be freed while a little of it is
+    // in use.
     let whole = cuda.allocate_async(1500 * MIB, None, 0).unwrap();
     assert_eq!(cuda.free_async(whole, 0), 0);
     let little = cuda.allocate_async(100 * MIB, None, 0).unwrap();
@@ -140,7 +141,7 @@ fn what_only_seems_to_fit_into_a_pool_is_undone() {
     cuda.keep_all(pool);
     let whole = cuda.allocate_async(1500 * MIB, None, 0).unwrap();
     assert_eq!(cuda.free_async(whole, 0), 0);
-    // Every other hundred is in use: what is idle is enough, and nowhere in one piece.
+    // Every other 100 MiB is in use: there is enough idle memory, but not in one piece.
     let parts: Vec<u64> =
         (0..15).map(|_| cuda.allocate_async(100 * MIB, None, 0).unwrap()).collect();
     for address in parts.iter().step_by(2) {
@@ -155,7 +156,7 @@ fn what_only_seems_to_fit_into_a_pool_is_undone() {
 #[test]
 fn a_pool_that_grows_by_more_than_there_is_does_not_grow() {
     let cuda = inside!(340 * MIB);
-    // 40 MiB beside the context: one piece, and no second one.
+    // 40 MiB beside the context: one piece, but no second one.
     let address = cuda.allocate_async(20 * MIB, None, 0).unwrap();
     assert_eq!(cuda.allocate_async(20 * MIB, None, 0), Err(OUT_OF_MEMORY));
     assert_eq!((cuda.counted(), cuda.used()), (PIECE, PIECE));
@@ -170,19 +171,19 @@ fn memory_outlives_its_pool_and_stays_counted() {
     let addresses = [0; 3].map(|_: u8| cuda.allocate_async(500 * MIB, Some(pool), 0).unwrap());
     assert_eq!(cuda.free_async(addresses[2], 0), 0);
     assert_eq!((cuda.counted(), cuda.used()), (1500 * MIB, 1500 * MIB));
-    // What it kept goes with it.
+    // Its idle memory ends with it.
     assert_eq!(call!(cuda, cuMemPoolDestroy(pool => usize)), 0);
     assert_eq!((cuda.counted(), cuda.used()), (1000 * MIB, 1000 * MIB));
     assert_eq!(cuda.free_async(addresses[0], 0), 0);
     assert!(cuda.counted() >= cuda.used());
-    // By either way.
+    // With either function.
     assert_eq!(cuda.free(addresses[1]), 0);
     assert_eq!((cuda.counted(), cuda.used()), (0, 0));
     assert_ne!(call!(cuda, cuMemPoolDestroy(cuda.default_pool() => usize)), 0);
 }
 
 #[test]
-fn the_threads_own_stream_is_no_way_round() {
+fn the_per_thread_stream_is_charged() {
     let cuda = inside!(2 * GIB);
     let pool = cuda.pool(FIRST_GPU).unwrap();
     let mut address = 0_u64;
@@ -226,7 +227,7 @@ fn limited_pools_and_host_pools_follow_the_driver() {
     assert_eq!(code, 0);
     assert_eq!(cuda.allocate_async(100 * MIB, Some(pool), 0), Err(OUT_OF_MEMORY));
     assert_eq!((cuda.counted(), cuda.used()), (0, 0));
-    // The simulated driver has none of the host.
+    // The simulated driver has no host pools.
     assert_ne!(cuda.pool(HOST).map(drop), Ok(()));
 }
 
@@ -259,7 +260,7 @@ fn threads_share_pools_without_losing_a_byte() {
             });
         }
     });
-    // Whatever was undone, forced or skipped on the way: the counts are the pools'.
+    // After undone, unchecked and skipped charges, the charge equals the size of the pools.
     cuda.info();
     assert_eq!(cuda.counted(), cuda.used());
     assert_eq!(cuda.used(), cuda.reserved(own) + cuda.reserved(cuda.default_pool()));
@@ -294,7 +295,7 @@ fn the_pool_that_served_an_allocation_is_charged() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    // The one that served before the first change.
+    // The pool that served before the first change.
     assert_eq!(cuda.trim(cuda.default_pool()), 0);
     assert_eq!((cuda.counted(), cuda.used()), (0, 0));
 }

@@ -1,4 +1,4 @@
-//! Memory that several processes have, and memory of the host.
+//! Memory shared by several processes, and host memory.
 
 use crate::container::{self, Other};
 use crate::cuda::{CONTEXT, Cuda, FIRST_GPU, GIB, MIB, OUT_OF_MEMORY};
@@ -26,12 +26,12 @@ fn opened_memory_counts_for_its_owner() {
     let address = cuda.allocate(32 * MIB).unwrap();
     let handle = decimal(handle(&cuda, address));
     let other = Other::start(&cuda, "shared::opens_memory", &[("HANDLE_OF_MEMORY", handle)]);
-    assert_eq!(other.said, "0");
+    assert_eq!(other.ready_line, "0");
     assert_eq!(cuda.counted(), 32 * MIB + CONTEXT);
     assert_eq!(cuda.used(), cuda.counted());
     drop(other);
     assert_eq!(cuda.free(address), 0);
-    // Nothing is left but the other's slot, which is cleared when somebody needs the room.
+    // Only the other process's slot is left, which is cleared when an allocation needs its memory.
     assert!(cuda.allocate(4 * GIB - CONTEXT).is_ok());
     assert_eq!(cuda.counted(), cuda.used());
 }
@@ -60,7 +60,7 @@ fn a_process_that_is_killed_leaves_nothing_counted() {
     let other = Other::start(&cuda, "shared::holds_a_gibibyte", &[]);
     assert_eq!((cuda.counted(), cuda.used()), (GIB + CONTEXT, GIB + CONTEXT));
     other.kill();
-    // Whoever needs the room finds out.
+    // An allocation that needs the memory finds out.
     assert!(cuda.allocate(4 * GIB - CONTEXT).is_ok());
     assert_eq!(cuda.counted(), cuda.used());
 }
@@ -105,7 +105,7 @@ fn managed_memory_counts_in_full_wherever_it_is() {
 
 #[test]
 fn racing_processes_are_refused_by_the_guard_never_by_the_gpu() {
-    // The chip has as much as the share: were more admitted at any moment, it would refuse.
+    // The GPU is as large as the share: it would refuse if more were admitted at any time.
     let cuda = inside!(4 * GIB, 4 * GIB);
     let start =
         |seed| Other::start(&cuda, "shared::takes_and_gives", &[("SEED", format!("{seed}"))]);

@@ -1,4 +1,4 @@
-//! What the library of management tells.
+//! Reports of NVML.
 
 #![allow(clippy::cast_possible_truncation, reason = "halves of words are what is looked at")]
 
@@ -15,7 +15,7 @@ use crate::{call, inside, role};
 const NO_PERMISSION: u32 = 4;
 const INSUFFICIENT_SIZE: u32 = 7;
 
-/// The library of management in a process, and its first GPU.
+/// NVML in a process, and its first GPU.
 struct Management {
     library: Library,
     gpu: usize,
@@ -78,7 +78,7 @@ impl Management {
 }
 
 #[test]
-fn the_library_of_management_shows_the_share() {
+fn nvml_shows_the_share() {
     let cuda = inside!(4 * GIB);
     let management = Management::load(&cuda);
     assert_eq!(management.memory(management.gpu), [4 * GIB, 4 * GIB - CONTEXT, CONTEXT]);
@@ -92,7 +92,7 @@ fn the_library_of_management_shows_the_share() {
     assert_eq!(code, 0);
     assert_eq!(memory[0] & 0xffff_ffff, 0x0200_0028);
     assert_eq!(memory[1..], [4 * GIB, 0, 3 * GIB - CONTEXT, GIB + CONTEXT]);
-    // One of another version is not filled.
+    // A structure of another version is not filled.
     memory = [0x0300_0028, 0, 0, 0, 0];
     let code = call!(management, nvmlDeviceGetMemoryInfo_v2(
         management.gpu => usize, memory.as_mut_ptr() => *mut u64));
@@ -128,12 +128,12 @@ fn only_the_shares_processes_are_listed_by_their_own_numbers() {
     let mut both = [own, (other.id(), 2 * GIB + CONTEXT)];
     both.sort_unstable();
     assert_eq!(management.processes(), both);
-    // There is no room for both.
+    // Both do not fit.
     let (mut one, mut count) = (Process::default(), 1);
     let code = call!(management, nvmlDeviceGetComputeRunningProcesses_v3(
         management.gpu => usize, &raw mut count => *mut u32, &raw mut one => *mut Process));
     assert_eq!((code, count), (INSUFFICIENT_SIZE, 2));
-    // How much room is needed, by the oldest interface.
+    // The required size, by the oldest version.
     let mut count = 0;
     let code = call!(management, nvmlDeviceGetComputeRunningProcesses(
         management.gpu => usize, &raw mut count => *mut u32, 0 => usize));
@@ -158,7 +158,7 @@ fn holds_two_gibibytes() {
 fn a_process_of_another_container_on_the_same_gpu_is_not_listed() {
     let cuda = inside!(4 * GIB);
     let management = Management::load(&cuda);
-    // One that the guard knows nothing of: the driver alone lists it.
+    // A process without a guard: only the driver lists it.
     let stranger = Other::bare(&cuda, "view::is_a_stranger");
     let chip = cuda.used();
     assert!(chip >= GIB, "it has memory on the chip: {chip}");
@@ -206,12 +206,12 @@ fn nothing_can_be_set() {
         0
     );
     assert!(!unsafe { CStr::from_ptr(name.as_ptr()) }.is_empty());
-    // Where there is no share, the driver decides.
+    // The driver decides for a GPU without a share.
     let free = management.device(3);
     assert_eq!(call!(management, nvmlDeviceSetPersistenceMode(free => usize, 1 => u32)), 0);
 }
 
-/// The library of the file `management.c`, for functions that the simulated one does not have.
+/// The library of `management.c`, for functions that the simulated one lacks.
 fn other_library(cuda: &Cuda) -> Management {
     let machine = octavo_machine::Machine::read(&cuda.folder.join("driver/machine.yaml")).unwrap();
     let uuid = machine.gpus[0].uuid.clone().unwrap();
@@ -292,7 +292,7 @@ fn neither_power_nor_clocks_nor_instances_can_be_set() {
         ]
     };
     assert_eq!(answers(management.gpu), [NO_PERMISSION; 2]);
-    // Another GPU has no share; what belongs to no GPU belongs to all.
+    // Another GPU has no share; settings of no GPU affect all.
     assert_eq!(answers(management.device(1)), [0; 2]);
     assert_eq!(call!(management, nvmlGpuInstanceDestroy(8 => usize)), NO_PERMISSION);
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Memory apart from addresses.
+//! Virtual memory management.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
@@ -29,7 +29,7 @@ impl Cuda {
         ok(code, handle)
     }
 
-    /// Counted bytes, which are the chip's.
+    /// Charged bytes, which must equal those of the GPU.
     fn both(&self) -> u64 {
         assert_eq!(self.counted(), self.used());
         self.used()
@@ -80,7 +80,7 @@ fn each_retained_handle_has_to_be_released() {
     let handle = cuda.create(GIB, FIRST_GPU).unwrap();
     assert_eq!(cuda.map(address, GIB, handle), 0);
     assert_eq!(cuda.release(handle), 0);
-    // From the beginning and from within.
+    // From its start and from within.
     let first = cuda.retain(address).unwrap();
     let second = cuda.retain(address + 6 * MIB).unwrap();
     assert_eq!(cuda.unmap(address, GIB), 0);
@@ -106,7 +106,7 @@ fn mappings_end_together_or_by_parts() {
     assert_eq!(cuda.both(), 8 * MIB);
     assert_eq!(cuda.unmap(address + 2 * MIB, 4 * MIB), 0);
     assert_eq!(cuda.both(), 4 * MIB);
-    // Nothing is there any more, and nothing changes.
+    // Nothing is mapped there any more, and nothing changes.
     assert_ne!(cuda.unmap(address + 2 * MIB, 4 * MIB), 0);
     assert_ne!(cuda.unmap(address, 8 * MIB), 0);
     assert_eq!(cuda.both(), 4 * MIB);
@@ -126,7 +126,7 @@ fn memory_that_is_mapped_twice_stays_until_both_are_gone() {
     assert_eq!(cuda.release(handle), 0);
     assert_eq!(cuda.unmap(addresses[0], GIB), 0);
     assert_eq!(cuda.both(), GIB);
-    // What cannot be mapped holds nothing.
+    // A failed mapping holds nothing.
     assert_ne!(cuda.map(addresses[0], GIB, handle), 0);
     assert_eq!(cuda.unmap(addresses[1], GIB), 0);
     assert_eq!(cuda.both(), 0);
@@ -200,14 +200,14 @@ fn what_was_exported_stays_counted_under_whatever_descriptor() {
     let other = fd.try_clone().unwrap();
     drop(fd);
     let again = cuda.import(other.as_raw_fd()).unwrap();
-    // Exporting once more holds no more.
+    // Another export adds no hold.
     drop(unsafe { OwnedFd::from_raw_fd(cuda.export(handle)) });
     assert_eq!(cuda.both(), 2 * GIB);
     assert_eq!(cuda.release(handle), 0);
     assert_eq!(cuda.both(), 2 * GIB);
     assert_eq!(cuda.create(2 * GIB, FIRST_GPU), Err(OUT_OF_MEMORY));
     assert_eq!(cuda.release(again), 0);
-    // Nobody tells that the last descriptor is gone.
+    // Nothing tells that the last descriptor is closed.
     drop(other);
     assert_eq!(cuda.counted(), 2 * GIB);
 }
@@ -218,7 +218,7 @@ fn what_was_exported_stays_counted_when_its_handle_is_anothers() {
     let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
     let fd = unsafe { OwnedFd::from_raw_fd(cuda.export(handle)) };
     assert_eq!(cuda.release(handle), 0);
-    // The driver's handles come again after this many.
+    // The driver reuses handles after this many.
     let comes_again = (0..70_000).any(|_| {
         let other = cuda.create(2 * MIB, FIRST_GPU).unwrap();
         assert_eq!(cuda.release(other), 0);
@@ -234,7 +234,7 @@ fn what_cannot_be_exported_is_not_held() {
     let cuda = inside!(4 * GIB);
     let handle = cuda.create(2 * GIB, FIRST_GPU).unwrap();
     let mut fd = -1;
-    // A kind of handle that there is not.
+    // An invalid handle type.
     let code = call!(cuda, cuMemExportToShareableHandle(
         &raw mut fd => *mut i32, handle => u64, 2 => u32, 0 => u64));
     assert_ne!(code, 0);
@@ -249,8 +249,8 @@ fn imported_memory_counts_for_its_owner() {
     let fd = cuda.export(handle);
     let path = format!("/proc/{}/fd/{fd}", std::process::id());
     let other = Other::start(&cuda, "vmm::imports_memory", &[("PATH_OF_MEMORY", path)]);
-    // What the other process counted for itself.
-    assert_eq!(other.said, "0");
+    // Charge of the other process itself.
+    assert_eq!(other.ready_line, "0");
     assert_eq!(cuda.counted(), 2 * GIB + crate::cuda::CONTEXT);
     drop(other);
     assert_eq!(cuda.release(handle), 0);
@@ -276,7 +276,7 @@ fn imports_memory() {
 fn a_multicast_object_is_free_and_holds_bound_memory() {
     let cuda = inside!(4 * GIB);
     let mut object = 0;
-    // For two devices, of so many bytes.
+    // For two devices, with these bytes.
     let prop = [2_u64, 2 * GIB, 0, 0];
     let code =
         call!(cuda, cuMulticastCreate(&raw mut object => *mut u64, prop.as_ptr() => *const u64));
@@ -305,7 +305,7 @@ fn a_multicast_object_is_free_and_holds_bound_memory() {
 #[test]
 fn binding_for_a_device_holds_likewise() {
     let cuda = inside!(4 * GIB);
-    // By name and by version, as the runtime library asks for it.
+    // By name and version, as the runtime library does.
     let ask = |name: &str, version: i32| {
         let (mut function, mut found) = (0_usize, 0_u32);
         let code = call!(cuda, cuGetProcAddress_v2(

@@ -1,21 +1,21 @@
 use super::*;
 
 #[test]
-fn without_names_every_usual_way_is_tried() {
-    let names: Vec<_> = select_paths(&[]).expect("ways").iter().map(|path| path.name).collect();
+fn without_names_all_default_paths_are_tried() {
+    let names: Vec<_> = select_paths(&[]).expect("paths").iter().map(|path| path.name).collect();
     assert!(names.contains(&"alloc") && names.contains(&"graph"));
     assert!(!names.contains(&"namespace"), "it loads the driver twice");
 }
 
 #[test]
-fn a_way_that_is_not_known_is_named() {
+fn an_unknown_path_is_named() {
     let error =
         select_paths(&["alloc".to_owned(), "magic".to_owned()]).map(|_| ()).expect_err("unknown");
     assert!(error.to_string().contains("\"magic\""), "{error}");
 }
 
 #[test]
-fn names_of_ways_are_unique() {
+fn path_names_are_unique() {
     let mut names: Vec<_> = ALLOCATION_PATHS.iter().map(|path| path.name).collect();
     names.sort_unstable();
     names.dedup();
@@ -23,7 +23,7 @@ fn names_of_ways_are_unique() {
 }
 
 #[test]
-fn the_driver_of_a_container_without_a_guard_is_not_guessed() {
+fn without_a_guard_there_is_no_driver_folder() {
     let folder = tempfile::tempdir().expect("a folder");
     assert!(driver_library(folder.path()).is_err());
     assert!(driver_library(&folder.path().join("missing")).is_err());

@@ -1,12 +1,12 @@
 use super::*;
 
-/// What instructions of arm64 do, as far as stubs have them.
+/// Effects of the arm64 instructions in stubs.
 struct Registers {
     values: [u64; 32],
     jumped_to: Option<u64>,
 }
 
-/// Runs a stub of arm64 at an address, reading memory by a function.
+/// Runs an arm64 stub at an address, with memory read by a function.
 fn run(code: &[u8], at: u64, memory: impl Fn(u64) -> u64) -> Registers {
     let mut registers = Registers { values: [0; 32], jumped_to: None };
     for (index, word) in code.chunks(4).enumerate() {
@@ -17,7 +17,7 @@ fn run(code: &[u8], at: u64, memory: impl Fn(u64) -> u64) -> Registers {
             assert_eq!(index, 0, "a jump lands on it");
         } else if word >> 31 == 1 && word >> 24 & 0x1f == 0x10 {
             let pages = (word >> 5 & 0x7_ffff) << 2 | word >> 29 & 3;
-            // A number of 21 bits with a sign.
+            // A signed number of 21 bits.
             let pages = i64::from((pages << 11).cast_signed() >> 11);
             registers.values[to] = (here & !0xfff).wrapping_add_signed(pages << 12);
         } else if word >> 22 == 0x244 {

@@ -1,10 +1,10 @@
-//! Files that are not what they should be.
+//! Invalid files.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Bytes of the header's fields that tests change.
+/// Offsets of header fields that the tests change.
 const CLASS: usize = 4;
 const ORDER: usize = 5;
 const TYPE: usize = 16;
@@ -47,7 +47,7 @@ fn what_is_not_loaded_by_programs_is_refused() {
     {
         assert_eq!(refused(&changed(TYPE, kind)), ProxyError::NotShared { found });
     }
-    // The kind of the program header that leads to the dynamic section.
+    // The type of the program header of the dynamic section.
     let bytes = changed(64 + 3 * 56, 0);
     assert_eq!(refused(&bytes), ProxyError::NotShared { found: "statically linked" });
 }
@@ -55,7 +55,7 @@ fn what_is_not_loaded_by_programs_is_refused() {
 #[test]
 fn a_library_that_is_cut_short_is_refused_wherever_it_is_cut() {
     let whole = driver();
-    // Only linkers and people read the rest.
+    // Only linkers and human readers use the remainder.
     let loaded = 0x3000;
     for size in 0..loaded {
         match refused(&whole[..size]) {
@@ -144,8 +144,8 @@ fn errors_say_what_to_do() {
     }
 }
 
-/// What a proxy may be large at most, of a file that is as large: a symbol of 24 bytes may have a name of 512
-/// that others have parts of.
+/// Maximum size of a proxy for a file of this size: a symbol of 24 bytes may have a name of 512
+/// bytes that overlaps with others.
 fn bound(driver: usize) -> usize {
     driver * 64 + (1 << 20)
 }
@@ -162,7 +162,7 @@ proptest! {
         let machine = if arm { Architecture::Aarch64 } else { Architecture::X86_64 };
         let functions = [("cuInit", 2), ("cuMemAllocNew", 2), ("cuMemAllocNew", 0x8003), ("cuOther", 1)];
         let mut driver = library(machine, &functions, &[("NEW", 2), ("OLD", 3)]);
-        // What matters lies at the beginning and in the dynamic section.
+        // Relevant bytes are at the beginning and in the dynamic section.
         let page = machine.page();
         let offsets: Vec<usize> = (0..0x400).chain(2 * page..2 * page + 0x180).collect();
         for (place, byte) in damage {

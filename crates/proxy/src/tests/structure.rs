@@ -1,4 +1,4 @@
-//! The file, read by another reader and by the rules of the format.
+//! The file, checked with another parser and against the specification.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::*;
 
 type Header = elf::FileHeader64<LE>;
 
-/// A proxy's file as the dynamic linker has it.
+/// A proxy's file as loaded by the dynamic linker.
 struct Loaded<'a> {
     file: &'a [u8],
     dynamic: BTreeMap<i64, u64>,
@@ -26,7 +26,7 @@ impl<'a> Loaded<'a> {
         Self { file, dynamic }
     }
 
-    /// A table that the dynamic section names, from its beginning on. Addresses are offsets.
+    /// A table in the dynamic section, from its start. Addresses are offsets.
     fn table(&self, tag: elf::DynamicTag) -> &'a [u8] {
         &self.file[usize::try_from(self.dynamic[&tag.0]).unwrap()..]
     }
@@ -46,7 +46,7 @@ impl<'a> Loaded<'a> {
         &string[..string.iter().position(|byte| *byte == 0).unwrap()]
     }
 
-    /// The symbol of a name by the hash table of GNU, looked up as linkers do.
+    /// The symbol of a name in the GNU hash table, looked up like a linker does.
     fn by_gnu_hash(&self, name: &[u8]) -> Option<u32> {
         let table = self.table(elf::DT_GNU_HASH);
         let [buckets, first, words, shift] = [0, 4, 8, 12].map(|place| u32_le(table, place));
@@ -69,7 +69,7 @@ impl<'a> Loaded<'a> {
         None
     }
 
-    /// The same by the hash table of System V.
+    /// The same in the System V hash table.
     fn by_plain_hash(&self, name: &[u8]) -> Option<u32> {
         let table = self.table(elf::DT_HASH);
         let buckets = u32_le(table, 0);
@@ -80,7 +80,7 @@ impl<'a> Loaded<'a> {
         (index != 0).then_some(index)
     }
 
-    /// What relocations put, by place: the name of a symbol, or an address of the file's own.
+    /// Results of relocations, by address: the name of a symbol, or an address in the file.
     fn relocated(&self) -> BTreeMap<u64, Result<&'a [u8], i64>> {
         let to_u32 = self.dynamic[&elf::DT_RELASZ.0] / 24;
         let to_u32 = usize::try_from(to_u32).unwrap();
@@ -93,7 +93,7 @@ impl<'a> Loaded<'a> {
         put.collect()
     }
 
-    /// The place of the eight bytes that an instruction of x86-64 means, whose last four bytes are here.
+    /// Target of an x86-64 instruction, given the address of its last four bytes.
     fn meant(&self, place: u64) -> u64 {
         let distance = u32_le(self.file, usize::try_from(place).unwrap()).cast_signed();
         (place + 4).wrapping_add_signed(distance.into())
@@ -136,7 +136,7 @@ fn an_unknown_name_passes_its_record_to_the_guards_entry() {
 }
 
 #[test]
-fn relative_relocations_come_first_and_are_as_many_as_is_said() {
+fn relative_relocations_come_first_and_match_their_count() {
     let proxy = proxy(&driver(), &["cuInit"]).unwrap();
     let loaded = Loaded::new(&proxy.bytes);
     let own = usize::try_from(loaded.dynamic[&elf::DT_RELACOUNT.0]).unwrap();

@@ -1,4 +1,4 @@
-/* What a program calls of a driver. */
+/* Functions of a driver that programs call. */
 struct large {
     long words[8];
 };

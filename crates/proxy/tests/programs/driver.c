@@ -1,4 +1,4 @@
-/* A driver, as far as a proxy is concerned. */
+/* A driver, as far as a proxy needs it. */
 #include <stdarg.h>
 
 struct large {

@@ -29,8 +29,7 @@ impl Fixture {
         Self::with("libcuda.so.1", "driver.c", &[], "guard.c", &[], &HOOKS)
     }
 
-    /// The same with each C library that programs are built for here: the usual one, and musl where there
-    /// is `musl-gcc`.
+    /// The same with each available C library: the default one, and musl if there is `musl-gcc`.
     pub(crate) fn of_each_c_library() -> Vec<Self> {
         let has_musl = Command::new("musl-gcc").arg("--version").output().is_ok();
         let musl = has_musl.then(|| {
@@ -39,7 +38,7 @@ impl Fixture {
         [Self::cuda()].into_iter().chain(musl).collect()
     }
 
-    /// With a driver of some sources and a guard of others, each with flags of the compiler.
+    /// With a driver and a guard of the given sources, each with compiler flags.
     pub(crate) fn with(
         soname: &'static str,
         driver: &str,
@@ -89,12 +88,13 @@ impl Fixture {
         self.folder.path().join(path)
     }
 
-    /// Builds a program that is linked to nothing of the driver's.
+    /// Builds a program that is not linked with the driver.
     pub(crate) fn program(&self, source: &str) -> PathBuf {
         self.built(source, &["-ldl"])
     }
 
-    /// Builds something that is linked to the library in a folder (`link`: the driver, `proxy`: its proxy).
+    /// Builds a program that is linked with the library in a folder (`link`: the driver, `proxy`:
+    /// its proxy).
     pub(crate) fn linked(&self, source: &str, folder: &str, flags: &[&str]) -> PathBuf {
         let search = format!("-L{}", self.at(folder).display());
         let library = format!("-l:{}", self.soname);
@@ -107,12 +107,12 @@ impl Fixture {
         program
     }
 
-    /// Runs a program where the proxy stands at the driver's place; gives what it printed.
+    /// Runs a program with the proxy in the driver's place. Returns its output.
     pub(crate) fn run(&self, program: &Path, arguments: &[&str]) -> String {
         self.run_with(program, arguments, &[])
     }
 
-    /// The same with variables of the environment.
+    /// The same with environment variables.
     pub(crate) fn run_with(
         &self,
         program: &Path,
@@ -124,14 +124,14 @@ impl Fixture {
         out
     }
 
-    /// Runs a program where the driver stands at its own place.
+    /// Runs a program with the driver itself.
     pub(crate) fn run_bare(&self, program: &Path, arguments: &[&str]) -> String {
         let (is_well, out, error) = self.ended(program, arguments, &[], "link");
         assert!(is_well && error.is_empty(), "{}: {out}{error}", program.display());
         out
     }
 
-    /// Runs a program that is to fail; gives what it printed, to both streams.
+    /// Runs a program that must fail. Returns its output, of both streams.
     pub(crate) fn fails(&self, program: &Path) -> String {
         let (is_well, out, error) = self.ended(program, &[], &[], "proxy");
         assert!(!is_well, "{} did not fail: {out}", program.display());
@@ -155,7 +155,7 @@ impl Fixture {
         (output.status.success(), text(&output.stdout), text(&output.stderr))
     }
 
-    /// What happens to a proxy of this fixture's own proxy.
+    /// Result of writing a proxy for this fixture's proxy.
     pub(crate) fn proxy_of_proxy(&self) -> Result<Proxy, ProxyError> {
         let hooks = BTreeSet::from(HOOKS);
         let (guard, real) = (self.at("guard.so"), self.at("real"));
@@ -165,7 +165,7 @@ impl Fixture {
     }
 }
 
-/// Builds a source of this folder. A C compiler is there wherever Rust links.
+/// Builds a source of this folder. A C compiler exists wherever Rust links.
 fn compile(compiler: &str, source: &str, output: &Path, flags: &[&str]) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs");
     let built = Command::new(compiler)
@@ -181,7 +181,7 @@ fn compile(compiler: &str, source: &str, output: &Path, flags: &[&str]) {
     assert!(error.is_empty(), "{compiler} {source} {flags:?} warns: {error}");
 }
 
-/// The linkers beside the usual one that `cc` finds here, as flags.
+/// The linkers that `cc` finds besides the default one, as flags.
 pub(crate) fn linkers() -> Vec<String> {
     let folder = Command::new("rustc").args(["--print", "sysroot"]).output().unwrap().stdout;
     let folder = String::from_utf8(folder).unwrap();

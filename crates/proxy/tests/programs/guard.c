@@ -1,4 +1,4 @@
-/* A guard, as far as a proxy is concerned: hooks add 100, unknown functions are forwarded or refused. */
+/* A guard, as far as a proxy needs it: hooks add 100, unknown functions are forwarded or refused. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>
@@ -31,14 +31,14 @@ int octavo_hook_cuMemAlloc_v2(unsigned long *place, unsigned long bytes)
 }
 #endif
 
-/* Under its own name too, which no program is to find: the driver does not have it. */
+/* Also under its own name, which programs must not find: the driver does not have it. */
 int octavo_hook_cuNotThereYet(void) { return 100; }
 
 int guard_told(void) { return told; }
 
 static int refuse(void) { return 801; }
 
-/* Where to go on. */
+/* Address to continue at. */
 void *guard_unknown(struct record *record)
 {
     told++;

@@ -1,4 +1,4 @@
-/* Calls everything that it is linked to. */
+/* Calls all functions that it is linked to. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Says how the proxy's parts are mapped. */
+/* Prints the mappings of the proxy. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <string.h>

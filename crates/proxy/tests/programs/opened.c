@@ -1,4 +1,4 @@
-/* Looks up what it calls by the handle: in this namespace, or, told to, in one of its own. */
+/* Looks functions up by handle: in this namespace or, with an argument, in a separate one. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

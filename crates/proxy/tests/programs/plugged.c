@@ -1,4 +1,4 @@
-/* Loads a plugin that prefers its own libraries; or, told to, into a namespace of its own. */
+/* Loads a plugin with RTLD_DEEPBIND or, with an argument, into a separate namespace. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

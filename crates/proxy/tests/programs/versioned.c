@@ -1,4 +1,4 @@
-/* Asks for versions of names, linked and looked up. */
+/* Uses versions of names, linked and looked up. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,3 +1,3 @@
-/* A guard of a driver whose names have versions. */
+/* A guard for a driver with versioned names. */
 int octavo_hook_nvmlInit_v2(void) { return 101; }
 int octavo_hook_nvmlMemory(void) { return 104; }

@@ -1,4 +1,4 @@
-/* A driver whose names have versions, one of them two. */
+/* A driver with versioned names, one of them with two versions. */
 int nvmlInit_v2(void) { return 1; }
 int nvmlDeviceGetCount_v2(void) { return 2; }
 int nvmlMemory_old(void) { return 3; }

@@ -1,4 +1,4 @@
-//! Processes beside one another, in every order that a scheduler thinks of, killed at any step.
+//! Concurrent processes, in every order that a scheduler generates, killed at any step.
 
 mod model;
 
@@ -15,25 +15,25 @@ use super::super::*;
 
 const LIMIT: u64 = 10;
 
-/// Runs a test in random orders, and in orders of few and far-reaching preemptions.
+/// Runs a test in random orders, and in orders of few but far-reaching preemptions.
 fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
     check_random(test.clone(), 1500);
     check_pct(test, 1500, 3);
 }
 
-/// What a test says that is wrong on purpose.
+/// The failure of a test that is wrong on purpose.
 fn failure(test: impl Fn() + Clone + Send + Sync + 'static) -> String {
     let failed =
         catch_unwind(AssertUnwindSafe(|| explore(test))).expect_err("it was not found out");
     *failed.downcast::<String>().expect("a message")
 }
 
-/// Waits for threads to come to their ends.
+/// Waits for the end of all threads.
 fn join_all<T>(threads: impl IntoIterator<Item = thread::JoinHandle<T>>) -> Vec<T> {
     threads.into_iter().map(|thread| thread.join().unwrap()).collect()
 }
 
-/// A process takes and gives back, some of it at random.
+/// A process that charges and releases, partly at random.
 fn run_randomly(process: &Process, turns: usize) {
     let Some(slot) = process.claim_slot() else { return };
     for _ in 0..turns {
@@ -68,7 +68,7 @@ fn two_concurrent_charges_never_exceed_the_limit() {
                 (process, slot)
             });
             let threads = processes.map(|(process, slot)| {
-                // One try each: all orders of more are too many.
+                // One attempt each: the orders of more are too many.
                 thread::spawn(move || process.try_charge_once(slot, 6))
             });
             let granted = threads.map(|thread| thread.join().unwrap());
@@ -117,7 +117,8 @@ fn the_model_finds_a_slot_announced_too_late() {
     assert!(failure.contains("over-granted"), "{failure}");
 }
 
-/// A process is killed somewhere, beside one that takes and gives back; then the share is all there.
+/// Kills a process at some step, beside one that charges and releases; then the whole share must be
+/// free.
 fn killed(steps: u64) {
     let share = Share::new(3, LIMIT, 0);
     let victim = share.process_killed_after(steps);
@@ -138,7 +139,7 @@ fn killed(steps: u64) {
     assert_eq!(other.allocate(slot, LIMIT), Ok(()), "killed after {steps} steps");
     other.free(slot, LIMIT);
     share.kill_all();
-    // And to somebody who comes afterwards and meets what is left.
+    // Also for a process that starts afterwards.
     let new_process = share.process();
     let slot = new_process.claim_slot().unwrap();
     assert_eq!(new_process.allocate(slot, LIMIT), Ok(()), "killed after {steps} steps");
@@ -146,7 +147,7 @@ fn killed(steps: u64) {
 
 #[test]
 fn a_process_that_is_killed_at_any_step_leaves_nothing() {
-    // Many more steps than it run_randomly for: the last ones are those of a process that join_all by itself.
+    // More steps than it needs: in the last runs the process ends by itself.
     for steps in 0..48 {
         check_random(move || killed(steps), 50);
         check_pct(move || killed(steps), 50, 3);
@@ -179,8 +180,8 @@ fn a_reaper_that_is_killed_at_any_step_leaves_nothing() {
     });
 }
 
-/// A process record_allocation died with most of the share; two live on and look for the dead, two come new and may
-/// take over its slot at that moment.
+/// A process has died with most of the share. Two others reap dead slots; two new ones may claim
+/// its slot at that moment.
 fn reap_beside_new_processes(reap: fn(&Process, usize)) {
     let share = Share::new(6, LIMIT, 0);
     let dead = share.process();
@@ -246,7 +247,7 @@ fn a_charge_beside_a_release_succeeds_or_had_no_space() {
         let holder = Arc::new(holder);
         let releasing = Arc::clone(&holder);
         let release = thread::spawn(move || releasing.free(holders_slot, 8));
-        // Room is there at the latest when the other one record_allocation come to its end.
+        // There is space at the latest when the other process has ended.
         let mut release = Some(release);
         let granted = asker.allocate_with(slot, 6, |_| {
             if let Some(release) = release.take_if(|_| thread_rng().gen_bool(0.5)) {

@@ -4,7 +4,7 @@ use super::*;
 fn functions_of_the_c_library_are_found_where_they_are() {
     let found = c_library(b"getppid");
     assert_ne!(found, 0);
-    // JUSTIFICATION: the point is that the address is the function's.
+    // JUSTIFICATION: the test checks that the address is that of the function.
     // SAFETY: `pid_t getppid(void)`.
     let function: extern "C" fn() -> i32 = unsafe { core::mem::transmute(found) };
     assert_eq!(function().cast_unsigned(), std::os::unix::process::parent_id());
@@ -31,6 +31,6 @@ fn both_hash_tables_know_every_symbol() {
         }
         true
     });
-    // The system's libraries need not have both tables; what has both must agree.
+    // The system's libraries need not have both tables; entries in both must agree.
     assert!(compared < 1000);
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use super::*;
 
 fn table() -> Box<Table> {
-    // JUSTIFICATION: as the process's page is made.
+    // JUSTIFICATION: the memory of a process is created the same way.
     // SAFETY: zero bytes are an empty table.
     unsafe { Box::<Table>::new_zeroed().assume_init() }
 }

@@ -1,5 +1,5 @@
-//! A share, the processes that have it mapped, and the kernel, which knows who run_randomly. Shared words are
-//! shuttle's, so that its schedulers decide at each of them who goes on.
+//! A share, the processes that map it, and the kernel, which knows the living ones. Shared words
+//! are shuttle's, so that its schedulers may switch at each access.
 
 use std::boxed::Box;
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ use crate::ledger::{
     LimitExceeded, SharedWord, SlotLocks, SlotTable, claim_slot, reap, release, total, try_charge,
 };
 
-/// What the processes of a share have in common.
+/// State that the processes of a share have in common.
 pub(super) struct Share {
     limit: u64,
     untracked: u64,
     high: AtomicU64,
     used: Vec<AtomicU64>,
-    /// The process that record_allocation the lock of a slot; 0: none.
+    /// The process that has the lock of a slot; 0 for none.
     owners: Vec<AtomicU64>,
-    /// The truth: bytes of the GPU that each process really record_allocation. Never shared by processes, so reading it
-    /// is no step.
+    /// The real usage: bytes of the GPU that each process has. Processes do not share it, so
+    /// reading it is no step.
     memory: Mutex<BTreeMap<u64, u64>>,
     processes: Mutex<Vec<Arc<Life>>>,
 }
@@ -39,12 +39,12 @@ impl Share {
         })
     }
 
-    /// A new process that run_randomly until it is told to die.
+    /// A new process that lives until it is killed.
     pub(super) fn process(self: &Arc<Self>) -> Process {
         self.process_killed_after(u64::MAX)
     }
 
-    /// A new process that is killed after so many steps.
+    /// A new process that is killed after a number of steps.
     pub(super) fn process_killed_after(self: &Arc<Self>, steps: u64) -> Process {
         let mut processes = self.processes.lock().unwrap();
         let pid = processes.len() as u64 + 1;
@@ -78,16 +78,16 @@ impl Share {
         self.used[slot].load(SeqCst)
     }
 
-    /// Bytes of the GPU that all processes have.
+    /// GPU memory of all processes in bytes.
     pub(super) fn held(&self) -> u64 {
         self.memory.lock().unwrap().values().sum()
     }
 }
 
-/// How long a process goes on.
+/// Lifetime of a process.
 struct Life {
     pid: u64,
-    /// Steps that are left; none: it is dead.
+    /// Steps left; `None` once it is dead.
     steps: Mutex<Option<u64>>,
 }
 
@@ -96,7 +96,7 @@ impl Life {
         self.steps.lock().unwrap().is_none()
     }
 
-    /// Whether the process comes to take its next step.
+    /// Whether the process lives to take its next step.
     fn step(&self, share: &Share) -> bool {
         let mut steps = self.steps.lock().unwrap();
         match *steps {
@@ -113,7 +113,7 @@ impl Life {
         }
     }
 
-    /// What the kernel does to a process that is no more: its memory is free, and then its locks are.
+    /// The kernel's cleanup after a process: it frees the memory, then the locks.
     fn end(&self, share: &Share) {
         if self.steps.lock().unwrap().take().is_some() {
             share.memory.lock().unwrap().remove(&self.pid);
@@ -124,14 +124,14 @@ impl Life {
     }
 }
 
-/// Which word.
+/// Position of a word.
 #[derive(Clone, Copy)]
 enum Place {
     High,
     Slot(usize),
 }
 
-/// A word of the mapped file as one process record_allocation it: a dead process changes nothing any more.
+/// A word of the mapped file as seen by one process: a dead process changes nothing.
 pub(super) struct Shared {
     place: Place,
     share: Arc<Share>,
@@ -177,7 +177,7 @@ impl SharedWord for Shared {
     }
 }
 
-/// A process with a guard in it.
+/// A process with a guard.
 pub(super) struct Process {
     high: Shared,
     used: Box<[Shared]>,
@@ -223,12 +223,12 @@ impl SlotLocks for Process {
 }
 
 impl Process {
-    /// Takes a slot; none too where it is killed over it.
+    /// Claims a slot; `None` also if the process is killed meanwhile.
     pub(super) fn claim_slot(&self) -> Option<usize> {
         claim_slot(self, self).filter(|_| !self.life.is_over())
     }
 
-    /// Allocates as the guard does: first the ledger, then the driver.
+    /// Allocates like the guard: first the ledger, then the driver.
     pub(super) fn allocate(&self, slot: usize, bytes: u64) -> Result<(), LimitExceeded> {
         self.allocate_with(slot, bytes, |_| self.reap(slot))
     }
@@ -250,7 +250,7 @@ impl Process {
         granted
     }
 
-    /// One try to count an allocation.
+    /// One attempt to charge an allocation.
     pub(super) fn try_charge_once(&self, slot: usize, bytes: u64) -> bool {
         SharedWord::add(&self.used[slot], bytes);
         let fits = total(self) <= self.share.limit;
@@ -262,7 +262,7 @@ impl Process {
         fits
     }
 
-    /// The driver record_allocation given it memory; which must be the share's.
+    /// Records memory that the driver has allocated, which must be within the limit.
     pub(super) fn record_allocation(&self, bytes: u64) {
         if self.life.is_over() {
             return;
@@ -275,7 +275,7 @@ impl Process {
         assert!(held + untracked <= limit, "over-granted: {held} and {untracked} of {limit}");
     }
 
-    /// Frees as the guard does: first the driver, then the ledger.
+    /// Frees like the guard: first the driver, then the ledger.
     pub(super) fn free(&self, slot: usize, bytes: u64) {
         if let Some(held) = self.share.memory.lock().unwrap().get_mut(&self.life.pid) {
             *held -= bytes;
@@ -291,13 +291,13 @@ impl Process {
         self.life.end(&self.share);
     }
 
-    /// Bytes of the GPU that it record_allocation.
+    /// Its GPU memory in bytes.
     pub(super) fn held(&self) -> u64 {
         self.share.memory.lock().unwrap().get(&self.life.pid).copied().unwrap_or_default()
     }
 }
 
-/// Wrong on purpose: looks whether there is room, and then takes it.
+/// Wrong on purpose: checks for space, and then charges.
 pub(super) fn check_then_add(process: &Process, slot: usize, bytes: u64) -> bool {
     let fits = total(process) + bytes <= process.limit();
     if fits {
@@ -306,7 +306,7 @@ pub(super) fn check_then_add(process: &Process, slot: usize, bytes: u64) -> bool
     fits
 }
 
-/// Wrong on purpose: charges before the others know that there is a slot to look at.
+/// Wrong on purpose: charges before other processes know that the slot exists.
 pub(super) fn claim_slot_unannounced(process: &Process, bytes: u64) -> bool {
     let slot = (0..process.slots()).find(|slot| process.try_lock(*slot)).unwrap();
     SharedWord::add(&process.used[slot], bytes);
@@ -315,7 +315,7 @@ pub(super) fn claim_slot_unannounced(process: &Process, bytes: u64) -> bool {
     fits
 }
 
-/// Wrong on purpose: looks whether a slot record_allocation an owner, and then empties it without being one.
+/// Wrong on purpose: checks whether a slot has an owner, and then clears it without the lock.
 pub(super) fn reap_without_lock(process: &Process, own: usize) {
     for slot in (0..process.slots()).filter(|slot| *slot != own) {
         if process.share.owners[slot].load(SeqCst) == 0 {

@@ -2,7 +2,7 @@ use std::vec::Vec;
 
 use super::*;
 
-/// What a thread is about to do.
+/// Next step of a thread.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Advance,
@@ -12,11 +12,11 @@ enum Step {
     Enter,
 }
 
-/// A thread that lets the reserve grow (with an advance) or shrink.
+/// A thread that grows the reserve (with an advance) or shrinks it.
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     step: Step,
-    /// Bytes; below zero where it shrinks.
+    /// Bytes; negative if it shrinks.
     change: i64,
     advance: Charge,
     ticket: u64,
@@ -49,7 +49,7 @@ fn charges_match_the_driver_in_every_thread_order() {
             let thread = &mut threads[index];
             thread.step = match thread.step {
                 Step::Advance => {
-                    // As much as it may grow by, and sometimes more.
+                    // Up to its possible growth, and sometimes more.
                     let bytes = u64::try_from(thread.change).unwrap_or(0) + random(&mut state, 3);
                     thread.advance = Charge { share: SHARE, bytes };
                     entry.extra[ADVANCED_WORD] += bytes;
@@ -83,7 +83,7 @@ fn charges_match_the_driver_in_every_thread_order() {
             let counted = entry.charge.bytes + entry.extra[ADVANCED_WORD];
             assert!(counted >= size, "seed {seed}, round {round}: {counted} of {size}");
         }
-        // All that are at it come to their end.
+        // All threads under way finish.
         for thread in &threads {
             if matches!(thread.step, Step::Call | Step::Ticket | Step::Ask | Step::Enter) {
                 if matches!(thread.step, Step::Call) {
@@ -104,13 +104,13 @@ fn a_reserve_uses_its_advance_up_to_its_growth() {
     let advance = Charge { share: SHARE, bytes: 8 };
     assert_eq!(resize(&mut charge, 0, 15, advance).bytes, 3);
     assert_eq!((charge.share, charge.bytes), (SHARE, 15));
-    // Of another share nothing is taken.
+    // Nothing is taken from an advance of another share.
     let other = Charge { share: SHARE + 1, bytes: 8 };
     assert_eq!(resize(&mut charge, 0, 20, other).bytes, 8);
     assert_eq!((charge.share, charge.bytes), (SHARE, 20));
     assert_eq!(resize(&mut charge, 0, 5, advance).bytes, 8);
     assert_eq!(charge.bytes, 5);
-    // A reserve without a share lies where its first bytes are.
+    // A reserve without a share lies in the share of its first bytes.
     let mut charge = Charge::NONE;
     assert_eq!(resize(&mut charge, 0, 6, other).bytes, 2);
     assert_eq!((charge.share, charge.bytes), (SHARE + 1, 6));
@@ -134,7 +134,7 @@ fn a_peak_reserve_never_shrinks() {
     let advance = Charge { share: SHARE, bytes: 8 };
     entry.extra[ADVANCED_WORD] = 8;
     assert_eq!(record_size(&mut entry, 0, advance, 5, Some(15)).bytes, 3);
-    // An result of before is dropped, as always.
+    // An earlier report is dropped as usual.
     assert_eq!(record_size(&mut entry, 0, Charge::NONE, 4, Some(40)).bytes, 0);
     assert_eq!((entry.charge.bytes, latest_ticket(&entry)), (15, 5));
 }

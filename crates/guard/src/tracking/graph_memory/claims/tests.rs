@@ -2,11 +2,11 @@ use std::vec::Vec;
 
 use super::*;
 
-/// A thread that launches, or trims.
+/// A thread that launches or trims.
 #[derive(Clone, Copy, Debug, Default)]
 struct Thread {
     step: Step,
-    /// Bytes that the launch needs; 0: a trim.
+    /// Bytes that the launch needs; 0 for a trim.
     wanted: u64,
     epoch: u64,
     idle: u64,
@@ -17,7 +17,7 @@ struct Thread {
     is_relied_on: bool,
 }
 
-/// What it is about to do.
+/// Next step of a thread.
 #[derive(Clone, Copy, Debug, Default)]
 enum Step {
     #[default]
@@ -34,7 +34,7 @@ enum Step {
     LookAgain,
 }
 
-/// Driver, store and claims of one GPU.
+/// Driver, reserve and claims of one GPU.
 struct World {
     claims: Entry,
     reserved: u64,
@@ -80,7 +80,7 @@ impl World {
                 Step::Launched
             }
             Step::Launched => {
-                // It has run.
+                // The launch has run.
                 self.used -= thread.wanted;
                 if thread.claimed == 0 {
                     record_end(&mut self.claims, 0);
@@ -140,7 +140,7 @@ fn concurrent_launches_and_trims_never_exceed_the_charge() {
         let mut threads: Vec<Thread> = (0..4).map(|_| Thread::default()).collect();
         for round in 0..600 {
             let place = usize::try_from(random(&mut state, 4)).expect("small");
-            // In the end, whoever is done stays so.
+            // In the end, finished threads do not start again.
             if round >= 500 && matches!(threads[place].step, Step::Begin) {
                 continue;
             }
@@ -167,7 +167,7 @@ fn bytes_are_claimed_once() {
     assert_eq!(try_grant(&mut entry, 0, 80, 100), Some(80));
     assert_eq!(try_grant(&mut entry, 0, 80, 100), Some(20));
     record_end(&mut entry, 80);
-    // That answer may be of before.
+    // That report may be outdated.
     assert_eq!(try_grant(&mut entry, 0, 80, 100), None);
     let epoch = entry.extra[EPOCH_WORD];
     begin_trim(&mut entry);
