@@ -2,8 +2,7 @@
 
 use std::io::{self, Write};
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use octavo_term::TextTable;
 
 use crate::args::Form;
 use crate::driver::Code;
@@ -25,11 +24,11 @@ pub(crate) fn write(report: &Report, form: Form, out: &mut dyn Write) -> io::Res
 
 /// Writes the names of all ways.
 pub(crate) fn list(out: &mut dyn Write) -> io::Result<()> {
-    let mut table = table(["PATH", "ASKS BY"]);
+    let mut table = TextTable::new(&["PATH", "ASKS BY"]);
     for way in WAYS {
-        table.add_row([way.name, way.what]);
+        table.plain([way.name, way.what]);
     }
-    write!(out, "{}", trimmed(table))?;
+    write!(out, "{}", table.plain_text())?;
     out.flush()
 }
 
@@ -62,11 +61,12 @@ fn headline(gpu: &Gpu, tried: &Tried) -> String {
 }
 
 fn findings(tried: &Tried, out: &mut dyn Write) -> io::Result<()> {
-    let mut table = table(["PATH", "WALL", "GRANTED", "BEYOND", "NOTE"]);
+    let header = ["PATH", "WALL", "GRANTED", "BEYOND", "NOTE"];
+    let mut table = TextTable::new(&header).align_right([2]);
     for finding in &tried.findings {
         let granted = finding.granted_bytes.map_or_else(|| "-".to_owned(), amount);
         let beyond = finding.beyond.map_or_else(|| "-".to_owned(), Code::name);
-        table.add_row([
+        table.plain([
             finding.path.to_owned(),
             word(finding.verdict).to_owned(),
             granted,
@@ -74,22 +74,19 @@ fn findings(tried: &Tried, out: &mut dyn Write) -> io::Result<()> {
             note(finding),
         ]);
     }
-    if let Some(column) = table.column_mut(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    write!(out, "{}", trimmed(table))
+    write!(out, "{}", table.plain_text())
 }
 
 fn costs(tried: &Tried, out: &mut dyn Write) -> io::Result<()> {
     if tried.costs.is_empty() {
         return Ok(());
     }
-    let mut table = table(["CALL", "MEDIAN", "HALF OF ALL BETWEEN"]);
+    let mut table = TextTable::new(&["CALL", "MEDIAN", "HALF OF ALL BETWEEN"]);
     for cost in &tried.costs {
         let between = format!("{:.0} and {:.0} ns", cost.lower_ns, cost.upper_ns);
-        table.add_row([cost.call.to_owned(), format!("{:.0} ns", cost.median_ns), between]);
+        table.plain([cost.call.to_owned(), format!("{:.0} ns", cost.median_ns), between]);
     }
-    write!(out, "{}", trimmed(table))
+    write!(out, "{}", table.plain_text())
 }
 
 fn word(verdict: Verdict) -> &'static str {
@@ -111,23 +108,4 @@ fn note(finding: &Finding) -> String {
 /// Bytes in MiB, which is how shares are cut.
 fn amount(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
-}
-
-fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
-    table
-}
-
-/// The table without the blanks at the ends of its lines.
-fn trimmed(mut table: Table) -> String {
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.lines().fold(String::new(), |mut text, line| {
-        text.push_str(line.trim_end());
-        text.push('\n');
-        text
-    })
 }
