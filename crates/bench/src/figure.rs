@@ -1,5 +1,6 @@
 //! A measured figure, its goal, and how a run is reported.
 
+use octavo_term::TextTable;
 use serde::Serialize;
 
 /// The goal that a figure's samples are compared with.
@@ -123,11 +124,10 @@ pub(crate) fn percentile(sorted: &[f64], percent: f64) -> Option<f64> {
 impl Report {
     /// The report as a text table.
     pub(crate) fn table(&self) -> String {
-        let mut table = comfy_table::Table::new();
-        table.load_style(comfy_table::presets::NOTHING);
-        table.set_header(["FIGURE", "UNIT", "N", "MEDIAN", "MIN", "MAX", "GOAL", "MET"]);
+        let header = ["FIGURE", "UNIT", "N", "MEDIAN", "MIN", "MAX", "GOAL", "MET"];
+        let mut table = TextTable::new(&header);
         for figure in &self.figures {
-            table.add_row([
+            table.plain([
                 figure.what.clone(),
                 figure.unit.to_owned(),
                 figure.n.to_string(),
@@ -138,7 +138,7 @@ impl Report {
                 figure.met.map_or("", |met| if met { "yes" } else { "NO" }).to_owned(),
             ]);
         }
-        format!("{} at {} on {}\n{table}", self.name, self.commit, self.machine)
+        format!("{} at {} on {}\n{}", self.name, self.commit, self.machine, table.plain_text())
     }
 }
 

@@ -181,7 +181,7 @@ async fn measure_agent(octavo: &std::path::Path) -> anyhow::Result<Vec<Figure>> 
 #[expect(clippy::print_stdout, reason = "a benchmark's report is its output")]
 fn print(report: &Report, format: Format) -> anyhow::Result<()> {
     match format {
-        Format::Table => println!("{}\n", report.table()),
+        Format::Table => println!("{}", report.table()),
         Format::Json => println!("{}", serde_json::to_string(report)?),
     }
     Ok(())

@@ -2,8 +2,7 @@
 
 use std::io::{self, Write};
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use octavo_term::TextTable;
 
 use crate::args::OutputFormat;
 use crate::driver::Code;
@@ -25,11 +24,11 @@ pub(crate) fn write(report: &Report, form: OutputFormat, out: &mut dyn Write) ->
 
 /// Writes the names of all allocation paths.
 pub(crate) fn list(out: &mut dyn Write) -> io::Result<()> {
-    let mut table = table(["PATH", "FUNCTIONS"]);
+    let mut table = TextTable::new(&["PATH", "FUNCTIONS"]);
     for path in ALLOCATION_PATHS {
-        table.add_row([path.name, path.what]);
+        table.plain([path.name, path.what]);
     }
-    write!(out, "{}", trimmed(table))?;
+    write!(out, "{}", table.plain_text())?;
     out.flush()
 }
 
@@ -68,11 +67,12 @@ fn headline(gpu: &Gpu, report_of_gpu: &GpuReport) -> String {
 }
 
 fn findings(report_of_gpu: &GpuReport, out: &mut dyn Write) -> io::Result<()> {
-    let mut table = table(["PATH", "RESULT", "GRANTED", "BEYOND", "NOTE"]);
+    let header = ["PATH", "RESULT", "GRANTED", "BEYOND", "NOTE"];
+    let mut table = TextTable::new(&header).align_right([2]);
     for finding in &report_of_gpu.findings {
         let granted = finding.granted_bytes.map_or_else(|| "-".to_owned(), amount);
         let beyond = finding.beyond.map_or_else(|| "-".to_owned(), Code::name);
-        table.add_row([
+        table.plain([
             finding.path.to_owned(),
             word(finding.verdict).to_owned(),
             granted,
@@ -80,22 +80,19 @@ fn findings(report_of_gpu: &GpuReport, out: &mut dyn Write) -> io::Result<()> {
             note(finding),
         ]);
     }
-    if let Some(column) = table.column_mut(2) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    write!(out, "{}", trimmed(table))
+    write!(out, "{}", table.plain_text())
 }
 
 fn costs(report_of_gpu: &GpuReport, out: &mut dyn Write) -> io::Result<()> {
     if report_of_gpu.costs.is_empty() {
         return Ok(());
     }
-    let mut table = table(["CALL", "MEDIAN", "QUARTILES"]);
+    let mut table = TextTable::new(&["CALL", "MEDIAN", "QUARTILES"]);
     for cost in &report_of_gpu.costs {
         let between = format!("{:.0} and {:.0} ns", cost.lower_ns, cost.upper_ns);
-        table.add_row([cost.call.to_owned(), format!("{:.0} ns", cost.median_ns), between]);
+        table.plain([cost.call.to_owned(), format!("{:.0} ns", cost.median_ns), between]);
     }
-    write!(out, "{}", trimmed(table))
+    write!(out, "{}", table.plain_text())
 }
 
 fn word(verdict: Verdict) -> &'static str {
@@ -117,23 +114,4 @@ fn note(finding: &Finding) -> String {
 /// Bytes in MiB, the unit of shares.
 fn amount(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
-}
-
-fn table<const N: usize>(header: [&str; N]) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
-    table
-}
-
-/// The table without trailing blanks.
-fn trimmed(mut table: Table) -> String {
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table.lines().fold(String::new(), |mut text, line| {
-        text.push_str(line.trim_end());
-        text.push('\n');
-        text
-    })
 }

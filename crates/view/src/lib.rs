@@ -24,8 +24,8 @@ pub mod top;
 pub mod usage;
 
 mod address;
+mod age;
 mod device;
-mod table;
 
 #[cfg(test)]
 mod fixtures;

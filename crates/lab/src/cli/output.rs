@@ -8,8 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use comfy_table::Table;
-use comfy_table::presets::NOTHING;
+use octavo_term::TextTable;
 
 use crate::cli::args::OutputForm;
 use crate::cli::status::{NodeStatus, Status};
@@ -45,11 +44,11 @@ pub(crate) fn welcome(lab: &Lab, state: &str, took: Duration) -> String {
         lab.state_dir().display()
     );
     if !machines.is_empty() {
-        let mut table = table(&["MACHINE", "NODES"]);
+        let mut table = TextTable::new(&["MACHINE", "NODES"]);
         for (machine, count) in machines {
-            table.add_row([machine.to_owned(), count.to_string()]);
+            table.plain([machine.to_owned(), count.to_string()]);
         }
-        text.extend(["\n", &trimmed(&table), "\n"]);
+        text.extend(["\n", &table.plain_text()]);
     }
     text.push_str("\nType next:\n");
     text.push_str(&exports(lab.layout(), &settings.octavo, |name| std::env::var_os(name)));
@@ -91,13 +90,13 @@ fn status_table(status: &Status) -> String {
     if status.components.is_empty() {
         return format!("no lab is up in {}\n", status.state_dir.display());
     }
-    let mut components = table(&["COMPONENT", "PID", "STATE", "MEMORY", "LOG"]);
+    let mut components = TextTable::new(&["COMPONENT", "PID", "STATE", "MEMORY", "LOG"]);
     for component in &status.components {
         let pid = component.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string());
         let memory = component
             .resident_bytes
             .map_or_else(|| "-".to_owned(), |bytes| format!("{} MiB", bytes >> 20));
-        components.add_row([
+        components.plain([
             component.name.clone(),
             pid,
             component.state.to_owned(),
@@ -105,14 +104,14 @@ fn status_table(status: &Status) -> String {
             component.log.display().to_string(),
         ]);
     }
-    let mut text = format!("{}\n", trimmed(&components));
+    let mut text = components.plain_text();
     if !status.nodes.is_empty() {
         let nodes = if status.nodes.len() > MAX_NODE_LINES {
             machine_table(&status.nodes)
         } else {
             node_table(&status.nodes)
         };
-        text.extend(["\n", &trimmed(&nodes), "\n"]);
+        text.extend(["\n", &nodes.plain_text()]);
     }
     if let Some(problem) = &status.problem {
         text.extend(["\n", problem, "\n"]);
@@ -120,15 +119,15 @@ fn status_table(status: &Status) -> String {
     text
 }
 
-fn node_table(nodes: &[NodeStatus]) -> Table {
-    let mut table = table(&["NODE", "MACHINE", "GPUS", "READY", "SLICES"]);
+fn node_table(nodes: &[NodeStatus]) -> TextTable {
+    let mut table = TextTable::new(&["NODE", "MACHINE", "GPUS", "READY", "SLICES"]);
     for node in nodes {
         let ready = match node.ready {
             Some(true) => "yes",
             Some(false) => "no",
             None => "?",
         };
-        table.add_row([
+        table.plain([
             node.name.clone(),
             node.machine.clone(),
             known(node.gpus),
@@ -139,15 +138,15 @@ fn node_table(nodes: &[NodeStatus]) -> Table {
     table
 }
 
-fn machine_table(nodes: &[NodeStatus]) -> Table {
-    let mut table = table(&["MACHINE", "NODES", "GPUS", "READY", "WITH SLICES"]);
+fn machine_table(nodes: &[NodeStatus]) -> TextTable {
+    let mut table = TextTable::new(&["MACHINE", "NODES", "GPUS", "READY", "WITH SLICES"]);
     let mut machines: BTreeMap<&str, Vec<&NodeStatus>> = BTreeMap::new();
     for node in nodes {
         machines.entry(&node.machine).or_default().push(node);
     }
     for (machine, nodes) in machines {
         let count = |is: fn(&NodeStatus) -> bool| nodes.iter().filter(|node| is(node)).count();
-        table.add_row([
+        table.plain([
             machine.to_owned(),
             nodes.len().to_string(),
             nodes.iter().filter_map(|node| node.gpus).sum::<usize>().to_string(),
@@ -160,19 +159,6 @@ fn machine_table(nodes: &[NodeStatus]) -> Table {
 
 fn known(value: Option<usize>) -> String {
     value.map_or_else(|| "?".to_owned(), |value| value.to_string())
-}
-
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_header(header.iter().copied());
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
-    }
-    table
-}
-
-fn trimmed(table: &Table) -> String {
-    table.to_string().lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]

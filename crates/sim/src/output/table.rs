@@ -2,8 +2,7 @@
 
 use std::fmt::Write as _;
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use octavo_term::TextTable;
 
 use super::{Report, Summary};
 use crate::replay::Run;
@@ -32,7 +31,7 @@ pub(super) fn draw(report: &Report<'_>) -> String {
         header.splice(3..3, ["GIVEN%", "MEAN%"]);
     }
     let runs = report.runs.iter().map(|run| run_row(run, report.departures));
-    text.push_str(&grid(header, runs, 2));
+    text.push_str(&grid(&header, runs, 2));
     text.push('\n');
     let mut header = vec!["POLICY", "RUNS", "ALLOCATED%", "SD", "FIRST-SKIP%", "AT-90%", "MULTI%"];
     if report.departures {
@@ -41,7 +40,7 @@ pub(super) fn draw(report: &Report<'_>) -> String {
         header.extend(["BY-TABLE%", "PUBLISHED%", "DIFFERENCE"]);
     }
     let rows = report.policies.iter().map(|summary| summary_row(summary, report.departures));
-    text.push_str(&grid(header, rows, 1));
+    text.push_str(&grid(&header, rows, 1));
     for run in report.runs.iter().filter(|run| !run.valid) {
         let violation = run.violation.as_deref().unwrap_or_default();
         let _ = writeln!(text, "not valid: {} with seed {}: {violation}", run.policy, run.seed);
@@ -141,23 +140,13 @@ fn dash() -> String {
 
 /// Columns from `numbers` on are numeric and right-aligned.
 fn grid(
-    header: Vec<&'static str>,
+    header: &[&'static str],
     rows: impl Iterator<Item = Vec<String>>,
     numbers: usize,
 ) -> String {
-    let mut table = Table::new();
-    table.load_style(NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header);
-    table.add_rows(rows);
-    for (index, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, 2));
-        if index >= numbers {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
+    let mut table = TextTable::new(header).align_right(numbers..header.len());
+    for row in rows {
+        table.plain(row);
     }
-    table.lines().fold(String::new(), |mut text, line| {
-        text.push_str(line.trim_end());
-        text.push('\n');
-        text
-    })
+    table.plain_text()
 }

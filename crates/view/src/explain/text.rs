@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use octavo_term::{RowStyle, TextTable, paint};
 
 use super::{ClaimView, Event, PodExplanation, PodState, devices};
+use crate::age::age;
 use crate::snapshot::{ClaimSource, GapKind, Request, RequestAlternative};
-use crate::table::{RowStyle, TextTable, age, paint};
 use crate::usage::{GpuState, GpuUse, holder_names, natural_sort_key};
 
 /// Maximum number of events; JSON has all of them.

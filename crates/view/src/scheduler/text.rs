@@ -1,9 +1,9 @@
 //! A scheduler's explanation as text.
 
 use octavo_engine::explain::PreemptionHint;
+use octavo_term::{RowStyle, paint};
 
 use super::{GangExplanation, SchedulerExplanation};
-use crate::table::{RowStyle, paint};
 
 /// Text options.
 #[derive(Clone, Copy, Debug)]

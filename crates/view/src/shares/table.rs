@@ -1,7 +1,8 @@
 //! The table format of [`SharesReport`].
 
+use octavo_term::{RowStyle, TextTable};
+
 use super::{GateState, ShareFigures, ShareUse, SharesReport};
-use crate::table::{RowStyle, TextTable};
 use crate::top::TableOptions;
 
 /// Text of an unknown value.

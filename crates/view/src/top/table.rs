@@ -1,10 +1,11 @@
 //! The table format of [`TopReport`].
 
 use jiff::Timestamp;
+use octavo_term::{RowStyle, TextTable};
 
 use super::TopReport;
+use crate::age::age;
 use crate::snapshot::Holder;
-use crate::table::{RowStyle, TextTable, age};
 use crate::usage::{GpuState, GpuUse, holder_names};
 
 /// Table options.
