@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: what the compiler does not check about the house.
+//! `cargo xtask tidy`: what the compiler does not check about the workspace.
 //!
 //! Every check returns what is wrong as sentences; none stops at the first. A check that finds no
 //! file to look at is itself an error, so that none can pass by looking nowhere.
@@ -12,6 +12,8 @@ mod dependencies;
 mod edges;
 mod files;
 mod links;
+mod retired;
+mod sentences;
 mod words;
 
 #[cfg(test)]
@@ -33,11 +35,13 @@ struct SourceFile {
 /// A named check over all files of the repository.
 type Check = (&'static str, fn(&Path, &[SourceFile]) -> anyhow::Result<Vec<Finding>>);
 
-const CHECKS: [Check; 5] = [
-    ("rooms use only the rooms they may", edges::check),
+const CHECKS: [Check; 7] = [
+    ("crates depend only on the crates they may", edges::check),
     ("outside crates are explained", dependencies::check),
     ("files are short and named for their idea", files::check),
     ("no words that do not belong here", words::check),
+    ("retired words are gone", retired::check),
+    ("sentences of the docs are short", sentences::check),
     ("links lead somewhere", links::check),
 ];
 

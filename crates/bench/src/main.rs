@@ -117,7 +117,7 @@ async fn main() -> ExitCode {
 /// Runs the requested benchmarks. Returns whether every goal was met.
 async fn run(args: &Args) -> anyhow::Result<bool> {
     // Some builds have two crypto providers for kube, so choose one.
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let octavo = || {
         args.octavo.canonicalize().with_context(|| {
             format!("{} is missing: run `cargo build --release` first", args.octavo.display())

@@ -10,7 +10,7 @@ use octavo_kube_io::watch::{WantedKind, WatchEvent, WatchOptions, Watches, watch
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
-    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let user_agent = "octavo-watch-example/1".to_owned();
     let client = connect(&ClientOptions { user_agent, ..ClientOptions::default() }).await?;
     let wanted = |text: String| {

@@ -31,7 +31,7 @@ mod real_node;
 pub use cli::args::LabArgs;
 pub use cli::command::run;
 pub use cli::progress::Progress;
-pub use cluster::binaries::control_plane;
+pub use cluster::binaries::{containerd, oracles};
 pub use cluster::component::Component;
 pub use cluster::layout::Layout;
 pub use cluster::octavo_scheduler::has_scheduler;

@@ -95,7 +95,7 @@ fn with_tls<T>(
     runtime: &Runtime,
     program: impl Future<Output = anyhow::Result<T>>,
 ) -> anyhow::Result<T> {
-    rustls::crypto::aws_lc_rs::default_provider()
+    rustls::crypto::ring::default_provider()
         .install_default()
         .map_err(|_| anyhow!("another TLS library was installed before"))?;
     runtime.block_on(Box::pin(program))

@@ -10,5 +10,5 @@ mod process;
 mod rng;
 pub mod seeds;
 
-pub use process::{Oracle, program};
+pub use process::{Oracle, cdi_reader, program};
 pub use rng::Rng;

@@ -9,12 +9,19 @@ use octavo_lab::Progress;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The control plane's program, which includes the oracles. Builds it if it is missing.
+/// The program with Kubernetes' own code. Builds it if it is missing.
 pub fn program() -> anyhow::Result<PathBuf> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime
-        .block_on(octavo_lab::control_plane(&Progress::to_stderr()))
-        .context("build the control plane's program, which has the oracles")
+    runtime.block_on(octavo_lab::oracles(&Progress::to_stderr())).context("build the oracles")
+}
+
+/// The program that reads CDI specs as containerd does. Builds containerd if it is missing.
+pub fn cdi_reader() -> anyhow::Result<PathBuf> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let folder = runtime
+        .block_on(octavo_lab::containerd(&Progress::to_stderr()))
+        .context("build containerd, whose module reads CDI specs")?;
+    Ok(folder.join("cdi-devices"))
 }
 
 /// A running oracle. It answers questions in order and ends when dropped.

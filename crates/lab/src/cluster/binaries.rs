@@ -31,25 +31,27 @@ pub(crate) async fn find(kubelet: bool, progress: &Progress) -> anyhow::Result<B
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty());
     let mut tools =
         assets.map(|folder| from_assets(Path::new(&folder))).transpose()?.unwrap_or_default();
-    let mut missing: Vec<&str> =
-        TOOLS.into_iter().filter(|tool| !tools.contains_key(*tool)).collect();
-    missing.extend(kubelet.then_some("kubelet"));
-    if missing.is_empty() {
-        return Ok(Binaries { tools, version: None });
+    let missing: Vec<&str> = TOOLS.into_iter().filter(|tool| !tools.contains_key(*tool)).collect();
+    let is_built = kubelet || !missing.is_empty();
+    if !missing.is_empty() {
+        let program = built(&source::control_plane()?, progress).await?;
+        for tool in missing {
+            let args = vec![tool.to_owned()];
+            tools.insert(tool.to_owned(), Tool { program: program.clone(), args });
+        }
     }
-    let program = control_plane(progress).await?;
-    for tool in missing {
-        let args = vec![tool.to_owned()];
-        tools.insert(tool.to_owned(), Tool { program: program.clone(), args });
+    if kubelet {
+        let program = built(&source::kubelet()?, progress).await?;
+        tools.insert("kubelet".to_owned(), Tool { program, args: Vec::new() });
     }
-    Ok(Binaries { tools, version: Some(source::kubernetes_version()?.to_owned()) })
+    let version = is_built.then(source::kubernetes_version).transpose()?.map(str::to_owned);
+    Ok(Binaries { tools, version })
 }
 
-/// The lab's own control plane program, built if the cache lacks this version. It has subcommands
-/// beyond Kubernetes' own, for which `KUBEBUILDER_ASSETS` has no programs.
-pub async fn control_plane(progress: &Progress) -> anyhow::Result<PathBuf> {
-    let cache = cache_folder(|name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
-    build::project(&source::control_plane()?, &cache, progress).await
+/// The program that answers with Kubernetes' own code, built if the cache lacks this version. Only
+/// tests use it.
+pub async fn oracles(progress: &Progress) -> anyhow::Result<PathBuf> {
+    built(&source::oracles()?, progress).await
 }
 
 /// The file with the times of the steps of the last `up`; `None` if there is no cache folder.
@@ -58,10 +60,16 @@ pub(crate) fn step_times() -> Option<PathBuf> {
     cache.ok().map(|folder| folder.join("step-times.json"))
 }
 
-/// The folder with containerd, its shim and ctr, built if the cache lacks this version.
-pub(crate) async fn containerd(progress: &Progress) -> anyhow::Result<PathBuf> {
+/// The folder with containerd, its shim, ctr and `cdi-devices`, built if the cache lacks this
+/// version.
+pub async fn containerd(progress: &Progress) -> anyhow::Result<PathBuf> {
+    built(&source::containerd()?, progress).await
+}
+
+/// The result of a project's build.
+async fn built(project: &source::Project, progress: &Progress) -> anyhow::Result<PathBuf> {
     let cache = cache_folder(|name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
-    build::project(&source::containerd()?, &cache, progress).await
+    build::project(project, &cache, progress).await
 }
 
 fn from_assets(folder: &Path) -> anyhow::Result<BTreeMap<String, Tool>> {

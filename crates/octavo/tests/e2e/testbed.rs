@@ -76,7 +76,7 @@ impl Testbed {
 
     /// Starts a lab with the given options and waits until it is ready.
     pub(crate) async fn up_with(options: impl FnOnce(&Path) -> UpOptions) -> Self {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let _ = rustls::crypto::ring::default_provider().install_default();
         // Socket paths are limited, so the folder's name must be short.
         let folder = tempfile::Builder::new().prefix("oe").tempdir().unwrap();
         let state = folder.path().join("lab");

@@ -36,7 +36,8 @@ fn files_are_made_once_with_the_rights_that_containers_need() {
     assert_eq!((mode("limits"), mode("state")), (0o644, 0o666));
     let file = LimitsFile::open(&share).expect("opens");
     assert_eq!(file.terms(), Ok(TERMS));
-    let open = RuntimeWords { gate: ShareGate::Open, epoch: 0, untracked_bytes: 0, driver_bytes: 0 };
+    let open =
+        RuntimeWords { gate: ShareGate::Open, epoch: 0, untracked_bytes: 0, driver_bytes: 0 };
     assert_eq!(file.live().expect("reads"), open);
     let state = read_state(&share);
     assert_eq!(state::slots(&state, 7).expect("is whole").count(), 0);

@@ -68,7 +68,12 @@ async fn build(
     let title = &project.title;
     let sources = folder.join("src");
     for (name, text) in project.files {
-        std::fs::write(sources.join(name), text).with_context(|| format!("write {name}"))?;
+        let path = sources.join(name);
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)
+                .with_context(|| format!("create {}", parent.display()))?;
+        }
+        std::fs::write(path, text).with_context(|| format!("write {name}"))?;
     }
     let log_path = folder.join("build.log");
     let log = tokio::fs::File::create(&log_path)
@@ -129,7 +134,10 @@ impl Build<'_> {
             std::fs::create_dir(target).with_context(|| format!("create {}", target.display()))?;
         }
         let mut command = self.go();
-        command.args(["build", "-v", "-trimpath", "-buildvcs=false", "-ldflags"]);
+        command.args(["build", "-v", "-buildvcs=false"]);
+        // These decide what Go's build cache holds; the Makefile compiles ahead with the same. The
+        // linker drops debug information (`-s -w`), so the compiler need not write it.
+        command.args(["-trimpath", "-gcflags=all=-dwarf=false"]).arg("-ldflags");
         command.arg(&project.link_flags).arg("-o").arg(target).arg(project.packages);
         command.stdout(Stdio::null());
         let mut built = 0_usize;

@@ -48,7 +48,7 @@ impl Project {
 /// The `go build` argument for all tools of a module.
 const TOOLS: &str = "tool";
 
-/// The control plane, and the kubelet of real nodes.
+/// The control plane.
 pub(super) fn control_plane() -> anyhow::Result<Project> {
     Ok(Project {
         name: "control-plane",
@@ -63,7 +63,35 @@ pub(super) fn control_plane() -> anyhow::Result<Project> {
     })
 }
 
-/// containerd, its shim and ctr, for real nodes.
+/// The kubelet of real nodes.
+pub(super) fn kubelet() -> anyhow::Result<Project> {
+    Ok(Project {
+        name: "kubelet",
+        result: "kubelet",
+        title: format!("kubelet {}", kubernetes_version()?),
+        duration_hint: "1 minute after the control plane",
+        alternative: "",
+        files: &KUBELET_FILES,
+        packages: "./kubelet",
+        link_flags: link_flags()?,
+    })
+}
+
+/// Kubernetes' own code as an oracle of tests.
+pub(super) fn oracles() -> anyhow::Result<Project> {
+    Ok(Project {
+        name: "oracles",
+        result: "oracles",
+        title: format!("the oracles of Kubernetes {}", kubernetes_version()?),
+        duration_hint: "1 minute after the control plane",
+        alternative: "",
+        files: &ORACLES_FILES,
+        packages: "./oracles",
+        link_flags: link_flags()?,
+    })
+}
+
+/// containerd, its shim and ctr, for real nodes; and a reader of CDI specs, for tests.
 pub(super) fn containerd() -> anyhow::Result<Project> {
     let version = required_version(&CONTAINERD_FILES, "github.com/containerd/containerd/v2 ")?;
     Ok(Project {
@@ -80,25 +108,42 @@ pub(super) fn containerd() -> anyhow::Result<Project> {
     })
 }
 
-const CONTAINERD_FILES: [(&str, &str); 2] = [
+const CONTAINERD_FILES: [(&str, &str); 3] = [
+    ("cdi-devices/main.go", include_str!("../../../../../lab/containerd/cdi-devices/main.go")),
     ("go.mod", include_str!("../../../../../lab/containerd/go.mod")),
     ("go.sum", include_str!("../../../../../lab/containerd/go.sum")),
 ];
 
-const CONTROL_PLANE_FILES: [(&str, &str); 9] = [
+const CONTROL_PLANE_FILES: [(&str, &str); 4] = [
     ("main.go", include_str!("../../../../../lab/control-plane/main.go")),
-    ("dra_oracle.go", include_str!("../../../../../lab/control-plane/dra_oracle.go")),
-    ("dra_oracle_admit.go", include_str!("../../../../../lab/control-plane/dra_oracle_admit.go")),
-    ("dra_oracle_check.go", include_str!("../../../../../lab/control-plane/dra_oracle_check.go")),
-    (
-        "dra_oracle_extended.go",
-        include_str!("../../../../../lab/control-plane/dra_oracle_extended.go"),
-    ),
     ("etcd.go", include_str!("../../../../../lab/control-plane/etcd.go")),
-    ("filter_oracle.go", include_str!("../../../../../lab/control-plane/filter_oracle.go")),
-    ("go.mod", include_str!("../../../../../lab/control-plane/go.mod")),
-    ("go.sum", include_str!("../../../../../lab/control-plane/go.sum")),
+    GO_MOD,
+    GO_SUM,
 ];
+
+const KUBELET_FILES: [(&str, &str); 3] = [
+    ("kubelet/main.go", include_str!("../../../../../lab/control-plane/kubelet/main.go")),
+    GO_MOD,
+    GO_SUM,
+];
+
+const ORACLES_FILES: [(&str, &str); 8] = [
+    ("oracles/main.go", include_str!("../../../../../lab/control-plane/oracles/main.go")),
+    ("oracles/dra.go", include_str!("../../../../../lab/control-plane/oracles/dra.go")),
+    ("oracles/dra_admit.go", include_str!("../../../../../lab/control-plane/oracles/dra_admit.go")),
+    ("oracles/dra_check.go", include_str!("../../../../../lab/control-plane/oracles/dra_check.go")),
+    (
+        "oracles/dra_extended.go",
+        include_str!("../../../../../lab/control-plane/oracles/dra_extended.go"),
+    ),
+    ("oracles/filter.go", include_str!("../../../../../lab/control-plane/oracles/filter.go")),
+    GO_MOD,
+    GO_SUM,
+];
+
+/// The module of the control plane, the kubelet and the oracles: one set of versions for all.
+const GO_MOD: (&str, &str) = ("go.mod", include_str!("../../../../../lab/control-plane/go.mod"));
+const GO_SUM: (&str, &str) = ("go.sum", include_str!("../../../../../lab/control-plane/go.sum"));
 
 /// The Kubernetes version that the Go program pins: `v1.36.3`.
 pub(super) fn kubernetes_version() -> anyhow::Result<&'static str> {
@@ -147,18 +192,35 @@ mod tests {
 
     use super::*;
 
+    /// Files below `folder`, as paths relative to it.
+    fn files_of(folder: &Path) -> BTreeSet<String> {
+        let mut files = BTreeSet::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            if entry.file_type().unwrap().is_dir() {
+                let inner = files_of(&entry.path());
+                files.extend(inner.into_iter().map(|file| format!("{name}/{file}")));
+            } else {
+                files.insert(name);
+            }
+        }
+        files
+    }
+
     #[test]
-    fn every_file_of_the_program_is_embedded() {
-        for project in [control_plane().unwrap(), containerd().unwrap()] {
-            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab").join(project.name);
-            let on_disk: BTreeSet<String> = std::fs::read_dir(folder)
-                .unwrap()
-                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+    fn every_file_of_the_modules_is_embedded() {
+        let kubernetes = [control_plane().unwrap(), kubelet().unwrap(), oracles().unwrap()];
+        for (module, projects) in
+            [("control-plane", kubernetes.as_slice()), ("containerd", &[containerd().unwrap()])]
+        {
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab").join(module);
+            let embedded: BTreeSet<String> = projects
+                .iter()
+                .flat_map(|project| project.files.iter().map(|(name, _)| (*name).to_owned()))
                 .collect();
-            let embedded: BTreeSet<String> =
-                project.files.iter().map(|(name, _)| (*name).to_owned()).collect();
-            assert_eq!(on_disk, embedded);
-            assert_eq!(project.digest().unwrap().len(), 32);
+            assert_eq!(files_of(&folder), embedded);
+            assert!(projects.iter().all(|project| project.digest().unwrap().len() == 32));
         }
     }
 

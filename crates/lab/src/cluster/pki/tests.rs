@@ -1,9 +1,9 @@
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
-use x509_parser::extensions::GeneralName;
-use x509_parser::pem::parse_x509_pem;
-use x509_parser::prelude::X509Certificate;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use webpki::{EndEntityCert, Error, KeyUsage, anchor_from_trusted_cert};
 
 use super::*;
 
@@ -24,20 +24,60 @@ impl Folder {
         self.0.path().join(name)
     }
 
-    fn with<T>(&self, stem: &str, look: impl FnOnce(&X509Certificate<'_>) -> T) -> T {
-        let text = std::fs::read(self.path(&format!("{stem}.crt"))).unwrap();
-        let (_, pem) = parse_x509_pem(&text).unwrap();
-        look(&pem.parse_x509().unwrap())
+    fn certificate(&self, stem: &str) -> CertificateDer<'static> {
+        CertificateDer::from_pem_file(self.path(&format!("{stem}.crt"))).unwrap()
+    }
+
+    /// Verifies a certificate as a peer would: signature, dates, extensions and usage.
+    fn verify(&self, stem: &str, authority: &str, usage: KeyUsage) -> Result<(), Error> {
+        let (leaf, root) = (self.certificate(stem), self.certificate(authority));
+        let anchors = [anchor_from_trusted_cert(&root).unwrap()];
+        let provider = rustls::crypto::ring::default_provider();
+        let algorithms = provider.signature_verification_algorithms.all;
+        EndEntityCert::try_from(&leaf)
+            .unwrap()
+            .verify_for_usage(algorithms, &anchors, &[], UnixTime::now(), usage, None, None)
+            .map(|_| ())
+    }
+
+    fn is_server(&self, stem: &str, authority: &str) -> bool {
+        self.verify(stem, authority, KeyUsage::server_auth()).is_ok()
+    }
+
+    fn is_client(&self, stem: &str, authority: &str) -> bool {
+        self.verify(stem, authority, KeyUsage::client_auth()).is_ok()
     }
 
     fn is_signed_by(&self, stem: &str, authority: &str) -> bool {
-        self.with(authority, |issuer| {
-            self.with(stem, |leaf| {
-                leaf.issuer() == issuer.subject()
-                    && leaf.verify_signature(Some(issuer.public_key())).is_ok()
-            })
-        })
+        self.is_server(stem, authority) || self.is_client(stem, authority)
     }
+
+    /// Whether a server's certificate is valid for a DNS name or an IP address.
+    fn is_valid_for(&self, stem: &str, name: &str) -> bool {
+        let name = ServerName::try_from(name).unwrap();
+        let certificate = self.certificate(stem);
+        let certificate = EndEntityCert::try_from(&certificate).unwrap();
+        certificate.verify_is_valid_for_subject_name(&name).is_ok()
+    }
+
+    /// The subject's attributes in DER.
+    fn subject(&self, stem: &str) -> Vec<u8> {
+        EndEntityCert::try_from(&self.certificate(stem)).unwrap().subject().to_vec()
+    }
+}
+
+/// Last byte of the object identifiers 2.5.4.3 and 2.5.4.10 (X.520).
+const COMMON_NAME: u8 = 3;
+const ORGANIZATION: u8 = 10;
+
+/// One attribute of a subject in DER: a SET of one SEQUENCE of identifier and UTF8String.
+fn attribute(kind: u8, value: &str) -> Vec<u8> {
+    let length = |bytes: usize| u8::try_from(bytes).unwrap();
+    let value_length = value.len();
+    let mut der = vec![0x31, length(value_length + 9), 0x30, length(value_length + 7)];
+    der.extend([0x06, 3, 0x55, 0x04, kind, 0x0c, length(value_length)]);
+    der.extend(value.as_bytes());
+    der
 }
 
 #[test]
@@ -56,36 +96,34 @@ fn every_certificate_chains_to_its_own_authority_and_to_no_other() {
 }
 
 #[test]
-fn authorities_may_sign_leaves_may_not_and_all_are_valid_now() {
+fn authorities_may_sign_and_leaves_may_not() {
     let folder = Folder::new();
-    for stem in ["ca", "etcd-ca", "front-proxy-ca", "apiserver", "admin", "etcd"] {
-        folder.with(stem, |certificate| {
-            assert_eq!(certificate.is_ca(), stem.ends_with("ca"), "{stem}");
-            assert!(certificate.validity().is_valid(), "{stem}");
-        });
+    for stem in ["ca", "etcd-ca", "front-proxy-ca"] {
+        let refusal = folder.verify(stem, stem, KeyUsage::server_auth()).unwrap_err();
+        assert!(matches!(refusal, Error::CaUsedAsEndEntity), "{stem}: {refusal:?}");
     }
+    // A certificate that could sign would be refused here.
+    assert!(folder.is_server("apiserver", "ca") && folder.is_client("admin", "ca"));
+    assert!(folder.is_server("etcd", "etcd-ca"));
 }
 
 #[test]
 fn the_server_is_known_by_loopback_and_by_its_service() {
     let folder = Folder::new();
-    folder.with("apiserver", |certificate| {
-        let names = certificate.subject_alternative_name().unwrap().unwrap();
-        let has = |name: GeneralName<'_>| names.value.general_names.contains(&name);
-        assert!(has(GeneralName::IPAddress(&[127, 0, 0, 1])));
-        assert!(has(GeneralName::IPAddress(&[10, 96, 0, 1])));
-        assert!(has(GeneralName::DNSName("kubernetes.default.svc")));
-        let usage = certificate.extended_key_usage().unwrap().unwrap();
-        assert!(usage.value.server_auth && !usage.value.client_auth);
-    });
+    for name in ["127.0.0.1", "10.96.0.1", "kubernetes.default.svc"] {
+        assert!(folder.is_valid_for("apiserver", name), "{name}");
+    }
+    assert!(!folder.is_valid_for("apiserver", "10.96.0.2"));
+    assert!(folder.is_server("apiserver", "ca") && !folder.is_client("apiserver", "ca"));
 }
 
 #[test]
-fn users_and_groups_stand_in_the_subject() {
+fn users_and_groups_are_in_the_subject() {
     let folder = Folder::new();
-    let subject = |stem: &str| folder.with(stem, |certificate| certificate.subject().to_string());
-    assert_eq!(subject("admin"), "CN=lab-admin, O=system:masters");
-    assert_eq!(subject("scheduler"), "CN=system:kube-scheduler");
+    let masters =
+        [attribute(COMMON_NAME, "lab-admin"), attribute(ORGANIZATION, "system:masters")].concat();
+    assert_eq!(folder.subject("admin"), masters);
+    assert_eq!(folder.subject("scheduler"), attribute(COMMON_NAME, "system:kube-scheduler"));
 }
 
 #[test]
@@ -96,16 +134,11 @@ fn real_kubelets_have_a_client_and_a_server_certificate() {
     for stem in ["kubelet-real-0", "kubelet-real-0-server", KUBELET_CLIENT] {
         assert!(folder.is_signed_by(stem, "ca"), "{stem}");
     }
-    let user = folder.with("kubelet-real-0", |certificate| certificate.subject().to_string());
-    assert_eq!(user, "CN=system:node:real-0, O=system:nodes");
-    let is_known_by = |stem: &str, address: &[u8]| {
-        folder.with(stem, |certificate| {
-            let names = certificate.subject_alternative_name().unwrap().unwrap();
-            names.value.general_names.contains(&GeneralName::IPAddress(address))
-        })
-    };
-    assert!(is_known_by("kubelet-real-0-server", &real.address(0).octets()));
-    assert!(is_known_by("apiserver", &real.gateway().octets()));
+    let node =
+        [attribute(COMMON_NAME, "system:node:real-0"), attribute(ORGANIZATION, "system:nodes")];
+    assert_eq!(folder.subject("kubelet-real-0"), node.concat());
+    assert!(folder.is_valid_for("kubelet-real-0-server", &real.address(0).to_string()));
+    assert!(folder.is_valid_for("apiserver", &real.gateway().to_string()));
 }
 
 #[test]

@@ -1,12 +1,14 @@
-//! Another CDI implementation reads the agent's specs, validates them and finds every device.
+//! containerd's own CDI library reads the agent's specs, validates them and finds every device.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
-use container_device_interface::spec::{read_spec, validate_spec};
 use futures::future::BoxFuture;
 use octavo_agent::claims::{
     AllocatedClaim, ClaimReader, Claims, DeviceKind, KnownDevice, ReadError, SilentReporter,
@@ -17,6 +19,7 @@ use octavo_agent::{ClaimRef, NodePaths};
 use octavo_gpu::mig::{
     MigComputeInstance, MigInstance, MigPlacement, MigProfile, MigShape, MigVariant,
 };
+use octavo_oracle::cdi_reader;
 use serde_json::json;
 
 const UID: &str = "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d";
@@ -34,8 +37,14 @@ impl ClaimReader for One {
     }
 }
 
-#[tokio::test]
-async fn another_reader_takes_the_spec_and_finds_every_device() {
+#[test]
+fn containerd_reads_the_spec_and_finds_every_device() {
+    let reader = cdi_reader().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(compare(&reader));
+}
+
+async fn compare(reader: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let at = |path: &str| folder.path().join(path);
     for part in ["proc/sys/kernel/random", "driver/usr/lib64", "dev"] {
@@ -106,20 +115,21 @@ async fn another_reader_takes_the_spec_and_finds_every_device() {
     assert_eq!(prepared.len(), 4);
 
     let path = at(&format!("cdi/k8s.gpu.nvidia.com-claim_{UID}.yaml"));
-    let spec = read_spec(&path, 0).expect("reads");
-    validate_spec(&container_device_interface::spec::parse_spec(&path).unwrap()).expect("is valid");
-    assert_eq!(
-        (spec.get_vendor(), spec.get_class()),
-        ("k8s.gpu.nvidia.com".to_owned(), "claim".to_owned())
-    );
-    for device in prepared {
-        let [id] = device.cdi_ids.as_slice() else { unreachable!("one id a device") };
-        let name = id.strip_prefix("k8s.gpu.nvidia.com/claim=").expect("is of our kind");
-        assert!(spec.get_device(name).is_some(), "{name}");
-    }
+    let output = Command::new(reader).arg(&path).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let offer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(offer["kind"], "k8s.gpu.nvidia.com/claim");
+    let offered: BTreeSet<&str> =
+        offer["devices"].as_array().unwrap().iter().filter_map(|name| name.as_str()).collect();
+    let named: BTreeSet<&str> = prepared
+        .iter()
+        .flat_map(|device| &device.cdi_ids)
+        .map(|id| id.strip_prefix("k8s.gpu.nvidia.com/claim=").expect("the claim's kind"))
+        .collect();
+    assert_eq!(named.len(), 4);
+    assert_eq!(offered, named);
 }
 
-/// An existing instance.
 fn instance() -> DeviceKind {
     let placement = MigPlacement { start: 0, size: 1 };
     let profile = MigProfile {
