@@ -180,7 +180,8 @@ impl Testbed {
     /// before.
     pub(super) fn chip(&self) -> anyhow::Result<Observer> {
         let folder = self.folder.path().join("real");
-        let chip = FakeGpu::existing(&folder, 0, Clock::Virtual).context("open the simulated GPU")?;
+        let chip =
+            FakeGpu::existing(&folder, 0, Clock::Virtual).context("open the simulated GPU")?;
         let capacity = chip.capacity();
         let member = chip.attach().context("open the simulated GPU")?;
         Ok(Observer { member, capacity })

@@ -104,8 +104,8 @@ pub(super) fn report(input: &AllocatorInput, pod: &PodClaims<'_>) -> Option<Devi
     // The report predicts kube-scheduler's behaviour, including its faults.
     let features = Features::default().with(Feature::UpstreamBugs);
     let slices = slices_for(pod.scheduler, &input.slices);
-    let allocator =
-        Allocator::new(&classes, &*slices, &input.claims, features).with_max_steps(MAX_SEARCH_STEPS);
+    let allocator = Allocator::new(&classes, &*slices, &input.claims, features)
+        .with_max_steps(MAX_SEARCH_STEPS);
     let mut report = DeviceReport::default();
     for (node, allocatable) in &input.nodes {
         if !node_selectors.iter().all(|nodes| nodes.matches(node) == Ok(true)) {

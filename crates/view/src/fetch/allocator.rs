@@ -18,10 +18,15 @@ pub(super) fn containers(pod: &Pod) -> Vec<Container> {
     let Some(spec) = &pod.spec else { return Vec::new() };
     let init = spec.init_containers.iter().flatten().map(|container| {
         let is_sidecar = container.restart_policy.as_deref() == Some("Always");
-        container_from_api(container, if is_sidecar { ContainerKind::Sidecar } else { ContainerKind::Init })
+        container_from_api(
+            container,
+            if is_sidecar { ContainerKind::Sidecar } else { ContainerKind::Init },
+        )
     });
-    init.chain(spec.containers.iter().map(|container| container_from_api(container, ContainerKind::Main)))
-        .collect()
+    init.chain(
+        spec.containers.iter().map(|container| container_from_api(container, ContainerKind::Main)),
+    )
+    .collect()
 }
 
 fn container_from_api(container: &KubeContainer, kind: ContainerKind) -> Container {
