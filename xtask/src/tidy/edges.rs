@@ -11,7 +11,7 @@ use super::{Finding, SourceFile};
 
 /// Rooms in the order in which data flows, each with the rooms it may use. `octavo` and `xtask`
 /// wire and check the others.
-const ALLOWED: [(&str, &[&str]); 22] = [
+const ALLOWED: [(&str, &[&str]); 24] = [
     ("machine", &[]),
     ("gpu", &["machine"]),
     ("dra", &[]),
@@ -35,6 +35,8 @@ const ALLOWED: [(&str, &[&str]); 22] = [
     ("fake-driver", &["machine", "fake-chip"]),
     ("fake-cuda", &["machine", "fake-chip"]),
     ("probe", &["term"]),
+    ("figure", &["term"]),
+    ("research", &["agent", "figure", "gpu", "sim"]),
     ("lab", &["api", "kube-io", "kubelet-api", "machine", "term"]),
     ("oracle", &["lab"]),
 ];

@@ -8,9 +8,9 @@ use octavo_engine::decision::{Plan, Reason};
 use octavo_engine::objective::Unit;
 use octavo_engine::solve::{Nearest, NodeSet, Request, Solver, exact};
 use octavo_engine::{Answer, Gang, GpuDemand, LevelId, World};
+use octavo_figure::{Figure, Goal};
 
 use super::clusters::{self, Mix, SplitMix64};
-use crate::figure::{Figure, Goal};
 
 /// Repetitions of a timed request.
 const REPEATS: usize = 9;

@@ -8,9 +8,9 @@ use octavo_engine::repair::{self, Means};
 use octavo_engine::solve::{Nearest, Solver};
 use octavo_engine::workload::{Bonds, Member, Profile};
 use octavo_engine::{Gang, GpuDemand, GpuPart, Placement, Workload, World};
+use octavo_figure::{Figure, Goal};
 
 use super::clusters;
-use crate::figure::{Figure, Goal};
 
 /// Nodes of eight GPUs.
 const NODES: u32 = 500;
