@@ -12,11 +12,11 @@ use futures::future::try_join_all;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt as _};
+use octavo_figure::{Figure, Goal, percentile};
 use octavo_kubelet_api::dra::v1;
 use octavo_lab::{Component, Lab};
 
 use crate::agent_process::AgentProcess;
-use crate::figure::{Figure, Goal, percentile};
 use crate::kubelet::Kubelet;
 use crate::{api_server, claims, process};
 

@@ -8,8 +8,7 @@ mod repairs;
 mod single_pods;
 
 use anyhow::Context;
-
-use crate::figure::{Figure, Goal};
+use octavo_figure::{Figure, Goal};
 
 /// Nodes of the large cluster: 100,000 GPUs.
 const NODES: u32 = 12_500;

@@ -5,10 +5,10 @@ use std::process::Stdio;
 use std::time::Instant;
 
 use anyhow::{Context, ensure};
+use octavo_figure::{Figure, Goal};
 use octavo_lab::{Component, Lab};
 use tokio::process::Command;
 
-use crate::figure::{Figure, Goal};
 use crate::lab_dir::LabDir;
 use crate::process;
 

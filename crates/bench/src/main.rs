@@ -9,9 +9,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, anyhow};
 use clap::{Parser, ValueEnum};
+use octavo_figure::{Figure, Report, environment};
 use octavo_lab::Lab;
+use octavo_research::{mig_order, packing};
 
-use crate::figure::{Figure, Report};
 use crate::lab_dir::LabDir;
 
 mod agent;
@@ -19,15 +20,11 @@ mod agent_process;
 mod api_server;
 mod claims;
 mod engine;
-mod environment;
-mod figure;
 mod kubelet;
 mod lab;
 mod lab_dir;
 mod memory_enforcement;
 mod mig;
-mod mig_order;
-mod packing;
 mod pods;
 mod process;
 mod real_share;

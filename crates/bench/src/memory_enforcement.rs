@@ -13,8 +13,7 @@ mod race;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
-
-use crate::figure::Figure;
+use octavo_figure::Figure;
 
 /// Programs that are built in advance, beside the binary.
 #[derive(Debug)]

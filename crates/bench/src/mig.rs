@@ -8,11 +8,11 @@ use anyhow::ensure;
 use k8s_openapi::api::resource::v1::ResourceSlice;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use octavo_figure::{Figure, Goal};
 use octavo_lab::{Component, DynamicMig, Lab};
 use serde_json::json;
 
 use crate::agent_process::AgentProcess;
-use crate::figure::{Figure, Goal};
 use crate::kubelet::Kubelet;
 use crate::lab_dir::LabDir;
 use crate::{claims, process};

@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{DeleteParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
+use octavo_figure::{Figure, Goal, percentile};
 use octavo_lab::{Lab, TOOLS_IMAGE, real_node_obstacle};
 use serde_json::{Value, json};
 
 use futures::TryStreamExt as _;
 
-use crate::figure::{Figure, Goal, percentile};
 use crate::lab_dir::LabDir;
 
 /// Pods of each kind.

@@ -18,6 +18,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use octavo_figure::{Figure, Goal};
 use octavo_gpu::nvml::{Nvml, find_library};
 use octavo_gpu::{Gpu, Inventory};
 use octavo_kubelet_api::dra::v1;
@@ -25,7 +26,6 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::agent_process::AgentProcess;
-use crate::figure::{Figure, Goal};
 use crate::kubelet::Kubelet;
 use api::Api;
 use container::Container;

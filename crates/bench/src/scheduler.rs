@@ -24,10 +24,10 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::ValueEnum;
+use octavo_figure::{Figure, Report};
 use octavo_lab::has_scheduler;
 
 use crate::environment;
-use crate::figure::{Figure, Report};
 use contender::Contender;
 use results::{Measured, Results};
 use testbed::Testbed;

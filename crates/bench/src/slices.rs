@@ -11,12 +11,12 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
+use octavo_figure::{Figure, Goal, Report};
 use octavo_lab::{DynamicMig, Lab, Progress};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::figure::{Figure, Goal, Report};
 use crate::lab_dir::LabDir;
 use crate::{api_server, environment};
 

@@ -44,7 +44,7 @@ fn containerd_reads_the_spec_and_finds_every_device() {
     runtime.block_on(compare(&reader));
 }
 
-async fn compare(reader: &Path) {
+async fn compare(cdi_devices: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let at = |path: &str| folder.path().join(path);
     for part in ["proc/sys/kernel/random", "driver/usr/lib64", "dev"] {
@@ -115,7 +115,7 @@ async fn compare(reader: &Path) {
     assert_eq!(prepared.len(), 4);
 
     let path = at(&format!("cdi/k8s.gpu.nvidia.com-claim_{UID}.yaml"));
-    let output = Command::new(reader).arg(&path).output().unwrap();
+    let output = Command::new(cdi_devices).arg(&path).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let offer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(offer["kind"], "k8s.gpu.nvidia.com/claim");

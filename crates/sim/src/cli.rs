@@ -83,7 +83,7 @@ pub struct ReplayArgs {
     /// The runs.
     #[command(flatten)]
     pub runs: RunsArgs,
-    /// DocumentFormat of the output
+    /// Format of the output
     #[arg(
         long,
         short = 'o',

@@ -115,7 +115,7 @@ pub struct UnreadNode {
 /// Figures read from agents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentReadings {
-    /// ShareFigures of shares.
+    /// Figures of each share.
     pub figures: BTreeMap<ShareKey, ShareFigures>,
     /// Agents that could not be read.
     pub unread: Vec<UnreadNode>,

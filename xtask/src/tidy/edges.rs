@@ -11,7 +11,7 @@ use super::{Finding, SourceFile};
 
 /// Rooms in the order in which data flows, each with the rooms it may use. `octavo` and `xtask`
 /// wire and check the others.
-const ALLOWED: [(&str, &[&str]); 23] = [
+const ALLOWED: [(&str, &[&str]); 25] = [
     ("machine", &[]),
     ("gpu", &["machine"]),
     ("cel", &[]),
@@ -36,6 +36,8 @@ const ALLOWED: [(&str, &[&str]); 23] = [
     ("fake-nvml", &["machine", "fake-gpu"]),
     ("fake-cuda", &["machine", "fake-gpu"]),
     ("probe", &["term"]),
+    ("figure", &["term"]),
+    ("research", &["agent", "figure", "gpu", "sim"]),
     ("lab", &["api", "kube-io", "kubelet-api", "machine", "term"]),
     ("oracle", &["lab"]),
 ];

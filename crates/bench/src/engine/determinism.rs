@@ -7,11 +7,11 @@ use anyhow::Context;
 use octavo_engine::packing::price::PricePolicy;
 use octavo_engine::solve::{MinHops, NodeSet, Request, Solver};
 use octavo_engine::{Gang, GpuDemand, World};
+use octavo_figure::{Figure, Goal};
 use sha2::{Digest, Sha256};
 
 use super::clusters::{self, Mix, SplitMix64};
 use super::single_pods;
-use crate::figure::{Figure, Goal};
 
 /// Runs.
 const RUNS: u64 = 100;

@@ -8,9 +8,9 @@ use octavo_engine::objective::CostTerm;
 use octavo_engine::plan::{Plan, Reason};
 use octavo_engine::solve::{MinHops, NodeSet, Request, Solver, exact};
 use octavo_engine::{Gang, GpuDemand, LevelId, PlanResult, World};
+use octavo_figure::{Figure, Goal};
 
 use super::clusters::{self, Mix, SplitMix64};
-use crate::figure::{Figure, Goal};
 
 /// Repetitions of a timed request.
 const REPEATS: usize = 9;

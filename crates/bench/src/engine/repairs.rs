@@ -8,9 +8,9 @@ use octavo_engine::repair::{self, RepairContext};
 use octavo_engine::solve::{MinHops, Solver};
 use octavo_engine::workload::{Coupling, Member, Profile};
 use octavo_engine::{Gang, GpuDemand, GpuPart, Placement, Workload, World};
+use octavo_figure::{Figure, Goal};
 
 use super::clusters;
-use crate::figure::{Figure, Goal};
 
 /// Nodes of eight GPUs.
 const NODES: u32 = 500;

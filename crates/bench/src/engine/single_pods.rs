@@ -7,9 +7,9 @@ use std::time::Instant;
 use anyhow::Context;
 use octavo_engine::packing::price::PricePolicy;
 use octavo_engine::{GpuDemand, Packing, Placement, Shape, World};
+use octavo_figure::{Figure, Goal, percentile};
 
 use super::clusters::{self, Mix, SplitMix64};
-use crate::figure::{Figure, Goal, percentile};
 
 /// Measured decisions, after the same number of unmeasured ones.
 const DECISIONS: usize = 20_000;

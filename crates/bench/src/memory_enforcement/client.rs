@@ -45,17 +45,17 @@ impl Client {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Asks, and takes the answer as receive_numbers.
+    /// Sends a line and returns the numbers of the answer.
     pub(super) fn ask(&mut self, line: &str) -> anyhow::Result<Vec<u64>> {
         self.send(line)?;
         self.receive_numbers()
     }
 
-    /// Takes a line as receive_numbers.
+    /// Receives a line of numbers.
     pub(super) fn receive_numbers(&mut self) -> anyhow::Result<Vec<u64>> {
         let answer = self.receive_line()?;
-        let receive_numbers: Result<_, _> = answer.split(' ').map(str::parse).collect();
-        receive_numbers.with_context(|| format!("a client answered {answer:?}"))
+        let numbers: Result<_, _> = answer.split(' ').map(str::parse).collect();
+        numbers.with_context(|| format!("a client answered {answer:?}"))
     }
 
     /// Sends a command whose response is a driver status. Fails unless the status is success.

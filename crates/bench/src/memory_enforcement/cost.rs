@@ -4,11 +4,11 @@
 //! machine too.
 
 use anyhow::ensure;
+use octavo_figure::{Figure, Goal, percentile};
 
 use super::Programs;
 use super::bed::{CONTEXT_BYTES, Ledger, Testbed};
 use super::client::Client;
-use crate::figure::{Figure, Goal, percentile};
 
 /// Processes of the large share.
 const PROCESSES: u64 = 100;

@@ -6,11 +6,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use octavo_figure::{Figure, Goal};
 
 use super::Programs;
 use super::bed::{CONTEXT_BYTES, Ledger, Observer, Testbed};
 use super::client::Client;
-use crate::figure::{Figure, Goal};
 
 const PROCESSES: u64 = 8;
 /// Allocations that each of them asks for.

@@ -84,7 +84,7 @@ struct Mount {
 #[serde(rename_all = "camelCase")]
 struct Hook {
     #[serde(rename = "hookName")]
-    hook_name: String,
+    name: String,
     path: String,
     #[serde(default)]
     args: Vec<String>,
@@ -205,9 +205,9 @@ fn text(edits: &Edits, base: &Path, root: &Path, bundle: &Path) -> anyhow::Resul
     let state = "printf '{\"ociVersion\":\"1.2.0\",\"id\":\"share\",\"status\":\"creating\",\"pid\":%d,\"bundle\":\"%s\"}' $$";
     for hook in &edits.hooks {
         ensure!(
-            hook.hook_name == "createContainer",
+            hook.name == "createContainer",
             "unsupported hook {}: only createContainer hooks run here",
-            hook.hook_name
+            hook.name
         );
         let env: Vec<String> = hook.env.iter().map(|variable| quoted(variable)).collect();
         let args: Vec<String> = hook.args.iter().skip(1).map(|arg| quoted(arg)).collect();

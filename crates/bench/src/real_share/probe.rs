@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Stdio;
 
 use anyhow::{Context, ensure};
+use octavo_figure::{Figure, Goal};
 use serde_json::Value;
 
 use super::container::Container;
 use super::mib;
-use crate::figure::{Figure, Goal};
 
 /// Runs it: the memory that is shown, and the ways that lead past the share's.
 pub(super) fn run(

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use octavo_figure::{Figure, Goal};
+
 use super::Case;
 use super::contender::Contender;
-use crate::figure::{Figure, Goal};
 
 /// All turns of a case.
 pub(super) struct Results {

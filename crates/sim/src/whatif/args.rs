@@ -60,7 +60,7 @@ pub struct WhatifArgs {
     /// Nodes that fail first. Without a gang, the question is where the lost members go
     #[arg(long, value_name = "NODE,...", value_delimiter = ',')]
     pub fail: Vec<String>,
-    /// DocumentFormat of the output
+    /// Format of the output
     #[arg(long, short = 'o', value_name = "FORM", value_enum, default_value_t)]
     pub format: AnswerFormat,
     /// Write the answer as a document

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use octavo_api::names;
+use octavo_figure::Goal;
 use serde_json::{Value, json};
 
-use crate::figure::Goal;
 use crate::scheduler::api::Kind;
 use crate::scheduler::contender::Contender;
 use crate::scheduler::fake_controllers::{FakeControllers, ReplacementController};

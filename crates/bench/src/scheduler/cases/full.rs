@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use octavo_figure::Goal;
 
-use crate::figure::Goal;
 use crate::scheduler::api::Kind;
 use crate::scheduler::contender::Contender;
 use crate::scheduler::fake_controllers::FakeControllers;

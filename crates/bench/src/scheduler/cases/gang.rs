@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::figure::Goal;
+use octavo_figure::Goal;
+
 use crate::scheduler::api::Kind;
 use crate::scheduler::contender::Contender;
 use crate::scheduler::cost;

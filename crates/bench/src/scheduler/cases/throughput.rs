@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use octavo_figure::{Goal, percentile};
 
 use super::{ALL_BOUND, RATE, float};
-use crate::figure::{Goal, percentile};
 use crate::scheduler::Case;
 use crate::scheduler::api::Kind;
 use crate::scheduler::contender::Contender;

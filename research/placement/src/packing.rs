@@ -5,11 +5,10 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 
 use anyhow::Context;
+use octavo_figure::{Figure, Goal};
 use octavo_sim::published;
 use octavo_sim::replay::{self, NoObserver, Options, Policy, Popularity, Run};
 use octavo_sim::trace::Trace;
-
-use crate::figure::{Figure, Goal};
 
 /// Where the lists are, from the root of the repository.
 const DATA: &str = "crates/sim/data/openb";
@@ -29,7 +28,7 @@ const FGD_SLACK: f64 = 0.15;
 const SLACK: f64 = 0.2;
 
 /// Replays all lists.
-pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
+pub fn run() -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (list, wanted) in LISTS {
         let nodes = Path::new(DATA).join("openb_node_list_gpu_node.csv");

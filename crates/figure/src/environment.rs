@@ -3,7 +3,7 @@
 use std::process::Command;
 
 /// The commit, with `-dirty` when tracked files were changed; `unknown` outside a checkout.
-pub(crate) fn commit() -> String {
+pub fn commit() -> String {
     let git = |args: &[&str]| {
         let output = Command::new("git").args(args).output().ok()?;
         output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
@@ -16,7 +16,7 @@ pub(crate) fn commit() -> String {
 }
 
 /// Cores, processor, memory and kernel, in words.
-pub(crate) fn machine() -> String {
+pub fn machine() -> String {
     let read = |path| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, name: &str| {
         text.lines()

@@ -2,9 +2,8 @@
 //! Kubernetes' allocator. This is a simulation without a cluster.
 
 use octavo_agent::devices::order::{ListOrder, SimulationResult, Step, simulate};
+use octavo_figure::{Figure, Goal};
 use octavo_gpu::mig::{MigPlacement, MigProfile, MigShape, MigVariant};
-
-use crate::figure::{Figure, Goal};
 
 /// Sequences in one sample, and samples.
 const SEQUENCES: u64 = 100;
@@ -55,7 +54,7 @@ const LARGE: [(usize, &str, Option<f64>); 3] =
     [(4, "3g", None), (5, "4g", Some(0.0)), (6, "7g", None)];
 
 /// Runs all sequences in all orders.
-pub(crate) fn run() -> anyhow::Result<Vec<Figure>> {
+pub fn run() -> anyhow::Result<Vec<Figure>> {
     let profiles: Vec<_> = H100.iter().map(profile).collect();
     let mut figures = Vec::new();
     for gpus in [1, 8] {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 /// The goal that a figure's samples are compared with.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Goal {
+pub enum Goal {
     /// The compared value has to be below.
     Below(f64),
     /// The compared value has to be above.
@@ -18,41 +18,41 @@ pub(crate) enum Goal {
 
 /// One line of a report.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Figure {
+pub struct Figure {
     /// The measured quantity.
-    pub(crate) what: String,
+    pub what: String,
     /// Unit of the values.
-    pub(crate) unit: &'static str,
+    pub unit: &'static str,
     /// Number of samples.
-    pub(crate) n: usize,
+    pub n: usize,
     /// Median of the samples, which is compared with the goal.
-    pub(crate) median: f64,
+    pub median: f64,
     /// Smallest sample.
-    pub(crate) min: f64,
+    pub min: f64,
     /// Largest sample.
-    pub(crate) max: f64,
+    pub max: f64,
     /// The goal in words: `< 250`.
-    pub(crate) goal: Option<String>,
+    pub goal: Option<String>,
     /// Whether the goal is met; absent without a goal.
-    pub(crate) met: Option<bool>,
+    pub met: Option<bool>,
 }
 
 /// A whole run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
+pub struct Report {
     /// Name of the benchmark.
-    pub(crate) name: String,
+    pub name: String,
     /// Commit that was measured; `-dirty` is appended when files were changed.
-    pub(crate) commit: String,
+    pub commit: String,
     /// Machine class: cores, processor, memory, kernel.
-    pub(crate) machine: String,
+    pub machine: String,
     /// The figures.
-    pub(crate) figures: Vec<Figure>,
+    pub figures: Vec<Figure>,
 }
 
 impl Figure {
     /// A figure over `samples`, whose median is compared with the goal.
-    pub(crate) fn new(
+    pub fn new(
         what: impl Into<String>,
         unit: &'static str,
         samples: &[f64],
@@ -82,7 +82,7 @@ impl Figure {
 impl Figure {
     /// A line with the reason for a missing figure. `met` is `Some(false)` if the figure is
     /// required.
-    pub(crate) fn absent(what: impl Into<String>, met: Option<bool>) -> Self {
+    pub fn absent(what: impl Into<String>, met: Option<bool>) -> Self {
         let none = f64::NAN;
         Self {
             what: what.into(),
@@ -110,7 +110,7 @@ impl Goal {
 }
 
 /// The nearest-rank percentile of sorted samples; `None` without samples.
-pub(crate) fn percentile(sorted: &[f64], percent: f64) -> Option<f64> {
+pub fn percentile(sorted: &[f64], percent: f64) -> Option<f64> {
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -123,7 +123,7 @@ pub(crate) fn percentile(sorted: &[f64], percent: f64) -> Option<f64> {
 
 impl Report {
     /// The report as a text table.
-    pub(crate) fn table(&self) -> String {
+    pub fn table(&self) -> String {
         let header = ["FIGURE", "UNIT", "N", "MEDIAN", "MIN", "MAX", "GOAL", "MET"];
         let mut table = TextTable::new(&header);
         for figure in &self.figures {
