@@ -149,7 +149,7 @@ fn built_library() -> PathBuf {
 }
 
 #[test]
-fn profiles_and_placements_are_told_with_the_mode_off() {
+fn profiles_and_placements_are_listed_with_the_mode_off() {
     let node = Node::new("dgx-h100");
     assert_eq!((node.mode(), node.most()), ((0, 0), 0));
     let info = |number| {
@@ -361,7 +361,7 @@ fn an_accepted_mode_tells_what_it_waits_for() {
 }
 
 #[test]
-fn remapped_rows_are_not_told_while_there_are_instances() {
+fn remapped_rows_are_hidden_while_instances_exist() {
     let node = Node::partitioned("dgx-h100");
     let rows = || {
         let mut rows = [0; 4];

@@ -180,7 +180,7 @@ fn versions_identity_and_place_are_those_of_the_description() {
 }
 
 #[test]
-fn fabric_is_told_in_three_versions_and_an_unknown_one_is_refused() {
+fn fabric_has_three_versions_and_an_unknown_one_is_refused() {
     let node = Node::started("gb200-tray");
     let gpu = node.gpu(0);
     let mut first: sys::nvmlGpuFabricInfo_t = unsafe { std::mem::zeroed() };
@@ -299,7 +299,7 @@ fn faults_counters_and_fields_follow_the_state() {
 }
 
 #[test]
-fn events_wake_the_waiter_and_each_is_told_once_in_order() {
+fn events_wake_the_waiter_once_each_in_order() {
     let node = Node::started("dgx-h100");
     node.becomes(&State { events: vec![xid(0, 13)], ..State::default() });
     let gpus: Vec<_> = (0..8).map(|index| node.gpu(index)).collect();

@@ -228,7 +228,7 @@ impl Cuda {
 /// # Safety
 /// `T` must be the function's type.
 unsafe fn find<T: Copy>(library: &Library, name: &'static str) -> anyhow::Result<T> {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller guarantees it.
     let symbol = unsafe { library.get::<T>(name.as_bytes()) };
     symbol.map(|symbol| *symbol).with_context(|| format!("the driver has no {name}"))
 }

@@ -2,7 +2,7 @@
 //!
 //! A published arrival order with a seed can only be reproduced by the generator that drew it. This
 //! is the additive lagged Fibonacci generator behind `rand.New(rand.NewSource(seed))`, and behind
-//! the package's functions after `rand.Seed(seed)`. Go 1 promises to keep it. `rand.Float64` and
+//! the package's functions after `rand.Seed(seed)`. Go 1 guarantees it. `rand.Float64` and
 //! the distributions are not implemented, because no caller needs them.
 
 use std::num::{NonZeroU32, NonZeroU64};

@@ -89,7 +89,7 @@ const FIGURES: [Figure; 15] = [
     ("decision_us_p50", |run| Some(run.times.decision_us_p50)),
     ("decision_us_p99", |run| Some(run.times.decision_us_p99)),
     ("decision_us_mean", |run| Some(run.times.decision_us_mean)),
-    ("wall_s", |run| Some(run.wall_s)),
+    ("wall_time_s", |run| Some(run.wall_time_s)),
 ];
 
 impl<'a> Report<'a> {

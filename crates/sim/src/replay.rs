@@ -111,7 +111,7 @@ pub struct Run {
     #[serde(flatten)]
     pub times: DecisionTimes,
     /// How long the run took, in seconds, arrivals and validation included.
-    pub wall_s: f64,
+    pub wall_time_s: f64,
     /// The curve.
     #[serde(skip)]
     pub curve: Vec<CurvePoint>,

@@ -53,16 +53,16 @@ type question struct {
 	ID string `json:"id"`
 	// Select asks which devices an expression selects.
 	Select *selectQuestion `json:"select,omitempty"`
-	// Admit asks whether an API server would accept the scene's objects.
+	// Admit asks whether an API server would accept the cluster's objects.
 	Admit bool `json:"admit,omitempty"`
 	// Given has allocations by node that are to be checked against the rules, one
 	// for each claim that needs an allocation.
 	Given map[string][]resourceapi.AllocationResult `json:"given,omitempty"`
-	scene
+	cluster
 }
 
-// scene is a cluster, and the claims of one pod.
-type scene struct {
+// cluster holds nodes, slices and classes, and the claims of one pod.
+type cluster struct {
 	Nodes         []*v1.Node                   `json:"nodes,omitempty"`
 	Slices        []*resourceapi.ResourceSlice `json:"slices,omitempty"`
 	DeviceClasses []*resourceapi.DeviceClass   `json:"deviceClasses,omitempty"`
@@ -174,7 +174,7 @@ func (o *oracle) answer(asked *question) (*answer, error) {
 		answered.Refusals = refusals
 		return answered, err
 	}
-	allocator, err := o.allocator(&asked.scene)
+	allocator, err := o.allocator(&asked.cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +187,7 @@ func (o *oracle) answer(asked *question) (*answer, error) {
 			there.Allocations, there.Verdict, there.Message = allocate(allocator, node, claims)
 		}
 		if given, ok := asked.Given[node.Name]; ok {
-			there.Checked = o.check(&asked.scene, node, claims, given)
+			there.Checked = o.check(&asked.cluster, node, claims, given)
 		}
 		answered.Nodes = append(answered.Nodes, there)
 	}
@@ -195,7 +195,7 @@ func (o *oracle) answer(asked *question) (*answer, error) {
 }
 
 // setDefaults completes objects as an API server does.
-func (s *scene) setDefaults() {
+func (s *cluster) setDefaults() {
 	for _, claims := range [][]*resourceapi.ResourceClaim{s.OtherClaims, s.Claims} {
 		for _, claim := range claims {
 			resourcedefaults.SetObjectDefaults_ResourceClaim(claim)
@@ -230,7 +230,7 @@ func canonicalize(claim *resourceapi.ResourceClaim) {
 }
 
 // allocator is kube-scheduler's allocator for this cluster.
-func (o *oracle) allocator(s *scene) (structured.Allocator, error) {
+func (o *oracle) allocator(s *cluster) (structured.Allocator, error) {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
 		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
@@ -261,7 +261,7 @@ func foreachAllocatedDevice(claim *resourceapi.ResourceClaim,
 // claimsToAllocate are the pod's claims without an allocation, and the special
 // claim if the pod asks for extended resources. A message gives the reason why
 // no allocation could put the pod on the node.
-func (s *scene) claimsToAllocate(node *v1.Node, there *nodeAnswer) ([]*resourceapi.ResourceClaim, string) {
+func (s *cluster) claimsToAllocate(node *v1.Node, there *nodeAnswer) ([]*resourceapi.ResourceClaim, string) {
 	var claims []*resourceapi.ResourceClaim
 	for _, claim := range s.Claims {
 		allocation := claim.Status.Allocation
@@ -327,11 +327,11 @@ func (o *oracle) selected(asked *selectQuestion, answered *answer) {
 			Attributes:               device.Attributes,
 			Capacity:                 device.Capacity,
 		})
-		said := fmt.Sprint(matches)
+		answer := fmt.Sprint(matches)
 		if err != nil {
-			said = "error: " + err.Error()
+			answer = "error: " + err.Error()
 		}
-		answered.Selected = append(answered.Selected, said)
+		answered.Selected = append(answered.Selected, answer)
 	}
 }
 

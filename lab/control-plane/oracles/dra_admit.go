@@ -9,9 +9,9 @@ import (
 	"k8s.io/kubernetes/pkg/apis/resource/validation"
 )
 
-// refusals are the reasons for which an API server would refuse the scene's
+// refusals are the reasons for which an API server would refuse the cluster's
 // slices, classes and claims, each with the object's name.
-func (s *scene) refusals() ([]string, error) {
+func (s *cluster) refusals() ([]string, error) {
 	var refusals []string
 	refuse := func(kind, name string, problems field.ErrorList) {
 		for _, problem := range problems {

@@ -18,7 +18,7 @@ const pinDomain = "pin.octavo.dev"
 // Every request with a count may choose only among its given devices, and every
 // list of alternatives has only the given one. What the allocator then finds
 // must be what was given. Requests for all devices are not changed.
-func (o *oracle) check(s *scene, node *v1.Node, claims []*resourceapi.ResourceClaim, given []resourceapi.AllocationResult) string {
+func (o *oracle) check(s *cluster, node *v1.Node, claims []*resourceapi.ResourceClaim, given []resourceapi.AllocationResult) string {
 	if len(given) != len(claims) {
 		return fmt.Sprintf("%d allocations for %d claims", len(given), len(claims))
 	}
@@ -54,7 +54,7 @@ func (o *oracle) check(s *scene, node *v1.Node, claims []*resourceapi.ResourceCl
 }
 
 // pin restricts a request to its given devices.
-func (s *scene) pin(request *resourceapi.DeviceRequest, mark string, given []resourceapi.DeviceRequestAllocationResult) string {
+func (s *cluster) pin(request *resourceapi.DeviceRequest, mark string, given []resourceapi.DeviceRequestAllocationResult) string {
 	var mine []resourceapi.DeviceRequestAllocationResult
 	names := map[string]bool{}
 	for _, result := range given {
@@ -113,7 +113,7 @@ func (s *scene) pin(request *resourceapi.DeviceRequest, mark string, given []res
 }
 
 // mark adds an attribute to a device, in slices of every generation.
-func (s *scene) mark(result *resourceapi.DeviceRequestAllocationResult, mark string) bool {
+func (s *cluster) mark(result *resourceapi.DeviceRequestAllocationResult, mark string) bool {
 	found := false
 	for _, slice := range s.Slices {
 		if slice.Spec.Driver != result.Driver || slice.Spec.Pool.Name != result.Pool {

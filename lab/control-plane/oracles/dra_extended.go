@@ -20,7 +20,7 @@ import (
 // It takes the decisions of the scheduler plugin's filterExtendedResources,
 // and one of the plugin NodeResourcesFit: where no resource has a class, a
 // resource without a class must be on the node.
-func (s *scene) specialClaim(node *v1.Node, there *nodeAnswer) (*resourceapi.ResourceClaim, string) {
+func (s *cluster) specialClaim(node *v1.Node, there *nodeAnswer) (*resourceapi.ResourceClaim, string) {
 	resolver := extendedresourcecache.NewExtendedResourceCache(klog.Logger{})
 	for _, class := range s.DeviceClasses {
 		resolver.OnAdd(class, true)

@@ -52,11 +52,11 @@ impl Refused {
     pub(super) fn check(&self, helm: &Helm, chart: &Path) -> anyhow::Result<()> {
         let given = self.arguments.join(" ");
         let output = helm.render(chart, self.arguments.map(OsStr::new))?;
-        let said = String::from_utf8_lossy(&output.stderr);
+        let message = String::from_utf8_lossy(&output.stderr);
         ensure!(!output.status.success(), "the chart accepts `{given}`; it must refuse it");
         ensure!(
-            said.contains(self.message),
-            "the chart refuses `{given}`, but not with `{}`:\n{said}",
+            message.contains(self.message),
+            "the chart refuses `{given}`, but not with `{}`:\n{message}",
             self.message
         );
         Ok(())
@@ -214,7 +214,7 @@ fn default_facts() -> Vec<Fact> {
         fact("ValidatingAdmissionPolicy", "/spec/failurePolicy", json!("Fail")),
         fact("ValidatingAdmissionPolicyBinding", "/spec/validationActions", json!(["Deny"])),
         fact("PodMonitor", "", Value::Null),
-        // Nobody gets rights who was not named.
+        // Only named accounts get rights.
         fact("Role/octavo-figures", "", Value::Null),
         fact("RoleBinding/octavo-figures", "", Value::Null),
     ]
@@ -260,7 +260,7 @@ fn every_value_facts() -> Vec<Fact> {
         fact("DeviceClass", "/spec/extendedResourceName", Value::Null),
         fact("CustomResourceDefinition", KEPT, Value::Null),
         fact("ClusterRoleBinding", "/subjects/0/name", json!("gpu-agent")),
-        // The policy judges whoever the agent is.
+        // The policy applies to the account of the agent.
         fact("ValidatingAdmissionPolicy", "/spec/matchConditions/0/expression", json!(condition)),
         fact("PodMonitor", "/spec/podMetricsEndpoints/0/interval", json!("1m30s")),
         fact("Role/octavo-gpus-figures", "/rules/0/resources", json!(["pods/proxy"])),

@@ -60,7 +60,7 @@ fn text<'a>(object: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
         .with_context(|| format!("an object without {pointer}: {object}"))
 }
 
-/// A star gives rights to what does not exist yet; nobody can review that.
+/// A star gives rights to resources that do not exist yet, which no review can see.
 fn check_rights(role: &Value) -> anyhow::Result<()> {
     let rules = role.pointer("/rules").and_then(Value::as_array).context("a role without rules")?;
     for rule in rules {

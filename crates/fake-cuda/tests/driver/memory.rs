@@ -57,7 +57,7 @@ fn small_allocations_share_granules_and_give_them_back() {
 }
 
 #[test]
-fn what_is_allocated_anew_reads_as_zero_where_it_was_given_back() {
+fn reallocated_memory_reads_as_zero() {
     let node = Node::new("t4");
     let cuda = node.ready();
     let first = cuda.allocate(8 * MIB).unwrap();

@@ -76,7 +76,7 @@ fn a_driver_may_give_other_pointers_than_it_exports() {
 }
 
 #[test]
-fn nobody_has_the_tables_that_are_not_documented() {
+fn undocumented_tables_are_absent() {
     let node = Node::new("t4");
     let cuda = node.start();
     let mut table = 9_usize;

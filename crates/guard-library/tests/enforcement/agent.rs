@@ -77,13 +77,13 @@ fn refusals_are_reported_as_a_count() {
     }
     let mut stream = accepted(&listener);
     assert_eq!(frame(&mut stream).kind, Kind::Hello);
-    let mut told = 0;
-    while told < 5 {
+    let mut reported = 0;
+    while reported < 5 {
         let frame = frame(&mut stream);
         assert_eq!(frame.kind, Kind::Refused);
-        told += frame.value;
+        reported += frame.value;
     }
-    assert_eq!(told, 5);
+    assert_eq!(reported, 5);
 }
 
 #[test]

@@ -157,8 +157,8 @@ fn cc(arguments: &[&str]) {
 fn run(compiler: &str, arguments: &[&str]) {
     let output = Command::new(compiler).args(arguments).output();
     let output = output.expect("a C compiler, as rustc needs one");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{compiler} {arguments:?}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler} {arguments:?}: {stderr}");
 }
 
 fn source(name: &str) -> String {

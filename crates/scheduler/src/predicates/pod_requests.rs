@@ -112,7 +112,7 @@ fn effective_amounts(spec: &PodSpec) -> Amounts {
     if let [Container { kind: ContainerKind::Main, requests, .. }] = &spec.containers[..] {
         running.add(requests);
     } else {
-        add_by_stage(&spec.containers, &mut running);
+        add_by_container_kind(&spec.containers, &mut running);
     }
     for (name, amount) in &spec.pod_requests {
         if matches!(&**name, "cpu" | "memory") || name.starts_with("hugepages-") {
@@ -128,7 +128,7 @@ fn effective_amounts(spec: &PodSpec) -> Amounts {
 }
 
 /// Containers that start one after another: an init container runs beside the sidecars before it.
-fn add_by_stage<'a>(containers: &'a [Container], running: &mut NanoSums<'a>) {
+fn add_by_container_kind<'a>(containers: &'a [Container], running: &mut NanoSums<'a>) {
     let (mut sidecars, mut peak) = (NanoSums::default(), NanoSums::default());
     for container in containers {
         match container.kind {

@@ -83,7 +83,7 @@ impl<'a> SharedInputs<'a> {
             metrics: result.metrics,
             curve: result.curve,
             log: result.log,
-            wall_s: begin.elapsed().as_secs_f64(),
+            wall_time_s: begin.elapsed().as_secs_f64(),
         };
         observer.finished(&run);
         Ok(run)

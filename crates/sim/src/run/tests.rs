@@ -69,7 +69,7 @@ fn json_has_its_fields() {
             "decision_us_p50",
             "decision_us_p99",
             "decision_us_mean",
-            "wall_s",
+            "wall_time_s",
         ];
         for field in fields {
             assert!(run.get(field).is_some(), "{field} is missing");

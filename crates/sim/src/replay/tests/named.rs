@@ -23,7 +23,8 @@ fn all(order: Order) -> Options {
 
 /// All of a run that is no time.
 fn without_times(runs: &[Run]) -> Vec<Run> {
-    let strip = |run: &Run| Run { times: DecisionTimes::default(), wall_s: 0.0, ..run.clone() };
+    let strip =
+        |run: &Run| Run { times: DecisionTimes::default(), wall_time_s: 0.0, ..run.clone() };
     runs.iter().map(strip).collect()
 }
 
