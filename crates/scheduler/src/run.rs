@@ -82,7 +82,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         (Leadership::always(), None)
     };
     let (writers, gate) = leadership.gated();
-    let Watches { events: news, health, relist: anew } = watch::watch(&reading, watch_options());
+    let Watches { events: news, health, relist: relists } = watch::watch(&reading, watch_options());
     let watch_ages = tokio::spawn(report_watch_ages(health, metrics.clone(), stop.clone()));
 
     let options =
@@ -100,7 +100,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     let scheduler = Scheduler::new(config.core());
     let channels = event_loop::Channels {
         watch_events: news,
-        relists: anew,
+        relists,
         op_results: binder.results,
         write_ops: binder.ops,
         reports: status.sender.clone(),
@@ -203,8 +203,8 @@ async fn report_watch_ages(health: WatchHealth, metrics: Metrics, stop: Cancella
         }
         let now = Instant::now();
         for (kind, health) in health.kinds() {
-            if let Some(heard) = health.last_contact {
-                metrics.watch_age(&kind.kind, now.saturating_duration_since(heard));
+            if let Some(last_contact) = health.last_contact {
+                metrics.watch_age(&kind.kind, now.saturating_duration_since(last_contact));
             }
         }
     }
