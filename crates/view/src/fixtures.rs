@@ -11,6 +11,7 @@
 //! pod   team/train phase=Running node=dgx-0 gpu=train other=@template made=template:train-xyz limit=nvidia.com/gpu:1
 //! cond  team/train False Unschedulable the scheduler's words
 //! event Warning FailedScheduling default-scheduler the words
+//! warns dgx-0 GpuUnhealthy the words
 //! template team/one-gpu
 //! gap   claimsElsewhere the words
 //! ```
@@ -84,6 +85,12 @@ pub(crate) fn read(text: &str) -> (ClusterSnapshot, Vec<Event>) {
                 snapshot.pods.get_mut(&object(name)).unwrap().scheduled = Some(found);
             }
             "event" => events.push(event(rest)),
+            "warns" => {
+                let (node, rest) = cut(rest);
+                let (reason, message) = cut(rest);
+                let found = event(&format!("Warning {reason} octavo.dev/agent {message}"));
+                snapshot.node_warnings.entry(node.to_owned()).or_default().push(found);
+            }
             "template" => {
                 snapshot.templates.insert(object(rest));
             }
