@@ -54,6 +54,10 @@ pub const LABEL_DYNAMIC_MIG: &str = "octavo.dev/dynamic-mig";
 /// the taint [`TAINT_OWNER`] of the node's devices.
 pub const LABEL_OWNER: &str = "octavo.dev/scheduler";
 
+/// Annotation of a scheduler's `Lease`: address of the holder's admin server, `HOST:PORT`. It is absent if the holder is
+/// a pod, since pods are reached through the API server.
+pub const ANNOTATION_ADDRESS: &str = "octavo.dev/address";
+
 /// Folder with the limits of shares, on the host and in containers: `<folder>/<share>/limits.json`.
 pub const SHARES_FOLDER: &str = "/run/octavo/shares";
 

@@ -34,6 +34,12 @@ pub struct LeaseOptions {
     /// Identity of this program, unique among the programs that may run at the same time. A program
     /// that restarts with the same identity leads at once; the pod's name is a good identity.
     pub identity: String,
+    /// Address of this program's admin server, `HOST:PORT`, for programs that read the lease. While
+    /// this program holds the lease, the annotation [`ANNOTATION_ADDRESS`] has it; `None` removes
+    /// the annotation, and is right for a pod.
+    ///
+    /// [`ANNOTATION_ADDRESS`]: octavo_api::names::ANNOTATION_ADDRESS
+    pub address: Option<String>,
     /// Time without renewal after which others may take the lease, in whole seconds. 15 s by
     /// default.
     pub duration: Duration,
@@ -109,6 +115,7 @@ impl LeaseOptions {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
             identity: identity.to_owned(),
+            address: None,
             duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry: Duration::from_secs(2),

@@ -42,8 +42,9 @@ For gangs, and for pods that do not use Kubernetes' own scheduler, Octavo's sche
 It says what the pod or gang waits for, what its placement costs, and which placement was second best.
 If there is no placement, it says why and what would help.
 
-Its pods are reached through the API server, which needs the right to get pods/proxy. --scheduler
-names another address.
+The holder of the Lease octavo-system/octavo-scheduler is asked. Pods are reached through the API
+server, which needs the right to get pods/proxy; a scheduler that is no pod, at its own address.
+--scheduler-lease names another Lease, --scheduler an address.
 
 Selectors are shown as written and are not evaluated. If too few GPUs are free, the pod cannot run.
 If enough are free, selectors may still exclude them.
@@ -55,7 +56,7 @@ Examples:
   octavo explain pod/train -o wide    with a line for each GPU that it could use
   octavo explain pod/train -o yaml    for programs; kind PodExplanation
   octavo explain podgroup train       a gang: a PodGroup, or the JobSet, Job, ... that owns its pods
-  octavo explain podgroup train --scheduler 127.0.0.1:9477")]
+  octavo explain podgroup train --scheduler-lease team-a/octavo-scheduler")]
     Explain(octavo_view::ExplainArgs),
 
     /// Write the inputs of a live scheduler's decisions to a file for `octavo sim`

@@ -9,7 +9,7 @@ use clap::Args;
 use octavo_sim::document::{self, DocumentFormat};
 use octavo_sim::whatif::decision::Decision;
 use octavo_view::connect::ConnectArgs;
-use octavo_view::scheduler::{Scheduler, SchedulerAddress, Subject};
+use octavo_view::scheduler::{SchedulerSelection, Subject};
 use octavo_view::snapshot::ObjectName;
 use serde::Serialize;
 use serde_json::Value;
@@ -30,9 +30,9 @@ pub(crate) struct SnapshotArgs {
     /// Write to this file, in the format of its name [default: standard output, as JSON]
     #[arg(long, short, value_name = "FILE.json|.yaml")]
     output: Option<PathBuf>,
-    /// Ask the Octavo scheduler that listens at HOST:PORT, and not its pods
-    #[arg(long, value_name = "ADDRESS")]
-    scheduler: Option<SchedulerAddress>,
+    /// Which scheduler
+    #[command(flatten)]
+    scheduler: SchedulerSelection,
     /// Which cluster
     #[command(flatten)]
     connect: ConnectArgs,
@@ -51,10 +51,7 @@ pub(crate) async fn run(args: &SnapshotArgs) -> anyhow::Result<String> {
     args.output.as_deref().map(DocumentFormat::of).transpose()?;
     let connection = args.connect.connect().await?;
     let request = async {
-        let scheduler = match &args.scheduler {
-            Some(address) => Scheduler::at(address)?,
-            None => Scheduler::find(&connection.client).await?,
-        };
+        let scheduler = args.scheduler.find(&connection.client).await?;
         let gang = args.podgroup.as_ref().map(|name| (Subject::Gang, name));
         match gang.or(args.pod.as_ref().map(|name| (Subject::Pod, name))) {
             Some((subject, name)) => {

@@ -202,11 +202,12 @@ impl Config {
         }
     }
 
-    /// Options of the lease.
-    pub(crate) fn lease(&self, identity: &str) -> LeaseOptions {
+    /// Options of the lease. The address is that of the admin server, if this process is no pod.
+    pub(crate) fn lease(&self, identity: &str, address: Option<String>) -> LeaseOptions {
         let LeaderElection { namespace, name, .. } = &self.leader_election;
         let election = &self.leader_election;
         LeaseOptions {
+            address,
             duration: Duration::from_secs(election.lease_seconds),
             renew_deadline: Duration::from_secs(election.renew_deadline_seconds),
             retry: Duration::from_secs(election.retry_seconds),

@@ -1,5 +1,7 @@
 //! The scheduler process: watches, lease, the decision thread, and the writers.
 
+use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -53,10 +55,14 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     let stop = CancellationToken::new();
     let readiness = Arc::new(Readiness::default());
     let is_synced = readiness.check("watches", "reading the cluster for the first time");
+    let mut address = None;
     let admin = match args.metrics_listen {
         AdminAddress::None => None,
-        AdminAddress::Listen(address) => {
-            let server = AdminServer::bind(address).await?;
+        AdminAddress::Listen(wanted) => {
+            let server = AdminServer::bind(wanted).await?;
+            if !is_pod(&args, |variable| std::env::var_os(variable)) {
+                address = Some(reachable_address(server.address(), &host_name()));
+            }
             tracing::info!(address = %server.address(), "health, metrics and explanations");
             let routes = admin::routes(questions);
             let (readiness, registry) = (Arc::clone(&readiness), Arc::new(registry));
@@ -67,7 +73,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     // The lease is released last: until then no other scheduler may write.
     let leave = CancellationToken::new();
     let (leadership, elector) = if config.leader_election.enabled {
-        let (elector, mut lease_state) = Elector::new(&writing, config.lease(&identity))?;
+        let (elector, mut lease_state) = Elector::new(&writing, config.lease(&identity, address))?;
         let elector = tokio::spawn(elector.run(leave.clone()));
         // If this process leads at once, it leads since before its first lists and need not relist.
         let _ = timeout(FIRST_LEASE_TIMEOUT, lease_state.changed()).await;
@@ -204,7 +210,28 @@ async fn report_watch_ages(health: WatchHealth, metrics: Metrics, stop: Cancella
     }
 }
 
+/// Whether this process is a pod of the cluster: Kubernetes sets `KUBERNETES_SERVICE_HOST` in every
+/// container, and the chart sets `POD_NAME`. A kubeconfig may lead to another cluster.
+fn is_pod(args: &SchedulerArgs, variable: impl Fn(&str) -> Option<OsString>) -> bool {
+    variable("POD_NAME").is_some()
+        || (args.kubeconfig.is_none()
+            && variable("KUBECONFIG").is_none()
+            && variable("KUBERNETES_SERVICE_HOST").is_some())
+}
+
+/// The address at which others reach a server. A server that listens on all addresses is reached by
+/// the host's name.
+fn reachable_address(address: SocketAddr, host: &str) -> String {
+    if address.ip().is_unspecified() {
+        return format!("{host}:{}", address.port());
+    }
+    address.to_string()
+}
+
 fn host_name() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .map_or_else(|_| "octavo-scheduler".to_owned(), |name| name.trim().to_owned())
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use octavo_kube_io::client::ClientError;
 use thiserror::Error;
 
+use crate::scheduler::{LeaseName, LeaseProblem};
 use crate::snapshot::ObjectName;
 
 /// A failure of a command that reads a cluster.
@@ -58,9 +59,33 @@ pub enum ViewError {
         /// Its name.
         node: String,
     },
-    /// No pod of Octavo's scheduler is there.
-    #[error("the cluster has no pod of Octavo's scheduler")]
-    NoScheduler,
+    /// Neither the lease nor a pod leads to Octavo's scheduler.
+    #[error("the cluster has no pod of Octavo's scheduler, and the Lease {lease} {problem}")]
+    NoScheduler {
+        /// The lease.
+        lease: LeaseName,
+        /// Why it names no scheduler.
+        problem: LeaseProblem,
+    },
+    /// The lease that the user named does not lead to a scheduler.
+    #[error("the Lease {lease} names no scheduler: it {problem}")]
+    NoLeaseHolder {
+        /// The lease.
+        lease: LeaseName,
+        /// Why it names none.
+        problem: LeaseProblem,
+    },
+    /// The lease's holder has no address, and no pod has the scheduler's labels.
+    #[error(
+        "the scheduler {holder} holds the Lease {lease}, but the Lease has no address and the cluster no pod of \
+         Octavo's scheduler"
+    )]
+    NoSchedulerPod {
+        /// The lease.
+        lease: LeaseName,
+        /// Its holder.
+        holder: String,
+    },
     /// The scheduler could not be asked.
     #[error("the scheduler {scheduler} could not be asked: {message}")]
     SchedulerUnreachable {
@@ -162,8 +187,12 @@ impl ViewError {
                  on the node"
                     .to_owned(),
             ),
-            Self::NoScheduler => Some(
-                "for a scheduler that is no pod, give --scheduler HOST:PORT with the address of its --metrics-listen"
+            Self::NoScheduler { lease, problem } | Self::NoLeaseHolder { lease, problem } => {
+                Some(problem.hint(lease))
+            }
+            Self::NoSchedulerPod { .. } => Some(
+                "give --scheduler HOST:PORT with the address of its --metrics-listen; a scheduler with --metrics-listen \
+                 none cannot be asked"
                     .to_owned(),
             ),
             Self::SchedulerUnreachable { .. } => Some(

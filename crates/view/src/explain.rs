@@ -64,6 +64,9 @@ pub struct PodExplanation {
     /// The allocator's verdict on its open claims for each node, while the pod waits for a node.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub devices: Option<DeviceReport>,
+    /// Warnings of the agents of nodes that do not serve it, the nearest node first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub node_warnings: Vec<NodeWarning>,
     /// Why it waits and what would help, most certain first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub advice: Vec<Advice>,
@@ -112,6 +115,17 @@ pub struct Event {
     pub count: i32,
 }
 
+/// An agent's warning about its node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeWarning {
+    /// Node.
+    pub node: String,
+    /// The warning.
+    #[serde(flatten)]
+    pub event: Event,
+}
+
 /// Explains a pod of the snapshot; `None` if the snapshot does not have it.
 pub fn explain_pod(
     snapshot: &ClusterSnapshot,
@@ -142,6 +156,7 @@ pub fn explain_pod(
         events,
         candidates,
         devices: None,
+        node_warnings: Vec::new(),
         advice: Vec::new(),
         gaps: snapshot.gaps.clone(),
     };
@@ -149,6 +164,9 @@ pub fn explain_pod(
         && let Some(input) = &snapshot.allocator
     {
         explanation.devices = devices_for(input, &explanation);
+    }
+    if state == PodState::Unscheduled && asks {
+        explanation.node_warnings = node_warnings(snapshot, explanation.devices.as_ref());
     }
     if explanation.waits {
         explanation.advice = advice::wait_reasons(snapshot, pod, &explanation);
@@ -171,6 +189,31 @@ fn devices_for(input: &AllocatorInput, explanation: &PodExplanation) -> Option<D
     let has_extended = !unmade.is_empty();
     let pod = PodClaims { namespace, scheduler, open, allocated, has_extended };
     devices::report(input, &pod)
+}
+
+/// The agents' warnings on nodes whose devices do not serve the pod, each once. Without a verdict,
+/// all nodes with devices count.
+fn node_warnings(snapshot: &ClusterSnapshot, devices: Option<&DeviceReport>) -> Vec<NodeWarning> {
+    let mut nodes: Vec<&str> = match devices {
+        Some(report) if !report.fits.is_empty() => return Vec::new(),
+        Some(report) => report.nodes.iter().map(|verdict| &*verdict.node).collect(),
+        None => snapshot.pools.values().map(|pool| &*pool.node).collect(),
+    };
+    nodes.dedup();
+    let mut warnings: Vec<NodeWarning> = Vec::new();
+    for node in nodes {
+        let of_node = warnings.len();
+        // The newest of equal warnings is kept.
+        for event in snapshot.node_warnings.get(node).into_iter().flatten().rev() {
+            let is_known = |known: &NodeWarning| {
+                (&known.event.reason, &known.event.message) == (&event.reason, &event.message)
+            };
+            if !warnings.iter().skip(of_node).any(is_known) {
+                warnings.push(NodeWarning { node: node.to_owned(), event: event.clone() });
+            }
+        }
+    }
+    warnings
 }
 
 fn pod_state(pod: &Pod) -> PodState {

@@ -9,6 +9,7 @@ use k8s_openapi::api::resource::v1::{
 };
 use kube::api::ListParams;
 use kube::{Api, Client};
+use octavo_api::names::AGENT_CONTROLLER;
 use serde::de::DeserializeOwned;
 
 use crate::error::ViewError;
@@ -17,6 +18,8 @@ use crate::snapshot::{ClaimSource, ClusterSnapshot, DRIVER, Gap, GapKind, Object
 
 /// Objects in one answer of the API server; bounds its memory and ours in a large cluster.
 const PAGE_SIZE: u32 = 500;
+/// Namespace of events about objects without a namespace.
+const NODE_EVENTS_NAMESPACE: &str = "default";
 
 /// Reads the input of `top`: nodes, slices of the driver and all claims.
 ///
@@ -97,6 +100,9 @@ async fn read_devices(
         record_gap(into, GapKind::Nodes, error)?;
         // Without node labels the verdict is limited, but the devices are known.
         allocator::nodes_of_slices(into);
+    }
+    if competes && let Err(error) = read_node_warnings(client, into).await {
+        record_gap(into, GapKind::NodeEvents, error)?;
     }
     Ok(())
 }
@@ -192,6 +198,21 @@ async fn read_events(
     let mut events: Vec<Event> = events.into_iter().map(convert::event).collect();
     events.sort();
     Ok(events)
+}
+
+/// Reads the agents' warnings about their nodes, such as a GPU that cannot be offered as asked.
+async fn read_node_warnings(client: &Client, into: &mut ClusterSnapshot) -> Result<(), ViewError> {
+    let api: Api<KubeEvent> = Api::namespaced(client.clone(), NODE_EVENTS_NAMESPACE);
+    let selector =
+        format!("involvedObject.kind=Node,type=Warning,reportingComponent={AGENT_CONTROLLER}");
+    for event in list("events", &api, ListParams::default().fields(&selector)).await? {
+        let Some(node) = event.involved_object.name.clone() else { continue };
+        into.node_warnings.entry(node).or_default().push(convert::event(event));
+    }
+    for warnings in into.node_warnings.values_mut() {
+        warnings.sort();
+    }
+    Ok(())
 }
 
 /// Lists all pages. If the continue token expires (410), the list restarts once.

@@ -3,6 +3,7 @@
 //! ```text
 //! node  dgx-0 gpus=8 product=H100 memory=81559Mi [notready] [cordoned] [plugin=rdma/hca]
 //! taint dgx-0/gpu-3 gpu.nvidia.com/xid=79:NoSchedule
+//! mig   dgx-0/gpu-9-mig-1g10gb-19-0 parent=GPU-9 profile=1g.10gb memory=9984Mi [uuid=MIG-1] [productName=H100]
 //! class gpu.nvidia.com extended=nvidia.com/gpu
 //! claim team/train class=gpu.nvidia.com count=2 on=dgx-0/gpu-0,dgx-0/gpu-1 for=train at=2026-01-05T10:00:00Z
 //! when  team/train device.attributes["gpu.nvidia.com"].productName == "H100"
@@ -10,6 +11,7 @@
 //! pod   team/train phase=Running node=dgx-0 gpu=train other=@template made=template:train-xyz limit=nvidia.com/gpu:1
 //! cond  team/train False Unschedulable the scheduler's words
 //! event Warning FailedScheduling default-scheduler the words
+//! warns dgx-0 GpuUnhealthy the words
 //! template team/one-gpu
 //! gap   claimsElsewhere the words
 //! ```
@@ -83,6 +85,12 @@ pub(crate) fn read(text: &str) -> (ClusterSnapshot, Vec<Event>) {
                 snapshot.pods.get_mut(&object(name)).unwrap().scheduled = Some(found);
             }
             "event" => events.push(event(rest)),
+            "warns" => {
+                let (node, rest) = cut(rest);
+                let (reason, message) = cut(rest);
+                let found = event(&format!("Warning {reason} octavo.dev/agent {message}"));
+                snapshot.node_warnings.entry(node.to_owned()).or_default().push(found);
+            }
             "template" => {
                 snapshot.templates.insert(object(rest));
             }
@@ -159,12 +167,15 @@ fn mig(snapshot: &mut ClusterSnapshot, rest: &str) {
     let place = object(place);
     let values = values(rest);
     let attributes = [("type", "mig"), ("parentUUID", &values["parent"])];
+    let optional = ["uuid", "productName"];
+    let optional = optional.into_iter().filter_map(|name| Some((name, values.get(name)?.as_str())));
     let text = |value: &str| AttributeValue::String(value.to_owned());
     snapshot.pools.get_mut(&place.namespace).unwrap().devices.push(Device {
         name: place.name,
         attributes: attributes
             .into_iter()
             .chain([("profile", values["profile"].as_str())])
+            .chain(optional)
             .map(|(name, value)| (name.to_owned(), text(value)))
             .collect(),
         capacity: [("memory".to_owned(), Capacity::whole(values["memory"].parse().unwrap()))]

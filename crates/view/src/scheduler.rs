@@ -1,14 +1,17 @@
 //! Queries to Octavo's scheduler: why a pod is where it is or waits, and the input of its
 //! decisions.
 //!
-//! The scheduler is one of several pods, of which only the leader decides, or a program at a given
-//! address. Pods are reached through the API server's proxy. The right to `get` `pods/proxy` is
-//! therefore enough.
+//! The scheduler is the holder of a [`Lease`](LeaseName). A holder that is no pod annotates the lease
+//! with its address and is asked there. Pods are reached through the API server's proxy, for which
+//! the right to `get` `pods/proxy` is enough; only the leader among them decides.
 
+mod lease;
 mod text;
 
 use std::str::FromStr;
 
+use clap::Args;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
@@ -16,10 +19,12 @@ use octavo_engine::explain::{Explanation, PreemptionHint};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use self::lease::LeaseHolder;
 use crate::address;
 use crate::error::ViewError;
 use crate::snapshot::ObjectName;
 
+pub use lease::{LeaseName, LeaseNameError, LeaseProblem};
 pub(crate) use text::explanation_lines;
 pub use text::{GangTextOptions, render};
 
@@ -44,6 +49,18 @@ pub struct SchedulerAddress(http::Uri);
 )]
 pub struct SchedulerAddressError(String);
 
+/// Options that select the scheduler to ask.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Octavo's scheduler")]
+pub struct SchedulerSelection {
+    /// Ask the scheduler that listens at HOST:PORT, and not the holder of the Lease
+    #[arg(long, value_name = "ADDRESS")]
+    pub scheduler: Option<SchedulerAddress>,
+    /// Ask the holder of this Lease [default: octavo-system/octavo-scheduler, else the chart's pods]
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub scheduler_lease: Option<LeaseName>,
+}
+
 /// A scheduler that can be asked.
 #[derive(Clone)]
 pub struct Scheduler {
@@ -51,6 +68,8 @@ pub struct Scheduler {
     /// Path prefix of the admin server.
     prefix: String,
     name: String,
+    /// The lease that gave the address.
+    lease: Option<LeaseName>,
 }
 
 /// The kind of a question's subject.
@@ -146,36 +165,83 @@ impl Subject {
     }
 }
 
+impl SchedulerSelection {
+    /// Whether the user selected a scheduler.
+    pub fn is_explicit(&self) -> bool {
+        self.scheduler.is_some() || self.scheduler_lease.is_some()
+    }
+
+    /// Finds the selected scheduler.
+    pub async fn find(&self, client: &Client) -> Result<Scheduler, ViewError> {
+        match &self.scheduler {
+            Some(address) => Scheduler::at(address),
+            None => Scheduler::find(client, self.scheduler_lease.as_ref(), Timestamp::now()).await,
+        }
+    }
+}
+
 impl Scheduler {
     /// The scheduler at an address. No request is sent yet.
     pub fn at(address: &SchedulerAddress) -> Result<Self, ViewError> {
         let SchedulerAddress(uri) = address;
         let name = format!("at {}", uri.to_string().trim_end_matches('/'));
         match address::client(uri) {
-            Ok(client) => Ok(Self { client, prefix: String::new(), name }),
+            Ok(client) => Ok(Self { client, prefix: String::new(), name, lease: None }),
             Err(error) => {
                 Err(ViewError::SchedulerUnreachable { scheduler: name, message: error.to_string() })
             }
         }
     }
 
-    /// Finds the leader among the cluster's pods. If no pod reports that it leads, the first that
-    /// responds is used.
-    pub async fn find(client: &Client) -> Result<Self, ViewError> {
+    /// Finds the scheduler that holds the lease. If the user named no lease and the default one gives
+    /// no holder, the cluster's pods are searched: their lease may have another name.
+    async fn find(
+        client: &Client,
+        named: Option<&LeaseName>,
+        now: Timestamp,
+    ) -> Result<Self, ViewError> {
+        let lease = named.cloned().unwrap_or_default();
+        let holder = lease::holder(client, &lease, now).await?;
+        match holder {
+            Ok(LeaseHolder { address: Some(address), .. }) => {
+                Ok(Self { lease: Some(lease), ..Self::at(&address)? })
+            }
+            Ok(LeaseHolder { identity, address: None }) => {
+                let pod = format!("{}/{identity}", lease.namespace());
+                let found = Self::find_pod(client, Some(&pod)).await?;
+                found.ok_or(ViewError::NoSchedulerPod { lease, holder: identity })
+            }
+            Err(problem) if named.is_some() => Err(ViewError::NoLeaseHolder { lease, problem }),
+            Err(problem) => {
+                let found = Self::find_pod(client, None).await?;
+                found.ok_or(ViewError::NoScheduler { lease, problem })
+            }
+        }
+    }
+
+    /// Finds the leader among the cluster's pods, the expected one first. If no pod reports that it
+    /// leads, the first that responds is used.
+    async fn find_pod(client: &Client, expected: Option<&str>) -> Result<Option<Self>, ViewError> {
         let api = Api::<Pod>::all(client.clone());
         let list = api.list(&ListParams::default().labels(SCHEDULER_LABELS)).await;
         let list = list.map_err(|error| ViewError::api("pods", error))?;
-        let found: Vec<_> =
+        let mut found: Vec<_> =
             list.items.into_iter().filter_map(|pod| Self::of_pod(client, pod)).collect();
-        let (mut answers, mut problem) = (None, ViewError::NoScheduler);
+        found.sort_by_key(|candidate| expected != Some(&candidate.name));
+        let (mut answers, mut problem) = (None, None);
         for candidate in found {
             match candidate.get("/metrics").await {
-                Ok(text) if text.lines().any(|line| line == LEADER_METRIC) => return Ok(candidate),
+                Ok(text) if text.lines().any(|line| line == LEADER_METRIC) => {
+                    return Ok(Some(candidate));
+                }
                 Ok(_) => answers = answers.or(Some(candidate)),
-                Err(error) => problem = error,
+                Err(error) => problem = Some(error),
             }
         }
-        answers.ok_or(problem)
+        match (answers, problem) {
+            (None, Some(problem)) => Err(problem),
+            (answers, _) => Ok(answers),
+        }
     }
 
     fn of_pod(client: &Client, pod: Pod) -> Option<Self> {
@@ -190,6 +256,7 @@ impl Scheduler {
             client: client.clone(),
             prefix: format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy"),
             name: format!("{namespace}/{name}"),
+            lease: None,
         })
     }
 
@@ -234,7 +301,10 @@ impl Scheduler {
             address::get_with_status(&self.client, &format!("{}{path}", self.prefix)).await;
         let scheduler = self.name.clone();
         let (code, text) = answer.map_err(|error| {
-            let (scheduler, message) = (scheduler.clone(), error_chain(&error));
+            let (scheduler, mut message) = (scheduler.clone(), error_chain(&error));
+            if let Some(lease) = &self.lease {
+                message = format!("{message}; the Lease {lease} gives this address");
+            }
             ViewError::SchedulerUnreachable { scheduler, message }
         })?;
         if code.is_success() {

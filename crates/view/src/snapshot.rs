@@ -14,7 +14,7 @@ use octavo_dra::Quantity;
 use octavo_dra::slice::Device;
 use serde::Serialize;
 
-use crate::explain::AllocatorInput;
+use crate::explain::{AllocatorInput, Event};
 
 pub use holders::{Holder, Holders, Share};
 pub use pools::{Pool, newest_generations};
@@ -39,6 +39,9 @@ pub struct ClusterSnapshot {
     pub templates: BTreeSet<ObjectName>,
     /// The same objects as an allocator takes them; only for a pod that waits for a node.
     pub allocator: Option<AllocatorInput>,
+    /// Warnings of the agents about their nodes, by node and oldest first; only for a pod that waits
+    /// for a node.
+    pub node_warnings: BTreeMap<String, Vec<Event>>,
     /// Objects that could not be read, so that no report claims more than was seen.
     pub gaps: Vec<Gap>,
 }
@@ -268,6 +271,8 @@ pub enum GapKind {
     Templates,
     /// Events.
     Events,
+    /// Events of nodes.
+    NodeEvents,
     /// The explanation of Octavo's scheduler.
     Scheduler,
     /// Objects of any kind that were read and not understood.
@@ -317,6 +322,7 @@ impl fmt::Display for GapKind {
             Self::Classes => "deviceclasses",
             Self::Templates => "resourceclaimtemplates",
             Self::Events => "events",
+            Self::NodeEvents => "events of nodes",
             Self::Scheduler => "the explanation of Octavo's scheduler",
             Self::Unreadable => "objects that cannot be parsed",
         })

@@ -35,7 +35,7 @@ pub struct TopReport {
     pub gaps: Vec<Gap>,
 }
 
-/// Counts of whole GPUs. A GPU is used, free or neither; a used GPU may also be tainted.
+/// Counts of GPUs, those in MIG mode included. A GPU is used, free or neither; a used GPU may also be tainted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Totals {
@@ -47,7 +47,7 @@ pub struct Totals {
     pub used: usize,
     /// Of these, GPUs that are held in shares or MIG devices.
     pub split: usize,
-    /// GPUs that a new claim can get.
+    /// GPUs that a new claim can get; a GPU in MIG mode as MIG devices only.
     pub free: usize,
     /// GPUs with a taint that keeps new pods away.
     pub tainted: usize,
@@ -69,7 +69,7 @@ pub struct NodeUse {
     pub used: usize,
     /// Of these, GPUs that are held in shares or MIG devices.
     pub split: usize,
-    /// GPUs that a new claim can get.
+    /// GPUs that a new claim can get; a GPU in MIG mode as MIG devices only.
     pub free: usize,
     /// GPUs with a taint that keeps new pods away.
     pub tainted: usize,
@@ -111,7 +111,7 @@ pub struct Selection {
 /// Draws the report from a snapshot.
 pub fn top(snapshot: &ClusterSnapshot) -> TopReport {
     let holders = Holders::of(snapshot);
-    let gpus = usage::gpus(snapshot, &holders);
+    let gpus = usage::gpus_with_mig_mode(snapshot, &holders);
     let mut nodes: Vec<NodeUse> = Vec::new();
     for gpu in &gpus {
         if nodes.last().is_none_or(|node| node.name != gpu.node) {
@@ -190,7 +190,8 @@ impl NodeUse {
         {
             self.products.push(product.clone());
         }
-        if !gpu.whole {
+        // A MIG device counts with its GPU.
+        if !gpu.whole && gpu.mig.is_none() {
             return;
         }
         self.gpus += 1;

@@ -1,5 +1,7 @@
 //! A published GPU and its holders: the row of all reports.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use octavo_api::names::CAPACITY_COMPUTE;
 use octavo_dra::Device;
 use serde::Serialize;
@@ -38,8 +40,22 @@ pub struct GpuUse {
     /// Its free capacity, if it is held in shares.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left: Option<FreeCapacity>,
+    /// Its MIG devices, if it is in MIG mode, in which it is not offered whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mig: Option<MigUse>,
     #[serde(skip)]
     pub(crate) whole: bool,
+}
+
+/// The MIG devices of a GPU in MIG mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MigUse {
+    /// MIG devices that claims hold.
+    pub held: usize,
+    /// Existing MIG devices; absent for dynamic MIG, where placements overlap and most are no devices yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<usize>,
 }
 
 /// Free capacity of a GPU that is held in shares.
@@ -62,7 +78,7 @@ pub enum GpuState {
     Shared,
     /// A GPU whose MIG devices claims hold.
     Partitioned,
-    /// No claim holds it, and no taint keeps pods away.
+    /// No claim holds it or a part of it, and no taint keeps pods away.
     Free,
     /// No claim holds it, and a taint keeps pods away.
     Tainted,
@@ -140,16 +156,91 @@ pub fn gpus(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
                 scheduler: device::scheduler(published).map(str::to_owned),
                 left: (state == GpuState::Shared).then(|| left(published, held_by)).flatten(),
                 holders: held_by.to_vec(),
+                mig: None,
                 whole,
             });
         }
     }
-    // Rows of a node stay together even where two names are equal as numbers: `n-1` and `n-01`.
-    // MIG devices follow their GPU, wherever the slices list them.
+    sort(&mut rows);
+    rows
+}
+
+/// The rows of [`gpus`], and the GPUs in MIG mode, of which only MIG devices are published.
+pub fn gpus_with_mig_mode(snapshot: &ClusterSnapshot, holders: &Holders) -> Vec<GpuUse> {
+    let mut rows = gpus(snapshot, holders);
+    for (name, pool) in &snapshot.pools {
+        let whole = pool.devices.iter().filter(|published| device::is_gpu(published));
+        let whole: BTreeSet<&str> =
+            whole.filter_map(|published| device::text(published, "uuid")).collect();
+        let mut parts: BTreeMap<&str, Vec<&Device>> = BTreeMap::new();
+        for published in &pool.devices {
+            if let Some(parent) = device::text(published, "parentUUID")
+                && !whole.contains(parent)
+            {
+                parts.entry(parent).or_default().push(published);
+            }
+        }
+        for (uuid, parts) in parts {
+            let held_by = |part: &&Device| holders.get(name, &part.name);
+            rows.extend(in_mig_mode(uuid, &parts, held_by, pool, node_takes_pods(snapshot, pool)));
+        }
+    }
+    sort(&mut rows);
+    rows
+}
+
+/// The row of a GPU in MIG mode, from its MIG devices.
+fn in_mig_mode<'a>(
+    uuid: &str,
+    parts: &[&Device],
+    held_by: impl Fn(&&Device) -> &'a [Holder],
+    pool: &Pool,
+    takes_pods: bool,
+) -> Option<GpuUse> {
+    let first = parts.first()?;
+    let mut holders: Vec<Holder> = Vec::new();
+    for holder in parts.iter().flat_map(&held_by) {
+        let holder = Holder { via_part: true, share: None, ..holder.clone() };
+        if !holders.contains(&holder) {
+            holders.push(holder);
+        }
+    }
+    // The health of a GPU taints all its MIG devices.
+    let mut taints = device::blocking_taints(first);
+    taints.retain(|taint| parts.iter().all(|part| device::blocking_taints(part).contains(taint)));
+    let state = match () {
+        () if !holders.is_empty() => GpuState::Partitioned,
+        () if !taints.is_empty() => GpuState::Tainted,
+        () if takes_pods => GpuState::Free,
+        () => GpuState::NodeUnavailable,
+    };
+    // A placement that is no device yet has no UUID.
+    let exist = parts.iter().all(|part| device::text(part, "uuid").is_some());
+    let held = parts.iter().filter(|part| !held_by(part).is_empty()).count();
+    // `gpu-0` of `gpu-0-mig-1g10gb-19-0`.
+    let gpu = first.name.split_once("-mig-").map_or(uuid, |(gpu, _)| gpu);
+    Some(GpuUse {
+        node: pool.node.clone(),
+        device: gpu.to_owned(),
+        uuid: Some(uuid.to_owned()),
+        product: device::text(first, "productName").map(str::to_owned),
+        memory: None,
+        state,
+        taints,
+        scheduler: device::scheduler(first).map(str::to_owned),
+        holders,
+        left: None,
+        mig: Some(MigUse { held, devices: exist.then_some(parts.len()) }),
+        whole: false,
+    })
+}
+
+/// Sorts rows by node and device. Rows of a node stay together even where two names are equal as
+/// numbers: `n-1` and `n-01`. MIG devices follow their GPU, wherever the slices list them.
+fn sort(rows: &mut [GpuUse]) {
     rows.sort_by_cached_key(|row| {
         (natural_sort_key(&row.node), row.node.clone(), natural_sort_key(&row.device))
     });
-    rows
 }
 
 /// The free capacity of a shared GPU.

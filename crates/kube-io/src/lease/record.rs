@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use octavo_api::names::ANNOTATION_ADDRESS;
 use tokio::time::Instant;
 
 use super::LeaseOptions;
@@ -51,6 +52,7 @@ impl ObservedLease {
     pub(super) fn taken(&self, options: &LeaseOptions) -> Lease {
         let is_ours = self.holder() == Some(options.identity.as_str());
         let mut lease = self.lease.clone();
+        set_address(&mut lease.metadata, options.address.as_deref());
         let spec = lease.spec.get_or_insert_default();
         let now = MicroTime(Timestamp::now());
         if !is_ours {
@@ -66,6 +68,7 @@ impl ObservedLease {
     /// The lease without holder: others need not wait.
     pub(super) fn released(&self) -> Lease {
         let mut lease = self.lease.clone();
+        set_address(&mut lease.metadata, None);
         let spec = lease.spec.get_or_insert_default();
         spec.holder_identity = Some(String::new());
         spec.lease_duration_seconds = Some(1);
@@ -81,12 +84,14 @@ impl ObservedLease {
 /// A lease for which no object exists yet.
 pub(super) fn new_lease(options: &LeaseOptions) -> Lease {
     let now = MicroTime(Timestamp::now());
+    let mut metadata = ObjectMeta {
+        namespace: Some(options.namespace.clone()),
+        name: Some(options.name.clone()),
+        ..ObjectMeta::default()
+    };
+    set_address(&mut metadata, options.address.as_deref());
     Lease {
-        metadata: ObjectMeta {
-            namespace: Some(options.namespace.clone()),
-            name: Some(options.name.clone()),
-            ..ObjectMeta::default()
-        },
+        metadata,
         spec: Some(LeaseSpec {
             holder_identity: Some(options.identity.clone()),
             lease_duration_seconds: Some(seconds(options.duration)),
@@ -95,6 +100,20 @@ pub(super) fn new_lease(options: &LeaseOptions) -> Lease {
             lease_transitions: Some(0),
             ..LeaseSpec::default()
         }),
+    }
+}
+
+/// Sets the annotation with the holder's address, or removes it.
+fn set_address(metadata: &mut ObjectMeta, address: Option<&str>) {
+    let key = ANNOTATION_ADDRESS.to_owned();
+    match (address, &mut metadata.annotations) {
+        (Some(address), annotations) => {
+            annotations.get_or_insert_default().insert(key, address.to_owned());
+        }
+        (None, Some(annotations)) => {
+            annotations.remove(&key);
+        }
+        (None, None) => {}
     }
 }
 

@@ -1,6 +1,7 @@
 //! Elections on a server in memory. The clock stops while a task can run.
 
 use http::Method;
+use octavo_api::names::ANNOTATION_ADDRESS;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -21,7 +22,14 @@ struct Candidate {
 
 impl Candidate {
     fn new(server: &FakeServer, identity: &str) -> Self {
-        let options = LeaseOptions::new("system", "octavo", identity);
+        Self::at(server, identity, None)
+    }
+
+    fn at(server: &FakeServer, identity: &str, address: Option<&str>) -> Self {
+        let options = LeaseOptions {
+            address: address.map(str::to_owned),
+            ..LeaseOptions::new("system", "octavo", identity)
+        };
         let (elector, leadership) = Elector::new(&server.client(), options).unwrap();
         let stop = CancellationToken::new();
         let task = tokio::spawn(elector.run(stop.clone()));
@@ -251,6 +259,42 @@ async fn edits_that_leave_the_holder_change_nothing_and_are_kept() {
     }
     assert_eq!(lease(&server)["metadata"]["labels"]["n"], "19");
     assert_eq!(lease(&server)["spec"]["leaseTransitions"], 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn address_of_the_holder_is_annotated_and_follows_the_holder() {
+    let server = FakeServer::default();
+    let address = || lease(&server)["metadata"]["annotations"][ANNOTATION_ADDRESS].clone();
+    let first = Candidate::at(&server, "a", Some("127.0.0.1:1"));
+    first.until(true).await;
+    assert_eq!(address(), "127.0.0.1:1");
+    // Annotations of others are kept, and the own one comes back.
+    edit(&server, |lease| lease["metadata"]["annotations"] = json!({"note": "kept"}));
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(address(), "127.0.0.1:1");
+    let second = Candidate::at(&server, "b", Some("127.0.0.1:2"));
+    sleep(Duration::from_secs(3)).await;
+    assert_eq!(address(), "127.0.0.1:1", "a follower writes nothing");
+    first.die();
+    second.until(true).await;
+    assert_eq!(address(), "127.0.0.1:2");
+    let third = Candidate::new(&server, "c");
+    sleep(Duration::from_secs(3)).await;
+    second.die();
+    third.until(true).await;
+    assert_eq!(address(), Value::Null, "a holder without an address leaves none behind");
+    assert_eq!(lease(&server)["metadata"]["annotations"]["note"], "kept");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_released_lease_has_no_address() {
+    let server = FakeServer::default();
+    let first = Candidate::at(&server, "a", Some("127.0.0.1:1"));
+    first.until(true).await;
+    first.stop.cancel();
+    first.task.await.unwrap();
+    assert_eq!(lease(&server)["spec"]["holderIdentity"], "");
+    assert_eq!(lease(&server)["metadata"]["annotations"][ANNOTATION_ADDRESS], Value::Null);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use crate::explain::{self, PodExplanation, TextOptions, WaitReason, explain_pod}
 use crate::fetch;
 use crate::output::{self, Format};
 use crate::scheduler::{
-    self, DEFAULT_SCHEDULER, GangExplanation, GangTextOptions, Scheduler, SchedulerAddress, Subject,
+    self, DEFAULT_SCHEDULER, GangExplanation, GangTextOptions, SchedulerSelection, Subject,
 };
 use crate::snapshot::{Gap, GapKind, ObjectName};
 
@@ -24,9 +24,9 @@ pub struct ExplainArgs {
     /// Namespace [default: that of the context]
     #[arg(short, long, value_name = "NAME")]
     pub namespace: Option<String>,
-    /// Ask the scheduler that listens at HOST:PORT instead of its pods
-    #[arg(long, value_name = "ADDRESS")]
-    pub scheduler: Option<SchedulerAddress>,
+    /// Which scheduler
+    #[command(flatten)]
+    pub scheduler: SchedulerSelection,
     /// How it is written
     #[command(flatten)]
     pub form: OutputArgs,
@@ -59,12 +59,12 @@ async fn pod(
     let Some(mut explanation) = explain_pod(&snapshot, name, events) else {
         return Err(ViewError::NoPod { pod: name.clone(), elsewhere: Vec::new() });
     };
-    if args.scheduler.is_some() || explanation.scheduler != DEFAULT_SCHEDULER {
+    if args.scheduler.is_explicit() || explanation.scheduler != DEFAULT_SCHEDULER {
         let asked = ask(args, connection, Subject::Pod, name).await;
         add_scheduler_answer(
             &mut explanation,
             asked.map(|(_, answer)| answer),
-            args.scheduler.is_some(),
+            args.scheduler.is_explicit(),
         )?;
     }
     let text = match args.form.output {
@@ -112,10 +112,7 @@ async fn ask(
     name: &ObjectName,
 ) -> Result<(String, scheduler::SchedulerExplanation), ViewError> {
     let asked = async {
-        let scheduler = match &args.scheduler {
-            Some(address) => Scheduler::at(address)?,
-            None => Scheduler::find(&connection.client).await?,
-        };
+        let scheduler = args.scheduler.find(&connection.client).await?;
         let answer = scheduler.explain(subject, name).await?;
         Ok((scheduler.name().to_owned(), answer))
     };
@@ -141,8 +138,8 @@ fn add_scheduler_answer(
         }
         Err(error) if is_named => return Err(error),
         // The pod belongs to another scheduler, which needs no scheduler of Octavo.
-        Err(ViewError::NoScheduler) if explanation.scheduler != octavo_api::names::OWNER_OCTAVO => {
-        }
+        Err(ViewError::NoScheduler { .. })
+            if explanation.scheduler != octavo_api::names::OWNER_OCTAVO => {}
         Err(error) => {
             let hint = error.hint().map_or_else(String::new, |hint| format!("; {hint}"));
             let message = format!("{error}{hint}");

@@ -133,6 +133,13 @@ pub enum WaitReason {
         /// The requests that it cannot serve, as `claim/request`.
         lacking: Vec<String>,
     },
+    /// No node has devices that serve all of the pod's claims, and agents warned of a possible cause.
+    NodesWarn {
+        /// The nodes, the nearest to serving first.
+        nodes: Vec<String>,
+        /// Reasons of the warnings, each once.
+        warnings: Vec<String>,
+    },
     /// A claim or class is wrong in itself.
     ClaimDefect {
         /// The defect.
@@ -241,8 +248,28 @@ fn add_device_reasons(
         !is_enough_free(reason)
             && !matches!(reason, WaitReason::NotEnoughFree { selectors: true, .. })
     });
-    if !reasons.iter().any(is_by_count) {
+    if reasons.iter().any(is_by_count) {
+        return;
+    }
+    // An agent knows why it offers a GPU in another form; the allocator sees only the form.
+    let (mut nodes, mut warnings) = (Vec::new(), Vec::new());
+    for warning in &explanation.node_warnings {
+        push_new(&mut nodes, &warning.node);
+        push_new(&mut warnings, &warning.event.reason);
+    }
+    let is_explained = nodes.contains(&nearest.node);
+    if !nodes.is_empty() {
+        reasons.push(WaitReason::NodesWarn { nodes, warnings });
+    }
+    if !is_explained {
         reasons.push(WaitReason::DevicesDoNotFit { node: nearest.node.clone(), lacking });
+    }
+}
+
+/// Adds a text that is not there yet.
+fn push_new(texts: &mut Vec<String>, text: &String) {
+    if !texts.contains(text) {
+        texts.push(text.clone());
     }
 }
 

@@ -5,13 +5,15 @@ use std::fmt::Write as _;
 use jiff::Timestamp;
 use octavo_term::{RowStyle, TextTable, paint};
 
-use super::{ClaimView, Event, PodExplanation, PodState, devices};
+use super::{ClaimView, Event, NodeWarning, PodExplanation, PodState, devices};
 use crate::age::age;
 use crate::snapshot::{ClaimSource, GapKind, Request, RequestAlternative};
 use crate::usage::{GpuState, GpuUse, holder_names, natural_sort_key};
 
 /// Maximum number of events; JSON has all of them.
 const EVENTS_SHOWN: usize = 5;
+/// Maximum number of warnings about nodes, unless all are requested.
+const WARNINGS_SHOWN: usize = 3;
 
 /// Text options.
 #[derive(Clone, Copy, Debug)]
@@ -63,6 +65,9 @@ pub fn render(explanation: &PodExplanation, options: TextOptions) -> String {
     if !explanation.candidates.is_empty() {
         let heading = format!("GPUs of driver {}, regardless of selectors", crate::usage::driver());
         parts.push(section(&heading, candidates(explanation, options)));
+    }
+    if !explanation.node_warnings.is_empty() {
+        parts.push(section("Warnings of the nodes' agents", node_warnings(explanation, options)));
     }
     let is_partial = explanation
         .gaps
@@ -221,6 +226,23 @@ fn events(explanation: &PodExplanation, options: TextOptions) -> String {
         );
     }
     table.draw(false, options.colour)
+}
+
+/// The agents' warnings about the nearest nodes.
+fn node_warnings(explanation: &PodExplanation, options: TextOptions) -> String {
+    let warnings = &explanation.node_warnings;
+    let shown = if options.wide { warnings.len() } else { WARNINGS_SHOWN };
+    let mut text = String::new();
+    for NodeWarning { node, event } in warnings.iter().take(shown) {
+        let ago = event.last_seen.map(|at| format!(", {} ago", age(at, options.now)));
+        let _ = writeln!(text, "  {node}: {}{}", event.reason, ago.unwrap_or_default());
+        text.push_str(&indented(&event.message, 4));
+    }
+    let hidden = warnings.len().saturating_sub(shown);
+    if hidden > 0 {
+        let _ = writeln!(text, "  and {hidden} more (-o wide, -o json)");
+    }
+    text
 }
 
 fn candidates(explanation: &PodExplanation, options: TextOptions) -> String {

@@ -96,11 +96,49 @@ async fn user_of_one_namespace_sees_own_claims_and_the_gaps() {
     let (snapshot, _) = for_pod(&client, &name()).await.unwrap();
     assert!(snapshot.claims.contains_key(&ObjectName::new("team", "mine")));
     let gaps: Vec<GapKind> = snapshot.gaps.iter().map(|gap| gap.kind).collect();
-    assert_eq!(gaps, [GapKind::ClaimsElsewhere, GapKind::Slices, GapKind::Classes, GapKind::Nodes]);
+    let expected = [
+        GapKind::ClaimsElsewhere,
+        GapKind::Slices,
+        GapKind::Classes,
+        GapKind::Nodes,
+        GapKind::NodeEvents,
+    ];
+    assert_eq!(gaps, expected);
 
     let error = for_top(&client).await.unwrap_err();
     assert!(matches!(error, ViewError::Refused { code: 403, kind: "resourceslices", .. }));
     assert!(error.hint().unwrap().contains("the right to read resourceslices"));
+}
+
+#[tokio::test]
+async fn warnings_of_agents_are_read_by_node() {
+    let (client, _) = server(|path, query| match path {
+        POD => pod(&json!({
+            "containers": [],
+            "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}],
+        })),
+        "/api/v1/namespaces/default/events" => {
+            for part in ["Node", "Warning", "octavo.dev%2Fagent"] {
+                assert!(query.contains(part), "{query}");
+            }
+            let event = |time: &str, message: &str| {
+                json!({
+                    "metadata": {"name": message}, "involvedObject": {"kind": "Node", "name": "n"},
+                    "eventTime": time, "type": "Warning", "reason": "FieldsDropped",
+                    "message": message, "reportingComponent": "octavo.dev/agent",
+                })
+            };
+            list(&json!([
+                event("2026-01-05T11:00:00.000000Z", "later"),
+                event("2026-01-05T10:00:00.000000Z", "earlier"),
+            ]))
+        }
+        _ => list(&json!([])),
+    });
+    let (snapshot, _) = for_pod(&client, &name()).await.unwrap();
+    let messages: Vec<&str> =
+        snapshot.node_warnings["n"].iter().map(|event| &*event.message).collect();
+    assert_eq!(messages, ["earlier", "later"]);
 }
 
 #[tokio::test]

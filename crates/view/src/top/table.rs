@@ -6,7 +6,7 @@ use octavo_term::{RowStyle, TextTable};
 use super::TopReport;
 use crate::age::age;
 use crate::snapshot::Holder;
-use crate::usage::{GpuState, GpuUse, holder_names};
+use crate::usage::{GpuState, GpuUse, MigUse, holder_names};
 
 /// Table options.
 #[derive(Clone, Copy, Debug)]
@@ -127,7 +127,7 @@ fn wide(report: &TopReport, options: TableOptions) -> String {
                 gpu.device.clone(),
                 match (&gpu.left, gpu.state) {
                     (Some(_), _) | (None, GpuState::Free) => state(gpu),
-                    (None, other) => other.word().to_owned(),
+                    (None, _) => word(gpu),
                 },
                 gpu.memory.clone().unwrap_or_default(),
                 holder_names(&gpu.holders),
@@ -181,6 +181,7 @@ fn can_share_row(left: &GpuUse, right: &GpuUse) -> bool {
         && left.product == right.product
         && left.taints == right.taints
         && left.scheduler == right.scheduler
+        && left.mig == right.mig
 }
 
 /// The state of a GPU. A held GPU shows its taints, a shared GPU its free capacity, and a free GPU
@@ -191,7 +192,7 @@ fn state(gpu: &GpuUse) -> String {
         (Some(left), _) => {
             format!("shared, {} and {}% free", left.memory, left.compute)
         }
-        (None, state) => state.word().to_owned(),
+        (None, _) => word(gpu),
     };
     if let (GpuState::Free, Some(scheduler)) = (gpu.state, &gpu.scheduler) {
         words = format!("{words}, by scheduler {scheduler}");
@@ -200,6 +201,19 @@ fn state(gpu: &GpuUse) -> String {
         words = format!("{words}, {}", gpu.taints.join(", "));
     }
     words
+}
+
+/// The word for the state, and the use of the MIG devices of a GPU in MIG mode.
+fn word(gpu: &GpuUse) -> String {
+    let word = gpu.state.word();
+    match gpu.mig {
+        None => word.to_owned(),
+        Some(MigUse { held: 0, devices: None }) => format!("{word}, in MIG mode"),
+        Some(MigUse { held, devices: None }) => format!("{word}, {held} MIG devices held"),
+        Some(MigUse { held, devices: Some(devices) }) => {
+            format!("{word}, {held} of {devices} MIG devices held")
+        }
+    }
 }
 
 fn style(gpu: &GpuUse) -> RowStyle {

@@ -298,3 +298,35 @@ fn shares_and_mig_devices_stand_below_their_gpu() {
     let mig = report.gpus.iter().find(|gpu| gpu.device.contains("mig")).unwrap();
     assert_eq!(mig.uuid.as_deref(), Some("MIG-1"));
 }
+
+#[test]
+fn gpus_in_mig_mode_are_counted_by_their_mig_devices() {
+    let fixture = "
+        node  a-0 gpus=0 product=A100 memory=1Gi
+        mig   a-0/gpu-0-mig-3g20gb-9-0 parent=GPU-0 profile=3g.20gb memory=19968Mi uuid=MIG-0 productName=A100
+        mig   a-0/gpu-0-mig-3g20gb-9-4 parent=GPU-0 profile=3g.20gb memory=19968Mi uuid=MIG-1 productName=A100
+        mig   a-0/gpu-1-mig-7g40gb-0-0 parent=GPU-1 profile=7g.40gb memory=40192Mi uuid=MIG-2 productName=A100
+        mig   a-0/gpu-2-mig-7g40gb-0-0 parent=GPU-2 profile=7g.40gb memory=40192Mi productName=A100
+        mig   a-0/gpu-3-mig-7g40gb-0-0 parent=GPU-3 profile=7g.40gb memory=40192Mi productName=A100
+        taint a-0/gpu-3-mig-7g40gb-0-0 gpu.nvidia.com/xid=79:NoSchedule
+        claim a/small class=mig.nvidia.com on=a-0/gpu-0-mig-3g20gb-9-4 for=small at=2026-01-05T11:30:00Z
+    ";
+    assert_snapshot!(table(fixture, false), @r"
+    NODE  STATUS  PRODUCT  GPUS  USED  SPLIT  FREE  TAINTED
+    a-0   Ready   A100     4     1     1      2     1
+
+    NODE  GPU                   STATE                                     MEMORY   HELD BY  SINCE
+    a-0   gpu-0                 partitioned, 1 of 2 MIG devices held
+    a-0   gpu-0-mig-3g20gb-9-4  used                                      19968Mi  a/small  30m
+    a-0   gpu-1                 free, 0 of 1 MIG devices held
+    a-0   gpu-2                 free, in MIG mode
+    a-0   gpu-3                 tainted gpu.nvidia.com/xid=79:NoSchedule
+    ");
+    let report = top(&snapshot(fixture));
+    assert_eq!((report.totals.gpus, report.totals.used, report.totals.free), (4, 1, 2));
+    assert_eq!(report.gpus[0].uuid.as_deref(), Some("GPU-0"));
+    let selection = Selection { namespace: Some("a".to_owned()), ..Selection::default() };
+    let rows = report.select(&selection).unwrap().gpus;
+    let rows: Vec<&str> = rows.iter().map(|gpu| &*gpu.device).collect();
+    assert_eq!(rows, ["gpu-0", "gpu-0-mig-3g20gb-9-4"]);
+}

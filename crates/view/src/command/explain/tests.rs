@@ -7,7 +7,7 @@ use serde_json::json;
 use super::*;
 use crate::connect::Timeout;
 use crate::fixtures::{object, read};
-use crate::scheduler::SchedulerExplanation;
+use crate::scheduler::{LeaseName, LeaseProblem, SchedulerExplanation};
 
 fn name(words: &[&str]) -> Result<(Subject, String), String> {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
@@ -50,7 +50,7 @@ fn args() -> ExplainArgs {
     ExplainArgs {
         target: Vec::new(),
         namespace: None,
-        scheduler: None,
+        scheduler: SchedulerSelection::default(),
         form: OutputArgs { output: Format::Table, no_headers: false },
         connect: ConnectArgs::default(),
     }
@@ -79,6 +79,14 @@ async fn a_gang_is_explained_by_the_scheduler_that_leads() {
         if path.contains("/proxy/") {
             let found = answers.into_iter().find(|(end, _)| path.ends_with(end));
             return found.map_or((500, path.to_owned()), |(_, text)| (200, text));
+        }
+        if path.contains("/leases/") {
+            return (
+                404,
+                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure",
+                "reason": "NotFound", "code": 404})
+                .to_string(),
+            );
         }
         assert!(path.starts_with("/api/v1/pods?") && path.contains("scheduler"), "{path}");
         (200, json!({"metadata": {}, "items": [pod("s-0"), pod("s-1")]}).to_string())
@@ -114,8 +122,10 @@ fn unreachable_scheduler_is_a_gap_unless_it_was_named() {
     let found = gaps("octavo", gone());
     assert!(found[0].message.contains("octavo/s-0"), "{found:?}");
     assert!(found[0].message.contains("--metrics-listen"), "what helps is said: {found:?}");
-    assert_eq!(gaps("octavo", ViewError::NoScheduler).len(), 1);
-    assert_eq!(gaps("volcano", ViewError::NoScheduler), [], "that is no affair of Octavo's");
+    let none =
+        || ViewError::NoScheduler { lease: LeaseName::default(), problem: LeaseProblem::Missing };
+    assert_eq!(gaps("octavo", none()).len(), 1);
+    assert_eq!(gaps("volcano", none()), [], "that is no affair of Octavo's");
     assert!(
         add_scheduler_answer(&mut explained("octavo"), Err(gone()), true).is_err(),
         "it was named"

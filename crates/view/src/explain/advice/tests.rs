@@ -1,5 +1,5 @@
 use super::WaitReason;
-use crate::explain::{PodExplanation, explain_pod};
+use crate::explain::{PodExplanation, TextOptions, explain_pod, render};
 use crate::fixtures::{allocator_input, object, read};
 
 /// Two full GPUs of one product, and one of two free of another.
@@ -139,4 +139,78 @@ fn a_pod_of_the_owner_may_have_what_the_owner_gives() {
     let ours = ONE.replace("phase=Pending", "phase=Pending scheduler=octavo");
     let found = reasons(&format!("{ours}{}", owned("l4-0", 2)));
     assert_eq!(found, [WaitReason::DevicesFit { nodes: vec!["l4-0".to_owned()] }]);
+}
+
+/// A cluster in which only `dgx-0` could serve the claim, if its GPUs were cut.
+fn explain_mig(fixture: &str) -> PodExplanation {
+    let cluster = "
+        node  dgx-0 gpus=2 product=A100 memory=40960Mi
+        node  l4-0 gpus=2 product=L4 memory=23034Mi
+        class mig.nvidia.com
+        claim a/job class=mig.nvidia.com
+        pod   a/job phase=Pending gpu=job
+        cond  a/job False x y
+    ";
+    let (mut snapshot, events) = read(&format!("{cluster}{fixture}"));
+    let selector = "device.attributes['gpu.nvidia.com'].type == 'mig'".to_owned();
+    snapshot.classes.get_mut("mig.nvidia.com").unwrap().selectors.push(selector);
+    snapshot.allocator = Some(allocator_input(&snapshot));
+    explain_pod(&snapshot, &object("a/job"), events).unwrap()
+}
+
+#[test]
+fn warning_of_an_agent_is_preferred_to_what_the_class_excludes() {
+    let warning = "
+        warns dgx-0 DynamicMigNeedsReset gpu-0 is opted into dynamic MIG but its MIG mode is off
+        warns dgx-0 DynamicMigNeedsReset gpu-0 is opted into dynamic MIG but its MIG mode is off
+        warns other GpuUnhealthy it has no devices
+    ";
+    let found = explain_mig(warning);
+    let warned = WaitReason::NodesWarn {
+        nodes: vec!["dgx-0".to_owned()],
+        warnings: vec!["DynamicMigNeedsReset".to_owned()],
+    };
+    let reasons: Vec<_> = found.advice.iter().map(|advice| advice.reason.clone()).collect();
+    assert_eq!(reasons, [warned]);
+    let options =
+        TextOptions { wide: false, headers: true, colour: false, now: crate::fixtures::now() };
+    let text = render(&found, options);
+    let start = text.find("Warnings").unwrap();
+    insta::assert_snapshot!(&text[start..], @r"
+    Warnings of the nodes' agents
+      dgx-0: DynamicMigNeedsReset, 2m ago
+        gpu-0 is opted into dynamic MIG but its MIG mode is off
+
+    Devices that an allocator finds
+      dgx-0, l4-0
+        request gpu of a/job wants 1; 0 of 2 devices could serve
+          gpu-0, gpu-1: class mig.nvidia.com excludes it: device.attributes['gpu.nvidia.com'].type == 'mig'
+
+    What this means
+      - No node has devices that serve all claims of the pod. The agent warns of DynamicMigNeedsReset on dgx-0: the messages above say what to do.
+    ");
+}
+
+#[test]
+fn warning_on_a_further_node_does_not_hide_the_nearest() {
+    let found = explain_mig("warns l4-0 FieldsDropped words");
+    let reasons: Vec<_> = found.advice.iter().map(|advice| &advice.reason).collect();
+    let [WaitReason::NodesWarn { .. }, WaitReason::DevicesDoNotFit { node, .. }] = &*reasons else {
+        panic!("{reasons:?}")
+    };
+    assert_eq!(node, "dgx-0");
+}
+
+#[test]
+fn few_warnings_are_shown_and_none_where_devices_fit() {
+    let many: String =
+        (0..5).map(|n| format!("warns dgx-0 GpuUnhealthy gpu-{n} is ill\n")).collect();
+    let found = explain_mig(&many);
+    assert_eq!(found.node_warnings.len(), 5);
+    let options =
+        TextOptions { wide: false, headers: true, colour: false, now: crate::fixtures::now() };
+    let text = render(&found, options);
+    assert_eq!(text.matches("GpuUnhealthy, 2m ago").count(), 3, "{text}");
+    assert!(text.contains("and 2 more (-o wide, -o json)"), "{text}");
+    assert_eq!(explain(&format!("{ONE}warns dgx-0 GpuUnhealthy words")).node_warnings, []);
 }

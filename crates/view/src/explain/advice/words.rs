@@ -136,6 +136,13 @@ impl fmt::Display for WaitReason {
                  lacks devices for {}; the reasons for each device are listed above.",
                 listed(lacking)
             ),
+            Self::NodesWarn { nodes, warnings } => write!(
+                out,
+                "No node has devices that serve all claims of the pod. The agent warns of {} on {}: \
+                 the messages above say what to do.",
+                listed(warnings),
+                listed(nodes)
+            ),
             Self::ClaimDefect { defect } => write!(
                 out,
                 "No node can serve the claims as they are written: {defect}. Correct the claim, its \
