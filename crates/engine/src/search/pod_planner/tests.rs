@@ -349,10 +349,17 @@ fn brute(
             if world.cluster.clone().place(&shape.resources, &placement).is_err() {
                 continue;
             }
-            let is_whole = matches!(shape.gpus, GpuDemand::Whole { .. });
+            // `Cluster::place` also books running pods, so it accepts more than a new pod may get.
             let gpus = world.cluster.gpus(node);
-            if is_whole && !placement.gpus.iter().all(|part| gpus[usize::from(part.gpu)].is_idle())
-            {
+            let is_available = |part: &GpuPart| {
+                let gpu = &gpus[usize::from(part.gpu)];
+                match shape.gpus {
+                    GpuDemand::Whole { .. } => gpu.is_idle(),
+                    GpuDemand::Share { milli: 0, memory_mib: 0, .. } => gpu.milli > 0,
+                    _ => true,
+                }
+            };
+            if !placement.gpus.iter().all(is_available) {
                 continue;
             }
             let placed = [Placed { group: 0, rank: 0, placement }];
@@ -367,6 +374,62 @@ fn brute(
         }
     }
     best
+}
+
+/// Compares the decision with the best over all nodes and candidates.
+fn check_against_all(
+    world: &World,
+    policy: &PlacementPolicy,
+    shape: &Arc<Shape>,
+) -> Result<(), TestCaseError> {
+    let answer = decide(world, policy, shape);
+    let typical = crate::fragmentation::TypicalPods::new(world.cluster.models(), [(&**shape, 1)]);
+    let figures: &dyn Figures = &MeasuredFigures { typical: &typical, price };
+    let (shares, mut meter) = (FairShares::default(), Meter::default());
+    meter.read(world);
+    let cost_model = PolicyCostModel::new(world, policy, figures, &shares, &meter).unwrap();
+    let expected = brute(world, &cost_model, shape);
+    match (&answer, expected) {
+        (Ok(plan), Some((node, cost))) => {
+            let placement = &plan.placements[0].placement;
+            prop_assert_eq!(cost_model.compare(&plan.cost, &cost), Ordering::Equal);
+            prop_assert_eq!(placement.node, node);
+            world.cluster.clone().place(&shape.resources, placement).unwrap();
+            if let Some(other) = &plan.runner_up {
+                prop_assert_ne!(cost_model.compare(&plan.cost, &other.cost), Ordering::Greater);
+            }
+        }
+        (Err(refusal), None) => {
+            let fits = world
+                .cluster
+                .nodes()
+                .any(|node| crate::pick::default_placement(&world.cluster, node, shape).is_some());
+            let is_no_node = matches!(refusal.reason, Reason::NoNode(_));
+            prop_assert_eq!(is_no_node, !fits);
+            if let Reason::NoNode(infeasible) = &refusal.reason {
+                prop_assert_eq!(infeasible.nodes(), 8);
+            }
+        }
+        (answer, expected) => prop_assert!(false, "{:?} but {:?}", answer, expected),
+    }
+    Ok(())
+}
+
+#[test]
+fn a_share_of_nothing_is_not_placed_on_a_full_gpu() {
+    let mut world = world(8);
+    // n0 is the only node with an awake CPU package. Of its GPUs one is full and one is partitioned.
+    let running = Resources::of_pod(1000, 0);
+    let mut instance = at(0, &[(2, 0)]);
+    instance.gpus[0].slices = Slices::range(0, 2);
+    world.cluster.place(&running, &at(0, &[(1, WHOLE)])).unwrap();
+    world.cluster.place(&Resources::default(), &instance).unwrap();
+    let order = json!([{ "unit": "watts" }, { "unit": "packingPrice" }]);
+    let policy = policy(&order, &json!({}));
+    let shape = shape(1000, GpuDemand::Share { count: 3, milli: 0, memory_mib: 0 });
+    let plan = decide(&world, &policy, &shape).unwrap();
+    assert_eq!(plan.placements[0].placement, at(1, &[(0, 0), (1, 0), (2, 0)]));
+    check_against_all(&world, &policy, &shape).unwrap();
 }
 
 fn any_demand() -> impl Strategy<Value = GpuDemand> {
@@ -419,34 +482,6 @@ proptest! {
         }
         let policy = policy(&order, &constraints);
         let shape = shape(cpu * 1000, demand);
-        let answer = decide(&world, &policy, &shape);
-        let typical = crate::fragmentation::TypicalPods::new(world.cluster.models(), [(&*shape, 1)]);
-        let figures: &dyn Figures = &MeasuredFigures { typical: &typical, price };
-        let (shares, mut meter) = (FairShares::default(), Meter::default());
-        meter.read(&world);
-        let cost_model = PolicyCostModel::new(&world, &policy, figures, &shares, &meter).unwrap();
-        let expected = brute(&world, &cost_model, &shape);
-        match (&answer, expected) {
-            (Ok(plan), Some((node, cost))) => {
-                let placement = &plan.placements[0].placement;
-                prop_assert_eq!(cost_model.compare(&plan.cost, &cost), Ordering::Equal);
-                prop_assert_eq!(placement.node, node);
-                world.cluster.clone().place(&shape.resources, placement).unwrap();
-                if let Some(other) = &plan.runner_up {
-                    prop_assert_ne!(cost_model.compare(&plan.cost, &other.cost), Ordering::Greater);
-                }
-            }
-            (Err(refusal), None) => {
-                let fits = world.cluster.nodes().any(|node| {
-                    crate::pick::default_placement(&world.cluster, node, &shape).is_some()
-                });
-                let is_no_node = matches!(refusal.reason, Reason::NoNode(_));
-                prop_assert_eq!(is_no_node, !fits);
-                if let Reason::NoNode(infeasible) = &refusal.reason {
-                    prop_assert_eq!(infeasible.nodes(), 8);
-                }
-            }
-            (answer, expected) => prop_assert!(false, "{:?} but {:?}", answer, expected),
-        }
+        check_against_all(&world, &policy, &shape)?;
     }
 }
