@@ -21,7 +21,6 @@ pub(crate) mod attempt;
 mod colocation;
 pub(crate) mod constraints;
 mod cost_model;
-pub mod exact;
 mod exhaustive;
 mod free_slots;
 mod gpu_choices;
