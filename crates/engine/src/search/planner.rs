@@ -16,6 +16,7 @@ use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::fragmentation::{NodeResidual, TypicalPods};
 use crate::gang::Gang;
+use crate::objective::CostModel;
 use crate::objective::cost::{MeasuredFigures, Meter, NoFigures, PolicyCostModel};
 use crate::objective::fairness::FairShares;
 use crate::objective::policy::{PlacementPolicy, PolicyError};
@@ -28,7 +29,7 @@ use crate::preemption::{self, PreemptionBudget};
 use crate::repair::{self, RepairContext};
 use crate::shape::{GpuDemand, Shape};
 use crate::snapshot::{PackingRecord, SnapshotError};
-use crate::solve::{CostModel, NodeSet, Options, Pinned, Request, Solver};
+use crate::solve::{NodeSet, Options, Pinned, Request, Solver};
 
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]

@@ -14,13 +14,12 @@ use crate::World;
 use crate::cluster::states::NodeState;
 use crate::node::NodeId;
 use crate::objective::cost::{Change, PolicyCostModel};
-use crate::objective::{CostTerm, CostVector};
+use crate::objective::{CostModel, CostTerm, CostVector};
 use crate::packing::{Choice, Packing, Rival};
 use crate::pick;
 use crate::placement::Placement;
 use crate::plan::{Placed, Plan, PlanResult, Reason, Refusal, Remedy, RunnerUp};
 use crate::shape::Shape;
-use crate::solve::CostModel;
 use crate::topology::Topology;
 use crate::workload::Profile;
 

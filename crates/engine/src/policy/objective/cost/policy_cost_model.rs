@@ -8,14 +8,13 @@ use crate::World;
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::gang::Gang;
-use crate::node::NodeId;
+use crate::node::{NodeId, NodeSet};
 use crate::objective::fairness::FairShares;
 use crate::objective::policy::{PlacementPolicy, PolicyError, domain_words};
-use crate::objective::{CostTerm, CostVector, energy};
+use crate::objective::{CostModel, CostTerm, CostVector, energy};
 use crate::plan::{DisruptionSet, Move, Placed, Reason};
 use crate::resources::Resources;
-use crate::solve::{CostModel, NodeSet, ring_hops};
-use crate::topology::{DomainId, LevelId};
+use crate::topology::{DomainId, LevelId, ring_hops};
 use crate::workload::{MemberId, Profile, Workload, WorkloadId};
 
 /// Cost model of a policy for a world as it is now. It is valid for one decision, or for several
