@@ -3,6 +3,7 @@
 
 mod clusters;
 mod determinism;
+mod exhaustive;
 mod gangs;
 mod repairs;
 mod single_pods;

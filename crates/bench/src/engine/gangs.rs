@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use octavo_engine::objective::CostTerm;
 use octavo_engine::plan::{Plan, Reason};
-use octavo_engine::solve::{MinHops, NodeSet, Request, Solver, exact};
+use octavo_engine::solve::{MinHops, NodeSet, Request, Solver};
 use octavo_engine::{Gang, GpuDemand, LevelId, PlanResult, World};
 use octavo_figure::{Figure, Goal};
 
 use super::clusters::{self, Mix, SplitMix64};
+use super::exhaustive::fewest_hops;
 
 /// Repetitions of a timed request.
 const REPEATS: usize = 9;
@@ -108,9 +109,7 @@ pub(super) fn against_exact() -> anyhow::Result<Vec<Figure>> {
         let each = 1 + u16::try_from(random.below(4))?;
         let shape = clusters::pod(GpuDemand::Whole { count: each });
         let gang = Gang::new("small", (*shape).clone(), 2 + u32::try_from(random.below(6))?);
-        let forbidden = NodeSet::new();
-        let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
-        let best = exact::fewest_hops(&world, &request).map(|best| best.hops);
+        let best = fewest_hops(&world, &gang)?;
         let (answer, _) = ask(&mut world, &mut Solver::default(), &gang);
         match (answer, best) {
             (Ok(plan), Some(best)) => {

@@ -1,6 +1,6 @@
 //! A node's description, and the class of equal nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -12,6 +12,9 @@ use crate::resources::Resources;
 /// addition and not reused. Ties between nodes go to the lower id.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u32);
+
+/// Nodes.
+pub type NodeSet = BTreeSet<NodeId>;
 
 /// Index of a class of nodes that differ only in name and topology.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -158,3 +158,16 @@ impl Topology {
         if names.is_empty() { self.levels[0].to_string() } else { names.join("/") }
     }
 }
+
+/// Hops of a ring through nodes in this order, back to the first. A ring of two members counts the
+/// path there and back.
+pub fn ring_hops(topology: &Topology, nodes: impl IntoIterator<Item = NodeId>) -> i64 {
+    let mut nodes = nodes.into_iter();
+    let Some(first) = nodes.next() else { return 0 };
+    let (mut last, mut hops) = (first, 0);
+    for node in nodes {
+        hops += i64::from(topology.hops(last, node));
+        last = node;
+    }
+    hops + i64::from(topology.hops(last, first))
+}

@@ -1,12 +1,14 @@
 //! Objectives: cost terms of a decision and their weights.
 
 pub mod cost;
+mod cost_model;
 pub mod energy;
 pub mod fairness;
 pub mod policy;
 
 use std::fmt;
 
+pub use cost_model::CostModel;
 use serde::{Deserialize, Serialize};
 
 /// A cost term by which decisions are compared. Less is better. A policy names it as `unit`.

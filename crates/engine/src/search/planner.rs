@@ -1,9 +1,12 @@
 //! One decision with all its inputs: the same for a live cluster, an explain request and a replay.
 //!
 //! The packing policy places a single pod without constraints. The gang search places everything
-//! else, compared by the placement policy. Caches between decisions (bounds, costs, figures) affect
+//! else, compared by the placement policy. Caches between decisions (bounds, figures) affect
 //! speed, not results. The exception is the learned demand of the packing policy, which is saved
 //! with a snapshot.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,6 +16,7 @@ use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::fragmentation::{NodeResidual, TypicalPods};
 use crate::gang::Gang;
+use crate::objective::CostModel;
 use crate::objective::cost::{MeasuredFigures, Meter, NoFigures, PolicyCostModel};
 use crate::objective::fairness::FairShares;
 use crate::objective::policy::{PlacementPolicy, PolicyError};
@@ -20,12 +24,12 @@ use crate::packing::Packing;
 use crate::packing::price::PricePolicy;
 use crate::placement::Placement;
 use crate::plan::{PlanResult, Reason, Refusal, Remedy};
-use crate::pod_planner::{self, CostCache, raised_limit};
+use crate::pod_planner::{self, raised_limit};
 use crate::preemption::{self, PreemptionBudget};
 use crate::repair::{self, RepairContext};
 use crate::shape::{GpuDemand, Shape};
 use crate::snapshot::{PackingRecord, SnapshotError};
-use crate::solve::{CostModel, NodeSet, Options, Pinned, Request, Solver};
+use crate::solve::{NodeSet, Options, Pinned, Request, Solver};
 
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +55,6 @@ pub struct DecisionInput<'a> {
 pub struct Planner {
     /// None: single pods are searched like gangs and compared in every cost term.
     packing: Option<PricePolicy>,
-    cost_cache: CostCache,
     solver: Solver,
     meter: Meter,
 }
@@ -71,7 +74,7 @@ impl Planner {
     /// A planner without a packing policy: it searches for a single pod as for a gang.
     pub fn without_packing() -> Self {
         let solver = Solver::new(Options::default());
-        Self { packing: None, cost_cache: CostCache::default(), solver, meter: Meter::default() }
+        Self { packing: None, solver, meter: Meter::default() }
     }
 
     /// A planner with the packing policy of a snapshot.
@@ -137,15 +140,8 @@ impl Planner {
         let shares = FairShares::default();
         let cost_model =
             PolicyCostModel::new(world, input.policy, &NoFigures, &shares, &self.meter)?;
-        let (cost_cache, profile) = (&mut self.cost_cache, &input.gang.profile);
-        Ok(Some(pod_planner::plan_pod(
-            world,
-            &cost_model,
-            packing,
-            cost_cache,
-            profile,
-            &group.shape,
-        )))
+        let profile = &input.gang.profile;
+        Ok(Some(pod_planner::plan_pod(world, &cost_model, packing, profile, &group.shape)))
     }
 
     /// The gang search, including preemption. `refused` is the refusal of the packing policy.

@@ -25,10 +25,10 @@ pub use defragment::defragment;
 
 use crate::World;
 use crate::gang::{Gang, GangError, Group, MAX_MEMBERS};
-use crate::objective::CostTerm;
+use crate::objective::{CostModel, CostTerm};
 use crate::plan::{Plan, PlanResult, Reason, Refusal};
 use crate::preemption::{self, PreemptionBudget};
-use crate::solve::{CostModel, NodeSet, Pinned, Request, Solver};
+use crate::solve::{NodeSet, Pinned, Request, Solver};
 use crate::topology::{DomainId, Topology};
 use crate::transaction::Transaction;
 use crate::workload::{Member, MemberId, Workload, WorkloadId};

@@ -20,12 +20,11 @@ pub(crate) mod areas;
 pub(crate) mod attempt;
 mod colocation;
 pub(crate) mod constraints;
-mod cost_model;
-pub mod exact;
 mod exhaustive;
 mod free_slots;
 mod gpu_choices;
 mod infeasibility;
+mod min_hops;
 mod policy_denied;
 mod problem;
 pub(crate) mod ranks;
@@ -36,13 +35,12 @@ mod spread;
 mod tests;
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
 
 use crate::World;
 use crate::bounds::Bounds;
 use crate::gang::Gang;
 use crate::node::NodeId;
-use crate::objective::{CostTerm, CostVector};
+use crate::objective::{CostModel, CostTerm, CostVector};
 use crate::placement::Placement;
 use crate::plan::{
     DisruptionSet, FailedBound, Placed, Plan, PlanResult, Reason, Refusal, Remedy, RunnerUp,
@@ -55,11 +53,9 @@ use policy_denied::Denied;
 use problem::{Goal, Problem};
 use spread::NodeOrder;
 
-pub use cost_model::{CostModel, MinHops};
-pub use ranks::ring_hops;
-
-/// Nodes.
-pub type NodeSet = BTreeSet<NodeId>;
+pub use crate::node::NodeSet;
+pub use crate::topology::ring_hops;
+pub use min_hops::MinHops;
 
 /// A gang to place, and what is fixed already.
 #[derive(Clone, Copy, Debug)]

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::{PreemptionBudget, plan};
 use crate::World;
-use crate::objective::CostTerm;
+use crate::objective::{CostModel, CostTerm};
 use crate::plan::{Plan, Remedy};
-use crate::solve::{CostModel, Request};
+use crate::solve::Request;
 
 /// The least disruption that would allow a plan for a refused request: moves alone, or also
 /// evictions below the gang's own priority. The one with fewer pods; of equals the moves. `None`:

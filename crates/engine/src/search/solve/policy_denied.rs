@@ -1,13 +1,13 @@
 //! The fallback after the policy denied the plans in the best few areas.
 
 use crate::World;
+use crate::objective::CostModel;
 use crate::plan::{PlanResult, Reason};
 use crate::solve::areas;
 use crate::solve::attempt::{self, Budget};
 use crate::solve::problem::{Goal, Problem};
 use crate::solve::{
-    CostModel, Evaluated, NodeSet, Request, Solver, compare_found, evaluate, orders, plan_of,
-    refusal,
+    Evaluated, NodeSet, Request, Solver, compare_found, evaluate, orders, plan_of, refusal,
 };
 
 /// Steps of an attempt here beyond its members: slots are recounted, and the cost model evaluates

@@ -1,4 +1,4 @@
-//! Ranks and the ring through them.
+//! The location of members in words.
 
 use std::collections::BTreeSet;
 
@@ -7,19 +7,6 @@ use crate::node::NodeId;
 use crate::plan::Placed;
 use crate::solve::residual::contains;
 use crate::topology::{DomainId, Topology};
-
-/// Hops of a ring through nodes in this order, back to the first. A ring of two members counts the
-/// path there and back.
-pub fn ring_hops(topology: &Topology, nodes: impl IntoIterator<Item = NodeId>) -> i64 {
-    let mut nodes = nodes.into_iter();
-    let Some(first) = nodes.next() else { return 0 };
-    let (mut last, mut hops) = (first, 0);
-    for node in nodes {
-        hops += i64::from(topology.hops(last, node));
-        last = node;
-    }
-    hops + i64::from(topology.hops(last, first))
-}
 
 /// The location of members as text: the tightest domain that contains them all, and the nodes if
 /// they are few.

@@ -1,5 +1,6 @@
 mod constraints;
 mod cost_models;
+mod exact;
 mod fixtures;
 mod gaps;
 mod groups;

@@ -8,14 +8,13 @@ use crate::World;
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::gang::Gang;
-use crate::node::NodeId;
+use crate::node::{NodeId, NodeSet};
 use crate::objective::fairness::FairShares;
 use crate::objective::policy::{PlacementPolicy, PolicyError, domain_words};
-use crate::objective::{CostTerm, CostVector, energy};
+use crate::objective::{CostModel, CostTerm, CostVector, energy};
 use crate::plan::{DisruptionSet, Move, Placed, Reason};
 use crate::resources::Resources;
-use crate::solve::{CostModel, NodeSet, ring_hops};
-use crate::topology::{DomainId, LevelId};
+use crate::topology::{DomainId, LevelId, ring_hops};
 use crate::workload::{MemberId, Profile, Workload, WorkloadId};
 
 /// Cost model of a policy for a world as it is now. It is valid for one decision, or for several
@@ -77,7 +76,7 @@ impl<'a> PolicyCostModel<'a> {
         cost.set(CostTerm::PodsDisturbed, i64::try_from(disturbed).unwrap_or(i64::MAX));
         let change = change(world, gang, placed, disruptions);
         for (_, before, after) in change.states(cluster) {
-            cost = cost.plus(&self.node_cost(cluster, [before, &after], |_| true));
+            cost = cost.plus(&self.node_cost(cluster, [before, &after]));
         }
         let losses = disruptions.evictions.iter().filter_map(|id| {
             let tenant = &*workloads.workload(id.workload)?.profile.tenant;
@@ -90,41 +89,19 @@ impl<'a> PolicyCostModel<'a> {
         cost
     }
 
-    /// Whether a term matters: it is in the order, or limited.
-    pub(crate) fn looks_at(&self, unit: CostTerm) -> bool {
-        let constraints = self.policy.constraints();
-        let is_limited = match unit {
-            CostTerm::Watts => constraints.max_watts.is_some(),
-            CostTerm::CentsPerHour => constraints.max_cents_per_hour.is_some(),
-            _ => false,
-        };
-        is_limited || self.policy.has(unit)
-    }
-
-    /// The cost of a node's transition between two states, in the wanted terms.
+    /// The cost of a node's transition between two states.
     pub(crate) fn node_cost(
         &self,
         cluster: &Cluster,
         [before, after]: [&NodeState; 2],
-        is_wanted: impl Fn(CostTerm) -> bool,
     ) -> CostVector {
         let mut cost = CostVector::default();
-        if is_wanted(CostTerm::GpuMilliStranded) {
-            let stranded = self.figures.stranded_milli(cluster, before, after);
-            cost.set(CostTerm::GpuMilliStranded, stranded);
-        }
-        if is_wanted(CostTerm::PackingPrice) {
-            cost.set(CostTerm::PackingPrice, self.figures.price(cluster, before, after));
-        }
-        if is_wanted(CostTerm::Watts) {
-            cost.set(
-                CostTerm::Watts,
-                energy::watts(cluster, after) - energy::watts(cluster, before),
-            );
-        }
-        if is_wanted(CostTerm::CentsPerHour) {
-            cost.set(CostTerm::CentsPerHour, cents(cluster, after) - cents(cluster, before));
-        }
+        let stranded = self.figures.stranded_milli(cluster, before, after);
+        cost.set(CostTerm::GpuMilliStranded, stranded);
+        cost.set(CostTerm::PackingPrice, self.figures.price(cluster, before, after));
+        let watts = energy::watts(cluster, after) - energy::watts(cluster, before);
+        cost.set(CostTerm::Watts, watts);
+        cost.set(CostTerm::CentsPerHour, cents(cluster, after) - cents(cluster, before));
         cost
     }
 
@@ -135,16 +112,11 @@ impl<'a> PolicyCostModel<'a> {
         profile: &Profile,
         node: NodeId,
         milli: i64,
-        is_wanted: impl Fn(CostTerm) -> bool,
     ) -> CostVector {
         let mut cost = CostVector::default();
-        if is_wanted(CostTerm::FairnessDeficit) {
-            let deficit = self.shares.deficit_after([(&*profile.tenant, milli)]);
-            cost.set(CostTerm::FairnessDeficit, deficit);
-        }
-        if is_wanted(CostTerm::ExpectedLostGpuSeconds) {
-            cost.set(CostTerm::ExpectedLostGpuSeconds, loss(world, profile, [node], milli));
-        }
+        let deficit = self.shares.deficit_after([(&*profile.tenant, milli)]);
+        cost.set(CostTerm::FairnessDeficit, deficit);
+        cost.set(CostTerm::ExpectedLostGpuSeconds, loss(world, profile, [node], milli));
         cost
     }
 
@@ -164,7 +136,7 @@ impl<'a> PolicyCostModel<'a> {
     }
 
     /// Whether the limits of the policy allow a cost. Limits apply only to changes for the worse.
-    pub(crate) fn check_limits(&self, cost: &CostVector) -> Result<(), Reason> {
+    pub(super) fn check_limits(&self, cost: &CostVector) -> Result<(), Reason> {
         let constraints = self.policy.constraints();
         let most_disturbed = match constraints.max_pods_disturbed {
             _ if !self.policy.is_preempting() => Some(0),
@@ -194,7 +166,7 @@ impl<'a> PolicyCostModel<'a> {
 
     /// Whether enough spare nodes remain after these changes; each entry is a node and the change
     /// in spare nodes.
-    pub(crate) fn check_spares(
+    fn check_spares(
         &self,
         world: &World,
         changes: impl Iterator<Item = (NodeId, i64)>,

@@ -6,8 +6,8 @@
 
 use super::is_spare;
 use crate::World;
+use crate::node::NodeSet;
 use crate::objective::policy::PlacementPolicy;
-use crate::solve::NodeSet;
 
 /// Spare nodes that a policy keeps free.
 pub(super) fn kept(world: &World, policy: &PlacementPolicy) -> NodeSet {

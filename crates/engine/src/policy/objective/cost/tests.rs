@@ -5,6 +5,7 @@ use crate::World;
 use crate::gang::Gang;
 use crate::gpu::{GpuModel, Slices};
 use crate::node::{NodeClass, NodeSpec};
+use crate::objective::CostModel;
 use crate::objective::fairness::{FairShares, Tenant};
 use crate::objective::policy::PlacementPolicy;
 use crate::objective::{CostTerm, CostVector};
@@ -12,7 +13,6 @@ use crate::placement::{GpuPart, Placement};
 use crate::plan::{DisruptionSet, Move, Placed, Reason};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
-use crate::solve::CostModel;
 use crate::topology::{Level, Topology};
 use crate::workload::{Coupling, Member, MemberId, Profile, Workload, Workloads};
 

@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use super::fixtures::*;
 use crate::World;
 use crate::gang::Gang;
-use crate::objective::{CostTerm, CostVector};
+use crate::objective::{CostModel, CostTerm, CostVector};
 use crate::plan::{DisruptionSet, Placed, Reason, Remedy};
-use crate::solve::{CostModel, MinHops, NodeSet, Options, Request, Solver};
+use crate::solve::{MinHops, NodeSet, Options, Request, Solver};
 
 /// The least residual first, and a limit of hops.
 struct Thrifty {

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
+use super::exact::fewest_hops;
 use super::fixtures::*;
-use crate::solve::exact::fewest_hops;
 use crate::solve::{NodeSet, Request};
 use crate::topology::LevelId;
 

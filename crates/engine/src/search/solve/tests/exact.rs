@@ -11,13 +11,13 @@ use crate::topology::{DomainId, LevelId, Topology};
 
 /// The best there is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exact {
+pub(super) struct Exact {
     /// Hops of the ring through the members.
-    pub hops: i64,
+    pub(super) hops: i64,
     /// Members that are placed: as many as fit.
-    pub members: u32,
+    pub(super) members: u32,
     /// Nodes in topology order, and the number of members of each.
-    pub nodes: Vec<(NodeId, u32)>,
+    pub(super) nodes: Vec<(NodeId, u32)>,
 }
 
 struct Search<'a> {
@@ -34,7 +34,7 @@ struct Search<'a> {
 ///
 /// None: the gang does not fit, or it has several groups or pinned members, which are not
 /// supported. The time is exponential in the number of fitting nodes; a dozen are many.
-pub fn fewest_hops(world: &World, request: &Request<'_>) -> Option<Exact> {
+pub(super) fn fewest_hops(world: &World, request: &Request<'_>) -> Option<Exact> {
     let ([group], []) = (&*request.gang.groups, request.pinned) else { return None };
     let topology = &world.topology;
     let wishes = [request.gang.profile.topology.required, group.topology.required];

@@ -1,0 +1,126 @@
+//! Single pods under policies that compare more than the packing price.
+
+use serde_json::json;
+
+use super::*;
+use crate::cluster::Cluster;
+use crate::gpu::{Slices, WHOLE};
+use crate::node::{NodeClass, NodeId, NodeSpec};
+use crate::objective::CostTerm;
+use crate::pod_planner::fixtures::{at, policy, shape, world};
+use crate::resources::Resources;
+use crate::topology::{Level, Topology};
+use crate::workload::Workloads;
+
+fn decide(world: &mut World, policy: &PlacementPolicy, shape: &Arc<Shape>) -> PlanResult {
+    let mut gang = Gang::new("pod", (**shape).clone(), 1);
+    gang.profile.seconds_at_risk = 100_000;
+    let input = DecisionInput {
+        gang: &gang,
+        pinned: &[],
+        forbidden: &NodeSet::new(),
+        preemption_budget: &PreemptionBudget::none(),
+        policy,
+        waiting: &[],
+        weights: &BTreeMap::new(),
+    };
+    Planner::default().decide(world, &input).unwrap()
+}
+
+#[test]
+fn policy_takes_the_best_and_names_the_runner_up() {
+    let mut world = world(4);
+    let order = json!([{ "unit": "watts" }, { "unit": "packingPrice" }]);
+    let half = shape(1000, GpuDemand::of(1, 500));
+    // A small GPU wakes for 60 W, a big one for 350 W; the package costs 80 W on any node.
+    let plan = decide(&mut world, &policy(&order, &json!({})), &half).unwrap();
+    assert_eq!(plan.placements[0].placement, at(2, &[(0, 500)]));
+    assert_eq!(plan.cost.of(CostTerm::Watts), 140);
+    let other = plan.runner_up.unwrap();
+    // n3 is in another state because its hazard differs; it costs the same.
+    assert_eq!((other.place.as_str(), other.worse_in), ("r1: n3", None));
+    // Awake GPUs and packages cost nothing more: the tighter GPU decides.
+    world.cluster.place(&Resources::of_pod(2000, 0), &at(0, &[(1, 300), (2, 500)])).unwrap();
+    let plan = decide(&mut world, &policy(&order, &json!({})), &half).unwrap();
+    assert_eq!(plan.placements[0].placement, at(0, &[(2, 500)]));
+    let other = plan.runner_up.unwrap();
+    assert_eq!((other.place.as_str(), other.worse_in), ("r1: n2", Some(CostTerm::Watts)));
+    assert_eq!(plan.cost.of(CostTerm::Watts), 0);
+}
+
+#[test]
+fn a_limit_sends_the_pod_elsewhere_or_refuses_it() {
+    let mut world = world(4);
+    let order = json!([{ "unit": "expectedLostGpuSeconds" }]);
+    let whole = shape(1000, GpuDemand::Whole { count: 1 });
+    let mut decide = |constraints: &serde_json::Value| {
+        super::tests::decide(&mut world, &policy(&order, constraints), &whole)
+    };
+    // The most reliable node is n0, which is large; idle, all draw 2 * 240 + 2 * 50 = 580 W.
+    let node = |answer: PlanResult| answer.unwrap().placements[0].placement.node;
+    assert_eq!(node(decide(&json!({}))), NodeId(0));
+    assert_eq!(node(decide(&json!({ "maxWatts": 580 + 430 }))), NodeId(0));
+    assert_eq!(node(decide(&json!({ "maxWatts": 580 + 429 }))), NodeId(2));
+    assert_eq!(node(decide(&json!({ "maxCentsPerHour": 99 }))), NodeId(2));
+    let refusal = decide(&json!({ "maxCentsPerHour": 79 })).unwrap_err();
+    // The best plan would be on n0.
+    let reason = Reason::Constraint { unit: "cents per hour", most: 79, found: 100 };
+    assert_eq!(refusal.reason, reason);
+    let remedy = Remedy::Constraint { unit: "cents per hour", to: 100 };
+    assert_eq!(refusal.remedy, Some(remedy));
+}
+
+#[test]
+fn spare_nodes_are_kept_in_the_domain_that_would_lose_its_last() {
+    let mut world = world(4);
+    // n0 is used, so n1 is the last spare node of r0.
+    world.cluster.place(&Resources::of_pod(0, 0), &at(0, &[(0, 500)])).unwrap();
+    let order = json!([{ "unit": "expectedLostGpuSeconds" }]);
+    let spares = json!({ "spares": [{ "level": "rack", "nodes": 1 }] });
+    let pod = |count| shape(1000, GpuDemand::Whole { count });
+    let plan = decide(&mut world, &policy(&order, &spares), &pod(3)).unwrap();
+    assert_eq!(plan.placements[0].placement.node, NodeId(0));
+    assert_eq!(plan.runner_up, None);
+    let refusal = decide(&mut world, &policy(&order, &spares), &pod(4)).unwrap_err();
+    assert_eq!(
+        refusal.reason.to_string(),
+        "the policy keeps spare nodes in rack r0, at least 1; the best plan would leave 0"
+    );
+}
+
+#[test]
+fn first_node_of_a_state_whose_domain_keeps_its_spares_is_taken() {
+    // n4 and n5 differ from n0 in their hazard, so the cluster gets only large nodes.
+    let mut nodes = Vec::new();
+    for (name, rack) in [("a", "r0"), ("b", "r1"), ("c", "r1")] {
+        let capacity = Resources { cpu_milli: 1000, memory_mib: 0, pods: 1 };
+        let class = NodeClass { capacity, gpus: 1, ..NodeClass::default() };
+        let labels = [("rack".to_owned(), rack.to_owned())].into();
+        nodes.push(NodeSpec { name: name.into(), class, labels });
+    }
+    let levels = [Level { name: "rack".into(), label: "rack".to_owned(), is_unique: false }];
+    let topology = Topology::from_labels(&levels, nodes.iter().map(|node| &node.labels)).unwrap();
+    let models = world(1).cluster.models().to_vec();
+    let cluster = Cluster::new(models, nodes).unwrap();
+    let mut world = World { cluster, topology, workloads: Workloads::default() };
+    let spares = json!({ "spares": [{ "level": "rack", "nodes": 1 }] });
+    let policy = policy(&json!([{ "unit": "watts" }]), &spares);
+    let plan = decide(&mut world, &policy, &shape(0, GpuDemand::of(1, 100))).unwrap();
+    assert_eq!(plan.placements[0].placement, at(1, &[(0, 100)]));
+}
+
+#[test]
+fn a_share_of_nothing_is_not_placed_on_a_full_gpu() {
+    let mut world = world(8);
+    // n0 is the only node with an awake CPU package. Of its GPUs one is full and one is partitioned.
+    let running = Resources::of_pod(1000, 0);
+    let mut instance = at(0, &[(2, 0)]);
+    instance.gpus[0].slices = Slices::range(0, 2);
+    world.cluster.place(&running, &at(0, &[(1, WHOLE)])).unwrap();
+    world.cluster.place(&Resources::default(), &instance).unwrap();
+    let order = json!([{ "unit": "watts" }, { "unit": "packingPrice" }]);
+    let policy = policy(&order, &json!({}));
+    let shape = shape(1000, GpuDemand::Share { count: 3, milli: 0, memory_mib: 0 });
+    let plan = decide(&mut world, &policy, &shape).unwrap();
+    assert_eq!(plan.placements[0].placement, at(1, &[(0, 0), (1, 0), (2, 0)]));
+}
