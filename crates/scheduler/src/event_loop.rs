@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use crate::admin::{AdminQuestion, ExplainSubject, NotFound};
 use crate::bind::{Failure, FailureKind, FencingGate, Leadership, OpId, OpResult, WriteOp};
 use crate::metrics::{Metrics, Subject};
-use crate::status::StatusSender;
 use crate::state::Scheduler;
+use crate::status::StatusSender;
 use crate::unmodeled_nodes::UnmodeledNodesReporter;
 use leader_sync::LeaderSync;
 
@@ -236,7 +236,9 @@ pub(crate) fn answer(scheduler: &mut Scheduler, question: AdminQuestion) {
         }
         AdminQuestion::Record { subject, name, answer } => {
             let (found, kind, key) = match subject {
-                ExplainSubject::Pod => (scheduler.recorded_pod_decision(&name), "pod", "podRecords"),
+                ExplainSubject::Pod => {
+                    (scheduler.recorded_pod_decision(&name), "pod", "podRecords")
+                }
                 ExplainSubject::PodGroup => {
                     (scheduler.recorded_group_decision(&name), "gang", "records")
                 }

@@ -120,8 +120,7 @@ impl CompiledRequest {
             tally.is_other = true;
             return;
         };
-        let consumed =
-            is_wanted
+        let consumed = is_wanted
             .then(|| octavo_dra::consumed_capacity(device, &self.request.capacity))
             .flatten();
         let Some(consumed) = consumed else {

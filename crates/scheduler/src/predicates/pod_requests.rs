@@ -90,7 +90,9 @@ impl<'a> NanoSums<'a> {
 /// A pod's spec with what is allocated while an in-place resize is not done.
 fn with_allocated(pod: &Pod) -> PodSpec {
     let mut spec = PodSpec::clone(&pod.spec);
-    for container in spec.containers.iter_mut().filter(|container| container.kind != ContainerKind::Init) {
+    for container in
+        spec.containers.iter_mut().filter(|container| container.kind != ContainerKind::Init)
+    {
         if let Some(held) = pod.held.get(&container.name) {
             container.requests.extend(held.clone());
         }

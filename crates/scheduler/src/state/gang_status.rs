@@ -7,7 +7,7 @@ use super::Scheduler;
 use super::pending_reason::{PendingStatus, Reason};
 use super::queue::QueueKey;
 use crate::groups::{GroupKind, GroupName, GroupSpec};
-use crate::status::{GroupPhase, GroupStatus, StatusUpdate, StatusText};
+use crate::status::{GroupPhase, GroupStatus, StatusText, StatusUpdate};
 
 impl Scheduler {
     /// Reports a gang that a pod has left, if its object has a status. An event for each pod that

@@ -140,7 +140,9 @@ impl Scheduler {
                 && indeterminate_bind.bind.claims.iter().any(|write| {
                     write.allocation.is_none() && write.claim.claim.allocation.is_none()
                 });
-        is_placed && !joins_unverified_claim && self.devices.are_devices_held(&indeterminate_bind.bind)
+        is_placed
+            && !joins_unverified_claim
+            && self.devices.are_devices_held(&indeterminate_bind.bind)
     }
 
     /// Ends a bind whose pod is not bound: the pod is requeued, and leftover claims are rolled

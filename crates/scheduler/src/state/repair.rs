@@ -182,7 +182,8 @@ impl Scheduler {
         let pod = record.reference();
         let group = record.member.as_ref().map(|member| member.group.clone());
         let message = format!("node {node} is lost; the gang gets a new member on another node");
-        let status_text = StatusText { reason: Reason::NodeLost.as_str(), message: message.clone() };
+        let status_text =
+            StatusText { reason: Reason::NodeLost.as_str(), message: message.clone() };
         self.reports.push(StatusUpdate::PodEvicted { pod: pod.clone(), status_text });
         let task = OpKind::Evict(Evict {
             pod,

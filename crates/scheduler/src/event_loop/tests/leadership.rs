@@ -186,7 +186,11 @@ async fn a_leader_with_a_stale_watch_decides_after_the_relist() {
     harness.assert_quiet().await;
     assert_eq!(harness.relists.requested(), Some(since));
     // A list that began before the term may lack `q` as well.
-    harness.tell.send(WatchEvent::FreshAsOf(since.checked_sub(MILLISECOND).unwrap())).await.unwrap();
+    harness
+        .tell
+        .send(WatchEvent::FreshAsOf(since.checked_sub(MILLISECOND).unwrap()))
+        .await
+        .unwrap();
     harness.assert_quiet().await;
     harness.list(&[pod("p", "3"), placed("q", "3"), pod("r", "1")]).await;
     assert_eq!(harness.bound().await, "r");

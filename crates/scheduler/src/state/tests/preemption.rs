@@ -30,7 +30,8 @@ fn a_preemptor_is_bound_after_its_victim_left() {
     let ops = testbed.ops();
     assert_eq!(evicted(&ops), ["low"]);
     assert_eq!(bindings(&ops), 0);
-    assert!(ops.iter().any(|op| matches!(&op.kind,
+    assert!(
+        ops.iter().any(|op| matches!(&op.kind,
         OpKind::Nominate { pod, node: Some(node) } if &*pod.name.name == "high" && &**node == "a"))
     );
     for op in &ops {

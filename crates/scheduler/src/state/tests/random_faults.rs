@@ -234,7 +234,9 @@ impl FakeCluster {
         }
         match ending {
             OpEnding::Done if is_leading => Ok(()),
-            OpEnding::Done | OpEnding::Bound => Err(failure(FailureKind::Indeterminate, Some(&name))),
+            OpEnding::Done | OpEnding::Bound => {
+                Err(failure(FailureKind::Indeterminate, Some(&name)))
+            }
             _ => Err(failure(unknown, Some(&name))),
         }
     }
