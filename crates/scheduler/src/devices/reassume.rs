@@ -100,7 +100,6 @@ impl Devices {
             claims,
             extended,
             parts: GpuParts::new(),
-            matches_choice: true,
         });
     }
 
