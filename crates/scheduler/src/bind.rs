@@ -28,7 +28,7 @@ mod settle;
 use std::sync::Arc;
 
 use octavo_dra::{Allocation, ExtendedClaim};
-use octavo_kube_io::objects::{Claim, ObjectName};
+use octavo_kube_io::objects::{Claim, ObjectName, PodUid};
 
 pub use binder::{Binder, BinderOptions, Load};
 pub(crate) use call::{Api, ApiError, ApiWrite, BodyFormat};
@@ -44,7 +44,7 @@ pub struct PodRef {
     /// Namespace and name.
     pub name: ObjectName,
     /// The pod's UID. A later pod of the same name has another UID.
-    pub uid: Arc<str>,
+    pub uid: PodUid,
 }
 
 /// A write operation.

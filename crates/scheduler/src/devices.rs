@@ -34,7 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use octavo_dra::{Classes, Feature, Features, PoolRef};
-use octavo_engine::gpu::{GpuModel, ModelId, ModelSet};
+use octavo_engine::gpu::{GpuModel, ModelId};
 use octavo_engine::placement::GpuParts;
 use octavo_kube_io::objects::{Claim, Delta, DeviceClass, Node, ObjectName, ResourceSlice};
 
@@ -190,12 +190,6 @@ impl Devices {
         self.nodes.get(node)?.gpus.as_ref().ok()?.as_ref()
     }
 
-    /// Why the engine does not model the node's GPUs. Requests for them are left to the allocator
-    /// alone.
-    pub fn unmodeled(&self, node: &str) -> Option<&UnmodeledReason> {
-        self.unmodeled.get(node)
-    }
-
     /// All nodes with GPUs that the engine does not model, with the reasons.
     pub fn all_unmodeled(&self) -> &BTreeMap<Arc<str>, UnmodeledReason> {
         &self.unmodeled
@@ -205,11 +199,6 @@ impl Devices {
     /// names.
     pub fn models(&self) -> &[GpuModel] {
         self.models.table()
-    }
-
-    /// Models of GPUs that device plugins serve.
-    pub fn plugin_models(&self) -> ModelSet {
-        self.models.plugin_models()
     }
 
     /// What allocated and assumed claims hold of a node's devices, ordered by the claims' UIDs.

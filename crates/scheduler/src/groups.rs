@@ -151,22 +151,6 @@ impl Groups {
         Some(name)
     }
 
-    /// A group's spec from its object. `None` if pods declare the group themselves
-    /// ([`Member::spec`] has it then), or if its object is invalid ([`Groups::errors`]).
-    pub fn spec(&self, name: &GroupName) -> Option<&Arc<GroupSpec>> {
-        self.objects.get(&name.whole())?.as_ref().ok()
-    }
-
-    /// All valid groups that objects announce, ordered by name.
-    pub fn specs(&self) -> impl Iterator<Item = &Arc<GroupSpec>> {
-        self.objects.values().filter_map(|read| read.as_ref().ok())
-    }
-
-    /// Groups with invalid objects, ordered by name.
-    pub fn errors(&self) -> impl Iterator<Item = (&GroupName, &GroupError)> {
-        self.objects.iter().filter_map(|(name, read)| Some((name, read.as_ref().err()?)))
-    }
-
     /// A pod's part in a group. It depends only on the pod's metadata, on `spec.group` and on the
     /// group's object.
     pub fn membership(&self, pod: &Pod) -> Membership {

@@ -213,11 +213,6 @@ impl Policies {
         };
         self.list.iter().filter_map(check).collect()
     }
-
-    /// All usable policies, by name.
-    pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<PlacementPolicy>)> {
-        self.list.iter().filter_map(|(name, entry)| Some((name, entry.policy.as_ref()?)))
-    }
 }
 
 fn is_policy(api_version: &str, kind: &str) -> bool {

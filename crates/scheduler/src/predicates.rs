@@ -25,7 +25,6 @@ mod anti_affinity;
 mod labels;
 mod node_filter_key;
 mod pod_requests;
-mod reason_counts;
 mod resource_fit;
 #[cfg(test)]
 mod tests;
@@ -34,24 +33,13 @@ mod unsupported;
 mod usage;
 mod volumes;
 
-use octavo_kube_io::objects::{Node, Pod};
-
 pub use amounts::Amounts;
 pub use anti_affinity::{AntiAffinityIndex, Exclusions};
 pub use labels::selects;
 pub use node_filter_key::NodeFilterKey;
 pub use pod_requests::{Disk, PodRequests};
-pub use reason_counts::ReasonCounts;
 pub use resource_fit::check_resource_fit;
 pub use unfit::Unfit;
 pub use unsupported::{Unsupported, unsupported};
 pub use usage::{Capacity, Usage};
 pub use volumes::Volumes;
-
-/// Whether `pod` may run on `node` regardless of other pods: by name, labels, taints, cordon and
-/// the reach of its volumes. Returns the first reason against it.
-///
-/// For one pod and many nodes create the [`NodeFilterKey`] once.
-pub fn check_node_filters(pod: &Pod, node: &Node, volumes: &Volumes) -> Result<(), Unfit> {
-    NodeFilterKey::of(pod, volumes).check(node)
-}

@@ -53,7 +53,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_engine::planner::Planner;
-use octavo_kube_io::objects::{Budget, ObjectName};
+use octavo_kube_io::objects::{Budget, ObjectName, PodUid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bind::{Bind, OpId, OpKind, WriteOp};
@@ -84,11 +84,11 @@ pub struct Scheduler {
     /// Number of changes that could make an unschedulable entry schedulable.
     cluster_revision: u64,
 
-    pods: BTreeMap<Arc<str>, PodRecord>,
-    by_name: FxHashMap<ObjectName, Arc<str>>,
-    on_node: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
-    members: BTreeMap<GroupName, BTreeSet<Arc<str>>>,
-    by_claim: FxHashMap<ObjectName, BTreeSet<Arc<str>>>,
+    pods: BTreeMap<PodUid, PodRecord>,
+    by_name: FxHashMap<ObjectName, PodUid>,
+    on_node: BTreeMap<Arc<str>, BTreeSet<PodUid>>,
+    members: BTreeMap<GroupName, BTreeSet<PodUid>>,
+    by_claim: FxHashMap<ObjectName, BTreeSet<PodUid>>,
     nodes: BTreeMap<Arc<str>, NodeRecord>,
     budgets: BTreeMap<ObjectName, Arc<Budget>>,
     footprints: FxHashSet<Arc<PodRequests>>,
@@ -114,9 +114,9 @@ pub struct Scheduler {
     successor_places: Vec<repair::SuccessorPlace>,
     lost: BTreeMap<Arc<str>, u64>,
     /// Pods whose eviction failed, by the time in milliseconds of the next attempt.
-    eviction_retries: BTreeSet<(u64, Arc<str>)>,
+    eviction_retries: BTreeSet<(u64, PodUid)>,
     /// Binds with an indeterminate outcome, by pod UID.
-    indeterminate: BTreeMap<Arc<str>, indeterminate::IndeterminateBind>,
+    indeterminate: BTreeMap<PodUid, indeterminate::IndeterminateBind>,
     /// Rollbacks of claims.
     rollbacks: rollback::ClaimRollbacks,
     pending: FxHashMap<QueueKey, PendingStatus>,
@@ -136,7 +136,7 @@ pub struct Scheduler {
 /// A write operation in flight.
 #[derive(Clone, Debug)]
 struct InFlightOp {
-    pod: Arc<str>,
+    pod: PodUid,
     purpose: OpPurpose,
     /// What it binds, for another attempt.
     bind: Option<Box<Bind>>,
@@ -306,14 +306,14 @@ impl Scheduler {
     }
 
     /// Submits a write operation.
-    fn submit(&mut self, pod: &Arc<str>, purpose: OpPurpose, task: OpKind) -> OpId {
+    fn submit(&mut self, pod: &PodUid, purpose: OpPurpose, task: OpKind) -> OpId {
         let id = OpId(self.next_op);
         self.next_op += 1;
         let bind = match &task {
             OpKind::Bind(bind) => Some(Box::new(bind.clone())),
             _ => None,
         };
-        let op = InFlightOp { pod: Arc::clone(pod), purpose, bind, spans_leadership_gap: false };
+        let op = InFlightOp { pod: pod.clone(), purpose, bind, spans_leadership_gap: false };
         self.in_flight.insert(id, op);
         self.ops.push(WriteOp { id, kind: task });
         id

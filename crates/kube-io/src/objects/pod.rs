@@ -7,7 +7,7 @@ use octavo_dra::{NodeSelector, NodeSelectorTerm, Quantity, RequestMapping};
 
 pub use octavo_dra::ContainerKind;
 
-use super::Meta;
+use super::{Meta, PodUid};
 
 /// Key of the pod as a whole in [`Pod::held`]; no container has this name.
 pub const WHOLE_POD: &str = "";
@@ -241,6 +241,11 @@ pub struct ExtendedClaimStatus {
 }
 
 impl Pod {
+    /// Its UID.
+    pub fn uid(&self) -> PodUid {
+        Arc::clone(&self.meta.uid).into()
+    }
+
     /// Whether the pod has ended and its resources are free.
     pub fn has_ended(&self) -> bool {
         matches!(self.phase, Phase::Succeeded | Phase::Failed)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use octavo_kube_io::objects::{Change, Delta, Kind};
 use octavo_scheduler::predicates::{
     AntiAffinityIndex, Capacity, NodeFilterKey, PodRequests, Unfit, Usage, Volumes,
-    check_node_filters, check_resource_fit,
+    check_resource_fit,
 };
 
 use crate::case::Case;
@@ -50,7 +50,7 @@ pub(crate) fn decide(case: &Case) -> Ours {
     for node in &case.nodes {
         let mut reasons: Vec<_> = key.reasons(node).collect();
         let first = reasons.first().cloned().map_or(Ok(()), Err);
-        assert_eq!(check_node_filters(&case.pod, node, &volumes), first);
+        assert_eq!(key.check(node), first);
         let usage = usages.remove(&*node.meta.name.name).unwrap_or_default();
         let fit = check_resource_fit(&requests, &Capacity::of(node), &usage, &volumes, |_| false);
         reasons.extend(fit.err().into_iter().flatten());

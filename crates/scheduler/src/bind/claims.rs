@@ -89,7 +89,7 @@ impl ClaimWriter {
 
     /// What a previous leader left, for a pod that is not bound.
     pub(super) fn leftover(claim: &Claim, pod: &PodRef) -> Self {
-        let is_owner = claim.meta.owner.as_ref().is_some_and(|owner| owner.uid == pod.uid);
+        let is_owner = claim.meta.owner.as_ref().is_some_and(|owner| *owner.uid == *pod.uid);
         Self {
             is_created: claim.is_extended && is_owner,
             may_have_written: true,

@@ -1,7 +1,7 @@
 //! What the claims and extended resources of a pod ask for.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -191,14 +191,6 @@ impl Ask {
         self.claims.is_empty() && self.extended.is_empty() && !self.demand.is_some()
     }
 
-    /// Pods whose operations must succeed before this one can.
-    pub fn waits_for(&self) -> impl Iterator<Item = &Arc<str>> {
-        self.claims.iter().filter_map(|claim| match claim {
-            AskedClaim::Allocated { allocating, .. } => allocating.as_ref(),
-            AskedClaim::Wanted(_) => None,
-        })
-    }
-
     /// Claims that are to be allocated.
     pub fn wanted(&self) -> impl Iterator<Item = &Arc<Claim>> {
         self.claims.iter().filter_map(|claim| match claim {
@@ -296,44 +288,6 @@ impl Devices {
             self.add_plugins(&mut ask, plugin_gpus, has_claims, extended.is_some());
         }
         Ok(ask)
-    }
-
-    /// Nodes with a matching device for each request of an ask, free or not. They are worth a try
-    /// where the ask is not exact. `None`: any node may fit.
-    pub fn candidates(&self, ask: &Ask) -> Option<Vec<Arc<str>>> {
-        let mut request_cache = self.request_cache();
-        let mut all: Option<BTreeSet<Arc<str>>> = None;
-        let extended = ask.extended_claim(self, &BTreeMap::new());
-        let requests = ask.wanted().flat_map(|claim| &claim.claim.requests);
-        let requests = requests.chain(extended.iter().flat_map(|claim| &claim.requests));
-        for request in requests {
-            let nodes =
-                alternatives(request).into_iter().map(|(_, one)| request_cache.nodes(self, one));
-            // Without a result any node is worth a try.
-            let Some(nodes) = nodes.collect::<Option<Vec<_>>>() else { continue };
-            let some: BTreeSet<_> = nodes.into_iter().flatten().collect();
-            match &mut all {
-                None => all = Some(some),
-                Some(all) => all.retain(|node| some.contains(node)),
-            }
-        }
-        if extended.is_some()
-            && ask.wanted().next().is_none()
-            && let Some(all) = &mut all
-        {
-            // On these nodes the resources are plain amounts.
-            all.extend(
-                self.nodes
-                    .iter()
-                    .filter(|(_, view)| {
-                        ask.extended
-                            .keys()
-                            .any(|name| view.allocatable.get(name).is_some_and(|have| *have > 0))
-                    })
-                    .map(|(name, _)| Arc::clone(name)),
-            );
-        }
-        all.map(|all| all.into_iter().filter(|node| self.is_allowed(ask, node)).collect())
     }
 
     /// Whether a node reaches the claims that are allocated already.

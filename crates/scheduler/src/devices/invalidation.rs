@@ -23,16 +23,6 @@ pub struct Invalidation {
 }
 
 impl Invalidation {
-    /// Adds what another change invalidates.
-    pub fn add(&mut self, other: Self) {
-        self.hardware.extend(other.hardware);
-        self.holdings.extend(other.holdings);
-        self.is_shared_pool_touched |= other.is_shared_pool_touched;
-        self.claims.extend(other.claims);
-        self.are_models_changed |= other.are_models_changed;
-        self.are_classes_changed |= other.are_classes_changed;
-    }
-
     /// Whether nothing is invalidated.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

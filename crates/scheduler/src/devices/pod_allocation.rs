@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use octavo_api::names::{DRIVER, OWNER_OCTAVO, TAINT_OWNER};
 use octavo_dra::{
-    AllocateError, Allocation, Allocator, Count, Explanation, ExtendedClaim, SliceIndex,
-    TaintEffect, Toleration,
+    AllocateError, Allocation, Allocator, Count, ExtendedClaim, SliceIndex, TaintEffect, Toleration,
 };
 use octavo_engine::placement::{GpuPart, GpuParts};
 use octavo_engine::shape::GpuDemand;
@@ -19,7 +18,7 @@ use super::allocation_patch::allocation_to_write;
 use super::ask::{Ask, AskedClaim};
 use super::assume_cache::{AssumedClaim, extended_key};
 use super::invalidation::Invalidation;
-use super::nodes::{GpuSource, NodeView};
+use super::nodes::NodeView;
 use super::pools::Pool;
 use crate::bind::{ClaimWrite, ExtendedWrite};
 
@@ -41,8 +40,6 @@ pub struct PodAllocation {
     pub extended: Option<ExtendedWrite>,
     /// Parts of the node's GPUs that it takes and that were free before, in order.
     pub parts: GpuParts,
-    /// Whether these are the parts that the engine chose.
-    pub matches_choice: bool,
 }
 
 /// Why the claims of a pod cannot be allocated on a node.
@@ -92,7 +89,6 @@ impl Devices {
             claims: Vec::with_capacity(ask.claims.len()),
             extended: None,
             parts: GpuParts::new(),
-            matches_choice: true,
         };
         let allocations = self.with_allocator(view, |allocator| {
             let claims: Vec<&octavo_dra::Claim> = asked.claims.iter().collect();
@@ -149,14 +145,6 @@ impl Devices {
             pod_allocation.extended = Some(ExtendedWrite { claim: extended, allocation });
         }
         pod_allocation.parts.sort_unstable();
-        // GPUs of a device plugin are not part of an allocation.
-        let is_plugin = self.gpus(node).is_some_and(|gpus| gpus.source == GpuSource::Plugin);
-        pod_allocation.matches_choice = is_plugin
-            || wanted.is_none_or(|wanted| {
-                let mut wanted: GpuParts = wanted.into();
-                wanted.sort_unstable();
-                wanted == pod_allocation.parts
-            });
         Ok(pod_allocation)
     }
 
@@ -199,15 +187,6 @@ impl Devices {
     /// Whether anything is assumed for a pod and not observed yet.
     pub fn is_assumed(&self, pod: &str) -> bool {
         self.assume_cache.is_assumed(pod)
-    }
-
-    /// Why the claims of a pod cannot be allocated on a node, device by device, or that they can.
-    /// `None`: the node has no devices, or does not reach a claim that is allocated already.
-    pub fn explain(&self, ask: &Ask, node: &str) -> Option<Explanation> {
-        let view = self.nodes.get(node).filter(|_| self.is_allowed(ask, node))?;
-        let asked = self.wanted(ask, view);
-        let claims: Vec<&octavo_dra::Claim> = asked.claims.iter().collect();
-        Some(self.with_allocator(view, |allocator| allocator.explain(&view.node, &claims)))
     }
 
     /// The claims to allocate on a node, with a toleration of Octavo's own taint.
@@ -256,7 +235,6 @@ fn without_devices(ask: &Ask, node: &str) -> Result<PodAllocation, PodAllocation
         claims: claims.collect(),
         extended: None,
         parts: GpuParts::new(),
-        matches_choice: true,
     })
 }
 

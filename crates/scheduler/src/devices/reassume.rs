@@ -94,13 +94,12 @@ impl Devices {
             !self.is_extended_written(bind) || self.is_pending(bind, &extended_key(&bind.pod.uid))
         });
         self.assume(&PodAllocation {
-            pod: bind.pod.uid.clone(),
+            pod: Arc::clone(bind.pod.uid.as_arc()),
             namespace: bind.pod.name.namespace.clone(),
             node: bind.node.clone(),
             claims,
             extended,
             parts: GpuParts::new(),
-            matches_choice: true,
         });
     }
 
@@ -119,7 +118,7 @@ impl Devices {
         write.allocation.is_none()
             && observed.is_some_and(|observed| {
                 observed.meta.uid == write.claim.meta.uid
-                    && observed.reserved_for.iter().all(|consumer| consumer.uid != bind.pod.uid)
+                    && observed.reserved_for.iter().all(|consumer| *consumer.uid != *bind.pod.uid)
             })
     }
 
@@ -129,6 +128,6 @@ impl Devices {
     }
 
     fn is_pending(&self, bind: &Bind, key: &str) -> bool {
-        self.assume_cache.pending(key).is_some_and(|assumed| assumed.pod == bind.pod.uid)
+        self.assume_cache.pending(key).is_some_and(|assumed| *assumed.pod == *bind.pod.uid)
     }
 }

@@ -154,20 +154,6 @@ impl RequestCache {
         self.evaluated(devices, request).map(CachedRequest::resolve)
     }
 
-    /// Nodes with a matching device, free or not. `None` if that is not known.
-    pub(super) fn nodes(
-        &mut self,
-        devices: &Devices,
-        request: &DeviceRequest,
-    ) -> Option<Vec<Arc<str>>> {
-        let evaluated = self.evaluated(devices, request).ok()?;
-        let has_some = |node: &NodeFit| {
-            !matches!(node.fit.kind, FitKind::NoMatch | FitKind::AllClosed | FitKind::Conditional)
-        };
-        let fitting = evaluated.nodes.iter().filter(|(_, node)| has_some(node));
-        Some(fitting.map(|(node, _)| Arc::clone(node)).collect())
-    }
-
     fn evaluated(
         &mut self,
         devices: &Devices,

@@ -2,8 +2,6 @@
 
 use octavo_engine::gang::MAX_MEMBERS;
 
-use crate::status::StatusText;
-
 /// Why a group, or a pod's part in one, is invalid or unknown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -177,10 +175,5 @@ impl GroupError {
             Self::Unsupported { .. } => "NotSupported",
             _ => "InvalidPodGroup",
         }
-    }
-
-    /// Its text for conditions and events.
-    pub fn status_text(&self) -> StatusText {
-        StatusText { reason: self.reason(), message: self.to_string() }
     }
 }

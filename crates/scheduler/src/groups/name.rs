@@ -1,9 +1,8 @@
 //! Names of groups, and the kinds of objects that announce them.
 
 use std::fmt;
-use std::sync::Arc;
 
-use octavo_kube_io::objects::{Kind, ObjectName};
+use octavo_kube_io::objects::ObjectName;
 
 /// What announces a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -137,14 +136,6 @@ pub(super) const WATCHED_KINDS: [WatchedKind; 16] = [
     },
 ];
 
-impl WatchedKind {
-    /// `apiVersion` and kind of its preferred version.
-    pub fn newest(&self) -> Kind {
-        let version = self.versions.first().copied().unwrap_or_default();
-        Kind::new(&format!("{}/{version}", self.api_group), self.kind)
-    }
-}
-
 impl GroupKind {
     /// The kind that objects of this `apiVersion` and kind announce, in any version.
     pub fn of(api_version: &str, kind: &str) -> Option<Self> {
@@ -189,18 +180,6 @@ impl GroupName {
     #[must_use]
     pub fn whole(&self) -> Self {
         Self { part: None, ..self.clone() }
-    }
-
-    /// Whether it is the other name, or stands for all parts including the other.
-    pub fn covers(&self, other: &Self) -> bool {
-        self.kind == other.kind
-            && self.object == other.object
-            && (self.part.is_none() || self.part == other.part)
-    }
-
-    /// A short name, unique in the cluster: the engine's name of the workload.
-    pub fn short(&self) -> Arc<str> {
-        self.to_string().into()
     }
 }
 

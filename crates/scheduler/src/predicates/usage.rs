@@ -68,16 +68,6 @@ impl Usage {
             }
         }
     }
-
-    /// How many pods there are.
-    pub fn pods(&self) -> u32 {
-        self.pods
-    }
-
-    /// Amounts of all pods.
-    pub fn amounts(&self) -> &Amounts {
-        &self.amounts
-    }
 }
 
 fn increment<T: Clone + Ord>(counted: &mut Vec<(T, u32)>, one: &T) {

@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use octavo_kube_io::objects::PodUid;
+
 use super::Scheduler;
 use super::engine_cache::DesiredMember;
 use super::pod::Place;
 
 impl Scheduler {
     /// Updates the usage of a pod's node and the pod's member in the engine cache.
-    pub(super) fn refresh_pod(&mut self, uid: &Arc<str>) {
+    pub(super) fn refresh_pod(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get(uid) else { return };
         let desired = record.occupies().then(|| record.place.clone()).flatten();
         let node = desired.as_ref().map(|place| Arc::clone(&place.node));
@@ -41,7 +43,7 @@ impl Scheduler {
         let is_more_disruptable = before
             .zip(desired.as_ref())
             .is_some_and(|(before, desired)| desired.workload.is_more_disruptable_than(before));
-        self.engine.set_desired(uid, desired);
+        self.engine.set_desired(uid.as_arc(), desired);
         if is_more_disruptable {
             // An unschedulable pod's hint may advise to make running pods preemptible or movable.
             // Such a change must requeue the pod.
@@ -50,7 +52,7 @@ impl Scheduler {
     }
 
     /// The member that a placed pod should have in the engine cache.
-    fn desired_member(&mut self, uid: &Arc<str>, place: &Place) -> Option<DesiredMember> {
+    fn desired_member(&mut self, uid: &PodUid, place: &Place) -> Option<DesiredMember> {
         let gpus = self.gpus_of(uid, place);
         let shape = self.shape_of_placed(uid, &gpus)?;
         let workload = self.workload_of(uid)?;
@@ -71,7 +73,8 @@ impl Scheduler {
     /// Refreshes all pods and claims that hold devices of a node.
     pub(super) fn refresh_node(&mut self, node: &Arc<str>) {
         let uids: Vec<_> = self.on_node.get(node).into_iter().flatten().cloned().collect();
-        let claim_users = self.devices.held(node).into_iter().flat_map(|held| held.pods);
+        let claim_users =
+            self.devices.held(node).into_iter().flat_map(|held| held.pods).map(PodUid::from);
         let all: BTreeSet<_> = uids.into_iter().chain(claim_users).collect();
         // Claims that hold devices by themselves go first and last. So a pod that takes over such
         // devices finds them free.

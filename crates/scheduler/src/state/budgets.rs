@@ -19,7 +19,7 @@ use std::sync::Arc;
 use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::workload::{Member, MemberId, Profile, WorkloadId};
 use octavo_engine::{NodeId, Plan, PlanResult};
-use octavo_kube_io::objects::{Budget, Delta, Meta, ObjectName};
+use octavo_kube_io::objects::{Budget, Delta, Meta, ObjectName, PodUid};
 
 use super::Scheduler;
 use super::pending_reason::PendingReason;
@@ -81,7 +81,7 @@ impl Scheduler {
             let of_namespace = retargeted.get(&meta.name.namespace).into_iter().flatten();
             record.occupies() && of_namespace.into_iter().any(|budget| is_for(budget, meta))
         });
-        let uids: Vec<_> = concerned.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
+        let uids: Vec<_> = concerned.map(|record| record.pod.uid()).collect();
         for uid in uids {
             self.forget_profile(&uid);
             self.refresh_pod(&uid);
@@ -186,8 +186,8 @@ impl Scheduler {
     pub(super) fn allows(&self, budget_name: &ObjectName) -> usize {
         let Some(budget) = self.budgets.get(budget_name) else { return 0 };
         let victims = self.nominations.values().flat_map(super::Nomination::victims);
-        let victims: BTreeSet<&Arc<str>> = victims.collect();
-        let is_unseen = |uid: &&Arc<str>| {
+        let victims: BTreeSet<&PodUid> = victims.collect();
+        let is_unseen = |uid: &&PodUid| {
             self.pods.get(*uid).is_some_and(|record| {
                 let meta = &record.pod.meta;
                 meta.name.namespace == budget_name.namespace
@@ -207,7 +207,7 @@ impl Scheduler {
     ) -> impl Iterator<Item = (MemberId, &'a PodRecord)> {
         let moved = plan.moves.iter().map(|step| step.member);
         plan.evictions.iter().copied().chain(moved).filter_map(|member| {
-            let record = self.pods.get(self.engine.holder(member)?)?;
+            let record = self.pods.get(&**self.engine.holder(member)?)?;
             record.pod.meta.deleted.is_none().then_some((member, record))
         })
     }

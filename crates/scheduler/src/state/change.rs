@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Change, Claim, Delta, Node, ObjectName, Pod, WatchedObject};
+use octavo_kube_io::objects::{Change, Claim, Delta, Node, ObjectName, Pod, PodUid, WatchedObject};
 
 use super::Scheduler;
 use crate::devices::Invalidation;
@@ -62,10 +62,10 @@ impl Scheduler {
     fn apply_pods(&mut self, delta: &Delta<Pod>) {
         match delta {
             Delta::Upsert(pod) => self.upsert_observed_pod(pod),
-            Delta::Delete(pod) => self.delete_observed_pod(&pod.meta.uid),
+            Delta::Delete(pod) => self.delete_observed_pod(&pod.uid()),
             Delta::Replace(_, pods) => {
-                let listed: BTreeSet<&Arc<str>> = pods.iter().map(|pod| &pod.meta.uid).collect();
-                let gone = self.pods.keys().filter(|uid| !listed.contains(uid));
+                let listed: BTreeSet<&str> = pods.iter().map(|pod| &*pod.meta.uid).collect();
+                let gone = self.pods.keys().filter(|uid| !listed.contains::<str>(uid));
                 for uid in gone.cloned().collect::<Vec<_>>() {
                     self.delete_observed_pod(&uid);
                 }
@@ -86,14 +86,14 @@ impl Scheduler {
         let has_ended = pod.has_ended() && pod.node.is_some();
         if has_ended
             && self.devices.is_assumed(uid)
-            && self.in_flight.values().all(|op| op.pod != *uid)
+            && self.in_flight.values().all(|op| *op.pod != **uid)
         {
             self.devices.forget(uid);
         }
         self.set_pod(pod);
     }
 
-    fn delete_observed_pod(&mut self, uid: &Arc<str>) {
+    fn delete_observed_pod(&mut self, uid: &PodUid) {
         self.drop_pod(uid);
         self.devices.pod_gone(uid);
     }
@@ -126,7 +126,7 @@ impl Scheduler {
             crate::predicates::Volumes::uses_claims(&record.pod)
                 && record.is_pending_for(&self.config.scheduler_name)
         });
-        let uids: Vec<_> = with_volumes.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
+        let uids: Vec<_> = with_volumes.map(|record| record.pod.uid()).collect();
         if uids.is_empty() {
             return;
         }

@@ -10,6 +10,8 @@ use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::solve::{NodeSet, Pinned};
 use octavo_engine::{Gang, PlanResult};
 
+use octavo_kube_io::objects::PodUid;
+
 use super::Scheduler;
 use super::node::{NodeRecord, is_owned};
 use super::node_mask::NodeMask;
@@ -26,7 +28,7 @@ pub(super) const MAX_ATTEMPTS: usize = 8;
 
 impl Scheduler {
     /// The requests of a pending pod's claims, or the reason why it cannot be decided on.
-    pub(super) fn ask(&mut self, uid: &Arc<str>) -> Result<Ask, PendingReason> {
+    pub(super) fn ask(&mut self, uid: &PodUid) -> Result<Ask, PendingReason> {
         let Some(record) = self.pods.get(uid) else { return Err(PendingReason::Gone) };
         if let Some(unsupported) = unsupported(&record.pod, &self.volumes) {
             return Err(PendingReason::Unsupported(unsupported));
@@ -53,7 +55,7 @@ impl Scheduler {
     /// could be evicted.
     pub(super) fn forbidden_nodes(
         &self,
-        uid: &Arc<str>,
+        uid: &PodUid,
         mask: NodeMask,
         ask: &Ask,
         with_room: bool,
@@ -115,7 +117,7 @@ impl Scheduler {
     /// Whether only the pod's resources make nodes infeasible. Then [`Self::forbidden_nodes`] is
     /// equal for all pods with the same footprint and extended resources. Inexact requests must
     /// also have the same wish.
-    pub(super) fn depends_on_room_alone(&self, uid: &Arc<str>, mask: NodeMask, ask: &Ask) -> bool {
+    pub(super) fn depends_on_room_alone(&self, uid: &PodUid, mask: NodeMask, ask: &Ask) -> bool {
         let Some(record) = self.pods.get(uid) else { return false };
         mask != NodeMask::Scan
             && if ask.is_exact {

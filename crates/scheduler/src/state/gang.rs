@@ -10,6 +10,8 @@ use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::solve::NodeSet;
 use octavo_engine::{NodeId, Placement};
 
+use octavo_kube_io::objects::PodUid;
+
 use super::Scheduler;
 use super::decide::MAX_ATTEMPTS;
 use super::gang_request::{GangRequest, IncompleteSegment, RuledOutNodes};
@@ -34,7 +36,7 @@ struct GangSearch {
     /// These, and nodes that failed beside the assumed members.
     ruled_out_now: RuledOutNodes,
     /// Nodes to rule out after a restart, with the pods they failed for.
-    failed_nodes: Vec<(Vec<Arc<str>>, NodeId)>,
+    failed_nodes: Vec<(Vec<PodUid>, NodeId)>,
     /// All nodes that failed for a member.
     nodes_tried: NodeSet,
     /// The last failure.
@@ -79,7 +81,7 @@ fn reason_for_unplaced(incomplete: Vec<IncompleteSegment>) -> PendingReason {
 }
 
 /// Records that a node failed for these pods.
-fn rule_out(ruled_out: &mut RuledOutNodes, uids: &[Arc<str>], node: NodeId) {
+fn rule_out(ruled_out: &mut RuledOutNodes, uids: &[PodUid], node: NodeId) {
     let mut last: Option<(Option<Arc<NodeSet>>, Arc<NodeSet>)> = None;
     for uid in uids {
         let before = ruled_out.get(uid).cloned();
@@ -96,7 +98,7 @@ fn rule_out(ruled_out: &mut RuledOutNodes, uids: &[Arc<str>], node: NodeId) {
                 Arc::new(nodes)
             }
         };
-        ruled_out.insert(Arc::clone(uid), Arc::clone(&after));
+        ruled_out.insert(uid.clone(), Arc::clone(&after));
         last = Some((before, after));
     }
 }
@@ -182,7 +184,7 @@ impl Scheduler {
                 .placements
                 .iter()
                 .filter_map(|placed| {
-                    Some((Arc::clone(request.ranks.get(placed.rank as usize)?), placed.clone()))
+                    Some((request.ranks.get(placed.rank as usize)?.clone(), placed.clone()))
                 })
                 .collect();
             if !plan.evictions.is_empty() || !plan.moves.is_empty() {
@@ -208,7 +210,7 @@ impl Scheduler {
     /// Reserves places for members, as far as they succeed. Returns whether all did.
     fn reserve_some(
         &mut self,
-        members: &[(Arc<str>, Placed)],
+        members: &[(PodUid, Placed)],
         request: &GangRequest,
         search: &mut GangSearch,
     ) -> bool {
@@ -245,7 +247,7 @@ impl Scheduler {
 
     /// Finds a claim of the pod that a pod of this decision has on another node. Returns the
     /// members that use the claim, and that node.
-    fn claim_elsewhere(&mut self, uid: &Arc<str>, node: NodeId) -> Option<(Vec<Arc<str>>, NodeId)> {
+    fn claim_elsewhere(&mut self, uid: &PodUid, node: NodeId) -> Option<(Vec<PodUid>, NodeId)> {
         let ask = self.ask(uid).ok()?;
         let name = self.engine.world.cluster.name(node);
         if self.devices.is_allowed(&ask, name) {
@@ -255,7 +257,7 @@ impl Scheduler {
             let AskedClaim::Allocated { claim, allocating: Some(owner), .. } = claim else {
                 return None;
             };
-            let place = self.pods.get(owner)?.place.as_ref()?;
+            let place = self.pods.get(&**owner)?.place.as_ref()?;
             let elsewhere = self.engine.node(&place.node).filter(|elsewhere| *elsewhere != node)?;
             let users = self.by_claim.get(&claim.meta.name)?;
             Some((users.iter().cloned().collect(), elsewhere))
@@ -272,7 +274,7 @@ impl Scheduler {
     /// and why.
     pub(super) fn reserve_all<'a>(
         &mut self,
-        places: impl Iterator<Item = (&'a Arc<str>, &'a Placement)>,
+        places: impl Iterator<Item = (&'a PodUid, &'a Placement)>,
     ) -> Result<Vec<AssumedPlacement>, (Placement, String)> {
         let mut assumed: Vec<AssumedPlacement> = Vec::new();
         for (uid, placement) in places {
@@ -291,7 +293,7 @@ impl Scheduler {
 
     fn reserve_one(
         &mut self,
-        uid: &Arc<str>,
+        uid: &PodUid,
         placement: &Placement,
     ) -> Result<AssumedPlacement, String> {
         let node: Arc<str> = self.engine.world.cluster.name(placement.node).into();

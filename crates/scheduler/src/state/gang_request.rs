@@ -15,6 +15,8 @@ use octavo_engine::solve::{NodeSet, Pinned};
 use octavo_engine::workload::Profile;
 use octavo_engine::{Gang, Placement, Shape};
 
+use octavo_kube_io::objects::PodUid;
+
 use super::Scheduler;
 use super::node_mask::NodeMask;
 use super::pending_reason::PendingReason;
@@ -30,7 +32,7 @@ pub(super) struct GangRequest {
     pub(super) gang: Gang,
     pub(super) pinned: Vec<Pinned>,
     /// Pods by rank.
-    pub(super) ranks: Vec<Arc<str>>,
+    pub(super) ranks: Vec<PodUid>,
     /// Nodes that are forbidden to all groups.
     pub(super) forbidden: NodeSet,
     /// Members of incomplete segments, which are not requested.
@@ -44,7 +46,7 @@ pub(super) struct GangRequest {
 }
 
 /// Nodes that failed for pods, by pod UID.
-pub(super) type RuledOutNodes = BTreeMap<Arc<str>, Arc<NodeSet>>;
+pub(super) type RuledOutNodes = BTreeMap<PodUid, Arc<NodeSet>>;
 
 /// Sort key of a member: subgroup, rank in it, name, UID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,7 +54,7 @@ struct MemberOrder {
     sub: usize,
     rank: Option<u32>,
     name: Arc<str>,
-    uid: Arc<str>,
+    uid: PodUid,
 }
 
 /// Members of a subgroup with equal requests.
@@ -63,7 +65,7 @@ struct MemberClass {
     is_placed: bool,
     constraints: NodeConstraints,
     /// Pods, each with its number among the members of the subgroup.
-    uids: Vec<(u32, Arc<str>)>,
+    uids: Vec<(u32, PodUid)>,
 }
 
 /// Node constraints of a member that its shape does not express.
@@ -282,7 +284,7 @@ impl Scheduler {
     /// Nodes that are forbidden to a member, including those that failed for it.
     fn forbidden_nodes_of_member(
         &self,
-        uid: &Arc<str>,
+        uid: &PodUid,
         mask: NodeMask,
         ask: &Ask,
         ruled_out: Option<&Arc<NodeSet>>,
@@ -339,7 +341,7 @@ impl Scheduler {
     }
 
     /// Placement of a pod in the engine cache.
-    pub(super) fn placement_of(&self, uid: &Arc<str>) -> Option<Placement> {
+    pub(super) fn placement_of(&self, uid: &PodUid) -> Option<Placement> {
         let id = self.engine.member(uid)?;
         self.engine.world.workloads.member(id).map(|member| member.placement.clone())
     }
@@ -347,7 +349,7 @@ impl Scheduler {
 
 impl GangRequest {
     /// Members of a group, by its number.
-    pub(super) fn members_of_group(&self, group: u32) -> &[Arc<str>] {
+    pub(super) fn members_of_group(&self, group: u32) -> &[PodUid] {
         let group = group as usize;
         let count =
             |groups: &[Group]| groups.iter().map(|group| group.count as usize).sum::<usize>();

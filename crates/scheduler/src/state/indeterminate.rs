@@ -20,7 +20,7 @@
 //! No timeout decides whether a pod is bound. Without a relist the watches do not know either, so a
 //! timeout could give assigned devices to another pod.
 
-use std::sync::Arc;
+use octavo_kube_io::objects::PodUid;
 
 use super::pod::PlaceState;
 use super::{InFlightOp, OpPurpose, Scheduler};
@@ -86,7 +86,7 @@ impl Scheduler {
     /// Records a bind that ended with an indeterminate outcome.
     pub(super) fn record_indeterminate(
         &mut self,
-        uid: &Arc<str>,
+        uid: &PodUid,
         id: OpId,
         op: InFlightOp,
         failure: &Failure,
@@ -116,7 +116,7 @@ impl Scheduler {
     }
 
     /// Keeps an indeterminate bind. One that cannot be resubmitted waits for a relist.
-    fn keep_indeterminate(&mut self, uid: &Arc<str>, mut indeterminate_bind: IndeterminateBind) {
+    fn keep_indeterminate(&mut self, uid: &PodUid, mut indeterminate_bind: IndeterminateBind) {
         let is_retry = matches!(indeterminate_bind.step, ResolveStep::RetryAt(_));
         if is_retry
             && (indeterminate_bind.attempts >= MAX_ATTEMPTS
@@ -125,11 +125,11 @@ impl Scheduler {
             // Also for a pod that is known to be unbound: its claims may be allocated.
             indeterminate_bind.step = ResolveStep::AwaitRelist(None);
         }
-        self.indeterminate.insert(Arc::clone(uid), indeterminate_bind);
+        self.indeterminate.insert(uid.clone(), indeterminate_bind);
     }
 
     /// Whether the decision can still be carried out unchanged.
-    fn can_resubmit(&self, uid: &Arc<str>, indeterminate_bind: &IndeterminateBind) -> bool {
+    fn can_resubmit(&self, uid: &PodUid, indeterminate_bind: &IndeterminateBind) -> bool {
         let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
         let is_placed = place.is_some_and(|place| place.node == indeterminate_bind.bind.node)
             && self.nodes.contains_key(&indeterminate_bind.bind.node);
@@ -147,7 +147,7 @@ impl Scheduler {
 
     /// Ends a bind whose pod is not bound: the pod is requeued, and leftover claims are rolled
     /// back.
-    fn abandon_bind(&mut self, uid: &Arc<str>, indeterminate_bind: &IndeterminateBind) {
+    fn abandon_bind(&mut self, uid: &PodUid, indeterminate_bind: &IndeterminateBind) {
         self.requeue_after_failure(uid, &indeterminate_bind.failure);
         self.schedule_rollback(uid, &indeterminate_bind.failure.unreleased);
     }
@@ -167,7 +167,7 @@ impl Scheduler {
     }
 
     /// The bind succeeded, possibly after retries.
-    pub(super) fn confirm_bind(&mut self, uid: &Arc<str>) {
+    pub(super) fn confirm_bind(&mut self, uid: &PodUid) {
         if let Some(indeterminate_bind) = self.indeterminate.get_mut(uid) {
             indeterminate_bind.step =
                 ResolveStep::Confirmed(self.now.saturating_add(STALE_EVENT_WINDOW_MS));
@@ -210,7 +210,7 @@ impl Scheduler {
                 ResolveStep::AwaitRelist(_) => is_bound,
             };
             if is_due {
-                due.push((indeterminate_bind.first_op, Arc::clone(uid), is_bound, has_ended));
+                due.push((indeterminate_bind.first_op, uid.clone(), is_bound, has_ended));
             }
         }
         due.sort_unstable();
@@ -250,7 +250,7 @@ impl Scheduler {
         times.min()
     }
 
-    fn resubmit(&mut self, uid: &Arc<str>, mut indeterminate_bind: IndeterminateBind) {
+    fn resubmit(&mut self, uid: &PodUid, mut indeterminate_bind: IndeterminateBind) {
         if !self.can_resubmit(uid, &indeterminate_bind) {
             self.keep_indeterminate(uid, indeterminate_bind);
             return;
@@ -263,7 +263,7 @@ impl Scheduler {
             place.state = PlaceState::Assumed(op);
         }
         indeterminate_bind.step = ResolveStep::InFlight;
-        self.indeterminate.insert(Arc::clone(uid), indeterminate_bind);
+        self.indeterminate.insert(uid.clone(), indeterminate_bind);
     }
 
     /// Assumes again what indeterminate binds hold, after a change of claims. A watch event may
@@ -296,7 +296,7 @@ impl Scheduler {
         let is_read = |indeterminate_bind: &IndeterminateBind| matches!(indeterminate_bind.step, ResolveStep::AwaitRelist(Some(since)) if since <= at);
         let read =
             self.indeterminate.iter().filter(|(_, indeterminate_bind)| is_read(indeterminate_bind));
-        for uid in read.map(|(uid, _)| Arc::clone(uid)).collect::<Vec<_>>() {
+        for uid in read.map(|(uid, _)| uid.clone()).collect::<Vec<_>>() {
             let Some(mut indeterminate_bind) = self.indeterminate.remove(&uid) else { continue };
             if self.pods.get(&uid).is_none_or(|record| record.pod.node.is_some()) {
                 self.accept_observed(&uid);

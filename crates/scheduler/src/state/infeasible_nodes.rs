@@ -3,7 +3,8 @@
 //! such as a port or a volume. The engine only explains a lack of the resources it counts.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
+
+use octavo_kube_io::objects::PodUid;
 
 use super::decide::is_gpu;
 use super::node::NodeRecord;
@@ -52,7 +53,7 @@ impl InfeasibleNodes {
 impl Scheduler {
     /// Why nodes are infeasible for the pending pods of an entry.
     pub(super) fn infeasible_nodes(&mut self, key: &QueueKey) -> InfeasibleNodes {
-        let waits = |uid: &Arc<str>| {
+        let waits = |uid: &PodUid| {
             let record = self.pods.get(uid);
             record.is_some_and(|record| record.is_pending_for(&self.config.scheduler_name))
         };
@@ -82,7 +83,7 @@ impl Scheduler {
     }
 
     /// Why nodes are infeasible for a pod, and whether all nodes are, even if every pod left.
-    fn collect_infeasible(&self, uid: &Arc<str>, ask: &Ask) -> (BTreeSet<String>, bool) {
+    fn collect_infeasible(&self, uid: &PodUid, ask: &Ask) -> (BTreeSet<String>, bool) {
         let mut reasons = BTreeSet::new();
         let Some(record) = self.pods.get(uid) else { return (reasons, false) };
         let away = self.neighbours.exclusions(&record.pod, &self.volumes);
@@ -121,7 +122,7 @@ impl Scheduler {
     }
 
     /// Why a node's name, labels or taints do not suit a pod.
-    fn unfit_reason(&self, uid: &Arc<str>, node: &NodeRecord) -> Option<String> {
+    fn unfit_reason(&self, uid: &PodUid, node: &NodeRecord) -> Option<String> {
         let (mask, rules, used) = self.pods.get(uid)?.node_mask.as_ref()?;
         if let NodeMask::Bit(bit) = mask
             && node.features.0 >> bit & 1 == 1

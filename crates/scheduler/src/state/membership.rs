@@ -2,7 +2,8 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::sync::Arc;
+
+use octavo_kube_io::objects::PodUid;
 
 use super::Scheduler;
 use super::queue::{QueueKey, QueuePosition, State};
@@ -10,7 +11,7 @@ use crate::groups::{GroupName, MemberState, Membership};
 
 impl Scheduler {
     /// Updates the gang of a pod.
-    pub(super) fn update_membership(&mut self, uid: &Arc<str>) {
+    pub(super) fn update_membership(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get(uid) else { return };
         if record.pod.spec.scheduler != self.config.scheduler_name {
             return;
@@ -45,7 +46,7 @@ impl Scheduler {
                 self.remove_from_group(uid, &old);
             }
             if let Some(new) = &new {
-                self.members.entry(new.clone()).or_default().insert(Arc::clone(uid));
+                self.members.entry(new.clone()).or_default().insert(uid.clone());
             }
         }
         if has_changed {
@@ -54,7 +55,7 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn leave_group(&mut self, uid: &Arc<str>) {
+    pub(super) fn leave_group(&mut self, uid: &PodUid) {
         let group = self.pods.get(uid).and_then(|record| record.member.as_ref());
         if let Some(group) = group.map(|member| member.group.clone()) {
             self.remove_from_group(uid, &group);
@@ -62,7 +63,7 @@ impl Scheduler {
         }
     }
 
-    fn remove_from_group(&mut self, uid: &Arc<str>, group: &GroupName) {
+    fn remove_from_group(&mut self, uid: &PodUid, group: &GroupName) {
         let Some(members) = self.members.get_mut(group) else { return };
         members.remove(uid);
         if members.is_empty() {
@@ -83,7 +84,7 @@ impl Scheduler {
         let concerned = self.pods.values().filter(|record| {
             record.named_group.as_ref().is_some_and(|group| whole.contains(&group.whole()))
         });
-        let uids: Vec<_> = concerned.map(|record| Arc::clone(&record.pod.meta.uid)).collect();
+        let uids: Vec<_> = concerned.map(|record| record.pod.uid()).collect();
         for uid in uids {
             self.update_membership(&uid);
             self.update_queue(&uid);
@@ -92,10 +93,10 @@ impl Scheduler {
     }
 
     /// Adds a pod or its gang to the queue, or removes it.
-    pub(super) fn update_queue(&mut self, uid: &Arc<str>) {
+    pub(super) fn update_queue(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get(uid) else { return };
         let is_waiting = record.is_pending_for(&self.config.scheduler_name);
-        let alone = QueueKey::Pod(Arc::clone(uid));
+        let alone = QueueKey::Pod(uid.clone());
         if let (Some(member), true) = (&record.member, is_waiting) {
             let group = member.group.clone();
             self.queue.remove(&alone);
@@ -124,9 +125,9 @@ impl Scheduler {
     }
 
     /// Adds a single pod to the queue.
-    pub(super) fn enqueue_pod(&mut self, uid: &Arc<str>) {
+    pub(super) fn enqueue_pod(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get(uid) else { return };
-        let alone = QueueKey::Pod(Arc::clone(uid));
+        let alone = QueueKey::Pod(uid.clone());
         let position = QueuePosition {
             is_nominated: Reverse(self.nominations.contains_key(&alone)),
             priority: Reverse(record.pod.spec.priority),
@@ -179,13 +180,13 @@ impl Scheduler {
     }
 
     /// Makes the entry of a pod ready if it was gated or unschedulable.
-    pub(super) fn wake(&mut self, uid: &Arc<str>) {
+    pub(super) fn wake(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get(uid) else { return };
         if let Some(member) = &record.member {
             let group = member.group.clone();
             self.wake_group(&group);
         } else {
-            let key = QueueKey::Pod(Arc::clone(uid));
+            let key = QueueKey::Pod(uid.clone());
             if matches!(self.queue.state(&key), Some(State::Gated | State::Unschedulable(_))) {
                 self.queue.set_state(&key, State::Ready);
             }
@@ -193,9 +194,9 @@ impl Scheduler {
     }
 
     /// The pods of an entry.
-    pub(super) fn pods_of(&self, key: &QueueKey) -> Vec<Arc<str>> {
+    pub(super) fn pods_of(&self, key: &QueueKey) -> Vec<PodUid> {
         match key {
-            QueueKey::Pod(uid) => vec![Arc::clone(uid)],
+            QueueKey::Pod(uid) => vec![uid.clone()],
             QueueKey::Group(group) => {
                 self.members.get(group).into_iter().flatten().cloned().collect()
             }
@@ -203,9 +204,9 @@ impl Scheduler {
     }
 
     /// Members that count toward the gang.
-    pub(super) fn present_members(&self, group: &GroupName) -> Vec<Arc<str>> {
+    pub(super) fn present_members(&self, group: &GroupName) -> Vec<PodUid> {
         let members = self.members.get(group).into_iter().flatten();
-        let counts = |uid: &&Arc<str>| {
+        let counts = |uid: &&PodUid| {
             let record = self.pods.get(*uid);
             record.is_some_and(|record| MemberState::of(&record.pod) == MemberState::Present)
         };

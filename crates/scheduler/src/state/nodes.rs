@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_engine::node::FeatureMask;
-use octavo_kube_io::objects::{Delta, Node};
+use octavo_kube_io::objects::{Delta, Node, PodUid};
 
 use super::Scheduler;
 use super::engine_cache::{DesiredNode, EngineCache};
@@ -161,10 +161,10 @@ impl Scheduler {
     }
 
     /// Pods by creation time.
-    fn pods_by_age(&self) -> Vec<Arc<str>> {
+    fn pods_by_age(&self) -> Vec<PodUid> {
         let mut pods: Vec<_> = self.pods.values().map(|record| &record.pod.meta).collect();
         pods.sort_by_key(|meta| (meta.created, &meta.name));
-        pods.into_iter().map(|meta| Arc::clone(&meta.uid)).collect()
+        pods.into_iter().map(|meta| PodUid::from(Arc::clone(&meta.uid))).collect()
     }
 
     /// Recounts the usage of a node.

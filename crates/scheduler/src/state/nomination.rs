@@ -12,6 +12,8 @@ use octavo_engine::Plan;
 use octavo_engine::plan::Placed;
 use octavo_engine::workload::MemberId;
 
+use octavo_kube_io::objects::PodUid;
+
 use super::pending_reason::{PendingReason, Reason};
 use super::pod::{Place, PlaceState};
 use super::queue::{QueueKey, State};
@@ -29,23 +31,23 @@ const EVICTION_RETRY_DELAY_MS: u64 = 30_000;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Nomination {
     /// Pods that must leave.
-    victims: BTreeSet<Arc<str>>,
+    victims: BTreeSet<PodUid>,
     /// Pods that have left. Their devices may not be free yet.
-    departed: BTreeSet<Arc<str>>,
+    departed: BTreeSet<PodUid>,
     /// Pods that get places.
-    members: Vec<Arc<str>>,
+    members: Vec<PodUid>,
     /// When the nomination is dropped although all victims have left, in milliseconds.
     deadline: Option<u64>,
 }
 
 impl Nomination {
     /// Whether it has a place for a pod.
-    pub(super) fn includes(&self, uid: &Arc<str>) -> bool {
+    pub(super) fn includes(&self, uid: &PodUid) -> bool {
         self.members.contains(uid)
     }
 
     /// Victims that have not left yet.
-    pub(super) fn victims(&self) -> impl Iterator<Item = &Arc<str>> {
+    pub(super) fn victims(&self) -> impl Iterator<Item = &PodUid> {
         self.victims.iter()
     }
 }
@@ -55,12 +57,12 @@ impl Scheduler {
     pub(super) fn nominate(
         &mut self,
         key: &QueueKey,
-        members: &[(Arc<str>, Placed)],
+        members: &[(PodUid, Placed)],
         plan: &Plan,
     ) -> Result<(), PendingReason> {
         let evicted = plan.evictions.iter().copied();
         let moved = plan.moves.iter().map(|step| step.member);
-        let mut victims: Vec<(Arc<str>, bool)> = Vec::new();
+        let mut victims: Vec<(PodUid, bool)> = Vec::new();
         for (id, is_moved) in evicted.map(|id| (id, false)).chain(moved.map(|id| (id, true))) {
             let Some(uid) = self.victim(id) else {
                 // The engine cache has a pod that the API has not; the next watch event corrects
@@ -94,9 +96,9 @@ impl Scheduler {
             self.set_nominated_node(uid, Some(node));
         }
         let nomination = Nomination {
-            victims: victims.iter().map(|(uid, _)| Arc::clone(uid)).collect(),
+            victims: victims.iter().map(|(uid, _)| uid.clone()).collect(),
             departed: BTreeSet::new(),
-            members: members.iter().map(|(uid, _)| Arc::clone(uid)).collect(),
+            members: members.iter().map(|(uid, _)| uid.clone()).collect(),
             deadline: None,
         };
         let reason = PendingReason::Nominated {
@@ -115,8 +117,9 @@ impl Scheduler {
         Ok(())
     }
 
-    fn victim(&self, id: MemberId) -> Option<Arc<str>> {
-        self.engine.holder(id).filter(|holder| self.pods.contains_key(*holder)).cloned()
+    fn victim(&self, id: MemberId) -> Option<PodUid> {
+        let (uid, _) = self.pods.get_key_value(&**self.engine.holder(id)?)?;
+        Some(uid.clone())
     }
 
     fn beneficiary(&self, key: &QueueKey) -> String {
@@ -129,7 +132,7 @@ impl Scheduler {
         }
     }
 
-    fn evict(&mut self, uid: &Arc<str>, beneficiary: &str, is_moved: bool) {
+    fn evict(&mut self, uid: &PodUid, beneficiary: &str, is_moved: bool) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.is_leaving = true;
         let pod = record.reference();
@@ -155,7 +158,7 @@ impl Scheduler {
         self.submit(uid, OpPurpose::Evict, task);
     }
 
-    pub(super) fn set_nominated_node(&mut self, uid: &Arc<str>, node: Option<&Arc<str>>) {
+    pub(super) fn set_nominated_node(&mut self, uid: &PodUid, node: Option<&Arc<str>>) {
         let Some(record) = self.pods.get(uid) else { return };
         if record.pod.nominated_node.as_ref() == node {
             return;
@@ -165,11 +168,11 @@ impl Scheduler {
     }
 
     /// Records that a victim has left, and completes nominations without further victims.
-    pub(super) fn victim_left(&mut self, uid: &Arc<str>) {
+    pub(super) fn victim_left(&mut self, uid: &PodUid) {
         let mut free: Vec<QueueKey> = Vec::new();
         for (key, nomination) in &mut self.nominations {
             if nomination.victims.remove(uid) {
-                nomination.departed.insert(Arc::clone(uid));
+                nomination.departed.insert(uid.clone());
                 if nomination.victims.is_empty() {
                     nomination.deadline = Some(self.now.saturating_add(DEALLOCATION_TIMEOUT_MS));
                     free.push(key.clone());
@@ -205,7 +208,7 @@ impl Scheduler {
             // A deleted pod needs no place, and a pod bound by another has one.
             let needs_place = record.pod.node.is_none() && record.pod.meta.deleted.is_none();
             let Some(place) = record.place.clone().filter(|_| needs_place) else { continue };
-            places.push((Arc::clone(uid), place));
+            places.push((uid.clone(), place));
         }
         // The places are reserved like any other, so they must not count as occupied.
         for (uid, _) in &places {
@@ -293,7 +296,7 @@ impl Scheduler {
 
     /// Drops the nominations on a deleted node.
     pub(super) fn drop_nominations_on(&mut self, node: &str) {
-        let is_nominated_there = |uid: &Arc<str>| {
+        let is_nominated_there = |uid: &PodUid| {
             let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
             place.is_some_and(|place| &*place.node == node && place.state == PlaceState::Nominated)
         };
@@ -307,7 +310,7 @@ impl Scheduler {
     }
 
     /// Handles a failed eviction: the nominations of this victim are dropped.
-    pub(super) fn eviction_failed(&mut self, uid: &Arc<str>, failure: &Failure) {
+    pub(super) fn eviction_failed(&mut self, uid: &PodUid, failure: &Failure) {
         if failure.kind == FailureKind::PodGone {
             // The watch delivers the deletion.
             return;
@@ -316,7 +319,7 @@ impl Scheduler {
             record.eviction_retry_at = self.now.saturating_add(EVICTION_RETRY_DELAY_MS);
             record.profile = None;
             record.is_leaving = false;
-            self.eviction_retries.insert((record.eviction_retry_at, Arc::clone(uid)));
+            self.eviction_retries.insert((record.eviction_retry_at, uid.clone()));
         }
         self.refresh_pod(uid);
         let nominations = self.nominations.iter();
@@ -334,7 +337,7 @@ impl Scheduler {
             if at > self.now {
                 return Some(at);
             }
-            self.eviction_retries.remove(&(at, Arc::clone(&uid)));
+            self.eviction_retries.remove(&(at, uid.clone()));
             self.forget_profile(&uid);
             self.refresh_pod(&uid);
             self.cluster_changed();

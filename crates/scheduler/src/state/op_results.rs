@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use octavo_kube_io::objects::PodUid;
+
 use super::pending_reason::PendingReason;
 use super::queue::{QueueKey, State};
 use super::reserve::AssumedPlacement;
@@ -71,7 +73,7 @@ impl Scheduler {
             // The lease may have been lost so briefly that nothing else noticed.
             self.note_leadership_gap();
         }
-        let uid = Arc::clone(&op.pod);
+        let uid = op.pod.clone();
         if let (Some(bind), Err(_)) = (&op.bind, &op_result.result) {
             self.devices.note_rollback(bind, self.pods.contains_key(&uid));
         }
@@ -90,7 +92,7 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn pod_bound(&mut self, uid: &Arc<str>) {
+    pub(super) fn pod_bound(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.failures = 0;
         let Some(place) = &record.place else { return };
@@ -103,7 +105,7 @@ impl Scheduler {
         }
     }
 
-    fn bind_failed(&mut self, uid: &Arc<str>, id: OpId, op: InFlightOp, failure: &Failure) {
+    fn bind_failed(&mut self, uid: &PodUid, id: OpId, op: InFlightOp, failure: &Failure) {
         let Some(record) = self.pods.get_mut(uid) else {
             self.release_assumed(uid);
             return;
@@ -137,17 +139,18 @@ impl Scheduler {
 
     /// Releases the assumed devices of a pod. A claim that it was to allocate may be allocated
     /// nevertheless. Then other binds in flight that use the claim take it over.
-    pub(super) fn release_assumed(&mut self, uid: &Arc<str>) {
+    pub(super) fn release_assumed(&mut self, uid: &PodUid) {
         let other_users = self.in_flight.values().filter(|op| op.bind.is_some());
         let other_users = other_users.map(|op| &op.pod).chain(self.indeterminate.keys());
-        let other_users = other_users.filter(|other| *other != uid).cloned().collect();
+        let other_users = other_users.filter(|other| *other != uid);
+        let other_users = other_users.map(|other| Arc::clone(other.as_arc())).collect();
         self.devices.transfer_assumed(uid, &other_users);
         self.devices.forget(uid);
     }
 
     /// Accepts the observed claims of a bound pod. Another scheduler may have bound it with other
     /// devices of the same node.
-    pub(super) fn accept_observed(&mut self, uid: &Arc<str>) {
+    pub(super) fn accept_observed(&mut self, uid: &PodUid) {
         if self.devices.accept_observed(uid).is_empty() {
             return;
         }
@@ -158,7 +161,7 @@ impl Scheduler {
     }
 
     /// Handles a failed bind: the pod is unreserved and retried after a delay.
-    pub(super) fn requeue_after_failure(&mut self, uid: &Arc<str>, failure: &Failure) {
+    pub(super) fn requeue_after_failure(&mut self, uid: &PodUid, failure: &Failure) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.failures = record.failures.saturating_add(1);
         let failures = record.failures;
@@ -186,10 +189,10 @@ impl Scheduler {
     }
 
     /// The queue entry of a pod.
-    pub(super) fn queue_key_of(&self, uid: &Arc<str>) -> QueueKey {
+    pub(super) fn queue_key_of(&self, uid: &PodUid) -> QueueKey {
         let member = self.pods.get(uid).and_then(|record| record.member.as_ref());
         member.map_or_else(
-            || QueueKey::Pod(Arc::clone(uid)),
+            || QueueKey::Pod(uid.clone()),
             |member| QueueKey::Group(member.group.clone()),
         )
     }

@@ -1,10 +1,11 @@
 //! Pending reasons: one value for conditions, events, metrics and explanations.
 
 use std::iter;
-use std::sync::Arc;
 
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PolicyError;
+
+use octavo_kube_io::objects::PodUid;
 
 use super::gang_request::IncompleteSegment;
 use super::infeasible_nodes::InfeasibleNodes;
@@ -325,7 +326,7 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn report_pod_pending(&mut self, uid: &Arc<str>, status_text: &StatusText) {
+    pub(super) fn report_pod_pending(&mut self, uid: &PodUid, status_text: &StatusText) {
         let Some(record) = self.pods.get(uid) else { return };
         self.reports.push(StatusUpdate::PodUnschedulable {
             pod: record.reference(),

@@ -96,7 +96,7 @@ impl PodRecord {
 
     /// Name and UID.
     pub(super) fn reference(&self) -> PodRef {
-        PodRef { name: self.pod.meta.name.clone(), uid: Arc::clone(&self.pod.meta.uid) }
+        PodRef { name: self.pod.meta.name.clone(), uid: self.pod.uid() }
     }
 
     /// Whether it uses its place: it is bound or assumed, has not ended, and is no victim.

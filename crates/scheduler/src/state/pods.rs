@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_engine::placement::GpuParts;
-use octavo_kube_io::objects::{ObjectName, Pod};
+use octavo_kube_io::objects::{ObjectName, Pod, PodUid};
 
 use super::Scheduler;
 use super::pod::{Place, PlaceState, PodRecord};
@@ -13,12 +13,12 @@ use crate::predicates::PodRequests;
 
 impl Scheduler {
     pub(super) fn set_pod(&mut self, pod: &Arc<Pod>) {
-        let uid = Arc::clone(&pod.meta.uid);
+        let uid = pod.uid();
         if !self.pods.contains_key(&uid) {
             let footprint = self.intern_footprint(pod);
             let record = PodRecord::new(Arc::clone(pod), footprint);
-            self.by_name.insert(pod.meta.name.clone(), Arc::clone(&uid));
-            self.pods.insert(Arc::clone(&uid), record);
+            self.by_name.insert(pod.meta.name.clone(), uid.clone());
+            self.pods.insert(uid.clone(), record);
         }
         let Some(record) = self.pods.get_mut(&uid) else { return };
         let did_occupy = record.occupies();
@@ -67,7 +67,7 @@ impl Scheduler {
                 let gpus = of_plan.map_or_else(GpuParts::new, |place| place.gpus);
                 record.place =
                     Some(Place { node: Arc::clone(node), gpus, state: PlaceState::Bound });
-                self.on_node.entry(Arc::clone(node)).or_default().insert(Arc::clone(&uid));
+                self.on_node.entry(Arc::clone(node)).or_default().insert(uid.clone());
             }
         }
         if is_other_spec {
@@ -96,7 +96,7 @@ impl Scheduler {
         }
     }
 
-    pub(super) fn drop_pod(&mut self, uid: &Arc<str>) {
+    pub(super) fn drop_pod(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         let member = record.member.clone();
         let old_node = record.place.as_ref().map(|place| Arc::clone(&place.node));
@@ -107,9 +107,9 @@ impl Scheduler {
         self.release_assumed(uid);
         self.refresh_pod(uid);
         self.leave_group(uid);
-        self.queue.remove(&QueueKey::Pod(Arc::clone(uid)));
-        self.pending.remove(&QueueKey::Pod(Arc::clone(uid)));
-        self.drop_nomination(&QueueKey::Pod(Arc::clone(uid)));
+        self.queue.remove(&QueueKey::Pod(uid.clone()));
+        self.pending.remove(&QueueKey::Pod(uid.clone()));
+        self.drop_nomination(&QueueKey::Pod(uid.clone()));
         self.forget_wish(uid);
         self.unindex_claims(uid);
         self.indeterminate.remove(uid);
@@ -131,7 +131,7 @@ impl Scheduler {
     }
 
     /// Handles the end of a nominated pod: its victims stay, and its gang is decided again.
-    fn nominated_pod_gone(&mut self, uid: &Arc<str>) {
+    fn nominated_pod_gone(&mut self, uid: &PodUid) {
         let key = self.queue_key_of(uid);
         if !self.nominations.get(&key).is_some_and(|nomination| nomination.includes(uid)) {
             return;
@@ -144,7 +144,7 @@ impl Scheduler {
     }
 
     /// Handles a pod that has left its place, which is free for others.
-    fn pod_left(&mut self, uid: &Arc<str>, node: Option<Arc<str>>) {
+    fn pod_left(&mut self, uid: &PodUid, node: Option<Arc<str>>) {
         if let Some(node) = node {
             self.holders_changed(&node);
         }
@@ -167,13 +167,13 @@ impl Scheduler {
     }
 
     /// Pods that use one of these claims.
-    pub(super) fn pods_using(&self, claims: &BTreeSet<ObjectName>) -> Vec<Arc<str>> {
+    pub(super) fn pods_using(&self, claims: &BTreeSet<ObjectName>) -> Vec<PodUid> {
         let uids = claims.iter().filter_map(|name| self.by_claim.get(name)).flatten();
         uids.cloned().collect()
     }
 
     /// Adds a pod to the index of claim users.
-    fn index_claims(&mut self, uid: &Arc<str>, old: &Pod) {
+    fn index_claims(&mut self, uid: &PodUid, old: &Pod) {
         let Some(record) = self.pods.get(uid) else { return };
         let is_first = !record.has_indexed_claims;
         if !is_first && old.claims == record.pod.claims && old.spec.claims == record.pod.spec.claims
@@ -184,7 +184,7 @@ impl Scheduler {
         let names: Vec<_> =
             record.claim_names().map(|name| ObjectName::new(Arc::clone(namespace), name)).collect();
         for name in names {
-            self.by_claim.entry(name).or_default().insert(Arc::clone(uid));
+            self.by_claim.entry(name).or_default().insert(uid.clone());
         }
         if let Some(record) = self.pods.get_mut(uid) {
             record.has_indexed_claims = true;
@@ -192,7 +192,7 @@ impl Scheduler {
     }
 
     /// Removes a deleted pod from the index of claim users.
-    fn unindex_claims(&mut self, uid: &Arc<str>) {
+    fn unindex_claims(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get(uid) else { return };
         let namespace = &record.pod.meta.name.namespace;
         let names = record.claim_names().map(|name| ObjectName::new(Arc::clone(namespace), name));

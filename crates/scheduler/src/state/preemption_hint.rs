@@ -330,7 +330,7 @@ impl Scheduler {
         for (id, workload) in self.engine.world.workloads.iter() {
             let members = (0..).zip(&workload.members).filter(|(_, member)| member.is_some());
             let members = members.map(|(member, _)| MemberId { workload: id, member });
-            let record = |id| self.pods.get(self.engine.holder(id)?);
+            let record = |id| self.pods.get(&**self.engine.holder(id)?);
             let is_bound = |record: &PodRecord| {
                 record.place.as_ref().is_some_and(|place| place.state == PlaceState::Bound)
             };

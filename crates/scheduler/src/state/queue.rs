@@ -6,13 +6,15 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use octavo_kube_io::objects::PodUid;
+
 use crate::groups::GroupName;
 
 /// An entry that is decided on as one: a single pod or a gang.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum QueueKey {
     /// A pod, by UID.
-    Pod(Arc<str>),
+    Pod(PodUid),
     /// A gang.
     Group(GroupName),
 }

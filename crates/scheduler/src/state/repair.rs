@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use octavo_engine::{Placement, Shape};
-use octavo_kube_io::objects::{Node, TaintEffect};
+use octavo_kube_io::objects::{Node, PodUid, TaintEffect};
 
 use super::engine_cache::DesiredMember;
 use super::pending_reason::Reason;
@@ -32,7 +32,7 @@ impl Scheduler {
     /// Keeps a place for the successor of a pod that is moved.
     pub(super) fn hold_place_for_successor(
         &mut self,
-        uid: &Arc<str>,
+        uid: &PodUid,
         to: &Placement,
         key: &QueueKey,
     ) {
@@ -76,7 +76,7 @@ impl Scheduler {
     /// Takes the place that is kept for a pod, if there is one.
     pub(super) fn take_successor_place(
         &mut self,
-        uid: &Arc<str>,
+        uid: &PodUid,
         shape: &Arc<Shape>,
     ) -> Option<Place> {
         let owner = self.pods.get(uid)?.pod.meta.owner.as_ref()?;
@@ -162,13 +162,13 @@ impl Scheduler {
     }
 
     /// Handles a failed deletion of a member on a lost node: it is tried again.
-    pub(super) fn repair_failed(&mut self, uid: &Arc<str>) {
+    pub(super) fn repair_failed(&mut self, uid: &PodUid) {
         if let Some(record) = self.pods.get_mut(uid) {
             record.is_repaired = false;
         }
     }
 
-    fn replace_member(&mut self, uid: &Arc<str>, node: &Arc<str>) {
+    fn replace_member(&mut self, uid: &PodUid, node: &Arc<str>) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         let is_due = record.member.is_some()
             && record.pod.node.is_some()

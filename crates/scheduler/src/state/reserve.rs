@@ -7,6 +7,8 @@ use octavo_engine::placement::GpuParts;
 use octavo_engine::workload::{Coupling, Profile};
 use octavo_engine::{GpuPart, Resources, Shape};
 
+use octavo_kube_io::objects::PodUid;
+
 use super::engine_cache::{DesiredMember, DesiredWorkload};
 use super::pod::{Place, PlaceState};
 use super::shape::demand_of;
@@ -38,7 +40,7 @@ impl ReserveError {
 
 impl Scheduler {
     /// Checks all resources of a pod on a node exactly, except for devices.
-    pub(super) fn check_node_fit(&self, uid: &Arc<str>, node: &str) -> Result<(), ReserveError> {
+    pub(super) fn check_node_fit(&self, uid: &PodUid, node: &str) -> Result<(), ReserveError> {
         let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
             return Err(ReserveError::NoNode);
         };
@@ -60,7 +62,7 @@ impl Scheduler {
     /// Writes nothing yet.
     pub(super) fn reserve(
         &mut self,
-        uid: &Arc<str>,
+        uid: &PodUid,
         ask: &Ask,
         node: &Arc<str>,
         parts: Option<&[GpuPart]>,
@@ -83,7 +85,7 @@ impl Scheduler {
         }
         let place = Place { node: Arc::clone(node), gpus, state: PlaceState::Nominated };
         self.set_place(uid, Some(place));
-        Ok(AssumedPlacement { uid: Arc::clone(uid), node: Arc::clone(node), devices: grant })
+        Ok(AssumedPlacement { uid: uid.clone(), node: Arc::clone(node), devices: grant })
     }
 
     /// Submits the bind of an assumed placement.
@@ -101,7 +103,7 @@ impl Scheduler {
         // them first.
         let is_retry = claims.iter().any(|write| {
             write.allocation.is_none()
-                && write.claim.reserved_for.iter().any(|user| user.uid == uid)
+                && write.claim.reserved_for.iter().any(|user| *user.uid == *uid)
                 && self.devices.may_have_been_rolled_back(&write.claim)
         });
         let task = OpKind::Bind(Bind { pod, node: Arc::clone(&node), claims, extended, is_retry });
@@ -129,7 +131,7 @@ impl Scheduler {
     }
 
     /// Sets or removes the place of a pod.
-    pub(super) fn set_place(&mut self, uid: &Arc<str>, place: Option<Place>) {
+    pub(super) fn set_place(&mut self, uid: &PodUid, place: Option<Place>) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         let old = std::mem::replace(&mut record.place, place.clone());
         let is_bound = record.pod.node.is_some();
@@ -139,7 +141,7 @@ impl Scheduler {
             residents.remove(uid);
         }
         if let Some(place) = place {
-            self.on_node.entry(place.node).or_default().insert(Arc::clone(uid));
+            self.on_node.entry(place.node).or_default().insert(uid.clone());
         }
         self.refresh_pod(uid);
     }
@@ -153,7 +155,7 @@ impl Scheduler {
         let mut residents: BTreeSet<Arc<str>> = BTreeSet::new();
         for held in self.devices.held(node) {
             let owner = held.pods.iter().next().filter(|_| held.pods.len() == 1);
-            let is_owned = owner.and_then(|uid| self.pods.get(uid)).is_some_and(|record| {
+            let is_owned = owner.and_then(|uid| self.pods.get(&**uid)).is_some_and(|record| {
                 record.occupies() && record.place.as_ref().is_some_and(|place| place.node == *node)
             });
             // Devices of a nomination's victims are reserved for its pods.
@@ -195,7 +197,7 @@ impl Scheduler {
 /// A place that is assumed for a pod and not submitted yet.
 #[derive(Clone, Debug)]
 pub(super) struct AssumedPlacement {
-    pub(super) uid: Arc<str>,
+    pub(super) uid: PodUid,
     pub(super) node: Arc<str>,
     pub(super) devices: Option<PodAllocation>,
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Claim, ObjectName};
+use octavo_kube_io::objects::{Claim, ObjectName, PodUid};
 
 use super::queue::State;
 use super::{OpPurpose, Scheduler};
@@ -24,7 +24,7 @@ const MAX_BACKOFF_DOUBLINGS: u32 = 6;
 #[derive(Debug, Default)]
 pub(super) struct ClaimRollbacks {
     /// By pod UID and claim name.
-    all: BTreeMap<(Arc<str>, ObjectName), Rollback>,
+    all: BTreeMap<(PodUid, ObjectName), Rollback>,
     abandoned: u64,
 }
 
@@ -51,7 +51,7 @@ enum RollbackStep {
 impl ClaimRollbacks {
     /// The claim of a pod whose rollback is in flight, if any.
     pub(super) fn in_flight_for(&self, pod: &str) -> Option<&ObjectName> {
-        let of_pod = self.all.range((Arc::from(pod), ObjectName::default())..);
+        let of_pod = self.all.range((PodUid::from(pod), ObjectName::default())..);
         of_pod
             .take_while(|((uid, _), _)| **uid == *pod)
             .find(|(_, rollback)| matches!(rollback.step, RollbackStep::InFlight(_)))
@@ -59,12 +59,12 @@ impl ClaimRollbacks {
     }
 
     /// Pods with a rollback in flight.
-    pub(super) fn pods_in_flight(&self) -> Vec<Arc<str>> {
+    pub(super) fn pods_in_flight(&self) -> Vec<PodUid> {
         let in_flight = self
             .all
             .iter()
             .filter(|(_, rollback)| matches!(rollback.step, RollbackStep::InFlight(_)));
-        in_flight.map(|((uid, _), _)| Arc::clone(uid)).collect()
+        in_flight.map(|((uid, _), _)| uid.clone()).collect()
     }
 
     /// Forgets the rollbacks of a deleted pod.
@@ -91,7 +91,7 @@ impl Scheduler {
 
     /// Rolls back a claim of a pod, unless a rollback is in flight, scheduled or abandoned.
     pub(super) fn roll_back_claim(&mut self, pod: &PodRef, claim: &Arc<Claim>) {
-        let key = (Arc::clone(&pod.uid), claim.meta.name.clone());
+        let key = (pod.uid.clone(), claim.meta.name.clone());
         let rollback = self.rollbacks.all.get(&key);
         let is_new = rollback.is_none_or(|rollback| {
             rollback.step == RollbackStep::Abandoned && rollback.version != claim.meta.version
@@ -103,19 +103,19 @@ impl Scheduler {
 
     /// Schedules rollbacks of claims that a failed bind could not roll back itself. They run if the
     /// pod's own retry does not place it first.
-    pub(super) fn schedule_rollback(&mut self, uid: &Arc<str>, claims: &[ObjectName]) {
+    pub(super) fn schedule_rollback(&mut self, uid: &PodUid, claims: &[ObjectName]) {
         let at = self.now.saturating_add(self.rollback_delay_ms(0));
         for claim in claims {
             let rollback =
                 Rollback { version: Arc::default(), failures: 0, step: RollbackStep::RetryAt(at) };
-            self.rollbacks.all.entry((Arc::clone(uid), claim.clone())).or_insert(rollback);
+            self.rollbacks.all.entry((uid.clone(), claim.clone())).or_insert(rollback);
         }
     }
 
     /// Applies the result of a rollback.
     pub(super) fn rollback_finished(
         &mut self,
-        uid: &Arc<str>,
+        uid: &PodUid,
         id: OpId,
         result: &Result<(), Failure>,
     ) {
@@ -167,7 +167,7 @@ impl Scheduler {
         {
             let record = self.pods.get(&key.0).filter(|record| record.pod.node.is_none());
             let claim = self.devices.claim(&key.1).filter(|claim| {
-                claim.is_extended || claim.reserved_for.iter().any(|user| user.uid == key.0)
+                claim.is_extended || claim.reserved_for.iter().any(|user| *user.uid == *key.0)
             });
             let (Some(record), Some(claim)) = (record, claim) else {
                 // The pod has a place or is gone, or the claim no longer belongs to it.
@@ -192,7 +192,7 @@ impl Scheduler {
 
     fn submit_rollback(
         &mut self,
-        key: (Arc<str>, ObjectName),
+        key: (PodUid, ObjectName),
         pod: &PodRef,
         claim: &Arc<Claim>,
         failures: u32,
@@ -212,7 +212,7 @@ impl Scheduler {
     }
 
     /// Makes the entry of a pod ready that was gated meanwhile.
-    pub(super) fn make_ready_if_gated(&mut self, uid: &Arc<str>) {
+    pub(super) fn make_ready_if_gated(&mut self, uid: &PodUid) {
         let key = self.queue_key_of(uid);
         if self.queue.state(&key) == Some(State::Gated) {
             self.queue.set_state(&key, State::Ready);

@@ -11,6 +11,8 @@ use octavo_engine::shape::GpuDemand;
 use octavo_engine::workload::{Coupling, Profile, TopologyConstraint};
 use octavo_engine::{GpuPart, LevelId, Shape};
 
+use octavo_kube_io::objects::PodUid;
+
 use super::Scheduler;
 use super::engine_cache::DesiredWorkload;
 use super::node::GpuUse;
@@ -46,7 +48,7 @@ impl Scheduler {
     /// The shape of a pending pod, and how its node requirement is checked.
     pub(super) fn shape_of_waiting(
         &mut self,
-        uid: &Arc<str>,
+        uid: &PodUid,
         ask: &Ask,
     ) -> Option<(Arc<Shape>, NodeMask)> {
         let record = self.pods.get(uid)?;
@@ -74,7 +76,7 @@ impl Scheduler {
         Some((shape, mask))
     }
 
-    fn acquire_mask(&mut self, uid: &Arc<str>, uses: GpuUse) -> Option<NodeMask> {
+    fn acquire_mask(&mut self, uid: &PodUid, uses: GpuUse) -> Option<NodeMask> {
         let record = self.pods.get_mut(uid)?;
         if let Some((old, ..)) = record.node_mask.take() {
             self.masks.release(old);
@@ -92,7 +94,7 @@ impl Scheduler {
     }
 
     /// Forgets the request of a pod, which is then computed again.
-    pub(super) fn forget_wish(&mut self, uid: &Arc<str>) {
+    pub(super) fn forget_wish(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.shape = None;
         record.profile = None;
@@ -113,7 +115,7 @@ impl Scheduler {
     }
 
     /// Forgets the profile of a pod's workload, which is then computed again.
-    pub(super) fn forget_profile(&mut self, uid: &Arc<str>) {
+    pub(super) fn forget_profile(&mut self, uid: &PodUid) {
         if let Some(record) = self.pods.get_mut(uid) {
             record.profile = None;
         }
@@ -121,7 +123,7 @@ impl Scheduler {
 
     /// Parts of GPUs of a placed pod: from its claims, from its node's device plugin, or from the
     /// decision until these are observed.
-    pub(super) fn gpus_of(&self, uid: &Arc<str>, place: &Place) -> GpuParts {
+    pub(super) fn gpus_of(&self, uid: &PodUid, place: &Place) -> GpuParts {
         if place.state == PlaceState::Nominated {
             return place.gpus.clone();
         }
@@ -171,11 +173,7 @@ impl Scheduler {
     }
 
     /// The shape of a placed pod, derived from what it uses if its request is unknown.
-    pub(super) fn shape_of_placed(
-        &mut self,
-        uid: &Arc<str>,
-        gpus: &GpuParts,
-    ) -> Option<Arc<Shape>> {
+    pub(super) fn shape_of_placed(&mut self, uid: &PodUid, gpus: &GpuParts) -> Option<Arc<Shape>> {
         let record = self.pods.get_mut(uid)?;
         let resources = pod::resources(&record.footprint);
         let cached = record.shape.as_ref().filter(|shape| shape.resources == resources);
@@ -187,7 +185,7 @@ impl Scheduler {
     }
 
     /// The workload of a placed pod.
-    pub(super) fn workload_of(&mut self, uid: &Arc<str>) -> Option<DesiredWorkload> {
+    pub(super) fn workload_of(&mut self, uid: &PodUid) -> Option<DesiredWorkload> {
         let record = self.pods.get(uid)?;
         let member = record.member.clone();
         let (min_members, coupling) = match &member {

@@ -8,6 +8,8 @@ use octavo_engine::workload::{Profile, TopologyConstraint};
 use octavo_engine::{Gang, Plan, Shape};
 use rustc_hash::FxHashMap;
 
+use octavo_kube_io::objects::PodUid;
+
 use super::decide::{MAX_ATTEMPTS, is_gpu};
 use super::node_mask::NodeMask;
 use super::pending_reason::PendingReason;
@@ -46,14 +48,14 @@ impl RefusalCache {
 
 impl Scheduler {
     /// Decides on a single pod.
-    pub(super) fn decide_pod(&mut self, uid: &Arc<str>) {
-        let key = QueueKey::Pod(Arc::clone(uid));
+    pub(super) fn decide_pod(&mut self, uid: &PodUid) {
+        let key = QueueKey::Pod(uid.clone());
         if let Err(reason) = self.schedule_pod(uid, &key) {
             self.set_pending(&key, &reason);
         }
     }
 
-    fn schedule_pod(&mut self, uid: &Arc<str>, key: &QueueKey) -> Result<(), PendingReason> {
+    fn schedule_pod(&mut self, uid: &PodUid, key: &QueueKey) -> Result<(), PendingReason> {
         if let Some(record) = self.pods.get(uid)
             && let Some((_, rules, _)) = &record.node_mask
             && let Some(unfit) = rules.pod_level_reason()
@@ -84,7 +86,7 @@ impl Scheduler {
     #[expect(clippy::too_many_arguments, reason = "the state of one decision")]
     fn search_pod(
         &mut self,
-        uid: &Arc<str>,
+        uid: &PodUid,
         key: &QueueKey,
         ask: &Ask,
         shape: &Arc<Shape>,
@@ -165,7 +167,7 @@ impl Scheduler {
                 }
                 Ok(None) => {
                     self.decision_log.record(key, explanation);
-                    return self.nominate(key, &[(Arc::clone(uid), placed.clone())], &plan);
+                    return self.nominate(key, &[(uid.clone(), placed.clone())], &plan);
                 }
                 Err(error) => {
                     if last_error.is_none() {
@@ -198,7 +200,7 @@ impl Scheduler {
     /// Whether a node has the uncounted resources of a pod once the plan's victims have left.
     fn check_fit_after_plan(
         &self,
-        uid: &Arc<str>,
+        uid: &PodUid,
         ask: &Ask,
         node: &Arc<str>,
         plan: &Plan,
@@ -211,7 +213,7 @@ impl Scheduler {
         }
         let mut usage = target.usage.clone();
         let leave = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
-        let leave = leave.filter_map(|id| self.pods.get(self.engine.holder(*id)?));
+        let leave = leave.filter_map(|id| self.pods.get(&**self.engine.holder(*id)?));
         for gone in leave.filter(|record| record.counted_on.as_ref() == Some(node)) {
             usage.remove(&gone.footprint);
         }
@@ -224,7 +226,7 @@ impl Scheduler {
     }
 
     /// Whether a node's labels and taints suit a pending pod.
-    fn may_be_on(&self, uid: &Arc<str>, node: &str) -> bool {
+    fn may_be_on(&self, uid: &PodUid, node: &str) -> bool {
         let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
             return false;
         };

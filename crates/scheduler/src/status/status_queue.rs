@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use octavo_api::names::OCTAVO_API_VERSION;
-use octavo_kube_io::objects::{Kind, ObjectName, ScheduledCondition};
+use octavo_kube_io::objects::{Kind, ObjectName, PodUid, ScheduledCondition};
 use tokio::time::Instant;
 
 use super::{GroupPhase, GroupStatus, StatusText, StatusUpdate};
@@ -61,7 +61,7 @@ pub(super) enum Due {
 #[derive(Debug)]
 pub(super) struct StatusQueue {
     metrics: Metrics,
-    conditions: Queue<Arc<str>, StatusWrite>,
+    conditions: Queue<PodUid, StatusWrite>,
     groups: Queue<Arc<str>, GroupStatus>,
     policies: Queue<Arc<str>, StatusWrite>,
     events: Queue<(Arc<str>, &'static str), EventWrite>,
@@ -145,7 +145,7 @@ impl StatusQueue {
             let event = pod_event(&pod, true, "FailedScheduling", note);
             self.event(EventWrite { about: status_text.reason, ..event });
         }
-        let key = Arc::clone(&pod.uid);
+        let key = pod.uid.clone();
         if !self.conditions.put(key, StatusWrite::Condition { pod, status_text, seen }) {
             self.metrics.dropped("condition");
         }
@@ -259,7 +259,7 @@ fn pod_event(pod: &PodRef, is_warning: bool, reason: &'static str, note: String)
     EventWrite {
         kind: Kind::new("v1", "Pod"),
         name: pod.name.clone(),
-        uid: Arc::clone(&pod.uid),
+        uid: Arc::clone(pod.uid.as_arc()),
         is_warning,
         reason,
         about: reason,

@@ -52,7 +52,6 @@ fn unmodeled_requests_make_the_demand_a_minimum() {
     devices.see(&claim);
     let ask = devices.ask(&pod).unwrap();
     assert_eq!((&ask.demand, ask.is_exact), (&GpuDemand::Whole { count: 2 }, false));
-    assert_eq!(devices.candidates(&ask).unwrap().len(), 2);
     // Shares of two requests may lie on one GPU.
     let mut two = [shares(1, "30", "1Gi"), shares(1, "30", "1Gi")].concat();
     two[1].name = "other".to_owned();
@@ -238,7 +237,7 @@ fn extended_resources_come_from_classes_and_plugins() {
     let ask = devices.ask(&pod).unwrap();
     assert_eq!(
         (&ask.demand, ask.models),
-        (&GpuDemand::Whole { count: 2 }, devices.plugin_models())
+        (&GpuDemand::Whole { count: 2 }, devices.models.plugin_models())
     );
     assert!(ask.is_exact && ask.extended.is_empty());
 }
@@ -259,8 +258,6 @@ fn claims_of_a_pod_are_allocated_all_or_none() {
     let ask = devices.ask(&pod).unwrap();
     assert_eq!(ask.demand, GpuDemand::Whole { count: 9 });
     assert!(matches!(devices.allocate(&ask, "a", None), Err(PodAllocationError::Refused(_))));
-    let explained = devices.explain(&ask, "a").unwrap();
-    assert!(explained.error.is_some() && explained.clash.is_some());
     devices.see(&claim("two", whole(3)));
     let ask = devices.ask(&pod).unwrap();
     let pod_allocation = devices.allocate(&ask, "a", None).unwrap();
@@ -306,7 +303,6 @@ fn shared_devices_are_visible_on_each_node() {
     devices.see(&own);
     let ask = devices.ask(&first).unwrap();
     assert!(!ask.is_exact && !ask.demand.is_some());
-    assert_eq!(devices.candidates(&ask).unwrap(), vec!["a".into()]);
     assert!(devices.allocate(&ask, "b", None).is_err());
     let pod_allocation = devices.allocate(&ask, "a", None).unwrap();
     let touched = devices.assume(&pod_allocation);
@@ -315,7 +311,6 @@ fn shared_devices_are_visible_on_each_node() {
     let (second, own) = pod("q", vec![request("nic", "nic", 1)]);
     devices.see(&own);
     let ask = devices.ask(&second).unwrap();
-    assert_eq!(devices.candidates(&ask).unwrap().len(), 2);
     assert!(devices.allocate(&ask, "b", None).is_err(), "the other pod has it");
     devices.forget("p");
     assert!(devices.allocate(&ask, "b", None).is_ok());
@@ -332,5 +327,5 @@ fn count_all_ignores_the_engines_choice() {
     assert_eq!((&ask.demand, ask.is_exact), (&GpuDemand::Whole { count: 1 }, false));
     let first = devices.allocate(&ask, "a", None).unwrap().parts[0];
     let pod_allocation = devices.allocate(&ask, "a", Some(&[first])).unwrap();
-    assert_eq!((pod_allocation.parts.len(), pod_allocation.matches_choice), (8, false));
+    assert_eq!(pod_allocation.parts.len(), 8);
 }

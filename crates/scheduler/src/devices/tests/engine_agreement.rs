@@ -76,11 +76,11 @@ fn fill(devices: &mut Devices, kind: usize, is_chosen: bool) -> u32 {
         let pod_allocation = devices.allocate(&ask, "n", wanted.filter(|_| is_chosen));
         assert_eq!(chosen.is_some(), pod_allocation.is_ok(), "{:?} {pod_allocation:?}", ask.demand);
         let Ok(pod_allocation) = pod_allocation else { break };
-        assert!(
-            !is_chosen || pod_allocation.matches_choice,
-            "{chosen:?} {:?}",
-            pod_allocation.parts
-        );
+        if is_chosen && let Some(chosen) = chosen {
+            let mut wanted = chosen.gpus;
+            wanted.sort_unstable();
+            assert_eq!(wanted, pod_allocation.parts);
+        }
         assert_eq!(pod_allocation.parts.len(), usize::from(ask.demand.count()));
         devices.assume(&pod_allocation);
         count += 1;

@@ -217,7 +217,7 @@ pub(super) fn seen(write: &ClaimWrite, pod: &PodRef) -> Arc<Claim> {
     if let Some(written) = &write.allocation {
         claim.claim.allocation = Some(written.allocation.clone());
     }
-    let uid = Arc::clone(&pod.uid);
+    let uid = Arc::clone(pod.uid.as_arc());
     let name = pod.name.name.to_string();
     claim.reserved_for.push(Consumer {
         resource: "pods".to_owned(),
@@ -237,7 +237,7 @@ pub(super) fn deallocated(claim: &Claim) -> Arc<Claim> {
 }
 
 pub(super) fn pod_ref(pod: &Pod) -> PodRef {
-    PodRef { name: pod.meta.name.clone(), uid: Arc::clone(&pod.meta.uid) }
+    PodRef { name: pod.meta.name.clone(), uid: pod.uid() }
 }
 
 impl Devices {

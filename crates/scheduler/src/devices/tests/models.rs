@@ -92,11 +92,11 @@ fn unmodeled_nodes_have_a_reason() {
     });
     devices.apply_slices(&Delta::Upsert(mixed));
     assert!(devices.gpus("a").is_none());
-    assert!(devices.unmodeled("a").unwrap().to_string().contains("allocator alone"));
+    assert!(devices.unmodeled["a"].to_string().contains("allocator alone"));
     devices.apply_slices(&Delta::Upsert(Arc::clone(&slices(PLAIN, "a")[0])));
     assert!(devices.gpus("a").is_some());
     devices.apply_nodes(&Delta::Upsert(node("a", &[("nvidia.com/gpu", 8)])));
-    assert_eq!(devices.unmodeled("a"), Some(&UnmodeledReason::ServedTwice));
+    assert_eq!(devices.unmodeled.get("a"), Some(&UnmodeledReason::ServedTwice));
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn device_plugin_gpus_are_whole_gpus_of_their_own_model() {
     let gpus = devices.gpus("p").unwrap();
     assert_eq!((gpus.devices.gpus.len(), &gpus.source), (4, &GpuSource::Plugin));
     assert_ne!(gpus.model, devices.gpus("a").unwrap().model);
-    assert!(devices.plugin_models().has(gpus.model));
+    assert!(devices.models.plugin_models().has(gpus.model));
     assert!(names(&devices).contains(&"NVIDIA H100 80GB HBM3 (device plugin)"));
 }
 

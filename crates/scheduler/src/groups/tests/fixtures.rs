@@ -5,7 +5,7 @@ use std::sync::Arc;
 use octavo_kube_io::objects::{Delta, Meta, ObjectName, Owner, Pod, WatchedObject};
 use serde_json::Value;
 
-use super::{Groups, Member, Membership};
+use super::{GroupSpec, Groups, Member, Membership};
 
 /// The namespace of all of them.
 pub(super) const NAMESPACE: &str = "ml";
@@ -66,6 +66,12 @@ pub(super) fn knowing(objects: impl IntoIterator<Item = WatchedObject>) -> Group
         groups.apply(&Delta::Upsert(Arc::new(object)));
     }
     groups
+}
+
+/// The group of the one object.
+#[track_caller]
+pub(super) fn only_spec(groups: &Groups) -> &GroupSpec {
+    groups.objects.values().next().unwrap().as_ref().unwrap()
 }
 
 /// The pod as a member.

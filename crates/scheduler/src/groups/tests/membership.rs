@@ -92,7 +92,7 @@ fn relist_removes_missing_objects_of_its_kind_only() {
     let kind = Kind::new("jobset.x-k8s.io/v1alpha2", "JobSet");
     let touched = groups.apply(&Delta::Replace(kind, vec![Arc::new(job_set("b"))]));
     assert_eq!(touched.iter().map(ToString::to_string).collect::<Vec<_>>(), ["JobSet ml/a"]);
-    let left: Vec<_> = groups.specs().map(|spec| spec.name.to_string()).collect();
+    let left: Vec<_> = groups.objects.keys().map(ToString::to_string).collect();
     assert_eq!(left, ["PodGroup ml/g", "JobSet ml/b"]);
 }
 

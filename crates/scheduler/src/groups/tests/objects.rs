@@ -5,16 +5,14 @@ use octavo_api::{PodGroupSpec, names};
 use octavo_engine::topology::LevelId;
 use serde_json::{Value, json};
 
-use super::fixtures::{knowing, member, object, own, owned, pod, refusal};
+use super::fixtures::{knowing, member, object, only_spec, own, owned, pod, refusal};
 use super::*;
 
 /// The one group that an object announces: its subgroups in short, or the error.
 fn read(object: WatchedObject) -> Result<String, String> {
     let groups = knowing([object]);
-    if let Some((_, error)) = groups.errors().next() {
-        return Err(error.to_string());
-    }
-    let spec = groups.specs().next().expect("an object that announces a group");
+    let read = groups.objects.values().next().expect("an object that announces a group");
+    let spec = read.as_ref().map_err(ToString::to_string)?;
     let sub = |sub: &Subgroup| {
         let count = sub.count.map_or("-".to_owned(), |count| count.to_string());
         let late = if sub.is_late { " late" } else { "" };
@@ -314,7 +312,7 @@ fn late_subgroup_counts_once_it_has_a_pod() {
     ]);
     let set = object("jobset.x-k8s.io/v1alpha2", "JobSet", "s", json!({"replicatedJobs": jobs}));
     let groups = knowing([set]);
-    let spec = groups.specs().next().unwrap();
+    let spec = only_spec(&groups);
     let missing = |first, then| -> Vec<_> {
         let missing = spec.missing(|sub| if sub == "first" { first } else { then });
         missing.into_iter().map(|missing| (missing.sub.to_string(), missing.have)).collect()
@@ -346,7 +344,7 @@ fn unknown_topology_levels_are_named() {
         "subGroups": [{"name": "a", "minMember": 4, "topology": {"required": "rack"},
             "segment": {"size": 2, "level": "host"}}]});
     let groups = knowing([own("g", spec)]);
-    let spec = groups.specs().next().unwrap();
+    let spec = only_spec(&groups);
     let level = |levels: &'static [&'static str]| {
         move |name: &str| {
             let found = levels.iter().position(|level| *level == name)?;
@@ -396,7 +394,7 @@ fn every_field_of_the_resource_is_read() {
         seconds_at_risk: Some(60),
     };
     let groups = knowing([own("g", serde_json::to_value(spec).unwrap())]);
-    let read = groups.specs().next().unwrap();
+    let read = only_spec(&groups);
     let sub = Subgroup {
         name: "a".into(),
         min: 4,
@@ -420,6 +418,6 @@ fn every_field_of_the_resource_is_read() {
         is_whole: true,
         seconds_at_risk: 60,
     };
-    assert_eq!(**read, expected);
+    assert_eq!(*read, expected);
     assert_eq!(read.announcer.generation, 1);
 }

@@ -160,12 +160,13 @@ proptest! {
         kind in 0..Groups::kinds().len(),
         owner in select(&["Job", "PyTorchJob", "MPIJob"][..]),
     ) {
-        let watched = Groups::kinds()[kind].newest();
-        let mut object = object(&watched.api_version, &watched.kind, "g", spec);
+        let watched = &Groups::kinds()[kind];
+        let api_version = format!("{}/{}", watched.api_group, watched.versions[0]);
+        let mut object = object(&api_version, watched.kind, "g", spec);
         object.meta.labels.insert("octavo.dev/gang".to_owned(), "true".to_owned());
         let groups = knowing([object]);
-        prop_assert_eq!(groups.specs().count() + groups.errors().count(), 1);
-        for spec in groups.specs() {
+        prop_assert_eq!(groups.objects.len(), 1);
+        for spec in groups.objects.values().flatten() {
             prop_assert!(!spec.subs.is_empty());
             prop_assert_eq!(spec.min, spec.subs.iter().map(|sub| sub.min).sum::<u32>());
             prop_assert!(spec.min <= MAX_MEMBERS);

@@ -8,9 +8,11 @@ use octavo_kube_io::objects::{
 };
 
 use super::fixtures::{claim, class, csi_claim, labels, node, pod, set_claim, using};
-use crate::predicates::{
-    NodeFilterKey, Unfit, Unsupported, Volumes, check_node_filters, unsupported,
-};
+use crate::predicates::{NodeFilterKey, Unfit, Unsupported, Volumes, unsupported};
+
+fn check(pod: &Pod, node: &Node) -> Result<(), Unfit> {
+    NodeFilterKey::of(pod, &Volumes::default()).check(node)
+}
 
 fn tolerating(operator: &str, value: &str) -> Pod {
     let (key, effect) = ("team".to_owned(), String::new());
@@ -26,7 +28,7 @@ fn tainted(value: &str, effect: TaintEffect) -> Node {
 
 fn is_tolerated(operator: &str, value: &str, taint: &str) -> bool {
     let node = tainted(taint, TaintEffect::NoExecute);
-    check_node_filters(&tolerating(operator, value), &node, &Volumes::default()).is_ok()
+    check(&tolerating(operator, value), &node).is_ok()
 }
 
 #[test]
@@ -40,16 +42,13 @@ fn every_toleration_operator_works() {
     }
     assert!(!is_tolerated("Like", "a", "a"));
     let soft = tainted("a", TaintEffect::PreferNoSchedule);
-    assert_eq!(
-        check_node_filters(&pod("p", PodSpec::default()), &soft, &Volumes::default()),
-        Ok(())
-    );
+    assert_eq!(check(&pod("p", PodSpec::default()), &soft), Ok(()));
 }
 
 #[test]
 fn a_cordon_is_a_taint_that_can_be_tolerated() {
     let cordoned = Node { is_unschedulable: true, ..(*node("n", &[], &[])).clone() };
-    let check = |pod: &Pod| check_node_filters(pod, &cordoned, &Volumes::default());
+    let check = |pod: &Pod| check(pod, &cordoned);
     assert_eq!(check(&pod("p", PodSpec::default())), Err(Unfit::Cordoned));
     let daemon = Toleration {
         key: "node.kubernetes.io/unschedulable".to_owned(),
@@ -81,7 +80,7 @@ fn drawn(terms: &[&[(&str, NodeOperator, &[&str])]]) -> Pod {
 fn malformed_term_matches_nothing() {
     use NodeOperator::{Exists, Gt, In};
     let node = node("n", &[("size", "12"), ("zone", "a")], &[]);
-    let check = |pod: &Pod| check_node_filters(pod, &node, &Volumes::default()).is_ok();
+    let check = |pod: &Pod| check(pod, &node).is_ok();
     assert!(check(&drawn(&[&[("size", Gt, &["9"])]])));
     assert!(!check(&drawn(&[&[("size", Gt, &["many"])]])));
     assert!(check(&drawn(&[&[("size", Gt, &["many"])], &[("zone", Exists, &[])]])));

@@ -27,7 +27,7 @@ impl Scheduler {
 
     /// The pod of a victim; `None` if it is a claim or gone.
     fn record_of(&self, victim: &Victim) -> Option<&PodRecord> {
-        victim.holder.as_ref().and_then(|holder| self.pods.get(holder))
+        victim.holder.as_ref().and_then(|holder| self.pods.get(&**holder))
     }
 
     fn records_of<'a>(&'a self, victims: &'a [Victim]) -> impl Iterator<Item = &'a PodRecord> {

@@ -170,7 +170,7 @@ impl FakeCluster {
     fn write_claims(&mut self, bind: &Bind) -> bool {
         let pod = bind.pod.name.name.to_string();
         let [write] = &bind.claims[..] else { panic!("one claim: {bind:?}") };
-        let is_listed = write.claim.reserved_for.iter().any(|one| one.uid == bind.pod.uid);
+        let is_listed = write.claim.reserved_for.iter().any(|one| *one.uid == *bind.pod.uid);
         if write.allocation.is_none() && is_listed && !bind.is_retry {
             // The observed claim is not read again, so it must be correct.
             return true;
