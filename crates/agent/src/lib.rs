@@ -24,5 +24,6 @@ mod testing;
 mod watchdog;
 
 pub use args::AgentArgs;
+pub use metrics::metrics_reference;
 pub use node::{ClaimRef, DRIVER_NAME, NodePaths, PreparedDevice};
 pub use run::run;

@@ -2,6 +2,7 @@
 //! to counters.
 
 mod enforcement;
+mod reference;
 
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use crate::claims::HeldCounts;
 use crate::node::DRIVER_NAME;
 
 pub(crate) use enforcement::{EnforcementMetrics, ShareFigures, ShareLabels};
+pub use reference::metrics_reference;
 
 /// A call of the kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -2,7 +2,8 @@
 //!
 //! Driver calls may block for any time, so they run on their own thread and never block the runtime. While all GPUs are
 //! healthy, the thread sleeps in the driver's event wait. It also polls occasionally, since some changes cause no
-//! event. A driver that stops answering, for example after an upgrade, is closed and reopened.
+//! event. Changes of MIG by hand are such changes: a check of a few calls finds them soon and causes a poll. A driver
+//! that stops answering, for example after an upgrade, is closed and reopened.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,8 +25,8 @@ use crate::metrics::Metrics;
 /// Stack size of the thread. NVIDIA's library needs some; the default of 2 MiB would be noticeable with 500 nodes per
 /// process.
 const STACK_BYTES: usize = 512 * 1024;
-/// Longest sleep in the driver while all is well.
-const MAX_EVENT_WAIT: Duration = Duration::from_mins(1);
+/// How often MIG modes and instances are compared with the last inventory, and thus the longest sleep in the driver.
+const MIG_CHECK_INTERVAL: Duration = Duration::from_secs(10);
 /// Range of the delay between polls of an unhealthy GPU. The maximum also applies without events, and while the fabric
 /// is being set up.
 const MIN_POLL_DELAY: Duration = Duration::from_secs(1);
@@ -198,12 +199,13 @@ impl Monitor {
     fn listen(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
         let mut events = self.subscribe(driver)?;
         let mut poll_at = Instant::now() + self.poll_delay(&*events);
+        let mut mig_check_at = Instant::now() + MIG_CHECK_INTERVAL;
         loop {
             if self.stop.is_cancelled() {
                 return Ok(());
             }
-            let timeout = poll_at.saturating_duration_since(Instant::now()).min(MAX_EVENT_WAIT);
-            let event = events.wait(timeout)?;
+            let wake_at = poll_at.min(mig_check_at);
+            let event = events.wait(wake_at.saturating_duration_since(Instant::now()))?;
             if self.stop.is_cancelled() {
                 return Ok(());
             }
@@ -213,6 +215,12 @@ impl Monitor {
                     self.backoff.reset();
                     poll_at = poll_at.min(Instant::now() + self.backoff.next_delay());
                 }
+            }
+            if mig_check_at <= Instant::now() {
+                if self.has_mig_changed(driver) {
+                    poll_at = Instant::now();
+                }
+                mig_check_at = Instant::now() + MIG_CHECK_INTERVAL;
             }
             // A stream of events must not delay the poll of an unhealthy GPU.
             if poll_at <= Instant::now() {
@@ -279,6 +287,22 @@ impl Monitor {
         let class = watch.on_xid(number, answer, advice, now());
         self.metrics.xid(&self.node, number);
         tracing::warn!(node = %self.node, gpu = %uuid, xid = number, class = class.name(), "XID");
+    }
+
+    /// Whether MIG was changed on a healthy GPU since the last inventory. An error counts as a change, since the poll
+    /// finds its cause. Unhealthy GPUs are polled anyway.
+    fn has_mig_changed(&self, driver: &dyn Driver) -> bool {
+        let gpus = self.snapshot.inventory.iter().flat_map(|inventory| &inventory.gpus);
+        let is_healthy =
+            |gpu: &&Gpu| self.gpus.get(&gpu.uuid).is_none_or(|health| health.state().is_none());
+        gpus.filter(is_healthy).any(|gpu| match driver.has_mig_changed(gpu) {
+            Ok(has_changed) => has_changed,
+            Err(error) => {
+                let node = &self.node;
+                tracing::debug!(%node, gpu = %gpu.uuid, %error, "MIG cannot be compared");
+                true
+            }
+        })
     }
 
     /// Polls the health of all GPUs and retries unreadable ones. Fails if the driver as a whole does not answer.

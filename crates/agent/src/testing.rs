@@ -100,6 +100,10 @@ pub(crate) struct TestDriver(Arc<Mutex<Commands>>);
 
 struct Commands {
     count: u32,
+    /// GPUs other than [`gpu`].
+    gpus: BTreeMap<u32, Gpu>,
+    /// How often all GPUs were read.
+    reads: usize,
     health: BTreeMap<String, Result<GpuHealth, DriverError>>,
     unreadable: BTreeMap<u32, DriverError>,
     gone: Option<DriverError>,
@@ -121,11 +125,23 @@ impl TestDriver {
     pub(crate) fn new(count: u32) -> Self {
         Self(Arc::new(Mutex::new(Commands {
             count,
+            gpus: BTreeMap::new(),
+            reads: 0,
             health: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             gone: None,
             listeners: Vec::new(),
         })))
+    }
+
+    /// Replaces the GPU with this GPU's index. No event tells it.
+    pub(crate) fn set_gpu(&self, gpu: Gpu) {
+        self.0.lock().unwrap().gpus.insert(gpu.index, gpu);
+    }
+
+    /// How often all GPUs were read.
+    pub(crate) fn reads(&self) -> usize {
+        self.0.lock().unwrap().reads
     }
 
     /// Sets the driver's answer about a GPU.
@@ -162,22 +178,38 @@ impl TestDriver {
     }
 }
 
+impl Commands {
+    fn gpu(&self, index: u32) -> Gpu {
+        self.gpus.get(&index).cloned().unwrap_or_else(|| gpu(index))
+    }
+}
+
 impl Driver for TestDriver {
     fn versions(&self) -> Result<DriverVersions, DriverError> {
         self.0.lock().unwrap().gone.clone().map_or_else(|| Ok(versions()), Err)
     }
 
     fn gpus(&self) -> Result<Vec<Result<Gpu, UnreadableGpu>>, DriverError> {
-        let commands = self.0.lock().unwrap();
+        let mut commands = self.0.lock().unwrap();
+        commands.reads += 1;
         let read = |index| match commands.unreadable.get(&index) {
             Some(error) => Err(UnreadableGpu { index, error: error.clone() }),
-            None => Ok(gpu(index)),
+            None => Ok(commands.gpu(index)),
         };
         Ok((0..commands.count).map(read).collect())
     }
 
     fn health(&self, uuid: &str) -> Result<GpuHealth, DriverError> {
         self.0.lock().unwrap().health.get(uuid).cloned().unwrap_or_else(|| Ok(well()))
+    }
+
+    fn has_mig_changed(&self, known: &Gpu) -> Result<bool, DriverError> {
+        let commands = self.0.lock().unwrap();
+        if let Some(error) = commands.unreadable.get(&known.index) {
+            return Err(error.clone());
+        }
+        let now = commands.gpu(known.index);
+        Ok((now.mig, now.mig_instances) != (known.mig, known.mig_instances.clone()))
     }
 
     fn events(&self) -> Result<Box<dyn EventStream>, DriverError> {

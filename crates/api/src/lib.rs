@@ -15,6 +15,7 @@ pub mod crds;
 pub mod names;
 pub mod placement_policy;
 pub mod pod_group;
+pub mod reasons;
 pub mod refusal;
 
 pub use condition::Condition;

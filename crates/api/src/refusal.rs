@@ -336,40 +336,53 @@ pub enum Refusal {
     },
 }
 
-impl Refusal {
-    /// Stable CamelCase reason for conditions, events and metric labels.
-    pub fn reason(&self) -> &'static str {
-        match self {
-            Self::BadClaimUid { .. } => "BadClaimUid",
-            Self::ClaimNotFound { .. } => "ClaimNotFound",
-            Self::ClaimReplaced { .. } => "ClaimReplaced",
-            Self::NotAllocated { .. } => "NotAllocated",
-            Self::NothingForDriver { .. } => "NothingForDriver",
-            Self::OtherNode { .. } => "OtherNode",
-            Self::UnknownDevice { .. } => "UnknownDevice",
-            Self::DeviceInUse { .. } => "DeviceInUse",
-            Self::DeviceNotFreed { .. } => "DeviceNotFreed",
-            Self::DeviceMayBeInUse { .. } => "DeviceMayBeInUse",
-            Self::InvalidShare { .. } => "InvalidShare",
-            Self::ShareDoesNotFit { .. } => "ShareDoesNotFit",
-            Self::EnforcementNotReady { .. } => "EnforcementNotReady",
-            Self::MigPlacementTaken { .. } => "MigPlacementTaken",
-            Self::MigProfileMissing { .. } => "MigProfileMissing",
-            Self::MigModeNotChanged { .. } => "MigModeNotChanged",
-            Self::MigModeNeedsReset { .. } => "MigModeNeedsReset",
-            Self::MigInstancesInTheWay { .. } => "MigInstancesInTheWay",
-            Self::MigNotCreated { .. } => "MigNotCreated",
-            Self::MigNotDestroyed { .. } => "MigNotDestroyed",
-            Self::MigNotUsable { .. } => "MigNotUsable",
-            Self::DriverClosed { .. } => "DriverClosed",
-            Self::InvalidConfig { .. } => "InvalidConfig",
-            Self::ConfigMismatch { .. } => "ConfigMismatch",
-            Self::NotYetSupported { .. } => "NotYetSupported",
-            Self::NotReady { .. } => "NotReady",
-            Self::ApiUnavailable { .. } => "ApiUnavailable",
-            Self::Storage { .. } => "Storage",
-            Self::HandedOver { .. } => "HandedOver",
-            Self::Interrupted { .. } => "Interrupted",
+/// Defines [`Refusal::reason`], and [`Refusal::REASONS`] from the same list. The match is exhaustive, so the list is
+/// complete.
+macro_rules! reasons {
+    ($($variant:ident => $reason:literal,)*) => {
+        impl Refusal {
+            /// All values of [`Refusal::reason`].
+            pub const REASONS: &[&str] = &[$($reason),*];
+
+            /// Stable CamelCase reason for conditions, events and metric labels.
+            pub fn reason(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $reason,)*
+                }
+            }
         }
-    }
+    };
+}
+
+reasons! {
+    BadClaimUid => "BadClaimUid",
+    ClaimNotFound => "ClaimNotFound",
+    ClaimReplaced => "ClaimReplaced",
+    NotAllocated => "NotAllocated",
+    NothingForDriver => "NothingForDriver",
+    OtherNode => "OtherNode",
+    UnknownDevice => "UnknownDevice",
+    DeviceInUse => "DeviceInUse",
+    DeviceNotFreed => "DeviceNotFreed",
+    DeviceMayBeInUse => "DeviceMayBeInUse",
+    InvalidShare => "InvalidShare",
+    ShareDoesNotFit => "ShareDoesNotFit",
+    EnforcementNotReady => "EnforcementNotReady",
+    MigPlacementTaken => "MigPlacementTaken",
+    MigProfileMissing => "MigProfileMissing",
+    MigModeNotChanged => "MigModeNotChanged",
+    MigModeNeedsReset => "MigModeNeedsReset",
+    MigInstancesInTheWay => "MigInstancesInTheWay",
+    MigNotCreated => "MigNotCreated",
+    MigNotDestroyed => "MigNotDestroyed",
+    MigNotUsable => "MigNotUsable",
+    DriverClosed => "DriverClosed",
+    InvalidConfig => "InvalidConfig",
+    ConfigMismatch => "ConfigMismatch",
+    NotYetSupported => "NotYetSupported",
+    NotReady => "NotReady",
+    ApiUnavailable => "ApiUnavailable",
+    Storage => "Storage",
+    HandedOver => "HandedOver",
+    Interrupted => "Interrupted",
 }

@@ -11,6 +11,7 @@
 //!   ├── limits  memory limits of cgroups
 //!   └── mig     profiles and placements
 //!         ├── instances  existing instances
+//!         ├── compare    whether mode or instances changed
 //!         └── change     mode, creation and destruction
 //! ```
 //!
@@ -76,6 +77,14 @@ impl Driver for Nvml {
 
     fn mig_instances(&self, uuid: &str) -> Result<Vec<MigInstance>, DriverError> {
         mig::instances(self.library.device_of(uuid)?)
+    }
+
+    fn has_mig_changed(&self, known: &Gpu) -> Result<bool, DriverError> {
+        // A GPU cannot gain MIG support.
+        if known.mig.is_none() {
+            return Ok(false);
+        }
+        mig::has_changed(self.library.device_of(&known.uuid)?, known)
     }
 
     fn set_mig_mode(&self, uuid: &str, enabled: bool) -> Result<Mig, DriverError> {

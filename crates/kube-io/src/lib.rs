@@ -1,5 +1,5 @@
 //! Kubernetes plumbing that the programs share: the API client, watches, a node's slices, claim
-//! status, leases, events and the admin server.
+//! status, leases, events, the admin server and the page of its metrics.
 
 #![forbid(unsafe_code)]
 
@@ -11,8 +11,10 @@ pub mod events;
 #[cfg(test)]
 mod fake;
 pub mod lease;
+mod metrics_page;
 pub mod objects;
 pub mod slices;
 pub mod watch;
 
 pub use backoff::Backoff;
+pub use metrics_page::metrics_page;

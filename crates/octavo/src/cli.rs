@@ -157,6 +157,10 @@ pub(crate) enum VersionForm {
 pub(crate) enum Generated {
     /// docs/reference/cli.md
     CliReference,
+    /// docs/reference/reasons.md
+    Reasons,
+    /// docs/reference/agent-metrics.md
+    AgentMetrics,
     /// docs/reference/scheduler-metrics.md
     SchedulerMetrics,
 }

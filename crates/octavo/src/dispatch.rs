@@ -83,6 +83,12 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Program::Generate { what: Generated::CliReference } => {
             write(reference::markdown(command(OsStr::new("octavo"))).as_bytes())?;
         }
+        Program::Generate { what: Generated::Reasons } => {
+            write(octavo_api::reasons::reference().as_bytes())?;
+        }
+        Program::Generate { what: Generated::AgentMetrics } => {
+            write(octavo_agent::metrics_reference().as_bytes())?;
+        }
         Program::Generate { what: Generated::SchedulerMetrics } => {
             write(octavo_scheduler::metrics::reference().as_bytes())?;
         }

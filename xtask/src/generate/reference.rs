@@ -1,4 +1,4 @@
-//! The references that the binary itself writes: of its command line, and of the scheduler's metrics.
+//! The references that the binary itself writes: of its command line, of reasons and of metrics.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,8 +8,10 @@ use anyhow::{Context, bail};
 use super::Generated;
 
 /// What `octavo generate` writes, and where it lies.
-const REFERENCES: [(&str, &str); 2] = [
+const REFERENCES: [(&str, &str); 4] = [
     ("cli-reference", "docs/reference/cli.md"),
+    ("reasons", "docs/reference/reasons.md"),
+    ("agent-metrics", "docs/reference/agent-metrics.md"),
     ("scheduler-metrics", "docs/reference/scheduler-metrics.md"),
 ];
 

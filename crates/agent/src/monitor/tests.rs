@@ -3,10 +3,12 @@ use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 
 use super::*;
-use crate::testing::{TestDriver, advice, lost, uuid, well};
+use crate::testing::{TestDriver, advice, lost, mig, uuid, well};
 
 /// Longer than anything here takes: a test that waits this long has failed.
 const TIMEOUT: Duration = Duration::from_mins(1);
+/// Upper bound of the time until a MIG change by hand is noticed.
+const MIG_NOTICE_TIME: Duration = Duration::from_secs(15);
 
 struct Watched {
     driver: TestDriver,
@@ -214,6 +216,25 @@ async fn driver_is_reopened_only_after_the_last_call() {
     assert_eq!(still_open.try_iter().collect::<Vec<_>>(), [false, false]);
 }
 
+#[tokio::test]
+async fn mig_changes_by_hand_are_noticed_within_15_s() {
+    let driver = TestDriver::new(2);
+    driver.set_gpu(mig::gpu(1, false));
+    let mut watched = Watched::start(driver);
+    watched.until(|snapshot| snapshot.inventory.is_some()).await;
+    watched.listeners(1).await;
+    let changed_at = Instant::now();
+    let mut changed = mig::gpu(1, true);
+    changed.mig_instances = vec![mig::instance(9, 19, 0)];
+    watched.driver.set_gpu(changed.clone());
+    let is_current =
+        |snapshot: &Snapshot| snapshot.inventory.as_ref().is_some_and(|now| now.gpus[1] == changed);
+    watched.until(is_current).await;
+    let elapsed = changed_at.elapsed();
+    assert!(elapsed < MIG_NOTICE_TIME, "noticed after {elapsed:?}");
+    assert_eq!(watched.driver.reads(), 2, "the first read, and one for the change");
+}
+
 fn monitor() -> Monitor {
     Monitor {
         node: "node".to_owned(),
@@ -237,6 +258,21 @@ fn gpus_are_asked_oftener_where_events_or_the_fabric_are_missing() {
     joining.gpus[0].fabric.as_mut().unwrap().state = FabricState::InProgress;
     monitor.adopt(joining);
     assert_eq!(monitor.poll_delay(&all_received), MAX_POLL_DELAY);
+}
+
+#[test]
+fn mig_check_reads_no_inventory_and_skips_unhealthy_gpus() {
+    let driver = TestDriver::new(2);
+    driver.set_gpu(mig::gpu(1, false));
+    let mut monitor = monitor();
+    monitor.adopt(Inventory::read(&driver).unwrap());
+    assert!(!monitor.has_mig_changed(&driver));
+    driver.set_unreadable(1, Some(lost()));
+    assert!(monitor.has_mig_changed(&driver), "the poll has to find out");
+    driver.set_health(1, Err(lost()));
+    monitor.ask_all(&driver);
+    assert!(!monitor.has_mig_changed(&driver), "the lost GPU is polled anyway");
+    assert_eq!(driver.reads(), 1);
 }
 
 #[test]

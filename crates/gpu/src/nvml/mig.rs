@@ -9,6 +9,7 @@ use crate::DriverError;
 use crate::mig::{MigPlacement, MigProfile, MigShape};
 
 pub(super) use change::{create, destroy, set_mode};
+pub(super) use compare::has_changed;
 pub(super) use instances::{instances, instances_of};
 
 /// One more than the bindings count. NVML numbers profiles without gaps, and newer drivers have one
@@ -137,4 +138,5 @@ fn known<T>(answer: Result<T, DriverError>) -> Result<Option<T>, DriverError> {
 }
 
 mod change;
+mod compare;
 mod instances;

@@ -8,6 +8,7 @@ use octavo_gpu::nvml::Nvml;
 
 use crate::node::Node;
 
+mod compare;
 mod faults;
 mod life;
 mod mode;

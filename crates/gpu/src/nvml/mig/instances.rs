@@ -42,13 +42,9 @@ fn of_profiles(
     device: Device<'_>,
     profiles: impl IntoIterator<Item = u32>,
 ) -> Result<Vec<MigInstance>, DriverError> {
-    let library = device.library();
     let mut found = Vec::new();
     for profile in profiles {
-        let call = call!(library, nvmlDeviceGetGpuInstances)?;
-        let handles = list(library, call, device.handle(), profile, ptr::null_mut());
-        for handle in known(handles)?.unwrap_or_default() {
-            let instance = GpuInstance { library, handle };
+        for instance in existing(device, profile)? {
             let Some(info) = still_there(instance.info())? else { continue };
             let Some(inner) = still_there(instance.compute_instance_ids())? else { continue };
             let MigPlacement { start, size } = placement(info.placement);
@@ -75,6 +71,18 @@ fn of_profiles(
         .collect())
 }
 
+/// The GPU instances of a profile, by its ID; none if the GPU does not have the profile.
+pub(super) fn existing(
+    device: Device<'_>,
+    profile: u32,
+) -> Result<Vec<GpuInstance<'_>>, DriverError> {
+    let library = device.library();
+    let call = call!(library, nvmlDeviceGetGpuInstances)?;
+    let handles = list(library, call, device.handle(), profile, ptr::null_mut());
+    let handles = known(handles)?.unwrap_or_default().into_iter();
+    Ok(handles.map(|handle| GpuInstance { library, handle }).collect())
+}
+
 fn bare(placement: MigPlacement, info: &sys::nvmlGpuInstanceInfo_t) -> MigInstance {
     MigInstance {
         gpu_instance: info.id,
@@ -87,14 +95,8 @@ fn bare(placement: MigPlacement, info: &sys::nvmlGpuInstanceInfo_t) -> MigInstan
 /// UUIDs of a GPU's MIG devices by the ids of their GPU and compute instances.
 pub(super) fn uuids(device: Device<'_>) -> Result<BTreeMap<(u32, u32), String>, DriverError> {
     let library = device.library();
-    let max = device.get(call!(library, nvmlDeviceGetMaxMigDeviceCount)?, 0)?;
     let mut uuids = BTreeMap::new();
-    // Indexes may have gaps.
-    for index in 0..max {
-        let call = call!(library, nvmlDeviceGetMigDeviceHandleByIndex)?;
-        let handle = device.get_at(call, index, ptr::null_mut());
-        let Some(handle) = still_there(handle)? else { continue };
-        let part = Device::new(library, handle);
+    for part in parts(device)? {
         let ids = part.get(call!(library, nvmlDeviceGetGpuInstanceId)?, 0).and_then(|outer| {
             Ok((outer, part.get(call!(library, nvmlDeviceGetComputeInstanceId)?, 0)?))
         });
@@ -104,6 +106,20 @@ pub(super) fn uuids(device: Device<'_>) -> Result<BTreeMap<(u32, u32), String>, 
         }
     }
     Ok(uuids)
+}
+
+/// A GPU's MIG devices, one for each compute instance.
+pub(super) fn parts(device: Device<'_>) -> Result<Vec<Device<'_>>, DriverError> {
+    let library = device.library();
+    let max = device.get(call!(library, nvmlDeviceGetMaxMigDeviceCount)?, 0)?;
+    let mut parts = Vec::new();
+    // Indexes may have gaps.
+    for index in 0..max {
+        let call = call!(library, nvmlDeviceGetMigDeviceHandleByIndex)?;
+        let handle = device.get_at(call, index, ptr::null_mut());
+        parts.extend(still_there(handle)?.map(|handle| Device::new(library, handle)));
+    }
+    Ok(parts)
 }
 
 /// A GPU instance of a library; its handle has the same rules as a device's.

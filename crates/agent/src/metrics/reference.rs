@@ -1,0 +1,49 @@
+//! The reference page of the metrics, generated from what is registered.
+
+use std::time::Duration;
+
+use octavo_gpu::{DriverVersions, Inventory};
+use octavo_kube_io::metrics_page;
+use prometheus_client::registry::Registry;
+
+use super::{Metrics, MigOperation, Operation, ShareFigures, ShareLabels};
+use crate::claims::HeldCounts;
+
+/// The page `docs/reference/agent-metrics.md`: every metric with its kind, labels and help.
+pub fn metrics_reference() -> String {
+    let mut registry = Registry::default();
+    touch_all(&Metrics::new(&mut registry));
+    metrics_page("Metrics of the agent", &registry)
+}
+
+/// Sets each metric once, so that its labels appear.
+fn touch_all(metrics: &Metrics) {
+    drop(metrics.begin(Operation::Prepare));
+    metrics.refused(Operation::Prepare, "");
+    metrics.refused(Operation::Unprepare, "");
+    metrics.prepared("", HeldCounts::default());
+    metrics.mig("", MigOperation::Create, Duration::ZERO, false);
+    let versions = DriverVersions { driver: String::new(), cuda: (0, 0), nvml: String::new() };
+    metrics.gpus("", &Inventory { versions, gpus: Vec::new(), unreadable: Vec::new() });
+    metrics.xid("", 0);
+    metrics.driver_failure("");
+    metrics.missing_feature("", "", false);
+    metrics.registered("", false);
+    let share = ShareLabels {
+        node: String::new(),
+        namespace: String::new(),
+        claim: String::new(),
+        share: String::new(),
+        device: String::new(),
+        gpu: String::new(),
+    };
+    metrics.enforcement.set(&share, ShareFigures::default());
+    metrics.enforcement.count(&share, 0, 0);
+    metrics.enforcement.overflow(&share, "");
+    metrics.enforcement.foreign("", "", Some(0));
+    metrics.enforcement.blind("", "", Some(""));
+    metrics.enforcement.hanging("", false);
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,79 @@
+//! The catalogue of all reasons in conditions, events and metric labels: where each one appears, what it means, and
+//! what to do.
+
+mod agent;
+mod claims;
+mod scheduler;
+
+use std::fmt::Write as _;
+
+/// A reason, as programs and people find it in the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reason {
+    /// The reason on the wire.
+    pub reason: &'static str,
+    /// The objects with the condition or event, and the metric with the label.
+    pub reported_on: &'static str,
+    /// What happened.
+    pub meaning: &'static str,
+    /// What to do; empty if nothing is to be done.
+    pub remedy: &'static str,
+}
+
+/// Reasons of one subject.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// Its heading.
+    pub title: &'static str,
+    /// Its reasons, in alphabetical order. A reason with several meanings is in several sections.
+    pub reasons: &'static [Reason],
+}
+
+/// The whole catalogue.
+pub const SECTIONS: &[Section] = &[
+    Section {
+        title: "Agent: claims that are not prepared or unprepared",
+        reasons: claims::REFUSALS,
+    },
+    Section { title: "Agent: prepared claims", reasons: claims::PREPARED },
+    Section { title: "Agent: nodes and GPUs", reasons: agent::NODES },
+    Section { title: "Agent: bypasses that are not detected", reasons: agent::BLIND_SPOTS },
+    Section { title: "Scheduler: pods and gangs", reasons: scheduler::PODS },
+    Section { title: "Scheduler: placement policies", reasons: scheduler::POLICIES },
+    Section {
+        title: "Scheduler: nodes that it does not model",
+        reasons: scheduler::UNMODELED_NODES,
+    },
+    Section { title: "Scheduler: failed writes", reasons: scheduler::FAILURES },
+];
+
+/// The page `docs/reference/reasons.md`.
+pub fn reference() -> String {
+    let mut page = String::from(
+        "# Reasons\n\nGenerated; do not edit. Every reason that Octavo writes into conditions, events and metric labels.\n",
+    );
+    // Writing to a string does not fail.
+    for Section { title, reasons } in SECTIONS {
+        let _ = write!(
+            page,
+            "\n## {title}\n\n| reason | where | meaning | what to do |\n|---|---|---|---|\n"
+        );
+        for Reason { reason, reported_on, meaning, remedy } in *reasons {
+            let _ = writeln!(page, "| `{reason}` | {reported_on} | {meaning} | {remedy} |");
+        }
+    }
+    page
+}
+
+/// A row of the catalogue.
+const fn row(
+    reason: &'static str,
+    reported_on: &'static str,
+    meaning: &'static str,
+    remedy: &'static str,
+) -> Reason {
+    Reason { reason, reported_on, meaning, remedy }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! Reasons about nodes and their GPUs.
+
+use super::{Reason, row};
+
+const EVENT: &str = "Node: event";
+const BLIND: &str = "label `reason` of the metric `octavo_agent_watch_blind`";
+
+/// Events of a node.
+pub(super) const NODES: &[Reason] = &[
+    row(
+        "DynamicMigLabelInvalid",
+        EVENT,
+        "The node's label `octavo.dev/dynamic-mig` is invalid and ignored.",
+        "Correct the label: `all`, `none`, or minor numbers joined by `_`.",
+    ),
+    row(
+        "DynamicMigNeedsReset",
+        EVENT,
+        "The GPU is opted into dynamic MIG, but its MIG mode changes only with a reset.",
+        "Drain the node, run `nvidia-smi -mig 1` and reset the GPU.",
+    ),
+    row(
+        "DynamicMigUnavailable",
+        EVENT,
+        "A GPU is opted into dynamic MIG that the node does not have, or that has no MIG.",
+        "Remove it from the setting `dynamicMig` or the node's label.",
+    ),
+    row(
+        "FieldsDropped",
+        EVENT,
+        "The API server drops fields of the node's devices, because a feature gate is off.",
+        "Turn on the feature gate in the message, in API server, scheduler and controller manager.",
+    ),
+    row(
+        "ForeignMigInstance",
+        EVENT,
+        "A GPU under dynamic MIG has instances that Octavo did not create.",
+        "Destroy them with `nvidia-smi mig -dci` and `-dgi`, or opt the GPU out.",
+    ),
+    row(
+        "ForeignProcess",
+        EVENT,
+        "Processes without a share use a GPU that is allocated in shares.",
+        "End the processes, or move them to a pod with a share.",
+    ),
+    row("GpuDriverAnswers", EVENT, "The driver answers again which processes use the GPU.", ""),
+    row(
+        "GpuDriverHangs",
+        EVENT,
+        "The driver does not answer which processes use the GPU.",
+        "See the kernel's log (`dmesg`) on the node.",
+    ),
+    row("GpuHealthy", EVENT, "The GPU is healthy again and takes new pods.", ""),
+    row(
+        "GpuInMigMode",
+        EVENT,
+        "The GPU is in MIG mode without an instance that can be offered.",
+        "Create instances, opt the GPU into dynamic MIG, or turn the mode off.",
+    ),
+    row(
+        "GpuNotWatched",
+        EVENT,
+        "Allocations that bypass the limits of the GPU's shares are not detected.",
+        "The message names the cause and the remedy.",
+    ),
+    row(
+        "GpuUnhealthy",
+        EVENT,
+        "The GPU is tainted and takes no new pods.",
+        "Do what the message advises, for example reset the GPU.",
+    ),
+    row(
+        "GpuUnreadable",
+        EVENT,
+        "The driver cannot read the GPU. It is not offered.",
+        "See the error in the message and the kernel's log (`dmesg`).",
+    ),
+    row(
+        "GpuWatched",
+        EVENT,
+        "Allocations that bypass the limits of the GPU's shares are detected again.",
+        "",
+    ),
+    row(
+        "MigInstanceNotOffered",
+        EVENT,
+        "Several compute instances divide the MIG instance, so it is not offered.",
+        "Create one compute instance that fills the instance.",
+    ),
+    row(
+        "SchedulerLabelInvalid",
+        EVENT,
+        "The node's label `octavo.dev/scheduler` is invalid and ignored.",
+        "Correct the label: the name of a scheduler, or empty.",
+    ),
+];
+
+/// Causes of `NotWatched` and `GpuNotWatched`, as a metric label.
+pub(super) const BLIND_SPOTS: &[Reason] = &[
+    row("driver-closed", BLIND, "The driver is not open.", "See the log of the node's agent."),
+    row(
+        "driver-hangs",
+        BLIND,
+        "The driver does not answer which processes use the GPU.",
+        "See the kernel's log (`dmesg`) on the node.",
+    ),
+    row(
+        "driver-refuses",
+        BLIND,
+        "The driver answers that question with an error.",
+        "See the log of the node's agent.",
+    ),
+    row(
+        "no-bytes",
+        BLIND,
+        "The driver does not report the memory of processes.",
+        "Check the driver's mode, and whether the agent's container hides the driver.",
+    ),
+    row(
+        "no-host-pid",
+        BLIND,
+        "The agent sees none of the processes that the driver lists.",
+        "Run the agent in the host's PID namespace (`hostPID: true`).",
+    ),
+    row(
+        "unreadable-proc",
+        BLIND,
+        "The agent may not read which container a process belongs to.",
+        "Give the agent the capability `SYS_PTRACE`, as the chart does.",
+    ),
+];

@@ -1,0 +1,251 @@
+//! Reasons about claims.
+
+use super::{Reason, row};
+
+/// Where most refusals are.
+const REFUSAL: &str = "ResourceClaim: condition `Ready` is `False`, event; metrics `nvidia_dra_node_prepare_errors_total` and `nvidia_dra_node_unprepare_errors_total`";
+/// Where refusals without a claim to report on are.
+const METRIC: &str = "metrics `nvidia_dra_node_prepare_errors_total` and `nvidia_dra_node_unprepare_errors_total`; event of the pod by the kubelet";
+const READY: &str = "ResourceClaim: condition `Ready` is `True`";
+const ENFORCED: &str = "ResourceClaim: condition `Enforced` is `True`";
+const NOT_ENFORCED: &str = "ResourceClaim: condition `Enforced` is `False`";
+
+const WAIT: &str = "Wait: the kubelet retries. If it lasts, see the log of the node's agent.";
+const RESCHEDULE: &str = "Delete the pod so that it is scheduled again.";
+const FOREIGN: &str = "Destroy the instances with `nvidia-smi mig -dci` and `-dgi`. Do not partition GPUs under dynamic MIG by hand.";
+const ONE_SCHEDULER: &str = "Delete the pod of one of the claims. Let one scheduler own the node.";
+
+/// Every value of [`crate::Refusal::reason`].
+pub(super) const REFUSALS: &[Reason] = &[
+    row(
+        "ApiUnavailable",
+        METRIC,
+        "The claim could not be read from the API server.",
+        "Wait: the kubelet retries. If it lasts, check whether the node reaches the API server.",
+    ),
+    row(
+        "BadClaimUid",
+        METRIC,
+        "The kubelet sent a claim UID with characters that a UID cannot have.",
+        "Check the kubelet's version; its call is broken.",
+    ),
+    row(
+        "ClaimNotFound",
+        METRIC,
+        "The claim has been deleted.",
+        "Create the claim again if a pod still needs it.",
+    ),
+    row(
+        "ClaimReplaced",
+        METRIC,
+        "The claim's name belongs to a newer claim.",
+        "Delete the pod that refers to the old claim.",
+    ),
+    row(
+        "ConfigMismatch",
+        REFUSAL,
+        "The claim's config is for another type of device.",
+        "Give the request a config of the device's type, or none.",
+    ),
+    row(
+        "DeviceInUse",
+        REFUSAL,
+        "Another claim holds the GPU. Two claims were allocated the same GPU.",
+        ONE_SCHEDULER,
+    ),
+    row(
+        "DeviceMayBeInUse",
+        REFUSAL,
+        "The damaged checkpoint of another claim may hold the GPU.",
+        "Delete that claim's pod. If no container uses the GPU, delete the file in the message and restart the agent.",
+    ),
+    row(
+        "DeviceNotFreed",
+        REFUSAL,
+        "A deleted claim held the GPU, and its containers may still run.",
+        "Wait: the GPU is free after the claim's grace period.",
+    ),
+    row(
+        "DriverClosed",
+        REFUSAL,
+        "The driver does not answer, for example during an upgrade.",
+        WAIT,
+    ),
+    row(
+        "EnforcementNotReady",
+        REFUSAL,
+        "The share's memory limit cannot be enforced.",
+        "Wait: the kubelet retries. If it lasts, check `memoryEnforcement` in the settings of the node's agent.",
+    ),
+    row(
+        "HandedOver",
+        REFUSAL,
+        "The node is being handed over to another agent.",
+        "Wait: the kubelet retries. If it lasts, see the logs of the node's agents.",
+    ),
+    row(
+        "Interrupted",
+        REFUSAL,
+        "The work on the claim ended without a result.",
+        "Wait: the kubelet retries.",
+    ),
+    row(
+        "InvalidConfig",
+        REFUSAL,
+        "The opaque config of the claim or its class is invalid.",
+        "Correct the manifest and create the claim again.",
+    ),
+    row(
+        "InvalidShare",
+        REFUSAL,
+        "The allocation of a share is invalid.",
+        "Delete the pod so that it is scheduled again. If it recurs, check that scheduler and agent have compatible versions.",
+    ),
+    row(
+        "MigInstancesInTheWay",
+        REFUSAL,
+        "The whole GPU is needed, but it has MIG instances that no claim holds.",
+        FOREIGN,
+    ),
+    row(
+        "MigModeNeedsReset",
+        REFUSAL,
+        "The GPU changes its MIG mode only with a reset.",
+        "Drain the node, set the mode with `nvidia-smi -mig` and reset the GPU, or take the GPU out of dynamic MIG.",
+    ),
+    row(
+        "MigModeNotChanged",
+        REFUSAL,
+        "The driver refused to change the GPU's MIG mode.",
+        "Wait: the kubelet retries. If it lasts, end processes that use the GPU outside of claims.",
+    ),
+    row(
+        "MigNotCreated",
+        REFUSAL,
+        "The driver failed to create the MIG instance.",
+        "Wait: the kubelet retries. If it lasts, see the agent's log and the GPU's health.",
+    ),
+    row(
+        "MigNotDestroyed",
+        REFUSAL,
+        "The driver failed to destroy the MIG instance.",
+        "Wait: the kubelet retries. If it lasts, end the processes that still use the instance.",
+    ),
+    row(
+        "MigNotUsable",
+        REFUSAL,
+        "Containers cannot use the MIG instance.",
+        "Wait: the kubelet retries. If it lasts, compare with `nvidia-smi mig -lgi` and `-lci`.",
+    ),
+    row(
+        "MigPlacementTaken",
+        REFUSAL,
+        "A MIG instance that no claim holds occupies the placement.",
+        FOREIGN,
+    ),
+    row(
+        "MigProfileMissing",
+        REFUSAL,
+        "The GPU does not have the MIG profile or its placement.",
+        "Delete the pod so that it is scheduled again. `nvidia-smi mig -lgipp` lists the placements.",
+    ),
+    row(
+        "NotAllocated",
+        REFUSAL,
+        "The claim has no allocation.",
+        "Wait for the scheduler. The claim's events tell why it does not allocate.",
+    ),
+    row("NotReady", REFUSAL, "The agent has not read the node's GPUs yet.", WAIT),
+    row(
+        "NotYetSupported",
+        REFUSAL,
+        "The claim needs a feature that this version does not support.",
+        "Remove the feature from the claim or its class.",
+    ),
+    row(
+        "NothingForDriver",
+        REFUSAL,
+        "The allocation has no device of this driver.",
+        "None here: another driver must prepare the claim.",
+    ),
+    row("OtherNode", REFUSAL, "The allocated device is on another node.", RESCHEDULE),
+    row(
+        "ShareDoesNotFit",
+        REFUSAL,
+        "Other shares of the GPU leave too little of it. The GPU is overallocated.",
+        ONE_SCHEDULER,
+    ),
+    row(
+        "Storage",
+        REFUSAL,
+        "A file of the node could not be written or removed.",
+        "Wait: the kubelet retries. If it lasts, check the disk and its permissions.",
+    ),
+    row(
+        "UnknownDevice",
+        REFUSAL,
+        "The node no longer has the GPU.",
+        "Delete the pod so that it is scheduled again. `octavo top` lists the GPUs.",
+    ),
+];
+
+/// Reasons about prepared claims.
+pub(super) const PREPARED: &[Reason] = &[
+    row("Driver", ENFORCED, "The driver enforces the share's memory limit.", ""),
+    row(
+        "EnforcementOff",
+        NOT_ENFORCED,
+        "Memory enforcement is off on the node, so the containers can exceed the share.",
+        "Set `memoryEnforcement` of the agent to `auto` if that is not intended.",
+    ),
+    row("Guard", ENFORCED, "The guard in the containers enforces the share's memory limit.", ""),
+    row(
+        "MemoryOverflow",
+        "ResourceClaim: condition `MemoryOverflow` is `True`, event; Pod: event",
+        "The share's containers have more memory than its limit.",
+        "Delete the pod, or give the claim more memory. The message tells what the agent did.",
+    ),
+    row(
+        "MemoryWithinLimit",
+        "ResourceClaim: condition `MemoryOverflow` is `False`; Pod: event",
+        "The share is within its limit again.",
+        "",
+    ),
+    row(
+        "MigInstanceGone",
+        "ResourceClaim: condition `Ready` is `False`",
+        "The MIG instance no longer exists, as after a reset of its GPU.",
+        "Delete the pod so that another instance is created.",
+    ),
+    row(
+        "NoGuard",
+        NOT_ENFORCED,
+        "A version without memory enforcement prepared the share.",
+        "Delete the pods so that the share is prepared again.",
+    ),
+    row(
+        "NotWatched",
+        "ResourceClaim: condition `Enforced` is `Unknown`, event; Pod: event",
+        "The guard enforces the limit, but allocations that bypass it are not detected.",
+        "The message names the cause and the remedy.",
+    ),
+    row("Prepared", READY, "The MIG instance is ready for the containers.", ""),
+    row(
+        "StateTampered",
+        "ResourceClaim: condition `Enforced` is `False`, event; Pod: event",
+        "The share's slot table was changed or is gone. Its containers can no longer allocate or launch.",
+        "Delete the pod and check its programs.",
+    ),
+    row(
+        "UnknownDriverFunction",
+        "ResourceClaim: event; Pod: event",
+        "The containers use driver functions that the guard does not know. Only the driver counts what these allocate.",
+        "Update Octavo, or set `strictness: Strict`.",
+    ),
+    row(
+        "Watched",
+        "ResourceClaim: condition `Enforced` is `True`; Pod: event",
+        "Allocations that bypass the guard are detected again.",
+        "",
+    ),
+];
