@@ -8,8 +8,6 @@ mod backoff;
 pub mod claims;
 pub mod client;
 pub mod events;
-#[cfg(test)]
-mod fake;
 pub mod lease;
 mod metrics_page;
 pub mod objects;

@@ -10,12 +10,12 @@
 //! back every write; see [`Feature`].
 
 mod convert;
-#[cfg(test)]
-mod fake_api;
 mod features;
 mod plan;
 mod probe;
 mod reconcile;
+#[cfg(test)]
+mod slice_api;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -4,7 +4,8 @@
 
 use std::path::Path;
 
-use octavo_oracle::{Oracle, Rng};
+use octavo_oracle::Oracle;
+use octavo_testkit::Rng;
 use serde_json::{Value, json};
 
 /// Returns each question as its answer.

@@ -7,7 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 
-use fixtures::{Kubelet, Node, TIMEOUT, eventually};
+use fixtures::{Kubelet, Node, TIMEOUT};
+use octavo_testkit::eventually;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
 use tokio::time::timeout;
@@ -88,7 +89,7 @@ async fn of_several_newcomers_at_once_one_has_the_node_in_the_end() {
     let devices = kubelet.prepare(&held).await;
     let newcomers = [node.start(Some("b")), node.start(Some("c")), node.start(Some("d"))];
     first.says("ready: standby").await;
-    eventually("all but one stand by", async || {
+    eventually("all but one stand by", || {
         let reports = newcomers.iter().map(fixtures::Agent::report);
         let (active, others): (Vec<_>, Vec<_>) =
             reports.partition(|report| report.contains("ready: kubelet\n"));

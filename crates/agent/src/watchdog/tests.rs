@@ -11,10 +11,11 @@ use octavo_gpu::{
 };
 use octavo_guard_abi::SOCKET_FILE;
 use octavo_guard_abi::limits::{ShareGate, Terms};
+use octavo_testkit::eventually;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 use tokio_util::task::TaskTracker;
 
 use super::process::consumers::ClaimConsumers;
@@ -130,14 +131,6 @@ impl Fixture {
     }
 }
 
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(5)).await;
-    }
-}
-
 #[tokio::test]
 async fn the_driver_is_asked_while_there_are_shares_and_not_otherwise() {
     let fixture = Fixture::start();
@@ -147,11 +140,11 @@ async fn the_driver_is_asked_while_there_are_shares_and_not_otherwise() {
     assert_eq!(fixture.asked(), 0);
     let share = fixture.share();
     fixture.shares.send_replace([share.clone()].into());
-    until("looks", || fixture.asked() > 3).await;
+    eventually("looks", || fixture.asked() > 3).await;
     assert!(share.folder.join(SOCKET_FILE).exists());
     fixture.shares.send_replace(Arc::default());
     // The share is removed between two polls, so no later poll uses it.
-    until("nobody listens", || {
+    eventually("nobody listens", || {
         std::os::unix::net::UnixStream::connect(share.folder.join(SOCKET_FILE)).is_err()
     })
     .await;
@@ -162,7 +155,7 @@ async fn the_driver_is_asked_while_there_are_shares_and_not_otherwise() {
     // The next share with the same name starts from scratch.
     let share = fixture.share();
     fixture.shares.send_replace([share.clone()].into());
-    until("a socket", || share.folder.join(SOCKET_FILE).exists()).await;
+    eventually("a socket", || share.folder.join(SOCKET_FILE).exists()).await;
 }
 
 #[tokio::test]
@@ -171,13 +164,13 @@ async fn a_driver_that_is_closed_is_waited_for() {
     fixture.snapshots.send_replace(Snapshot::default());
     let share = fixture.share();
     fixture.shares.send_replace([share.clone()].into());
-    until("a socket", || share.folder.join(SOCKET_FILE).exists()).await;
+    eventually("a socket", || share.folder.join(SOCKET_FILE).exists()).await;
     assert_eq!(fixture.asked(), 0);
     let open: Arc<dyn Driver> = fixture.driver.clone();
     fixture
         .snapshots
         .send_replace(Snapshot { driver: DriverHandle::of(&open), ..Snapshot::default() });
-    until("looks", || fixture.asked() > 0).await;
+    eventually("looks", || fixture.asked() > 0).await;
 }
 
 #[tokio::test]
@@ -188,7 +181,7 @@ async fn this_process_is_found_by_its_connection_and_its_share_is_held() {
     let process = GpuProcess { pid: std::process::id(), used_bytes: Some(2 << 30) };
     fixture.driver.lists.lock().unwrap().insert("GPU-1".to_owned(), vec![process]);
     fixture.shares.send_replace([share.clone()].into());
-    until("looks", || fixture.asked() > 3).await;
+    eventually("looks", || fixture.asked() > 3).await;
     let gate = || LimitsFile::open(&share.folder).unwrap().live().unwrap().gate;
     assert_eq!(gate(), ShareGate::Open, "it is nobody's");
     let mut guard =
@@ -196,9 +189,9 @@ async fn this_process_is_found_by_its_connection_and_its_share_is_held() {
     let hello =
         octavo_guard_abi::message::Frame::new(octavo_guard_abi::message::Kind::Hello, 0, 1, b"");
     guard.write_all(&hello.encode()).unwrap();
-    until("a held gate", || gate() == ShareGate::Paused).await;
+    eventually("a held gate", || gate() == ShareGate::Paused).await;
     fixture.driver.lists.lock().unwrap().clear();
-    until("an open gate", || gate() == ShareGate::Open).await;
+    eventually("an open gate", || gate() == ShareGate::Open).await;
 }
 
 #[tokio::test]

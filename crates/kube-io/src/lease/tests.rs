@@ -2,6 +2,7 @@
 
 use http::Method;
 use octavo_api::names::ANNOTATION_ADDRESS;
+use octavo_testkit::{FakeApi, Rng, eventually};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -9,7 +10,6 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::*;
-use crate::fake::FakeServer;
 
 const LEASES: &str = "/apis/coordination.k8s.io/v1/leases";
 
@@ -21,11 +21,11 @@ struct Candidate {
 }
 
 impl Candidate {
-    fn new(server: &FakeServer, identity: &str) -> Self {
+    fn new(server: &FakeApi, identity: &str) -> Self {
         Self::at(server, identity, None)
     }
 
-    fn at(server: &FakeServer, identity: &str, address: Option<&str>) -> Self {
+    fn at(server: &FakeApi, identity: &str, address: Option<&str>) -> Self {
         let options = LeaseOptions {
             address: address.map(str::to_owned),
             ..LeaseOptions::new("system", "octavo", identity)
@@ -46,12 +46,7 @@ impl Candidate {
     }
 
     async fn until(&self, is_leading: bool) {
-        let so = async {
-            while self.leads() != is_leading {
-                sleep(Duration::from_millis(10)).await;
-            }
-        };
-        timeout(Duration::from_mins(10), so).await.expect("it should become so");
+        eventually("leadership", || self.leads() == is_leading).await;
     }
 
     /// Stops without releasing the lease.
@@ -60,11 +55,11 @@ impl Candidate {
     }
 }
 
-fn lease(server: &FakeServer) -> Value {
+fn lease(server: &FakeApi) -> Value {
     server.object(LEASES, "system", "octavo").unwrap()
 }
 
-fn edit(server: &FakeServer, edit: impl Fn(&mut Value)) {
+fn edit(server: &FakeApi, edit: impl Fn(&mut Value)) {
     let mut lease = lease(server);
     edit(&mut lease);
     server.put(LEASES, lease);
@@ -72,7 +67,7 @@ fn edit(server: &FakeServer, edit: impl Fn(&mut Value)) {
 
 #[tokio::test(start_paused = true)]
 async fn the_first_leads_and_the_second_knows_who_does() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
     let second = Candidate::new(&server, "b");
@@ -87,7 +82,7 @@ async fn the_first_leads_and_the_second_knows_who_does() {
 
 #[tokio::test(start_paused = true)]
 async fn a_term_ends_before_the_lease_does() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let begun = Instant::now();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
@@ -98,7 +93,7 @@ async fn a_term_ends_before_the_lease_does() {
 
 #[tokio::test(start_paused = true)]
 async fn who_renews_in_time_leads_since_it_took_the_lease() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     sleep(Duration::from_secs(1)).await;
     let begun = Instant::now();
     let first = Candidate::new(&server, "a");
@@ -111,7 +106,7 @@ async fn who_renews_in_time_leads_since_it_took_the_lease() {
 
 #[tokio::test(start_paused = true)]
 async fn a_paused_leader_starts_a_new_term() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
     let before = first.since();
@@ -145,7 +140,7 @@ fn a_late_renewal_starts_a_new_term() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_is_taken_after_its_duration_without_change() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
     let second = Candidate::new(&server, "b");
@@ -161,7 +156,7 @@ async fn a_lease_is_taken_after_its_duration_without_change() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_given_back_is_taken_at_once() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
     let second = Candidate::new(&server, "b");
@@ -177,7 +172,7 @@ async fn a_lease_that_is_given_back_is_taken_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_lead_gives_nothing_back() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
     let second = Candidate::new(&server, "b");
@@ -189,7 +184,7 @@ async fn who_does_not_lead_gives_nothing_back() {
 
 #[tokio::test(start_paused = true)]
 async fn who_comes_back_under_its_name_leads_at_once() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
     first.die();
@@ -203,7 +198,7 @@ async fn who_comes_back_under_its_name_leads_at_once() {
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_gets_no_answers_stops_in_time_and_comes_back() {
     for is_done in [false, true] {
-        let server = FakeServer::default();
+        let server = FakeApi::default();
         let first = Candidate::new(&server, "a");
         first.until(true).await;
         sleep(Duration::from_secs(30)).await;
@@ -230,7 +225,7 @@ async fn a_leader_that_gets_no_answers_stops_in_time_and_comes_back() {
 
 #[tokio::test(start_paused = true)]
 async fn a_leader_whose_lease_was_taken_stops_at_renewal() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
     edit(&server, |lease| {
@@ -248,7 +243,7 @@ async fn a_leader_whose_lease_was_taken_stops_at_renewal() {
 
 #[tokio::test(start_paused = true)]
 async fn edits_that_leave_the_holder_change_nothing_and_are_kept() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
     let mut leadership = first.leadership.clone();
@@ -263,7 +258,7 @@ async fn edits_that_leave_the_holder_change_nothing_and_are_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn address_of_the_holder_is_annotated_and_follows_the_holder() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let address = || lease(&server)["metadata"]["annotations"][ANNOTATION_ADDRESS].clone();
     let first = Candidate::at(&server, "a", Some("127.0.0.1:1"));
     first.until(true).await;
@@ -288,7 +283,7 @@ async fn address_of_the_holder_is_annotated_and_follows_the_holder() {
 
 #[tokio::test(start_paused = true)]
 async fn a_released_lease_has_no_address() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = Candidate::at(&server, "a", Some("127.0.0.1:1"));
     first.until(true).await;
     first.stop.cancel();
@@ -299,7 +294,7 @@ async fn a_released_lease_has_no_address() {
 
 #[tokio::test(start_paused = true)]
 async fn an_edit_does_not_make_a_dead_leader_look_alive() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
     let second = Candidate::new(&server, "b");
@@ -316,7 +311,7 @@ async fn an_edit_does_not_make_a_dead_leader_look_alive() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_without_holder_or_a_lease_that_is_gone_is_taken() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = Candidate::new(&server, "a");
     first.until(true).await;
     edit(&server, |lease| lease["spec"] = Value::Null);
@@ -332,7 +327,7 @@ async fn a_lease_without_holder_or_a_lease_that_is_gone_is_taken() {
 #[tokio::test(start_paused = true)]
 async fn what_other_clocks_say_does_not_matter() {
     for time in ["1999-01-01T00:00:00.000000Z", "2999-01-01T00:00:00.000000Z"] {
-        let server = FakeServer::default();
+        let server = FakeApi::default();
         let spec = json!({"holderIdentity": "skewed", "leaseDurationSeconds": 20,
             "acquireTime": time, "renewTime": time, "leaseTransitions": 4});
         let name = json!({"namespace": "system", "name": "octavo"});
@@ -348,7 +343,7 @@ async fn what_other_clocks_say_does_not_matter() {
 
 #[tokio::test(start_paused = true)]
 async fn refusals_are_no_end() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.fail(&Method::GET, &[403, 500]);
     server.fail(&Method::POST, &[403, 409]);
     let first = Candidate::new(&server, "a");
@@ -360,20 +355,16 @@ async fn refusals_are_no_end() {
 
 #[tokio::test(start_paused = true)]
 async fn of_three_with_bad_connections_never_two_lead() {
-    let store = FakeServer::default();
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = |most: u64| {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (random >> 33) % most
-    };
+    let store = FakeApi::default();
+    let mut rng = Rng::new(0);
     let links: Vec<_> = (0..3).map(|_| store.link()).collect();
     let names = ["a", "b", "c"];
     let candidates: Vec<_> =
         links.iter().zip(names).map(|(link, name)| Candidate::new(link, name)).collect();
     let mut led = [false; 3];
     for _ in 0..4000 {
-        let link = &links[usize::try_from(next(3)).unwrap()];
-        match next(12) {
+        let link = rng.pick(&links);
+        match rng.below(12) {
             0 => link.kill(true),
             1 => link.mute(true),
             2 => link.fail(&Method::PUT, &[500, 409]),
@@ -383,7 +374,7 @@ async fn of_three_with_bad_connections_never_two_lead() {
             }
             _ => {}
         }
-        sleep(Duration::from_millis(500 + next(1000))).await;
+        sleep(Duration::from_millis(500 + rng.below(1000) as u64)).await;
         let leading: Vec<_> = candidates.iter().map(Candidate::leads).collect();
         assert!(leading.iter().filter(|leads| **leads).count() <= 1, "{leading:?}");
         for (led, leads) in led.iter_mut().zip(leading) {

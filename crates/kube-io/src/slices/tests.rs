@@ -3,7 +3,7 @@ use octavo_dra::{Capacity, Device as DraDevice, DeviceTaint, Quantity, TaintEffe
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
-use super::fake_api::FakeApi;
+use super::slice_api::SliceApi;
 use super::*;
 
 mod dropped;
@@ -38,7 +38,7 @@ struct Running {
 }
 
 impl Running {
-    fn start(api: &FakeApi, pool: Option<Pool>) -> Self {
+    fn start(api: &SliceApi, pool: Option<Pool>) -> Self {
         let (wanted, receiver) = watch::channel(pool.map(Arc::new));
         let (sender, state) = watch::channel(PublishState::Waiting);
         let stop = CancellationToken::new();
@@ -71,7 +71,7 @@ impl Running {
 
 #[tokio::test]
 async fn devices_are_published_once_and_a_restart_writes_nothing() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, None);
     running.want(pool(8));
     running.until_writes(1).await;
@@ -92,7 +92,7 @@ async fn devices_are_published_once_and_a_restart_writes_nothing() {
 
 #[tokio::test]
 async fn only_our_own_slices_are_listed_and_watched() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, Some(pool(1)));
     running.until_writes(1).await;
     running.stop().await;
@@ -104,7 +104,7 @@ async fn only_our_own_slices_are_listed_and_watched() {
 
 #[tokio::test]
 async fn a_deleted_or_edited_slice_is_restored() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, Some(pool(2)));
     running.until_writes(1).await;
     let name = api.slices()[0].metadata.name.clone().unwrap();
@@ -122,7 +122,7 @@ async fn a_deleted_or_edited_slice_is_restored() {
 
 #[tokio::test]
 async fn a_taint_is_a_write_and_its_end_another() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, Some(pool(2)));
     running.until_writes(1).await;
     running.want(tainted(2));
@@ -136,7 +136,7 @@ async fn a_taint_is_a_write_and_its_end_another() {
 
 #[tokio::test]
 async fn failed_writes_are_retried_and_reported() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     api.fail_writes(&[403, 500, 409]);
     let mut running = Running::start(&api, Some(pool(2)));
     let failing = |state: &PublishState| matches!(state, PublishState::Failing { .. });
@@ -151,7 +151,7 @@ async fn failed_writes_are_retried_and_reported() {
 /// The watch reports our own write.
 #[tokio::test(start_paused = true)]
 async fn a_pool_with_a_rejected_slice_is_retried_with_backoff() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     api.refuse_device(Some("gpu-129"));
     let mut running = Running::start(&api, Some(pool(130)));
     let failing = |state: &PublishState| matches!(state, PublishState::Failing { .. });
@@ -183,7 +183,7 @@ fn slice(version: &str, devices: Option<Vec<Device>>) -> ResourceSlice {
 
 #[tokio::test]
 async fn events_older_than_our_write_are_ignored() {
-    let mut publisher = Publisher::new(FakeApi::default().client(), "gpu.nvidia.com", "node");
+    let mut publisher = Publisher::new(SliceApi::default().client(), "gpu.nvidia.com", "node");
     let ours = slice("10", Some(Vec::new()));
     publisher.note(&ours);
     publisher.apply(Event::Apply(slice("9", None)));
@@ -197,7 +197,7 @@ async fn events_older_than_our_write_are_ignored() {
 
 #[tokio::test]
 async fn slices_that_went_unseen_may_have_gone_with_their_node() {
-    let mut publisher = Publisher::new(FakeApi::default().client(), "gpu.nvidia.com", "node");
+    let mut publisher = Publisher::new(SliceApi::default().client(), "gpu.nvidia.com", "node");
     publisher.note(&slice("10", None));
     publisher.owner = Some(OwnerReference::default());
     publisher.apply(Event::Init);
@@ -211,7 +211,7 @@ async fn slices_that_went_unseen_may_have_gone_with_their_node() {
 
 #[tokio::test(start_paused = true)]
 async fn repeated_foreign_edits_are_answered_with_backoff() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, Some(pool(2)));
     running.until_writes(1).await;
     let name = api.slices()[0].metadata.name.clone().unwrap();

@@ -7,12 +7,12 @@ mod relist;
 use std::sync::Arc;
 use std::time::Duration;
 
+use octavo_testkit::{FakeApi, eventually};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::{Relist, WatchEvent, WatchHealth, WatchOptions, Watches, watch};
-use crate::fake::FakeServer;
 use crate::objects::{Change, Delta, Kind, Pod};
 
 const PODS: &str = "/api/v1/pods";
@@ -26,13 +26,13 @@ struct Watched {
 }
 
 impl Watched {
-    fn new(server: &FakeServer, options: WatchOptions) -> Self {
+    fn new(server: &FakeApi, options: WatchOptions) -> Self {
         let Watches { events, health, relist } = watch(&server.client(), options);
         Self { events, health, relist }
     }
 
     /// Starts the watches and reads until all first lists have arrived; returns the events of pods.
-    async fn begin(server: &FakeServer, options: WatchOptions) -> (Self, Vec<String>) {
+    async fn begin(server: &FakeApi, options: WatchOptions) -> (Self, Vec<String>) {
         let mut watched = Self::new(server, options);
         let mut delivered = Vec::new();
         loop {
@@ -62,12 +62,7 @@ impl Watched {
 
     /// Waits for a condition.
     async fn until(&self, what: impl Fn(&WatchHealth) -> bool) {
-        let so = async {
-            while !what(&self.health) {
-                tokio::time::sleep(Duration::from_millis(10)).await;
-            }
-        };
-        timeout(Duration::from_hours(1), so).await.expect("it should become so");
+        eventually("health", || what(&self.health)).await;
     }
 
     fn pods(&self) -> super::KindHealth {
@@ -99,7 +94,7 @@ fn pod(name: &str) -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn every_kind_is_listed_before_synced() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.put(PODS, pod("a"));
     server.put(PODS, pod("b"));
     let (mut watched, delivered) = Watched::begin(&server, WatchOptions::default()).await;
@@ -119,7 +114,7 @@ async fn every_kind_is_listed_before_synced() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slow_receiver_holds_up_the_watch_and_loses_nothing() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let options = WatchOptions { capacity: 1, ..WatchOptions::default() };
     let (mut watched, _) = Watched::begin(&server, options).await;
     for number in 0..100 {
@@ -132,7 +127,7 @@ async fn a_slow_receiver_holds_up_the_watch_and_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn watches_end_with_their_receiver() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let (watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     let watches = async {
         while server.watchers(PODS) != 1 {
@@ -154,7 +149,7 @@ async fn watches_end_with_their_receiver() {
 
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_read_is_passed_over_and_counted() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.put(PODS, pod("good"));
     let mut bad = pod("bad");
     bad["spec"]["containers"] = json!("none");
@@ -175,7 +170,7 @@ async fn what_cannot_be_read_is_passed_over_and_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn an_unknown_field_is_counted_and_the_object_delivered() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let mut odd = pod("odd");
     odd["spec"]["overhead"] = json!({"cpu": "lots"});
     server.put(PODS, odd);
@@ -186,7 +181,7 @@ async fn an_unknown_field_is_counted_and_the_object_delivered() {
 
 #[tokio::test(start_paused = true)]
 async fn a_slice_without_meaning_is_as_if_it_were_not_there() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let slice = |memory: &str| {
         json!({"metadata": {"name": "s"}, "spec": {"driver": "d", "nodeName": "n",
             "pool": {"name": "n", "generation": 1, "resourceSliceCount": 1},

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use octavo_oracle::Rng;
+use octavo_testkit::Rng;
 
 use crate::SEEDS_OF_ADMISSION;
 use crate::case::Case;

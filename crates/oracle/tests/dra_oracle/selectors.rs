@@ -5,7 +5,8 @@ use k8s_openapi::api::resource::v1 as api;
 use octavo_cel::{CelError, DeviceView, Selector};
 use octavo_dra::Slice;
 use octavo_kube_io::slices;
-use octavo_oracle::{Rng, program};
+use octavo_oracle::program;
+use octavo_testkit::Rng;
 use serde_json::{Value, json};
 
 use crate::oracle::Allocator;

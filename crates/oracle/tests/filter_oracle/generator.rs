@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use octavo_dra::ContainerKind;
 use octavo_kube_io::objects::{Container, Meta, Node, ObjectName, Pod, PodSpec};
-use octavo_oracle::Rng;
+use octavo_testkit::Rng;
 
 use crate::case::Case;
 

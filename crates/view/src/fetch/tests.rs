@@ -1,9 +1,6 @@
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
-use http::{Request, Response};
-use kube::Client;
-use kube::client::Body;
+use octavo_testkit::{ScriptedApi, failure};
 use serde_json::{Value, json};
 
 use super::{for_pod, for_top};
@@ -15,22 +12,15 @@ const OWN_CLAIMS: &str = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaim
 const POD: &str = "/api/v1/namespaces/team/pods/train";
 const EVENTS: &str = "/api/v1/namespaces/team/events";
 
-/// Requested paths, in order.
-type Asked = Arc<Mutex<Vec<String>>>;
+/// A server that responds to a path and query with a status and an object.
+fn server(answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> ScriptedApi {
+    ScriptedApi::new(move |request| {
+        answer(request.uri().path(), request.uri().query().unwrap_or_default())
+    })
+}
 
-/// A client whose server responds to a path and query with a status and an object.
-fn server(answer: impl Fn(&str, &str) -> (u16, Value) + Send + Sync + 'static) -> (Client, Asked) {
-    let asked = Asked::default();
-    let (log, answer) = (Arc::clone(&asked), Arc::new(answer));
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let path = request.uri().path().to_owned();
-        let (code, body) = answer(&path, request.uri().query().unwrap_or_default());
-        log.lock().unwrap().push(path);
-        let answer =
-            Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
-        async move { Ok::<_, Infallible>(answer.unwrap()) }
-    });
-    (Client::new(service, "default"), asked)
+fn paths(api: &ScriptedApi) -> Vec<String> {
+    api.requests().iter().map(|request| request.uri().path().to_owned()).collect()
 }
 
 fn list(items: &Value) -> (u16, Value) {
@@ -38,9 +28,7 @@ fn list(items: &Value) -> (u16, Value) {
 }
 
 fn refusal(code: u16, path: &str) -> (u16, Value) {
-    let reason = if code == 403 { "Forbidden" } else { "Expired" };
-    let message = format!("no {path}");
-    (code, json!({"status": "Failure", "reason": reason, "message": message, "code": code}))
+    failure(code, &format!("no {path}"))
 }
 
 fn claim(name: &str) -> Value {
@@ -58,17 +46,17 @@ fn name() -> ObjectName {
 
 #[tokio::test]
 async fn pod_without_devices_needs_no_cluster_lists() {
-    let (client, asked) = server(|path, _| match path {
+    let api = server(|path, _| match path {
         POD => pod(&json!({"containers": []})),
         _ => list(&json!([])),
     });
-    for_pod(&client, &name()).await.unwrap();
-    assert_eq!(*asked.lock().unwrap(), [POD, EVENTS]);
+    for_pod(&api.client(), &name()).await.unwrap();
+    assert_eq!(paths(&api), [POD, EVENTS]);
 }
 
 #[tokio::test]
 async fn bound_pod_reads_only_claims_of_its_namespace() {
-    let (client, asked) = server(|path, _| match path {
+    let api = server(|path, _| match path {
         POD => pod(&json!({
             "containers": [], "nodeName": "n",
             "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}],
@@ -76,15 +64,15 @@ async fn bound_pod_reads_only_claims_of_its_namespace() {
         OWN_CLAIMS => list(&json!([claim("mine")])),
         _ => list(&json!([])),
     });
-    let (snapshot, _) = for_pod(&client, &name()).await.unwrap();
+    let (snapshot, _) = for_pod(&api.client(), &name()).await.unwrap();
     assert!(snapshot.claims.contains_key(&ObjectName::new("team", "mine")));
-    let asked = asked.lock().unwrap();
+    let asked = paths(&api);
     assert!(!asked.iter().any(|path| path == CLAIMS || path == "/api/v1/nodes"), "{asked:?}");
 }
 
 #[tokio::test]
 async fn user_of_one_namespace_sees_own_claims_and_the_gaps() {
-    let (client, _) = server(|path, _| match path {
+    let api = server(|path, _| match path {
         POD => pod(&json!({
             "containers": [],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}],
@@ -93,7 +81,7 @@ async fn user_of_one_namespace_sees_own_claims_and_the_gaps() {
         EVENTS => list(&json!([])),
         other => refusal(403, other),
     });
-    let (snapshot, _) = for_pod(&client, &name()).await.unwrap();
+    let (snapshot, _) = for_pod(&api.client(), &name()).await.unwrap();
     assert!(snapshot.claims.contains_key(&ObjectName::new("team", "mine")));
     let gaps: Vec<GapKind> = snapshot.gaps.iter().map(|gap| gap.kind).collect();
     let expected = [
@@ -105,14 +93,14 @@ async fn user_of_one_namespace_sees_own_claims_and_the_gaps() {
     ];
     assert_eq!(gaps, expected);
 
-    let error = for_top(&client).await.unwrap_err();
+    let error = for_top(&api.client()).await.unwrap_err();
     assert!(matches!(error, ViewError::Refused { code: 403, kind: "resourceslices", .. }));
     assert!(error.hint().unwrap().contains("the right to read resourceslices"));
 }
 
 #[tokio::test]
 async fn warnings_of_agents_are_read_by_node() {
-    let (client, _) = server(|path, query| match path {
+    let api = server(|path, query| match path {
         POD => pod(&json!({
             "containers": [],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}],
@@ -135,7 +123,7 @@ async fn warnings_of_agents_are_read_by_node() {
         }
         _ => list(&json!([])),
     });
-    let (snapshot, _) = for_pod(&client, &name()).await.unwrap();
+    let (snapshot, _) = for_pod(&api.client(), &name()).await.unwrap();
     let messages: Vec<&str> =
         snapshot.node_warnings["n"].iter().map(|event| &*event.message).collect();
     assert_eq!(messages, ["earlier", "later"]);
@@ -143,15 +131,15 @@ async fn warnings_of_agents_are_read_by_node() {
 
 #[tokio::test]
 async fn missing_api_error_names_the_version() {
-    let (client, _) = server(|path, _| refusal(404, path));
-    let error = for_top(&client).await.unwrap_err();
+    let api = server(|path, _| refusal(404, path));
+    let error = for_top(&api.client()).await.unwrap_err();
     assert!(error.hint().unwrap().contains("Kubernetes 1.34"), "{error}");
 }
 
 #[tokio::test]
 async fn expired_continue_token_restarts_the_list() {
     let stale = Mutex::new(true);
-    let (client, asked) = server(move |path, query| match path {
+    let api = server(move |path, query| match path {
         CLAIMS if query.contains("continue=") => {
             if std::mem::take(&mut *stale.lock().unwrap()) {
                 refusal(410, path)
@@ -162,10 +150,10 @@ async fn expired_continue_token_restarts_the_list() {
         CLAIMS => (200, json!({"metadata": {"continue": "next"}, "items": [claim("a")]})),
         _ => list(&json!([])),
     });
-    let snapshot = for_top(&client).await.unwrap();
+    let snapshot = for_top(&api.client()).await.unwrap();
     let names: Vec<&str> = snapshot.claims.keys().map(|name| &*name.name).collect();
     assert_eq!(names, ["a", "b"]);
-    let pages = asked.lock().unwrap().iter().filter(|path| *path == CLAIMS).count();
+    let pages = paths(&api).iter().filter(|path| *path == CLAIMS).count();
     assert_eq!(pages, 4);
 }
 
@@ -177,7 +165,7 @@ async fn objects_that_are_not_understood_are_noted() {
         let spec = json!({"devices": {"requests": [request]}});
         json!({"metadata": {"namespace": "team", "name": name}, "spec": spec})
     };
-    let (client, _) = server(move |path, _| match path {
+    let api = server(move |path, _| match path {
         POD => pod(&json!({
             "containers": [],
             "resourceClaims": [{"name": "gpu", "resourceClaimName": "mine"}],
@@ -185,7 +173,7 @@ async fn objects_that_are_not_understood_are_noted() {
         CLAIMS => list(&json!([claim("mine"), odd("other"), odd("third")])),
         _ => list(&json!([])),
     });
-    let (snapshot, _) = for_pod(&client, &name()).await.unwrap();
+    let (snapshot, _) = for_pod(&api.client(), &name()).await.unwrap();
     let [gap] = &*snapshot.gaps else { panic!("{:?}", snapshot.gaps) };
     assert_eq!(gap.kind, GapKind::Unreadable);
     assert!(gap.message.starts_with("ResourceClaim team/other: request gpu has"), "{gap:?}");

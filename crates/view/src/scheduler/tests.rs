@@ -1,19 +1,11 @@
-use std::convert::Infallible;
-
-use http::{Request, Response};
-use kube::client::Body;
+use octavo_testkit::{ScriptedApi, failure};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::fixtures::now;
 
-fn client(answer: impl Fn(&str) -> (u16, String) + Clone + Send + 'static) -> Client {
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (code, body) = answer(&request.uri().to_string());
-        let answer = Response::builder().status(code).body(Body::from(body.into_bytes()));
-        async move { Ok::<_, Infallible>(answer.unwrap()) }
-    });
-    Client::new(service, "default")
+fn client(answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static) -> Client {
+    ScriptedApi::new(move |request| answer(&request.uri().to_string())).client()
 }
 
 fn pod(name: &str, phase: &str, port: &str) -> Value {
@@ -29,12 +21,7 @@ fn list(pods: &[Value]) -> (u16, String) {
 }
 
 fn status(code: u16, message: &str) -> (u16, String) {
-    let reason = if code == 404 { "NotFound" } else { "" };
-    let status = json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "message": message,
-        "reason": reason,
-    });
-    (code, status.to_string())
+    (code, failure(code, message).1.to_string())
 }
 
 async fn found(client: &Client) -> Result<String, ViewError> {

@@ -6,10 +6,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
 
+use octavo_testkit::eventually;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::fixtures::{Agent, Kubelet, Node, TIMEOUT, eventually};
+use super::fixtures::{Agent, Kubelet, Node, TIMEOUT};
 use crate::node::ClaimRef;
 
 /// Steps at which the newcomer dies, in order.
@@ -64,7 +65,7 @@ async fn check_whole(
     assert_eq!(node.files(), [""; 0], "{point}");
     let own = [format!("dra-{instance}.sock"), format!("gpu.nvidia.com-{instance}@reg.sock")];
     let expected = [&own[0], &own[1], "handover.sock"];
-    eventually(point, async || node.sockets() == expected).await;
+    eventually(point, || node.sockets() == expected).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,6 +1,5 @@
 //! A node's folder, agents on it, and a kubelet that registers and calls them.
 
-use std::convert::Infallible;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -9,7 +8,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kube::Client;
-use kube::client::Body;
 use octavo_gpu::{Driver, DriverError};
 use octavo_kube_io::admin::Readiness;
 use octavo_kubelet_api::dra::v1::dra_plugin_client::DraPluginClient;
@@ -18,6 +16,7 @@ use octavo_kubelet_api::dra::v1::{
 };
 use octavo_kubelet_api::registration::v1::registration_client::RegistrationClient;
 use octavo_kubelet_api::registration::v1::{InfoRequest, RegistrationStatus};
+use octavo_testkit::{ScriptedApi, eventually, failure};
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use tempfile::TempDir;
@@ -25,7 +24,6 @@ use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::codegen::http::{Request, Response};
 use tonic::transport::{Channel, Endpoint};
 
 use crate::config::{NodeConfig, NodeFile};
@@ -170,7 +168,7 @@ impl Agent {
 
     /// Waits until a line of the readiness report begins like this.
     pub(super) async fn says(&self, line: &str) {
-        let is_reported = async || self.report().lines().any(|message| message.starts_with(line));
+        let is_reported = || self.report().lines().any(|message| message.starts_with(line));
         let asked = tokio::time::timeout(TIMEOUT, eventually(line, is_reported)).await;
         assert!(asked.is_ok(), "{line:?} is not in\n{}", self.report());
     }
@@ -331,36 +329,16 @@ fn asked(claim: &ClaimRef) -> Claim {
 
 /// An API server that has the claims of a folder and nothing else.
 fn server(claims: PathBuf) -> Client {
-    let answer = move |request: Request<Body>| {
-        let name = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-        let found = fs::read(claims.join(name));
-        let (code, body) = found.map_or_else(
-            |_| {
-                let status = json!({
-                    "kind": "Status", "apiVersion": "v1", "status": "Failure",
-                    "message": "not found", "reason": "NotFound", "code": 404,
-                });
-                (404, status.to_string().into_bytes())
-            },
-            |text| (200, text),
-        );
-        let response = Response::builder().status(code).body(Body::from(body)).unwrap();
-        std::future::ready(Ok::<_, Infallible>(response))
-    };
-    Client::new(tower::service_fn(answer), "default")
+    let api = ScriptedApi::new(move |request| {
+        let name = request.uri().path().rsplit('/').next().unwrap_or_default();
+        let found = fs::read_to_string(claims.join(name));
+        found.map_or_else(|_| (404, failure(404, "not found").1.to_string()), |text| (200, text))
+    });
+    api.client()
 }
 
 pub(super) fn metrics() -> Arc<Metrics> {
     Arc::new(Metrics::new(&mut Registry::default()))
-}
-
-/// Asks until the answer is yes.
-pub(super) async fn eventually(what: &str, mut ask: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !ask().await {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(10)).await;
-    }
 }
 
 fn sockets(folder: &Path) -> Vec<PathBuf> {

@@ -55,17 +55,17 @@ fn with_sick(mut pool: Pool) -> Pool {
 }
 
 /// The published slices.
-fn published(api: &FakeApi) -> Vec<octavo_dra::Slice> {
+fn published(api: &SliceApi) -> Vec<octavo_dra::Slice> {
     api.slices().iter().map(|slice| from_api(slice).unwrap()).collect()
 }
 
-fn names(api: &FakeApi) -> Vec<String> {
+fn names(api: &SliceApi) -> Vec<String> {
     published(api).into_iter().flat_map(|slice| slice.devices).map(|device| device.name).collect()
 }
 
 #[tokio::test]
 async fn a_restart_with_kept_counters_writes_nothing() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, Some(cut()));
     running.until_writes(2).await;
     running.stop().await;
@@ -82,7 +82,7 @@ async fn a_restart_with_kept_counters_writes_nothing() {
 
 #[tokio::test]
 async fn a_server_that_drops_counters_gets_whole_gpus_and_is_asked_before() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     api.turn_off([Feature::Counters]);
     let mut running = Running::start(&api, Some(cut()));
     running.until(1, &[Feature::Counters]).await;
@@ -100,7 +100,7 @@ async fn a_server_that_drops_counters_gets_whole_gpus_and_is_asked_before() {
 
 #[tokio::test]
 async fn a_server_with_no_feature_at_all_gets_whole_gpus_that_are_well() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     api.turn_off(Feature::ALL);
     let pool = with_sick(cut());
     let mut running = Running::start(&api, Some(pool.clone()));
@@ -117,7 +117,7 @@ async fn a_server_with_no_feature_at_all_gets_whole_gpus_that_are_well() {
 
 #[tokio::test]
 async fn shares_need_no_question_where_they_are_kept() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, Some(shared()));
     running.until_writes(1).await;
     running.stop().await;
@@ -130,7 +130,7 @@ async fn shares_need_no_question_where_they_are_kept() {
 
 #[tokio::test]
 async fn a_server_that_drops_shares_is_written_to_once() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     api.turn_off([Feature::Shares]);
     let mut running = Running::start(&api, Some(shared()));
     running.until(1, &[Feature::Shares]).await;
@@ -147,7 +147,7 @@ async fn a_server_that_drops_shares_is_written_to_once() {
 
 #[tokio::test]
 async fn a_sick_device_is_left_out_where_taints_are_dropped() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     api.turn_off([Feature::Taints]);
     let mut running = Running::start(&api, Some(pool(2)));
     running.until_writes(1).await;
@@ -162,7 +162,7 @@ async fn a_sick_device_is_left_out_where_taints_are_dropped() {
 
 #[tokio::test]
 async fn without_a_probe_the_first_write_is_read_back() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     api.turn_off([Feature::Counters]);
     api.refuse_dry_runs();
     let mut running = Running::start(&api, Some(cut()));
@@ -175,7 +175,7 @@ async fn without_a_probe_the_first_write_is_read_back() {
 
 #[tokio::test]
 async fn counters_of_an_older_form_are_as_good_as_dropped() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     api.need_counters_beside_devices();
     let mut running = Running::start(&api, Some(cut()));
     running.until(1, &[Feature::Counters]).await;
@@ -185,7 +185,7 @@ async fn counters_of_an_older_form_are_as_good_as_dropped() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_learns_a_feature_is_found_out_without_a_restart() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     api.turn_off([Feature::Counters]);
     let mut running = Running::start(&api, Some(cut()));
     running.until(1, &[Feature::Counters]).await;
@@ -200,7 +200,7 @@ async fn a_server_that_learns_a_feature_is_found_out_without_a_restart() {
 
 #[tokio::test]
 async fn existing_counters_do_not_prove_the_feature() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, Some(cut()));
     running.until_writes(2).await;
     running.stop().await;
@@ -216,7 +216,7 @@ async fn existing_counters_do_not_prove_the_feature() {
 
 #[tokio::test]
 async fn existing_taints_do_not_prove_the_feature() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, Some(tainted(2)));
     running.until_writes(1).await;
     running.stop().await;
@@ -230,7 +230,7 @@ async fn existing_taints_do_not_prove_the_feature() {
 
 #[tokio::test]
 async fn a_new_watch_probes_taints_and_counters_again() {
-    let mut publisher = Publisher::new(FakeApi::default().client(), "gpu.nvidia.com", "node");
+    let mut publisher = Publisher::new(SliceApi::default().client(), "gpu.nvidia.com", "node");
     for feature in Feature::ALL {
         publisher.features.set(feature, true);
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn generations(api: &FakeApi) -> Vec<(i64, i64)> {
+fn generations(api: &SliceApi) -> Vec<(i64, i64)> {
     let pool =
         |slice: ResourceSlice| (slice.spec.pool.generation, slice.spec.pool.resource_slice_count);
     api.slices().into_iter().map(pool).collect()
@@ -10,7 +10,7 @@ fn generations(api: &FakeApi) -> Vec<(i64, i64)> {
 
 #[tokio::test(start_paused = true)]
 async fn written_slices_are_not_rewritten_when_a_later_one_fails() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, None);
     api.fail_writes(&[500]);
     running.want(pool(600));
@@ -22,7 +22,7 @@ async fn written_slices_are_not_rewritten_when_a_later_one_fails() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_was_done_and_not_answered_is_seen_by_the_watch() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     api.leave_unanswered(&[false, true]);
     let mut running = Running::start(&api, Some(pool(300)));
     running.until_writes(2).await;
@@ -41,7 +41,7 @@ async fn a_write_that_was_done_and_not_answered_is_seen_by_the_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_that_was_done_and_not_answered_is_found_by_the_next_one() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, Some(pool(300)));
     running.until_writes(3).await;
     api.mute(true);
@@ -62,7 +62,7 @@ async fn a_write_that_was_done_and_not_answered_is_found_by_the_next_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_create_without_answer_is_found_at_the_next_attempt() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, None);
     // The watch must be open before its events are withheld.
     while api.queries().len() < 2 {
@@ -81,7 +81,7 @@ async fn a_create_without_answer_is_found_at_the_next_attempt() {
 
 #[tokio::test(start_paused = true)]
 async fn a_foreign_slice_with_our_name_is_kept() {
-    let api = FakeApi::default();
+    let api = SliceApi::default();
     let mut running = Running::start(&api, None);
     while api.queries().len() < 2 {
         tokio::task::yield_now().await;
@@ -103,7 +103,7 @@ async fn a_foreign_slice_with_our_name_is_kept() {
 async fn an_overloaded_server_gets_longer_pauses() {
     let mut pauses = Vec::new();
     for code in [500, 429] {
-        let api = FakeApi::default();
+        let api = SliceApi::default();
         api.fail_writes(&[code]);
         let begun = Instant::now();
         let mut running = Running::start(&api, Some(pool(1)));

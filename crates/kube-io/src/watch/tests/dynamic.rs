@@ -22,7 +22,7 @@ fn group(name: &str) -> serde_json::Value {
 
 #[tokio::test(start_paused = true)]
 async fn an_unserved_kind_counts_as_synced_and_is_found_later() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let (mut watched, delivered) = Watched::begin(&server, options()).await;
     assert_eq!(delivered, ["all v1 Pod:"]);
     server.serve("scheduling.k8s.io", "v1alpha2", &[("PodGroup", "podgroups")]);
@@ -36,7 +36,7 @@ async fn an_unserved_kind_counts_as_synced_and_is_found_later() {
 
 #[tokio::test(start_paused = true)]
 async fn the_best_served_version_is_watched() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.serve("scheduling.k8s.io", "v1alpha2", &[("PodGroup", "podgroups")]);
     let kinds = [("Workload", "workloads"), ("PodGroup", "podgroups")];
     server.serve("scheduling.k8s.io", "v1beta1", &kinds);
@@ -56,7 +56,7 @@ async fn the_best_served_version_is_watched() {
 
 #[tokio::test(start_paused = true)]
 async fn a_kind_that_disappears_is_replaced_by_an_empty_list() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.serve("scheduling.k8s.io", "v1alpha2", &[("PodGroup", "podgroups")]);
     server.put(OLD_GROUPS, group("a"));
     let (mut watched, delivered) = Watched::begin(&server, options()).await;
@@ -74,7 +74,7 @@ async fn a_kind_that_disappears_is_replaced_by_an_empty_list() {
 
 #[tokio::test(start_paused = true)]
 async fn a_forbidden_kind_delays_no_other() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.serve("scheduling.k8s.io", "v1beta1", &[("PodGroup", "podgroups")]);
     server.forbid(GROUPS, true);
     server.put(GROUPS, group("a"));
@@ -88,7 +88,7 @@ async fn a_forbidden_kind_delays_no_other() {
 
 #[tokio::test(start_paused = true)]
 async fn only_objects_that_a_selector_selects_are_asked_for() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.serve("scheduling.k8s.io", "v1beta1", &[("PodGroup", "podgroups")]);
     let mut options = options();
     options.kinds[0].labels = Some("octavo.dev/gang".to_owned());
@@ -102,7 +102,7 @@ async fn only_objects_that_a_selector_selects_are_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_built_in_kind_keeps_its_objects() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.put(PODS, pod("a"));
     let (mut watched, delivered) = Watched::begin(&server, WatchOptions::default()).await;
     assert_eq!(delivered, ["all v1 Pod: a"]);

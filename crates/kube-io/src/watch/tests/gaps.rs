@@ -6,7 +6,7 @@ use super::*;
 
 #[tokio::test(start_paused = true)]
 async fn the_end_of_a_watch_is_routine_and_loses_nothing() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let first = server.put(PODS, pod("a"));
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     for name in ["b", "c"] {
@@ -22,7 +22,7 @@ async fn the_end_of_a_watch_is_routine_and_loses_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_truncated_line_is_delivered_by_the_next_watch() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.until(|_| server.watchers(PODS) == 1).await;
     server.say(
@@ -37,7 +37,7 @@ async fn a_truncated_line_is_delivered_by_the_next_watch() {
 
 #[tokio::test(start_paused = true)]
 async fn a_bookmark_moves_on_where_the_next_watch_begins() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let (watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.until(|_| server.watchers(PODS) == 1).await;
     let before = watched.pods().last_contact.unwrap();
@@ -56,7 +56,7 @@ async fn a_bookmark_moves_on_where_the_next_watch_begins() {
 
 #[tokio::test(start_paused = true)]
 async fn what_went_in_a_gap_is_missing_in_the_list_that_follows() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.put(PODS, pod("stays"));
     server.put(PODS, pod("goes"));
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
@@ -74,7 +74,7 @@ async fn what_went_in_a_gap_is_missing_in_the_list_that_follows() {
 
 #[tokio::test(start_paused = true)]
 async fn a_version_that_expires_in_the_middle_of_a_watch_leads_to_a_list() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.put(PODS, pod("a"));
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.until(|_| server.watchers(PODS) == 1).await;
@@ -88,7 +88,7 @@ async fn a_version_that_expires_in_the_middle_of_a_watch_leads_to_a_list() {
 
 #[tokio::test(start_paused = true)]
 async fn another_error_of_the_server_is_counted_and_the_watch_goes_on() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.until(|_| server.watchers(PODS) == 1).await;
     let error = json!({"type": "ERROR", "object": {"status": "Failure", "message": "etcd is away",
@@ -104,7 +104,7 @@ async fn another_error_of_the_server_is_counted_and_the_watch_goes_on() {
 
 #[tokio::test(start_paused = true)]
 async fn a_silent_watch_is_restarted() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let (watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.until(|_| server.queries(PODS, true).len() >= 3).await;
     assert_eq!(watched.pods().lists, 1);
@@ -112,7 +112,7 @@ async fn a_silent_watch_is_restarted() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_in_pages_is_delivered_as_one() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     for number in 0..7 {
         server.put(PODS, pod(&number.to_string()));
     }
@@ -126,7 +126,7 @@ async fn a_list_in_pages_is_delivered_as_one() {
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_is_away_is_asked_again() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.put(PODS, pod("a"));
     server.fail(&http::Method::GET, &[500; 40]);
     let (watched, delivered) = Watched::begin(&server, WatchOptions::default()).await;
@@ -138,7 +138,7 @@ async fn a_server_that_is_away_is_asked_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_right_is_named_and_all_goes_on_once_it_is_there() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.forbid(SLICES, true);
     server.put(PODS, pod("a"));
     let mut watched = Watched::new(&server, WatchOptions::default());
@@ -157,7 +157,7 @@ async fn a_missing_right_is_named_and_all_goes_on_once_it_is_there() {
 
 #[tokio::test(start_paused = true)]
 async fn a_missing_kind_is_empty_and_reported() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.remove_collection(SLICES, true);
     let (watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     let (_, problem) = watched.health.problems().pop().unwrap();

@@ -25,13 +25,13 @@ impl Watched {
     }
 }
 
-fn lists(server: &FakeServer) -> [usize; 3] {
+fn lists(server: &FakeApi) -> [usize; 3] {
     [PODS, CLAIMS, NODES].map(|collection| server.queries(collection, false).len())
 }
 
 #[tokio::test(start_paused = true)]
 async fn freshness_is_sent_before_synced() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.put(PODS, pod("a"));
     sleep(Duration::from_secs(1)).await;
     let begun = Instant::now();
@@ -55,7 +55,7 @@ async fn freshness_is_sent_before_synced() {
 
 #[tokio::test(start_paused = true)]
 async fn a_requested_list_delivers_what_a_lagging_watch_missed() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.put(PODS, pod("a"));
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.until(|_| server.watchers(PODS) == 1 && server.watchers(CLAIMS) == 1).await;
@@ -76,7 +76,7 @@ async fn a_requested_list_delivers_what_a_lagging_watch_missed() {
 
 #[tokio::test(start_paused = true)]
 async fn a_satisfied_or_repeated_request_lists_nothing() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let before = Instant::now();
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.relist.not_older_than(before);
@@ -93,7 +93,7 @@ async fn a_satisfied_or_repeated_request_lists_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn what_is_asked_for_in_the_middle_of_a_pause_is_listed_at_once() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     // The backoff after these failures is seconds.
     server.forbid(PODS, true);
@@ -109,7 +109,7 @@ async fn what_is_asked_for_in_the_middle_of_a_pause_is_listed_at_once() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_fails_is_not_had_again_at_once_because_it_is_asked_for() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     watched.until(|_| server.watchers(PODS) == 1).await;
     server.forbid(PODS, true);
@@ -126,7 +126,7 @@ async fn a_list_that_fails_is_not_had_again_at_once_because_it_is_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn unserved_claims_do_not_delay_freshness() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     server.remove_collection(CLAIMS, true);
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     sleep(Duration::from_secs(1)).await;
@@ -139,7 +139,7 @@ async fn unserved_claims_do_not_delay_freshness() {
 
 #[tokio::test(start_paused = true)]
 async fn a_moment_that_lies_ahead_is_waited_for() {
-    let server = FakeServer::default();
+    let server = FakeApi::default();
     let (mut watched, _) = Watched::begin(&server, WatchOptions::default()).await;
     let at = Instant::now() + Duration::from_secs(10);
     watched.relist.not_older_than(at);

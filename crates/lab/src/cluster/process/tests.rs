@@ -1,3 +1,5 @@
+use octavo_testkit::eventually;
+
 use super::*;
 
 fn shell(script: &str) -> CommandLine {
@@ -5,14 +7,6 @@ fn shell(script: &str) -> CommandLine {
         program: "/bin/sh".into(),
         args: vec!["-c".to_owned(), script.to_owned()],
         env: BTreeMap::new(),
-    }
-}
-
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_mins(1);
-    while !is_so() {
-        assert!(Instant::now() < deadline, "{what}");
-        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -53,12 +47,12 @@ async fn a_started_program_logs_is_found_by_its_mark_and_stops() {
     let command = shell("echo out; echo err >&2; exec sleep 60");
     let process = spawn(&command, folder.path(), &log, &pid_file).unwrap();
     assert_eq!(Process::read(&pid_file), Some(process));
-    until("both streams in the log", || {
+    eventually("both streams in the log", || {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("out") && text.contains("err"))
     })
     .await;
     // During exec a process shows no environment.
-    until("it is found by its mark", || processes_of_lab(folder.path()) == [process]).await;
+    eventually("it is found by its mark", || processes_of_lab(folder.path()) == [process]).await;
     assert_eq!(processes_of_lab(Path::new("/no/such/lab")), []);
     stop(&[process], Duration::from_secs(10)).await;
     assert!(!process.is_alive());
@@ -71,7 +65,7 @@ async fn a_program_that_ignores_the_request_to_stop_is_killed() {
     let log = folder.path().join("log");
     let command = shell("trap '' TERM; echo ready; while :; do sleep 1; done");
     let process = spawn(&command, folder.path(), &log, &folder.path().join("pid")).unwrap();
-    until("the trap is set", || {
+    eventually("the trap is set", || {
         std::fs::read_to_string(&log).is_ok_and(|text| text.contains("ready"))
     })
     .await;

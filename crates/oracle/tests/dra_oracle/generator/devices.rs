@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use octavo_oracle::Rng;
+use octavo_testkit::Rng;
 
 use super::Plan;
 

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use octavo_oracle::Rng;
+use octavo_testkit::Rng;
 
 use super::namespaced;
 

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::resource::v1 as api;
-use octavo_oracle::Rng;
+use octavo_testkit::Rng;
 
 /// Node scope of a pool.
 #[derive(Clone, Copy, PartialEq, Eq)]

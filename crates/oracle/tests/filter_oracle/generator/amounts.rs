@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use octavo_dra::{ContainerKind, Quantity};
 use octavo_kube_io::objects::{HostPort, PodSpec, WHOLE_POD};
-use octavo_oracle::Rng;
+use octavo_testkit::Rng;
 
 use super::{Draft, container};
 

@@ -1,7 +1,7 @@
 //! Running pods with anti-affinity.
 
 use octavo_kube_io::objects::{AffinityTerm, LabelRequirement, LabelSelector};
-use octavo_oracle::Rng;
+use octavo_testkit::Rng;
 
 use super::{Draft, meta, node_filters, pick_some};
 

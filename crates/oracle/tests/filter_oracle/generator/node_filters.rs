@@ -2,7 +2,7 @@
 
 use octavo_dra::{NodeOperator, NodeRequirement, NodeSelector, NodeSelectorTerm};
 use octavo_kube_io::objects::{NodeTaint, TaintEffect, Toleration};
-use octavo_oracle::Rng;
+use octavo_testkit::Rng;
 
 use super::{Draft, pick_some};
 

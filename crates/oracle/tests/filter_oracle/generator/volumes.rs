@@ -7,7 +7,7 @@ use octavo_kube_io::objects::{
     BindingMode, CsiNode, Owner, PersistentVolume, PodVolume, StorageClass, VolumeClaim,
     VolumeSource,
 };
-use octavo_oracle::Rng;
+use octavo_testkit::Rng;
 
 use super::{Draft, meta, node_filters};
 

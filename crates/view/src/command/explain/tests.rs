@@ -1,7 +1,4 @@
-use std::convert::Infallible;
-
-use http::{Request, Response};
-use kube::client::Body;
+use octavo_testkit::ScriptedApi;
 use serde_json::json;
 
 use super::*;
@@ -37,13 +34,9 @@ fn other_targets_are_rejected() {
 }
 
 /// A connection whose server responds to a path with a status and a text.
-fn connection(answer: impl Fn(&str) -> (u16, String) + Clone + Send + 'static) -> Connection {
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (code, body) = answer(&request.uri().to_string());
-        let answer = Response::builder().status(code).body(Body::from(body.into_bytes()));
-        async move { Ok::<_, Infallible>(answer.unwrap()) }
-    });
-    Connection::new(kube::Client::new(service, "default"), Timeout::default())
+fn connection(answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static) -> Connection {
+    let api = ScriptedApi::new(move |request| answer(&request.uri().to_string()));
+    Connection::new(api.client(), Timeout::default())
 }
 
 fn args() -> ExplainArgs {

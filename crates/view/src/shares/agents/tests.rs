@@ -1,31 +1,17 @@
 use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex};
 
-use http::{Request, Response};
-use kube::Client;
-use kube::client::Body;
+use octavo_testkit::ScriptedApi;
 use serde_json::{Value, json};
 
 use super::{AgentAddress, read};
 
 const PODS: &str = "/api/v1/pods";
 
-/// A client whose server responds to a path with a status and a text; and the requested paths.
-fn server(
-    answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static,
-) -> (Client, Arc<Mutex<Vec<String>>>) {
-    let asked = Arc::<Mutex<Vec<String>>>::default();
-    let (log, answer) = (Arc::clone(&asked), Arc::new(answer));
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let (code, body) = answer(request.uri().path());
-        log.lock().unwrap().push(request.uri().to_string());
-        let answer = Response::builder().status(code).body(Body::from(body.into_bytes()));
-        async move { Ok::<_, Infallible>(answer.unwrap()) }
-    });
-    (Client::new(service, "default"), asked)
+/// A server that responds to a path with a status and a text.
+fn server(answer: impl Fn(&str) -> (u16, String) + Send + Sync + 'static) -> ScriptedApi {
+    ScriptedApi::new(move |request| answer(request.uri().path()))
 }
 
 fn pod(name: &str, node: &str, port: &str) -> Value {
@@ -50,7 +36,7 @@ fn nodes(names: &[&str]) -> BTreeSet<String> {
 
 #[tokio::test]
 async fn agents_are_read_through_the_proxy_on_nodes_with_shares() {
-    let (client, asked) = server(|path| match path {
+    let api = server(|path| match path {
         PODS => {
             let items = [
                 pod("new", "n-1", "admin"),
@@ -65,7 +51,7 @@ async fn agents_are_read_through_the_proxy_on_nodes_with_shares() {
         path if path.contains("/old:") => (200, metrics("n-1", "train")),
         _ => (503, "no".to_owned()),
     });
-    let readings = read(&client, &nodes(&["n-1", "n-2", "n-3"]), &[]).await.unwrap();
+    let readings = read(&api.client(), &nodes(&["n-1", "n-2", "n-3"]), &[]).await.unwrap();
     assert_eq!(
         readings.figures.keys().map(|key| key.claim.as_str()).collect::<Vec<_>>(),
         ["train"]
@@ -74,7 +60,7 @@ async fn agents_are_read_through_the_proxy_on_nodes_with_shares() {
     assert_eq!(unread, ["n-2", "n-3"]);
     assert!(readings.unread[0].message.contains("octavo/sick"), "{}", readings.unread[0].message);
     assert!(readings.unread[1].message.contains("--agent"), "{}", readings.unread[1].message);
-    let asked = asked.lock().unwrap();
+    let asked = api.uris();
     assert!(asked[0].contains("labelSelector"), "{asked:?}");
     assert!(asked.contains(&"/api/v1/namespaces/octavo/pods/old:9178/proxy/metrics".to_owned()));
     assert!(!asked.iter().any(|path| path.contains("/other:")), "{asked:?}");
@@ -82,10 +68,10 @@ async fn agents_are_read_through_the_proxy_on_nodes_with_shares() {
 
 #[tokio::test]
 async fn a_cluster_without_shares_needs_no_agent() {
-    let (client, asked) = server(|_| (500, String::new()));
-    let readings = read(&client, &nodes(&[]), &[]).await.unwrap();
+    let api = server(|_| (500, String::new()));
+    let readings = read(&api.client(), &nodes(&[]), &[]).await.unwrap();
     assert!(readings.figures.is_empty() && readings.unread.is_empty());
-    assert!(asked.lock().unwrap().is_empty());
+    assert!(api.uris().is_empty());
 }
 
 #[tokio::test]
@@ -104,15 +90,15 @@ async fn an_agent_that_is_no_pod_is_read_directly() {
         stream.write_all((head + &body).as_bytes()).unwrap();
         String::from_utf8_lossy(&asked[..length]).into_owned()
     });
-    let (client, asked) = server(|_| (500, String::new()));
+    let api = server(|_| (500, String::new()));
     let agent: AgentAddress = address.to_string().parse().unwrap();
     let gone: AgentAddress = "http://127.0.0.1:1".parse().unwrap();
-    let readings = read(&client, &nodes(&["n-1"]), &[agent, gone]).await.unwrap();
+    let readings = read(&api.client(), &nodes(&["n-1"]), &[agent, gone]).await.unwrap();
     assert_eq!(readings.figures.len(), 1);
     assert_eq!(readings.unread.len(), 1);
     assert!(readings.unread[0].message.contains("127.0.0.1:1"), "{}", readings.unread[0].message);
     assert!(serving.join().unwrap().starts_with("GET /metrics HTTP/1.1"));
-    assert!(asked.lock().unwrap().is_empty(), "the API server is not asked");
+    assert!(api.uris().is_empty(), "the API server is not asked");
 }
 
 #[test]

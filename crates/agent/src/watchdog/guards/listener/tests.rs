@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use octavo_guard_abi::SOCKET_FILE;
 use octavo_guard_abi::message::{Frame, Kind, SIZE};
+use octavo_testkit::eventually;
 use tokio::time::{Instant, sleep};
 
 use super::{FRAME_BURST, FRAME_INTERVAL, FramePacer, GuardListener};
@@ -15,8 +16,6 @@ use crate::watchdog::guards::connection_quota::ConnectionQuota;
 use crate::watchdog::guards::reports::GuardReports;
 use crate::watchdog::overflow::Process;
 use crate::watchdog::process::proc::Proc;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
 
 fn proc() -> Proc {
     Proc::new("/proc".into())
@@ -42,14 +41,6 @@ fn frame(kind: Kind, value: u64) -> [u8; SIZE] {
     Frame::new(kind, 0, value, b"").encode()
 }
 
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + TIMEOUT;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(5)).await;
-    }
-}
-
 /// Whether the other side has closed a connection.
 fn is_closed(stream: &UnixStream) -> bool {
     stream.set_nonblocking(true).unwrap();
@@ -69,14 +60,14 @@ async fn a_guard_says_who_it_is_by_connecting() {
     guard.write_all(&frame(Kind::Hello, 1)).unwrap();
     guard.write_all(&frame(Kind::Refused, 5)).unwrap();
     let mut refused = 0;
-    until("a frame", || {
+    eventually("a frame", || {
         refused += guard_reports.take_new().refused;
         refused == 5
     })
     .await;
     assert!(guard_reports.is_connected(this_process()));
     drop(guard);
-    until("the end", || !guard_reports.is_connected(this_process())).await;
+    eventually("the end", || !guard_reports.is_connected(this_process())).await;
     assert!(listener.is_in_place());
 }
 
@@ -88,12 +79,12 @@ async fn what_is_no_frame_closes_the_connection() {
     for first in [[0xff; SIZE], frame(Kind::Refused, 1)] {
         let mut stranger = UnixStream::connect(&path).unwrap();
         stranger.write_all(&first).unwrap();
-        until("a closed connection", || is_closed(&stranger)).await;
+        eventually("a closed connection", || is_closed(&stranger)).await;
     }
     let mut guard = UnixStream::connect(&path).unwrap();
     guard.write_all(&frame(Kind::Hello, 1)).unwrap();
     guard.write_all(&[0xff; SIZE]).unwrap();
-    until("a closed connection", || is_closed(&guard)).await;
+    eventually("a closed connection", || is_closed(&guard)).await;
     assert_eq!(guard_reports.take_new().refused, 0);
 }
 
@@ -106,12 +97,12 @@ async fn a_new_agent_takes_the_place_of_the_old_one_s_socket() {
     drop(old);
     let mut guard = UnixStream::connect(folder.path().join(SOCKET_FILE)).unwrap();
     guard.write_all(&frame(Kind::Hello, 1)).unwrap();
-    until("a connection", || guard_reports.is_connected(this_process())).await;
+    eventually("a connection", || guard_reports.is_connected(this_process())).await;
     // Leftovers of a killed agent do not matter.
     fs::write(folder.path().join(super::TEMP_SOCKET), "").unwrap();
     open(folder.path(), 8);
     drop(new);
-    until("the end of the connection", || is_closed(&guard)).await;
+    eventually("the end of the connection", || is_closed(&guard)).await;
 }
 
 #[tokio::test]
@@ -147,15 +138,15 @@ async fn a_container_cannot_take_all_of_the_agent_s_descriptors() {
             guard
         })
         .collect();
-    until("four that are turned away", || guards.iter().filter(|g| is_closed(g)).count() == 4)
+    eventually("four that are turned away", || guards.iter().filter(|g| is_closed(g)).count() == 4)
         .await;
     assert!(guard_reports.is_connected(this_process()));
     drop(guards);
-    until("the end", || !guard_reports.is_connected(this_process())).await;
+    eventually("the end", || !guard_reports.is_connected(this_process())).await;
     // There is room again.
     let mut guard = UnixStream::connect(&path).unwrap();
     guard.write_all(&frame(Kind::Hello, 1)).unwrap();
-    until("a connection", || guard_reports.is_connected(this_process())).await;
+    eventually("a connection", || guard_reports.is_connected(this_process())).await;
 }
 
 #[tokio::test(start_paused = true)]

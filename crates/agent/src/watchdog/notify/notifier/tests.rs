@@ -1,61 +1,45 @@
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
-
-use kube::Client;
-use kube::client::Body;
 use octavo_kube_io::events::{EventType, Events};
+use octavo_testkit::{Request, ScriptedApi};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tonic::codegen::http::{Request, Response};
 
 use super::{Message, Worker};
 use crate::node::ClaimRef;
 
-/// Created events: name and kind of the object, reason and type.
-type Made = Arc<Mutex<Vec<String>>>;
-
-fn server(claim_uid: &'static str) -> (Client, Made) {
-    let made = Made::default();
-    let log = Arc::clone(&made);
-    let service = tower::service_fn(move |request: Request<Body>| {
-        let log = Arc::clone(&log);
-        async move {
-            let (head, body) = request.into_parts();
-            let path = head.uri.path().to_owned();
-            let answer = if path.ends_with("/resourceclaims/train") {
-                json!({
-                    "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-                    "metadata": {"namespace": "team", "name": "train", "uid": claim_uid}, "spec": {},
-                    "status": {"reservedFor": [
-                        {"resource": "pods", "name": "pod-1", "uid": "p-1"},
-                        {"resource": "jobs", "apiGroup": "batch", "name": "job", "uid": "j-1"},
-                        {"resource": "pods", "name": "pod-2", "uid": "p-2"},
-                    ]},
-                })
-            } else {
-                let event: Value =
-                    serde_json::from_slice(&body.collect_bytes().await.unwrap()).unwrap();
-                let about = &event["regarding"];
-                let words = [
-                    &about["kind"],
-                    &about["name"],
-                    &about["uid"],
-                    &event["reason"],
-                    &event["type"],
-                ];
-                let words: Vec<_> = words.iter().map(|word| word.as_str().unwrap_or("?")).collect();
-                log.lock().unwrap().push(words.join(" "));
-                event
-            };
-            let body = Body::from(answer.to_string().into_bytes());
-            Ok::<_, Infallible>(Response::builder().status(200).body(body).unwrap())
+/// A server with a claim that echoes events.
+fn server(claim_uid: &'static str) -> ScriptedApi {
+    ScriptedApi::new(move |request| {
+        if request.method() == "POST" {
+            return (200, event(request));
         }
-    });
-    (Client::new(service, "default"), made)
+        assert!(request.uri().path().ends_with("/resourceclaims/train"), "{request:?}");
+        let claim = json!({
+            "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
+            "metadata": {"namespace": "team", "name": "train", "uid": claim_uid}, "spec": {},
+            "status": {"reservedFor": [
+                {"resource": "pods", "name": "pod-1", "uid": "p-1"},
+                {"resource": "jobs", "apiGroup": "batch", "name": "job", "uid": "j-1"},
+                {"resource": "pods", "name": "pod-2", "uid": "p-2"},
+            ]},
+        });
+        (200, claim)
+    })
+}
+
+fn event(request: &Request) -> Value {
+    serde_json::from_slice(request.body()).unwrap()
+}
+
+/// Kind, name and UID of an event's object, reason and type.
+fn words(event: &Value) -> String {
+    let about = &event["regarding"];
+    let words = [&about["kind"], &about["name"], &about["uid"], &event["reason"], &event["type"]];
+    words.map(|word| word.as_str().unwrap_or("?")).join(" ")
 }
 
 async fn tell(claim_uid: &'static str, messages: Vec<Message>) -> Vec<String> {
-    let (client, made) = server(claim_uid);
+    let api = server(claim_uid);
+    let client = api.client();
     let (sender, queue) = mpsc::channel(8);
     for message in messages {
         sender.send(message).await.unwrap();
@@ -63,7 +47,9 @@ async fn tell(claim_uid: &'static str, messages: Vec<Message>) -> Vec<String> {
     drop(sender);
     let events = Events::new(client.clone(), "octavo.dev/agent", "node");
     Worker { client, node: "node-1".to_owned(), events, queue }.run().await;
-    made.lock().unwrap().clone()
+    let requests = api.requests();
+    let events = requests.iter().filter(|request| request.method() == "POST");
+    events.map(|request| words(&event(request))).collect()
 }
 
 fn overflow() -> Message {

@@ -1,12 +1,9 @@
-use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kube::Client;
-use kube::client::Body;
+use octavo_testkit::{ScriptedApi, failure};
 use serde_json::json;
 use tokio::time::{Duration, advance, timeout};
-use tonic::codegen::http::{Request, Response};
 
 use super::{ClaimConsumers, PodUse, READ_INTERVAL, Reader};
 use crate::node::ClaimRef;
@@ -16,13 +13,14 @@ fn claim() -> ClaimRef {
     ClaimRef { namespace, name, uid }
 }
 
-/// A server with one claim, and its number of requests. Its first answers are errors.
-fn server(failures: usize) -> (Client, Arc<AtomicUsize>) {
-    let asked = Arc::<AtomicUsize>::default();
-    let count = Arc::clone(&asked);
-    let service = tower::service_fn(move |_: Request<Body>| {
-        let is_broken = count.fetch_add(1, Ordering::SeqCst) < failures;
-        let answer = json!({
+/// A server with one claim. Its first answers are errors.
+fn server(failures: usize) -> ScriptedApi {
+    let answered = AtomicUsize::default();
+    ScriptedApi::new(move |_| {
+        if answered.fetch_add(1, Ordering::SeqCst) < failures {
+            return failure(500, "broken");
+        }
+        let claim = json!({
             "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
             "metadata": {"namespace": "team", "name": "train", "uid": "u-1"}, "spec": {},
             "status": {"reservedFor": [
@@ -30,11 +28,8 @@ fn server(failures: usize) -> (Client, Arc<AtomicUsize>) {
                 {"resource": "jobs", "apiGroup": "batch", "name": "job", "uid": "j-1"},
             ]},
         });
-        let body = Body::from(answer.to_string().into_bytes());
-        let status = if is_broken { 500 } else { 200 };
-        async move { Ok::<_, Infallible>(Response::builder().status(status).body(body).unwrap()) }
-    });
-    (Client::new(service, "default"), asked)
+        (200, claim)
+    })
 }
 
 /// Lets the reader run.
@@ -47,14 +42,14 @@ async fn read(reader: Reader, client: Client, consumers: ClaimConsumers) -> Clai
 #[tokio::test(start_paused = true)]
 async fn a_claim_is_read_once_for_the_pods_that_are_there() {
     let (consumers, reader) = ClaimConsumers::new();
-    let (client, asked) = server(0);
+    let api = server(0);
     for _ in 0..3 {
         for pod in ["p-1", "p-2", "j-1"] {
             assert_eq!(consumers.pod_use(&claim(), pod), PodUse::Asked);
         }
     }
-    let consumers = read(reader, client, consumers).await;
-    assert_eq!(asked.load(Ordering::SeqCst), 1);
+    let consumers = read(reader, api.client(), consumers).await;
+    assert_eq!(api.requests().len(), 1);
     let usages = ["p-1", "p-2", "j-1"].map(|pod| consumers.pod_use(&claim(), pod));
     assert_eq!(usages, [PodUse::Yes, PodUse::No, PodUse::No]);
     consumers.keep(&[].into());
@@ -79,10 +74,10 @@ async fn new_pod_triggers_a_delayed_claim_read() {
 #[tokio::test(start_paused = true)]
 async fn unanswered_read_is_retried_without_blocking() {
     let (consumers, reader) = ClaimConsumers::new();
-    let (client, asked) = server(1);
+    let api = server(1);
     assert_eq!(consumers.pod_use(&claim(), "p-1"), PodUse::Asked);
-    let reading = tokio::spawn(reader.run(client));
-    while asked.load(Ordering::SeqCst) == 0 || consumers.pod_use(&claim(), "p-1") == PodUse::Asked {
+    let reading = tokio::spawn(reader.run(api.client()));
+    while api.requests().is_empty() || consumers.pod_use(&claim(), "p-1") == PodUse::Asked {
         tokio::task::yield_now().await;
     }
     assert_eq!(consumers.pod_use(&claim(), "p-1"), PodUse::No, "as far as anybody can tell");
@@ -90,7 +85,7 @@ async fn unanswered_read_is_retried_without_blocking() {
     while consumers.pod_use(&claim(), "p-1") != PodUse::Yes {
         tokio::task::yield_now().await;
     }
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    assert_eq!(api.requests().len(), 2);
     drop(consumers);
     reading.await.unwrap();
 }

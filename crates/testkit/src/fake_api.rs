@@ -11,12 +11,12 @@ use http::{Method, Request, Response};
 use kube::Client;
 use serde_json::Value;
 
-pub(crate) use store::Rules;
+pub use store::Rules;
 use store::{Store, failure};
 
 /// The server as one client reaches it. Clones are cheap and share server and connection.
 #[derive(Clone, Default)]
-pub(crate) struct FakeServer {
+pub struct FakeApi {
     inner: Arc<Mutex<Store>>,
     link: Arc<Mutex<Link>>,
 }
@@ -34,8 +34,9 @@ struct Link {
     is_dead: bool,
 }
 
-impl FakeServer {
-    pub(crate) fn client(&self) -> Client {
+impl FakeApi {
+    /// A client of this server.
+    pub fn client(&self) -> Client {
         let server = self.clone();
         let service = tower::service_fn(move |request: Request<kube::client::Body>| {
             let server = server.clone();
@@ -54,49 +55,50 @@ impl FakeServer {
     }
 
     /// The same server over another connection with its own faults.
-    pub(crate) fn link(&self) -> Self {
+    #[must_use]
+    pub fn link(&self) -> Self {
         Self { inner: Arc::clone(&self.inner), link: Arc::default() }
     }
 
     /// Stores an object as another client would; returns its version.
-    pub(crate) fn put(&self, collection: &str, object: Value) -> u64 {
+    pub fn put(&self, collection: &str, object: Value) -> u64 {
         self.inner.lock().unwrap().store(collection, object)
     }
 
     /// Deletes an object as another client would.
-    pub(crate) fn delete(&self, collection: &str, namespace: &str, name: &str) {
+    pub fn delete(&self, collection: &str, namespace: &str, name: &str) {
         self.inner.lock().unwrap().remove(collection, namespace, name).unwrap();
     }
 
     /// A stored object.
-    pub(crate) fn object(&self, collection: &str, namespace: &str, name: &str) -> Option<Value> {
+    pub fn object(&self, collection: &str, namespace: &str, name: &str) -> Option<Value> {
         let inner = self.inner.lock().unwrap();
         let key = (namespace.to_owned(), name.to_owned());
         inner.collections.get(collection)?.objects.get(&key).cloned()
     }
 
     /// All objects of a collection.
-    pub(crate) fn objects(&self, collection: &str) -> Vec<Value> {
+    pub fn objects(&self, collection: &str) -> Vec<Value> {
         let inner = self.inner.lock().unwrap();
         let found = inner.collections.get(collection);
         found.map(|found| found.objects.values().cloned().collect()).unwrap_or_default()
     }
 
     /// Sends a line to all watches without storing it.
-    pub(crate) fn say(&self, collection: &str, text: &str) {
+    pub fn say(&self, collection: &str, text: &str) {
         let mut inner = self.inner.lock().unwrap();
         let found = inner.collections.entry(collection.to_owned()).or_default();
         found.say(&Bytes::from(text.to_owned()));
     }
 
     /// Ends all watches of a collection, as servers regularly do.
-    pub(crate) fn end_watches(&self, collection: &str) {
+    pub fn end_watches(&self, collection: &str) {
         let mut inner = self.inner.lock().unwrap();
         inner.collections.entry(collection.to_owned()).or_default().watchers.clear();
     }
 
     /// Number of watches of a collection.
-    pub(crate) fn watchers(&self, collection: &str) -> usize {
+    pub fn watchers(&self, collection: &str) -> usize {
         let mut inner = self.inner.lock().unwrap();
         let found = inner.collections.entry(collection.to_owned()).or_default();
         found.watchers.retain(|watcher| !watcher.is_closed());
@@ -104,7 +106,7 @@ impl FakeServer {
     }
 
     /// Forgets the changes of a collection so far.
-    pub(crate) fn compact(&self, collection: &str) {
+    pub fn compact(&self, collection: &str) {
         let mut inner = self.inner.lock().unwrap();
         let version = inner.version;
         let found = inner.collections.entry(collection.to_owned()).or_default();
@@ -113,13 +115,13 @@ impl FakeServer {
     }
 
     /// Expires the next continue token of a collection.
-    pub(crate) fn expire_page(&self, collection: &str) {
+    pub fn expire_page(&self, collection: &str) {
         let mut inner = self.inner.lock().unwrap();
         inner.collections.entry(collection.to_owned()).or_default().expired_pages = 1;
     }
 
     /// Forbids or allows reading a collection.
-    pub(crate) fn forbid(&self, collection: &str, is_forbidden: bool) {
+    pub fn forbid(&self, collection: &str, is_forbidden: bool) {
         let mut inner = self.inner.lock().unwrap();
         if is_forbidden {
             inner.forbidden.insert(collection.to_owned());
@@ -129,7 +131,7 @@ impl FakeServer {
     }
 
     /// Removes or restores a collection.
-    pub(crate) fn remove_collection(&self, collection: &str, is_absent: bool) {
+    pub fn remove_collection(&self, collection: &str, is_absent: bool) {
         let mut inner = self.inner.lock().unwrap();
         if is_absent {
             inner.absent.insert(collection.to_owned());
@@ -141,7 +143,7 @@ impl FakeServer {
 
     /// Serves these kinds (kind and plural) in a version of a group; without kinds the version is
     /// not served.
-    pub(crate) fn serve(&self, group: &str, version: &str, kinds: &[(&str, &str)]) {
+    pub fn serve(&self, group: &str, version: &str, kinds: &[(&str, &str)]) {
         let mut inner = self.inner.lock().unwrap();
         let key = (group.to_owned(), version.to_owned());
         if kinds.is_empty() {
@@ -153,12 +155,12 @@ impl FakeServer {
     }
 
     /// Applies rules to the objects of a collection.
-    pub(crate) fn rule(&self, collection: &str, rules: impl Rules + 'static) {
+    pub fn rule(&self, collection: &str, rules: impl Rules + 'static) {
         self.inner.lock().unwrap().rules.insert(collection.to_owned(), Box::new(rules));
     }
 
     /// Withholds the events of a collection from all watches, or releases them.
-    pub(crate) fn withhold(&self, collection: &str, is_withheld: bool) {
+    pub fn withhold(&self, collection: &str, is_withheld: bool) {
         let mut inner = self.inner.lock().unwrap();
         let found = inner.collections.entry(collection.to_owned()).or_default();
         found.is_withheld = is_withheld;
@@ -168,33 +170,33 @@ impl FakeServer {
     }
 
     /// Fails the next requests of a method with these statuses, except dry runs.
-    pub(crate) fn fail(&self, method: &Method, statuses: &[u16]) {
+    pub fn fail(&self, method: &Method, statuses: &[u16]) {
         self.link.lock().unwrap().failures.insert(method.to_string(), statuses.to_vec());
     }
 
     /// Executes writes without answering them, or answers again.
-    pub(crate) fn mute(&self, is_mute: bool) {
+    pub fn mute(&self, is_mute: bool) {
         self.link.lock().unwrap().is_mute = is_mute;
     }
 
     /// Which of the next writes are executed but fail for the client, as on a server that is too
     /// slow for it.
-    pub(crate) fn leave_unanswered(&self, writes: &[bool]) {
+    pub fn leave_unanswered(&self, writes: &[bool]) {
         self.link.lock().unwrap().unanswered = writes.to_vec();
     }
 
     /// Neither executes nor answers requests, or does both again.
-    pub(crate) fn kill(&self, is_dead: bool) {
+    pub fn kill(&self, is_dead: bool) {
         self.link.lock().unwrap().is_dead = is_dead;
     }
 
     /// Requests so far: method, path, query.
-    pub(crate) fn requests(&self) -> Vec<(Method, String, String)> {
+    pub fn requests(&self) -> Vec<(Method, String, String)> {
         self.inner.lock().unwrap().requests.clone()
     }
 
     /// Queries of lists (`false`) or watches (`true`) of a collection.
-    pub(crate) fn queries(&self, collection: &str, is_watch: bool) -> Vec<String> {
+    pub fn queries(&self, collection: &str, is_watch: bool) -> Vec<String> {
         let requests = self.requests().into_iter();
         requests
             .filter(|(method, path, query)| {

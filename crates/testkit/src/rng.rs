@@ -51,3 +51,17 @@ impl Rng {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The generator's published test vector for seed 1234567.
+    #[test]
+    fn numbers_are_those_of_splitmix64() {
+        let mut rng = Rng::new(1_234_567);
+        let published =
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
+        assert_eq!([rng.next(), rng.next(), rng.next()], published);
+    }
+}

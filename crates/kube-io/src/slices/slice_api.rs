@@ -6,17 +6,17 @@ use std::sync::{Arc, Mutex};
 use http::Method;
 use k8s_openapi::api::resource::v1::{Device, ResourceSlice};
 use kube::Client;
+use octavo_testkit::{FakeApi, Rules};
 use serde_json::{Value, json};
 
 use super::Feature;
-use crate::fake::{FakeServer, Rules};
 
 const SLICES: &str = "/apis/resource.k8s.io/v1/resourceslices";
 
 /// The server. Clones are cheap and share it.
 #[derive(Clone)]
-pub(super) struct FakeApi {
-    server: FakeServer,
+pub(super) struct SliceApi {
+    server: FakeApi,
     version: Arc<Mutex<Version>>,
 }
 
@@ -29,9 +29,9 @@ struct Version {
     needs_counters_beside_devices: bool,
 }
 
-impl Default for FakeApi {
+impl Default for SliceApi {
     fn default() -> Self {
-        let (server, version) = (FakeServer::default(), Arc::<Mutex<Version>>::default());
+        let (server, version) = (FakeApi::default(), Arc::<Mutex<Version>>::default());
         server.put(
             "/api/v1/nodes",
             json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
@@ -42,7 +42,7 @@ impl Default for FakeApi {
     }
 }
 
-impl FakeApi {
+impl SliceApi {
     pub(super) fn client(&self) -> Client {
         self.server.client()
     }
@@ -135,26 +135,25 @@ impl FakeApi {
     }
 }
 
-impl Rules for Arc<Mutex<Version>> {
+impl Rules for Version {
     fn refuse(&self, object: &Value, is_dry_run: bool) -> Option<u16> {
-        let version = self.lock().unwrap();
         let slice = slice(object.clone());
         let mut devices = slice.spec.devices.iter().flatten();
         if !is_dry_run {
-            let refused = version.refused_device.as_ref()?;
+            let refused = self.refused_device.as_ref()?;
             return devices.any(|device| device.name == *refused).then_some(422);
         }
-        if version.refuses_dry_runs {
+        if self.refuses_dry_runs {
             return Some(400);
         }
-        let is_refused = version.needs_counters_beside_devices
+        let is_refused = self.needs_counters_beside_devices
             && devices.any(|device| device.consumes_counters.is_some());
         is_refused.then_some(422)
     }
 
     fn change(&self, object: &mut Value, old: Option<&Value>) {
         let mut kept = slice(object.take());
-        self.lock().unwrap().drop_fields(&mut kept, old.cloned().map(slice).as_ref());
+        self.drop_fields(&mut kept, old.cloned().map(slice).as_ref());
         *object = serde_json::to_value(kept).unwrap();
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
 
 use axum::body::{Body, Bytes};
 use http::{Method, Response, StatusCode};
@@ -11,12 +12,22 @@ use tokio_stream::StreamExt;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 /// Rules for the objects of a collection, beyond names and versions.
-pub(crate) trait Rules: Send {
+pub trait Rules: Send {
     /// The status with which a write of an object is rejected.
     fn refuse(&self, object: &Value, is_dry_run: bool) -> Option<u16>;
 
     /// Changes an object before it replaces an old one.
     fn change(&self, object: &mut Value, old: Option<&Value>);
+}
+
+impl<R: Rules> Rules for Arc<Mutex<R>> {
+    fn refuse(&self, object: &Value, is_dry_run: bool) -> Option<u16> {
+        self.lock().unwrap().refuse(object, is_dry_run)
+    }
+
+    fn change(&self, object: &mut Value, old: Option<&Value>) {
+        self.lock().unwrap().change(object, old);
+    }
 }
 
 #[derive(Default)]
@@ -291,16 +302,7 @@ fn parts(path: &str) -> (String, String, Option<String>) {
 }
 
 pub(super) fn failure(code: u16) -> Response<Body> {
-    let reason = match code {
-        403 => "Forbidden",
-        404 => "NotFound",
-        409 => "Conflict",
-        410 => "Expired",
-        422 => "Invalid",
-        _ => "InternalError",
-    };
-    let status = json!({"apiVersion": "v1", "kind": "Status", "status": "Failure",
-        "message": format!("test failure {code}"), "reason": reason, "code": code});
+    let (code, status) = crate::failure(code, &format!("test failure {code}"));
     answer(code, &status)
 }
 
