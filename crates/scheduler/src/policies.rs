@@ -111,7 +111,7 @@ impl Policies {
         let before = self.reports();
         match delta {
             Delta::Upsert(object) if is_policy(&object.api_version, &object.kind) => {
-                self.set(object)
+                self.set(object);
             }
             Delta::Delete(object) if is_policy(&object.api_version, &object.kind) => {
                 self.list.remove(&object.meta.name.name);

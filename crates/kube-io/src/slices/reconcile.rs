@@ -178,7 +178,7 @@ impl Publisher {
     ) -> Result<(), kube::Error> {
         match api.get_opt(name).await? {
             Some(slice) if ObservedSlice::of(&slice).is_of(&identity.driver, &identity.node) => {
-                self.note(&slice)
+                self.note(&slice);
             }
             Some(_) => {
                 self.found.remove(name);

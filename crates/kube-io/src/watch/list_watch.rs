@@ -147,7 +147,7 @@ impl<T: WatchedType> ListWatch<T> {
                 match end {
                     // A watch that ends at once must not be restarted in a tight loop.
                     WatchEnd::Routine if begun.elapsed() < MIN_HEALTHY_DURATION => {
-                        self.pause().await
+                        self.pause().await;
                     }
                     WatchEnd::Routine => {}
                     WatchEnd::Expired => {

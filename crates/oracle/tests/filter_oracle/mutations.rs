@@ -23,16 +23,16 @@ pub(crate) const MUTATIONS: [Mutation; 55] = [
         });
     }),
     ("take sidecars for containers", |case| {
-        kind(case, ContainerKind::Sidecar, ContainerKind::Main)
+        kind(case, ContainerKind::Sidecar, ContainerKind::Main);
     }),
     ("take sidecars for init containers", |case| {
-        kind(case, ContainerKind::Sidecar, ContainerKind::Init)
+        kind(case, ContainerKind::Sidecar, ContainerKind::Init);
     }),
     ("take init containers for containers", |case| {
-        kind(case, ContainerKind::Init, ContainerKind::Main)
+        kind(case, ContainerKind::Init, ContainerKind::Main);
     }),
     ("take init containers for sidecars", |case| {
-        kind(case, ContainerKind::Init, ContainerKind::Sidecar)
+        kind(case, ContainerKind::Init, ContainerKind::Sidecar);
     }),
     ("ignore init containers", |case| {
         specs(case, |spec| spec.containers.retain(|one| one.kind != ContainerKind::Init));

@@ -124,7 +124,7 @@ pub(super) struct PendingStatus {
 }
 
 impl PendingStatus {
-    /// The status_text in a gang's status, with the hint.
+    /// The `status_text` in a gang's status, with the hint.
     pub(super) fn gang_statement(&self) -> StatusText {
         let StatusText { reason, message } = self.status_text.clone();
         let message = match &self.hint {

@@ -70,7 +70,7 @@ impl Folder {
 const COMMON_NAME: u8 = 3;
 const ORGANIZATION: u8 = 10;
 
-/// One attribute of a subject in DER: a SET of one SEQUENCE of identifier and UTF8String.
+/// One attribute of a subject in DER: a SET of one SEQUENCE of identifier and `UTF8String`.
 fn attribute(kind: u8, value: &str) -> Vec<u8> {
     let length = |bytes: usize| u8::try_from(bytes).unwrap();
     let value_length = value.len();

@@ -203,8 +203,10 @@ fn warning_on_a_further_node_does_not_hide_the_nearest() {
 
 #[test]
 fn few_warnings_are_shown_and_none_where_devices_fit() {
-    let many: String =
-        (0..5).map(|n| format!("warns dgx-0 GpuUnhealthy gpu-{n} is ill\n")).collect();
+    let many: String = (0..5)
+        .map(|n| format!("warns dgx-0 GpuUnhealthy gpu-{n} is ill\n"))
+        .collect::<Vec<_>>()
+        .concat();
     let found = explain_mig(&many);
     assert_eq!(found.node_warnings.len(), 5);
     let options =
