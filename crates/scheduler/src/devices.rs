@@ -185,7 +185,7 @@ impl Devices {
     }
 
     /// The GPUs of a node as the engine models them. `None` without GPUs, or with GPUs that the
-    /// engine does not model ([`Devices::unmodeled`] has the reason).
+    /// engine does not model (the status of unmodeled nodes has the reason).
     pub fn gpus(&self, node: &str) -> Option<&NodeGpus> {
         self.nodes.get(node)?.gpus.as_ref().ok()?.as_ref()
     }

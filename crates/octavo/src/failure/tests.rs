@@ -20,7 +20,7 @@ fn a_hint_comes_last() {
     assert_eq!(
         text(&error, true),
         "error: there is no namespace \"x\"\n\
-         hint: `kubectl get namespaces` lists them; -n chooses one\n"
+         hint: `kubectl get namespaces` lists them; -n selects one\n"
     );
 }
 

@@ -13,7 +13,7 @@ fn reference() -> String {
 fn commands_options_and_defaults_are_listed() {
     let text = reference();
     assert!(text.contains("\n## octavo top\n"));
-    assert!(text.contains("| `-o, --output FORM` | Form of the output; one of `table`, `wide`, "));
+    assert!(text.contains("| `-o, --output FORM` | Output format; one of `table`, `wide`, "));
     assert!(text.contains("; default `table`"));
     assert!(!text.contains("cdi-hook"), "hidden commands are not for people");
 }

@@ -9,7 +9,7 @@ async fn the_tour_holds_and_leaves_nothing() {
     let report = testbed.octavo_ok(&["lab", "tour", "--examples", examples]);
     assert!(report.contains("Nothing is left"), "{report}");
     assert!(
-        report.contains("asks for 9 GPUs on one node; the most that a node has is 8"),
+        report.contains("asks for 9 GPUs on one node; the largest node has 8"),
         "the waiting pod is told why: {report}"
     );
 

@@ -90,7 +90,7 @@ fn a_small_share_has_sixty_four_mebibytes_of_tolerance() {
     assert_eq!(overflow.step(&look(0, 1064)), []);
     assert_eq!(overflow.step(&look(200, 1064)), []);
     assert_eq!(overflow.step(&look(400, 1065)), []);
-    assert_eq!(words(&overflow.step(&look(600, 1065))), "Held, tell hold");
+    assert_eq!(words(&overflow.step(&look(600, 1065))), "Paused, tell hold");
 }
 
 #[test]
@@ -107,7 +107,7 @@ fn two_looks_over_the_limit_hold_the_gate_and_two_under_it_open_it() {
         OverflowPolicy::Hold,
         &[
             (0, 10_300, ""),
-            (200, 10_300, "Held, tell hold"),
+            (200, 10_300, "Paused, tell hold"),
             (400, 10_300, ""),
             (2000, 30_000, ""),
             (2200, 30_000, ""),
@@ -123,8 +123,8 @@ fn two_looks_over_the_limit_hold_the_gate_and_two_under_it_open_it() {
 #[test]
 fn what_is_within_the_tolerance_lets_a_share_go_on() {
     for (policy, held, below_looks) in [
-        (OverflowPolicy::Hold, "Held, tell hold", "Open, tell within"),
-        (OverflowPolicy::Freeze, "Held, freeze 1, tell freeze", "thaw, Open, tell within"),
+        (OverflowPolicy::Hold, "Paused, tell hold", "Open, tell within"),
+        (OverflowPolicy::Freeze, "Paused, freeze 1, tell freeze", "thaw, Open, tell within"),
     ] {
         check(
             policy,
@@ -142,7 +142,7 @@ fn who_frees_memory_before_every_other_look_is_caught() {
             (200, 0, ""),
             (400, 20_000, ""),
             (600, 0, ""),
-            (800, 20_000, "Held, tell hold"),
+            (800, 20_000, "Paused, tell hold"),
         ],
     );
 }
@@ -153,7 +153,7 @@ fn a_large_excess_is_stopped_at_the_second_look() {
         OverflowPolicy::Kill,
         &[
             (0, 11_001, ""),
-            (200, 11_001, "Held, kill 1, tell kill"),
+            (200, 11_001, "Paused, kill 1, tell kill"),
             (400, 0, ""),
             (600, 0, "Open, tell within"),
         ],
@@ -162,7 +162,7 @@ fn a_large_excess_is_stopped_at_the_second_look() {
         OverflowPolicy::Freeze,
         &[
             (0, 11_001, ""),
-            (200, 11_001, "Held, freeze 1, tell freeze"),
+            (200, 11_001, "Paused, freeze 1, tell freeze"),
             (400, 11_001, ""),
             (10_000, 11_001, ""),
             (10_200, 9_000, ""),
@@ -181,7 +181,7 @@ fn a_smaller_excess_is_stopped_within_a_second() {
             policy,
             &[
                 (5000, 10_500, ""),
-                (5200, 10_500, "Held, tell hold"),
+                (5200, 10_500, "Paused, tell hold"),
                 (5400, 10_500, ""),
                 (5600, 10_500, ""),
                 (5800, 10_500, done),
@@ -222,7 +222,7 @@ fn victims_are_processes_without_slot_then_largest_discrepancy() {
     let mut overflow = overflow(OverflowPolicy::Kill);
     assert_eq!(overflow.step(&looks(0)), []);
     // 13,100 without 100 and 4,000 are below the limit.
-    assert_eq!(words(&overflow.step(&looks(200))), "Held, kill 3+2, tell kill");
+    assert_eq!(words(&overflow.step(&looks(200))), "Paused, kill 3+2, tell kill");
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn no_more_are_killed_while_those_who_were_are_on_their_way() {
     let all = |at| sample(at, vec![used(1, 9_000, Some(9_000)), used(2, 4_000, None)]);
     let mut overflow = overflow(OverflowPolicy::Kill);
     assert_eq!(overflow.step(&all(0)), []);
-    assert_eq!(words(&overflow.step(&all(200))), "Held, kill 2, tell kill");
+    assert_eq!(words(&overflow.step(&all(200))), "Paused, kill 2, tell kill");
     assert_eq!(words(&overflow.step(&all(400))), "");
     assert_eq!(words(&overflow.step(&all(2000))), "");
     // One that does not go is tried again.
@@ -257,7 +257,7 @@ fn who_is_ending_is_not_held_against_the_share() {
 fn newcomers_of_a_frozen_share_are_frozen_and_failures_are_repeated() {
     let mut overflow = overflow(OverflowPolicy::Freeze);
     overflow.step(&simple(0, 20_000));
-    assert_eq!(words(&overflow.step(&simple(200, 20_000))), "Held, freeze 1, tell freeze");
+    assert_eq!(words(&overflow.step(&simple(200, 20_000))), "Paused, freeze 1, tell freeze");
     let two = |at| sample(at, vec![used(1, 20_000, None), used(2, 5, None)]);
     assert_eq!(words(&overflow.step(&two(400))), "freeze 2");
     assert_eq!(words(&overflow.step(&two(600))), "");

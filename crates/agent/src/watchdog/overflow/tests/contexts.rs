@@ -23,7 +23,7 @@ fn known_context_surplus_is_excused() {
     // More than that is more than a context.
     assert_eq!(words(&overflow.step(&context_comes(10_000, 756, false, Some(556)))), "");
     let actions = overflow.step(&context_comes(10_200, 756, false, Some(556)));
-    assert_eq!(words(&actions), "Held, kill 2, tell kill");
+    assert_eq!(words(&actions), "Paused, kill 2, tell kill");
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn a_new_process_that_goes_round_the_guard_is_stopped_within_a_second() {
     let mut overflow = overflow(OverflowPolicy::Kill);
     assert_eq!(words(&overflow.step(&context_comes(0, 3000, true, None))), "");
     let actions = overflow.step(&context_comes(200, 3000, true, None));
-    assert_eq!(words(&actions), "Held, kill 2, tell kill");
+    assert_eq!(words(&actions), "Paused, kill 2, tell kill");
     // An excess within a context's size is excused until the size is fed back.
     let mut overflow = self::overflow(OverflowPolicy::Kill);
     for at in [0, 200, 400, 600] {
@@ -40,7 +40,7 @@ fn a_new_process_that_goes_round_the_guard_is_stopped_within_a_second() {
         assert_eq!(words(&overflow.step(&context_comes(at, 900, is_new, Some(300)))), "", "{at}");
     }
     let actions = overflow.step(&context_comes(800, 900, false, Some(300)));
-    assert_eq!(words(&actions), "Held, kill 2, tell kill");
+    assert_eq!(words(&actions), "Paused, kill 2, tell kill");
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn starting_new_processes_does_not_excuse_a_share_forever() {
         reported.push(words(&overflow.step(&context_comes(at, 900, true, None))));
     }
     assert_eq!(reported[..5], [""; 5]);
-    assert_eq!(reported[5], "Held, kill 2, tell kill");
+    assert_eq!(reported[5], "Paused, kill 2, tell kill");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn many_contexts_at_once_are_excused_up_to_a_part_of_the_share() {
     };
     let mut overflow = overflow(OverflowPolicy::Hold);
     assert_eq!(words(&overflow.step(&many(0))), "");
-    assert_eq!(words(&overflow.step(&many(200))), "Held, tell hold");
+    assert_eq!(words(&overflow.step(&many(200))), "Paused, tell hold");
 }
 
 #[test]
@@ -74,5 +74,5 @@ fn who_has_no_context_in_its_slot_is_excused_nothing() {
         Sample { limit_bytes: 1000 * MIB, context_bytes: Some(600 * MIB), ..sample }
     };
     assert_eq!(words(&overflow.step(&look(0))), "");
-    assert_eq!(words(&overflow.step(&look(200))), "Held, kill 2, tell kill");
+    assert_eq!(words(&overflow.step(&look(200))), "Paused, kill 2, tell kill");
 }
