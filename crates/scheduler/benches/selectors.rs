@@ -99,7 +99,7 @@ fn main() {
             now += 1;
             scheduler.tick(now);
         }
-        let answer = scheduler.take_decision_metrics().last().map(|one| (one.result, one.reason));
+        let answer = scheduler.take_metric_events().pop();
         println!(
             "claim {number}: {rounds} rounds, {all:.1?}, the longest {longest:.1?}, {answer:?}"
         );

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admin::{AdminQuestion, ExplainSubject, NotFound};
 use crate::bind::{Failure, FailureKind, FencingGate, Leadership, OpId, OpResult, WriteOp};
-use crate::metrics::{Metrics, Subject};
-use crate::state::Scheduler;
+use crate::metrics::Metrics;
+use crate::state::{MetricEvent, Scheduler};
 use crate::status::StatusSender;
 use crate::unmodeled_nodes::UnmodeledNodesReporter;
 use leader_sync::LeaderSync;
@@ -65,6 +65,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
     let mut relist_wanted = None;
     let mut may_have_more = false;
     let mut batch = Vec::with_capacity(MAX_EVENT_BATCH);
+    let mut results = Vec::new();
     let mut next_wake = started;
     let mut unmodeled = UnmodeledNodesReporter::default();
     loop {
@@ -73,7 +74,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
             biased;
             () = stop.cancelled() => break,
             result = op_results.recv() => match result {
-                Some(result) => scheduler.complete_op(&result),
+                Some(result) => results.push(result),
                 None => break,
             },
             count = watch_events.recv_many(&mut batch, MAX_EVENT_BATCH) => {
@@ -84,7 +85,11 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
             Some(question) = questions.recv() => answer(&mut scheduler, question),
             () = tokio::time::sleep_until(wait) => {}
         }
+        scheduler.advance_clock(milliseconds(started.elapsed()));
         while let Ok(result) = op_results.try_recv() {
+            results.push(result);
+        }
+        for result in results.drain(..) {
             scheduler.complete_op(&result);
         }
         // Whatever woke the loop, no channel starves.
@@ -158,13 +163,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
                 relists.not_older_than(at);
             }
         }
-        let decided = scheduler.take_decision_metrics();
-        // The clock is read once for each cycle, not for each decision.
-        let each = took / u32::try_from(decided.len()).unwrap_or(u32::MAX).max(1);
-        for decision in decided {
-            let subject = if decision.is_gang { Subject::Gang } else { Subject::Pod };
-            metrics.decided(subject, decision.result, decision.reason, each);
-        }
+        record_events(&scheduler.take_metric_events(), took, &metrics);
         metrics.claim_rollbacks_abandoned(scheduler.take_abandoned_rollbacks());
         report_counts(&scheduler, &metrics);
         if synced.is_none() {
@@ -196,6 +195,23 @@ fn not_sent(id: OpId) -> OpResult {
     OpResult { id, result: Err(failure) }
 }
 
+/// Counts the events of a cycle whose decisions took this time in all.
+fn record_events(events: &[MetricEvent], took: Duration, metrics: &Metrics) {
+    let decisions =
+        events.iter().filter(|event| matches!(event, MetricEvent::Decided { .. })).count();
+    // The clock is read once for each cycle, not for each decision.
+    let each = took / u32::try_from(decisions).unwrap_or(u32::MAX).max(1);
+    for event in events {
+        match *event {
+            MetricEvent::Decided { subject, result, reason } => {
+                metrics.decided(subject, result, reason, each);
+            }
+            MetricEvent::PodBound { after_ms } => metrics.bound(Duration::from_millis(after_ms)),
+            MetricEvent::Preempted(subject) => metrics.preempted(subject),
+        }
+    }
+}
+
 /// Reports the state's counts as metrics.
 fn report_counts(scheduler: &Scheduler, metrics: &Metrics) {
     let counts = scheduler.counts();
@@ -204,6 +220,9 @@ fn report_counts(scheduler: &Scheduler, metrics: &Metrics) {
     metrics.queue("inFlight", counts.in_flight);
     metrics.queue("nominated", counts.nominated);
     metrics.queue("clashes", counts.clashes);
+    for (phase, count) in scheduler.gang_phases() {
+        metrics.gangs(phase, count);
+    }
 }
 
 pub(crate) fn answer(scheduler: &mut Scheduler, question: AdminQuestion) {

@@ -29,6 +29,7 @@ mod infeasible_nodes;
 mod leadership;
 mod leftover_allocations;
 mod membership;
+mod metric_events;
 mod node;
 mod node_mask;
 mod nodes;
@@ -61,10 +62,13 @@ use crate::devices::Devices;
 use crate::groups::{GroupName, Groups};
 use crate::policies::Policies;
 use crate::predicates::{AntiAffinityIndex, PodRequests, Volumes};
-use crate::status::StatusUpdate;
+use crate::status::{GroupPhase, StatusUpdate};
 pub use config::{LevelConfig, SchedulerConfig};
 use engine_cache::EngineCache;
 use explain::DecisionLog;
+use gang_status::GangPhases;
+pub use metric_events::MetricEvent;
+use metric_events::MetricEvents;
 use node::NodeRecord;
 use node_mask::MaskAllocator;
 use nomination::Nomination;
@@ -130,7 +134,8 @@ pub struct Scheduler {
 
     ops: Vec<WriteOp>,
     reports: Vec<StatusUpdate>,
-    decision_metrics: Vec<DecisionMetric>,
+    metric_events: MetricEvents,
+    gang_phases: GangPhases,
 }
 
 /// A write operation in flight.
@@ -151,17 +156,6 @@ enum OpPurpose {
     Repair,
     Rollback,
     Other,
-}
-
-/// A decision, for metrics.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DecisionMetric {
-    /// Whether it decided on a gang.
-    pub is_gang: bool,
-    /// `placed`, `nominated`, `refused` or `waits`.
-    pub result: &'static str,
-    /// The pending reason; empty if placed.
-    pub reason: &'static str,
 }
 
 /// Counts for metrics.
@@ -226,13 +220,19 @@ impl Scheduler {
             hints: preemption_hint::HintSchedule::default(),
             ops: Vec::new(),
             reports: Vec::new(),
-            decision_metrics: Vec::new(),
+            metric_events: MetricEvents::default(),
+            gang_phases: GangPhases::default(),
         }
     }
 
-    /// Advances the clock (monotonic, in milliseconds) and returns the next deadline.
-    pub fn tick(&mut self, now: u64) -> Option<u64> {
+    /// Advances the clock (monotonic, in milliseconds). Changes that are applied next happen then.
+    pub fn advance_clock(&mut self, now: u64) {
         self.now = self.now.max(now);
+    }
+
+    /// Advances the clock, does what is due and returns the next deadline.
+    pub fn tick(&mut self, now: u64) -> Option<u64> {
+        self.advance_clock(now);
         self.retry_nominations();
         let retry = self.queue.tick(self.now);
         let places = self.drop_expired_successor_places();
@@ -286,9 +286,14 @@ impl Scheduler {
         std::mem::take(&mut self.reports)
     }
 
-    /// Decisions since the last call.
-    pub fn take_decision_metrics(&mut self) -> Vec<DecisionMetric> {
-        std::mem::take(&mut self.decision_metrics)
+    /// Events since the last call.
+    pub fn take_metric_events(&mut self) -> Vec<MetricEvent> {
+        self.metric_events.take()
+    }
+
+    /// Gangs by phase, for every phase that a gang has been in.
+    pub fn gang_phases(&self) -> impl Iterator<Item = (GroupPhase, usize)> {
+        self.gang_phases.counts()
     }
 
     /// The current counts.

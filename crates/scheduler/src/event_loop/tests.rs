@@ -10,6 +10,7 @@ use super::*;
 use crate::admin;
 use crate::bind::Load;
 use crate::bind::tests::fake_api::{FakeApi, InjectedFault};
+use crate::metrics::Subject;
 use crate::state::SchedulerConfig;
 use crate::status::{StatusOptions, StatusWriter};
 
@@ -64,4 +65,28 @@ async fn a_report_dropped_during_a_short_lease_loss_is_sent_afterwards() {
     assert_eq!(conditions[0]["reason"], "Unschedulable", "{conditions}");
     stop.cancel();
     event_loop.await.unwrap();
+}
+
+#[test]
+fn events_of_a_cycle_reach_the_metrics() {
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    let decided = MetricEvent::Decided { subject: Subject::Pod, result: "placed", reason: "" };
+    let events = [
+        decided,
+        decided,
+        MetricEvent::PodBound { after_ms: 1500 },
+        MetricEvent::Preempted(Subject::Gang),
+    ];
+    record_events(&events, Duration::from_millis(4), &metrics);
+    let mut page = String::new();
+    prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
+    for line in [
+        r#"octavo_scheduler_decisions_total{subject="pod",result="placed",reason=""} 2"#,
+        r#"octavo_scheduler_decision_seconds_sum{subject="pod"} 0.004"#,
+        "octavo_scheduler_pod_binding_seconds_sum 1.5",
+        r#"octavo_scheduler_preemptions_total{subject="gang"} 1"#,
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+    }
 }

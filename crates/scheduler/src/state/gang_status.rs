@@ -3,11 +3,45 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use rustc_hash::FxHashMap;
+
 use super::Scheduler;
 use super::pending_reason::{PendingStatus, Reason};
 use super::queue::QueueKey;
 use crate::groups::{GroupKind, GroupName, GroupSpec};
 use crate::status::{GroupPhase, GroupStatus, StatusText, StatusUpdate};
+
+/// The last phase of each gang that has pods, and how many gangs each phase has.
+#[derive(Debug, Default)]
+pub(super) struct GangPhases {
+    of_gang: FxHashMap<GroupName, GroupPhase>,
+    counts: BTreeMap<GroupPhase, usize>,
+}
+
+impl GangPhases {
+    fn set(&mut self, gang: &GroupName, phase: GroupPhase) {
+        let before = self.of_gang.insert(gang.clone(), phase);
+        self.uncount(before);
+        *self.counts.entry(phase).or_insert(0) += 1;
+    }
+
+    /// Forgets a gang without pods.
+    pub(super) fn remove(&mut self, gang: &GroupName) {
+        let before = self.of_gang.remove(gang);
+        self.uncount(before);
+    }
+
+    /// Gangs by phase, for every phase that a gang has been in.
+    pub(super) fn counts(&self) -> impl Iterator<Item = (GroupPhase, usize)> {
+        self.counts.iter().map(|(phase, count)| (*phase, *count))
+    }
+
+    fn uncount(&mut self, phase: Option<GroupPhase>) {
+        if let Some(count) = phase.and_then(|phase| self.counts.get_mut(&phase)) {
+            *count -= 1;
+        }
+    }
+}
 
 impl Scheduler {
     /// Reports a gang that a pod has left, if its object has a status. An event for each pod that
@@ -83,6 +117,9 @@ impl Scheduler {
                 _ => GroupPhase::Binding,
             }
         };
+        if self.members.contains_key(group) {
+            self.gang_phases.set(group, phase);
+        }
         let status_text = status_text.unwrap_or_else(|| StatusText {
             reason: Reason::Scheduled.as_str(),
             message: format!("{all_bound} pods are placed"),

@@ -68,6 +68,7 @@ impl Scheduler {
         members.remove(uid);
         if members.is_empty() {
             self.members.remove(group);
+            self.gang_phases.remove(group);
             let key = QueueKey::Group(group.clone());
             self.queue.remove(&key);
             self.pending.remove(&key);

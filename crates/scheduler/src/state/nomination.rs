@@ -78,6 +78,11 @@ impl Scheduler {
                 self.hold_place_for_successor(&uid, &step.to, key);
             }
         }
+        let preempted: BTreeSet<_> =
+            victims.iter().map(|(uid, _)| self.queue_key_of(uid)).collect();
+        for victim in &preempted {
+            self.metric_events.preempted(victim);
+        }
         let beneficiary = self.beneficiary(key);
         for (uid, is_moved) in &victims {
             self.evict(uid, &beneficiary, *is_moved);

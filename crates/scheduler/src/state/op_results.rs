@@ -7,7 +7,7 @@ use octavo_kube_io::objects::PodUid;
 use super::pending_reason::PendingReason;
 use super::queue::{QueueKey, State};
 use super::reserve::AssumedPlacement;
-use super::{DecisionMetric, InFlightOp, OpPurpose, Scheduler};
+use super::{InFlightOp, OpPurpose, Scheduler};
 use crate::bind::{Failure, FailureKind, OpId, OpResult};
 use crate::status::StatusUpdate;
 
@@ -50,8 +50,7 @@ impl Scheduler {
         for placement in assumed {
             self.submit_bind(placement);
         }
-        let is_gang = matches!(key, QueueKey::Group(_));
-        self.decision_metrics.push(DecisionMetric { is_gang, result: "placed", reason: "" });
+        self.metric_events.decided(key, "placed", "");
         self.pending.remove(key);
     }
 
@@ -95,6 +94,7 @@ impl Scheduler {
     pub(super) fn pod_bound(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.failures = 0;
+        self.metric_events.pod_bound(self.now.saturating_sub(record.observed_at));
         let Some(place) = &record.place else { return };
         let report =
             StatusUpdate::PodBound { pod: record.reference(), node: Arc::clone(&place.node) };

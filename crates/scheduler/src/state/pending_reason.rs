@@ -7,10 +7,10 @@ use octavo_engine::objective::policy::PolicyError;
 
 use octavo_kube_io::objects::PodUid;
 
+use super::Scheduler;
 use super::gang_request::IncompleteSegment;
 use super::infeasible_nodes::InfeasibleNodes;
 use super::queue::{QueueKey, State};
-use super::{DecisionMetric, Scheduler};
 use crate::devices::AskError;
 use crate::groups::{GroupError, MissingMembers};
 use crate::policies::Unusable;
@@ -261,8 +261,7 @@ impl Scheduler {
             | PendingReason::Surplus => "refused",
             _ => "waits",
         };
-        let is_gang = matches!(key, QueueKey::Group(_));
-        self.decision_metrics.push(DecisionMetric { is_gang, result, reason: status_text.reason });
+        self.metric_events.decided(key, result, status_text.reason);
         let is_new = self.pending.get(key).is_none_or(|pending| pending.status_text != status_text);
         if is_new {
             let pending = PendingStatus {

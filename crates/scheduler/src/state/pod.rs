@@ -18,6 +18,8 @@ use crate::predicates::{NodeFilterKey, PodRequests};
 #[derive(Clone, Debug)]
 pub(super) struct PodRecord {
     pub(super) pod: Arc<Pod>,
+    /// When it was first observed, in milliseconds.
+    pub(super) observed_at: u64,
     pub(super) footprint: Arc<PodRequests>,
     /// The gang that it belongs to.
     pub(super) member: Option<Member>,
@@ -71,10 +73,11 @@ pub(super) enum PlaceState {
 }
 
 impl PodRecord {
-    /// A pod without decisions.
-    pub(super) fn new(pod: Arc<Pod>, footprint: Arc<PodRequests>) -> Self {
+    /// A pod without decisions, first observed at this time in milliseconds.
+    pub(super) fn new(pod: Arc<Pod>, footprint: Arc<PodRequests>, observed_at: u64) -> Self {
         Self {
             pod,
+            observed_at,
             footprint,
             member: None,
             group_fault: None,

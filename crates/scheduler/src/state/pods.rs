@@ -16,7 +16,7 @@ impl Scheduler {
         let uid = pod.uid();
         if !self.pods.contains_key(&uid) {
             let footprint = self.intern_footprint(pod);
-            let record = PodRecord::new(Arc::clone(pod), footprint);
+            let record = PodRecord::new(Arc::clone(pod), footprint, self.now);
             self.by_name.insert(pod.meta.name.clone(), uid.clone());
             self.pods.insert(uid.clone(), record);
         }

@@ -9,6 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use octavo_kube_io::objects::PodUid;
 
 use crate::groups::GroupName;
+use crate::metrics::Subject;
 
 /// An entry that is decided on as one: a single pod or a gang.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,6 +18,16 @@ pub(super) enum QueueKey {
     Pod(PodUid),
     /// A gang.
     Group(GroupName),
+}
+
+impl QueueKey {
+    /// Its kind in metrics.
+    pub(super) fn subject(&self) -> Subject {
+        match self {
+            Self::Pod(_) => Subject::Pod,
+            Self::Group(_) => Subject::Gang,
+        }
+    }
 }
 
 /// Position in the queue: nominated entries first, then by priority, age and name.

@@ -11,6 +11,7 @@ mod indeterminate;
 mod indeterminate_relist;
 mod infeasible_nodes;
 mod leadership;
+mod metric_events;
 mod pods;
 mod preemption;
 mod preemption_hint;
