@@ -22,7 +22,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::ValueEnum;
 use octavo_figure::{Figure, Report};
 use octavo_lab::has_scheduler;
@@ -59,11 +59,25 @@ pub(crate) struct Options {
     /// Only these cases.
     #[arg(long, value_delimiter = ',', value_name = "CASE,...")]
     cases: Vec<Case>,
+    /// Only these contenders. A case in which none of them takes part is left out.
+    #[arg(long, value_delimiter = ',', value_name = "CONTENDER,...")]
+    contenders: Vec<Contender>,
     /// Timeout for binding all pods of the cases pods, claims, gpus and gpus-by-devices. A contender that
     /// exceeds it is measured by the pods bound until then [default: 4 for gpus-by-devices, which takes
     /// kube-scheduler far longer; 15 for the others]
     #[arg(long = "patience", value_name = "MINUTES", value_parser = minutes)]
     timeout: Option<Duration>,
+}
+
+impl Options {
+    /// The contenders of a case that are measured.
+    fn contenders_of(&self, case: Case, has_octavo: bool) -> Vec<Contender> {
+        let is_asked_for = |contender: &Contender| {
+            (self.contenders.is_empty() || self.contenders.contains(contender))
+                && (has_octavo || *contender != Contender::Octavo)
+        };
+        case.contenders().iter().copied().filter(is_asked_for).collect()
+    }
 }
 
 /// Maximum timeout, in minutes.
@@ -131,15 +145,18 @@ pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<
         ));
     }
     let is_asked_for = |case: &Case| options.cases.is_empty() || options.cases.contains(case);
-    let cases: Vec<Case> = Case::ALL.into_iter().filter(is_asked_for).collect();
+    let cases = Case::ALL.into_iter().filter(is_asked_for);
+    let cases: Vec<(Case, Vec<Contender>)> = cases
+        .map(|case| (case, options.contenders_of(case, has_octavo)))
+        .filter(|(_, contenders)| !contenders.is_empty())
+        .collect();
+    ensure!(!cases.is_empty(), "none of the contenders takes part in any of the cases");
     let mut figures = Vec::new();
-    for &case in &cases {
+    for (case, contenders) in &cases {
+        let case = *case;
         let mut results = Results::new(case, scale);
         for number in 1..=options.repeats {
-            for &contender in case.contenders() {
-                if contender == Contender::Octavo && !has_octavo {
-                    continue;
-                }
+            for &contender in contenders {
                 let name = contender.name();
                 print_progress(&format!("{case:?}, {name}, {number} of {}", options.repeats));
                 let timeout = options.timeout.unwrap_or(case.timeout());

@@ -1,13 +1,15 @@
 //! The contenders: no scheduler, kube-scheduler, Octavo's scheduler.
 
+use clap::ValueEnum;
 use octavo_lab::Component;
 
 /// A contender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(super) enum Contender {
     /// No scheduler: a client issues a scheduler's writes without deciding anything.
     Raw,
     /// Kubernetes' own scheduler.
+    #[value(name = "kube-scheduler")]
     Kube,
     /// Octavo's scheduler.
     Octavo,
