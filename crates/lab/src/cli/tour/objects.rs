@@ -1,13 +1,16 @@
 //! The tour's objects on the API server: apply, wait, delete.
 
+use std::fmt::Debug;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::api::DeleteParams;
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::api::{DeleteParams, ListParams};
 use kube::core::DynamicObject;
 use kube::{Api, Client, ResourceExt};
+use serde::de::DeserializeOwned;
 
 use crate::cluster::apply;
 
@@ -79,27 +82,52 @@ async fn wait(
 }
 
 /// Deletes a namespace with its objects and waits until it is gone.
+///
+/// Pods and claims are deleted first: a namespace that still has pods is only looked at again after
+/// seconds.
 pub(super) async fn delete_namespace(
     client: &Client,
     name: &str,
     timeout: Duration,
 ) -> anyhow::Result<()> {
+    let deadline = Instant::now() + timeout;
+    delete_all(&Api::<Pod>::namespaced(client.clone(), name), deadline).await?;
+    delete_all(&Api::<ResourceClaim>::namespaced(client.clone(), name), deadline).await?;
     let namespaces: Api<Namespace> = Api::all(client.clone());
     namespaces
         .delete(name, &DeleteParams::default())
         .await
         .with_context(|| format!("delete namespace {name}"))?;
-    let deadline = Instant::now() + timeout;
-    while namespaces
-        .get_opt(name)
-        .await
-        .with_context(|| format!("read namespace {name}"))?
-        .is_some()
-    {
-        if Instant::now() > deadline {
-            bail!("namespace {name} is still there after {} s", timeout.as_secs());
+    loop {
+        let found = namespaces.get_opt(name).await;
+        if found.with_context(|| format!("read namespace {name}"))?.is_none() {
+            return Ok(());
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        pause(deadline, &format!("namespace {name} is still there")).await?;
     }
+}
+
+/// Deletes all objects of a kind in a namespace and waits until they are gone.
+async fn delete_all<K>(api: &Api<K>, deadline: Instant) -> anyhow::Result<()>
+where
+    K: Clone + DeserializeOwned + Debug + kube::Resource<DynamicType = ()>,
+{
+    let kind = K::plural(&());
+    api.delete_collection(&DeleteParams::default(), &ListParams::default())
+        .await
+        .with_context(|| format!("delete the {kind}"))?;
+    loop {
+        let left = api.list_metadata(&ListParams::default()).await;
+        let left = left.with_context(|| format!("list the {kind}"))?.items;
+        let Some(first) = left.first() else { return Ok(()) };
+        let what = format!("{} {kind}, such as {}, are still there", left.len(), first.name_any());
+        pause(deadline, &what).await?;
+    }
+}
+
+/// Waits a moment. Past the deadline, `what` is the error.
+async fn pause(deadline: Instant, what: &str) -> anyhow::Result<()> {
+    ensure!(Instant::now() < deadline, "{what} after the timeout");
+    tokio::time::sleep(Duration::from_millis(50)).await;
     Ok(())
 }
