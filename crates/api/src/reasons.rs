@@ -25,6 +25,8 @@ pub struct Reason {
 pub struct Section {
     /// Its heading.
     pub title: &'static str,
+    /// What holds for all its reasons; empty if nothing does.
+    pub note: &'static str,
     /// Its reasons, in alphabetical order. A reason with several meanings is in several sections.
     pub reasons: &'static [Reason],
 }
@@ -33,18 +35,24 @@ pub struct Section {
 pub const SECTIONS: &[Section] = &[
     Section {
         title: "Agent: claims that are not prepared or unprepared",
+        note: claims::REFUSALS_NOTE,
         reasons: claims::REFUSALS,
     },
-    Section { title: "Agent: prepared claims", reasons: claims::PREPARED },
-    Section { title: "Agent: nodes and GPUs", reasons: agent::NODES },
-    Section { title: "Agent: bypasses that are not detected", reasons: agent::BLIND_SPOTS },
-    Section { title: "Scheduler: pods and gangs", reasons: scheduler::PODS },
-    Section { title: "Scheduler: placement policies", reasons: scheduler::POLICIES },
+    Section { title: "Agent: prepared claims", note: "", reasons: claims::PREPARED },
+    Section { title: "Agent: nodes and GPUs", note: "", reasons: agent::NODES },
+    Section {
+        title: "Agent: bypasses that are not detected",
+        note: "",
+        reasons: agent::BLIND_SPOTS,
+    },
+    Section { title: "Scheduler: pods and gangs", note: "", reasons: scheduler::PODS },
+    Section { title: "Scheduler: placement policies", note: "", reasons: scheduler::POLICIES },
     Section {
         title: "Scheduler: nodes that it does not model",
+        note: "",
         reasons: scheduler::UNMODELED_NODES,
     },
-    Section { title: "Scheduler: failed writes", reasons: scheduler::FAILURES },
+    Section { title: "Scheduler: failed writes", note: "", reasons: scheduler::FAILURES },
 ];
 
 /// The page `docs/reference/reasons.md`.
@@ -53,11 +61,12 @@ pub fn reference() -> String {
         "# Reasons\n\nGenerated; do not edit. Every reason that Octavo writes into conditions, events and metric labels.\n",
     );
     // Writing to a string does not fail.
-    for Section { title, reasons } in SECTIONS {
-        let _ = write!(
-            page,
-            "\n## {title}\n\n| reason | where | meaning | what to do |\n|---|---|---|---|\n"
-        );
+    for Section { title, note, reasons } in SECTIONS {
+        let _ = write!(page, "\n## {title}\n\n");
+        if !note.is_empty() {
+            let _ = write!(page, "{note}\n\n");
+        }
+        page.push_str("| reason | where | meaning | what to do |\n|---|---|---|---|\n");
         for Reason { reason, reported_on, meaning, remedy } in *reasons {
             let _ = writeln!(page, "| `{reason}` | {reported_on} | {meaning} | {remedy} |");
         }

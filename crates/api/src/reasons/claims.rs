@@ -3,9 +3,9 @@
 use super::{Reason, row};
 
 /// Where most refusals are.
-const REFUSAL: &str = "ResourceClaim: condition `Ready` is `False`, event; metrics `nvidia_dra_node_prepare_errors_total` and `nvidia_dra_node_unprepare_errors_total`";
+const REFUSAL: &str = "ResourceClaim: condition `Ready` is `False`, event";
 /// Where refusals without a claim to report on are.
-const METRIC: &str = "metrics `nvidia_dra_node_prepare_errors_total` and `nvidia_dra_node_unprepare_errors_total`; event of the pod by the kubelet";
+const NO_CLAIM: &str = "Pod: event of the kubelet";
 const READY: &str = "ResourceClaim: condition `Ready` is `True`";
 const ENFORCED: &str = "ResourceClaim: condition `Enforced` is `True`";
 const NOT_ENFORCED: &str = "ResourceClaim: condition `Enforced` is `False`";
@@ -15,29 +15,32 @@ const RESCHEDULE: &str = "Delete the pod so that it is scheduled again.";
 const FOREIGN: &str = "Destroy the instances with `nvidia-smi mig -dci` and `-dgi`. Do not partition GPUs under dynamic MIG by hand.";
 const ONE_SCHEDULER: &str = "Delete the pod of one of the claims. Let one scheduler own the node.";
 
+/// Where all refusals are.
+pub(super) const REFUSALS_NOTE: &str = "The label `error_type` has them, too, in the metrics `nvidia_dra_node_prepare_errors_total` and `nvidia_dra_node_unprepare_errors_total`.";
+
 /// Every value of [`crate::Refusal::reason`].
 pub(super) const REFUSALS: &[Reason] = &[
     row(
         "ApiUnavailable",
-        METRIC,
+        NO_CLAIM,
         "The claim could not be read from the API server.",
         "Wait: the kubelet retries. If it lasts, check whether the node reaches the API server.",
     ),
     row(
         "BadClaimUid",
-        METRIC,
+        NO_CLAIM,
         "The kubelet sent a claim UID with characters that a UID cannot have.",
         "Check the kubelet's version; its call is broken.",
     ),
     row(
         "ClaimNotFound",
-        METRIC,
+        NO_CLAIM,
         "The claim has been deleted.",
         "Create the claim again if a pod still needs it.",
     ),
     row(
         "ClaimReplaced",
-        METRIC,
+        NO_CLAIM,
         "The claim's name belongs to a newer claim.",
         "Delete the pod that refers to the old claim.",
     ),
