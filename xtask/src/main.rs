@@ -25,11 +25,13 @@ struct Cli {
 enum Chore {
     /// Runs a benchmark and prints its figures.
     Bench(bench::Args),
+    /// Runs a benchmark in two checkouts by turns and prints what changed.
+    Compare(bench::compare::Args),
     /// Checks the Helm chart and writes what is made from it.
     Chart(chart::Args),
     /// Writes the files of the repository that are made from others.
     Generate(generate::Args),
-    /// Checks what the compiler does not: edges between rooms, file sizes, words, links.
+    /// Checks what the compiler does not: edges between crates, file sizes, words, links.
     Tidy,
 }
 
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     let root = root();
     let done = match Cli::parse().chore {
         Chore::Bench(args) => bench::run(&root, &args),
+        Chore::Compare(args) => bench::compare::run(&root, &args),
         Chore::Chart(args) => chart::run(&args),
         Chore::Generate(args) => generate::run(&args),
         Chore::Tidy => tidy::run(&root),

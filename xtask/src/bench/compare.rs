@@ -1,0 +1,236 @@
+//! `cargo xtask compare`: the figures of a benchmark before and after a change.
+//!
+//! Both checkouts are built, then measured in turn: one pair is a run of each, and the order alternates from pair to
+//! pair. A machine that becomes slower for a while therefore affects both sides. A figure's change is the median of
+//! its changes within the pairs. The interval is that of the sign test, which assumes no distribution.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+
+use super::{PROGRAM, build};
+
+/// What is compared.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The checkout before the change, for example a `git worktree`.
+    #[arg(long, value_name = "FOLDER")]
+    before: PathBuf,
+    /// The checkout after the change [default: this one]
+    #[arg(long, value_name = "FOLDER")]
+    after: Option<PathBuf>,
+    /// The benchmark's name before the change, if it was another.
+    #[arg(long, value_name = "NAME")]
+    before_name: Option<String>,
+    /// Pairs of runs. From six pairs on, the changes have an interval.
+    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
+    pairs: u32,
+    /// Name of the benchmark.
+    name: String,
+    /// Its flags.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    flags: Vec<String>,
+}
+
+/// The part of a benchmark's report that is compared.
+#[derive(Debug, Deserialize)]
+struct Report {
+    commit: String,
+    figures: Vec<Figure>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Figure {
+    what: String,
+    unit: String,
+    /// Absent from lines that only tell why there is no figure.
+    median: Option<f64>,
+}
+
+/// Which checkout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Before,
+    After,
+}
+
+/// One checkout with its reports.
+struct Checkout<'a> {
+    folder: &'a Path,
+    name: &'a str,
+    flags: &'a [String],
+    reports: Vec<Report>,
+}
+
+/// Builds both checkouts, runs the pairs and prints a Markdown table.
+pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<()> {
+    let after = args.after.as_deref().unwrap_or(root);
+    let before_name = args.before_name.as_deref().unwrap_or(&args.name);
+    let checkout =
+        |folder, name| Checkout { folder, name, flags: &args.flags, reports: Vec::new() };
+    let mut before = checkout(&args.before, before_name);
+    let mut after = checkout(after, &args.name);
+    for side in [&before, &after] {
+        build(side.folder)?;
+    }
+    for pair in 0..args.pairs {
+        for side in order(pair) {
+            let side = match side {
+                Side::Before => &mut before,
+                Side::After => &mut after,
+            };
+            progress(&format!("pair {} of {}: {}", pair + 1, args.pairs, side.folder.display()));
+            side.measure()?;
+        }
+    }
+    show(&table(&before.reports, &after.reports)?);
+    Ok(())
+}
+
+/// The order of a pair.
+fn order(pair: u32) -> [Side; 2] {
+    if pair.is_multiple_of(2) { [Side::Before, Side::After] } else { [Side::After, Side::Before] }
+}
+
+impl Checkout<'_> {
+    fn measure(&mut self) -> anyhow::Result<()> {
+        let program = self.folder.join(PROGRAM);
+        let program =
+            program.canonicalize().with_context(|| format!("find {}", program.display()))?;
+        // A missed goal is a failure of the run, but its report is complete.
+        let output = Command::new(&program)
+            .arg(self.name)
+            .args(["--format", "json"])
+            .args(self.flags)
+            .current_dir(self.folder)
+            .stderr(std::process::Stdio::inherit())
+            .output()
+            .with_context(|| format!("run {}", program.display()))?;
+        let report = serde_json::from_slice(&output.stdout).with_context(|| {
+            format!("{} printed no report and ended with {}", program.display(), output.status)
+        })?;
+        self.reports.push(report);
+        Ok(())
+    }
+}
+
+/// The changes of all figures that both sides have, and the names of the others.
+fn table(before: &[Report], after: &[Report]) -> anyhow::Result<String> {
+    let (Some(first), Some(last)) = (before.first(), after.first()) else {
+        anyhow::bail!("nothing was measured");
+    };
+    let mut lines = format!(
+        "Before: {}. After: {}. {} pairs.\n\n\
+         | figure | unit | before | after | change, % | 95% interval, % |\n|---|---|---|---|---|---|\n",
+        first.commit,
+        last.commit,
+        after.len()
+    );
+    let (before_medians, after_medians) = (medians(before), medians(after));
+    let mut is_any_shared = false;
+    for figure in &last.figures {
+        let key = (figure.what.as_str(), figure.unit.as_str());
+        let (Some(old), Some(new)) = (before_medians.get(&key), after_medians.get(&key)) else {
+            continue;
+        };
+        if old.len() != before.len() || new.len() != after.len() {
+            continue;
+        }
+        is_any_shared = true;
+        let changes: Vec<f64> = old.iter().zip(new).map(|(old, new)| change(*old, *new)).collect();
+        let changes = sorted(&changes);
+        let interval = sign_test_interval(&changes)
+            .map_or("needs six pairs".to_owned(), |(low, high)| format!("{low:+.1} to {high:+.1}"));
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            lines,
+            "| {} | {} | {:.4} | {:.4} | {:+.1} | {interval} |",
+            figure.what,
+            figure.unit,
+            median(&sorted(old)),
+            median(&sorted(new)),
+            median(&changes),
+        );
+    }
+    ensure!(is_any_shared, "the two sides have no figure in common");
+    let shared = |key| before_medians.contains_key(key) && after_medians.contains_key(key);
+    for (side, figures) in [("before", &before_medians), ("after", &after_medians)] {
+        for key in figures.keys().filter(|key| !shared(key)) {
+            let _ = write!(lines, "\nOnly {side}: {} ({}).", key.0, key.1);
+        }
+    }
+    Ok(lines)
+}
+
+/// The medians of each figure, in the order of the runs.
+fn medians(reports: &[Report]) -> BTreeMap<(&str, &str), Vec<f64>> {
+    let mut all = BTreeMap::<_, Vec<f64>>::new();
+    for figure in reports.iter().flat_map(|report| &report.figures) {
+        if let Some(median) = figure.median {
+            all.entry((figure.what.as_str(), figure.unit.as_str())).or_default().push(median);
+        }
+    }
+    all
+}
+
+/// The change in percent. Zero to zero is no change.
+fn change(before: f64, after: f64) -> f64 {
+    if before.total_cmp(&after).is_eq() { 0.0 } else { (after / before - 1.0) * 100.0 }
+}
+
+fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The median of sorted values; NaN of none.
+fn median(sorted: &[f64]) -> f64 {
+    let middle = sorted.len() / 2;
+    let at = |index: usize| sorted.get(index).copied().unwrap_or(f64::NAN);
+    if sorted.len().is_multiple_of(2) && middle > 0 {
+        f64::midpoint(at(middle - 1), at(middle))
+    } else {
+        at(middle)
+    }
+}
+
+/// The interval that contains the median with a confidence of at least 95%, from sorted values. There is none for
+/// fewer than six values.
+fn sign_test_interval(sorted: &[f64]) -> Option<(f64, f64)> {
+    // The probability that at most `left_out` of n fair coins show heads, doubled for both tails.
+    let n = i32::try_from(sorted.len()).ok()?;
+    let mut term = 0.5_f64.powi(n);
+    let mut tail = term;
+    let mut left_out = 0_i32;
+    if 2.0 * tail > 0.05 {
+        return None;
+    }
+    loop {
+        let next = term * f64::from(n - left_out) / f64::from(left_out + 1);
+        if 2.0 * (tail + next) > 0.05 {
+            break;
+        }
+        (term, tail, left_out) = (next, tail + next, left_out + 1);
+    }
+    let low = usize::try_from(left_out).ok()?;
+    let high = sorted.len().checked_sub(low + 1)?;
+    Some((*sorted.get(low)?, *sorted.get(high)?))
+}
+
+#[expect(clippy::print_stderr, reason = "progress; the table is standard output")]
+fn progress(text: &str) {
+    eprintln!("{text}");
+}
+
+#[expect(clippy::print_stdout, reason = "the result")]
+fn show(table: &str) {
+    println!("{table}");
+}
+
+#[cfg(test)]
+mod tests;
