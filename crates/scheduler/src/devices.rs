@@ -33,7 +33,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use octavo_dra::{Classes, Feature, Features, PoolRef};
+use octavo_api::names::OWNER_OCTAVO;
+use octavo_dra::{Classes, Feature, Features, PoolRef, Toleration};
 use octavo_engine::gpu::{GpuModel, ModelId};
 use octavo_engine::placement::GpuParts;
 use octavo_kube_io::objects::{Claim, Delta, DeviceClass, Node, ObjectName, ResourceSlice};
@@ -50,6 +51,7 @@ use assume_cache::AssumeCache;
 use feasibility_cache::FeasibilityCache;
 use models::Models;
 use nodes::NodeView;
+use pod_allocation::own_toleration;
 use pools::Pools;
 use request_cache::RequestCache;
 
@@ -57,6 +59,8 @@ use request_cache::RequestCache;
 #[derive(Debug)]
 pub struct Devices {
     features: Features,
+    /// The toleration of the taint with which the agent keeps devices for this scheduler.
+    own_toleration: Toleration,
     classes: Classes,
     /// Classes as they were read, with their configs.
     class_objects: BTreeMap<Arc<str>, Arc<DeviceClass>>,
@@ -77,18 +81,19 @@ pub struct Devices {
 }
 
 impl Default for Devices {
-    /// Of a cluster with Kubernetes' default feature gates.
+    /// Of a scheduler with the default name, in a cluster with Kubernetes' default feature gates.
     fn default() -> Self {
-        Self::new(Features::default())
+        Self::new(OWNER_OCTAVO, Features::default())
     }
 }
 
 impl Devices {
-    /// Of a cluster with these DRA features. Devices with binding conditions are never allocated,
-    /// because this scheduler does not wait for such conditions.
-    pub fn new(features: Features) -> Self {
+    /// Of the scheduler of this name, in a cluster with these DRA features. Devices with binding
+    /// conditions are never allocated, because this scheduler does not wait for such conditions.
+    pub fn new(scheduler: &str, features: Features) -> Self {
         Self {
             features: features.without(Feature::BindingConditions),
+            own_toleration: own_toleration(scheduler),
             classes: Classes::default(),
             class_objects: BTreeMap::new(),
             pools: Pools::default(),
@@ -261,7 +266,7 @@ impl Devices {
             let Some(view) = self.nodes.get_mut(&name) else { continue };
             self.feasibility.get_mut().unwrap_or_else(PoisonError::into_inner).forget(&name);
             let old = view.model_key().cloned();
-            view.refresh(&self.pools);
+            view.refresh(&self.pools, &self.own_toleration);
             if old.as_ref() != view.model_key() {
                 self.models.move_node(old.as_ref(), view.model_key());
             }

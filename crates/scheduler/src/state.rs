@@ -53,6 +53,7 @@ mod unmodeled_nodes;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use octavo_dra::Features;
 use octavo_engine::planner::Planner;
 use octavo_kube_io::objects::{Budget, ObjectName, PodUid};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -182,6 +183,7 @@ impl Scheduler {
     pub fn new(config: SchedulerConfig) -> Self {
         let decision_log = DecisionLog::new(config.explanations);
         let records = Records::new(&config);
+        let devices = Devices::new(&config.scheduler_name, Features::default());
         Self {
             config,
             now: 0,
@@ -194,7 +196,7 @@ impl Scheduler {
             nodes: BTreeMap::new(),
             budgets: BTreeMap::new(),
             footprints: FxHashSet::default(),
-            devices: Devices::default(),
+            devices,
             volumes: Volumes::default(),
             neighbours: AntiAffinityIndex::default(),
             groups: Groups::default(),

@@ -8,7 +8,7 @@ use octavo_dra::{Device, DeviceRequest, DeviceTaint, PoolRef, Quantity, TaintEff
 use octavo_engine::devices::Role;
 use octavo_engine::gpu::WHOLE;
 
-use super::nodes::{GpuSource, NodeGpus, NodeView, is_own_taint};
+use super::nodes::{GpuSource, NodeGpus, NodeView};
 use super::pools::Pools;
 
 const MIB: i128 = 1 << 20;
@@ -61,7 +61,7 @@ pub(super) enum FitKind {
 /// A request with its selectors compiled.
 #[derive(Debug)]
 pub(super) struct CompiledRequest {
-    /// The request; its count is ignored.
+    /// The request, with a toleration of Octavo's own taint; its count is ignored.
     pub(super) request: DeviceRequest,
     /// Selectors of the class and the request. `None` if the class does not exist.
     pub(super) selectors: Option<Vec<Result<Arc<Selector>, CelError>>>,
@@ -136,7 +136,6 @@ impl CompiledRequest {
         }
         let stands = |taint: &&DeviceTaint| {
             taint.effect != TaintEffect::None
-                && !is_own_taint(taint)
                 && !self.request.tolerations.iter().any(|toleration| tolerates(toleration, taint))
         };
         let is_tainted = device.taints.iter().any(|taint| stands(&taint));
@@ -260,7 +259,7 @@ fn consumes(device: &Device, consumed: &BTreeMap<&str, Quantity>) -> FitKind {
     if is_even && milli < WHOLE { FitKind::Share { milli, memory_mib } } else { FitKind::Other }
 }
 
-fn tolerates(toleration: &Toleration, taint: &DeviceTaint) -> bool {
+pub(super) fn tolerates(toleration: &Toleration, taint: &DeviceTaint) -> bool {
     toleration.effect.is_none_or(|effect| effect == taint.effect)
         && toleration.key.as_ref().is_none_or(|key| *key == taint.key)
         && toleration.value.as_ref().is_none_or(|value| *value == taint.value)

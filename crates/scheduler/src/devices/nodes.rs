@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-use octavo_api::names::{DRIVER, EXTENDED_RESOURCE_GPU, OWNER_OCTAVO, TAINT_OWNER};
+use octavo_api::names::{DRIVER, EXTENDED_RESOURCE_GPU};
 use octavo_dra::{
-    AllocationResult, AttributeValue, Capacity, CounterSet, Device, DeviceTaint, NodeScope,
-    PoolRef, Quantity, Slice, SliceIndex,
+    AllocationResult, AttributeValue, Capacity, CounterSet, Device, NodeScope, PoolRef, Quantity,
+    Slice, SliceIndex, Toleration,
 };
 use octavo_engine::cluster::MAX_GPUS;
 use octavo_engine::devices::{DevicesError, NodeDevices};
@@ -14,6 +14,7 @@ use octavo_engine::gpu::ModelId;
 use octavo_engine::placement::GpuPart;
 use octavo_kube_io::objects::Node;
 
+use super::fit::tolerates;
 use super::models::{ModelKey, Models};
 use super::pools::Pools;
 
@@ -178,8 +179,8 @@ impl NodeView {
         }
     }
 
-    /// Re-reads pools and GPUs.
-    pub(super) fn refresh(&mut self, pools: &Pools) {
+    /// Re-reads pools and GPUs. GPUs whose taints `own` does not tolerate are closed.
+    pub(super) fn refresh(&mut self, pools: &Pools, own: &Toleration) {
         self.survey = OnceLock::new();
         self.pools = pools.local_to(&self.node.name).cloned().collect();
         for (name, pool) in pools.shared() {
@@ -189,7 +190,7 @@ impl NodeView {
         }
         self.pools.sort();
         let before = std::mem::replace(&mut self.gpus, Ok(None));
-        self.gpus = self.read(pools, before.ok().flatten());
+        self.gpus = self.read(pools, own, before.ok().flatten());
         self.key = self.gpus.as_ref().ok().and_then(Option::as_ref).map(|gpus| ModelKey {
             product: gpus.devices.model.name.clone(),
             is_plugin: gpus.source == GpuSource::Plugin,
@@ -219,6 +220,7 @@ impl NodeView {
     fn read(
         &self,
         pools: &Pools,
+        own: &Toleration,
         before: Option<NodeGpus>,
     ) -> Result<Option<NodeGpus>, UnmodeledReason> {
         let driver_pools: Vec<&PoolRef> =
@@ -242,7 +244,7 @@ impl NodeView {
         }
         let devices = slices().flat_map(|slice| &slice.devices);
         let counters = slices().flat_map(|slice: &Slice| -> &[CounterSet] { &slice.counters });
-        let devices = NodeDevices::read(devices, counters, is_own_taint)?;
+        let devices = NodeDevices::read(devices, counters, |taint| tolerates(own, taint))?;
         if devices.gpus.is_empty() {
             return Ok(None);
         }
@@ -274,13 +276,8 @@ impl NodeView {
                 ..Device::default()
             })
             .collect();
-        let devices = NodeDevices::read(&devices, [], is_own_taint)?;
+        let devices = NodeDevices::read(&devices, [], |_| false)?;
         let model = ModelId(0);
         Ok(NodeGpus { devices, model, source: GpuSource::Plugin, is_settled: true })
     }
-}
-
-/// Whether this is Octavo's own taint, which keeps other schedulers away.
-pub(super) fn is_own_taint(taint: &DeviceTaint) -> bool {
-    taint.key == TAINT_OWNER && taint.value == OWNER_OCTAVO
 }

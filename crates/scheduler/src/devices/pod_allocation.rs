@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use octavo_api::names::{DRIVER, OWNER_OCTAVO, TAINT_OWNER};
+use octavo_api::names::{DRIVER, TAINT_OWNER};
 use octavo_dra::{
     AllocateError, Allocation, Allocator, Count, ExtendedClaim, SliceIndex, TaintEffect, Toleration,
 };
@@ -197,10 +197,12 @@ impl Devices {
         let mut claims: Vec<octavo_dra::Claim> = claims.chain(of_pod).collect();
         for request in claims.iter_mut().flat_map(|claim| &mut claim.requests) {
             match &mut request.ask {
-                octavo_dra::Ask::Exactly(one) => one.tolerations.push(own_toleration()),
+                octavo_dra::Ask::Exactly(one) => {
+                    one.tolerations.push(self.own_toleration.clone());
+                }
                 octavo_dra::Ask::FirstAvailable(all) => {
                     for (_, one) in all {
-                        one.tolerations.push(own_toleration());
+                        one.tolerations.push(self.own_toleration.clone());
                     }
                 }
             }
@@ -283,11 +285,11 @@ fn set_share_ids(allocation: &mut Allocation, claim: &str) {
     }
 }
 
-/// The toleration of the taint with which Octavo keeps other schedulers away.
-fn own_toleration() -> Toleration {
+/// The toleration of the taint with which the agent keeps other schedulers than this one away.
+pub(super) fn own_toleration(scheduler: &str) -> Toleration {
     Toleration {
         key: Some(TAINT_OWNER.to_owned()),
-        value: Some(OWNER_OCTAVO.to_owned()),
+        value: Some(scheduler.to_owned()),
         effect: Some(TaintEffect::NoSchedule),
         seconds: None,
     }

@@ -174,7 +174,9 @@ impl RequestCache {
                 let all = class.selectors.iter().chain(&request.selectors);
                 all.map(|expression| selectors.get(expression)).collect()
             });
-            CachedRequest::new(CompiledRequest { request: request.clone(), selectors })
+            let mut request = request.clone();
+            request.tolerations.push(devices.own_toleration.clone());
+            CachedRequest::new(CompiledRequest { request, selectors })
         });
         (cached.last_used, cached.used_in_cycle) = (self.clock, self.cycle);
         cached.catch_up(devices, &mut self.budget);

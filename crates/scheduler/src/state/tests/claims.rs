@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::fixtures::{Testbed, node, pod, with};
 use crate::bind::{Bind, OpKind};
+use crate::state::SchedulerConfig;
 
 pub(super) fn class() -> Value {
     json!({
@@ -286,4 +287,25 @@ fn the_allocator_runs_once_per_node_for_equal_members() {
     testbed.node(&node("more", 64));
     testbed.slice(&slice("more", 1));
     assert_eq!(testbed.settle().len(), 9);
+}
+
+#[test]
+fn a_scheduler_with_another_name_uses_the_devices_that_are_kept_for_it() {
+    let config = SchedulerConfig { scheduler_name: "gpu".to_owned(), ..SchedulerConfig::default() };
+    let mut testbed = Testbed::with_config(config);
+    testbed.class(&class());
+    for (name, owner) in [("a", "octavo"), ("b", "gpu")] {
+        testbed.node(&with(node(name, 64), "/metadata/labels/octavo.dev~1scheduler", json!("gpu")));
+        let taint = json!([
+            {"key": "octavo.dev/scheduler", "value": owner, "effect": "NoSchedule"}
+        ]);
+        testbed.slice(&with(slice(name, 1), "/spec/devices/0/taints", taint));
+    }
+    for name in ["p", "q"] {
+        testbed.claim(&claim(&format!("{name}-gpu"), name));
+        testbed.pod(&with(claiming(name), "/spec/schedulerName", json!("gpu")));
+    }
+    let binds = binds(&mut testbed);
+    let devices: Vec<_> = binds.iter().flat_map(|(bind, _)| devices(bind)).collect();
+    assert_eq!(devices, ["b/gpu-0"], "the other node's agent keeps its device for octavo");
 }
