@@ -235,7 +235,7 @@ impl Scheduler {
     /// Advances the clock, does what is due and returns the next deadline.
     pub fn tick(&mut self, now: u64) -> Option<u64> {
         self.advance_clock(now);
-        self.retry_nominations();
+        let nominations = self.retry_nominations();
         let retry = self.queue.tick(self.now);
         let places = self.drop_expired_successor_places();
         let evictions = self.retry_evictions();
@@ -243,7 +243,8 @@ impl Scheduler {
         let delayed = self.flush_delayed();
         let rollbacks = self.retry_rollbacks();
         let hints = self.report_due_hints();
-        [retry, places, evictions, binds, delayed, rollbacks, hints].into_iter().flatten().min()
+        let all = [nominations, retry, places, evictions, binds, delayed, rollbacks, hints];
+        all.into_iter().flatten().min()
     }
 
     /// Decides on ready entries until none is left or the batch is full. Returns whether more may
@@ -252,6 +253,7 @@ impl Scheduler {
         self.rebuild_engine_if_stale();
         self.repair_lost_nodes();
         self.devices.begin_cycle();
+        self.reconsider_nominations();
         let mut cycle = self.queue.begin_cycle(self.now);
         for _ in 0..self.config.batch {
             if self.in_flight.len() >= self.config.in_flight {

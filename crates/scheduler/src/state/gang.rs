@@ -107,12 +107,18 @@ impl Scheduler {
     /// Decides on a gang.
     pub(super) fn decide_group(&mut self, group: &GroupName) {
         let key = QueueKey::Group(group.clone());
-        if let Err(reason) = self.schedule_group(group, &key) {
+        if let Err(reason) = self.schedule_group(group, &key, true) {
             self.set_pending(&key, &reason);
         }
     }
 
-    fn schedule_group(&mut self, group: &GroupName, key: &QueueKey) -> Result<(), PendingReason> {
+    /// Binds or nominates a gang. Without `may_disturb` no other pod is evicted or moved.
+    pub(super) fn schedule_group(
+        &mut self,
+        group: &GroupName,
+        key: &QueueKey,
+        may_disturb: bool,
+    ) -> Result<(), PendingReason> {
         let spec = self.spec_of(group).ok_or(PendingReason::Gone)?;
         if !self.has_pending_members(group) {
             self.queue.remove(key);
@@ -132,8 +138,11 @@ impl Scheduler {
             .iter()
             .filter_map(|uid| self.pods.get(uid))
             .all(|record| record.pod.spec.may_preempt);
-        let preemption_budget =
-            self.preemption_budget(request.gang.profile.priority, may_preempt, &policy);
+        let preemption_budget = if may_disturb {
+            self.preemption_budget(request.gang.profile.priority, may_preempt, &policy)
+        } else {
+            PreemptionBudget::none()
+        };
         let mut search = GangSearch::new(spec, policy, preemption_budget);
         let outcome = self.search_group(group, key, request, &mut search);
         self.unreserve_all(&mut search.assumed);

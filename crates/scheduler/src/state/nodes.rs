@@ -41,6 +41,7 @@ impl Scheduler {
         }
         self.track_lost_node(node);
         self.sync_node(&name);
+        self.drop_infeasible_nominations_on(&name);
         self.cluster_changed();
     }
 

@@ -2,8 +2,11 @@
 //! the pods are bound once it is free.
 //!
 //! From the decision on, the engine cache has the nominated pods in their places and the victims
-//! gone. So no other pod is placed there. A nomination is dropped if a victim cannot be evicted or
-//! a node is lost; then its pods are pending again.
+//! gone. So no other pod is placed there. [`revoke`] names what ends a nomination early; then its
+//! pods are pending again.
+
+mod reconsider;
+mod revoke;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,14 +21,14 @@ use super::pending_reason::{PendingReason, Reason};
 use super::pod::{Place, PlaceState};
 use super::queue::{QueueKey, State};
 use super::{OpPurpose, Scheduler};
-use crate::bind::{Evict, Failure, FailureKind, OpKind};
+use crate::bind::{Evict, OpKind};
 use crate::status::{StatusText, StatusUpdate};
 
 /// Milliseconds in which the devices of departed victims must become free. A controller deallocates
 /// their claims.
 const DEALLOCATION_TIMEOUT_MS: u64 = 60_000;
-/// Milliseconds after a failed eviction before the pod can be a victim again.
-const EVICTION_RETRY_DELAY_MS: u64 = 30_000;
+/// Milliseconds that a victim may take to leave beyond its grace period.
+const VICTIM_TIMEOUT_MS: u64 = 30_000;
 
 /// Nominated places of an entry.
 #[derive(Clone, Debug, Default)]
@@ -36,8 +39,12 @@ pub(super) struct Nomination {
     departed: BTreeSet<PodUid>,
     /// Pods that get places.
     members: Vec<PodUid>,
-    /// When the nomination is dropped although all victims have left, in milliseconds.
-    deadline: Option<u64>,
+    /// When it is dropped unless its pods are bound, in milliseconds. At first the victims must
+    /// leave by then, and once they have, their devices must become free.
+    deadline: u64,
+    /// When it was decided last, in milliseconds, and for which cluster revision.
+    decided_at: u64,
+    revision: u64,
 }
 
 impl Nomination {
@@ -63,6 +70,7 @@ impl Scheduler {
         let evicted = plan.evictions.iter().copied();
         let moved = plan.moves.iter().map(|step| step.member);
         let mut victims: Vec<(PodUid, bool)> = Vec::new();
+        let mut displaced: BTreeSet<QueueKey> = BTreeSet::new();
         for (id, is_moved) in evicted.map(|id| (id, false)).chain(moved.map(|id| (id, true))) {
             let Some(uid) = self.victim(id) else {
                 // The engine cache has a pod that the API has not; the next watch event corrects
@@ -71,13 +79,29 @@ impl Scheduler {
                     "a victim of the plan no longer exists".to_owned(),
                 ));
             };
-            victims.push((uid, is_moved));
+            if self.is_nominated(&uid) {
+                // It runs nowhere yet, so there is nothing to evict.
+                displaced.insert(self.queue_key_of(&uid));
+            } else {
+                victims.push((uid, is_moved));
+            }
         }
         for step in &plan.moves {
-            if let Some(uid) = self.victim(step.member) {
+            if let Some(uid) = self.victim(step.member).filter(|uid| !self.is_nominated(uid)) {
                 self.hold_place_for_successor(&uid, &step.to, key);
             }
         }
+        let name = |placed: &Placed| self.engine.world.cluster.name(placed.placement.node).into();
+        let nodes: Vec<Arc<str>> = members.iter().map(|(_, placed)| name(placed)).collect();
+        let distinct: BTreeSet<&Arc<str>> = nodes.iter().collect();
+        let mut nomination = Nomination {
+            victims: victims.iter().map(|(uid, _)| uid.clone()).collect(),
+            departed: BTreeSet::new(),
+            members: members.iter().map(|(uid, _)| uid.clone()).collect(),
+            deadline: 0,
+            decided_at: self.now,
+            revision: self.cluster_revision,
+        };
         let preempted: BTreeSet<_> =
             victims.iter().map(|(uid, _)| self.queue_key_of(uid)).collect();
         for victim in &preempted {
@@ -87,39 +111,53 @@ impl Scheduler {
         for (uid, is_moved) in &victims {
             self.evict(uid, &beneficiary, *is_moved);
         }
+        for other in displaced.iter().filter(|other| *other != key) {
+            self.displace_nomination(other, &distinct, &mut nomination);
+        }
+        nomination.deadline = self.victims_deadline(&nomination);
         // From now on moved pods have their new places in the engine cache.
         self.show_new_successor_places();
-        let mut nodes: BTreeSet<Arc<str>> = BTreeSet::new();
-        for (uid, placed) in members {
-            let node: Arc<str> = self.engine.world.cluster.name(placed.placement.node).into();
+        for ((uid, placed), node) in members.iter().zip(&nodes) {
             let gpus = placed.placement.gpus.clone();
-            nodes.insert(Arc::clone(&node));
-            self.set_place(uid, Some(Place { node, gpus, state: PlaceState::Nominated }));
+            let place = Place { node: Arc::clone(node), gpus, state: PlaceState::Nominated };
+            self.set_place(uid, Some(place));
         }
         if let (QueueKey::Pod(uid), Some(node)) = (key, nodes.first()) {
             // Cluster autoscalers read it. A gang reports the node in its status.
             self.set_nominated_node(uid, Some(node));
         }
-        let nomination = Nomination {
-            victims: victims.iter().map(|(uid, _)| uid.clone()).collect(),
-            departed: BTreeSet::new(),
-            members: members.iter().map(|(uid, _)| uid.clone()).collect(),
-            deadline: None,
-        };
         let reason = PendingReason::Nominated {
             pods: nomination.victims.len(),
-            nodes: match nodes.len() {
-                1 => nodes.into_iter().next().unwrap_or_default().to_string(),
-                count => format!("{count} nodes"),
+            nodes: match distinct.first() {
+                Some(only) if distinct.len() == 1 => only.to_string(),
+                _ => format!("{} nodes", distinct.len()),
             },
         };
         // An older nomination exists if binds of members have failed since.
         self.replace_nomination(key, &nomination);
         self.nominations.insert(key.clone(), nomination);
-        self.enqueue_nominated(key);
+        self.enqueue(key);
         self.set_pending(key, &reason);
         self.queue.set_state(key, State::Nominated);
         Ok(())
+    }
+
+    /// When the victims of a nomination must have left: after the longest grace period among them,
+    /// and some time for the kubelet. Without victims only their devices are waited for.
+    fn victims_deadline(&self, nomination: &Nomination) -> u64 {
+        let records = nomination.victims.iter().filter_map(|uid| self.pods.get(uid));
+        let grace = records.map(|record| record.pod.spec.grace_seconds).max();
+        let timeout = grace.map_or(DEALLOCATION_TIMEOUT_MS, |seconds| {
+            let seconds = u64::try_from(seconds).unwrap_or(0);
+            seconds.saturating_mul(1000).saturating_add(VICTIM_TIMEOUT_MS)
+        });
+        self.now.saturating_add(timeout)
+    }
+
+    /// Whether a pod has a place that victims must leave first.
+    fn is_nominated(&self, uid: &PodUid) -> bool {
+        let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
+        place.is_some_and(|place| place.state == PlaceState::Nominated)
     }
 
     fn victim(&self, id: MemberId) -> Option<PodUid> {
@@ -179,7 +217,7 @@ impl Scheduler {
             if nomination.victims.remove(uid) {
                 nomination.departed.insert(uid.clone());
                 if nomination.victims.is_empty() {
-                    nomination.deadline = Some(self.now.saturating_add(DEALLOCATION_TIMEOUT_MS));
+                    nomination.deadline = self.now.saturating_add(DEALLOCATION_TIMEOUT_MS);
                     free.push(key.clone());
                 }
             }
@@ -189,12 +227,15 @@ impl Scheduler {
         }
     }
 
-    /// Retries nominations whose victims have left and whose devices were not free yet.
-    pub(super) fn retry_nominations(&mut self) {
+    /// Retries nominations whose victims have left and whose devices were not free yet. Drops those
+    /// whose victims did not leave in time. Returns the next deadline.
+    pub(super) fn retry_nominations(&mut self) -> Option<u64> {
         let due = self.nominations.iter().filter(|(_, nomination)| nomination.victims.is_empty());
         for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.complete_nomination(&key);
         }
+        self.drop_expired_nominations();
+        self.nominations.values().map(|nomination| nomination.deadline).min()
     }
 
     /// Whether a nomination has this pod as a victim: its claims hold nominated devices.
@@ -214,6 +255,11 @@ impl Scheduler {
             let needs_place = record.pod.node.is_none() && record.pod.meta.deleted.is_none();
             let Some(place) = record.place.clone().filter(|_| needs_place) else { continue };
             places.push((uid.clone(), place));
+        }
+        // Waiting does not help a pod that has changed so that its node excludes it.
+        if places.iter().any(|(uid, place)| self.check_node_rules(uid, &place.node).is_err()) {
+            self.revoke_nomination(key);
+            return;
         }
         // The places are reserved like any other, so they must not count as occupied.
         for (uid, _) in &places {
@@ -235,7 +281,7 @@ impl Scheduler {
                 }
                 self.finish_placement(key, assumed);
             }
-            Err((_, words)) if nomination.deadline.is_some_and(|deadline| deadline > self.now) => {
+            Err((_, words)) if nomination.deadline > self.now => {
                 tracing::debug!(unit = ?key, %words, "nominated devices are not free yet");
                 for (uid, place) in places {
                     self.set_place(&uid, Some(place));
@@ -246,111 +292,13 @@ impl Scheduler {
                 for (uid, place) in places {
                     self.set_place(&uid, Some(place));
                 }
-                self.drop_nomination(key);
-                self.queue.set_state(key, State::Ready);
+                self.revoke_nomination(key);
             }
         }
     }
 
-    /// Drops a nomination: victims that have not left yet stay.
-    pub(super) fn drop_nomination(&mut self, key: &QueueKey) {
-        let Some(nomination) = self.nominations.remove(key) else { return };
-        for uid in &nomination.members {
-            let is_nominated = self
-                .pods
-                .get(uid)
-                .and_then(|record| record.place.as_ref())
-                .is_some_and(|place| place.state == PlaceState::Nominated);
-            if is_nominated {
-                self.set_place(uid, None);
-            }
-        }
-        for uid in &nomination.victims {
-            if let Some(record) = self.pods.get_mut(uid) {
-                record.is_leaving = false;
-                self.refresh_pod(uid);
-            }
-        }
-        if let QueueKey::Pod(uid) = key {
-            self.set_nominated_node(uid, None);
-        }
-        self.drop_successor_places_of(key);
-        let nodes: Vec<_> = self.claim_holders.keys().cloned().collect();
-        for node in nodes {
-            self.refresh_claim_holders(&node);
-        }
-        self.cluster_changed();
-    }
-
-    /// Drops an older nomination, except for members and victims of the newer one.
-    fn replace_nomination(&mut self, key: &QueueKey, newer: &Nomination) {
-        let Some(older) = self.nominations.remove(key) else { return };
-        for uid in older.members.iter().filter(|uid| !newer.members.contains(uid)) {
-            let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
-            if place.is_some_and(|place| place.state == PlaceState::Nominated) {
-                self.set_place(uid, None);
-            }
-        }
-        for uid in older.victims.iter().filter(|uid| !newer.victims.contains(*uid)) {
-            if let Some(record) = self.pods.get_mut(uid) {
-                record.is_leaving = false;
-                self.refresh_pod(uid);
-            }
-        }
-    }
-
-    /// Drops the nominations on a deleted node.
-    pub(super) fn drop_nominations_on(&mut self, node: &str) {
-        let is_nominated_there = |uid: &PodUid| {
-            let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
-            place.is_some_and(|place| &*place.node == node && place.state == PlaceState::Nominated)
-        };
-        let nominations = self.nominations.iter();
-        let lost =
-            nominations.filter(|(_, nomination)| nomination.members.iter().any(is_nominated_there));
-        for key in lost.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
-            self.drop_nomination(&key);
-            self.queue.set_state(&key, State::Ready);
-        }
-    }
-
-    /// Handles a failed eviction: the nominations of this victim are dropped.
-    pub(super) fn eviction_failed(&mut self, uid: &PodUid, failure: &Failure) {
-        if failure.kind == FailureKind::PodGone {
-            // The watch delivers the deletion.
-            return;
-        }
-        if let Some(record) = self.pods.get_mut(uid) {
-            record.eviction_retry_at = self.now.saturating_add(EVICTION_RETRY_DELAY_MS);
-            record.profile = None;
-            record.is_leaving = false;
-            self.eviction_retries.insert((record.eviction_retry_at, uid.clone()));
-        }
-        self.refresh_pod(uid);
-        let nominations = self.nominations.iter();
-        let broken = nominations.filter(|(_, nomination)| nomination.victims.contains(uid));
-        for key in broken.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
-            self.drop_nomination(&key);
-            self.queue.set_state(&key, State::Ready);
-        }
-    }
-
-    /// Allows pods to be victims again after their delay. Returns the next deadline.
-    pub(super) fn retry_evictions(&mut self) -> Option<u64> {
-        loop {
-            let (at, uid) = self.eviction_retries.first()?.clone();
-            if at > self.now {
-                return Some(at);
-            }
-            self.eviction_retries.remove(&(at, uid.clone()));
-            self.forget_profile(&uid);
-            self.refresh_pod(&uid);
-            self.cluster_changed();
-        }
-    }
-
-    /// Moves an entry to the front of the queue: victims leave for it.
-    fn enqueue_nominated(&mut self, key: &QueueKey) {
+    /// Updates the position of an entry in the queue: nominated entries come first.
+    fn enqueue(&mut self, key: &QueueKey) {
         match key {
             QueueKey::Pod(uid) => self.enqueue_pod(uid),
             QueueKey::Group(group) => self.enqueue_group(&group.clone()),

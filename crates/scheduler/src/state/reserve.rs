@@ -15,11 +15,13 @@ use super::shape::demand_of;
 use super::{OpPurpose, Scheduler};
 use crate::bind::{Bind, OpKind};
 use crate::devices::{Ask, PodAllocation};
-use crate::predicates::check_resource_fit;
+use crate::predicates::{NodeFilterKey, check_resource_fit};
 
 /// Why a pod cannot have the place that the engine chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReserveError {
+    /// The node does not take it: its taints, labels, volumes, or pods that keep it away.
+    Rules(String),
     /// Resources that the engine does not count are missing there.
     Fit(String),
     /// The allocator has no devices for it there.
@@ -32,13 +34,41 @@ impl ReserveError {
     /// The reason in words.
     pub(super) fn message(&self) -> &str {
         match self {
-            Self::Fit(reasons) | Self::Devices(reasons) => reasons,
+            Self::Rules(reasons) | Self::Fit(reasons) | Self::Devices(reasons) => reasons,
             Self::NoNode => "the node is gone",
         }
     }
 }
 
 impl Scheduler {
+    /// Checks a node's taints, labels and reach of volumes.
+    pub(super) fn check_node_rules(&self, uid: &PodUid, node: &str) -> Result<(), ReserveError> {
+        let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
+            return Err(ReserveError::NoNode);
+        };
+        let node = &node.node;
+        let gpus = self.devices.gpus(&node.meta.name.name);
+        let checked = match &record.node_mask {
+            Some((_, _, used)) if !used.suits(gpus) => {
+                let why = "its GPUs are not of the kind that is requested";
+                return Err(ReserveError::Rules(why.to_owned()));
+            }
+            Some((_, rules, _)) => rules.check(node),
+            // The pod has changed since it got its place.
+            None => NodeFilterKey::of(&record.pod, &self.volumes).check(node),
+        };
+        checked.map_err(|unfit| ReserveError::Rules(unfit.to_string()))
+    }
+
+    /// Checks whether pods on other nodes keep a pod without a place away from this one.
+    fn check_neighbours(&self, uid: &PodUid, node: &str) -> Result<(), ReserveError> {
+        let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
+            return Err(ReserveError::NoNode);
+        };
+        let away = self.neighbours.exclusions(&record.pod, &self.volumes);
+        away.check(&node.node).map_err(|unfit| ReserveError::Rules(unfit.to_string()))
+    }
+
     /// Checks all resources of a pod on a node exactly, except for devices.
     pub(super) fn check_node_fit(&self, uid: &PodUid, node: &str) -> Result<(), ReserveError> {
         let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
@@ -67,6 +97,9 @@ impl Scheduler {
         node: &Arc<str>,
         parts: Option<&[GpuPart]>,
     ) -> Result<AssumedPlacement, ReserveError> {
+        // A kept place may have been chosen long ago, so nothing is taken for granted.
+        self.check_node_rules(uid, node)?;
+        self.check_neighbours(uid, node)?;
         self.check_node_fit(uid, node)?;
         let grant = if ask.is_empty() {
             None

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::workload::{Profile, TopologyConstraint};
 use octavo_engine::{Gang, Plan, Shape};
 use rustc_hash::FxHashMap;
@@ -20,13 +21,14 @@ use crate::devices::Ask;
 use crate::groups::PlacementHints;
 use crate::predicates::PodRequests;
 
-/// Key of a cached refusal: request, priority, policy, and whether pods may be evicted. Resources
+/// Key of a cached refusal: request, priority, policy, and which pods may be evicted or moved. Resources
 /// that the engine does not count have refusals of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RefusalKey {
     shape: Arc<Shape>,
     priority: i32,
     may_evict: bool,
+    moves: u32,
     topology: TopologyConstraint,
     policy: String,
     /// The footprint of a pod that takes resources that the engine does not count.
@@ -50,12 +52,18 @@ impl Scheduler {
     /// Decides on a single pod.
     pub(super) fn decide_pod(&mut self, uid: &PodUid) {
         let key = QueueKey::Pod(uid.clone());
-        if let Err(reason) = self.schedule_pod(uid, &key) {
+        if let Err(reason) = self.schedule_pod(uid, &key, true) {
             self.set_pending(&key, &reason);
         }
     }
 
-    fn schedule_pod(&mut self, uid: &PodUid, key: &QueueKey) -> Result<(), PendingReason> {
+    /// Binds or nominates a single pod. Without `may_disturb` no other pod is evicted or moved.
+    pub(super) fn schedule_pod(
+        &mut self,
+        uid: &PodUid,
+        key: &QueueKey,
+        may_disturb: bool,
+    ) -> Result<(), PendingReason> {
         if let Some(record) = self.pods.get(uid)
             && let Some((_, rules, _)) = &record.node_mask
             && let Some(unfit) = rules.pod_level_reason()
@@ -73,14 +81,29 @@ impl Scheduler {
             Some(profile) => Arc::clone(profile),
             None => Arc::new(self.profile_of(record)),
         };
+        let may_preempt = record.pod.spec.may_preempt;
+        let preemption_budget = if may_disturb {
+            self.preemption_budget(profile.priority, may_preempt, &policy)
+        } else {
+            PreemptionBudget::none()
+        };
         if let Some(place) = self.take_successor_place(uid, &shape) {
             let Some(place) = self.reserve(uid, &ask, &place.node, Some(&place.gpus)).ok() else {
-                return self.search_pod(uid, key, &ask, &shape, mask, &profile, &policy);
+                return self.search_pod(
+                    uid,
+                    key,
+                    &ask,
+                    &shape,
+                    mask,
+                    &profile,
+                    &policy,
+                    &preemption_budget,
+                );
             };
             self.finish_placement(key, vec![place]);
             return Ok(());
         }
-        self.search_pod(uid, key, &ask, &shape, mask, &profile, &policy)
+        self.search_pod(uid, key, &ask, &shape, mask, &profile, &policy, &preemption_budget)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the state of one decision")]
@@ -93,9 +116,8 @@ impl Scheduler {
         mask: NodeMask,
         profile: &Arc<Profile>,
         policy: &Arc<PlacementPolicy>,
+        preemption_budget: &PreemptionBudget,
     ) -> Result<(), PendingReason> {
-        let may_preempt = self.pods.get(uid).is_some_and(|record| record.pod.spec.may_preempt);
-        let preemption_budget = self.preemption_budget(profile.priority, may_preempt, policy);
         let gang = gang_of_one(profile, shape);
         // Uncounted resources are checked on all nodes only after the first chosen node lacks them.
         let mut forbidden = self.forbidden_nodes(uid, mask, ask, false);
@@ -109,6 +131,7 @@ impl Scheduler {
             shape: Arc::clone(shape),
             priority: profile.priority,
             may_evict: preemption_budget.evictions.is_some(),
+            moves: preemption_budget.moves,
             topology: profile.topology,
             policy: policy.name().to_owned(),
             uncounted,
@@ -129,7 +152,7 @@ impl Scheduler {
         let mut last_error = None;
         for _ in 0..MAX_ATTEMPTS {
             let (answer, explanation) =
-                self.ask_engine(key, &gang, &[], &forbidden, &preemption_budget, policy)?;
+                self.ask_engine(key, &gang, &[], &forbidden, preemption_budget, policy)?;
             let Ok(plan) = answer else {
                 let reason = match last_error {
                     Some(last_error) => {
@@ -183,7 +206,6 @@ impl Scheduler {
         for node in names {
             let is_forbidden = self.engine.node(&node).is_none_or(|id| forbidden.contains(&id));
             if !is_forbidden
-                && self.may_be_on(uid, &node)
                 && self.may_allocate_devices(ask, &node)
                 && let Ok(assumed) = self.reserve(uid, ask, &node, None)
             {
@@ -223,18 +245,6 @@ impl Scheduler {
         }
         let reasons: Vec<_> = shortages.iter().map(ToString::to_string).collect();
         Err(ReserveError::Fit(reasons.join(", ")))
-    }
-
-    /// Whether a node's labels and taints suit a pending pod.
-    fn may_be_on(&self, uid: &PodUid, node: &str) -> bool {
-        let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
-            return false;
-        };
-        let gpus = self.devices.gpus(&node.node.meta.name.name);
-        record
-            .node_mask
-            .as_ref()
-            .is_some_and(|(_, rules, used)| used.suits(gpus) && rules.check(&node.node).is_ok())
     }
 }
 

@@ -12,6 +12,7 @@ mod indeterminate_relist;
 mod infeasible_nodes;
 mod leadership;
 mod metric_events;
+mod nomination;
 mod pods;
 mod preemption;
 mod preemption_hint;

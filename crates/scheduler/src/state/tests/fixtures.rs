@@ -246,7 +246,14 @@ impl Testbed {
                     with(value, "/metadata/deletionTimestamp", json!("2026-01-01T00:01:00Z"));
                 self.pod(&value);
             }
-            OpKind::Nominate { .. } | OpKind::Rollback { .. } => {}
+            OpKind::Nominate { pod, node } => {
+                let name = pod.name.name.to_string();
+                if let Some(value) = self.pods.get(&name) {
+                    let node = node.as_deref();
+                    self.pod(&with(value.clone(), "/status/nominatedNodeName", json!(node)));
+                }
+            }
+            OpKind::Rollback { .. } => {}
         }
         self.scheduler.complete_op(&OpResult { id: op.id, result: Ok(()) });
     }

@@ -1,0 +1,189 @@
+//! What ends a nomination before its pods are bound.
+
+use serde_json::{Value, json};
+
+use super::fixtures::{Testbed, evicted, member, node, pod, pod_group, with};
+use crate::bind::{OpKind, WriteOp};
+
+/// Longer than any grace period of these tests and the time beyond it.
+const LONG_MS: u64 = 61_000;
+
+fn urgent(name: &str, cpu: &str, priority: i32) -> Value {
+    with(pod(name, cpu), "/spec/priority", json!(priority))
+}
+
+/// A full node `a`, and `high`, for which `low` has been told to leave it.
+fn nominated() -> Testbed {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 4));
+    testbed.pod(&pod("low", "3"));
+    testbed.settle();
+    testbed.pod(&urgent("high", "3", 100));
+    let ops = testbed.ops();
+    assert_eq!(evicted(&ops), ["low"]);
+    for op in &ops {
+        testbed.complete(op);
+    }
+    assert_eq!(nominated_node(&testbed, "high"), json!("a"));
+    testbed
+}
+
+fn nominated_node(testbed: &Testbed, pod: &str) -> Value {
+    testbed.pods[pod]["status"]["nominatedNodeName"].clone()
+}
+
+fn on(name: &str, node: &str) -> (String, String) {
+    (name.to_owned(), node.to_owned())
+}
+
+#[test]
+fn a_nomination_falls_when_its_node_no_longer_takes_the_pod() {
+    let lost = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}]);
+    let taint = json!([{"key": "maintenance", "effect": "NoSchedule"}]);
+    for changed in [
+        with(node("a", 4), "/spec/unschedulable", json!(true)),
+        with(node("a", 4), "/spec/taints", taint),
+        with(node("a", 4), "/spec/taints", lost),
+    ] {
+        let mut testbed = nominated();
+        testbed.node(&changed);
+        testbed.settle();
+        assert_eq!(nominated_node(&testbed, "high"), Value::Null, "{changed}");
+        testbed.node(&node("b", 4));
+        assert_eq!(testbed.settle(), [on("high", "b")], "{changed}");
+    }
+}
+
+#[test]
+fn a_nominated_pod_is_not_bound_to_a_node_that_was_cordoned_as_its_victim_left() {
+    let mut testbed = nominated();
+    testbed.node(&with(node("a", 4), "/spec/unschedulable", json!(true)));
+    testbed.drop_pod("low");
+    assert_eq!(testbed.settle(), []);
+}
+
+#[test]
+fn a_nominated_pod_that_changes_is_not_bound_to_a_node_that_it_excludes() {
+    let mut testbed = nominated();
+    // Another selector than the one with which the place was chosen.
+    let moved = with(
+        testbed.pods["high"].clone(),
+        "/spec/nodeSelector",
+        json!({"kubernetes.io/hostname": "b"}),
+    );
+    testbed.pod(&moved);
+    testbed.drop_pod("low");
+    assert_eq!(testbed.settle(), []);
+    testbed.node(&node("b", 4));
+    assert_eq!(testbed.settle(), [on("high", "b")]);
+}
+
+#[test]
+fn a_nominated_pod_is_never_evicted() {
+    let mut testbed = nominated();
+    testbed.pod(&urgent("highest", "3", 200));
+    let ops = testbed.ops();
+    assert_eq!(evicted(&ops), Vec::<String>::new(), "one leaves already, the other runs nowhere");
+    for op in &ops {
+        testbed.complete(op);
+    }
+    assert_eq!(nominated_node(&testbed, "high"), Value::Null);
+    assert_eq!(nominated_node(&testbed, "highest"), json!("a"));
+    assert_eq!(testbed.settle(), [], "the victim is still there");
+    testbed.drop_pod("low");
+    assert_eq!(testbed.settle(), [on("highest", "a")]);
+    assert!(testbed.reason("high").is_some_and(|(reason, _)| reason == "Unschedulable"));
+}
+
+#[test]
+fn a_victim_that_never_ends_holds_nothing_after_its_deadline() {
+    let mut testbed = Testbed::new();
+    for (name, victim) in [("a", "stuck"), ("b", "quick")] {
+        testbed.node(&node(name, 4));
+        let at = json!({"kubernetes.io/hostname": name});
+        testbed.pod(&with(pod(victim, "3"), "/spec/nodeSelector", at));
+    }
+    testbed.settle();
+    testbed.object(&pod_group("g", 2, json!({})));
+    for name in ["m0", "m1"] {
+        testbed.pod(&with(member("g", name, "3"), "/spec/priority", json!(100)));
+    }
+    let ops = testbed.ops();
+    assert_eq!(evicted(&ops).len(), 2);
+    for op in &ops {
+        testbed.complete(op);
+    }
+    testbed.drop_pod("quick");
+    testbed.pod(&pod("other", "3"));
+    assert_eq!(testbed.settle(), [], "the gang has the place");
+    let ops = testbed.after(LONG_MS);
+    let bound: Vec<_> = ops.iter().filter_map(bound).collect();
+    assert_eq!(bound, [on("other", "b")]);
+    for op in &ops {
+        testbed.complete(op);
+    }
+    assert_eq!(evicted(&testbed.after(LONG_MS)), Vec::<String>::new());
+}
+
+fn bound(op: &WriteOp) -> Option<(String, String)> {
+    match &op.kind {
+        OpKind::Bind(bind) => Some(on(&bind.pod.name.name, &bind.node)),
+        _ => None,
+    }
+}
+
+#[test]
+fn the_deadline_grows_with_the_grace_period_of_the_victim() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 4));
+    testbed.pod(&with(pod("low", "3"), "/spec/terminationGracePeriodSeconds", json!(600)));
+    testbed.settle();
+    testbed.pod(&urgent("high", "3", 100));
+    testbed.settle();
+    assert_eq!(testbed.after(LONG_MS), []);
+    assert_eq!(nominated_node(&testbed, "high"), json!("a"));
+    testbed.drop_pod("low");
+    assert_eq!(testbed.settle(), [on("high", "a")]);
+}
+
+#[test]
+fn a_nominated_pod_takes_a_place_that_became_free_elsewhere() {
+    let mut testbed = nominated();
+    testbed.node(&node("b", 4));
+    assert_eq!(testbed.ops(), [], "a nomination is looked at once a second");
+    let ops = testbed.after(1000);
+    assert_eq!(ops.iter().filter_map(bound).collect::<Vec<_>>(), [on("high", "b")]);
+    for op in &ops {
+        testbed.complete(op);
+    }
+    testbed.drop_pod("low");
+    testbed.pod(&pod("other", "4"));
+    assert_eq!(testbed.settle(), [on("other", "a")], "nothing is kept on the first node");
+}
+
+#[test]
+fn a_nominated_gang_takes_places_that_became_free_elsewhere() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 4));
+    testbed.pod(&pod("low", "3"));
+    testbed.settle();
+    testbed.object(&pod_group("g", 2, json!({})));
+    for name in ["m0", "m1"] {
+        testbed.pod(&with(member("g", name, "2"), "/spec/priority", json!(100)));
+    }
+    testbed.settle();
+    // It fits only there, and not beside the victim.
+    testbed.node(&node("b", 4));
+    let ops = testbed.after(1000);
+    let bound: Vec<_> = ops.iter().filter_map(bound).collect();
+    assert_eq!(bound, [on("m0", "b"), on("m1", "b")]);
+}
+
+#[test]
+fn a_nomination_outlives_changes_that_do_not_help() {
+    let mut testbed = nominated();
+    testbed.node(&node("b", 1));
+    assert_eq!(testbed.after(1000), []);
+    testbed.drop_pod("low");
+    assert_eq!(testbed.settle(), [on("high", "a")]);
+}
