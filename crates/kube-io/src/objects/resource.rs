@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::Meta;
+use super::{Meta, PodUid};
 
 /// A `ResourceClaim` (`resource.k8s.io/v1`).
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,6 +68,13 @@ pub struct Consumer {
     pub name: String,
     /// UID.
     pub uid: Arc<str>,
+}
+
+impl Consumer {
+    /// Its UID as that of a pod. The UID of another kind of consumer is no pod's.
+    pub fn pod_uid(&self) -> PodUid {
+        Arc::clone(&self.uid).into()
+    }
 }
 
 /// A `DeviceClass`.

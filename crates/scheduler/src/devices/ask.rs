@@ -9,7 +9,7 @@ use octavo_api::names::EXTENDED_RESOURCE_GPU;
 use octavo_dra::{DeviceRequest, ExtendedClaim, NodeSelector, Request, extended_claim};
 use octavo_engine::gpu::ModelSet;
 use octavo_engine::shape::GpuDemand;
-use octavo_kube_io::objects::{Claim, ObjectName, Pod};
+use octavo_kube_io::objects::{Claim, ObjectName, Pod, PodUid};
 
 use super::Devices;
 use super::extended;
@@ -22,7 +22,7 @@ use super::request_cache::{self, CostLimitScope, RequestCache, ResolvedDemand, U
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ask {
     /// UID of the pod.
-    pub pod: Arc<str>,
+    pub pod: PodUid,
     /// Its namespace.
     pub namespace: Arc<str>,
     /// Its claims, in the order of the pod's spec.
@@ -56,7 +56,7 @@ pub enum AskedClaim {
         nodes: Option<NodeSelector>,
         /// The pod whose operation allocates it, if that is not observed yet. This operation fails
         /// if that one does.
-        allocating: Option<Arc<str>>,
+        allocating: Option<PodUid>,
         /// Whether the pod is reserved as a consumer already.
         is_reserved: bool,
     },
@@ -232,7 +232,7 @@ impl Devices {
     /// What a pod's claims and extended resources ask for.
     pub fn ask(&self, pod: &Pod) -> Result<Ask, AskError> {
         let mut ask = Ask {
-            pod: Arc::clone(&pod.meta.uid),
+            pod: pod.uid(),
             namespace: Arc::clone(&pod.meta.name.namespace),
             claims: pod_claims::of(&self.assume_cache, pod)?,
             demand: GpuDemand::None,

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_dra::{Allocation, AllocationResult, PoolRef};
-use octavo_kube_io::objects::{Claim, Delta, ObjectName};
+use octavo_kube_io::objects::{Claim, Delta, ObjectName, PodUid};
 
 pub use held::HeldDevices;
 
@@ -22,19 +22,18 @@ pub use held::HeldDevices;
 pub(super) struct AssumeCache {
     claims: BTreeMap<ObjectName, Arc<Claim>>,
     /// Existing claims for extended resources, by UID of the pod.
-    extended: BTreeMap<Arc<str>, ObjectName>,
+    extended: BTreeMap<PodUid, ObjectName>,
     /// Claims that are observed allocated, by pool and UID.
     observed: BTreeMap<PoolRef, BTreeMap<Arc<str>, Arc<Claim>>>,
     /// Assumed allocations, by pool and key.
     assumed_by_pool: BTreeMap<PoolRef, BTreeMap<Arc<str>, Arc<AssumedClaim>>>,
-    /// By UID of the pod.
-    assumed: BTreeMap<Arc<str>, Assumed>,
+    assumed: BTreeMap<PodUid, Assumed>,
     /// Pods whose use of a claim is assumed, by the claim's UID.
-    users: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    users: BTreeMap<Arc<str>, BTreeSet<PodUid>>,
     /// The pod whose operation allocates a claim, by the claim's UID.
-    allocating: BTreeMap<Arc<str>, Arc<str>>,
+    allocating: BTreeMap<Arc<str>, PodUid>,
     /// UIDs of claims that are observed reserved for a pod, by the pod's UID.
-    reserved: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    reserved: BTreeMap<PodUid, BTreeSet<Arc<str>>>,
     /// Keys of claims that were rolled back. A watch event of such a claim may be older than an
     /// operation. The value is the time of the rollback; `None` until the next tick.
     rolled_back: BTreeMap<Arc<str>, Option<u64>>,
@@ -48,7 +47,7 @@ pub(super) struct AssumedClaim {
     /// As the allocator needs it.
     pub(super) claim: octavo_dra::Claim,
     /// The pod for which it was decided.
-    pub(super) pod: Arc<str>,
+    pub(super) pod: PodUid,
     /// Its key: the claim's UID, or a made-up one for the extended claim of a pod.
     pub(super) key: Arc<str>,
 }
@@ -111,7 +110,7 @@ impl AssumeCache {
     }
 
     /// Pods whose use of a claim is assumed and not yet written.
-    pub(super) fn users(&self, claim: &str) -> impl Iterator<Item = &Arc<str>> {
+    pub(super) fn users(&self, claim: &str) -> impl Iterator<Item = &PodUid> {
         self.users.get(claim).into_iter().flatten()
     }
 
@@ -124,7 +123,7 @@ impl AssumeCache {
     /// Assumes, for a pod, allocations of claims and the use of claims.
     pub(super) fn assume(
         &mut self,
-        pod: &Arc<str>,
+        pod: &PodUid,
         claims: Vec<AssumedClaim>,
         uses: BTreeSet<Arc<str>>,
     ) -> HoldingsChange {
@@ -132,7 +131,7 @@ impl AssumeCache {
         let is_pinned = claims.iter().any(|claim| self.rolled_back.contains_key(&claim.key));
         let mut assumed = Assumed { claims: Vec::new(), uses, is_pinned };
         for claim in &assumed.uses {
-            self.users.entry(Arc::clone(claim)).or_default().insert(Arc::clone(pod));
+            self.users.entry(Arc::clone(claim)).or_default().insert(pod.clone());
         }
         for claim in claims {
             let claim = Arc::new(claim);
@@ -141,10 +140,10 @@ impl AssumeCache {
                 of_pool.insert(Arc::clone(&claim.key), Arc::clone(&claim));
                 changed.pools.insert(pool);
             }
-            self.allocating.insert(Arc::clone(&claim.key), Arc::clone(pod));
+            self.allocating.insert(Arc::clone(&claim.key), pod.clone());
             assumed.claims.push(claim);
         }
-        self.assumed.insert(Arc::clone(pod), assumed);
+        self.assumed.insert(pod.clone(), assumed);
         changed
     }
 
@@ -162,7 +161,7 @@ impl AssumeCache {
     }
 
     /// Transfers assumed allocations of a pod to those of `successors` that use the same claims.
-    pub(super) fn transfer_assumed(&mut self, pod: &str, successors: &BTreeSet<Arc<str>>) {
+    pub(super) fn transfer_assumed(&mut self, pod: &str, successors: &BTreeSet<PodUid>) {
         let Some(assumed) = self.assumed.get_mut(pod) else { return };
         let is_pinned = assumed.is_pinned;
         let mut kept = Vec::new();
@@ -171,18 +170,18 @@ impl AssumeCache {
             let users = self.users.get(&claim.key);
             let mut users = users.into_iter().flatten().filter(|user| ***user != *pod);
             match users.find(|user| successors.contains(*user)) {
-                Some(successor) => transferred.push((Arc::clone(successor), claim)),
+                Some(successor) => transferred.push((successor.clone(), claim)),
                 None => kept.push(claim),
             }
         }
         assumed.claims = kept;
         for (successor, claim) in transferred {
-            let claim = Arc::new(AssumedClaim { pod: Arc::clone(&successor), ..(*claim).clone() });
+            let claim = Arc::new(AssumedClaim { pod: successor.clone(), ..(*claim).clone() });
             for pool in pools_of(&claim.claim) {
                 let of_pool = self.assumed_by_pool.entry(pool).or_default();
                 of_pool.insert(Arc::clone(&claim.key), Arc::clone(&claim));
             }
-            self.allocating.insert(Arc::clone(&claim.key), Arc::clone(&successor));
+            self.allocating.insert(Arc::clone(&claim.key), successor.clone());
             let of_successor = self.assumed.entry(successor).or_default();
             of_successor.is_pinned |= is_pinned;
             of_successor.claims.push(claim);
@@ -239,7 +238,7 @@ impl AssumeCache {
             }
         }
         for claim in observed {
-            self.on_reserved(&claim, &pod.into());
+            self.on_reserved(&claim, pod);
         }
         changed
     }
@@ -263,7 +262,7 @@ impl AssumeCache {
             self.forget_reserved(old);
         }
         for consumer in &claim.reserved_for {
-            let of_pod = self.reserved.entry(Arc::clone(&consumer.uid)).or_default();
+            let of_pod = self.reserved.entry(consumer.pod_uid()).or_default();
             of_pod.insert(Arc::clone(uid));
         }
         changed.claims.insert(name.clone());
@@ -271,7 +270,7 @@ impl AssumeCache {
         if claim.is_extended
             && let Some(owner) = &claim.meta.owner
         {
-            self.extended.insert(Arc::clone(&owner.uid), name.clone());
+            self.extended.insert(PodUid::from(Arc::clone(&owner.uid)), name.clone());
         }
         if claim.claim.allocation.is_some() {
             self.on_allocated(claim, changed);
@@ -302,9 +301,9 @@ impl AssumeCache {
         self.forget_reserved(&claim);
         changed.claims.insert(name.clone());
         if let Some(owner) = &claim.meta.owner
-            && self.extended.get(&owner.uid) == Some(name)
+            && self.extended.get(&*owner.uid) == Some(name)
         {
-            self.extended.remove(&owner.uid);
+            self.extended.remove(&*owner.uid);
         }
         self.remove_observed(&claim.claim, uid, changed);
         self.mark_pools_changed(&claim, changed);
@@ -361,15 +360,15 @@ impl AssumeCache {
 
     fn forget_reserved(&mut self, claim: &Claim) {
         for consumer in &claim.reserved_for {
-            let Some(of_pod) = self.reserved.get_mut(&consumer.uid) else { continue };
+            let Some(of_pod) = self.reserved.get_mut(&*consumer.uid) else { continue };
             of_pod.remove(&claim.meta.uid);
             if of_pod.is_empty() {
-                self.reserved.remove(&consumer.uid);
+                self.reserved.remove(&*consumer.uid);
             }
         }
     }
 
-    fn on_reserved(&mut self, claim: &Arc<str>, pod: &Arc<str>) {
+    fn on_reserved(&mut self, claim: &str, pod: &str) {
         let Some(assumed) = self.assumed.get_mut(pod) else { return };
         if !assumed.is_pinned && assumed.uses.remove(claim) {
             self.stop_using(claim, pod);

@@ -10,7 +10,7 @@ use octavo_dra::{
 };
 use octavo_engine::placement::{GpuPart, GpuParts};
 use octavo_engine::shape::GpuDemand;
-use octavo_kube_io::objects::Claim;
+use octavo_kube_io::objects::{Claim, PodUid};
 use uuid::Uuid;
 
 use super::Devices;
@@ -29,7 +29,7 @@ const SHARE_ID_NAMESPACE: Uuid = Uuid::from_u128(0x6d0a_5b8e_2f14_4c7a_9e63_b1d7
 #[derive(Clone, Debug, PartialEq)]
 pub struct PodAllocation {
     /// UID of the pod.
-    pub pod: Arc<str>,
+    pub pod: PodUid,
     /// Its namespace.
     pub namespace: Arc<str>,
     /// The node.
@@ -83,7 +83,7 @@ impl Devices {
         };
         let asked = self.wanted(ask, view);
         let mut pod_allocation = PodAllocation {
-            pod: Arc::clone(&ask.pod),
+            pod: ask.pod.clone(),
             namespace: Arc::clone(&ask.namespace),
             node: Arc::clone(name),
             claims: Vec::with_capacity(ask.claims.len()),
@@ -155,7 +155,7 @@ impl Devices {
         let mut uses = BTreeSet::new();
         for ClaimWrite { claim, allocation } in &pod_allocation.claims {
             let is_listed =
-                claim.reserved_for.iter().any(|consumer| consumer.uid == pod_allocation.pod);
+                claim.reserved_for.iter().any(|consumer| *consumer.uid == *pod_allocation.pod);
             if !is_listed {
                 uses.insert(Arc::clone(&claim.meta.uid));
             }
@@ -231,7 +231,7 @@ fn without_devices(ask: &Ask, node: &str) -> Result<PodAllocation, PodAllocation
         .iter()
         .map(|claim| ClaimWrite { claim: Arc::clone(claim.claim()), allocation: None });
     Ok(PodAllocation {
-        pod: Arc::clone(&ask.pod),
+        pod: ask.pod.clone(),
         namespace: Arc::clone(&ask.namespace),
         node: node.into(),
         claims: claims.collect(),
@@ -272,7 +272,7 @@ fn assumed(
         allocation: Some(allocation.clone()),
         ..octavo_dra::Claim::default()
     };
-    AssumedClaim { claim, pod: Arc::clone(&pod_allocation.pod), key }
+    AssumedClaim { claim, pod: pod_allocation.pod.clone(), key }
 }
 
 /// Sets the share IDs of an allocation. A retry of the same attempt gets the same IDs.

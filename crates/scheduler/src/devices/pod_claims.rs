@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Claim, ObjectName, Pod, PodClaim};
+use octavo_kube_io::objects::{Claim, ObjectName, Pod, PodClaim, PodUid};
 
 use super::ask::{AskError, AskedClaim};
 use super::assume_cache::AssumeCache;
@@ -57,21 +57,21 @@ fn state(cache: &AssumeCache, pod: &Pod, claim: &Arc<Claim>) -> Result<AskedClai
     let uid = &claim.meta.uid;
     let pending = cache.pending(uid);
     let allocation = claim.claim.allocation.as_ref();
-    if allocation.is_none() && pending.is_none_or(|pending| pending.pod == pod.meta.uid) {
+    if allocation.is_none() && pending.is_none_or(|pending| *pending.pod == *pod.meta.uid) {
         return Ok(AskedClaim::Wanted(Arc::clone(claim)));
     }
     let is_reserved = claim.reserved_for.iter().any(|consumer| consumer.uid == pod.meta.uid);
-    let is_listed = |pod: &Arc<str>| claim.reserved_for.iter().any(|consumer| consumer.uid == *pod);
-    let decided = cache.users(uid).filter(|user| **user != pod.meta.uid && !is_listed(user));
+    let is_listed = |pod: &PodUid| claim.reserved_for.iter().any(|consumer| *consumer.uid == **pod);
+    let decided = cache.users(uid).filter(|user| ***user != *pod.meta.uid && !is_listed(user));
     let users = claim.reserved_for.len() + decided.count();
     if !is_reserved && users >= MAX_CONSUMERS {
         return Err(AskError::TooManyConsumers { claim: claim.meta.name.clone() });
     }
     // If the observed devices differ from those assumed for another pod, the observed state is from
     // an earlier operation.
-    let other_pending = pending.filter(|pending| pending.pod != pod.meta.uid);
+    let other_pending = pending.filter(|pending| *pending.pod != *pod.meta.uid);
     let decided = other_pending.and_then(|pending| pending.claim.allocation.as_ref());
     let nodes = decided.or(allocation).and_then(|allocation| allocation.nodes.clone());
-    let allocating = other_pending.map(|pending| Arc::clone(&pending.pod));
+    let allocating = other_pending.map(|pending| pending.pod.clone());
     Ok(AskedClaim::Allocated { claim: Arc::clone(claim), nodes, allocating, is_reserved })
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_engine::placement::GpuParts;
-use octavo_kube_io::objects::Claim;
+use octavo_kube_io::objects::{Claim, PodUid};
 
 use super::assume_cache::extended_key;
 use super::pod_allocation::PodAllocation;
@@ -42,7 +42,7 @@ impl Devices {
 
     /// Transfers what a pod's operation was to allocate to one of these pods that uses the same
     /// claim.
-    pub fn transfer_assumed(&mut self, pod: &str, heirs: &BTreeSet<Arc<str>>) {
+    pub fn transfer_assumed(&mut self, pod: &str, heirs: &BTreeSet<PodUid>) {
         self.assume_cache.transfer_assumed(pod, heirs);
     }
 
@@ -94,7 +94,7 @@ impl Devices {
             !self.is_extended_written(bind) || self.is_pending(bind, &extended_key(&bind.pod.uid))
         });
         self.assume(&PodAllocation {
-            pod: Arc::clone(bind.pod.uid.as_arc()),
+            pod: bind.pod.uid.clone(),
             namespace: bind.pod.name.namespace.clone(),
             node: bind.node.clone(),
             claims,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_kube_io::objects::{
-    AffinityTerm, Change, Delta, Meta, Node, ObjectName, Pod, VolumeSource,
+    AffinityTerm, Change, Delta, Meta, Node, ObjectName, Pod, PodUid, VolumeSource,
 };
 
 use super::labels::{Labels, Requirement, requirements};
@@ -19,10 +19,10 @@ use super::{Unfit, Volumes};
 pub struct AntiAffinityIndex {
     namespaces: BTreeMap<Arc<str>, Arc<Meta>>,
     nodes: BTreeMap<Arc<str>, Arc<Node>>,
-    /// Pods with terms or claims, by UID.
-    pods: BTreeMap<Arc<str>, PlacedPod>,
+    /// Pods with terms or claims.
+    pods: BTreeMap<PodUid, PlacedPod>,
     /// Pods with terms, by node.
-    on_node: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    on_node: BTreeMap<Arc<str>, BTreeSet<PodUid>>,
     /// How many pods have a term, by the value of its topology key on their node.
     terms: BTreeMap<Arc<Term>, BTreeMap<String, u32>>,
     /// How many pods use a claim.
@@ -133,9 +133,9 @@ impl AntiAffinityIndex {
         }
         if !placed.terms.is_empty() {
             let pods_on_node = self.on_node.entry(Arc::clone(&placed.node)).or_default();
-            pods_on_node.insert(Arc::clone(&pod.meta.uid));
+            pods_on_node.insert(pod.uid());
         }
-        self.pods.insert(Arc::clone(&pod.meta.uid), placed);
+        self.pods.insert(pod.uid(), placed);
     }
 
     /// Removes a pod by UID. An unknown one is no error.

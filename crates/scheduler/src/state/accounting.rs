@@ -73,8 +73,7 @@ impl Scheduler {
     /// Refreshes all pods and claims that hold devices of a node.
     pub(super) fn refresh_node(&mut self, node: &Arc<str>) {
         let uids: Vec<_> = self.on_node.get(node).into_iter().flatten().cloned().collect();
-        let claim_users =
-            self.devices.held(node).into_iter().flat_map(|held| held.pods).map(PodUid::from);
+        let claim_users = self.devices.held(node).into_iter().flat_map(|held| held.pods);
         let all: BTreeSet<_> = uids.into_iter().chain(claim_users).collect();
         // Claims that hold devices by themselves go first and last. So a pod that takes over such
         // devices finds them free.

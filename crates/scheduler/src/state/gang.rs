@@ -266,7 +266,7 @@ impl Scheduler {
             let AskedClaim::Allocated { claim, allocating: Some(owner), .. } = claim else {
                 return None;
             };
-            let place = self.pods.get(&**owner)?.place.as_ref()?;
+            let place = self.pods.get(owner)?.place.as_ref()?;
             let elsewhere = self.engine.node(&place.node).filter(|elsewhere| *elsewhere != node)?;
             let users = self.by_claim.get(&claim.meta.name)?;
             Some((users.iter().cloned().collect(), elsewhere))

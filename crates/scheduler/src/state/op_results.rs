@@ -143,7 +143,7 @@ impl Scheduler {
         let other_users = self.in_flight.values().filter(|op| op.bind.is_some());
         let other_users = other_users.map(|op| &op.pod).chain(self.indeterminate.keys());
         let other_users = other_users.filter(|other| *other != uid);
-        let other_users = other_users.map(|other| Arc::clone(other.as_arc())).collect();
+        let other_users = other_users.cloned().collect();
         self.devices.transfer_assumed(uid, &other_users);
         self.devices.forget(uid);
     }

@@ -188,7 +188,7 @@ impl Scheduler {
         let mut residents: BTreeSet<Arc<str>> = BTreeSet::new();
         for held in self.devices.held(node) {
             let owner = held.pods.iter().next().filter(|_| held.pods.len() == 1);
-            let is_owned = owner.and_then(|uid| self.pods.get(&**uid)).is_some_and(|record| {
+            let is_owned = owner.and_then(|uid| self.pods.get(uid)).is_some_and(|record| {
                 record.occupies() && record.place.as_ref().is_some_and(|place| place.node == *node)
             });
             // Devices of a nomination's victims are reserved for its pods.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use octavo_dra::{AllocationResult, PoolRef};
 use octavo_engine::placement::GpuParts;
-use octavo_kube_io::objects::{Claim, ObjectName};
+use octavo_kube_io::objects::{Claim, Consumer, ObjectName, PodUid};
 
 use super::{AssumeCache, AssumedClaim, results};
 use crate::devices::nodes::NodeGpus;
@@ -18,8 +18,8 @@ pub struct HeldDevices {
     pub claim: Arc<str>,
     /// Namespace and name of the claim.
     pub name: ObjectName,
-    /// UIDs of the pods that may use it.
-    pub pods: BTreeSet<Arc<str>>,
+    /// The pods that may use it.
+    pub pods: BTreeSet<PodUid>,
     /// Parts of the node's GPUs, in order.
     pub parts: GpuParts,
     /// How many devices it holds that the engine does not count: of other drivers, fixed MIG
@@ -102,8 +102,7 @@ impl AssumeCache {
                 let held = held.get_or_insert_with(|| self.new_entry(uid));
                 held.is_assumed = false;
                 held.name.clone_from(&claim.meta.name);
-                held.pods
-                    .extend(claim.reserved_for.iter().map(|consumer| Arc::clone(&consumer.uid)));
+                held.pods.extend(claim.reserved_for.iter().map(Consumer::pod_uid));
                 add(held, results(&claim.claim), pool, gpus);
             }
             let assumed = self.assumed_by_pool.get(pool).and_then(|holders| holders.get(uid));
@@ -111,7 +110,7 @@ impl AssumeCache {
                 let held = held.get_or_insert_with(|| self.new_entry(uid));
                 let claim = &assumed.claim;
                 held.name = ObjectName::new(claim.namespace.as_str(), claim.name.as_str());
-                held.pods.insert(Arc::clone(&assumed.pod));
+                held.pods.insert(assumed.pod.clone());
                 let is_observed_device = |result: &AllocationResult| {
                     let observed =
                         observed.map(|claim| results(&claim.claim)).into_iter().flatten();
