@@ -28,7 +28,7 @@ mod settle;
 use std::sync::Arc;
 
 use octavo_dra::{Allocation, ExtendedClaim};
-use octavo_kube_io::objects::{Claim, ObjectName, PodUid};
+use octavo_kube_io::objects::{Claim, NodeName, ObjectName, PodUid};
 
 pub use binder::{Binder, BinderOptions, Load};
 pub(crate) use call::{Api, ApiError, ApiWrite, BodyFormat};
@@ -69,7 +69,7 @@ pub enum OpKind {
         /// The pod.
         pod: PodRef,
         /// The node.
-        node: Option<Arc<str>>,
+        node: Option<NodeName>,
     },
     /// Roll back what a previous leader allocated for a pod that is not bound. The reservation is
     /// removed, and the allocation too if the claim has no other consumer.
@@ -87,7 +87,7 @@ pub struct Bind {
     /// The pod.
     pub pod: PodRef,
     /// The node.
-    pub node: Arc<str>,
+    pub node: NodeName,
     /// The pod's claims with their allocations, in the order of the pod's spec. Without an
     /// allocation the claim is allocated already, and only the reservation is written.
     pub claims: Vec<ClaimWrite>,

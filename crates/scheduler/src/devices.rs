@@ -37,7 +37,9 @@ use octavo_api::names::OWNER_OCTAVO;
 use octavo_dra::{Classes, Feature, Features, PoolRef, Toleration};
 use octavo_engine::gpu::{GpuModel, ModelId};
 use octavo_engine::placement::GpuParts;
-use octavo_kube_io::objects::{Claim, Delta, DeviceClass, Node, ObjectName, ResourceSlice};
+use octavo_kube_io::objects::{
+    Claim, Delta, DeviceClass, Node, NodeName, ObjectName, ResourceSlice,
+};
 
 pub use ask::{Ask, AskError, AskedClaim};
 pub use assume_cache::HeldDevices;
@@ -65,9 +67,9 @@ pub struct Devices {
     /// Classes as they were read, with their configs.
     class_objects: BTreeMap<Arc<str>, Arc<DeviceClass>>,
     pools: Pools,
-    nodes: BTreeMap<Arc<str>, NodeView>,
+    nodes: BTreeMap<NodeName, NodeView>,
     /// Nodes with GPUs that the engine does not model.
-    unmodeled: BTreeMap<Arc<str>, UnmodeledReason>,
+    unmodeled: BTreeMap<NodeName, UnmodeledReason>,
     models: Models,
     assume_cache: AssumeCache,
     /// Evaluated requests, kept across asks.
@@ -77,7 +79,7 @@ pub struct Devices {
     /// Number of the last hardware change of any node.
     revision: u64,
     /// Nodes by the number of their last change.
-    changes: BTreeMap<u64, Arc<str>>,
+    changes: BTreeMap<u64, NodeName>,
 }
 
 impl Default for Devices {
@@ -124,24 +126,24 @@ impl Devices {
     pub fn apply_nodes(&mut self, delta: &Delta<Node>) -> Invalidation {
         let mut touched = BTreeSet::new();
         if let Delta::Replace(_, nodes) = delta {
-            let listed: BTreeSet<_> = nodes.iter().map(|node| &node.meta.name.name).collect();
+            let listed: BTreeSet<&str> = nodes.iter().map(|node| &*node.meta.name.name).collect();
             for (name, view) in &mut self.nodes {
-                if !listed.contains(name) && view.forget_node() {
-                    touched.insert(Arc::clone(name));
+                if !listed.contains::<str>(name) && view.forget_node() {
+                    touched.insert(name.clone());
                 }
             }
         }
         if let Delta::Delete(node) = delta
-            && let Some(view) = self.nodes.get_mut(&node.meta.name.name)
+            && let Some(view) = self.nodes.get_mut(&*node.meta.name.name)
             && view.forget_node()
         {
-            touched.insert(Arc::clone(&node.meta.name.name));
+            touched.insert(node.name());
         }
         for node in delta.present() {
-            let name = &node.meta.name.name;
-            let view = self.nodes.entry(Arc::clone(name)).or_insert_with(|| NodeView::named(name));
+            let name = node.name();
+            let view = self.nodes.entry(name.clone()).or_insert_with(|| NodeView::named(&name));
             if view.update_node(node) {
-                touched.insert(Arc::clone(name));
+                touched.insert(name);
             }
         }
         self.refresh_nodes(touched)
@@ -196,7 +198,7 @@ impl Devices {
     }
 
     /// All nodes with GPUs that the engine does not model, with the reasons.
-    pub fn all_unmodeled(&self) -> &BTreeMap<Arc<str>, UnmodeledReason> {
+    pub fn all_unmodeled(&self) -> &BTreeMap<NodeName, UnmodeledReason> {
         &self.unmodeled
     }
 
@@ -247,20 +249,20 @@ impl Devices {
 
     /// Refreshes the nodes that reach the changed pools.
     fn refresh_pools(&mut self, pools: &pools::PoolChange) -> Invalidation {
-        let mut touched: BTreeSet<Arc<str>> = pools.nodes.clone();
+        let mut touched: BTreeSet<NodeName> = pools.nodes.clone();
         if pools.is_everywhere {
             touched.extend(self.nodes.keys().cloned());
         }
         for name in &pools.nodes {
             if !self.nodes.contains_key(name) {
-                self.nodes.insert(Arc::clone(name), NodeView::named(name));
+                self.nodes.insert(name.clone(), NodeView::named(name));
             }
         }
         self.refresh_nodes(touched)
     }
 
     /// Re-reads these nodes.
-    fn refresh_nodes(&mut self, nodes: BTreeSet<Arc<str>>) -> Invalidation {
+    fn refresh_nodes(&mut self, nodes: BTreeSet<NodeName>) -> Invalidation {
         let mut touched = Invalidation::default();
         for name in nodes {
             let Some(view) = self.nodes.get_mut(&name) else { continue };
@@ -276,8 +278,8 @@ impl Devices {
             if view.is_empty() {
                 self.nodes.remove(&name);
             }
-            self.changes.insert(self.revision, Arc::clone(&name));
-            touched.holdings.insert(Arc::clone(&name));
+            self.changes.insert(self.revision, name.clone());
+            touched.holdings.insert(name.clone());
             touched.hardware.insert(name);
         }
         if self.models.rebuild_if_stale() {
@@ -287,14 +289,14 @@ impl Devices {
             self.nodes.values_mut().for_each(|view| view.set_model(&self.models));
             let all = self.nodes.iter();
             let unmodeled = all.filter_map(|(name, view)| Some((name, view.gpus.as_ref().err()?)));
-            self.unmodeled = unmodeled.map(|(name, why)| (Arc::clone(name), why.clone())).collect();
+            self.unmodeled = unmodeled.map(|(name, why)| (name.clone(), why.clone())).collect();
         } else {
             for name in &touched.hardware {
                 self.unmodeled.remove(name);
                 let Some(view) = self.nodes.get_mut(name) else { continue };
                 view.set_model(&self.models);
                 if let Err(why) = &view.gpus {
-                    self.unmodeled.insert(Arc::clone(name), why.clone());
+                    self.unmodeled.insert(name.clone(), why.clone());
                 }
             }
         }

@@ -55,7 +55,7 @@ use std::sync::Arc;
 
 use octavo_dra::Features;
 use octavo_engine::planner::Planner;
-use octavo_kube_io::objects::{Budget, ObjectName, PodUid};
+use octavo_kube_io::objects::{Budget, NodeName, ObjectName, PodUid};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::bind::{Bind, OpId, OpKind, WriteOp};
@@ -65,7 +65,7 @@ use crate::policies::Policies;
 use crate::predicates::{AntiAffinityIndex, PodRequests, Volumes};
 use crate::status::{GroupPhase, StatusUpdate};
 pub use config::{LevelConfig, SchedulerConfig};
-use engine_cache::EngineCache;
+use engine_cache::{EngineCache, Holder};
 use explain::DecisionLog;
 use gang_status::GangPhases;
 pub use metric_events::MetricEvent;
@@ -91,10 +91,10 @@ pub struct Scheduler {
 
     pods: BTreeMap<PodUid, PodRecord>,
     by_name: FxHashMap<ObjectName, PodUid>,
-    on_node: BTreeMap<Arc<str>, BTreeSet<PodUid>>,
+    on_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
     members: BTreeMap<GroupName, BTreeSet<PodUid>>,
     by_claim: FxHashMap<ObjectName, BTreeSet<PodUid>>,
-    nodes: BTreeMap<Arc<str>, NodeRecord>,
+    nodes: BTreeMap<NodeName, NodeRecord>,
     budgets: BTreeMap<ObjectName, Arc<Budget>>,
     footprints: FxHashSet<Arc<PodRequests>>,
 
@@ -109,7 +109,7 @@ pub struct Scheduler {
     /// Whether the engine cache must be rebuilt: nodes came, went, or have other GPUs.
     is_engine_stale: bool,
     /// Claims that hold GPUs and have no single placed pod as owner, by node.
-    claim_holders: BTreeMap<Arc<str>, BTreeSet<Arc<str>>>,
+    claim_holders: BTreeMap<NodeName, BTreeSet<Holder>>,
 
     queue: Queue,
     /// Write operations in flight.
@@ -117,7 +117,7 @@ pub struct Scheduler {
     next_op: u64,
     nominations: BTreeMap<QueueKey, Nomination>,
     successor_places: Vec<repair::SuccessorPlace>,
-    lost: BTreeMap<Arc<str>, u64>,
+    lost: BTreeMap<NodeName, u64>,
     /// Pods whose eviction failed, by the time in milliseconds of the next attempt.
     eviction_retries: BTreeSet<(u64, PodUid)>,
     /// Binds with an indeterminate outcome, by pod UID.

@@ -10,7 +10,7 @@ mod writer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Kind, ObjectName, ScheduledCondition};
+use octavo_kube_io::objects::{Kind, NodeName, ObjectName, ScheduledCondition};
 
 use crate::bind::PodRef;
 
@@ -43,7 +43,7 @@ pub enum StatusUpdate {
         /// The pod.
         pod: PodRef,
         /// Its node.
-        node: Arc<str>,
+        node: NodeName,
     },
     /// A pod is evicted for others, or to move.
     PodEvicted {

@@ -1,7 +1,8 @@
 //! Nodes whose GPUs the engine does not model: logged once, and counted in the metrics.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+
+use octavo_kube_io::objects::NodeName;
 
 use crate::devices::UnmodeledReason;
 use crate::metrics::Metrics;
@@ -10,26 +11,26 @@ use crate::state::nodes_phrase;
 /// Reports nodes whose GPUs the engine does not model.
 #[derive(Debug, Default)]
 pub(crate) struct UnmodeledNodesReporter {
-    reported: BTreeMap<Arc<str>, UnmodeledReason>,
+    reported: BTreeMap<NodeName, UnmodeledReason>,
 }
 
 /// What changed since the last report.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct UnmodeledChange {
     /// Nodes that are left out from now on, by reason.
-    added: BTreeMap<String, Vec<Arc<str>>>,
+    added: BTreeMap<String, Vec<NodeName>>,
     /// Nodes that are no longer left out.
-    recovered: Vec<Arc<str>>,
+    recovered: Vec<NodeName>,
 }
 
 impl UnmodeledNodesReporter {
     /// Reports what changed.
-    pub(crate) fn report(&mut self, now: &BTreeMap<Arc<str>, UnmodeledReason>, metrics: &Metrics) {
+    pub(crate) fn report(&mut self, now: &BTreeMap<NodeName, UnmodeledReason>, metrics: &Metrics) {
         if self.reported == *now {
             return;
         }
         let UnmodeledChange { added, recovered } = self.update(now);
-        let names = |nodes: &[Arc<str>]| {
+        let names = |nodes: &[NodeName]| {
             let names: Vec<_> = nodes.iter().map(|name| &**name).collect();
             nodes_phrase(&names)
         };
@@ -46,11 +47,11 @@ impl UnmodeledNodesReporter {
         metrics.nodes_unmodeled(&counts);
     }
 
-    fn update(&mut self, now: &BTreeMap<Arc<str>, UnmodeledReason>) -> UnmodeledChange {
+    fn update(&mut self, now: &BTreeMap<NodeName, UnmodeledReason>) -> UnmodeledChange {
         let mut change = UnmodeledChange::default();
         for (name, why) in now {
             if self.reported.get(name) != Some(why) {
-                change.added.entry(why.to_string()).or_default().push(Arc::clone(name));
+                change.added.entry(why.to_string()).or_default().push(name.clone());
             }
         }
         let gone = self.reported.keys().filter(|name| !now.contains_key(*name));

@@ -64,3 +64,8 @@ identifier! {
     /// UID of a pod.
     PodUid
 }
+
+identifier! {
+    /// Name of a node.
+    NodeName
+}

@@ -1,10 +1,11 @@
 //! Nodes.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use octavo_dra::Quantity;
 
-use super::Meta;
+use super::{Meta, NodeName};
 
 /// A node (`core/v1` `Node`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -21,6 +22,13 @@ pub struct Node {
     pub capacity: BTreeMap<String, Quantity>,
     /// Condition `Ready`; `None` if absent or unknown.
     pub is_ready: Option<bool>,
+}
+
+impl Node {
+    /// Its name.
+    pub fn name(&self) -> NodeName {
+        Arc::clone(&self.meta.name.name).into()
+    }
 }
 
 /// A taint of a node.

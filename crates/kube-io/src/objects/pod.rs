@@ -7,7 +7,7 @@ use octavo_dra::{NodeSelector, NodeSelectorTerm, Quantity, RequestMapping};
 
 pub use octavo_dra::ContainerKind;
 
-use super::{Meta, PodUid};
+use super::{Meta, NodeName, PodUid};
 
 /// Key of the pod as a whole in [`Pod::held`]; no container has this name.
 pub const WHOLE_POD: &str = "";
@@ -23,11 +23,11 @@ pub struct Pod {
     /// Its specification.
     pub spec: Arc<PodSpec>,
     /// The node that it is bound to (`spec.nodeName`).
-    pub node: Option<Arc<str>>,
+    pub node: Option<NodeName>,
     /// Phase.
     pub phase: Phase,
     /// `status.nominatedNodeName`.
-    pub nominated_node: Option<Arc<str>>,
+    pub nominated_node: Option<NodeName>,
     /// Condition `PodScheduled`.
     pub scheduled: Option<ScheduledCondition>,
     /// `status.resourceClaimStatuses`: name of the `ResourceClaim` by the pod's name for it; `None`

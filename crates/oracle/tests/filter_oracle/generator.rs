@@ -56,7 +56,7 @@ pub(crate) fn generate(seed: u64) -> Case {
     }
     draft.case.pod = pod(rng, "newcomer");
     for index in 0..rng.below(5) {
-        let node = rng.pick(&draft.case.nodes).meta.name.name.clone();
+        let node = rng.pick(&draft.case.nodes).name();
         let placed = Pod { node: Some(node), ..pod(rng, &format!("pod-{index}")) };
         draft.case.placed.push(placed);
         draft.placed.push(plain_spec());

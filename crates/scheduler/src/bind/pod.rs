@@ -1,8 +1,6 @@
 //! The bind operation: claims first, then the binding. A failure is rolled back.
 
-use std::sync::Arc;
-
-use octavo_kube_io::objects::ObjectName;
+use octavo_kube_io::objects::{NodeName, ObjectName};
 use tokio::time::Instant;
 
 use super::call::{ApiError, Call};
@@ -98,7 +96,7 @@ impl Progress {
 async fn is_bound_already(
     call: Call<'_>,
     pod: &PodRef,
-    node: &Arc<str>,
+    node: &NodeName,
     progress: &mut Progress,
 ) -> Result<bool, StepError> {
     match read_pod(call, pod).await {
@@ -187,7 +185,7 @@ async fn write_extended_status(
 async fn create_binding(
     call: Call<'_>,
     pod: &PodRef,
-    node: &Arc<str>,
+    node: &NodeName,
     progress: &mut Progress,
 ) -> Result<(), StepError> {
     // When the last binding that was sent can no longer take effect.

@@ -4,8 +4,9 @@
 //! are retried often.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{MutexGuard, PoisonError};
 
+use octavo_kube_io::objects::NodeName;
 use rustc_hash::FxHashMap;
 
 use super::Devices;
@@ -48,7 +49,7 @@ pub(super) struct FeasibilityCache {
 struct CachedKey {
     text: String,
     last_used: u64,
-    nodes: FxHashMap<Arc<str>, Feasibility>,
+    nodes: FxHashMap<NodeName, Feasibility>,
 }
 
 impl FeasibilityCache {
@@ -114,7 +115,7 @@ impl Devices {
         }
         let answer = self.compute(ask, node);
         if let Some(cached) = self.feasibility_cache().cached.get_mut(&request_key.0) {
-            cached.nodes.insert(Arc::clone(name), answer);
+            cached.nodes.insert(name.clone(), answer);
         }
         answer
     }

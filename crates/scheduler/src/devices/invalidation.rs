@@ -1,17 +1,16 @@
 //! What a change of devices invalidates.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use octavo_kube_io::objects::ObjectName;
+use octavo_kube_io::objects::{NodeName, ObjectName};
 
 /// What a change of devices invalidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Invalidation {
     /// Nodes whose hardware may have changed: re-read [`super::Devices::gpus`].
-    pub hardware: BTreeSet<Arc<str>>,
+    pub hardware: BTreeSet<NodeName>,
     /// Nodes whose holdings may have changed: re-read [`super::Devices::held`].
-    pub holdings: BTreeSet<Arc<str>>,
+    pub holdings: BTreeSet<NodeName>,
     /// Whether the holdings of a pool changed that several nodes reach.
     pub is_shared_pool_touched: bool,
     /// Claims that were added, changed or removed.

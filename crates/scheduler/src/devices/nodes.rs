@@ -12,7 +12,7 @@ use octavo_engine::cluster::MAX_GPUS;
 use octavo_engine::devices::{DevicesError, NodeDevices};
 use octavo_engine::gpu::ModelId;
 use octavo_engine::placement::GpuPart;
-use octavo_kube_io::objects::Node;
+use octavo_kube_io::objects::{Node, NodeName};
 
 use super::fit::tolerates;
 use super::models::{ModelKey, Models};
@@ -119,7 +119,7 @@ impl NodeGpus {
 
 impl NodeView {
     /// A node of which only the name is known.
-    pub(super) fn named(name: &Arc<str>) -> Self {
+    pub(super) fn named(name: &NodeName) -> Self {
         Self {
             node: octavo_dra::Node { name: name.to_string(), labels: BTreeMap::new() },
             has_object: false,

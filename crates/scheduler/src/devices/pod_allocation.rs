@@ -10,7 +10,7 @@ use octavo_dra::{
 };
 use octavo_engine::placement::{GpuPart, GpuParts};
 use octavo_engine::shape::GpuDemand;
-use octavo_kube_io::objects::{Claim, PodUid};
+use octavo_kube_io::objects::{Claim, NodeName, PodUid};
 use uuid::Uuid;
 
 use super::Devices;
@@ -33,7 +33,7 @@ pub struct PodAllocation {
     /// Its namespace.
     pub namespace: Arc<str>,
     /// The node.
-    pub node: Arc<str>,
+    pub node: NodeName,
     /// The pod's claims in the order of its spec, with what to write.
     pub claims: Vec<ClaimWrite>,
     /// The claim for its extended resources.
@@ -54,7 +54,7 @@ pub enum PodAllocationError {
     ClaimUnreachable,
     /// The node is unknown.
     #[error("node {0} has no devices")]
-    UnknownNode(Arc<str>),
+    UnknownNode(NodeName),
 }
 
 /// The claims to allocate, in the allocator's form.
@@ -85,7 +85,7 @@ impl Devices {
         let mut pod_allocation = PodAllocation {
             pod: ask.pod.clone(),
             namespace: Arc::clone(&ask.namespace),
-            node: Arc::clone(name),
+            node: name.clone(),
             claims: Vec::with_capacity(ask.claims.len()),
             extended: None,
             parts: GpuParts::new(),

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_dra::{NodeScope, PoolRef, Slice};
-use octavo_kube_io::objects::{Delta, ResourceSlice};
+use octavo_kube_io::objects::{Delta, NodeName, ResourceSlice};
 
 /// Slices by pool, and pools by node.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(super) struct Pools {
     slices: BTreeMap<Arc<str>, Arc<ResourceSlice>>,
     by_name: BTreeMap<PoolRef, Pool>,
     /// Pools with slices of one node, by node.
-    by_node: BTreeMap<Arc<str>, BTreeSet<PoolRef>>,
+    by_node: BTreeMap<NodeName, BTreeSet<PoolRef>>,
     /// Pools with slices that more than one node may reach.
     shared: BTreeSet<PoolRef>,
 }
@@ -24,14 +24,14 @@ pub(super) struct Pool {
     /// Its slices of all generations, by name.
     pub(super) slices: BTreeMap<Arc<str>, Arc<ResourceSlice>>,
     /// The nodes that its slices name.
-    nodes: BTreeSet<Arc<str>>,
+    nodes: BTreeSet<NodeName>,
 }
 
 /// What a change of slices touches.
 #[derive(Debug, Default)]
 pub(super) struct PoolChange {
     /// Nodes that slices of the changed pools name.
-    pub(super) nodes: BTreeSet<Arc<str>>,
+    pub(super) nodes: BTreeSet<NodeName>,
     /// Whether a pool changed that any node may reach.
     pub(super) is_everywhere: bool,
 }
@@ -91,7 +91,7 @@ impl Pools {
     }
 
     /// The nodes that slices of a pool name.
-    pub(super) fn nodes_of(&self, pool: &PoolRef) -> impl Iterator<Item = &Arc<str>> {
+    pub(super) fn nodes_of(&self, pool: &PoolRef) -> impl Iterator<Item = &NodeName> {
         self.by_name.get(pool).into_iter().flat_map(|pool| &pool.nodes)
     }
 
@@ -120,9 +120,9 @@ impl Pools {
         for slice in pool.slices.values() {
             match &slice.slice.nodes {
                 NodeScope::Node(node) => {
-                    let node: Arc<str> = node.as_str().into();
-                    self.by_node.entry(Arc::clone(&node)).or_default().insert(name.clone());
-                    changed.nodes.insert(Arc::clone(&node));
+                    let node = NodeName::from(node.as_str());
+                    self.by_node.entry(node.clone()).or_default().insert(name.clone());
+                    changed.nodes.insert(node.clone());
                     pool.nodes.insert(node);
                 }
                 NodeScope::Selector(_) | NodeScope::All | NodeScope::PerDevice => {

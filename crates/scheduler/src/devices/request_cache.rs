@@ -11,6 +11,7 @@ use octavo_cel::SelectorCache;
 use octavo_dra::DeviceRequest;
 use octavo_engine::gpu::{ModelId, ModelSet};
 use octavo_engine::shape::GpuDemand;
+use octavo_kube_io::objects::NodeName;
 use rustc_hash::FxHashMap;
 
 use super::Devices;
@@ -48,7 +49,7 @@ struct CachedRequest {
     revision: u64,
     /// The hardware change up to which results of changed nodes are removed.
     pruned_revision: u64,
-    nodes: BTreeMap<Arc<str>, NodeFit>,
+    nodes: BTreeMap<NodeName, NodeFit>,
     /// The cost of the current results.
     cost: u64,
     /// Nodes per model and result. Without a model the engine has no GPUs there.
@@ -281,7 +282,7 @@ impl CachedRequest {
         self.revision = devices.revision;
     }
 
-    fn keep(&mut self, node: &Arc<str>, evaluated: NodeFit) {
+    fn keep(&mut self, node: &NodeName, evaluated: NodeFit) {
         if evaluated.model.is_none()
             && matches!(evaluated.fit.kind, FitKind::NoMatch | FitKind::AllClosed)
         {
@@ -292,7 +293,7 @@ impl CachedRequest {
             *self.node_counts.entry((evaluated.model, evaluated.fit.clone())).or_insert(0) += 1;
         }
         self.cost += evaluated.cost;
-        self.nodes.insert(Arc::clone(node), evaluated);
+        self.nodes.insert(node.clone(), evaluated);
     }
 
     fn forget(&mut self, node: &str) {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_kube_io::objects::{
-    AffinityTerm, Change, Delta, Meta, Node, ObjectName, Pod, PodUid, VolumeSource,
+    AffinityTerm, Change, Delta, Meta, Node, NodeName, ObjectName, Pod, PodUid, VolumeSource,
 };
 
 use super::labels::{Labels, Requirement, requirements};
@@ -18,11 +18,11 @@ use super::{Unfit, Volumes};
 #[derive(Clone, Debug, Default)]
 pub struct AntiAffinityIndex {
     namespaces: BTreeMap<Arc<str>, Arc<Meta>>,
-    nodes: BTreeMap<Arc<str>, Arc<Node>>,
+    nodes: BTreeMap<NodeName, Arc<Node>>,
     /// Pods with terms or claims.
     pods: BTreeMap<PodUid, PlacedPod>,
     /// Pods with terms, by node.
-    on_node: BTreeMap<Arc<str>, BTreeSet<PodUid>>,
+    on_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
     /// How many pods have a term, by the value of its topology key on their node.
     terms: BTreeMap<Arc<Term>, BTreeMap<String, u32>>,
     /// How many pods use a claim.
@@ -31,7 +31,7 @@ pub struct AntiAffinityIndex {
 
 #[derive(Clone, Debug)]
 struct PlacedPod {
-    node: Arc<str>,
+    node: NodeName,
     terms: Vec<Arc<Term>>,
     claims: Vec<ObjectName>,
 }
@@ -76,8 +76,8 @@ impl AntiAffinityIndex {
             Change::Node(Delta::Upsert(node)) => self.set_node(node),
             Change::Node(Delta::Delete(node)) => self.drop_node(&node.meta.name.name),
             Change::Node(Delta::Replace(_, all)) => {
-                let listed: BTreeSet<_> = all.iter().map(|node| &node.meta.name.name).collect();
-                let gone = self.nodes.keys().filter(|name| !listed.contains(name)).cloned();
+                let listed: BTreeSet<&str> = all.iter().map(|node| &*node.meta.name.name).collect();
+                let gone = self.nodes.keys().filter(|name| !listed.contains::<str>(name)).cloned();
                 for name in gone.collect::<Vec<_>>() {
                     self.drop_node(&name);
                 }
@@ -92,14 +92,14 @@ impl AntiAffinityIndex {
 
     /// Adds a node, or updates its labels.
     pub fn set_node(&mut self, node: &Arc<Node>) {
-        let name = &node.meta.name.name;
-        let old = self.nodes.get(name);
+        let name = node.name();
+        let old = self.nodes.get(&name);
         if old.is_some_and(|old| old.meta.labels == node.meta.labels) {
             return;
         }
-        self.recount(name, false);
-        self.nodes.insert(Arc::clone(name), Arc::clone(node));
-        self.recount(name, true);
+        self.recount(&name, false);
+        self.nodes.insert(name.clone(), Arc::clone(node));
+        self.recount(&name, true);
     }
 
     /// Removes a node. Pods that are left on it exclude no others.
@@ -120,7 +120,7 @@ impl AntiAffinityIndex {
         };
         let claims = pod.spec.volumes.iter().filter_map(|volume| is_claim(&volume.source));
         let placed = PlacedPod {
-            node: Arc::from(node),
+            node: NodeName::from(node),
             terms: terms(pod, &pod.spec.anti_affinity),
             claims: claims.collect(),
         };
@@ -132,7 +132,7 @@ impl AntiAffinityIndex {
             *self.claims.entry(claim.clone()).or_default() += 1;
         }
         if !placed.terms.is_empty() {
-            let pods_on_node = self.on_node.entry(Arc::clone(&placed.node)).or_default();
+            let pods_on_node = self.on_node.entry(placed.node.clone()).or_default();
             pods_on_node.insert(pod.uid());
         }
         self.pods.insert(pod.uid(), placed);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Node, NodeTaint, Pod, TaintEffect, Toleration};
+use octavo_kube_io::objects::{Node, NodeName, NodeTaint, Pod, TaintEffect, Toleration};
 
 use super::labels::{Labels, Term, valid_terms};
 use super::volumes::VolumeReach;
@@ -24,7 +24,7 @@ struct FilterInputs {
     /// Why it can run on no node now.
     pod_level_reason: Option<Unfit>,
     /// The node that it names itself.
-    node: Option<Arc<str>>,
+    node: Option<NodeName>,
     labels: Labels,
     /// Terms of which one must match; `None` without affinity.
     terms: Option<Vec<Term>>,
@@ -85,8 +85,8 @@ impl FilterInputs {
     }
 
     fn wrong_name(&self, node: &Node) -> Option<Unfit> {
-        let wanted = self.node.as_ref().filter(|name| **name != node.meta.name.name)?;
-        Some(Unfit::OtherNode { wanted: Arc::clone(wanted) })
+        let wanted = self.node.as_ref().filter(|name| ***name != *node.meta.name.name)?;
+        Some(Unfit::OtherNode { wanted: wanted.clone() })
     }
 
     fn untolerated_taint(&self, node: &Node) -> Option<Unfit> {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{HostPort, NodeTaint, ObjectName};
+use octavo_kube_io::objects::{HostPort, NodeName, NodeTaint, ObjectName};
 
 /// Why a pod cannot run on a node: one reason of one filter. Its text equals kube-scheduler's, so
 /// that reasons of many nodes can be counted. The fields have the details.
@@ -16,7 +16,7 @@ pub enum Unfit {
     #[error("node(s) didn't match the requested node name")]
     OtherNode {
         /// The node that it names.
-        wanted: Arc<str>,
+        wanted: NodeName,
     },
     /// The pod does not tolerate a taint of the node.
     #[error("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value)]

@@ -1,9 +1,8 @@
 //! What a node has, and what its pods request.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use octavo_kube_io::objects::{HostPort, Node, ObjectName};
+use octavo_kube_io::objects::{HostPort, Node, NodeName, ObjectName};
 
 use super::{Amounts, Disk, PodRequests};
 
@@ -11,7 +10,7 @@ use super::{Amounts, Disk, PodRequests};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Capacity {
     /// The node's name.
-    pub node: Arc<str>,
+    pub node: NodeName,
     /// Most pods.
     pub pods: i128,
     /// Amounts.
@@ -22,7 +21,7 @@ impl Capacity {
     /// What a node has.
     pub fn of(node: &Node) -> Self {
         Self {
-            node: Arc::clone(&node.meta.name.name),
+            node: node.name(),
             pods: node.allocatable.get("pods").map_or(0, |pods| pods.value()),
             amounts: Amounts::of(&node.allocatable),
         }

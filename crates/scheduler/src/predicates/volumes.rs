@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_kube_io::objects::{
-    BindingMode, Change, CsiNode, Delta, ObjectName, PersistentVolume, Pod, PodVolume,
-    StorageClass, VolumeClaim, VolumeSource,
+    BindingMode, Change, CsiNode, Delta, Meta, NodeName, ObjectName, PersistentVolume, Pod,
+    PodVolume, StorageClass, VolumeClaim, VolumeSource,
 };
 
 use super::Unfit;
@@ -25,7 +25,7 @@ pub struct Volumes {
     claims: BTreeMap<ObjectName, Arc<VolumeClaim>>,
     bound: BTreeMap<Arc<str>, Arc<PersistentVolume>>,
     classes: BTreeMap<Arc<str>, Arc<StorageClass>>,
-    nodes: BTreeMap<Arc<str>, Arc<CsiNode>>,
+    nodes: BTreeMap<NodeName, Arc<CsiNode>>,
 }
 
 /// The nodes from which a bound volume can be reached.
@@ -59,22 +59,27 @@ impl Volumes {
                         && (&old.meta.uid, &old.meta.owner, old.meta.deleted.is_some())
                             == (&new.meta.uid, &new.meta.owner, new.meta.deleted.is_some())
                 };
-                apply_delta(&mut self.claims, delta, |object| &object.meta.name, is_same)
+                apply_delta(&mut self.claims, delta, |object| object.meta.name.clone(), is_same)
             }
             Change::Volume(delta) => {
                 let is_same = |old: &PersistentVolume, new: &PersistentVolume| {
                     (&old.node_affinity, &old.csi, &old.meta.labels)
                         == (&new.node_affinity, &new.csi, &new.meta.labels)
                 };
-                apply_delta(&mut self.bound, delta, |object| &object.meta.name.name, is_same)
+                apply_delta(&mut self.bound, delta, |object| name_of(&object.meta), is_same)
             }
             Change::StorageClass(delta) => {
                 let is_same = |old: &StorageClass, new: &StorageClass| old.binding == new.binding;
-                apply_delta(&mut self.classes, delta, |object| &object.meta.name.name, is_same)
+                apply_delta(&mut self.classes, delta, |object| name_of(&object.meta), is_same)
             }
             Change::CsiNode(delta) => {
                 let is_same = |old: &CsiNode, new: &CsiNode| old.limits == new.limits;
-                apply_delta(&mut self.nodes, delta, |object| &object.meta.name.name, is_same)
+                apply_delta(
+                    &mut self.nodes,
+                    delta,
+                    |csi_node| name_of(&csi_node.meta).into(),
+                    is_same,
+                )
             }
             _ => false,
         }
@@ -209,28 +214,34 @@ pub(super) fn claim_name(pod: &Pod, volume: &PodVolume) -> Option<ObjectName> {
     }
 }
 
+/// The name of a cluster-scoped object.
+fn name_of(meta: &Meta) -> Arc<str> {
+    Arc::clone(&meta.name.name)
+}
+
 /// Applies a change. Returns whether any object differs by `is_same`.
-fn apply_delta<K: Clone + Ord, T>(
+fn apply_delta<K: Ord, T>(
     objects: &mut BTreeMap<K, Arc<T>>,
     delta: &Delta<T>,
-    key: impl Fn(&T) -> &K,
+    key: impl Fn(&T) -> K,
     is_same: impl Fn(&T, &T) -> bool,
 ) -> bool {
-    let is_unchanged = |objects: &BTreeMap<K, Arc<T>>, object: &T| {
-        objects.get(key(object)).is_some_and(|old| is_same(old, object))
+    let is_unchanged = |objects: &BTreeMap<K, Arc<T>>, key: &K, object: &T| {
+        objects.get(key).is_some_and(|old| is_same(old, object))
     };
     match delta {
         Delta::Upsert(object) => {
-            let is_known = is_unchanged(objects, object);
-            objects.insert(key(object).clone(), Arc::clone(object));
+            let key = key(object);
+            let is_known = is_unchanged(objects, &key, object);
+            objects.insert(key, Arc::clone(object));
             !is_known
         }
-        Delta::Delete(object) => objects.remove(key(object)).is_some(),
+        Delta::Delete(object) => objects.remove(&key(object)).is_some(),
         Delta::Replace(_, all) => {
             let new: BTreeMap<K, Arc<T>> =
-                all.iter().map(|object| (key(object).clone(), Arc::clone(object))).collect();
+                all.iter().map(|object| (key(object), Arc::clone(object))).collect();
             let is_changed = new.len() != objects.len()
-                || new.values().any(|object| !is_unchanged(objects, object));
+                || new.iter().any(|(key, object)| !is_unchanged(objects, key, object));
             *objects = new;
             is_changed
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use octavo_kube_io::objects::PodUid;
+use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::Scheduler;
 use super::engine_cache::DesiredMember;
@@ -14,7 +14,7 @@ impl Scheduler {
     pub(super) fn refresh_pod(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get(uid) else { return };
         let desired = record.occupies().then(|| record.place.clone()).flatten();
-        let node = desired.as_ref().map(|place| Arc::clone(&place.node));
+        let node = desired.as_ref().map(|place| place.node.clone());
         if record.counted_on != node {
             let (footprint, pod) = (Arc::clone(&record.footprint), Arc::clone(&record.pod));
             if let Some(old) = &record.counted_on.clone() {
@@ -29,7 +29,7 @@ impl Scheduler {
             {
                 new.usage.add(&footprint);
                 self.neighbours.add(&pod, node);
-                counted_on = Some(Arc::clone(node));
+                counted_on = Some(node.clone());
             }
             if let Some(record) = self.pods.get_mut(uid) {
                 record.counted_on = counted_on;
@@ -56,13 +56,13 @@ impl Scheduler {
         let gpus = self.gpus_of(uid, place);
         let shape = self.shape_of_placed(uid, &gpus)?;
         let workload = self.workload_of(uid)?;
-        Some(DesiredMember { workload, shape, node: Arc::clone(&place.node), gpus })
+        Some(DesiredMember { workload, shape, node: place.node.clone(), gpus })
     }
 
     /// Refreshes a node after the holders of its devices may have changed. For example a claim of
     /// one pod becomes shared by two, or the reverse. Nodes without devices in use need no refresh
     /// of their pods.
-    pub(super) fn holders_changed(&mut self, node: &Arc<str>) {
+    pub(super) fn holders_changed(&mut self, node: &NodeName) {
         if self.devices.held(node).is_empty() {
             self.refresh_claim_holders(node);
         } else {
@@ -71,7 +71,7 @@ impl Scheduler {
     }
 
     /// Refreshes all pods and claims that hold devices of a node.
-    pub(super) fn refresh_node(&mut self, node: &Arc<str>) {
+    pub(super) fn refresh_node(&mut self, node: &NodeName) {
         let uids: Vec<_> = self.on_node.get(node).into_iter().flatten().cloned().collect();
         let claim_users = self.devices.held(node).into_iter().flat_map(|held| held.pods);
         let all: BTreeSet<_> = uids.into_iter().chain(claim_users).collect();

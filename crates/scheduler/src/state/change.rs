@@ -101,11 +101,11 @@ impl Scheduler {
     fn apply_nodes(&mut self, delta: &Delta<Node>) {
         match delta {
             Delta::Upsert(node) => self.set_node(node),
-            Delta::Delete(node) => self.drop_node(&node.meta.name.name),
+            Delta::Delete(node) => self.drop_node(&node.name()),
             Delta::Replace(_, nodes) => {
-                let listed: BTreeSet<&Arc<str>> =
-                    nodes.iter().map(|node| &node.meta.name.name).collect();
-                let gone = self.nodes.keys().filter(|name| !listed.contains(name));
+                let listed: BTreeSet<&str> =
+                    nodes.iter().map(|node| &*node.meta.name.name).collect();
+                let gone = self.nodes.keys().filter(|name| !listed.contains::<str>(name));
                 for name in gone.cloned().collect::<Vec<_>>() {
                     self.drop_node(&name);
                 }

@@ -16,6 +16,7 @@ use octavo_engine::{
     Cluster, ClusterError, GpuModel, NodeId, NodeSpec, Placement, Shape, Topology, Workload,
     Workloads, World,
 };
+use octavo_kube_io::objects::NodeName;
 use rustc_hash::FxHashMap;
 
 /// A holder: the UID of a pod, or `claim:` and the UID of a claim.
@@ -29,7 +30,7 @@ pub(super) struct DesiredMember {
     /// The request.
     pub(super) shape: Arc<Shape>,
     /// Name of the node.
-    pub(super) node: Arc<str>,
+    pub(super) node: NodeName,
     /// Parts of the node's GPUs.
     pub(super) gpus: octavo_engine::placement::GpuParts,
 }
@@ -79,7 +80,7 @@ pub(super) struct EngineCache {
     members: FxHashMap<Holder, CachedMember>,
     holders: BTreeMap<MemberId, Holder>,
     /// Topology labels by node.
-    labels: BTreeMap<Arc<str>, BTreeMap<String, String>>,
+    labels: BTreeMap<NodeName, BTreeMap<String, String>>,
     /// Message about topology labels that contradict one another. Their levels then go by path.
     pub(super) topology_fault: Option<String>,
     /// Holders whose GPUs are also allocated to others, with a message.
@@ -133,7 +134,7 @@ impl EngineCache {
             holders: BTreeMap::new(),
             labels: nodes
                 .iter()
-                .map(|node| (Arc::clone(&node.spec.name), node.spec.labels.clone()))
+                .map(|node| (NodeName::from(Arc::clone(&node.spec.name)), node.spec.labels.clone()))
                 .collect(),
             topology_fault,
             clashes: BTreeMap::new(),

@@ -10,7 +10,7 @@ use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::solve::NodeSet;
 use octavo_engine::{NodeId, Placement};
 
-use octavo_kube_io::objects::PodUid;
+use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::Scheduler;
 use super::decide::MAX_ATTEMPTS;
@@ -305,7 +305,7 @@ impl Scheduler {
         uid: &PodUid,
         placement: &Placement,
     ) -> Result<AssumedPlacement, String> {
-        let node: Arc<str> = self.engine.world.cluster.name(placement.node).into();
+        let node: NodeName = self.engine.world.cluster.name(placement.node).into();
         // Read again: earlier members may have allocated a claim that this pod shares.
         let ask = self.ask(uid).map_err(|reason| reason.status_text().message)?;
         let assumed = self.reserve(uid, &ask, &node, Some(&placement.gpus));

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_engine::node::FeatureMask;
-use octavo_kube_io::objects::{Delta, Node, PodUid};
+use octavo_kube_io::objects::{Delta, Node, NodeName, PodUid};
 
 use super::Scheduler;
 use super::engine_cache::{DesiredNode, EngineCache};
@@ -14,7 +14,7 @@ use crate::predicates::{Capacity, Usage};
 
 impl Scheduler {
     pub(super) fn set_node(&mut self, node: &Arc<Node>) {
-        let name = Arc::clone(&node.meta.name.name);
+        let name = node.name();
         let capacity = Capacity::of(node);
         self.neighbours.set_node(node);
         if let Some(record) = self.nodes.get_mut(&name) {
@@ -30,7 +30,7 @@ impl Scheduler {
                 usage: Usage::default(),
                 features: FeatureMask::NONE,
             };
-            self.nodes.insert(Arc::clone(&name), record);
+            self.nodes.insert(name.clone(), record);
             self.is_engine_stale = true;
             // Pods may be observed before their node.
             self.recount_node(&name);
@@ -45,7 +45,7 @@ impl Scheduler {
         self.cluster_changed();
     }
 
-    pub(super) fn drop_node(&mut self, name: &Arc<str>) {
+    pub(super) fn drop_node(&mut self, name: &NodeName) {
         let Some(record) = self.nodes.remove(name) else { return };
         self.neighbours.drop_node(name);
         self.devices.apply_nodes(&Delta::Delete(record.node));
@@ -56,7 +56,7 @@ impl Scheduler {
     }
 
     /// Updates a node's features and its form in the engine cache.
-    pub(super) fn sync_node(&mut self, name: &Arc<str>) {
+    pub(super) fn sync_node(&mut self, name: &NodeName) {
         let Some(record) = self.nodes.get(name) else { return };
         let features = self.features_of(record);
         let Some(record) = self.nodes.get_mut(name) else { return };
@@ -105,7 +105,7 @@ impl Scheduler {
         }
     }
 
-    fn desired_node(&self, name: &Arc<str>) -> Option<DesiredNode> {
+    fn desired_node(&self, name: &NodeName) -> Option<DesiredNode> {
         let record = self.nodes.get(name)?;
         let gpus = self.devices.gpus(name);
         Some(node::desired_node(record, gpus, &self.config.scheduler_name, &self.level_labels()))
@@ -169,7 +169,7 @@ impl Scheduler {
     }
 
     /// Recounts the usage of a node.
-    fn recount_node(&mut self, name: &Arc<str>) {
+    fn recount_node(&mut self, name: &NodeName) {
         let uids: Vec<_> = self.on_node.get(name).into_iter().flatten().cloned().collect();
         for uid in uids {
             if let Some(record) = self.pods.get_mut(&uid) {

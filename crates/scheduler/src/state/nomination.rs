@@ -9,13 +9,12 @@ mod reconsider;
 mod revoke;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use octavo_engine::Plan;
 use octavo_engine::plan::Placed;
 use octavo_engine::workload::MemberId;
 
-use octavo_kube_io::objects::PodUid;
+use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::pending_reason::{PendingReason, Reason};
 use super::pod::{Place, PlaceState};
@@ -92,8 +91,8 @@ impl Scheduler {
             }
         }
         let name = |placed: &Placed| self.engine.world.cluster.name(placed.placement.node).into();
-        let nodes: Vec<Arc<str>> = members.iter().map(|(_, placed)| name(placed)).collect();
-        let distinct: BTreeSet<&Arc<str>> = nodes.iter().collect();
+        let nodes: Vec<NodeName> = members.iter().map(|(_, placed)| name(placed)).collect();
+        let distinct: BTreeSet<&NodeName> = nodes.iter().collect();
         let mut nomination = Nomination {
             victims: victims.iter().map(|(uid, _)| uid.clone()).collect(),
             departed: BTreeSet::new(),
@@ -119,7 +118,7 @@ impl Scheduler {
         self.show_new_successor_places();
         for ((uid, placed), node) in members.iter().zip(&nodes) {
             let gpus = placed.placement.gpus.clone();
-            let place = Place { node: Arc::clone(node), gpus, state: PlaceState::Nominated };
+            let place = Place { node: node.clone(), gpus, state: PlaceState::Nominated };
             self.set_place(uid, Some(place));
         }
         if let (QueueKey::Pod(uid), Some(node)) = (key, nodes.first()) {
@@ -201,7 +200,7 @@ impl Scheduler {
         self.submit(uid, OpPurpose::Evict, task);
     }
 
-    pub(super) fn set_nominated_node(&mut self, uid: &PodUid, node: Option<&Arc<str>>) {
+    pub(super) fn set_nominated_node(&mut self, uid: &PodUid, node: Option<&NodeName>) {
         let Some(record) = self.pods.get(uid) else { return };
         if record.pod.nominated_node.as_ref() == node {
             return;

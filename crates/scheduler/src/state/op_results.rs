@@ -1,7 +1,5 @@
 //! Results of write operations.
 
-use std::sync::Arc;
-
 use octavo_kube_io::objects::PodUid;
 
 use super::pending_reason::PendingReason;
@@ -96,8 +94,7 @@ impl Scheduler {
         record.failures = 0;
         self.metric_events.pod_bound(self.now.saturating_sub(record.observed_at));
         let Some(place) = &record.place else { return };
-        let report =
-            StatusUpdate::PodBound { pod: record.reference(), node: Arc::clone(&place.node) };
+        let report = StatusUpdate::PodBound { pod: record.reference(), node: place.node.clone() };
         let group = record.member.as_ref().map(|member| member.group.clone());
         self.reports.push(report);
         if let Some(group) = group {
@@ -155,7 +152,7 @@ impl Scheduler {
             return;
         }
         let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
-        if let Some(node) = place.map(|place| Arc::clone(&place.node)) {
+        if let Some(node) = place.map(|place| place.node.clone()) {
             self.holders_changed(&node);
         }
     }
@@ -165,7 +162,7 @@ impl Scheduler {
         let Some(record) = self.pods.get_mut(uid) else { return };
         record.failures = record.failures.saturating_add(1);
         let failures = record.failures;
-        let node = record.place.as_ref().map(|place| Arc::clone(&place.node));
+        let node = record.place.as_ref().map(|place| place.node.clone());
         self.release_assumed(uid);
         self.set_place(uid, None);
         if let Some(node) = node {

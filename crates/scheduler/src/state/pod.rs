@@ -5,7 +5,7 @@ use std::sync::Arc;
 use octavo_engine::placement::GpuParts;
 use octavo_engine::workload::Profile;
 use octavo_engine::{Resources, Shape};
-use octavo_kube_io::objects::Pod;
+use octavo_kube_io::objects::{NodeName, Pod};
 
 use super::node::GpuUse;
 use super::node_mask::NodeMask;
@@ -39,7 +39,7 @@ pub(super) struct PodRecord {
     /// Its place, if bound, assumed or nominated.
     pub(super) place: Option<Place>,
     /// The node whose usage includes it.
-    pub(super) counted_on: Option<Arc<str>>,
+    pub(super) counted_on: Option<NodeName>,
     /// Whether it is a victim of a nomination.
     pub(super) is_leaving: bool,
     /// Whether the packing policy has learned of its arrival.
@@ -55,7 +55,7 @@ pub(super) struct PodRecord {
 /// The place of a pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Place {
-    pub(super) node: Arc<str>,
+    pub(super) node: NodeName,
     /// Parts of GPUs of the decision. For a bound pod its claims are authoritative.
     pub(super) gpus: GpuParts,
     pub(super) state: PlaceState,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_engine::placement::GpuParts;
-use octavo_kube_io::objects::{ObjectName, Pod, PodUid};
+use octavo_kube_io::objects::{NodeName, ObjectName, Pod, PodUid};
 
 use super::Scheduler;
 use super::pod::{Place, PlaceState, PodRecord};
@@ -45,7 +45,7 @@ impl Scheduler {
                 self.neighbours.remove(&uid);
             }
         }
-        let old_node = record.place.as_ref().map(|place| Arc::clone(&place.node));
+        let old_node = record.place.as_ref().map(|place| place.node.clone());
         if let Some(node) = &pod.node {
             let is_same_binding = record
                 .place
@@ -65,9 +65,8 @@ impl Scheduler {
                 }
                 let of_plan = before.filter(|place| place.node == *node);
                 let gpus = of_plan.map_or_else(GpuParts::new, |place| place.gpus);
-                record.place =
-                    Some(Place { node: Arc::clone(node), gpus, state: PlaceState::Bound });
-                self.on_node.entry(Arc::clone(node)).or_default().insert(uid.clone());
+                record.place = Some(Place { node: node.clone(), gpus, state: PlaceState::Bound });
+                self.on_node.entry(node.clone()).or_default().insert(uid.clone());
             }
         }
         if is_other_spec {
@@ -99,7 +98,7 @@ impl Scheduler {
     pub(super) fn drop_pod(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         let member = record.member.clone();
-        let old_node = record.place.as_ref().map(|place| Arc::clone(&place.node));
+        let old_node = record.place.as_ref().map(|place| place.node.clone());
         let name = record.pod.meta.name.clone();
         self.nominated_pod_gone(uid);
         let Some(record) = self.pods.get_mut(uid) else { return };
@@ -144,7 +143,7 @@ impl Scheduler {
     }
 
     /// Handles a pod that has left its place, which is free for others.
-    fn pod_left(&mut self, uid: &PodUid, node: Option<Arc<str>>) {
+    fn pod_left(&mut self, uid: &PodUid, node: Option<NodeName>) {
         if let Some(node) = node {
             self.holders_changed(&node);
         }

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use octavo_engine::{Placement, Shape};
-use octavo_kube_io::objects::{Node, PodUid, TaintEffect};
+use octavo_kube_io::objects::{Node, NodeName, PodUid, TaintEffect};
 
-use super::engine_cache::DesiredMember;
+use super::engine_cache::{DesiredMember, Holder};
 use super::pending_reason::Reason;
 use super::pod::Place;
 use super::queue::QueueKey;
@@ -24,7 +24,7 @@ pub(super) struct SuccessorPlace {
     is_in_engine: bool,
     /// The entry for which the pod was moved.
     key: QueueKey,
-    holder: Arc<str>,
+    holder: Holder,
     until: u64,
 }
 
@@ -41,13 +41,13 @@ impl Scheduler {
             return;
         };
         let Some(cached) = self.engine.desired(uid).cloned() else { return };
-        let node: Arc<str> = self.engine.world.cluster.name(to.node).into();
+        let node: NodeName = self.engine.world.cluster.name(to.node).into();
         let place = Place {
-            node: Arc::clone(&node),
+            node: node.clone(),
             gpus: to.gpus.clone(),
             state: super::pod::PlaceState::Nominated,
         };
-        let holder: Arc<str> = format!("successor:{uid}").into();
+        let holder: Holder = format!("successor:{uid}").into();
         let desired = DesiredMember { node, gpus: to.gpus.clone(), ..cached.clone() };
         let until = self.now.saturating_add(self.config.hold_seconds.saturating_mul(1000));
         self.successor_places.push(SuccessorPlace {
@@ -127,7 +127,6 @@ impl Scheduler {
 
     /// Records since when a node is lost.
     pub(super) fn track_lost_node(&mut self, node: &Node) {
-        let name = &node.meta.name.name;
         let is_evicting = node.taints.iter().any(|taint| {
             taint.effect == TaintEffect::NoExecute
                 && matches!(
@@ -138,9 +137,9 @@ impl Scheduler {
                 )
         });
         if is_evicting || node.is_ready == Some(false) {
-            self.lost.entry(Arc::clone(name)).or_insert(self.now);
+            self.lost.entry(node.name()).or_insert(self.now);
         } else {
-            self.lost.remove(name);
+            self.lost.remove(&*node.meta.name.name);
         }
     }
 
@@ -153,7 +152,7 @@ impl Scheduler {
         }
         let is_due = |since: u64| since.saturating_add(after) <= self.now;
         let lost = self.lost.iter().filter(|(_, since)| is_due(**since));
-        for node in lost.map(|(node, _)| Arc::clone(node)).collect::<Vec<_>>() {
+        for node in lost.map(|(node, _)| node.clone()).collect::<Vec<_>>() {
             let uids: Vec<_> = self.on_node.get(&node).into_iter().flatten().cloned().collect();
             for uid in uids {
                 self.replace_member(&uid, &node);
@@ -168,7 +167,7 @@ impl Scheduler {
         }
     }
 
-    fn replace_member(&mut self, uid: &PodUid, node: &Arc<str>) {
+    fn replace_member(&mut self, uid: &PodUid, node: &NodeName) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         let is_due = record.member.is_some()
             && record.pod.node.is_some()

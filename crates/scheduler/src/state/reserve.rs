@@ -7,9 +7,9 @@ use octavo_engine::placement::GpuParts;
 use octavo_engine::workload::{Coupling, Profile};
 use octavo_engine::{GpuPart, Resources, Shape};
 
-use octavo_kube_io::objects::PodUid;
+use octavo_kube_io::objects::{NodeName, PodUid};
 
-use super::engine_cache::{DesiredMember, DesiredWorkload};
+use super::engine_cache::{DesiredMember, DesiredWorkload, Holder};
 use super::pod::{Place, PlaceState};
 use super::shape::demand_of;
 use super::{OpPurpose, Scheduler};
@@ -94,7 +94,7 @@ impl Scheduler {
         &mut self,
         uid: &PodUid,
         ask: &Ask,
-        node: &Arc<str>,
+        node: &NodeName,
         parts: Option<&[GpuPart]>,
     ) -> Result<AssumedPlacement, ReserveError> {
         // A kept place may have been chosen long ago, so nothing is taken for granted.
@@ -116,9 +116,9 @@ impl Scheduler {
         if let Some(grant) = &grant {
             self.devices.assume(grant);
         }
-        let place = Place { node: Arc::clone(node), gpus, state: PlaceState::Nominated };
+        let place = Place { node: node.clone(), gpus, state: PlaceState::Nominated };
         self.set_place(uid, Some(place));
-        Ok(AssumedPlacement { uid: uid.clone(), node: Arc::clone(node), devices: grant })
+        Ok(AssumedPlacement { uid: uid.clone(), node: node.clone(), devices: grant })
     }
 
     /// Submits the bind of an assumed placement.
@@ -139,7 +139,7 @@ impl Scheduler {
                 && write.claim.reserved_for.iter().any(|user| *user.uid == *uid)
                 && self.devices.may_have_been_rolled_back(&write.claim)
         });
-        let task = OpKind::Bind(Bind { pod, node: Arc::clone(&node), claims, extended, is_retry });
+        let task = OpKind::Bind(Bind { pod, node: node.clone(), claims, extended, is_retry });
         let op = self.submit(&uid, OpPurpose::Bind, task);
         if let Some(record) = self.pods.get_mut(&uid)
             && let Some(place) = &mut record.place
@@ -181,11 +181,11 @@ impl Scheduler {
 
     /// Refreshes the claims of a node that have no single placed pod as owner. They hold their
     /// devices by themselves.
-    pub(super) fn refresh_claim_holders(&mut self, node: &Arc<str>) {
+    pub(super) fn refresh_claim_holders(&mut self, node: &NodeName) {
         if self.is_engine_stale {
             return;
         }
-        let mut residents: BTreeSet<Arc<str>> = BTreeSet::new();
+        let mut residents: BTreeSet<Holder> = BTreeSet::new();
         for held in self.devices.held(node) {
             let owner = held.pods.iter().next().filter(|_| held.pods.len() == 1);
             let is_owned = owner.and_then(|uid| self.pods.get(uid)).is_some_and(|record| {
@@ -197,7 +197,7 @@ impl Scheduler {
             if is_owned || is_nominated || held.parts.is_empty() {
                 continue;
             }
-            let holder: Arc<str> = format!("claim:{}", held.claim).into();
+            let holder: Holder = format!("claim:{}", held.claim).into();
             let profile = Profile {
                 is_preemptible: false,
                 is_movable: false,
@@ -213,14 +213,13 @@ impl Scheduler {
             let desired = DesiredMember {
                 workload,
                 shape: Arc::new(shape),
-                node: Arc::clone(node),
+                node: node.clone(),
                 gpus: held.parts,
             };
             self.engine.set_desired(&holder, Some(desired));
             residents.insert(holder);
         }
-        let before =
-            self.claim_holders.insert(Arc::clone(node), residents.clone()).unwrap_or_default();
+        let before = self.claim_holders.insert(node.clone(), residents.clone()).unwrap_or_default();
         for gone in before.difference(&residents) {
             self.engine.set_desired(gone, None);
         }
@@ -231,6 +230,6 @@ impl Scheduler {
 #[derive(Clone, Debug)]
 pub(super) struct AssumedPlacement {
     pub(super) uid: PodUid,
-    pub(super) node: Arc<str>,
+    pub(super) node: NodeName,
     pub(super) devices: Option<PodAllocation>,
 }

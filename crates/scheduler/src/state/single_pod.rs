@@ -9,7 +9,7 @@ use octavo_engine::workload::{Profile, TopologyConstraint};
 use octavo_engine::{Gang, Plan, Shape};
 use rustc_hash::FxHashMap;
 
-use octavo_kube_io::objects::PodUid;
+use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::decide::{MAX_ATTEMPTS, is_gpu};
 use super::node_mask::NodeMask;
@@ -175,7 +175,7 @@ impl Scheduler {
             };
             let is_disturbing = !plan.evictions.is_empty() || !plan.moves.is_empty();
             let Some(placed) = plan.placements.first() else { return Err(PendingReason::Gone) };
-            let node: Arc<str> = self.engine.world.cluster.name(placed.placement.node).into();
+            let node: NodeName = self.engine.world.cluster.name(placed.placement.node).into();
             let reserved = if is_disturbing {
                 // Evict no victim unless the preemptor fits once it is gone.
                 self.check_fit_after_plan(uid, ask, &node, &plan).map(|()| None)
@@ -224,7 +224,7 @@ impl Scheduler {
         &self,
         uid: &PodUid,
         ask: &Ask,
-        node: &Arc<str>,
+        node: &NodeName,
         plan: &Plan,
     ) -> Result<(), ReserveError> {
         let (Some(record), Some(target)) = (self.pods.get(uid), self.nodes.get(node)) else {

@@ -1,9 +1,9 @@
 //! Nodes whose GPUs are not modeled in the engine cache, for entries that request GPUs.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use octavo_api::names::EXTENDED_RESOURCE_GPU;
+use octavo_kube_io::objects::NodeName;
 use serde::Serialize;
 
 use super::Scheduler;
@@ -28,7 +28,7 @@ pub struct UnmodeledNodes {
 
 impl Scheduler {
     /// All nodes whose GPUs are not modeled, with the reasons.
-    pub(crate) fn unmodeled(&self) -> &BTreeMap<Arc<str>, UnmodeledReason> {
+    pub(crate) fn unmodeled(&self) -> &BTreeMap<NodeName, UnmodeledReason> {
         self.devices.all_unmodeled()
     }
 

@@ -3,8 +3,8 @@ use prometheus_client::registry::Registry;
 
 use super::*;
 
-fn nodes(nodes: &[(&str, UnmodeledReason)]) -> BTreeMap<Arc<str>, UnmodeledReason> {
-    nodes.iter().map(|(name, why)| (Arc::from(*name), why.clone())).collect()
+fn nodes(nodes: &[(&str, UnmodeledReason)]) -> BTreeMap<NodeName, UnmodeledReason> {
+    nodes.iter().map(|(name, why)| ((*name).into(), why.clone())).collect()
 }
 
 #[test]

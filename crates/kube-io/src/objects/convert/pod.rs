@@ -117,7 +117,7 @@ impl WatchedType for Pod {
 
     fn read(wire: WirePod, reader: &mut Reader) -> Option<Self> {
         let mut spec = wire.spec.unwrap_or_default();
-        let node = filled(spec.node_name.take()).map(|node| reader.shared(&node));
+        let node = filled(spec.node_name.take()).map(|node| reader.shared(&node).into());
         let spec = spec.read(reader);
         let mut pod = Self {
             meta: wire.metadata.read(reader),

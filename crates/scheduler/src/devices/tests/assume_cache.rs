@@ -60,7 +60,7 @@ fn bind_after_rollback(
 fn bind_of(own: &(Pod, Arc<Claim>), pod_allocation: &PodAllocation) -> Bind {
     Bind {
         pod: pod_ref(&own.0),
-        node: Arc::clone(&pod_allocation.node),
+        node: pod_allocation.node.clone(),
         claims: pod_allocation.claims.clone(),
         extended: pod_allocation.extended.clone(),
         is_retry: false,

@@ -6,9 +6,8 @@
 //! - an entry of higher priority needs the place.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use octavo_kube_io::objects::PodUid;
+use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::Nomination;
 use crate::bind::{Failure, FailureKind};
@@ -37,7 +36,7 @@ impl Scheduler {
     pub(super) fn displace_nomination(
         &mut self,
         key: &QueueKey,
-        nodes: &BTreeSet<&Arc<str>>,
+        nodes: &BTreeSet<&NodeName>,
         newer: &mut Nomination,
     ) {
         let Some(mut older) = self.nominations.remove(key) else { return };

@@ -83,7 +83,8 @@ impl WireStatus {
                 Phase::Unknown
             }
         };
-        pod.nominated_node = filled(self.nominated_node_name).map(|node| reader.shared(&node));
+        pod.nominated_node =
+            filled(self.nominated_node_name).map(|node| reader.shared(&node).into());
         let mut conditions = self.conditions.unwrap_or_default().into_iter();
         let resize = conditions.as_slice().iter().find(|one| one.kind == "PodResizePending");
         let is_infeasible = resize.is_some_and(|one| one.reason.as_deref() == Some("Infeasible"));
