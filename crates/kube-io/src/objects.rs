@@ -15,7 +15,7 @@ mod storage;
 pub use change::{Change, Delta, Kind};
 pub use convert::{Fault, ReadError};
 pub(crate) use convert::{Reader, WatchedType, WireObject};
-pub use ids::{NodeName, PodUid};
+pub use ids::{ClaimUid, NodeName, PodUid};
 pub use meta::{Meta, ObjectName, Owner};
 pub use node::{Node, NodeTaint, TaintEffect};
 pub use pod::{

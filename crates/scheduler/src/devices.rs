@@ -42,7 +42,7 @@ use octavo_kube_io::objects::{
 };
 
 pub use ask::{Ask, AskError, AskedClaim};
-pub use assume_cache::HeldDevices;
+pub use assume_cache::{ClaimKey, HeldDevices};
 pub use feasibility_cache::{Feasibility, RequestKey};
 pub use invalidation::Invalidation;
 pub use nodes::{GpuSource, NodeGpus, UnmodeledReason};
@@ -208,7 +208,7 @@ impl Devices {
         self.models.table()
     }
 
-    /// What allocated and assumed claims hold of a node's devices, ordered by the claims' UIDs.
+    /// What allocated and assumed claims hold of a node's devices, ordered by the claims' keys.
     pub fn held(&self, node: &str) -> Vec<HeldDevices> {
         let Some(view) = self.nodes.get(node) else { return Vec::new() };
         let gpus = view.gpus.as_ref().ok().and_then(Option::as_ref);

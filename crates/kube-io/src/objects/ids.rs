@@ -66,6 +66,11 @@ identifier! {
 }
 
 identifier! {
+    /// UID of a claim.
+    ClaimUid
+}
+
+identifier! {
     /// Name of a node.
     NodeName
 }

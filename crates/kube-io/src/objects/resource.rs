@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Meta, PodUid};
+use super::{ClaimUid, Meta, PodUid};
 
 /// A `ResourceClaim` (`resource.k8s.io/v1`).
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -68,6 +68,13 @@ pub struct Consumer {
     pub name: String,
     /// UID.
     pub uid: Arc<str>,
+}
+
+impl Claim {
+    /// Its UID.
+    pub fn uid(&self) -> ClaimUid {
+        Arc::clone(&self.meta.uid).into()
+    }
 }
 
 impl Consumer {

@@ -204,7 +204,7 @@ impl BinderTask {
                 let pending = pending.collect();
                 let guards = bind.claims.iter().filter_map(|write| {
                     let allocation = &write.allocation.as_ref()?.allocation;
-                    Some(self.sequencer.begin(&write.claim.meta.uid, allocation, id.0))
+                    Some(self.sequencer.begin(write.claim.uid(), allocation, id.0))
                 });
                 let guards = guards.collect();
                 let sequenced = SequencedBind { bind, guards, pending };

@@ -9,11 +9,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use octavo_dra::Allocation;
+use octavo_kube_io::objects::ClaimUid;
 use tokio_util::sync::CancellationToken;
 
-/// Allocations in flight, by UID of the claim.
+/// Allocations in flight, by claim.
 #[derive(Clone, Debug, Default)]
-pub(super) struct ClaimSequencer(Arc<Mutex<HashMap<Arc<str>, InFlightAllocation>>>);
+pub(super) struct ClaimSequencer(Arc<Mutex<HashMap<ClaimUid, InFlightAllocation>>>);
 
 /// An allocation in flight.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ struct InFlightAllocation {
 #[derive(Debug)]
 pub(super) struct AllocationGuard {
     sequencer: ClaimSequencer,
-    claim: Arc<str>,
+    claim: ClaimUid,
     number: u64,
     done: CancellationToken,
 }
@@ -45,7 +46,7 @@ impl ClaimSequencer {
     /// Registers that operation `number` will allocate a claim.
     pub(super) fn begin(
         &self,
-        claim: &Arc<str>,
+        claim: ClaimUid,
         allocation: &Allocation,
         number: u64,
     ) -> AllocationGuard {
@@ -55,8 +56,8 @@ impl ClaimSequencer {
             allocation: Arc::new(allocation.clone()),
             number,
         };
-        self.lock().insert(Arc::clone(claim), in_flight);
-        AllocationGuard { sequencer: self.clone(), claim: Arc::clone(claim), number, done }
+        self.lock().insert(claim.clone(), in_flight);
+        AllocationGuard { sequencer: self.clone(), claim, number, done }
     }
 
     /// The allocation that an earlier operation is writing to a claim, if any.
@@ -69,7 +70,7 @@ impl ClaimSequencer {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Arc<str>, InFlightAllocation>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<ClaimUid, InFlightAllocation>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

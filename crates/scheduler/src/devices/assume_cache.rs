@@ -7,14 +7,17 @@
 //! an operation's writes are not known here. Such an assumption is *pinned*: it holds, whatever is
 //! observed, until its operation fails or its pod or claim is gone.
 
+mod claim_key;
 mod held;
 
+use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_dra::{Allocation, AllocationResult, PoolRef};
-use octavo_kube_io::objects::{Claim, Delta, ObjectName, PodUid};
+use octavo_kube_io::objects::{Claim, ClaimUid, Delta, ObjectName, PodUid};
 
+pub use claim_key::ClaimKey;
 pub use held::HeldDevices;
 
 /// The holders of devices.
@@ -24,21 +27,21 @@ pub(super) struct AssumeCache {
     /// Existing claims for extended resources, by UID of the pod.
     extended: BTreeMap<PodUid, ObjectName>,
     /// Claims that are observed allocated, by pool and UID.
-    observed: BTreeMap<PoolRef, BTreeMap<Arc<str>, Arc<Claim>>>,
+    observed: BTreeMap<PoolRef, BTreeMap<ClaimUid, Arc<Claim>>>,
     /// Assumed allocations, by pool and key.
-    assumed_by_pool: BTreeMap<PoolRef, BTreeMap<Arc<str>, Arc<AssumedClaim>>>,
+    assumed_by_pool: BTreeMap<PoolRef, BTreeMap<ClaimKey, Arc<AssumedClaim>>>,
     assumed: BTreeMap<PodUid, Assumed>,
-    /// Pods whose use of a claim is assumed, by the claim's UID.
-    users: BTreeMap<Arc<str>, BTreeSet<PodUid>>,
-    /// The pod whose operation allocates a claim, by the claim's UID.
-    allocating: BTreeMap<Arc<str>, PodUid>,
-    /// UIDs of claims that are observed reserved for a pod, by the pod's UID.
-    reserved: BTreeMap<PodUid, BTreeSet<Arc<str>>>,
-    /// Keys of claims that were rolled back. A watch event of such a claim may be older than an
+    /// Pods whose use of a claim is assumed.
+    users: BTreeMap<ClaimUid, BTreeSet<PodUid>>,
+    /// The pod whose operation allocates a claim.
+    allocating: BTreeMap<ClaimKey, PodUid>,
+    /// Claims that are observed reserved for a pod.
+    reserved: BTreeMap<PodUid, BTreeSet<ClaimUid>>,
+    /// Claims that were rolled back. A watch event of such a claim may be older than an
     /// operation. The value is the time of the rollback; `None` until the next tick.
-    rolled_back: BTreeMap<Arc<str>, Option<u64>>,
+    rolled_back: BTreeMap<ClaimKey, Option<u64>>,
     /// Those of them without a time.
-    untimed_rollbacks: Vec<Arc<str>>,
+    untimed_rollbacks: Vec<ClaimKey>,
 }
 
 /// An assumed allocation.
@@ -48,8 +51,8 @@ pub(super) struct AssumedClaim {
     pub(super) claim: octavo_dra::Claim,
     /// The pod for which it was decided.
     pub(super) pod: PodUid,
-    /// Its key: the claim's UID, or a made-up one for the extended claim of a pod.
-    pub(super) key: Arc<str>,
+    /// The claim's key.
+    pub(super) key: ClaimKey,
 }
 
 /// What is assumed for a pod.
@@ -57,8 +60,8 @@ pub(super) struct AssumedClaim {
 struct Assumed {
     /// Allocations.
     claims: Vec<Arc<AssumedClaim>>,
-    /// UIDs of claims that it uses.
-    uses: BTreeSet<Arc<str>>,
+    /// Claims that it uses.
+    uses: BTreeSet<ClaimUid>,
     /// Whether it holds whatever is observed of its claims, because that may be an earlier
     /// operation's write or rollback. It ends when it is forgotten or its claims are gone.
     is_pinned: bool,
@@ -125,22 +128,22 @@ impl AssumeCache {
         &mut self,
         pod: &PodUid,
         claims: Vec<AssumedClaim>,
-        uses: BTreeSet<Arc<str>>,
+        uses: BTreeSet<ClaimUid>,
     ) -> HoldingsChange {
         let mut changed = self.forget(pod);
         let is_pinned = claims.iter().any(|claim| self.rolled_back.contains_key(&claim.key));
         let mut assumed = Assumed { claims: Vec::new(), uses, is_pinned };
         for claim in &assumed.uses {
-            self.users.entry(Arc::clone(claim)).or_default().insert(pod.clone());
+            self.users.entry(claim.clone()).or_default().insert(pod.clone());
         }
         for claim in claims {
             let claim = Arc::new(claim);
             for pool in pools_of(&claim.claim) {
                 let of_pool = self.assumed_by_pool.entry(pool.clone()).or_default();
-                of_pool.insert(Arc::clone(&claim.key), Arc::clone(&claim));
+                of_pool.insert(claim.key.clone(), Arc::clone(&claim));
                 changed.pools.insert(pool);
             }
-            self.allocating.insert(Arc::clone(&claim.key), pod.clone());
+            self.allocating.insert(claim.key.clone(), pod.clone());
             assumed.claims.push(claim);
         }
         self.assumed.insert(pod.clone(), assumed);
@@ -167,7 +170,7 @@ impl AssumeCache {
         let mut kept = Vec::new();
         let mut transferred = Vec::new();
         for claim in std::mem::take(&mut assumed.claims) {
-            let users = self.users.get(&claim.key);
+            let users = self.users.get(&*claim.key);
             let mut users = users.into_iter().flatten().filter(|user| ***user != *pod);
             match users.find(|user| successors.contains(*user)) {
                 Some(successor) => transferred.push((successor.clone(), claim)),
@@ -179,19 +182,19 @@ impl AssumeCache {
             let claim = Arc::new(AssumedClaim { pod: successor.clone(), ..(*claim).clone() });
             for pool in pools_of(&claim.claim) {
                 let of_pool = self.assumed_by_pool.entry(pool).or_default();
-                of_pool.insert(Arc::clone(&claim.key), Arc::clone(&claim));
+                of_pool.insert(claim.key.clone(), Arc::clone(&claim));
             }
-            self.allocating.insert(Arc::clone(&claim.key), successor.clone());
+            self.allocating.insert(claim.key.clone(), successor.clone());
             let of_successor = self.assumed.entry(successor).or_default();
             of_successor.is_pinned |= is_pinned;
             of_successor.claims.push(claim);
         }
     }
 
-    /// Records that a claim (by UID, or by the key of a pod's extended claim) may have been written
-    /// and rolled back. A watch may deliver both after the next operation for it was issued.
-    pub(super) fn note_rollback(&mut self, key: Arc<str>) {
-        self.rolled_back.insert(Arc::clone(&key), None);
+    /// Records that a claim may have been written and rolled back. A watch may deliver both after
+    /// the next operation for it was issued.
+    pub(super) fn note_rollback(&mut self, key: ClaimKey) {
+        self.rolled_back.insert(key.clone(), None);
         self.untimed_rollbacks.push(key);
     }
 
@@ -216,7 +219,7 @@ impl AssumeCache {
 
     /// Records that a pod is gone: its extended claim is not used any more.
     pub(super) fn pod_gone(&mut self, pod: &str) {
-        self.rolled_back.remove(&extended_key(pod));
+        self.rolled_back.remove(&ClaimKey::extended(pod));
     }
 
     /// Another client may have written to the claims of a pod: their observed state replaces what
@@ -263,7 +266,7 @@ impl AssumeCache {
         }
         for consumer in &claim.reserved_for {
             let of_pod = self.reserved.entry(consumer.pod_uid()).or_default();
-            of_pod.insert(Arc::clone(uid));
+            of_pod.insert(claim.uid());
         }
         changed.claims.insert(name.clone());
         self.claims.insert(name.clone(), Arc::clone(claim));
@@ -285,7 +288,7 @@ impl AssumeCache {
         }
         for pool in pools_of(&claim.claim) {
             let observed = self.observed.entry(pool.clone()).or_default();
-            let old = observed.insert(Arc::clone(uid), Arc::clone(claim));
+            let old = observed.insert(claim.uid(), Arc::clone(claim));
             if !is_same || old.is_none() {
                 changed.pools.insert(pool);
             }
@@ -297,7 +300,7 @@ impl AssumeCache {
 
     fn remove(&mut self, name: &ObjectName, changed: &mut HoldingsChange) {
         let Some(claim) = self.claims.remove(name) else { return };
-        let uid = &claim.meta.uid;
+        let uid: &str = &claim.meta.uid;
         self.forget_reserved(&claim);
         changed.claims.insert(name.clone());
         if let Some(owner) = &claim.meta.owner
@@ -345,7 +348,7 @@ impl AssumeCache {
         claim: &'a Claim,
     ) -> impl Iterator<Item = &'a Arc<AssumedClaim>> {
         let owner = claim.meta.owner.as_ref().filter(|_| claim.is_extended);
-        let extended = owner.and_then(|owner| self.assumption(&extended_key(&owner.uid)));
+        let extended = owner.and_then(|owner| self.assumption(&ClaimKey::extended(&owner.uid)));
         self.assumption(&claim.meta.uid).into_iter().chain(extended)
     }
 
@@ -361,7 +364,7 @@ impl AssumeCache {
     fn forget_reserved(&mut self, claim: &Claim) {
         for consumer in &claim.reserved_for {
             let Some(of_pod) = self.reserved.get_mut(&*consumer.uid) else { continue };
-            of_pod.remove(&claim.meta.uid);
+            of_pod.remove(&*claim.meta.uid);
             if of_pod.is_empty() {
                 self.reserved.remove(&*consumer.uid);
             }
@@ -420,11 +423,6 @@ impl AssumeCache {
     }
 }
 
-/// Stands in for the UID of a pod's extended claim until it has one.
-pub(super) fn extended_key(pod: &str) -> Arc<str> {
-    format!("{pod}/extended").into()
-}
-
 fn results(claim: &octavo_dra::Claim) -> impl Iterator<Item = &AllocationResult> {
     claim.allocation.iter().flat_map(|allocation: &Allocation| &allocation.results)
 }
@@ -439,8 +437,8 @@ fn pools_of(claim: &octavo_dra::Claim) -> BTreeSet<PoolRef> {
 }
 
 /// Removes a holder from the pools of these devices.
-fn remove_holder<T>(
-    holders: &mut BTreeMap<PoolRef, BTreeMap<Arc<str>, T>>,
+fn remove_holder<K: Borrow<str> + Ord, T>(
+    holders: &mut BTreeMap<PoolRef, BTreeMap<K, T>>,
     claim: &octavo_dra::Claim,
     key: &str,
     changed: &mut HoldingsChange,

@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::Devices;
 use super::allocation_patch::allocation_to_write;
 use super::ask::{Ask, AskedClaim};
-use super::assume_cache::{AssumedClaim, extended_key};
+use super::assume_cache::{AssumedClaim, ClaimKey};
 use super::invalidation::Invalidation;
 use super::nodes::NodeView;
 use super::pools::Pool;
@@ -157,10 +157,10 @@ impl Devices {
             let is_listed =
                 claim.reserved_for.iter().any(|consumer| *consumer.uid == *pod_allocation.pod);
             if !is_listed {
-                uses.insert(Arc::clone(&claim.meta.uid));
+                uses.insert(claim.uid());
             }
             if let Some(allocation_to_write) = allocation {
-                let key = Arc::clone(&claim.meta.uid);
+                let key = ClaimKey::of(claim);
                 claims.push(assumed(
                     pod_allocation,
                     key,
@@ -171,7 +171,7 @@ impl Devices {
         }
         if let Some(extended) = &pod_allocation.extended {
             let claim = extended.claim.claim(&pod_allocation.namespace);
-            let key = extended_key(&pod_allocation.pod);
+            let key = ClaimKey::extended(&pod_allocation.pod);
             claims.push(assumed(pod_allocation, key, &claim, &extended.allocation.allocation));
         }
         let changed = self.assume_cache.assume(&pod_allocation.pod, claims, uses);
@@ -261,7 +261,7 @@ fn device_names<'d>(
 
 fn assumed(
     pod_allocation: &PodAllocation,
-    key: Arc<str>,
+    key: ClaimKey,
     claim: &octavo_dra::Claim,
     allocation: &Allocation,
 ) -> AssumedClaim {

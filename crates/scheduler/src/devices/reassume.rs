@@ -2,12 +2,11 @@
 //! events show.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use octavo_engine::placement::GpuParts;
 use octavo_kube_io::objects::{Claim, PodUid};
 
-use super::assume_cache::extended_key;
+use super::assume_cache::ClaimKey;
 use super::pod_allocation::PodAllocation;
 use super::{Devices, Invalidation};
 use crate::bind::{Bind, ClaimWrite};
@@ -21,7 +20,7 @@ impl Devices {
             .all(|write| self.is_written(write) || self.is_pending(bind, &write.claim.meta.uid))
             && (bind.extended.is_none()
                 || self.is_extended_written(bind)
-                || self.is_pending(bind, &extended_key(&bind.pod.uid)))
+                || self.is_pending(bind, &ClaimKey::extended(&bind.pod.uid)))
     }
 
     /// Records that an operation ended and may have written to its claims and rolled back, with
@@ -32,11 +31,11 @@ impl Devices {
         for write in &bind.claims {
             let meta = &write.claim.meta;
             if self.claim(&meta.name).is_some_and(|claim| claim.meta.uid == meta.uid) {
-                self.assume_cache.note_rollback(Arc::clone(&meta.uid));
+                self.assume_cache.note_rollback(ClaimKey::of(&write.claim));
             }
         }
         if bind.extended.is_some() && is_pod_there {
-            self.assume_cache.note_rollback(extended_key(&bind.pod.uid));
+            self.assume_cache.note_rollback(ClaimKey::extended(&bind.pod.uid));
         }
     }
 
@@ -48,7 +47,7 @@ impl Devices {
 
     /// Records that a claim is being rolled back, or was.
     pub fn note_claim_rollback(&mut self, claim: &Claim) {
-        self.assume_cache.note_rollback(Arc::clone(&claim.meta.uid));
+        self.assume_cache.note_rollback(ClaimKey::of(claim));
     }
 
     /// Advances the clock (monotonic, ms).
@@ -91,7 +90,8 @@ impl Devices {
         };
         let claims = bind.claims.iter().filter(is_unseen).cloned().collect();
         let extended = bind.extended.clone().filter(|_| {
-            !self.is_extended_written(bind) || self.is_pending(bind, &extended_key(&bind.pod.uid))
+            !self.is_extended_written(bind)
+                || self.is_pending(bind, &ClaimKey::extended(&bind.pod.uid))
         });
         self.assume(&PodAllocation {
             pod: bind.pod.uid.clone(),

@@ -15,7 +15,7 @@ use octavo_engine::solve::{NodeSet, Pinned};
 use octavo_engine::workload::Profile;
 use octavo_engine::{Gang, Placement, Shape};
 
-use octavo_kube_io::objects::PodUid;
+use octavo_kube_io::objects::{ClaimUid, PodUid};
 
 use super::Scheduler;
 use super::node_mask::NodeMask;
@@ -118,7 +118,7 @@ impl Scheduler {
         });
         let ports = self.ports_of(&members);
         let mut classes: Vec<MemberClass> = Vec::new();
-        let mut claims: BTreeMap<Arc<str>, u32> = BTreeMap::new();
+        let mut claims: BTreeMap<ClaimUid, u32> = BTreeMap::new();
         let mut cache = ForbiddenCache::default();
         let mut caveats = BTreeSet::new();
         let mut next_number = vec![0_u32; spec.subs.len()];
@@ -373,10 +373,10 @@ impl NodeConstraints {
 
 /// Counts the users of each unallocated claim. Returns whether this member requests anything that
 /// no earlier member does.
-fn count_claim_users(ask: &Ask, claims: &mut BTreeMap<Arc<str>, u32>) -> bool {
+fn count_claim_users(ask: &Ask, claims: &mut BTreeMap<ClaimUid, u32>) -> bool {
     let mut is_new = !ask.extended.is_empty();
     for claim in ask.wanted() {
-        let members = claims.entry(Arc::clone(&claim.meta.uid)).or_default();
+        let members = claims.entry(claim.uid()).or_default();
         is_new |= *members == 0;
         *members += 1;
     }

@@ -7,15 +7,14 @@ use octavo_dra::{AllocationResult, PoolRef};
 use octavo_engine::placement::GpuParts;
 use octavo_kube_io::objects::{Claim, Consumer, ObjectName, PodUid};
 
-use super::{AssumeCache, AssumedClaim, results};
+use super::{AssumeCache, AssumedClaim, ClaimKey, results};
 use crate::devices::nodes::NodeGpus;
 
 /// What a claim holds of a node's devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HeldDevices {
-    /// UID of the claim. For a pod's extended claim that is not written yet it is `<pod's
-    /// UID>/extended`.
-    pub claim: Arc<str>,
+    /// Key of the claim.
+    pub claim: ClaimKey,
     /// Namespace and name of the claim.
     pub name: ObjectName,
     /// The pods that may use it.
@@ -36,21 +35,21 @@ impl AssumeCache {
         pools: &'a [PoolRef],
     ) -> impl Iterator<Item = &'a octavo_dra::Claim> {
         let has_several_pools = pools.len() > 1;
-        let mut visited: BTreeSet<(&Arc<str>, bool)> = BTreeSet::new();
+        let mut visited: BTreeSet<(&str, bool)> = BTreeSet::new();
         let observed = |pool| {
             let holders = self.observed.get(pool).into_iter().flatten();
-            holders.map(|(uid, claim)| (uid, false, &claim.claim))
+            holders.map(|(uid, claim)| (&**uid, false, &claim.claim))
         };
         let assumed = |pool| {
             let holders = self.assumed_by_pool.get(pool).into_iter().flatten();
             let shown = holders.filter(|(_, assumed)| !self.is_observed(assumed));
-            shown.map(|(key, assumed)| (key, true, &assumed.claim))
+            shown.map(|(key, assumed)| (&**key, true, &assumed.claim))
         };
         pools
             .iter()
             .flat_map(move |pool| observed(pool).chain(assumed(pool)))
-            .filter(move |(uid, is_assumed, _)| {
-                !has_several_pools || visited.insert((uid, *is_assumed))
+            .filter(move |(key, is_assumed, _)| {
+                !has_several_pools || visited.insert((key, *is_assumed))
             })
             .map(|(_, _, claim)| claim)
     }
@@ -61,14 +60,12 @@ impl AssumeCache {
         pools: &[PoolRef],
         gpus: Option<&NodeGpus>,
     ) -> Vec<HeldDevices> {
-        let observed =
-            pools.iter().filter_map(|pool| self.observed.get(pool)).flat_map(|all| all.keys());
-        let assumed = pools
-            .iter()
-            .filter_map(|pool| self.assumed_by_pool.get(pool))
-            .flat_map(|all| all.keys());
-        let all: BTreeSet<&Arc<str>> = observed.chain(assumed).collect();
-        all.into_iter().filter_map(|uid| self.held_by(uid, pools, gpus)).collect()
+        let observed = pools.iter().filter_map(|pool| self.observed.get(pool));
+        let observed = observed.flat_map(|all| all.keys().map(|uid| &**uid));
+        let assumed = pools.iter().filter_map(|pool| self.assumed_by_pool.get(pool));
+        let assumed = assumed.flat_map(|all| all.keys().map(|key| &**key));
+        let all: BTreeSet<&str> = observed.chain(assumed).collect();
+        all.into_iter().filter_map(|key| self.held_by(key, pools, gpus)).collect()
     }
 
     /// What only this pod holds on a node. Claims of others are not read.
@@ -78,36 +75,35 @@ impl AssumeCache {
         pools: &[PoolRef],
         gpus: Option<&NodeGpus>,
     ) -> Vec<HeldDevices> {
-        let assumed = self.assumed.get(pod);
-        let assumed = assumed
-            .into_iter()
-            .flat_map(|assumed| assumed.claims.iter().map(|claim| &claim.key).chain(&assumed.uses));
-        let claims: BTreeSet<&Arc<str>> =
-            self.reserved.get(pod).into_iter().flatten().chain(assumed).collect();
-        let held = claims.into_iter().filter_map(|uid| self.held_by(uid, pools, gpus));
+        let assumed = self.assumed.get(pod).into_iter();
+        let uses = assumed.clone().flat_map(|assumed| &assumed.uses);
+        let allocated = assumed.flat_map(|assumed| &assumed.claims).map(|claim| &*claim.key);
+        let used = self.reserved.get(pod).into_iter().flatten().chain(uses).map(|uid| &**uid);
+        let claims: BTreeSet<&str> = used.chain(allocated).collect();
+        let held = claims.into_iter().filter_map(|key| self.held_by(key, pools, gpus));
         held.filter(|held| held.pods.len() == 1 && held.pods.contains(pod)).collect()
     }
 
     /// What a claim holds of these pools, if anything.
     fn held_by(
         &self,
-        uid: &Arc<str>,
+        key: &str,
         pools: &[PoolRef],
         gpus: Option<&NodeGpus>,
     ) -> Option<HeldDevices> {
         let mut held: Option<HeldDevices> = None;
         for pool in pools {
-            let observed = self.observed.get(pool).and_then(|holders| holders.get(uid));
+            let observed = self.observed.get(pool).and_then(|holders| holders.get(key));
             if let Some(claim) = observed {
-                let held = held.get_or_insert_with(|| self.new_entry(uid));
+                let held = held.get_or_insert_with(|| self.new_entry(ClaimKey::of(claim)));
                 held.is_assumed = false;
                 held.name.clone_from(&claim.meta.name);
                 held.pods.extend(claim.reserved_for.iter().map(Consumer::pod_uid));
                 add(held, results(&claim.claim), pool, gpus);
             }
-            let assumed = self.assumed_by_pool.get(pool).and_then(|holders| holders.get(uid));
+            let assumed = self.assumed_by_pool.get(pool).and_then(|holders| holders.get(key));
             if let Some(assumed) = assumed.filter(|assumed| !self.is_observed(assumed)) {
-                let held = held.get_or_insert_with(|| self.new_entry(uid));
+                let held = held.get_or_insert_with(|| self.new_entry(assumed.key.clone()));
                 let claim = &assumed.claim;
                 held.name = ObjectName::new(claim.namespace.as_str(), claim.name.as_str());
                 held.pods.insert(assumed.pod.clone());
@@ -122,9 +118,9 @@ impl AssumeCache {
         held
     }
 
-    fn new_entry(&self, uid: &Arc<str>) -> HeldDevices {
-        let pods = self.users(uid).cloned().collect();
-        HeldDevices { claim: Arc::clone(uid), pods, is_assumed: true, ..HeldDevices::default() }
+    fn new_entry(&self, claim: ClaimKey) -> HeldDevices {
+        let pods = self.users(&claim).cloned().collect();
+        HeldDevices { claim, pods, is_assumed: true, ..HeldDevices::default() }
     }
 
     /// Whether a claim is observed with the devices that are assumed for it.
@@ -138,12 +134,12 @@ impl AssumeCache {
 
     /// The observed claim of an assumption.
     pub(super) fn observed_claim(&self, assumed: &AssumedClaim) -> Option<&Arc<Claim>> {
-        if assumed.key.strip_suffix("/extended") == Some(&*assumed.pod) {
+        if assumed.key.is_extended_of(&assumed.pod) {
             return self.extended_claim_of(&assumed.pod);
         }
         let claim = &assumed.claim;
         self.claim(&ObjectName::new(claim.namespace.as_str(), claim.name.as_str()))
-            .filter(|claim| claim.meta.uid == assumed.key)
+            .filter(|claim| *claim.meta.uid == *assumed.key)
     }
 }
 
