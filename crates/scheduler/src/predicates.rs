@@ -37,6 +37,7 @@ pub use amounts::Amounts;
 pub use anti_affinity::{AntiAffinityIndex, Exclusions};
 pub use labels::selects;
 pub use node_filter_key::NodeFilterKey;
+pub(crate) use node_filter_key::tolerates;
 pub use pod_requests::{Disk, PodRequests};
 pub use resource_fit::check_resource_fit;
 pub use unfit::Unfit;

@@ -28,6 +28,7 @@ mod indeterminate;
 mod infeasible_nodes;
 mod leadership;
 mod leftover_allocations;
+mod lost_nodes;
 mod membership;
 mod metric_events;
 mod node;
@@ -41,11 +42,11 @@ mod pods;
 mod preemption_hint;
 mod queue;
 mod records;
-mod repair;
 mod reserve;
 mod rollback;
 mod shape;
 mod single_pod;
+mod successor_places;
 #[cfg(test)]
 mod tests;
 mod unmodeled_nodes;
@@ -116,8 +117,11 @@ pub struct Scheduler {
     in_flight: BTreeMap<OpId, InFlightOp>,
     next_op: u64,
     nominations: BTreeMap<QueueKey, Nomination>,
-    successor_places: Vec<repair::SuccessorPlace>,
+    successor_places: Vec<successor_places::SuccessorPlace>,
+    /// Lost nodes, with the time in milliseconds since when.
     lost: BTreeMap<NodeName, u64>,
+    /// Lost nodes whose gangs are not repaired, because many are lost at once.
+    cut_off_nodes: usize,
     /// Pods whose eviction failed, by the time in milliseconds of the next attempt.
     eviction_retries: BTreeSet<(u64, PodUid)>,
     /// Binds with an indeterminate outcome, by pod UID.
@@ -211,6 +215,7 @@ impl Scheduler {
             nominations: BTreeMap::new(),
             successor_places: Vec::new(),
             lost: BTreeMap::new(),
+            cut_off_nodes: 0,
             eviction_retries: BTreeSet::new(),
             indeterminate: BTreeMap::new(),
             rollbacks: rollback::ClaimRollbacks::default(),

@@ -17,7 +17,6 @@ const NO_ACTION: &str = "None: it is tried again.";
 
 /// Reasons about pods and gangs.
 pub(super) const PODS: &[Reason] = &[
-    row("DeletionByTaintManager", DISRUPTION, "The pod is deleted because its node is lost.", ""),
     row(
         "FailedScheduling",
         POD_EVENT,
@@ -56,7 +55,7 @@ pub(super) const PODS: &[Reason] = &[
     ),
     row(
         "NodeLost",
-        POD_EVENT,
+        "Pod: condition `DisruptionTarget`, event",
         "The pod's node is lost. Its gang gets a new member on another node.",
         "Repair or remove the node.",
     ),

@@ -160,6 +160,8 @@ pub struct Toleration {
     pub value: String,
     /// Effect as written; empty for every effect.
     pub effect: String,
+    /// For how long a `NoExecute` taint is tolerated; `None` for ever.
+    pub seconds: Option<i64>,
 }
 
 /// A term of inter-pod affinity or anti-affinity.

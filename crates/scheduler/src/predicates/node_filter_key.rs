@@ -43,7 +43,7 @@ impl NodeFilterKey {
             node: pod.node.clone(),
             labels: spec.node_selector.clone(),
             terms: spec.node_affinity.as_ref().map(valid_terms),
-            tolerations: spec.tolerations.iter().filter(matters).cloned().collect(),
+            tolerations: spec.tolerations.iter().filter(matters).map(placed_by).collect(),
             volumes: volumes.reaches(pod),
         }))
     }
@@ -110,9 +110,19 @@ impl FilterInputs {
     }
 }
 
+/// The toleration without its seconds, which matter only once the pod runs.
+fn placed_by(toleration: &Toleration) -> Toleration {
+    Toleration { seconds: None, ..toleration.clone() }
+}
+
 /// Whether a toleration matches a taint. `Lt` and `Gt` (KEP-5471) are always evaluated: an API
 /// server without the feature admits none.
-fn tolerates(toleration: &Toleration, key: &str, value: &str, effect: TaintEffect) -> bool {
+pub(crate) fn tolerates(
+    toleration: &Toleration,
+    key: &str,
+    value: &str,
+    effect: TaintEffect,
+) -> bool {
     if !(toleration.effect.is_empty() || toleration.effect == effect_name(effect)) {
         return false;
     }

@@ -11,6 +11,7 @@ mod indeterminate;
 mod indeterminate_relist;
 mod infeasible_nodes;
 mod leadership;
+mod lost_nodes;
 mod metric_events;
 mod nomination;
 mod pods;

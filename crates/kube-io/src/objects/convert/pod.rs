@@ -84,11 +84,13 @@ struct WirePort {
 }
 
 #[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct WireToleration {
     key: Option<String>,
     operator: Option<String>,
     value: Option<String>,
     effect: Option<String>,
+    toleration_seconds: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -233,6 +235,7 @@ impl From<WireToleration> for Toleration {
             operator: wire.operator.unwrap_or_default(),
             value: wire.value.unwrap_or_default(),
             effect: wire.effect.unwrap_or_default(),
+            seconds: wire.toleration_seconds,
         }
     }
 }

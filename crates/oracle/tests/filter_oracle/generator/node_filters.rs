@@ -55,6 +55,7 @@ fn toleration(rng: &mut Rng) -> Toleration {
         operator: operator.to_owned(),
         value: value.to_owned(),
         effect: effect.to_owned(),
+        seconds: None,
     }
 }
 

@@ -16,8 +16,13 @@ fn check(pod: &Pod, node: &Node) -> Result<(), Unfit> {
 
 fn tolerating(operator: &str, value: &str) -> Pod {
     let (key, effect) = ("team".to_owned(), String::new());
-    let toleration =
-        Toleration { key, operator: operator.to_owned(), value: value.to_owned(), effect };
+    let toleration = Toleration {
+        key,
+        operator: operator.to_owned(),
+        value: value.to_owned(),
+        effect,
+        seconds: None,
+    };
     pod("p", PodSpec { tolerations: vec![toleration], ..PodSpec::default() })
 }
 
@@ -55,6 +60,7 @@ fn a_cordon_is_a_taint_that_can_be_tolerated() {
         operator: "Exists".to_owned(),
         value: String::new(),
         effect: "NoSchedule".to_owned(),
+        seconds: None,
     };
     let daemon = PodSpec { tolerations: vec![daemon], ..PodSpec::default() };
     assert_eq!(check(&pod("p", daemon)), Ok(()));

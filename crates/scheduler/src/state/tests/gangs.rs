@@ -2,7 +2,6 @@ use serde_json::json;
 
 use super::fixtures::{Testbed, member, node, pod_group, with};
 use crate::bind::FailureKind;
-use crate::state::SchedulerConfig;
 use crate::status::{GroupPhase, StatusUpdate};
 
 fn racked(name: &str, cpu: u32, rack: &str) -> serde_json::Value {
@@ -131,28 +130,6 @@ fn a_member_whose_bind_failed_is_placed_again() {
     assert_eq!(ops.len(), 1);
     testbed.complete(&ops[0]);
     assert_eq!(phase(&testbed), Some(GroupPhase::Scheduled));
-}
-
-#[test]
-fn members_on_a_lost_node_are_deleted_after_a_while() {
-    let config = SchedulerConfig { repair_after_seconds: 10, ..SchedulerConfig::default() };
-    let mut testbed = Testbed::with_config(config);
-    testbed.node(&node("a", 2));
-    testbed.node(&node("b", 2));
-    testbed.object(&pod_group("g", 2, json!({})));
-    for name in ["m0", "m1"] {
-        testbed.pod(&member("g", name, "2"));
-    }
-    testbed.settle();
-    testbed.pod(&super::fixtures::pod("alone", "1"));
-    let lost = json!([{"type": "Ready", "status": "Unknown"}]);
-    let unreachable = json!([{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}]);
-    let node = with(node("a", 2), "/status/conditions", lost);
-    testbed.node(&with(node, "/spec/taints", unreachable));
-    assert_eq!(testbed.after(9_000), []);
-    let ops = testbed.after(2_000);
-    assert_eq!(ops.len(), 1, "the member on the lost node: {ops:?}");
-    assert_eq!(testbed.after(2_000), [], "once");
 }
 
 #[test]

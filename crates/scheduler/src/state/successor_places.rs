@@ -1,17 +1,14 @@
-//! Repair of gangs on lost nodes, and places kept for the successors of moved pods.
+//! Places that are kept for the successors of moved pods.
 
 use std::sync::Arc;
 
 use octavo_engine::{Placement, Shape};
-use octavo_kube_io::objects::{Node, NodeName, PodUid, TaintEffect};
+use octavo_kube_io::objects::{NodeName, PodUid};
 
+use super::Scheduler;
 use super::engine_cache::{DesiredMember, Holder};
-use super::pending_reason::Reason;
 use super::pod::Place;
 use super::queue::QueueKey;
-use super::{OpPurpose, Scheduler};
-use crate::bind::{Evict, OpKind};
-use crate::status::{StatusText, StatusUpdate};
 
 /// A place that is kept for the successor of a moved pod.
 #[derive(Clone, Debug)]
@@ -123,76 +120,5 @@ impl Scheduler {
             self.cluster_changed();
         }
         self.successor_places.iter().map(|successor| successor.until).min()
-    }
-
-    /// Records since when a node is lost.
-    pub(super) fn track_lost_node(&mut self, node: &Node) {
-        let is_evicting = node.taints.iter().any(|taint| {
-            taint.effect == TaintEffect::NoExecute
-                && matches!(
-                    taint.key.as_str(),
-                    "node.kubernetes.io/unreachable"
-                        | "node.kubernetes.io/not-ready"
-                        | "node.kubernetes.io/out-of-service"
-                )
-        });
-        if is_evicting || node.is_ready == Some(false) {
-            self.lost.entry(node.name()).or_insert(self.now);
-        } else {
-            self.lost.remove(&*node.meta.name.name);
-        }
-    }
-
-    /// Deletes members of gangs on nodes that are lost for long enough, so that their owners
-    /// recreate them elsewhere. Only called while leading.
-    pub(super) fn repair_lost_nodes(&mut self) {
-        let after = self.config.repair_after_seconds.saturating_mul(1000);
-        if after == 0 {
-            return;
-        }
-        let is_due = |since: u64| since.saturating_add(after) <= self.now;
-        let lost = self.lost.iter().filter(|(_, since)| is_due(**since));
-        for node in lost.map(|(node, _)| node.clone()).collect::<Vec<_>>() {
-            let uids: Vec<_> = self.on_node.get(&node).into_iter().flatten().cloned().collect();
-            for uid in uids {
-                self.replace_member(&uid, &node);
-            }
-        }
-    }
-
-    /// Handles a failed deletion of a member on a lost node: it is tried again.
-    pub(super) fn repair_failed(&mut self, uid: &PodUid) {
-        if let Some(record) = self.pods.get_mut(uid) {
-            record.is_repaired = false;
-        }
-    }
-
-    fn replace_member(&mut self, uid: &PodUid, node: &NodeName) {
-        let Some(record) = self.pods.get_mut(uid) else { return };
-        let is_due = record.member.is_some()
-            && record.pod.node.is_some()
-            && record.pod.meta.deleted.is_none()
-            && !record.pod.has_ended()
-            && !record.is_repaired;
-        if !is_due {
-            return;
-        }
-        record.is_repaired = true;
-        let pod = record.reference();
-        let group = record.member.as_ref().map(|member| member.group.clone());
-        let message = format!("node {node} is lost; the gang gets a new member on another node");
-        let status_text =
-            StatusText { reason: Reason::NodeLost.as_str(), message: message.clone() };
-        self.reports.push(StatusUpdate::PodEvicted { pod: pod.clone(), status_text });
-        let task = OpKind::Evict(Evict {
-            pod,
-            message,
-            reason: "DeletionByTaintManager",
-            is_bound_by_budgets: false,
-        });
-        self.submit(uid, OpPurpose::Repair, task);
-        if let Some(group) = group {
-            self.report_group(&group);
-        }
     }
 }
