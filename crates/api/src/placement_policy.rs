@@ -116,11 +116,13 @@ pub struct PolicyTolerance {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PolicyConstraints {
-    /// Maximum power of the whole cluster in watts.
+    /// Maximum power of the whole cluster in watts. For the simulator: the scheduler refuses it, because
+    /// nodes do not publish their power.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_watts: Option<i64>,
-    /// Maximum cost of the allocated parts of the whole cluster, in cents per hour.
+    /// Maximum cost of the allocated parts of the whole cluster, in cents per hour. For the simulator: the
+    /// scheduler refuses it, because nodes do not publish a price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub max_cents_per_hour: Option<i64>,

@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use octavo_engine::World;
+use octavo_engine::objective::CostTerm;
 use octavo_engine::objective::policy::{PlacementPolicy, PolicyError, PolicySpec};
 use octavo_kube_io::objects::{Delta, Kind, WatchedObject};
 use serde_json::Value;
@@ -40,6 +41,8 @@ struct PolicyEntry {
     policy: Option<Arc<PlacementPolicy>>,
     /// Why the current version is invalid.
     error: Option<Unusable>,
+    /// Why the cluster cannot keep its limits now.
+    unkept: Option<PolicyError>,
 }
 
 /// Why a policy cannot be used.
@@ -55,6 +58,17 @@ pub enum Unusable {
     /// The policy is invalid.
     #[error("{0}")]
     Invalid(#[from] PolicyError),
+    /// It counts what a cluster has no figures of.
+    #[error(
+        "{field}: nodes and GPUs of a cluster have no {unit}, so it would have no effect; remove it. \
+         The simulator has such figures"
+    )]
+    NoFigures {
+        /// Path of the field.
+        field: String,
+        /// The unit without figures.
+        unit: CostTerm,
+    },
     /// Another policy is the default already.
     #[error(
         "spec.isDefault: PlacementPolicy {other:?} is the default already, because it is older; make one \
@@ -86,7 +100,7 @@ impl Unusable {
     /// Reason of conditions and events, and label of metrics.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Malformed { .. } | Self::Invalid(_) => "InvalidPolicy",
+            Self::Malformed { .. } | Self::Invalid(_) | Self::NoFigures { .. } => "InvalidPolicy",
             Self::SecondDefault { .. } => "SecondDefault",
             Self::NotFound { .. } => "PolicyNotFound",
             Self::NeverValid { .. } => "PolicyNotUsable",
@@ -126,16 +140,14 @@ impl Policies {
             }
             _ => return Vec::new(),
         }
-        let changed = |(name, report): (Arc<str>, StatusUpdate)| {
-            (before.get(&name) != Some(&report)).then_some(report)
-        };
-        self.reports().into_iter().filter_map(changed).collect()
+        self.changed_since(&before)
     }
 
     fn set(&mut self, object: &WatchedObject) {
         let meta = &object.meta;
         let old = self.list.get(&meta.name.name).filter(|old| old.uid == meta.uid);
-        let (policy, error) = match read(&meta.name.name, &object.spec) {
+        let read = read(&meta.name.name, &object.spec);
+        let (policy, error) = match read.and_then(with_figures) {
             Ok(policy) => (Some(Arc::new(policy)), None),
             Err(error) => (old.and_then(|old| old.policy.clone()), Some(error)),
         };
@@ -146,6 +158,7 @@ impl Policies {
             is_default: object.spec["isDefault"] == Value::Bool(true),
             policy,
             error,
+            unkept: old.and_then(|old| old.unkept.clone()),
         };
         self.list.insert(Arc::clone(&meta.name.name), entry);
     }
@@ -194,24 +207,54 @@ impl Policies {
                 }
                 status_text
             });
+            let unkept = entry
+                .unkept
+                .as_ref()
+                .map(|error| StatusText { reason: "LimitsNotKept", message: error.to_string() });
+            let error = error.or(unkept);
             let (name, generation) = (Arc::clone(name), entry.generation);
             (Arc::clone(&name), StatusUpdate::Policy { name, generation, error })
         };
         self.list.iter().map(report).collect()
     }
 
-    /// Checks the policies against the cluster. Returns an update for each whose limits cannot be
-    /// kept, or that names an unknown level. Such a policy is still used as far as possible,
-    /// because nodes come and go.
-    pub fn check(&self, world: &World) -> Vec<StatusUpdate> {
-        let check = |(name, entry): (&Arc<str>, &PolicyEntry)| {
-            let policy = entry.policy.as_ref().filter(|_| entry.error.is_none())?;
-            let error = Unusable::from(policy.check(world).err()?);
-            let status_text = StatusText { reason: "LimitsNotKept", message: error.to_string() };
-            let (name, generation) = (Arc::clone(name), entry.generation);
-            Some(StatusUpdate::Policy { name, generation, error: Some(status_text) })
+    /// Checks the policies against the cluster. A policy whose limits cannot be kept, or that names
+    /// an unknown level, is still used as far as possible, because nodes come and go. Returns the
+    /// status updates of policies for which that has changed.
+    pub fn check(&mut self, world: &World) -> Vec<StatusUpdate> {
+        let before = self.reports();
+        for entry in self.list.values_mut() {
+            entry.unkept = entry.policy.as_ref().and_then(|policy| policy.check(world).err());
+        }
+        self.changed_since(&before)
+    }
+
+    fn changed_since(&self, before: &BTreeMap<Arc<str>, StatusUpdate>) -> Vec<StatusUpdate> {
+        let reports = self.reports().into_iter();
+        let changed = |(name, report): (Arc<str>, StatusUpdate)| {
+            (before.get(&name) != Some(&report)).then_some(report)
         };
-        self.list.iter().filter_map(check).collect()
+        reports.filter_map(changed).collect()
+    }
+}
+
+/// The policy, unless it counts power, money or failures. A cluster has no such figures: the policy
+/// would be accepted and have no effect.
+fn with_figures(policy: PlacementPolicy) -> Result<PlacementPolicy, Unusable> {
+    let missing = [CostTerm::Watts, CostTerm::CentsPerHour, CostTerm::ExpectedLostGpuSeconds];
+    let limits = policy.constraints();
+    let limit = [
+        ("maxWatts", limits.max_watts, CostTerm::Watts),
+        ("maxCentsPerHour", limits.max_cents_per_hour, CostTerm::CentsPerHour),
+    ];
+    let limit = limit.into_iter().find(|(_, limit, _)| limit.is_some());
+    if let Some((name, _, unit)) = limit {
+        return Err(Unusable::NoFigures { field: format!("spec.constraints.{name}"), unit });
+    }
+    let unit = missing.into_iter().find(|unit| policy.has(*unit));
+    match unit {
+        Some(unit) => Err(Unusable::NoFigures { field: "spec.order".to_owned(), unit }),
+        None => Ok(policy),
     }
 }
 

@@ -104,6 +104,8 @@ pub struct Scheduler {
     neighbours: AntiAffinityIndex,
     groups: Groups,
     policies: Policies,
+    /// Whether the policies were checked against the current nodes.
+    are_policies_checked: bool,
 
     masks: MaskAllocator,
     engine: EngineCache,
@@ -205,6 +207,7 @@ impl Scheduler {
             neighbours: AntiAffinityIndex::default(),
             groups: Groups::default(),
             policies: Policies::default(),
+            are_policies_checked: false,
             masks: MaskAllocator::default(),
             engine: EngineCache::empty(Planner::default()),
             is_engine_stale: true,
@@ -256,6 +259,7 @@ impl Scheduler {
     /// be ready at once.
     pub fn decide(&mut self) -> bool {
         self.rebuild_engine_if_stale();
+        self.check_policies();
         self.repair_lost_nodes();
         self.devices.begin_cycle();
         self.reconsider_nominations();
@@ -331,6 +335,14 @@ impl Scheduler {
         self.in_flight.insert(id, op);
         self.ops.push(WriteOp { id, kind: task });
         id
+    }
+
+    /// Reports policies whose limits the cluster cannot keep, after a change of either.
+    fn check_policies(&mut self) {
+        if !std::mem::replace(&mut self.are_policies_checked, true) {
+            let reports = self.policies.check(&self.engine.world);
+            self.reports.extend(reports);
+        }
     }
 
     /// Records a change that may make unschedulable entries schedulable.

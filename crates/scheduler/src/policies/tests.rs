@@ -48,7 +48,7 @@ fn default_policy_is_the_engines_without_objects() {
 fn named_policy_is_used_and_unnamed_get_the_default() {
     let mut policies = Policies::default();
     set(&mut policies, object("near", by("hops")));
-    let mut usual = by("watts");
+    let mut usual = by("podsDisturbed");
     usual["isDefault"] = json!(true);
     let reports = set(&mut policies, object("usual", usual));
     assert_eq!(summaries(&reports), [("usual".to_owned(), "")]);
@@ -90,8 +90,8 @@ fn last_valid_version_of_a_policy_stays_in_use() {
     };
     assert!(error.message.ends_with("Until then the previous version is used"), "{error:?}");
     assert!(policies.find(Some("p")).unwrap().has(CostTerm::Hops));
-    set(&mut policies, object("p", by("watts")));
-    assert!(policies.find(Some("p")).unwrap().has(CostTerm::Watts));
+    set(&mut policies, object("p", by("podsDisturbed")));
+    assert!(policies.find(Some("p")).unwrap().has(CostTerm::PodsDisturbed));
 }
 
 #[test]
@@ -175,11 +175,8 @@ fn engine_understands_every_field_of_the_crd() {
         preemption: Some(true),
         is_default: true,
     };
-    let mut policies = Policies::default();
     let written = serde_json::to_value(&spec).unwrap();
-    let reports = set(&mut policies, object("all", written.clone()));
-    assert_eq!(summaries(&reports), [("all".to_owned(), "")]);
-    let read = PolicySpec::from((**policies.find(None).unwrap()).clone());
+    let read = PolicySpec::from(read("all", &written).unwrap());
     let mut read = serde_json::to_value(read).unwrap();
     read.as_object_mut().unwrap().remove("name");
     read["isDefault"] = json!(true);
@@ -195,5 +192,34 @@ fn malformed_specs_are_reported() {
         let mut policies = Policies::default();
         let reports = set(&mut policies, object("p", spec.clone()));
         assert_eq!(summaries(&reports), [("p".to_owned(), "InvalidPolicy")], "{spec}");
+    }
+}
+
+#[test]
+fn policies_that_count_what_a_cluster_has_no_figures_of_are_refused() {
+    let limited = |limit: &str| {
+        let mut spec = by("hops");
+        spec["constraints"] = json!({ limit: 500_000 });
+        spec
+    };
+    for (spec, field) in [
+        (by("watts"), "spec.order: nodes and GPUs of a cluster have no watts"),
+        (by("centsPerHour"), "spec.order"),
+        (by("expectedLostGpuSeconds"), "spec.order"),
+        (
+            json!({"order": [{"sum": [{"unit": "hops", "weight": 1}, {"unit": "watts", "weight": 1}]}]}),
+            "spec.order",
+        ),
+        (limited("maxWatts"), "spec.constraints.maxWatts"),
+        (limited("maxCentsPerHour"), "spec.constraints.maxCentsPerHour"),
+    ] {
+        let mut policies = Policies::default();
+        let reports = set(&mut policies, object("p", spec.clone()));
+        let [StatusUpdate::Policy { error: Some(error), .. }] = reports.as_slice() else {
+            panic!("{spec}: {reports:?}")
+        };
+        assert_eq!(error.reason, "InvalidPolicy");
+        assert!(error.message.contains(field), "{spec}: {error:?}");
+        assert!(policies.find(Some("p")).is_err(), "{spec}");
     }
 }

@@ -53,6 +53,7 @@ impl Scheduler {
                 let reports = self.policies.apply(delta);
                 self.reports.extend(reports);
                 if before.is_some_and(|before| before != self.policies) {
+                    self.are_policies_checked = false;
                     self.cluster_changed();
                 }
             }

@@ -122,6 +122,7 @@ impl Scheduler {
             return;
         }
         self.is_engine_stale = false;
+        self.are_policies_checked = false;
         let desired_nodes: Vec<_> =
             self.nodes.keys().filter_map(|name| self.desired_node(name)).collect();
         let labels: BTreeSet<&str> = desired_nodes

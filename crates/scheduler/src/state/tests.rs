@@ -15,6 +15,7 @@ mod lost_nodes;
 mod metric_events;
 mod nomination;
 mod pods;
+mod policies;
 mod preemption;
 mod preemption_hint;
 mod queue_fairness;
