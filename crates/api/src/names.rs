@@ -35,7 +35,7 @@ pub const TAINT_FOREIGN_MIG: &str = "octavo.dev/foreign-mig-instance";
 
 /// Taint on every device of a node with an owning scheduler. The value is the scheduler's name, as in a pod's
 /// `spec.schedulerName`. It is unrelated to health: only the owner tolerates it, so no other scheduler allocates the
-/// device a second time.
+/// device a second time. A node with a device plugin, whose GPUs have no taints, may have it itself.
 pub const TAINT_OWNER: &str = "octavo.dev/scheduler";
 
 /// Value of [`LABEL_OWNER`] and [`TAINT_OWNER`]: Octavo's scheduler owns the node.

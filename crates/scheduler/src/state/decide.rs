@@ -19,7 +19,7 @@ use super::pending_reason::PendingReason;
 use super::pod::{self, PodRecord};
 use super::queue::QueueKey;
 use super::records::RecordedDecision;
-use crate::devices::{Ask, AskError, AskedClaim, Feasibility, GpuSource};
+use crate::devices::{Ask, AskError, AskedClaim, Feasibility};
 use crate::predicates::{Unfit, Usage, check_resource_fit, unsupported};
 
 /// Attempts of a decision whose chosen node lacks devices or room after all. After these each node
@@ -128,17 +128,15 @@ impl Scheduler {
             && self.neighbours.exclusions(&record.pod, &self.volumes).is_empty()
     }
 
-    /// Whether this scheduler may allocate the requested devices on a node. It may for an empty
-    /// request, for devices of its own nodes, and for devices of a device plugin.
+    /// Whether this scheduler may allocate the requested devices on a node: only on its own nodes.
+    /// Elsewhere another scheduler could give the same ones away.
     pub(super) fn may_allocate_devices(&self, ask: &Ask, node: &str) -> bool {
         let needs = ask.wanted().next().is_some() || !ask.extended.is_empty();
-        let is_plugin =
-            || self.devices.gpus(node).is_some_and(|gpus| gpus.source == GpuSource::Plugin);
         let is_ours = || {
             let record = self.nodes.get(node);
             record.is_some_and(|record| is_owned(&record.node, &self.config.scheduler_name))
         };
-        !needs || is_ours() || (!ask.extended.is_empty() && is_plugin())
+        !needs || is_ours()
     }
 
     /// The disturbance that is allowed for an entry of this priority.

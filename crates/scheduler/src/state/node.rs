@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use octavo_api::names::LABEL_OWNER;
+use octavo_api::names::{LABEL_OWNER, TAINT_OWNER};
 use octavo_engine::node::{FeatureMask, Links, NodeClass};
 use octavo_engine::{ModelId, NodeSpec, Resources};
-use octavo_kube_io::objects::Node;
+use octavo_kube_io::objects::{Node, NodeTaint, TaintEffect};
 
 use super::engine_cache::DesiredNode;
 use crate::devices::{GpuSource, NodeGpus};
@@ -51,6 +51,20 @@ pub(super) fn is_owned(node: &Node, owner: &str) -> bool {
     node.meta.labels.get(LABEL_OWNER).is_some_and(|name| name == owner)
 }
 
+/// The node without the taint that keeps other schedulers away from it. A device plugin's GPUs have
+/// no taints of their own, so their node is tainted; pods of its scheduler need no toleration.
+pub(super) fn without_own_taint(node: &Arc<Node>, owner: &str) -> Arc<Node> {
+    let is_own = |taint: &NodeTaint| {
+        taint.key == TAINT_OWNER && taint.value == owner && taint.effect == TaintEffect::NoSchedule
+    };
+    if !node.taints.iter().any(is_own) {
+        return Arc::clone(node);
+    }
+    let mut node = Node::clone(node);
+    node.taints.retain(|taint| !is_own(taint));
+    Arc::new(node)
+}
+
 /// The node as the engine should know it. `labels` are the keys of the topology levels.
 pub(super) fn desired_node(
     record: &NodeRecord,
@@ -66,9 +80,7 @@ pub(super) fn desired_node(
         memory_mib: whole(record.capacity.amounts.memory >> 20),
         pods: whole(record.capacity.pods),
     };
-    let is_open = gpus.is_some_and(|gpus| {
-        gpus.is_settled && (gpus.source == GpuSource::Plugin || is_owned(node, owner))
-    });
+    let is_open = gpus.is_some_and(|gpus| gpus.is_settled && is_owned(node, owner));
     let published = gpus.map_or(&[][..], |gpus| &gpus.devices.gpus);
     let closed = (0..).zip(published).fold(0, |closed: u64, (index, gpu)| {
         if gpu.is_closed || !is_open { closed | 1 << index } else { closed }

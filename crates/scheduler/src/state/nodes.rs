@@ -14,6 +14,7 @@ use crate::predicates::{Capacity, Usage};
 
 impl Scheduler {
     pub(super) fn set_node(&mut self, node: &Arc<Node>) {
+        let node = &node::without_own_taint(node, &self.config.scheduler_name);
         let name = node.name();
         let capacity = Capacity::of(node);
         self.neighbours.set_node(node);

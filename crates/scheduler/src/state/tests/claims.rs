@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::fixtures::{Testbed, node, pod, with};
+use super::fixtures::{Testbed, gpu_pod, node, plugin_node, pod, with};
 use crate::bind::{Bind, OpKind};
 use crate::state::SchedulerConfig;
 
@@ -308,4 +308,19 @@ fn a_scheduler_with_another_name_uses_the_devices_that_are_kept_for_it() {
     let binds = binds(&mut testbed);
     let devices: Vec<_> = binds.iter().flat_map(|(bind, _)| devices(bind)).collect();
     assert_eq!(devices, ["b/gpu-0"], "the other node's agent keeps its device for octavo");
+}
+
+#[test]
+fn gpus_of_a_device_plugin_are_used_on_own_nodes_only() {
+    let mut testbed = Testbed::new();
+    let mut theirs = plugin_node("a");
+    theirs["metadata"]["labels"].as_object_mut().expect("labels").remove("octavo.dev/scheduler");
+    testbed.node(&theirs);
+    testbed.pod(&gpu_pod("p", 1));
+    assert_eq!(testbed.settle(), [], "kube-scheduler gives the same GPUs");
+    let taint = |scheduler: &str| json!([{"key": "octavo.dev/scheduler", "value": scheduler, "effect": "NoSchedule"}]);
+    testbed.node(&with(plugin_node("b"), "/spec/taints", taint("another")));
+    assert_eq!(testbed.settle(), [], "another scheduler's node");
+    testbed.node(&with(plugin_node("c"), "/spec/taints", taint("octavo")));
+    assert_eq!(testbed.settle(), [("p".to_owned(), "c".to_owned())], "no toleration is needed");
 }
