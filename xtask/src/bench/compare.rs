@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-use super::{PROGRAM, build};
+use super::PROGRAM;
 
 /// What is compared.
 #[derive(Debug, clap::Args)]
@@ -63,7 +63,8 @@ struct Checkout<'a> {
     folder: &'a Path,
     name: &'a str,
     flags: &'a [String],
-    reports: Vec<Report>,
+    /// One for each pair; `None` if the run failed.
+    reports: Vec<Option<Report>>,
 }
 
 /// Builds both checkouts, runs the pairs and prints a Markdown table.
@@ -75,7 +76,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<()> {
     let mut before = checkout(&args.before, before_name);
     let mut after = checkout(after, &args.name);
     for side in [&before, &after] {
-        build(side.folder)?;
+        side.build()?;
     }
     for pair in 0..args.pairs {
         for side in order(pair) {
@@ -84,7 +85,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<()> {
                 Side::After => &mut after,
             };
             progress(&format!("pair {} of {}: {}", pair + 1, args.pairs, side.folder.display()));
-            side.measure()?;
+            side.measure();
         }
     }
     show(&table(&before.reports, &after.reports)?);
@@ -97,7 +98,30 @@ fn order(pair: u32) -> [Side; 2] {
 }
 
 impl Checkout<'_> {
-    fn measure(&mut self) -> anyhow::Result<()> {
+    /// Builds what this version of the benchmarks needs, which only it knows.
+    fn build(&self) -> anyhow::Result<()> {
+        let status = Command::new(env!("CARGO"))
+            .args(["xtask", "bench", "help"])
+            .current_dir(self.folder)
+            .env_remove("CARGO_TARGET_DIR")
+            .stdout(Stdio::null())
+            .status()
+            .context("run cargo")?;
+        ensure!(status.success(), "the build in {} ended with {status}", self.folder.display());
+        Ok(())
+    }
+
+    /// Runs the benchmark once. A run without a report is told and left out, so that it does not
+    /// cost the runs before it.
+    fn measure(&mut self) {
+        let report = self.run();
+        if let Err(error) = &report {
+            progress(&format!("no report: {error:#}"));
+        }
+        self.reports.push(report.ok());
+    }
+
+    fn run(&self) -> anyhow::Result<Report> {
         let program = self.folder.join(PROGRAM);
         let program =
             program.canonicalize().with_context(|| format!("find {}", program.display()))?;
@@ -107,71 +131,76 @@ impl Checkout<'_> {
             .args(["--format", "json"])
             .args(self.flags)
             .current_dir(self.folder)
-            .stderr(std::process::Stdio::inherit())
+            .stderr(Stdio::inherit())
             .output()
             .with_context(|| format!("run {}", program.display()))?;
-        let report = serde_json::from_slice(&output.stdout).with_context(|| {
+        serde_json::from_slice(&output.stdout).with_context(|| {
             format!("{} printed no report and ended with {}", program.display(), output.status)
-        })?;
-        self.reports.push(report);
-        Ok(())
+        })
     }
 }
 
 /// The changes of all figures that both sides have, and the names of the others.
-fn table(before: &[Report], after: &[Report]) -> anyhow::Result<String> {
-    let (Some(first), Some(last)) = (before.first(), after.first()) else {
-        anyhow::bail!("nothing was measured");
+fn table(before: &[Option<Report>], after: &[Option<Report>]) -> anyhow::Result<String> {
+    let last = |reports: &[Option<Report>]| {
+        let report = reports.iter().flatten().next_back();
+        report.map(|report| report.commit.clone()).context("a side has no report")
     };
     let mut lines = format!(
-        "Before: {}. After: {}. {} pairs.\n\n\
-         | figure | unit | before | after | change, % | 95% interval, % |\n|---|---|---|---|---|---|\n",
-        first.commit,
-        last.commit,
-        after.len()
+        "Before: {}. After: {}.\n\n\
+         | figure | unit | pairs | before | after | change, % | 95% interval, % |\n\
+         |---|---|---|---|---|---|---|\n",
+        last(before)?,
+        last(after)?
     );
-    let (before_medians, after_medians) = (medians(before), medians(after));
+    let (before, after) = (medians(before), medians(after));
     let mut is_any_shared = false;
-    for figure in &last.figures {
-        let key = (figure.what.as_str(), figure.unit.as_str());
-        let (Some(old), Some(new)) = (before_medians.get(&key), after_medians.get(&key)) else {
-            continue;
-        };
-        if old.len() != before.len() || new.len() != after.len() {
+    for (key, new) in &after {
+        let Some(old) = before.get(key) else { continue };
+        let pairs: Vec<(f64, f64)> =
+            old.iter().filter_map(|(run, old)| Some((*old, *new.get(run)?))).collect();
+        if pairs.is_empty() {
             continue;
         }
         is_any_shared = true;
-        let changes: Vec<f64> = old.iter().zip(new).map(|(old, new)| change(*old, *new)).collect();
-        let changes = sorted(&changes);
+        let sorted = |value: fn(&(f64, f64)) -> f64| {
+            let mut values: Vec<f64> = pairs.iter().map(value).collect();
+            values.sort_by(f64::total_cmp);
+            values
+        };
+        let changes = sorted(|(old, new)| change(*old, *new));
         let interval = sign_test_interval(&changes)
             .map_or("needs six pairs".to_owned(), |(low, high)| format!("{low:+.1} to {high:+.1}"));
         // Writing to a string does not fail.
         let _ = writeln!(
             lines,
-            "| {} | {} | {:.4} | {:.4} | {:+.1} | {interval} |",
-            figure.what,
-            figure.unit,
-            median(&sorted(old)),
-            median(&sorted(new)),
+            "| {} | {} | {} | {:.4} | {:.4} | {:+.1} | {interval} |",
+            key.0,
+            key.1,
+            pairs.len(),
+            median(&sorted(|(old, _)| *old)),
+            median(&sorted(|(_, new)| *new)),
             median(&changes),
         );
     }
     ensure!(is_any_shared, "the two sides have no figure in common");
-    let shared = |key| before_medians.contains_key(key) && after_medians.contains_key(key);
-    for (side, figures) in [("before", &before_medians), ("after", &after_medians)] {
-        for key in figures.keys().filter(|key| !shared(key)) {
+    for (side, own, other) in [("before", &before, &after), ("after", &after, &before)] {
+        for key in own.keys().filter(|key| !other.contains_key(*key)) {
             let _ = write!(lines, "\nOnly {side}: {} ({}).", key.0, key.1);
         }
     }
     Ok(lines)
 }
 
-/// The medians of each figure, in the order of the runs.
-fn medians(reports: &[Report]) -> BTreeMap<(&str, &str), Vec<f64>> {
-    let mut all = BTreeMap::<_, Vec<f64>>::new();
-    for figure in reports.iter().flat_map(|report| &report.figures) {
-        if let Some(median) = figure.median {
-            all.entry((figure.what.as_str(), figure.unit.as_str())).or_default().push(median);
+/// The median of each figure in each run that has it. Runs are numbered by pair.
+fn medians(reports: &[Option<Report>]) -> BTreeMap<(&str, &str), BTreeMap<usize, f64>> {
+    let mut all = BTreeMap::<_, BTreeMap<usize, f64>>::new();
+    for (run, report) in reports.iter().enumerate() {
+        for figure in report.iter().flat_map(|report| &report.figures) {
+            if let Some(median) = figure.median {
+                let key = (figure.what.as_str(), figure.unit.as_str());
+                all.entry(key).or_default().insert(run, median);
+            }
         }
     }
     all
@@ -180,12 +209,6 @@ fn medians(reports: &[Report]) -> BTreeMap<(&str, &str), Vec<f64>> {
 /// The change in percent. Zero to zero is no change.
 fn change(before: f64, after: f64) -> f64 {
     if before.total_cmp(&after).is_eq() { 0.0 } else { (after / before - 1.0) * 100.0 }
-}
-
-fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    values
 }
 
 /// The median of sorted values; NaN of none.
