@@ -122,8 +122,6 @@ pub struct Scheduler {
     successor_places: Vec<successor_places::SuccessorPlace>,
     /// Lost nodes, with the time in milliseconds since when.
     lost: BTreeMap<NodeName, u64>,
-    /// Lost nodes whose gangs are not repaired, because many are lost at once.
-    cut_off_nodes: usize,
     /// Pods whose eviction failed, by the time in milliseconds of the next attempt.
     eviction_retries: BTreeSet<(u64, PodUid)>,
     /// Binds with an indeterminate outcome, by pod UID.
@@ -218,7 +216,6 @@ impl Scheduler {
             nominations: BTreeMap::new(),
             successor_places: Vec::new(),
             lost: BTreeMap::new(),
-            cut_off_nodes: 0,
             eviction_retries: BTreeSet::new(),
             indeterminate: BTreeMap::new(),
             rollbacks: rollback::ClaimRollbacks::default(),
@@ -262,7 +259,9 @@ impl Scheduler {
         self.check_policies();
         self.repair_lost_nodes();
         self.devices.begin_cycle();
-        self.reconsider_nominations();
+        if self.in_flight.len() < self.config.in_flight {
+            self.reconsider_oldest_nomination();
+        }
         let mut cycle = self.queue.begin_cycle(self.now);
         for _ in 0..self.config.batch {
             if self.in_flight.len() >= self.config.in_flight {

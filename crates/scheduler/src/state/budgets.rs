@@ -200,7 +200,8 @@ impl Scheduler {
         usize::try_from(budget.allowed).unwrap_or(0).saturating_sub(unseen)
     }
 
-    /// The pods that a plan evicts or moves, except for those that are terminating already.
+    /// The pods that a plan evicts or moves, except for those that are terminating already, or only
+    /// nominated: the latter run nowhere.
     fn departures_of<'a>(
         &'a self,
         plan: &'a Plan,
@@ -208,7 +209,8 @@ impl Scheduler {
         let moved = plan.moves.iter().map(|step| step.member);
         plan.evictions.iter().copied().chain(moved).filter_map(|member| {
             let record = self.pods.get(&**self.engine.holder(member)?)?;
-            record.pod.meta.deleted.is_none().then_some((member, record))
+            let is_running = record.pod.meta.deleted.is_none() && !record.is_nominated();
+            is_running.then_some((member, record))
         })
     }
 

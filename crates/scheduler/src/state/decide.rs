@@ -26,6 +26,15 @@ use crate::predicates::{Unfit, Usage, check_resource_fit, unsupported};
 /// is tried on its own.
 pub(super) const MAX_ATTEMPTS: usize = 8;
 
+/// What a decision may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Attempt {
+    /// For a pending entry: other pods may be evicted or moved, and a refusal is recorded.
+    Full,
+    /// For a nominated entry: no other pod is disturbed, and a refusal changes nothing.
+    WithoutVictims,
+}
+
 impl Scheduler {
     /// The requests of a pending pod's claims, or the reason why it cannot be decided on.
     pub(super) fn ask(&mut self, uid: &PodUid) -> Result<Ask, PendingReason> {
@@ -142,10 +151,14 @@ impl Scheduler {
     /// The disturbance that is allowed for an entry of this priority.
     pub(super) fn preemption_budget(
         &self,
+        attempt: Attempt,
         priority: i32,
         may_preempt: bool,
         policy: &PlacementPolicy,
     ) -> PreemptionBudget {
+        if attempt == Attempt::WithoutVictims {
+            return PreemptionBudget::none();
+        }
         let is_allowed = self.config.preemption && may_preempt && policy.is_preempting();
         let evictions = if is_allowed {
             PreemptionBudget::evictions_below(priority)
@@ -156,8 +169,10 @@ impl Scheduler {
     }
 
     /// Asks the engine, and records the decision if decisions are recorded.
+    #[expect(clippy::too_many_arguments, reason = "the input of one decision")]
     pub(super) fn ask_engine(
         &mut self,
+        attempt: Attempt,
         key: &QueueKey,
         gang: &Gang,
         pinned: &[Pinned],
@@ -190,6 +205,7 @@ impl Scheduler {
                 engine.planner.decide(&mut engine.world, &case).map_err(PendingReason::Policy)?;
             let explanation = explain::answer(&engine.world, policy, gang, &answer);
             if let Some(cluster) = cluster
+                && (answer.is_ok() || attempt == Attempt::Full)
                 && let Some(recorded) =
                     RecordedDecision::of(cluster, &case, &engine.world, &explanation)
             {

@@ -13,11 +13,12 @@ use octavo_engine::{NodeId, Placement};
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::Scheduler;
-use super::decide::MAX_ATTEMPTS;
+use super::decide::{Attempt, MAX_ATTEMPTS};
 use super::gang_request::{GangRequest, IncompleteSegment, RuledOutNodes};
 use super::pending_reason::PendingReason;
 use super::queue::QueueKey;
 use super::reserve::AssumedPlacement;
+use super::single_pod::no_place_without_victims;
 use crate::devices::AskedClaim;
 use crate::groups::{GroupName, GroupSpec, MemberState};
 
@@ -26,6 +27,7 @@ const MAX_GANG_ATTEMPTS: usize = 120;
 
 /// State of one decision.
 struct GangSearch {
+    attempt: Attempt,
     spec: Arc<GroupSpec>,
     policy: Arc<PlacementPolicy>,
     preemption_budget: PreemptionBudget,
@@ -45,11 +47,13 @@ struct GangSearch {
 
 impl GangSearch {
     fn new(
+        attempt: Attempt,
         spec: Arc<GroupSpec>,
         policy: Arc<PlacementPolicy>,
         preemption_budget: PreemptionBudget,
     ) -> Self {
         Self {
+            attempt,
             spec,
             policy,
             preemption_budget,
@@ -107,17 +111,17 @@ impl Scheduler {
     /// Decides on a gang.
     pub(super) fn decide_group(&mut self, group: &GroupName) {
         let key = QueueKey::Group(group.clone());
-        if let Err(reason) = self.schedule_group(group, &key, true) {
+        if let Err(reason) = self.schedule_group(group, &key, Attempt::Full) {
             self.set_pending(&key, &reason);
         }
     }
 
-    /// Binds or nominates a gang. Without `may_disturb` no other pod is evicted or moved.
+    /// Binds or nominates a gang.
     pub(super) fn schedule_group(
         &mut self,
         group: &GroupName,
         key: &QueueKey,
-        may_disturb: bool,
+        attempt: Attempt,
     ) -> Result<(), PendingReason> {
         let spec = self.spec_of(group).ok_or(PendingReason::Gone)?;
         if !self.has_pending_members(group) {
@@ -138,12 +142,9 @@ impl Scheduler {
             .iter()
             .filter_map(|uid| self.pods.get(uid))
             .all(|record| record.pod.spec.may_preempt);
-        let preemption_budget = if may_disturb {
-            self.preemption_budget(request.gang.profile.priority, may_preempt, &policy)
-        } else {
-            PreemptionBudget::none()
-        };
-        let mut search = GangSearch::new(spec, policy, preemption_budget);
+        let priority = request.gang.profile.priority;
+        let preemption_budget = self.preemption_budget(attempt, priority, may_preempt, &policy);
+        let mut search = GangSearch::new(attempt, spec, policy, preemption_budget);
         let outcome = self.search_group(group, key, request, &mut search);
         self.unreserve_all(&mut search.assumed);
         outcome
@@ -169,8 +170,15 @@ impl Scheduler {
             let preemption_budget =
                 if is_sure { search.preemption_budget.clone() } else { PreemptionBudget::none() };
             let GangRequest { gang, pinned, forbidden, .. } = &request;
-            let (answer, explanation) =
-                self.ask_engine(key, gang, pinned, forbidden, &preemption_budget, &policy)?;
+            let (answer, explanation) = self.ask_engine(
+                search.attempt,
+                key,
+                gang,
+                pinned,
+                forbidden,
+                &preemption_budget,
+                &policy,
+            )?;
             let Ok(plan) = answer else {
                 if !search.assumed.is_empty() {
                     self.unreserve_all(&mut search.assumed);
@@ -178,6 +186,9 @@ impl Scheduler {
                     request =
                         self.gang_request_excluding(group, &search.spec, &search.ruled_out)?;
                     continue;
+                }
+                if search.attempt == Attempt::WithoutVictims {
+                    return Err(no_place_without_victims());
                 }
                 let reason = if let Some(last) = search.last_error.take() {
                     PendingReason::NoDevices { nodes: search.nodes_tried.len(), last }

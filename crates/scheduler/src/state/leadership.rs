@@ -5,16 +5,20 @@ use std::collections::BTreeSet;
 
 use super::Scheduler;
 use super::pending_reason::Reason;
-use super::queue::{QueueKey, State};
+use super::queue::QueueKey;
 
 impl Scheduler {
     /// Another scheduler leads: nominations end. Operations in flight end with their results.
     pub fn on_leadership_lost(&mut self) {
         let keys: Vec<_> = self.nominations.keys().cloned().collect();
         for key in keys {
-            self.drop_nomination(&key);
-            self.queue.set_state(&key, State::Ready);
+            self.revoke_nomination(&key);
             self.pending.remove(&key);
+        }
+        // Their last writes may never be sent, and another leader may write.
+        for record in self.pods.values_mut() {
+            record.is_nominated_node_written = false;
+            record.observe_nominated_node();
         }
         self.note_leadership_gap();
         // Results of these rollbacks are ignored, so their pods must not wait for them.

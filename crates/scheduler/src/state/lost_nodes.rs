@@ -1,15 +1,16 @@
 //! Gangs on lost nodes: members are deleted there, so that their owners recreate them elsewhere.
 //!
 //! Kubernetes' taint manager evicts such pods after their tolerations' seconds. Octavo does the same
-//! for gangs, after the longer of its own setting and these seconds. It deletes nothing where many
-//! nodes are lost at once: these are rather cut off from the API server than dead, and their pods
-//! run on. The taint `out-of-service` says that a node is shut down, so it takes effect at once.
+//! for gangs, after the longer of its own setting and these seconds. Where many nodes are lost at
+//! once, they are probably cut off from the API server, and their pods still run. Octavo deletes
+//! nothing there. The taint `out-of-service` says that a node is shut down: it takes effect at once.
 
 use std::collections::BTreeMap;
 
 use octavo_engine::DomainId;
 use octavo_kube_io::objects::{Node, NodeName, Pod, PodUid, TaintEffect};
 
+use super::nomination::EVICTION_RETRY_DELAY_MS;
 use super::pending_reason::Reason;
 use super::{OpPurpose, Scheduler};
 use crate::bind::{Evict, OpKind};
@@ -21,9 +22,9 @@ const LOST_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes
 /// Taint with which an administrator says that a node is shut down.
 const OUT_OF_SERVICE_TAINT: &str = "node.kubernetes.io/out-of-service";
 
-/// From so many lost nodes of a domain on, nothing is deleted there,
+/// Lost nodes that a domain must have to count as cut off.
 const MIN_CUT_OFF_NODES: usize = 3;
-/// if they are also more than this percentage of its nodes.
+/// Percentage of a domain's nodes that must be exceeded by lost ones for it to count as cut off.
 const MAX_LOST_PERCENT: usize = 10;
 
 impl Scheduler {
@@ -48,13 +49,12 @@ impl Scheduler {
             return;
         }
         let lost_in = self.lost_nodes_by_domain();
-        let mut cut_off = 0;
         for (node, since) in self.lost.clone() {
-            let is_out_of_service = self.nodes.get(&node).is_some_and(|record| {
-                record.node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
-            });
+            let is_out_of_service = self.is_out_of_service(&node);
             if !is_out_of_service && self.is_cut_off(&node, &lost_in) {
-                cut_off += 1;
+                // Nodes of such a domain come back one by one. The last of them are given as much
+                // time as if they were the first.
+                self.lost.insert(node, self.now);
                 continue;
             }
             let uids: Vec<_> = self.on_node.get(&node).into_iter().flatten().cloned().collect();
@@ -66,19 +66,21 @@ impl Scheduler {
                 }
             }
         }
-        if std::mem::replace(&mut self.cut_off_nodes, cut_off) == 0 && cut_off > 0 {
-            tracing::warn!(
-                nodes = cut_off,
-                "many nodes are lost at once; their gangs are not repaired until fewer are"
-            );
-        }
     }
 
-    /// Lost nodes in each topology domain that has any.
+    fn is_out_of_service(&self, node: &str) -> bool {
+        self.nodes.get(node).is_some_and(|record| {
+            record.node.taints.iter().any(|taint| taint.key == OUT_OF_SERVICE_TAINT)
+        })
+    }
+
+    /// Lost nodes in each topology domain that has any. Nodes that are out of service are known to
+    /// be shut down, so they do not count.
     fn lost_nodes_by_domain(&self) -> BTreeMap<DomainId, usize> {
         let topology = &self.engine.world.topology;
         let mut counts = BTreeMap::new();
-        for node in self.lost.keys().filter_map(|name| self.engine.node(name)) {
+        for name in self.lost.keys().filter(|name| !self.is_out_of_service(name)) {
+            let Some(node) = self.engine.node(name) else { continue };
             for domain in topology.ancestors(topology.leaf_domain(node)) {
                 *counts.entry(domain).or_insert(0) += 1;
             }
@@ -101,6 +103,7 @@ impl Scheduler {
     pub(super) fn repair_failed(&mut self, uid: &PodUid) {
         if let Some(record) = self.pods.get_mut(uid) {
             record.is_repaired = false;
+            record.eviction_retry_at = self.now.saturating_add(EVICTION_RETRY_DELAY_MS);
         }
     }
 
@@ -110,7 +113,8 @@ impl Scheduler {
             && record.pod.node.is_some()
             && record.pod.meta.deleted.is_none()
             && !record.pod.has_ended()
-            && !record.is_repaired;
+            && !record.is_repaired
+            && record.eviction_retry_at <= self.now;
         if !is_due {
             return;
         }

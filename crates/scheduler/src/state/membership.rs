@@ -42,6 +42,8 @@ impl Scheduler {
             record.member_state = Some(member_state);
         }
         if old != new {
+            // A nomination belongs to the pod alone, or to its former gang.
+            self.drop_nomination(&QueueKey::Pod(uid.clone()));
             if let Some(old) = old {
                 self.remove_from_group(uid, &old);
             }

@@ -17,11 +17,12 @@ use octavo_engine::workload::MemberId;
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::pending_reason::{PendingReason, Reason};
-use super::pod::{Place, PlaceState};
+use super::pod::{Place, PlaceState, PodRecord};
 use super::queue::{QueueKey, State};
 use super::{OpPurpose, Scheduler};
 use crate::bind::{Evict, OpKind};
 use crate::status::{StatusText, StatusUpdate};
+pub(super) use revoke::EVICTION_RETRY_DELAY_MS;
 
 /// Milliseconds in which the devices of departed victims must become free. A controller deallocates
 /// their claims.
@@ -155,8 +156,7 @@ impl Scheduler {
 
     /// Whether a pod has a place that victims must leave first.
     fn is_nominated(&self, uid: &PodUid) -> bool {
-        let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
-        place.is_some_and(|place| place.state == PlaceState::Nominated)
+        self.pods.get(uid).is_some_and(PodRecord::is_nominated)
     }
 
     fn victim(&self, id: MemberId) -> Option<PodUid> {
@@ -200,11 +200,14 @@ impl Scheduler {
         self.submit(uid, OpPurpose::Evict, task);
     }
 
+    /// Sets or clears `status.nominatedNodeName`.
     pub(super) fn set_nominated_node(&mut self, uid: &PodUid, node: Option<&NodeName>) {
-        let Some(record) = self.pods.get(uid) else { return };
-        if record.pod.nominated_node.as_ref() == node {
+        let Some(record) = self.pods.get_mut(uid) else { return };
+        if record.nominated_node.as_ref() == node {
             return;
         }
+        record.nominated_node = node.cloned();
+        record.is_nominated_node_written = true;
         let task = OpKind::Nominate { pod: record.reference(), node: node.cloned() };
         self.submit(uid, OpPurpose::Other, task);
     }
@@ -281,13 +284,13 @@ impl Scheduler {
                 self.finish_placement(key, assumed);
             }
             Err((_, words)) if nomination.deadline > self.now => {
-                tracing::debug!(unit = ?key, %words, "nominated devices are not free yet");
+                tracing::debug!(entry = ?key, %words, "nominated devices are not free yet");
                 for (uid, place) in places {
                     self.set_place(&uid, Some(place));
                 }
             }
             Err((_, words)) => {
-                tracing::info!(unit = ?key, %words, "nominated devices did not become free in time");
+                tracing::info!(entry = ?key, %words, "nominated devices did not become free in time");
                 for (uid, place) in places {
                     self.set_place(&uid, Some(place));
                 }

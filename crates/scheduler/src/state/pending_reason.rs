@@ -239,6 +239,10 @@ impl Scheduler {
     pub(super) fn set_pending(&mut self, key: &QueueKey, reason: &PendingReason) {
         let state = reason.queue_state(self.cluster_revision);
         self.queue.set_state(key, state);
+        if let (QueueKey::Pod(uid), false) = (key, self.nominations.contains_key(key)) {
+            // It may be from a nomination of an earlier leader.
+            self.set_nominated_node(uid, None);
+        }
         if matches!(reason, PendingReason::Claims(AskError::LeftFromEarlierAttempt(_))) {
             self.roll_back_allocations(key);
             self.queue.set_state(key, State::BackoffUntil(self.now.saturating_add(1000)));

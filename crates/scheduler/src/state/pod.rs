@@ -44,11 +44,15 @@ pub(super) struct PodRecord {
     pub(super) is_leaving: bool,
     /// Whether the packing policy has learned of its arrival.
     pub(super) has_arrived: bool,
+    /// `status.nominatedNodeName` as it was written last, or observed if it was not written since.
+    pub(super) nominated_node: Option<NodeName>,
+    /// Whether that was written and is not observed yet.
+    pub(super) is_nominated_node_written: bool,
     /// Failed binds in a row.
     pub(super) failures: u32,
     /// Whether it was deleted because its node is lost.
     pub(super) is_repaired: bool,
-    /// It is no victim before this time in milliseconds, because an eviction failed.
+    /// It is not evicted again before this time in milliseconds, because an eviction failed.
     pub(super) eviction_retry_at: u64,
 }
 
@@ -75,6 +79,7 @@ pub(super) enum PlaceState {
 impl PodRecord {
     /// A pod without decisions, first observed at this time in milliseconds.
     pub(super) fn new(pod: Arc<Pod>, footprint: Arc<PodRequests>, observed_at: u64) -> Self {
+        let nominated_node = pod.nominated_node.clone();
         Self {
             pod,
             observed_at,
@@ -91,6 +96,8 @@ impl PodRecord {
             counted_on: None,
             is_leaving: false,
             has_arrived: false,
+            nominated_node,
+            is_nominated_node_written: false,
             failures: 0,
             is_repaired: false,
             eviction_retry_at: 0,
@@ -102,9 +109,28 @@ impl PodRecord {
         PodRef { name: self.pod.meta.name.clone(), uid: self.pod.uid() }
     }
 
+    /// Whether it has a place and has not ended. A victim is present until it has left.
+    pub(super) fn is_present(&self) -> bool {
+        self.place.is_some() && !self.pod.has_ended()
+    }
+
     /// Whether it uses its place: it is bound or assumed, has not ended, and is no victim.
     pub(super) fn occupies(&self) -> bool {
         self.place.is_some() && !self.pod.has_ended() && !self.is_leaving
+    }
+
+    /// Whether it has a place that victims must leave first.
+    pub(super) fn is_nominated(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.state == PlaceState::Nominated)
+    }
+
+    /// Notes the observed `status.nominatedNodeName`. Values from before the last write are old.
+    pub(super) fn observe_nominated_node(&mut self) {
+        if !self.is_nominated_node_written {
+            self.nominated_node.clone_from(&self.pod.nominated_node);
+        } else if self.nominated_node == self.pod.nominated_node {
+            self.is_nominated_node_written = false;
+        }
     }
 
     /// Whether it is pending and belongs to the scheduler of this name.

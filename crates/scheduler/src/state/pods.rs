@@ -8,7 +8,7 @@ use octavo_kube_io::objects::{NodeName, ObjectName, Pod, PodUid};
 
 use super::Scheduler;
 use super::pod::{Place, PlaceState, PodRecord};
-use super::queue::{QueueKey, State};
+use super::queue::QueueKey;
 use crate::predicates::PodRequests;
 
 impl Scheduler {
@@ -22,7 +22,9 @@ impl Scheduler {
         }
         let Some(record) = self.pods.get_mut(&uid) else { return };
         let did_occupy = record.occupies();
+        let was_present = record.is_present();
         let old = std::mem::replace(&mut record.pod, Arc::clone(pod));
+        record.observe_nominated_node();
         // For example claims that were generated from templates since.
         let has_other_metadata =
             old.meta.labels != pod.meta.labels || old.meta.annotations != pod.meta.annotations;
@@ -79,15 +81,19 @@ impl Scheduler {
             self.wake(&uid);
         }
         self.refresh_pod(&uid);
-        let occupies = self.pods.get(&uid).is_some_and(PodRecord::occupies);
+        let (occupies, is_present) = self
+            .pods
+            .get(&uid)
+            .map_or((false, false), |record| (record.occupies(), record.is_present()));
         if is_resized && occupies {
             // The resize may have freed resources.
             self.cluster_changed();
         }
-        if pod.meta.deleted.is_some() && pod.node.is_none() {
+        let is_bound_now = old.node.is_none() && pod.node.is_some();
+        if is_bound_now || (pod.meta.deleted.is_some() && pod.node.is_none()) {
             self.nominated_pod_gone(&uid);
         }
-        if did_occupy && !occupies {
+        if was_present && !is_present {
             self.pod_left(&uid, old_node);
             if let Some(member) = self.pods.get(&uid).and_then(|record| record.member.clone()) {
                 self.report_departure(&member.group, &member.spec);
@@ -129,16 +135,16 @@ impl Scheduler {
         }
     }
 
-    /// Handles the end of a nominated pod: its victims stay, and its gang is decided again.
+    /// Handles the end of a nominated pod, or its binding by another scheduler: its victims stay, and
+    /// its gang is decided again.
     fn nominated_pod_gone(&mut self, uid: &PodUid) {
         let key = self.queue_key_of(uid);
         if !self.nominations.get(&key).is_some_and(|nomination| nomination.includes(uid)) {
             return;
         }
-        self.drop_nomination(&key);
-        match key {
-            QueueKey::Pod(_) => self.queue.remove(&key),
-            QueueKey::Group(_) => self.queue.set_state(&key, State::Ready),
+        self.revoke_nomination(&key);
+        if let QueueKey::Pod(_) = key {
+            self.queue.remove(&key);
         }
     }
 

@@ -1,5 +1,6 @@
 //! Reserve, unreserve and bind: from a decided place to assumed devices and a write operation.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -10,12 +11,13 @@ use octavo_engine::{GpuPart, Resources, Shape};
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::engine_cache::{DesiredMember, DesiredWorkload, Holder};
+use super::node::NodeRecord;
 use super::pod::{Place, PlaceState};
 use super::shape::demand_of;
 use super::{OpPurpose, Scheduler};
 use crate::bind::{Bind, OpKind};
 use crate::devices::{Ask, PodAllocation};
-use crate::predicates::{NodeFilterKey, check_resource_fit};
+use crate::predicates::{NodeFilterKey, Usage, check_resource_fit};
 
 /// Why a pod cannot have the place that the engine chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,17 +77,28 @@ impl Scheduler {
             return Err(ReserveError::NoNode);
         };
         let serves = |resource: &str| self.devices.is_class_resource(resource);
-        let room = check_resource_fit(
-            &record.footprint,
-            &node.capacity,
-            &node.usage,
-            &self.volumes,
-            serves,
-        );
+        let usage = self.usage_with_leaving(node);
+        let room =
+            check_resource_fit(&record.footprint, &node.capacity, &usage, &self.volumes, serves);
         room.map_err(|reasons| {
             let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
             ReserveError::Fit(reasons.join(", "))
         })
+    }
+
+    /// A node's usage with the victims that have not left yet. Decisions count them as gone, but
+    /// nothing can be bound in their room.
+    fn usage_with_leaving<'a>(&self, node: &'a NodeRecord) -> Cow<'a, Usage> {
+        let mut usage = Cow::Borrowed(&node.usage);
+        if self.nominations.is_empty() {
+            return usage;
+        }
+        let residents = self.on_node.get(&node.node.meta.name.name as &str);
+        let residents = residents.into_iter().flatten().filter_map(|uid| self.pods.get(uid));
+        for leaving in residents.filter(|record| record.is_leaving && record.is_present()) {
+            usage.to_mut().add(&leaving.footprint);
+        }
+        usage
     }
 
     /// Reserves a place for a pod: checks resources exactly, allocates devices, and assumes both.

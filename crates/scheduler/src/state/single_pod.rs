@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::workload::{Profile, TopologyConstraint};
 use octavo_engine::{Gang, Plan, Shape};
 use rustc_hash::FxHashMap;
 
 use octavo_kube_io::objects::{NodeName, PodUid};
 
-use super::decide::{MAX_ATTEMPTS, is_gpu};
+use super::decide::{Attempt, MAX_ATTEMPTS, is_gpu};
 use super::node_mask::NodeMask;
 use super::pending_reason::PendingReason;
 use super::queue::QueueKey;
@@ -21,8 +20,8 @@ use crate::devices::Ask;
 use crate::groups::PlacementHints;
 use crate::predicates::PodRequests;
 
-/// Key of a cached refusal: request, priority, policy, and which pods may be evicted or moved. Resources
-/// that the engine does not count have refusals of their own.
+/// Key of a cached refusal: request, priority, policy, and which pods may be evicted or moved.
+/// Resources that the engine does not count have refusals of their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct RefusalKey {
     shape: Arc<Shape>,
@@ -52,17 +51,17 @@ impl Scheduler {
     /// Decides on a single pod.
     pub(super) fn decide_pod(&mut self, uid: &PodUid) {
         let key = QueueKey::Pod(uid.clone());
-        if let Err(reason) = self.schedule_pod(uid, &key, true) {
+        if let Err(reason) = self.schedule_pod(uid, &key, Attempt::Full) {
             self.set_pending(&key, &reason);
         }
     }
 
-    /// Binds or nominates a single pod. Without `may_disturb` no other pod is evicted or moved.
+    /// Binds or nominates a single pod.
     pub(super) fn schedule_pod(
         &mut self,
         uid: &PodUid,
         key: &QueueKey,
-        may_disturb: bool,
+        attempt: Attempt,
     ) -> Result<(), PendingReason> {
         if let Some(record) = self.pods.get(uid)
             && let Some((_, rules, _)) = &record.node_mask
@@ -81,34 +80,20 @@ impl Scheduler {
             Some(profile) => Arc::clone(profile),
             None => Arc::new(self.profile_of(record)),
         };
-        let may_preempt = record.pod.spec.may_preempt;
-        let preemption_budget = if may_disturb {
-            self.preemption_budget(profile.priority, may_preempt, &policy)
-        } else {
-            PreemptionBudget::none()
-        };
-        if let Some(place) = self.take_successor_place(uid, &shape) {
-            let Some(place) = self.reserve(uid, &ask, &place.node, Some(&place.gpus)).ok() else {
-                return self.search_pod(
-                    uid,
-                    key,
-                    &ask,
-                    &shape,
-                    mask,
-                    &profile,
-                    &policy,
-                    &preemption_budget,
-                );
-            };
-            self.finish_placement(key, vec![place]);
+        if attempt == Attempt::Full
+            && let Some(place) = self.take_successor_place(uid, &shape)
+            && let Ok(assumed) = self.reserve(uid, &ask, &place.node, Some(&place.gpus))
+        {
+            self.finish_placement(key, vec![assumed]);
             return Ok(());
         }
-        self.search_pod(uid, key, &ask, &shape, mask, &profile, &policy, &preemption_budget)
+        self.search_pod(attempt, uid, key, &ask, &shape, mask, &profile, &policy)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the state of one decision")]
     fn search_pod(
         &mut self,
+        attempt: Attempt,
         uid: &PodUid,
         key: &QueueKey,
         ask: &Ask,
@@ -116,12 +101,16 @@ impl Scheduler {
         mask: NodeMask,
         profile: &Arc<Profile>,
         policy: &Arc<PlacementPolicy>,
-        preemption_budget: &PreemptionBudget,
     ) -> Result<(), PendingReason> {
+        let may_preempt = self.pods.get(uid).is_some_and(|record| record.pod.spec.may_preempt);
+        let preemption_budget =
+            self.preemption_budget(attempt, profile.priority, may_preempt, policy);
         let gang = gang_of_one(profile, shape);
         // Uncounted resources are checked on all nodes only after the first chosen node lacks them.
         let mut forbidden = self.forbidden_nodes(uid, mask, ask, false);
-        let is_plain = forbidden.is_empty() && mask != NodeMask::Scan;
+        // Refusals hold for the world with the nominated places, so they do not serve an attempt
+        // without them.
+        let is_plain = forbidden.is_empty() && mask != NodeMask::Scan && attempt == Attempt::Full;
         let uncounted = self.pods.get(uid).map(|record| Arc::clone(&record.footprint));
         let uncounted =
             uncounted.filter(|footprint| pod::takes_uncounted(footprint, |name| is_gpu(name, ask)));
@@ -152,8 +141,11 @@ impl Scheduler {
         let mut last_error = None;
         for _ in 0..MAX_ATTEMPTS {
             let (answer, explanation) =
-                self.ask_engine(key, &gang, &[], &forbidden, preemption_budget, policy)?;
+                self.ask_engine(attempt, key, &gang, &[], &forbidden, &preemption_budget, policy)?;
             let Ok(plan) = answer else {
+                if attempt == Attempt::WithoutVictims {
+                    return Err(no_place_without_victims());
+                }
                 let reason = match last_error {
                     Some(last_error) => {
                         PendingReason::NoDevices { nodes: forbidden.len(), last: last_error }
@@ -246,6 +238,11 @@ impl Scheduler {
         let reasons: Vec<_> = shortages.iter().map(ToString::to_string).collect();
         Err(ReserveError::Fit(reasons.join(", ")))
     }
+}
+
+/// The reason of a refused [`Attempt::WithoutVictims`]. It is not reported.
+pub(super) fn no_place_without_victims() -> PendingReason {
+    PendingReason::Failed("there is no place without victims".to_owned())
 }
 
 /// A single pod as a gang of one member.

@@ -4,6 +4,7 @@ use octavo_kube_io::objects::PodUid;
 
 use super::Nomination;
 use crate::state::Scheduler;
+use crate::state::decide::Attempt;
 use crate::state::pod::Place;
 use crate::state::queue::QueueKey;
 
@@ -20,13 +21,15 @@ impl Nomination {
 }
 
 impl Scheduler {
-    /// Decides nominated entries again after a change, without victims. Those that fit are bound.
-    pub(in crate::state) fn reconsider_nominations(&mut self) {
+    /// Decides a nominated entry again after a change, without victims. If it fits, it is bound. One
+    /// entry at a time, because a gang takes long enough for new events to arrive.
+    pub(in crate::state) fn reconsider_oldest_nomination(&mut self) {
         let outdated = self
             .nominations
             .iter()
             .filter(|(_, nomination)| nomination.is_outdated(self.cluster_revision, self.now));
-        for key in outdated.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+        let oldest = outdated.min_by_key(|(_, nomination)| nomination.decided_at);
+        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
             self.reconsider(&key);
         }
     }
@@ -34,7 +37,7 @@ impl Scheduler {
     /// Takes a nomination back, decides its entry, and restores the nomination unless that succeeds.
     fn reconsider(&mut self, key: &QueueKey) {
         let Some(mut nomination) = self.nominations.remove(key) else { return };
-        let mut places: Vec<_> = Vec::new();
+        let mut places: Vec<(PodUid, Place)> = Vec::new();
         for uid in nomination.members.iter().filter(|uid| self.is_nominated(uid)) {
             if let Some(place) = self.pods.get(uid).and_then(|record| record.place.clone()) {
                 places.push((uid.clone(), place));
@@ -45,29 +48,14 @@ impl Scheduler {
         }
         // They have not left yet, so their places are not free.
         self.keep_victims(nomination.victims.iter());
-        // Cached refusals hold for the nomination's world only, and those of the attempt for its own.
-        self.refusals.clear();
-        let explanation = self.decision_log.last(key).cloned();
-        let is_placed = match key {
-            QueueKey::Pod(uid) => self.schedule_pod(uid, key, false).is_ok(),
-            QueueKey::Group(group) => self.schedule_group(group, key, false).is_ok(),
+        let result = match key {
+            QueueKey::Pod(uid) => self.schedule_pod(uid, key, Attempt::WithoutVictims),
+            QueueKey::Group(group) => self.schedule_group(group, key, Attempt::WithoutVictims),
         };
-        self.refusals.clear();
-        if is_placed {
+        if result.is_ok() {
             self.release_nomination(key, &nomination);
             return;
         }
-        if let Some(explanation) = explanation {
-            self.decision_log.record(key, explanation);
-        }
-        self.restore_places(places, &nomination);
-        nomination.revision = self.cluster_revision;
-        nomination.decided_at = self.now;
-        self.nominations.insert(key.clone(), nomination);
-    }
-
-    /// Restores the places of a nomination's pods, with its victims leaving.
-    fn restore_places(&mut self, places: Vec<(PodUid, Place)>, nomination: &Nomination) {
         for uid in &nomination.victims {
             if let Some(record) = self.pods.get_mut(uid) {
                 record.is_leaving = true;
@@ -77,5 +65,8 @@ impl Scheduler {
         for (uid, place) in places {
             self.set_place(&uid, Some(place));
         }
+        nomination.revision = self.cluster_revision;
+        nomination.decided_at = self.now;
+        self.nominations.insert(key.clone(), nomination);
     }
 }

@@ -14,8 +14,8 @@ use crate::bind::{Failure, FailureKind};
 use crate::state::Scheduler;
 use crate::state::queue::{QueueKey, State};
 
-/// Milliseconds after a failed eviction before the pod can be a victim again.
-const EVICTION_RETRY_DELAY_MS: u64 = 30_000;
+/// Milliseconds after a failed eviction before the pod can be evicted again.
+pub(in crate::state) const EVICTION_RETRY_DELAY_MS: u64 = 30_000;
 
 impl Scheduler {
     /// Drops a nomination: victims that have not left yet stay.
@@ -25,7 +25,7 @@ impl Scheduler {
     }
 
     /// Drops a nomination and decides its entry again.
-    pub(super) fn revoke_nomination(&mut self, key: &QueueKey) {
+    pub(in crate::state) fn revoke_nomination(&mut self, key: &QueueKey) {
         self.drop_nomination(key);
         self.enqueue(key);
         self.queue.set_state(key, State::Ready);
@@ -108,16 +108,13 @@ impl Scheduler {
 
     /// Drops the nominations with a pod on a node for which `must_go` holds.
     fn revoke_nominations(&mut self, node: &str, must_go: impl Fn(&Self, &PodUid) -> bool) {
-        let is_on_node = |uid: &PodUid| {
-            let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
-            self.is_nominated(uid) && place.is_some_and(|place| &*place.node == node)
-        };
-        let is_revoked = |nomination: &Nomination| {
-            nomination.members.iter().any(|uid| is_on_node(uid) && must_go(self, uid))
-        };
-        let revoked = self.nominations.iter().filter(|(_, nomination)| is_revoked(nomination));
-        for key in revoked.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
-            self.revoke_nomination(&key);
+        let residents = self.on_node.get(node).into_iter().flatten();
+        let revoked: BTreeSet<_> = residents
+            .filter(|uid| self.is_nominated(uid) && must_go(self, uid))
+            .map(|uid| self.queue_key_of(uid))
+            .collect();
+        for key in &revoked {
+            self.revoke_nomination(key);
         }
     }
 
@@ -136,7 +133,7 @@ impl Scheduler {
                     record.profile = None;
                 }
             }
-            tracing::info!(unit = ?key, "victims did not leave in time; the nomination is dropped");
+            tracing::info!(entry = ?key, "victims did not leave in time; the nomination is dropped");
             self.revoke_nomination(&key);
         }
     }

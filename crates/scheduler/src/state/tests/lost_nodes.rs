@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::fixtures::{Testbed, evicted, member, node, pod, pod_group, with};
-use crate::bind::{OpKind, WriteOp};
+use crate::bind::{FailureKind, OpKind, WriteOp};
 use crate::state::SchedulerConfig;
 
 const RACK: &str = "/metadata/labels/topology.octavo.dev~1rack";
@@ -90,10 +90,34 @@ fn a_rack_without_its_switch_for_two_minutes_loses_no_pod() {
         testbed.node(&lost(in_rack(number)));
     }
     assert_eq!(evicted(&testbed.after(120_000)), Vec::<String>::new());
+    // They come back one by one, with decisions between.
     for number in 0..4 {
         testbed.node(&in_rack(number));
+        assert_eq!(evicted(&testbed.after(1000)), Vec::<String>::new());
     }
     assert_eq!(evicted(&testbed.after(120_000)), Vec::<String>::new());
+}
+
+#[test]
+fn a_failed_deletion_is_tried_again_after_a_while() {
+    let mut testbed = full(1);
+    testbed.node(&lost(in_rack(0)));
+    let ops = testbed.after(11_000);
+    assert_eq!(evicted(&ops).len(), 1);
+    testbed.fail(&ops[0], FailureKind::Rejected);
+    assert_eq!(evicted(&testbed.after(29_000)), Vec::<String>::new());
+    assert_eq!(evicted(&testbed.after(2_000)).len(), 1);
+}
+
+#[test]
+fn nodes_out_of_service_do_not_count_as_cut_off() {
+    let mut testbed = full(8);
+    let taint = json!([{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]);
+    for number in 0..3 {
+        testbed.node(&with(lost(in_rack(number)), "/spec/taints", taint.clone()));
+    }
+    testbed.node(&lost(in_rack(3)));
+    assert_eq!(evicted(&testbed.after(120_000)).len(), 4);
 }
 
 #[test]

@@ -187,3 +187,110 @@ fn a_nomination_outlives_changes_that_do_not_help() {
     testbed.drop_pod("low");
     assert_eq!(testbed.settle(), [on("high", "a")]);
 }
+
+#[test]
+fn the_room_of_a_victim_is_not_given_to_others_before_it_has_left() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 4));
+    testbed.pod(&pod("low", "3"));
+    testbed.settle();
+    testbed.pod(&urgent("high", "2", 100));
+    testbed.settle();
+    // Beside the nominated pod there will be room for it.
+    testbed.pod(&pod("other", "2"));
+    assert_eq!(testbed.settle(), [], "the victim still runs");
+    testbed.drop_pod("low");
+    assert_eq!(testbed.settle(), [on("high", "a"), on("other", "a")]);
+}
+
+#[test]
+fn a_nominated_pod_waits_for_the_victims_of_others_in_its_room() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 8));
+    for name in ["v1", "v2"] {
+        testbed.pod(&pod(name, "4"));
+    }
+    testbed.settle();
+    testbed.pod(&urgent("small", "2", 100));
+    testbed.settle();
+    testbed.pod(&urgent("large", "6", 100));
+    testbed.settle();
+    let leaving = |testbed: &Testbed, name: &str| {
+        testbed.pods[name]["metadata"].get("deletionTimestamp").is_some()
+    };
+    let (first, second) = if leaving(&testbed, "v1") { ("v1", "v2") } else { ("v2", "v1") };
+    assert!(leaving(&testbed, second), "both leave");
+    testbed.drop_pod(second);
+    assert_eq!(testbed.settle(), [], "neither has its room");
+    testbed.drop_pod(first);
+    let mut all = testbed.settle();
+    // What could not be bound is tried again with the clock.
+    testbed.time(250);
+    all.extend(testbed.settle());
+    all.sort();
+    assert_eq!(all, [on("large", "a"), on("small", "a")]);
+}
+
+#[test]
+fn the_nominated_node_is_cleared_before_the_watch_has_shown_it() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 4));
+    testbed.pod(&pod("low", "3"));
+    testbed.settle();
+    testbed.pod(&urgent("high", "3", 100));
+    let mut ops = testbed.ops();
+    testbed.node(&with(node("a", 4), "/spec/unschedulable", json!(true)));
+    ops.extend(testbed.ops());
+    for op in &ops {
+        testbed.complete(op);
+    }
+    assert_eq!(nominated_node(&testbed, "high"), Value::Null);
+}
+
+#[test]
+fn a_nominated_node_of_an_earlier_leader_is_cleared() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 1));
+    testbed.pod(&with(pod("p", "3"), "/status/nominatedNodeName", json!("a")));
+    testbed.settle();
+    assert_eq!(nominated_node(&testbed, "p"), Value::Null);
+}
+
+#[test]
+fn a_nominated_pod_that_another_scheduler_binds_is_not_bound_again() {
+    let mut testbed = nominated();
+    testbed.node(&node("b", 4));
+    testbed.pod(&with(testbed.pods["high"].clone(), "/spec/nodeName", json!("b")));
+    testbed.drop_pod("low");
+    assert_eq!(testbed.settle(), []);
+    assert_eq!(testbed.after(LONG_MS), []);
+    testbed.pod(&pod("other", "4"));
+    assert_eq!(testbed.settle(), [on("other", "a")], "its place is free");
+}
+
+#[test]
+fn a_victim_that_ended_has_left_although_its_object_stays() {
+    let mut testbed = nominated();
+    testbed.pod(&with(testbed.pods["low"].clone(), "/status/phase", json!("Failed")));
+    assert_eq!(testbed.settle(), [on("high", "a")]);
+}
+
+#[test]
+fn one_nomination_is_looked_at_in_a_cycle() {
+    let mut testbed = Testbed::new();
+    for name in ["a", "b"] {
+        testbed.node(&node(name, 4));
+        testbed.pod(&pod(&format!("low-{name}"), "3"));
+    }
+    testbed.settle();
+    for name in ["p", "q"] {
+        testbed.pod(&urgent(name, "3", 100));
+    }
+    testbed.settle();
+    testbed.node(&node("c", 8));
+    testbed.time(1000);
+    testbed.scheduler.decide();
+    let ops = testbed.scheduler.take_ops();
+    assert_eq!(ops.iter().filter_map(bound).count(), 1);
+    assert_eq!(testbed.ops().iter().filter_map(bound).count(), 1, "the other in the next");
+}
