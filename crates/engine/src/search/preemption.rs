@@ -13,10 +13,13 @@
 //! A disruption is one pod if its workload has members above its minimum, else the whole workload,
 //! wherever its members are. A moved pod moves alone, within the domain that its workload requires.
 //!
-//! Sets of victims are compared in this order: fewer pods, fewer evictions, a lower highest
-//! priority of an evicted pod, less lost work (seconds at risk times GPUs), a lower sum of
-//! priorities, smaller pods, newer workloads. Before age, the cost model compares the members'
-//! placements. No pod is disrupted to save hops.
+//! The highest priority among the evicted pods is minimal: one pod of a high priority is not evicted
+//! to save two of a low one. It is found by bisection over the priorities that exist. Sets of victims
+//! up to that priority are compared in this order: fewer pods, fewer evictions, less lost work
+//! (seconds at risk times GPUs), a lower sum of priorities, smaller pods, newer workloads. Before age,
+//! the cost model compares the members' placements. No pod is disrupted to save hops.
+//! kube-scheduler compares priorities, their sum and the number in that order. In its sum each pod
+//! counts 2^31 more than its priority, so there, too, the number decides first.
 //!
 //! There are no chains: no pod moves to capacity that another move or a separate eviction would
 //! free. No pod moves within its node. Moves can therefore run in any order, and the target is free
@@ -56,7 +59,7 @@ use crate::solve::areas::{roots, tiers};
 use crate::solve::residual::{GroupDemand, demands};
 use crate::solve::{Request, ranks, ring_hops};
 use crate::topology::{DomainId, LevelId};
-use crate::workload::Profile;
+use crate::workload::{MemberId, Profile};
 use domain_assignments::DomainAssignment;
 use option_cache::OptionCache;
 use relocation::is_in_scope;
@@ -129,22 +132,64 @@ pub fn plan(
     cost_model: &dyn CostModel,
 ) -> PlanResult {
     let mut spent = 0;
-    let mut answer = search(world, request, preemption_budget, cost_model, &mut spent);
-    if matches!(answer, Err(Reason::Spares { .. })) && spent < preemption_budget.steps {
+    let mut answer = least_disruption(world, request, preemption_budget, cost_model, &mut spent);
+    if let (Ok(plan), Some(scope)) = (&answer, &preemption_budget.evictions) {
+        let lower = lower_priorities(world, plan, preemption_budget);
+        let (mut low, mut high) = (0, lower.len());
+        while low < high && spent < preemption_budget.steps {
+            let middle = low.midpoint(high);
+            let scope = EvictionScope { below_priority: lower[middle] + 1, ..scope.clone() };
+            let narrower = PreemptionBudget { evictions: Some(scope), ..preemption_budget.clone() };
+            let found = least_disruption(world, request, &narrower, cost_model, &mut spent);
+            if found.is_ok() {
+                (answer, high) = (found, middle);
+            } else {
+                low = middle + 1;
+            }
+        }
+    }
+    answer.map_err(|reason| Refusal { reason, remedy: None, steps: spent })
+}
+
+/// The priorities of workloads that may be evicted, in ascending order, as far as they are lower
+/// than that of the plan's most important victim.
+fn lower_priorities(world: &World, plan: &Plan, preemption_budget: &PreemptionBudget) -> Vec<i32> {
+    let priority = |victim: &MemberId| {
+        world.workloads.workload(victim.workload).map(|workload| workload.profile.priority)
+    };
+    let Some(highest) = plan.evictions.iter().filter_map(priority).max() else {
+        return Vec::new();
+    };
+    let profiles = world.workloads.iter().map(|(_, workload)| &workload.profile);
+    let evictable = profiles.filter(|profile| preemption_budget.may_evict(profile));
+    let lower = evictable.map(|profile| profile.priority).filter(|priority| *priority < highest);
+    lower.collect::<BTreeSet<_>>().into_iter().collect()
+}
+
+/// The plan with the fewest disrupted pods within `preemption_budget`.
+fn least_disruption(
+    world: &mut World,
+    request: &Request<'_>,
+    preemption_budget: &PreemptionBudget,
+    cost_model: &dyn CostModel,
+    spent: &mut u64,
+) -> Result<Plan, Reason> {
+    let mut answer = search(world, request, preemption_budget, cost_model, spent);
+    if matches!(answer, Err(Reason::Spares { .. })) && *spent < preemption_budget.steps {
         // No bound tells which nodes must stay free: repeat the search without them.
         let forbidden = &cost_model.kept_free(world) | request.forbidden;
         let spared = Request { forbidden: &forbidden, ..*request };
-        answer = search(world, &spared, preemption_budget, cost_model, &mut spent).or(answer);
+        answer = search(world, &spared, preemption_budget, cost_model, spent).or(answer);
     }
     if matches!(answer, Err(Reason::Steps { .. }))
         && preemption_budget.moves > 0
-        && spent < preemption_budget.steps
+        && *spent < preemption_budget.steps
     {
         // The moves with the least disruption found no target; evictions need none.
         let evictions_only = PreemptionBudget { moves: 0, ..preemption_budget.clone() };
-        answer = search(world, request, &evictions_only, cost_model, &mut spent).or(answer);
+        answer = search(world, request, &evictions_only, cost_model, spent).or(answer);
     }
-    answer.map_err(|reason| Refusal { reason, remedy: None, steps: spent })
+    answer
 }
 
 /// The simulation of one domain.

@@ -341,6 +341,31 @@ fn higher_priority_pod_is_not_evicted_for_losing_no_work() {
 }
 
 #[test]
+fn several_unimportant_pods_are_evicted_before_an_important_one() {
+    let mut world = world(&[3], 4);
+    pod(&mut world, "production", 900, 4, 0);
+    for (number, priority) in [0, 0, 5, 5].into_iter().enumerate() {
+        pod(&mut world, &format!("batch-{number}"), priority, 1, 1);
+    }
+    for (number, priority) in [10, 10].into_iter().enumerate() {
+        pod(&mut world, &format!("batch-of-ten-{number}"), priority, 2, 2);
+    }
+    let before = snapshot(&world);
+    let gang = with_priority(1000, Gang::new("new", whole(4), 1));
+    let node_of = |plan: &Plan| plan.placements[0].placement.node.0;
+    let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(1000)).unwrap();
+    // Four pods of at most 5 go, not two of 10 or one of 900.
+    assert_eq!((plan.evictions.len(), node_of(&plan)), (4, 1));
+    let gang = with_priority(1000, Gang::new("new", whole(4), 2));
+    let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(1000)).unwrap();
+    assert_eq!(plan.evictions.len(), 6, "both nodes of batch pods");
+    let gang = with_priority(1000, Gang::new("new", whole(4), 3));
+    let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(1000)).unwrap();
+    assert_eq!(plan.evictions.len(), 7, "there is no other way");
+    assert_eq!(snapshot(&world), before);
+}
+
+#[test]
 fn multi_share_members_spread_if_the_default_choice_leaves_too_little() {
     let mut world = world(&[1], 3);
     // 300 free on each GPU, and 600 on the first without the low one.
