@@ -1,7 +1,9 @@
 //! Status updates: conditions of pods and pod groups, and events. They are written beside and after
 //! the bindings, aggregated, and nothing waits for them.
 
+mod condition_queue;
 mod denied;
+mod keyed_queue;
 mod rate_limit;
 mod status_queue;
 mod write;

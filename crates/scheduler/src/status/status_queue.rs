@@ -1,21 +1,21 @@
 //! Updates that wait to be written: the newest of each object, in the order of their first arrival,
 //! within bounds.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::hash::Hash;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use octavo_api::names::OCTAVO_API_VERSION;
-use octavo_kube_io::objects::{Kind, ObjectName, PodUid, ScheduledCondition};
+use octavo_kube_io::objects::{Kind, ObjectName, ScheduledCondition};
 use tokio::time::Instant;
 
+use super::condition_queue::ConditionQueue;
+use super::keyed_queue::Queue;
 use super::{GroupPhase, GroupStatus, StatusText, StatusUpdate};
 use crate::bind::PodRef;
 use crate::metrics::Metrics;
 
 /// Bounds of the queues.
-const MAX_CONDITIONS: usize = 100_000;
 const MAX_STATUSES: usize = 20_000;
 const MAX_EVENTS: usize = 2000;
 /// With more events queued, those of bound pods are dropped: there is one per pod, and the pod
@@ -61,7 +61,7 @@ pub(super) enum Due {
 #[derive(Debug)]
 pub(super) struct StatusQueue {
     metrics: Metrics,
-    conditions: Queue<PodUid, StatusWrite>,
+    conditions: ConditionQueue,
     groups: Queue<Arc<str>, GroupStatus>,
     policies: Queue<Arc<str>, StatusWrite>,
     events: Queue<(Arc<str>, &'static str), EventWrite>,
@@ -76,7 +76,7 @@ impl StatusQueue {
     pub(super) fn new(metrics: Metrics) -> Self {
         Self {
             metrics,
-            conditions: Queue::new(MAX_CONDITIONS),
+            conditions: ConditionQueue::new(),
             groups: Queue::new(MAX_STATUSES),
             policies: Queue::new(MAX_STATUSES),
             events: Queue::new(MAX_EVENTS),
@@ -139,14 +139,17 @@ impl StatusQueue {
             self.conditions.remove(&pod.uid);
             return;
         }
-        if seen.as_ref().is_none_or(|seen| seen.is_true || seen.reason != status_text.reason) {
+        let is_first =
+            seen.as_ref().is_none_or(|seen| seen.is_true || seen.reason != status_text.reason);
+        if is_first {
             // The reason of kube-scheduler's events, which people and tools look for.
             let note = format!("{}: {}", status_text.reason, status_text.message);
             let event = pod_event(&pod, true, "FailedScheduling", note);
             self.event(EventWrite { about: status_text.reason, ..event });
         }
         let key = pod.uid.clone();
-        if !self.conditions.put(key, StatusWrite::Condition { pod, status_text, seen }) {
+        let write = StatusWrite::Condition { pod, status_text, seen };
+        if !self.conditions.put(&key, write, is_first) {
             self.metrics.dropped("condition");
         }
     }
@@ -192,12 +195,12 @@ impl StatusQueue {
             self.groups.len() + self.policies.len(),
             self.events.len(),
         );
-        let others = [self.conditions.len(), self.policies.len(), self.events.len()];
-        if others.iter().any(|len| *len > 0) {
+        if self.policies.len() + self.events.len() > 0 {
             return Due::Now;
         }
         let next_write = |uid: &Arc<str>| self.next_group_write.get(uid).copied().unwrap_or(now);
-        match self.groups.keys().map(next_write).min() {
+        let next_group = self.groups.keys().map(next_write).min();
+        match next_group.into_iter().chain(self.conditions.next_at(now)).min() {
             Some(at) if at <= now => Due::Now,
             Some(at) => Due::At(at),
             None => Due::Never,
@@ -215,7 +218,7 @@ impl StatusQueue {
             self.next_group_write.insert(Arc::clone(&report.uid), now + GROUP_STATUS_INTERVAL);
             return Some(StatusWrite::Group(report));
         }
-        let first = self.policies.pop(|_| true).or_else(|| self.conditions.pop(|_| true));
+        let first = self.policies.pop(|_| true).or_else(|| self.conditions.pop(now));
         first.or_else(|| self.events.pop(|_| true).map(StatusWrite::Event))
     }
 
@@ -223,7 +226,7 @@ impl StatusQueue {
     pub(super) fn put_back(&mut self, job: StatusWrite) {
         match &job {
             StatusWrite::Condition { pod, .. } => {
-                self.conditions.put_if_absent(&pod.uid.clone(), job);
+                self.conditions.put_back(&pod.uid.clone(), job);
             }
             StatusWrite::Policy { name, .. } => self.policies.put_if_absent(&name.clone(), job),
             StatusWrite::Group(report) => {
@@ -264,63 +267,5 @@ fn pod_event(pod: &PodRef, is_warning: bool, reason: &'static str, note: String)
         reason,
         about: reason,
         note,
-    }
-}
-
-/// A bounded queue with one value per key.
-#[derive(Debug)]
-struct Queue<K, V> {
-    capacity: usize,
-    next: u64,
-    order: BTreeMap<u64, K>,
-    entries: HashMap<K, (u64, V)>,
-}
-
-impl<K: Clone + Eq + Hash, V> Queue<K, V> {
-    fn new(capacity: usize) -> Self {
-        Self { capacity, next: 0, order: BTreeMap::new(), entries: HashMap::new() }
-    }
-
-    fn len(&self) -> usize {
-        self.entries.len()
-    }
-
-    fn keys(&self) -> impl Iterator<Item = &K> {
-        self.order.values()
-    }
-
-    /// Puts a value in, replacing the key's older one. `false` if the queue is full.
-    fn put(&mut self, key: K, value: V) -> bool {
-        if let Some((_, old)) = self.entries.get_mut(&key) {
-            *old = value;
-            return true;
-        }
-        if self.entries.len() >= self.capacity {
-            return false;
-        }
-        self.order.insert(self.next, key.clone());
-        self.entries.insert(key, (self.next, value));
-        self.next += 1;
-        true
-    }
-
-    fn put_if_absent(&mut self, key: &K, value: V) {
-        if !self.entries.contains_key(key) {
-            self.put(key.clone(), value);
-        }
-    }
-
-    fn remove(&mut self, key: &K) {
-        if let Some((place, _)) = self.entries.remove(key) {
-            self.order.remove(&place);
-        }
-    }
-
-    /// Removes the first value with a key that `is_ready` accepts.
-    fn pop(&mut self, is_ready: impl Fn(&K) -> bool) -> Option<V> {
-        let (place, key) = self.order.iter().find(|(_, key)| is_ready(key))?;
-        let (place, key) = (*place, key.clone());
-        self.order.remove(&place);
-        self.entries.remove(&key).map(|(_, value)| value)
     }
 }

@@ -326,3 +326,53 @@ async fn permanently_denied_status_is_not_retried() {
     let each = harness.api.count() - asked;
     assert!(each <= 2, "the condition and its event, once each at most: {each}");
 }
+
+fn waits_as(name: &str, message: &str, seen: Option<ScheduledCondition>) -> StatusUpdate {
+    let pod = PodRef { name: ObjectName::new("team", name), uid: format!("uid-{name}").into() };
+    let status_text = StatusText { reason: "Unschedulable", message: message.to_owned() };
+    StatusUpdate::PodUnschedulable { pod, status_text, seen }
+}
+
+fn path(pod: &str) -> String {
+    format!("/api/v1/namespaces/team/pods/{pod}")
+}
+
+#[tokio::test(start_paused = true)]
+async fn first_condition_of_a_new_pod_does_not_wait_for_a_backlog() {
+    let harness = Harness::new();
+    for number in 0..2000 {
+        let name = format!("old-{number}");
+        harness
+            .api
+            .put(&path(&name), json!({"metadata": {"name": name, "uid": format!("uid-{name}")}}));
+        harness.send(waits_as(&name, "no node has 8 GPUs", None));
+    }
+    // Bindings come first, so few statuses are written.
+    harness.load.set(1);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    harness.send(waits("Unschedulable", "no node has 8 GPUs", None));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(harness.writes_to(POD), 1);
+    assert_eq!(harness.writes_to(&path("old-0")), 1, "the oldest are written, too");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_text_is_written_once_a_minute_and_last_of_all() {
+    let harness = Harness::new();
+    harness.send(waits("Unschedulable", "at most 3 of 8", None));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    for number in 0..50 {
+        let observed = seen("Unschedulable", "at most 3 of 8");
+        harness.send(waits("Unschedulable", &format!("at most {number} of 80"), Some(observed)));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(harness.writes_to(POD), 1, "the first only");
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(harness.writes_to(POD), 2);
+    assert_eq!(harness.condition(POD)["message"], "at most 49 of 80", "the newest text");
+    // Another reason is told at once.
+    let observed = seen("Unschedulable", "at most 49 of 80");
+    harness.send(waits("WaitingForClaims", "claim c is not there", Some(observed)));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(harness.condition(POD)["reason"], "WaitingForClaims");
+}
