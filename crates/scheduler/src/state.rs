@@ -141,6 +141,10 @@ pub struct Scheduler {
     reports: Vec<StatusUpdate>,
     metric_events: MetricEvents,
     gang_phases: GangPhases,
+    /// Gangs whose status is reported with the next reports.
+    changed_gangs: BTreeSet<GroupName>,
+    /// Gangs whose entries in the queue are outdated, because pods have come, gone or changed.
+    requeued_gangs: BTreeSet<GroupName>,
 }
 
 /// A write operation in flight.
@@ -229,6 +233,8 @@ impl Scheduler {
             reports: Vec::new(),
             metric_events: MetricEvents::default(),
             gang_phases: GangPhases::default(),
+            changed_gangs: BTreeSet::new(),
+            requeued_gangs: BTreeSet::new(),
         }
     }
 
@@ -240,6 +246,7 @@ impl Scheduler {
     /// Advances the clock, does what is due and returns the next deadline.
     pub fn tick(&mut self, now: u64) -> Option<u64> {
         self.advance_clock(now);
+        self.requeue_changed_gangs();
         let nominations = self.retry_nominations();
         let retry = self.queue.tick(self.now);
         let places = self.drop_expired_successor_places();
@@ -255,6 +262,7 @@ impl Scheduler {
     /// Decides on ready entries until none is left or the batch is full. Returns whether more may
     /// be ready at once.
     pub fn decide(&mut self) -> bool {
+        self.requeue_changed_gangs();
         self.rebuild_engine_if_stale();
         self.check_policies();
         self.repair_lost_nodes();
@@ -295,6 +303,7 @@ impl Scheduler {
 
     /// Reports since the last call.
     pub fn take_reports(&mut self) -> Vec<StatusUpdate> {
+        self.report_changed_gangs();
         std::mem::take(&mut self.reports)
     }
 

@@ -142,6 +142,7 @@ impl Scheduler {
     /// Snapshot of the cluster, with the pending gangs and what the packing policy has learned.
     pub fn snapshot(&mut self) -> Snapshot {
         self.rebuild_engine_if_stale();
+        self.requeue_changed_gangs();
         let groups: Vec<_> = self
             .queue
             .entries()

@@ -70,8 +70,20 @@ impl Scheduler {
         }));
     }
 
-    /// Reports a gang.
+    /// Reports a gang with the next reports. Its members are counted once then, however many of them
+    /// have changed.
     pub(super) fn report_group(&mut self, group: &GroupName) {
+        self.changed_gangs.insert(group.clone());
+    }
+
+    /// Reports the gangs that have changed.
+    pub(super) fn report_changed_gangs(&mut self) {
+        for group in std::mem::take(&mut self.changed_gangs) {
+            self.push_group_report(&group);
+        }
+    }
+
+    fn push_group_report(&mut self, group: &GroupName) {
         let Some(spec) = self.spec_of(group) else { return };
         let key = QueueKey::Group(group.clone());
         let (mut present, mut bound) = (BTreeMap::new(), BTreeMap::new());

@@ -100,22 +100,10 @@ impl Scheduler {
         let Some(record) = self.pods.get(uid) else { return };
         let is_waiting = record.is_pending_for(&self.config.scheduler_name);
         let alone = QueueKey::Pod(uid.clone());
-        if let (Some(member), true) = (&record.member, is_waiting) {
-            let group = member.group.clone();
+        if let Some(member) = &record.member {
+            self.requeued_gangs.insert(member.group.clone());
             self.queue.remove(&alone);
             self.pending.remove(&alone);
-            self.enqueue_group(&group);
-            return;
-        }
-        if let Some(member) = &record.member {
-            let key = QueueKey::Group(member.group.clone());
-            let group = member.group.clone();
-            self.queue.remove(&alone);
-            // Nominated members wait for their victims.
-            if !self.has_pending_members(&group) && !self.nominations.contains_key(&key) {
-                self.queue.remove(&key);
-                self.pending.remove(&key);
-            }
             return;
         }
         let is_nominated = self.nominations.contains_key(&alone);
@@ -124,6 +112,21 @@ impl Scheduler {
         } else {
             self.queue.remove(&alone);
             self.pending.remove(&alone);
+        }
+    }
+
+    /// Adds gangs whose pods have changed to the queue, or removes them. Their members are read once,
+    /// however many of them have changed.
+    pub(super) fn requeue_changed_gangs(&mut self) {
+        for group in std::mem::take(&mut self.requeued_gangs) {
+            let key = QueueKey::Group(group.clone());
+            if self.has_pending_members(&group) {
+                self.enqueue_group(&group);
+            } else if !self.nominations.contains_key(&key) {
+                // Nominated members wait for their victims.
+                self.queue.remove(&key);
+                self.pending.remove(&key);
+            }
         }
     }
 

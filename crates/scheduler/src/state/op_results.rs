@@ -169,6 +169,7 @@ impl Scheduler {
             self.holders_changed(&node);
         }
         self.update_queue(uid);
+        self.requeue_changed_gangs();
         let key = self.queue_key_of(uid);
         if failure.kind != FailureKind::PodGone {
             let doubled = 1_u64 << failures.saturating_sub(1).min(MAX_BACKOFF_DOUBLINGS);

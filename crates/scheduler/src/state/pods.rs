@@ -166,6 +166,10 @@ impl Scheduler {
         let footprint = Arc::new(footprint);
         // Footprints with volumes are unique and would only fill the table.
         if footprint.claims.is_empty() {
+            if self.footprints.len() == self.footprints.capacity() {
+                // Before the table grows: without those of which no pod is left.
+                self.footprints.retain(|shared| Arc::strong_count(shared) > 1);
+            }
             self.footprints.insert(Arc::clone(&footprint));
         }
         footprint

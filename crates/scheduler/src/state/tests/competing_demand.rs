@@ -38,6 +38,8 @@ fn testbed() -> Testbed {
     for name in ["m0", "m1"] {
         testbed.pod(&with(member("g", name, "4"), "/spec/priority", json!(3)));
     }
+    // Gangs enter the queue with the clock.
+    testbed.time(0);
     testbed
 }
 
