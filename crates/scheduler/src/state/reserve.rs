@@ -101,8 +101,8 @@ impl Scheduler {
         usage
     }
 
-    /// Reserves a place for a pod: checks resources exactly, allocates devices, and assumes both.
-    /// Writes nothing yet.
+    /// Reserves a place for a pod: checks rules and resources exactly (I-17), allocates devices, and
+    /// assumes both. Writes nothing yet.
     pub(super) fn reserve(
         &mut self,
         uid: &PodUid,
@@ -110,7 +110,7 @@ impl Scheduler {
         node: &NodeName,
         parts: Option<&[GpuPart]>,
     ) -> Result<AssumedPlacement, ReserveError> {
-        // A kept place may have been chosen long ago, so nothing is taken for granted.
+        // A kept place may have been chosen long ago.
         self.check_node_rules(uid, node)?;
         self.check_neighbours(uid, node)?;
         self.check_node_fit(uid, node)?;
