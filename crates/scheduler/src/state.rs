@@ -98,6 +98,8 @@ pub struct Scheduler {
     nodes: BTreeMap<NodeName, NodeRecord>,
     budgets: BTreeMap<ObjectName, Arc<Budget>>,
     footprints: FxHashSet<Arc<PodRequests>>,
+    /// Number of footprints at which those without pods are removed.
+    max_footprints: usize,
 
     devices: Devices,
     volumes: Volumes,
@@ -143,8 +145,9 @@ pub struct Scheduler {
     gang_phases: GangPhases,
     /// Gangs whose status is reported with the next reports.
     changed_gangs: BTreeSet<GroupName>,
-    /// Gangs whose entries in the queue are outdated, because pods have come, gone or changed.
-    requeued_gangs: BTreeSet<GroupName>,
+    /// Gangs whose entries in the queue are outdated, because pods have come, gone or changed. With
+    /// the time in milliseconds before which they are not ready, after a failure.
+    outdated_entries: BTreeMap<GroupName, Option<u64>>,
 }
 
 /// A write operation in flight.
@@ -164,7 +167,7 @@ enum OpPurpose {
     Evict,
     Repair,
     Rollback,
-    Other,
+    Nominate,
 }
 
 /// Counts for metrics.
@@ -204,6 +207,7 @@ impl Scheduler {
             nodes: BTreeMap::new(),
             budgets: BTreeMap::new(),
             footprints: FxHashSet::default(),
+            max_footprints: pods::MIN_FOOTPRINTS,
             devices,
             volumes: Volumes::default(),
             neighbours: AntiAffinityIndex::default(),
@@ -234,7 +238,7 @@ impl Scheduler {
             metric_events: MetricEvents::default(),
             gang_phases: GangPhases::default(),
             changed_gangs: BTreeSet::new(),
-            requeued_gangs: BTreeSet::new(),
+            outdated_entries: BTreeMap::new(),
         }
     }
 

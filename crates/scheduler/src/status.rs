@@ -12,7 +12,7 @@ mod writer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Kind, NodeName, ObjectName, ScheduledCondition};
+use octavo_kube_io::objects::{Kind, NodeName, ObjectName, PodUid, ScheduledCondition};
 
 use crate::bind::PodRef;
 
@@ -46,6 +46,11 @@ pub enum StatusUpdate {
         pod: PodRef,
         /// Its node.
         node: NodeName,
+    },
+    /// A pod has a node, from this scheduler or another. It waits for nothing.
+    PodSettled {
+        /// Its UID.
+        uid: PodUid,
     },
     /// A pod is evicted for others, or to move.
     PodEvicted {

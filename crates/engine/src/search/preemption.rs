@@ -14,8 +14,8 @@
 //! wherever its members are. A moved pod moves alone, within the domain that its workload requires.
 //!
 //! The highest priority among the evicted pods is minimal: one pod of a high priority is not evicted
-//! to save two of a low one. It is found by bisection over the priorities that exist. Sets of victims
-//! up to that priority are compared in this order: fewer pods, fewer evictions, less lost work
+//! to save two of a low one. It is found by bisection over the priorities that exist, as far as the
+//! steps suffice. Sets of victims up to that priority are compared in this order: fewer pods, fewer evictions, less lost work
 //! (seconds at risk times GPUs), a lower sum of priorities, smaller pods, newer workloads. Before age,
 //! the cost model compares the members' placements. No pod is disrupted to save hops.
 //! kube-scheduler compares priorities, their sum and the number in that order. In its sum each pod
@@ -135,11 +135,15 @@ pub fn plan(
     let mut answer = least_disruption(world, request, preemption_budget, cost_model, &mut spent);
     if let (Ok(plan), Some(scope)) = (&answer, &preemption_budget.evictions) {
         let lower = lower_priorities(world, plan, preemption_budget);
+        // More moves instead of an eviction would disturb more pods.
+        let disturbed = plan.evictions.len().saturating_add(plan.moves.len());
+        let moves = preemption_budget.moves.min(u32::try_from(disturbed).unwrap_or(u32::MAX));
         let (mut low, mut high) = (0, lower.len());
         while low < high && spent < preemption_budget.steps {
             let middle = low.midpoint(high);
             let scope = EvictionScope { below_priority: lower[middle] + 1, ..scope.clone() };
-            let narrower = PreemptionBudget { evictions: Some(scope), ..preemption_budget.clone() };
+            let narrower =
+                PreemptionBudget { evictions: Some(scope), moves, ..preemption_budget.clone() };
             let found = least_disruption(world, request, &narrower, cost_model, &mut spent);
             if found.is_ok() {
                 (answer, high) = (found, middle);

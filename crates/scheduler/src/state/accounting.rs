@@ -16,25 +16,24 @@ impl Scheduler {
         let desired = record.occupies().then(|| record.place.clone()).flatten();
         let node = desired.as_ref().map(|place| place.node.clone());
         if record.counted_on != node {
-            let (footprint, pod) = (Arc::clone(&record.footprint), Arc::clone(&record.pod));
-            if let Some(old) = &record.counted_on.clone() {
-                if let Some(old) = self.nodes.get_mut(old) {
-                    old.usage.remove(&footprint);
-                }
-                self.neighbours.remove(uid);
+            let footprint = Arc::clone(&record.footprint);
+            if let Some(old) = &record.counted_on
+                && let Some(old) = self.nodes.get_mut(old)
+            {
+                old.usage.remove(&footprint);
             }
             let mut counted_on = None;
             if let Some(node) = &node
                 && let Some(new) = self.nodes.get_mut(node)
             {
                 new.usage.add(&footprint);
-                self.neighbours.add(&pod, node);
                 counted_on = Some(node.clone());
             }
             if let Some(record) = self.pods.get_mut(uid) {
                 record.counted_on = counted_on;
             }
         }
+        self.refresh_neighbour(uid);
         if self.is_engine_stale {
             return;
         }
@@ -49,6 +48,21 @@ impl Scheduler {
             // Such a change must requeue the pod.
             self.cluster_changed();
         }
+    }
+
+    /// Updates the pod in the index of anti-affinity. A victim keeps others away until it has left.
+    fn refresh_neighbour(&mut self, uid: &PodUid) {
+        let Some(record) = self.pods.get_mut(uid) else { return };
+        let node = record.place.as_ref().filter(|_| record.is_present()).map(|place| &place.node);
+        let node = node.filter(|node| self.nodes.contains_key(*node)).cloned();
+        if record.neighbour_on == node {
+            return;
+        }
+        match &node {
+            Some(node) => self.neighbours.add(&record.pod, node),
+            None => self.neighbours.remove(uid),
+        }
+        record.neighbour_on = node;
     }
 
     /// The member that a placed pod should have in the engine cache.

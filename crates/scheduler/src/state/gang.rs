@@ -17,7 +17,7 @@ use super::decide::{Attempt, MAX_ATTEMPTS};
 use super::gang_request::{GangRequest, IncompleteSegment, RuledOutNodes};
 use super::pending_reason::PendingReason;
 use super::queue::QueueKey;
-use super::reserve::AssumedPlacement;
+use super::reserve::{AssumedPlacement, ReserveError};
 use super::single_pod::no_place_without_victims;
 use crate::devices::AskedClaim;
 use crate::groups::{GroupName, GroupSpec, MemberState};
@@ -248,7 +248,11 @@ impl Scheduler {
                 .pods
                 .get(*uid)
                 .map_or_else(String::new, |record| record.pod.meta.name.to_string());
-            search.last_error = Some(format!("{name}: {error} (pod {pod})"));
+            search.last_error = Some(format!("{name}: {} (pod {pod})", error.message()));
+            if matches!(error, ReserveError::Leaving(_)) {
+                // Its room will be free soon, so no other pod has to leave.
+                search.preemption_budget = PreemptionBudget::none();
+            }
             search.nodes_tried.insert(node);
             let classmates = request.members_of_group(placed.group);
             rule_out(&mut search.ruled_out_now, classmates, node);
@@ -304,7 +308,7 @@ impl Scheduler {
                     for placement in assumed.iter().rev() {
                         self.unreserve(placement);
                     }
-                    return Err((placement.clone(), error));
+                    return Err((placement.clone(), error.message().to_owned()));
                 }
             }
         }
@@ -315,12 +319,12 @@ impl Scheduler {
         &mut self,
         uid: &PodUid,
         placement: &Placement,
-    ) -> Result<AssumedPlacement, String> {
+    ) -> Result<AssumedPlacement, ReserveError> {
         let node: NodeName = self.engine.world.cluster.name(placement.node).into();
         // Read again: earlier members may have allocated a claim that this pod shares.
-        let ask = self.ask(uid).map_err(|reason| reason.status_text().message)?;
-        let assumed = self.reserve(uid, &ask, &node, Some(&placement.gpus));
-        assumed.map_err(|error| error.message().to_owned())
+        let ask =
+            self.ask(uid).map_err(|reason| ReserveError::Devices(reason.status_text().message))?;
+        self.reserve(uid, &ask, &node, Some(&placement.gpus))
     }
 
     /// The spec of a gang, from its first member.

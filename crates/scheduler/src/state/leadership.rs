@@ -15,11 +15,6 @@ impl Scheduler {
             self.revoke_nomination(&key);
             self.pending.remove(&key);
         }
-        // Their last writes may never be sent, and another leader may write.
-        for record in self.pods.values_mut() {
-            record.is_nominated_node_written = false;
-            record.observe_nominated_node();
-        }
         self.note_leadership_gap();
         // Results of these rollbacks are ignored, so their pods must not wait for them.
         for uid in self.rollbacks.pods_in_flight() {

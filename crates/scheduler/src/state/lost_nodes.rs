@@ -104,6 +104,7 @@ impl Scheduler {
         if let Some(record) = self.pods.get_mut(uid) {
             record.is_repaired = false;
             record.eviction_retry_at = self.now.saturating_add(EVICTION_RETRY_DELAY_MS);
+            self.eviction_retries.insert((record.eviction_retry_at, uid.clone()));
         }
     }
 

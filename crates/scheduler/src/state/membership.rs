@@ -49,6 +49,8 @@ impl Scheduler {
             }
             if let Some(new) = &new {
                 self.members.entry(new.clone()).or_default().insert(uid.clone());
+                // The new member has no condition yet, so the gang's reason is reported again.
+                self.pending.remove(&QueueKey::Group(new.clone()));
             }
         }
         if has_changed {
@@ -101,7 +103,7 @@ impl Scheduler {
         let is_waiting = record.is_pending_for(&self.config.scheduler_name);
         let alone = QueueKey::Pod(uid.clone());
         if let Some(member) = &record.member {
-            self.requeued_gangs.insert(member.group.clone());
+            self.outdated_entries.entry(member.group.clone()).or_default();
             self.queue.remove(&alone);
             self.pending.remove(&alone);
             return;
@@ -118,10 +120,14 @@ impl Scheduler {
     /// Adds gangs whose pods have changed to the queue, or removes them. Their members are read once,
     /// however many of them have changed.
     pub(super) fn requeue_changed_gangs(&mut self) {
-        for group in std::mem::take(&mut self.requeued_gangs) {
+        for (group, backoff_until) in std::mem::take(&mut self.outdated_entries) {
             let key = QueueKey::Group(group.clone());
             if self.has_pending_members(&group) {
                 self.enqueue_group(&group);
+                let is_nominated = self.queue.state(&key) == Some(State::Nominated);
+                if let Some(at) = backoff_until.filter(|_| !is_nominated) {
+                    self.queue.set_state(&key, State::BackoffUntil(at));
+                }
             } else if !self.nominations.contains_key(&key) {
                 // Nominated members wait for their victims.
                 self.queue.remove(&key);

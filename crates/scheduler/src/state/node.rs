@@ -52,7 +52,7 @@ pub(super) fn is_owned(node: &Node, owner: &str) -> bool {
 }
 
 /// The node without the taint that keeps other schedulers away from it. A device plugin's GPUs have
-/// no taints of their own, so their node is tainted; pods of its scheduler need no toleration.
+/// no taints of their own, so their node is tainted. Pods of this scheduler need no toleration.
 pub(super) fn without_own_taint(node: &Arc<Node>, owner: &str) -> Arc<Node> {
     let is_own = |taint: &NodeTaint| {
         taint.key == TAINT_OWNER && taint.value == owner && taint.effect == TaintEffect::NoSchedule

@@ -176,6 +176,7 @@ impl Scheduler {
         for uid in uids {
             if let Some(record) = self.pods.get_mut(&uid) {
                 record.counted_on = None;
+                record.neighbour_on = None;
             }
             self.refresh_pod(&uid);
         }

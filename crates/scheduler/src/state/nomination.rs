@@ -207,9 +207,19 @@ impl Scheduler {
             return;
         }
         record.nominated_node = node.cloned();
-        record.is_nominated_node_written = true;
+        record.nominated_node_writes += 1;
         let task = OpKind::Nominate { pod: record.reference(), node: node.cloned() };
-        self.submit(uid, OpPurpose::Other, task);
+        self.submit(uid, OpPurpose::Nominate, task);
+    }
+
+    /// Handles the end of a write of `status.nominatedNodeName`. What the API has then comes with the
+    /// next watch event, or is known already if the write failed.
+    pub(super) fn nominated_node_written(&mut self, uid: &PodUid, has_failed: bool) {
+        let Some(record) = self.pods.get_mut(uid) else { return };
+        record.nominated_node_writes = record.nominated_node_writes.saturating_sub(1);
+        if has_failed {
+            record.observe_nominated_node();
+        }
     }
 
     /// Records that a victim has left, and completes nominations without further victims.
@@ -254,7 +264,9 @@ impl Scheduler {
         for uid in &nomination.members {
             let Some(record) = self.pods.get(uid) else { continue };
             // A deleted pod needs no place, and a pod bound by another has one.
-            let needs_place = record.pod.node.is_none() && record.pod.meta.deleted.is_none();
+            let needs_place = record.pod.node.is_none()
+                && record.pod.meta.deleted.is_none()
+                && !record.pod.has_ended();
             let Some(place) = record.place.clone().filter(|_| needs_place) else { continue };
             places.push((uid.clone(), place));
         }

@@ -85,7 +85,8 @@ impl Scheduler {
             (OpPurpose::Evict, Err(failure)) => self.eviction_failed(&uid, failure),
             (OpPurpose::Repair, Err(_)) => self.repair_failed(&uid),
             (OpPurpose::Rollback, result) => self.rollback_finished(&uid, op_result.id, result),
-            (OpPurpose::Evict | OpPurpose::Repair | OpPurpose::Other, _) => {}
+            (OpPurpose::Nominate, result) => self.nominated_node_written(&uid, result.is_err()),
+            (OpPurpose::Evict | OpPurpose::Repair, _) => {}
         }
     }
 
@@ -169,7 +170,6 @@ impl Scheduler {
             self.holders_changed(&node);
         }
         self.update_queue(uid);
-        self.requeue_changed_gangs();
         let key = self.queue_key_of(uid);
         if failure.kind != FailureKind::PodGone {
             let doubled = 1_u64 << failures.saturating_sub(1).min(MAX_BACKOFF_DOUBLINGS);
@@ -180,7 +180,13 @@ impl Scheduler {
             };
             if self.queue.state(&key) != Some(State::Nominated) {
                 self.set_pending(&key, &PendingReason::Failed(failure.to_string()));
-                self.queue.set_state(&key, State::BackoffUntil(self.now.saturating_add(wait)));
+                let until = self.now.saturating_add(wait);
+                self.queue.set_state(&key, State::BackoffUntil(until));
+                if let QueueKey::Group(group) = key {
+                    // The gang may have no entry before it is outdated.
+                    let latest = self.outdated_entries.entry(group).or_default();
+                    *latest = (*latest).max(Some(until));
+                }
             }
         }
         self.cluster_changed();

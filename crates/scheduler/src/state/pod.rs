@@ -40,14 +40,16 @@ pub(super) struct PodRecord {
     pub(super) place: Option<Place>,
     /// The node whose usage includes it.
     pub(super) counted_on: Option<NodeName>,
+    /// The node on which it counts for anti-affinity.
+    pub(super) neighbour_on: Option<NodeName>,
     /// Whether it is a victim of a nomination.
     pub(super) is_leaving: bool,
     /// Whether the packing policy has learned of its arrival.
     pub(super) has_arrived: bool,
     /// `status.nominatedNodeName` as it was written last, or observed if it was not written since.
     pub(super) nominated_node: Option<NodeName>,
-    /// Whether that was written and is not observed yet.
-    pub(super) is_nominated_node_written: bool,
+    /// Writes of it in flight. Until they end, observed values may be from before them.
+    pub(super) nominated_node_writes: u32,
     /// Failed binds in a row.
     pub(super) failures: u32,
     /// Whether it was deleted because its node is lost.
@@ -94,10 +96,11 @@ impl PodRecord {
             profile: None,
             place: None,
             counted_on: None,
+            neighbour_on: None,
             is_leaving: false,
             has_arrived: false,
             nominated_node,
-            is_nominated_node_written: false,
+            nominated_node_writes: 0,
             failures: 0,
             is_repaired: false,
             eviction_retry_at: 0,
@@ -124,12 +127,10 @@ impl PodRecord {
         self.place.as_ref().is_some_and(|place| place.state == PlaceState::Nominated)
     }
 
-    /// Notes the observed `status.nominatedNodeName`. Values from before the last write are old.
+    /// Notes the observed `status.nominatedNodeName`.
     pub(super) fn observe_nominated_node(&mut self) {
-        if !self.is_nominated_node_written {
+        if self.nominated_node_writes == 0 {
             self.nominated_node.clone_from(&self.pod.nominated_node);
-        } else if self.nominated_node == self.pod.nominated_node {
-            self.is_nominated_node_written = false;
         }
     }
 

@@ -10,6 +10,10 @@ use super::Scheduler;
 use super::pod::{Place, PlaceState, PodRecord};
 use super::queue::QueueKey;
 use crate::predicates::PodRequests;
+use crate::status::StatusUpdate;
+
+/// Shared requests from which on those without pods are looked for.
+pub(super) const MIN_FOOTPRINTS: usize = 1024;
 
 impl Scheduler {
     pub(super) fn set_pod(&mut self, pod: &Arc<Pod>) {
@@ -40,10 +44,12 @@ impl Scheduler {
             let footprint =
                 std::mem::replace(&mut record.footprint, Arc::new(PodRequests::of(pod)));
             is_resized = did_occupy && footprint != record.footprint;
-            if let Some(counted_on) = record.counted_on.take() {
-                if let Some(node) = self.nodes.get_mut(&counted_on) {
-                    node.usage.remove(&footprint);
-                }
+            if let Some(counted_on) = record.counted_on.take()
+                && let Some(node) = self.nodes.get_mut(&counted_on)
+            {
+                node.usage.remove(&footprint);
+            }
+            if record.neighbour_on.take().is_some() {
                 self.neighbours.remove(&uid);
             }
         }
@@ -90,6 +96,10 @@ impl Scheduler {
             self.cluster_changed();
         }
         let is_bound_now = old.node.is_none() && pod.node.is_some();
+        if is_bound_now {
+            // Also if another scheduler has bound it, or if the result of our bind is unknown.
+            self.reports.push(StatusUpdate::PodSettled { uid: uid.clone() });
+        }
         if is_bound_now || (pod.meta.deleted.is_some() && pod.node.is_none()) {
             self.nominated_pod_gone(&uid);
         }
@@ -145,6 +155,7 @@ impl Scheduler {
         self.revoke_nomination(&key);
         if let QueueKey::Pod(_) = key {
             self.queue.remove(&key);
+            self.pending.remove(&key);
         }
     }
 
@@ -166,9 +177,10 @@ impl Scheduler {
         let footprint = Arc::new(footprint);
         // Footprints with volumes are unique and would only fill the table.
         if footprint.claims.is_empty() {
-            if self.footprints.len() == self.footprints.capacity() {
-                // Before the table grows: without those of which no pod is left.
+            if self.footprints.len() >= self.max_footprints {
+                // Those of which no pod is left go.
                 self.footprints.retain(|shared| Arc::strong_count(shared) > 1);
+                self.max_footprints = MIN_FOOTPRINTS.max(2 * self.footprints.len());
             }
             self.footprints.insert(Arc::clone(&footprint));
         }

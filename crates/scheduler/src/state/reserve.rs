@@ -1,6 +1,5 @@
 //! Reserve, unreserve and bind: from a decided place to assumed devices and a write operation.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -12,7 +11,7 @@ use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::engine_cache::{DesiredMember, DesiredWorkload, Holder};
 use super::node::NodeRecord;
-use super::pod::{Place, PlaceState};
+use super::pod::{Place, PlaceState, PodRecord};
 use super::shape::demand_of;
 use super::{OpPurpose, Scheduler};
 use crate::bind::{Bind, OpKind};
@@ -24,6 +23,8 @@ use crate::predicates::{NodeFilterKey, Usage, check_resource_fit};
 pub(super) enum ReserveError {
     /// The node does not take it: its taints, labels, volumes, or pods that keep it away.
     Rules(String),
+    /// Victims that have not left yet still use the room. It will be free.
+    Leaving(String),
     /// Resources that the engine does not count are missing there.
     Fit(String),
     /// The allocator has no devices for it there.
@@ -36,7 +37,10 @@ impl ReserveError {
     /// The reason in words.
     pub(super) fn message(&self) -> &str {
         match self {
-            Self::Rules(reasons) | Self::Fit(reasons) | Self::Devices(reasons) => reasons,
+            Self::Rules(reasons)
+            | Self::Leaving(reasons)
+            | Self::Fit(reasons)
+            | Self::Devices(reasons) => reasons,
             Self::NoNode => "the node is gone",
         }
     }
@@ -71,34 +75,50 @@ impl Scheduler {
         away.check(&node.node).map_err(|unfit| ReserveError::Rules(unfit.to_string()))
     }
 
-    /// Checks all resources of a pod on a node exactly, except for devices.
+    /// Checks all resources of a pod on a node exactly, except for devices. It must fit beside the
+    /// nominated pods, and beside the pods that run there now.
     pub(super) fn check_node_fit(&self, uid: &PodUid, node: &str) -> Result<(), ReserveError> {
         let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
             return Err(ReserveError::NoNode);
         };
         let serves = |resource: &str| self.devices.is_class_resource(resource);
-        let usage = self.usage_with_leaving(node);
-        let room =
-            check_resource_fit(&record.footprint, &node.capacity, &usage, &self.volumes, serves);
-        room.map_err(|reasons| {
-            let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
-            ReserveError::Fit(reasons.join(", "))
+        let fits = |usage: &Usage| {
+            let fit =
+                check_resource_fit(&record.footprint, &node.capacity, usage, &self.volumes, serves);
+            fit.map_err(|reasons| {
+                let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
+                reasons.join(", ")
+            })
+        };
+        fits(&node.usage).map_err(ReserveError::Fit)?;
+        let Some(present) = self.usage_by_present_pods(node) else { return Ok(()) };
+        fits(&present).map_err(|reasons| {
+            ReserveError::Leaving(format!("{reasons}, until pods that are leaving have left"))
         })
     }
 
-    /// A node's usage with the victims that have not left yet. Decisions count them as gone, but
-    /// nothing can be bound in their room.
-    fn usage_with_leaving<'a>(&self, node: &'a NodeRecord) -> Cow<'a, Usage> {
-        let mut usage = Cow::Borrowed(&node.usage);
+    /// A node's usage by the pods that run there: with victims that have not left yet, and without
+    /// nominated pods. `None` if it is the usage that decisions count with.
+    fn usage_by_present_pods(&self, node: &NodeRecord) -> Option<Usage> {
         if self.nominations.is_empty() {
-            return usage;
+            return None;
         }
-        let residents = self.on_node.get(&node.node.meta.name.name as &str);
-        let residents = residents.into_iter().flatten().filter_map(|uid| self.pods.get(uid));
-        for leaving in residents.filter(|record| record.is_leaving && record.is_present()) {
-            usage.to_mut().add(&leaving.footprint);
+        let residents = self.on_node.get(&*node.node.meta.name.name)?;
+        let residents: Vec<_> = residents.iter().filter_map(|uid| self.pods.get(uid)).collect();
+        let is_leaving = |record: &&&PodRecord| record.is_leaving && record.is_present();
+        if !residents.iter().any(|record| is_leaving(&record)) {
+            return None;
         }
-        usage
+        let mut usage = node.usage.clone();
+        for leaving in residents.iter().filter(is_leaving) {
+            usage.add(&leaving.footprint);
+        }
+        for nominated in residents.iter().filter(|record| record.is_nominated()) {
+            if nominated.counted_on.is_some() {
+                usage.remove(&nominated.footprint);
+            }
+        }
+        Some(usage)
     }
 
     /// Reserves a place for a pod: checks rules and resources exactly (I-17), allocates devices, and
@@ -112,6 +132,10 @@ impl Scheduler {
     ) -> Result<AssumedPlacement, ReserveError> {
         // A kept place may have been chosen long ago.
         self.check_node_rules(uid, node)?;
+        if !self.may_allocate_devices(ask, node) {
+            let why = "another scheduler allocates its devices";
+            return Err(ReserveError::Rules(why.to_owned()));
+        }
         self.check_neighbours(uid, node)?;
         self.check_node_fit(uid, node)?;
         let grant = if ask.is_empty() {

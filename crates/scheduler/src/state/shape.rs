@@ -106,6 +106,7 @@ impl Scheduler {
 
     /// Forgets the requests of all pending pods, after a change of `DeviceClass`es.
     pub(super) fn forget_all_wishes(&mut self) {
+        self.requeue_changed_gangs();
         let pending: Vec<_> =
             self.queue.entries().flat_map(|(key, ..)| self.pods_of(key)).collect();
         for uid in pending {

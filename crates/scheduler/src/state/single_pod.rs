@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::workload::{Profile, TopologyConstraint};
 use octavo_engine::{Gang, Plan, Shape};
 use rustc_hash::FxHashMap;
@@ -81,11 +82,20 @@ impl Scheduler {
             None => Arc::new(self.profile_of(record)),
         };
         if attempt == Attempt::Full
-            && let Some(place) = self.take_successor_place(uid, &shape)
-            && let Ok(assumed) = self.reserve(uid, &ask, &place.node, Some(&place.gpus))
+            && let Some(successor) = self.take_successor_place(uid, &shape)
         {
-            self.finish_placement(key, vec![assumed]);
-            return Ok(());
+            let place = successor.place();
+            match self.reserve(uid, &ask, &place.node, Some(&place.gpus)) {
+                Ok(assumed) => {
+                    self.finish_placement(key, vec![assumed]);
+                    return Ok(());
+                }
+                Err(ReserveError::Leaving(last)) => {
+                    self.restore_successor_place(successor);
+                    return Err(PendingReason::NoDevices { nodes: 1, last });
+                }
+                Err(_) => {}
+            }
         }
         self.search_pod(attempt, uid, key, &ask, &shape, mask, &profile, &policy)
     }
@@ -103,7 +113,7 @@ impl Scheduler {
         policy: &Arc<PlacementPolicy>,
     ) -> Result<(), PendingReason> {
         let may_preempt = self.pods.get(uid).is_some_and(|record| record.pod.spec.may_preempt);
-        let preemption_budget =
+        let mut preemption_budget =
             self.preemption_budget(attempt, profile.priority, may_preempt, policy);
         let gang = gang_of_one(profile, shape);
         // Uncounted resources are checked on all nodes only after the first chosen node lacks them.
@@ -185,6 +195,10 @@ impl Scheduler {
                     return self.nominate(key, &[(uid.clone(), placed.clone())], &plan);
                 }
                 Err(error) => {
+                    if matches!(error, ReserveError::Leaving(_)) {
+                        // Its room will be free soon, so no other pod has to leave.
+                        preemption_budget = PreemptionBudget::none();
+                    }
                     if last_error.is_none() {
                         forbidden = self.forbidden_nodes(uid, mask, ask, true);
                     }

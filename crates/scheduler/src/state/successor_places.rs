@@ -25,6 +25,13 @@ pub(super) struct SuccessorPlace {
     until: u64,
 }
 
+impl SuccessorPlace {
+    /// The place.
+    pub(super) fn place(&self) -> Place {
+        self.place.clone()
+    }
+}
+
 impl Scheduler {
     /// Keeps a place for the successor of a pod that is moved.
     pub(super) fn hold_place_for_successor(
@@ -75,7 +82,7 @@ impl Scheduler {
         &mut self,
         uid: &PodUid,
         shape: &Arc<Shape>,
-    ) -> Option<Place> {
+    ) -> Option<SuccessorPlace> {
         let owner = self.pods.get(uid)?.pod.meta.owner.as_ref()?;
         let is_for = |successor: &SuccessorPlace| {
             successor.owner == owner.uid
@@ -85,7 +92,13 @@ impl Scheduler {
         let index = self.successor_places.iter().position(is_for)?;
         let successor = self.successor_places.remove(index);
         self.engine.set_desired(&successor.holder, None);
-        Some(successor.place)
+        Some(successor)
+    }
+
+    /// Keeps a place again that could not be used yet.
+    pub(super) fn restore_successor_place(&mut self, successor: SuccessorPlace) {
+        self.engine.set_desired(&successor.holder, Some(successor.desired.clone()));
+        self.successor_places.push(successor);
     }
 
     /// Adds successor places to a rebuilt engine cache.

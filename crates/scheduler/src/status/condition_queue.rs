@@ -12,9 +12,9 @@ use octavo_kube_io::objects::PodUid;
 use tokio::time::Instant;
 
 use super::keyed_queue::Queue;
-use super::status_queue::StatusWrite;
+use super::status_queue::{StatusWrite, is_urgent};
 
-/// Most conditions of each lane.
+/// Maximum number of conditions in each lane.
 const MAX_CONDITIONS: usize = 100_000;
 /// Least time between two writes of a pod's condition that differ in their text only.
 const TEXT_INTERVAL: Duration = Duration::from_mins(1);
@@ -22,7 +22,7 @@ const TEXT_INTERVAL: Duration = Duration::from_mins(1);
 /// The conditions that wait.
 #[derive(Debug)]
 pub(super) struct ConditionQueue {
-    first: Queue<PodUid, StatusWrite>,
+    urgent: Queue<PodUid, StatusWrite>,
     takes_newest: bool,
     texts: HashMap<PodUid, (Instant, StatusWrite)>,
     /// The keys of `texts`, by the time when they are due.
@@ -35,7 +35,7 @@ pub(super) struct ConditionQueue {
 impl ConditionQueue {
     pub(super) fn new() -> Self {
         Self {
-            first: Queue::new(MAX_CONDITIONS),
+            urgent: Queue::new(MAX_CONDITIONS),
             takes_newest: true,
             texts: HashMap::new(),
             due: BTreeSet::new(),
@@ -45,15 +45,15 @@ impl ConditionQueue {
     }
 
     pub(super) fn len(&self) -> usize {
-        self.first.len() + self.texts.len()
+        self.urgent.len() + self.texts.len()
     }
 
-    /// Puts a condition in, replacing an older one. `is_first`: its status or reason is not the
+    /// Puts a condition in, replacing an older one. `is_urgent`: its status or reason is not the
     /// observed one. `false` if the lane is full.
-    pub(super) fn put(&mut self, pod: &PodUid, write: StatusWrite, is_first: bool) -> bool {
-        if is_first || self.first.contains(pod) {
+    pub(super) fn put(&mut self, pod: &PodUid, write: StatusWrite, is_urgent: bool) -> bool {
+        if is_urgent || self.urgent.contains(pod) {
             self.remove_text(pod);
-            return self.first.put(pod.clone(), write);
+            return self.urgent.put(pod.clone(), write);
         }
         if let Some((_, old)) = self.texts.get_mut(pod) {
             *old = write;
@@ -69,15 +69,22 @@ impl ConditionQueue {
         true
     }
 
-    /// Puts a failed write back, unless a newer one waits.
-    pub(super) fn put_back(&mut self, pod: &PodUid, write: StatusWrite) {
-        if !self.texts.contains_key(pod) {
-            self.first.put_if_absent(pod, write);
+    /// Puts a failed write back into its lane, unless a newer one waits. `false` if the lane is full.
+    pub(super) fn put_back(&mut self, pod: &PodUid, write: StatusWrite) -> bool {
+        if self.texts.contains_key(pod) || self.urgent.contains(pod) {
+            return true;
         }
+        let is_urgent = match &write {
+            StatusWrite::Condition { status_text, seen, .. } => {
+                is_urgent(status_text, seen.as_ref())
+            }
+            _ => false,
+        };
+        self.put(pod, write, is_urgent)
     }
 
     pub(super) fn remove(&mut self, pod: &PodUid) {
-        self.first.remove(pod);
+        self.urgent.remove(pod);
         self.remove_text(pod);
     }
 
@@ -89,7 +96,7 @@ impl ConditionQueue {
 
     /// When the next condition is due; `None` if none waits.
     pub(super) fn next_at(&self, now: Instant) -> Option<Instant> {
-        if self.first.len() > 0 {
+        if self.urgent.len() > 0 {
             return Some(now);
         }
         self.due.first().map(|(at, _)| *at)
@@ -101,9 +108,9 @@ impl ConditionQueue {
             self.written[1] = std::mem::take(&mut self.written[0]);
             self.rotate_at = now + TEXT_INTERVAL;
         }
-        let newest = if self.takes_newest { self.first.pop_last() } else { None };
+        let newest = if self.takes_newest { self.urgent.pop_last() } else { None };
         self.takes_newest = !self.takes_newest;
-        let write = newest.or_else(|| self.first.pop(|_| true)).or_else(|| {
+        let write = newest.or_else(|| self.urgent.pop(|_| true)).or_else(|| {
             let (_, pod) = self.due.first().filter(|(at, _)| *at <= now)?.clone();
             let (at, write) = self.texts.remove(&pod)?;
             self.due.remove(&(at, pod));

@@ -99,6 +99,7 @@ impl StatusQueue {
                     self.event(pod_event(&pod, false, "Scheduled", note));
                 }
             }
+            StatusUpdate::PodSettled { uid } => self.conditions.remove(&uid),
             StatusUpdate::PodEvicted { pod, status_text } => {
                 self.event(pod_event(&pod, false, status_text.reason, status_text.message));
             }
@@ -139,9 +140,8 @@ impl StatusQueue {
             self.conditions.remove(&pod.uid);
             return;
         }
-        let is_first =
-            seen.as_ref().is_none_or(|seen| seen.is_true || seen.reason != status_text.reason);
-        if is_first {
+        let is_urgent = is_urgent(&status_text, seen.as_ref());
+        if is_urgent {
             // The reason of kube-scheduler's events, which people and tools look for.
             let note = format!("{}: {}", status_text.reason, status_text.message);
             let event = pod_event(&pod, true, "FailedScheduling", note);
@@ -149,7 +149,7 @@ impl StatusQueue {
         }
         let key = pod.uid.clone();
         let write = StatusWrite::Condition { pod, status_text, seen };
-        if !self.conditions.put(&key, write, is_first) {
+        if !self.conditions.put(&key, write, is_urgent) {
             self.metrics.dropped("condition");
         }
     }
@@ -226,7 +226,9 @@ impl StatusQueue {
     pub(super) fn put_back(&mut self, job: StatusWrite) {
         match &job {
             StatusWrite::Condition { pod, .. } => {
-                self.conditions.put_back(&pod.uid.clone(), job);
+                if !self.conditions.put_back(&pod.uid.clone(), job) {
+                    self.metrics.dropped("condition");
+                }
             }
             StatusWrite::Policy { name, .. } => self.policies.put_if_absent(&name.clone(), job),
             StatusWrite::Group(report) => {
@@ -241,6 +243,11 @@ impl StatusQueue {
     pub(super) fn clear(&mut self) {
         *self = Self::new(self.metrics.clone());
     }
+}
+
+/// Whether a condition has a status or reason that is not observed yet.
+pub(super) fn is_urgent(status_text: &StatusText, seen: Option<&ScheduledCondition>) -> bool {
+    seen.is_none_or(|seen| seen.is_true || seen.reason != status_text.reason)
 }
 
 /// Whether Octavo writes the status of objects of this kind.

@@ -1,5 +1,6 @@
 mod colocation;
 mod exhaustive;
+mod priorities;
 mod property;
 
 use super::fixtures::*;
@@ -314,55 +315,6 @@ fn who_is_refused_learns_what_would_help() {
     let remedy = cheapest_remedy(&mut world, &request, PreemptionBudget::STEPS, &MinHops);
     let Some(Remedy::Evictions { pods: 2, workloads }) = remedy else { panic!("{remedy:?}") };
     assert_eq!(workloads.len(), 2);
-}
-
-#[test]
-fn higher_priority_pod_is_not_evicted_for_losing_no_work() {
-    let mut world = world(&[2], 1);
-    for (node, priority, seconds_at_risk) in [(0, 0, 3600), (1, 90, 0)] {
-        let profile = Profile { priority, seconds_at_risk, ..Profile::new(format!("p{priority}")) };
-        run(&mut world, profile, 1, &whole(1), &[node]);
-    }
-    let gang = with_priority(100, Gang::new("new", whole(1), 1));
-    let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(100)).unwrap();
-    let low = world.workloads.named("p0").unwrap();
-    assert_eq!(plan.evictions, [MemberId { workload: low, member: 0 }]);
-    // The highest priority decides, not the sum: two medium ones are evicted before one high and
-    // one low.
-    let mut world = self::world(&[2], 2);
-    for (node, priority) in [(0, 0), (0, 90), (1, 46), (1, 47)] {
-        pod(&mut world, &format!("p{priority}"), priority, 1, node);
-    }
-    let gang = with_priority(100, Gang::new("new", whole(2), 1));
-    let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(100)).unwrap();
-    let (one, other) = (world.workloads.named("p46"), world.workloads.named("p47"));
-    let gone = plan.evictions.iter().map(|id| Some(id.workload));
-    assert!(gone.clone().eq([one, other]) || gone.eq([other, one]), "{plan:?}");
-}
-
-#[test]
-fn several_unimportant_pods_are_evicted_before_an_important_one() {
-    let mut world = world(&[3], 4);
-    pod(&mut world, "production", 900, 4, 0);
-    for (number, priority) in [0, 0, 5, 5].into_iter().enumerate() {
-        pod(&mut world, &format!("batch-{number}"), priority, 1, 1);
-    }
-    for (number, priority) in [10, 10].into_iter().enumerate() {
-        pod(&mut world, &format!("batch-of-ten-{number}"), priority, 2, 2);
-    }
-    let before = snapshot(&world);
-    let gang = with_priority(1000, Gang::new("new", whole(4), 1));
-    let node_of = |plan: &Plan| plan.placements[0].placement.node.0;
-    let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(1000)).unwrap();
-    // Four pods of at most 5 go, not two of 10 or one of 900.
-    assert_eq!((plan.evictions.len(), node_of(&plan)), (4, 1));
-    let gang = with_priority(1000, Gang::new("new", whole(4), 2));
-    let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(1000)).unwrap();
-    assert_eq!(plan.evictions.len(), 6, "both nodes of batch pods");
-    let gang = with_priority(1000, Gang::new("new", whole(4), 3));
-    let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(1000)).unwrap();
-    assert_eq!(plan.evictions.len(), 7, "there is no other way");
-    assert_eq!(snapshot(&world), before);
 }
 
 #[test]

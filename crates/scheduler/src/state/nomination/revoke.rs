@@ -61,7 +61,10 @@ impl Scheduler {
             }
         }
         self.keep_victims(nomination.victims.iter());
-        if let QueueKey::Pod(uid) = key {
+        if let QueueKey::Pod(uid) = key
+            && self.pods.get(uid).is_some_and(|record| record.place.is_none())
+        {
+            // The API server clears it when the pod is bound.
             self.set_nominated_node(uid, None);
         }
         self.drop_successor_places_of(key);

@@ -154,3 +154,44 @@ fn a_gang_status_reports_that_its_pods_are_gone() {
     testbed.settle();
     assert_eq!((phase(&testbed), bound(&testbed)), (Some(GroupPhase::Gathering), Some(0)));
 }
+
+#[test]
+fn a_member_in_the_place_of_another_gets_its_condition() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 4));
+    testbed.object(&pod_group("g", 2, json!({})));
+    for name in ["m0", "m1"] {
+        testbed.pod(&member("g", name, "4"));
+    }
+    assert_eq!(testbed.settle(), []);
+    assert!(testbed.reason("m1").is_some());
+    // The controller makes another pod in the same moment.
+    let gone = with(
+        testbed.pods["m1"].clone(),
+        "/metadata/deletionTimestamp",
+        json!("2026-01-01T00:01:00Z"),
+    );
+    testbed.pod(&gone);
+    testbed.pod(&member("g", "m2", "4"));
+    testbed.drop_pod("m1");
+    assert_eq!(testbed.settle(), []);
+    assert!(testbed.reason("m2").is_some());
+}
+
+#[test]
+fn a_gang_whose_binds_failed_waits_for_its_backoff() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 4));
+    testbed.object(&pod_group("g", 2, json!({})));
+    for name in ["m0", "m1"] {
+        testbed.pod(&member("g", name, "2"));
+    }
+    let ops = testbed.ops();
+    assert_eq!(ops.len(), 2);
+    for op in &ops {
+        testbed.fail(op, FailureKind::Rejected);
+    }
+    assert_eq!(testbed.ops(), []);
+    assert_eq!(testbed.after(900), [], "one second");
+    assert_eq!(testbed.after(2000).len(), 2);
+}

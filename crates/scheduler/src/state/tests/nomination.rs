@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::fixtures::{Testbed, evicted, member, node, pod, pod_group, with};
-use crate::bind::{OpKind, WriteOp};
+use crate::bind::{FailureKind, OpKind, WriteOp};
+use crate::status::StatusUpdate;
 
 /// Longer than any grace period of these tests and the time beyond it.
 const LONG_MS: u64 = 61_000;
@@ -213,16 +214,16 @@ fn a_nominated_pod_waits_for_the_victims_of_others_in_its_room() {
     testbed.settle();
     testbed.pod(&urgent("small", "2", 100));
     testbed.settle();
-    testbed.pod(&urgent("large", "6", 100));
-    testbed.settle();
-    let leaving = |testbed: &Testbed, name: &str| {
+    let leaves = |testbed: &Testbed, name: &str| {
         testbed.pods[name]["metadata"].get("deletionTimestamp").is_some()
     };
-    let (first, second) = if leaving(&testbed, "v1") { ("v1", "v2") } else { ("v2", "v1") };
-    assert!(leaving(&testbed, second), "both leave");
-    testbed.drop_pod(second);
+    let (of_small, of_large) = if leaves(&testbed, "v1") { ("v1", "v2") } else { ("v2", "v1") };
+    testbed.pod(&urgent("large", "6", 100));
+    testbed.settle();
+    assert!(leaves(&testbed, of_small) && leaves(&testbed, of_large));
+    testbed.drop_pod(of_large);
     assert_eq!(testbed.settle(), [], "neither has its room");
-    testbed.drop_pod(first);
+    testbed.drop_pod(of_small);
     let mut all = testbed.settle();
     // What could not be bound is tried again with the clock.
     testbed.time(250);
@@ -293,4 +294,108 @@ fn one_nomination_is_looked_at_in_a_cycle() {
     let ops = testbed.scheduler.take_ops();
     assert_eq!(ops.iter().filter_map(bound).count(), 1);
     assert_eq!(testbed.ops().iter().filter_map(bound).count(), 1, "the other in the next");
+}
+
+/// The nomination's write in `ops` that sets or clears the node.
+fn nominate_op(ops: &[WriteOp], is_set: bool) -> &WriteOp {
+    let is_wanted = |op: &&WriteOp| matches!(&op.kind, OpKind::Nominate { node, .. } if node.is_some() == is_set);
+    ops.iter().find(is_wanted).expect("a write of the nominated node")
+}
+
+#[test]
+fn a_nominated_node_that_could_not_be_cleared_is_cleared_later() {
+    let mut testbed = nominated();
+    testbed.node(&with(node("a", 4), "/spec/unschedulable", json!(true)));
+    let ops = testbed.ops();
+    testbed.fail(nominate_op(&ops, false), FailureKind::Unreachable);
+    assert_eq!(nominated_node(&testbed, "high"), json!("a"));
+    // A change, after which the pod is refused again.
+    testbed.node(&node("b", 1));
+    testbed.settle();
+    assert_eq!(nominated_node(&testbed, "high"), Value::Null);
+}
+
+#[test]
+fn no_pod_is_evicted_for_one_whose_room_is_about_to_be_free() {
+    let mut testbed = nominated_with_room_for_two();
+    testbed.node(&node("b", 3));
+    let at = json!({"kubernetes.io/hostname": "b"});
+    testbed.pod(&with(pod("unrelated", "3"), "/spec/nodeSelector", at));
+    testbed.settle();
+    testbed.pod(&urgent("other", "2", 50));
+    let ops = testbed.ops();
+    assert_eq!(evicted(&ops), Vec::<String>::new());
+    for op in &ops {
+        testbed.complete(op);
+    }
+    testbed.drop_pod("low");
+    assert_eq!(testbed.settle(), [on("high", "a"), on("other", "a")]);
+}
+
+/// As [`nominated`], but beside `high` two cores will be free.
+fn nominated_with_room_for_two() -> Testbed {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 4));
+    testbed.pod(&pod("low", "3"));
+    testbed.settle();
+    testbed.pod(&urgent("high", "2", 100));
+    let ops = testbed.ops();
+    assert_eq!(evicted(&ops), ["low"]);
+    for op in &ops {
+        testbed.complete(op);
+    }
+    testbed
+}
+
+#[test]
+fn a_nominated_pod_does_not_wait_for_victims_of_others_beside_whom_it_fits() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 8));
+    let long = json!(600);
+    for name in ["v1", "v2"] {
+        testbed.pod(&with(pod(name, "4"), "/spec/terminationGracePeriodSeconds", long.clone()));
+    }
+    testbed.settle();
+    testbed.pod(&urgent("small", "2", 100));
+    testbed.settle();
+    let leaving = |testbed: &Testbed, name: &str| {
+        testbed.pods[name]["metadata"].get("deletionTimestamp").is_some()
+    };
+    let victim = if leaving(&testbed, "v1") { "v1" } else { "v2" };
+    testbed.pod(&urgent("large", "6", 100));
+    testbed.settle();
+    testbed.drop_pod(victim);
+    assert_eq!(testbed.settle(), [on("small", "a")], "4 and 2 are at most 8");
+}
+
+#[test]
+fn the_anti_affinity_of_a_victim_holds_until_it_has_left() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 8));
+    let apart = json!({"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app": "loud"}},
+    }]}});
+    // Only kube-scheduler binds pods with such a rule.
+    let low = with(pod("low", "7"), "/spec/affinity", apart);
+    let low = with(low, "/spec/schedulerName", json!("default-scheduler"));
+    testbed.pod(&with(low, "/spec/nodeName", json!("a")));
+    testbed.pod(&urgent("high", "2", 100));
+    testbed.settle();
+    testbed.pod(&with(pod("loud", "1"), "/metadata/labels", json!({"app": "loud"})));
+    assert_eq!(testbed.settle(), []);
+    testbed.drop_pod("low");
+    assert_eq!(testbed.settle(), [on("high", "a"), on("loud", "a")]);
+}
+
+#[test]
+fn a_pod_that_another_scheduler_binds_needs_no_condition() {
+    let mut testbed = nominated();
+    testbed.reports.clear();
+    testbed.node(&node("b", 4));
+    testbed.pod(&with(testbed.pods["high"].clone(), "/spec/nodeName", json!("b")));
+    testbed.settle();
+    assert!(testbed.reports.iter().any(|report| {
+        matches!(report, StatusUpdate::PodSettled { uid } if &**uid == "uid-high")
+    }));
 }
