@@ -76,6 +76,8 @@ pub(super) enum PlaceState {
     Assumed(OpId),
     /// Decided; victims must leave first.
     Nominated,
+    /// Reserved in this decision; its bind is submitted when all pods of the entry have places.
+    Reserved,
 }
 
 impl PodRecord {

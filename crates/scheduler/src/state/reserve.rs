@@ -153,7 +153,7 @@ impl Scheduler {
         if let Some(grant) = &grant {
             self.devices.assume(grant);
         }
-        let place = Place { node: node.clone(), gpus, state: PlaceState::Nominated };
+        let place = Place { node: node.clone(), gpus, state: PlaceState::Reserved };
         self.set_place(uid, Some(place));
         Ok(AssumedPlacement { uid: uid.clone(), node: node.clone(), devices: grant })
     }

@@ -125,7 +125,7 @@ impl Scheduler {
     /// Parts of GPUs of a placed pod: from its claims, from its node's device plugin, or from the
     /// decision until these are observed.
     pub(super) fn gpus_of(&self, uid: &PodUid, place: &Place) -> GpuParts {
-        if place.state == PlaceState::Nominated {
+        if matches!(place.state, PlaceState::Nominated | PlaceState::Reserved) {
             return place.gpus.clone();
         }
         let Some(record) = self.pods.get(uid) else { return GpuParts::new() };

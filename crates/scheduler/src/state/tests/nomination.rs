@@ -348,6 +348,23 @@ fn nominated_with_room_for_two() -> Testbed {
 }
 
 #[test]
+fn members_of_a_gang_fit_together_beside_a_victim_that_still_runs() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 8));
+    testbed.pod(&pod("low", "6"));
+    testbed.settle();
+    testbed.pod(&urgent("high", "3", 100));
+    testbed.settle();
+    testbed.object(&pod_group("g", 2, json!({})));
+    for name in ["m0", "m1"] {
+        testbed.pod(&member("g", name, "1500m"));
+    }
+    assert_eq!(testbed.settle(), [], "6 and twice 1.5 are more than 8");
+    testbed.drop_pod("low");
+    assert_eq!(testbed.settle(), [on("high", "a"), on("m0", "a"), on("m1", "a")]);
+}
+
+#[test]
 fn a_nominated_pod_does_not_wait_for_victims_of_others_beside_whom_it_fits() {
     let mut testbed = Testbed::new();
     testbed.node(&node("a", 8));
