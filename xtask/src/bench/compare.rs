@@ -111,8 +111,8 @@ impl Checkout<'_> {
         Ok(())
     }
 
-    /// Runs the benchmark once. A run without a report is told and left out, so that it does not
-    /// cost the runs before it.
+    /// Runs the benchmark once. A run without a report is printed and left out. The runs before it
+    /// stay.
     fn measure(&mut self) {
         let report = self.run();
         if let Err(error) = &report {

@@ -370,7 +370,7 @@ async fn a_text_is_written_once_a_minute_and_last_of_all() {
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!(harness.writes_to(POD), 2);
     assert_eq!(harness.condition(POD)["message"], "at most 49 of 80", "the newest text");
-    // Another reason is told at once.
+    // A condition with another reason is written at once.
     let observed = seen("Unschedulable", "at most 49 of 80");
     harness.send(waits("WaitingForClaims", "claim c is not there", Some(observed)));
     tokio::time::sleep(Duration::from_secs(1)).await;

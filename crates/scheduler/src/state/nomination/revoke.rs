@@ -2,8 +2,9 @@
 //!
 //! - a victim cannot be evicted, or does not leave in time,
 //! - a node is lost or no longer takes the pods,
-//! - one of its pods is deleted, or
-//! - an entry of higher priority needs the place.
+//! - one of its pods is deleted, or bound by another scheduler,
+//! - an entry of higher priority needs the place, or
+//! - this scheduler no longer leads.
 
 use std::collections::BTreeSet;
 

@@ -15,11 +15,16 @@ fn urgent(name: &str, cpu: &str, priority: i32) -> Value {
 
 /// A full node `a`, and `high`, for which `low` has been told to leave it.
 fn nominated() -> Testbed {
+    nominated_for("3")
+}
+
+/// As [`nominated`], where `high` wants so much of the four cores.
+fn nominated_for(cpu: &str) -> Testbed {
     let mut testbed = Testbed::new();
     testbed.node(&node("a", 4));
     testbed.pod(&pod("low", "3"));
     testbed.settle();
-    testbed.pod(&urgent("high", "3", 100));
+    testbed.pod(&urgent("high", cpu, 100));
     let ops = testbed.ops();
     assert_eq!(evicted(&ops), ["low"]);
     for op in &ops {
@@ -191,12 +196,7 @@ fn a_nomination_outlives_changes_that_do_not_help() {
 
 #[test]
 fn the_room_of_a_victim_is_not_given_to_others_before_it_has_left() {
-    let mut testbed = Testbed::new();
-    testbed.node(&node("a", 4));
-    testbed.pod(&pod("low", "3"));
-    testbed.settle();
-    testbed.pod(&urgent("high", "2", 100));
-    testbed.settle();
+    let mut testbed = nominated_for("2");
     // Beside the nominated pod there will be room for it.
     testbed.pod(&pod("other", "2"));
     assert_eq!(testbed.settle(), [], "the victim still runs");
@@ -317,7 +317,7 @@ fn a_nominated_node_that_could_not_be_cleared_is_cleared_later() {
 
 #[test]
 fn no_pod_is_evicted_for_one_whose_room_is_about_to_be_free() {
-    let mut testbed = nominated_with_room_for_two();
+    let mut testbed = nominated_for("2");
     testbed.node(&node("b", 3));
     let at = json!({"kubernetes.io/hostname": "b"});
     testbed.pod(&with(pod("unrelated", "3"), "/spec/nodeSelector", at));
@@ -330,21 +330,6 @@ fn no_pod_is_evicted_for_one_whose_room_is_about_to_be_free() {
     }
     testbed.drop_pod("low");
     assert_eq!(testbed.settle(), [on("high", "a"), on("other", "a")]);
-}
-
-/// As [`nominated`], but beside `high` two cores will be free.
-fn nominated_with_room_for_two() -> Testbed {
-    let mut testbed = Testbed::new();
-    testbed.node(&node("a", 4));
-    testbed.pod(&pod("low", "3"));
-    testbed.settle();
-    testbed.pod(&urgent("high", "2", 100));
-    let ops = testbed.ops();
-    assert_eq!(evicted(&ops), ["low"]);
-    for op in &ops {
-        testbed.complete(op);
-    }
-    testbed
 }
 
 #[test]
