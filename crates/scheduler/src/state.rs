@@ -42,6 +42,7 @@ mod pods;
 mod preemption_hint;
 mod queue;
 mod records;
+mod refusal_cache;
 mod reserve;
 mod rollback;
 mod shape;
@@ -50,6 +51,7 @@ mod successor_places;
 #[cfg(test)]
 mod tests;
 mod unmodeled_nodes;
+mod wake;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -89,6 +91,7 @@ pub struct Scheduler {
     now: u64,
     /// Number of changes that could make an unschedulable entry schedulable.
     cluster_revision: u64,
+    changes: wake::Changes,
 
     pods: BTreeMap<PodUid, PodRecord>,
     by_name: FxHashMap<ObjectName, PodUid>,
@@ -134,7 +137,7 @@ pub struct Scheduler {
     /// Pending reasons that are reported at this time in milliseconds, if they have not passed by
     /// then.
     delayed: BTreeSet<(u64, QueueKey)>,
-    refusals: single_pod::RefusalCache,
+    refusals: refusal_cache::RefusalCache,
     decision_log: DecisionLog,
     records: Records,
     hints: preemption_hint::HintSchedule,
@@ -199,6 +202,7 @@ impl Scheduler {
             config,
             now: 0,
             cluster_revision: 0,
+            changes: wake::Changes::default(),
             pods: BTreeMap::new(),
             by_name: FxHashMap::default(),
             on_node: BTreeMap::new(),
@@ -229,7 +233,7 @@ impl Scheduler {
             rollbacks: rollback::ClaimRollbacks::default(),
             pending: FxHashMap::default(),
             delayed: BTreeSet::new(),
-            refusals: single_pod::RefusalCache::default(),
+            refusals: refusal_cache::RefusalCache::default(),
             decision_log,
             records,
             hints: preemption_hint::HintSchedule::default(),
@@ -271,6 +275,7 @@ impl Scheduler {
         self.check_policies();
         self.repair_lost_nodes();
         self.devices.begin_cycle();
+        self.wake_refused();
         if self.in_flight.len() < self.config.in_flight {
             self.reconsider_oldest_nomination();
         }
@@ -281,7 +286,7 @@ impl Scheduler {
                 return false;
             }
             let Some(position) = self.queue.next(cycle.after.as_ref()) else {
-                return self.queue.end_cycle(&cycle);
+                return self.queue.end_cycle(&cycle) || self.has_changes();
             };
             self.queue.record_attempt(&position.key);
             let key = position.key.clone();
@@ -355,11 +360,5 @@ impl Scheduler {
             let reports = self.policies.check(&self.engine.world);
             self.reports.extend(reports);
         }
-    }
-
-    /// Records a change that may make unschedulable entries schedulable.
-    fn cluster_changed(&mut self) {
-        self.cluster_revision += 1;
-        self.queue.requeue_unschedulable(self.cluster_revision);
     }
 }

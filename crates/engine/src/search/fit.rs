@@ -54,7 +54,7 @@ pub fn times(cluster: &Cluster, state: &NodeState, shape: &Shape) -> u32 {
 
 /// As [`times`], for the current state of a node. Scans over many nodes use this: free amounts of
 /// nodes are contiguous in memory, and states are not.
-pub(crate) fn times_on(cluster: &Cluster, node: NodeId, shape: &Shape) -> u32 {
+pub fn times_on(cluster: &Cluster, node: NodeId, shape: &Shape) -> u32 {
     if !cluster.is_open(node) || !is_allowed(cluster.class(node), shape) {
         return 0;
     }

@@ -18,7 +18,7 @@ const MAX_KEYS: usize = 64;
 
 /// Identifies what an ask requests from the allocator. Asks with the same key have the same result
 /// on every node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestKey(u64);
 
 /// The allocator's result for a request on a node.

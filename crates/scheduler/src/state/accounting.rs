@@ -46,7 +46,7 @@ impl Scheduler {
         if is_more_disruptable {
             // An unschedulable pod's hint may advise to make running pods preemptible or movable.
             // Such a change must requeue the pod.
-            self.cluster_changed();
+            self.victims_changed();
         }
     }
 

@@ -87,7 +87,7 @@ impl Scheduler {
             self.refresh_pod(&uid);
         }
         if may_unblock {
-            self.cluster_changed();
+            self.victims_changed();
         }
     }
 

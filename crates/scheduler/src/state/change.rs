@@ -24,8 +24,10 @@ impl Scheduler {
                 let touched = self.devices.apply_claims(delta);
                 self.reassume_indeterminate();
                 self.apply_device_changes(&touched);
-                if frees {
+                if frees && touched.is_shared_pool_touched {
                     self.cluster_changed();
+                } else if frees {
+                    touched.holdings.iter().for_each(|node| self.room_changed(node));
                 }
             }
             Change::Class(delta) => {
@@ -142,11 +144,9 @@ impl Scheduler {
             return;
         }
         let free_before = self.free_gpus();
-        let adds_capacity = touched.are_classes_changed
-            || touched.is_shared_pool_touched
-            || !touched.hardware.is_empty();
         if touched.are_models_changed {
             self.is_engine_stale = true;
+            self.cluster_changed();
         }
         if touched.are_classes_changed {
             self.forget_all_wishes();
@@ -159,9 +159,13 @@ impl Scheduler {
         }
         self.wake_claim_users(&touched.claims);
         self.retry_nominations();
-        // A new allocation makes no entry schedulable.
-        if adds_capacity || self.is_engine_stale || self.free_gpus() > free_before {
+        if touched.are_classes_changed || touched.is_shared_pool_touched {
             self.cluster_changed();
+        }
+        touched.hardware.iter().for_each(|node| self.room_changed(node));
+        // A new allocation makes no entry schedulable.
+        if self.is_engine_stale || self.free_gpus() > free_before {
+            touched.holdings.iter().for_each(|node| self.room_changed(node));
         }
     }
 

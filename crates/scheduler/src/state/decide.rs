@@ -31,7 +31,8 @@ pub(super) const MAX_ATTEMPTS: usize = 8;
 pub(super) enum Attempt {
     /// For a pending entry: other pods may be evicted or moved, and a refusal is recorded.
     Full,
-    /// For a nominated entry: no other pod is disturbed, and a refusal changes nothing.
+    /// For a nominated entry, or one that was refused lately: no other pod is disturbed, and a
+    /// refusal changes nothing.
     WithoutVictims,
 }
 

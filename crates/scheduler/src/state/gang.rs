@@ -18,7 +18,6 @@ use super::gang_request::{GangRequest, IncompleteSegment, RuledOutNodes};
 use super::pending_reason::PendingReason;
 use super::queue::QueueKey;
 use super::reserve::{AssumedPlacement, ReserveError};
-use super::single_pod::no_place_without_victims;
 use crate::devices::AskedClaim;
 use crate::groups::{GroupName, GroupSpec, MemberState};
 
@@ -111,8 +110,9 @@ impl Scheduler {
     /// Decides on a gang.
     pub(super) fn decide_group(&mut self, group: &GroupName) {
         let key = QueueKey::Group(group.clone());
-        if let Err(reason) = self.schedule_group(group, &key, Attempt::Full) {
-            self.set_pending(&key, &reason);
+        let attempt = self.attempt_for(&key);
+        if let Err(reason) = self.schedule_group(group, &key, attempt) {
+            self.attempt_refused(&key, attempt, &reason);
         }
     }
 
@@ -188,7 +188,7 @@ impl Scheduler {
                     continue;
                 }
                 if search.attempt == Attempt::WithoutVictims {
-                    return Err(no_place_without_victims());
+                    return Err(PendingReason::NoFreePlace);
                 }
                 let reason = if let Some(last) = search.last_error.take() {
                     PendingReason::NoDevices { nodes: search.nodes_tried.len(), last }

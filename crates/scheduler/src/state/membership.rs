@@ -185,10 +185,7 @@ impl Scheduler {
     /// Makes a gang ready that was gated or unschedulable.
     pub(super) fn wake_group(&mut self, group: &GroupName) {
         let key = QueueKey::Group(group.clone());
-        let state = self.queue.state(&key);
-        if matches!(state, Some(State::Gated | State::Unschedulable(_))) {
-            self.queue.set_state(&key, State::Ready);
-        }
+        self.wake_entry(&key);
     }
 
     /// Makes the entry of a pod ready if it was gated or unschedulable.
@@ -198,10 +195,13 @@ impl Scheduler {
             let group = member.group.clone();
             self.wake_group(&group);
         } else {
-            let key = QueueKey::Pod(uid.clone());
-            if matches!(self.queue.state(&key), Some(State::Gated | State::Unschedulable(_))) {
-                self.queue.set_state(&key, State::Ready);
-            }
+            self.wake_entry(&QueueKey::Pod(uid.clone()));
+        }
+    }
+
+    fn wake_entry(&mut self, key: &QueueKey) {
+        if self.queue.state(key) == Some(State::Gated) || self.queue.is_refused(key) {
+            self.queue.set_state(key, State::Ready);
         }
     }
 

@@ -39,11 +39,12 @@ impl Scheduler {
         let touched = self.devices.apply_nodes(&Delta::Upsert(Arc::clone(node)));
         if touched.are_models_changed {
             self.is_engine_stale = true;
+            self.cluster_changed();
         }
         self.track_lost_node(node);
         self.sync_node(&name);
         self.drop_infeasible_nominations_on(&name);
-        self.cluster_changed();
+        self.room_changed(&name);
     }
 
     pub(super) fn drop_node(&mut self, name: &NodeName) {
@@ -53,7 +54,8 @@ impl Scheduler {
         self.lost.remove(name);
         self.is_engine_stale = true;
         self.drop_nominations_on(name);
-        self.cluster_changed();
+        // The pods of its topology domain are fewer.
+        self.room_changed(name);
     }
 
     /// Updates a node's features and its form in the engine cache.
@@ -131,6 +133,8 @@ impl Scheduler {
             .flat_map(|desired| desired.spec.labels.keys().map(String::as_str))
             .collect();
         let levels = self.config.levels(|label| labels.contains(label));
+        let old_levels = self.engine.world.topology.levels().to_vec();
+        let old_models = self.engine.world.cluster.models().to_vec();
         let learned = self.engine.planner.saved(&self.engine.world.cluster);
         let old_fault = self.engine.topology_fault.take();
         match EngineCache::new(self.devices.models(), &levels, &desired_nodes, learned.as_ref()) {
@@ -150,7 +154,15 @@ impl Scheduler {
         {
             tracing::warn!(%fault, "topology labels contradict one another; their domains are distinguished by path");
         }
-        self.refusals.clear();
+        if old_levels == self.engine.world.topology.levels()
+            && old_models == self.engine.world.cluster.models()
+        {
+            self.refusals.forget_answers();
+        } else {
+            // Requests that name levels or models now mean others.
+            self.refusals.clear();
+            self.cluster_changed();
+        }
         let uids: Vec<_> = self.pods_by_age();
         for uid in uids {
             self.refresh_pod(&uid);

@@ -219,6 +219,12 @@ impl Scheduler {
         record.nominated_node_writes = record.nominated_node_writes.saturating_sub(1);
         if has_failed {
             record.observe_nominated_node();
+            let key = QueueKey::Pod(uid.clone());
+            if self.queue.is_refused(&key) {
+                // The next decision writes it again.
+                let at = self.now.saturating_add(self.config.retry_seconds.saturating_mul(1000));
+                self.queue.set_state(&key, State::BackoffUntil(at));
+            }
         }
     }
 

@@ -165,7 +165,7 @@ impl Scheduler {
         let failures = record.failures;
         let node = record.place.as_ref().map(|place| place.node.clone());
         self.release_assumed(uid);
-        self.set_place(uid, None);
+        self.release_place(uid);
         if let Some(node) = node {
             self.holders_changed(&node);
         }
@@ -189,7 +189,6 @@ impl Scheduler {
                 }
             }
         }
-        self.cluster_changed();
     }
 
     /// The queue entry of a pod.

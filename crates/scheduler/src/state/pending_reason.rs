@@ -10,6 +10,7 @@ use octavo_kube_io::objects::PodUid;
 use super::Scheduler;
 use super::gang_request::IncompleteSegment;
 use super::infeasible_nodes::InfeasibleNodes;
+use super::preemption_hint::HintRevision;
 use super::queue::{QueueKey, State};
 use crate::devices::AskError;
 use crate::groups::{GroupError, MissingMembers};
@@ -49,6 +50,8 @@ pub(super) enum PendingReason {
     UnevenSegment { sub: String, size: u32 },
     /// The engine found places, but devices or other resources were missing there.
     NoDevices { nodes: usize, last: String },
+    /// No place is free. Victims were not searched, so this is not reported.
+    NoFreePlace,
     /// Its place is nominated, and victims must leave first.
     Nominated { pods: usize, nodes: String },
     /// A write operation failed.
@@ -121,6 +124,8 @@ pub(super) struct PendingStatus {
     pub(super) hint: Option<String>,
     /// When the last hint search ran, in milliseconds.
     pub(super) hint_searched_at: Option<u64>,
+    /// What that search depended on.
+    pub(super) hint_revision: Option<HintRevision>,
 }
 
 impl PendingStatus {
@@ -150,6 +155,7 @@ impl PendingReason {
             Self::Unschedulable(..)
             | Self::Surplus
             | Self::NoDevices { .. }
+            | Self::NoFreePlace
             | Self::Nominated { .. } => Reason::Unschedulable,
             Self::Incomplete(_) => Reason::IncompleteSegment,
             Self::UnevenSegment { .. } => Reason::UnevenSegment,
@@ -183,6 +189,7 @@ impl PendingReason {
                 "{nodes} nodes have room, but none has the devices or the other requested resources; \
                  the last one: {last}"
             ),
+            Self::NoFreePlace => "no place is free".to_owned(),
             Self::Nominated { pods, nodes } => {
                 format!("a place on {nodes} is nominated; waiting for {pods} pods to leave")
             }
@@ -195,13 +202,13 @@ impl PendingReason {
         StatusText { reason: self.reason().as_str(), message: self.message() }
     }
 
-    /// The queue state for this reason: gated until the missing object comes, or unschedulable
-    /// until the cluster changes.
-    pub(super) fn queue_state(&self, cluster_revision: u64) -> State {
+    /// Whether the missing object itself makes the entry ready. If not, it waits for a change of the
+    /// cluster.
+    fn is_gated(&self) -> bool {
         match self {
-            Self::Gathering(_) | Self::Gone => State::Gated,
-            Self::Claims(error) if error.is_transient() => State::Gated,
-            _ => State::Unschedulable(cluster_revision),
+            Self::Gathering(_) | Self::Gone => true,
+            Self::Claims(error) => error.is_transient(),
+            _ => false,
         }
     }
 }
@@ -237,8 +244,11 @@ fn refusal_text(explanation: &Explanation) -> String {
 impl Scheduler {
     /// Records why an entry is pending. Reports it if the reason or message is new.
     pub(super) fn set_pending(&mut self, key: &QueueKey, reason: &PendingReason) {
-        let state = reason.queue_state(self.cluster_revision);
-        self.queue.set_state(key, state);
+        if reason.is_gated() {
+            self.queue.set_state(key, State::Gated);
+        } else {
+            self.refuse(key, reason);
+        }
         if let (QueueKey::Pod(uid), false) = (key, self.nominations.contains_key(key)) {
             // It may be from a nomination of an earlier leader.
             self.set_nominated_node(uid, None);
@@ -274,6 +284,7 @@ impl Scheduler {
                 is_unschedulable,
                 hint: None,
                 hint_searched_at: None,
+                hint_revision: None,
             };
             self.pending.insert(key.clone(), pending);
         }

@@ -91,14 +91,23 @@ impl Scheduler {
             .pods
             .get(&uid)
             .map_or((false, false), |record| (record.occupies(), record.is_present()));
-        if is_resized && occupies {
+        if is_resized
+            && occupies
+            && let Some(node) = &pod.node
+        {
             // The resize may have freed resources.
-            self.cluster_changed();
+            self.room_changed(node);
         }
         let is_bound_now = old.node.is_none() && pod.node.is_some();
         if is_bound_now {
             // Also if another scheduler has bound it, or if the result of our bind is unknown.
             self.reports.push(StatusUpdate::PodSettled { uid: uid.clone() });
+        }
+        if let (true, Some(old)) = (is_bound_now, old_node.as_ref())
+            && pod.node.as_ref() != Some(old)
+        {
+            // Another scheduler has bound it: our assumed place is free.
+            self.room_changed(old);
         }
         if is_bound_now || (pod.meta.deleted.is_some() && pod.node.is_none()) {
             self.nominated_pod_gone(&uid);
@@ -161,11 +170,11 @@ impl Scheduler {
 
     /// Handles a pod that has left its place, which is free for others.
     fn pod_left(&mut self, uid: &PodUid, node: Option<NodeName>) {
-        if let Some(node) = node {
-            self.holders_changed(&node);
+        if let Some(node) = &node {
+            self.holders_changed(node);
+            self.room_changed(node);
         }
         self.victim_left(uid);
-        self.cluster_changed();
     }
 
     /// The footprint of a pod. Equal footprints are shared.

@@ -52,7 +52,7 @@ pub(super) struct HintSchedule {
 
 /// Revision of everything that a hint depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct HintRevision {
+pub(super) struct HintRevision {
     cluster: u64,
     next_op: u64,
     engine: u64,
@@ -200,6 +200,14 @@ impl Scheduler {
         }
     }
 
+    /// Schedules the next search of a gang, which stays pending.
+    fn reschedule_hint(&mut self, key: &QueueKey) {
+        if let Some(pending) = self.pending.get_mut(key) {
+            pending.hint_searched_at = Some(self.now);
+        }
+        self.schedule_hint(key);
+    }
+
     /// Searches for one gang if its time has come. Returns the next deadline.
     pub(super) fn report_due_hints(&mut self) -> Option<u64> {
         loop {
@@ -214,15 +222,23 @@ impl Scheduler {
             if !self.may_be_helped_by_preemption(&key) {
                 continue;
             }
+            let revision = Some(self.hint_revision(&key));
+            let last = self.pending.get(&key).and_then(|pending| pending.hint_revision);
+            if last == revision {
+                self.reschedule_hint(&key);
+                continue;
+            }
             self.hints.not_before = self.now.saturating_add(SEARCH_INTERVAL_MS);
             let hint = self.search_hint_now(&key).map(|disturbance| disturbance.line());
             let now = self.now;
             let Some(pending) = self.pending.get_mut(&key) else { continue };
             pending.hint_searched_at = Some(now);
+            pending.hint_revision = revision;
             if pending.hint != hint {
                 pending.hint = hint;
                 self.report_group(&group);
             }
+            self.reschedule_hint(&key);
         }
     }
 

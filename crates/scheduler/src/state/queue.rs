@@ -1,15 +1,19 @@
 //! The queue of pending pods and gangs, by priority and then by age.
 
+mod refused;
+
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use octavo_kube_io::objects::PodUid;
 
 use crate::groups::GroupName;
 use crate::metrics::Subject;
+use refused::RefusedClass;
+pub(super) use refused::{ClassId, Help, Refused, Room, WaitsFor};
 
 /// An entry that is decided on as one: a single pod or a gang.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -47,8 +51,8 @@ pub(super) struct QueuePosition {
 pub(super) enum State {
     /// Ready for a decision.
     Ready,
-    /// Unschedulable, and nothing relevant has changed up to this cluster revision.
-    Unschedulable(u64),
+    /// Unschedulable, and nothing has changed since that may help.
+    Unschedulable,
     /// Waits for an object, such as pods of the gang or claims. The object makes it ready.
     Gated,
     /// Not ready before this time in milliseconds.
@@ -67,12 +71,13 @@ struct Entry {
     state: State,
     /// Number of the last decision on it; 0: none.
     last_attempt: u64,
+    /// The class with which it waits, or for which it is tried.
+    class: Option<ClassId>,
 }
 
 /// The queue. Each cycle starts at the head, so that free capacity goes to the first entries.
 ///
-/// But cycles end early, and a change of the cluster makes all unschedulable entries ready again.
-/// If changes come faster than cycles reach the tail, the head would be tried again and again, and
+/// But cycles end early, and changes of the cluster make unschedulable entries ready again. If changes come faster than cycles reach the tail, the head would be tried again and again, and
 /// the tail never. So once the tail was missed for [`STARVATION_TIMEOUT_MS`], every other cycle
 /// resumes where the previous one stopped. All entries are tried that way, always in queue order.
 #[derive(Debug, Default)]
@@ -81,8 +86,11 @@ pub(super) struct Queue {
     ready: BTreeSet<QueuePosition>,
     /// All entries in order.
     sorted: BTreeSet<QueuePosition>,
-    /// Unschedulable entries.
-    unschedulable: FxHashSet<QueueKey>,
+    /// Refused entries.
+    classes: FxHashMap<ClassId, RefusedClass>,
+    next_class: u64,
+    /// When classes were last looked for that were refused long ago, in milliseconds.
+    flushed_at: u64,
     /// Entries that wait for a time, by that time.
     timed: BTreeSet<(u64, QueueKey)>,
     /// Decisions so far.
@@ -111,13 +119,17 @@ impl Queue {
         let Some(entry) = self.entries.get_mut(&key) else {
             self.ready.insert(position.clone());
             self.sorted.insert(position.clone());
-            self.entries.insert(key, Entry { position, state: State::Ready, last_attempt: 0 });
+            let (state, class) = (State::Ready, None);
+            self.entries.insert(key, Entry { position, state, last_attempt: 0, class });
             return;
         };
         let current = &mut entry.position;
         if *current != position {
             if self.ready.remove(current) {
                 self.ready.insert(position.clone());
+            }
+            if let Some(class) = entry.class.and_then(|class| self.classes.get_mut(&class)) {
+                class.reposition(current, &position);
             }
             self.sorted.remove(current);
             self.sorted.insert(position.clone());
@@ -135,8 +147,13 @@ impl Queue {
         }
     }
 
-    /// Sets the state of an entry, if it exists.
+    /// Sets the state of an entry, if it exists. It waits with no class any more.
     pub(super) fn set_state(&mut self, key: &QueueKey, state: State) {
+        self.leave_class(key);
+        self.move_to(key, state);
+    }
+
+    fn move_to(&mut self, key: &QueueKey, state: State) {
         let Some(Entry { position, state: current, .. }) = self.entries.get_mut(key) else {
             return;
         };
@@ -144,25 +161,19 @@ impl Queue {
             State::Ready => {
                 self.ready.remove(position);
             }
-            State::Unschedulable(_) => {
-                self.unschedulable.remove(key);
-            }
             State::BackoffUntil(at) => {
                 self.timed.remove(&(at, key.clone()));
             }
-            State::Gated | State::Nominated => {}
+            State::Gated | State::Unschedulable | State::Nominated => {}
         }
         match state {
             State::Ready => {
                 self.ready.insert(position.clone());
             }
-            State::Unschedulable(_) => {
-                self.unschedulable.insert(key.clone());
-            }
             State::BackoffUntil(at) => {
                 self.timed.insert((at, key.clone()));
             }
-            State::Gated | State::Nominated => {}
+            State::Gated | State::Unschedulable | State::Nominated => {}
         }
     }
 
@@ -215,30 +226,15 @@ impl Queue {
         cycle.is_resumed
     }
 
-    /// Makes entries ready that were unschedulable before this cluster revision.
-    pub(super) fn requeue_unschedulable(&mut self, revision: u64) {
-        if self.unschedulable.is_empty() {
-            return;
-        }
-        for key in std::mem::take(&mut self.unschedulable) {
-            let Some(Entry { position, state, .. }) = self.entries.get_mut(&key) else { continue };
-            if matches!(state, State::Unschedulable(current) if *current < revision) {
-                *state = State::Ready;
-                self.ready.insert(position.clone());
-            } else {
-                self.unschedulable.insert(key);
-            }
-        }
-    }
-
     /// Makes entries ready whose time has come. Returns the next deadline.
     pub(super) fn tick(&mut self, now: u64) -> Option<u64> {
+        self.flush(now);
         loop {
             let (at, key) = self.timed.first()?.clone();
             if at > now {
                 return Some(at);
             }
-            self.set_state(&key, State::Ready);
+            self.move_to(&key, State::Ready);
         }
     }
 

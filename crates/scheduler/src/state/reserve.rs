@@ -216,6 +216,15 @@ impl Scheduler {
         self.refresh_pod(uid);
     }
 
+    /// Removes the place of a pod, which others may use from now on.
+    pub(super) fn release_place(&mut self, uid: &PodUid) {
+        let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
+        if let Some(node) = place.map(|place| place.node.clone()) {
+            self.room_changed(&node);
+        }
+        self.set_place(uid, None);
+    }
+
     /// Refreshes the claims of a node that have no single placed pod as owner. They hold their
     /// devices by themselves.
     pub(super) fn refresh_claim_holders(&mut self, node: &NodeName) {

@@ -87,7 +87,7 @@ impl Scheduler {
         record.node_mask = Some((mask, rules, uses));
         if let (NodeMask::Bit(bit), true) = (mask, is_new) {
             // Cached refusals used the former requirement of this bit.
-            self.refusals.clear();
+            self.refusals.forget_mask(mask);
             self.recompute_mask_bit(bit);
         }
         Some(mask)

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::preemption::PreemptionBudget;
-use octavo_engine::workload::{Profile, TopologyConstraint};
+use octavo_engine::workload::Profile;
 use octavo_engine::{Gang, Plan, Shape};
-use rustc_hash::FxHashMap;
 
 use octavo_kube_io::objects::{NodeName, PodUid};
 
@@ -15,45 +14,19 @@ use super::decide::{Attempt, MAX_ATTEMPTS, is_gpu};
 use super::node_mask::NodeMask;
 use super::pending_reason::PendingReason;
 use super::queue::QueueKey;
+use super::refusal_cache::RefusalKey;
 use super::reserve::ReserveError;
 use super::{Scheduler, pod};
 use crate::devices::Ask;
 use crate::groups::PlacementHints;
-use crate::predicates::PodRequests;
-
-/// Key of a cached refusal: request, priority, policy, and which pods may be evicted or moved.
-/// Resources that the engine does not count have refusals of their own.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct RefusalKey {
-    shape: Arc<Shape>,
-    priority: i32,
-    may_evict: bool,
-    moves: u32,
-    topology: TopologyConstraint,
-    policy: String,
-    /// The footprint of a pod that takes resources that the engine does not count.
-    uncounted: Option<Arc<PodRequests>>,
-}
-
-/// Refusals since the last change of the cluster, so that equal pods are not searched again.
-#[derive(Debug, Default)]
-pub(super) struct RefusalCache {
-    cluster_revision: u64,
-    by_key: FxHashMap<RefusalKey, PendingReason>,
-}
-
-impl RefusalCache {
-    pub(super) fn clear(&mut self) {
-        self.by_key.clear();
-    }
-}
 
 impl Scheduler {
     /// Decides on a single pod.
     pub(super) fn decide_pod(&mut self, uid: &PodUid) {
         let key = QueueKey::Pod(uid.clone());
-        if let Err(reason) = self.schedule_pod(uid, &key, Attempt::Full) {
-            self.set_pending(&key, &reason);
+        let attempt = self.attempt_for(&key);
+        if let Err(reason) = self.schedule_pod(uid, &key, attempt) {
+            self.attempt_refused(&key, attempt, &reason);
         }
     }
 
@@ -64,8 +37,11 @@ impl Scheduler {
         key: &QueueKey,
         attempt: Attempt,
     ) -> Result<(), PendingReason> {
-        if let Some(record) = self.pods.get(uid)
-            && let Some((_, rules, _)) = &record.node_mask
+        let record = self.pods.get_mut(uid).ok_or(PendingReason::Gone)?;
+        if attempt == Attempt::Full {
+            record.class = None;
+        }
+        if let Some((_, rules, _)) = &record.node_mask
             && let Some(unfit) = rules.pod_level_reason()
         {
             return Err(PendingReason::Volumes(unfit.clone()));
@@ -116,37 +92,22 @@ impl Scheduler {
         let mut preemption_budget =
             self.preemption_budget(attempt, profile.priority, may_preempt, policy);
         let gang = gang_of_one(profile, shape);
-        // Uncounted resources are checked on all nodes only after the first chosen node lacks them.
-        let mut forbidden = self.forbidden_nodes(uid, mask, ask, false);
+        let refusal_key = self.refusal_key(uid, ask, shape, profile, policy, &preemption_budget);
         // Refusals hold for the world with the nominated places, so they do not serve an attempt
         // without them.
-        let is_plain = forbidden.is_empty() && mask != NodeMask::Scan && attempt == Attempt::Full;
-        let uncounted = self.pods.get(uid).map(|record| Arc::clone(&record.footprint));
-        let uncounted =
-            uncounted.filter(|footprint| pod::takes_uncounted(footprint, |name| is_gpu(name, ask)));
-        let is_fully_described =
-            uncounted.is_some() && ask.claims.is_empty() && ask.extended.is_empty();
-        let refusal_key = RefusalKey {
-            shape: Arc::clone(shape),
-            priority: profile.priority,
-            may_evict: preemption_budget.evictions.is_some(),
-            moves: preemption_budget.moves,
-            topology: profile.topology,
-            policy: policy.name().to_owned(),
-            uncounted,
-        };
-        if is_plain {
-            if self.refusals.cluster_revision != self.cluster_revision {
-                self.refusals.by_key.clear();
-                self.refusals.cluster_revision = self.cluster_revision;
-            }
-            if let Some(refusal) = self.refusals.by_key.get(&refusal_key) {
-                let refusal = refusal.clone();
-                if let PendingReason::Unschedulable(explanation, _) = &refusal {
-                    self.decision_log.record(key, (**explanation).clone());
-                }
-                return Err(refusal);
-            }
+        let is_cacheable = mask != NodeMask::Scan && attempt == Attempt::Full;
+        let is_described = is_cacheable && self.depends_on_room_alone(uid, mask, ask);
+        if is_described && let Some(refusal) = self.cached_refusal(uid, key, &refusal_key) {
+            return Err(refusal);
+        }
+        // Uncounted resources are checked on all nodes only after the first chosen node lacks them.
+        let mut forbidden = self.forbidden_nodes(uid, mask, ask, false);
+        let is_plain = is_cacheable && (is_described || forbidden.is_empty());
+        if is_plain
+            && !is_described
+            && let Some(refusal) = self.cached_refusal(uid, key, &refusal_key)
+        {
+            return Err(refusal);
         }
         let mut last_error = None;
         for _ in 0..MAX_ATTEMPTS {
@@ -154,7 +115,7 @@ impl Scheduler {
                 self.ask_engine(attempt, key, &gang, &[], &forbidden, &preemption_budget, policy)?;
             let Ok(plan) = answer else {
                 if attempt == Attempt::WithoutVictims {
-                    return Err(no_place_without_victims());
+                    return Err(PendingReason::NoFreePlace);
                 }
                 let reason = match last_error {
                     Some(last_error) => {
@@ -167,10 +128,13 @@ impl Scheduler {
                 };
                 self.decision_log.record(key, explanation);
                 // A failure on one node may be due to this pod's claims alone.
-                if is_plain
-                    && (is_fully_described || matches!(reason, PendingReason::Unschedulable(..)))
-                {
-                    self.refusals.by_key.insert(refusal_key, reason.clone());
+                let is_of_class = is_plain
+                    && (is_described || matches!(reason, PendingReason::Unschedulable(..)));
+                let queue = &mut self.queue;
+                let class = is_of_class
+                    .then(|| self.refusals.keep(refusal_key, reason.clone(), || queue.new_class()));
+                if let Some(record) = self.pods.get_mut(uid) {
+                    record.class = class;
                 }
                 self.roll_back_allocations(key);
                 return Err(reason);
@@ -225,6 +189,47 @@ impl Scheduler {
         })
     }
 
+    /// The key of a pod's refusal.
+    fn refusal_key(
+        &self,
+        uid: &PodUid,
+        ask: &Ask,
+        shape: &Arc<Shape>,
+        profile: &Profile,
+        policy: &PlacementPolicy,
+        preemption_budget: &PreemptionBudget,
+    ) -> RefusalKey {
+        let footprint = self.pods.get(uid).map(|record| Arc::clone(&record.footprint));
+        RefusalKey {
+            shape: Arc::clone(shape),
+            priority: profile.priority,
+            may_evict: preemption_budget.evictions.is_some(),
+            moves: preemption_budget.moves,
+            topology: profile.topology,
+            policy: policy.name().to_owned(),
+            uncounted: footprint
+                .filter(|footprint| pod::takes_uncounted(footprint, |name| is_gpu(name, ask))),
+            claims: (!ask.is_exact).then(|| self.devices.request_key(ask)),
+        }
+    }
+
+    /// The refusal of an equal pod since the last change of the cluster. This pod waits with it.
+    fn cached_refusal(
+        &mut self,
+        uid: &PodUid,
+        key: &QueueKey,
+        refusal_key: &RefusalKey,
+    ) -> Option<PendingReason> {
+        let refusal = self.refusals.answer(refusal_key, self.cluster_revision)?;
+        if let PendingReason::Unschedulable(explanation, _) = &refusal {
+            self.decision_log.record(key, (**explanation).clone());
+        }
+        if let Some(record) = self.pods.get_mut(uid) {
+            record.class = self.refusals.class(refusal_key);
+        }
+        Some(refusal)
+    }
+
     /// Whether a node has the uncounted resources of a pod once the plan's victims have left.
     fn check_fit_after_plan(
         &self,
@@ -252,11 +257,6 @@ impl Scheduler {
         let reasons: Vec<_> = shortages.iter().map(ToString::to_string).collect();
         Err(ReserveError::Fit(reasons.join(", ")))
     }
-}
-
-/// The reason of a refused [`Attempt::WithoutVictims`]. It is not reported.
-pub(super) fn no_place_without_victims() -> PendingReason {
-    PendingReason::Failed("there is no place without victims".to_owned())
 }
 
 /// A single pod as a gang of one member.

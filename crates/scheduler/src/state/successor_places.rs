@@ -115,7 +115,7 @@ impl Scheduler {
             .partition(|successor| successor.key == *key);
         self.successor_places = remaining;
         for successor in dropped {
-            self.engine.set_desired(&successor.holder, None);
+            self.release_successor_place(&successor);
         }
     }
 
@@ -127,11 +127,13 @@ impl Scheduler {
             .partition(|successor| successor.until <= now);
         self.successor_places = remaining;
         for successor in &old {
-            self.engine.set_desired(&successor.holder, None);
-        }
-        if !old.is_empty() {
-            self.cluster_changed();
+            self.release_successor_place(successor);
         }
         self.successor_places.iter().map(|successor| successor.until).min()
+    }
+
+    fn release_successor_place(&mut self, successor: &SuccessorPlace) {
+        self.engine.set_desired(&successor.holder, None);
+        self.room_changed(&successor.desired.node);
     }
 }

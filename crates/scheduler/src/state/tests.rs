@@ -23,3 +23,4 @@ mod random_faults;
 mod replay;
 mod rollback;
 mod unmodeled_nodes;
+mod wake;

@@ -58,7 +58,7 @@ impl Scheduler {
     pub(super) fn release_nomination(&mut self, key: &QueueKey, nomination: &Nomination) {
         for uid in &nomination.members {
             if self.is_nominated(uid) {
-                self.set_place(uid, None);
+                self.release_place(uid);
             }
         }
         self.keep_victims(nomination.victims.iter());
@@ -73,7 +73,7 @@ impl Scheduler {
         for node in nodes {
             self.refresh_claim_holders(&node);
         }
-        self.cluster_changed();
+        self.victims_changed();
     }
 
     /// Drops an older nomination, except for members and victims of the newer one.
@@ -172,7 +172,7 @@ impl Scheduler {
             self.eviction_retries.remove(&(at, uid.clone()));
             self.forget_profile(&uid);
             self.refresh_pod(&uid);
-            self.cluster_changed();
+            self.victims_changed();
         }
     }
 }

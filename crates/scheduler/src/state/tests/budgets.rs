@@ -60,7 +60,8 @@ fn a_budget_that_allows_more_requeues_pods() {
     testbed.pod(&urgent("high", "4"));
     assert_eq!(evicted(&testbed.ops()), [""; 0]);
     testbed.budget(&budget("web", json!({"app": "web"}), 1));
-    assert_eq!(evicted(&testbed.ops()), ["b1", "b2"]);
+    assert_eq!(evicted(&testbed.ops()), [""; 0], "the search for victims backs off");
+    assert_eq!(evicted(&testbed.after(1000)), ["b1", "b2"]);
 }
 
 #[test]
@@ -142,7 +143,7 @@ fn pods_of_two_budgets_are_no_victims() {
     testbed.pod(&urgent("high", "4"));
     assert_eq!(evicted(&testbed.ops()), [""; 0]);
     testbed.drop_budget(&budget("two", json!({"app": "web"}), 1));
-    assert_eq!(evicted(&testbed.ops()), ["low"]);
+    assert_eq!(evicted(&testbed.after(1000)), ["low"]);
 }
 
 #[test]
@@ -186,7 +187,7 @@ fn an_unschedulable_pod_is_retried_when_a_victim_leaves_its_budget() {
     testbed.pod(&urgent("high", "4"));
     assert_eq!(evicted(&testbed.ops()), [""; 0]);
     testbed.pod(&with(testbed.pods["low"].clone(), "/metadata/labels", json!({"app": "other"})));
-    assert_eq!(evicted(&testbed.ops()), ["low"]);
+    assert_eq!(evicted(&testbed.after(1000)), ["low"]);
 }
 
 #[test]
@@ -196,9 +197,9 @@ fn only_a_budget_that_allows_more_requeues() {
     testbed.pod(&pod("equal", "4"));
     let mut is_woken = |change: &dyn Fn(&mut Testbed)| {
         assert_eq!(testbed.ops(), []);
-        assert_eq!(testbed.scheduler.counts().ready, 0);
+        assert!(!testbed.scheduler.has_changes());
         change(&mut testbed);
-        testbed.scheduler.counts().ready > 0
+        testbed.scheduler.has_changes()
     };
     assert!(!is_woken(&|testbed| testbed.budget(&of(0))), "it allows none");
     assert!(!is_woken(&|testbed| testbed.budget(&of(0))), "it is unchanged");

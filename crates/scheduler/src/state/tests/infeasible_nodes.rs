@@ -39,6 +39,7 @@ fn taints_that_keep_a_pod_from_every_node_are_named() {
     // With a node that is only too small, capacity is the reason, and the taint is added.
     testbed.node(&node("c", 0));
     assert_eq!(testbed.settle(), []);
+    testbed.after(300_000);
     let (_, message) = testbed.reason("p").expect("a reason");
     assert!(message.contains("at most 0 are possible"), "{message}");
     assert!(message.ends_with(&format!("; infeasible nodes: {words}")), "{message}");

@@ -205,7 +205,7 @@ fn an_unschedulable_pod_is_retried_when_a_pod_becomes_movable() {
     // As the hint advises.
     let movable = json!({"octavo.dev/movable": "true"});
     testbed.pod(&with(testbed.pods["b"].clone(), "/metadata/annotations", movable));
-    assert_eq!(evicted(&testbed.ops()), ["b"]);
+    assert_eq!(evicted(&testbed.after(1000)), ["b"]);
 }
 
 #[test]
@@ -221,7 +221,7 @@ fn an_unschedulable_pod_is_retried_when_a_gang_becomes_preemptible() {
     testbed.pod(&urgent("high", "4"));
     assert_eq!(testbed.ops(), []);
     testbed.object(&old);
-    assert_eq!(evicted(&testbed.ops()), ["o0", "o1"]);
+    assert_eq!(evicted(&testbed.after(1000)), ["o0", "o1"]);
 }
 
 fn on_port(pod: Value) -> Value {

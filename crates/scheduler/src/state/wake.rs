@@ -1,0 +1,305 @@
+//! Changes that may make refused entries schedulable, and which entries each of them wakes.
+//!
+//! A change is noted when it happens and looked at before the next decisions. A change on a node
+//! wakes an entry only if one of its pods would fit there, if need be after the pods that it may
+//! evict or move have left. These checks are necessary conditions: they may wake an entry in vain,
+//! but never miss one.
+
+use std::collections::BTreeMap;
+
+use octavo_engine::fit;
+use octavo_engine::objective::policy::Constraints;
+use octavo_engine::shape::GpuDemand;
+use octavo_engine::workload::Profile;
+use octavo_engine::{NodeId, Resources, Shape};
+use octavo_kube_io::objects::{NodeName, PodUid};
+
+use super::Scheduler;
+use super::decide::Attempt;
+use super::pending_reason::PendingReason;
+use super::pod::PodRecord;
+use super::queue::{Help, QueueKey, Refused, Room, WaitsFor};
+use crate::groups::PlacementHints;
+
+/// Members of a gang that are checked for neighbours that keep them away.
+const MAX_MEMBERS: usize = 16;
+
+/// Changes since the last decisions, each with the cluster revision that it led to.
+#[derive(Debug, Default)]
+pub(super) struct Changes {
+    /// Nodes with more room, other rules, or fewer neighbours.
+    nodes: BTreeMap<NodeName, u64>,
+    /// More pods may be evicted or moved.
+    victims: Option<u64>,
+    /// Any entry may be schedulable.
+    all: Option<u64>,
+}
+
+/// What a node would have without the pods that may leave it.
+struct NodeRoom {
+    node: NodeId,
+    free: Resources,
+    free_milli: i64,
+    leaving: Vec<LeavingPod>,
+}
+
+/// A pod that may leave a node.
+struct LeavingPod {
+    resources: Resources,
+    milli: i64,
+    /// The priority below which it may not evict it; `None` if it can only be moved.
+    evictable_at: Option<i32>,
+    is_movable: bool,
+}
+
+impl Scheduler {
+    /// Notes that a node has more room, other rules, or fewer neighbours.
+    pub(super) fn room_changed(&mut self, node: &NodeName) {
+        self.cluster_revision += 1;
+        self.changes.nodes.insert(node.clone(), self.cluster_revision);
+    }
+
+    /// Notes that pods may be evicted or moved which could not before.
+    pub(super) fn victims_changed(&mut self) {
+        self.cluster_revision += 1;
+        self.changes.victims = Some(self.cluster_revision);
+    }
+
+    /// Notes a change that may make any entry schedulable.
+    pub(super) fn cluster_changed(&mut self) {
+        self.cluster_revision += 1;
+        self.changes.all = Some(self.cluster_revision);
+    }
+
+    /// Whether changes have been noted since the last decisions.
+    pub(super) fn has_changes(&self) -> bool {
+        let Changes { nodes, victims, all } = &self.changes;
+        !nodes.is_empty() || victims.is_some() || all.is_some()
+    }
+
+    /// Wakes the refused entries that the noted changes may help.
+    pub(super) fn wake_refused(&mut self) {
+        let Changes { nodes, victims, all } = std::mem::take(&mut self.changes);
+        if let Some(revision) = all {
+            for (class, ..) in self.queue.refused_before(revision) {
+                self.queue.wake_class(class, &Help::Anew, self.now);
+            }
+        }
+        if let Some(revision) = victims {
+            for (class, _, waits_for, _) in self.queue.refused_before(revision) {
+                if waits_for.may_have_victims() {
+                    self.queue.wake_class(class, &Help::Victims, self.now);
+                }
+            }
+        }
+        let Some(newest) = nodes.values().max().copied() else { return };
+        let rooms: Vec<(&NodeName, u64, Option<NodeRoom>)> = nodes
+            .iter()
+            .map(|(name, revision)| (name, *revision, self.node_room(name)))
+            .collect();
+        for (class, key, waits_for, refused_at) in self.queue.refused_before(newest) {
+            let changed = rooms.iter().filter(|(_, revision, _)| *revision > refused_at);
+            let help = changed.filter_map(|(name, _, room)| {
+                let room = room.as_ref();
+                self.help_of_node(&key, &waits_for, name, room)
+            });
+            // A place is the most that a change can give.
+            if let Some(help) = help.max() {
+                self.queue.wake_class(class, &help, self.now);
+            }
+        }
+    }
+
+    /// How a change of a node may help an entry.
+    fn help_of_node(
+        &self,
+        key: &QueueKey,
+        waits_for: &WaitsFor,
+        name: &NodeName,
+        room: Option<&NodeRoom>,
+    ) -> Option<Help> {
+        let shapes = match &waits_for.room {
+            Room::None => return None,
+            Room::Any => return Some(Help::Perhaps),
+            Room::For(shapes) => shapes,
+        };
+        let room = room?;
+        let cluster = &self.engine.world.cluster;
+        let fits = |shape: &Shape| fit::times_on(cluster, room.node, shape) > 0;
+        if shapes.iter().any(|shape| fits(shape)) {
+            // What the engine does not count.
+            let is_taken = match key {
+                QueueKey::Pod(uid) => {
+                    self.check_node_rules(uid, name).is_err()
+                        || self.check_node_fit(uid, name).is_err()
+                }
+                QueueKey::Group(_) => false,
+            };
+            if !is_taken {
+                return Some(Help::Room(name.clone()));
+            }
+        }
+        let could_fit = |shape: &Shape| {
+            fit::is_allowed(cluster.class(room.node), shape) && room.fits(shape, waits_for)
+        };
+        (waits_for.may_have_victims() && shapes.iter().any(|shape| could_fit(shape)))
+            .then_some(Help::Victims)
+    }
+
+    fn node_room(&self, name: &NodeName) -> Option<NodeRoom> {
+        let node = self.engine.node(name)?;
+        let world = &self.engine.world;
+        let gpus = world.cluster.gpus(node).iter();
+        let leaving = world.workloads.on(node).filter_map(|id| {
+            let Profile { priority, is_preemptible, is_movable, .. } =
+                world.workloads.workload(id.workload)?.profile;
+            let member = world.workloads.member(id)?;
+            Some(LeavingPod {
+                resources: member.shape.resources,
+                milli: member.gpu_milli(),
+                evictable_at: is_preemptible.then_some(priority),
+                is_movable,
+            })
+        });
+        Some(NodeRoom {
+            node,
+            free: world.cluster.free(node),
+            free_milli: gpus.map(|gpu| i64::from(gpu.milli)).sum(),
+            leaving: leaving.collect(),
+        })
+    }
+
+    /// Records that an entry was refused after a full decision. It waits for a change that may help.
+    pub(super) fn refuse(&mut self, key: &QueueKey, reason: &PendingReason) {
+        let class = match key {
+            QueueKey::Pod(uid) => self.pods.get(uid).and_then(|record| record.class),
+            QueueKey::Group(_) => None,
+        };
+        let waits_for = self.waits_for(key, reason);
+        let refused = self.refused(key);
+        self.queue.refuse(key, class, waits_for, refused);
+    }
+
+    fn refused(&self, key: &QueueKey) -> Refused {
+        let has_room = match self.queue.woken_by(key) {
+            Some((waits_for, Help::Room(node))) => {
+                let room = self.node_room(&node);
+                let help = self.help_of_node(key, &waits_for, &node, room.as_ref());
+                matches!(help, Some(Help::Room(_)))
+            }
+            Some((_, Help::Perhaps)) => true,
+            _ => false,
+        };
+        Refused { revision: self.cluster_revision, now: self.now, has_room }
+    }
+
+    /// Handles the refusal of an attempt.
+    pub(super) fn attempt_refused(
+        &mut self,
+        key: &QueueKey,
+        attempt: Attempt,
+        reason: &PendingReason,
+    ) {
+        let has_no_place =
+            matches!(reason, PendingReason::NoFreePlace | PendingReason::NoDevices { .. });
+        if attempt == Attempt::WithoutVictims && has_no_place {
+            // The reason of the last full decision stays.
+            let reason = self.pending.get(key).map_or("", |pending| pending.reason.as_str());
+            self.metric_events.decided(key, "refused", reason);
+            let refused = self.refused(key);
+            self.queue.refuse_without_victims(key, refused);
+        } else {
+            self.set_pending(key, reason);
+        }
+    }
+
+    /// What a decision on an entry may do now.
+    pub(super) fn attempt_for(&self, key: &QueueKey) -> Attempt {
+        if self.queue.may_search_victims(key, self.now) {
+            Attempt::Full
+        } else {
+            Attempt::WithoutVictims
+        }
+    }
+
+    /// What a refused entry waits for. `reason` is why it was refused.
+    fn waits_for(&self, key: &QueueKey, reason: &PendingReason) -> WaitsFor {
+        let uids = self.pods_of(key);
+        let pending: Vec<(&PodUid, &PodRecord)> = uids
+            .iter()
+            .filter_map(|uid| self.pods.get_key_value(uid))
+            .filter(|(_, record)| record.is_pending_for(&self.config.scheduler_name))
+            .collect();
+        let may_preempt = |record: &PodRecord| record.pod.spec.may_preempt;
+        let is_preempting =
+            self.config.preemption && pending.iter().all(|(_, record)| may_preempt(record));
+        let priority = pending.iter().map(|(_, record)| {
+            let of_gang = record.member.as_ref().and_then(|member| member.spec.priority);
+            of_gang.unwrap_or(record.pod.spec.priority)
+        });
+        let room = match reason {
+            PendingReason::Unschedulable(..)
+            | PendingReason::NoDevices { .. }
+            | PendingReason::Surplus => self.room_for(key, &pending),
+            PendingReason::Failed(_) => Room::Any,
+            _ => Room::None,
+        };
+        WaitsFor {
+            room,
+            evicts_below: priority.max().filter(|_| is_preempting),
+            moves: self.config.defragmentation_moves > 0,
+        }
+    }
+
+    /// The room that these pods of an entry need on some node.
+    fn room_for(&self, key: &QueueKey, pending: &[(&PodUid, &PodRecord)]) -> Room {
+        let mut shapes = Vec::new();
+        for (_, record) in pending {
+            let Some(shape) = &record.shape else { return Room::Any };
+            if !shapes.contains(shape) {
+                shapes.push(shape.clone());
+            }
+        }
+        let is_kept_away = pending
+            .iter()
+            .take(MAX_MEMBERS)
+            .any(|(_, record)| !self.neighbours.exclusions(&record.pod, &self.volumes).is_empty());
+        if is_kept_away || self.has_limits(key, pending) { Room::Any } else { Room::For(shapes) }
+    }
+
+    /// Whether the policy of an entry limits what the whole cluster uses or keeps free.
+    fn has_limits(&self, key: &QueueKey, pending: &[(&PodUid, &PodRecord)]) -> bool {
+        let policy = match key {
+            QueueKey::Group(group) => self.spec_of(group).and_then(|spec| spec.policy.clone()),
+            QueueKey::Pod(_) => pending
+                .first()
+                .and_then(|(_, record)| PlacementHints::of(&record.pod.meta).ok()?.policy),
+        };
+        let Ok(policy) = self.policies.find(policy.as_deref()) else { return false };
+        let limits = Constraints { max_pods_disturbed: None, ..policy.constraints().clone() };
+        !limits.is_empty()
+    }
+}
+
+impl NodeRoom {
+    /// Whether a pod could fit by its amounts after the pods have left that may. An upper bound.
+    fn fits(&self, shape: &Shape, waits_for: &WaitsFor) -> bool {
+        let leaves = |pod: &&LeavingPod| {
+            let is_evictable = pod
+                .evictable_at
+                .is_some_and(|priority| waits_for.evicts_below.is_some_and(|below| priority < below));
+            is_evictable || (waits_for.moves && pod.is_movable)
+        };
+        let (mut free, mut milli) = (self.free, self.free_milli);
+        for pod in self.leaving.iter().filter(leaves) {
+            free = free.plus(&pod.resources);
+            milli = milli.saturating_add(pod.milli);
+        }
+        let needs_milli = match &shape.gpus {
+            // Profiles differ by model; any free compute may do.
+            GpuDemand::Mig { .. } => 1,
+            gpus => gpus.total_milli(),
+        };
+        shape.resources.fits(&free) && needs_milli <= milli
+    }
+}
