@@ -81,6 +81,7 @@ fn refusal(
         policy: policy.name().to_owned(),
         reason: words::reason_name(&refusal.reason).to_owned(),
         message: words::reason(world, &refusal.reason),
+        summary: words::summary(world, &refusal.reason),
         nodes,
         remedy: refusal.remedy.as_ref().map(|hint| remedy(policy, hint)),
         steps: refusal.steps,

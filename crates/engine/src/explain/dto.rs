@@ -54,6 +54,9 @@ pub struct RefusalSummary {
     pub reason: String,
     /// The reason in a sentence.
     pub message: String,
+    /// The same without numbers and names of the cluster.
+    #[serde(default)]
+    pub summary: String,
     /// If no node fits: the number of nodes for each obstacle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nodes: Vec<ObstacleCount>,

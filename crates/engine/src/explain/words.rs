@@ -3,7 +3,7 @@
 use crate::World;
 use crate::objective::CostTerm;
 use crate::objective::policy::{PlacementPolicy, StepSpec};
-use crate::plan::{Reason, Scarce};
+use crate::plan::{FailedBound, Reason, Scarce};
 
 /// A cost as text, such as `0.460 GPUs stranded` or `12 cents per hour`.
 pub fn amount(unit: CostTerm, value: i64) -> String {
@@ -64,15 +64,53 @@ pub(super) fn reason_name(reason: &Reason) -> &'static str {
     }
 }
 
+/// A reason in a sentence without numbers and names of the cluster. It changes only if the reason
+/// does, so it suits the conditions of many pods.
+pub(super) fn summary(world: &World, reason: &Reason) -> String {
+    match reason {
+        Reason::Request(_) => reason.to_string(),
+        Reason::Bound(bound) => {
+            let what = if bound.wanted == 1 {
+                "no place".to_owned()
+            } else {
+                format!("too few places for group {:?}", bound.group)
+            };
+            format!("{what}{}: {}", same_domain(world, bound), scarce(bound.scarce))
+        }
+        Reason::Constraint { unit, .. } => {
+            format!("the policy's limit of {unit} would be exceeded")
+        }
+        Reason::Spares { .. } => "the policy keeps nodes free that would be needed".to_owned(),
+        Reason::NoNode(infeasible) => {
+            let obstacles: Vec<_> =
+                infeasible.counts.keys().map(|obstacle| obstacle.words()).collect();
+            format!("the pod fits no node: {}", obstacles.join(", "))
+        }
+        Reason::Exhausted { level, .. } => {
+            format!("no domain of the level {level} fits all members together")
+        }
+        Reason::Steps { .. } => {
+            "no plan was found within the limit of the search; one may exist".to_owned()
+        }
+    }
+}
+
 /// A reason in a sentence.
 pub(super) fn reason(world: &World, reason: &Reason) -> String {
     let Reason::Bound(bound) = reason else { return reason.to_string() };
-    let level = world.topology.levels().get(usize::from(bound.level.0));
-    let same_domain = match level {
+    format!("{bound}{}: {}", same_domain(world, bound), scarce(bound.scarce))
+}
+
+/// The level at which all members must lie together.
+fn same_domain(world: &World, bound: &FailedBound) -> String {
+    match world.topology.levels().get(usize::from(bound.level.0)) {
         Some(level) if bound.level.0 > 0 => format!(" (all in one {level})"),
         _ => String::new(),
-    };
-    let scarce = match bound.scarce {
+    }
+}
+
+fn scarce(scarce: Scarce) -> &'static str {
+    match scarce {
         Scarce::Capacity => "there would not be enough room even if nothing ran",
         Scarce::Free => "there would be room if nothing else ran",
         Scarce::Gpus => "free GPUs are too few or in pieces",
@@ -80,6 +118,5 @@ pub(super) fn reason(world: &World, reason: &Reason) -> String {
         Scarce::Constraints => {
             "there is room, but on nodes that they may not have, or on which no more of them may be"
         }
-    };
-    format!("{bound}{same_domain}: {scarce}")
+    }
 }

@@ -162,10 +162,10 @@ impl Planner {
                 // either.
                 let plan = preemption::plan(world, request, input.preemption_budget, cost_model);
                 plan.map_err(|other| Refusal {
-                    reason: if matches!(other.reason, Reason::Steps { .. }) {
-                        refusal.reason
-                    } else {
-                        other.reason
+                    // The obstacles on the nodes say more than that no victims help.
+                    reason: match other.reason {
+                        Reason::Bound(_) | Reason::Steps { .. } => refusal.reason,
+                        reason => reason,
                     },
                     remedy: refusal.remedy.or(other.remedy),
                     steps: refusal.steps.saturating_add(other.steps),

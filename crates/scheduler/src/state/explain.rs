@@ -123,7 +123,7 @@ impl Scheduler {
         let HintState { disturbance, note, needs_search } = self.preemption_hint(key);
         let waiting = self.pending.get(key).map(|pending| PendingView {
             reason: pending.status_text.reason.to_owned(),
-            message: pending.status_text.message.clone(),
+            message: pending.detail.clone(),
         });
         let decision = self.decision_log.last(key).cloned();
         let unmodeled_nodes = if waiting.is_some() { self.unmodeled_for(key) } else { Vec::new() };

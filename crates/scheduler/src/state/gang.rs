@@ -15,7 +15,7 @@ use octavo_kube_io::objects::{NodeName, PodUid};
 use super::Scheduler;
 use super::decide::{Attempt, MAX_ATTEMPTS};
 use super::gang_request::{GangRequest, IncompleteSegment, RuledOutNodes};
-use super::pending_reason::PendingReason;
+use super::pending_reason::{NodeError, PendingReason};
 use super::queue::QueueKey;
 use super::reserve::{AssumedPlacement, ReserveError};
 use crate::devices::AskedClaim;
@@ -41,7 +41,7 @@ struct GangSearch {
     /// All nodes that failed for a member.
     nodes_tried: NodeSet,
     /// The last failure.
-    last_error: Option<String>,
+    last_error: Option<NodeError>,
 }
 
 impl GangSearch {
@@ -248,7 +248,8 @@ impl Scheduler {
                 .pods
                 .get(*uid)
                 .map_or_else(String::new, |record| record.pod.meta.name.to_string());
-            search.last_error = Some(format!("{name}: {} (pod {pod})", error.message()));
+            let message = format!("{} (pod {pod})", error.message());
+            search.last_error = Some(NodeError { node: name.into(), message });
             if matches!(error, ReserveError::Leaving(_)) {
                 // Its room will be free soon, so no other pod has to leave.
                 search.preemption_budget = PreemptionBudget::none();

@@ -34,7 +34,7 @@ impl InfeasibleNodes {
         Self { caveats, ..self }
     }
 
-    /// The message of an unschedulable entry, from the engine's refusal.
+    /// The message of an unschedulable entry, from the words of the engine's refusal.
     pub(super) fn message(&self, refusal: String) -> String {
         let reasons: Vec<_> = self.reasons.iter().take(MAX_REASONS).map(String::as_str).collect();
         let message = match (reasons.as_slice(), self.covers_all_nodes) {

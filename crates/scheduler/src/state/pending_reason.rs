@@ -1,11 +1,9 @@
 //! Pending reasons: one value for conditions, events, metrics and explanations.
 
-use std::iter;
-
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PolicyError;
 
-use octavo_kube_io::objects::PodUid;
+use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::Scheduler;
 use super::gang_request::IncompleteSegment;
@@ -49,13 +47,20 @@ pub(super) enum PendingReason {
     /// Members of one segment have different requests.
     UnevenSegment { sub: String, size: u32 },
     /// The engine found places, but devices or other resources were missing there.
-    NoDevices { nodes: usize, last: String },
+    NoDevices { nodes: usize, last: NodeError },
     /// No place is free. Victims were not searched, so this is not reported.
     NoFreePlace,
     /// Its place is nominated, and victims must leave first.
     Nominated { pods: usize, nodes: String },
     /// A write operation failed.
     Failed(String),
+}
+
+/// Why a node failed for a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeError {
+    pub(super) node: NodeName,
+    pub(super) message: String,
 }
 
 /// A reason in one word, for conditions, events and metric labels.
@@ -117,7 +122,10 @@ impl Reason {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PendingStatus {
     pub(super) reason: Reason,
+    /// As in the conditions of its pods.
     pub(super) status_text: StatusText,
+    /// The message with numbers and advice.
+    pub(super) detail: String,
     /// Whether the engine found no plan.
     pub(super) is_unschedulable: bool,
     /// The preemption hint of a gang, as last reported.
@@ -129,14 +137,13 @@ pub(super) struct PendingStatus {
 }
 
 impl PendingStatus {
-    /// The `status_text` in a gang's status, with the hint.
+    /// The text in a gang's status, with the hint.
     pub(super) fn gang_statement(&self) -> StatusText {
-        let StatusText { reason, message } = self.status_text.clone();
         let message = match &self.hint {
-            Some(words) => format!("{message}; {words}"),
-            None => message,
+            Some(words) => format!("{}; {words}", self.detail),
+            None => self.detail.clone(),
         };
-        StatusText { reason, message }
+        StatusText { reason: self.status_text.reason, message }
     }
 }
 
@@ -185,9 +192,9 @@ impl PendingReason {
                 "subgroup {sub:?} has segments of {size} members, but members of one segment have \
                  different requests: give members that differ a subgroup of their own"
             ),
-            Self::NoDevices { nodes, last } => format!(
+            Self::NoDevices { nodes, last: NodeError { node, message } } => format!(
                 "{nodes} nodes have room, but none has the devices or the other requested resources; \
-                 the last one: {last}"
+                 the last one, {node}: {message}"
             ),
             Self::NoFreePlace => "no place is free".to_owned(),
             Self::Nominated { pods, nodes } => {
@@ -197,9 +204,25 @@ impl PendingReason {
         }
     }
 
-    /// Reason and message, as conditions and events have them.
+    /// The reason in a sentence without numbers and names of the cluster, which would change often.
+    fn summary(&self) -> String {
+        match self {
+            Self::Unschedulable(explanation, infeasible) => match &**explanation {
+                Explanation::Refused(refusal) => infeasible.message(refusal.summary.clone()),
+                Explanation::Placed(_) => self.message(),
+            },
+            Self::NoDevices { last, .. } => format!(
+                "nodes have room, but none has the devices or the other requested resources, for \
+                 example: {}",
+                last.message
+            ),
+            _ => self.message(),
+        }
+    }
+
+    /// Reason and summary, as conditions and events have them.
     pub(super) fn status_text(&self) -> StatusText {
-        StatusText { reason: self.reason().as_str(), message: self.message() }
+        StatusText { reason: self.reason().as_str(), message: self.summary() }
     }
 
     /// Whether the missing object itself makes the entry ready. If not, it waits for a change of the
@@ -261,12 +284,15 @@ impl Scheduler {
             // In the next cycle, not in this one.
             self.queue.set_state(key, State::BackoffUntil(self.now.saturating_add(1)));
         }
-        let mut status_text = reason.status_text();
+        let (mut status_text, mut detail) = (reason.status_text(), reason.message());
         let is_unschedulable = matches!(reason, PendingReason::Unschedulable(..));
         if is_unschedulable {
-            let unmodeled = self.unmodeled_for(key).into_iter().map(|nodes| nodes.message);
-            let parts: Vec<_> = iter::once(status_text.message).chain(unmodeled).collect();
-            status_text.message = parts.join("; ");
+            for nodes in self.unmodeled_for(key) {
+                for message in [&mut status_text.message, &mut detail] {
+                    message.push_str("; ");
+                    message.push_str(&nodes.message);
+                }
+            }
         }
         let result = match reason {
             PendingReason::Nominated { .. } => "nominated",
@@ -277,10 +303,18 @@ impl Scheduler {
         };
         self.metric_events.decided(key, result, status_text.reason);
         let is_new = self.pending.get(key).is_none_or(|pending| pending.status_text != status_text);
-        if is_new {
+        if let (false, Some(pending)) = (is_new, self.pending.get_mut(key))
+            && pending.detail != detail
+        {
+            pending.detail = detail;
+            if let QueueKey::Group(group) = key {
+                self.report_group(group);
+            }
+        } else if is_new {
             let pending = PendingStatus {
                 reason: reason.reason(),
                 status_text: status_text.clone(),
+                detail,
                 is_unschedulable,
                 hint: None,
                 hint_searched_at: None,

@@ -113,7 +113,7 @@ impl Scheduler {
             self.nominated_pod_gone(&uid);
         }
         if was_present && !is_present {
-            self.pod_left(&uid, old_node);
+            self.pod_left(&uid, old_node.as_ref());
             if let Some(member) = self.pods.get(&uid).and_then(|record| record.member.clone()) {
                 self.report_departure(&member.group, &member.spec);
             }
@@ -147,7 +147,7 @@ impl Scheduler {
             self.by_name.remove(&name);
         }
         if old_node.is_some() {
-            self.pod_left(uid, old_node);
+            self.pod_left(uid, old_node.as_ref());
         }
         if let Some(member) = member {
             self.report_departure(&member.group, &member.spec);
@@ -169,8 +169,8 @@ impl Scheduler {
     }
 
     /// Handles a pod that has left its place, which is free for others.
-    fn pod_left(&mut self, uid: &PodUid, node: Option<NodeName>) {
-        if let Some(node) = &node {
+    fn pod_left(&mut self, uid: &PodUid, node: Option<&NodeName>) {
+        if let Some(node) = node {
             self.holders_changed(node);
             self.room_changed(node);
         }

@@ -12,7 +12,7 @@ use super::queue::ClassId;
 use crate::devices::RequestKey;
 use crate::predicates::PodRequests;
 
-/// Distinct requests from which on the classes are numbered anew.
+/// Distinct requests from which on the classes get new numbers.
 const MAX_CLASSES: usize = 8192;
 
 /// All that decides whether a pod is refused: request, priority, policy, and which pods it may evict

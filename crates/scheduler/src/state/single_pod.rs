@@ -12,7 +12,7 @@ use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::decide::{Attempt, MAX_ATTEMPTS, is_gpu};
 use super::node_mask::NodeMask;
-use super::pending_reason::PendingReason;
+use super::pending_reason::{NodeError, PendingReason};
 use super::queue::QueueKey;
 use super::refusal_cache::RefusalKey;
 use super::reserve::ReserveError;
@@ -66,7 +66,8 @@ impl Scheduler {
                     self.finish_placement(key, vec![assumed]);
                     return Ok(());
                 }
-                Err(ReserveError::Leaving(last)) => {
+                Err(ReserveError::Leaving(message)) => {
+                    let last = NodeError { node: place.node.clone(), message };
                     self.restore_successor_place(successor);
                     return Err(PendingReason::NoDevices { nodes: 1, last });
                 }
@@ -167,7 +168,8 @@ impl Scheduler {
                         forbidden = self.forbidden_nodes(uid, mask, ask, true);
                     }
                     forbidden.insert(placed.placement.node);
-                    last_error = Some(format!("{node}: {}", error.message()));
+                    let message = error.message().to_owned();
+                    last_error = Some(NodeError { node, message });
                 }
             }
         }

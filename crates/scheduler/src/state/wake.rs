@@ -82,7 +82,7 @@ impl Scheduler {
         let Changes { nodes, victims, all } = std::mem::take(&mut self.changes);
         if let Some(revision) = all {
             for (class, ..) in self.queue.refused_before(revision) {
-                self.queue.wake_class(class, &Help::Anew, self.now);
+                self.queue.wake_class(class, &Help::Reset, self.now);
             }
         }
         if let Some(revision) = victims {
@@ -93,10 +93,8 @@ impl Scheduler {
             }
         }
         let Some(newest) = nodes.values().max().copied() else { return };
-        let rooms: Vec<(&NodeName, u64, Option<NodeRoom>)> = nodes
-            .iter()
-            .map(|(name, revision)| (name, *revision, self.node_room(name)))
-            .collect();
+        let rooms: Vec<(&NodeName, u64, Option<NodeRoom>)> =
+            nodes.iter().map(|(name, revision)| (name, *revision, self.node_room(name))).collect();
         for (class, key, waits_for, refused_at) in self.queue.refused_before(newest) {
             let changed = rooms.iter().filter(|(_, revision, _)| *revision > refused_at);
             let help = changed.filter_map(|(name, _, room)| {
@@ -285,9 +283,9 @@ impl NodeRoom {
     /// Whether a pod could fit by its amounts after the pods have left that may. An upper bound.
     fn fits(&self, shape: &Shape, waits_for: &WaitsFor) -> bool {
         let leaves = |pod: &&LeavingPod| {
-            let is_evictable = pod
-                .evictable_at
-                .is_some_and(|priority| waits_for.evicts_below.is_some_and(|below| priority < below));
+            let is_evictable = pod.evictable_at.is_some_and(|priority| {
+                waits_for.evicts_below.is_some_and(|below| priority < below)
+            });
             is_evictable || (waits_for.moves && pod.is_movable)
         };
         let (mut free, mut milli) = (self.free, self.free_milli);

@@ -76,7 +76,7 @@ impl Obstacle {
     /// In words.
     pub fn words(self) -> &'static str {
         match self {
-            Self::Selector => "node selector or affinity not met",
+            Self::Selector => "excluded by labels or taints",
             Self::Taint => "untolerated taint",
             Self::NoGpus => "no GPUs",
             Self::Model => "another GPU model, or no such MIG profile",

@@ -112,7 +112,7 @@ async fn the_command_line_finds_the_leader_through_the_api_server(
     pods.patch_status("scheduler-second", &PatchParams::default(), &status).await.unwrap();
 
     testbed.create::<Pod>(with_gpus("one-more", 1)).await;
-    wait_for_reason(testbed, "one-more", "Unschedulable", &["at most 0 are possible"]).await;
+    wait_for_reason(testbed, "one-more", "Unschedulable", &["insufficient GPU capacity"]).await;
     let asked = testbed.octavo(&["explain", "pod", "one-more"]);
     let text = String::from_utf8_lossy(&asked.stdout);
     assert_eq!(asked.status.code(), Some(3), "it waits: {text}");

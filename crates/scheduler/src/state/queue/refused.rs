@@ -71,7 +71,7 @@ pub(in crate::state) enum Help {
     /// This node has room for it.
     Room(NodeName),
     /// It must be decided in full, because its request or an object that it uses has changed.
-    Anew,
+    Reset,
 }
 
 /// A refusal.
@@ -130,7 +130,7 @@ impl RefusedClass {
         match help {
             Help::Victims => self.victims_after,
             Help::Perhaps | Help::Room(_) if self.was_room_useless => interval,
-            Help::Perhaps | Help::Room(_) | Help::Anew => 0,
+            Help::Perhaps | Help::Room(_) | Help::Reset => 0,
         }
     }
 
@@ -194,12 +194,7 @@ impl Queue {
     }
 
     /// Moves an entry to its class.
-    fn join_class(
-        &mut self,
-        key: &QueueKey,
-        id: ClassId,
-        new: impl FnOnce() -> RefusedClass,
-    ) {
+    fn join_class(&mut self, key: &QueueKey, id: ClassId, new: impl FnOnce() -> RefusedClass) {
         if self.entries.get(key).is_some_and(|entry| entry.class != Some(id)) {
             self.leave_class(key);
         }
@@ -244,7 +239,7 @@ impl Queue {
     /// Wakes a class for a change that may help it.
     pub(in crate::state) fn wake_class(&mut self, id: ClassId, help: &Help, now: u64) {
         let Some(class) = self.classes.get_mut(&id) else { return };
-        if *help == Help::Anew {
+        if *help == Help::Reset {
             (class.victims_after, class.vain_searches) = (0, 0);
         }
         class.help = class.help.take().max(Some(help.clone()));
@@ -293,13 +288,12 @@ impl Queue {
             return;
         }
         self.flushed_at = now;
-        let is_due =
-            |class: &RefusedClass| class.refused_at.saturating_add(MAX_WAIT_MS) <= now;
+        let is_due = |class: &RefusedClass| class.refused_at.saturating_add(MAX_WAIT_MS) <= now;
         let due = self.classes.iter().filter(|(_, class)| is_due(class));
         let mut due: Vec<ClassId> = due.map(|(id, _)| *id).collect();
         due.sort_unstable();
         for id in due {
-            self.wake_class(id, &Help::Anew, now);
+            self.wake_class(id, &Help::Reset, now);
         }
     }
 

@@ -1,3 +1,4 @@
+use octavo_kube_io::objects::ObjectName;
 use serde_json::json;
 
 use super::fixtures::{Testbed, member, node, pod_group, with};
@@ -41,7 +42,12 @@ fn a_gang_that_does_not_fit_takes_nothing() {
     assert_eq!(testbed.settle(), []);
     let (reason, message) = testbed.reason("m0").expect("a reason");
     assert_eq!(reason, "Unschedulable");
-    assert!(message.contains('3') && message.contains('2'), "the bound that fails: {message}");
+    let why = "there would not be enough room even if nothing ran";
+    assert_eq!(message, format!("too few places for group \"members\": {why}"));
+    let group = ObjectName::new("team", "g");
+    let explained = testbed.scheduler.explain_group(&group).expect("the gang");
+    let detail = explained.waiting.expect("a reason").message;
+    assert!(detail.contains("3 wanted at least, at most 2 are possible"), "{detail}");
     // The capacity is free for another pod.
     testbed.pod(&super::fixtures::pod("p", "4"));
     assert_eq!(testbed.settle().len(), 1);

@@ -185,9 +185,7 @@ fn a_gang_wakes_only_when_a_member_fits() {
         testbed.pod(&member("g", name, "2"));
     }
     testbed.settle();
-    let key = QueueKey::Group(
-        testbed.scheduler.members.keys().next().expect("the gang").clone(),
-    );
+    let key = QueueKey::Group(testbed.scheduler.members.keys().next().expect("the gang").clone());
     let before = testbed.scheduler.queue.last_attempt(&key);
     ended(&mut testbed, "running-0");
     testbed.settle();
@@ -257,8 +255,7 @@ impl World {
         if kind == 2 {
             // No victims are searched for a port, so only luck finds some.
             pod["spec"]["preemptionPolicy"] = json!("Never");
-            pod["spec"]["containers"][0]["ports"] =
-                json!([{"containerPort": 80, "hostPort": 80}]);
+            pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": 80}]);
         }
         if kind == 3 {
             pod["spec"]["nodeSelector"] = json!({"zone": "z1"});
