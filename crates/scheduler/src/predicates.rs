@@ -4,11 +4,10 @@
 //! |---|---|
 //! | `NodeUnschedulable`, `NodeName`, `TaintToleration`, `NodeAffinity` | the same: [`NodeFilterKey`] |
 //! | `NodePorts`, `NodeResourcesFit` | the same: [`check_resource_fit`] |
-//! | `VolumeRestrictions` | the same: disks in [`check_resource_fit`], `ReadWriteOncePod` in [`AntiAffinityIndex`] |
+//! | `VolumeRestrictions` | the same: disks in [`check_resource_fit`], `ReadWriteOncePod` in [`Neighbours`] |
 //! | `NodeVolumeLimits` | volumes of CSI drivers that pods use through claims: [`check_resource_fit`] |
 //! | `VolumeBinding`, `VolumeZone` | bound claims: [`NodeFilterKey`]; late binding is [`Unsupported`] |
-//! | `InterPodAffinity` | anti-affinity of running pods: [`AntiAffinityIndex`]; the pod's own is [`Unsupported`] |
-//! | `PodTopologySpread` | hard constraints are [`Unsupported`] |
+//! | `InterPodAffinity`, `PodTopologySpread` | the same: [`Neighbours`] |
 //! | `NodeDeclaredFeatures` | ignored |
 //! | `DynamicResources` | not here: the engine and the allocator |
 //!
@@ -17,12 +16,12 @@
 //!
 //! Results that hold for many nodes are computed once. A [`NodeFilterKey`] is what a pod requires
 //! of a node's labels and taints, a [`PodRequests`] what it requests, a [`Capacity`] what a node
-//! has. [`Exclusions`] are the domains that running pods exclude it from. A positive check
+//! has. [`Exclusions`] are the domains from which other pods exclude it. A positive check
 //! allocates no memory.
 
 mod amounts;
-mod anti_affinity;
 mod labels;
+mod neighbours;
 mod node_filter_key;
 mod pod_requests;
 mod resource_fit;
@@ -34,8 +33,8 @@ mod usage;
 mod volumes;
 
 pub use amounts::Amounts;
-pub use anti_affinity::{AntiAffinityIndex, Exclusions};
 pub use labels::selects;
+pub use neighbours::{Exclusions, Neighbours};
 pub use node_filter_key::NodeFilterKey;
 pub(crate) use node_filter_key::tolerates;
 pub use pod_requests::{Disk, PodRequests};

@@ -65,7 +65,7 @@ use crate::bind::{Bind, OpId, OpKind, WriteOp};
 use crate::devices::Devices;
 use crate::groups::{GroupName, Groups};
 use crate::policies::Policies;
-use crate::predicates::{AntiAffinityIndex, PodRequests, Volumes};
+use crate::predicates::{Neighbours, PodRequests, Volumes};
 use crate::status::{GroupPhase, StatusUpdate};
 pub use config::{LevelConfig, SchedulerConfig};
 use engine_cache::{EngineCache, Holder};
@@ -106,7 +106,7 @@ pub struct Scheduler {
 
     devices: Devices,
     volumes: Volumes,
-    neighbours: AntiAffinityIndex,
+    neighbours: Neighbours,
     groups: Groups,
     policies: Policies,
     /// Whether the policies were checked against the current nodes.
@@ -214,7 +214,7 @@ impl Scheduler {
             max_footprints: pods::MIN_FOOTPRINTS,
             devices,
             volumes: Volumes::default(),
-            neighbours: AntiAffinityIndex::default(),
+            neighbours: Neighbours::default(),
             groups: Groups::default(),
             policies: Policies::default(),
             are_policies_checked: false,

@@ -12,7 +12,6 @@ const POLICY: &str = "PlacementPolicy: condition `Accepted` is `False`, event";
 const NODES: &str = "label `reason` of the metric `octavo_scheduler_nodes_unmodeled`";
 const FAILURE: &str = "label `kind` of the metric `octavo_scheduler_order_failures_total`";
 
-const RULE: &str = "Remove the requirement, or schedule the pod with another scheduler.";
 const NO_ACTION: &str = "None: it is tried again.";
 
 /// Reasons about pods and gangs.
@@ -138,24 +137,6 @@ pub(super) const PODS: &[Reason] = &[
         "Pod: condition `PodScheduled` is `False`, event `FailedScheduling`; PodGroup: condition `Scheduled` or `PodGroupScheduled` is `False`, event; metric `octavo_scheduler_decisions_total`",
         "No node satisfies the request, or victims have to leave first. Cluster autoscalers add nodes for this reason alone.",
         "`octavo explain pod` tells what would help.",
-    ),
-    row(
-        "UnsupportedPodAffinity",
-        PENDING,
-        "The pod has a required affinity to other pods, which Octavo does not support.",
-        RULE,
-    ),
-    row(
-        "UnsupportedPodAntiAffinity",
-        PENDING,
-        "The pod has an anti-affinity that Octavo does not support.",
-        RULE,
-    ),
-    row(
-        "UnsupportedTopologySpread",
-        PENDING,
-        "The pod has a topology spread that Octavo does not support.",
-        RULE,
     ),
     row(
         "UnsupportedVolumeBinding",

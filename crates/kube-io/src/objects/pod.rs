@@ -204,6 +204,18 @@ pub struct Spread {
     pub topology_key: String,
     /// Whether it is hard (`whenUnsatisfiable: DoNotSchedule`).
     pub is_hard: bool,
+    /// How many more selected pods a domain may have than the one with the fewest.
+    pub max_skew: i32,
+    /// With fewer domains than this, the fewest pods count as none; 1 if unset.
+    pub min_domains: i32,
+    /// Selected pods of the pod's namespace; `None` for no pods.
+    pub selector: Option<LabelSelector>,
+    /// Further labels whose values selected pods share with the pod (`matchLabelKeys`).
+    pub match_label_keys: Vec<String>,
+    /// Whether only nodes that match the pod's node affinity count (`nodeAffinityPolicy`).
+    pub honors_affinity: bool,
+    /// Whether only nodes whose taints the pod tolerates count (`nodeTaintsPolicy`).
+    pub honors_taints: bool,
 }
 
 /// Phase of a pod.

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use octavo_dra::{ContainerKind, NodeRequirement, NodeSelector, Quantity};
 use octavo_kube_io::objects::{
     AffinityTerm, BindingMode, Container, CsiNode, LabelSelector, Meta, Node, PersistentVolume,
-    Pod, PodVolume, ReadError, Requests, StorageClass, VolumeClaim, VolumeSource, WHOLE_POD,
+    Pod, PodVolume, ReadError, Requests, Spread, StorageClass, VolumeClaim, VolumeSource,
+    WHOLE_POD,
 };
 use serde_json::{Map, Value, json};
 
@@ -123,6 +124,7 @@ fn pod(pod: &Pod) -> Value {
             "nodeSelector": spec.node_selector,
             "tolerations": tolerations,
             "volumes": list(&spec.volumes, pod_volume),
+            "topologySpreadConstraints": list(&spec.spread, spread),
             "affinity": {
                 "nodeAffinity": { required: spec.node_affinity.as_ref().map(selector) },
                 "podAffinity": { required: list(&spec.affinity, affinity) },
@@ -224,6 +226,20 @@ fn affinity(term: &AffinityTerm) -> Value {
         "namespaces": term.namespaces,
         "namespaceSelector": term.namespace_selector.as_ref().map(label_selector),
         "topologyKey": term.topology_key,
+    })
+}
+
+fn spread(spread: &Spread) -> Value {
+    let policy = |is_honored| if is_honored { "Honor" } else { "Ignore" };
+    json!({
+        "topologyKey": spread.topology_key,
+        "whenUnsatisfiable": if spread.is_hard { "DoNotSchedule" } else { "ScheduleAnyway" },
+        "maxSkew": spread.max_skew,
+        "minDomains": (spread.min_domains > 1).then_some(spread.min_domains),
+        "labelSelector": spread.selector.as_ref().map(label_selector),
+        "matchLabelKeys": spread.match_label_keys,
+        "nodeAffinityPolicy": policy(spread.honors_affinity),
+        "nodeTaintsPolicy": policy(spread.honors_taints),
     })
 }
 

@@ -2,7 +2,7 @@
 //! often decides alone.
 
 mod amounts;
-mod anti_affinity;
+mod neighbours;
 mod node_filters;
 mod volumes;
 
@@ -15,7 +15,7 @@ use octavo_testkit::Rng;
 use crate::case::Case;
 
 /// Topics of a case.
-const TOPICS: [fn(&mut Rng, &mut Draft); 17] = [
+const TOPICS: [fn(&mut Rng, &mut Draft); 21] = [
     amounts::requests,
     amounts::requests,
     amounts::pods,
@@ -32,7 +32,11 @@ const TOPICS: [fn(&mut Rng, &mut Draft); 17] = [
     volumes::claims,
     volumes::limits,
     volumes::limits,
-    anti_affinity::apart,
+    neighbours::excluding,
+    neighbours::apart,
+    neighbours::near,
+    neighbours::spread,
+    neighbours::spread,
 ];
 
 /// A case under construction: specs are not shared yet.

@@ -38,7 +38,7 @@ const SEEDS: Range<u64> = 0..4_500;
 
 /// Filters of kube-scheduler. Each must be the only one to refuse on at least [`MIN_DECIDED_ALONE`]
 /// nodes.
-const FILTERS: [&str; 11] = [
+const FILTERS: [&str; 12] = [
     "InterPodAffinity",
     "NodeAffinity",
     "NodeName",
@@ -46,6 +46,7 @@ const FILTERS: [&str; 11] = [
     "NodeResourcesFit",
     "NodeUnschedulable",
     "NodeVolumeLimits",
+    "PodTopologySpread",
     "TaintToleration",
     "VolumeBinding",
     "VolumeRestrictions",

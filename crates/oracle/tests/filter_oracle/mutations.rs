@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use octavo_dra::{ContainerKind, NodeOperator, NodeRequirement, Quantity};
-use octavo_kube_io::objects::{Container, Pod, PodSpec, TaintEffect, VolumeSource};
+use octavo_kube_io::objects::{Container, Pod, PodSpec, Spread, TaintEffect, VolumeSource};
 
 use crate::case::Case;
 
@@ -12,7 +12,7 @@ use crate::case::Case;
 pub(crate) type Mutation = (&'static str, fn(&mut Case));
 
 /// The faults.
-pub(crate) const MUTATIONS: [Mutation; 55] = [
+pub(crate) const MUTATIONS: [Mutation; 68] = [
     ("ignore overhead", |case| specs(case, |spec| spec.overhead.clear())),
     ("ignore requests of whole pods", |case| specs(case, |spec| spec.pod_requests.clear())),
     ("take requests of whole pods for all of it", |case| {
@@ -214,8 +214,45 @@ pub(crate) const MUTATIONS: [Mutation; 55] = [
             }
         });
     }),
-    ("ignore anti-affinity of running pods", |case| specs(case, |spec| spec.anti_affinity.clear())),
+    ("ignore anti-affinity of running pods", |case| {
+        case.placed.iter_mut().for_each(|pod| Arc::make_mut(&mut pod.spec).anti_affinity.clear());
+    }),
+    ("ignore the pod's own anti-affinity", |case| {
+        newcomer(case, |spec| spec.anti_affinity.clear());
+    }),
+    ("ignore the pod's own affinity", |case| newcomer(case, |spec| spec.affinity.clear())),
+    ("look at the first affinity term alone", |case| {
+        newcomer(case, |spec| spec.affinity.truncate(1));
+    }),
+    ("ignore namespaces of affinity", |case| {
+        newcomer(case, |spec| spec.affinity.iter_mut().for_each(|term| term.namespaces.clear()));
+    }),
+    ("ignore namespace selectors of affinity", |case| {
+        newcomer(case, |spec| {
+            spec.affinity.iter_mut().for_each(|term| term.namespace_selector = None);
+        });
+    }),
+    ("ignore topology spread", |case| newcomer(case, |spec| spec.spread.clear())),
+    ("take soft spread constraints for hard ones", |case| {
+        spreads(case, |spread| spread.is_hard = true);
+    }),
+    ("ignore maxSkew", |case| spreads(case, |spread| spread.max_skew = 1)),
+    ("ignore minDomains", |case| spreads(case, |spread| spread.min_domains = 1)),
+    ("ignore matchLabelKeys", |case| spreads(case, |spread| spread.match_label_keys.clear())),
+    ("count pods on all nodes, whatever their labels", |case| {
+        spreads(case, |spread| spread.honors_affinity = false);
+    }),
+    ("count pods on all nodes, whatever their taints", |case| {
+        spreads(case, |spread| spread.honors_taints = false);
+    }),
+    ("count pods that are being deleted", |case| {
+        case.placed.iter_mut().for_each(|pod| pod.meta.deleted = None);
+    }),
 ];
+
+fn spreads(case: &mut Case, change: impl Fn(&mut Spread)) {
+    newcomer(case, |spec| spec.spread.iter_mut().for_each(&change));
+}
 
 fn specs(case: &mut Case, change: impl Fn(&mut PodSpec)) {
     let pods = case.placed.iter_mut().chain([&mut case.pod]);

@@ -53,6 +53,17 @@ impl NodeFilterKey {
         self.0.pod_level_reason.as_ref()
     }
 
+    /// Whether a topology spread constraint counts the pods of a node.
+    pub(super) fn is_counted(
+        &self,
+        node: &Node,
+        honors_affinity: bool,
+        honors_taints: bool,
+    ) -> bool {
+        (!honors_affinity || self.0.affinity_mismatch(node).is_none())
+            && (!honors_taints || self.0.untolerated_taint(node).is_none())
+    }
+
     /// Whether the pod may run on a node, or the first reason against it.
     pub fn check(&self, node: &Node) -> Result<(), Unfit> {
         self.reasons(node).next().map_or(Ok(()), Err)

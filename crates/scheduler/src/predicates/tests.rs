@@ -1,7 +1,6 @@
 //! What the differential test with kube-scheduler does not cover: messages, removals, keys.
 
-mod anti_affinity;
 mod fixtures;
-mod messages;
+mod neighbours;
 mod node_filter_key;
 mod resource_fit;

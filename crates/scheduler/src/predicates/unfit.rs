@@ -87,6 +87,31 @@ pub enum Unfit {
         /// Its value on the node.
         value: String,
     },
+    /// The pod's own anti-affinity excludes it from a running pod.
+    #[error("node(s) didn't match pod anti-affinity rules")]
+    OwnAntiAffinity {
+        /// The topology key.
+        topology_key: String,
+        /// Its value on the node.
+        value: String,
+    },
+    /// The pod's affinity requires other pods, which are not in the node's domain.
+    #[error("node(s) didn't match pod affinity rules")]
+    NoPodNear,
+    /// A topology spread constraint allows no further pod in the node's domain.
+    #[error("node(s) didn't match pod topology spread constraints")]
+    Spread {
+        /// The topology key.
+        topology_key: String,
+        /// Its value on the node.
+        value: String,
+    },
+    /// The node lacks the label of a topology spread constraint.
+    #[error("node(s) didn't match pod topology spread constraints (missing required label)")]
+    SpreadLabel {
+        /// The label.
+        topology_key: String,
+    },
     /// Another pod uses a claim that is for one pod at a time.
     #[error(
         "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
@@ -140,7 +165,10 @@ impl Unfit {
             Self::Disk { .. } | Self::ClaimInUse { .. } => "VolumeRestrictions",
             Self::VolumeLimit { .. } => "NodeVolumeLimits",
             Self::VolumeZone { .. } => "VolumeZone",
-            Self::AntiAffinity { .. } => "InterPodAffinity",
+            Self::AntiAffinity { .. } | Self::OwnAntiAffinity { .. } | Self::NoPodNear => {
+                "InterPodAffinity"
+            }
+            Self::Spread { .. } | Self::SpreadLabel { .. } => "PodTopologySpread",
             Self::VolumeAffinity { .. }
             | Self::MissingClaim { .. }
             | Self::DeletedClaim { .. }
@@ -169,6 +197,8 @@ impl Unfit {
             | Self::Disk { .. }
             | Self::VolumeLimit { .. }
             | Self::AntiAffinity { .. }
+            | Self::OwnAntiAffinity { .. }
+            | Self::Spread { .. }
             | Self::ClaimInUse { .. } => true,
             Self::Pods { capacity } => *capacity > 0,
             Self::Insufficient { requested, capacity, .. } => requested <= capacity,

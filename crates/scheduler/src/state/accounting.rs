@@ -50,12 +50,13 @@ impl Scheduler {
         }
     }
 
-    /// Updates the pod in the index of anti-affinity. A victim keeps others away until it has left.
+    /// Updates the pod as the rules of others see it. A victim keeps others away until it has left.
     fn refresh_neighbour(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get_mut(uid) else { return };
         let node = record.place.as_ref().filter(|_| record.is_present()).map(|place| &place.node);
         let node = node.filter(|node| self.nodes.contains_key(*node)).cloned();
-        if record.neighbour_on == node {
+        let has_changed = std::mem::take(&mut record.has_neighbour_changed);
+        if record.neighbour_on == node && !(has_changed && node.is_some()) {
             return;
         }
         match &node {

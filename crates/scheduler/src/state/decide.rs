@@ -124,10 +124,10 @@ impl Scheduler {
         reasons
     }
 
-    /// Whether only the pod's resources make nodes infeasible. Then [`Self::forbidden_nodes`] is
-    /// equal for all pods with the same footprint and extended resources. Inexact requests must
-    /// also have the same wish.
-    pub(super) fn depends_on_room_alone(&self, uid: &PodUid, mask: NodeMask, ask: &Ask) -> bool {
+    /// Whether [`Self::forbidden_nodes`] is equal for all pods with the same footprint and extended
+    /// resources. Inexact requests must also have the same wish, and pods with neighbours that keep
+    /// them away the same labels and rules.
+    pub(super) fn is_described_by_class(&self, uid: &PodUid, mask: NodeMask, ask: &Ask) -> bool {
         let Some(record) = self.pods.get(uid) else { return false };
         mask != NodeMask::Scan
             && if ask.is_exact {
@@ -135,7 +135,7 @@ impl Scheduler {
             } else {
                 ask.claims.iter().all(|claim| matches!(claim, AskedClaim::Wanted(_)))
             }
-            && self.neighbours.exclusions(&record.pod, &self.volumes).is_empty()
+            && self.neighbours.exclusions(&record.pod, &self.volumes).claim().is_none()
     }
 
     /// Whether this scheduler may allocate the requested devices on a node: only on its own nodes.

@@ -22,7 +22,7 @@ use super::node_mask::NodeMask;
 use super::pending_reason::PendingReason;
 use crate::devices::{Ask, RequestKey};
 use crate::groups::{GroupName, GroupSpec};
-use crate::predicates::PodRequests;
+use crate::predicates::{Exclusions, PodRequests};
 use ports::Ports;
 pub(super) use segments::IncompleteSegment;
 
@@ -75,9 +75,9 @@ struct NodeConstraints {
     limits: Vec<NodeLimit>,
 }
 
-/// The resources of a pod: its footprint, its extended resources, and its wish where only the
-/// allocator can decide.
-type RoomKey = (Arc<PodRequests>, BTreeMap<String, u64>, Option<RequestKey>);
+/// What decides which nodes are forbidden to a pod: its footprint, its extended resources, its wish
+/// where only the allocator can decide, and the domains from which other pods keep it away.
+type RoomKey = (Arc<PodRequests>, BTreeMap<String, u64>, Option<RequestKey>, Exclusions);
 
 /// Forbidden nodes of the last member. Members are mostly equal.
 #[derive(Default)]
@@ -290,13 +290,17 @@ impl Scheduler {
         ruled_out: Option<&Arc<NodeSet>>,
         cache: &mut ForbiddenCache,
     ) -> Arc<NodeSet> {
-        let record = self.pods.get(uid).filter(|_| self.depends_on_room_alone(uid, mask, ask));
+        let record = self.pods.get(uid).filter(|_| self.is_described_by_class(uid, mask, ask));
         let wish = record.filter(|_| !ask.is_exact).map(|_| self.devices.request_key(ask));
+        let away = record
+            .map(|record| self.neighbours.exclusions(&record.pod, &self.volumes))
+            .unwrap_or_default();
         let forbidden = match (record, &cache.by_room) {
-            (Some(record), Some(((footprint, extended, wanted), forbidden)))
+            (Some(record), Some(((footprint, extended, wanted, from), forbidden)))
                 if Arc::ptr_eq(&record.footprint, footprint)
                     && *extended == ask.extended
-                    && *wanted == wish =>
+                    && *wanted == wish
+                    && *from == away =>
             {
                 Arc::clone(forbidden)
             }
@@ -305,7 +309,8 @@ impl Scheduler {
                 if let Some(record) = record {
                     let footprint = Arc::clone(&record.footprint);
                     let forbidden = Arc::clone(&forbidden);
-                    cache.by_room = Some(((footprint, ask.extended.clone(), wish), forbidden));
+                    let key = (footprint, ask.extended.clone(), wish, away);
+                    cache.by_room = Some((key, forbidden));
                 }
                 forbidden
             }

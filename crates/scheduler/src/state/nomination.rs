@@ -122,6 +122,7 @@ impl Scheduler {
             let place = Place { node: node.clone(), gpus, state: PlaceState::Nominated };
             self.set_place(uid, Some(place));
         }
+        self.neighbours_changed();
         if let (QueueKey::Pod(uid), Some(node)) = (key, nodes.first()) {
             // Cluster autoscalers read it. A gang reports the node in its status.
             self.set_nominated_node(uid, Some(node));

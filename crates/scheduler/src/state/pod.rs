@@ -43,8 +43,10 @@ pub(super) struct PodRecord {
     pub(super) place: Option<Place>,
     /// The node whose usage includes it.
     pub(super) counted_on: Option<NodeName>,
-    /// The node on which it counts for anti-affinity.
+    /// The node on which other pods' rules see it: affinity, anti-affinity, topology spread.
     pub(super) neighbour_on: Option<NodeName>,
+    /// Whether its labels have changed since it was counted there, or its deletion has begun.
+    pub(super) has_neighbour_changed: bool,
     /// Whether it is a victim of a nomination.
     pub(super) is_leaving: bool,
     /// Whether the packing policy has learned of its arrival.
@@ -103,6 +105,7 @@ impl PodRecord {
             place: None,
             counted_on: None,
             neighbour_on: None,
+            has_neighbour_changed: false,
             is_leaving: false,
             has_arrived: false,
             nominated_node,

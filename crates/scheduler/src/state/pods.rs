@@ -30,8 +30,12 @@ impl Scheduler {
         let old = std::mem::replace(&mut record.pod, Arc::clone(pod));
         record.observe_nominated_node();
         // For example claims that were generated from templates since.
-        let has_other_metadata =
-            old.meta.labels != pod.meta.labels || old.meta.annotations != pod.meta.annotations;
+        let has_other_labels = old.meta.labels != pod.meta.labels;
+        let has_other_metadata = has_other_labels || old.meta.annotations != pod.meta.annotations;
+        // Rules of other pods may select it now, or not any more.
+        let has_neighbour_changed =
+            has_other_labels || old.meta.deleted.is_some() != pod.meta.deleted.is_some();
+        record.has_neighbour_changed |= has_neighbour_changed;
         let may_unblock = old.claims != pod.claims || has_other_metadata;
         if has_other_metadata {
             record.profile = None;
@@ -99,6 +103,9 @@ impl Scheduler {
             self.room_changed(node);
         }
         let is_bound_now = old.node.is_none() && pod.node.is_some();
+        if is_bound_now || (has_neighbour_changed && is_present) {
+            self.neighbours_changed();
+        }
         if is_bound_now {
             // Also if another scheduler has bound it, or if the result of our bind is unknown.
             self.reports.push(StatusUpdate::PodSettled { uid: uid.clone() });

@@ -1,9 +1,11 @@
 //! Refusals of single pods, so that pods with equal requests are searched for once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use octavo_engine::Shape;
 use octavo_engine::workload::TopologyConstraint;
+use octavo_kube_io::objects::{AffinityTerm, Pod, Spread};
 use rustc_hash::FxHashMap;
 
 use super::node_mask::NodeMask;
@@ -27,8 +29,33 @@ pub(super) struct RefusalKey {
     pub(super) policy: String,
     /// The footprint of a pod that takes resources that the engine does not count.
     pub(super) uncounted: Option<Arc<PodRequests>>,
+    /// Namespace, labels and rules of a pod that other pods may keep away from nodes.
+    pub(super) neighbours: Option<NeighbourKey>,
     /// The claims of a pod for which only the allocator can decide.
     pub(super) claims: Option<RequestKey>,
+}
+
+/// What the filters for neighbours know of a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct NeighbourKey {
+    pub(super) namespace: Arc<str>,
+    pub(super) labels: BTreeMap<String, String>,
+    pub(super) affinity: Vec<AffinityTerm>,
+    pub(super) anti_affinity: Vec<AffinityTerm>,
+    pub(super) spread: Vec<Spread>,
+}
+
+impl NeighbourKey {
+    pub(super) fn of(pod: &Pod) -> Self {
+        let Pod { meta, spec, .. } = pod;
+        Self {
+            namespace: Arc::clone(&meta.name.namespace),
+            labels: meta.labels.clone(),
+            affinity: spec.affinity.clone(),
+            anti_affinity: spec.anti_affinity.clone(),
+            spread: spec.spread.clone(),
+        }
+    }
 }
 
 /// Refusals since the last change of the cluster, and the classes of pods with equal requests.

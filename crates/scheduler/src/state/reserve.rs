@@ -183,6 +183,7 @@ impl Scheduler {
         {
             place.state = PlaceState::Assumed(op);
         }
+        self.neighbours_changed();
         // From now on its claims decide what it holds.
         self.refresh_pod(&uid);
         if joins_claim {

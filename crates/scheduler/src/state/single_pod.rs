@@ -8,13 +8,13 @@ use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::workload::Profile;
 use octavo_engine::{Gang, Plan, Shape};
 
-use octavo_kube_io::objects::{NodeName, PodUid};
+use octavo_kube_io::objects::{NodeName, Pod, PodUid};
 
 use super::decide::{Attempt, MAX_ATTEMPTS, is_gpu};
 use super::node_mask::NodeMask;
 use super::pending_reason::{NodeError, PendingReason};
 use super::queue::QueueKey;
-use super::refusal_cache::RefusalKey;
+use super::refusal_cache::{NeighbourKey, RefusalKey};
 use super::reserve::ReserveError;
 use super::{Scheduler, pod};
 use crate::devices::Ask;
@@ -97,7 +97,7 @@ impl Scheduler {
         // Refusals hold for the world with the nominated places, so they do not serve an attempt
         // without them.
         let is_cacheable = mask != NodeMask::Scan && attempt == Attempt::Full;
-        let is_described = is_cacheable && self.depends_on_room_alone(uid, mask, ask);
+        let is_described = is_cacheable && self.is_described_by_class(uid, mask, ask);
         if is_described && let Some(refusal) = self.cached_refusal(uid, key, &refusal_key) {
             return Err(refusal);
         }
@@ -201,7 +201,12 @@ impl Scheduler {
         policy: &PlacementPolicy,
         preemption_budget: &PreemptionBudget,
     ) -> RefusalKey {
-        let footprint = self.pods.get(uid).map(|record| Arc::clone(&record.footprint));
+        let record = self.pods.get(uid);
+        let footprint = record.map(|record| Arc::clone(&record.footprint));
+        let is_kept_away = |pod: &Pod| !self.neighbours.exclusions(pod, &self.volumes).is_empty();
+        let neighbours = record
+            .filter(|record| is_kept_away(&record.pod))
+            .map(|record| NeighbourKey::of(&record.pod));
         RefusalKey {
             shape: Arc::clone(shape),
             priority: profile.priority,
@@ -211,6 +216,7 @@ impl Scheduler {
             policy: policy.name().to_owned(),
             uncounted: footprint
                 .filter(|footprint| pod::takes_uncounted(footprint, |name| is_gpu(name, ask))),
+            neighbours,
             claims: (!ask.is_exact).then(|| self.devices.request_key(ask)),
         }
     }

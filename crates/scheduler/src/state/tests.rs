@@ -13,6 +13,7 @@ mod infeasible_nodes;
 mod leadership;
 mod lost_nodes;
 mod metric_events;
+mod neighbours;
 mod nomination;
 mod pods;
 mod policies;

@@ -31,6 +31,8 @@ pub(super) struct Changes {
     nodes: BTreeMap<NodeName, u64>,
     /// More pods may be evicted or moved.
     victims: Option<u64>,
+    /// Pods came, or have other labels, that the rules of other pods may select.
+    neighbours: Option<u64>,
     /// Any entry may be schedulable.
     all: Option<u64>,
 }
@@ -65,6 +67,16 @@ impl Scheduler {
         self.changes.victims = Some(self.cluster_revision);
     }
 
+    /// Notes that a pod has got a node to stay, other labels, or is being deleted: rules of waiting
+    /// pods may select others than before.
+    pub(super) fn neighbours_changed(&mut self) {
+        if !self.neighbours.are_counted() {
+            return;
+        }
+        self.cluster_revision += 1;
+        self.changes.neighbours = Some(self.cluster_revision);
+    }
+
     /// Notes a change that may make any entry schedulable.
     pub(super) fn cluster_changed(&mut self) {
         self.cluster_revision += 1;
@@ -73,13 +85,13 @@ impl Scheduler {
 
     /// Whether changes have been noted since the last decisions.
     pub(super) fn has_changes(&self) -> bool {
-        let Changes { nodes, victims, all } = &self.changes;
-        !nodes.is_empty() || victims.is_some() || all.is_some()
+        let Changes { nodes, victims, neighbours, all } = &self.changes;
+        !nodes.is_empty() || [victims, neighbours, all].into_iter().any(Option::is_some)
     }
 
     /// Wakes the refused entries that the noted changes may help.
     pub(super) fn wake_refused(&mut self) {
-        let Changes { nodes, victims, all } = std::mem::take(&mut self.changes);
+        let Changes { nodes, victims, neighbours, all } = std::mem::take(&mut self.changes);
         if let Some(revision) = all {
             for (class, ..) in self.queue.refused_before(revision) {
                 self.queue.wake_class(class, &Help::Reset, self.now);
@@ -89,6 +101,13 @@ impl Scheduler {
             for (class, _, waits_for, _) in self.queue.refused_before(revision) {
                 if waits_for.may_have_victims() {
                     self.queue.wake_class(class, &Help::Victims, self.now);
+                }
+            }
+        }
+        if let Some(revision) = neighbours {
+            for (class, _, waits_for, _) in self.queue.refused_before(revision) {
+                if waits_for.room == Room::Any {
+                    self.queue.wake_class(class, &Help::Perhaps, self.now);
                 }
             }
         }

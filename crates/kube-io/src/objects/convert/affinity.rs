@@ -68,6 +68,14 @@ pub(super) struct WireSpread {
     topology_key: String,
     #[serde(default)]
     when_unsatisfiable: String,
+    max_skew: Option<i32>,
+    min_domains: Option<i32>,
+    label_selector: Option<WireSelector>,
+    match_label_keys: Option<Vec<String>>,
+    #[serde(default)]
+    node_affinity_policy: String,
+    #[serde(default)]
+    node_taints_policy: String,
 }
 
 impl WireSelector {
@@ -88,8 +96,16 @@ impl WireSelector {
 impl WireSpread {
     /// A constraint that is not explicitly soft is hard.
     pub(super) fn read(self) -> Spread {
-        let is_hard = self.when_unsatisfiable != "ScheduleAnyway";
-        Spread { topology_key: self.topology_key, is_hard }
+        Spread {
+            topology_key: self.topology_key,
+            is_hard: self.when_unsatisfiable != "ScheduleAnyway",
+            max_skew: self.max_skew.unwrap_or(1),
+            min_domains: self.min_domains.unwrap_or(1),
+            selector: self.label_selector.map(WireSelector::read),
+            match_label_keys: self.match_label_keys.unwrap_or_default(),
+            honors_affinity: self.node_affinity_policy != "Ignore",
+            honors_taints: self.node_taints_policy == "Honor",
+        }
     }
 }
 

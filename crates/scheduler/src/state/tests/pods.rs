@@ -119,18 +119,6 @@ fn ports_selectors_and_taints_decide_too() {
 }
 
 #[test]
-fn unsupported_constraints_are_reported_by_name() {
-    let mut testbed = Testbed::new();
-    testbed.node(&node("a", 8));
-    let spread = json!([{
-        "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule", "maxSkew": 1
-    }]);
-    testbed.pod(&with(pod("p", "1"), "/spec/topologySpreadConstraints", spread));
-    assert_eq!(testbed.settle(), []);
-    assert_eq!(testbed.reason("p").map(|(reason, _)| reason), Some("UnsupportedTopologySpread"));
-}
-
-#[test]
 fn device_plugin_gpus_are_allocated_until_exhausted() {
     let mut testbed = Testbed::new();
     testbed.node(&plugin_node("a"));

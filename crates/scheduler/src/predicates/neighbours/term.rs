@@ -1,0 +1,78 @@
+//! Terms of inter-pod affinity and anti-affinity.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{AffinityTerm, Meta, Pod};
+
+use crate::predicates::labels::{Labels, Requirement, requirements};
+
+/// Namespaces by name.
+pub(super) type Namespaces = BTreeMap<Arc<str>, Arc<Meta>>;
+
+/// A term, possibly of several pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Term {
+    pub(super) topology_key: String,
+    /// Labels of selected pods; `None`: no pod.
+    pub(super) selector: Option<Vec<Requirement>>,
+    pub(super) namespaces: BTreeSet<String>,
+    /// Labels of further namespaces; `None`: none.
+    pub(super) namespace_selector: Option<Vec<Requirement>>,
+}
+
+impl Term {
+    /// Whether it selects a pod, as a term of a pod without a node. As in kube-scheduler 1.36, a
+    /// namespace selector that matches no labels selects all namespaces.
+    pub(super) fn selects(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
+        self.selects_in(pod, |selector| {
+            let meta = namespaces.get(&*pod.meta.name.namespace);
+            holds(selector, &Labels::new())
+                || meta.is_some_and(|meta| holds(selector, &meta.labels))
+        })
+    }
+
+    /// Whether it selects a pod without a node, as a term of a pod that has one. A namespace that
+    /// does not exist has no labels.
+    pub(super) fn selects_newcomer(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
+        self.selects_in(pod, |selector| match namespaces.get(&*pod.meta.name.namespace) {
+            Some(meta) => holds(selector, &meta.labels),
+            None => holds(selector, &Labels::new()),
+        })
+    }
+
+    fn selects_in(&self, pod: &Pod, is_selected: impl FnOnce(&[Requirement]) -> bool) -> bool {
+        let is_in_namespace = self.namespaces.contains(&*pod.meta.name.namespace)
+            || self.namespace_selector.as_deref().is_some_and(is_selected);
+        let selector = self.selector.as_deref();
+        is_in_namespace && selector.is_some_and(|selector| holds(selector, &pod.meta.labels))
+    }
+}
+
+fn holds(selector: &[Requirement], labels: &Labels) -> bool {
+    selector.iter().all(|requirement| requirement.holds(labels))
+}
+
+/// Terms of a pod. As in Kubernetes there are none if one is malformed.
+pub(super) fn terms(pod: &Pod, terms: &[AffinityTerm]) -> Vec<Arc<Term>> {
+    let pod_namespace = &pod.meta.name.namespace;
+    let sound = |term: &AffinityTerm| {
+        let mut namespaces: BTreeSet<String> = term.namespaces.iter().cloned().collect();
+        if namespaces.is_empty() && term.namespace_selector.is_none() {
+            namespaces.insert(pod_namespace.to_string());
+        }
+        Some(Arc::new(Term {
+            topology_key: term.topology_key.clone(),
+            selector: term
+                .selector
+                .as_ref()
+                .map_or(Some(None), |selector| requirements(selector).map(Some))?,
+            namespaces,
+            namespace_selector: match &term.namespace_selector {
+                Some(selector) => Some(requirements(selector)?),
+                None => None,
+            },
+        }))
+    };
+    terms.iter().map(sound).collect::<Option<_>>().unwrap_or_default()
+}
