@@ -52,6 +52,8 @@ fn print(change: &Change) {
         Change::Volume(delta) => say("PersistentVolume", delta, |volume| &volume.meta),
         Change::StorageClass(delta) => say("StorageClass", delta, |class| &class.meta),
         Change::CsiNode(delta) => say("CSINode", delta, |node| &node.meta),
+        Change::CsiDriver(delta) => say("CSIDriver", delta, |driver| &driver.meta),
+        Change::CsiCapacity(delta) => say("CSIStorageCapacity", delta, |capacity| &capacity.meta),
         Change::Budget(delta) => say("PodDisruptionBudget", delta, |budget| &budget.meta),
         Change::Object(delta) => say("object", delta, |object| &object.meta),
         Change::Namespace(delta) => say("Namespace", delta, |meta| meta),

@@ -25,5 +25,6 @@ pub use pod::{
 };
 pub use resource::{Claim, ClaimConfig, Consumer, DeviceClass, DeviceConditions, ResourceSlice};
 pub use storage::{
-    BindingMode, Budget, CsiNode, PersistentVolume, StorageClass, VolumeClaim, WatchedObject,
+    BindingMode, Budget, CsiCapacity, CsiDriver, CsiNode, PersistentVolume, StorageClass,
+    VolumeClaim, WatchedObject,
 };

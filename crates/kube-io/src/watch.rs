@@ -132,6 +132,9 @@ pub fn watch(client: &Client, options: WatchOptions) -> Watches {
     let storage = "storage.k8s.io";
     starter.start(storage, "v1", "StorageClass", "storageclasses", Change::StorageClass);
     starter.start(storage, "v1", "CSINode", "csinodes", Change::CsiNode);
+    starter.start(storage, "v1", "CSIDriver", "csidrivers", Change::CsiDriver);
+    let capacities = "csistoragecapacities";
+    starter.start(storage, "v1", "CSIStorageCapacity", capacities, Change::CsiCapacity);
     starter.start("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", Change::Budget);
     for wanted in &starter.options.kinds {
         starter.spawn(Source::Wanted(wanted.clone()), Change::Object);

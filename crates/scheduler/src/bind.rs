@@ -71,6 +71,15 @@ pub enum OpKind {
         /// The node.
         node: Option<NodeName>,
     },
+    /// Request the volumes of a pod's claims for its node. The pod is bound once they are.
+    RequestVolumes {
+        /// The pod.
+        pod: PodRef,
+        /// The node.
+        node: NodeName,
+        /// The requests.
+        writes: Vec<VolumeWrite>,
+    },
     /// Roll back what a previous leader allocated for a pod that is not bound. The reservation is
     /// removed, and the allocation too if the claim has no other consumer.
     Rollback {
@@ -78,6 +87,30 @@ pub enum OpKind {
         pod: PodRef,
         /// The claim as the watch has it.
         claim: Arc<Claim>,
+    },
+}
+
+/// A request for the volume of a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeWrite {
+    /// Have a volume provisioned for the node: the claim gets an annotation.
+    Provision {
+        /// The `PersistentVolumeClaim`.
+        claim: ObjectName,
+        /// Its UID.
+        uid: Arc<str>,
+    },
+    /// Reserve an existing volume for the claim: the volume gets a `claimRef`. The controller of
+    /// volumes does the rest.
+    Bind {
+        /// The `PersistentVolume`.
+        volume: Arc<str>,
+        /// Its resource version, which guards the write.
+        version: Arc<str>,
+        /// The `PersistentVolumeClaim`.
+        claim: ObjectName,
+        /// Its UID.
+        claim_uid: Arc<str>,
     },
 }
 

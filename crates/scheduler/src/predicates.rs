@@ -6,7 +6,7 @@
 //! | `NodePorts`, `NodeResourcesFit` | the same: [`check_resource_fit`] |
 //! | `VolumeRestrictions` | the same: disks in [`check_resource_fit`], `ReadWriteOncePod` in [`Neighbours`] |
 //! | `NodeVolumeLimits` | volumes of CSI drivers that pods use through claims: [`check_resource_fit`] |
-//! | `VolumeBinding`, `VolumeZone` | bound claims: [`NodeFilterKey`]; late binding is [`Unsupported`] |
+//! | `VolumeBinding`, `VolumeZone` | the same: [`NodeFilterKey`] |
 //! | `InterPodAffinity`, `PodTopologySpread` | the same: [`Neighbours`] |
 //! | `NodeDeclaredFeatures` | ignored |
 //! | `DynamicResources` | not here: the engine and the allocator |
@@ -28,7 +28,6 @@ mod resource_fit;
 #[cfg(test)]
 mod tests;
 mod unfit;
-mod unsupported;
 mod usage;
 mod volumes;
 
@@ -40,6 +39,6 @@ pub(crate) use node_filter_key::tolerates;
 pub use pod_requests::{Disk, PodRequests};
 pub use resource_fit::check_resource_fit;
 pub use unfit::Unfit;
-pub use unsupported::{Unsupported, unsupported};
 pub use usage::{Capacity, Usage};
 pub use volumes::Volumes;
+pub(crate) use volumes::{SELECTED_NODE, VolumeChoice};

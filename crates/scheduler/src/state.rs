@@ -171,6 +171,7 @@ enum OpPurpose {
     Repair,
     Rollback,
     Nominate,
+    RequestVolumes,
 }
 
 /// Counts for metrics.

@@ -64,7 +64,11 @@ type filterQuestion struct {
 	Volumes        []*v1.PersistentVolume      `json:"volumes,omitempty"`
 	StorageClasses []*storagev1.StorageClass   `json:"storageClasses,omitempty"`
 	CSINodes       []*storagev1.CSINode        `json:"csiNodes,omitempty"`
-	Pod            *v1.Pod                     `json:"pod"`
+	CSIDrivers     []*storagev1.CSIDriver      `json:"csiDrivers,omitempty"`
+
+	CSIStorageCapacities []*storagev1.CSIStorageCapacity `json:"csiStorageCapacities,omitempty"`
+
+	Pod *v1.Pod `json:"pod"`
 }
 
 // filterAnswer is one line of output.
@@ -243,6 +247,8 @@ func (o *filterOracle) take(asked *filterQuestion) error {
 		fill(core.PersistentVolumes().Informer(), asked.Volumes),
 		fill(storage.StorageClasses().Informer(), asked.StorageClasses),
 		fill(storage.CSINodes().Informer(), asked.CSINodes),
+		fill(storage.CSIDrivers().Informer(), asked.CSIDrivers),
+		fill(storage.CSIStorageCapacities().Informer(), asked.CSIStorageCapacities),
 	)
 }
 

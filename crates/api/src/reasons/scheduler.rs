@@ -139,12 +139,6 @@ pub(super) const PODS: &[Reason] = &[
         "`octavo explain pod` tells what would help.",
     ),
     row(
-        "UnsupportedVolumeBinding",
-        PENDING,
-        "A volume of the pod is bound only when the pod is scheduled, which Octavo does not support.",
-        "Use a bound volume, or schedule the pod with another scheduler.",
-    ),
-    row(
         "WaitingForClaims",
         PENDING,
         "Claims of the pod do not exist yet, or cannot be used.",
@@ -153,8 +147,8 @@ pub(super) const PODS: &[Reason] = &[
     row(
         "WaitingForVolumes",
         PENDING,
-        "Volumes of the pod cannot be used.",
-        "Correct the volume in the message.",
+        "Volumes of the pod cannot be used, or are being bound for its nominated node.",
+        "Correct the volume in the message. A volume that does not come in ten minutes is requested again: see its provisioner.",
     ),
 ];
 

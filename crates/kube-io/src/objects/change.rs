@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Budget, Claim, CsiNode, DeviceClass, Meta, Node, PersistentVolume, Pod, ResourceSlice,
-    StorageClass, VolumeClaim, WatchedObject,
+    Budget, Claim, CsiCapacity, CsiDriver, CsiNode, DeviceClass, Meta, Node, PersistentVolume, Pod,
+    ResourceSlice, StorageClass, VolumeClaim, WatchedObject,
 };
 
 /// A change of a watched object.
@@ -28,6 +28,10 @@ pub enum Change {
     StorageClass(Delta<StorageClass>),
     /// Of a `CSINode`.
     CsiNode(Delta<CsiNode>),
+    /// Of a `CSIDriver`.
+    CsiDriver(Delta<CsiDriver>),
+    /// Of a `CSIStorageCapacity`.
+    CsiCapacity(Delta<CsiCapacity>),
     /// Of a `PodDisruptionBudget`.
     Budget(Delta<Budget>),
     /// Of a pod group, a workload or a policy.

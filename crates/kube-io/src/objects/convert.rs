@@ -30,8 +30,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Budget, Claim, CsiNode, DeviceClass, Kind, Meta, Node, PersistentVolume, Pod, PodSpec,
-    ResourceSlice, StorageClass, VolumeClaim, WatchedObject,
+    Budget, Claim, CsiCapacity, CsiDriver, CsiNode, DeviceClass, Kind, Meta, Node,
+    PersistentVolume, Pod, PodSpec, ResourceSlice, StorageClass, VolumeClaim, WatchedObject,
 };
 use meta::WireMeta;
 pub(crate) use meta::WireObject;
@@ -259,6 +259,8 @@ from_json!(
     VolumeClaim,
     PersistentVolume,
     StorageClass,
+    CsiDriver,
+    CsiCapacity,
     CsiNode,
     Budget,
     WatchedObject,

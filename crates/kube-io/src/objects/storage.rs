@@ -2,9 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use std::sync::Arc;
+
 use octavo_dra::NodeSelector;
 
-use super::{LabelSelector, Meta};
+use super::{LabelSelector, Meta, ObjectName};
 
 /// A `PersistentVolumeClaim`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -13,6 +15,16 @@ pub struct VolumeClaim {
     pub meta: Meta,
     /// Name of its bound volume (`spec.volumeName`, with phase `Bound`).
     pub volume: Option<String>,
+    /// Whether it names a volume, bound or not.
+    pub is_prebound: bool,
+    /// Bytes that it requests.
+    pub requested: Option<i128>,
+    /// Labels of the volumes that may serve it.
+    pub selector: Option<LabelSelector>,
+    /// Whether it wants a block device (`volumeMode: Block`).
+    pub is_block: bool,
+    /// Its `VolumeAttributesClass`.
+    pub attributes_class: String,
     /// Its storage class.
     pub class: Option<String>,
     /// Access modes.
@@ -26,6 +38,20 @@ pub struct PersistentVolume {
     pub meta: Meta,
     /// Nodes that can reach it; `None` for all.
     pub node_affinity: Option<NodeSelector>,
+    /// Its size in bytes.
+    pub capacity: i128,
+    /// Access modes.
+    pub access_modes: Vec<String>,
+    /// Its storage class.
+    pub class: Option<String>,
+    /// Whether it is a block device (`volumeMode: Block`).
+    pub is_block: bool,
+    /// Its `VolumeAttributesClass`.
+    pub attributes_class: String,
+    /// The claim that it is bound to or reserved for. An empty UID matches any claim of that name.
+    pub claim: Option<(ObjectName, Arc<str>)>,
+    /// Whether it is free (phase `Available`).
+    pub is_available: bool,
     /// CSI driver and volume handle, if it is a CSI volume.
     pub csi: Option<(String, String)>,
 }
@@ -37,6 +63,33 @@ pub struct StorageClass {
     pub meta: Meta,
     /// When its volumes are bound.
     pub binding: BindingMode,
+    /// The provisioner of its volumes.
+    pub provisioner: String,
+    /// Labels and values of the nodes for which volumes can be provisioned. A node must match one of
+    /// the lists in full; none: all nodes.
+    pub allowed_topologies: Vec<Vec<(String, Vec<String>)>>,
+}
+
+/// A `CSIDriver`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CsiDriver {
+    /// Metadata.
+    pub meta: Meta,
+    /// Whether its free capacity is published as `CSIStorageCapacity`.
+    pub has_capacity: bool,
+}
+
+/// A `CSIStorageCapacity`: what a storage class can still provision for some nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CsiCapacity {
+    /// Metadata.
+    pub meta: Meta,
+    /// The storage class.
+    pub class: String,
+    /// Labels of the nodes; `None` for no nodes.
+    pub nodes: Option<LabelSelector>,
+    /// Bytes of the largest volume; `None` if unknown, which serves no claim.
+    pub most: Option<i128>,
 }
 
 /// When volumes of a storage class are bound.

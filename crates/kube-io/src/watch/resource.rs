@@ -3,7 +3,7 @@
 use crate::objects::Kind;
 
 /// Number of kinds that are always watched.
-pub(super) const ALWAYS_WATCHED: usize = 11;
+pub(super) const ALWAYS_WATCHED: usize = 13;
 
 /// A served kind.
 #[derive(Clone, Debug, PartialEq, Eq)]

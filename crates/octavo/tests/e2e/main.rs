@@ -20,6 +20,7 @@ mod real_node;
 mod rolling;
 mod scheduler;
 mod scheduler_faults;
+mod scheduler_rules;
 mod shares;
 mod testbed;
 mod tour;

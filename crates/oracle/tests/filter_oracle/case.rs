@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use octavo_dra::{ContainerKind, NodeRequirement, NodeSelector, Quantity};
 use octavo_kube_io::objects::{
-    AffinityTerm, BindingMode, Container, CsiNode, LabelSelector, Meta, Node, PersistentVolume,
-    Pod, PodVolume, ReadError, Requests, Spread, StorageClass, VolumeClaim, VolumeSource,
-    WHOLE_POD,
+    AffinityTerm, BindingMode, Container, CsiCapacity, CsiDriver, CsiNode, LabelSelector, Meta,
+    Node, PersistentVolume, Pod, PodVolume, ReadError, Requests, Spread, StorageClass, VolumeClaim,
+    VolumeSource, WHOLE_POD,
 };
 use serde_json::{Map, Value, json};
 
@@ -22,6 +22,8 @@ pub(crate) struct Case {
     pub(crate) volumes: Vec<PersistentVolume>,
     pub(crate) classes: Vec<StorageClass>,
     pub(crate) csi_nodes: Vec<CsiNode>,
+    pub(crate) drivers: Vec<CsiDriver>,
+    pub(crate) capacities: Vec<CsiCapacity>,
     pub(crate) pod: Pod,
 }
 
@@ -36,6 +38,8 @@ impl Case {
             "volumes": list(&self.volumes, volume),
             "storageClasses": list(&self.classes, class),
             "csiNodes": list(&self.csi_nodes, csi_node),
+            "csiDrivers": list(&self.drivers, driver),
+            "csiStorageCapacities": list(&self.capacities, capacity),
             "pod": pod(&self.pod),
         })
     }
@@ -56,6 +60,8 @@ impl Case {
             volumes: read(list("volumes"), PersistentVolume::from_value),
             classes: read(list("storageClasses"), StorageClass::from_value),
             csi_nodes: read(list("csiNodes"), CsiNode::from_value),
+            drivers: read(list("csiDrivers"), CsiDriver::from_value),
+            capacities: read(list("csiStorageCapacities"), CsiCapacity::from_value),
             pod: Pod::from_value(question["pod"].take()).unwrap(),
         }
     }
@@ -263,22 +269,58 @@ fn claim(claim: &VolumeClaim) -> Value {
             "volumeName": claim.volume,
             "storageClassName": claim.class,
             "accessModes": claim.access_modes,
+            "resources": { "requests": claim.requested.map(storage) },
+            "selector": claim.selector.as_ref().map(label_selector),
+            "volumeMode": volume_mode(claim.is_block),
         },
         "status": { "phase": phase },
     })
+}
+
+fn storage(bytes: i128) -> Value {
+    json!({ "storage": bytes.to_string() })
+}
+
+fn volume_mode(is_block: bool) -> &'static str {
+    if is_block { "Block" } else { "Filesystem" }
 }
 
 fn volume(volume: &PersistentVolume) -> Value {
     let csi = volume.csi.as_ref();
     let csi = csi.map(|(driver, handle)| json!({ "driver": driver, "volumeHandle": handle }));
     let other = csi.is_none().then(|| json!({ "path": "/data" }));
+    let reserved = volume.claim.as_ref().map(
+        |(name, uid)| json!({ "namespace": &*name.namespace, "name": &*name.name, "uid": &**uid }),
+    );
     json!({
         "metadata": metadata(&volume.meta),
         "spec": {
             "csi": csi,
             "hostPath": other,
             "nodeAffinity": { "required": volume.node_affinity.as_ref().map(selector) },
+            "capacity": storage(volume.capacity),
+            "accessModes": volume.access_modes,
+            "storageClassName": volume.class.clone().unwrap_or_default(),
+            "volumeMode": volume_mode(volume.is_block),
+            "claimRef": reserved,
         },
+        "status": { "phase": if volume.is_available { "Available" } else { "Bound" } },
+    })
+}
+
+fn driver(driver: &CsiDriver) -> Value {
+    json!({
+        "metadata": metadata(&driver.meta),
+        "spec": { "storageCapacity": driver.has_capacity },
+    })
+}
+
+fn capacity(capacity: &CsiCapacity) -> Value {
+    json!({
+        "metadata": metadata(&capacity.meta),
+        "storageClassName": capacity.class,
+        "nodeTopology": capacity.nodes.as_ref().map(label_selector),
+        "capacity": capacity.most.map(|most| most.to_string()),
     })
 }
 
@@ -287,10 +329,15 @@ fn class(class: &StorageClass) -> Value {
         BindingMode::Immediate => "Immediate",
         BindingMode::WaitForFirstConsumer => "WaitForFirstConsumer",
     };
+    let topologies = list(&class.allowed_topologies, |labels| {
+        let label = |(key, values): &(String, Vec<String>)| json!({ "key": key, "values": values });
+        json!({ "matchLabelExpressions": list(labels, label) })
+    });
     json!({
         "metadata": metadata(&class.meta),
-        "provisioner": "csi.example",
+        "provisioner": class.provisioner,
         "volumeBindingMode": mode,
+        "allowedTopologies": topologies,
     })
 }
 

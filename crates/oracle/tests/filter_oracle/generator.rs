@@ -15,7 +15,7 @@ use octavo_testkit::Rng;
 use crate::case::Case;
 
 /// Topics of a case.
-const TOPICS: [fn(&mut Rng, &mut Draft); 21] = [
+const TOPICS: [fn(&mut Rng, &mut Draft); 23] = [
     amounts::requests,
     amounts::requests,
     amounts::pods,
@@ -30,6 +30,8 @@ const TOPICS: [fn(&mut Rng, &mut Draft); 21] = [
     volumes::disks,
     volumes::claims,
     volumes::claims,
+    volumes::late_claims,
+    volumes::late_claims,
     volumes::limits,
     volumes::limits,
     neighbours::excluding,

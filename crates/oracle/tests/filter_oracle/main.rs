@@ -34,7 +34,7 @@ use crate::oracle::{Answer, Filters};
 use crate::ours::{Ours, decide, differences};
 
 /// Seeds of the comparison.
-const SEEDS: Range<u64> = 0..4_500;
+const SEEDS: Range<u64> = 0..5_500;
 
 /// Filters of kube-scheduler. Each must be the only one to refuse on at least [`MIN_DECIDED_ALONE`]
 /// nodes.

@@ -12,7 +12,7 @@ use crate::case::Case;
 pub(crate) type Mutation = (&'static str, fn(&mut Case));
 
 /// The faults.
-pub(crate) const MUTATIONS: [Mutation; 68] = [
+pub(crate) const MUTATIONS: [Mutation; 81] = [
     ("ignore overhead", |case| specs(case, |spec| spec.overhead.clear())),
     ("ignore requests of whole pods", |case| specs(case, |spec| spec.pod_requests.clear())),
     ("take requests of whole pods for all of it", |case| {
@@ -216,6 +216,48 @@ pub(crate) const MUTATIONS: [Mutation; 68] = [
     }),
     ("ignore anti-affinity of running pods", |case| {
         case.placed.iter_mut().for_each(|pod| Arc::make_mut(&mut pod.spec).anti_affinity.clear());
+    }),
+    ("ignore the node for which a volume is provisioned", |case| {
+        case.claims.iter_mut().for_each(|one| one.meta.annotations.clear());
+    }),
+    ("bind late claims to no volume that exists", |case| {
+        case.volumes.iter_mut().for_each(|one| one.is_available = false);
+    }),
+    ("ignore sizes of volumes", |case| case.volumes.iter_mut().for_each(|one| one.capacity = 9)),
+    ("ignore access modes of volumes", |case| {
+        for one in &mut case.volumes {
+            one.access_modes = vec!["ReadWriteOnce".to_owned(), "ReadWriteOncePod".to_owned()];
+        }
+    }),
+    ("ignore volume modes", |case| {
+        case.volumes.iter_mut().for_each(|one| one.is_block = false);
+        case.claims.iter_mut().for_each(|one| one.is_block = false);
+    }),
+    ("ignore selectors of claims", |case| {
+        case.claims.iter_mut().for_each(|one| one.selector = None);
+    }),
+    ("ignore whom volumes are reserved for", |case| {
+        case.volumes.iter_mut().for_each(|one| one.claim = None);
+    }),
+    ("ignore classes of volumes", |case| {
+        case.volumes.iter_mut().for_each(|one| one.class = Some("late".to_owned()));
+    }),
+    ("provision volumes by hand", |case| {
+        case.classes.iter_mut().for_each(|one| "csi.example".clone_into(&mut one.provisioner));
+    }),
+    ("ignore allowed topologies", |case| {
+        case.classes.iter_mut().for_each(|one| one.allowed_topologies.clear());
+    }),
+    ("ignore the capacity of storage", |case| case.drivers.clear()),
+    ("take unknown capacities for boundless", |case| {
+        case.capacities.iter_mut().for_each(|one| one.most = one.most.or(Some(9)));
+    }),
+    ("ignore the nodes of capacities", |case| {
+        case.capacities.iter_mut().for_each(|one| {
+            if let Some(nodes) = &mut one.nodes {
+                nodes.labels.clear();
+            }
+        });
     }),
     ("ignore the pod's own anti-affinity", |case| {
         newcomer(case, |spec| spec.anti_affinity.clear());

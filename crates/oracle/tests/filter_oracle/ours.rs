@@ -22,6 +22,8 @@ pub(crate) fn decide(case: &Case) -> Ours {
         Change::Volume(all(&case.volumes)),
         Change::StorageClass(all(&case.classes)),
         Change::CsiNode(all(&case.csi_nodes)),
+        Change::CsiDriver(all(&case.drivers)),
+        Change::CsiCapacity(all(&case.capacities)),
     ] {
         volumes.apply(&change);
     }

@@ -219,6 +219,10 @@ impl BinderTask {
             OpKind::Nominate { pod, node } => self.in_flight.spawn(async move {
                 evict::nominate(shared.call(&SettleBarrier::default()), &pod, node.as_deref()).await
             }),
+            OpKind::RequestVolumes { pod, node, writes } => self.in_flight.spawn(async move {
+                let barrier = SettleBarrier::default();
+                evict::request_volumes(shared.call(&barrier), &pod, &node, &writes).await
+            }),
             OpKind::Rollback { pod, claim } => self.in_flight.spawn(async move {
                 evict::rollback(shared.call(&SettleBarrier::default()), &pod, &claim).await
             }),
@@ -270,7 +274,7 @@ fn claim_names(task: &OpKind) -> Vec<ObjectName> {
             made.chain(claims).collect()
         }
         OpKind::Rollback { claim, .. } => vec![claim.meta.name.clone()],
-        OpKind::Evict(_) | OpKind::Nominate { .. } => Vec::new(),
+        OpKind::Evict(_) | OpKind::Nominate { .. } | OpKind::RequestVolumes { .. } => Vec::new(),
     }
 }
 

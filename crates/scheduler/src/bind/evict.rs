@@ -1,5 +1,5 @@
-//! Operations on a pod alone: eviction, nomination, and the rollback of what a previous leader
-//! left.
+//! Operations for a pod other than its binding: eviction, nomination, requests of volumes, and the
+//! rollback of what a previous leader left.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::call::{ApiError, ApiWrite, Call};
 use super::claims::{ClaimWriter, StepError};
 use super::patches;
 use super::responses::PodView;
-use super::{Evict, Failure, FailureKind, PodRef, pod};
+use super::{Evict, Failure, FailureKind, PodRef, VolumeWrite, pod};
 
 /// Attempts of a write with lost responses. All writes here are idempotent.
 const MAX_ATTEMPTS: u32 = 4;
@@ -55,6 +55,23 @@ pub(super) async fn nominate(
         Ok(_) => Ok(()),
         Err(error) => Err(to_failure(pod::pod_write_error(call, pod, STEP, &error).await)),
     }
+}
+
+/// Requests volumes for a pod on a node. What was requested stays if a later request fails: the pod
+/// is then decided again for the same node.
+pub(super) async fn request_volumes(
+    call: Call<'_>,
+    pod: &PodRef,
+    node: &str,
+    writes: &[VolumeWrite],
+) -> Result<(), Failure> {
+    const STEP: &str = "requesting a volume";
+    for write in writes {
+        if let Err(error) = write_idempotent(call, &patches::request_volume(write, node)).await {
+            return Err(to_failure(pod::pod_write_error(call, pod, STEP, &error).await));
+        }
+    }
+    Ok(())
 }
 
 /// Rolls back what a previous leader wrote for a pod, if the pod is not bound.

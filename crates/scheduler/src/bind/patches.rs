@@ -38,7 +38,8 @@ use serde_json::{Map, Value, json};
 
 use super::call::ApiWrite;
 use super::responses::{EXTENDED_ANNOTATION, FINALIZER};
-use super::{Evict, ExtendedWrite, PodRef, WrittenAllocation};
+use super::{Evict, ExtendedWrite, PodRef, VolumeWrite, WrittenAllocation};
+use crate::predicates::SELECTED_NODE;
 
 const CLAIMS: &str = "resourceclaims";
 const CLAIM_STATUS: &str = "resourceclaims/status";
@@ -211,6 +212,38 @@ pub(super) fn mark_victim(evict: &Evict, now: &str) -> ApiWrite {
         "lastTransitionTime": now,
     });
     pod_status(&evict.pod, json!({"conditions": [condition]}))
+}
+
+/// Requests a volume for a node, as kube-scheduler does
+/// (`pkg/scheduler/framework/plugins/volumebinding/binder.go`, `bindAPIUpdate`).
+pub(super) fn request_volume(write: &VolumeWrite, node: &str) -> ApiWrite {
+    match write {
+        VolumeWrite::Provision { claim, uid } => {
+            let path = format!(
+                "/api/v1/namespaces/{}/persistentvolumeclaims/{}",
+                claim.namespace, claim.name
+            );
+            let body = json!({"metadata": {"uid": **uid, "annotations": {SELECTED_NODE: node}}});
+            ApiWrite::patch(path, "persistentvolumeclaims", body)
+        }
+        VolumeWrite::Bind { volume, version, claim, claim_uid } => {
+            let body = json!({
+                "metadata": {
+                    "resourceVersion": **version,
+                    "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
+                },
+                "spec": {"claimRef": {
+                    "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+                    "namespace": *claim.namespace, "name": *claim.name, "uid": **claim_uid,
+                }},
+            });
+            ApiWrite::patch(
+                format!("/api/v1/persistentvolumes/{volume}"),
+                "persistentvolumes",
+                body,
+            )
+        }
+    }
 }
 
 /// Sets or clears the nominated node.

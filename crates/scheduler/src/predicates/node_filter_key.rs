@@ -5,7 +5,7 @@ use std::sync::Arc;
 use octavo_kube_io::objects::{Node, NodeName, NodeTaint, Pod, TaintEffect, Toleration};
 
 use super::labels::{Labels, Term, valid_terms};
-use super::volumes::VolumeReach;
+use super::volumes::{LateClaim, VolumeReach, choose};
 use super::{Unfit, Volumes};
 
 /// The taint that a cordoned node counts as having.
@@ -31,6 +31,7 @@ struct FilterInputs {
     /// Those that matter to a scheduler.
     tolerations: Vec<Toleration>,
     volumes: Vec<VolumeReach>,
+    late_claims: Vec<LateClaim>,
 }
 
 impl NodeFilterKey {
@@ -45,6 +46,7 @@ impl NodeFilterKey {
             terms: spec.node_affinity.as_ref().map(valid_terms),
             tolerations: spec.tolerations.iter().filter(matters).map(placed_by).collect(),
             volumes: volumes.reaches(pod),
+            late_claims: volumes.restricting_claims(pod),
         }))
     }
 
@@ -76,7 +78,7 @@ impl NodeFilterKey {
 }
 
 /// The filters, in kube-scheduler's order.
-const FILTERS: [fn(&FilterInputs, &Node) -> Option<Unfit>; 7] = [
+const FILTERS: [fn(&FilterInputs, &Node) -> Option<Unfit>; 8] = [
     |inputs, _| inputs.pod_level_reason.clone(),
     FilterInputs::unschedulable,
     FilterInputs::wrong_name,
@@ -85,6 +87,7 @@ const FILTERS: [fn(&FilterInputs, &Node) -> Option<Unfit>; 7] = [
     |inputs, node| {
         inputs.volumes.iter().find_map(|volume| volume.affinity_mismatch(&node.meta.labels))
     },
+    |inputs, node| choose(&inputs.late_claims, &node.meta.name.name, &node.meta.labels).err(),
     |inputs, node| inputs.volumes.iter().find_map(|volume| volume.zone_mismatch(&node.meta.labels)),
 ];
 

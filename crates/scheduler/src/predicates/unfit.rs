@@ -120,6 +120,12 @@ pub enum Unfit {
         /// The claim.
         claim: ObjectName,
     },
+    /// The node has no volume for a claim of the pod, and none is provisioned for it.
+    #[error("node(s) didn't find available persistent volumes to bind")]
+    NoVolume,
+    /// The storage of the node has no capacity for a claim of the pod.
+    #[error("node(s) did not have enough free storage")]
+    NoStorage,
     /// A claim of the pod does not exist.
     #[error("persistentvolumeclaim \"{}\" not found", claim.name)]
     MissingClaim {
@@ -170,6 +176,8 @@ impl Unfit {
             }
             Self::Spread { .. } | Self::SpreadLabel { .. } => "PodTopologySpread",
             Self::VolumeAffinity { .. }
+            | Self::NoVolume
+            | Self::NoStorage
             | Self::MissingClaim { .. }
             | Self::DeletedClaim { .. }
             | Self::ForeignClaim { .. }

@@ -1,15 +1,19 @@
 //! Persistent volume claims and their volumes.
 
+mod late_binding;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_kube_io::objects::{
-    BindingMode, Change, CsiNode, Delta, Meta, NodeName, ObjectName, PersistentVolume, Pod,
-    PodVolume, StorageClass, VolumeClaim, VolumeSource,
+    Change, CsiCapacity, CsiDriver, CsiNode, Delta, Meta, NodeName, ObjectName, PersistentVolume,
+    Pod, PodVolume, StorageClass, VolumeClaim, VolumeSource,
 };
 
 use super::Unfit;
 use super::labels::{Labels, Term, valid_terms};
+pub(super) use late_binding::{LateClaim, choose};
+pub(crate) use late_binding::{SELECTED_NODE, VolumeChoice};
 
 /// Zone and region labels, older names first, each with the label that nodes may have instead.
 const ZONE_LABELS: [(&str, &str); 4] = [
@@ -23,9 +27,13 @@ const ZONE_LABELS: [(&str, &str); 4] = [
 #[derive(Clone, Debug, Default)]
 pub struct Volumes {
     claims: BTreeMap<ObjectName, Arc<VolumeClaim>>,
-    bound: BTreeMap<Arc<str>, Arc<PersistentVolume>>,
+    persistent: BTreeMap<Arc<str>, Arc<PersistentVolume>>,
     classes: BTreeMap<Arc<str>, Arc<StorageClass>>,
     nodes: BTreeMap<NodeName, Arc<CsiNode>>,
+    drivers: BTreeMap<Arc<str>, Arc<CsiDriver>>,
+    capacities: BTreeMap<ObjectName, Arc<CsiCapacity>>,
+    /// Volumes that claims are about to be bound to.
+    assumed: BTreeMap<Arc<str>, ObjectName>,
 }
 
 /// The nodes from which a bound volume can be reached.
@@ -36,6 +44,18 @@ pub(super) struct VolumeReach {
     terms: Option<Vec<Term>>,
     /// Label, its substitute, and its values.
     zones: Vec<(&'static str, &'static str, BTreeSet<String>)>,
+}
+
+/// Driver and handle of a CSI volume.
+pub(super) type CsiVolume<'a> = (&'a str, CsiHandle<'a>);
+
+/// What identifies a CSI volume of its driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum CsiHandle<'a> {
+    /// The volume's own handle.
+    Known(&'a str),
+    /// There is no volume yet.
+    OfClaim(&'a ObjectName),
 }
 
 /// The state of a claim that a pod uses.
@@ -54,8 +74,16 @@ impl Volumes {
         match change {
             Change::VolumeClaim(delta) => {
                 let is_same = |old: &VolumeClaim, new: &VolumeClaim| {
-                    (&old.volume, &old.class, &old.access_modes)
-                        == (&new.volume, &new.class, &new.access_modes)
+                    let spec = |claim: &VolumeClaim| VolumeClaim {
+                        meta: Meta::default(),
+                        ..claim.clone()
+                    };
+                    let (old_node, new_node) = (
+                        old.meta.annotations.get(SELECTED_NODE),
+                        new.meta.annotations.get(SELECTED_NODE),
+                    );
+                    spec(old) == spec(new)
+                        && old_node == new_node
                         && (&old.meta.uid, &old.meta.owner, old.meta.deleted.is_some())
                             == (&new.meta.uid, &new.meta.owner, new.meta.deleted.is_some())
                 };
@@ -63,13 +91,21 @@ impl Volumes {
             }
             Change::Volume(delta) => {
                 let is_same = |old: &PersistentVolume, new: &PersistentVolume| {
-                    (&old.node_affinity, &old.csi, &old.meta.labels)
-                        == (&new.node_affinity, &new.csi, &new.meta.labels)
+                    let spec = |volume: &PersistentVolume| PersistentVolume {
+                        meta: Meta::default(),
+                        ..volume.clone()
+                    };
+                    spec(old) == spec(new)
+                        && (&old.meta.labels, old.meta.deleted.is_some())
+                            == (&new.meta.labels, new.meta.deleted.is_some())
                 };
-                apply_delta(&mut self.bound, delta, |object| name_of(&object.meta), is_same)
+                apply_delta(&mut self.persistent, delta, |object| name_of(&object.meta), is_same)
             }
             Change::StorageClass(delta) => {
-                let is_same = |old: &StorageClass, new: &StorageClass| old.binding == new.binding;
+                let is_same = |old: &StorageClass, new: &StorageClass| {
+                    (old.binding, &old.provisioner, &old.allowed_topologies)
+                        == (new.binding, &new.provisioner, &new.allowed_topologies)
+                };
                 apply_delta(&mut self.classes, delta, |object| name_of(&object.meta), is_same)
             }
             Change::CsiNode(delta) => {
@@ -80,6 +116,17 @@ impl Volumes {
                     |csi_node| name_of(&csi_node.meta).into(),
                     is_same,
                 )
+            }
+            Change::CsiDriver(delta) => {
+                let is_same =
+                    |old: &CsiDriver, new: &CsiDriver| old.has_capacity == new.has_capacity;
+                apply_delta(&mut self.drivers, delta, |object| name_of(&object.meta), is_same)
+            }
+            Change::CsiCapacity(delta) => {
+                let is_same = |old: &CsiCapacity, new: &CsiCapacity| {
+                    (&old.class, &old.nodes, old.most) == (&new.class, &new.nodes, new.most)
+                };
+                apply_delta(&mut self.capacities, delta, |object| object.meta.name.clone(), is_same)
             }
             _ => false,
         }
@@ -98,6 +145,7 @@ impl Volumes {
     pub(super) fn pod_level_reason(&self, pod: &Pod) -> Option<Unfit> {
         pod.spec.volumes.iter().find_map(|volume| match self.state(pod, volume)? {
             ClaimState::Bound(_) => None,
+            ClaimState::Unbound(claim) if self.late_binding_class(claim).is_some() => None,
             ClaimState::Unbound(claim) => {
                 Some(Unfit::UnboundClaim { claim: claim.meta.name.clone() })
             }
@@ -131,16 +179,10 @@ impl Volumes {
             return Some(ClaimState::Unusable(Unfit::ForeignClaim { claim: name }));
         }
         let Some(bound) = &claim.volume else { return Some(ClaimState::Unbound(claim)) };
-        Some(match self.bound.get(&**bound) {
+        Some(match self.persistent.get(&**bound) {
             Some(volume) => ClaimState::Bound(volume),
             None => ClaimState::Unusable(Unfit::MissingVolume { volume: Arc::from(&**bound) }),
         })
-    }
-
-    /// The claim's storage class if it binds volumes when a pod is placed.
-    pub(super) fn late_binding_class(&self, claim: &VolumeClaim) -> Option<&StorageClass> {
-        let class = self.classes.get(claim.class.as_deref()?)?;
-        (class.binding == BindingMode::WaitForFirstConsumer).then_some(class)
     }
 
     /// Whether only one pod at a time may use a claim (`ReadWriteOncePod`).
@@ -149,11 +191,18 @@ impl Volumes {
         claim.is_some_and(|claim| claim.access_modes.iter().any(|mode| mode == "ReadWriteOncePod"))
     }
 
-    /// Driver and handle of the CSI volume that a claim is bound to.
-    pub(super) fn csi_volume(&self, claim: &ObjectName) -> Option<(&str, &str)> {
-        let bound = self.claims.get(claim)?.volume.as_deref()?;
-        let (driver, handle) = self.bound.get(bound)?.csi.as_ref()?;
-        (!driver.is_empty() && !handle.is_empty()).then_some((driver, handle))
+    /// Driver and handle of the CSI volume of a claim. A claim without a volume has one of its own,
+    /// from the provisioner of its class.
+    pub(super) fn csi_volume<'a>(&'a self, name: &'a ObjectName) -> Option<CsiVolume<'a>> {
+        let claim = self.claims.get(name)?;
+        if !claim.is_prebound {
+            let class = self.classes.get(claim.class.as_deref()?)?;
+            return Some((&class.provisioner, CsiHandle::OfClaim(name)));
+        }
+        let bound = claim.volume.as_deref()?;
+        let (driver, handle) = self.persistent.get(bound)?.csi.as_ref()?;
+        (!driver.is_empty() && !handle.is_empty())
+            .then_some((driver.as_str(), CsiHandle::Known(handle)))
     }
 
     /// How many volumes of each driver a node can attach; `None` without limits.

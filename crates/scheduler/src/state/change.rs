@@ -6,8 +6,10 @@ use std::sync::Arc;
 use octavo_kube_io::objects::{Change, Claim, Delta, Node, ObjectName, Pod, PodUid, WatchedObject};
 
 use super::Scheduler;
+use super::pod::PodRecord;
 use crate::devices::Invalidation;
 use crate::policies::Policies;
+use crate::predicates::{NodeFilterKey, Volumes};
 
 impl Scheduler {
     /// Applies a watch event.
@@ -37,7 +39,9 @@ impl Scheduler {
             Change::VolumeClaim(_)
             | Change::Volume(_)
             | Change::StorageClass(_)
-            | Change::CsiNode(_) => self.apply_storage(change),
+            | Change::CsiNode(_)
+            | Change::CsiDriver(_)
+            | Change::CsiCapacity(_) => self.apply_storage(change),
             Change::Namespace(_) => {
                 if self.neighbours.apply(change) {
                     self.cluster_changed();
@@ -119,24 +123,37 @@ impl Scheduler {
         }
     }
 
-    /// Applies changes of volume claims, volumes, storage classes and volume limits. They may
+    /// Applies changes of volume claims, volumes, storage classes and what storage can hold. They may
     /// change what pods require of nodes.
     fn apply_storage(&mut self, change: &Change) {
-        if !self.volumes.apply(change) {
-            return;
+        if self.volumes.apply(change) {
+            let are_limits = matches!(change, Change::CsiNode(_));
+            self.volumes_changed(are_limits);
         }
-        let with_volumes = self.pods.values().filter(|record| {
-            crate::predicates::Volumes::uses_claims(&record.pod)
-                && record.is_pending_for(&self.config.scheduler_name)
-        });
-        let uids: Vec<_> = with_volumes.map(|record| record.pod.uid()).collect();
+    }
+
+    /// Computes again what pods with volume claims require of nodes, and wakes those that require
+    /// something else. If limits of attached volumes have changed, all of them wake.
+    pub(super) fn volumes_changed(&mut self, are_limits: bool) {
+        let is_concerned = |record: &&PodRecord| {
+            Volumes::uses_claims(&record.pod)
+                && (record.is_pending_for(&self.config.scheduler_name) || record.is_nominated())
+        };
+        let has_changed = |record: &&PodRecord| {
+            are_limits
+                || record.node_mask.as_ref().is_none_or(|(_, rules, _)| {
+                    *rules != NodeFilterKey::of(&record.pod, &self.volumes)
+                })
+        };
+        let changed = self.pods.values().filter(is_concerned).filter(has_changed);
+        let uids: Vec<_> = changed.map(|record| record.pod.uid()).collect();
         if uids.is_empty() {
             return;
         }
+        self.cluster_revision += 1;
         for uid in uids {
             self.forget_wish(&uid);
         }
-        self.cluster_changed();
     }
 
     fn apply_device_changes(&mut self, touched: &Invalidation) {

@@ -20,7 +20,7 @@ use super::pod::{self, PodRecord};
 use super::queue::QueueKey;
 use super::records::RecordedDecision;
 use crate::devices::{Ask, AskError, AskedClaim, Feasibility};
-use crate::predicates::{Unfit, Usage, check_resource_fit, unsupported};
+use crate::predicates::{Unfit, Usage, check_resource_fit};
 
 /// Attempts of a decision whose chosen node lacks devices or room after all. After these each node
 /// is tried on its own.
@@ -40,9 +40,6 @@ impl Scheduler {
     /// The requests of a pending pod's claims, or the reason why it cannot be decided on.
     pub(super) fn ask(&mut self, uid: &PodUid) -> Result<Ask, PendingReason> {
         let Some(record) = self.pods.get(uid) else { return Err(PendingReason::Gone) };
-        if let Some(unsupported) = unsupported(&record.pod, &self.volumes) {
-            return Err(PendingReason::Unsupported(unsupported));
-        }
         if let Some(fault) = &record.group_fault {
             return Err(PendingReason::Group(fault.clone()));
         }

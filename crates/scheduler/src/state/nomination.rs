@@ -1,5 +1,5 @@
-//! Nominations: places that victims must leave first. Victims are evicted, the place is kept, and
-//! the pods are bound once it is free.
+//! Nominations: places that victims must leave first, or that volumes must reach. Victims are
+//! evicted, the place is kept, and the pods are bound once it is free and has the volumes.
 //!
 //! From the decision on, the engine cache has the nominated pods in their places and the victims
 //! gone. So no other pod is placed there. [`revoke`] names what ends a nomination early; then its
@@ -7,6 +7,7 @@
 
 mod reconsider;
 mod revoke;
+mod volumes;
 
 use std::collections::BTreeSet;
 
@@ -23,6 +24,7 @@ use super::{OpPurpose, Scheduler};
 use crate::bind::{Evict, OpKind};
 use crate::status::{StatusText, StatusUpdate};
 pub(super) use revoke::EVICTION_RETRY_DELAY_MS;
+use volumes::{AwaitedVolumes, VolumeState};
 
 /// Milliseconds in which the devices of departed victims must become free. A controller deallocates
 /// their claims.
@@ -45,6 +47,8 @@ pub(super) struct Nomination {
     /// When it was decided last, in milliseconds, and for which cluster revision.
     decided_at: u64,
     revision: u64,
+    /// The volumes that it waits for, once they are requested.
+    volumes: Option<AwaitedVolumes>,
 }
 
 impl Nomination {
@@ -101,6 +105,7 @@ impl Scheduler {
             deadline: 0,
             decided_at: self.now,
             revision: self.cluster_revision,
+            volumes: None,
         };
         let preempted: BTreeSet<_> =
             victims.iter().map(|(uid, _)| self.queue_key_of(uid)).collect();
@@ -277,6 +282,14 @@ impl Scheduler {
             let Some(place) = record.place.clone().filter(|_| needs_place) else { continue };
             places.push((uid.clone(), place));
         }
+        match self.check_volumes(key, &places) {
+            VolumeState::Bound => {}
+            VolumeState::Waiting => return,
+            VolumeState::Failed(uid, words) => {
+                self.volumes_failed(key, &uid, &words);
+                return;
+            }
+        }
         // Waiting does not help a pod that has changed so that its node excludes it.
         if places.iter().any(|(uid, place)| self.check_node_rules(uid, &place.node).is_err()) {
             self.revoke_nomination(key);
@@ -297,6 +310,9 @@ impl Scheduler {
         match result {
             Ok(assumed) => {
                 self.nominations.remove(key);
+                for placement in &assumed {
+                    self.forget_volumes(&placement.uid);
+                }
                 if let QueueKey::Pod(uid) = key {
                     self.update_queue(&uid.clone());
                 }

@@ -15,7 +15,9 @@ const MAX_BACKOFF_DOUBLINGS: u32 = 4;
 impl Scheduler {
     /// Submits the binds of an entry. A gang with pending members stays ready.
     pub(super) fn finish_placement(&mut self, key: &QueueKey, assumed: Vec<AssumedPlacement>) {
-        self.submit_binds(key, assumed);
+        if !self.submit_binds(key, assumed) {
+            return;
+        }
         match key {
             QueueKey::Pod(_) => self.queue.remove(key),
             QueueKey::Group(group) => {
@@ -34,7 +36,9 @@ impl Scheduler {
         assumed: Vec<AssumedPlacement>,
         why: &PendingReason,
     ) {
-        self.submit_binds(key, assumed);
+        if !self.submit_binds(key, assumed) {
+            return;
+        }
         let QueueKey::Group(group) = key else { return };
         if self.requeue_pending_members(group) {
             // This also reports the gang's status.
@@ -44,12 +48,15 @@ impl Scheduler {
         }
     }
 
-    fn submit_binds(&mut self, key: &QueueKey, assumed: Vec<AssumedPlacement>) {
+    /// Binds pods whose volumes are bound. The others wait for them.
+    fn submit_binds(&mut self, key: &QueueKey, assumed: Vec<AssumedPlacement>) -> bool {
+        let Some(assumed) = self.await_volumes(key, assumed) else { return false };
         for placement in assumed {
             self.submit_bind(placement);
         }
         self.metric_events.decided(key, "placed", "");
         self.pending.remove(key);
+        true
     }
 
     /// Removes a gang from the queue if no member is pending. Returns whether any is.
@@ -86,7 +93,8 @@ impl Scheduler {
             (OpPurpose::Repair, Err(_)) => self.repair_failed(&uid),
             (OpPurpose::Rollback, result) => self.rollback_finished(&uid, op_result.id, result),
             (OpPurpose::Nominate, result) => self.nominated_node_written(&uid, result.is_err()),
-            (OpPurpose::Evict | OpPurpose::Repair, _) => {}
+            (OpPurpose::RequestVolumes, Err(failure)) => self.volume_request_failed(&uid, failure),
+            (OpPurpose::Evict | OpPurpose::Repair | OpPurpose::RequestVolumes, _) => {}
         }
     }
 

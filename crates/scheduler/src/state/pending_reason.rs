@@ -13,7 +13,7 @@ use super::queue::{QueueKey, State};
 use crate::devices::AskError;
 use crate::groups::{GroupError, MissingMembers};
 use crate::policies::Unusable;
-use crate::predicates::{Unfit, Unsupported};
+use crate::predicates::Unfit;
 use crate::status::{StatusText, StatusUpdate};
 
 /// Milliseconds before a transient reason is reported.
@@ -24,8 +24,6 @@ const REPORT_DELAY_MS: u64 = 5000;
 pub(super) enum PendingReason {
     /// It does not exist any more.
     Gone,
-    /// It requires something that this scheduler does not support.
-    Unsupported(Unsupported),
     /// Its group is invalid or unknown.
     Group(GroupError),
     /// Fewer pods exist than the gang needs.
@@ -52,6 +50,8 @@ pub(super) enum PendingReason {
     NoFreePlace,
     /// Its place is nominated, and victims must leave first.
     Nominated { pods: usize, nodes: String },
+    /// Its place is nominated, and its volumes are requested for these nodes.
+    AwaitsVolumes { nodes: String },
     /// A write operation failed.
     Failed(String),
 }
@@ -92,7 +92,7 @@ pub(super) enum Reason {
     Moved,
     /// A pod is deleted because its node is lost.
     NodeLost,
-    /// A reason of groups, policies or unsupported constraints.
+    /// A reason of groups or policies.
     External(&'static str),
 }
 
@@ -152,11 +152,10 @@ impl PendingReason {
     pub(super) fn reason(&self) -> Reason {
         match self {
             Self::Gone => Reason::Gone,
-            Self::Unsupported(unsupported) => Reason::External(unsupported.reason()),
             Self::Group(error) => Reason::External(error.reason()),
             Self::Gathering(_) => Reason::Gathering,
             Self::Claims(_) => Reason::WaitingForClaims,
-            Self::Volumes(_) => Reason::WaitingForVolumes,
+            Self::Volumes(_) | Self::AwaitsVolumes { .. } => Reason::WaitingForVolumes,
             Self::NoPolicy(error) => Reason::External(error.reason()),
             Self::Policy(_) => Reason::PlacementPolicyUnusable,
             Self::Unschedulable(..)
@@ -174,7 +173,6 @@ impl PendingReason {
     pub(super) fn message(&self) -> String {
         match self {
             Self::Gone => "the pod is gone".to_owned(),
-            Self::Unsupported(unsupported) => unsupported.to_string(),
             Self::Group(error) => error.to_string(),
             Self::Gathering(missing) => gathering_text(missing),
             Self::Claims(error) => error.to_string(),
@@ -199,6 +197,9 @@ impl PendingReason {
             Self::NoFreePlace => "no place is free".to_owned(),
             Self::Nominated { pods, nodes } => {
                 format!("a place on {nodes} is nominated; waiting for {pods} pods to leave")
+            }
+            Self::AwaitsVolumes { nodes } => {
+                format!("a place on {nodes} is nominated; waiting for volumes to be bound")
             }
             Self::Failed(message) => message.clone(),
         }
@@ -295,7 +296,7 @@ impl Scheduler {
             }
         }
         let result = match reason {
-            PendingReason::Nominated { .. } => "nominated",
+            PendingReason::Nominated { .. } | PendingReason::AwaitsVolumes { .. } => "nominated",
             PendingReason::Unschedulable(..)
             | PendingReason::NoDevices { .. }
             | PendingReason::Surplus => "refused",

@@ -138,6 +138,9 @@ impl Scheduler {
         }
         self.check_neighbours(uid, node)?;
         self.check_node_fit(uid, node)?;
+        let volumes = self
+            .choose_volumes(uid, node)
+            .map_err(|unfit| ReserveError::Rules(unfit.to_string()))?;
         let grant = if ask.is_empty() {
             None
         } else {
@@ -153,6 +156,7 @@ impl Scheduler {
         if let Some(grant) = &grant {
             self.devices.assume(grant);
         }
+        self.volumes.assume(&volumes);
         let place = Place { node: node.clone(), gpus, state: PlaceState::Reserved };
         self.set_place(uid, Some(place));
         Ok(AssumedPlacement { uid: uid.clone(), node: node.clone(), devices: grant })
@@ -197,8 +201,18 @@ impl Scheduler {
     /// Undoes an assumed placement that was not submitted.
     pub(super) fn unreserve(&mut self, assumed: &AssumedPlacement) {
         self.devices.forget(&assumed.uid);
+        self.forget_volumes(&assumed.uid);
         self.set_place(&assumed.uid, None);
         self.holders_changed(&assumed.node);
+    }
+
+    /// Forgets the volumes that were assumed for a pod.
+    pub(super) fn forget_volumes(&mut self, uid: &PodUid) {
+        if let Some(record) = self.pods.get(uid)
+            && self.volumes.forget(&record.pod)
+        {
+            self.volumes_changed(false);
+        }
     }
 
     /// Sets or removes the place of a pod.
@@ -223,6 +237,7 @@ impl Scheduler {
         if let Some(node) = place.map(|place| place.node.clone()) {
             self.room_changed(&node);
         }
+        self.forget_volumes(uid);
         self.set_place(uid, None);
     }
 

@@ -24,4 +24,5 @@ mod random_faults;
 mod replay;
 mod rollback;
 mod unmodeled_nodes;
+mod volumes;
 mod wake;

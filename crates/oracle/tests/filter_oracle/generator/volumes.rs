@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_kube_io::objects::{
-    BindingMode, CsiNode, Owner, PersistentVolume, PodVolume, StorageClass, VolumeClaim,
-    VolumeSource,
+    BindingMode, CsiCapacity, CsiDriver, CsiNode, LabelSelector, Owner, PersistentVolume,
+    PodVolume, StorageClass, VolumeClaim, VolumeSource,
 };
 use octavo_testkit::Rng;
 
-use super::{Draft, meta, node_filters};
+use super::{Draft, meta, node_filters, pick_some};
+
+/// The node for which a claim's volume is provisioned.
+const SELECTED_NODE: &str = "volume.kubernetes.io/selected-node";
 
 const ZONES: [&str; 4] = [
     "failure-domain.beta.kubernetes.io/zone",
@@ -56,6 +59,94 @@ pub(super) fn claims(rng: &mut Rng, draft: &mut Draft) {
             }
         }
     }
+}
+
+/// Claims whose volumes are chosen when the pod is placed.
+pub(super) fn late_claims(rng: &mut Rng, draft: &mut Draft) {
+    node_filters::label(rng, draft);
+    use_claims(rng, draft, 99);
+    let case = &mut draft.case;
+    if case.classes.iter().any(|class| *class.meta.name.name == *"late") {
+        return;
+    }
+    case.classes.push(StorageClass {
+        meta: meta("", "late"),
+        binding: BindingMode::WaitForFirstConsumer,
+        provisioner: rng
+            .word(&["csi.example", "csi.example", "kubernetes.io/no-provisioner"])
+            .to_owned(),
+        allowed_topologies: (0..rng.below(3)).map(|_| topology(rng)).collect(),
+    });
+    if rng.chance(60) {
+        case.drivers
+            .push(CsiDriver { meta: meta("", "csi.example"), has_capacity: rng.chance(70) });
+    }
+    for index in 0..rng.below(3) {
+        let nodes = rng.chance(90).then(|| LabelSelector {
+            labels: [("zone".to_owned(), rng.word(&["a", "b"]).to_owned())].into(),
+            expressions: Vec::new(),
+        });
+        case.capacities.push(CsiCapacity {
+            meta: meta("kube-system", &format!("capacity-{index}")),
+            class: rng.word(&["late", "late", "now"]).to_owned(),
+            nodes,
+            most: *rng.pick(&[None, Some(1), Some(2), Some(2)]),
+        });
+    }
+    let is_own = |claim: &VolumeClaim| claim.meta.owner.is_some();
+    for claim in case.claims.iter_mut().filter(|claim| !is_own(claim)) {
+        if !rng.chance(60) {
+            continue;
+        }
+        claim.volume = None;
+        claim.is_prebound = false;
+        claim.class = Some("late".to_owned());
+        claim.requested = *rng.pick(&[None, Some(1), Some(2), Some(3)]);
+        claim.is_block = rng.chance(10);
+        if rng.chance(20) {
+            let labels = [("speed".to_owned(), rng.word(&["fast", "slow"]).to_owned())].into();
+            claim.selector = Some(LabelSelector { labels, expressions: Vec::new() });
+        }
+        if rng.chance(20) {
+            let node = rng.word(&["node-0", "node-1"]).to_owned();
+            claim.meta.annotations.insert(SELECTED_NODE.to_owned(), node);
+        }
+    }
+    for index in 0..rng.below(5) {
+        let mut volume = PersistentVolume {
+            meta: meta("", &format!("late-{index}")),
+            capacity: *rng.pick(&[1, 2, 2, 3]),
+            access_modes: vec![
+                rng.word(&["ReadWriteOnce", "ReadWriteOnce", "ReadWriteMany"]).to_owned(),
+            ],
+            class: Some(rng.word(&["late", "late", "late", "now"]).to_owned()),
+            is_block: rng.chance(10),
+            is_available: rng.chance(90),
+            node_affinity: rng.chance(70).then(|| node_filters::node_selector(rng)),
+            ..PersistentVolume::default()
+        };
+        if rng.chance(60) {
+            volume.meta.labels.insert("speed".to_owned(), rng.word(&["fast", "slow"]).to_owned());
+        }
+        if rng.chance(20) {
+            let claim = rng.pick(&case.claims);
+            let uid = if rng.chance(50) { Arc::clone(&claim.meta.uid) } else { Arc::from("") };
+            volume.claim = Some((claim.meta.name.clone(), uid));
+        }
+        if rng.chance(5) {
+            volume.meta.deleted = Some(0);
+        }
+        case.volumes.push(volume);
+    }
+}
+
+fn topology(rng: &mut Rng) -> Vec<(String, Vec<String>)> {
+    let zones = pick_some(rng, &["a", "b", "c"], 2);
+    let mut labels = vec![("zone".to_owned(), zones)];
+    if rng.chance(20) {
+        labels.push(("example.com/rack".to_owned(), vec![rng.word(&["1", "2"]).to_owned()]));
+    }
+    labels
 }
 
 /// Limits of drivers.
@@ -120,7 +211,12 @@ const NAMES: [&str; 4] = ["claim-0", "claim-1", "claim-2", "claim-3"];
 
 fn make_claims(rng: &mut Rng, draft: &mut Draft, percent_sound: usize) {
     let case = &mut draft.case;
-    case.classes.push(StorageClass { meta: meta("", "now"), binding: BindingMode::Immediate });
+    case.classes.push(StorageClass {
+        meta: meta("", "now"),
+        binding: BindingMode::Immediate,
+        provisioner: "csi.example".to_owned(),
+        allowed_topologies: Vec::new(),
+    });
     for index in 0..4 {
         let driver = rng.word(&["csi.example", "csi.example", "csi.other"]).to_owned();
         // Some are two volumes with one handle, which is attached once.
@@ -129,6 +225,7 @@ fn make_claims(rng: &mut Rng, draft: &mut Draft, percent_sound: usize) {
             meta: meta("", &format!("volume-{index}")),
             node_affinity: None,
             csi: rng.chance(80).then_some((driver, handle)),
+            ..PersistentVolume::default()
         });
     }
     for namespace in ["team-a", "team-b"] {
@@ -140,8 +237,8 @@ fn make_claims(rng: &mut Rng, draft: &mut Draft, percent_sound: usize) {
             }
             if !rng.chance(percent_sound) {
                 match rng.below(4) {
-                    0 => claim.volume = None,
-                    1 => (claim.volume, claim.class) = (None, None),
+                    0 => (claim.volume, claim.is_prebound) = (None, false),
+                    1 => (claim.volume, claim.is_prebound, claim.class) = (None, false, None),
                     2 => claim.meta.deleted = Some(0),
                     _ => claim.volume = Some("missing".to_owned()),
                 }
@@ -155,7 +252,9 @@ fn claim(namespace: &str, name: &str, volume: &str) -> VolumeClaim {
     VolumeClaim {
         meta: meta(namespace, name),
         volume: Some(volume.to_owned()),
+        is_prebound: true,
         class: Some("now".to_owned()),
         access_modes: vec!["ReadWriteOnce".to_owned()],
+        ..VolumeClaim::default()
     }
 }

@@ -84,8 +84,10 @@ pub(super) fn claim(name: &str, is_bound: bool, modes: &[&str], class: &str) -> 
     VolumeClaim {
         meta: meta("team", name),
         volume: is_bound.then(|| name.to_owned()),
+        is_prebound: is_bound,
         class: Some(class.to_owned()),
         access_modes: modes.iter().map(|mode| (*mode).to_owned()).collect(),
+        ..VolumeClaim::default()
     }
 }
 
@@ -94,14 +96,19 @@ pub(super) fn csi_claim(volumes: &mut Volumes, name: &str, driver: &str) {
     set_claim(volumes, claim(name, true, &[], "disks"));
     let volume = PersistentVolume {
         meta: meta("", name),
-        node_affinity: None,
         csi: Some((driver.to_owned(), name.to_owned())),
+        ..PersistentVolume::default()
     };
     assert!(volumes.apply(&Change::Volume(Delta::Upsert(Arc::new(volume)))));
 }
 
 pub(super) fn class(volumes: &mut Volumes, name: &str, binding: BindingMode) {
-    let class = StorageClass { meta: meta("", name), binding };
+    let class = StorageClass {
+        meta: meta("", name),
+        binding,
+        provisioner: "csi.example".to_owned(),
+        allowed_topologies: Vec::new(),
+    };
     assert!(volumes.apply(&Change::StorageClass(Delta::Upsert(Arc::new(class)))));
 }
 

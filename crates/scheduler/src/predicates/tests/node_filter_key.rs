@@ -8,7 +8,7 @@ use octavo_kube_io::objects::{
 };
 
 use super::fixtures::{claim, class, csi_claim, labels, node, pod, set_claim, using};
-use crate::predicates::{NodeFilterKey, Unfit, Unsupported, Volumes, unsupported};
+use crate::predicates::{NodeFilterKey, Unfit, Volumes};
 
 fn check(pod: &Pod, node: &Node) -> Result<(), Unfit> {
     NodeFilterKey::of(pod, &Volumes::default()).check(node)
@@ -118,7 +118,6 @@ fn a_key_changes_when_a_claim_is_bound() {
     class(&mut volumes, "now", BindingMode::Immediate);
     let unbound = NodeFilterKey::of(&pod, &volumes);
     assert!(matches!(unbound.pod_level_reason(), Some(Unfit::UnboundClaim { .. })));
-    assert_eq!(unsupported(&pod, &volumes), None);
     csi_claim(&mut volumes, "data", "csi.example");
     let bound = NodeFilterKey::of(&pod, &volumes);
     assert_eq!(bound.check(&node("n", &[], &[])), Ok(()));
@@ -126,15 +125,15 @@ fn a_key_changes_when_a_claim_is_bound() {
 }
 
 #[test]
-fn late_binding_is_unsupported_by_name() {
+fn claims_that_get_a_volume_everywhere_do_not_tell_pods_apart() {
     let mut volumes = Volumes::default();
-    set_claim(&mut volumes, claim("data", false, &[], "later"));
     class(&mut volumes, "later", BindingMode::WaitForFirstConsumer);
-    let refused = unsupported(&using("p", "data"), &volumes);
-    let Some(Unsupported::LateBinding { claim, class }) = &refused else { panic!("{refused:?}") };
-    assert_eq!((&*claim.name, &**class), ("data", "later"));
-    let text = refused.unwrap().to_string();
-    assert!(text.contains("team/data") && text.contains("Immediate"), "{text}");
+    for name in ["one", "two"] {
+        set_claim(&mut volumes, claim(name, false, &[], "later"));
+    }
+    let key = |claim: &str| NodeFilterKey::of(&using(claim, claim), &volumes);
+    assert_eq!(key("one"), key("two"));
+    assert_eq!(key("one").check(&node("n", &[], &[])), Ok(()));
 }
 
 #[test]

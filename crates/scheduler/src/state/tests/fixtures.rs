@@ -253,7 +253,7 @@ impl Testbed {
                     self.pod(&with(value.clone(), "/status/nominatedNodeName", json!(node)));
                 }
             }
-            OpKind::Rollback { .. } => {}
+            OpKind::RequestVolumes { .. } | OpKind::Rollback { .. } => {}
         }
         self.scheduler.complete_op(&OpResult { id: op.id, result: Ok(()) });
     }
