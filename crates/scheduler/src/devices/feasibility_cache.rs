@@ -13,11 +13,13 @@ use super::Devices;
 use super::ask::Ask;
 use super::pod_allocation::PodAllocationError;
 
-/// Most requests that are kept. The least recently used one is evicted.
-const MAX_KEYS: usize = 64;
+/// Most requests whose results are kept. The least recently used one is evicted.
+const MAX_CACHED: usize = 64;
+/// Most requests that are told apart by number. Beyond them all get new numbers.
+const MAX_KEYS: usize = 8192;
 
 /// Identifies what an ask requests from the allocator. Asks with the same key have the same result
-/// on every node.
+/// on every node. Equal asks keep their key while results come and go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RequestKey(u64);
 
@@ -45,17 +47,15 @@ pub(super) struct FeasibilityCache {
     allocator_calls: u64,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct CachedKey {
-    text: String,
     last_used: u64,
     nodes: FxHashMap<NodeName, Feasibility>,
 }
 
 impl FeasibilityCache {
-    /// Forgets everything.
+    /// Forgets all results.
     pub(super) fn clear(&mut self) {
-        self.by_text.clear();
         self.cached.clear();
     }
 
@@ -67,27 +67,27 @@ impl FeasibilityCache {
     }
 
     fn request_key(&mut self, text: String) -> RequestKey {
-        self.clock += 1;
-        if let Some(request_key) = self.by_text.get(&text) {
-            if let Some(cached) = self.cached.get_mut(&request_key.0) {
-                cached.last_used = self.clock;
+        let request_key = if let Some(request_key) = self.by_text.get(&text) {
+            *request_key
+        } else {
+            if self.by_text.len() >= MAX_KEYS {
+                self.by_text.clear();
+                self.cached.clear();
             }
-            return *request_key;
+            let request_key = RequestKey(self.next);
+            self.next += 1;
+            self.by_text.insert(text, request_key);
+            request_key
+        };
+        self.clock += 1;
+        if !self.cached.contains_key(&request_key.0) {
+            let used_last = self.cached.iter().min_by_key(|(_, cached)| cached.last_used);
+            let oldest = used_last.map(|(key, _)| *key);
+            if let Some(oldest) = oldest.filter(|_| self.cached.len() >= MAX_CACHED) {
+                self.cached.remove(&oldest);
+            }
         }
-        if self.cached.len() >= MAX_KEYS
-            && let Some((&oldest, _)) =
-                self.cached.iter().min_by_key(|(_, cached)| cached.last_used)
-            && let Some(cached) = self.cached.remove(&oldest)
-        {
-            self.by_text.remove(&cached.text);
-        }
-        let request_key = RequestKey(self.next);
-        self.next += 1;
-        self.by_text.insert(text.clone(), request_key);
-        self.cached.insert(
-            request_key.0,
-            CachedKey { text, last_used: self.clock, nodes: FxHashMap::default() },
-        );
+        self.cached.entry(request_key.0).or_default().last_used = self.clock;
         request_key
     }
 }

@@ -63,6 +63,11 @@ impl Requirement {
         Some(Self { key: key.to_owned(), test })
     }
 
+    /// The label.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
     pub(super) fn holds(&self, labels: &Labels) -> bool {
         let value = labels.get(&self.key);
         let number = || value.and_then(|value| value.parse::<i64>().ok());

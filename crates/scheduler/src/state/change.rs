@@ -1,9 +1,11 @@
 //! Applies watch events to the state.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Change, Claim, Delta, Node, ObjectName, Pod, PodUid, WatchedObject};
+use octavo_kube_io::objects::{
+    Change, Claim, Delta, Node, NodeName, ObjectName, Pod, PodUid, WatchedObject,
+};
 
 use super::Scheduler;
 use super::pod::PodRecord;
@@ -160,7 +162,8 @@ impl Scheduler {
         if touched.is_empty() {
             return;
         }
-        let free_before = self.free_gpus();
+        let free_before: BTreeMap<NodeName, Option<i64>> =
+            touched.holdings.iter().map(|node| (node.clone(), self.free_gpus(node))).collect();
         if touched.are_models_changed {
             self.is_engine_stale = true;
             self.cluster_changed();
@@ -176,13 +179,19 @@ impl Scheduler {
         }
         self.wake_claim_users(&touched.claims);
         self.retry_nominations();
-        if touched.are_classes_changed || touched.is_shared_pool_touched {
+        if touched.are_classes_changed {
             self.cluster_changed();
+        }
+        if !touched.hardware.is_empty() {
+            self.devices_changed();
         }
         touched.hardware.iter().for_each(|node| self.room_changed(node));
         // A new allocation makes no entry schedulable.
-        if self.is_engine_stale || self.free_gpus() > free_before {
-            touched.holdings.iter().for_each(|node| self.room_changed(node));
+        for node in &touched.holdings {
+            let before = free_before.get(node).copied().flatten();
+            if self.is_engine_stale || self.free_gpus(node) > before {
+                self.room_changed(node);
+            }
         }
     }
 
@@ -204,10 +213,11 @@ impl Scheduler {
         }
     }
 
-    /// Free GPU compute in thousandths of GPUs, plus the number of unused GPUs.
-    fn free_gpus(&self) -> i64 {
-        let totals = self.engine.world.cluster.totals();
-        totals.gpu_milli - totals.used_milli + totals.unused_gpus
+    /// Free GPU compute of a node in thousandths of GPUs, plus the number of unused GPUs.
+    fn free_gpus(&self, node: &str) -> Option<i64> {
+        let gpus = self.engine.world.cluster.gpus(self.engine.node(node)?);
+        let free = gpus.iter().map(|gpu| i64::from(gpu.milli) + i64::from(gpu.is_unused()));
+        Some(free.sum())
     }
 
     /// Wakes pods that use these claims.

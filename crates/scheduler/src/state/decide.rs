@@ -20,7 +20,7 @@ use super::pod::{self, PodRecord};
 use super::queue::QueueKey;
 use super::records::RecordedDecision;
 use crate::devices::{Ask, AskError, AskedClaim, Feasibility};
-use crate::predicates::{Unfit, Usage, check_resource_fit};
+use crate::predicates::{Exclusions, Unfit, Usage, check_resource_fit};
 
 /// Attempts of a decision whose chosen node lacks devices or room after all. After these each node
 /// is tried on its own.
@@ -31,9 +31,12 @@ pub(super) const MAX_ATTEMPTS: usize = 8;
 pub(super) enum Attempt {
     /// For a pending entry: other pods may be evicted or moved, and a refusal is recorded.
     Full,
-    /// For a nominated entry, or one that was refused lately: no other pod is disturbed, and a
-    /// refusal changes nothing.
+    /// For an entry that was refused lately: no other pod is disturbed, and the reason of the last
+    /// full decision stays.
     WithoutVictims,
+    /// For a nominated entry, whose place is taken back for the attempt: no other pod is disturbed,
+    /// and a refusal changes nothing.
+    Nominated,
 }
 
 impl Scheduler {
@@ -65,11 +68,11 @@ impl Scheduler {
         uid: &PodUid,
         mask: NodeMask,
         ask: &Ask,
+        away: &Exclusions,
         with_room: bool,
     ) -> NodeSet {
         let mut forbidden = NodeSet::new();
         let Some(record) = self.pods.get(uid) else { return forbidden };
-        let away = self.neighbours.exclusions(&record.pod, &self.volumes);
         let takes_uncounted =
             with_room && pod::takes_uncounted(&record.footprint, |name| is_gpu(name, ask));
         let is_pinned = ask
@@ -121,18 +124,12 @@ impl Scheduler {
         reasons
     }
 
-    /// Whether [`Self::forbidden_nodes`] is equal for all pods with the same footprint and extended
-    /// resources. Inexact requests must also have the same wish, and pods with neighbours that keep
-    /// them away the same labels and rules.
-    pub(super) fn is_described_by_class(&self, uid: &PodUid, mask: NodeMask, ask: &Ask) -> bool {
-        let Some(record) = self.pods.get(uid) else { return false };
-        mask != NodeMask::Scan
-            && if ask.is_exact {
-                ask.claims.is_empty()
-            } else {
-                ask.claims.iter().all(|claim| matches!(claim, AskedClaim::Wanted(_)))
-            }
-            && self.neighbours.exclusions(&record.pod, &self.volumes).claim().is_none()
+    /// What excludes a pod from nodes because of other pods.
+    pub(super) fn exclusions(&self, uid: &PodUid) -> Exclusions {
+        let record = self.pods.get(uid);
+        record.map_or_else(Exclusions::default, |record| {
+            self.neighbours.exclusions(&record.pod, &self.volumes)
+        })
     }
 
     /// Whether this scheduler may allocate the requested devices on a node: only on its own nodes.
@@ -154,7 +151,7 @@ impl Scheduler {
         may_preempt: bool,
         policy: &PlacementPolicy,
     ) -> PreemptionBudget {
-        if attempt == Attempt::WithoutVictims {
+        if attempt != Attempt::Full {
             return PreemptionBudget::none();
         }
         let is_allowed = self.config.preemption && may_preempt && policy.is_preempting();
@@ -212,6 +209,19 @@ impl Scheduler {
             Ok((answer, explanation))
         })
     }
+}
+
+/// Whether [`Scheduler::forbidden_nodes`] is equal for all pods with the same footprint and extended
+/// resources. Inexact requests must also have the same wish, and pods that others keep away the
+/// same exclusions.
+pub(super) fn is_described_by_class(mask: NodeMask, ask: &Ask, away: &Exclusions) -> bool {
+    mask != NodeMask::Scan
+        && if ask.is_exact {
+            ask.claims.is_empty()
+        } else {
+            ask.claims.iter().all(|claim| matches!(claim, AskedClaim::Wanted(_)))
+        }
+        && away.claim().is_none()
 }
 
 /// Whether an extended resource stands for the GPUs that the engine counts for this request.

@@ -16,7 +16,8 @@ use super::Scheduler;
 use super::decide::{Attempt, MAX_ATTEMPTS};
 use super::gang_request::{GangRequest, IncompleteSegment, RuledOutNodes};
 use super::pending_reason::{NodeError, PendingReason};
-use super::queue::QueueKey;
+use super::queue::{QueueKey, Search};
+use super::refusal_cache::LastRefusal;
 use super::reserve::{AssumedPlacement, ReserveError};
 use crate::devices::AskedClaim;
 use crate::groups::{GroupName, GroupSpec, MemberState};
@@ -32,7 +33,7 @@ struct GangSearch {
     preemption_budget: PreemptionBudget,
     /// Members with places, not submitted yet.
     assumed: Vec<AssumedPlacement>,
-    /// Nodes that failed regardless of the other members.
+    /// Nodes that failed regardless of the other members, or as the first place.
     ruled_out: RuledOutNodes,
     /// These, and nodes that failed beside the assumed members.
     ruled_out_now: RuledOutNodes,
@@ -42,6 +43,8 @@ struct GangSearch {
     nodes_tried: NodeSet,
     /// The last failure.
     last_error: Option<NodeError>,
+    /// Whether rules among the members have kept one away from a node.
+    was_kept_apart: bool,
 }
 
 impl GangSearch {
@@ -62,6 +65,7 @@ impl GangSearch {
             failed_nodes: Vec::new(),
             nodes_tried: NodeSet::new(),
             last_error: None,
+            was_kept_apart: false,
         }
     }
 
@@ -111,7 +115,9 @@ impl Scheduler {
     pub(super) fn decide_group(&mut self, group: &GroupName) {
         let key = QueueKey::Group(group.clone());
         let attempt = self.attempt_for(&key);
+        let search = if attempt == Attempt::Full { Search::Full } else { Search::WithoutVictims };
         if let Err(reason) = self.schedule_group(group, &key, attempt) {
+            self.refusals.last = LastRefusal { class: None, search };
             self.attempt_refused(&key, attempt, &reason);
         }
     }
@@ -181,13 +187,14 @@ impl Scheduler {
             )?;
             let Ok(plan) = answer else {
                 if !search.assumed.is_empty() {
+                    self.note_dead_end(&request.ranks, search);
                     self.unreserve_all(&mut search.assumed);
                     search.restart();
                     request =
                         self.gang_request_excluding(group, &search.spec, &search.ruled_out)?;
                     continue;
                 }
-                if search.attempt == Attempt::WithoutVictims {
+                if search.attempt != Attempt::Full {
                     return Err(PendingReason::NoFreePlace);
                 }
                 let reason = if let Some(last) = search.last_error.take() {
@@ -208,6 +215,15 @@ impl Scheduler {
                 })
                 .collect();
             if !plan.evictions.is_empty() || !plan.moves.is_empty() {
+                let node =
+                    |placed: &Placed| self.engine.world.cluster.name(placed.placement.node).into();
+                let places: Vec<(PodUid, NodeName)> =
+                    members.iter().map(|(uid, placed)| (uid.clone(), node(placed))).collect();
+                if self.check_neighbours_after_plan(&places, &plan).is_err() {
+                    // The engine does not know rules among members. No pod is evicted in vain.
+                    search.preemption_budget = PreemptionBudget::none();
+                    continue;
+                }
                 self.decision_log.record(key, explanation);
                 return self.nominate(key, &members, &plan);
             }
@@ -235,6 +251,7 @@ impl Scheduler {
         search: &mut GangSearch,
     ) -> bool {
         let mut failed = Vec::new();
+        let assumed_before = search.assumed.len();
         for (uid, placed) in members {
             match self.reserve_one(uid, &placed.placement) {
                 Ok(assumed) => search.assumed.push(assumed),
@@ -248,13 +265,19 @@ impl Scheduler {
                 .pods
                 .get(*uid)
                 .map_or_else(String::new, |record| record.pod.meta.name.to_string());
-            let message = format!("{} (pod {pod})", error.message());
-            search.last_error = Some(NodeError { node: name.into(), message });
+            let message = error.message().to_owned();
+            search.last_error = Some(NodeError { node: format!("{name} (pod {pod})"), message });
             if matches!(error, ReserveError::Leaving(_)) {
                 // Its room will be free soon, so no other pod has to leave.
                 search.preemption_budget = PreemptionBudget::none();
             }
             search.nodes_tried.insert(node);
+            if matches!(error, ReserveError::Neighbours(_)) && search.assumed.len() > assumed_before
+            {
+                // Members that got places in this round keep it away. The next request knows.
+                search.was_kept_apart = true;
+                continue;
+            }
             let classmates = request.members_of_group(placed.group);
             rule_out(&mut search.ruled_out_now, classmates, node);
             match self.claim_elsewhere(uid, node) {
@@ -287,6 +310,16 @@ impl Scheduler {
             let users = self.by_claim.get(&claim.meta.name)?;
             Some((users.iter().cloned().collect(), elsewhere))
         })
+    }
+
+    /// The places so far leave none for the others by rules among members. The next start must not
+    /// begin with the same node.
+    fn note_dead_end(&self, members: &[PodUid], search: &mut GangSearch) {
+        if !std::mem::take(&mut search.was_kept_apart) {
+            return;
+        }
+        let first = search.assumed.first().and_then(|placement| self.engine.node(&placement.node));
+        search.failed_nodes.extend(first.map(|node| (members.to_vec(), node)));
     }
 
     fn unreserve_all(&mut self, assumed: &mut Vec<AssumedPlacement>) {

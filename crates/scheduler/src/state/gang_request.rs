@@ -18,6 +18,7 @@ use octavo_engine::{Gang, Placement, Shape};
 use octavo_kube_io::objects::{ClaimUid, PodUid};
 
 use super::Scheduler;
+use super::decide::is_described_by_class;
 use super::node_mask::NodeMask;
 use super::pending_reason::PendingReason;
 use crate::devices::{Ask, RequestKey};
@@ -290,11 +291,9 @@ impl Scheduler {
         ruled_out: Option<&Arc<NodeSet>>,
         cache: &mut ForbiddenCache,
     ) -> Arc<NodeSet> {
-        let record = self.pods.get(uid).filter(|_| self.is_described_by_class(uid, mask, ask));
+        let away = self.exclusions(uid);
+        let record = self.pods.get(uid).filter(|_| is_described_by_class(mask, ask, &away));
         let wish = record.filter(|_| !ask.is_exact).map(|_| self.devices.request_key(ask));
-        let away = record
-            .map(|record| self.neighbours.exclusions(&record.pod, &self.volumes))
-            .unwrap_or_default();
         let forbidden = match (record, &cache.by_room) {
             (Some(record), Some(((footprint, extended, wanted, from), forbidden)))
                 if Arc::ptr_eq(&record.footprint, footprint)
@@ -305,7 +304,7 @@ impl Scheduler {
                 Arc::clone(forbidden)
             }
             (record, _) => {
-                let forbidden = Arc::new(self.forbidden_nodes(uid, mask, ask, true));
+                let forbidden = Arc::new(self.forbidden_nodes(uid, mask, ask, &away, true));
                 if let Some(record) = record {
                     let footprint = Arc::clone(&record.footprint);
                     let forbidden = Arc::clone(&forbidden);

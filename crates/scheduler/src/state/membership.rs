@@ -46,6 +46,7 @@ impl Scheduler {
             self.drop_nomination(&QueueKey::Pod(uid.clone()));
             if let Some(old) = old {
                 self.remove_from_group(uid, &old);
+                self.wake_group(&old);
             }
             if let Some(new) = &new {
                 self.members.entry(new.clone()).or_default().insert(uid.clone());

@@ -41,6 +41,9 @@ impl Scheduler {
             self.is_engine_stale = true;
             self.cluster_changed();
         }
+        if !touched.hardware.is_empty() {
+            self.devices_changed();
+        }
         self.track_lost_node(node);
         self.sync_node(&name);
         self.drop_infeasible_nominations_on(&name);
@@ -73,6 +76,8 @@ impl Scheduler {
         let has_other_labels = engine.labels(name) != Some(&desired.spec.labels);
         if has_other_labels || engine.set_class(name, &desired.spec.class).is_err() {
             self.is_engine_stale = true;
+            // Its domains have other nodes now, so other nodes may serve.
+            self.cluster_changed();
             return;
         }
         engine.set_closed(name, desired.closed);
@@ -163,6 +168,8 @@ impl Scheduler {
             self.refusals.clear();
             self.cluster_changed();
         }
+        // Changes of workloads while the engine cache was stale were not seen.
+        self.victims_changed();
         let uids: Vec<_> = self.pods_by_age();
         for uid in uids {
             self.refresh_pod(&uid);

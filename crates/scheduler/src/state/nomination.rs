@@ -127,7 +127,9 @@ impl Scheduler {
             let place = Place { node: node.clone(), gpus, state: PlaceState::Nominated };
             self.set_place(uid, Some(place));
         }
-        self.neighbours_changed();
+        for (uid, _) in members {
+            self.neighbour_changed(uid);
+        }
         if let (QueueKey::Pod(uid), Some(node)) = (key, nodes.first()) {
             // Cluster autoscalers read it. A gang reports the node in its status.
             self.set_nominated_node(uid, Some(node));
@@ -144,7 +146,6 @@ impl Scheduler {
         self.nominations.insert(key.clone(), nomination);
         self.enqueue(key);
         self.set_pending(key, &reason);
-        self.queue.set_state(key, State::Nominated);
         Ok(())
     }
 

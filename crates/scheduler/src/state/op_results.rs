@@ -157,9 +157,11 @@ impl Scheduler {
     /// Accepts the observed claims of a bound pod. Another scheduler may have bound it with other
     /// devices of the same node.
     pub(super) fn accept_observed(&mut self, uid: &PodUid) {
-        if self.devices.accept_observed(uid).is_empty() {
+        let touched = self.devices.accept_observed(uid);
+        if touched.is_empty() {
             return;
         }
+        touched.holdings.iter().for_each(|node| self.room_changed(node));
         let place = self.pods.get(uid).and_then(|record| record.place.as_ref());
         if let Some(node) = place.map(|place| place.node.clone()) {
             self.holders_changed(&node);

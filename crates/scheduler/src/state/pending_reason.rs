@@ -3,7 +3,7 @@
 use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::PolicyError;
 
-use octavo_kube_io::objects::{NodeName, PodUid};
+use octavo_kube_io::objects::PodUid;
 
 use super::Scheduler;
 use super::gang_request::IncompleteSegment;
@@ -59,7 +59,8 @@ pub(super) enum PendingReason {
 /// Why a node failed for a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NodeError {
-    pub(super) node: NodeName,
+    /// The node, and the pod if there are several.
+    pub(super) node: String,
     pub(super) message: String,
 }
 
@@ -268,10 +269,12 @@ fn refusal_text(explanation: &Explanation) -> String {
 impl Scheduler {
     /// Records why an entry is pending. Reports it if the reason or message is new.
     pub(super) fn set_pending(&mut self, key: &QueueKey, reason: &PendingReason) {
-        if reason.is_gated() {
-            self.queue.set_state(key, State::Gated);
-        } else {
-            self.refuse(key, reason);
+        match reason {
+            PendingReason::Nominated { .. } | PendingReason::AwaitsVolumes { .. } => {
+                self.queue.set_state(key, State::Nominated);
+            }
+            reason if reason.is_gated() => self.queue.set_state(key, State::Gated),
+            reason => self.refuse(key, reason),
         }
         if let (QueueKey::Pod(uid), false) = (key, self.nominations.contains_key(key)) {
             // It may be from a nomination of an earlier leader.
@@ -289,10 +292,10 @@ impl Scheduler {
         let is_unschedulable = matches!(reason, PendingReason::Unschedulable(..));
         if is_unschedulable {
             for nodes in self.unmodeled_for(key) {
-                for message in [&mut status_text.message, &mut detail] {
-                    message.push_str("; ");
-                    message.push_str(&nodes.message);
-                }
+                status_text.message.push_str("; GPUs of some nodes are not used: ");
+                status_text.message.push_str(&nodes.why);
+                detail.push_str("; ");
+                detail.push_str(&nodes.message);
             }
         }
         let result = match reason {

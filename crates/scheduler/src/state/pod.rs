@@ -9,7 +9,6 @@ use octavo_kube_io::objects::{NodeName, Pod};
 
 use super::node::GpuUse;
 use super::node_mask::NodeMask;
-use super::queue::ClassId;
 use crate::bind::{OpId, PodRef};
 use crate::groups::{GroupError, GroupName, Member, MemberState};
 use crate::predicates::{NodeFilterKey, PodRequests};
@@ -37,8 +36,6 @@ pub(super) struct PodRecord {
     /// Its request for the engine.
     pub(super) shape: Option<Arc<Shape>>,
     pub(super) profile: Option<Arc<Profile>>,
-    /// Pods with equal requests, if it was refused for reasons that hold for them all.
-    pub(super) class: Option<ClassId>,
     /// Its place, if bound, assumed or nominated.
     pub(super) place: Option<Place>,
     /// The node whose usage includes it.
@@ -101,7 +98,6 @@ impl PodRecord {
             node_mask: None,
             shape: None,
             profile: None,
-            class: None,
             place: None,
             counted_on: None,
             neighbour_on: None,

@@ -103,8 +103,10 @@ impl Scheduler {
             self.room_changed(node);
         }
         let is_bound_now = old.node.is_none() && pod.node.is_some();
-        if is_bound_now || (has_neighbour_changed && is_present) {
-            self.neighbours_changed();
+        // The binding of a pod that is assumed there changes nothing.
+        let is_elsewhere = is_bound_now && old_node.as_ref() != pod.node.as_ref();
+        if is_elsewhere || (has_neighbour_changed && is_present) {
+            self.neighbour_changed(&uid);
         }
         if is_bound_now {
             // Also if another scheduler has bound it, or if the result of our bind is unknown.

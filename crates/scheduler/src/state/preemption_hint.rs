@@ -328,7 +328,12 @@ impl Scheduler {
                 let record = self.pods.get(uid).ok_or(PendingReason::Gone)?;
                 let hints = PlacementHints::of(&record.pod.meta).map_err(PendingReason::Group)?;
                 let gang = gang_of_one(&self.profile_of(record), &shape);
-                (gang, Vec::new(), self.forbidden_nodes(uid, mask, &ask, false), hints.policy)
+                (
+                    gang,
+                    Vec::new(),
+                    self.forbidden_nodes(uid, mask, &ask, &self.exclusions(uid), false),
+                    hints.policy,
+                )
             }
         };
         let policy = self.policies.find(policy.as_deref()).map_err(PendingReason::NoPolicy)?;

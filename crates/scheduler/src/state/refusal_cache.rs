@@ -10,15 +10,15 @@ use rustc_hash::FxHashMap;
 
 use super::node_mask::NodeMask;
 use super::pending_reason::PendingReason;
-use super::queue::ClassId;
+use super::queue::{ClassId, Search};
 use crate::devices::RequestKey;
 use crate::predicates::PodRequests;
 
 /// Distinct requests from which on the classes get new numbers.
 const MAX_CLASSES: usize = 8192;
 
-/// All that decides whether a pod is refused: request, priority, policy, and which pods it may evict
-/// or move.
+/// What decides whether a pod is refused: request, priority, policy, and which pods it may evict or
+/// move.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct RefusalKey {
     pub(super) shape: Arc<Shape>,
@@ -29,9 +29,9 @@ pub(super) struct RefusalKey {
     pub(super) policy: String,
     /// The footprint of a pod that takes resources that the engine does not count.
     pub(super) uncounted: Option<Arc<PodRequests>>,
-    /// Namespace, labels and rules of a pod that other pods may keep away from nodes.
+    /// Namespace, labels and rules of a pod that other pods keep away from nodes, or may.
     pub(super) neighbours: Option<NeighbourKey>,
-    /// The claims of a pod for which only the allocator can decide.
+    /// Its claims and extended resources.
     pub(super) claims: Option<RequestKey>,
 }
 
@@ -46,11 +46,12 @@ pub(super) struct NeighbourKey {
 }
 
 impl NeighbourKey {
-    pub(super) fn of(pod: &Pod) -> Self {
+    /// The key of a pod. Other labels than these do not matter to any rule.
+    pub(super) fn of(pod: &Pod, labels: BTreeMap<String, String>) -> Self {
         let Pod { meta, spec, .. } = pod;
         Self {
             namespace: Arc::clone(&meta.name.namespace),
-            labels: meta.labels.clone(),
+            labels,
             affinity: spec.affinity.clone(),
             anti_affinity: spec.anti_affinity.clone(),
             spread: spec.spread.clone(),
@@ -63,7 +64,23 @@ impl NeighbourKey {
 pub(super) struct RefusalCache {
     cluster_revision: u64,
     answers: FxHashMap<RefusalKey, PendingReason>,
-    classes: FxHashMap<RefusalKey, ClassId>,
+    classes: FxHashMap<RefusalKey, Class>,
+    /// What is known of the refusal that is being handled.
+    pub(super) last: LastRefusal,
+}
+
+/// A class, and its last reason.
+#[derive(Debug)]
+struct Class {
+    id: ClassId,
+    reason: PendingReason,
+}
+
+/// The class of a refused pod, if its refusal holds for a class, and what was searched.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LastRefusal {
+    pub(super) class: Option<ClassId>,
+    pub(super) search: Search,
 }
 
 impl RefusalCache {
@@ -87,14 +104,23 @@ impl RefusalCache {
         if self.classes.len() >= MAX_CLASSES {
             self.classes.clear();
         }
-        let class = *self.classes.entry(key.clone()).or_insert_with(new);
+        let class = self
+            .classes
+            .entry(key.clone())
+            .or_insert_with(|| Class { id: new(), reason: refusal.clone() });
+        class.reason = refusal.clone();
         self.answers.insert(key, refusal);
-        class
+        class.id
     }
 
-    /// The class of pods with this request.
-    pub(super) fn class(&self, key: &RefusalKey) -> Option<ClassId> {
-        self.classes.get(key).copied()
+    /// The class of pods with this request, and why it was refused last.
+    pub(super) fn class(&self, key: &RefusalKey) -> Option<(ClassId, &PendingReason)> {
+        self.classes.get(key).map(|class| (class.id, &class.reason))
+    }
+
+    /// Whether no class of refused pods is known.
+    pub(super) fn is_empty(&self) -> bool {
+        self.classes.is_empty()
     }
 
     /// Forgets the refusals. Equal requests stay equal.

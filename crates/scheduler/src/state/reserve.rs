@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use octavo_engine::placement::GpuParts;
 use octavo_engine::workload::{Coupling, Profile};
-use octavo_engine::{GpuPart, Resources, Shape};
+use octavo_engine::{GpuPart, Plan, Resources, Shape};
 
 use octavo_kube_io::objects::{NodeName, PodUid};
 
@@ -16,13 +16,15 @@ use super::shape::demand_of;
 use super::{OpPurpose, Scheduler};
 use crate::bind::{Bind, OpKind};
 use crate::devices::{Ask, PodAllocation};
-use crate::predicates::{NodeFilterKey, Usage, check_resource_fit};
+use crate::predicates::{Neighbours, NodeFilterKey, Usage, check_resource_fit};
 
 /// Why a pod cannot have the place that the engine chose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum ReserveError {
     /// The node does not take it: its taints, labels, volumes, or pods that keep it away.
     Rules(String),
+    /// Rules about other pods keep it away from the node, or of other pods.
+    Neighbours(String),
     /// Victims that have not left yet still use the room. It will be free.
     Leaving(String),
     /// Resources that the engine does not count are missing there.
@@ -38,6 +40,7 @@ impl ReserveError {
     pub(super) fn message(&self) -> &str {
         match self {
             Self::Rules(reasons)
+            | Self::Neighbours(reasons)
             | Self::Leaving(reasons)
             | Self::Fit(reasons)
             | Self::Devices(reasons) => reasons,
@@ -66,13 +69,53 @@ impl Scheduler {
         checked.map_err(|unfit| ReserveError::Rules(unfit.to_string()))
     }
 
-    /// Checks whether pods on other nodes keep a pod without a place away from this one.
-    fn check_neighbours(&self, uid: &PodUid, node: &str) -> Result<(), ReserveError> {
+    /// Checks whether other pods keep a pod without a place away from a node.
+    pub(super) fn check_neighbours(&self, uid: &PodUid, node: &str) -> Result<(), ReserveError> {
         let (Some(record), Some(node)) = (self.pods.get(uid), self.nodes.get(node)) else {
             return Err(ReserveError::NoNode);
         };
         let away = self.neighbours.exclusions(&record.pod, &self.volumes);
-        away.check(&node.node).map_err(|unfit| ReserveError::Rules(unfit.to_string()))
+        away.check(&node.node).map_err(|unfit| ReserveError::Neighbours(unfit.to_string()))
+    }
+
+    /// Checks the rules about other pods for members of a plan as they will be: the plan's victims
+    /// are gone, and the members before are in their places.
+    pub(super) fn check_neighbours_after_plan(
+        &mut self,
+        members: &[(PodUid, NodeName)],
+        plan: &Plan,
+    ) -> Result<(), ReserveError> {
+        let is_concerned = |uid: &PodUid| {
+            let record = self.pods.get(uid);
+            record.is_some_and(|record| Neighbours::has_rules(&record.pod))
+                || !self.exclusions(uid).is_empty()
+        };
+        if !members.iter().any(|(uid, _)| is_concerned(uid)) {
+            return Ok(());
+        }
+        let leaving = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
+        let leaving = leaving.filter_map(|id| self.pods.get(&**self.engine.holder(*id)?));
+        let leaving: Vec<_> = leaving
+            .filter_map(|record| Some((Arc::clone(&record.pod), record.neighbour_on.clone()?)))
+            .collect();
+        for (pod, _) in &leaving {
+            self.neighbours.remove(&pod.meta.uid);
+        }
+        let mut placed: Vec<&PodUid> = Vec::new();
+        let mut result = Ok(());
+        for (uid, node) in members {
+            result = self.check_neighbours(uid, node);
+            let Some(record) = self.pods.get(uid).filter(|_| result.is_ok()) else { break };
+            self.neighbours.add(&record.pod, node);
+            placed.push(uid);
+        }
+        for uid in placed {
+            self.neighbours.remove(uid);
+        }
+        for (pod, node) in &leaving {
+            self.neighbours.add(pod, node);
+        }
+        result
     }
 
     /// Checks all resources of a pod on a node exactly, except for devices. It must fit beside the
@@ -187,7 +230,7 @@ impl Scheduler {
         {
             place.state = PlaceState::Assumed(op);
         }
-        self.neighbours_changed();
+        self.neighbour_changed(&uid);
         // From now on its claims decide what it holds.
         self.refresh_pod(&uid);
         if joins_claim {

@@ -8,25 +8,27 @@ use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::workload::Profile;
 use octavo_engine::{Gang, Plan, Shape};
 
-use octavo_kube_io::objects::{NodeName, Pod, PodUid};
+use octavo_kube_io::objects::{NodeName, PodUid};
 
-use super::decide::{Attempt, MAX_ATTEMPTS, is_gpu};
+use super::decide::{Attempt, MAX_ATTEMPTS, is_described_by_class, is_gpu};
 use super::node_mask::NodeMask;
 use super::pending_reason::{NodeError, PendingReason};
-use super::queue::QueueKey;
-use super::refusal_cache::{NeighbourKey, RefusalKey};
+use super::queue::{QueueKey, Search};
+use super::refusal_cache::{LastRefusal, NeighbourKey, RefusalKey};
 use super::reserve::ReserveError;
 use super::{Scheduler, pod};
 use crate::devices::Ask;
 use crate::groups::PlacementHints;
+use crate::predicates::{Exclusions, Neighbours};
 
 impl Scheduler {
     /// Decides on a single pod.
     pub(super) fn decide_pod(&mut self, uid: &PodUid) {
         let key = QueueKey::Pod(uid.clone());
         let attempt = self.attempt_for(&key);
-        if let Err(reason) = self.schedule_pod(uid, &key, attempt) {
-            self.attempt_refused(&key, attempt, &reason);
+        match self.schedule_pod(uid, &key, attempt) {
+            Ok(()) => self.refusals.last = LastRefusal::default(),
+            Err(reason) => self.attempt_refused(&key, attempt, &reason),
         }
     }
 
@@ -37,10 +39,8 @@ impl Scheduler {
         key: &QueueKey,
         attempt: Attempt,
     ) -> Result<(), PendingReason> {
-        let record = self.pods.get_mut(uid).ok_or(PendingReason::Gone)?;
-        if attempt == Attempt::Full {
-            record.class = None;
-        }
+        self.refusals.last = LastRefusal::default();
+        let record = self.pods.get(uid).ok_or(PendingReason::Gone)?;
         if let Some((_, rules, _)) = &record.node_mask
             && let Some(unfit) = rules.pod_level_reason()
         {
@@ -67,7 +67,7 @@ impl Scheduler {
                     return Ok(());
                 }
                 Err(ReserveError::Leaving(message)) => {
-                    let last = NodeError { node: place.node.clone(), message };
+                    let last = NodeError { node: place.node.to_string(), message };
                     self.restore_successor_place(successor);
                     return Err(PendingReason::NoDevices { nodes: 1, last });
                 }
@@ -80,7 +80,7 @@ impl Scheduler {
     #[expect(clippy::too_many_arguments, reason = "the state of one decision")]
     fn search_pod(
         &mut self,
-        attempt: Attempt,
+        mut attempt: Attempt,
         uid: &PodUid,
         key: &QueueKey,
         ask: &Ask,
@@ -90,33 +90,46 @@ impl Scheduler {
         policy: &Arc<PlacementPolicy>,
     ) -> Result<(), PendingReason> {
         let may_preempt = self.pods.get(uid).is_some_and(|record| record.pod.spec.may_preempt);
-        let mut preemption_budget =
-            self.preemption_budget(attempt, profile.priority, may_preempt, policy);
+        let full_budget =
+            self.preemption_budget(Attempt::Full, profile.priority, may_preempt, policy);
         let gang = gang_of_one(profile, shape);
-        let refusal_key = self.refusal_key(uid, ask, shape, profile, policy, &preemption_budget);
+        let away = self.exclusions(uid);
+        // Uncounted resources are checked on all nodes only after the first chosen node lacks them.
+        let mut forbidden = self.forbidden_nodes(uid, mask, ask, &away, false);
+        let is_described = is_described_by_class(mask, ask, &away);
         // Refusals hold for the world with the nominated places, so they do not serve an attempt
         // without them.
-        let is_cacheable = mask != NodeMask::Scan && attempt == Attempt::Full;
-        let is_described = is_cacheable && self.is_described_by_class(uid, mask, ask);
-        if is_described && let Some(refusal) = self.cached_refusal(uid, key, &refusal_key) {
-            return Err(refusal);
+        let has_class = mask != NodeMask::Scan
+            && attempt != Attempt::Nominated
+            && (is_described || forbidden.is_empty());
+        let refusal_key =
+            || self.refusal_key(uid, ask, shape, profile, policy, &full_budget, &away);
+        let mut last_reason = None;
+        if has_class && !self.refusals.is_empty() {
+            let refusal_key = refusal_key();
+            if let Some(refusal) = self.known_refusal(key, &refusal_key) {
+                return Err(refusal);
+            }
+            if let Some((class, reason)) = self.refusals.class(&refusal_key) {
+                if attempt == Attempt::Full && self.queue.backs_off(class, self.now) {
+                    // An equal pod has searched for victims in vain lately.
+                    (attempt, last_reason) = (Attempt::WithoutVictims, Some(reason.clone()));
+                }
+                self.refusals.last.class = Some(class);
+            }
         }
-        // Uncounted resources are checked on all nodes only after the first chosen node lacks them.
-        let mut forbidden = self.forbidden_nodes(uid, mask, ask, false);
-        let is_plain = is_cacheable && (is_described || forbidden.is_empty());
-        if is_plain
-            && !is_described
-            && let Some(refusal) = self.cached_refusal(uid, key, &refusal_key)
-        {
-            return Err(refusal);
+        if attempt != Attempt::Full {
+            self.refusals.last.search = Search::WithoutVictims;
         }
+        let mut preemption_budget =
+            if attempt == Attempt::Full { full_budget.clone() } else { PreemptionBudget::none() };
         let mut last_error = None;
         for _ in 0..MAX_ATTEMPTS {
             let (answer, explanation) =
                 self.ask_engine(attempt, key, &gang, &[], &forbidden, &preemption_budget, policy)?;
             let Ok(plan) = answer else {
-                if attempt == Attempt::WithoutVictims {
-                    return Err(PendingReason::NoFreePlace);
+                if attempt != Attempt::Full {
+                    return Err(last_reason.unwrap_or(PendingReason::NoFreePlace));
                 }
                 let reason = match last_error {
                     Some(last_error) => {
@@ -129,13 +142,16 @@ impl Scheduler {
                 };
                 self.decision_log.record(key, explanation);
                 // A failure on one node may be due to this pod's claims alone.
-                let is_of_class = is_plain
+                let is_of_class = has_class
                     && (is_described || matches!(reason, PendingReason::Unschedulable(..)));
-                let queue = &mut self.queue;
-                let class = is_of_class
-                    .then(|| self.refusals.keep(refusal_key, reason.clone(), || queue.new_class()));
-                if let Some(record) = self.pods.get_mut(uid) {
-                    record.class = class;
+                self.refusals.last.class = None;
+                if is_of_class {
+                    let refusal_key =
+                        self.refusal_key(uid, ask, shape, profile, policy, &full_budget, &away);
+                    let queue = &mut self.queue;
+                    let class =
+                        self.refusals.keep(refusal_key, reason.clone(), || queue.new_class());
+                    self.refusals.last.class = Some(class);
                 }
                 self.roll_back_allocations(key);
                 return Err(reason);
@@ -145,7 +161,10 @@ impl Scheduler {
             let node: NodeName = self.engine.world.cluster.name(placed.placement.node).into();
             let reserved = if is_disturbing {
                 // Evict no victim unless the preemptor fits once it is gone.
-                self.check_fit_after_plan(uid, ask, &node, &plan).map(|()| None)
+                let place = [(uid.clone(), node.clone())];
+                self.check_fit_after_plan(uid, ask, &node, &plan)
+                    .and_then(|()| self.check_neighbours_after_plan(&place, &plan))
+                    .map(|()| None)
             } else {
                 self.reserve(uid, ask, &node, Some(&placed.placement.gpus)).map(Some)
             };
@@ -165,11 +184,11 @@ impl Scheduler {
                         preemption_budget = PreemptionBudget::none();
                     }
                     if last_error.is_none() {
-                        forbidden = self.forbidden_nodes(uid, mask, ask, true);
+                        forbidden = self.forbidden_nodes(uid, mask, ask, &away, true);
                     }
                     forbidden.insert(placed.placement.node);
                     let message = error.message().to_owned();
-                    last_error = Some(NodeError { node, message });
+                    last_error = Some(NodeError { node: node.to_string(), message });
                 }
             }
         }
@@ -192,6 +211,7 @@ impl Scheduler {
     }
 
     /// The key of a pod's refusal.
+    #[expect(clippy::too_many_arguments, reason = "the state of one decision")]
     fn refusal_key(
         &self,
         uid: &PodUid,
@@ -200,13 +220,14 @@ impl Scheduler {
         profile: &Profile,
         policy: &PlacementPolicy,
         preemption_budget: &PreemptionBudget,
+        away: &Exclusions,
     ) -> RefusalKey {
         let record = self.pods.get(uid);
         let footprint = record.map(|record| Arc::clone(&record.footprint));
-        let is_kept_away = |pod: &Pod| !self.neighbours.exclusions(pod, &self.volumes).is_empty();
         let neighbours = record
-            .filter(|record| is_kept_away(&record.pod))
-            .map(|record| NeighbourKey::of(&record.pod));
+            .map(|record| &record.pod)
+            .filter(|pod| !away.is_empty() || Neighbours::has_rules(pod))
+            .map(|pod| NeighbourKey::of(pod, self.neighbours.selected_labels(pod)));
         RefusalKey {
             shape: Arc::clone(shape),
             priority: profile.priority,
@@ -217,24 +238,18 @@ impl Scheduler {
             uncounted: footprint
                 .filter(|footprint| pod::takes_uncounted(footprint, |name| is_gpu(name, ask))),
             neighbours,
-            claims: (!ask.is_exact).then(|| self.devices.request_key(ask)),
+            claims: (!ask.is_empty()).then(|| self.devices.request_key(ask)),
         }
     }
 
     /// The refusal of an equal pod since the last change of the cluster. This pod waits with it.
-    fn cached_refusal(
-        &mut self,
-        uid: &PodUid,
-        key: &QueueKey,
-        refusal_key: &RefusalKey,
-    ) -> Option<PendingReason> {
+    fn known_refusal(&mut self, key: &QueueKey, refusal_key: &RefusalKey) -> Option<PendingReason> {
         let refusal = self.refusals.answer(refusal_key, self.cluster_revision)?;
         if let PendingReason::Unschedulable(explanation, _) = &refusal {
             self.decision_log.record(key, (**explanation).clone());
         }
-        if let Some(record) = self.pods.get_mut(uid) {
-            record.class = self.refusals.class(refusal_key);
-        }
+        let class = self.refusals.class(refusal_key).map(|(class, _)| class);
+        self.refusals.last = LastRefusal { class, search: Search::Known };
         Some(refusal)
     }
 

@@ -24,6 +24,9 @@ pub struct UnmodeledNodes {
     pub nodes: usize,
     /// The nodes and the reason, in a sentence.
     pub message: String,
+    /// The reason without the nodes.
+    #[serde(skip)]
+    pub(super) why: String,
 }
 
 impl Scheduler {
@@ -54,6 +57,7 @@ impl Scheduler {
             Some(UnmodeledNodes {
                 reason: reason.to_owned(),
                 nodes: nodes.len(),
+                why: why.to_string(),
                 message: format!("{} not used for GPUs: {why}", nodes_phrase(&names)),
             })
         });

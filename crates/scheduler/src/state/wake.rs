@@ -2,8 +2,8 @@
 //!
 //! A change is noted when it happens and looked at before the next decisions. A change on a node
 //! wakes an entry only if one of its pods would fit there, if need be after the pods that it may
-//! evict or move have left. These checks are necessary conditions: they may wake an entry in vain,
-//! but never miss one.
+//! evict or move have left. These checks are meant as necessary conditions: an entry may wake in
+//! vain. One that is missed nevertheless is tried after five minutes.
 
 use std::collections::BTreeMap;
 
@@ -19,10 +19,12 @@ use super::decide::Attempt;
 use super::pending_reason::PendingReason;
 use super::pod::PodRecord;
 use super::queue::{Help, QueueKey, Refused, Room, WaitsFor};
+use super::refusal_cache::LastRefusal;
 use crate::groups::PlacementHints;
+use crate::predicates::Neighbours;
 
 /// Members of a gang that are checked for neighbours that keep them away.
-const MAX_MEMBERS: usize = 16;
+const MAX_MEMBERS: usize = 256;
 
 /// Changes since the last decisions, each with the cluster revision that it led to.
 #[derive(Debug, Default)]
@@ -31,8 +33,10 @@ pub(super) struct Changes {
     nodes: BTreeMap<NodeName, u64>,
     /// More pods may be evicted or moved.
     victims: Option<u64>,
-    /// Pods came, or have other labels, that the rules of other pods may select.
+    /// Pods came, or have other labels, that rules of other pods select.
     neighbours: Option<u64>,
+    /// Devices or their attributes have changed, so requests may mean others.
+    devices: Option<u64>,
     /// Any entry may be schedulable.
     all: Option<u64>,
 }
@@ -67,10 +71,17 @@ impl Scheduler {
         self.changes.victims = Some(self.cluster_revision);
     }
 
-    /// Notes that a pod has got a node to stay, other labels, or is being deleted: rules of waiting
-    /// pods may select others than before.
-    pub(super) fn neighbours_changed(&mut self) {
-        if !self.neighbours.are_counted() {
+    /// Notes that devices have come or changed, or their attributes.
+    pub(super) fn devices_changed(&mut self) {
+        self.cluster_revision += 1;
+        self.changes.devices = Some(self.cluster_revision);
+    }
+
+    /// Notes that a pod has got a node to stay, other labels, or is being deleted. That matters if
+    /// rules of other pods select it.
+    pub(super) fn neighbour_changed(&mut self, uid: &PodUid) {
+        let record = self.pods.get(uid);
+        if !record.is_some_and(|record| self.neighbours.is_counted(&record.pod)) {
             return;
         }
         self.cluster_revision += 1;
@@ -85,13 +96,14 @@ impl Scheduler {
 
     /// Whether changes have been noted since the last decisions.
     pub(super) fn has_changes(&self) -> bool {
-        let Changes { nodes, victims, neighbours, all } = &self.changes;
-        !nodes.is_empty() || [victims, neighbours, all].into_iter().any(Option::is_some)
+        let Changes { nodes, victims, neighbours, devices, all } = &self.changes;
+        !nodes.is_empty() || [victims, neighbours, devices, all].into_iter().any(Option::is_some)
     }
 
     /// Wakes the refused entries that the noted changes may help.
     pub(super) fn wake_refused(&mut self) {
-        let Changes { nodes, victims, neighbours, all } = std::mem::take(&mut self.changes);
+        let Changes { nodes, victims, neighbours, devices, all } =
+            std::mem::take(&mut self.changes);
         if let Some(revision) = all {
             for (class, ..) in self.queue.refused_before(revision) {
                 self.queue.wake_class(class, &Help::Reset, self.now);
@@ -107,6 +119,13 @@ impl Scheduler {
         if let Some(revision) = neighbours {
             for (class, _, waits_for, _) in self.queue.refused_before(revision) {
                 if waits_for.room == Room::Any {
+                    self.queue.wake_class(class, &Help::Perhaps, self.now);
+                }
+            }
+        }
+        if let Some(revision) = devices {
+            for (class, _, waits_for, _) in self.queue.refused_before(revision) {
+                if waits_for.uses_devices {
                     self.queue.wake_class(class, &Help::Perhaps, self.now);
                 }
             }
@@ -156,6 +175,15 @@ impl Scheduler {
                 return Some(Help::Room(name.clone()));
             }
         }
+        // A pod of another node may move to this one.
+        if waits_for.moves {
+            return Some(Help::Victims);
+        }
+        if let QueueKey::Pod(uid) = key
+            && self.check_node_rules(uid, name).is_err()
+        {
+            return None;
+        }
         let could_fit = |shape: &Shape| {
             fit::is_allowed(cluster.class(room.node), shape) && room.fits(shape, waits_for)
         };
@@ -186,28 +214,21 @@ impl Scheduler {
         })
     }
 
-    /// Records that an entry was refused after a full decision. It waits for a change that may help.
+    /// Records that an entry was refused. It waits for a change that may help.
     pub(super) fn refuse(&mut self, key: &QueueKey, reason: &PendingReason) {
-        let class = match key {
-            QueueKey::Pod(uid) => self.pods.get(uid).and_then(|record| record.class),
-            QueueKey::Group(_) => None,
-        };
+        let LastRefusal { class, search } = std::mem::take(&mut self.refusals.last);
+        let class = class.filter(|_| lacks_place(reason));
         let waits_for = self.waits_for(key, reason);
-        let refused = self.refused(key);
-        self.queue.refuse(key, class, waits_for, refused);
-    }
-
-    fn refused(&self, key: &QueueKey) -> Refused {
-        let has_room = match self.queue.woken_by(key) {
+        let useless = match self.queue.woken_by(key) {
             Some((waits_for, Help::Room(node))) => {
                 let room = self.node_room(&node);
-                let help = self.help_of_node(key, &waits_for, &node, room.as_ref());
-                matches!(help, Some(Help::Room(_)))
+                self.help_of_node(key, &waits_for, &node, room.as_ref())
             }
-            Some((_, Help::Perhaps)) => true,
-            _ => false,
+            Some((_, Help::Perhaps)) => Some(Help::Perhaps),
+            _ => None,
         };
-        Refused { revision: self.cluster_revision, now: self.now, has_room }
+        let refused = Refused { revision: self.cluster_revision, now: self.now, search, useless };
+        self.queue.refuse(key, class, waits_for, refused);
     }
 
     /// Handles the refusal of an attempt.
@@ -217,14 +238,11 @@ impl Scheduler {
         attempt: Attempt,
         reason: &PendingReason,
     ) {
-        let has_no_place =
-            matches!(reason, PendingReason::NoFreePlace | PendingReason::NoDevices { .. });
-        if attempt == Attempt::WithoutVictims && has_no_place {
+        if attempt == Attempt::WithoutVictims && lacks_place(reason) {
             // The reason of the last full decision stays.
             let reason = self.pending.get(key).map_or("", |pending| pending.reason.as_str());
             self.metric_events.decided(key, "refused", reason);
-            let refused = self.refused(key);
-            self.queue.refuse_without_victims(key, refused);
+            self.refuse(key, &PendingReason::NoFreePlace);
         } else {
             self.set_pending(key, reason);
         }
@@ -250,19 +268,24 @@ impl Scheduler {
         let may_preempt = |record: &PodRecord| record.pod.spec.may_preempt;
         let is_preempting =
             self.config.preemption && pending.iter().all(|(_, record)| may_preempt(record));
-        let priority = pending.iter().map(|(_, record)| {
+        // A gang counts with the highest priority of its members, placed ones included.
+        let all = uids.iter().filter_map(|uid| self.pods.get(uid));
+        let priority = all.map(|record| {
             let of_gang = record.member.as_ref().and_then(|member| member.spec.priority);
             of_gang.unwrap_or(record.pod.spec.priority)
         });
         let room = match reason {
-            PendingReason::Unschedulable(..)
-            | PendingReason::NoDevices { .. }
-            | PendingReason::Surplus => self.room_for(key, &pending),
+            PendingReason::Surplus => self.room_for(key, &pending),
+            reason if lacks_place(reason) => self.room_for(key, &pending),
             PendingReason::Failed(_) => Room::Any,
             _ => Room::None,
         };
+        let uses_devices = |record: &PodRecord| {
+            !record.pod.spec.claims.is_empty() || record.footprint.extended().next().is_some()
+        };
         WaitsFor {
             room,
+            uses_devices: pending.iter().any(|(_, record)| uses_devices(record)),
             evicts_below: priority.max().filter(|_| is_preempting),
             moves: self.config.defragmentation_moves > 0,
         }
@@ -277,10 +300,9 @@ impl Scheduler {
                 shapes.push(shape.clone());
             }
         }
-        let is_kept_away = pending
-            .iter()
-            .take(MAX_MEMBERS)
-            .any(|(_, record)| !self.neighbours.exclusions(&record.pod, &self.volumes).is_empty());
+        let has_rules = pending.iter().any(|(_, record)| Neighbours::has_rules(&record.pod));
+        let is_kept_away = has_rules
+            || pending.iter().take(MAX_MEMBERS).any(|(uid, _)| !self.exclusions(uid).is_empty());
         if is_kept_away || self.has_limits(key, pending) { Room::Any } else { Room::For(shapes) }
     }
 
@@ -296,6 +318,16 @@ impl Scheduler {
         let limits = Constraints { max_pods_disturbed: None, ..policy.constraints().clone() };
         !limits.is_empty()
     }
+}
+
+/// Whether no place was found, so that any room may help.
+fn lacks_place(reason: &PendingReason) -> bool {
+    matches!(
+        reason,
+        PendingReason::Unschedulable(..)
+            | PendingReason::NoDevices { .. }
+            | PendingReason::NoFreePlace
+    )
 }
 
 impl NodeRoom {

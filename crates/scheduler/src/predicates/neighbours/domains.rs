@@ -14,10 +14,31 @@ use crate::predicates::labels::{Labels, Requirement, requirements};
 use crate::predicates::{NodeFilterKey, Volumes};
 
 impl Neighbours {
-    /// Whether pods with rules about others were decided on lately. Then pods that come matter, not
-    /// only those that leave.
-    pub fn are_counted(&self) -> bool {
-        !self.pod_counts().is_empty()
+    /// Whether a pod has rules about other pods.
+    pub fn has_rules(pod: &Pod) -> bool {
+        let spec = &pod.spec;
+        !spec.affinity.is_empty()
+            || !spec.anti_affinity.is_empty()
+            || spec.spread.iter().any(|spread| spread.is_hard)
+    }
+
+    /// Whether rules of pods that were decided on lately select a pod.
+    pub fn is_counted(&self, pod: &Pod) -> bool {
+        self.pod_counts().selects(pod, &self.namespaces)
+    }
+
+    /// The labels of a pod that any rule looks at: its own rules, or those of pods that have a node.
+    /// Pods that differ in other labels alone are excluded from the same nodes.
+    pub fn selected_labels(&self, pod: &Pod) -> Labels {
+        let spec = &pod.spec;
+        let own = terms(pod, &spec.affinity).into_iter().chain(terms(pod, &spec.anti_affinity));
+        let of_terms = own.chain(self.terms.keys().cloned());
+        let of_terms = of_terms.flat_map(|term| term.selector.clone().unwrap_or_default());
+        let of_spread = spec.spread.iter().filter_map(|spread| selector_of(pod, spread)).flatten();
+        let keys: BTreeSet<String> =
+            of_terms.chain(of_spread).map(|requirement| requirement.key().to_owned()).collect();
+        let labels = pod.meta.labels.iter().filter(|(key, _)| keys.contains(*key));
+        labels.map(|(key, value)| (key.clone(), value.clone())).collect()
     }
 
     /// What a pod's own rules exclude.

@@ -9,7 +9,7 @@ use rustc_hash::FxHashMap;
 use super::term::{Namespaces, Term};
 
 /// Rules whose counts are kept.
-const MAX_RULES: usize = 256;
+const MAX_RULES: usize = 1024;
 
 /// Pods that a rule selects.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -35,9 +35,14 @@ struct RuleCounts {
 }
 
 impl PodRule {
+    /// Whether it selects a pod, which may be being deleted.
+    fn selects_now_or_later(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
+        self.terms.iter().all(|term| term.selects(pod, namespaces))
+    }
+
     fn selects(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
         (self.counts_terminating || pod.meta.deleted.is_none())
-            && self.terms.iter().all(|term| term.selects(pod, namespaces))
+            && self.selects_now_or_later(pod, namespaces)
     }
 }
 
@@ -87,9 +92,9 @@ impl PodCounts {
         }
     }
 
-    /// Whether pods with such rules were decided on lately.
-    pub(super) fn is_empty(&self) -> bool {
-        self.of_rule.is_empty()
+    /// Whether any of the rules selects a pod.
+    pub(super) fn selects(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
+        self.of_rule.keys().any(|rule| rule.selects_now_or_later(pod, namespaces))
     }
 
     /// Forgets all counts, after a change of what rules select.

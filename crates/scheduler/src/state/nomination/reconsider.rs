@@ -49,10 +49,13 @@ impl Scheduler {
         // They have not left yet, so their places are not free.
         self.keep_victims(nomination.victims.iter());
         let result = match key {
-            QueueKey::Pod(uid) => self.schedule_pod(uid, key, Attempt::WithoutVictims),
-            QueueKey::Group(group) => self.schedule_group(group, key, Attempt::WithoutVictims),
+            QueueKey::Pod(uid) => self.schedule_pod(uid, key, Attempt::Nominated),
+            QueueKey::Group(group) => self.schedule_group(group, key, Attempt::Nominated),
         };
         if result.is_ok() {
+            for (_, place) in &places {
+                self.room_changed(&place.node);
+            }
             self.release_nomination(key, &nomination);
             return;
         }

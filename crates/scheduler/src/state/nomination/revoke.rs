@@ -81,7 +81,7 @@ impl Scheduler {
         let Some(older) = self.nominations.remove(key) else { return };
         for uid in older.members.iter().filter(|uid| !newer.members.contains(uid)) {
             if self.is_nominated(uid) {
-                self.set_place(uid, None);
+                self.release_place(uid);
             }
         }
         self.keep_victims(older.victims.iter().filter(|uid| !newer.victims.contains(*uid)));

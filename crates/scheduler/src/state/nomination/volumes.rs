@@ -14,7 +14,7 @@ use crate::bind::{Failure, FailureKind, OpKind, VolumeWrite};
 use crate::predicates::{Unfit, VolumeChoice, Volumes};
 use crate::state::pending_reason::PendingReason;
 use crate::state::pod::{Place, PlaceState};
-use crate::state::queue::{QueueKey, State};
+use crate::state::queue::QueueKey;
 use crate::state::reserve::AssumedPlacement;
 use crate::state::{OpPurpose, Scheduler};
 
@@ -60,7 +60,9 @@ impl Scheduler {
             self.set_place(uid, nominated);
             self.holders_changed(node);
         }
-        self.neighbours_changed();
+        for placement in &assumed {
+            self.neighbour_changed(&placement.uid);
+        }
         let mut nomination = Nomination {
             members,
             decided_at: self.now,
@@ -83,7 +85,6 @@ impl Scheduler {
         self.nominations.insert(key.clone(), nomination);
         self.enqueue(key);
         self.set_pending(key, &reason);
-        self.queue.set_state(key, State::Nominated);
         None
     }
 

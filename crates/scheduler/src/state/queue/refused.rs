@@ -37,6 +37,8 @@ pub(in crate::state) struct ClassId(u64);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::state) struct WaitsFor {
     pub(in crate::state) room: Room,
+    /// Whether it asks for devices.
+    pub(in crate::state) uses_devices: bool,
     /// It may evict pods below this priority.
     pub(in crate::state) evicts_below: Option<i32>,
     /// It may move pods.
@@ -75,14 +77,27 @@ pub(in crate::state) enum Help {
 }
 
 /// A refusal.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(in crate::state) struct Refused {
     /// The cluster revision of the decision.
     pub(in crate::state) revision: u64,
     /// Its time in milliseconds.
     pub(in crate::state) now: u64,
-    /// Whether the room that woke the entry is still there.
-    pub(in crate::state) has_room: bool,
+    pub(in crate::state) search: Search,
+    /// The help that woke the entry, if it is still there and did not help.
+    pub(in crate::state) useless: Option<Help>,
+}
+
+/// What was searched before a refusal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::state) enum Search {
+    /// Free places and victims.
+    #[default]
+    Full,
+    /// Free places. A search for victims is due after its backoff.
+    WithoutVictims,
+    /// Nothing: the answer was known.
+    Known,
 }
 
 /// A class of refused entries.
@@ -102,8 +117,8 @@ pub(super) struct RefusedClass {
     vain_searches: u32,
     /// The best help that it has got since the last refusal.
     help: Option<Help>,
-    /// Whether free room did not help last time, although no other pod took it.
-    was_room_useless: bool,
+    /// Help that was in vain last time, although no other pod took the place.
+    useless: Option<Help>,
     /// Whether entries with equal requests may join.
     is_shared: bool,
 }
@@ -119,9 +134,13 @@ impl RefusedClass {
             victims_after: 0,
             vain_searches: 0,
             help: None,
-            was_room_useless: false,
+            useless: None,
             is_shared,
         }
+    }
+
+    fn backs_off(&self, now: u64) -> bool {
+        self.waits_for.may_have_victims() && now < self.victims_after
     }
 
     /// When an entry of the class is tried after a change.
@@ -129,7 +148,7 @@ impl RefusedClass {
         let interval = self.refused_at.saturating_add(RETRY_INTERVAL_MS);
         match help {
             Help::Victims => self.victims_after,
-            Help::Perhaps | Help::Room(_) if self.was_room_useless => interval,
+            Help::Perhaps | Help::Room(_) if self.useless.as_ref() == Some(help) => interval,
             Help::Perhaps | Help::Room(_) | Help::Reset => 0,
         }
     }
@@ -149,8 +168,7 @@ impl Queue {
         ClassId(self.next_class)
     }
 
-    /// Records that an entry was refused at this cluster revision, after a search for victims. It
-    /// waits with its class, or alone.
+    /// Records that an entry was refused. It waits with its class, or alone.
     pub(in crate::state) fn refuse(
         &mut self,
         key: &QueueKey,
@@ -170,26 +188,13 @@ impl Queue {
         if *class.waits_for != waits_for {
             class.waits_for = Arc::new(waits_for);
         }
-        // A refusal that is known already needs no search.
-        if class.revision < refused.revision {
-            class.record_vain_search(refused.now);
+        let (now, search) = (refused.now, refused.search);
+        if search == Search::Full {
+            class.record_vain_search(now);
         }
         class.end_attempt(refused);
-    }
-
-    /// Records that an entry that was refused before was refused again, without a search for
-    /// victims. That search is due after its backoff.
-    pub(in crate::state) fn refuse_without_victims(&mut self, key: &QueueKey, refused: Refused) {
-        let Some(id) = self.entries.get(key).and_then(|entry| entry.class) else { return };
-        let Some(class) = self.classes.get(&id) else { return };
-        let (waits_for, is_shared) = (Arc::clone(&class.waits_for), class.is_shared);
-        let may_have_victims = waits_for.may_have_victims();
-        self.join_class(key, id, || RefusedClass::new(waits_for, is_shared));
-        if let Some(class) = self.classes.get_mut(&id) {
-            class.end_attempt(refused);
-        }
-        if may_have_victims {
-            self.wake_class(id, &Help::Victims, refused.now);
+        if search == Search::WithoutVictims && class.waits_for.may_have_victims() {
+            self.wake_class(id, &Help::Victims, now);
         }
     }
 
@@ -216,7 +221,7 @@ impl Queue {
         class.asleep.remove(&entry.position);
         if class.awake.as_ref() == Some(key) {
             class.awake = None;
-            (class.help, class.was_room_useless) = (None, false);
+            (class.help, class.useless) = (None, None);
             self.wake_next(id, State::Ready);
         }
         if self
@@ -293,14 +298,25 @@ impl Queue {
         let mut due: Vec<ClassId> = due.map(|(id, _)| *id).collect();
         due.sort_unstable();
         for id in due {
-            self.wake_class(id, &Help::Reset, now);
+            // Each for itself: whether they are equal may be what was missed. Each also gets the
+            // reason of today.
+            let asleep = self.classes.get(&id).map(|class| class.asleep.clone());
+            for position in asleep.into_iter().flatten() {
+                self.leave_class(&position.key);
+                self.move_to(&position.key, State::Ready);
+            }
         }
     }
 
     /// Whether an entry may be decided with victims now.
     pub(in crate::state) fn may_search_victims(&self, key: &QueueKey, now: u64) -> bool {
         let class = self.entries.get(key).and_then(|entry| self.classes.get(&entry.class?));
-        class.is_none_or(|class| class.victims_after <= now)
+        class.is_none_or(|class| !class.backs_off(now))
+    }
+
+    /// Whether the search for victims of a class was in vain lately.
+    pub(in crate::state) fn backs_off(&self, class: ClassId, now: u64) -> bool {
+        self.classes.get(&class).is_some_and(|class| class.backs_off(now))
     }
 
     /// Whether an entry was refused and waits for a change.
@@ -312,8 +328,8 @@ impl Queue {
 impl RefusedClass {
     /// Records that an attempt was refused.
     fn end_attempt(&mut self, refused: Refused) {
-        if matches!(self.help.take(), Some(Help::Perhaps | Help::Room(_))) {
-            self.was_room_useless = refused.has_room;
+        if self.help.take().is_some() {
+            self.useless = refused.useless;
         }
         self.revision = self.revision.max(refused.revision);
         self.refused_at = refused.now;

@@ -185,3 +185,89 @@ fn a_preemptor_stays_away_from_those_that_remain() {
     let evicted = super::fixtures::evicted(&testbed.ops());
     assert_eq!(evicted, ["low-b"]);
 }
+
+#[test]
+fn a_gang_with_spread_constraints_uses_large_nodes_several_times() {
+    let mut testbed = Testbed::new();
+    for (name, zone) in [("a", "east"), ("b", "north"), ("c", "west")] {
+        testbed.node(&zoned(name, 16, zone));
+    }
+    testbed.object(&pod_group("g", 6, json!({})));
+    for number in 0..6 {
+        let member = member("g", &format!("g{number}"), "1");
+        testbed.pod(&spread(labelled(member, "web"), "web", "zone"));
+    }
+    assert_eq!(nodes_of(&testbed.settle()), ["a", "a", "b", "b", "c", "c"]);
+}
+
+#[test]
+fn a_gang_whose_members_want_each_other_finds_the_zone_with_room() {
+    let mut testbed = Testbed::new();
+    // The fullest node that fits is in the zone that is too small.
+    for (name, cpu, zone) in [("a", 2, "east"), ("b", 4, "west"), ("c", 4, "west")] {
+        testbed.node(&zoned(name, cpu, zone));
+    }
+    testbed.object(&pod_group("g", 4, json!({})));
+    for number in 0..4 {
+        let member = member("g", &format!("g{number}"), "2");
+        testbed.pod(&near(labelled(member, "web"), "web", "zone"));
+    }
+    assert_eq!(nodes_of(&testbed.settle()), ["b", "b", "c", "c"]);
+}
+
+#[test]
+fn the_pod_that_a_preemptor_needs_is_no_victim() {
+    let mut testbed = Testbed::new();
+    testbed.node(&zoned("a", 4, "east"));
+    testbed.pod(&labelled(pod("cache", "3"), "cache"));
+    assert_eq!(testbed.settle().len(), 1);
+    let high = with(pod("high", "2"), "/spec/priority", json!(100));
+    testbed.pod(&near(high, "cache", HOST));
+    assert_eq!(super::fixtures::evicted(&testbed.ops()), [""; 0]);
+}
+
+#[test]
+fn no_pod_is_evicted_for_members_that_exclude_each_other() {
+    let mut testbed = zones();
+    for name in ["a", "b", "c"] {
+        let low = with(pod(&format!("low-{name}"), "7"), "/spec/nodeName", json!(name));
+        testbed.pod(&with(low, "/status/phase", json!("Running")));
+    }
+    testbed.object(&pod_group("g", 2, json!({})));
+    for name in ["g0", "g1"] {
+        let member = with(member("g", name, "4"), "/spec/priority", json!(100));
+        testbed.pod(&apart(labelled(member, "web"), "web", HOST));
+    }
+    let evicted = super::fixtures::evicted(&testbed.ops());
+    // Either both members fit afterwards, or no pod leaves.
+    assert!(evicted.is_empty() || evicted.len() == 2, "{evicted:?}");
+}
+
+#[test]
+fn a_gang_waits_for_the_friend_of_its_leader() {
+    let mut testbed = zones();
+    testbed.object(&pod_group("g", 20, json!({})));
+    for number in 0..20 {
+        let member = member("g", &format!("g{number:02}"), "1");
+        let is_leader = number == 19;
+        testbed.pod(&if is_leader { near(member, "friend", "zone") } else { member });
+    }
+    assert_eq!(testbed.settle(), []);
+    testbed.pod(&labelled(pod("friend", "1"), "friend"));
+    assert_eq!(testbed.settle().len(), 21);
+}
+
+#[test]
+fn pods_with_and_without_rules_do_not_wait_as_one() {
+    let mut testbed = Testbed::new();
+    testbed.node(&zoned("a", 4, "east"));
+    let never = |pod| with(pod, "/spec/preemptionPolicy", json!("Never"));
+    testbed.pod(&labelled(pod("loud", "1"), "loud"));
+    testbed.pod(&pod("full", "3"));
+    assert_eq!(testbed.settle().len(), 2);
+    testbed.pod(&never(apart(pod("0-apart", "2"), "loud", HOST)));
+    testbed.pod(&never(pod("1-plain", "2")));
+    assert_eq!(testbed.settle(), []);
+    testbed.drop_pod("full");
+    assert_eq!(testbed.settle(), [("1-plain".to_owned(), "a".to_owned())]);
+}

@@ -282,7 +282,9 @@ fn victims_leave_before_volumes_are_requested() {
     testbed.pod(&using(with(pod("high", "3"), "/spec/priority", json!(100)), "data"));
     let ops = testbed.ops();
     assert_eq!((evicted(&ops).len(), requests(&ops).len()), (1, 0));
-    ops.iter().for_each(|op| testbed.complete(op));
+    for op in &ops {
+        testbed.complete(op);
+    }
     testbed.drop_pod(&evicted(&ops)[0]);
     let (requests, bound) = settle(&mut testbed);
     let node = provisioned_for(&requests);

@@ -8,6 +8,7 @@ use super::fixtures::{
     Testbed, budget, evicted, gpu_pod, member, node, plugin_node, pod, pod_group, with,
 };
 use crate::bind::OpKind;
+use crate::state::SchedulerConfig;
 use crate::state::queue::{QueueKey, State};
 
 fn on(pod: &str, node: &str) -> (String, String) {
@@ -200,6 +201,110 @@ fn a_gang_wakes_only_when_a_member_fits() {
     assert_eq!(testbed.settle(), [on("g0", "a"), on("g1", "a")]);
 }
 
+#[test]
+fn a_place_that_a_nominated_pod_gives_up_is_free_at_once() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 4));
+    testbed.pod(&pod("low", "4"));
+    testbed.settle();
+    testbed.pod(&with(pod("high", "4"), "/spec/priority", json!(100)));
+    testbed.settle();
+    let never = with(pod("small", "1"), "/spec/preemptionPolicy", json!("Never"));
+    testbed.pod(&never);
+    assert_eq!(testbed.settle(), []);
+    testbed.node(&node("b", 4));
+    testbed.time(1000);
+    assert_eq!(testbed.settle(), [on("high", "b")]);
+    testbed.drop_pod("low");
+    assert_eq!(testbed.settle(), [on("small", "a")]);
+}
+
+#[test]
+fn room_for_a_pod_that_may_move_wakes_those_that_need_its_node() {
+    let config = SchedulerConfig { defragmentation_moves: 4, ..SchedulerConfig::default() };
+    let mut testbed = Testbed::with_config(config);
+    let owners = json!([{
+        "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "uid-rs",
+        "controller": true,
+    }]);
+    testbed.node(&node("a", 4));
+    let movable = with(pod("movable", "2"), "/metadata/ownerReferences", owners);
+    let movable = with(movable, "/metadata/annotations", json!({"octavo.dev/movable": "true"}));
+    testbed.pod(&movable);
+    testbed.settle();
+    testbed.node(&node("b", 2));
+    let there = json!({"kubernetes.io/hostname": "b"});
+    testbed.pod(&with(pod("other", "2"), "/spec/nodeSelector", there));
+    testbed.settle();
+    testbed.pod(&with(pod("large", "4"), "/spec/preemptionPolicy", json!("Never")));
+    testbed.settle();
+    let first = attempt(&testbed, "large");
+    let other = with(testbed.pods["other"].clone(), "/status/phase", json!("Succeeded"));
+    testbed.pod(&other);
+    let ops = testbed.after(1000);
+    assert!(attempt(&testbed, "large") > first);
+    assert_eq!(evicted(&ops), ["movable"]);
+}
+
+#[test]
+fn devices_that_come_or_lose_a_taint_wake_those_that_ask_for_devices() {
+    let mut testbed = super::claims::testbed(&[], 0);
+    testbed.node(&node("a", 4));
+    let tainted = |mut slice: Value| {
+        for device in slice["spec"]["devices"].as_array_mut().expect("devices") {
+            device["taints"] = json!([{"key": "sick", "effect": "NoSchedule"}]);
+        }
+        slice
+    };
+    let slice = super::claims::slice("a", 1);
+    testbed.slice(&tainted(slice.clone()));
+    testbed.claim(&super::claims::claim("p-gpu", "p"));
+    testbed.pod(&super::claims::claiming("p"));
+    testbed.pod(&pod("plain", "9"));
+    assert_eq!(testbed.settle(), []);
+    let plain = attempt(&testbed, "plain");
+    testbed.slice(&slice);
+    assert_eq!(testbed.settle(), [on("p", "a")]);
+    assert_eq!(attempt(&testbed, "plain"), plain, "it asks for none");
+}
+
+#[test]
+fn a_new_equal_pod_searches_no_victims_while_its_class_backs_off() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 4));
+    testbed.pod(&with(pod("low", "4"), "/metadata/labels", json!({"app": "web"})));
+    testbed.settle();
+    let of = |allowed| budget("web", json!({"app": "web"}), allowed);
+    testbed.budget(&of(0));
+    let high = |name: &str| with(pod(name, "4"), "/spec/priority", json!(100));
+    testbed.pod(&high("old"));
+    assert_eq!(evicted(&testbed.ops()), [""; 0]);
+    testbed.budget(&of(1));
+    testbed.pod(&high("young"));
+    assert_eq!(evicted(&testbed.after(999)), [""; 0]);
+    assert!(testbed.reason("young").is_some(), "its reason is reported nevertheless");
+    let ops = testbed.after(1);
+    assert_eq!(evicted(&ops), ["low"]);
+    assert_eq!(state(&testbed, "old"), Some(State::Nominated), "the older one is first");
+}
+
+#[test]
+fn the_condition_of_all_equal_pods_changes_with_the_reason() {
+    let mut testbed = full();
+    for name in ["p", "q"] {
+        testbed.pod(&pod(name, "2"));
+    }
+    testbed.settle();
+    assert_eq!(testbed.reason("q").expect("a reason").1, "the pod fits no node: insufficient CPU");
+    testbed.node(&with(node("a", 4), "/spec/unschedulable", json!(true)));
+    testbed.settle();
+    testbed.after(310_000);
+    for name in ["p", "q"] {
+        let (_, message) = testbed.reason(name).expect("a reason");
+        assert_eq!(message, "no node is feasible: node(s) were unschedulable", "{name}");
+    }
+}
+
 /// An event of the random test.
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -256,6 +361,22 @@ impl World {
             // No victims are searched for a port, so only luck finds some.
             pod["spec"]["preemptionPolicy"] = json!("Never");
             pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": 80}]);
+        }
+        if kind == 4 {
+            let terms = json!([{"topologyKey": "kubernetes.io/hostname",
+                "labelSelector": {"matchLabels": {"kind": "4"}}}]);
+            pod["spec"]["affinity"]["podAntiAffinity"] =
+                json!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
+        }
+        if kind == 5 {
+            let terms = json!([{"topologyKey": "kubernetes.io/hostname",
+                "labelSelector": {"matchLabels": {"kind": "1"}}}]);
+            pod["spec"]["affinity"]["podAffinity"] =
+                json!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
+        }
+        if kind >= 4 {
+            // No victims are searched for the sake of these rules, so only luck finds some.
+            pod["spec"]["preemptionPolicy"] = json!("Never");
         }
         if kind == 3 {
             pod["spec"]["nodeSelector"] = json!({"zone": "z1"});
@@ -337,7 +458,7 @@ impl World {
 
 fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        6 => (1..5_u8, 0..3_u8, 0..3_u8, 0..4_u8)
+        6 => (1..5_u8, 0..3_u8, 0..3_u8, 0..6_u8)
             .prop_map(|(cpu, gpus, priority, kind)| Event::Create { cpu, gpus, priority, kind }),
         2 => (1..4_u8, 1..4_u8, 0..3_u8)
             .prop_map(|(cpu, members, priority)| Event::CreateGang { cpu, members, priority }),
