@@ -50,6 +50,7 @@ mod single_pod;
 mod successor_places;
 #[cfg(test)]
 mod tests;
+mod trial_preemption;
 mod unmodeled_nodes;
 mod wake;
 

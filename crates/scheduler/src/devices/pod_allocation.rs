@@ -75,6 +75,26 @@ impl Devices {
         node: &str,
         wanted: Option<&[GpuPart]>,
     ) -> Result<PodAllocation, PodAllocationError> {
+        self.allocate_beside(ask, node, wanted, &BTreeSet::new())
+    }
+
+    /// As [`Self::allocate`] without a wish, as if these pods had left with their claims.
+    pub fn allocate_without(
+        &self,
+        ask: &Ask,
+        node: &str,
+        leaving: &BTreeSet<PodUid>,
+    ) -> Result<PodAllocation, PodAllocationError> {
+        self.allocate_beside(ask, node, None, leaving)
+    }
+
+    fn allocate_beside(
+        &self,
+        ask: &Ask,
+        node: &str,
+        wanted: Option<&[GpuPart]>,
+        leaving: &BTreeSet<PodUid>,
+    ) -> Result<PodAllocation, PodAllocationError> {
         if !self.is_allowed(ask, node) {
             return Err(PodAllocationError::ClaimUnreachable);
         }
@@ -90,7 +110,7 @@ impl Devices {
             extended: None,
             parts: GpuParts::new(),
         };
-        let allocations = self.with_allocator(view, |allocator| {
+        let allocations = self.with_allocator(view, leaving, |allocator| {
             let claims: Vec<&octavo_dra::Claim> = asked.claims.iter().collect();
             if claims.is_empty() {
                 return Ok(Vec::new());
@@ -210,13 +230,18 @@ impl Devices {
         RequestedClaims { claims, extended }
     }
 
-    /// Runs an allocator of a node's devices, with all holders.
-    fn with_allocator<T>(&self, view: &NodeView, with: impl FnOnce(&Allocator<'_>) -> T) -> T {
+    /// Runs an allocator of a node's devices, with all holders but those that leave.
+    fn with_allocator<T>(
+        &self,
+        view: &NodeView,
+        leaving: &BTreeSet<PodUid>,
+        with: impl FnOnce(&Allocator<'_>) -> T,
+    ) -> T {
         let pools = view.pools.iter().filter_map(|name| self.pools.pool(name));
         let slices = pools.flat_map(Pool::slices);
         let survey =
             view.survey.get_or_init(|| Arc::new(SliceIndex::new(slices.clone(), self.features)));
-        let holders = self.assume_cache.holders(&view.pools);
+        let holders = self.assume_cache.holders(&view.pools, leaving);
         with(&Allocator::with_slice_index(&self.classes, slices, survey, holders))
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use octavo_engine::explain;
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::preemption::PreemptionBudget;
@@ -130,6 +131,16 @@ impl Scheduler {
             let Ok(plan) = answer else {
                 if attempt != Attempt::Full {
                     return Err(last_reason.unwrap_or(PendingReason::NoFreePlace));
+                }
+                if preemption_budget.evictions.is_some()
+                    && (last_error.is_some() || self.needs_trial(uid, ask, &away))
+                    && let Some(plan) = self.plan_by_trial(uid, ask, profile.priority, policy)
+                    && let Some(placed) = plan.placements.first().cloned()
+                {
+                    let world = &self.engine.world;
+                    let explanation = explain::answer(world, policy, &gang, &Ok(plan.clone()));
+                    self.decision_log.record(key, explanation);
+                    return self.nominate(key, &[(uid.clone(), placed)], &plan);
                 }
                 let reason = match last_error {
                     Some(last_error) => {

@@ -23,6 +23,7 @@ mod queue_fairness;
 mod random_faults;
 mod replay;
 mod rollback;
+mod trial_preemption;
 mod unmodeled_nodes;
 mod volumes;
 mod wake;

@@ -29,20 +29,34 @@ pub struct HeldDevices {
 }
 
 impl AssumeCache {
-    /// All holders of devices of these pools, each once.
+    /// All holders of devices of these pools, each once, without claims that only these pods use.
     pub(in crate::devices) fn holders<'a>(
         &'a self,
         pools: &'a [PoolRef],
+        leaving: &'a BTreeSet<PodUid>,
     ) -> impl Iterator<Item = &'a octavo_dra::Claim> {
         let has_several_pools = pools.len() > 1;
         let mut visited: BTreeSet<(&str, bool)> = BTreeSet::new();
         let observed = |pool| {
             let holders = self.observed.get(pool).into_iter().flatten();
-            holders.map(|(uid, claim)| (&**uid, false, &claim.claim))
+            let stay = holders.filter(|(uid, claim)| {
+                let consumers = || claim.reserved_for.iter().map(Consumer::pod_uid);
+                let users = || self.users(uid);
+                leaving.is_empty()
+                    || consumers().next().is_none() && users().next().is_none()
+                    || !consumers().all(|pod| leaving.contains(&pod))
+                    || !users().all(|pod| leaving.contains(pod))
+            });
+            stay.map(|(uid, claim)| (&**uid, false, &claim.claim))
         };
         let assumed = |pool| {
             let holders = self.assumed_by_pool.get(pool).into_iter().flatten();
-            let shown = holders.filter(|(_, assumed)| !self.is_observed(assumed));
+            let shown = holders.filter(|(key, assumed)| {
+                let stays = leaving.is_empty()
+                    || !leaving.contains(&assumed.pod)
+                    || !self.users(key).all(|pod| leaving.contains(pod));
+                stays && !self.is_observed(assumed)
+            });
             shown.map(|(key, assumed)| (&**key, true, &assumed.claim))
         };
         pools

@@ -358,8 +358,6 @@ impl World {
         let mut pod = with(pod, "/spec/priority", json!(i32::from(priority) * 10));
         pod["metadata"]["labels"]["kind"] = json!(kind.to_string());
         if kind == 2 {
-            // No victims are searched for a port, so only luck finds some.
-            pod["spec"]["preemptionPolicy"] = json!("Never");
             pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": 80}]);
         }
         if kind == 4 {
@@ -373,10 +371,6 @@ impl World {
                 "labelSelector": {"matchLabels": {"kind": "1"}}}]);
             pod["spec"]["affinity"]["podAffinity"] =
                 json!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
-        }
-        if kind >= 4 {
-            // No victims are searched for the sake of these rules, so only luck finds some.
-            pod["spec"]["preemptionPolicy"] = json!("Never");
         }
         if kind == 3 {
             pod["spec"]["nodeSelector"] = json!({"zone": "z1"});

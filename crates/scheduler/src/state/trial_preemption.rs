@@ -1,0 +1,211 @@
+//! Preemption by trial, for pods whose needs the engine does not count: claims that only the
+//! allocator can decide, host ports, storage, limits of volumes, rules about other pods.
+//!
+//! As kube-scheduler's `DefaultPreemption`: on each node all pods of lower priority are taken away.
+//! If the pod then fits by every check, they are put back one by one, the most important first, as
+//! long as it still fits. The node whose victims matter least is chosen. Members of gangs are no
+//! victims here.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::placement::GpuParts;
+use octavo_engine::plan::Placed;
+use octavo_engine::{Placement, Plan};
+use octavo_kube_io::objects::{NodeName, PodUid};
+
+use super::Scheduler;
+use super::pod::PodRecord;
+use crate::devices::Ask;
+use crate::predicates::{Exclusions, Neighbours, check_resource_fit};
+
+/// Nodes on which victims are chosen, at most. On each of the others the pod does not even fit alone.
+const MAX_NODES: usize = 64;
+
+/// The victims on a node; the least is the best.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Victims {
+    highest: i32,
+    count: usize,
+    priorities: i64,
+    node: NodeName,
+    pods: Vec<PodUid>,
+    gpus: GpuParts,
+}
+
+impl Scheduler {
+    /// A plan that evicts pods of a lower priority for a single pod, found by trial.
+    pub(super) fn plan_by_trial(
+        &mut self,
+        uid: &PodUid,
+        ask: &Ask,
+        priority: i32,
+        policy: &PlacementPolicy,
+    ) -> Option<Plan> {
+        let names: Vec<NodeName> = self.nodes.keys().cloned().collect();
+        let mut best: Option<Victims> = None;
+        let mut tried = 0;
+        for node in names {
+            if tried == MAX_NODES {
+                break;
+            }
+            if self.check_node_rules(uid, &node).is_err()
+                || !self.may_allocate_devices(ask, &node)
+                || self.has_nominated_pods(&node)
+            {
+                continue;
+            }
+            let candidates = self.candidates_on(&node, priority);
+            if candidates.is_empty() {
+                continue;
+            }
+            let all: BTreeSet<PodUid> = candidates.iter().cloned().collect();
+            let Some(gpus) = self.fits_without(uid, ask, &node, &all) else { continue };
+            tried += 1;
+            let victims = self.fewest_victims(uid, ask, &node, candidates, gpus);
+            if self.respects_limits(&victims, policy)
+                && best.as_ref().is_none_or(|best| victims < *best)
+            {
+                best = Some(victims);
+            }
+        }
+        let Victims { node, pods, gpus, .. } = best?;
+        let placement = Placement { node: self.engine.node(&node)?, gpus };
+        Some(Plan {
+            evictions: pods.iter().filter_map(|uid| self.engine.member(uid)).collect(),
+            placements: vec![Placed { group: 0, rank: 0, placement }],
+            ..Plan::default()
+        })
+    }
+
+    /// Whether a node has pods whose devices are not assumed yet.
+    fn has_nominated_pods(&self, node: &str) -> bool {
+        let residents = self.on_node.get(node).into_iter().flatten();
+        residents.filter_map(|uid| self.pods.get(uid)).any(PodRecord::is_nominated)
+    }
+
+    /// Single pods on a node that may be evicted for this priority, the most important first.
+    fn candidates_on(&self, node: &str, priority: i32) -> Vec<PodUid> {
+        let is_candidate = |record: &&PodRecord| {
+            let workloads = &self.engine.world.workloads;
+            let member = self.engine.member(&record.pod.meta.uid);
+            let workload = member.and_then(|id| workloads.workload(id.workload));
+            record.occupies()
+                && record.member.is_none()
+                && workload.is_some_and(|workload| {
+                    workload.profile.is_preemptible && workload.profile.priority < priority
+                })
+        };
+        let residents = self.on_node.get(node).into_iter().flatten();
+        let mut candidates: Vec<&PodRecord> =
+            residents.filter_map(|uid| self.pods.get(uid)).filter(is_candidate).collect();
+        candidates.sort_by_key(|record| {
+            let pod = &record.pod;
+            (Reverse(pod.spec.priority), pod.meta.created, pod.meta.name.clone())
+        });
+        candidates.iter().map(|record| record.pod.uid()).collect()
+    }
+
+    /// The parts of GPUs that a pod gets on a node without some pods; `None` if it does not fit.
+    fn fits_without(
+        &mut self,
+        uid: &PodUid,
+        ask: &Ask,
+        node: &NodeName,
+        leaving: &BTreeSet<PodUid>,
+    ) -> Option<GpuParts> {
+        let (record, target) = (self.pods.get(uid)?, self.nodes.get(node)?);
+        let mut usage = target.usage.clone();
+        let gone = leaving.iter().filter_map(|uid| self.pods.get(uid));
+        for gone in gone.filter(|gone| gone.counted_on.as_ref() == Some(node)) {
+            usage.remove(&gone.footprint);
+        }
+        let serves = |resource: &str| self.devices.is_class_resource(resource);
+        let (footprint, capacity) = (&record.footprint, &target.capacity);
+        check_resource_fit(footprint, capacity, &usage, &self.volumes, serves).ok()?;
+        let gpus = if ask.is_empty() {
+            GpuParts::new()
+        } else {
+            self.devices.allocate_without(ask, node, leaving).ok()?.parts
+        };
+        self.is_let_in_without(uid, node, leaving).then_some(gpus)
+    }
+
+    /// Whether rules about other pods allow a pod on a node without some pods.
+    fn is_let_in_without(
+        &mut self,
+        uid: &PodUid,
+        node: &NodeName,
+        leaving: &BTreeSet<PodUid>,
+    ) -> bool {
+        let Some(record) = self.pods.get(uid) else { return false };
+        if !Neighbours::has_rules(&record.pod) && self.exclusions(uid).is_empty() {
+            return true;
+        }
+        let leaving = leaving.iter().filter_map(|uid| self.pods.get(uid));
+        let leaving: Vec<_> = leaving
+            .filter_map(|record| Some((Arc::clone(&record.pod), record.neighbour_on.clone()?)))
+            .collect();
+        for (pod, _) in &leaving {
+            self.neighbours.remove(&pod.meta.uid);
+        }
+        let is_let_in = self.check_neighbours(uid, node).is_ok();
+        for (pod, node) in &leaving {
+            self.neighbours.add(pod, node);
+        }
+        is_let_in
+    }
+
+    /// Puts candidates back as long as the pod still fits.
+    fn fewest_victims(
+        &mut self,
+        uid: &PodUid,
+        ask: &Ask,
+        node: &NodeName,
+        candidates: Vec<PodUid>,
+        gpus: GpuParts,
+    ) -> Victims {
+        let mut leaving: BTreeSet<PodUid> = candidates.iter().cloned().collect();
+        let mut gpus = gpus;
+        for candidate in &candidates {
+            leaving.remove(candidate);
+            match self.fits_without(uid, ask, node, &leaving) {
+                Some(fitting) => gpus = fitting,
+                None => _ = leaving.insert(candidate.clone()),
+            }
+        }
+        let pods: Vec<PodUid> =
+            candidates.into_iter().filter(|candidate| leaving.contains(candidate)).collect();
+        let priorities = pods.iter().filter_map(|uid| self.pods.get(uid));
+        let priorities: Vec<i32> = priorities.map(|record| record.pod.spec.priority).collect();
+        Victims {
+            highest: priorities.iter().copied().max().unwrap_or(i32::MIN),
+            count: pods.len(),
+            priorities: priorities.iter().map(|priority| i64::from(*priority)).sum(),
+            node: node.clone(),
+            pods,
+            gpus,
+        }
+    }
+
+    /// Whether disruption budgets and the policy allow these evictions.
+    fn respects_limits(&self, victims: &Victims, policy: &PlacementPolicy) -> bool {
+        let records = victims.pods.iter().filter_map(|uid| self.pods.get(uid));
+        let is_running = |record: &&PodRecord| record.pod.meta.deleted.is_none();
+        let most = policy.constraints().max_pods_disturbed;
+        let count = i64::try_from(victims.count).unwrap_or(i64::MAX);
+        !victims.pods.is_empty()
+            && most.is_none_or(|most| count <= most)
+            && self.exceeded_budgets_for(records.filter(is_running)).is_empty()
+    }
+
+    /// Whether the engine does not count something that a pod needs.
+    pub(super) fn needs_trial(&self, uid: &PodUid, ask: &Ask, away: &Exclusions) -> bool {
+        let takes_uncounted = self.pods.get(uid).is_some_and(|record| {
+            super::pod::takes_uncounted(&record.footprint, |name| super::decide::is_gpu(name, ask))
+        });
+        !ask.is_exact || takes_uncounted || !away.is_empty()
+    }
+}
