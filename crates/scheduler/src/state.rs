@@ -139,6 +139,8 @@ pub struct Scheduler {
     /// then.
     delayed: BTreeSet<(u64, QueueKey)>,
     refusals: refusal_cache::RefusalCache,
+    /// Where the next preemption by trial begins: the number of a node.
+    trials_begun: usize,
     decision_log: DecisionLog,
     records: Records,
     hints: preemption_hint::HintSchedule,
@@ -236,6 +238,7 @@ impl Scheduler {
             pending: FxHashMap::default(),
             delayed: BTreeSet::new(),
             refusals: refusal_cache::RefusalCache::default(),
+            trials_begun: 0,
             decision_log,
             records,
             hints: preemption_hint::HintSchedule::default(),

@@ -143,7 +143,7 @@ impl Scheduler {
         };
         let has_changed = |record: &&PodRecord| {
             are_limits
-                || record.node_mask.as_ref().is_none_or(|(_, rules, _)| {
+                || record.node_mask.as_ref().is_some_and(|(_, rules, _)| {
                     *rules != NodeFilterKey::of(&record.pod, &self.volumes)
                 })
         };

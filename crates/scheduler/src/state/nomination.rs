@@ -283,8 +283,12 @@ impl Scheduler {
             let Some(place) = record.place.clone().filter(|_| needs_place) else { continue };
             places.push((uid.clone(), place));
         }
+        if places.is_empty() {
+            self.revoke_nomination(key);
+            return;
+        }
         match self.check_volumes(key, &places) {
-            VolumeState::Bound => {}
+            VolumeState::Bound => self.volumes_are_bound(key),
             VolumeState::Waiting => return,
             VolumeState::Failed(uid, words) => {
                 self.volumes_failed(key, &uid, &words);
@@ -298,6 +302,7 @@ impl Scheduler {
         }
         // The places are reserved like any other, so they must not count as occupied.
         for (uid, _) in &places {
+            self.devices.forget(uid);
             self.set_place(uid, None);
         }
         let placements: Vec<_> = places
@@ -314,6 +319,8 @@ impl Scheduler {
                 for placement in &assumed {
                     self.forget_volumes(&placement.uid);
                 }
+                // Its pods may be victims from now on.
+                self.victims_changed();
                 if let QueueKey::Pod(uid) = key {
                     self.update_queue(&uid.clone());
                 }

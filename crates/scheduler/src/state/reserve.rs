@@ -281,6 +281,7 @@ impl Scheduler {
             self.room_changed(&node);
         }
         self.forget_volumes(uid);
+        self.devices.forget(uid);
         self.set_place(uid, None);
     }
 

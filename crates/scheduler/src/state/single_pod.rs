@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use octavo_engine::explain;
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::preemption::PreemptionBudget;
@@ -129,18 +128,18 @@ impl Scheduler {
             let (answer, explanation) =
                 self.ask_engine(attempt, key, &gang, &[], &forbidden, &preemption_budget, policy)?;
             let Ok(plan) = answer else {
+                if last_error.is_some() && !is_described {
+                    // Its claims alone may be the reason.
+                    self.refusals.last.class = None;
+                }
                 if attempt != Attempt::Full {
                     return Err(last_reason.unwrap_or(PendingReason::NoFreePlace));
                 }
                 if preemption_budget.evictions.is_some()
                     && (last_error.is_some() || self.needs_trial(uid, ask, &away))
                     && let Some(plan) = self.plan_by_trial(uid, ask, profile.priority, policy)
-                    && let Some(placed) = plan.placements.first().cloned()
                 {
-                    let world = &self.engine.world;
-                    let explanation = explain::answer(world, policy, &gang, &Ok(plan.clone()));
-                    self.decision_log.record(key, explanation);
-                    return self.nominate(key, &[(uid.clone(), placed)], &plan);
+                    return self.nominate_by_trial(uid, key, &gang, policy, &plan);
                 }
                 let reason = match last_error {
                     Some(last_error) => {
@@ -215,6 +214,12 @@ impl Scheduler {
                 return Ok(());
             }
         }
+        if preemption_budget.evictions.is_some()
+            && let Some(plan) = self.plan_by_trial(uid, ask, profile.priority, policy)
+        {
+            return self.nominate_by_trial(uid, key, &gang, policy, &plan);
+        }
+        self.refusals.last.class = None;
         Err(PendingReason::NoDevices {
             nodes: forbidden.len(),
             last: last_error.unwrap_or_default(),

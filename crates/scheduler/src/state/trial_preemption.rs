@@ -10,19 +10,24 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::explain;
+use octavo_engine::objective::policy::{Constraints, PlacementPolicy};
 use octavo_engine::placement::GpuParts;
 use octavo_engine::plan::Placed;
-use octavo_engine::{Placement, Plan};
+use octavo_engine::{Gang, Placement, Plan};
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::Scheduler;
+use super::pending_reason::PendingReason;
 use super::pod::PodRecord;
+use super::queue::QueueKey;
 use crate::devices::Ask;
-use crate::predicates::{Exclusions, Neighbours, check_resource_fit};
+use crate::predicates::{Exclusions, check_resource_fit};
 
-/// Nodes on which victims are chosen, at most. On each of the others the pod does not even fit alone.
+/// Nodes on which victims are chosen, at most.
 const MAX_NODES: usize = 64;
+/// Nodes at most on which the allocator runs, or rules about other pods are checked.
+const MAX_TRIALS: usize = 256;
 
 /// The victims on a node; the least is the best.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,11 +49,20 @@ impl Scheduler {
         priority: i32,
         policy: &PlacementPolicy,
     ) -> Option<Plan> {
-        let names: Vec<NodeName> = self.nodes.keys().cloned().collect();
+        let limits = Constraints { max_pods_disturbed: None, ..policy.constraints().clone() };
+        if !limits.is_empty() {
+            // Only the engine can judge these.
+            return None;
+        }
+        let mut names: Vec<NodeName> = self.nodes.keys().cloned().collect();
+        // Each trial begins with other nodes, so that none is never tried.
+        let first = self.trials_begun % names.len().max(1);
+        self.trials_begun = self.trials_begun.wrapping_add(MAX_NODES);
+        names.rotate_left(first);
         let mut best: Option<Victims> = None;
-        let mut tried = 0;
+        let (mut chosen, mut trials) = (0, 0);
         for node in names {
-            if tried == MAX_NODES {
+            if chosen == MAX_NODES || trials == MAX_TRIALS {
                 break;
             }
             if self.check_node_rules(uid, &node).is_err()
@@ -62,13 +76,17 @@ impl Scheduler {
                 continue;
             }
             let all: BTreeSet<PodUid> = candidates.iter().cloned().collect();
+            if !self.has_room_without(uid, &node, &all) {
+                continue;
+            }
+            trials += 1;
             let Some(gpus) = self.fits_without(uid, ask, &node, &all) else { continue };
-            tried += 1;
             let victims = self.fewest_victims(uid, ask, &node, candidates, gpus);
-            if self.respects_limits(&victims, policy)
-                && best.as_ref().is_none_or(|best| victims < *best)
-            {
-                best = Some(victims);
+            if self.respects_limits(&victims, policy) {
+                chosen += 1;
+                if best.as_ref().is_none_or(|best| victims < *best) {
+                    best = Some(victims);
+                }
             }
         }
         let Victims { node, pods, gpus, .. } = best?;
@@ -108,6 +126,36 @@ impl Scheduler {
         candidates.iter().map(|record| record.pod.uid()).collect()
     }
 
+    /// Nominates the place of a plan that was found by trial.
+    pub(super) fn nominate_by_trial(
+        &mut self,
+        uid: &PodUid,
+        key: &QueueKey,
+        gang: &Gang,
+        policy: &PlacementPolicy,
+        plan: &Plan,
+    ) -> Result<(), PendingReason> {
+        let placed = plan.placements.first().cloned().ok_or(PendingReason::Gone)?;
+        let explanation = explain::answer(&self.engine.world, policy, gang, &Ok(plan.clone()));
+        self.decision_log.record(key, explanation);
+        self.nominate(key, &[(uid.clone(), placed)], plan)
+    }
+
+    /// Whether a node has the resources of a pod without some pods, devices apart.
+    fn has_room_without(&self, uid: &PodUid, node: &NodeName, leaving: &BTreeSet<PodUid>) -> bool {
+        let (Some(record), Some(target)) = (self.pods.get(uid), self.nodes.get(node)) else {
+            return false;
+        };
+        let mut usage = target.usage.clone();
+        let gone = leaving.iter().filter_map(|uid| self.pods.get(uid));
+        for gone in gone.filter(|gone| gone.counted_on.as_ref() == Some(node)) {
+            usage.remove(&gone.footprint);
+        }
+        let serves = |resource: &str| self.devices.is_class_resource(resource);
+        let (footprint, capacity) = (&record.footprint, &target.capacity);
+        check_resource_fit(footprint, capacity, &usage, &self.volumes, serves).is_ok()
+    }
+
     /// The parts of GPUs that a pod gets on a node without some pods; `None` if it does not fit.
     fn fits_without(
         &mut self,
@@ -116,15 +164,9 @@ impl Scheduler {
         node: &NodeName,
         leaving: &BTreeSet<PodUid>,
     ) -> Option<GpuParts> {
-        let (record, target) = (self.pods.get(uid)?, self.nodes.get(node)?);
-        let mut usage = target.usage.clone();
-        let gone = leaving.iter().filter_map(|uid| self.pods.get(uid));
-        for gone in gone.filter(|gone| gone.counted_on.as_ref() == Some(node)) {
-            usage.remove(&gone.footprint);
+        if !self.has_room_without(uid, node, leaving) {
+            return None;
         }
-        let serves = |resource: &str| self.devices.is_class_resource(resource);
-        let (footprint, capacity) = (&record.footprint, &target.capacity);
-        check_resource_fit(footprint, capacity, &usage, &self.volumes, serves).ok()?;
         let gpus = if ask.is_empty() {
             GpuParts::new()
         } else {
@@ -140,8 +182,9 @@ impl Scheduler {
         node: &NodeName,
         leaving: &BTreeSet<PodUid>,
     ) -> bool {
-        let Some(record) = self.pods.get(uid) else { return false };
-        if !Neighbours::has_rules(&record.pod) && self.exclusions(uid).is_empty() {
+        let away = self.exclusions(uid);
+        let Some(target) = self.nodes.get(node) else { return false };
+        if away.check(&target.node).is_ok() && !self.needs_a_neighbour(uid) {
             return true;
         }
         let leaving = leaving.iter().filter_map(|uid| self.pods.get(uid));
@@ -156,6 +199,15 @@ impl Scheduler {
             self.neighbours.add(pod, node);
         }
         is_let_in
+    }
+
+    /// Whether a pod has rules that others may keep by being there: then it may need a victim.
+    fn needs_a_neighbour(&self, uid: &PodUid) -> bool {
+        let record = self.pods.get(uid);
+        record.is_some_and(|record| {
+            let spec = &record.pod.spec;
+            !spec.affinity.is_empty() || spec.spread.iter().any(|spread| spread.is_hard)
+        })
     }
 
     /// Puts candidates back as long as the pod still fits.

@@ -60,6 +60,15 @@ pub(crate) enum VolumeChoice {
     Provision { claim: ObjectName },
 }
 
+impl VolumeChoice {
+    /// The claim.
+    pub(crate) fn claim(&self) -> &ObjectName {
+        match self {
+            Self::Bind { claim, .. } | Self::Provision { claim } => claim,
+        }
+    }
+}
+
 /// The volumes that claims get on a node, in their order; `None` where one is provisioned. Fails if
 /// a claim gets none.
 pub(crate) fn choose<'a>(
@@ -181,7 +190,8 @@ impl Volumes {
         volumes.sort_by_key(|volume| volume.capacity);
         let candidates = volumes.into_iter().map(|volume| Candidate {
             volume: Arc::clone(&volume.meta.name.name),
-            is_reserved: volume.claim.is_some(),
+            is_reserved: volume.claim.is_some()
+                || self.assumed.contains_key(&volume.meta.name.name),
             terms: volume.node_affinity.as_ref().map(valid_terms),
         });
         Some(LateClaim {
@@ -208,6 +218,7 @@ impl Volumes {
         let fits = volume.capacity >= claim.requested.unwrap_or(0)
             && volume.is_block == claim.is_block
             && volume.attributes_class == claim.attributes_class
+            && volume.class.as_deref().unwrap_or("") == claim.class.as_deref().unwrap_or("")
             && volume.meta.deleted.is_none();
         if !fits || is_reserved {
             return fits;
@@ -220,7 +231,6 @@ impl Volumes {
         volume.is_available
             && assumed.is_none_or(|assumed| *assumed == claim.meta.name)
             && is_selected
-            && volume.class.as_deref().unwrap_or("") == claim.class.as_deref().unwrap_or("")
             && claim.access_modes.iter().all(|mode| volume.access_modes.contains(mode))
     }
 
@@ -264,9 +274,11 @@ impl Volumes {
         self.assumed.len() < before
     }
 
-    /// Whether a claim of a pod names its volume and is not bound to it yet.
+    /// Whether a claim of a pod names its volume and is not bound to it yet, or the volume is not
+    /// observed yet.
     pub(crate) fn is_binding(&self, pod: &Pod) -> bool {
-        matches!(self.pod_level_reason(pod), Some(Unfit::UnboundClaim { .. }))
+        let reason = self.pod_level_reason(pod);
+        matches!(reason, Some(Unfit::UnboundClaim { .. } | Unfit::MissingVolume { .. }))
     }
 
     /// The node for which a claim's volume is being provisioned.

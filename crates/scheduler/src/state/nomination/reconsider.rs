@@ -56,7 +56,13 @@ impl Scheduler {
             for (_, place) in &places {
                 self.room_changed(&place.node);
             }
-            self.release_nomination(key, &nomination);
+            if self.nominations.contains_key(key) {
+                // The new place waits for volumes.
+                self.keep_victims(nomination.victims.iter());
+                self.drop_successor_places_of(key);
+            } else {
+                self.release_nomination(key, &nomination);
+            }
             return;
         }
         for uid in &nomination.victims {

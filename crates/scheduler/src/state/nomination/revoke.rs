@@ -137,6 +137,13 @@ impl Scheduler {
                     record.profile = None;
                 }
             }
+            let late = self.nominations.get(&key).and_then(|nomination| {
+                nomination.volumes.as_ref().and(nomination.members.first().cloned())
+            });
+            if let Some(uid) = late {
+                self.volumes_failed(&key, &uid, "the volumes were not bound in ten minutes");
+                continue;
+            }
             tracing::info!(entry = ?key, "victims did not leave in time; the nomination is dropped");
             self.revoke_nomination(&key);
         }

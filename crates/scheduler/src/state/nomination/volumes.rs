@@ -53,8 +53,7 @@ impl Scheduler {
         }
         let members: Vec<PodUid> = placed.map(|(uid, _)| uid.clone()).collect();
         for AssumedPlacement { uid, node, .. } in &assumed {
-            // Its devices stay reserved in the engine.
-            self.devices.forget(uid);
+            // Its devices stay assumed.
             let place = self.pods.get(uid).and_then(|record| record.place.clone());
             let nominated = place.map(|place| Place { state: PlaceState::Nominated, ..place });
             self.set_place(uid, nominated);
@@ -88,6 +87,16 @@ impl Scheduler {
         None
     }
 
+    /// Sets the deadline of a nomination whose volumes are bound: only devices may be missing.
+    pub(super) fn volumes_are_bound(&mut self, key: &QueueKey) {
+        let at = self.now.saturating_add(super::DEALLOCATION_TIMEOUT_MS);
+        if let Some(nomination) = self.nominations.get_mut(key)
+            && nomination.volumes.take().is_some()
+        {
+            nomination.deadline = nomination.deadline.min(at);
+        }
+    }
+
     /// How the claims of a pod that are not bound get volumes on a node; empty if all are bound.
     fn volumes_to_request(&self, uid: &PodUid, node: &str) -> Vec<VolumeChoice> {
         self.choose_volumes(uid, node).unwrap_or_default()
@@ -112,13 +121,16 @@ impl Scheduler {
     fn request_volumes(&mut self, nomination: &mut Nomination) {
         nomination.volumes = Some(AwaitedVolumes::default());
         nomination.deadline = self.now.saturating_add(VOLUME_TIMEOUT_MS);
+        // Members may share a claim.
+        let mut requested: BTreeSet<ObjectName> = BTreeSet::new();
         for uid in &nomination.members {
             let Some(record) = self.pods.get(uid) else { continue };
             let pod = record.reference();
             let Some(node) = record.place.as_ref().map(|place| place.node.clone()) else {
                 continue;
             };
-            let choices = self.volumes_to_request(uid, &node);
+            let mut choices = self.volumes_to_request(uid, &node);
+            choices.retain(|choice| requested.insert(choice.claim().clone()));
             self.volumes.assume(&choices);
             let writes: Vec<_> =
                 choices.iter().filter_map(|choice| self.volume_write(choice, &node)).collect();
@@ -171,7 +183,8 @@ impl Scheduler {
             };
             let record = self.pods.get(uid);
             is_waiting |= !choices.is_empty()
-                || record.is_some_and(|record| self.volumes.is_binding(&record.pod));
+                || (nomination.volumes.is_some()
+                    && record.is_some_and(|record| self.volumes.is_binding(&record.pod)));
             let Some(awaited) = &mut nomination.volumes else { continue };
             for choice in &choices {
                 let VolumeChoice::Provision { claim } = choice else { continue };

@@ -123,3 +123,20 @@ fn a_pod_that_keeps_others_away_is_a_victim() {
     testbed.drop_pod("low");
     assert_eq!(testbed.settle(), [("high".to_owned(), "a".to_owned())]);
 }
+
+#[test]
+fn nodes_beyond_the_first_trials_are_tried_later() {
+    let mut testbed = Testbed::new();
+    testbed.budget(&budget("db", json!({"app": "db"}), 0));
+    for number in 0..400 {
+        let name = format!("n{number:03}");
+        testbed.node(&node(&name, 8));
+        // Only the holder on the last node may leave.
+        let priority = if number == 399 { 1 } else { 1000 };
+        let holder = with(on_port(pod(&format!("on-{name}"), "1")), "/spec/nodeName", json!(name));
+        let holder = with(holder, "/status/phase", json!("Running"));
+        testbed.pod(&with(holder, "/spec/priority", json!(priority)));
+    }
+    testbed.pod(&urgent(on_port(pod("high", "1"))));
+    assert_eq!(evicted(&testbed.ops()), ["on-n399"]);
+}

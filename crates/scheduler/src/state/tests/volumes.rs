@@ -293,3 +293,76 @@ fn victims_leave_before_volumes_are_requested() {
     testbed.time(100);
     assert_eq!(settle(&mut testbed).1, [format!("high on {node}")]);
 }
+
+#[test]
+fn a_nominated_pod_that_finds_another_place_keeps_it_for_its_volume() {
+    let mut testbed = Testbed::new();
+    class(&mut testbed, "csi.example");
+    testbed.node(&node("a", 4));
+    testbed.pod(&pod("low", "4"));
+    testbed.settle();
+    set_claim(&mut testbed, claim("data"));
+    testbed.pod(&using(with(pod("high", "4"), "/spec/priority", json!(100)), "data"));
+    for op in testbed.ops() {
+        testbed.complete(&op);
+    }
+    testbed.node(&node("b", 4));
+    testbed.time(1000);
+    let (requests, _) = settle(&mut testbed);
+    assert_eq!(provisioned_for(&requests), "b");
+    testbed.time(1000);
+    assert_eq!(settle(&mut testbed), (vec![], vec![]));
+    bind_claim(&mut testbed, "data", "b");
+    testbed.time(100);
+    assert_eq!(settle(&mut testbed).1, ["high on b"]);
+}
+
+#[test]
+fn a_volume_that_does_not_come_gives_the_place_to_others_for_a_while() {
+    let mut testbed = Testbed::new();
+    class(&mut testbed, "csi.example");
+    testbed.node(&node("a", 4));
+    set_claim(&mut testbed, claim("data"));
+    testbed.pod(&using(pod("p", "4"), "data"));
+    settle(&mut testbed);
+    testbed.pod(&pod("q", "4"));
+    assert_eq!(settle(&mut testbed), (vec![], vec![]));
+    testbed.time(600_000);
+    assert_eq!(settle(&mut testbed).1, ["q on a"]);
+    let (reason, message) = testbed.reason("p").expect("a reason");
+    assert_eq!(reason, "SchedulerError");
+    assert!(message.contains("not bound in ten minutes"), "{message}");
+}
+
+#[test]
+fn a_claim_that_is_bound_before_its_volume_is_observed_keeps_the_place() {
+    let mut testbed = testbed();
+    set_claim(&mut testbed, claim("data"));
+    testbed.pod(&using(pod("p", "1"), "data"));
+    let (requests, _) = settle(&mut testbed);
+    let node = provisioned_for(&requests);
+    let bound = with(selected("data", &node), "/spec/volumeName", json!("pv-data"));
+    set_claim(&mut testbed, with(bound, "/status/phase", json!("Bound")));
+    testbed.time(100);
+    assert_eq!(settle(&mut testbed), (vec![], vec![]));
+    bind_claim(&mut testbed, "data", &node);
+    testbed.time(100);
+    assert_eq!(settle(&mut testbed).1, [format!("p on {node}")]);
+}
+
+#[test]
+fn members_that_share_a_claim_request_its_volume_once() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 8));
+    class(&mut testbed, "csi.example");
+    set_claim(&mut testbed, claim("shared"));
+    testbed.object(&pod_group("g", 2, json!({})));
+    for name in ["g0", "g1"] {
+        testbed.pod(&using(member("g", name, "1"), "shared"));
+    }
+    let (requests, _) = settle(&mut testbed);
+    assert_eq!(provisioned_for(&requests), "a");
+    bind_claim(&mut testbed, "shared", "a");
+    testbed.time(100);
+    assert_eq!(settle(&mut testbed).1, ["g0 on a", "g1 on a"]);
+}
