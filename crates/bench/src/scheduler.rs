@@ -106,18 +106,21 @@ enum Case {
     Gang,
     /// On 500 nodes with 4,000 running pods: gangs that do not fit, preemption, restart.
     Full,
+    /// The same with 10,000 pods and 50 gangs that wait, while other pods end.
+    Backlog,
     /// 41 gangs for which pods have to move.
     Defragmentation,
 }
 
 impl Case {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::Pods,
         Self::Claims,
         Self::Gpus,
         Self::GpusByDevices,
         Self::Gang,
         Self::Full,
+        Self::Backlog,
         Self::Defragmentation,
     ];
 
@@ -128,7 +131,7 @@ impl Case {
                 &[Contender::Raw, Contender::Kube, Contender::Octavo]
             }
             Self::Gang => &[Contender::Raw, Contender::Octavo],
-            Self::Full => &[Contender::Kube, Contender::Octavo],
+            Self::Full | Self::Backlog => &[Contender::Kube, Contender::Octavo],
             Self::Defragmentation => &[Contender::Octavo],
         }
     }

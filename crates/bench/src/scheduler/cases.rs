@@ -7,6 +7,7 @@ use super::objects::Gpus;
 use super::results::{Compared, Measured};
 use super::testbed::{ClusterSpec, Testbed};
 
+mod backlog;
 mod defragmentation;
 mod full;
 mod gang;
@@ -25,7 +26,7 @@ pub(super) fn world(case: Case, scale: f64) -> ClusterSpec {
         Case::Gpus => (500, Gpus::Plain, false),
         Case::GpusByDevices => (500, Gpus::Dra, false),
         Case::Gang => (512, Gpus::Plain, true),
-        Case::Full => (500, Gpus::Plain, true),
+        Case::Full | Case::Backlog => (500, Gpus::Plain, true),
         Case::Defragmentation => (defragmentation::NODES, Gpus::Plain, true),
     };
     let moves = if case == Case::Defragmentation { defragmentation::MAX_MOVES } else { 0 };
@@ -51,6 +52,7 @@ pub(super) async fn run(
         }
         Case::Gang => gang::run(testbed, scaled(gang::PODS, scale), measured).await,
         Case::Full => full::run(testbed, measured).await,
+        Case::Backlog => backlog::run(testbed, scale, measured).await,
         Case::Defragmentation => defragmentation::run(testbed, measured).await,
     }
 }
@@ -93,6 +95,10 @@ impl Case {
                 format!("gang of {} pods of 2 GPUs on {nodes} nodes", scaled(gang::PODS, scale))
             }
             Self::Full => format!("{} running pods on {nodes} x 8 GPUs", nodes * 8),
+            Self::Backlog => {
+                let waiting = backlog::waiting(scale);
+                format!("{waiting} pods wait for {nodes} x 8 GPUs, and pods end")
+            }
             Self::Defragmentation => {
                 let gangs = defragmentation::gangs(nodes);
                 format!("{nodes} x 8 GPUs, 3 of each taken, then {gangs} gangs of 10 x 6 GPUs")
@@ -115,7 +121,7 @@ impl Case {
         match self {
             Self::Pods | Self::Claims | Self::Gpus | Self::GpusByDevices => RATES,
             Self::Gang => &gang::COMPARED,
-            Self::Full | Self::Defragmentation => &[],
+            Self::Full | Self::Backlog | Self::Defragmentation => &[],
         }
     }
 
@@ -125,6 +131,7 @@ impl Case {
             Self::Pods | Self::Claims | Self::Gpus | Self::GpusByDevices => &[],
             Self::Gang | Self::Defragmentation => &["kube-scheduler has no gangs"],
             Self::Full => &["kube-scheduler has no gangs: preemption and restart only"],
+            Self::Backlog => &["50 gangs wait, too, with Octavo alone"],
         }
     }
 }
