@@ -15,7 +15,7 @@ use super::pod_allocation::PodAllocationError;
 
 /// Most requests whose results are kept. The least recently used one is evicted.
 const MAX_CACHED: usize = 64;
-/// Most requests that are told apart by number. Beyond them all get new numbers.
+/// Maximum number of requests with a key. One more request replaces the keys of all.
 const MAX_KEYS: usize = 8192;
 
 /// Identifies what an ask requests from the allocator. Asks with the same key have the same result

@@ -95,27 +95,57 @@ impl Scheduler {
         }
         let leaving = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
         let leaving = leaving.filter_map(|id| self.pods.get(&**self.engine.holder(*id)?));
-        let leaving: Vec<_> = leaving
+        let leaving: Vec<PodUid> = leaving.map(|record| record.pod.uid()).collect();
+        self.without_neighbours(&leaving, |scheduler| {
+            let mut placed: Vec<&PodUid> = Vec::new();
+            let mut result = Ok(());
+            for (uid, node) in members {
+                result = scheduler.check_neighbours(uid, node);
+                let Some(record) = scheduler.pods.get(uid).filter(|_| result.is_ok()) else {
+                    break;
+                };
+                scheduler.neighbours.add(&record.pod, node);
+                placed.push(uid);
+            }
+            for uid in placed {
+                scheduler.neighbours.remove(uid);
+            }
+            result
+        })
+    }
+
+    /// Asks as if these pods had left, as the rules of other pods see them.
+    pub(super) fn without_neighbours<T>(
+        &mut self,
+        leaving: &[PodUid],
+        ask: impl FnOnce(&mut Self) -> T,
+    ) -> T {
+        let records = leaving.iter().filter_map(|uid| self.pods.get(uid));
+        let counted: Vec<_> = records
             .filter_map(|record| Some((Arc::clone(&record.pod), record.neighbour_on.clone()?)))
             .collect();
-        for (pod, _) in &leaving {
+        for (pod, _) in &counted {
             self.neighbours.remove(&pod.meta.uid);
         }
-        let mut placed: Vec<&PodUid> = Vec::new();
-        let mut result = Ok(());
-        for (uid, node) in members {
-            result = self.check_neighbours(uid, node);
-            let Some(record) = self.pods.get(uid).filter(|_| result.is_ok()) else { break };
-            self.neighbours.add(&record.pod, node);
-            placed.push(uid);
-        }
-        for uid in placed {
-            self.neighbours.remove(uid);
-        }
-        for (pod, node) in &leaving {
+        let answer = ask(self);
+        for (pod, node) in &counted {
             self.neighbours.add(pod, node);
         }
-        result
+        answer
+    }
+
+    /// A node's usage as if these pods had left.
+    pub(super) fn usage_without<'a>(
+        &self,
+        node: &NodeName,
+        leaving: impl IntoIterator<Item = &'a str>,
+    ) -> Option<Usage> {
+        let mut usage = self.nodes.get(node)?.usage.clone();
+        let gone = leaving.into_iter().filter_map(|uid| self.pods.get(uid));
+        for gone in gone.filter(|gone| gone.counted_on.as_ref() == Some(node)) {
+            usage.remove(&gone.footprint);
+        }
+        Some(usage)
     }
 
     /// Checks all resources of a pod on a node exactly, except for devices. It must fit beside the

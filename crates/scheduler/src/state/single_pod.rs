@@ -283,12 +283,9 @@ impl Scheduler {
         if !pod::takes_uncounted(&record.footprint, |name| is_gpu(name, ask)) {
             return Ok(());
         }
-        let mut usage = target.usage.clone();
-        let leave = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
-        let leave = leave.filter_map(|id| self.pods.get(&**self.engine.holder(*id)?));
-        for gone in leave.filter(|record| record.counted_on.as_ref() == Some(node)) {
-            usage.remove(&gone.footprint);
-        }
+        let leaving = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
+        let leaving = leaving.filter_map(|id| self.engine.holder(*id).map(|holder| &**holder));
+        let usage = self.usage_without(node, leaving).ok_or(ReserveError::NoNode)?;
         let shortages = self.uncounted_shortages(record, ask, target, &usage);
         if shortages.is_empty() {
             return Ok(());

@@ -21,6 +21,7 @@ mod preemption;
 mod preemption_hint;
 mod queue_fairness;
 mod random_faults;
+mod random_wakes;
 mod replay;
 mod rollback;
 mod trial_preemption;

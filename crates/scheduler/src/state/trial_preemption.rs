@@ -8,10 +8,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
 use octavo_engine::explain;
-use octavo_engine::objective::policy::{Constraints, PlacementPolicy};
+use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::placement::GpuParts;
 use octavo_engine::plan::Placed;
 use octavo_engine::{Gang, Placement, Plan};
@@ -49,8 +48,7 @@ impl Scheduler {
         priority: i32,
         policy: &PlacementPolicy,
     ) -> Option<Plan> {
-        let limits = Constraints { max_pods_disturbed: None, ..policy.constraints().clone() };
-        if !limits.is_empty() {
+        if policy.has_limits() {
             // Only the engine can judge these.
             return None;
         }
@@ -146,11 +144,8 @@ impl Scheduler {
         let (Some(record), Some(target)) = (self.pods.get(uid), self.nodes.get(node)) else {
             return false;
         };
-        let mut usage = target.usage.clone();
-        let gone = leaving.iter().filter_map(|uid| self.pods.get(uid));
-        for gone in gone.filter(|gone| gone.counted_on.as_ref() == Some(node)) {
-            usage.remove(&gone.footprint);
-        }
+        let leaving = leaving.iter().map(|uid| &**uid);
+        let Some(usage) = self.usage_without(node, leaving) else { return false };
         let serves = |resource: &str| self.devices.is_class_resource(resource);
         let (footprint, capacity) = (&record.footprint, &target.capacity);
         check_resource_fit(footprint, capacity, &usage, &self.volumes, serves).is_ok()
@@ -187,18 +182,8 @@ impl Scheduler {
         if away.check(&target.node).is_ok() && !self.needs_a_neighbour(uid) {
             return true;
         }
-        let leaving = leaving.iter().filter_map(|uid| self.pods.get(uid));
-        let leaving: Vec<_> = leaving
-            .filter_map(|record| Some((Arc::clone(&record.pod), record.neighbour_on.clone()?)))
-            .collect();
-        for (pod, _) in &leaving {
-            self.neighbours.remove(&pod.meta.uid);
-        }
-        let is_let_in = self.check_neighbours(uid, node).is_ok();
-        for (pod, node) in &leaving {
-            self.neighbours.add(pod, node);
-        }
-        is_let_in
+        let leaving: Vec<PodUid> = leaving.iter().cloned().collect();
+        self.without_neighbours(&leaving, |scheduler| scheduler.check_neighbours(uid, node).is_ok())
     }
 
     /// Whether a pod has rules that others may keep by being there: then it may need a victim.

@@ -8,7 +8,6 @@
 use std::collections::BTreeMap;
 
 use octavo_engine::fit;
-use octavo_engine::objective::policy::Constraints;
 use octavo_engine::shape::GpuDemand;
 use octavo_engine::workload::Profile;
 use octavo_engine::{NodeId, Resources, Shape};
@@ -104,32 +103,10 @@ impl Scheduler {
     pub(super) fn wake_refused(&mut self) {
         let Changes { nodes, victims, neighbours, devices, all } =
             std::mem::take(&mut self.changes);
-        if let Some(revision) = all {
-            for (class, ..) in self.queue.refused_before(revision) {
-                self.queue.wake_class(class, &Help::Reset, self.now);
-            }
-        }
-        if let Some(revision) = victims {
-            for (class, _, waits_for, _) in self.queue.refused_before(revision) {
-                if waits_for.may_have_victims() {
-                    self.queue.wake_class(class, &Help::Victims, self.now);
-                }
-            }
-        }
-        if let Some(revision) = neighbours {
-            for (class, _, waits_for, _) in self.queue.refused_before(revision) {
-                if waits_for.room == Room::Any {
-                    self.queue.wake_class(class, &Help::Perhaps, self.now);
-                }
-            }
-        }
-        if let Some(revision) = devices {
-            for (class, _, waits_for, _) in self.queue.refused_before(revision) {
-                if waits_for.uses_devices {
-                    self.queue.wake_class(class, &Help::Perhaps, self.now);
-                }
-            }
-        }
+        self.wake_if(all, &Help::Reset, |_| true);
+        self.wake_if(victims, &Help::Victims, WaitsFor::may_have_victims);
+        self.wake_if(neighbours, &Help::Perhaps, |waits_for| waits_for.room == Room::Any);
+        self.wake_if(devices, &Help::Perhaps, |waits_for| waits_for.uses_devices);
         let Some(newest) = nodes.values().max().copied() else { return };
         let rooms: Vec<(&NodeName, u64, Option<NodeRoom>)> =
             nodes.iter().map(|(name, revision)| (name, *revision, self.node_room(name))).collect();
@@ -142,6 +119,16 @@ impl Scheduler {
             // A place is the most that a change can give.
             if let Some(help) = help.max() {
                 self.queue.wake_class(class, &help, self.now);
+            }
+        }
+    }
+
+    /// Wakes the classes that were refused before a change and wait for such a one.
+    fn wake_if(&mut self, revision: Option<u64>, help: &Help, is_for: impl Fn(&WaitsFor) -> bool) {
+        let Some(revision) = revision else { return };
+        for (class, _, waits_for, _) in self.queue.refused_before(revision) {
+            if is_for(&waits_for) {
+                self.queue.wake_class(class, help, self.now);
             }
         }
     }
@@ -315,8 +302,7 @@ impl Scheduler {
                 .and_then(|(_, record)| PlacementHints::of(&record.pod.meta).ok()?.policy),
         };
         let Ok(policy) = self.policies.find(policy.as_deref()) else { return false };
-        let limits = Constraints { max_pods_disturbed: None, ..policy.constraints().clone() };
-        !limits.is_empty()
+        policy.has_limits()
     }
 }
 

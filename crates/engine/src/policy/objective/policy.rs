@@ -139,8 +139,12 @@ impl PlacementPolicy {
             !step.units().all(|unit| matches!(unit, CostTerm::PodsDisturbed | CostTerm::Hops))
         });
         let price = Step::unit(CostTerm::PackingPrice, None);
-        let limits = Constraints { max_pods_disturbed: None, ..self.constraints().clone() };
-        steps.next() == Some(&price) && steps.next().is_none() && limits.is_empty()
+        steps.next() == Some(&price) && steps.next().is_none() && !self.has_limits()
+    }
+
+    /// Whether it limits what the whole cluster uses or keeps free.
+    pub fn has_limits(&self) -> bool {
+        !Constraints { max_pods_disturbed: None, ..self.constraints().clone() }.is_empty()
     }
 
     /// Compares two costs; [`Ordering::Less`] means `a` is better. Costs are totally ordered except

@@ -58,19 +58,17 @@ impl PodCounts {
         self.clock += 1;
         if !self.of_rule.contains_key(&rule) {
             self.drop_oldest();
+        }
+        let counts = self.of_rule.entry(rule).or_insert_with_key(|rule| {
             let mut on_node = BTreeMap::new();
             for (pod, node) in pods {
                 if rule.selects(pod, namespaces) {
                     *on_node.entry(node.clone()).or_default() += 1;
                 }
             }
-            let counts = RuleCounts { on_node, last_used: 0 };
-            self.of_rule.insert(rule.clone(), counts);
-        }
-        let last_used = self.clock;
-        let counts = self.of_rule.entry(rule);
-        let counts = counts.or_insert_with(|| RuleCounts { on_node: BTreeMap::new(), last_used });
-        counts.last_used = last_used;
+            RuleCounts { on_node, last_used: 0 }
+        });
+        counts.last_used = self.clock;
         &counts.on_node
     }
 

@@ -24,7 +24,7 @@ const MAX_BACKOFF_MS: u64 = 10_000;
 /// Milliseconds between two attempts of a class that changes wake in vain.
 const RETRY_INTERVAL_MS: u64 = 1000;
 
-/// Milliseconds after which a refused class is tried again, whatever has changed.
+/// Milliseconds after which each entry of a refused class is tried, whatever has changed.
 const MAX_WAIT_MS: u64 = 300_000;
 /// Milliseconds between two looks for such classes.
 const FLUSH_INTERVAL_MS: u64 = 10_000;
@@ -111,6 +111,8 @@ pub(super) struct RefusedClass {
     revision: u64,
     /// When it was refused last, in milliseconds.
     refused_at: u64,
+    /// Since when its entries wait for one another, in milliseconds; `None` before a refusal.
+    together_since: Option<u64>,
     /// No search for victims before this time in milliseconds.
     victims_after: u64,
     /// Searches for victims in vain, in a row.
@@ -131,6 +133,7 @@ impl RefusedClass {
             waits_for,
             revision: 0,
             refused_at: 0,
+            together_since: None,
             victims_after: 0,
             vain_searches: 0,
             help: None,
@@ -286,22 +289,25 @@ impl Queue {
         Some((Arc::clone(&class.waits_for), help))
     }
 
-    /// Wakes the classes that were refused longest ago. No change is known to help them; but a
-    /// change may have been missed. Looks at most once each [`FLUSH_INTERVAL_MS`].
+    /// Wakes all entries of the oldest classes, because a change that helps may have been missed.
+    /// Looks at most once each [`FLUSH_INTERVAL_MS`].
     pub(super) fn flush(&mut self, now: u64) {
         if now < self.flushed_at.saturating_add(FLUSH_INTERVAL_MS) {
             return;
         }
         self.flushed_at = now;
-        let is_due = |class: &RefusedClass| class.refused_at.saturating_add(MAX_WAIT_MS) <= now;
+        let is_due = |class: &RefusedClass| {
+            class.together_since.is_some_and(|since| since.saturating_add(MAX_WAIT_MS) <= now)
+        };
         let due = self.classes.iter().filter(|(_, class)| is_due(class));
         let mut due: Vec<ClassId> = due.map(|(id, _)| *id).collect();
         due.sort_unstable();
         for id in due {
-            // Each for itself: whether they are equal may be what was missed. Each also gets the
-            // reason of today.
-            let asleep = self.classes.get(&id).map(|class| class.asleep.clone());
-            for position in asleep.into_iter().flatten() {
+            // Each for itself: whether they are equal may be what was missed. Each also gets its
+            // present reason.
+            let Some(class) = self.classes.get_mut(&id) else { continue };
+            class.together_since = Some(now);
+            for position in class.asleep.clone() {
                 self.leave_class(&position.key);
                 self.move_to(&position.key, State::Ready);
             }
@@ -333,6 +339,7 @@ impl RefusedClass {
         }
         self.revision = self.revision.max(refused.revision);
         self.refused_at = refused.now;
+        self.together_since.get_or_insert(refused.now);
     }
 
     /// Follows a change of a sleeping entry's position.

@@ -105,6 +105,12 @@ pub(super) fn budget(name: &str, labels: Value, allowed: i32) -> Value {
     })
 }
 
+/// Ends a pod.
+pub(super) fn ended(testbed: &mut Testbed, name: &str) {
+    let pod = with(testbed.pods[name].clone(), "/status/phase", json!("Succeeded"));
+    testbed.pod(&pod);
+}
+
 /// Names of the pods that operations evict, sorted.
 pub(super) fn evicted(ops: &[WriteOp]) -> Vec<String> {
     let evicts = ops.iter().filter_map(|op| match &op.kind {
