@@ -44,6 +44,11 @@ pub struct PlacementPolicySpec {
     /// is 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<bool>,
+    /// Seconds for which a running gang may have fewer placed pods than its minimum. After these its other pods are
+    /// evicted, so that their GPUs serve others, and the gang waits for places as a whole. Default: for ever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub below_minimum_seconds: Option<i64>,
     /// Whether the policy applies to pods without one. Of several the oldest applies.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_default: bool,
@@ -163,9 +168,10 @@ pub struct PlacementPolicyStatus {
 }
 
 /// Names of the units, in the engine's order.
-pub const UNITS: [&str; 8] = [
+pub const UNITS: [&str; 9] = [
     "podsDisturbed",
     "hops",
+    "preferencesMissed",
     "gpuMilliStranded",
     "packingPrice",
     "watts",

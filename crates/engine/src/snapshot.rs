@@ -330,6 +330,9 @@ pub struct GroupRecord {
     /// How many members one node may have.
     #[serde(default, skip_serializing_if = "is_default")]
     pub limits: Vec<LimitRecord>,
+    /// Points of preferences that a member misses, by the name of the node; absent: none.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub penalties: BTreeMap<String, u32>,
 }
 
 /// How many members of a gang one node may have; see [`crate::gang::NodeLimit`].

@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::bind::BinderOptions;
 use crate::state::{LevelConfig, SchedulerConfig};
+use crate::status::ScheduledEvents;
 
 /// Options of `octavo scheduler`.
 #[derive(Args, Clone, Debug)]
@@ -53,6 +54,8 @@ pub struct Config {
     pub repair_after_seconds: u64,
     /// Most concurrent writes of pods and claims.
     pub writes_in_flight: u32,
+    /// Which bound pods get an event `Scheduled`.
+    pub scheduled_events: ScheduledEvents,
     /// Decisions that are kept for `explain`.
     pub explanations: usize,
     /// Decisions on gangs that are kept with a snapshot of the cluster, for replay.
@@ -124,6 +127,7 @@ impl Default for Config {
             defragmentation: Defragmentation::default(),
             repair_after_seconds: core.repair_after_seconds,
             writes_in_flight: BinderOptions::default().max_in_flight,
+            scheduled_events: ScheduledEvents::default(),
             explanations: core.explanations,
             records: core.records,
             pod_records: core.pod_records,

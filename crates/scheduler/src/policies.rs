@@ -22,6 +22,8 @@ use crate::status::{StatusText, StatusUpdate};
 const API_GROUP: &str = "octavo.dev";
 /// Their kind.
 const KIND: &str = "PlacementPolicy";
+/// Field that only the scheduler uses, not the engine.
+const BELOW_MINIMUM: &str = "belowMinimumSeconds";
 
 /// All policies of the cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,6 +39,8 @@ struct PolicyEntry {
     created: i64,
     generation: i64,
     is_default: bool,
+    /// For how long a gang may have fewer members than its minimum; `None`: for ever.
+    below_minimum_seconds: Option<u64>,
     /// The last valid version.
     policy: Option<Arc<PlacementPolicy>>,
     /// Why the current version is invalid.
@@ -156,6 +160,7 @@ impl Policies {
             created: meta.created,
             generation: object.generation,
             is_default: object.spec["isDefault"] == Value::Bool(true),
+            below_minimum_seconds: object.spec[BELOW_MINIMUM].as_u64(),
             policy,
             error,
             unkept: old.and_then(|old| old.unkept.clone()),
@@ -176,6 +181,13 @@ impl Policies {
             let why = entry.error.as_ref().map(ToString::to_string).unwrap_or_default();
             Unusable::NeverValid { name, why }
         })
+    }
+
+    /// For how many seconds a gang with this policy, or with the default one, may have fewer members
+    /// than its minimum; `None`: for ever.
+    pub fn below_minimum_seconds(&self, wanted: Option<&str>) -> Option<u64> {
+        let name = wanted.or_else(|| self.default_name().map(|name| &**name))?;
+        self.list.get(name)?.below_minimum_seconds
     }
 
     /// The policy of pods and groups that name none.
@@ -274,6 +286,12 @@ fn read(name: &str, spec: &Value) -> Result<PlacementPolicy, Unusable> {
         }
     };
     document.remove("isDefault");
+    if let Some(seconds) = document.remove(BELOW_MINIMUM).filter(|seconds| !seconds.is_null())
+        && seconds.as_u64().is_none_or(|seconds| seconds == 0)
+    {
+        let problem = format!("{BELOW_MINIMUM} is {seconds}, not a positive number of seconds");
+        return Err(Unusable::Malformed { problem });
+    }
     // A null field counts as missing.
     document.retain(|_, value| !value.is_null());
     document.insert("name".to_owned(), name.into());

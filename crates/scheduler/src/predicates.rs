@@ -11,8 +11,8 @@
 //! | `NodeDeclaredFeatures` | ignored |
 //! | `DynamicResources` | not here: the engine and the allocator |
 //!
-//! Preferences (preferred affinity, `ScheduleAnyway`, `PreferNoSchedule`) are ignored. Amounts are
-//! those of the pod's spec, or the allocated ones while an in-place resize is not done.
+//! Preferences (preferred affinity, `ScheduleAnyway`, `PreferNoSchedule`) are scores: [`Scores`].
+//! Amounts are those of the pod's spec, or the allocated ones while an in-place resize is not done.
 //!
 //! Results that hold for many nodes are computed once. A [`NodeFilterKey`] is what a pod requires
 //! of a node's labels and taints, a [`PodRequests`] what it requests, a [`Capacity`] what a node
@@ -24,6 +24,7 @@ mod labels;
 mod neighbours;
 mod node_filter_key;
 mod pod_requests;
+mod preferences;
 mod resource_fit;
 #[cfg(test)]
 mod tests;
@@ -37,6 +38,7 @@ pub use neighbours::{Exclusions, Neighbours};
 pub use node_filter_key::NodeFilterKey;
 pub(crate) use node_filter_key::tolerates;
 pub use pod_requests::{Disk, PodRequests};
+pub use preferences::{Scores, has_preferences};
 pub use resource_fit::check_resource_fit;
 pub use unfit::Unfit;
 pub use usage::{Capacity, Usage};

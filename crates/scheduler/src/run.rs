@@ -91,7 +91,8 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
         Binder::start(writing.clone(), options, writers.clone(), metrics.clone(), stop.clone());
     let status = StatusWriter::start(
         writing,
-        StatusOptions::new("octavo.dev/scheduler", &identity),
+        StatusOptions::new("octavo.dev/scheduler", &identity)
+            .with_scheduled_events(config.scheduled_events),
         writers,
         binder.load.clone(),
         metrics.clone(),

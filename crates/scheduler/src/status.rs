@@ -12,11 +12,24 @@ mod writer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use octavo_kube_io::objects::{Kind, NodeName, ObjectName, PodUid, ScheduledCondition};
 
 use crate::bind::PodRef;
 
 pub use writer::{StatusOptions, StatusSender, StatusWriter};
+
+/// Which bound pods get an event `Scheduled`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum ScheduledEvents {
+    /// Pods that are bound while few events wait to be written. The pod itself shows its node.
+    #[default]
+    BestEffort,
+    /// Every pod, as with kube-scheduler. This doubles the writes of a plain pod.
+    All,
+}
 
 /// A reason with its message, as users and programs see it.
 #[derive(Clone, Debug, PartialEq, Eq)]

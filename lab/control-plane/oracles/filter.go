@@ -80,7 +80,13 @@ type filterAnswer struct {
 	// Nodes has the refusals of the filters by node. A node without any is
 	// feasible.
 	Nodes map[string][]filterRefusal `json:"nodes,omitempty"`
+	// Scores has the weighted scores of the feasible nodes, by plugin and node.
+	// Plugins that skip the pod are left out.
+	Scores map[string]map[string]int64 `json:"scores,omitempty"`
 }
+
+// scored are the plugins that score by what pods and nodes prefer.
+var scored = sets.New(names.TaintToleration, names.NodeAffinity, names.PodTopologySpread, names.InterPodAffinity)
 
 // filterRefusal is a plugin's refusal of a node.
 type filterRefusal struct {
@@ -202,6 +208,7 @@ func (o *filterOracle) answer(asked *filterQuestion) (*filterAnswer, error) {
 		return answered, nil
 	}
 	skipped := state.GetSkipFilterPlugins()
+	var feasible []fwk.NodeInfo
 	for _, node := range asked.Nodes {
 		info, err := o.snapshot.NodeInfos().Get(node.Name)
 		if err != nil {
@@ -225,8 +232,43 @@ func (o *filterOracle) answer(asked *filterQuestion) (*filterAnswer, error) {
 			}
 		}
 		answered.Nodes[node.Name] = refusals
+		if len(refusals) == 0 {
+			feasible = append(feasible, info)
+		}
 	}
-	return answered, nil
+	scores, err := o.scores(ctx, state, asked.Pod, feasible)
+	answered.Scores = scores
+	return answered, err
+}
+
+// scores lets the plugins score the feasible nodes.
+func (o *filterOracle) scores(
+	ctx context.Context, state fwk.CycleState, pod *v1.Pod, feasible []fwk.NodeInfo,
+) (map[string]map[string]int64, error) {
+	if len(feasible) == 0 {
+		return nil, nil
+	}
+	if status := o.framework.RunPreScorePlugins(ctx, state, pod, feasible); !status.IsSuccess() {
+		return nil, fmt.Errorf("prepare the scores: %w", status.AsError())
+	}
+	all, status := o.framework.RunScorePlugins(ctx, state, pod, feasible)
+	if !status.IsSuccess() {
+		return nil, fmt.Errorf("score the nodes: %w", status.AsError())
+	}
+	skipped := state.GetSkipScorePlugins()
+	scores := map[string]map[string]int64{}
+	for _, node := range all {
+		for _, one := range node.Scores {
+			if !scored.Has(one.Name) || skipped.Has(one.Name) {
+				continue
+			}
+			if scores[one.Name] == nil {
+				scores[one.Name] = map[string]int64{}
+			}
+			scores[one.Name][node.Name] = one.Score
+		}
+	}
+	return scores, nil
 }
 
 func refusal(status *fwk.Status) filterRefusal {

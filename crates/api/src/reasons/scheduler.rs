@@ -23,6 +23,12 @@ pub(super) const PODS: &[Reason] = &[
         "See the reason in the message.",
     ),
     row(
+        "GangBelowMinimum",
+        "Pod: condition `DisruptionTarget`, event",
+        "The pod's gang had fewer pods in places than its minimum for longer than its policy's `belowMinimumSeconds`.",
+        "Nothing: the gang waits for places as a whole. See why pods of it ended.",
+    ),
+    row(
         "Gathering",
         GROUP,
         "Fewer pods exist than the gang needs.",

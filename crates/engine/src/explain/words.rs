@@ -13,6 +13,9 @@ pub fn amount(unit: CostTerm, value: i64) -> String {
     match unit {
         CostTerm::PodsDisturbed => count("pod disturbed", "pods disturbed"),
         CostTerm::Hops => count("hop", "hops"),
+        CostTerm::PreferencesMissed => {
+            count("point of preferences missed", "points of preferences missed")
+        }
         CostTerm::GpuMilliStranded => format!("{} GPUs stranded", fixed(value, 3)),
         CostTerm::PackingPrice => format!("a packing price of {} GPUs", fixed(value, 6)),
         CostTerm::Watts => format!("{value} W"),

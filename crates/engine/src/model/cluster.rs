@@ -4,6 +4,7 @@
 //! and is appended to the [`log`]. Caches of per-node figures (bounds, scores) therefore read only
 //! the changed nodes.
 
+mod hardware;
 pub mod log;
 pub mod states;
 
@@ -86,8 +87,10 @@ pub enum ClusterError {
         /// The defect.
         defect: &'static str,
     },
-    /// A class that does not fit a node's hardware.
-    #[error("node {0:?} has other GPUs than its new class; remove it and add it again")]
+    /// A class with other GPUs, for a node whose GPUs are in use.
+    #[error(
+        "node {0:?} has other GPUs than its new class, and pods use them; remove it and add it again"
+    )]
     OtherGpus(Arc<str>),
     /// A node of a model that is not in the table.
     #[error("node {node:?} has GPUs of model number {}, but there are {models} models", model.0)]
@@ -191,17 +194,9 @@ impl Cluster {
         if self.ids.contains_key(&node.name) {
             return Err(ClusterError::DuplicateNode(Arc::clone(&node.name)));
         }
-        if class.gpus > MAX_GPUS {
-            return Err(too_many("GPUs of a node", class.gpus.into(), MAX_GPUS.into()));
-        }
-        let model = self.models.get(usize::from(class.model.0));
-        if class.gpus > 0 && model.is_none() {
-            let (node, models) = (Arc::clone(&node.name), self.models.len());
-            return Err(ClusterError::UnknownModel { node, model: class.model, models });
-        }
+        let idle = self.idle_gpu(&node.name, class)?;
         let count = self.names.len();
         let id = NodeId(u32::try_from(count).map_err(|_| too_many("nodes", count, count))?);
-        let idle = model.map(GpuFree::idle);
         self.gpus.extend(idle.iter().flat_map(|idle| (0..class.gpus).map(|_| *idle)));
         self.gpu_starts.push(self.gpus.len());
         self.idle_gpus.push(class.gpus);
@@ -313,35 +308,6 @@ impl Cluster {
     /// Sums over all nodes.
     pub fn totals(&self) -> &Totals {
         &self.totals
-    }
-
-    /// Changes the taints, price, hazard or capacity of a node. Allocations stay, so free amounts
-    /// may become negative. Its GPUs cannot change.
-    pub fn set_class(&mut self, node: NodeId, class: &NodeClass) -> Result<(), ClusterError> {
-        self.check(node)?;
-        let old = self.class(node);
-        let has_same_gpus = (old.gpus, &old.links) == (class.gpus, &class.links)
-            && (class.gpus == 0 || old.model == class.model);
-        if !has_same_gpus {
-            return Err(ClusterError::OtherGpus(Arc::clone(&self.names[index(node)])));
-        }
-        let more = class.capacity.minus(&old.capacity);
-        let id = self.enter_class(class);
-        self.totals.capacity = self.totals.capacity.plus(&more);
-        self.totals.free = self.totals.free.plus(&more);
-        self.change(node, |cluster| {
-            cluster.node_classes[index(node)] = id;
-            cluster.free[index(node)] = cluster.free[index(node)].plus(&more);
-        });
-        Ok(())
-    }
-
-    fn enter_class(&mut self, class: &NodeClass) -> ClassId {
-        let next = ClassId(u32::try_from(self.classes.len()).unwrap_or(u32::MAX));
-        *self.class_ids.entry(class.clone()).or_insert_with(|| {
-            self.classes.push(class.clone());
-            next
-        })
     }
 
     /// Opens or closes a node for new pods. Running pods stay.

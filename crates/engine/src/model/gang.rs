@@ -43,6 +43,8 @@ pub struct Group {
     pub forbidden: BTreeSet<NodeId>,
     /// How many members one node may have.
     pub limits: Vec<NodeLimit>,
+    /// Points of preferences that a member misses on a node; 0 on nodes that are not listed.
+    pub penalties: Arc<BTreeMap<NodeId, u32>>,
 }
 
 /// The maximum number of members on one node, over all groups that name the same limit. An example
@@ -261,7 +263,13 @@ impl Group {
             segment: None,
             forbidden: BTreeSet::new(),
             limits: Vec::new(),
+            penalties: Arc::default(),
         }
+    }
+
+    /// Points of preferences that a member misses on a node.
+    pub fn penalty(&self, node: NodeId) -> u32 {
+        self.penalties.get(&node).copied().unwrap_or(0)
     }
 }
 

@@ -19,6 +19,9 @@ pub enum CostTerm {
     PodsDisturbed,
     /// Hops of a ring through the members in rank order ([`crate::Topology::hops`]).
     Hops,
+    /// Points of the members' preferences that the chosen nodes miss, summed over members
+    /// ([`crate::gang::Group::penalties`]).
+    PreferencesMissed,
     /// Expected thousandths of GPUs that typical pods can no longer use, over the shapes requested
     /// so far. It is the increase of the fragmentation measure of FGD (Weng et al., USENIX ATC
     /// 2023).
@@ -44,9 +47,10 @@ pub struct CostVector([i64; CostTerm::ALL.len()]);
 
 impl CostTerm {
     /// All terms.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::PodsDisturbed,
         Self::Hops,
+        Self::PreferencesMissed,
         Self::GpuMilliStranded,
         Self::PackingPrice,
         Self::Watts,
@@ -60,6 +64,7 @@ impl CostTerm {
         match self {
             Self::PodsDisturbed => "podsDisturbed",
             Self::Hops => "hops",
+            Self::PreferencesMissed => "preferencesMissed",
             Self::GpuMilliStranded => "gpuMilliStranded",
             Self::PackingPrice => "packingPrice",
             Self::Watts => "watts",

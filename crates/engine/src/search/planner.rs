@@ -5,6 +5,7 @@
 //! speed, not results. The exception is the learned demand of the packing policy, which is saved
 //! with a snapshot.
 
+mod preferences;
 #[cfg(test)]
 mod tests;
 
@@ -16,10 +17,12 @@ use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::fragmentation::{NodeResidual, TypicalPods};
 use crate::gang::Gang;
-use crate::objective::CostModel;
-use crate::objective::cost::{MeasuredFigures, Meter, NoFigures, PolicyCostModel};
+use crate::objective::cost::{
+    MeasuredFigures, Meter, NoFigures, PolicyCostModel, preferences_missed,
+};
 use crate::objective::fairness::FairShares;
 use crate::objective::policy::{PlacementPolicy, PolicyError};
+use crate::objective::{CostModel, CostTerm};
 use crate::packing::Packing;
 use crate::packing::price::PricePolicy;
 use crate::placement::Placement;
@@ -108,6 +111,18 @@ impl Planner {
         world: &mut World,
         input: &DecisionInput<'_>,
     ) -> Result<PlanResult, PolicyError> {
+        match self.decide_without_preferences(world, input)? {
+            Ok(plan) => self.prefer(world, input, plan).map(Ok),
+            refused @ Err(_) => Ok(refused),
+        }
+    }
+
+    /// Decides; preferences count only among the plans that the search compares.
+    fn decide_without_preferences(
+        &mut self,
+        world: &mut World,
+        input: &DecisionInput<'_>,
+    ) -> Result<PlanResult, PolicyError> {
         match self.plan_by_packing(world, input)? {
             Some(Err(refusal)) if !forbids_disruption(input) => {
                 self.search(world, input, Some(refusal))
@@ -141,7 +156,12 @@ impl Planner {
         let cost_model =
             PolicyCostModel::new(world, input.policy, &NoFigures, &shares, &self.meter)?;
         let profile = &input.gang.profile;
-        Ok(Some(pod_planner::plan_pod(world, &cost_model, packing, profile, &group.shape)))
+        let mut answer = pod_planner::plan_pod(world, &cost_model, packing, profile, &group.shape);
+        if let Ok(plan) = &mut answer {
+            let missed = preferences_missed(input.gang, &plan.placements);
+            plan.cost.set(CostTerm::PreferencesMissed, missed);
+        }
+        Ok(Some(answer))
     }
 
     /// The gang search, including preemption. `refused` is the refusal of the packing policy.

@@ -249,6 +249,10 @@ pub(super) fn gang(record: &GangRecord, world: &World) -> Result<Gang, SnapshotE
             })
         };
         let forbidden = group.forbidden.iter().map(node).collect::<Result<_, _>>()?;
+        let penalties = group.penalties.iter();
+        let penalties = penalties
+            .map(|(name, points)| Ok((node(name)?, *points)))
+            .collect::<Result<_, SnapshotError>>()?;
         let limits = group.limits.iter();
         let limits = limits.map(|&LimitRecord { over, most }| NodeLimit { over, most });
         groups.push(Group {
@@ -264,6 +268,7 @@ pub(super) fn gang(record: &GangRecord, world: &World) -> Result<Gang, SnapshotE
             segment,
             forbidden,
             limits: limits.collect(),
+            penalties: Arc::new(penalties),
         });
     }
     let gang = Gang { profile, groups };

@@ -185,6 +185,11 @@ fn gang_record(gang: &Gang, world: &World) -> GangRecord {
         }),
         forbidden: group.forbidden.iter().map(|id| world.cluster.name(*id).to_owned()).collect(),
         limits: group.limits.iter().map(|&limit| limit_record(limit)).collect(),
+        penalties: group
+            .penalties
+            .iter()
+            .map(|(id, points)| (world.cluster.name(*id).to_owned(), *points))
+            .collect(),
     };
     GangRecord {
         profile: profile_record(&gang.profile, topology),

@@ -70,8 +70,8 @@ pub struct PodSpec {
     pub affinity: Vec<AffinityTerm>,
     /// Required inter-pod anti-affinity.
     pub anti_affinity: Vec<AffinityTerm>,
-    /// Whether it has preferred inter-pod affinity or anti-affinity.
-    pub has_preferred_affinity: bool,
+    /// Preferred inter-pod affinity (positive weights) and anti-affinity (negative weights).
+    pub preferred_affinity: Vec<(i32, AffinityTerm)>,
     /// Topology spread constraints.
     pub spread: Vec<Spread>,
     /// Tolerations.

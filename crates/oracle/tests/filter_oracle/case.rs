@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use octavo_dra::{ContainerKind, NodeRequirement, NodeSelector, Quantity};
+use octavo_dra::{ContainerKind, NodeRequirement, NodeSelector, NodeSelectorTerm, Quantity};
 use octavo_kube_io::objects::{
     AffinityTerm, BindingMode, Container, CsiCapacity, CsiDriver, CsiNode, LabelSelector, Meta,
-    Node, PersistentVolume, Pod, PodVolume, ReadError, Requests, Spread, StorageClass, VolumeClaim,
-    VolumeSource, WHOLE_POD,
+    Node, PersistentVolume, Pod, PodSpec, PodVolume, ReadError, Requests, Spread, StorageClass,
+    VolumeClaim, VolumeSource, WHOLE_POD,
 };
 use serde_json::{Map, Value, json};
 
@@ -119,6 +119,7 @@ fn pod(pod: &Pod) -> Value {
     let resources =
         (!spec.pod_requests.is_empty()).then(|| json!({ "requests": amounts(&spec.pod_requests) }));
     let required = "requiredDuringSchedulingIgnoredDuringExecution";
+    let preferred = "preferredDuringSchedulingIgnoredDuringExecution";
     json!({
         "metadata": metadata(&pod.meta),
         "spec": {
@@ -132,9 +133,18 @@ fn pod(pod: &Pod) -> Value {
             "volumes": list(&spec.volumes, pod_volume),
             "topologySpreadConstraints": list(&spec.spread, spread),
             "affinity": {
-                "nodeAffinity": { required: spec.node_affinity.as_ref().map(selector) },
-                "podAffinity": { required: list(&spec.affinity, affinity) },
-                "podAntiAffinity": { required: list(&spec.anti_affinity, affinity) },
+                "nodeAffinity": {
+                    required: spec.node_affinity.as_ref().map(selector),
+                    preferred: list(&spec.preferred_nodes, preferred_node),
+                },
+                "podAffinity": {
+                    required: list(&spec.affinity, affinity),
+                    preferred: weighted(spec, 1),
+                },
+                "podAntiAffinity": {
+                    required: list(&spec.anti_affinity, affinity),
+                    preferred: weighted(spec, -1),
+                },
             },
         },
         "status": status(pod),
@@ -216,14 +226,26 @@ fn pod_volume(volume: &PodVolume) -> Value {
 }
 
 fn selector(selector: &NodeSelector) -> Value {
+    json!({ "nodeSelectorTerms": list(&selector.terms, selector_term) })
+}
+
+fn selector_term(term: &NodeSelectorTerm) -> Value {
     let requirement = |one: &NodeRequirement| json!({ "key": one.key, "operator": format!("{:?}", one.operator), "values": one.values });
-    let terms = list(&selector.terms, |term| {
-        json!({
-            "matchExpressions": list(&term.labels, requirement),
-            "matchFields": list(&term.fields, requirement),
-        })
-    });
-    json!({ "nodeSelectorTerms": terms })
+    json!({
+        "matchExpressions": list(&term.labels, requirement),
+        "matchFields": list(&term.fields, requirement),
+    })
+}
+
+fn preferred_node((weight, term): &(i32, NodeSelectorTerm)) -> Value {
+    json!({ "weight": weight, "preference": selector_term(term) })
+}
+
+/// Preferred affinity (sign 1) or anti-affinity (sign -1).
+fn weighted(spec: &PodSpec, sign: i32) -> Value {
+    let all = spec.preferred_affinity.iter().filter(|(weight, _)| weight.signum() == sign);
+    all.map(|(weight, term)| json!({ "weight": weight * sign, "podAffinityTerm": affinity(term) }))
+        .collect()
 }
 
 fn affinity(term: &AffinityTerm) -> Value {

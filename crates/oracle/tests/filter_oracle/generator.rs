@@ -1,9 +1,10 @@
 //! Random clusters and pods. A case varies one to three of the topics below, so that each filter
-//! often decides alone.
+//! often decides alone. Preferences come last.
 
 mod amounts;
 mod neighbours;
 mod node_filters;
+mod preferences;
 mod volumes;
 
 use std::sync::Arc;
@@ -70,6 +71,7 @@ pub(crate) fn generate(seed: u64) -> Case {
     for _ in 0..rng.between(1, 3) {
         TOPICS[rng.below(TOPICS.len())](rng, &mut draft);
     }
+    preferences::add(rng, &mut draft);
     let Draft { mut case, spec, placed } = draft;
     case.pod.spec = Arc::new(spec);
     for (pod, spec) in case.placed.iter_mut().zip(placed) {

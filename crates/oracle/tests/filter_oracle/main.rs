@@ -1,5 +1,5 @@
-//! Our predicates against kube-scheduler's own filters, on random clusters. For each node the same
-//! filters must refuse, with the same text.
+//! Our predicates against kube-scheduler's own filters and scores, on random clusters. For each node
+//! the same filters must refuse, with the same text, and feasible nodes must score equally.
 //!
 //! A case is named by its seed: `OCTAVO_FILTER_SEEDS=77..78 cargo test -p octavo-oracle --test
 //! filter_oracle` runs the case of seed 77 alone and prints it.
@@ -19,6 +19,7 @@ mod generator;
 mod mutations;
 mod oracle;
 mod ours;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -32,9 +33,10 @@ use crate::generator::generate;
 use crate::mutations::MUTATIONS;
 use crate::oracle::{Answer, Filters};
 use crate::ours::{Ours, decide, differences};
+use crate::whole::{feasible_nodes, their_feasible_nodes};
 
 /// Seeds of the comparison.
-const SEEDS: Range<u64> = 0..5_500;
+const SEEDS: Range<u64> = 0..8_000;
 
 /// Filters of kube-scheduler. Each must be the only one to refuse on at least [`MIN_DECIDED_ALONE`]
 /// nodes.
@@ -54,6 +56,10 @@ const FILTERS: [&str; 12] = [
 ];
 const MIN_DECIDED_ALONE: usize = 100;
 
+/// Plugins whose scores are compared. Each must score nodes differently in as many cases.
+const SCORES: [&str; 4] =
+    ["InterPodAffinity", "NodeAffinity", "PodTopologySpread", "TaintToleration"];
+
 #[test]
 fn filters_agree_with_kube_scheduler() {
     let chosen = seeds::chosen("OCTAVO_FILTER_SEEDS").unwrap();
@@ -69,6 +75,14 @@ fn filters_agree_with_kube_scheduler() {
         }
         let ours = decide(&case);
         coverage.count(&ours);
+        // A pod with a node waits for nothing.
+        if case.pod.node.is_none() {
+            let (whole, expected) = (feasible_nodes(&case), their_feasible_nodes(theirs));
+            if whole != expected {
+                let difference = format!("the scheduler takes {whole:?}, not {expected:?}");
+                failures.push(format!("seed {seed}: {difference}"));
+            }
+        }
         // Decided both on the values themselves and on those read back from the API's JSON.
         let read = decide(&Case::read(question));
         for (what, ours) in [("read", &read), ("made", &ours)] {
@@ -124,11 +138,18 @@ struct FilterCoverage {
     feasible: usize,
     /// Nodes that only one filter refuses, by filter.
     alone: BTreeMap<&'static str, usize>,
+    /// Cases in which a plugin scores nodes differently, by plugin.
+    scored: BTreeMap<String, usize>,
 }
 
 impl FilterCoverage {
     fn count(&mut self, ours: &Ours) {
-        for reasons in ours.values() {
+        for scores in ours.scores.iter().filter(|(_, nodes)| nodes.len() > 1) {
+            let (plugin, nodes) = scores;
+            let differ = nodes.values().min() != nodes.values().max();
+            *self.scored.entry(plugin.clone()).or_default() += usize::from(differ);
+        }
+        for reasons in ours.reasons.values() {
             self.nodes += 1;
             let mut filters: Vec<_> = reasons.iter().map(Unfit::filter).collect();
             filters.dedup();
@@ -146,6 +167,10 @@ impl FilterCoverage {
         for filter in FILTERS {
             let alone = self.alone.get(filter).copied().unwrap_or_default();
             assert!(alone >= MIN_DECIDED_ALONE, "{filter} decides alone on {alone} nodes only");
+        }
+        for plugin in SCORES {
+            let cases = self.scored.get(plugin).copied().unwrap_or_default();
+            assert!(cases >= MIN_DECIDED_ALONE, "{plugin} matters in {cases} cases only");
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::case::Case;
 pub(crate) type Mutation = (&'static str, fn(&mut Case));
 
 /// The faults.
-pub(crate) const MUTATIONS: [Mutation; 81] = [
+pub(crate) const MUTATIONS: [Mutation; 94] = [
     ("ignore overhead", |case| specs(case, |spec| spec.overhead.clear())),
     ("ignore requests of whole pods", |case| specs(case, |spec| spec.pod_requests.clear())),
     ("take requests of whole pods for all of it", |case| {
@@ -290,6 +290,63 @@ pub(crate) const MUTATIONS: [Mutation; 81] = [
     ("count pods that are being deleted", |case| {
         case.placed.iter_mut().for_each(|pod| pod.meta.deleted = None);
     }),
+    ("ignore taints that only repel", |case| {
+        for node in &mut case.nodes {
+            node.taints.retain(|taint| taint.effect != TaintEffect::PreferNoSchedule);
+        }
+    }),
+    ("take a hard toleration for a soft one", |case| {
+        newcomer(case, |spec| {
+            for toleration in &mut spec.tolerations {
+                if toleration.effect == "NoSchedule" {
+                    toleration.effect.clear();
+                }
+            }
+        });
+    }),
+    ("ignore preferred node affinity", |case| {
+        newcomer(case, |spec| spec.preferred_nodes.clear());
+    }),
+    ("ignore the weights of preferred node affinity", |case| {
+        newcomer(case, |spec| spec.preferred_nodes.iter_mut().for_each(|(weight, _)| *weight = 1));
+    }),
+    ("ignore preferred affinity of the pod", |case| {
+        newcomer(case, |spec| spec.preferred_affinity.clear());
+    }),
+    ("take preferred anti-affinity for affinity", |case| {
+        specs(case, |spec| {
+            spec.preferred_affinity.iter_mut().for_each(|(weight, _)| *weight = weight.abs());
+        });
+    }),
+    ("ignore the weights of preferred affinity", |case| {
+        specs(case, |spec| {
+            spec.preferred_affinity.iter_mut().for_each(|(weight, _)| *weight = weight.signum());
+        });
+    }),
+    ("ignore preferred affinity of pods with a node", |case| {
+        for pod in &mut case.placed {
+            Arc::make_mut(&mut pod.spec).preferred_affinity.clear();
+        }
+    }),
+    ("ignore required affinity of pods with a node in scores", |case| {
+        for pod in &mut case.placed {
+            Arc::make_mut(&mut pod.spec).affinity.clear();
+        }
+    }),
+    ("ignore soft spread", |case| {
+        newcomer(case, |spec| spec.spread.retain(|spread| spread.is_hard));
+    }),
+    ("score spread by pods on all nodes", |case| {
+        soft_spread(case, |spread| {
+            (spread.honors_affinity, spread.honors_taints) = (false, false);
+        });
+    }),
+    ("ignore the skew that soft spread allows", |case| {
+        soft_spread(case, |spread| spread.max_skew = 1);
+    }),
+    ("ignore label keys of soft spread", |case| {
+        soft_spread(case, |spread| spread.match_label_keys.clear());
+    }),
 ];
 
 fn spreads(case: &mut Case, change: impl Fn(&mut Spread)) {
@@ -307,6 +364,14 @@ fn newcomer(case: &mut Case, change: impl Fn(&mut PodSpec)) {
 
 fn containers(case: &mut Case, change: impl Fn(&mut Container)) {
     specs(case, |spec| spec.containers.iter_mut().for_each(&change));
+}
+
+fn soft_spread(case: &mut Case, change: impl Fn(&mut Spread)) {
+    spreads(case, |spread| {
+        if !spread.is_hard {
+            change(spread);
+        }
+    });
 }
 
 fn kind(case: &mut Case, from: ContainerKind, to: ContainerKind) {

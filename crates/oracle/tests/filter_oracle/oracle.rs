@@ -16,6 +16,9 @@ pub(crate) struct Answer {
     /// Each filter's reasons against a node, by node.
     #[serde(default)]
     pub(crate) nodes: BTreeMap<String, Vec<Refusal>>,
+    /// Weighted scores of feasible nodes, by plugin and node.
+    #[serde(default)]
+    pub(crate) scores: BTreeMap<String, BTreeMap<String, i64>>,
 }
 
 /// One filter's reasons against a node.

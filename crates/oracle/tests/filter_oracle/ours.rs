@@ -3,16 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Change, Delta, Kind};
+use octavo_kube_io::objects::{Change, Delta, Kind, Node, NodeName};
 use octavo_scheduler::predicates::{
-    Capacity, Neighbours, NodeFilterKey, PodRequests, Unfit, Usage, Volumes, check_resource_fit,
+    Capacity, Neighbours, NodeFilterKey, PodRequests, Scores, Unfit, Usage, Volumes,
+    check_resource_fit, has_preferences,
 };
 
 use crate::case::Case;
 use crate::oracle::{Answer, Refusal};
 
-/// All our reasons against each node, by node.
-pub(crate) type Ours = BTreeMap<String, Vec<Unfit>>;
+/// Our result.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ours {
+    /// All reasons against each node, by node.
+    pub(crate) reasons: BTreeMap<String, Vec<Unfit>>,
+    /// Weighted scores of feasible nodes, by plugin and node.
+    pub(crate) scores: BTreeMap<String, BTreeMap<String, i64>>,
+}
 
 /// The result of our predicates.
 pub(crate) fn decide(case: &Case) -> Ours {
@@ -53,7 +60,7 @@ pub(crate) fn decide(case: &Case) -> Ours {
     neighbours.remove(&case.pod.meta.uid);
     let key = NodeFilterKey::of(&case.pod, &volumes);
     let exclusions = neighbours.exclusions(&case.pod, &volumes);
-    let mut ours = Ours::new();
+    let mut ours = Ours::default();
     for node in &case.nodes {
         let mut reasons: Vec<_> = key.reasons(node).collect();
         let first = reasons.first().cloned().map_or(Ok(()), Err);
@@ -63,9 +70,53 @@ pub(crate) fn decide(case: &Case) -> Ours {
         reasons.extend(fit.err().into_iter().flatten());
         assert_eq!(exclusions.check(node).err(), exclusions.reasons(node).next());
         reasons.extend(exclusions.reasons(node));
-        ours.insert(node.meta.name.name.to_string(), reasons);
+        ours.reasons.insert(node.meta.name.name.to_string(), reasons);
     }
+    ours.scores = scores(case, &ours, &neighbours, &key);
     ours
+}
+
+fn scores(
+    case: &Case,
+    ours: &Ours,
+    neighbours: &Neighbours,
+    key: &NodeFilterKey,
+) -> BTreeMap<String, BTreeMap<String, i64>> {
+    let nodes: Vec<_> = case.nodes.iter().cloned().map(Arc::new).collect();
+    let is_feasible = |node: &&Arc<Node>| ours.reasons[&*node.meta.name.name].is_empty();
+    let candidates: Vec<_> = nodes.iter().filter(is_feasible).collect();
+    let scores = Scores::of(&case.pod, neighbours, key, &candidates);
+    if !has_preferences(&case.pod, neighbours) {
+        assert_eq!(scores.penalties().count(), 0);
+    }
+    let of_plugin = |(plugin, scores): (&str, _)| {
+        let scores =
+            Iterator::map(scores, |(node, score): (&NodeName, i64)| (node.to_string(), score));
+        (plugin.to_owned(), scores.collect())
+    };
+    scores.by_plugin().map(of_plugin).collect()
+}
+
+/// Plugins whose scores differ from kube-scheduler's. Only differences between nodes count, and
+/// plugins with equal scores for all nodes say nothing.
+fn score_differences(ours: &Ours, theirs: &Answer) -> Vec<String> {
+    let telling = |scores: &BTreeMap<String, BTreeMap<String, i64>>| {
+        let mut scores = scores.clone();
+        scores.retain(|_, nodes| nodes.values().collect::<BTreeSet<_>>().len() > 1);
+        scores
+    };
+    let (ours, mut theirs) = (telling(&ours.scores), telling(&theirs.scores));
+    let mut differences = Vec::new();
+    for (plugin, ours) in ours {
+        let theirs = theirs.remove(&plugin);
+        if theirs.as_ref() != Some(&ours) {
+            differences.push(format!("{plugin}: {ours:?}, theirs: {theirs:?}"));
+        }
+    }
+    differences.extend(
+        theirs.into_iter().map(|(plugin, theirs)| format!("{plugin}: none, theirs: {theirs:?}")),
+    );
+    differences
 }
 
 fn all<T: Clone>(list: &[T]) -> Delta<T> {
@@ -79,13 +130,13 @@ pub(crate) fn differences(ours: &Ours, theirs: &Answer) -> Vec<String> {
         let agrees = |reasons: &Vec<Unfit>| {
             reasons.iter().any(|unfit| unfit.is_pod_level() || *unfit == Unfit::Affinity)
         };
-        let wrong = ours.iter().filter(|(_, reasons)| !agrees(reasons));
+        let wrong = ours.reasons.iter().filter(|(_, reasons)| !agrees(reasons));
         return wrong
             .map(|(node, reasons)| format!("{node}: {reasons:?}, theirs for all: {refused:?}"))
             .collect();
     }
     let mut differences = Vec::new();
-    for (node, reasons) in ours {
+    for (node, reasons) in &ours.reasons {
         let Some(theirs) = theirs.nodes.get(node) else {
             differences.push(format!("{node}: no answer"));
             continue;
@@ -93,6 +144,9 @@ pub(crate) fn differences(ours: &Ours, theirs: &Answer) -> Vec<String> {
         if !is_same(reasons, theirs) {
             differences.push(format!("{node}: {reasons:?}, theirs: {theirs:?}"));
         }
+    }
+    if differences.is_empty() {
+        differences = score_differences(ours, theirs);
     }
     differences
 }

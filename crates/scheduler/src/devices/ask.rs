@@ -186,6 +186,14 @@ impl AskedClaim {
 }
 
 impl Ask {
+    /// Whether a claim that is to be allocated has requests with alternatives.
+    pub fn has_alternatives(&self) -> bool {
+        let is_list = |request: &octavo_dra::Request| {
+            matches!(request.ask, octavo_dra::Ask::FirstAvailable(_))
+        };
+        self.wanted().any(|claim| claim.claim.requests.iter().any(is_list))
+    }
+
     /// Whether the pod asks for no devices.
     pub fn is_empty(&self) -> bool {
         self.claims.is_empty() && self.extended.is_empty() && !self.demand.is_some()

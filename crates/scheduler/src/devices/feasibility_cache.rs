@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 
 use super::Devices;
 use super::ask::Ask;
-use super::pod_allocation::PodAllocationError;
+use super::pod_allocation::{PodAllocation, PodAllocationError};
 
 /// Most requests whose results are kept. The least recently used one is evicted.
 const MAX_CACHED: usize = 64;
@@ -27,7 +27,11 @@ pub struct RequestKey(u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Feasibility {
     /// It has devices.
-    Feasible,
+    Feasible {
+        /// How early the alternatives are that `firstAvailable` requests get there
+        /// ([`octavo_dra::prioritized_list_score`]); greater is better.
+        list_score: u8,
+    },
     /// It has none on this node.
     Infeasible,
     /// The claims, or objects that they refer to, are invalid and must be corrected.
@@ -126,7 +130,7 @@ impl Devices {
             self.feasibility_cache().allocator_calls += 1;
         }
         match self.allocate(ask, node, None) {
-            Ok(_) => Feasibility::Feasible,
+            Ok(allocation) => Feasibility::Feasible { list_score: list_score(&allocation) },
             Err(PodAllocationError::Refused(refusal)) if !refusal.is_node_specific() => {
                 Feasibility::Invalid
             }
@@ -143,4 +147,16 @@ impl Devices {
     pub(super) fn feasibility_cache(&self) -> MutexGuard<'_, FeasibilityCache> {
         self.feasibility.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The score of the alternatives that claims get.
+fn list_score(allocation: &PodAllocation) -> u8 {
+    let claims = allocation.claims.iter().map(|write| {
+        let allocated = write.allocation.as_ref().map(|written| written.allocation.clone());
+        let claim = &write.claim.claim;
+        octavo_dra::Claim { allocation: allocated.or(claim.allocation.clone()), ..claim.clone() }
+    });
+    let claims: Vec<octavo_dra::Claim> = claims.collect();
+    let claims: Vec<&octavo_dra::Claim> = claims.iter().collect();
+    u8::try_from(octavo_dra::prioritized_list_score(&claims)).unwrap_or(u8::MAX)
 }

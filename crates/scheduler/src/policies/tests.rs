@@ -172,6 +172,7 @@ fn engine_understands_every_field_of_the_crd() {
             max_pods_disturbed: Some(4),
             spares: vec![SpareNodes { level: Some("rack".to_owned()), nodes: 1 }],
         }),
+        below_minimum_seconds: Some(60),
         preemption: Some(true),
         is_default: true,
     };
@@ -179,7 +180,9 @@ fn engine_understands_every_field_of_the_crd() {
     let read = PolicySpec::from(read("all", &written).unwrap());
     let mut read = serde_json::to_value(read).unwrap();
     read.as_object_mut().unwrap().remove("name");
+    // Fields that only the scheduler uses.
     read["isDefault"] = json!(true);
+    read["belowMinimumSeconds"] = json!(60);
     // The engine writes weights as text.
     let mut written = written;
     written["order"][3]["sum"][1]["weight"] = json!("2");

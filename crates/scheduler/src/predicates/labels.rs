@@ -84,7 +84,7 @@ impl Requirement {
 
 impl Term {
     /// `None` if it matches nothing: it is empty, or malformed for Kubernetes.
-    fn new(term: &NodeSelectorTerm) -> Option<Self> {
+    pub(super) fn new(term: &NodeSelectorTerm) -> Option<Self> {
         if term.labels.is_empty() && term.fields.is_empty() {
             return None;
         }

@@ -1,22 +1,25 @@
 //! Pods that have a node, as the rules of other pods see them: inter-pod affinity and anti-affinity,
-//! topology spread, and claims for one pod at a time.
+//! topology spread, and claims for one pod at a time. Rules exclude nodes, or prefer some.
 
 mod domains;
 mod exclusions;
 mod pod_counts;
+mod preferred;
+mod soft_spread;
 mod term;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use octavo_kube_io::objects::{
-    Change, Delta, Meta, Node, NodeName, ObjectName, Pod, PodUid, VolumeSource,
+    Change, Delta, Meta, Node, NodeName, NodeTaint, ObjectName, Pod, PodUid, TaintEffect,
+    VolumeSource,
 };
 
 use super::Volumes;
 pub use exclusions::Exclusions;
 use pod_counts::PodCounts;
-use term::{Term, terms};
+use term::{Term, preferred_terms, terms};
 
 /// An index of pods that have a node: their labels, what their required anti-affinity excludes, and
 /// which claims they use.
@@ -27,22 +30,38 @@ use term::{Term, terms};
 pub struct Neighbours {
     namespaces: BTreeMap<Arc<str>, Arc<Meta>>,
     nodes: BTreeMap<NodeName, Arc<Node>>,
+    /// Nodes with taints of the effect `PreferNoSchedule`.
+    soft_tainted: BTreeSet<NodeName>,
     pods: BTreeMap<PodUid, PlacedPod>,
     /// Pods with terms, by node.
     on_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
-    /// How many pods have a term, by the value of its topology key on their node.
-    terms: BTreeMap<Arc<Term>, BTreeMap<String, u32>>,
+    /// How many pods have a term of anti-affinity, by the value of its topology key on their node.
+    terms: WeightsByDomain,
+    /// What pods contribute to the scores of others by a term, by the same.
+    preferred: WeightsByDomain,
     /// How many pods use a claim.
     claims: BTreeMap<ObjectName, u32>,
     /// Pods that the rules of other pods select, counted when they are first asked for.
     counts: Mutex<PodCounts>,
+    /// The same for rules that only prefer nodes.
+    soft_counts: Mutex<PodCounts>,
 }
+
+/// Sums of weights by term, and by the value of its topology key on the pods' nodes. Sums of 0 are
+/// left out.
+type WeightsByDomain = BTreeMap<Arc<Term>, BTreeMap<String, i64>>;
+
+/// The weight of required affinity among the scores (`hardPodAffinityWeight` of kube-scheduler).
+const REQUIRED_AFFINITY_WEIGHT: i64 = 1;
 
 #[derive(Clone, Debug)]
 struct PlacedPod {
     pod: Arc<Pod>,
     node: NodeName,
+    /// Terms of required anti-affinity.
     terms: Vec<Arc<Term>>,
+    /// Terms that add to the scores of other pods: preferred ones and those of required affinity.
+    preferred: Vec<(Arc<Term>, i64)>,
     claims: Vec<ObjectName>,
 }
 
@@ -54,6 +73,7 @@ impl Neighbours {
                 let has_changed = self.apply_namespaces(delta);
                 if has_changed {
                     self.pod_counts().clear();
+                    self.soft_counts().clear();
                 }
                 return has_changed;
             }
@@ -101,6 +121,12 @@ impl Neighbours {
             return;
         }
         self.recount(&name, false);
+        let is_soft = |taint: &NodeTaint| taint.effect == TaintEffect::PreferNoSchedule;
+        if node.taints.iter().any(is_soft) {
+            self.soft_tainted.insert(name.clone());
+        } else {
+            self.soft_tainted.remove(&name);
+        }
         self.nodes.insert(name.clone(), Arc::clone(node));
         self.recount(&name, true);
     }
@@ -109,6 +135,7 @@ impl Neighbours {
     pub fn drop_node(&mut self, name: &str) {
         self.recount(name, false);
         self.nodes.remove(name);
+        self.soft_tainted.remove(name);
     }
 
     /// Records that a pod has a node, assumed or bound. Replaces what was known of it.
@@ -122,20 +149,20 @@ impl Neighbours {
             _ => None,
         };
         let claims = pod.spec.volumes.iter().filter_map(|volume| is_claim(&volume.source));
+        let affinity = terms(pod, &pod.spec.affinity).into_iter();
+        let affinity = affinity.map(|term| (term, REQUIRED_AFFINITY_WEIGHT));
         let placed = PlacedPod {
             pod: Arc::clone(pod),
             node: NodeName::from(node),
             terms: terms(pod, &pod.spec.anti_affinity),
+            preferred: affinity.chain(preferred_terms(pod)).collect(),
             claims: claims.collect(),
         };
-        let namespaces = &self.namespaces;
-        let counts = self.counts.get_mut().unwrap_or_else(PoisonError::into_inner);
-        counts.count(pod, &placed.node, namespaces, true);
-        self.count(&placed.node, &placed.terms, true);
+        self.count_pod(&placed, true);
         for claim in &placed.claims {
             *self.claims.entry(claim.clone()).or_default() += 1;
         }
-        if !placed.terms.is_empty() {
+        if !placed.terms.is_empty() || !placed.preferred.is_empty() {
             let pods_on_node = self.on_node.entry(placed.node.clone()).or_default();
             pods_on_node.insert(pod.uid());
         }
@@ -145,10 +172,7 @@ impl Neighbours {
     /// Removes a pod by UID. An unknown one is no error.
     pub fn remove(&mut self, uid: &str) {
         let Some(placed) = self.pods.remove(uid) else { return };
-        let namespaces = &self.namespaces;
-        let counts = self.counts.get_mut().unwrap_or_else(PoisonError::into_inner);
-        counts.count(&placed.pod, &placed.node, namespaces, false);
-        self.count(&placed.node, &placed.terms, false);
+        self.count_pod(&placed, false);
         for claim in &placed.claims {
             if let Some(count) = self.claims.get_mut(claim) {
                 *count -= 1;
@@ -187,32 +211,60 @@ impl Neighbours {
         Exclusions { claim, domains, ..self.own_exclusions(pod, volumes) }
     }
 
+    /// Nodes with taints of the effect `PreferNoSchedule`.
+    pub(super) fn soft_tainted(&self) -> impl Iterator<Item = &Arc<Node>> {
+        self.soft_tainted.iter().filter_map(|name| self.nodes.get(name))
+    }
+
     fn pod_counts(&self) -> std::sync::MutexGuard<'_, PodCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn soft_counts(&self) -> std::sync::MutexGuard<'_, PodCounts> {
+        self.soft_counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds or subtracts a pod.
+    fn count_pod(&mut self, placed: &PlacedPod, is_more: bool) {
+        for counts in [&mut self.counts, &mut self.soft_counts] {
+            let counts = counts.get_mut().unwrap_or_else(PoisonError::into_inner);
+            counts.count(&placed.pod, &placed.node, &self.namespaces, is_more);
+        }
+        self.count_terms(placed, is_more);
     }
 
     /// Adds or subtracts the terms of all pods of a node.
     fn recount(&mut self, node: &str, is_more: bool) {
         let uids = self.on_node.get(node).into_iter().flatten();
-        let placed = uids.filter_map(|uid| self.pods.get(uid));
-        let terms: Vec<_> = placed.flat_map(|placed| placed.terms.iter().cloned()).collect();
-        self.count(node, &terms, is_more);
+        let placed: Vec<_> = uids.filter_map(|uid| self.pods.get(uid)).cloned().collect();
+        for placed in &placed {
+            self.count_terms(placed, is_more);
+        }
     }
 
-    fn count(&mut self, node: &str, terms: &[Arc<Term>], is_more: bool) {
-        let Some(node) = self.nodes.get(node) else { return };
-        for term in terms {
-            // A node without the label is in no domain.
-            let Some(value) = node.meta.labels.get(&term.topology_key) else { continue };
-            let values = self.terms.entry(Arc::clone(term)).or_default();
-            let count = values.entry(value.clone()).or_default();
-            *count = if is_more { *count + 1 } else { count.saturating_sub(1) };
-            if *count == 0 {
-                values.remove(value);
-                if values.is_empty() {
-                    self.terms.remove(term);
-                }
-            }
+    fn count_terms(&mut self, placed: &PlacedPod, is_more: bool) {
+        let Some(node) = self.nodes.get(&placed.node) else { return };
+        let sign = if is_more { 1 } else { -1 };
+        for term in &placed.terms {
+            add(&mut self.terms, node, term, sign);
+        }
+        for (term, weight) in &placed.preferred {
+            add(&mut self.preferred, node, term, sign * weight);
+        }
+    }
+}
+
+/// Adds to the sum of a term in a node's domain.
+fn add(sums: &mut WeightsByDomain, node: &Node, term: &Arc<Term>, weight: i64) {
+    // A node without the label is in no domain.
+    let Some(value) = node.meta.labels.get(&term.topology_key) else { return };
+    let values = sums.entry(Arc::clone(term)).or_default();
+    let sum = values.entry(value.clone()).or_default();
+    *sum += weight;
+    if *sum == 0 {
+        values.remove(value);
+        if values.is_empty() {
+            sums.remove(term);
         }
     }
 }

@@ -3,7 +3,7 @@
 mod refused;
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -101,6 +101,9 @@ pub(super) struct Queue {
     was_resumed: bool,
     /// Where the next resumed cycle continues; `None`: at the head.
     resume_after: Option<QueuePosition>,
+    /// Gangs whose entries are outdated, because pods have come, gone or changed. With the time in
+    /// milliseconds before which they are not ready, after a failure.
+    outdated: BTreeMap<GroupName, Option<u64>>,
 }
 
 /// A scheduling cycle.
@@ -113,6 +116,19 @@ pub(super) struct Cycle {
 }
 
 impl Queue {
+    /// Notes that the entry of a gang is outdated. After a failure it is not ready before a time in
+    /// milliseconds; the latest counts.
+    pub(super) fn outdate(&mut self, group: &GroupName, not_before: Option<u64>) {
+        let latest = self.outdated.entry(group.clone()).or_default();
+        *latest = (*latest).max(not_before);
+    }
+
+    /// Gangs whose entries were outdated since the last call, with the time before which they are
+    /// not ready.
+    pub(super) fn take_outdated(&mut self) -> BTreeMap<GroupName, Option<u64>> {
+        std::mem::take(&mut self.outdated)
+    }
+
     /// Adds an entry as ready, or changes the position of an existing one.
     pub(super) fn insert(&mut self, position: QueuePosition) {
         let key = position.key.clone();

@@ -1,5 +1,6 @@
 //! The scheduler state with objects as the API serves them. The tests play the API server.
 
+mod added_nodes;
 mod budgets;
 mod changes;
 mod claims;
@@ -19,11 +20,13 @@ mod pods;
 mod policies;
 mod preemption;
 mod preemption_hint;
+mod preferences;
 mod queue_fairness;
 mod random_faults;
 mod random_wakes;
 mod replay;
 mod rollback;
+mod small_gangs;
 mod trial_preemption;
 mod unmodeled_nodes;
 mod volumes;

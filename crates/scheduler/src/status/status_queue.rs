@@ -11,13 +11,15 @@ use tokio::time::Instant;
 
 use super::condition_queue::ConditionQueue;
 use super::keyed_queue::Queue;
-use super::{GroupPhase, GroupStatus, StatusText, StatusUpdate};
+use super::{GroupPhase, GroupStatus, ScheduledEvents, StatusText, StatusUpdate};
 use crate::bind::PodRef;
 use crate::metrics::Metrics;
 
 /// Bounds of the queues.
 const MAX_STATUSES: usize = 20_000;
 const MAX_EVENTS: usize = 2000;
+/// The bound on events where each bound pod gets one.
+const MAX_EVENTS_OF_ALL_PODS: usize = 100_000;
 /// With more events queued, those of bound pods are dropped: there is one per pod, and the pod
 /// itself shows its node.
 const MAX_EVENTS_FOR_BOUND_PODS: usize = 64;
@@ -61,6 +63,7 @@ pub(super) enum Due {
 #[derive(Debug)]
 pub(super) struct StatusQueue {
     metrics: Metrics,
+    scheduled_events: ScheduledEvents,
     conditions: ConditionQueue,
     groups: Queue<Arc<str>, GroupStatus>,
     policies: Queue<Arc<str>, StatusWrite>,
@@ -73,13 +76,18 @@ pub(super) struct StatusQueue {
 }
 
 impl StatusQueue {
-    pub(super) fn new(metrics: Metrics) -> Self {
+    pub(super) fn new(metrics: Metrics, scheduled_events: ScheduledEvents) -> Self {
+        let max_events = match scheduled_events {
+            ScheduledEvents::BestEffort => MAX_EVENTS,
+            ScheduledEvents::All => MAX_EVENTS_OF_ALL_PODS,
+        };
         Self {
             metrics,
+            scheduled_events,
             conditions: ConditionQueue::new(),
             groups: Queue::new(MAX_STATUSES),
             policies: Queue::new(MAX_STATUSES),
-            events: Queue::new(MAX_EVENTS),
+            events: Queue::new(max_events),
             next_group_write: HashMap::new(),
             recent_events: [HashSet::new(), HashSet::new()],
             rotate_at: Instant::now() + EVENT_DEDUP_TIME,
@@ -94,7 +102,9 @@ impl StatusQueue {
             }
             StatusUpdate::PodBound { pod, node } => {
                 self.conditions.remove(&pod.uid);
-                if self.events.len() < MAX_EVENTS_FOR_BOUND_PODS {
+                if self.scheduled_events == ScheduledEvents::All
+                    || self.events.len() < MAX_EVENTS_FOR_BOUND_PODS
+                {
                     let note = format!("bound to node {node}");
                     self.event(pod_event(&pod, false, "Scheduled", note));
                 }
@@ -241,7 +251,7 @@ impl StatusQueue {
 
     /// Drops everything: another scheduler leads.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(self.metrics.clone());
+        *self = Self::new(self.metrics.clone(), self.scheduled_events);
     }
 }
 

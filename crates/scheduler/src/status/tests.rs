@@ -25,6 +25,10 @@ struct Harness {
 
 impl Harness {
     fn new() -> Self {
+        Self::with_options(StatusOptions::new("octavo", "octavo-0"))
+    }
+
+    fn with_options(options: StatusOptions) -> Self {
         let api = FakeApi::default();
         for (path, name) in [(POD, "p"), (GROUP, "g"), (NATIVE, "g"), (POLICY, "dense")] {
             let object = json!({"metadata": {"name": name, "uid": format!("uid-{name}"),
@@ -35,7 +39,7 @@ impl Harness {
         let (load, stop, lease) = (Load::default(), CancellationToken::new(), api.clone());
         let writer = StatusWriter::start(
             api.client(),
-            StatusOptions::new("octavo", "octavo-0"),
+            options,
             Leadership::new(move || lease.lease()),
             load.clone(),
             metrics,
@@ -298,6 +302,20 @@ async fn events_of_bound_pods_are_limited() {
     assert!(base.ends_with('-'), "the API server refuses {base:?}");
     assert_eq!(events[0]["reason"], "Scheduled");
     assert_eq!(events[0]["type"], "Normal");
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_bound_pod_gets_an_event_if_asked_for_even_under_load() {
+    let options = StatusOptions::new("octavo", "octavo-0");
+    let harness = Harness::with_options(options.with_scheduled_events(ScheduledEvents::All));
+    harness.load.set(64);
+    for number in 0..5000 {
+        let name = ObjectName::new("team", format!("p{number}"));
+        let pod = PodRef { name, uid: format!("uid-{number}").into() };
+        harness.send(StatusUpdate::PodBound { pod, node: "node-1".into() });
+    }
+    harness.settle().await;
+    assert_eq!(harness.events().len(), 5000);
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,13 +10,16 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::StatusUpdate;
 use super::denied::DeniedStatuses;
 use super::rate_limit::RateLimit;
 use super::status_queue::{Due, StatusQueue};
 use super::write::{EventSource, write};
+use super::{ScheduledEvents, StatusUpdate};
 use crate::bind::{Api, ApiError, Leadership, Load};
 use crate::metrics::Metrics;
+
+/// More writes a second than one after another are possible.
+const UNLIMITED: u32 = 10_000;
 
 /// How statuses are written.
 #[derive(Clone, Debug)]
@@ -27,6 +30,8 @@ pub struct StatusOptions {
     pub while_busy: u32,
     /// Timeout of one request.
     pub timeout: Duration,
+    /// Which bound pods get an event.
+    pub scheduled_events: ScheduledEvents,
     /// Name of the program in events (`reportingController`).
     pub controller: String,
     /// Name of its pod or host in events (`reportingInstance`).
@@ -61,8 +66,21 @@ impl StatusOptions {
             per_second: 50,
             while_busy: 10,
             timeout: Duration::from_secs(10),
+            scheduled_events: ScheduledEvents::BestEffort,
             controller: controller.to_owned(),
             instance: instance.to_owned(),
+        }
+    }
+
+    /// These options with other events of bound pods. To write one for each pod, the writer must be
+    /// as fast as the bindings: writes still follow one another, but without a limit for a second.
+    #[must_use]
+    pub fn with_scheduled_events(self, scheduled_events: ScheduledEvents) -> Self {
+        match scheduled_events {
+            ScheduledEvents::BestEffort => self,
+            ScheduledEvents::All => {
+                Self { scheduled_events, per_second: UNLIMITED, while_busy: UNLIMITED, ..self }
+            }
         }
     }
 }
@@ -102,7 +120,7 @@ impl StatusWriter {
         metrics: Metrics,
         stop: CancellationToken,
     ) -> Self {
-        let pending = Mutex::new(StatusQueue::new(metrics.clone()));
+        let pending = Mutex::new(StatusQueue::new(metrics.clone(), options.scheduled_events));
         let sender = StatusSender(Arc::new(Inbox {
             pending,
             wakeup: Notify::new(),

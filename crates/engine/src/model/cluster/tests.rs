@@ -95,10 +95,33 @@ fn a_node_may_change_under_what_runs_there() {
     cluster.set_class(NodeId(1), &NodeClass { capacity, taints, ..old.clone() }).unwrap();
     assert_eq!(cluster.free(NodeId(1)).cpu_milli, -2000);
     check(&cluster);
-    cluster.release(&Resources::of_pod(6000, 0), &at(1, &[(0, 300)])).unwrap();
-    assert_eq!(cluster.free(NodeId(1)), capacity);
     let other = cluster.set_class(NodeId(1), &NodeClass { gpus: 1, ..old });
     assert_eq!(other, Err(ClusterError::OtherGpus("b".into())));
+    check(&cluster);
+    cluster.release(&Resources::of_pod(6000, 0), &at(1, &[(0, 300)])).unwrap();
+    assert_eq!(cluster.free(NodeId(1)), capacity);
+}
+
+#[test]
+fn unused_gpus_of_a_node_may_change() {
+    let mut cluster = cluster();
+    let last = NodeId(u32::try_from(cluster.node_count() - 1).unwrap());
+    let part = Placement { node: last, ..at(0, &[(0, 300)]) };
+    cluster.place(&Resources::of_pod(1, 0), &part).unwrap();
+    let class = cluster.class(NodeId(0)).clone();
+    let after = cluster.gpus(last).to_vec();
+    for gpus in [0, 5, 1, class.gpus] {
+        cluster.set_class(NodeId(0), &NodeClass { gpus, ..class.clone() }).unwrap();
+        assert_eq!(cluster.gpus(NodeId(0)).len(), usize::from(gpus));
+        assert_eq!(cluster.gpus(last), after, "those of other nodes stay");
+        check(&cluster);
+    }
+    let unknown = NodeClass { model: crate::gpu::ModelId(9), ..class.clone() };
+    let refused = cluster.set_class(NodeId(0), &unknown);
+    assert!(matches!(refused, Err(ClusterError::UnknownModel { .. })), "{refused:?}");
+    let many = cluster.set_class(NodeId(0), &NodeClass { gpus: MAX_GPUS + 1, ..class });
+    assert!(matches!(many, Err(ClusterError::TooMany { .. })), "{many:?}");
+    check(&cluster);
 }
 
 #[test]

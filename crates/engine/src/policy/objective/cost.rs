@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | podsDisturbed | pods moved and pods evicted | none |
 //! | hops | hops from each member to the next by rank, and from the last to the first | none |
+//! | preferencesMissed | points that each member's node misses ([`crate::gang::Group::penalties`]) | none |
 //! | gpuMilliStranded | increase of fragmentation, summed over the changed nodes ([`Figures`]) | by node |
 //! | packingPrice | the packing policy's price, summed over the changed nodes ([`Figures`]) | by node |
 //! | watts | increase of the nodes' power ([`crate::objective::energy`]) | none |
@@ -11,7 +12,7 @@
 //! | fairnessDeficit | sum of all tenants' deficits afterwards ([`crate::objective::fairness`]) | none |
 //! | expectedLostGpuSeconds | per hour: hazard of each node times compute of the gang times seconds at risk | to the nearest, once |
 //!
-//! All except hops, the deficit and the expected loss are differences. They may be negative if
+//! All except hops, preferences, the deficit and the expected loss are differences. They may be negative if
 //! resources are released.
 
 mod change;
@@ -30,7 +31,9 @@ pub use policy_cost_model::PolicyCostModel;
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
 use crate::fragmentation::{NodeResidual, TypicalPods};
+use crate::gang::Gang;
 use crate::node::NodeId;
+use crate::plan::Placed;
 
 /// Parts per million.
 const MILLION: i128 = 1_000_000;
@@ -126,6 +129,15 @@ pub fn expected_loss(
     let loss = hazard * i128::from(gang_milli) * i128::from(seconds_at_risk);
     let unit = MILLION * i128::from(crate::gpu::WHOLE);
     i64::try_from((loss + unit / 2) / unit).unwrap_or(i64::MAX)
+}
+
+/// Points of preferences that placed members miss.
+pub fn preferences_missed(gang: &Gang, placed: &[Placed]) -> i64 {
+    let penalty = |placed: &Placed| {
+        let group = gang.groups.get(placed.group as usize)?;
+        Some(i64::from(group.penalty(placed.placement.node)))
+    };
+    placed.iter().filter_map(penalty).sum()
 }
 
 /// Whether a node in this state is spare: open, with GPUs, and all of them idle. Pods without GPUs

@@ -75,12 +75,18 @@ pub enum Classes {
 }
 
 impl Default for PlacementPolicy {
-    /// Pods disturbed, then hops, then the packing price. A disrupted pod certainly loses work, and
-    /// its owner did not ask for it, so it counts first. Distance between members slows a gang as
-    /// long as it runs, so it comes before possible later demand. The packing price decides the
-    /// rest, and alone for a single pod without disruption.
+    /// Pods disturbed, then hops, then preferences, then the packing price. A disrupted pod certainly
+    /// loses work, and its owner did not ask for it, so it counts first. Distance between members
+    /// slows a gang as long as it runs. Both it and what a pod prefers come before possible later
+    /// demand. The packing price decides the rest, and alone for a single pod without preferences
+    /// and disruption.
     fn default() -> Self {
-        let order = [CostTerm::PodsDisturbed, CostTerm::Hops, CostTerm::PackingPrice];
+        let order = [
+            CostTerm::PodsDisturbed,
+            CostTerm::Hops,
+            CostTerm::PreferencesMissed,
+            CostTerm::PackingPrice,
+        ];
         let spec = PolicySpec {
             name: "default".to_owned(),
             order: order
@@ -132,12 +138,19 @@ impl PlacementPolicy {
         self.steps().iter().any(|step| step.units().any(|own| own == unit))
     }
 
-    /// Whether only the packing price decides for a single pod, which disrupts nothing and has no
-    /// ring.
+    /// Whether only the packing price decides for a single pod that disrupts nothing, has no ring
+    /// and misses no preference.
     pub fn is_packing_alone(&self) -> bool {
-        let mut steps = self.steps().iter().filter(|step| {
-            !step.units().all(|unit| matches!(unit, CostTerm::PodsDisturbed | CostTerm::Hops))
-        });
+        use CostTerm::{Hops, PodsDisturbed, PreferencesMissed};
+        let is_zero = |step: &&Step| {
+            step.units().all(|unit| matches!(unit, PodsDisturbed | Hops | PreferencesMissed))
+        };
+        // Preferences after the price matter, because prices may be equal.
+        let mut steps = self
+            .steps()
+            .iter()
+            .skip_while(is_zero)
+            .filter(|step| !step.units().all(|unit| matches!(unit, PodsDisturbed | Hops)));
         let price = Step::unit(CostTerm::PackingPrice, None);
         steps.next() == Some(&price) && steps.next().is_none() && !self.has_limits()
     }
@@ -213,7 +226,7 @@ impl Step {
     }
 }
 
-/// In millionths. Eight products of 2^63 and 2^50 are far below 2^127.
+/// In millionths. Nine products of 2^63 and 2^50 are far below 2^127.
 fn sum(terms: &[(CostTerm, Decimal)], cost: &CostVector) -> i128 {
     let term = |(unit, weight): &(CostTerm, Decimal)| {
         i128::from(weight.micro()) * i128::from(cost.of(*unit))

@@ -48,7 +48,15 @@ struct WireNodeAffinity {
 #[serde(rename_all = "camelCase")]
 struct WirePodAffinity {
     required_during_scheduling_ignored_during_execution: Option<Vec<WireTerm>>,
-    preferred_during_scheduling_ignored_during_execution: Option<Vec<serde::de::IgnoredAny>>,
+    preferred_during_scheduling_ignored_during_execution: Option<Vec<WireWeightedTerm>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireWeightedTerm {
+    #[serde(default)]
+    weight: i32,
+    pod_affinity_term: WireTerm,
 }
 
 #[derive(Debug, Deserialize)]
@@ -121,17 +129,20 @@ pub(super) fn read(affinity: WireAffinity, into: &mut PodSpec, reader: &mut Read
             into.preferred_nodes.extend(term.map(|term| (preferred.weight, term)));
         }
     }
-    let mut has_preferred = false;
-    let mut terms = |affinity: Option<WirePodAffinity>| {
+    let mut terms = |affinity: Option<WirePodAffinity>, sign: i32| {
         let Some(affinity) = affinity else { return Vec::new() };
         let preferred = affinity.preferred_during_scheduling_ignored_during_execution;
-        has_preferred |= preferred.is_some_and(|preferred| !preferred.is_empty());
+        into.preferred_affinity.extend(
+            preferred
+                .unwrap_or_default()
+                .into_iter()
+                .map(|one| (one.weight.saturating_mul(sign), one.pod_affinity_term.read())),
+        );
         let required = affinity.required_during_scheduling_ignored_during_execution;
         required.unwrap_or_default().into_iter().map(WireTerm::read).collect()
     };
-    into.affinity = terms(affinity.near);
-    into.anti_affinity = terms(affinity.apart);
-    into.has_preferred_affinity = has_preferred;
+    into.affinity = terms(affinity.near, 1);
+    into.anti_affinity = terms(affinity.apart, -1);
 }
 
 impl WireTerm {

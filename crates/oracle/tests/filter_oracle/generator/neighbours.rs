@@ -59,7 +59,7 @@ pub(super) fn spread(rng: &mut Rng, draft: &mut Draft) {
 }
 
 /// Labels of nodes, namespaces and pods.
-fn name_pods(rng: &mut Rng, draft: &mut Draft) {
+pub(super) fn name_pods(rng: &mut Rng, draft: &mut Draft) {
     node_filters::label(rng, draft);
     for name in ["team-a", "team-b"] {
         if rng.chance(80) && !draft.case.namespaces.iter().any(|one| *one.name.name == *name) {
@@ -85,7 +85,7 @@ fn name_pods(rng: &mut Rng, draft: &mut Draft) {
 }
 
 /// A term, malformed in so many percent of its expressions.
-fn term(rng: &mut Rng, percent_malformed: usize) -> AffinityTerm {
+pub(super) fn term(rng: &mut Rng, percent_malformed: usize) -> AffinityTerm {
     let topology_key = rng.word(&["zone", "example.com/rack", "kubernetes.io/hostname"]).to_owned();
     AffinityTerm {
         selector: rng.chance(93).then(|| selector(rng, "app", &["web", "db"], percent_malformed)),
@@ -101,7 +101,8 @@ fn term(rng: &mut Rng, percent_malformed: usize) -> AffinityTerm {
     }
 }
 
-fn selector(
+/// A selector of labels.
+pub(super) fn selector(
     rng: &mut Rng,
     key: &str,
     values: &[&'static str],

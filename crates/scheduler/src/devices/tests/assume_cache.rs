@@ -139,8 +139,11 @@ fn hardware_or_class_change_invalidates_feasibility() {
     devices.see(&claim);
     let ask = devices.ask(&pod).unwrap();
     let find = |devices: &Devices| devices.feasibility(&ask, devices.request_key(&ask), "n");
-    assert_eq!(find(&devices), Feasibility::Feasible);
-    assert_eq!((find(&devices), devices.times_asked()), (Feasibility::Feasible, 1));
+    assert_eq!(find(&devices), Feasibility::Feasible { list_score: 0 });
+    assert_eq!(
+        (find(&devices), devices.times_asked()),
+        (Feasibility::Feasible { list_score: 0 }, 1)
+    );
     for slice in super::fixtures::slices(PLAIN, "n") {
         devices.apply_slices(&Delta::Delete(slice));
     }
@@ -148,7 +151,7 @@ fn hardware_or_class_change_invalidates_feasibility() {
     for slice in super::fixtures::slices(PLAIN, "n") {
         devices.apply_slices(&Delta::Upsert(slice));
     }
-    assert_eq!(find(&devices), Feasibility::Feasible);
+    assert_eq!(find(&devices), Feasibility::Feasible { list_score: 0 });
     for class in super::fixtures::classes() {
         devices.apply_classes(&Delta::Delete(class));
     }

@@ -257,7 +257,7 @@ impl Devices {
         let found = self.feasibility(&ask, self.request_key(&ask), node);
         let pod_allocation = self.allocate(&ask, node, None);
         assert_eq!(
-            found == Feasibility::Feasible,
+            matches!(found, Feasibility::Feasible { .. }),
             pod_allocation.is_ok(),
             "{found:?}, but {pod_allocation:?}"
         );

@@ -122,13 +122,7 @@ impl Neighbours {
             .is_some_and(|all| all.iter().all(|requirement| requirement.holds(&pod.meta.labels)));
         // As in kube-scheduler, a selector without requirements counts no pod.
         let counts_none = selector.as_ref().is_none_or(Vec::is_empty);
-        let term = Term {
-            topology_key: spread.topology_key.clone(),
-            selector,
-            namespaces: [pod.meta.name.namespace.to_string()].into(),
-            namespace_selector: None,
-        };
-        let rule = PodRule { terms: vec![Arc::new(term)], counts_terminating: false };
+        let rule = spread_rule(pod, spread, selector);
         let mut counts = self.pod_counts();
         let none = BTreeMap::new();
         let on_node =
@@ -149,17 +143,32 @@ impl Neighbours {
         full.map(|(value, _)| value.clone()).collect()
     }
 
-    fn placed(&self) -> impl Iterator<Item = (&Arc<Pod>, &NodeName)> {
+    pub(super) fn placed(&self) -> impl Iterator<Item = (&Arc<Pod>, &NodeName)> {
         self.pods.values().map(|placed| (&placed.pod, &placed.node))
     }
 
-    fn label_of(&self, node: &str, label: &str) -> Option<&String> {
+    pub(super) fn label_of(&self, node: &str, label: &str) -> Option<&String> {
         self.nodes.get(node)?.meta.labels.get(label)
     }
 }
 
+/// The pods that a spread constraint counts.
+pub(super) fn spread_rule(
+    pod: &Pod,
+    spread: &Spread,
+    selector: Option<Vec<Requirement>>,
+) -> PodRule {
+    let term = Term {
+        topology_key: spread.topology_key.clone(),
+        selector,
+        namespaces: [pod.meta.name.namespace.to_string()].into(),
+        namespace_selector: None,
+    };
+    PodRule { terms: vec![Arc::new(term)], counts_terminating: false }
+}
+
 /// The requirements of a spread constraint on pods; `None` if it selects none.
-fn selector_of(pod: &Pod, spread: &Spread) -> Option<Vec<Requirement>> {
+pub(super) fn selector_of(pod: &Pod, spread: &Spread) -> Option<Vec<Requirement>> {
     let mut selector = spread.selector.clone()?;
     for key in &spread.match_label_keys {
         if let Some(value) = pod.meta.labels.get(key) {

@@ -55,24 +55,38 @@ fn holds(selector: &[Requirement], labels: &Labels) -> bool {
 
 /// Terms of a pod. As in Kubernetes there are none if one is malformed.
 pub(super) fn terms(pod: &Pod, terms: &[AffinityTerm]) -> Vec<Arc<Term>> {
-    let pod_namespace = &pod.meta.name.namespace;
-    let sound = |term: &AffinityTerm| {
-        let mut namespaces: BTreeSet<String> = term.namespaces.iter().cloned().collect();
-        if namespaces.is_empty() && term.namespace_selector.is_none() {
-            namespaces.insert(pod_namespace.to_string());
-        }
-        Some(Arc::new(Term {
-            topology_key: term.topology_key.clone(),
-            selector: term
-                .selector
-                .as_ref()
-                .map_or(Some(None), |selector| requirements(selector).map(Some))?,
-            namespaces,
-            namespace_selector: match &term.namespace_selector {
-                Some(selector) => Some(requirements(selector)?),
-                None => None,
-            },
-        }))
+    terms.iter().map(|one| term(pod, one)).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// Preferred terms of a pod with their weights, which are negative for anti-affinity.
+pub(super) fn preferred_terms(pod: &Pod) -> Vec<(Arc<Term>, i64)> {
+    let preferred = pod.spec.preferred_affinity.iter();
+    let (near, apart): (Vec<_>, Vec<_>) = preferred.partition(|(weight, _)| *weight > 0);
+    let read = |terms: Vec<&(i32, AffinityTerm)>| -> Vec<_> {
+        let read = terms.iter().map(|(weight, one)| Some((term(pod, one)?, i64::from(*weight))));
+        read.collect::<Option<_>>().unwrap_or_default()
     };
-    terms.iter().map(sound).collect::<Option<_>>().unwrap_or_default()
+    let mut all = read(near);
+    all.extend(read(apart));
+    all
+}
+
+/// A term of a pod; `None` if it is malformed for Kubernetes.
+fn term(pod: &Pod, term: &AffinityTerm) -> Option<Arc<Term>> {
+    let mut namespaces: BTreeSet<String> = term.namespaces.iter().cloned().collect();
+    if namespaces.is_empty() && term.namespace_selector.is_none() {
+        namespaces.insert(pod.meta.name.namespace.to_string());
+    }
+    Some(Arc::new(Term {
+        topology_key: term.topology_key.clone(),
+        selector: term
+            .selector
+            .as_ref()
+            .map_or(Some(None), |selector| requirements(selector).map(Some))?,
+        namespaces,
+        namespace_selector: match &term.namespace_selector {
+            Some(selector) => Some(requirements(selector)?),
+            None => None,
+        },
+    }))
 }

@@ -197,9 +197,9 @@ fn only_a_budget_that_allows_more_requeues() {
     testbed.pod(&pod("equal", "4"));
     let mut is_woken = |change: &dyn Fn(&mut Testbed)| {
         assert_eq!(testbed.ops(), []);
-        assert!(!testbed.scheduler.has_changes());
+        assert!(!testbed.scheduler.cache.has_changes());
         change(&mut testbed);
-        testbed.scheduler.has_changes()
+        testbed.scheduler.cache.has_changes()
     };
     assert!(!is_woken(&|testbed| testbed.budget(&of(0))), "it allows none");
     assert!(!is_woken(&|testbed| testbed.budget(&of(0))), "it is unchanged");

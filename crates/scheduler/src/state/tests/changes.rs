@@ -66,7 +66,7 @@ fn unchanged_objects_requeue_nothing() {
         );
         for change in [again, all, all_again] {
             testbed.scheduler.apply(&change);
-            assert!(!testbed.scheduler.has_changes(), "{kind}: {change:?}");
+            assert!(!testbed.scheduler.cache.has_changes(), "{kind}: {change:?}");
         }
     }
 }
@@ -87,12 +87,12 @@ fn a_claim_list_requeues_only_if_a_claim_was_deallocated() {
     testbed.claim(&claim);
     assert_eq!(testbed.ops(), []);
     testbed.all_claims(std::slice::from_ref(&claim));
-    assert!(!testbed.scheduler.has_changes());
+    assert!(!testbed.scheduler.cache.has_changes());
     testbed.all_claims(&[with(claim.clone(), "/status", json!({}))]);
-    assert!(testbed.scheduler.has_changes());
+    assert!(testbed.scheduler.cache.has_changes());
     assert_eq!(testbed.ops(), []);
     testbed.claim(&claim);
     assert_eq!(testbed.ops(), []);
     testbed.all_claims(&[]);
-    assert!(testbed.scheduler.has_changes());
+    assert!(testbed.scheduler.cache.has_changes());
 }

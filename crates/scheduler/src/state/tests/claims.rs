@@ -278,12 +278,12 @@ fn the_allocator_runs_once_per_node_for_equal_members() {
         testbed.pod(&with(claiming(&name), "/metadata/labels", labels.clone()));
     }
     assert_eq!(testbed.settle(), []);
-    let asked = testbed.scheduler.devices.times_asked();
+    let asked = testbed.scheduler.cache.devices().times_asked();
     assert!((1..=8).contains(&asked), "{asked} for 8 nodes and 9 members");
     // Unschedulable members are checked again, but not on unchanged nodes.
     testbed.node(&node("other", 1));
     assert_eq!(testbed.settle(), []);
-    assert!(testbed.scheduler.devices.times_asked() <= asked + 1);
+    assert!(testbed.scheduler.cache.devices().times_asked() <= asked + 1);
     testbed.node(&node("more", 64));
     testbed.slice(&slice("more", 1));
     assert_eq!(testbed.settle().len(), 9);

@@ -13,7 +13,7 @@ fn cycles_until_placed(testbed: &mut Testbed, name: &str, milliseconds: u64) -> 
         let is_placed = ops
             .iter()
             .any(|op| matches!(&op.kind, OpKind::Bind(bind) if &*bind.pod.name.name == name));
-        testbed.scheduler.cluster_changed();
+        testbed.scheduler.cache.cluster_changed();
         testbed.scheduler.tick(milliseconds * (*cycle as u64 + 1));
         is_placed
     })
@@ -42,7 +42,7 @@ fn a_pod_behind_many_unschedulable_pods_is_tried() {
     while testbed.scheduler.decide() {}
     assert!(testbed.reason("late").is_none() && testbed.scheduler.take_ops().is_empty());
     testbed.drop_pod("first");
-    testbed.scheduler.cluster_changed();
+    testbed.scheduler.cache.cluster_changed();
     let cycles = cycles_until_placed(&mut testbed, "late", 250).expect("a place");
     assert!(cycles >= 3, "entries at the head go first: {cycles}");
 }

@@ -183,7 +183,7 @@ proptest! {
                 world.testbed.time(10_000);
                 world.settle();
             }
-            world.testbed.scheduler.cluster_changed();
+            world.testbed.scheduler.cache.cluster_changed();
             prop_assert!(!world.settle(), "{event:?} should have woken an entry");
         }
     }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::fixtures::{Testbed, member, node, plugin_node, pod_group, with};
 use crate::state::SchedulerConfig;
-use crate::state::records::RecordedDecision;
+use crate::state::reporter::records::RecordedDecision;
 
 /// Recorded decisions for the tests of the simulator. If the format changes,
 /// `OCTAVO_WRITE_FIXTURES=1` writes the files again.

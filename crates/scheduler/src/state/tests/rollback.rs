@@ -155,9 +155,9 @@ fn an_abandoned_rollback_is_forgotten_with_its_pod() {
         }
         ops = testbed.after(1000);
     }
-    assert!(!testbed.scheduler.rollbacks.is_empty());
+    assert!(testbed.scheduler.operations.has_rollbacks());
     testbed.drop_pod("p");
-    assert!(testbed.scheduler.rollbacks.is_empty());
+    assert!(!testbed.scheduler.operations.has_rollbacks());
 }
 
 /// The bind of the pod of this name.

@@ -13,12 +13,14 @@ fn on(pod: &str, node: &str) -> (String, String) {
 
 /// Number of the last decision on a pod.
 fn attempt(testbed: &Testbed, name: &str) -> u64 {
-    let uid = testbed.scheduler.by_name[&ObjectName::new("team", name)].clone();
+    let uid =
+        testbed.scheduler.cache.pod_named(&ObjectName::new("team", name)).expect("the pod").clone();
     testbed.scheduler.queue.last_attempt(&QueueKey::Pod(uid))
 }
 
 fn state(testbed: &Testbed, name: &str) -> Option<State> {
-    let uid = testbed.scheduler.by_name[&ObjectName::new("team", name)].clone();
+    let uid =
+        testbed.scheduler.cache.pod_named(&ObjectName::new("team", name)).expect("the pod").clone();
     testbed.scheduler.queue.state(&QueueKey::Pod(uid))
 }
 
@@ -178,11 +180,11 @@ fn equal_pods_are_tried_after_five_minutes_though_the_first_is_tried_often() {
     testbed.settle();
     let before = attempt(&testbed, "second");
     for _ in 0..2 {
-        testbed.scheduler.cluster_changed();
+        testbed.scheduler.cache.cluster_changed();
         testbed.after(145_000);
         assert_eq!(attempt(&testbed, "second"), before);
     }
-    testbed.scheduler.cluster_changed();
+    testbed.scheduler.cache.cluster_changed();
     testbed.after(20_000);
     assert!(attempt(&testbed, "second") > before);
 }
@@ -195,7 +197,8 @@ fn a_gang_wakes_only_when_a_member_fits() {
         testbed.pod(&member("g", name, "2"));
     }
     testbed.settle();
-    let key = QueueKey::Group(testbed.scheduler.members.keys().next().expect("the gang").clone());
+    let key =
+        QueueKey::Group(testbed.scheduler.cache.gangs().keys().next().expect("the gang").clone());
     let before = testbed.scheduler.queue.last_attempt(&key);
     ended(&mut testbed, "running-0");
     testbed.settle();

@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Change, Figures, Meter, cents, expected_loss, is_spare, spare_nodes};
+use super::{
+    Change, Figures, Meter, cents, expected_loss, is_spare, preferences_missed, spare_nodes,
+};
 use crate::World;
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
@@ -72,6 +74,7 @@ impl<'a> PolicyCostModel<'a> {
             CostTerm::Hops,
             ring_hops(topology, nodes()) + moved_hops(world, disruptions.moves),
         );
+        cost.set(CostTerm::PreferencesMissed, preferences_missed(gang, placed));
         let disturbed = disruptions.moves.len() + disruptions.evictions.len();
         cost.set(CostTerm::PodsDisturbed, i64::try_from(disturbed).unwrap_or(i64::MAX));
         let change = change(world, gang, placed, disruptions);

@@ -68,7 +68,10 @@ fn a_pod_with_everything_is_read_whole() {
     assert_eq!(spec.preferred_nodes[0].0, 10);
     assert_eq!(spec.affinity[0].topology_key, "kubernetes.io/hostname");
     assert_eq!(spec.anti_affinity[0].namespaces, ["other"]);
-    assert!(spec.has_preferred_affinity);
+    let preferred = spec.preferred_affinity.iter();
+    let preferred: Vec<_> =
+        preferred.map(|(weight, term)| (*weight, &*term.topology_key)).collect();
+    assert_eq!(preferred, [(100, "rack"), (-1, "zone")]);
     assert!(spec.spread[0].is_hard && !spec.spread[1].is_hard);
     assert_eq!(spec.tolerations[0].key, "nvidia.com/gpu");
     let sources: Vec<_> = spec.volumes.iter().map(|volume| &volume.source).collect();

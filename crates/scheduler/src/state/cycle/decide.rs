@@ -1,0 +1,245 @@
+//! Common parts of decisions on single pods and on gangs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_engine::explain::{self, Explanation};
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::planner::DecisionInput;
+use octavo_engine::preemption::PreemptionBudget;
+use octavo_engine::solve::{NodeSet, Pinned};
+use octavo_engine::{Gang, PlanResult};
+
+use octavo_kube_io::objects::PodUid;
+
+use crate::devices::{Ask, AskError, AskedClaim, Feasibility};
+use crate::predicates::{Exclusions, Unfit, Usage, check_resource_fit};
+use crate::state::Scheduler;
+use crate::state::cache::Cache;
+use crate::state::cache::node::{NodeRecord, is_owned};
+use crate::state::cache::node_mask::NodeMask;
+use crate::state::cache::pod::{self, PodRecord};
+use crate::state::queue::QueueKey;
+use crate::state::reporter::pending_reason::PendingReason;
+use crate::state::reporter::records::RecordedDecision;
+
+/// Attempts of a decision whose chosen node lacks devices or room after all. After these each node
+/// is tried on its own.
+pub(in crate::state) const MAX_ATTEMPTS: usize = 8;
+
+/// What a decision may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::state) enum Attempt {
+    /// For a pending entry: other pods may be evicted or moved, and a refusal is recorded.
+    Full,
+    /// For an entry that was refused lately: no other pod is disturbed, and the reason of the last
+    /// full decision stays.
+    WithoutVictims,
+    /// For a nominated entry, whose place is taken back for the attempt: no other pod is disturbed,
+    /// and a refusal changes nothing.
+    Nominated,
+}
+
+impl Scheduler {
+    /// The requests of a pending pod's claims, or the reason why it cannot be decided on.
+    pub(in crate::state) fn ask(&mut self, uid: &PodUid) -> Result<Ask, PendingReason> {
+        let Some(record) = self.cache.pod(uid) else { return Err(PendingReason::Gone) };
+        if let Some(fault) = &record.group_fault {
+            return Err(PendingReason::Group(fault.clone()));
+        }
+        let pod = Arc::clone(&record.pod);
+        if let Some(claim) = self.operations.rollback_in_flight_for(uid) {
+            let claim = claim.clone();
+            return Err(PendingReason::Claims(AskError::BeingRolledBack { claim }));
+        }
+        self.cache.devices().ask(&pod).map_err(PendingReason::Claims)
+    }
+
+    /// Asks the engine, and records the decision if decisions are recorded.
+    #[expect(clippy::too_many_arguments, reason = "the input of one decision")]
+    pub(in crate::state) fn ask_engine(
+        &mut self,
+        attempt: Attempt,
+        key: &QueueKey,
+        gang: &Gang,
+        pinned: &[Pinned],
+        forbidden: &NodeSet,
+        preemption_budget: &PreemptionBudget,
+        policy: &PlacementPolicy,
+    ) -> Result<(PlanResult, Explanation), PendingReason> {
+        // The API has no weights of tenants: all weigh the same.
+        let weights = BTreeMap::new();
+        let waiting = self.competing_gangs(gang, policy);
+        let case = DecisionInput {
+            gang,
+            pinned,
+            forbidden,
+            preemption_budget,
+            policy,
+            waiting: &waiting,
+            weights: &weights,
+        };
+        let is_recorded = self.reporter.should_record(key);
+        self.within_budgets(preemption_budget, |scheduler| {
+            // Before the engine learns from the answer.
+            let cluster = is_recorded.then(|| {
+                let mut waiting = waiting.clone();
+                waiting.push(gang.clone());
+                scheduler.cache.snapshot_with(&waiting)
+            });
+            let answer = scheduler.cache.plan(&case).map_err(PendingReason::Policy)?;
+            let world = &scheduler.cache.engine().world;
+            let explanation = explain::answer(world, policy, gang, &answer);
+            if let Some(cluster) = cluster
+                && (answer.is_ok() || attempt == Attempt::Full)
+                && let Some(recorded) = RecordedDecision::of(cluster, &case, world, &explanation)
+            {
+                scheduler.reporter.record(key, recorded);
+            }
+            Ok((answer, explanation))
+        })
+    }
+}
+
+impl Cache {
+    /// Nodes that are infeasible for a pod for reasons unknown to the engine. For most pods the set
+    /// is empty and no node is checked.
+    ///
+    /// `with_room` adds nodes that lack what only [`check_resource_fit`] counts: storage, ports, volumes.
+    /// Resources that the engine counts forbid no node, because the engine can preempt for them.
+    /// For the others no victims can be named, so an occupied node is forbidden even if its pods
+    /// could be evicted.
+    pub(in crate::state) fn forbidden_nodes(
+        &self,
+        uid: &PodUid,
+        mask: NodeMask,
+        ask: &Ask,
+        away: &Exclusions,
+        with_room: bool,
+    ) -> NodeSet {
+        let mut forbidden = NodeSet::new();
+        let Some(record) = self.pod(uid) else { return forbidden };
+        let takes_uncounted =
+            with_room && pod::takes_uncounted(&record.footprint, |name| is_gpu(name, ask));
+        let is_pinned = ask
+            .claims
+            .iter()
+            .any(|claim| matches!(claim, AskedClaim::Allocated { nodes: Some(_), .. }));
+        if mask != NodeMask::Scan
+            && !takes_uncounted
+            && !is_pinned
+            && away.is_empty()
+            && ask.is_exact
+        {
+            return forbidden;
+        }
+        let key = record.node_mask.as_ref().filter(|_| mask == NodeMask::Scan);
+        let wish = (!ask.is_exact).then(|| self.devices().request_key(ask));
+        for (name, node) in self.nodes() {
+            let gpus = self.devices().gpus(name);
+            let allows = key
+                .is_none_or(|(_, rules, used)| used.suits(gpus) && rules.check(&node.node).is_ok())
+                && away.check(&node.node).is_ok()
+                && self.may_allocate_devices(ask, name)
+                && self.devices().is_allowed(ask, name)
+                && (!takes_uncounted
+                    || self.uncounted_shortages(record, ask, node, &node.usage).is_empty())
+                && wish.is_none_or(|wish| {
+                    let found = self.devices().feasibility(ask, wish, name);
+                    matches!(found, Feasibility::Feasible { .. })
+                });
+            if !allows && let Some(id) = self.engine().node(name) {
+                forbidden.insert(id);
+            }
+        }
+        forbidden
+    }
+
+    /// What a pod lacks on a node, of the resources that the engine does not count.
+    pub(in crate::state) fn uncounted_shortages(
+        &self,
+        record: &PodRecord,
+        ask: &Ask,
+        node: &NodeRecord,
+        usage: &Usage,
+    ) -> Vec<Unfit> {
+        let serves = |resource: &str| self.devices().is_class_resource(resource);
+        let fit =
+            check_resource_fit(&record.footprint, &node.capacity, usage, self.volumes(), serves);
+        let mut reasons = fit.err().unwrap_or_default();
+        reasons.retain(|unfit| !is_counted(unfit, ask));
+        reasons
+    }
+
+    /// What excludes a pod from nodes because of other pods.
+    pub(in crate::state) fn exclusions(&self, uid: &PodUid) -> Exclusions {
+        let record = self.pod(uid);
+        record.map_or_else(Exclusions::default, |record| {
+            self.neighbours().exclusions(&record.pod, self.volumes())
+        })
+    }
+
+    /// Whether this scheduler may allocate the requested devices on a node: only on its own nodes.
+    /// Elsewhere another scheduler could give the same ones away.
+    pub(in crate::state) fn may_allocate_devices(&self, ask: &Ask, node: &str) -> bool {
+        let needs = ask.wanted().next().is_some() || !ask.extended.is_empty();
+        let is_ours = || {
+            let record = self.node(node);
+            record.is_some_and(|record| is_owned(&record.node, &self.config().scheduler_name))
+        };
+        !needs || is_ours()
+    }
+
+    /// The disturbance that is allowed for an entry of this priority.
+    pub(in crate::state) fn preemption_budget(
+        &self,
+        attempt: Attempt,
+        priority: i32,
+        may_preempt: bool,
+        policy: &PlacementPolicy,
+    ) -> PreemptionBudget {
+        if attempt != Attempt::Full {
+            return PreemptionBudget::none();
+        }
+        let is_allowed = self.config().preemption && may_preempt && policy.is_preempting();
+        let evictions = if is_allowed {
+            PreemptionBudget::evictions_below(priority)
+        } else {
+            PreemptionBudget::none()
+        };
+        PreemptionBudget { moves: self.config().defragmentation_moves, ..evictions }
+    }
+}
+
+/// Whether [`Cache::forbidden_nodes`] is equal for all pods with the same footprint and extended
+/// resources. Inexact requests must also have the same wish, and pods that others keep away the
+/// same exclusions.
+pub(in crate::state) fn is_described_by_class(
+    mask: NodeMask,
+    ask: &Ask,
+    away: &Exclusions,
+) -> bool {
+    mask != NodeMask::Scan
+        && if ask.is_exact {
+            ask.claims.is_empty()
+        } else {
+            ask.claims.iter().all(|claim| matches!(claim, AskedClaim::Wanted(_)))
+        }
+        && away.claim().is_none()
+}
+
+/// Whether an extended resource stands for the GPUs that the engine counts for this request.
+pub(in crate::state) fn is_gpu(resource: &str, ask: &Ask) -> bool {
+    resource == octavo_api::names::EXTENDED_RESOURCE_GPU && ask.demand.is_some()
+}
+
+/// Whether the engine counts the lacking resource, and so can name victims.
+fn is_counted(unfit: &Unfit, ask: &Ask) -> bool {
+    match unfit {
+        Unfit::Pods { .. } => true,
+        Unfit::Insufficient { resource, .. } => {
+            matches!(&**resource, "cpu" | "memory") || is_gpu(resource, ask)
+        }
+        _ => false,
+    }
+}

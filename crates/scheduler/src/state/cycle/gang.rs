@@ -1,0 +1,372 @@
+//! Decisions on gangs: all required members get places together, or none does. Placed members are
+//! pinned, so late and recreated members join the gang.
+
+use std::sync::Arc;
+
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::plan::Placed;
+use octavo_engine::preemption::PreemptionBudget;
+use octavo_engine::solve::NodeSet;
+use octavo_engine::{NodeId, Placement};
+
+use octavo_kube_io::objects::{NodeName, PodUid};
+
+use crate::devices::AskedClaim;
+use crate::groups::{GroupName, GroupSpec};
+use crate::state::Scheduler;
+use crate::state::cache::Cache;
+use crate::state::cycle::decide::{Attempt, MAX_ATTEMPTS};
+use crate::state::cycle::gang_request::{GangRequest, IncompleteSegment, RuledOutNodes};
+use crate::state::cycle::refusal_cache::LastRefusal;
+use crate::state::cycle::reserve::{AssumedPlacement, ReserveError};
+use crate::state::queue::{QueueKey, Search};
+use crate::state::reporter::pending_reason::{NodeError, PendingReason};
+
+/// Maximum number of attempts of one decision in addition to [`MAX_ATTEMPTS`].
+const MAX_GANG_ATTEMPTS: usize = 120;
+
+/// State of one decision.
+struct GangSearch {
+    attempt: Attempt,
+    spec: Arc<GroupSpec>,
+    policy: Arc<PlacementPolicy>,
+    preemption_budget: PreemptionBudget,
+    /// Members with places, not submitted yet.
+    assumed: Vec<AssumedPlacement>,
+    /// Nodes that failed regardless of the other members, or as the first place.
+    ruled_out: RuledOutNodes,
+    /// These, and nodes that failed beside the assumed members.
+    ruled_out_now: RuledOutNodes,
+    /// Nodes to rule out after a restart, with the pods they failed for.
+    failed_nodes: Vec<(Vec<PodUid>, NodeId)>,
+    /// All nodes that failed for a member.
+    nodes_tried: NodeSet,
+    /// The last failure.
+    last_error: Option<NodeError>,
+    /// Whether rules among the members have kept one away from a node.
+    was_kept_apart: bool,
+}
+
+impl GangSearch {
+    fn new(
+        attempt: Attempt,
+        spec: Arc<GroupSpec>,
+        policy: Arc<PlacementPolicy>,
+        preemption_budget: PreemptionBudget,
+    ) -> Self {
+        Self {
+            attempt,
+            spec,
+            policy,
+            preemption_budget,
+            assumed: Vec::new(),
+            ruled_out: RuledOutNodes::new(),
+            ruled_out_now: RuledOutNodes::new(),
+            failed_nodes: Vec::new(),
+            nodes_tried: NodeSet::new(),
+            last_error: None,
+            was_kept_apart: false,
+        }
+    }
+
+    /// Starts again without assumed members.
+    fn restart(&mut self) {
+        for (uids, node) in self.failed_nodes.drain(..) {
+            rule_out(&mut self.ruled_out, &uids, node);
+        }
+        self.ruled_out_now.clone_from(&self.ruled_out);
+    }
+}
+
+/// Why members stay pending after all that fit have places.
+fn reason_for_unplaced(incomplete: Vec<IncompleteSegment>) -> PendingReason {
+    if incomplete.is_empty() {
+        PendingReason::Surplus
+    } else {
+        PendingReason::Incomplete(incomplete)
+    }
+}
+
+/// Records that a node failed for these pods.
+fn rule_out(ruled_out: &mut RuledOutNodes, uids: &[PodUid], node: NodeId) {
+    let mut last: Option<(Option<Arc<NodeSet>>, Arc<NodeSet>)> = None;
+    for uid in uids {
+        let before = ruled_out.get(uid).cloned();
+        // Usually all of them share one set of nodes.
+        let after = match &last {
+            Some((last_before, after))
+                if last_before.as_ref().map(Arc::as_ptr) == before.as_ref().map(Arc::as_ptr) =>
+            {
+                Arc::clone(after)
+            }
+            _ => {
+                let mut nodes = before.as_deref().cloned().unwrap_or_default();
+                nodes.insert(node);
+                Arc::new(nodes)
+            }
+        };
+        ruled_out.insert(uid.clone(), Arc::clone(&after));
+        last = Some((before, after));
+    }
+}
+
+impl Scheduler {
+    /// Decides on a gang.
+    pub(in crate::state) fn decide_group(&mut self, group: &GroupName) {
+        let key = QueueKey::Group(group.clone());
+        let attempt = self.attempt_for(&key);
+        let search = if attempt == Attempt::Full { Search::Full } else { Search::WithoutVictims };
+        if let Err(reason) = self.schedule_group(group, &key, attempt) {
+            self.refusals.last = LastRefusal { class: None, search };
+            self.attempt_refused(&key, attempt, &reason);
+        }
+    }
+
+    /// Binds or nominates a gang.
+    pub(in crate::state) fn schedule_group(
+        &mut self,
+        group: &GroupName,
+        key: &QueueKey,
+        attempt: Attempt,
+    ) -> Result<(), PendingReason> {
+        let spec = self.cache.spec_of(group).ok_or(PendingReason::Gone)?;
+        if !self.cache.has_pending_members(group) {
+            self.queue.remove(key);
+            self.reporter.forget_pending(key);
+            self.reporter.report_group(group);
+            return Ok(());
+        }
+        let missing = self.cache.missing(group, &spec);
+        if !missing.is_empty() {
+            return Err(PendingReason::Gathering(missing));
+        }
+        let policy =
+            self.cache.policies().find(spec.policy.as_deref()).map_err(PendingReason::NoPolicy)?;
+        let policy = Arc::clone(policy);
+        let request = self.gang_request(group, &spec)?;
+        let may_preempt = self
+            .cache
+            .present_members(group)
+            .iter()
+            .filter_map(|uid| self.cache.pod(uid))
+            .all(|record| record.pod.spec.may_preempt);
+        let priority = request.gang.profile.priority;
+        let preemption_budget =
+            self.cache.preemption_budget(attempt, priority, may_preempt, &policy);
+        let mut search = GangSearch::new(attempt, spec, policy, preemption_budget);
+        let outcome = self.search_group(group, key, request, &mut search);
+        self.unreserve_all(&mut search.assumed);
+        outcome
+    }
+
+    /// Asks the engine until all members have places. Members whose places succeed stay assumed
+    /// while the others are asked for again, so that only real free capacity is offered. If that
+    /// fails, all are unreserved and the failed nodes are ruled out.
+    fn search_group(
+        &mut self,
+        group: &GroupName,
+        key: &QueueKey,
+        mut request: GangRequest,
+        search: &mut GangSearch,
+    ) -> Result<(), PendingReason> {
+        let policy = Arc::clone(&search.policy);
+        for _ in 0..MAX_ATTEMPTS + request.ranks.len().min(MAX_GANG_ATTEMPTS) {
+            if request.gang.groups.is_empty() {
+                return Err(PendingReason::Incomplete(request.incomplete));
+            }
+            // No eviction for a place that may fail.
+            let is_sure = search.assumed.is_empty() && !request.shares_claim;
+            let preemption_budget =
+                if is_sure { search.preemption_budget.clone() } else { PreemptionBudget::none() };
+            self.cache.add_preferences(&mut request, &policy);
+            let GangRequest { gang, pinned, forbidden, .. } = &request;
+            let (answer, explanation) = self.ask_engine(
+                search.attempt,
+                key,
+                gang,
+                pinned,
+                forbidden,
+                &preemption_budget,
+                &policy,
+            )?;
+            let Ok(plan) = answer else {
+                if !search.assumed.is_empty() {
+                    self.cache.note_dead_end(&request.ranks, search);
+                    self.unreserve_all(&mut search.assumed);
+                    search.restart();
+                    request =
+                        self.gang_request_excluding(group, &search.spec, &search.ruled_out)?;
+                    continue;
+                }
+                if search.attempt != Attempt::Full {
+                    return Err(PendingReason::NoFreePlace);
+                }
+                let reason = if let Some(last) = search.last_error.take() {
+                    PendingReason::NoDevices { nodes: search.nodes_tried.len(), last }
+                } else {
+                    let infeasible = self.infeasible_nodes(key).with_caveats(request.caveats);
+                    PendingReason::Unschedulable(Box::new(explanation.clone()), infeasible)
+                };
+                self.reporter.log_decision(key, explanation);
+                self.roll_back_allocations(key);
+                return Err(reason);
+            };
+            let members: Vec<_> = plan
+                .placements
+                .iter()
+                .filter_map(|placed| {
+                    Some((request.ranks.get(placed.rank as usize)?.clone(), placed.clone()))
+                })
+                .collect();
+            if !plan.evictions.is_empty() || !plan.moves.is_empty() {
+                let node = |placed: &Placed| {
+                    self.cache.engine().world.cluster.name(placed.placement.node).into()
+                };
+                let places: Vec<(PodUid, NodeName)> =
+                    members.iter().map(|(uid, placed)| (uid.clone(), node(placed))).collect();
+                if self.cache.check_neighbours_after_plan(&places, &plan).is_err() {
+                    // The engine does not know rules among members. No pod is evicted in vain.
+                    search.preemption_budget = PreemptionBudget::none();
+                    continue;
+                }
+                self.reporter.log_decision(key, explanation);
+                return self.nominate(key, &members, &plan);
+            }
+            if members.is_empty() && search.assumed.is_empty() {
+                self.reporter.log_decision(key, explanation);
+                return Err(reason_for_unplaced(request.incomplete));
+            }
+            if self.reserve_some(&members, &request, search) {
+                self.reporter.log_decision(key, explanation);
+                let assumed = std::mem::take(&mut search.assumed);
+                self.finish_gang_placement(key, assumed, &reason_for_unplaced(request.incomplete));
+                return Ok(());
+            }
+            request = self.gang_request_excluding(group, &search.spec, &search.ruled_out_now)?;
+        }
+        let last = search.last_error.take().unwrap_or_default();
+        Err(PendingReason::NoDevices { nodes: search.nodes_tried.len(), last })
+    }
+
+    /// Reserves places for members, as far as they succeed. Returns whether all did.
+    fn reserve_some(
+        &mut self,
+        members: &[(PodUid, Placed)],
+        request: &GangRequest,
+        search: &mut GangSearch,
+    ) -> bool {
+        let mut failed = Vec::new();
+        let assumed_before = search.assumed.len();
+        for (uid, placed) in members {
+            match self.reserve_one(uid, &placed.placement) {
+                Ok(assumed) => search.assumed.push(assumed),
+                Err(error) => failed.push((uid, placed, error)),
+            }
+        }
+        for (uid, placed, error) in &failed {
+            let node = placed.placement.node;
+            let name = self.cache.engine().world.cluster.name(node);
+            let pod = self
+                .cache
+                .pod(uid)
+                .map_or_else(String::new, |record| record.pod.meta.name.to_string());
+            let message = error.message().to_owned();
+            search.last_error = Some(NodeError { node: format!("{name} (pod {pod})"), message });
+            if matches!(error, ReserveError::Leaving(_)) {
+                // Its room will be free soon, so no other pod has to leave.
+                search.preemption_budget = PreemptionBudget::none();
+            }
+            search.nodes_tried.insert(node);
+            if matches!(error, ReserveError::Neighbours(_)) && search.assumed.len() > assumed_before
+            {
+                // Members that got places in this round keep it away. The next request knows.
+                search.was_kept_apart = true;
+                continue;
+            }
+            let classmates = request.members_of_group(placed.group);
+            rule_out(&mut search.ruled_out_now, classmates, node);
+            match self.claim_elsewhere(uid, node) {
+                // The node itself is feasible, but the pod's claim is allocated elsewhere by
+                // another member.
+                Some((users, elsewhere)) => search.failed_nodes.push((users, elsewhere)),
+                None => search.failed_nodes.push((classmates.to_vec(), node)),
+            }
+        }
+        if search.assumed.is_empty() && !failed.is_empty() {
+            search.restart();
+        }
+        failed.is_empty()
+    }
+
+    /// Finds a claim of the pod that a pod of this decision has on another node. Returns the
+    /// members that use the claim, and that node.
+    fn claim_elsewhere(&mut self, uid: &PodUid, node: NodeId) -> Option<(Vec<PodUid>, NodeId)> {
+        let ask = self.ask(uid).ok()?;
+        let name = self.cache.engine().world.cluster.name(node);
+        if self.cache.devices().is_allowed(&ask, name) {
+            return None;
+        }
+        ask.claims.iter().find_map(|claim| {
+            let AskedClaim::Allocated { claim, allocating: Some(owner), .. } = claim else {
+                return None;
+            };
+            let place = self.cache.pod(owner)?.place.as_ref()?;
+            let elsewhere =
+                self.cache.engine().node(&place.node).filter(|elsewhere| *elsewhere != node)?;
+            let users = self.cache.pods_using(&[claim.meta.name.clone()].into());
+            (!users.is_empty()).then_some((users, elsewhere))
+        })
+    }
+
+    fn unreserve_all(&mut self, assumed: &mut Vec<AssumedPlacement>) {
+        for placement in assumed.drain(..).rev() {
+            self.unreserve(&placement);
+        }
+    }
+
+    /// Reserves places for several pods, all or none. Fails with the first placement that failed,
+    /// and why.
+    pub(in crate::state) fn reserve_all<'a>(
+        &mut self,
+        places: impl Iterator<Item = (&'a PodUid, &'a Placement)>,
+    ) -> Result<Vec<AssumedPlacement>, (Placement, String)> {
+        let mut assumed: Vec<AssumedPlacement> = Vec::new();
+        for (uid, placement) in places {
+            match self.reserve_one(uid, placement) {
+                Ok(placement) => assumed.push(placement),
+                Err(error) => {
+                    for placement in assumed.iter().rev() {
+                        self.unreserve(placement);
+                    }
+                    return Err((placement.clone(), error.message().to_owned()));
+                }
+            }
+        }
+        Ok(assumed)
+    }
+
+    fn reserve_one(
+        &mut self,
+        uid: &PodUid,
+        placement: &Placement,
+    ) -> Result<AssumedPlacement, ReserveError> {
+        let node: NodeName = self.cache.engine().world.cluster.name(placement.node).into();
+        // Read again: earlier members may have allocated a claim that this pod shares.
+        let ask =
+            self.ask(uid).map_err(|reason| ReserveError::Devices(reason.status_text().message))?;
+        self.reserve(uid, &ask, &node, Some(&placement.gpus))
+    }
+}
+
+impl Cache {
+    /// The places so far leave none for the others by rules among members. The next start must not
+    /// begin with the same node.
+    fn note_dead_end(&self, members: &[PodUid], search: &mut GangSearch) {
+        if !std::mem::take(&mut search.was_kept_apart) {
+            return;
+        }
+        let first =
+            search.assumed.first().and_then(|placement| self.engine().node(&placement.node));
+        search.failed_nodes.extend(first.map(|node| (members.to_vec(), node)));
+    }
+}

@@ -1,0 +1,228 @@
+//! Reserve, unreserve and bind: from a decided place to assumed devices and a write operation.
+
+use octavo_engine::GpuPart;
+use octavo_engine::placement::GpuParts;
+
+use octavo_kube_io::objects::{NodeName, PodUid};
+
+use crate::bind::{Bind, OpKind};
+use crate::devices::{Ask, PodAllocation};
+use crate::predicates::{Usage, check_resource_fit};
+use crate::state::Scheduler;
+use crate::state::cache::node::NodeRecord;
+use crate::state::cache::pod::{Place, PlaceState, PodRecord};
+use crate::state::operations::OpPurpose;
+
+/// Why a pod cannot have the place that the engine chose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::state) enum ReserveError {
+    /// The node does not take it: its taints, labels, volumes, or pods that keep it away.
+    Rules(String),
+    /// Rules about other pods keep it away from the node, or of other pods.
+    Neighbours(String),
+    /// Victims that have not left yet still use the room. It will be free.
+    Leaving(String),
+    /// Resources that the engine does not count are missing there.
+    Fit(String),
+    /// The allocator has no devices for it there.
+    Devices(String),
+    /// The node is gone.
+    NoNode,
+}
+
+impl ReserveError {
+    /// The reason in words.
+    pub(in crate::state) fn message(&self) -> &str {
+        match self {
+            Self::Rules(reasons)
+            | Self::Neighbours(reasons)
+            | Self::Leaving(reasons)
+            | Self::Fit(reasons)
+            | Self::Devices(reasons) => reasons,
+            Self::NoNode => "the node is gone",
+        }
+    }
+}
+
+impl Scheduler {
+    /// Checks all resources of a pod on a node exactly, except for devices. It must fit beside the
+    /// nominated pods, and beside the pods that run there now.
+    pub(in crate::state) fn check_node_fit(
+        &self,
+        uid: &PodUid,
+        node: &str,
+    ) -> Result<(), ReserveError> {
+        let (Some(record), Some(node)) = (self.cache.pod(uid), self.cache.node(node)) else {
+            return Err(ReserveError::NoNode);
+        };
+        let serves = |resource: &str| self.cache.devices().is_class_resource(resource);
+        let fits = |usage: &Usage| {
+            let fit = check_resource_fit(
+                &record.footprint,
+                &node.capacity,
+                usage,
+                self.cache.volumes(),
+                serves,
+            );
+            fit.map_err(|reasons| {
+                let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
+                reasons.join(", ")
+            })
+        };
+        fits(&node.usage).map_err(ReserveError::Fit)?;
+        let Some(present) = self.usage_by_present_pods(node) else { return Ok(()) };
+        fits(&present).map_err(|reasons| {
+            ReserveError::Leaving(format!("{reasons}, until pods that are leaving have left"))
+        })
+    }
+
+    /// A node's usage by the pods that run there: with victims that have not left yet, and without
+    /// nominated pods. `None` if it is the usage that decisions count with.
+    fn usage_by_present_pods(&self, node: &NodeRecord) -> Option<Usage> {
+        if self.reservations.has_no_nomination() {
+            return None;
+        }
+        let residents = self.cache.pods_on(&node.node.meta.name.name);
+        let residents: Vec<_> = residents.filter_map(|uid| self.cache.pod(uid)).collect();
+        let is_leaving = |record: &&&PodRecord| record.is_leaving && record.is_present();
+        if !residents.iter().any(|record| is_leaving(&record)) {
+            return None;
+        }
+        let mut usage = node.usage.clone();
+        for leaving in residents.iter().filter(is_leaving) {
+            usage.add(&leaving.footprint);
+        }
+        for nominated in residents.iter().filter(|record| record.is_nominated()) {
+            if nominated.counted_on.is_some() {
+                usage.remove(&nominated.footprint);
+            }
+        }
+        Some(usage)
+    }
+
+    /// Reserves a place for a pod: checks rules and resources exactly (I-17), allocates devices, and
+    /// assumes both. Writes nothing yet.
+    pub(in crate::state) fn reserve(
+        &mut self,
+        uid: &PodUid,
+        ask: &Ask,
+        node: &NodeName,
+        parts: Option<&[GpuPart]>,
+    ) -> Result<AssumedPlacement, ReserveError> {
+        // A kept place may have been chosen long ago.
+        self.cache.check_node_rules(uid, node)?;
+        if !self.cache.may_allocate_devices(ask, node) {
+            let why = "another scheduler allocates its devices";
+            return Err(ReserveError::Rules(why.to_owned()));
+        }
+        self.cache.check_neighbours(uid, node)?;
+        self.check_node_fit(uid, node)?;
+        let volumes = self
+            .cache
+            .choose_volumes(uid, node)
+            .map_err(|unfit| ReserveError::Rules(unfit.to_string()))?;
+        let grant = if ask.is_empty() {
+            None
+        } else {
+            let assumed = self.cache.devices().allocate(ask, node, parts);
+            Some(assumed.map_err(|refusal| ReserveError::Devices(refusal.to_string()))?)
+        };
+        let gpus = match &grant {
+            Some(grant) => grant.parts.clone(),
+            None => GpuParts::new(),
+        };
+        let gpus =
+            if gpus.is_empty() { parts.map(GpuParts::from).unwrap_or_default() } else { gpus };
+        if let Some(grant) = &grant {
+            self.cache.devices_mut().assume(grant);
+        }
+        self.cache.assume_volumes(&volumes);
+        let place = Place { node: node.clone(), gpus, state: PlaceState::Reserved };
+        self.cache.set_place(uid, Some(place));
+        Ok(AssumedPlacement { uid: uid.clone(), node: node.clone(), devices: grant })
+    }
+
+    /// Submits the bind of an assumed placement.
+    pub(in crate::state) fn submit_bind(&mut self, assumed: AssumedPlacement) {
+        let AssumedPlacement { uid, node, devices: grant } = assumed;
+        let Some(record) = self.cache.pod(&uid) else { return };
+        let has_devices = grant.is_some();
+        let joins_claim = grant
+            .as_ref()
+            .is_some_and(|grant| grant.claims.iter().any(|claim| claim.allocation.is_none()));
+        let (claims, extended) =
+            grant.map_or((Vec::new(), None), |grant| (grant.claims, grant.extended));
+        let pod = record.reference();
+        // Its claims may have been rolled back since they were observed; then the binder re-reads
+        // them first.
+        let is_retry = claims.iter().any(|write| {
+            write.allocation.is_none()
+                && write.claim.reserved_for.iter().any(|user| *user.uid == *uid)
+                && self.cache.devices().may_have_been_rolled_back(&write.claim)
+        });
+        let task = OpKind::Bind(Bind { pod, node: node.clone(), claims, extended, is_retry });
+        let op = self.operations.submit(&uid, OpPurpose::Bind, task);
+        self.cache.set_assumed(&uid, op);
+        self.cache.neighbour_changed(&uid);
+        // From now on its claims decide what it holds.
+        self.cache.refresh_pod(&uid);
+        if joins_claim {
+            // A claim of one pod is shared by two now.
+            self.refresh_node(&node);
+        } else if has_devices {
+            self.refresh_claim_holders(&node);
+        }
+    }
+
+    /// Undoes an assumed placement that was not submitted.
+    pub(in crate::state) fn unreserve(&mut self, assumed: &AssumedPlacement) {
+        self.cache.devices_mut().forget(&assumed.uid);
+        self.forget_volumes(&assumed.uid);
+        self.cache.set_place(&assumed.uid, None);
+        self.holders_changed(&assumed.node);
+    }
+
+    /// Forgets the volumes that were assumed for a pod.
+    pub(in crate::state) fn forget_volumes(&mut self, uid: &PodUid) {
+        if self.cache.forget_volumes(uid) {
+            self.volumes_changed(false);
+        }
+    }
+
+    /// Removes the place of a pod, which others may use from now on.
+    pub(in crate::state) fn release_place(&mut self, uid: &PodUid) {
+        let place = self.cache.pod(uid).and_then(|record| record.place.as_ref());
+        if let Some(node) = place.map(|place| place.node.clone()) {
+            self.cache.room_changed(&node);
+        }
+        self.forget_volumes(uid);
+        self.cache.devices_mut().forget(uid);
+        self.cache.set_place(uid, None);
+    }
+
+    /// Refreshes a node after the holders of its devices may have changed.
+    pub(in crate::state) fn holders_changed(&mut self, node: &NodeName) {
+        let reservations = &self.reservations;
+        self.cache.holders_changed(node, |uid| reservations.is_victim(uid));
+    }
+
+    /// Refreshes all pods and claims that hold devices of a node.
+    pub(in crate::state) fn refresh_node(&mut self, node: &NodeName) {
+        let reservations = &self.reservations;
+        self.cache.refresh_node(node, |uid| reservations.is_victim(uid));
+    }
+
+    /// Refreshes the claims of a node that have no single placed pod as owner.
+    pub(in crate::state) fn refresh_claim_holders(&mut self, node: &NodeName) {
+        let reservations = &self.reservations;
+        self.cache.refresh_claim_holders(node, |uid| reservations.is_victim(uid));
+    }
+}
+
+/// A place that is assumed for a pod and not submitted yet.
+#[derive(Clone, Debug)]
+pub(in crate::state) struct AssumedPlacement {
+    pub(in crate::state) uid: PodUid,
+    pub(in crate::state) node: NodeName,
+    pub(in crate::state) devices: Option<PodAllocation>,
+}

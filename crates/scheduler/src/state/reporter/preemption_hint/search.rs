@@ -1,0 +1,176 @@
+//! The search for victims, on a snapshot: it can run on another thread.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use octavo_engine::objective::CostTerm;
+use octavo_engine::objective::policy::PlacementPolicy;
+use octavo_engine::plan::Plan;
+use octavo_engine::planner::{DecisionInput, Planner};
+use octavo_engine::preemption::PreemptionBudget;
+use octavo_engine::solve::{NodeSet, Pinned};
+use octavo_engine::workload::{MemberId, Profile, WorkloadId};
+use octavo_engine::{Gang, NodeId, World};
+
+use super::HintRevision;
+use crate::state::cache::engine_cache::Holder;
+use crate::state::queue::QueueKey;
+
+/// Priorities from here on belong to pods that the cluster itself needs.
+const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
+
+/// The engine's request for an entry.
+#[derive(Clone, Debug)]
+pub(super) struct HintRequest {
+    pub(super) gang: Gang,
+    pub(super) pinned: Vec<Pinned>,
+    pub(super) forbidden: NodeSet,
+    pub(super) policy: Arc<PlacementPolicy>,
+    pub(super) may_preempt: bool,
+}
+
+/// The workloads that a search considers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CandidateScope {
+    /// Workloads that only settings protect: movable pods, and pods of lower priority.
+    Allowed,
+    /// All workloads.
+    All,
+}
+
+/// A search for victims that would make an unschedulable entry schedulable.
+#[derive(Debug)]
+pub struct HintSearch {
+    pub(super) key: QueueKey,
+    pub(super) request: HintRequest,
+    pub(super) scope: CandidateScope,
+    pub(super) revision: HintRevision,
+    pub(in crate::state) steps: u64,
+    pub(super) snapshot: SearchSnapshot,
+    /// Whether the first search found no victims and ran out of steps.
+    pub(super) was_truncated: bool,
+    /// Candidates in addition to the profiles in the snapshot, and whether each can be moved.
+    pub(super) candidates: Vec<(WorkloadId, bool)>,
+}
+
+/// A copy of the engine's world.
+#[derive(Debug)]
+pub(super) struct SearchSnapshot {
+    pub(super) world: World,
+    pub(super) holders: BTreeMap<MemberId, Holder>,
+}
+
+/// The result of a search.
+#[derive(Debug)]
+pub struct HintResult {
+    pub(super) key: QueueKey,
+    pub(super) request: HintRequest,
+    pub(super) scope: CandidateScope,
+    pub(super) revision: HintRevision,
+    /// The victims; `None` if none were found.
+    pub(super) leaving: Option<VictimSet>,
+    /// Whether this search ran out of steps, so that other victims may exist.
+    pub(super) is_truncated: bool,
+    /// Whether the first search ran out of steps, so that its scope may have victims.
+    pub(super) was_truncated: bool,
+    /// The snapshot for the next search, if one is needed.
+    pub(super) snapshot: Option<SearchSnapshot>,
+}
+
+/// Victims by kind.
+#[derive(Debug)]
+pub(super) struct VictimSet {
+    pub(super) evictions: Vec<Victim>,
+    pub(super) moves: Vec<Victim>,
+}
+
+/// A victim, as it was in the snapshot.
+#[derive(Debug)]
+pub(super) struct Victim {
+    pub(super) holder: Option<Holder>,
+    pub(super) workload: Arc<str>,
+    pub(super) priority: i32,
+    pub(super) node: String,
+    pub(super) to: Option<String>,
+}
+
+impl HintSearch {
+    /// Runs the search. It may take a second, and must not run on the decision thread.
+    #[must_use]
+    pub fn run(mut self) -> HintResult {
+        for (id, is_movable) in std::mem::take(&mut self.candidates) {
+            let workloads = &mut self.snapshot.world.workloads;
+            let Some(workload) = workloads.workload(id) else { continue };
+            let profile = Profile { is_preemptible: true, is_movable, ..workload.profile.clone() };
+            let (min_members, coupling) = (workload.min_members, workload.coupling);
+            workloads.describe(id, profile, min_members, coupling);
+        }
+        let (plan, is_truncated) = self.cheapest();
+        let leaving = plan.map(|plan| VictimSet {
+            evictions: plan.evictions.iter().map(|id| self.victim(*id, None)).collect(),
+            moves: plan
+                .moves
+                .iter()
+                .map(|step| self.victim(step.member, Some(step.to.node)))
+                .collect(),
+        });
+        let Self { key, request, scope, revision, snapshot, was_truncated, .. } = self;
+        // A snapshot that is not needed again is dropped here, because dropping it takes as long as
+        // the copy.
+        let snapshot = (leaving.is_none() && scope == CandidateScope::Allowed).then_some(snapshot);
+        HintResult { key, request, scope, revision, leaving, is_truncated, was_truncated, snapshot }
+    }
+
+    /// The plan that disturbs fewer pods: moves, or evictions below a priority. Moves win ties.
+    /// Also returns whether a search ran out of steps.
+    fn cheapest(&mut self) -> (Option<Plan>, bool) {
+        let Self { request, snapshot: SearchSnapshot { world, .. }, scope, steps, .. } = self;
+        let below = match scope {
+            CandidateScope::Allowed => request.gang.profile.priority,
+            CandidateScope::All => SYSTEM_CRITICAL_PRIORITY,
+        };
+        // A policy without preemption has no other opinion on victims.
+        let default = PlacementPolicy::default();
+        let policy = if request.policy.is_preempting() { &*request.policy } else { &default };
+        // Prices of the packing policy do not matter for a hint.
+        let mut planner = Planner::without_packing();
+        let mut is_truncated = false;
+        let mut ask = |preemption_budget: PreemptionBudget| {
+            let case = DecisionInput {
+                gang: &request.gang,
+                pinned: &request.pinned,
+                forbidden: &request.forbidden,
+                preemption_budget: &PreemptionBudget { steps: *steps, ..preemption_budget },
+                policy,
+                waiting: &[],
+                weights: &BTreeMap::new(),
+            };
+            let answer = planner.disruption_plan(world, &case).ok()?;
+            let spent = answer.as_ref().map_or_else(|refusal| refusal.steps, |plan| plan.steps);
+            is_truncated |= spent > *steps;
+            answer.ok().filter(|plan| !plan.moves.is_empty() || !plan.evictions.is_empty())
+        };
+        let moves = ask(PreemptionBudget::moves(u32::MAX));
+        let evictions = ask(PreemptionBudget::evictions_below(below));
+        let pods = |plan: &Plan| plan.cost.of(CostTerm::PodsDisturbed);
+        let best = match (moves, evictions) {
+            (Some(moves), Some(evictions)) if pods(&evictions) < pods(&moves) => Some(evictions),
+            (Some(moves), _) => Some(moves),
+            (None, evictions) => evictions,
+        };
+        (best, is_truncated)
+    }
+
+    fn victim(&self, id: MemberId, to: Option<NodeId>) -> Victim {
+        let World { cluster, workloads, .. } = &self.snapshot.world;
+        let profile = workloads.workload(id.workload).map(|workload| &workload.profile);
+        let node = workloads.member(id).map(|member| cluster.name(member.placement.node));
+        Victim {
+            holder: self.snapshot.holders.get(&id).cloned(),
+            workload: profile.map_or_else(|| "".into(), |profile| Arc::clone(&profile.name)),
+            priority: profile.map_or(0, |profile| profile.priority),
+            node: node.unwrap_or_default().to_owned(),
+            to: to.map(|node| cluster.name(node).to_owned()),
+        }
+    }
+}
