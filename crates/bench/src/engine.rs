@@ -1,10 +1,13 @@
 //! The engine on clusters of up to 25,000 nodes: decisions, gangs, refusals, memory, and whether
 //! the same input gives the same plan. No cluster is needed.
+//!
+//! All decisions go through the planner of the live scheduler.
 
 mod clusters;
 mod determinism;
 mod exhaustive;
 mod gangs;
+mod live;
 mod repairs;
 mod single_pods;
 

@@ -31,6 +31,7 @@ mod real_share;
 mod scheduler;
 mod signals;
 mod slices;
+mod split_mix;
 
 /// Benchmarks of Octavo.
 #[derive(Debug, Parser)]

@@ -1,11 +1,17 @@
 //! Octavo's scheduler against a real API server, compared with kube-scheduler and with no
 //! scheduler.
 //!
-//! Each turn has its own control plane. Nodes are objects without a kubelet. The contenders
-//! alternate within a repeat, so that changes on the machine affect all of them. *Raw* is a client
-//! that issues a scheduler's writes without deciding anything. It shows what the API server on this
+//! Each turn has its own control plane for each contender. Nodes are objects without a kubelet. The
+//! contenders of a turn run one after another, and each turn begins with the next one. Changes on
+//! the machine therefore affect all of them, and none is always the first. *Raw* is a client that
+//! issues a scheduler's writes without deciding anything. It shows what the API server on this
 //! machine can do. A scheduler's result is validated from the API server's objects before its
 //! figures are shown.
+//!
+//! Conditions are equal: 32 workers create the pods of every contender. Raw has a thread and a
+//! connection of its own and 64 writes in flight, as Octavo's scheduler has. kube-scheduler limits
+//! its bindings itself. With `--events same`, the default, all write an event for each bound pod,
+//! one after another. The report counts each contender's writes by kind.
 //!
 //! The API server has the same base watches in every turn of a case. These are the controller
 //! manager's and the benchmark's own: pods, claims if GPUs are devices, and gangs if the case has
@@ -16,37 +22,36 @@
 //! then. Its figures are marked, and rates are compared instead of times. For Octavo and for raw,
 //! this is a missed goal.
 //!
-//! `OCTAVO_BENCH_SCALE` (0.1: a tenth) makes every case smaller, for a first look; goals are then
-//! meaningless. Progress goes to standard error.
+//! `--scale 0.1` makes every case smaller, for a first look; goals are then meaningless. Progress goes to standard error.
 
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use clap::ValueEnum;
+use anyhow::ensure;
 use octavo_figure::{Figure, Report};
 use octavo_lab::has_scheduler;
 
 use crate::environment;
-use contender::Contender;
+use case::Case;
+use contender::{Contender, in_order_of_turn};
 use results::{Measured, Results};
-use testbed::Testbed;
+use testbed::{Events, Testbed};
 
 mod api;
-mod baseline;
+mod case;
 mod cases;
 mod contender;
 mod cost;
+mod device_objects;
 mod fake_controllers;
+mod mig_slices;
 mod objects;
 mod observer;
+mod raw;
 mod results;
 mod testbed;
 mod validate;
 mod workers;
-
-/// The variable that makes every case smaller.
-const SCALE_VARIABLE: &str = "OCTAVO_BENCH_SCALE";
 
 /// Arguments of this benchmark.
 #[derive(Debug, clap::Args)]
@@ -54,7 +59,7 @@ const SCALE_VARIABLE: &str = "OCTAVO_BENCH_SCALE";
 #[group(id = "scheduler_options")]
 pub(crate) struct Options {
     /// Turns of each contender in each case.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
     /// Only these cases.
     #[arg(long, value_delimiter = ',', value_name = "CASE,...")]
@@ -67,6 +72,12 @@ pub(crate) struct Options {
     /// kube-scheduler far longer; 15 for the others]
     #[arg(long = "patience", value_name = "MINUTES", value_parser = minutes)]
     timeout: Option<Duration>,
+    /// Events of bound pods.
+    #[arg(long, default_value = "same")]
+    events: Events,
+    /// Size of every case, above 0 and up to 1; below 1 goals are meaningless.
+    #[arg(long, env = "OCTAVO_BENCH_SCALE", default_value = "1", value_parser = scale)]
+    scale: f64,
 }
 
 impl Options {
@@ -91,55 +102,9 @@ fn minutes(text: &str) -> Result<Duration, String> {
     }
 }
 
-/// A case, or several that one cluster serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Case {
-    /// 5,000 plain pods on 1,000 nodes.
-    Pods,
-    /// 800 claims made from a template on 100 nodes of 8 GPUs.
-    Claims,
-    /// 4,000 pods with nvidia.com/gpu: 1 on 500 nodes that offer 8 as an amount.
-    Gpus,
-    /// The same where the GPUs are devices in slices.
-    GpusByDevices,
-    /// A gang of 512 pods on 512 nodes.
-    Gang,
-    /// On 500 nodes with 4,000 running pods: gangs that do not fit, preemption, restart.
-    Full,
-    /// The same with 10,000 pods and 50 gangs that wait, while other pods end.
-    Backlog,
-    /// 41 gangs for which pods have to move.
-    Defragmentation,
-}
-
-impl Case {
-    const ALL: [Self; 8] = [
-        Self::Pods,
-        Self::Claims,
-        Self::Gpus,
-        Self::GpusByDevices,
-        Self::Gang,
-        Self::Full,
-        Self::Backlog,
-        Self::Defragmentation,
-    ];
-
-    /// The contenders of the case.
-    fn contenders(self) -> &'static [Contender] {
-        match self {
-            Self::Pods | Self::Claims | Self::Gpus | Self::GpusByDevices => {
-                &[Contender::Raw, Contender::Kube, Contender::Octavo]
-            }
-            Self::Gang => &[Contender::Raw, Contender::Octavo],
-            Self::Full | Self::Backlog => &[Contender::Kube, Contender::Octavo],
-            Self::Defragmentation => &[Contender::Octavo],
-        }
-    }
-}
-
 /// Measures every requested case.
 pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<Figure>> {
-    let scale = scale()?;
+    let scale = options.scale;
     let has_octavo = has_scheduler(octavo);
     if !has_octavo {
         print_progress(&format!(
@@ -159,16 +124,20 @@ pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<
         let case = *case;
         let mut results = Results::new(case, scale);
         for number in 1..=options.repeats {
-            for &contender in contenders {
+            for contender in in_order_of_turn(contenders, number) {
                 let name = contender.name();
                 print_progress(&format!("{case:?}, {name}, {number} of {}", options.repeats));
                 let timeout = options.timeout.unwrap_or(case.timeout());
-                let turn = Turn { octavo, case, contender, scale, number, timeout };
+                let events = options.events;
+                let turn = Turn { octavo, case, contender, scale, number, timeout, events };
                 if let Err(error) = Box::pin(turn.take(&mut results)).await {
                     print_progress(&format!("{case:?}, {name}: {error:#}"));
                     results.failed(contender, &error);
                 }
             }
+        }
+        for line in results.by_turn() {
+            print_progress(&line);
         }
         let of_case = results.figures()?;
         // The report at the end has all of them.
@@ -188,12 +157,14 @@ struct Turn<'a> {
     scale: f64,
     number: u32,
     timeout: Duration,
+    events: Events,
 }
 
 impl Turn<'_> {
     async fn take(&self, results: &mut Results) -> anyhow::Result<()> {
-        let world = cases::world(self.case, self.scale);
-        let testbed = Testbed::up(self.octavo, self.contender, world).await?;
+        let world = cases::cluster(self.case, self.scale);
+        let up = Testbed::up(self.octavo, self.contender, world, self.events);
+        let testbed = Box::pin(up).await?;
         // Measurements are kept only after the whole turn is complete and valid.
         let mut measured = Measured::new(self.contender, self.number);
         let run = cases::run(&testbed, self.case, self.scale, self.timeout, &mut measured);
@@ -205,11 +176,9 @@ impl Turn<'_> {
     }
 }
 
-fn scale() -> anyhow::Result<f64> {
-    let Ok(text) = std::env::var(SCALE_VARIABLE) else { return Ok(1.0) };
+fn scale(text: &str) -> Result<f64, String> {
     let scale = text.parse().ok().filter(|scale| (0.0..=1.0).contains(scale) && *scale > 0.0);
-    scale
-        .with_context(|| format!("{SCALE_VARIABLE} is {text:?}, and has to be above 0 and up to 1"))
+    scale.ok_or_else(|| "write a number above 0 and up to 1".to_owned())
 }
 
 fn print_figures(case: Case, figures: &[Figure]) {
@@ -230,6 +199,14 @@ fn print_progress(text: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn scale_is_a_part_of_the_whole() {
+        assert_eq!((scale("0.1"), scale("1")), (Ok(0.1), Ok(1.0)));
+        for text in ["0", "-1", "1.1", "NaN", "half"] {
+            assert!(scale(text).is_err(), "{text}");
+        }
+    }
 
     #[test]
     fn timeout_is_given_in_minutes_and_bounded() {

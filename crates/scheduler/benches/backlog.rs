@@ -7,17 +7,18 @@
 #![expect(clippy::print_stdout, reason = "the benchmark prints its results")]
 #![expect(clippy::expect_used, clippy::panic, reason = "the inputs are constants of this file")]
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use octavo_kube_io::objects::{Change, Delta, Node, Pod, WatchedObject};
-use octavo_scheduler::bind::{OpKind, OpResult};
+use octavo_scheduler::bind::OpResult;
 use octavo_scheduler::state::{Scheduler, SchedulerConfig};
 use octavo_scheduler::status::StatusUpdate;
 use serde_json::{Value, json};
 
+use cluster::{GPUS, binding, event, gang, member, node, placed, pod};
+
+mod cluster;
+
 const NODES: usize = 500;
-const GPUS: usize = 8;
 const WAITING_PODS: usize = 10_000;
 const GANGS: usize = 50;
 const GANG_SIZE: usize = 16;
@@ -59,10 +60,8 @@ impl Bench {
             self.reports += reports.iter().filter(is_text).count();
             let is_idle = ops.is_empty() && !has_more;
             for op in ops {
-                let OpKind::Bind(bind) = &op.kind else { panic!("a binding") };
-                let mut pod = self.pods[&*bind.pod.uid].clone();
-                pod["spec"]["nodeName"] = json!(&*bind.node);
-                pod["status"]["phase"] = json!("Running");
+                let (uid, node) = binding(&op);
+                let pod = placed(self.pods[uid].clone(), node, "Running");
                 let change = event(pod.clone());
                 self.bound.push(pod);
                 let begin = Instant::now();
@@ -90,48 +89,9 @@ impl Bench {
     }
 }
 
-fn event(pod: Value) -> Change {
-    Change::Pod(Delta::Upsert(Arc::new(Pod::from_value(pod).expect("a pod"))))
-}
-
-fn node(number: usize) -> Change {
-    let name = format!("n{number:04}");
-    let gpus = GPUS.to_string();
-    let amounts = json!({"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": gpus});
-    let node = json!({
-        "metadata": {"name": name, "uid": name, "labels": {
-            "kubernetes.io/hostname": name, "octavo.dev/scheduler": "octavo",
-            "topology.octavo.dev/rack": format!("r{}", number / 8)}},
-        "status": {"allocatable": amounts, "capacity": amounts,
-            "conditions": [{"type": "Ready", "status": "True"}]},
-    });
-    Change::Node(Delta::Upsert(Arc::new(Node::from_value(node).expect("a node"))))
-}
-
-fn pod(name: &str, cpu: usize, gpus: usize) -> Value {
-    let mut pod = json!({
-        "metadata": {"name": name, "namespace": "team", "uid": name,
-            "creationTimestamp": "2026-01-01T00:00:00Z"},
-        "spec": {"schedulerName": "octavo", "containers": [{"name": "main",
-            "resources": {"limits": {}, "requests": {"cpu": cpu.to_string()}}}]},
-        "status": {"phase": "Pending"},
-    });
-    if gpus > 0 {
-        pod["spec"]["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] =
-            json!(gpus.to_string());
-    }
-    pod
-}
-
 fn ended(pod: &Value) -> Value {
     let mut pod = pod.clone();
     pod["status"]["phase"] = json!("Succeeded");
-    pod
-}
-
-fn running(mut pod: Value, node: usize) -> Value {
-    pod["spec"]["nodeName"] = json!(format!("n{node:04}"));
-    pod["status"]["phase"] = json!("Running");
     pod
 }
 
@@ -148,29 +108,22 @@ fn world() -> (Bench, Vec<Value>, Vec<Value>) {
     (0..NODES).for_each(|number| bench.scheduler.apply(&node(number)));
     let (mut with_gpu, mut without) = (Vec::new(), Vec::new());
     for number in 0..NODES {
+        let running = |pod| placed(pod, &format!("n{number:04}"), "Running");
         for gpu in 0..GPUS {
-            with_gpu.push(running(pod(&format!("gpu-{number}-{gpu}"), 1, 1), number));
+            with_gpu.push(running(pod(&format!("gpu-{number}-{gpu}"), 1, 1)));
         }
-        without.push(running(pod(&format!("cpu-{number}"), 1, 0), number));
+        without.push(running(pod(&format!("cpu-{number}"), 1, 0)));
     }
     with_gpu.iter().chain(&without).for_each(|pod| bench.apply(pod));
     for number in 0..WAITING_PODS {
         let kind = number % 20;
         bench.apply(&pod(&format!("wait-{number}"), 1 + kind / 4, [1, 2, 4, 8][kind % 4]));
     }
-    for gang in 0..GANGS {
-        let name = format!("gang-{gang}");
-        let group = json!({
-            "apiVersion": "octavo.dev/v1alpha1", "kind": "PodGroup",
-            "metadata": {"name": name, "namespace": "team", "uid": name, "generation": 1},
-            "spec": {"minMember": GANG_SIZE},
-        });
-        let group = Arc::new(WatchedObject::from_value(group).expect("a group"));
-        bench.scheduler.apply(&Change::Object(Delta::Upsert(group)));
-        for member in 0..GANG_SIZE {
-            let mut pod = pod(&format!("{name}-{member}"), 1, 8);
-            pod["metadata"]["labels"] = json!({"octavo.dev/pod-group": name});
-            bench.apply(&pod);
+    for number in 0..GANGS {
+        let name = format!("gang-{number}");
+        bench.scheduler.apply(&gang(&name, GANG_SIZE));
+        for rank in 0..GANG_SIZE {
+            bench.apply(&member(pod(&format!("{name}-{rank}"), 1, GPUS), &name));
         }
     }
     (bench, with_gpu, without)

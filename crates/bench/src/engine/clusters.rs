@@ -8,28 +8,22 @@ use anyhow::Context;
 use octavo_engine::gpu::{Slices, WHOLE};
 use octavo_engine::node::{NodeClass, NodeSpec};
 use octavo_engine::topology::Level;
+use octavo_engine::workload::{Coupling, Member, Profile};
 use octavo_engine::{
-    Cluster, GpuDemand, GpuModel, GpuPart, Placement, Resources, Shape, Topology, Workloads, World,
+    Cluster, Gang, GpuDemand, GpuModel, GpuPart, NodeId, Placement, Resources, Shape, Topology,
+    Workload, Workloads, World,
 };
+
+use crate::split_mix::SplitMix64;
 
 /// GPUs of a node.
 pub(super) const GPUS: u16 = 8;
+/// Tenants of the running workloads.
+const TENANTS: u32 = 50;
+/// Gangs that wait beside the one that is decided on.
+const WAITING_GANGS: u32 = 64;
 /// Memory of a GPU in MiB.
 const GPU_MEMORY: u32 = 81_559;
-
-/// Numbers without a pattern: `SplitMix64` (Steele, Lea and Flood, 2014).
-pub(super) struct SplitMix64(pub(super) u64);
-
-impl SplitMix64 {
-    /// The next number below `end`.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end.max(1)
-    }
-}
 
 /// An empty cluster of `nodes` nodes, `per_rack` of them in a rack.
 pub(super) fn empty(nodes: u32, per_rack: u32) -> anyhow::Result<World> {
@@ -97,7 +91,8 @@ pub(super) enum Mix {
     Varied,
 }
 
-/// Allocates about half of the GPUs: zero to eight of each node, one in five of them shared.
+/// Gives about half of the GPUs to running workloads: zero to eight of each node, one in five of them
+/// shared. Each workload is a pod of one of [`TENANTS`] tenants.
 pub(super) fn fill_half(world: &mut World, mix: Mix) -> anyhow::Result<()> {
     let mut random = SplitMix64(7);
     for node in world.cluster.nodes() {
@@ -110,19 +105,52 @@ pub(super) fn fill_half(world: &mut World, mix: Mix) -> anyhow::Result<()> {
             };
             let (milli, memory_mib) = (100 * tenths, GPU_MEMORY / 10 * u32::from(tenths));
             let memory_mib = if milli == WHOLE { GPU_MEMORY } else { memory_mib };
-            let part = GpuPart { gpu, milli, slices: Slices::NONE, memory_mib };
-            let placement = Placement { node, gpus: [part].as_slice().into() };
-            let requests = match mix {
+            let resources = match mix {
                 Mix::Alike => Resources::of_pod(8_000, 64_000),
                 Mix::Varied => {
                     let cores = i64::try_from(1 + random.below(15))?;
                     Resources::of_pod(1_000 * cores, 8_000 * cores)
                 }
             };
-            world.cluster.place(&requests, &placement).context("fill the cluster")?;
+            let gpus = if milli == WHOLE {
+                GpuDemand::Whole { count: 1 }
+            } else {
+                GpuDemand::Share { count: 1, milli, memory_mib }
+            };
+            let part = GpuPart { gpu, milli, slices: Slices::NONE, memory_mib };
+            run_pod(world, node, part, Arc::new(Shape::new(resources, gpus)))?;
         }
     }
     Ok(())
+}
+
+/// Runs a workload of one pod on a GPU of a node.
+pub(super) fn run_pod(
+    world: &mut World,
+    node: NodeId,
+    part: GpuPart,
+    shape: Arc<Shape>,
+) -> anyhow::Result<()> {
+    let mut profile = Profile::new(format!("job-{}-{}", node.0, part.gpu));
+    profile.tenant = format!("team-{}", node.0 % TENANTS).into();
+    let placement = Placement { node, gpus: [part].as_slice().into() };
+    world.cluster.place(&shape.resources, &placement).context("fill the cluster")?;
+    let (coupling, members) = (Coupling::default(), vec![Some(Member { shape, placement })]);
+    let job = Workload { profile, min_members: 1, coupling, members };
+    anyhow::ensure!(world.workloads.add(job).is_some(), "two workloads of one name");
+    Ok(())
+}
+
+/// Other gangs that wait, of different sizes and tenants: as many as the live scheduler considers.
+pub(super) fn waiting_gangs() -> Vec<Gang> {
+    let gang = |number: u32| {
+        let count = 1 + u16::try_from(number % u32::from(GPUS)).unwrap_or_default();
+        let shape = pod(GpuDemand::Whole { count });
+        let mut gang = Gang::new(format!("waiting-{number}"), (*shape).clone(), 1 + number);
+        gang.profile.tenant = format!("team-{}", number % TENANTS).into();
+        gang
+    };
+    (0..WAITING_GANGS).map(gang).collect()
 }
 
 /// A pod of some GPUs with CPU and memory in proportion.
@@ -131,15 +159,18 @@ pub(super) fn pod(gpus: GpuDemand) -> Arc<Shape> {
     Arc::new(Shape::new(Resources::of_pod(8_000 * eighths, 64_000 * eighths), gpus))
 }
 
-/// Allocates some GPUs of each node, by random draws.
+/// Gives some GPUs of each node to running workloads, by random draws.
 pub(super) fn fill_some(world: &mut World, random: &mut SplitMix64) -> anyhow::Result<()> {
+    let shape = pod(GpuDemand::Whole { count: 1 });
     for node in world.cluster.nodes() {
         for gpu in 0..u16::try_from(random.below(u64::from(GPUS) + 1))? {
-            let (milli, memory_mib) = (WHOLE, GPU_MEMORY);
-            let part = GpuPart { gpu, milli, slices: Slices::NONE, memory_mib };
-            let placement = Placement { node, gpus: [part].as_slice().into() };
-            world.cluster.place(&Resources::of_pod(8_000, 64_000), &placement)?;
+            run_pod(world, node, whole_gpu(gpu), Arc::clone(&shape))?;
         }
     }
     Ok(())
+}
+
+/// A whole GPU of a node.
+pub(super) fn whole_gpu(gpu: u16) -> GpuPart {
+    GpuPart { gpu, milli: WHOLE, slices: Slices::NONE, memory_mib: GPU_MEMORY }
 }

@@ -4,14 +4,14 @@
 use std::fmt::Write;
 
 use anyhow::Context;
-use octavo_engine::packing::price::PricePolicy;
-use octavo_engine::solve::{MinHops, NodeSet, Request, Solver};
 use octavo_engine::{Gang, GpuDemand, World};
 use octavo_figure::{Figure, Goal};
 use sha2::{Digest, Sha256};
 
-use super::clusters::{self, Mix, SplitMix64};
+use super::clusters::{self, Mix};
+use super::live::LiveEngine;
 use super::single_pods;
+use crate::split_mix::SplitMix64;
 
 /// Runs.
 const RUNS: u64 = 100;
@@ -44,24 +44,25 @@ pub(super) fn run() -> anyhow::Result<Vec<Figure>> {
 fn hash(seed: u64) -> anyhow::Result<String> {
     let mut world = clusters::shuffled(NODES, 16, &mut SplitMix64(seed))?;
     clusters::fill_half(&mut world, Mix::Varied)?;
-    let mut policy = PricePolicy::learned();
+    let mut engine = LiveEngine::new(world);
     let mut random = SplitMix64(3);
     let shapes = single_pods::shapes();
     let mut digest = Sha256::new();
-    for _ in 0..DECISIONS {
+    for number in 0..DECISIONS {
         let shape = &shapes[usize::try_from(random.below(shapes.len() as u64))?];
-        let placement = single_pods::decide(&mut world, &mut policy, shape);
-        let Ok(placement) = placement else { continue };
-        note(&mut digest, &world, &placement)?;
+        engine.arrived(shape);
+        let pod = Gang::new(format!("pod-{number}"), (**shape).clone(), 1);
+        let Ok(plan) = engine.decide(&pod)?.answer else { continue };
+        for placed in &plan.placements {
+            note(&mut digest, &engine.world, &placed.placement)?;
+        }
+        engine.apply(&pod, &plan)?;
     }
     let shape = clusters::pod(GpuDemand::Whole { count: 1 });
     let gang = Gang::new("gang", (*shape).clone(), 40);
-    let forbidden = NodeSet::new();
-    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
-    let plan = Solver::default().solve(&mut world, &request, &MinHops);
-    let plan = plan.map_err(|refusal| anyhow::anyhow!("{}", refusal.reason))?;
+    let (plan, _) = engine.plan(&gang)?;
     for placed in &plan.placements {
-        note(&mut digest, &world, &placed.placement)?;
+        note(&mut digest, &engine.world, &placed.placement)?;
     }
     digest.finalize().iter().try_fold(String::new(), |mut text, byte| {
         write!(text, "{byte:02x}").context("write a digest")?;

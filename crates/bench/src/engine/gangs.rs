@@ -2,16 +2,16 @@
 //! an exhaustive search.
 
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 use octavo_engine::objective::CostTerm;
 use octavo_engine::plan::{Plan, Reason};
-use octavo_engine::solve::{MinHops, NodeSet, Request, Solver};
-use octavo_engine::{Gang, GpuDemand, LevelId, PlanResult, World};
+use octavo_engine::{Gang, GpuDemand, LevelId, World};
 use octavo_figure::{Figure, Goal};
 
-use super::clusters::{self, Mix, SplitMix64};
+use super::clusters::{self, Mix};
 use super::exhaustive::fewest_hops;
+use super::live::{Decision, LiveEngine, milliseconds};
+use crate::split_mix::SplitMix64;
 
 /// Repetitions of a timed request.
 const REPEATS: usize = 9;
@@ -22,42 +22,37 @@ const SMALL_INSTANCES: u64 = 400;
 pub(super) fn large(nodes: u32) -> anyhow::Result<Vec<Figure>> {
     let mut world = clusters::empty(nodes, 16)?;
     clusters::fill_half(&mut world, Mix::Varied)?;
+    let mut engine = LiveEngine::new(world);
+    engine.waiting = clusters::waiting_gangs();
     let gang = |count| whole_nodes("large", count, None);
-    let (mut cold, mut warm, mut no) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut cold, mut warm, mut no, mut fair) = (vec![], vec![], vec![], vec![]);
     let members = nodes / 10;
     for _ in 0..REPEATS {
-        let mut solver = Solver::default();
-        let (answer, took) = ask(&mut world, &mut solver, &gang(members));
-        let plan = answer.map_err(|refusal| anyhow::anyhow!("{}", refusal.reason))?;
-        check(&mut world, &gang(members), &plan)?;
-        cold.push(took);
-        warm.push(ask(&mut world, &mut solver, &gang(members)).1);
+        engine.forget();
+        let (plan, took) = engine.plan(&gang(members))?;
+        check(&mut engine.world, &gang(members), &plan)?;
+        cold.push(milliseconds(took));
+        warm.push(milliseconds(engine.plan(&gang(members))?.1));
         // A first request, with empty caches.
-        let (answer, took) = ask(&mut world, &mut Solver::default(), &gang(nodes / 4));
+        engine.forget();
+        let Decision { answer, took } = engine.decide(&gang(nodes / 4))?;
         let bound = matches!(answer, Err(refusal) if matches!(refusal.reason, Reason::Bound(_)));
         anyhow::ensure!(bound, "an impossible gang was not refused with a bound");
-        no.push(took);
+        no.push(milliseconds(took));
     }
-    let name = |what: &str| format!("{what}, {nodes} nodes half full");
+    engine.set_policy(&["podsDisturbed", "fairnessDeficit", "hops", "packingPrice"])?;
+    for _ in 0..REPEATS {
+        engine.forget();
+        fair.push(milliseconds(engine.plan(&gang(members))?.1));
+    }
+    let name = |what: String| format!("{what}, {nodes} nodes half full, 64 gangs wait");
+    let large = format!("gang of {members} x 8 GPUs");
+    let no_to = format!("\"no\" to {} x 8 GPUs with its bound", nodes / 4);
     Ok(vec![
-        Figure::new(
-            name(&format!("gang of {members} x 8 GPUs, first asked")),
-            "ms",
-            &cold,
-            Goal::Below(200.0),
-        )?,
-        Figure::new(
-            name(&format!("gang of {members} x 8 GPUs, asked again")),
-            "ms",
-            &warm,
-            Goal::None,
-        )?,
-        Figure::new(
-            name(&format!("\"no\" to {} x 8 GPUs with its bound", nodes / 4)),
-            "ms",
-            &no,
-            Goal::Below(1.0),
-        )?,
+        Figure::new(name(format!("{large}, first asked")), "ms", &cold, Goal::Below(200.0))?,
+        Figure::new(name(format!("{large}, asked again")), "ms", &warm, Goal::None)?,
+        Figure::new(name(format!("{large}, by fair shares first")), "ms", &fair, Goal::None)?,
+        Figure::new(name(no_to), "ms", &no, Goal::Below(1.0))?,
     ])
 }
 
@@ -70,12 +65,12 @@ pub(super) fn kueue_shapes() -> anyhow::Result<Vec<Figure>> {
         let mut times = Vec::new();
         let (mut spanned, mut free) = (0, 0);
         for _ in 0..REPEATS {
-            let mut world = clusters::empty(nodes, per_rack)?;
+            let mut engine = LiveEngine::new(clusters::empty(nodes, per_rack)?);
             let gang = whole_nodes("kueue", count, Some(LevelId(2)));
-            let (answer, took) = ask(&mut world, &mut Solver::default(), &gang);
-            let plan = answer.map_err(|refusal| anyhow::anyhow!("{}", refusal.reason))?;
-            check(&mut world, &gang, &plan)?;
-            times.push(took);
+            let (plan, took) = engine.plan(&gang)?;
+            let world = &mut engine.world;
+            check(world, &gang, &plan)?;
+            times.push(milliseconds(took));
             let racks: BTreeSet<_> = plan
                 .placements
                 .iter()
@@ -110,10 +105,10 @@ pub(super) fn against_exact() -> anyhow::Result<Vec<Figure>> {
         let shape = clusters::pod(GpuDemand::Whole { count: each });
         let gang = Gang::new("small", (*shape).clone(), 2 + u32::try_from(random.below(6))?);
         let best = fewest_hops(&world, &gang)?;
-        let (answer, _) = ask(&mut world, &mut Solver::default(), &gang);
-        match (answer, best) {
+        let mut engine = LiveEngine::new(world);
+        match (engine.decide(&gang)?.answer, best) {
             (Ok(plan), Some(best)) => {
-                check(&mut world, &gang, &plan)?;
+                check(&mut engine.world, &gang, &plan)?;
                 let found = plan.cost.of(CostTerm::Hops);
                 let gap = u32::try_from(found - best).map(f64::from)?;
                 gaps.push(if best == 0 {
@@ -147,15 +142,6 @@ fn whole_nodes(name: &str, count: u32, preferred: Option<LevelId>) -> Gang {
     let mut gang = Gang::new(name, (*shape).clone(), count);
     gang.profile.topology.preferred = preferred;
     gang
-}
-
-/// The answer and how long it took, in milliseconds.
-fn ask(world: &mut World, solver: &mut Solver, gang: &Gang) -> (PlanResult, f64) {
-    let forbidden = NodeSet::new();
-    let request = Request { gang, pinned: &[], forbidden: &forbidden, within: None };
-    let started = Instant::now();
-    let answer = solver.solve(world, &request, &MinHops);
-    (answer, started.elapsed().as_secs_f64() * 1e3)
 }
 
 /// Checks that a plan has all members and fits the cluster.

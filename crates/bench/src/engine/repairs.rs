@@ -1,16 +1,12 @@
 //! Making room on 500 nodes: gangs admitted by defragmentation, and one pod by preemption.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use octavo_engine::gpu::{Slices, WHOLE};
-use octavo_engine::repair::{self, RepairContext};
-use octavo_engine::solve::{MinHops, Solver};
-use octavo_engine::workload::{Coupling, Member, Profile};
-use octavo_engine::{Gang, GpuDemand, GpuPart, Placement, Workload, World};
+use octavo_engine::{Gang, GpuDemand, World};
 use octavo_figure::{Figure, Goal};
 
 use super::clusters;
+use super::live::{Decision, LiveEngine, milliseconds};
 
 /// Nodes of eight GPUs.
 const NODES: u32 = 500;
@@ -18,6 +14,8 @@ const NODES: u32 = 500;
 const GANGS: u32 = 41;
 const MEMBERS: u32 = 10;
 const MEMBER_GPUS: u16 = 6;
+/// Pods that one decision may move, as in the benchmark of the scheduler.
+const MAX_MOVES: u32 = 32;
 /// Repetitions.
 const REPEATS: usize = 5;
 
@@ -49,50 +47,41 @@ pub(super) fn run() -> anyhow::Result<Vec<Figure>> {
 /// Admits the gangs one after another; seconds of all, milliseconds of the longest, pods moved.
 fn defragment() -> anyhow::Result<(f64, f64, f64)> {
     // Five of eight one-GPU pods are gone; their positions differ from node to node.
-    let mut world = one_gpu_jobs(|node, gpu| (gpu + node) % 8 < 3)?;
-    let mut solver = Solver::default();
+    let mut engine = LiveEngine::new(one_gpu_jobs(|node, gpu| (gpu + node) % 8 < 3)?);
+    engine.moves = MAX_MOVES;
     let (mut sum, mut longest, mut moved) = (0.0, 0.0_f64, 0_usize);
     for number in 0..GANGS {
         let shape = clusters::pod(GpuDemand::Whole { count: MEMBER_GPUS });
         let gang = Gang::new(format!("gang-{number}"), (*shape).clone(), MEMBERS);
-        let mut means = RepairContext { solver: &mut solver, cost_model: &MinHops };
-        let started = Instant::now();
-        let answer = repair::admit_by_defragmentation(&mut world, &mut means, &gang, 1_000);
-        let took = started.elapsed().as_secs_f64();
-        let plan =
-            answer.map_err(|refusal| anyhow::anyhow!("gang {number}: {}", refusal.reason))?;
+        let (plan, took) = engine.plan(&gang)?;
         anyhow::ensure!(plan.evictions.is_empty(), "a pod was evicted");
         anyhow::ensure!(plan.placements.len() == MEMBERS as usize, "members are missing");
         moved += plan.moves.len();
-        // This checks every step against the free capacity.
-        repair::apply(&mut world, &gang, &plan)?;
-        sum += took;
-        longest = longest.max(took * 1e3);
+        engine.apply(&gang, &plan)?;
+        sum += took.as_secs_f64();
+        longest = longest.max(milliseconds(took));
     }
     Ok((sum, longest, f64::from(u32::try_from(moved)?)))
 }
 
 /// One pod of a priority on a cluster that jobs of priority 0 fill; milliseconds.
 fn preempt(priority: i32, is_possible: bool) -> anyhow::Result<f64> {
-    let mut world = one_gpu_jobs(|_, _| true)?;
+    let mut engine = LiveEngine::new(one_gpu_jobs(|_, _| true)?);
     let shape = clusters::pod(GpuDemand::Whole { count: 1 });
     let mut gang = Gang::new("urgent", (*shape).clone(), 1);
     gang.profile.priority = priority;
-    let mut solver = Solver::default();
-    let mut means = RepairContext { solver: &mut solver, cost_model: &MinHops };
-    let started = Instant::now();
-    let answer = repair::preempt_for(&mut world, &mut means, &gang);
-    let took = started.elapsed().as_secs_f64() * 1e3;
+    engine.arrived(&shape);
+    let Decision { answer, took } = engine.decide(&gang)?;
     match answer {
         Ok(plan) if is_possible => {
             anyhow::ensure!(plan.evictions.len() == 1, "not one victim");
-            repair::apply(&mut world, &gang, &plan)?;
+            engine.apply(&gang, &plan)?;
         }
         Err(_) if !is_possible => {}
         Ok(_) => anyhow::bail!("a pod of equal priority was evicted"),
         Err(refusal) => anyhow::bail!("{}", refusal.reason),
     }
-    Ok(took)
+    Ok(milliseconds(took))
 }
 
 /// A one-GPU job on each GPU that `is_there` selects, by node and GPU.
@@ -100,16 +89,8 @@ fn one_gpu_jobs(is_there: impl Fn(u32, u32) -> bool) -> anyhow::Result<World> {
     let mut world = clusters::empty(NODES, 16)?;
     let shape = clusters::pod(GpuDemand::Whole { count: 1 });
     for node in world.cluster.nodes() {
-        let memory_mib = world.cluster.models().first().map_or(0, |model| model.memory_mib);
         for gpu in (0..clusters::GPUS).filter(|gpu| is_there(node.0, u32::from(*gpu))) {
-            let part = GpuPart { gpu, milli: WHOLE, slices: Slices::NONE, memory_mib };
-            let placement = Placement { node, gpus: [part].as_slice().into() };
-            world.cluster.place(&shape.resources, &placement)?;
-            let member = Member { shape: Arc::clone(&shape), placement };
-            let profile = Profile::new(format!("job-{}-{gpu}", node.0));
-            let (coupling, members) = (Coupling::default(), vec![Some(member)]);
-            let job = Workload { profile, min_members: 1, coupling, members };
-            anyhow::ensure!(world.workloads.add(job).is_some(), "two jobs of one name");
+            clusters::run_pod(&mut world, node, clusters::whole_gpu(gpu), Arc::clone(&shape))?;
         }
     }
     Ok(world)

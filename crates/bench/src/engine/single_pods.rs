@@ -2,17 +2,20 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use anyhow::Context;
-use octavo_engine::packing::price::PricePolicy;
-use octavo_engine::{GpuDemand, Packing, Placement, Shape, World};
+use octavo_engine::workload::WorkloadId;
+use octavo_engine::{Gang, GpuDemand, Shape};
 use octavo_figure::{Figure, Goal, percentile};
 
-use super::clusters::{self, Mix, SplitMix64};
+use super::clusters::{self, Mix};
+use super::live::{LiveEngine, milliseconds};
+use crate::split_mix::SplitMix64;
 
 /// Measured decisions, after the same number of unmeasured ones.
 const DECISIONS: usize = 20_000;
+/// Decisions under another policy.
+const OTHER_DECISIONS: usize = 50;
 
 /// Times of decisions in microseconds, sorted.
 struct Times {
@@ -26,6 +29,7 @@ struct Times {
 pub(super) fn run(nodes: u32) -> anyhow::Result<Vec<Figure>> {
     let mut all = figures(nodes, Mix::Alike, "many equal nodes")?;
     all.extend(figures(nodes, Mix::Varied, "hardly any equal nodes")?);
+    all.push(other_policy(nodes)?);
     Ok(all)
 }
 
@@ -79,35 +83,58 @@ pub(super) fn curve(sizes: &[u32]) -> anyhow::Result<Vec<Figure>> {
 fn measure(nodes: u32, mix: Mix, decisions: usize) -> anyhow::Result<Times> {
     let mut world = clusters::empty(nodes, 16)?;
     clusters::fill_half(&mut world, mix)?;
+    let mut engine = LiveEngine::new(world);
     let shapes = shapes();
-    let mut policy = PricePolicy::learned();
     let mut random = SplitMix64(11);
-    let mut running: VecDeque<(Arc<Shape>, Placement)> = VecDeque::new();
+    let mut running: VecDeque<WorkloadId> = VecDeque::new();
     let mut times = Times { states: 0, one_gpu: Vec::new(), all: Vec::new() };
     for number in 0..2 * decisions {
         // As many pods leave as arrive, in random order.
         if running.len() > nodes as usize / 8 {
             let other = usize::try_from(random.below(running.len() as u64))?;
-            let (shape, placement) = running.swap_remove_back(other).context("no pod runs")?;
-            world.cluster.release(&shape.resources, &placement)?;
-            policy.released(&shape, &placement);
+            let other = running.swap_remove_back(other).context("no pod runs")?;
+            engine.end(other)?;
         }
         let shape = &shapes[usize::try_from(random.below(shapes.len() as u64))?];
-        let started = Instant::now();
-        let placement = decide(&mut world, &mut policy, shape)?;
-        let took = started.elapsed().as_secs_f64() * 1e6;
+        engine.arrived(shape);
+        let pod = pod(number, shape);
+        let (plan, took) = engine.plan(&pod)?;
         if number >= decisions {
+            let took = took.as_secs_f64() * 1e6;
             times.all.push(took);
             if shape.gpus == (GpuDemand::Whole { count: 1 }) {
                 times.one_gpu.push(took);
             }
         }
-        running.push_back((Arc::clone(shape), placement));
+        running.push_back(engine.apply(&pod, &plan)?);
     }
-    times.states = world.cluster.states().iter().count();
+    times.states = engine.world.cluster.states().iter().count();
     times.one_gpu.sort_by(f64::total_cmp);
     times.all.sort_by(f64::total_cmp);
     Ok(times)
+}
+
+/// One-GPU decisions under a policy that compares the places of a pod in more than packing.
+fn other_policy(nodes: u32) -> anyhow::Result<Figure> {
+    let mut world = clusters::empty(nodes, 16)?;
+    clusters::fill_half(&mut world, Mix::Varied)?;
+    let mut engine = LiveEngine::new(world);
+    engine.set_policy(&["podsDisturbed", "fairnessDeficit", "gpuMilliStranded"])?;
+    engine.waiting = clusters::waiting_gangs();
+    let shape = clusters::pod(GpuDemand::Whole { count: 1 });
+    let mut times = Vec::new();
+    for number in 0..OTHER_DECISIONS {
+        let pod = pod(number, &shape);
+        let (plan, took) = engine.plan(&pod)?;
+        engine.apply(&pod, &plan)?;
+        times.push(milliseconds(took));
+    }
+    let what = "one-GPU decision by fair shares and stranded GPUs, 64 gangs wait";
+    Figure::new(format!("{what}, {nodes} nodes half full"), "ms", &times, Goal::None)
+}
+
+fn pod(number: usize, shape: &Arc<Shape>) -> Gang {
+    Gang::new(format!("pod-{number}"), (**shape).clone(), 1)
 }
 
 /// Six in ten ask for one GPU, the others for shares, two, four or eight.
@@ -117,17 +144,4 @@ pub(super) fn shapes() -> Vec<Arc<Shape>> {
     let mut shapes = vec![whole(1); 6];
     shapes.extend([share(250, 20_000), share(500, 40_000), whole(2), whole(8)]);
     shapes
-}
-
-/// One decision, put into effect.
-pub(super) fn decide(
-    world: &mut World,
-    policy: &mut dyn Packing,
-    shape: &Arc<Shape>,
-) -> anyhow::Result<Placement> {
-    policy.arrived(shape);
-    let choice = policy.choose(&world.cluster, shape).context("a half full cluster has room")?;
-    world.cluster.place(&shape.resources, &choice.placement)?;
-    policy.placed(shape, &choice.placement);
-    Ok(choice.placement)
 }

@@ -2,6 +2,7 @@
 //! are decoded only if needed.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use http::{Method, Request};
@@ -32,6 +33,7 @@ pub(super) enum Kind {
     Classes,
     Priorities,
     Groups,
+    Events,
     /// Stands in for the controller that owns pods.
     Owners,
 }
@@ -63,6 +65,7 @@ impl Kind {
             Self::Classes => ("apis/resource.k8s.io/v1", "deviceclasses", false),
             Self::Priorities => ("apis/scheduling.k8s.io/v1", "priorityclasses", false),
             Self::Owners => ("api/v1", "configmaps", true),
+            Self::Events => ("apis/events.k8s.io/v1", "events", true),
             Self::Groups => ("apis/octavo.dev/v1alpha1", "podgroups", true),
         };
         if is_namespaced {
@@ -83,8 +86,13 @@ impl fmt::Display for Kind {
 impl Api {
     /// A separate connection, so that waiting on one does not block another.
     pub(super) async fn connect(lab: &Lab) -> anyhow::Result<Self> {
+        Self::connect_to(lab.kubeconfig()).await
+    }
+
+    /// A connection with this kubeconfig. Its runtime is the one that this is called in.
+    pub(super) async fn connect_to(kubeconfig: PathBuf) -> anyhow::Result<Self> {
         let options = ClientOptions {
-            kubeconfig: Some(lab.kubeconfig()),
+            kubeconfig: Some(kubeconfig),
             context: None,
             user_agent: "octavo-bench".into(),
         };

@@ -1,9 +1,9 @@
-//! Fake kubelets and a fake controller. The kubelets run bound pods and end deleted ones. The
-//! controller recreates pods that are gone.
+//! Fake kubelets and a fake controller. The kubelets run bound pods and end deleted ones, at once or
+//! after a while. The controller recreates pods that are gone.
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tokio::task::JoinHandle;
@@ -19,6 +19,15 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Runs until it is dropped.
 pub(super) struct FakeControllers {
     task: JoinHandle<()>,
+}
+
+/// How pods end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Endings {
+    /// From the deletion timestamp until the pod is gone.
+    pub(super) after: Duration,
+    /// The set whose pods end at once, except for the first of them, which never ends.
+    pub(super) stuck: Option<&'static str>,
 }
 
 /// Pods to recreate: their set, and a constructor.
@@ -39,6 +48,7 @@ impl FakeControllers {
     pub(super) fn start(
         api: &Api,
         observer: &Arc<Observer>,
+        endings: Endings,
         controller: Option<ReplacementController>,
     ) -> Self {
         let (api, observer) = (api.clone(), Arc::clone(observer));
@@ -49,7 +59,8 @@ impl FakeControllers {
             let mut requested = HashSet::new();
             loop {
                 let set = controller.as_ref().map(|controller| controller.set);
-                let actions = actions(&observer.seen(), set, &mut gone_handled, &mut requested);
+                let actions =
+                    actions(&observer.seen(), endings, set, &mut gone_handled, &mut requested);
                 let (api, controller) = (api.clone(), controller.clone());
                 let done = workers::in_parallel(actions.len(), move |number| {
                     let action = actions.get(number).cloned();
@@ -80,14 +91,18 @@ impl Drop for FakeControllers {
 
 fn actions(
     seen: &ObservedState,
+    endings: Endings,
     set: Option<&str>,
     gone_handled: &mut usize,
     requested: &mut HashSet<(String, bool)>,
 ) -> Vec<Action> {
     let mut actions = Vec::new();
+    let (now, is_of_stuck_set) = (Instant::now(), |name: &str| Some(set_of(name)) == endings.stuck);
+    let stuck = seen.ending.iter().map(|(name, _)| name).find(|name| is_of_stuck_set(name));
     for (name, pod) in seen.pods.iter().filter(|(_, pod)| pod.bound.is_some()) {
-        if pod.is_ending {
-            if requested.insert((pod.uid.clone(), true)) {
+        if let Some(began) = pod.ending {
+            let is_over = is_of_stuck_set(name) || now.duration_since(began) >= endings.after;
+            if is_over && Some(name) != stuck && requested.insert((pod.uid.clone(), true)) {
                 actions.push(Action::End(name.clone()));
             }
         } else if !pod.is_running && requested.insert((pod.uid.clone(), false)) {

@@ -1,4 +1,4 @@
-//! The objects of the benchmark: nodes, slices as agents publish them, pods, claims, gangs.
+//! The objects of the benchmark: nodes, pods, priorities, gangs, bindings, events.
 
 use octavo_api::names;
 use serde_json::{Value, json};
@@ -7,14 +7,9 @@ use super::contender::Contender;
 
 /// GPUs of a node.
 pub(super) const GPUS: usize = 8;
-/// Name of the template that claims are made from.
-pub(super) const TEMPLATE: &str = "one-gpu";
 /// Node labels of the topology, the widest first, with how many nodes a domain has.
 pub(super) const LEVELS: [(&str, usize); 2] =
     [("topology.octavo.dev/block", 128), ("topology.octavo.dev/rack", 16)];
-
-/// Published memory of a GPU.
-const GPU_MEMORY: &str = "81559Mi";
 
 /// How a node offers its GPUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +20,17 @@ pub(super) enum Gpus {
     Plain,
     /// As devices in a slice.
     Dra,
+    /// The same, and as many NICs of another driver, one for each PCIe root.
+    DraWithNics,
+    /// As devices in slices with every MIG device that they can be cut into.
+    Mig,
+}
+
+impl Gpus {
+    /// Whether they are devices.
+    pub(super) fn is_dra(self) -> bool {
+        matches!(self, Self::Dra | Self::DraWithNics | Self::Mig)
+    }
 }
 
 /// The request of a pod.
@@ -34,8 +40,8 @@ pub(super) enum PodRequest {
     Plain,
     /// Also this many GPUs by `nvidia.com/gpu`, served by a device plugin or by a claim.
     Gpus(usize),
-    /// A claim made from the template.
-    Template,
+    /// A claim made from the template of this name.
+    Template(&'static str),
 }
 
 /// Priorities: name and value.
@@ -57,7 +63,7 @@ pub(super) fn node(number: usize, gpus: Gpus, contender: Contender) -> Value {
         let (_, level) = label.rsplit_once('/').unwrap_or(("", label));
         labels[label] = format!("{level}-{}", number / size).into();
     }
-    if contender == Contender::Octavo {
+    if contender.is_octavo() {
         labels[names::LABEL_OWNER] = "octavo".into();
     }
     let mut amounts = json!({
@@ -76,77 +82,6 @@ pub(super) fn node(number: usize, gpus: Gpus, contender: Contender) -> Value {
                 "message": "fake node of the benchmark",
             }],
         },
-    })
-}
-
-/// The slice of a node's GPUs, field for field as an agent on eight H100s publishes it.
-pub(super) fn slice(number: usize, contender: Contender) -> Value {
-    let node = node_name(number);
-    let devices: Vec<Value> = (0..GPUS).map(|gpu| device(number, gpu, contender)).collect();
-    json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice",
-        "metadata": {"name": format!("{node}-gpu.nvidia.com-000")},
-        "spec": {
-            "driver": "gpu.nvidia.com", "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": devices,
-        },
-    })
-}
-
-fn device(node: usize, gpu: usize, contender: Contender) -> Value {
-    let mut device = json!({
-        "name": device_name(gpu),
-        "allowMultipleAllocations": true,
-        "attributes": {
-            "addressingMode": {"string": "HMM"},
-            "architecture": {"string": "Hopper"},
-            "brand": {"string": "Nvidia"},
-            "cudaComputeCapability": {"version": "9.0.0"},
-            "cudaDriverVersion": {"version": "13.0.0"},
-            "driverVersion": {"version": "580.95.5"},
-            "octavo.dev/module": {"int": gpu + 1},
-            "productName": {"string": "NVIDIA H100 80GB HBM3"},
-            "resource.kubernetes.io/numaNode": {"int": gpu / 4},
-            "resource.kubernetes.io/pciBusID": {"string": format!("0000:{:02x}:00.0", 0x1b + 8 * gpu)},
-            "resource.kubernetes.io/pcieRoot": {"string": format!("pci0000:{:02x}", 0x15 + 8 * gpu)},
-            "type": {"string": "gpu"},
-            "uuid": {"string": format!("GPU-{node:08x}-0000-0000-0000-{gpu:012x}")},
-        },
-        "capacity": {
-            "compute": {
-                "value": "100",
-                "requestPolicy": {"default": "0", "validRange": {"min": "0", "max": "100"}},
-            },
-            "memory": {
-                "value": GPU_MEMORY,
-                "requestPolicy": {
-                    "default": GPU_MEMORY,
-                    "validRange": {"min": "1Mi", "max": GPU_MEMORY, "step": "1Mi"},
-                },
-            },
-        },
-    });
-    if contender == Contender::Octavo {
-        device["taints"] =
-            json!([{"key": names::TAINT_OWNER, "value": "octavo", "effect": "NoSchedule"}]);
-    }
-    device
-}
-
-/// Name of a GPU's device.
-pub(super) fn device_name(gpu: usize) -> String {
-    format!("gpu-{gpu}")
-}
-
-/// The template that claims are made from.
-pub(super) fn template() -> Value {
-    json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate",
-        "metadata": {"name": TEMPLATE},
-        "spec": {"spec": {"devices": {"requests": [
-            {"name": "gpu", "exactly": {"deviceClassName": "gpu.nvidia.com"}},
-        ]}}},
     })
 }
 
@@ -179,10 +114,10 @@ pub(super) fn pod(name: &str, request: PodRequest, contender: Contender) -> Valu
         PodRequest::Gpus(count) => {
             container["resources"]["limits"] = json!({"nvidia.com/gpu": count.to_string()});
         }
-        PodRequest::Template => {
+        PodRequest::Template(template) => {
             container["resources"]["claims"] = json!([{"name": "gpu"}]);
             pod["spec"]["resourceClaims"] =
-                json!([{"name": "gpu", "resourceClaimTemplateName": TEMPLATE}]);
+                json!([{"name": "gpu", "resourceClaimTemplateName": template}]);
         }
     }
     pod["spec"]["containers"] = json!([container]);
@@ -228,69 +163,26 @@ pub(super) fn binding(pod: &str, node: &str) -> Value {
     })
 }
 
-/// The status of a claim that has one GPU and is reserved for a pod.
-pub(super) fn allocated(
-    request: &str,
-    (node, gpu): (usize, usize),
-    (pod, pod_uid): (&str, &str),
-) -> Value {
-    let node_name = node_name(node);
-    json!({
-        "allocation": {
-            "devices": {"results": [{
-                "request": request, "driver": "gpu.nvidia.com", "pool": node_name,
-                "device": device_name(gpu),
-                "shareID": format!("{node:08x}-0000-4000-8000-{gpu:012x}"),
-                "consumedCapacity": {"compute": "0", "memory": GPU_MEMORY},
-            }]},
-            "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [
-                {"key": "metadata.name", "operator": "In", "values": [node_name]},
-            ]}]},
-        },
-        "reservedFor": [{"resource": "pods", "name": pod, "uid": pod_uid}],
-    })
-}
-
-/// The claim that a scheduler makes for a pod's extended resources (KEP-5004).
-pub(super) fn extended_claim(pod: &str, pod_uid: &str) -> Value {
-    json!({
-        "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
-        "metadata": {
-            "generateName": format!("{pod}-extended-resources-"),
-            "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
-            "finalizers": [FINALIZER],
-            "ownerReferences": [{
-                "apiVersion": "v1", "kind": "Pod", "name": pod, "uid": pod_uid,
-                "controller": true, "blockOwnerDeletion": true,
-            }],
-        },
-        "spec": {"devices": {"requests": [{
-            "name": EXTENDED_REQUEST,
-            "exactly": {"deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1},
-        }]}},
-    })
-}
-
-/// The finalizer that protects an allocated claim from deletion.
-pub(super) const FINALIZER: &str = "resource.kubernetes.io/delete-protection";
-/// The one request of a claim for extended resources.
-pub(super) const EXTENDED_REQUEST: &str = "container-0-request-0";
-
-/// The status of a pod whose GPUs come from a claim.
-pub(super) fn extended_status(claim: &str) -> Value {
-    json!({"status": {"extendedResourceClaimStatus": {
-        "resourceClaimName": claim,
-        "requestMappings": [{
-            "containerName": "main", "resourceName": "nvidia.com/gpu",
-            "requestName": EXTENDED_REQUEST,
-        }],
-    }}})
-}
-
 /// The status of a pod that runs.
 pub(super) fn running() -> Value {
     json!({"status": {
         "phase": "Running",
         "conditions": [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}],
     }})
+}
+
+/// The event that a scheduler writes for a bound pod.
+pub(super) fn scheduled_event(pod: &str, pod_uid: &str, node: &str) -> Value {
+    let time = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string();
+    json!({
+        "apiVersion": "events.k8s.io/v1", "kind": "Event",
+        "metadata": {"generateName": format!("{pod}-")},
+        "eventTime": time,
+        "reportingController": "raw", "reportingInstance": "raw-0",
+        "action": "Binding", "type": "Normal", "reason": "Scheduled",
+        "note": format!("Successfully assigned default/{pod} to {node}"),
+        "regarding": {
+            "apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": pod, "uid": pod_uid,
+        },
+    })
 }

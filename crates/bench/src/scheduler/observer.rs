@@ -33,6 +33,8 @@ pub(super) struct ObservedState {
     pub(super) pods: HashMap<String, ObservedPod>,
     /// How many pods of a set are bound. A pod's set is its name without the number.
     bound: BTreeMap<String, usize>,
+    /// Pods that got a deletion timestamp, in order, with the time.
+    pub(super) ending: Vec<(String, Instant)>,
     /// Removed pods in order, with the time.
     pub(super) gone: Vec<(String, Instant)>,
     /// Claims by the pod that they were made for.
@@ -46,8 +48,10 @@ pub(super) struct ObservedPod {
     pub(super) uid: String,
     /// Whether its phase is `Running`.
     pub(super) is_running: bool,
-    /// Whether it has a deletion timestamp.
-    pub(super) is_ending: bool,
+    /// When it was first seen with a deletion timestamp.
+    pub(super) ending: Option<Instant>,
+    /// Its node.
+    pub(super) node: Option<String>,
     /// When it was first seen with a node.
     pub(super) bound: Option<Instant>,
     /// Why it waits.
@@ -122,12 +126,13 @@ impl ObservedState {
         }
         let waiting = pod.waiting_reason();
         let (is_running, is_ending) = (pod.is_running(), pod.metadata.deletion_timestamp.is_some());
-        let is_bound = pod.spec.node_name.is_some();
-        let set = set_of(&pod.metadata.name).to_owned();
-        let pod_seen = self.pods.entry(pod.metadata.name).or_insert_with(|| ObservedPod {
+        let name = pod.metadata.name;
+        let set = set_of(&name).to_owned();
+        let pod_seen = self.pods.entry(name.clone()).or_insert_with(|| ObservedPod {
             uid: pod.metadata.uid,
             is_running: false,
-            is_ending: false,
+            ending: None,
+            node: None,
             bound: None,
             waiting: None,
         });
@@ -137,8 +142,12 @@ impl ObservedState {
             pod_seen.waiting = Some(ObservedReason { reason, message, at: now });
         }
         pod_seen.is_running = is_running;
-        pod_seen.is_ending |= is_ending;
-        if is_bound && pod_seen.bound.is_none() {
+        if is_ending && pod_seen.ending.is_none() {
+            pod_seen.ending = Some(now);
+            self.ending.push((name, now));
+        }
+        if pod.spec.node_name.is_some() && pod_seen.bound.is_none() {
+            pod_seen.node = pod.spec.node_name;
             pod_seen.bound = Some(now);
             *self.bound.entry(set).or_default() += 1;
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use octavo_figure::{Figure, Goal};
 
-use super::Case;
+use super::case::Case;
 use super::contender::Contender;
 
 /// All turns of a case.
@@ -74,7 +74,7 @@ impl Measured {
         goal: Goal,
         amount: f64,
     ) {
-        let goal = if self.contender == Contender::Octavo { goal } else { Goal::None };
+        let goal = if self.contender.is_octavo() { goal } else { Goal::None };
         self.push(what.into(), unit, goal, amount);
     }
 
@@ -96,9 +96,16 @@ impl Measured {
     }
 }
 
+/// Contenders whose rates are compared with one another.
+const RATIOS_OF_RATES: [(Contender, Contender); 3] = [
+    (Contender::Kube, Contender::Octavo),
+    (Contender::Kube, Contender::KubeWithClass),
+    (Contender::KubeWithClass, Contender::OctavoWithClass),
+];
+
 /// Whether a turn of its that fails is a missed goal. kube-scheduler's is for the record.
 fn must_finish(contender: Contender) -> bool {
-    contender != Contender::Kube
+    !contender.is_kube()
 }
 
 /// The mark after the contender's name for unfinished turns.
@@ -138,6 +145,29 @@ impl Results {
         self.failures.push((contender, format!("{error:#}")));
     }
 
+    /// The quantities that are compared, turn by turn, and their ratios.
+    pub(super) fn by_turn(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        let list = |amounts: &[f64]| {
+            amounts.iter().map(|amount| format!("{amount:.2}")).collect::<Vec<_>>().join(", ")
+        };
+        for compared in self.case.compared() {
+            let (Compared::Rate { what, .. } | Compared::Time { what, .. }) = compared;
+            let Some(line) = self.lines.iter().find(|line| line.what == *what) else { continue };
+            for (contender, samples) in &line.by {
+                let amounts: Vec<f64> = samples.iter().map(|sample| sample.amount).collect();
+                let unit = line.unit;
+                lines.push(format!("{what}, {unit}, {}: {}", contender.name(), list(&amounts)));
+                for base in line.by.keys().filter(|base| *base < contender) {
+                    let Some((ratios, ..)) = line.ratios(*base, *contender) else { continue };
+                    let base = base.name();
+                    lines.push(format!("  times that of {base}: {}", list(&ratios)));
+                }
+            }
+        }
+        lines
+    }
+
     /// The figures of the case.
     pub(super) fn figures(&self) -> anyhow::Result<Vec<Figure>> {
         let mut figures = Vec::new();
@@ -172,9 +202,9 @@ impl Results {
             return Ok(Vec::new());
         };
         let mut figures = Vec::new();
-        for contender in [Contender::Kube, Contender::Octavo] {
+        for &contender in line.by.keys().filter(|contender| **contender != Contender::Raw) {
             let Some((ratios, raw, its)) = line.ratios(Contender::Raw, contender) else { continue };
-            let is_ours = contender == Contender::Octavo;
+            let is_ours = contender.is_octavo();
             let its = format!("{}{its}", contender.name());
             figures.push(match compared {
                 Compared::Rate { least_of_raw, .. } => {
@@ -190,10 +220,14 @@ impl Results {
                 }
             });
         }
-        if let Compared::Rate { .. } = compared
-            && let Some((ratios, kube, ours)) = line.ratios(Contender::Kube, Contender::Octavo)
-        {
-            let what = format!("{name}: rate, times kube-scheduler's{kube}: octavo{ours}");
+        let pairs = match compared {
+            Compared::Rate { .. } => &RATIOS_OF_RATES[..],
+            Compared::Time { .. } => &[],
+        };
+        for (base, other) in pairs {
+            let Some((ratios, of_base, of_other)) = line.ratios(*base, *other) else { continue };
+            let (base, other) = (base.name(), other.name());
+            let what = format!("{name}: rate, times that of {base}{of_base}: {other}{of_other}");
             figures.push(Figure::new(what, "x", &ratios, Goal::None)?);
         }
         Ok(figures)

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use clap::ValueEnum;
 use octavo_lab::{Component, Lab, UpOptions};
 use serde_json::{Value, json};
 
 use super::api::{Api, Kind};
 use super::contender::Contender;
+use super::device_objects;
+use super::mig_slices::{self, MigSlice};
 use super::objects::{self, Gpus, PodRequest};
 use super::observer::Observer;
 use super::workers;
@@ -32,6 +35,15 @@ pub(super) struct ClusterSpec {
     pub(super) moves: u32,
 }
 
+/// Events of bound pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Events {
+    /// One for each pod from every contender, as kube-scheduler writes them.
+    Same,
+    /// Octavo with its defaults, which drop them when many wait, and raw without events.
+    Shipped,
+}
+
 /// A lab in which one contender schedules.
 pub(super) struct Testbed {
     pub(super) lab: Lab,
@@ -39,6 +51,7 @@ pub(super) struct Testbed {
     pub(super) observer: Arc<Observer>,
     pub(super) contender: Contender,
     pub(super) world: ClusterSpec,
+    pub(super) events: Events,
     // Removed after the lab has ended.
     _lab_dir: LabDir,
 }
@@ -49,16 +62,21 @@ impl Testbed {
         octavo: &Path,
         contender: Contender,
         world: ClusterSpec,
+        events: Events,
     ) -> anyhow::Result<Self> {
+        let slices = match world.gpus {
+            Gpus::Mig => Box::pin(mig_slices::of_one_node(octavo, contender)).await?,
+            _ => Vec::new(),
+        };
         let lab_dir = LabDir::new()?;
         let options = UpOptions {
-            scheduler: Some(contender == Contender::Octavo),
-            scheduler_config: Some(scheduler_config(world)),
+            scheduler: Some(contender.is_octavo()),
+            scheduler_config: Some(scheduler_config(world, events)),
             more_args: more_args(),
             ..lab_dir.control_plane_only(octavo)
         };
         let lab = Box::pin(Lab::up(options)).await?;
-        let made = Box::pin(Self::equip(&lab, contender, world)).await;
+        let made = Box::pin(Self::equip(&lab, contender, world, slices)).await;
         let (api, observer) = match made {
             Ok(made) => made,
             Err(error) => {
@@ -66,13 +84,15 @@ impl Testbed {
                 return Err(error);
             }
         };
-        Ok(Self { lab, api, observer: Arc::new(observer), contender, world, _lab_dir: lab_dir })
+        let observer = Arc::new(observer);
+        Ok(Self { lab, api, observer, contender, world, events, _lab_dir: lab_dir })
     }
 
     async fn equip(
         lab: &Lab,
         contender: Contender,
         world: ClusterSpec,
+        slices: Vec<MigSlice>,
     ) -> anyhow::Result<(Api, Observer)> {
         for component in [Component::KubeScheduler, Component::OctavoScheduler] {
             lab.kill(component).await;
@@ -81,9 +101,12 @@ impl Testbed {
         for (name, value) in objects::PRIORITIES {
             api.create(Kind::Priorities, &objects::priority(name, value)).await?;
         }
-        if world.gpus == Gpus::Dra {
-            api.create(Kind::Templates, &objects::template()).await?;
-        } else {
+        if world.gpus.is_dra() {
+            api.create(Kind::Classes, &device_objects::nic_class()).await?;
+            for template in device_objects::templates() {
+                api.create(Kind::Templates, &template).await?;
+            }
+        } else if !contender.has_class() {
             // Where a device plugin has the GPUs, no class answers for them.
             let classes = api.list::<Value>(Kind::Classes).await?;
             for class in classes.items {
@@ -91,14 +114,17 @@ impl Testbed {
                 api.delete(Kind::Classes, name).await?;
             }
         }
-        let nodes = api.clone();
+        let (nodes, mig_slices) = (api.clone(), Arc::new(slices));
         workers::in_parallel(world.nodes, move |number| {
-            let api = nodes.clone();
+            let (api, mig_slices) = (nodes.clone(), Arc::clone(&mig_slices));
             async move {
                 let node = objects::node(number, world.gpus, contender);
                 api.create(Kind::Nodes, &node).await?;
-                if world.gpus == Gpus::Dra {
-                    api.create(Kind::Slices, &objects::slice(number, contender)).await?;
+                for slice in device_objects::slices(number, world.gpus, contender) {
+                    api.create(Kind::Slices, &slice).await?;
+                }
+                for slice in mig_slices.iter() {
+                    api.create(Kind::Slices, &slice.on_node(number)?).await?;
                 }
                 Ok(())
             }
@@ -106,7 +132,7 @@ impl Testbed {
         .await?;
         // A separate connection, so that writes do not delay the watches.
         let watches = Api::connect(lab).await?;
-        let observer = Observer::start(&watches, world.gpus == Gpus::Dra, world.gangs).await?;
+        let observer = Observer::start(&watches, world.gpus.is_dra(), world.gangs).await?;
         Ok((api, observer))
     }
 
@@ -175,12 +201,16 @@ impl Testbed {
     }
 }
 
-/// Octavo's scheduler moves pods only if its configuration allows it.
-fn scheduler_config(world: ClusterSpec) -> Value {
-    match world.moves {
-        0 => json!({}),
-        moves => json!({"defragmentation": {"enabled": true, "moves": moves}}),
+/// Octavo's scheduler moves pods, and writes an event for each pod, only if its configuration says so.
+fn scheduler_config(world: ClusterSpec, events: Events) -> Value {
+    let mut config = json!({});
+    if world.moves > 0 {
+        config["defragmentation"] = json!({"enabled": true, "moves": world.moves});
     }
+    if events == Events::Same {
+        config["scheduledEvents"] = "all".into();
+    }
+    config
 }
 
 /// Fake nodes have no kubelet that renews leases, so the controllers that check them are off.

@@ -9,8 +9,12 @@ use serde_json::Value;
 
 use super::api::{Api, Kind};
 use super::contender::Contender;
+use super::device_objects::GPU_AND_NIC_TEMPLATE;
 use super::objects::{Gpus, TopologyRequest};
 use super::observer::set_of;
+use published::{DeviceKey, Published};
+
+mod published;
 
 /// Expectations beyond those that always hold.
 #[derive(Debug)]
@@ -36,7 +40,7 @@ pub(super) async fn check(
     gpus: Gpus,
     expected: &Expected,
 ) -> anyhow::Result<()> {
-    let is_dra = gpus == Gpus::Dra;
+    let is_dra = gpus.is_dra();
     let cluster = Cluster {
         nodes: api.list(Kind::Nodes).await?.items,
         pods: api.list(Kind::Pods).await?.items,
@@ -85,7 +89,7 @@ impl Cluster {
         for pod in &self.pods {
             let Some(node) = node_of(pod) else { continue };
             let node = nodes.get(node).with_context(|| format!("{} is on no node", name(pod)))?;
-            if contender == Contender::Octavo {
+            if contender.is_octavo() {
                 let owner = &node["metadata"]["labels"]["octavo.dev/scheduler"];
                 ensure!(*owner == "octavo", "{} is on a node that Octavo does not own", name(pod));
             }
@@ -113,32 +117,25 @@ impl Cluster {
     /// Every device is allocated at most once, on the node of its pod. Every bound pod has the
     /// devices that it requested.
     fn devices(&self) -> anyhow::Result<()> {
-        let published: BTreeSet<(&str, &str)> = self
-            .slices
-            .iter()
-            .flat_map(|slice| {
-                let pool = slice["spec"]["pool"]["name"].as_str().unwrap_or_default();
-                let devices = slice["spec"]["devices"].as_array().into_iter().flatten();
-                devices.map(move |device| (pool, device["name"].as_str().unwrap_or_default()))
-            })
-            .collect();
+        let published = Published::of(&self.slices);
         let mut given = BTreeSet::new();
-        let mut by_pod: BTreeMap<&str, Vec<(&str, &str)>> = BTreeMap::new();
+        let mut by_pod: BTreeMap<&str, Vec<DeviceKey<'_>>> = BTreeMap::new();
         for claim in &self.claims {
             let results = claim["status"]["allocation"]["devices"]["results"].as_array();
-            for result in results.into_iter().flatten() {
-                let device = (text(&result["pool"]), text(&result["device"]));
-                ensure!(
-                    published.contains(&device),
-                    "{device:?} of {} is not published",
-                    name(claim)
-                );
-                ensure!(given.insert(device), "{device:?} is allocated twice");
-                for consumer in claim["status"]["reservedFor"].as_array().into_iter().flatten() {
-                    by_pod.entry(text(&consumer["uid"])).or_default().push(device);
-                }
+            let devices: Vec<DeviceKey<'_>> =
+                results.into_iter().flatten().map(DeviceKey::of_result).collect();
+            for device in &devices {
+                published
+                    .node(device)
+                    .with_context(|| format!("{device:?} of {} is not published", name(claim)))?;
+                ensure!(given.insert(*device), "{device:?} is allocated twice");
+            }
+            published.constraints(claim, &devices)?;
+            for consumer in claim["status"]["reservedFor"].as_array().into_iter().flatten() {
+                by_pod.entry(text(&consumer["uid"])).or_default().extend(&devices);
             }
         }
+        published.counters(&given)?;
         for pod in &self.pods {
             let Some(node) = node_of(pod) else { continue };
             let devices = by_pod.get(text(&pod["metadata"]["uid"])).map_or(&[][..], Vec::as_slice);
@@ -149,8 +146,14 @@ impl Cluster {
                 name(pod),
                 devices.len()
             );
-            if let Some((pool, device)) = devices.iter().find(|(pool, _)| *pool != node) {
-                bail!("{} on {node} has the device {device} of {pool}", name(pod));
+            for device in devices {
+                let other = published.node(device).unwrap_or_default();
+                ensure!(
+                    other == node,
+                    "{} on {node} has the device {} of {other}",
+                    name(pod),
+                    device.device
+                );
             }
         }
         Ok(())
@@ -186,7 +189,12 @@ fn wanted_devices(pod: &Value) -> usize {
         .filter_map(|container| container["resources"]["limits"]["nvidia.com/gpu"].as_str())
         .filter_map(|count| count.parse::<usize>().ok())
         .sum();
-    extended + pod["spec"]["resourceClaims"].as_array().map_or(0, Vec::len)
+    let of_claims = pod["spec"]["resourceClaims"].as_array().into_iter().flatten();
+    let of_claims = of_claims.map(|claim| match claim["resourceClaimTemplateName"].as_str() {
+        Some(GPU_AND_NIC_TEMPLATE) => 2,
+        _ => 1,
+    });
+    extended + of_claims.sum::<usize>()
 }
 
 /// An amount as the API writes it.

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use octavo_figure::Goal;
 
+use super::create_to_bound::Arrivals;
+use super::fill::run_on_nodes;
+use super::restart::first_binding;
 use super::scaled;
 use crate::scheduler::api::Kind;
-use crate::scheduler::contender::Contender;
 use crate::scheduler::cost;
 use crate::scheduler::objects::{self, GPUS, PodRequest, TopologyRequest};
 use crate::scheduler::observer::set_of;
@@ -44,8 +45,14 @@ pub(super) async fn run(
     measured: &mut Measured,
 ) -> anyhow::Result<()> {
     let fill = testbed.world.nodes * GPUS;
-    run_on_nodes(testbed, "fill", fill, PodRequest::Gpus(1)).await?;
-    run_on_nodes(testbed, "side", ENDS, PodRequest::Plain).await?;
+    let (contender, nodes) = (testbed.contender, testbed.world.nodes);
+    for (set, count, request) in
+        [("fill", fill, PodRequest::Gpus(1)), ("side", ENDS, PodRequest::Plain)]
+    {
+        let pod =
+            move |name: &str, number| (objects::pod(name, request, contender), number % nodes);
+        run_on_nodes(testbed, set, count, pod).await?;
+    }
     testbed.start().await?;
     let waiting = waiting(scale);
     create_backlog(testbed, waiting, scaled(GANGS, scale)).await?;
@@ -62,7 +69,7 @@ pub(super) async fn run(
     testbed.observer.until(what, STEP_TIMEOUT, all_have_reasons(waiting)).await?;
     testbed.quiet().await?;
     busy(testbed, measured).await?;
-    let restarted = restart(testbed).await?;
+    let restarted = first_binding(testbed, "after", 0, PodRequest::Plain, STEP_TIMEOUT).await?;
     let what = "killed and started under the backlog: start to the first binding";
     measured.add_with_goal(what, "s", Goal::Below(5.0), restarted);
     let fitting = ENDS / ENDS_PER_FITTING_POD;
@@ -72,31 +79,9 @@ pub(super) async fn run(
     validate::check(&testbed.api, testbed.contender, testbed.world.gpus, &expected).await
 }
 
-/// Creates running pods, evenly on all nodes.
-async fn run_on_nodes(
-    testbed: &Testbed,
-    set: &'static str,
-    count: usize,
-    request: PodRequest,
-) -> anyhow::Result<()> {
-    let (api, contender, nodes) = (testbed.api.clone(), testbed.contender, testbed.world.nodes);
-    workers::in_parallel(count, move |number| {
-        let api = api.clone();
-        async move {
-            let name = format!("{set}-{number}");
-            let mut pod = objects::pod(&name, request, contender);
-            pod["spec"]["nodeName"] = objects::node_name(number % nodes).into();
-            api.create(Kind::Pods, &pod).await?;
-            api.merge(Kind::Pods, &format!("{name}/status"), &objects::running()).await.map(drop)
-        }
-    })
-    .await?;
-    testbed.observer.all_bound(set, count, STEP_TIMEOUT).await.map(drop)
-}
-
 /// Creates the pods and gangs that wait.
 async fn create_backlog(testbed: &Testbed, pods: usize, gangs: usize) -> anyhow::Result<()> {
-    let gangs = if testbed.contender == Contender::Octavo { gangs } else { 0 };
+    let gangs = if testbed.contender.is_octavo() { gangs } else { 0 };
     for gang in 0..gangs {
         let group = objects::group(&format!("gang{gang}"), GANG_SIZE, TopologyRequest::Anywhere);
         testbed.api.create(Kind::Groups, &group).await?;
@@ -140,16 +125,13 @@ async fn first_reason(testbed: &Testbed, name: &str) -> anyhow::Result<f64> {
 async fn busy(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<()> {
     let before = cost::begin(testbed).await?;
     let began = Instant::now();
-    let mut created: Vec<Instant> = Vec::new();
+    let mut fitting = Arrivals::new("fit", PodRequest::Plain);
     for end in 0..ENDS {
         let due = BUSY * u32::try_from(end)? / u32::try_from(ENDS)?;
         tokio::time::sleep(due.saturating_sub(began.elapsed())).await;
         testbed.api.delete(Kind::Pods, &format!("side-{end}")).await?;
         if end % ENDS_PER_FITTING_POD == 0 {
-            let name = format!("fit-{}", created.len());
-            let pod = objects::pod(&name, PodRequest::Plain, testbed.contender);
-            created.push(Instant::now());
-            testbed.api.create(Kind::Pods, &pod).await?;
+            fitting.create(testbed).await?;
         }
         if end % ENDS_PER_LATE_POD == 0 {
             let took = first_reason(testbed, &format!("late-{}", end / ENDS_PER_LATE_POD)).await?;
@@ -157,28 +139,18 @@ async fn busy(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<()> 
             measured.add_with_goal(what, "s", Goal::Below(1.0), took);
         }
     }
-    testbed.observer.all_bound("fit", created.len(), STEP_TIMEOUT).await?;
+    fitting.all_bound(testbed, STEP_TIMEOUT).await?;
     let took = began.elapsed().as_secs_f64();
     let used = before.end(testbed).await?;
-    let mut times: Vec<f64> = Vec::new();
     let rewritten = {
         let seen = testbed.observer.seen();
-        for (number, created) in created.iter().enumerate() {
-            let bound = seen.pods.get(&format!("fit-{number}")).and_then(|pod| pod.bound);
-            times.push((bound.context("a bound pod went")? - *created).as_secs_f64() * 1e3);
-        }
         let is_rewritten = |(name, at): (&String, Instant)| set_of(name) == "wait" && at > began;
         let reasons = seen.pods.iter();
         let reasons = reasons.filter_map(|(name, pod)| Some((name, pod.waiting.as_ref()?.at)));
         reasons.filter(|reason| is_rewritten(*reason)).count()
     };
-    times.sort_by(f64::total_cmp);
-    let at = |percent: usize| times.get((times.len() - 1) * percent / 100).copied();
-    let what = "a pod that fits, while pods end: create to bound";
-    for (percent, goal) in [(50, 10.0), (99, 50.0)] {
-        let what = format!("{what}, p{percent}");
-        measured.add_with_goal(what, "ms", Goal::Below(goal), at(percent).unwrap_or(f64::NAN));
-    }
+    let goals = [Goal::Below(10.0), Goal::Below(50.0)];
+    fitting.add(testbed, "a pod that fits, while pods end", goals, measured)?;
     if let Some(seconds) = used.scheduler_cpu {
         let what = "processor time of the whole scheduler, while pods end";
         measured.add(what, "% of a core", seconds * 100.0 / took);
@@ -186,17 +158,4 @@ async fn busy(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<()> 
     let what = "waiting pods whose condition was written again, while pods end";
     measured.add(what, "pods", f64::from(u32::try_from(rewritten)?));
     Ok(())
-}
-
-/// Seconds from the start of a killed scheduler to its first binding.
-async fn restart(testbed: &Testbed) -> anyhow::Result<f64> {
-    let component =
-        testbed.contender.component().context("this contender has no process to restart")?;
-    testbed.lab.kill(component).await;
-    let pod = objects::pod("after-0", PodRequest::Plain, testbed.contender);
-    testbed.api.create(Kind::Pods, &pod).await?;
-    let began = Instant::now();
-    testbed.lab.start(component).await?;
-    let bound = testbed.observer.all_bound("after", 1, STEP_TIMEOUT).await?;
-    Ok((bound - began).as_secs_f64())
 }

@@ -11,15 +11,16 @@ use octavo_api::names;
 use octavo_figure::Goal;
 use serde_json::{Value, json};
 
+use super::fill::run_on_nodes;
 use crate::scheduler::api::Kind;
 use crate::scheduler::contender::Contender;
-use crate::scheduler::fake_controllers::{FakeControllers, ReplacementController};
+use crate::scheduler::fake_controllers::{Endings, FakeControllers, ReplacementController};
 use crate::scheduler::objects::{self, PodRequest, TopologyRequest};
 use crate::scheduler::observer::{ObservedState, set_of};
 use crate::scheduler::results::Measured;
 use crate::scheduler::testbed::Testbed;
 use crate::scheduler::validate::{self, Expected};
-use crate::scheduler::{baseline, workers};
+use crate::scheduler::{raw, workers};
 
 /// Number of gangs at full size.
 const GANGS: usize = 41;
@@ -49,7 +50,7 @@ pub(super) async fn run(testbed: &Testbed, measured: &mut Measured) -> anyhow::R
     let gangs = gangs(testbed.world.nodes);
     let pods = testbed.world.nodes * RUNNING_PODS_PER_NODE;
     let owner = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": FILL}});
-    let owner: Arc<str> = baseline::uid(&testbed.api.create(Kind::Owners, &owner).await?)?.into();
+    let owner: Arc<str> = raw::uid(&testbed.api.create(Kind::Owners, &owner).await?)?.into();
     fill(testbed, pods, &owner).await?;
     testbed.start().await?;
     let contender = testbed.contender;
@@ -57,6 +58,7 @@ pub(super) async fn run(testbed: &Testbed, measured: &mut Measured) -> anyhow::R
     let controllers = FakeControllers::start(
         &testbed.api,
         &testbed.observer,
+        Endings::default(),
         Some(ReplacementController { set: FILL, make }),
     );
     let gone_before = testbed.observer.seen().gone.len();
@@ -110,19 +112,11 @@ pub(super) async fn run(testbed: &Testbed, measured: &mut Measured) -> anyhow::R
 }
 
 async fn fill(testbed: &Testbed, pods: usize, owner: &Arc<str>) -> anyhow::Result<()> {
-    let (api, contender, owner) = (testbed.api.clone(), testbed.contender, Arc::clone(owner));
-    workers::in_parallel(pods, move |number| {
-        let (api, owner) = (api.clone(), Arc::clone(&owner));
-        async move {
-            let name = format!("{FILL}-{number}");
-            let mut pod = filler(&name, contender, &owner);
-            pod["spec"]["nodeName"] = objects::node_name(number / RUNNING_PODS_PER_NODE).into();
-            api.create(Kind::Pods, &pod).await?;
-            api.merge(Kind::Pods, &format!("{name}/status"), &objects::running()).await.map(drop)
-        }
-    })
-    .await?;
-    testbed.observer.all_bound(FILL, pods, CASE_TIMEOUT).await.map(drop)
+    let (contender, owner) = (testbed.contender, Arc::clone(owner));
+    let pod = move |name: &str, number: usize| {
+        (filler(name, contender, &owner), number / RUNNING_PODS_PER_NODE)
+    };
+    run_on_nodes(testbed, FILL, pods, pod).await
 }
 
 fn filler(name: &str, contender: Contender, owner: &str) -> Value {
@@ -144,13 +138,13 @@ fn gang_name(gang: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scheduler::Case;
-    use crate::scheduler::cases::world;
+    use crate::scheduler::case::Case;
+    use crate::scheduler::cases::cluster;
 
     #[test]
     fn at_every_scale_all_gangs_fit_beside_those_that_move() {
         for thousandth in 1..=1_000 {
-            let nodes = world(Case::Defragmentation, f64::from(thousandth) / 1_000.0).nodes;
+            let nodes = cluster(Case::Defragmentation, f64::from(thousandth) / 1_000.0).nodes;
             let gangs = gangs(nodes);
             assert!(gangs > 0, "{nodes} nodes");
             // No node fits two gang pods. A gang pod takes a node, and only the rest of that node
@@ -171,6 +165,6 @@ mod tests {
             };
             assert!(free(nodes, gangs) >= free(NODES, GANGS), "{gangs} gangs on {nodes} nodes");
         }
-        assert_eq!(gangs(world(Case::Defragmentation, 1.0).nodes), 41);
+        assert_eq!(gangs(cluster(Case::Defragmentation, 1.0).nodes), 41);
     }
 }

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use octavo_figure::Goal;
 
+use super::fill::run_on_nodes;
+use super::restart::first_binding;
 use crate::scheduler::api::Kind;
-use crate::scheduler::contender::Contender;
-use crate::scheduler::fake_controllers::FakeControllers;
+use crate::scheduler::fake_controllers::{Endings, FakeControllers};
 use crate::scheduler::objects::{self, GPUS, PodRequest, TopologyRequest};
 use crate::scheduler::observer::{ObservedState, set_of};
 use crate::scheduler::results::Measured;
@@ -34,8 +35,9 @@ const FILL: &str = "fill";
 pub(super) async fn run(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<()> {
     fill(testbed).await?;
     testbed.start().await?;
-    let controllers = FakeControllers::start(&testbed.api, &testbed.observer, None);
-    if testbed.contender == Contender::Octavo {
+    let controllers =
+        FakeControllers::start(&testbed.api, &testbed.observer, Endings::default(), None);
+    if testbed.contender.is_octavo() {
         let what = "10 pods of 8 GPUs, nothing to preempt: last create to the reason";
         let took = impossible(testbed, "nofit", "bench-low").await?;
         measured.add_with_goal(what, "s", Goal::Below(1.0), took);
@@ -57,23 +59,14 @@ pub(super) async fn run(testbed: &Testbed, measured: &mut Measured) -> anyhow::R
 /// A running one-GPU pod on every GPU. Those of the first ten nodes may be preempted by the gang in the
 /// middle, but for one.
 async fn fill(testbed: &Testbed) -> anyhow::Result<()> {
-    let pods = testbed.world.nodes * GPUS;
-    let (api, contender) = (testbed.api.clone(), testbed.contender);
-    workers::in_parallel(pods, move |number| {
-        let api = api.clone();
-        async move {
-            let name = format!("{FILL}-{number}");
-            let mut pod = objects::pod(&name, PodRequest::Gpus(1), contender);
-            let is_low = number < GANG * GPUS && number != 0;
-            pod["spec"]["priorityClassName"] =
-                if is_low { "bench-low" } else { "bench-high" }.into();
-            pod["spec"]["nodeName"] = objects::node_name(number / GPUS).into();
-            api.create(Kind::Pods, &pod).await?;
-            api.merge(Kind::Pods, &format!("{name}/status"), &objects::running()).await.map(drop)
-        }
-    })
-    .await?;
-    testbed.observer.all_bound(FILL, pods, STEP_TIMEOUT).await.map(drop)
+    let contender = testbed.contender;
+    let pod = move |name: &str, number: usize| {
+        let mut pod = objects::pod(name, PodRequest::Gpus(1), contender);
+        let is_low = number < GANG * GPUS && number != 0;
+        pod["spec"]["priorityClassName"] = if is_low { "bench-low" } else { "bench-high" }.into();
+        (pod, number / GPUS)
+    };
+    run_on_nodes(testbed, FILL, testbed.world.nodes * GPUS, pod).await
 }
 
 /// Creates an impossible gang. Returns the seconds until the refusal is reported. No pod may be
@@ -160,17 +153,10 @@ async fn preempt(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<(
 /// Kills and starts the scheduler. Measures the time until it binds a pod that was created in
 /// between.
 async fn restart(testbed: &Testbed, measured: &mut Measured) -> anyhow::Result<()> {
-    let component =
-        testbed.contender.component().context("this contender has no process to restart")?;
     for number in 0..RESTARTS {
-        testbed.lab.kill(component).await;
-        let pod = objects::pod(&format!("late-{number}"), PodRequest::Plain, testbed.contender);
-        testbed.api.create(Kind::Pods, &pod).await?;
-        let began = Instant::now();
-        testbed.lab.start(component).await?;
-        let bound = testbed.observer.all_bound("late", number + 1, STEP_TIMEOUT).await?;
+        let took = first_binding(testbed, "late", number, PodRequest::Plain, STEP_TIMEOUT).await?;
         let what = "killed and started: start to the first binding";
-        measured.add_with_goal(what, "s", Goal::Below(3.0), (bound - began).as_secs_f64());
+        measured.add_with_goal(what, "s", Goal::Below(3.0), took);
         testbed.quiet().await?;
     }
     Ok(())

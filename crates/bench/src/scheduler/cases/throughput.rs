@@ -8,18 +8,22 @@ use anyhow::Context;
 use octavo_figure::{Goal, percentile};
 
 use super::{ALL_BOUND, RATE, float};
-use crate::scheduler::Case;
 use crate::scheduler::api::Kind;
+use crate::scheduler::case::Case;
 use crate::scheduler::contender::Contender;
 use crate::scheduler::cost::{self, Cost};
+use crate::scheduler::device_objects::GPU_TEMPLATE;
 use crate::scheduler::objects::{self, GPUS, PodRequest};
+use crate::scheduler::raw::{self, PodWrites, RawOutcome, RawScheduler, SlottedPod};
 use crate::scheduler::results::Measured;
 use crate::scheduler::testbed::Testbed;
 use crate::scheduler::validate::{self, Expected};
-use crate::scheduler::{baseline, print_progress, workers};
+use crate::scheduler::workers;
 
 /// Pods of the case.
 const SET: &str = "pod";
+/// Kinds of writes with fewer for each pod are not listed.
+const LEAST_WRITES: f64 = 0.005;
 
 /// Number of pods for some nodes.
 pub(super) fn pods(case: Case, nodes: usize) -> usize {
@@ -41,8 +45,14 @@ pub(super) async fn run(
     let before = cost::begin(testbed).await?;
     let created: Created = Arc::new(Mutex::new(vec![None; count]));
     let began = Instant::now();
-    let creating = create(testbed, case, count, &created);
-    let binding = bind_templates(testbed, case, count);
+    let (raw, raw_outcome) = start_raw(testbed, case, count)?.unzip();
+    let creating = create(testbed, case, count, &created, raw.as_ref());
+    let binding = async {
+        match raw_outcome {
+            Some(outcome) => outcome.await?,
+            None => Ok(()),
+        }
+    };
     // The outer timeout below ends this wait.
     let bound = testbed.observer.all_bound(SET, count, timeout * 2);
     let all = async { tokio::try_join!(creating, binding, bound) };
@@ -76,28 +86,31 @@ pub(super) async fn run(
         let what = format!("bound within {} min", timeout.as_secs_f64() / 60.0);
         measured.add_with_required_goal(what, "pods", Goal::Exactly(float(count)), float(bound));
     }
-    add_cost(testbed, &cost, (created.iter().flatten().count(), bound), measured);
+    add_cost(&cost, (created.iter().flatten().count(), bound), measured);
     Ok(())
 }
 
 /// When each pod was created; none where it was not.
 type Created = Arc<Mutex<Vec<Option<Instant>>>>;
 
-/// Creates the pods. Binds them too if no scheduler does.
+/// Creates the pods, and tells raw of each.
 async fn create(
     testbed: &Testbed,
     case: Case,
     count: usize,
     created: &Created,
+    raw: Option<&RawScheduler>,
 ) -> anyhow::Result<()> {
     let request = match case {
         Case::Pods => PodRequest::Plain,
-        Case::Claims => PodRequest::Template,
+        Case::Claims => PodRequest::Template(GPU_TEMPLATE),
         _ => PodRequest::Gpus(1),
     };
     let (api, contender, times) = (testbed.api.clone(), testbed.contender, Arc::clone(created));
+    let raw = raw.map(RawScheduler::sender);
+    let pods_per_node = count / testbed.world.nodes;
     workers::in_parallel(count, move |number| {
-        let (api, times) = (api.clone(), Arc::clone(&times));
+        let (api, times, raw) = (api.clone(), Arc::clone(&times), raw.clone());
         async move {
             let name = format!("{SET}-{number}");
             let answer = api.create(Kind::Pods, &objects::pod(&name, request, contender)).await?;
@@ -105,35 +118,31 @@ async fn create(
             {
                 *time = Some(Instant::now());
             }
-            match (contender, case) {
-                (Contender::Raw, Case::Pods) => baseline::bind(&api, &name, number / 5).await,
-                (Contender::Raw, Case::Gpus) => baseline::bind(&api, &name, number / GPUS).await,
-                (Contender::Raw, Case::GpusByDevices) => {
-                    let uid = baseline::uid(&answer)?;
-                    baseline::bind_with_extended(&api, &name, &uid, number).await
-                }
-                // Bound by a scheduler, or when its claim is there.
-                _ => Ok(()),
+            if let Some(raw) = raw {
+                let (uid, node) = (raw::uid(&answer)?, number / pods_per_node);
+                raw.created(SlottedPod { name, uid, node, gpu: number % pods_per_node });
             }
+            Ok(())
         }
     })
     .await
 }
 
-/// Binds pods whose claims a controller creates, as the claims appear.
-async fn bind_templates(testbed: &Testbed, case: Case, count: usize) -> anyhow::Result<()> {
-    if testbed.contender != Contender::Raw || case != Case::Claims {
-        return Ok(());
+/// Raw, if it is its turn, and its end.
+fn start_raw(
+    testbed: &Testbed,
+    case: Case,
+    count: usize,
+) -> anyhow::Result<Option<(RawScheduler, RawOutcome)>> {
+    if testbed.contender != Contender::Raw {
+        return Ok(None);
     }
-    let (api, observer) = (testbed.api.clone(), Arc::clone(&testbed.observer));
-    workers::in_parallel(count, move |number| {
-        let (api, observer) = (api.clone(), Arc::clone(&observer));
-        async move {
-            let name = format!("{SET}-{number}");
-            baseline::bind_with_template(&api, &observer, &name, number).await
-        }
-    })
-    .await
+    let writes = match case {
+        Case::Claims => PodWrites::TemplateClaim,
+        Case::GpusByDevices => PodWrites::ExtendedClaim,
+        _ => PodWrites::Binding,
+    };
+    RawScheduler::start(testbed, writes, count).map(Some)
 }
 
 /// How long creation took, and how long pods waited from their creation to their binding.
@@ -159,26 +168,20 @@ fn add_waits(
     Ok(())
 }
 
-fn add_cost(
-    testbed: &Testbed,
-    cost: &Cost,
-    (created, bound): (usize, usize),
-    measured: &mut Measured,
-) {
+/// The cost of the case. Writes are counted by kind: contenders are equal only where these are.
+pub(super) fn add_cost(cost: &Cost, (created, bound): (usize, usize), measured: &mut Measured) {
     let pods = float(bound.max(1));
     let writes = cost.writes_beyond(float(created)) / pods;
     measured.add("writes a pod beyond its creation", "writes", writes);
+    for (what, count) in &cost.writes {
+        if count / pods >= LEAST_WRITES && what != "POST pods" {
+            measured.add(format!("writes a pod: {what}"), "writes", count / pods);
+        }
+    }
     measured.add("processor time of the API server", "s", cost.apiserver_cpu);
     measured.add("most memory of the API server", "MiB", cost.apiserver_memory);
     if let (Some(cpu), Some(memory)) = (cost.scheduler_cpu, cost.scheduler_memory) {
         measured.add("processor time of the scheduler", "s", cpu);
         measured.add("most memory of the scheduler", "MiB", memory);
     }
-    let writes: Vec<String> = cost
-        .writes
-        .iter()
-        .filter(|(_, count)| **count / pods >= 0.005)
-        .map(|(what, count)| format!("{:.2} {what}", count / pods))
-        .collect();
-    print_progress(&format!("  {}: writes a pod: {}", testbed.contender.name(), writes.join(", ")));
 }

@@ -42,7 +42,7 @@ fn rates_are_compared_turn_by_turn() {
     assert_eq!(rate.met, Some(false));
     let rate = find(&figures, "rate, of raw's: kube-scheduler");
     assert_eq!((rate.median, rate.n, rate.met), (20.0, 1, None));
-    let faster = find(&figures, "times kube-scheduler's: octavo");
+    let faster = find(&figures, "times that of kube-scheduler: octavo");
     assert_eq!((faster.median, faster.n), (3.0, 1));
 }
 
@@ -58,7 +58,7 @@ fn unfinished_contender_is_marked_and_compared_by_bound_pods() {
     assert!(!figures.iter().any(|figure| figure.what.contains("all bound: kube")));
     let rate = find(&figures, "rate, of raw's: kube-scheduler (did not finish)");
     assert_eq!((rate.median, rate.n), (5.0, 1));
-    let faster = find(&figures, "rate, times kube-scheduler's (did not finish): octavo");
+    let faster = find(&figures, "rate, times that of kube-scheduler (did not finish): octavo");
     assert_eq!((faster.median, faster.n), (18.0, 1));
     let figures =
         results(&[(Contender::Kube, 1, 5.0, Some(40.0)), (Contender::Kube, 2, 10.0, None)]);

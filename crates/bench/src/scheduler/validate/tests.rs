@@ -1,6 +1,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::scheduler::device_objects::{self, GPU_TEMPLATE};
 use crate::scheduler::objects::{self, LEVELS, PodRequest};
 
 const BLOCK: &str = LEVELS[0].0;
@@ -20,13 +21,15 @@ fn bound(name: &str, request: PodRequest, node: usize) -> Value {
 fn claim(pod: &str, node: usize, gpu: usize) -> Value {
     json!({
         "metadata": {"name": format!("{pod}-claim")},
-        "status": objects::allocated("gpu", (node, gpu), (pod, pod)),
+        "status": device_objects::allocated("gpu", (node, gpu), (pod, pod)),
     })
 }
 
 fn cluster(gpus: Gpus, pods: Vec<Value>, claims: Vec<Value>) -> Cluster {
     let nodes = (0..200).map(|number| objects::node(number, gpus, Contender::Octavo)).collect();
-    let slices = (0..2).map(|number| objects::slice(number, Contender::Octavo)).collect();
+    let slices =
+        (0..2).map(|number| device_objects::slices(number, Gpus::DraWithNics, Contender::Octavo));
+    let slices = slices.flatten().collect();
     Cluster { nodes, pods, claims, slices }
 }
 
@@ -56,7 +59,12 @@ fn overcommitted_node_is_caught() {
 
 #[test]
 fn device_allocated_twice_elsewhere_or_not_at_all_is_caught() {
-    let pods = || vec![bound("a-0", PodRequest::Template, 0), bound("a-1", PodRequest::Gpus(1), 0)];
+    let pods = || {
+        vec![
+            bound("a-0", PodRequest::Template(GPU_TEMPLATE), 0),
+            bound("a-1", PodRequest::Gpus(1), 0),
+        ]
+    };
     let expected = expect(&[("a", 2)], &[]);
     let verdict_text = |claims| verdict(&cluster(Gpus::Dra, pods(), claims), true, &expected);
     assert_eq!(verdict_text(vec![claim("a-0", 0, 0), claim("a-1", 0, 1)]), "valid");
@@ -120,4 +128,48 @@ fn wrong_number_of_bound_pods_is_caught() {
         "{}",
         verdict_text(0..=1)
     );
+}
+
+#[test]
+fn nic_of_another_root_is_caught() {
+    let request = PodRequest::Template(device_objects::GPU_AND_NIC_TEMPLATE);
+    let pods = || vec![bound("a-0", request, 0)];
+    let with_nic = |nic: &str| {
+        let mut claim = claim("a-0", 0, 3);
+        claim["spec"]["devices"]["constraints"] =
+            json!([{"matchAttribute": "resource.kubernetes.io/pcieRoot"}]);
+        let results = &mut claim["status"]["allocation"]["devices"]["results"];
+        let nic = json!({"driver": "nic.example.com", "pool": "node-0", "device": nic});
+        *results = json!([results[0].clone(), nic]);
+        verdict(&cluster(Gpus::DraWithNics, pods(), vec![claim]), true, &expect(&[("a", 1)], &[]))
+    };
+    assert_eq!(with_nic("nic-3"), "valid");
+    assert!(with_nic("nic-4").contains("have 2 values of"), "{}", with_nic("nic-4"));
+}
+
+#[test]
+fn exceeded_shared_counter_is_caught() {
+    let part = |name: &str| {
+        json!({"name": name, "consumesCounters": [
+            {"counterSet": "gpu-0", "counters": {"memory": {"value": "40Gi"}}},
+        ]})
+    };
+    let slices = vec![json!({"spec": {
+        "driver": "gpu.nvidia.com", "nodeName": "node-0", "pool": {"name": "node-0"},
+        "sharedCounters": [{"name": "gpu-0", "counters": {"memory": {"value": "80Gi"}}}],
+        "devices": [part("gpu-0"), part("gpu-1"), part("gpu-2")],
+    }})];
+    let verdict_text = |parts: usize| {
+        let names = ["a-0", "a-1", "a-2"];
+        let names = &names[..parts];
+        let bound = |name: &&str| bound(name, PodRequest::Template(GPU_TEMPLATE), 0);
+        let claims = names.iter().enumerate().map(|(gpu, name)| claim(name, 0, gpu));
+        let claims = claims.collect();
+        let pods = names.iter().map(bound).collect();
+        let nodes = vec![objects::node(0, Gpus::Dra, Contender::Octavo)];
+        let cluster = Cluster { nodes, pods, claims, slices: slices.clone() };
+        verdict(&cluster, true, &expect(&[("a", parts)], &[]))
+    };
+    assert_eq!(verdict_text(2), "valid");
+    assert!(verdict_text(3).contains("devices that are given out"), "{}", verdict_text(3));
 }
