@@ -5,3 +5,4 @@
 
 pub mod mig_order;
 pub mod packing;
+pub mod steady;

@@ -1,5 +1,5 @@
 //! openb at 130 % by the published protocol: our policies against the published means and against
-//! one another, ten seeds each, every run validated.
+//! one another, ten seeds each, every run validated. Then the same shapes as pods that come and go.
 
 use std::num::NonZeroUsize;
 use std::path::Path;
@@ -9,6 +9,8 @@ use octavo_figure::{Figure, Goal};
 use octavo_sim::published;
 use octavo_sim::replay::{self, NoObserver, Options, Policy, Popularity, Run};
 use octavo_sim::trace::Trace;
+
+use crate::steady;
 
 /// Where the lists are, from the root of the repository.
 const DATA: &str = "crates/sim/data/openb";
@@ -99,6 +101,7 @@ pub fn run() -> anyhow::Result<Vec<Figure>> {
             figures.push(Figure::new(what(policy, "mean decision"), "us", &times, Goal::None)?);
         }
     }
+    figures.extend(steady::run()?);
     Ok(figures)
 }
 
