@@ -14,6 +14,9 @@ use serde::Deserialize;
 
 use super::PROGRAM;
 
+/// The measured binary, in a checkout.
+const OCTAVO: &str = "target/release/octavo";
+
 /// What is compared.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -24,8 +27,12 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FOLDER")]
     after: Option<PathBuf>,
     /// The benchmark's name before the change, if it was another.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", conflicts_with = "one_benchmark")]
     before_name: Option<String>,
+    /// Measure both with the benchmark of the checkout after the change. For benchmarks that have changed, too: what is
+    /// compared is `octavo` alone.
+    #[arg(long)]
+    one_benchmark: bool,
     /// Pairs of runs. From six pairs on, the changes have an interval.
     #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u32).range(1..))]
     pairs: u32,
@@ -61,6 +68,8 @@ enum Side {
 /// One checkout with its reports.
 struct Checkout<'a> {
     folder: &'a Path,
+    /// The checkout whose benchmark measures it.
+    bench_folder: &'a Path,
     name: &'a str,
     flags: &'a [String],
     /// One for each pair; `None` if the run failed.
@@ -71,10 +80,16 @@ struct Checkout<'a> {
 pub(crate) fn run(root: &Path, args: &Args) -> anyhow::Result<()> {
     let after = args.after.as_deref().unwrap_or(root);
     let before_name = args.before_name.as_deref().unwrap_or(&args.name);
-    let checkout =
-        |folder, name| Checkout { folder, name, flags: &args.flags, reports: Vec::new() };
-    let mut before = checkout(&args.before, before_name);
-    let mut after = checkout(after, &args.name);
+    let checkout = |folder, bench_folder, name| Checkout {
+        folder,
+        bench_folder,
+        name,
+        flags: &args.flags,
+        reports: Vec::new(),
+    };
+    let before_bench = if args.one_benchmark { after } else { &args.before };
+    let mut before = checkout(&args.before, before_bench, before_name);
+    let mut after = checkout(after, after, &args.name);
     for side in [&before, &after] {
         side.build()?;
     }
@@ -122,21 +137,35 @@ impl Checkout<'_> {
     }
 
     fn run(&self) -> anyhow::Result<Report> {
-        let program = self.folder.join(PROGRAM);
-        let program =
-            program.canonicalize().with_context(|| format!("find {}", program.display()))?;
+        let find = |folder: &Path, program: &str| {
+            let program = folder.join(program);
+            program.canonicalize().with_context(|| format!("find {}", program.display()))
+        };
+        let program = find(self.bench_folder, PROGRAM)?;
         // A missed goal is a failure of the run, but its report is complete.
         let output = Command::new(&program)
             .arg(self.name)
-            .args(["--format", "json"])
+            .args(["--format", "json", "--octavo"])
+            .arg(find(self.folder, OCTAVO)?)
             .args(self.flags)
-            .current_dir(self.folder)
+            .current_dir(self.bench_folder)
             .stderr(Stdio::inherit())
             .output()
             .with_context(|| format!("run {}", program.display()))?;
-        serde_json::from_slice(&output.stdout).with_context(|| {
+        let mut report: Report = serde_json::from_slice(&output.stdout).with_context(|| {
             format!("{} printed no report and ended with {}", program.display(), output.status)
-        })
+        })?;
+        report.commit = self.commit()?;
+        Ok(report)
+    }
+
+    /// The commit of what is measured. A report names that of the benchmark.
+    fn commit(&self) -> anyhow::Result<String> {
+        let mut git = Command::new("git");
+        git.args(["describe", "--always", "--dirty", "--exclude=*"]).current_dir(self.folder);
+        let output = git.output().context("run git")?;
+        ensure!(output.status.success(), "git knows no commit of {}", self.folder.display());
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
     }
 }
 
