@@ -31,7 +31,7 @@ use octavo_dra::{Allocation, ExtendedClaim};
 use octavo_kube_io::objects::{Claim, NodeName, ObjectName, PodUid};
 
 pub use binder::{Binder, BinderOptions, Load};
-pub(crate) use call::{Api, ApiError, ApiWrite, BodyFormat};
+pub(crate) use call::{Api, ApiError, ApiRequest, BodyFormat, unreadable};
 pub use leadership::{FencingGate, Leadership, TermRemaining};
 
 /// Number of a write operation. Never reused.
@@ -222,6 +222,27 @@ pub enum FailureKind {
     /// This scheduler lost the lease and stopped writing. Earlier writes that it could not roll
     /// back are in [`Failure::unreleased`].
     NotLeader,
+}
+
+impl Failure {
+    /// The failure of a step that left nothing unreleased.
+    pub fn new(step: &'static str, kind: FailureKind, message: impl Into<String>) -> Self {
+        Self { step, message: message.into(), kind, unreleased: Vec::new() }
+    }
+
+    /// The failure of a step with an API error, without further information.
+    fn of(step: &'static str, error: &ApiError) -> Self {
+        let kind = match error {
+            ApiError::NotLeader => FailureKind::NotLeader,
+            ApiError::Indeterminate { .. } => FailureKind::Unreachable,
+            ApiError::Rejected(rejection) => match rejection.code {
+                409 | 404 => FailureKind::Conflict,
+                429 => FailureKind::Unreachable,
+                _ => FailureKind::Rejected,
+            },
+        };
+        Self::new(step, kind, error.to_string())
+    }
 }
 
 #[cfg(test)]

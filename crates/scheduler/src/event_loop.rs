@@ -183,16 +183,9 @@ fn milliseconds(time: Duration) -> u64 {
 
 /// The result of an operation that was decided in an earlier term and is not sent.
 fn not_sent(id: OpId) -> OpResult {
-    let failure = Failure {
-        step: "waiting",
-        message:
-            "this scheduler does not lead, or has not yet listed what the previous leader wrote: \
-                  nothing was written"
-                .to_owned(),
-        kind: FailureKind::NotLeader,
-        unreleased: Vec::new(),
-    };
-    OpResult { id, result: Err(failure) }
+    let message = "this scheduler does not lead, or has not yet listed what the previous leader \
+                   wrote: nothing was written";
+    OpResult { id, result: Err(Failure::new("waiting", FailureKind::NotLeader, message)) }
 }
 
 /// Counts the events of a cycle whose decisions took this time in all.

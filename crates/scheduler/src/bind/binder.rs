@@ -162,7 +162,8 @@ impl BinderTask {
         }
         waiting.close();
         while let Some(op) = waiting.recv().await {
-            self.report(op.id, Err(rejected_at_shutdown()));
+            let message = "the scheduler is shutting down: nothing was written";
+            self.report(op.id, Err(Failure::new("waiting", FailureKind::NotLeader, message)));
         }
         let grace_end = tokio::time::sleep(shutdown_grace);
         tokio::pin!(grace_end);
@@ -204,7 +205,7 @@ impl BinderTask {
                 let pending = pending.collect();
                 let guards = bind.claims.iter().filter_map(|write| {
                     let allocation = &write.allocation.as_ref()?.allocation;
-                    Some(self.sequencer.begin(write.claim.uid(), allocation, id.0))
+                    Some(self.sequencer.begin(write.claim.uid(), allocation, id))
                 });
                 let guards = guards.collect();
                 let sequenced = SequencedBind { bind, guards, pending };
@@ -239,6 +240,7 @@ impl BinderTask {
             }
         };
         if let Some((op, _)) = self.op_by_task.remove(&task) {
+            self.sequencer.end(op);
             self.report(op, result);
         }
     }
@@ -278,20 +280,7 @@ fn claim_names(task: &OpKind) -> Vec<ObjectName> {
     }
 }
 
-fn rejected_at_shutdown() -> Failure {
-    Failure {
-        step: "waiting",
-        message: "the scheduler is shutting down: nothing was written".to_owned(),
-        kind: FailureKind::NotLeader,
-        unreleased: Vec::new(),
-    }
-}
-
 fn aborted(unreleased: Vec<ObjectName>) -> Failure {
-    Failure {
-        step: "writing",
-        message: "the operation was aborted at shutdown: its outcome is unknown".to_owned(),
-        kind: FailureKind::Indeterminate,
-        unreleased,
-    }
+    let message = "the operation was aborted at shutdown: its outcome is unknown";
+    Failure { unreleased, ..Failure::new("writing", FailureKind::Indeterminate, message) }
 }

@@ -9,12 +9,11 @@
 
 use std::time::Duration;
 
-use http::{Method, Request, StatusCode, header};
+use http::{Method, Request, header};
 use kube::Client;
-use kube::client::Body;
+use kube::core::Status;
 use octavo_kube_io::Backoff;
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use octavo_kube_io::objects::ReadError;
 use tokio::time::Instant;
 
 use super::aimd_limit::AimdLimit;
@@ -53,9 +52,9 @@ pub(super) struct Call<'a> {
     pub(super) deadline: Instant,
 }
 
-/// A write.
+/// A request.
 #[derive(Clone, Debug)]
-pub(crate) struct ApiWrite {
+pub(crate) struct ApiRequest {
     pub(crate) method: Method,
     /// Path without query.
     pub(crate) path: String,
@@ -65,7 +64,7 @@ pub(crate) struct ApiWrite {
     pub(crate) body: serde_json::Value,
 }
 
-/// Content type of a write's body.
+/// Content type of a request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BodyFormat {
     /// An object, or options.
@@ -77,13 +76,16 @@ pub(crate) enum BodyFormat {
 }
 
 /// Why a request failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ApiError {
     /// Not sent: this process does not hold the lease.
+    #[error("this scheduler is no longer the leader")]
     NotLeader,
     /// The server rejected it and did nothing.
-    Rejected(Rejection),
+    #[error(transparent)]
+    Rejected(#[from] Rejection),
     /// It may have been done.
+    #[error("{message}; the outcome is unknown")]
     Indeterminate {
         /// What went wrong.
         message: String,
@@ -93,7 +95,8 @@ pub(crate) enum ApiError {
 }
 
 /// A rejection.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, thiserror::Error)]
+#[error("{message} ({code})")]
 pub(crate) struct Rejection {
     pub(crate) code: u16,
     pub(crate) message: String,
@@ -106,42 +109,32 @@ pub(crate) struct Rejection {
     pub(crate) retry_after: Option<Duration>,
 }
 
-/// `metav1.Status`, as far as it is read.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    message: String,
-    details: Option<Details>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Details {
-    causes: Vec<Cause>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Cause {
-    reason: String,
-}
-
 /// A 429 comes from overload or from a server that shuts down. It says nothing about the request.
 const TOO_MANY_REQUESTS: u16 = 429;
 
-impl ApiWrite {
+impl ApiRequest {
     /// A create.
     pub(crate) fn post(path: String, resource: &'static str, body: serde_json::Value) -> Self {
         Self { method: Method::POST, path, resource, format: BodyFormat::Object, body }
     }
 
     pub(super) fn delete(path: String, resource: &'static str, body: serde_json::Value) -> Self {
-        Self { method: Method::DELETE, path, resource, format: BodyFormat::Object, body }
+        Self { method: Method::DELETE, ..Self::post(path, resource, body) }
     }
 
     /// A strategic merge patch.
     pub(crate) fn patch(path: String, resource: &'static str, body: serde_json::Value) -> Self {
-        Self { method: Method::PATCH, path, resource, format: BodyFormat::StrategicPatch, body }
+        let format = BodyFormat::StrategicPatch;
+        Self { method: Method::PATCH, format, ..Self::post(path, resource, body) }
+    }
+
+    /// A read.
+    pub(crate) fn get(path: String, resource: &'static str) -> Self {
+        Self { method: Method::GET, ..Self::post(path, resource, serde_json::Value::Null) }
+    }
+
+    fn is_read(&self) -> bool {
+        self.method == Method::GET
     }
 }
 
@@ -156,62 +149,32 @@ impl BodyFormat {
 }
 
 impl Api {
-    /// Sends a write once.
-    pub(crate) async fn write_once(&self, write: &ApiWrite) -> Result<Vec<u8>, ApiError> {
-        let lease = self.leadership.remaining().filter(|lease| *lease >= MIN_LEASE);
-        let Some(lease) = lease else { return Err(ApiError::NotLeader) };
-        let limit = self.timeout.min(lease.saturating_sub(LEASE_MARGIN));
-        let uri = format!("{}?timeout={}ms", write.path, limit.as_millis());
-        let request = Request::builder()
-            .method(write.method.clone())
-            .uri(uri)
-            .header(header::CONTENT_TYPE, write.format.content_type());
-        self.send(
-            request,
-            write.body.to_string().into_bytes().into(),
-            limit,
-            &write.method,
-            write.resource,
-        )
-        .await
-    }
-
-    /// Sends a read once. `None` if the object does not exist.
-    pub(crate) async fn read_once<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        resource: &'static str,
-    ) -> Result<Option<T>, ApiError> {
-        let request = Request::builder().method(Method::GET).uri(path);
-        let limit = self.timeout;
-        let body = self.send(request, Vec::new().into(), limit, &Method::GET, resource).await;
-        match body {
-            Ok(body) => parse(&body).map(Some),
-            Err(ApiError::Rejected(rejection)) if rejection.code == 404 => Ok(None),
-            Err(error) => Err(error),
+    /// Sends a request once. Writes are sent only while this process leads.
+    pub(crate) async fn send_once(&self, sent: &ApiRequest) -> Result<Vec<u8>, ApiError> {
+        let mut limit = self.timeout;
+        let mut request = Request::builder()
+            .method(sent.method.clone())
+            .uri(&sent.path)
+            .header(header::ACCEPT, "application/json");
+        let mut body = Vec::new();
+        if !sent.is_read() {
+            let lease = self.leadership.remaining().filter(|lease| *lease >= MIN_LEASE);
+            let Some(lease) = lease else { return Err(ApiError::NotLeader) };
+            limit = limit.min(lease.saturating_sub(LEASE_MARGIN));
+            request = request
+                .uri(format!("{}?timeout={}ms", sent.path, limit.as_millis()))
+                .header(header::CONTENT_TYPE, sent.format.content_type());
+            body = sent.body.to_string().into_bytes();
         }
-    }
-
-    async fn send(
-        &self,
-        request: http::request::Builder,
-        body: Body,
-        limit: Duration,
-        method: &Method,
-        resource: &'static str,
-    ) -> Result<Vec<u8>, ApiError> {
         let end = Instant::now() + limit;
         let unknown = |message: String, ended: Instant| {
-            self.metrics.request(resource, method, 0);
+            self.metrics.request(sent.resource, &sent.method, 0);
             Err(ApiError::Indeterminate { message, settles_at: ended + SETTLE_TIME })
         };
-        let request = match request.header(header::ACCEPT, "application/json").body(body) {
-            Ok(request) => request,
-            Err(error) => {
-                let message = format!("the request cannot be built: {error}");
-                return Err(ApiError::Rejected(Rejection { message, ..Rejection::of(400) }));
-            }
-        };
+        let request = request.body(body.into()).map_err(|error| {
+            let message = format!("the request cannot be built: {error}");
+            Rejection { code: 400, message, ..Rejection::default() }
+        })?;
         let answer = async {
             let answer = self.client.send(request).await?;
             let (head, body) = answer.into_parts();
@@ -223,7 +186,7 @@ impl Api {
             Ok(Err(error)) => return unknown(error.to_string(), end),
             Ok(Ok(answer)) => answer,
         };
-        self.metrics.request(resource, method, head.status.as_u16());
+        self.metrics.request(sent.resource, &sent.method, head.status.as_u16());
         if head.status.is_success() {
             return Ok(body.to_vec());
         }
@@ -233,7 +196,11 @@ impl Api {
             head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok());
         let rejection = Rejection {
             code: head.status.as_u16(),
-            message: message_or_status(&status.message, head.status),
+            message: match &*status.message {
+                "" => head.status.canonical_reason().unwrap_or("the API server gave no reason"),
+                message => message,
+            }
+            .to_owned(),
             // policy/v1 `DisruptionBudgetCause`. A pod with more than one budget gets a 500, which
             // the API does not support (registry/core/pod/storage/eviction.go).
             is_budget: causes.iter().any(|cause| cause.reason == "DisruptionBudget")
@@ -245,7 +212,7 @@ impl Api {
         };
         if head.status.is_server_error() && !rejection.is_budget {
             return Err(ApiError::Indeterminate {
-                message: format!("{} ({})", rejection.message, rejection.code),
+                message: rejection.to_string(),
                 settles_at: Instant::now() + SETTLE_TIME,
             });
         }
@@ -254,108 +221,86 @@ impl Api {
 }
 
 impl Call<'_> {
-    /// Writes. While the server is overloaded or still denies every client, it retries until the
-    /// operation's deadline.
-    pub(super) async fn write(&self, write: &ApiWrite) -> Result<Vec<u8>, ApiError> {
-        let mut backoff = Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY);
-        let mut access = self.rbac_denials.of(&write.method, write.resource, &write.path);
+    /// Sends a request. While the server is overloaded or still denies every client, it is sent
+    /// again until the operation's deadline. So is a read without a response.
+    pub(super) async fn send(&self, request: &ApiRequest) -> Result<Vec<u8>, ApiError> {
+        let mut backoff = Self::backoff();
+        let mut access = self.rbac_denials.of(&request.method, request.resource, &request.path);
+        // Reads do not count.
+        let aimd = (!request.is_read()).then_some(self.aimd);
         loop {
-            let number = self.aimd.next_request();
-            let error = match self.api.write_once(write).await {
+            let number = aimd.map_or(0, AimdLimit::next_request);
+            let error = match self.api.send_once(request).await {
                 Ok(body) => {
-                    self.aimd.answered();
+                    aimd.inspect(|aimd| aimd.answered());
                     access.record_allowed();
                     return Ok(body);
                 }
                 Err(error) => error,
             };
-            let delay = match &error {
-                ApiError::NotLeader => return Err(error),
-                ApiError::Rejected(rejection)
+            let mut least_delay = Duration::ZERO;
+            match (&error, aimd) {
+                (ApiError::NotLeader, _) => return Err(error),
+                (ApiError::Rejected(rejection), _)
                     if rejection.code == TOO_MANY_REQUESTS && !rejection.is_budget =>
                 {
-                    self.aimd.overloaded(number);
-                    backoff.next_delay().max(rejection.retry_after.unwrap_or_default())
+                    aimd.inspect(|aimd| aimd.overloaded(number));
+                    least_delay = rejection.retry_after.unwrap_or_default();
                 }
-                ApiError::Rejected(rejection) if rejection.is_access_denial => {
-                    // The server is not overloaded: it only lacks its RBAC data.
-                    self.aimd.answered();
-                    if !access.should_retry() {
-                        return Err(error);
-                    }
-                    backoff.next_delay()
-                }
-                ApiError::Rejected(rejection) => {
-                    self.aimd.answered();
-                    if rejection.code != TOO_MANY_REQUESTS {
+                (ApiError::Rejected(rejection), _) => {
+                    // With a denial the server is not overloaded: it only lacks its RBAC data.
+                    aimd.inspect(|aimd| aimd.answered());
+                    if !rejection.is_access_denial && rejection.code != TOO_MANY_REQUESTS {
                         access.record_allowed();
                     }
-                    return Err(error);
+                    if !rejection.is_access_denial || !access.should_retry() {
+                        return Err(error);
+                    }
                 }
-                ApiError::Indeterminate { settles_at, .. } => {
+                (ApiError::Indeterminate { settles_at, .. }, Some(aimd)) => {
                     self.barrier.record(*settles_at);
-                    self.aimd.overloaded(number);
+                    aimd.overloaded(number);
                     return Err(error);
                 }
-            };
-            if Instant::now() + delay > self.deadline {
+                (ApiError::Indeterminate { .. }, None) => {}
+            }
+            if !self.pause_at_least(least_delay, &mut backoff).await {
                 return Err(error);
             }
-            tokio::time::sleep(delay).await;
         }
     }
 
-    /// Writes, and parses the object in the response.
-    pub(super) async fn write_object<T: DeserializeOwned>(
+    /// Writes, and reads the object in the response.
+    pub(super) async fn write_object<T>(
         &self,
-        write: &ApiWrite,
+        write: &ApiRequest,
+        from_json: fn(&[u8]) -> Result<T, ReadError>,
     ) -> Result<T, ApiError> {
-        let body = self.write(write).await?;
-        parse(&body)
+        let body = self.send(write).await?;
+        from_json(&body).map_err(|error| unreadable(&error))
     }
 
     /// Reads an object from the API server, not from a cache. `None` if it does not exist. Retried
     /// until the operation's deadline, and sent at least once.
-    pub(super) async fn read<T: DeserializeOwned>(
+    pub(super) async fn read<T>(
         &self,
-        path: &str,
+        path: String,
         resource: &'static str,
+        from_json: fn(&[u8]) -> Result<T, ReadError>,
     ) -> Result<Option<T>, ApiError> {
-        let mut backoff = Backoff::new(FIRST_RETRY_DELAY, MAX_RETRY_DELAY);
-        let mut access = self.rbac_denials.of(&Method::GET, resource, path);
-        loop {
-            let error = match self.api.read_once(path, resource).await {
-                Ok(object) => {
-                    access.record_allowed();
-                    return Ok(object);
-                }
-                Err(error) => error,
-            };
-            let delay = match &error {
-                ApiError::Rejected(rejection) if rejection.is_access_denial => {
-                    if !access.should_retry() {
-                        return Err(error);
-                    }
-                    backoff.next_delay()
-                }
-                ApiError::Rejected(rejection) if rejection.code != TOO_MANY_REQUESTS => {
-                    return Err(error);
-                }
-                ApiError::Rejected(rejection) => {
-                    backoff.next_delay().max(rejection.retry_after.unwrap_or_default())
-                }
-                _ => backoff.next_delay(),
-            };
-            if Instant::now() + delay > self.deadline {
-                return Err(error);
-            }
-            tokio::time::sleep(delay).await;
+        match self.send(&ApiRequest::get(path, resource)).await {
+            Ok(body) => from_json(&body).map(Some).map_err(|error| unreadable(&error)),
+            Err(error) => error.if_gone(None),
         }
     }
 
     /// Waits before another attempt. `false` if the deadline would pass.
     pub(super) async fn pause(&self, backoff: &mut Backoff) -> bool {
-        let delay = backoff.next_delay();
+        self.pause_at_least(Duration::ZERO, backoff).await
+    }
+
+    async fn pause_at_least(&self, least: Duration, backoff: &mut Backoff) -> bool {
+        let delay = backoff.next_delay().max(least);
         if Instant::now() + delay > self.deadline {
             return false;
         }
@@ -369,40 +314,20 @@ impl Call<'_> {
     }
 }
 
-impl Rejection {
-    fn of(code: u16) -> Self {
-        Self {
-            code,
-            message: String::new(),
-            is_budget: false,
-            is_access_denial: false,
-            retry_after: None,
-        }
-    }
-}
-
-impl std::fmt::Display for ApiError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl ApiError {
+    /// This result if the object does not exist, else the error.
+    pub(crate) fn if_gone<T>(self, gone: T) -> Result<T, Self> {
         match self {
-            Self::NotLeader => f.write_str("this scheduler is no longer the leader"),
-            Self::Rejected(rejection) => write!(f, "{} ({})", rejection.message, rejection.code),
-            Self::Indeterminate { message, .. } => {
-                write!(f, "{message}; the outcome is unknown")
-            }
+            Self::Rejected(Rejection { code: 404, .. }) => Ok(gone),
+            error => Err(error),
         }
     }
 }
 
-fn message_or_status(message: &str, status: StatusCode) -> String {
-    if !message.is_empty() {
-        return message.to_owned();
-    }
-    status.canonical_reason().unwrap_or("the API server gave no reason").to_owned()
-}
-
-fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, ApiError> {
-    serde_json::from_slice(body).map_err(|error| ApiError::Indeterminate {
+/// The error of a response that is not the expected object.
+pub(crate) fn unreadable(error: &dyn std::fmt::Display) -> ApiError {
+    ApiError::Indeterminate {
         message: format!("the API server's response cannot be parsed: {error}"),
         settles_at: Instant::now(),
-    })
+    }
 }

@@ -6,32 +6,23 @@
 //! they never deadlock.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use octavo_dra::Allocation;
 use octavo_kube_io::objects::ClaimUid;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// Allocations in flight, by claim.
-#[derive(Clone, Debug, Default)]
-pub(super) struct ClaimSequencer(Arc<Mutex<HashMap<ClaimUid, InFlightAllocation>>>);
+use super::OpId;
 
-/// An allocation in flight.
-#[derive(Clone, Debug)]
-struct InFlightAllocation {
-    done: CancellationToken,
-    allocation: Arc<Allocation>,
-    /// Number of the operation, so that a later one is not removed.
-    number: u64,
-}
+/// The last allocations in flight, by claim, with their operations.
+#[derive(Debug, Default)]
+pub(super) struct ClaimSequencer(HashMap<ClaimUid, (OpId, PendingAllocation)>);
 
-/// Held while an operation allocates a claim.
+/// Held while an operation allocates a claim. Its end releases waiting operations.
 #[derive(Debug)]
 pub(super) struct AllocationGuard {
-    sequencer: ClaimSequencer,
-    claim: ClaimUid,
-    number: u64,
-    done: CancellationToken,
+    pub(super) claim: ClaimUid,
+    _done: DropGuard,
 }
 
 /// The allocation that an earlier operation is writing.
@@ -43,35 +34,29 @@ pub(super) struct PendingAllocation {
 }
 
 impl ClaimSequencer {
-    /// Registers that operation `number` will allocate a claim.
+    /// Registers that an operation will allocate a claim.
     pub(super) fn begin(
-        &self,
+        &mut self,
         claim: ClaimUid,
         allocation: &Allocation,
-        number: u64,
+        op: OpId,
     ) -> AllocationGuard {
         let done = CancellationToken::new();
-        let in_flight = InFlightAllocation {
-            done: done.clone(),
-            allocation: Arc::new(allocation.clone()),
-            number,
-        };
-        self.lock().insert(claim.clone(), in_flight);
-        AllocationGuard { sequencer: self.clone(), claim, number, done }
+        let allocation = Arc::new(allocation.clone());
+        let pending = PendingAllocation { done: done.clone(), allocation };
+        self.0.insert(claim.clone(), (op, pending));
+        AllocationGuard { claim, _done: done.drop_guard() }
     }
 
     /// The allocation that an earlier operation is writing to a claim, if any.
     pub(super) fn pending(&self, claim: &str) -> Option<PendingAllocation> {
-        let sequencer = self.lock();
-        let in_flight = sequencer.get(claim)?;
-        Some(PendingAllocation {
-            done: in_flight.done.clone(),
-            allocation: Arc::clone(&in_flight.allocation),
-        })
+        let (_, pending) = self.0.get(claim)?;
+        (!pending.done.is_cancelled()).then(|| pending.clone())
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<ClaimUid, InFlightAllocation>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Forgets an operation that has ended.
+    pub(super) fn end(&mut self, op: OpId) {
+        self.0.retain(|_, (other, _)| *other != op);
     }
 }
 
@@ -79,23 +64,5 @@ impl PendingAllocation {
     /// Waits until it is written or has failed.
     pub(super) async fn wait(&self) {
         self.done.cancelled().await;
-    }
-}
-
-impl AllocationGuard {
-    /// UID of the claim.
-    pub(super) fn claim(&self) -> &str {
-        &self.claim
-    }
-}
-
-impl Drop for AllocationGuard {
-    fn drop(&mut self) {
-        let mut sequencer = self.sequencer.lock();
-        if sequencer.get(&self.claim).is_some_and(|in_flight| in_flight.number == self.number) {
-            sequencer.remove(&self.claim);
-        }
-        drop(sequencer);
-        self.done.cancel();
     }
 }

@@ -1,30 +1,25 @@
 //! The writes to one claim: from free to allocated and reserved, and back.
 
+use std::sync::Arc;
+
 use octavo_dra::Allocation;
+use octavo_kube_io::Backoff;
 use octavo_kube_io::objects::{Claim, ObjectName};
 
-use super::call::{ApiError, Call, Rejection};
+use super::call::{ApiError, ApiRequest, Call, Rejection};
 use super::patches;
-use super::responses::ClaimView;
-use super::{ClaimWrite, FailureKind, PodRef, WrittenAllocation};
+use super::responses::{has_devices, has_finalizer, has_other_consumers, is_reserved_for};
+use super::{ClaimWrite, Failure, FailureKind, PodRef, WrittenAllocation};
 
 /// Attempts for a claim that keeps changing, each after a re-read.
 const MAX_ATTEMPTS: u32 = 5;
-
-/// Why an operation stops.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct StepError {
-    pub(super) step: &'static str,
-    pub(super) message: String,
-    pub(super) kind: FailureKind,
-}
 
 /// A claim of an operation, and what the operation may have written to it.
 #[derive(Clone, Debug)]
 pub(super) struct ClaimWriter {
     pub(super) name: ObjectName,
     /// Empty if the claim was created and the response with its UID was lost.
-    pub(super) uid: String,
+    pub(super) uid: Arc<str>,
     /// Whether the operation created it.
     pub(super) is_created: bool,
     /// Whether a write was done or may have been done.
@@ -37,31 +32,11 @@ pub(super) struct ClaimWriter {
     wanted: Option<Allocation>,
 }
 
-impl StepError {
-    pub(super) fn new(step: &'static str, kind: FailureKind, message: impl Into<String>) -> Self {
-        Self { step, message: message.into(), kind }
-    }
-
-    /// The step error of an API error without further information.
-    pub(super) fn of(step: &'static str, error: &ApiError) -> Self {
-        let kind = match error {
-            ApiError::NotLeader => FailureKind::NotLeader,
-            ApiError::Indeterminate { .. } => FailureKind::Unreachable,
-            ApiError::Rejected(rejection) => match rejection.code {
-                409 | 404 => FailureKind::Conflict,
-                429 => FailureKind::Unreachable,
-                _ => FailureKind::Rejected,
-            },
-        };
-        Self::new(step, kind, error.to_string())
-    }
-}
-
 impl ClaimWriter {
     pub(super) fn from_watch(claim: &Claim) -> Self {
         Self {
             name: claim.meta.name.clone(),
-            uid: claim.meta.uid.as_ref().to_owned(),
+            uid: Arc::clone(&claim.meta.uid),
             is_created: false,
             may_have_written: false,
             stays_allocated: claim.claim.allocation.is_some() && claim.reserved_for.is_empty(),
@@ -69,8 +44,7 @@ impl ClaimWriter {
         }
     }
 
-    pub(super) fn created(name: ObjectName, uid: &str) -> Self {
-        let uid = uid.to_owned();
+    pub(super) fn created(name: ObjectName, uid: Arc<str>) -> Self {
         Self {
             name,
             uid,
@@ -89,9 +63,8 @@ impl ClaimWriter {
 
     /// What a previous leader left, for a pod that is not bound.
     pub(super) fn leftover(claim: &Claim, pod: &PodRef) -> Self {
-        let is_owner = claim.meta.owner.as_ref().is_some_and(|owner| *owner.uid == *pod.uid);
         Self {
-            is_created: claim.is_extended && is_owner,
+            is_created: claim.is_extended && is_owned_by(claim, pod),
             may_have_written: true,
             stays_allocated: false,
             ..Self::from_watch(claim)
@@ -106,62 +79,49 @@ impl ClaimWriter {
         call: Call<'_>,
         pod: &PodRef,
         allocation: &WrittenAllocation,
-        mut view: ClaimView,
-    ) -> Result<(), StepError> {
+        mut view: Arc<Claim>,
+    ) -> Result<(), Failure> {
         const FINALIZER: &str = "adding the finalizer to the claim";
         const STATUS: &str = "allocating the claim";
         self.wanted = Some(allocation.allocation.clone());
         let mut backoff = Call::backoff();
-        let mut last = None;
-        for attempt in 0..MAX_ATTEMPTS {
-            if attempt > 0 {
-                let Some((step, error)) = last.take() else { break };
-                view = self.reread(call, step, &error).await?;
-                // A rejection that no state of the claim explains would be repeated.
-                if let ApiError::Rejected(rejection) = &error
-                    && rejection.code != 409
-                    && view.status.allocation.is_none()
-                {
-                    return Err(StepError::new(step, FailureKind::Rejected, rejection.to_string()));
-                }
-                if matches!(error, ApiError::Indeterminate { .. })
-                    && !call.pause(&mut backoff).await
-                {
-                    return Err(StepError::of(step, &error));
-                }
+        let mut last: Option<(&'static str, ApiError)> = None;
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some((step, error)) = &last {
+                view = self.reread(call, step, error).await?.into();
+                let is_explained = view.claim.allocation.is_some();
+                before_retry(call, step, error, is_explained, &mut backoff).await?;
             }
-            let is_other_allocation =
-                view.status.allocation.is_some() && !view.has_devices(&allocation.allocation);
+            let is_allocated = view.claim.allocation.is_some();
             // An interrupted rollback may have removed no more than the finalizer.
-            if is_other_allocation
-                || (view.status.allocation.is_some() && view.metadata.has_finalizer())
-            {
+            let is_whole = has_finalizer(&view) || !has_devices(&view, &allocation.allocation);
+            if is_allocated && is_whole {
                 return self.join(call, pod, &allocation.allocation, &view).await;
             }
-            if !view.metadata.has_finalizer() {
+            if !has_finalizer(&view) {
                 self.may_have_written = true;
                 let write = patches::add_finalizer(&self.name, &self.uid);
-                match call.write_object::<ClaimView>(&write).await {
-                    Ok(answer) => view = answer,
+                match call.write_object(&write, Claim::from_json).await {
+                    Ok(answer) => view = answer.into(),
                     Err(error) => {
                         last = Some((FINALIZER, self.retryable(FINALIZER, error)?));
                         continue;
                     }
                 }
-                if view.status.allocation.is_some() {
+                if view.claim.allocation.is_some() {
                     return self.join(call, pod, &allocation.allocation, &view).await;
                 }
             }
             self.may_have_written = true;
-            let version = &view.metadata.resource_version;
+            let version = &view.meta.version;
             let write = patches::allocate(&self.name, &self.uid, version, allocation, pod);
-            match call.write(&write).await {
+            match call.send(&write).await {
                 Ok(_) => return Ok(()),
                 Err(error) => last = Some((STATUS, self.retryable(STATUS, error)?)),
             }
         }
         let (step, error) = last.unwrap_or((STATUS, ApiError::NotLeader));
-        Err(StepError::of(step, &error))
+        Err(Failure::of(step, &error))
     }
 
     /// Reserves a claim that is already allocated, if it has these devices.
@@ -170,14 +130,13 @@ impl ClaimWriter {
         call: Call<'_>,
         pod: &PodRef,
         expected: &Allocation,
-        view: &ClaimView,
-    ) -> Result<(), StepError> {
-        const STEP: &str = "allocating the claim";
-        if !view.has_devices(expected) {
+        view: &Claim,
+    ) -> Result<(), Failure> {
+        if !has_devices(view, expected) {
             let message = format!("claim {} was allocated by another client", self.name);
-            return Err(StepError::new(STEP, FailureKind::Conflict, message));
+            return Err(Failure::new("allocating the claim", FailureKind::Conflict, message));
         }
-        if view.is_reserved_for(pod) {
+        if is_reserved_for(view, pod) {
             return Ok(());
         }
         self.reserve(call, pod, Some(expected)).await
@@ -189,65 +148,52 @@ impl ClaimWriter {
         call: Call<'_>,
         pod: &PodRef,
         expected: Option<&Allocation>,
-    ) -> Result<(), StepError> {
+    ) -> Result<(), Failure> {
         const STEP: &str = "reserving the claim";
         let mut backoff = Call::backoff();
         let mut last = None;
-        for attempt in 0..MAX_ATTEMPTS {
-            if attempt > 0 {
-                let Some(error) = last.take() else { break };
-                let view = self.reread(call, STEP, &error).await?;
+        for _ in 0..MAX_ATTEMPTS {
+            if let Some(error) = &last {
+                let view = self.reread(call, STEP, error).await?;
                 self.check_devices(expected, &view)?;
-                if view.is_reserved_for(pod) {
+                if is_reserved_for(&view, pod) {
                     return Ok(());
                 }
-                if let ApiError::Rejected(rejection) = &error
-                    && rejection.code != 409
-                {
-                    return Err(StepError::new(STEP, FailureKind::Rejected, rejection.to_string()));
-                }
-                if matches!(error, ApiError::Indeterminate { .. })
-                    && !call.pause(&mut backoff).await
-                {
-                    return Err(StepError::of(STEP, &error));
-                }
+                before_retry(call, STEP, error, false, &mut backoff).await?;
             }
             self.may_have_written = true;
             let write = patches::reserve(&self.name, &self.uid, pod);
-            match call.write_object::<ClaimView>(&write).await {
+            match call.write_object(&write, Claim::from_json).await {
                 // It may have been reallocated since it was observed.
                 Ok(answer) => return self.check_devices(expected, &answer),
                 Err(error) => last = Some(self.retryable(STEP, error)?),
             }
         }
-        Err(StepError::of(STEP, &last.unwrap_or(ApiError::NotLeader)))
+        Err(Failure::of(STEP, &last.unwrap_or(ApiError::NotLeader)))
     }
 
-    fn check_devices(
-        &self,
-        expected: Option<&Allocation>,
-        view: &ClaimView,
-    ) -> Result<(), StepError> {
+    fn check_devices(&self, expected: Option<&Allocation>, view: &Claim) -> Result<(), Failure> {
         let is_right = expected
-            .map_or(view.status.allocation.is_some(), |expected| view.has_devices(expected));
+            .map_or(view.claim.allocation.is_some(), |expected| has_devices(view, expected));
         if is_right {
             return Ok(());
         }
         let message = format!("claim {} no longer has the expected devices", self.name);
-        Err(StepError::new("reserving the claim", FailureKind::Conflict, message))
+        Err(Failure::new("reserving the claim", FailureKind::Conflict, message))
     }
 
     /// Passes errors on after which a re-read may help. Others end the operation.
-    fn retryable(&self, step: &'static str, error: ApiError) -> Result<ApiError, StepError> {
+    fn retryable(&self, step: &'static str, error: ApiError) -> Result<ApiError, Failure> {
         match &error {
             ApiError::Indeterminate { .. }
             | ApiError::Rejected(Rejection { code: 409 | 422, .. }) => Ok(error),
-            ApiError::Rejected(Rejection { code: 404, .. }) => {
-                let message = format!("claim {} is gone", self.name);
-                Err(StepError::new(step, FailureKind::Conflict, message))
-            }
-            _ => Err(StepError::of(step, &error)),
+            ApiError::Rejected(Rejection { code: 404, .. }) => Err(self.gone(step)),
+            _ => Err(Failure::of(step, &error)),
         }
+    }
+
+    fn gone(&self, step: &'static str) -> Failure {
+        Failure::new(step, FailureKind::Conflict, format!("claim {} is gone", self.name))
     }
 
     /// Re-reads the claim after an error. It must be the same claim, and not be deleted.
@@ -256,21 +202,23 @@ impl ClaimWriter {
         call: Call<'_>,
         step: &'static str,
         error: &ApiError,
-    ) -> Result<ClaimView, StepError> {
-        let conflict = |message| StepError::new(step, FailureKind::Conflict, message);
-        let path = patches::claim_path(&self.name);
-        let read = call.read::<ClaimView>(&path, "resourceclaims").await;
-        let view = read.map_err(|_| StepError::of(step, error))?;
+    ) -> Result<Claim, Failure> {
+        let conflict = |message| Failure::new(step, FailureKind::Conflict, message);
+        let view = self.read(call).await.map_err(|_| Failure::of(step, error))?;
         match view {
-            Some(view) if view.metadata.uid != self.uid => {
+            Some(view) if view.meta.uid != self.uid => {
                 Err(conflict(format!("another claim now has the name {}", self.name)))
             }
-            Some(view) if view.metadata.is_deleted() => {
+            Some(view) if view.meta.deleted.is_some() => {
                 Err(conflict(format!("claim {} is being deleted", self.name)))
             }
             Some(view) => Ok(view),
-            None => Err(conflict(format!("claim {} is gone", self.name))),
+            None => Err(self.gone(step)),
         }
+    }
+
+    async fn read(&self, call: Call<'_>) -> Result<Option<Claim>, ApiError> {
+        call.read(patches::claim_path(&self.name), "resourceclaims", Claim::from_json).await
     }
 
     /// Rolls back what was written for the pod. It removes the reservation, the allocation if the
@@ -298,68 +246,79 @@ impl ClaimWriter {
     }
 
     async fn release_once(&self, call: Call<'_>, pod: &PodRef) -> Result<(), ApiError> {
-        let path = patches::claim_path(&self.name);
-        let view = call.read::<ClaimView>(&path, "resourceclaims").await?;
+        let view = self.read(call).await?;
         let Some(mut view) = view.filter(|view| self.is_same_claim(view, pod)) else {
             return Ok(());
         };
         // Another leader may have allocated it, and its pod may run with it.
-        let is_given = view.status.allocation.is_some();
-        if is_given && self.wanted.as_ref().is_some_and(|wanted| !view.has_devices(wanted)) {
+        let is_given = view.claim.allocation.is_some();
+        if is_given && self.wanted.as_ref().is_some_and(|wanted| !has_devices(&view, wanted)) {
             return Ok(());
         }
         if self.is_created {
             return self.remove(call, &view).await;
         }
-        let is_last = !view.has_other_consumers(pod) && !self.stays_allocated;
-        let is_ours = view.is_reserved_for(pod);
+        let is_last = !has_other_consumers(&view, pod) && !self.stays_allocated;
+        let is_ours = is_reserved_for(&view, pod);
         // An allocation without a consumer is left over from this operation, or from the pod it
         // shared the claim with.
-        if is_ours || (is_last && view.status.allocation.is_some() && self.may_have_written) {
-            let version = &view.metadata.resource_version;
+        if is_ours || (is_last && is_given && self.may_have_written) {
+            let version = &view.meta.version;
             let write = patches::release(&self.name, &self.uid, version, pod, is_last);
-            view = match call.write_object(&write).await {
+            view = match call.write_object(&write, Claim::from_json).await {
                 Ok(view) => view,
-                Err(error) => return ok_if_gone(error),
+                Err(error) => return error.if_gone(()),
             };
         }
-        if view.status.allocation.is_none() && view.metadata.has_finalizer() {
-            let version = &view.metadata.resource_version;
+        if view.claim.allocation.is_none() && has_finalizer(&view) {
+            let version = &view.meta.version;
             let write = patches::remove_finalizer(&self.name, &self.uid, version);
-            return call.write(&write).await.map(drop).or_else(ok_if_gone);
+            return send_unless_gone(call, &write).await;
         }
         Ok(())
     }
 
     /// Deletes a claim that a scheduler created: only its pod uses it. Without the finalizer it is
     /// gone at once, and its allocation too.
-    async fn remove(&self, call: Call<'_>, view: &ClaimView) -> Result<(), ApiError> {
-        if view.metadata.has_finalizer() {
-            let version = &view.metadata.resource_version;
-            let write = patches::remove_finalizer(&self.name, &view.metadata.uid, version);
-            call.write(&write).await.map(drop).or_else(ok_if_gone)?;
+    async fn remove(&self, call: Call<'_>, view: &Claim) -> Result<(), ApiError> {
+        if has_finalizer(view) {
+            let version = &view.meta.version;
+            let write = patches::remove_finalizer(&self.name, &view.meta.uid, version);
+            send_unless_gone(call, &write).await?;
         }
-        let deleted = call.write(&patches::delete_claim(&self.name, &view.metadata.uid)).await;
-        deleted.map(drop).or_else(ok_if_gone)
+        send_unless_gone(call, &patches::delete_claim(&self.name, &view.meta.uid)).await
     }
 
-    fn is_same_claim(&self, view: &ClaimView, pod: &PodRef) -> bool {
-        if !self.uid.is_empty() {
-            return view.metadata.uid == self.uid;
-        }
-        view.metadata.owner_references.iter().any(|owner| *owner.uid == *pod.uid)
+    fn is_same_claim(&self, view: &Claim, pod: &PodRef) -> bool {
+        if self.uid.is_empty() { is_owned_by(view, pod) } else { view.meta.uid == self.uid }
     }
 }
 
-impl std::fmt::Display for Rejection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({})", self.message, self.code)
-    }
+/// Whether the pod is the claim's controlling owner.
+pub(super) fn is_owned_by(claim: &Claim, pod: &PodRef) -> bool {
+    claim.meta.owner.as_ref().is_some_and(|owner| *owner.uid == *pod.uid)
 }
 
-fn ok_if_gone(error: ApiError) -> Result<(), ApiError> {
+/// Waits before another attempt. Fails if that would be rejected again, or at the deadline.
+/// `is_explained`: the claim's state explains a rejection.
+async fn before_retry(
+    call: Call<'_>,
+    step: &'static str,
+    error: &ApiError,
+    is_explained: bool,
+    backoff: &mut Backoff,
+) -> Result<(), Failure> {
     match error {
-        ApiError::Rejected(Rejection { code: 404, .. }) => Ok(()),
-        error => Err(error),
+        ApiError::Rejected(rejection) if rejection.code != 409 && !is_explained => {
+            Err(Failure::new(step, FailureKind::Rejected, rejection.to_string()))
+        }
+        ApiError::Indeterminate { .. } if !call.pause(backoff).await => {
+            Err(Failure::of(step, error))
+        }
+        _ => Ok(()),
     }
+}
+
+async fn send_unless_gone(call: Call<'_>, request: &ApiRequest) -> Result<(), ApiError> {
+    call.send(request).await.map(drop).or_else(|error| error.if_gone(()))
 }

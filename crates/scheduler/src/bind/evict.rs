@@ -3,12 +3,11 @@
 
 use std::sync::Arc;
 
-use octavo_kube_io::objects::Claim;
+use octavo_kube_io::objects::{Claim, Pod};
 
-use super::call::{ApiError, ApiWrite, Call};
-use super::claims::{ClaimWriter, StepError};
+use super::call::{ApiError, ApiRequest, Call};
+use super::claims::ClaimWriter;
 use super::patches;
-use super::responses::PodView;
 use super::{Evict, Failure, FailureKind, PodRef, VolumeWrite, pod};
 
 /// Attempts of a write with lost responses. All writes here are idempotent.
@@ -23,7 +22,7 @@ pub(super) async fn evict(call: Call<'_>, evict: &Evict) -> Result<(), Failure> 
         return match write_idempotent(call, &patches::evict(&evict.pod)).await {
             Ok(_) => Ok(()),
             Err(ApiError::Rejected(rejection)) if rejection.is_budget => {
-                Err(to_failure(StepError::new(EVICT, FailureKind::Budget, rejection.to_string())))
+                Err(Failure::new(EVICT, FailureKind::Budget, rejection.to_string()))
             }
             Err(error) => ok_if_gone(call, &evict.pod, EVICT, error).await,
         };
@@ -31,8 +30,7 @@ pub(super) async fn evict(call: Call<'_>, evict: &Evict) -> Result<(), Failure> 
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     match write_idempotent(call, &patches::mark_victim(evict, &now)).await {
         Ok(body) => {
-            let view = serde_json::from_slice::<PodView>(&body).unwrap_or_default();
-            if view.metadata.is_deleted() {
+            if Pod::from_json(&body).is_ok_and(|pod| pod.meta.deleted.is_some()) {
                 return Ok(());
             }
         }
@@ -53,7 +51,7 @@ pub(super) async fn nominate(
     const STEP: &str = "nominating a node for the pod";
     match write_idempotent(call, &patches::nominate(pod, node)).await {
         Ok(_) => Ok(()),
-        Err(error) => Err(to_failure(pod::pod_write_error(call, pod, STEP, &error).await)),
+        Err(error) => Err(pod::pod_write_error(call, pod, STEP, &error).await),
     }
 }
 
@@ -68,7 +66,7 @@ pub(super) async fn request_volumes(
     const STEP: &str = "requesting a volume";
     for write in writes {
         if let Err(error) = write_idempotent(call, &patches::request_volume(write, node)).await {
-            return Err(to_failure(pod::pod_write_error(call, pod, STEP, &error).await));
+            return Err(pod::pod_write_error(call, pod, STEP, &error).await);
         }
     }
     Ok(())
@@ -82,27 +80,24 @@ pub(super) async fn rollback(
 ) -> Result<(), Failure> {
     const STEP: &str = "rolling back a claim";
     let writer = ClaimWriter::leftover(claim, pod);
-    let unreleased = |step_error: StepError| Failure {
-        unreleased: vec![writer.name.clone()],
-        ..to_failure(step_error)
+    let unreleased = |error: ApiError| {
+        let unreleased = vec![writer.name.clone()];
+        Failure { unreleased, ..Failure::of(STEP, &error) }
     };
-    match pod::bound_node(call, pod).await {
-        Ok(None) => {}
-        Ok(Some(node)) => {
-            let message = format!("the pod is bound to {node} and uses the claim");
-            return Err(to_failure(StepError::new(STEP, FailureKind::AlreadyBound, message)));
-        }
-        Err(error) => return Err(unreleased(StepError::of(STEP, &error))),
+    let found = pod::read_pod(call, pod).await.map_err(unreleased)?;
+    if let Some(node) = found.and_then(|found| found.node) {
+        let message = format!("the pod is bound to {node} and uses the claim");
+        return Err(Failure::new(STEP, FailureKind::AlreadyBound, message));
     }
-    writer.release(call, pod).await.map_err(|error| unreleased(StepError::of(STEP, &error)))
+    writer.release(call, pod).await.map_err(unreleased)
 }
 
 /// Retries an idempotent write until its outcome is known.
-async fn write_idempotent(call: Call<'_>, write: &ApiWrite) -> Result<Vec<u8>, ApiError> {
+async fn write_idempotent(call: Call<'_>, write: &ApiRequest) -> Result<Vec<u8>, ApiError> {
     let mut backoff = Call::backoff();
     let mut attempt = 1;
     loop {
-        let error = match call.write(write).await {
+        let error = match call.send(write).await {
             Ok(body) => return Ok(body),
             Err(error) => error,
         };
@@ -121,20 +116,11 @@ async fn ok_if_gone(
     step: &'static str,
     error: ApiError,
 ) -> Result<(), Failure> {
-    let step_error = match &error {
+    let failure = match &error {
         ApiError::Rejected(rejection) if matches!(rejection.code, 404 | 409 | 422) => {
             pod::pod_write_error(call, pod, step, &error).await
         }
-        _ => StepError::of(step, &error),
+        _ => Failure::of(step, &error),
     };
-    if step_error.kind == FailureKind::PodGone { Ok(()) } else { Err(to_failure(step_error)) }
-}
-
-fn to_failure(step_error: StepError) -> Failure {
-    Failure {
-        step: step_error.step,
-        message: step_error.message,
-        kind: step_error.kind,
-        unreleased: Vec::new(),
-    }
+    if failure.kind == FailureKind::PodGone { Ok(()) } else { Err(failure) }
 }

@@ -1,14 +1,16 @@
 //! The claim for a pod's extended resources. A bind operation creates it, and deletes it on
 //! failure.
 
-use octavo_kube_io::objects::ObjectName;
+use std::sync::Arc;
+
+use octavo_dra::{Ask, Count, Request};
+use octavo_kube_io::objects::{Claim, ObjectName, Pod};
 use uuid::Uuid;
 
 use super::call::{ApiError, Call};
-use super::claims::{ClaimWriter, StepError};
+use super::claims::{ClaimWriter, is_owned_by};
 use super::patches;
-use super::responses::{ClaimView, EXTENDED_ANNOTATION, PodView};
-use super::{ExtendedWrite, FailureKind, PodRef};
+use super::{ExtendedWrite, Failure, FailureKind, PodRef};
 
 const STEP: &str = "creating the claim for extended resources";
 /// Names that are tried.
@@ -42,42 +44,36 @@ pub(super) async fn create(
     pod: &PodRef,
     extended: &ExtendedWrite,
     writers: &mut Vec<ClaimWriter>,
-) -> Result<ClaimView, StepError> {
+) -> Result<Arc<Claim>, Failure> {
     let mut last = None;
     for number in 0..MAX_NAMES {
         let name = name(pod, number);
-        match create_named(call, pod, extended, &name, writers).await? {
-            Creation::Created(view) => return Ok(*view),
-            Creation::NameTaken => last = Some(name),
+        if let Some(view) = create_named(call, pod, extended, &name, writers).await? {
+            return Ok(view);
         }
+        last = Some(name);
     }
     let name = last.unwrap_or_default();
     let message = format!("other claims have all names that were tried, the last being {name}");
-    Err(StepError::new(STEP, FailureKind::Conflict, message))
+    Err(Failure::new(STEP, FailureKind::Conflict, message))
 }
 
-enum Creation {
-    Created(Box<ClaimView>),
-    /// The name belongs to another client, or to an earlier attempt with other requests.
-    NameTaken,
-}
-
+/// `None`: the name belongs to another client, or to an earlier attempt with other requests.
 async fn create_named(
     call: Call<'_>,
     pod: &PodRef,
     extended: &ExtendedWrite,
     name: &str,
     writers: &mut Vec<ClaimWriter>,
-) -> Result<Creation, StepError> {
+) -> Result<Option<Arc<Claim>>, Failure> {
     let full = ObjectName::new(pod.name.namespace.clone(), name);
     let write = patches::create_extended(pod, name, extended);
-    let path = patches::claim_path(&full);
     let mut backoff = Call::backoff();
     for _ in 0..MAX_ATTEMPTS {
-        let error = match call.write_object::<ClaimView>(&write).await {
+        let error = match call.write_object(&write, Claim::from_json).await {
             Ok(view) => {
-                writers.push(ClaimWriter::created(full, &view.metadata.uid));
-                return Ok(Creation::Created(Box::new(view)));
+                writers.push(ClaimWriter::created(full, Arc::clone(&view.meta.uid)));
+                return Ok(Some(view.into()));
             }
             Err(error) => error,
         };
@@ -87,60 +83,56 @@ async fn create_named(
             ApiError::Rejected(rejection) if rejection.code == 409 => false,
             // The namespace is gone or being deleted, and the pod with it.
             ApiError::Rejected(rejection) if rejection.code == 404 => {
-                return Err(StepError::new(STEP, FailureKind::PodGone, error.to_string()));
+                return Err(Failure::new(STEP, FailureKind::PodGone, error.to_string()));
             }
-            _ => return Err(StepError::of(STEP, &error)),
+            _ => return Err(Failure::of(STEP, &error)),
         };
-        let view = match call.read::<ClaimView>(&path, "resourceclaims").await {
+        let path = patches::claim_path(&full);
+        let view = match call.read(path, "resourceclaims", Claim::from_json).await {
             Ok(view) => view,
             Err(_) if is_unknown => {
                 // The claim may exist; its UID is unknown.
-                writers.push(ClaimWriter::created(full, ""));
-                return Err(StepError::of(STEP, &error));
+                writers.push(ClaimWriter::created(full, Arc::default()));
+                return Err(Failure::of(STEP, &error));
             }
-            Err(_) => return Err(StepError::of(STEP, &error)),
+            Err(_) => return Err(Failure::of(STEP, &error)),
         };
         match view {
-            Some(view) if !is_owned_by(&view, pod) => return Ok(Creation::NameTaken),
+            Some(view) if !view.is_extended || !is_owned_by(&view, pod) => return Ok(None),
             Some(view) => {
-                let writer = ClaimWriter::created(full.clone(), &view.metadata.uid);
-                if !view.metadata.is_deleted() && has_same_requests(&view, extended) {
+                let writer = ClaimWriter::created(full.clone(), Arc::clone(&view.meta.uid));
+                if view.meta.deleted.is_none() && has_same_requests(&view, extended) {
                     writers.push(writer);
-                    return Ok(Creation::Created(Box::new(view)));
+                    return Ok(Some(view.into()));
                 }
                 // It is from an attempt on another node. A pod must not have two such claims.
                 if let Err(error) = writer.release(call, pod).await {
                     writers.push(writer);
-                    return Err(StepError::of(STEP, &error));
+                    return Err(Failure::of(STEP, &error));
                 }
             }
             None => {}
         }
         if is_unknown && !call.pause(&mut backoff).await {
-            return Err(StepError::of(STEP, &error));
+            return Err(Failure::of(STEP, &error));
         }
     }
     let message = format!("claim {full} could not be created within {MAX_ATTEMPTS} attempts");
-    Err(StepError::new(STEP, FailureKind::Unreachable, message))
-}
-
-fn is_owned_by(view: &ClaimView, pod: &PodRef) -> bool {
-    let is_extended =
-        view.metadata.annotations.get(EXTENDED_ANNOTATION).is_some_and(|value| value == "true");
-    is_extended && view.metadata.owner_references.iter().any(|owner| *owner.uid == *pod.uid)
+    Err(Failure::new(STEP, FailureKind::Unreachable, message))
 }
 
 /// Whether the claim has the requests of this operation. The API server fills in defaults, so only
 /// names, classes and counts are compared. Such claims have nothing else.
-fn has_same_requests(view: &ClaimView, extended: &ExtendedWrite) -> bool {
-    let found = view.spec.pointer("/devices/requests").and_then(serde_json::Value::as_array);
-    let found = found.map(Vec::as_slice).unwrap_or_default();
-    let wanted: Vec<_> = extended.claim.requests.iter().map(super::patches::request).collect();
-    let key = |request: &serde_json::Value| {
-        ["/name", "/exactly/deviceClassName", "/exactly/count"]
-            .map(|path| request.pointer(path).cloned().unwrap_or_default())
+fn has_same_requests(claim: &Claim, extended: &ExtendedWrite) -> bool {
+    claim.claim.requests.iter().map(key).eq(extended.claim.requests.iter().map(key))
+}
+
+fn key(request: &Request) -> (&str, Option<(&str, &Count)>) {
+    let asked = match &request.ask {
+        Ask::Exactly(asked) => Some((asked.class.as_str(), &asked.count)),
+        Ask::FirstAvailable(_) => None,
     };
-    found.iter().map(key).eq(wanted.iter().map(key))
+    (&request.name, asked)
 }
 
 /// Sets which claim has the pod's extended resources.
@@ -149,16 +141,16 @@ pub(super) async fn write_status(
     pod: &PodRef,
     claim: &str,
     extended: &ExtendedWrite,
-) -> Result<(), StepError> {
+) -> Result<(), Failure> {
     const STEP: &str = "writing status.extendedResourceClaimStatus of the pod";
     let write = patches::set_extended_status(pod, claim, extended);
     let mut backoff = Call::backoff();
     for _ in 0..MAX_ATTEMPTS {
-        let error = match call.write_object::<PodView>(&write).await {
+        let error = match call.write_object(&write, Pod::from_json).await {
             Ok(view) if names_claim(&view, claim) => return Ok(()),
             Ok(_) => {
                 let message = "the API server drops status.extendedResourceClaimStatus: enable its feature gate DRAExtendedResource";
-                return Err(StepError::new(STEP, FailureKind::Rejected, message));
+                return Err(Failure::new(STEP, FailureKind::Rejected, message));
             }
             Err(error) => error,
         };
@@ -169,21 +161,21 @@ pub(super) async fn write_status(
             ApiError::Rejected(rejection) if matches!(rejection.code, 404 | 422) => {
                 return Err(super::pod::pod_write_error(call, pod, STEP, &error).await);
             }
-            _ => return Err(StepError::of(STEP, &error)),
+            _ => return Err(Failure::of(STEP, &error)),
         }
         if !call.pause(&mut backoff).await {
-            return Err(StepError::of(STEP, &error));
+            return Err(Failure::of(STEP, &error));
         }
     }
     let message = format!("the status was not written within {MAX_ATTEMPTS} attempts");
-    Err(StepError::new(STEP, FailureKind::Unreachable, message))
+    Err(Failure::new(STEP, FailureKind::Unreachable, message))
 }
 
 /// Clears that status, if the pod exists.
 pub(super) async fn clear_status(call: Call<'_>, pod: &PodRef) -> Result<(), ApiError> {
     let mut backoff = Call::backoff();
     loop {
-        let Err(error) = call.write(&patches::clear_extended_status(pod)).await else {
+        let Err(error) = call.send(&patches::clear_extended_status(pod)).await else {
             return Ok(());
         };
         match &error {
@@ -198,7 +190,6 @@ pub(super) async fn clear_status(call: Call<'_>, pod: &PodRef) -> Result<(), Api
     }
 }
 
-fn names_claim(view: &PodView, claim: &str) -> bool {
-    let status = view.status.extended_resource_claim_status.as_ref();
-    status.is_some_and(|status| status.resource_claim_name == claim)
+fn names_claim(pod: &Pod, claim: &str) -> bool {
+    pod.extended_claim.as_ref().is_some_and(|status| status.claim == claim)
 }

@@ -36,7 +36,7 @@ use octavo_kube_io::objects::ObjectName;
 use octavo_kube_io::slices::node_selector_to_api;
 use serde_json::{Map, Value, json};
 
-use super::call::ApiWrite;
+use super::call::ApiRequest;
 use super::responses::{EXTENDED_ANNOTATION, FINALIZER};
 use super::{Evict, ExtendedWrite, PodRef, VolumeWrite, WrittenAllocation};
 use crate::predicates::SELECTED_NODE;
@@ -57,19 +57,19 @@ pub(super) fn pod_path(name: &ObjectName) -> String {
 
 /// Adds the finalizer. It names no version, so that other changes of the claim do not conflict. The
 /// response shows the claim's state.
-pub(super) fn add_finalizer(claim: &ObjectName, uid: &str) -> ApiWrite {
+pub(super) fn add_finalizer(claim: &ObjectName, uid: &str) -> ApiRequest {
     let body = json!({"metadata": {"uid": uid, "finalizers": [FINALIZER]}});
-    ApiWrite::patch(claim_path(claim), CLAIMS, body)
+    ApiRequest::patch(claim_path(claim), CLAIMS, body)
 }
 
 /// Removes the finalizer, if the claim has not changed.
-pub(super) fn remove_finalizer(claim: &ObjectName, uid: &str, version: &str) -> ApiWrite {
+pub(super) fn remove_finalizer(claim: &ObjectName, uid: &str, version: &str) -> ApiRequest {
     let body = json!({"metadata": {
         "uid": uid,
         "resourceVersion": version,
         "$deleteFromPrimitiveList/finalizers": [FINALIZER],
     }});
-    ApiWrite::patch(claim_path(claim), CLAIMS, body)
+    ApiRequest::patch(claim_path(claim), CLAIMS, body)
 }
 
 /// Allocates and reserves, if the claim has not changed.
@@ -79,19 +79,19 @@ pub(super) fn allocate(
     version: &str,
     allocation: &WrittenAllocation,
     pod: &PodRef,
-) -> ApiWrite {
+) -> ApiRequest {
     let body = json!({
         "metadata": {"uid": uid, "resourceVersion": version},
         "status": {"allocation": allocation_body(allocation), "reservedFor": [consumer(pod)]},
     });
-    ApiWrite::patch(status(claim_path(claim)), CLAIM_STATUS, body)
+    ApiRequest::patch(status(claim_path(claim)), CLAIM_STATUS, body)
 }
 
 /// Reserves an allocated claim. It names no version, so that pods sharing a claim do not conflict.
 /// The server rejects it for a claim without an allocation.
-pub(super) fn reserve(claim: &ObjectName, uid: &str, pod: &PodRef) -> ApiWrite {
+pub(super) fn reserve(claim: &ObjectName, uid: &str, pod: &PodRef) -> ApiRequest {
     let body = json!({"metadata": {"uid": uid}, "status": {"reservedFor": [consumer(pod)]}});
-    ApiWrite::patch(status(claim_path(claim)), CLAIM_STATUS, body)
+    ApiRequest::patch(status(claim_path(claim)), CLAIM_STATUS, body)
 }
 
 /// Removes a reservation, if the claim has not changed; with `deallocates` the allocation too.
@@ -101,14 +101,14 @@ pub(super) fn release(
     version: &str,
     pod: &PodRef,
     deallocates: bool,
-) -> ApiWrite {
+) -> ApiRequest {
     let status_body = if deallocates {
         json!({"allocation": null, "reservedFor": null})
     } else {
         json!({"reservedFor": [{"$patch": "delete", "uid": *pod.uid}]})
     };
     let body = json!({"metadata": {"uid": uid, "resourceVersion": version}, "status": status_body});
-    ApiWrite::patch(status(claim_path(claim)), CLAIM_STATUS, body)
+    ApiRequest::patch(status(claim_path(claim)), CLAIM_STATUS, body)
 }
 
 /// Creates the claim for a pod's extended resources, with its finalizer.
@@ -116,7 +116,7 @@ pub(super) fn release(
 /// The owner reference does not set `blockOwnerDeletion`. With the admission plugin
 /// `OwnerReferencesPermissionEnforcement` that needs rights on `pods/finalizers`. kube-scheduler
 /// does not set it either.
-pub(super) fn create_extended(pod: &PodRef, name: &str, extended: &ExtendedWrite) -> ApiWrite {
+pub(super) fn create_extended(pod: &PodRef, name: &str, extended: &ExtendedWrite) -> ApiRequest {
     let requests: Vec<_> = extended.claim.requests.iter().map(request).collect();
     let body = json!({
         "apiVersion": "resource.k8s.io/v1",
@@ -139,7 +139,7 @@ pub(super) fn create_extended(pod: &PodRef, name: &str, extended: &ExtendedWrite
     });
     let namespace = &pod.name.namespace;
     let path = format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims");
-    ApiWrite::post(path, CLAIMS, body)
+    ApiRequest::post(path, CLAIMS, body)
 }
 
 /// A request in its API form.
@@ -148,13 +148,17 @@ pub(super) fn request(request: &octavo_dra::Request) -> Value {
 }
 
 /// Deletes this claim, and no later claim of its name.
-pub(super) fn delete_claim(claim: &ObjectName, uid: &str) -> ApiWrite {
+pub(super) fn delete_claim(claim: &ObjectName, uid: &str) -> ApiRequest {
     let body = json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}});
-    ApiWrite::delete(claim_path(claim), CLAIMS, body)
+    ApiRequest::delete(claim_path(claim), CLAIMS, body)
 }
 
 /// Sets which claim has the pod's extended resources. The kubelet reads it.
-pub(super) fn set_extended_status(pod: &PodRef, claim: &str, extended: &ExtendedWrite) -> ApiWrite {
+pub(super) fn set_extended_status(
+    pod: &PodRef,
+    claim: &str,
+    extended: &ExtendedWrite,
+) -> ApiRequest {
     let mapping = |mapping: &octavo_dra::RequestMapping| {
         json!({
             "containerName": mapping.container,
@@ -168,42 +172,42 @@ pub(super) fn set_extended_status(pod: &PodRef, claim: &str, extended: &Extended
 }
 
 /// Clears what `set_extended_status` set.
-pub(super) fn clear_extended_status(pod: &PodRef) -> ApiWrite {
+pub(super) fn clear_extended_status(pod: &PodRef) -> ApiRequest {
     pod_status(pod, json!({"extendedResourceClaimStatus": null}))
 }
 
 /// Binds this pod, and no later pod of its name.
-pub(super) fn bind(pod: &PodRef, node: &str) -> ApiWrite {
+pub(super) fn bind(pod: &PodRef, node: &str) -> ApiRequest {
     let body = json!({
         "apiVersion": "v1",
         "kind": "Binding",
         "metadata": {"name": *pod.name.name, "namespace": *pod.name.namespace, "uid": *pod.uid},
         "target": {"apiVersion": "v1", "kind": "Node", "name": node},
     });
-    ApiWrite::post(format!("{}/binding", pod_path(&pod.name)), "pods/binding", body)
+    ApiRequest::post(format!("{}/binding", pod_path(&pod.name)), "pods/binding", body)
 }
 
 /// Evicts the pod under its disruption budgets.
-pub(super) fn evict(pod: &PodRef) -> ApiWrite {
+pub(super) fn evict(pod: &PodRef) -> ApiRequest {
     let body = json!({
         "apiVersion": "policy/v1",
         "kind": "Eviction",
         "metadata": {"name": *pod.name.name, "namespace": *pod.name.namespace},
         "deleteOptions": {"preconditions": {"uid": *pod.uid}},
     });
-    ApiWrite::post(format!("{}/eviction", pod_path(&pod.name)), "pods/eviction", body)
+    ApiRequest::post(format!("{}/eviction", pod_path(&pod.name)), "pods/eviction", body)
 }
 
 /// Deletes the pod with its own grace period.
-pub(super) fn delete_pod(pod: &PodRef) -> ApiWrite {
+pub(super) fn delete_pod(pod: &PodRef) -> ApiRequest {
     let body =
         json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": *pod.uid}});
-    ApiWrite::delete(pod_path(&pod.name), "pods", body)
+    ApiRequest::delete(pod_path(&pod.name), "pods", body)
 }
 
 /// Sets the pod's `DisruptionTarget` condition, as kube-scheduler does before it deletes a victim
 /// (`pkg/scheduler/framework/preemption/executor.go`). `now` is in the API's time format.
-pub(super) fn mark_victim(evict: &Evict, now: &str) -> ApiWrite {
+pub(super) fn mark_victim(evict: &Evict, now: &str) -> ApiRequest {
     let condition = json!({
         "type": "DisruptionTarget",
         "status": "True",
@@ -216,7 +220,7 @@ pub(super) fn mark_victim(evict: &Evict, now: &str) -> ApiWrite {
 
 /// Requests a volume for a node, as kube-scheduler does
 /// (`pkg/scheduler/framework/plugins/volumebinding/binder.go`, `bindAPIUpdate`).
-pub(super) fn request_volume(write: &VolumeWrite, node: &str) -> ApiWrite {
+pub(super) fn request_volume(write: &VolumeWrite, node: &str) -> ApiRequest {
     match write {
         VolumeWrite::Provision { claim, uid } => {
             let path = format!(
@@ -224,7 +228,7 @@ pub(super) fn request_volume(write: &VolumeWrite, node: &str) -> ApiWrite {
                 claim.namespace, claim.name
             );
             let body = json!({"metadata": {"uid": **uid, "annotations": {SELECTED_NODE: node}}});
-            ApiWrite::patch(path, "persistentvolumeclaims", body)
+            ApiRequest::patch(path, "persistentvolumeclaims", body)
         }
         VolumeWrite::Bind { volume, version, claim, claim_uid } => {
             let body = json!({
@@ -237,7 +241,7 @@ pub(super) fn request_volume(write: &VolumeWrite, node: &str) -> ApiWrite {
                     "namespace": *claim.namespace, "name": *claim.name, "uid": **claim_uid,
                 }},
             });
-            ApiWrite::patch(
+            ApiRequest::patch(
                 format!("/api/v1/persistentvolumes/{volume}"),
                 "persistentvolumes",
                 body,
@@ -247,14 +251,14 @@ pub(super) fn request_volume(write: &VolumeWrite, node: &str) -> ApiWrite {
 }
 
 /// Sets or clears the nominated node.
-pub(super) fn nominate(pod: &PodRef, node: Option<&str>) -> ApiWrite {
+pub(super) fn nominate(pod: &PodRef, node: Option<&str>) -> ApiRequest {
     pod_status(pod, json!({"nominatedNodeName": node}))
 }
 
-fn pod_status(pod: &PodRef, status_body: Value) -> ApiWrite {
+fn pod_status(pod: &PodRef, status_body: Value) -> ApiRequest {
     let mut body = json!({"metadata": {"uid": *pod.uid}});
     body["status"] = status_body;
-    ApiWrite::patch(status(pod_path(&pod.name)), POD_STATUS, body)
+    ApiRequest::patch(status(pod_path(&pod.name)), POD_STATUS, body)
 }
 
 fn status(path: String) -> String {

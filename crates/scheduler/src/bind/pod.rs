@@ -1,13 +1,15 @@
 //! The bind operation: claims first, then the binding. A failure is rolled back.
 
-use octavo_kube_io::objects::{NodeName, ObjectName};
+use std::sync::Arc;
+
+use octavo_kube_io::objects::{NodeName, ObjectName, Pod};
 use tokio::time::Instant;
 
 use super::call::{ApiError, Call};
 use super::claim_sequencer::{AllocationGuard, PendingAllocation};
-use super::claims::{ClaimWriter, StepError};
+use super::claims::ClaimWriter;
 use super::patches;
-use super::responses::{ClaimView, PodView};
+use super::responses::is_reserved_for;
 use super::{Bind, Failure, FailureKind, PodRef, extended};
 
 const BINDING_STEP: &str = "binding the pod";
@@ -44,28 +46,23 @@ pub(super) async fn bind<'a>(
     let mut progress = Progress::default();
     let pod = sequenced.bind.pod.clone();
     let retried = sequenced.bind.is_retry.then(|| sequenced.bind.clone());
-    let Err(step_error) = run_steps(call, sequenced, &mut progress).await else { return Ok(()) };
+    let Err(failure) = run_steps(call, sequenced, &mut progress).await else { return Ok(()) };
     if let Some(bind) = &retried {
         progress.add_unreached(bind);
     }
     let unreleased: Vec<_> = if progress.is_indeterminate {
         progress.writers.into_iter().map(|writer| writer.name).collect()
-    } else if retried.is_some() && step_error.kind == FailureKind::AlreadyBound {
+    } else if retried.is_some() && failure.kind == FailureKind::AlreadyBound {
         // The pod runs with its claims: they stay allocated while it does.
         Vec::new()
     } else {
         rollback(rollback_call(), &pod, progress).await
     };
-    if !unreleased.is_empty() || step_error.kind == FailureKind::Indeterminate {
+    if !unreleased.is_empty() || failure.kind == FailureKind::Indeterminate {
         // A reader of these claims, or a retry of this operation, must not meet a late write of it.
         call.barrier.wait().await;
     }
-    Err(Failure {
-        step: step_error.step,
-        message: step_error.message,
-        kind: step_error.kind,
-        unreleased,
-    })
+    Err(Failure { unreleased, ..failure })
 }
 
 impl Progress {
@@ -80,7 +77,7 @@ impl Progress {
             if !self.writers.iter().any(is_unknown) {
                 let name = extended::name(&bind.pod, 0);
                 let name = ObjectName::new(bind.pod.name.namespace.clone(), name);
-                self.writers.push(ClaimWriter::created(name, ""));
+                self.writers.push(ClaimWriter::created(name, Arc::default()));
             }
         }
         for write in &bind.claims {
@@ -98,35 +95,38 @@ async fn is_bound_already(
     pod: &PodRef,
     node: &NodeName,
     progress: &mut Progress,
-) -> Result<bool, StepError> {
+) -> Result<bool, Failure> {
     match read_pod(call, pod).await {
-        Ok(PodLookup::Found(view)) => match view.spec.node_name.as_deref() {
-            Some(bound) if *bound == **node => Ok(true),
-            Some(bound) => {
-                let message = format!("the pod is bound to {bound} already");
-                Err(StepError::new(BINDING_STEP, FailureKind::AlreadyBound, message))
-            }
-            None if view.metadata.is_deleted() => {
-                Err(StepError::new(BINDING_STEP, FailureKind::PodGone, "the pod is being deleted"))
-            }
-            None => Ok(false),
-        },
-        Ok(PodLookup::Gone) => {
-            Err(StepError::new(BINDING_STEP, FailureKind::PodGone, "the pod is gone"))
-        }
+        Ok(found) => is_bound_to(found.as_ref(), node),
         Err(error) => {
             progress.is_indeterminate = true;
             let message = format!("{INDETERMINATE_MESSAGE}: {error}");
-            Err(StepError::new(BINDING_STEP, FailureKind::Indeterminate, message))
+            Err(Failure::new(BINDING_STEP, FailureKind::Indeterminate, message))
         }
     }
+}
+
+/// Whether a pod is bound to the node, or free to be bound (`false`).
+fn is_bound_to(pod: Option<&Pod>, node: &NodeName) -> Result<bool, Failure> {
+    let (kind, message) = match pod {
+        None => (FailureKind::PodGone, "the pod is gone".to_owned()),
+        Some(Pod { node: Some(bound), .. }) if bound == node => return Ok(true),
+        Some(Pod { node: Some(bound), .. }) => {
+            (FailureKind::AlreadyBound, format!("the pod is bound to {bound} already"))
+        }
+        Some(pod) if pod.meta.deleted.is_some() => {
+            (FailureKind::PodGone, "the pod is being deleted".to_owned())
+        }
+        Some(_) => return Ok(false),
+    };
+    Err(Failure::new(BINDING_STEP, kind, message))
 }
 
 async fn run_steps(
     call: Call<'_>,
     sequenced: SequencedBind,
     progress: &mut Progress,
-) -> Result<(), StepError> {
+) -> Result<(), Failure> {
     let SequencedBind { bind, mut guards, pending } = sequenced;
     let Bind { pod, node, claims, extended, is_retry } = &bind;
     if *is_retry && is_bound_already(call, pod, node, progress).await? {
@@ -134,11 +134,12 @@ async fn run_steps(
     }
     if let Some(extended) = extended {
         let view = extended::create(call, pod, extended, &mut progress.writers).await?;
-        let name = view.metadata.name.clone();
+        let name = Arc::clone(&view.meta.name.name);
         if let Some(writer) = progress.writers.last_mut() {
             writer.allocate(call, pod, &extended.allocation, view).await?;
         }
-        write_extended_status(call, pod, &name, extended, progress).await?;
+        progress.is_status_written = true;
+        extended::write_status(call, pod, &name, extended).await?;
     }
     for (write, pending) in claims.iter().zip(pending) {
         let mut writer = ClaimWriter::from_watch(&write.claim);
@@ -149,19 +150,20 @@ async fn run_steps(
             }
             None => write.claim.claim.allocation.as_ref(),
         };
-        let view = ClaimView::from_watch(&write.claim);
         let taken = match &write.allocation {
-            Some(allocation) => writer.allocate(call, pod, allocation, view).await,
+            Some(allocation) => {
+                writer.allocate(call, pod, allocation, Arc::clone(&write.claim)).await
+            }
             // An operation that is retried may have rolled the claim back itself since it was
             // observed.
-            None if view.is_reserved_for(pod) && !is_retry => {
+            None if is_reserved_for(&write.claim, pod) && !is_retry => {
                 // Reserved by a previous leader. This operation rolls it back as its own.
                 writer.may_have_written = true;
                 Ok(())
             }
             None => writer.reserve(call, pod, expected).await,
         };
-        guards.retain(|guard| *guard.claim() != *write.claim.meta.uid);
+        guards.retain(|guard| *guard.claim != *write.claim.meta.uid);
         if writer.may_have_written {
             progress.writers.push(writer);
         }
@@ -170,31 +172,20 @@ async fn run_steps(
     create_binding(call, pod, node, progress).await
 }
 
-async fn write_extended_status(
-    call: Call<'_>,
-    pod: &PodRef,
-    claim: &str,
-    extended: &super::ExtendedWrite,
-    progress: &mut Progress,
-) -> Result<(), StepError> {
-    progress.is_status_written = true;
-    extended::write_status(call, pod, claim, extended).await
-}
-
 /// Creates the binding. After a lost response it reads the pod back.
 async fn create_binding(
     call: Call<'_>,
     pod: &PodRef,
     node: &NodeName,
     progress: &mut Progress,
-) -> Result<(), StepError> {
+) -> Result<(), Failure> {
     // When the last binding that was sent can no longer take effect.
     let mut settles_at: Option<Instant> = None;
     let write = patches::bind(pod, node);
     let mut backoff = Call::backoff();
     let mut last = ApiError::NotLeader;
     for _ in 0..MAX_ATTEMPTS {
-        match call.write(&write).await {
+        match call.send(&write).await {
             Ok(_) => return Ok(()),
             Err(error) => last = error,
         }
@@ -202,7 +193,9 @@ async fn create_binding(
             ApiError::NotLeader | ApiError::Rejected(_) => break,
             ApiError::Indeterminate { settles_at: until, .. } => settles_at = Some(*until),
         }
-        if is_bound(call, pod, node).await == Some(true) {
+        if let Ok(Some(found)) = read_pod(call, pod).await
+            && found.node.as_ref() == Some(node)
+        {
             return Ok(());
         }
         if !call.pause(&mut backoff).await {
@@ -213,63 +206,25 @@ async fn create_binding(
     if let Some(until) = settles_at {
         tokio::time::sleep_until(until).await;
     }
-    Err(match read_pod(call, pod).await {
-        Ok(PodLookup::Found(view)) => match view.spec.node_name.as_deref() {
-            Some(bound) if *bound == **node => return Ok(()),
-            Some(bound) => {
-                let message = format!("the pod is bound to {bound} already");
-                StepError::new(BINDING_STEP, FailureKind::AlreadyBound, message)
-            }
-            None if view.metadata.is_deleted() => {
-                StepError::new(BINDING_STEP, FailureKind::PodGone, "the pod is being deleted")
-            }
-            None => StepError::of(BINDING_STEP, &last),
-        },
-        Ok(PodLookup::Gone) => {
-            StepError::new(BINDING_STEP, FailureKind::PodGone, "the pod is gone")
-        }
+    match read_pod(call, pod).await {
+        Ok(found) if is_bound_to(found.as_ref(), node)? => Ok(()),
         // The pod may be bound, so nothing may be rolled back.
         Err(_) if settles_at.is_some() => {
             progress.is_indeterminate = true;
-            return Err(StepError::new(
-                BINDING_STEP,
-                FailureKind::Indeterminate,
-                INDETERMINATE_MESSAGE,
-            ));
+            Err(Failure::new(BINDING_STEP, FailureKind::Indeterminate, INDETERMINATE_MESSAGE))
         }
-        Err(_) => StepError::of(BINDING_STEP, &last),
-    })
+        Ok(_) | Err(_) => Err(Failure::of(BINDING_STEP, &last)),
+    }
 }
 
 /// Message of a binding with an unknown outcome.
 const INDETERMINATE_MESSAGE: &str =
     "the binding was sent, but the pod could not be read back: its outcome is unknown";
 
-enum PodLookup {
-    Found(Box<PodView>),
-    Gone,
-}
-
-async fn read_pod(call: Call<'_>, pod: &PodRef) -> Result<PodLookup, ApiError> {
-    let view = call.read::<PodView>(&patches::pod_path(&pod.name), "pods").await?;
-    let view = view.filter(|view| *view.metadata.uid == *pod.uid);
-    Ok(view.map_or(PodLookup::Gone, |view| PodLookup::Found(Box::new(view))))
-}
-
-async fn is_bound(call: Call<'_>, pod: &PodRef, node: &str) -> Option<bool> {
-    match read_pod(call, pod).await {
-        Ok(PodLookup::Found(view)) => Some(view.spec.node_name.as_deref() == Some(node)),
-        Ok(PodLookup::Gone) => Some(false),
-        Err(_) => None,
-    }
-}
-
-/// The node that the pod is bound to, if any. Rollbacks ask this first.
-pub(super) async fn bound_node(call: Call<'_>, pod: &PodRef) -> Result<Option<String>, ApiError> {
-    Ok(match read_pod(call, pod).await? {
-        PodLookup::Found(view) => view.spec.node_name.filter(|node| !node.is_empty()),
-        PodLookup::Gone => None,
-    })
+/// The pod as the API server has it; `None` if it is gone.
+pub(super) async fn read_pod(call: Call<'_>, pod: &PodRef) -> Result<Option<Pod>, ApiError> {
+    let found = call.read(patches::pod_path(&pod.name), "pods", Pod::from_json).await?;
+    Ok(found.filter(|found| *found.meta.uid == *pod.uid))
 }
 
 /// What a rejected write to a pod means.
@@ -278,10 +233,10 @@ pub(super) async fn pod_write_error(
     pod: &PodRef,
     step: &'static str,
     error: &ApiError,
-) -> StepError {
+) -> Failure {
     match read_pod(call, pod).await {
-        Ok(PodLookup::Gone) => StepError::new(step, FailureKind::PodGone, "the pod is gone"),
-        Ok(PodLookup::Found(_)) | Err(_) => StepError::of(step, error),
+        Ok(None) => Failure::new(step, FailureKind::PodGone, "the pod is gone"),
+        Ok(Some(_)) | Err(_) => Failure::of(step, error),
     }
 }
 

@@ -5,11 +5,12 @@ use octavo_api::PlacementPolicyStatus;
 use octavo_api::names::OCTAVO_API_VERSION;
 use octavo_api::pod_group::{PodGroupSpec, PodGroupStatus, SubGroupStatus};
 use octavo_kube_io::objects::{ObjectName, ScheduledCondition};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::status_queue::{EventWrite, StatusWrite, is_octavo_pod_group};
 use super::{GroupPhase, GroupStatus, StatusText};
-use crate::bind::{Api, ApiError, ApiWrite, BodyFormat, PodRef};
+use crate::bind::{Api, ApiError, ApiRequest, BodyFormat, PodRef, unreadable};
 
 /// Longest message of a condition, and longest event note that the API accepts, in bytes.
 const MAX_MESSAGE_BYTES: usize = 8192;
@@ -31,17 +32,51 @@ pub(super) async fn write(
     match job {
         StatusWrite::Condition { pod, status_text, seen } => {
             let write = condition(pod, status_text, seen.as_ref());
-            api.write_once(&write).await.map(drop)
+            api.send_once(&write).await.map(drop)
         }
-        StatusWrite::Group(report) if is_octavo_pod_group(&report.kind) => {
-            octavo_group(api, report).await
+        StatusWrite::Group(report) => {
+            let status =
+                if is_octavo_pod_group(&report.kind) { octavo_group } else { native_group };
+            let path = group_path(report);
+            update(api, path, "podgroups", |path, object| {
+                let is_same = object["metadata"]["uid"] == *report.uid;
+                is_same.then(|| status(path, report, object)).flatten()
+            })
+            .await
         }
-        StatusWrite::Group(report) => native_group(api, report).await,
         StatusWrite::Policy { name, generation, error } => {
-            policy(api, name, *generation, error.as_ref()).await
+            let path = format!("/apis/{OCTAVO_API_VERSION}/placementpolicies/{name}");
+            update(api, path, "placementpolicies", |path, object| {
+                policy(path, *generation, error.as_ref(), object)
+            })
+            .await
         }
-        StatusWrite::Event(event) => api.write_once(&event_write(reporter, event)).await.map(drop),
+        StatusWrite::Event(event) => api.send_once(&event_write(reporter, event)).await.map(drop),
     }
+}
+
+/// Reads an object and writes its status, if `write` finds that it must change.
+async fn update(
+    api: &Api,
+    path: String,
+    resource: &'static str,
+    write: impl FnOnce(String, &Value) -> Option<ApiRequest>,
+) -> Result<(), ApiError> {
+    let body = match api.send_once(&ApiRequest::get(path.clone(), resource)).await {
+        Ok(body) => body,
+        Err(error) => return error.if_gone(()),
+    };
+    let object = serde_json::from_slice(&body).map_err(|error| unreadable(&error))?;
+    match write(path, &object) {
+        Some(write) => api.send_once(&write).await.map(drop),
+        None => Ok(()),
+    }
+}
+
+/// A part of an object; the default if it is missing or has another form.
+fn part<T: DeserializeOwned + Default>(object: &Value, pointer: &str) -> T {
+    let part = object.pointer(pointer).cloned().unwrap_or_default();
+    serde_json::from_value(part).unwrap_or_default()
 }
 
 /// The server merges `PodScheduled` into the conditions by its type. `lastTransitionTime` changes
@@ -50,7 +85,7 @@ fn condition(
     pod: &PodRef,
     status_text: &StatusText,
     seen: Option<&ScheduledCondition>,
-) -> ApiWrite {
+) -> ApiRequest {
     let mut condition = json!({
         "type": "PodScheduled",
         "status": "False",
@@ -61,7 +96,7 @@ fn condition(
         condition["lastTransitionTime"] = now().into();
     }
     let ObjectName { namespace, name } = &pod.name;
-    ApiWrite::patch(
+    ApiRequest::patch(
         format!("/api/v1/namespaces/{namespace}/pods/{name}/status"),
         "pods/status",
         json!({"metadata": {"uid": &*pod.uid}, "status": {"conditions": [condition]}}),
@@ -69,17 +104,11 @@ fn condition(
 }
 
 /// The full status of Octavo's own `PodGroup`.
-async fn octavo_group(api: &Api, report: &GroupStatus) -> Result<(), ApiError> {
-    const RESOURCE: &str = "podgroups/status";
-    let path = group_path(report);
-    let Some(object) = read_if_same(api, &path, &report.uid).await? else { return Ok(()) };
-    let old = object.get("status").cloned().unwrap_or_default();
-    let old = serde_json::from_value::<PodGroupStatus>(old).unwrap_or_default();
-    let spec = object.get("spec").cloned().unwrap_or_default();
-    let spec = serde_json::from_value::<PodGroupSpec>(spec).unwrap_or_default();
-    let new = octavo_status(report, &spec, &old.conditions);
+fn octavo_group(path: String, report: &GroupStatus, object: &Value) -> Option<ApiRequest> {
+    let old: PodGroupStatus = part(object, "/status");
+    let new = octavo_status(report, &part(object, "/spec"), &old.conditions);
     if new == old {
-        return Ok(());
+        return None;
     }
     let mut status = serde_json::to_value(&new).unwrap_or_default();
     // A merge patch keeps fields that it does not name.
@@ -89,7 +118,7 @@ async fn octavo_group(api: &Api, report: &GroupStatus) -> Result<(), ApiError> {
         }
     }
     let body = json!({"metadata": {"uid": &*report.uid}, "status": status});
-    api.write_once(&merge_patch(path, RESOURCE, body)).await.map(drop)
+    Some(merge_patch(path, "podgroups/status", body))
 }
 
 fn octavo_status(report: &GroupStatus, spec: &PodGroupSpec, old: &[Condition]) -> PodGroupStatus {
@@ -128,16 +157,13 @@ fn octavo_status(report: &GroupStatus, spec: &PodGroupSpec, old: &[Condition]) -
 /// The condition of Kubernetes' own `PodGroup` (`api/scheduling/v1alpha2/types.go`
 /// `PodGroupScheduled`). As in kube-scheduler it never returns to `False`
 /// (`pkg/scheduler/schedule_one_podgroup.go` `updatePodGroupCondition`).
-async fn native_group(api: &Api, report: &GroupStatus) -> Result<(), ApiError> {
+fn native_group(path: String, report: &GroupStatus, object: &Value) -> Option<ApiRequest> {
     const TYPE: &str = "PodGroupScheduled";
-    let path = group_path(report);
-    let Some(object) = read_if_same(api, &path, &report.uid).await? else { return Ok(()) };
-    let old = object.pointer("/status/conditions").cloned().unwrap_or_default();
-    let old = serde_json::from_value::<Vec<Condition>>(old).unwrap_or_default();
+    let old: Vec<Condition> = part(object, "/status/conditions");
     let is_scheduled = report.phase == GroupPhase::Scheduled;
     let previous = old.iter().find(|condition| condition.type_ == TYPE);
     if previous.is_some_and(|previous| previous.status == "True") && !is_scheduled {
-        return Ok(());
+        return None;
     }
     // The two reasons that its API defines.
     let reason = if is_scheduled { "Scheduled" } else { "Unschedulable" };
@@ -146,24 +172,19 @@ async fn native_group(api: &Api, report: &GroupStatus) -> Result<(), ApiError> {
     let status_text = StatusText { reason, message };
     let new = updated_condition(&old, TYPE, is_scheduled, &status_text, report.generation);
     if previous == Some(&new) {
-        return Ok(());
+        return None;
     }
     let body = json!({"metadata": {"uid": &*report.uid}, "status": {"conditions": [new]}});
-    api.write_once(&ApiWrite::patch(path + "/status", "podgroups/status", body)).await.map(drop)
+    Some(ApiRequest::patch(path + "/status", "podgroups/status", body))
 }
 
-async fn policy(
-    api: &Api,
-    name: &str,
+fn policy(
+    path: String,
     generation: i64,
     error: Option<&StatusText>,
-) -> Result<(), ApiError> {
-    let path = format!("/apis/{OCTAVO_API_VERSION}/placementpolicies/{name}");
-    let Some(object) = api.read_once::<Value>(&path, "placementpolicies").await? else {
-        return Ok(());
-    };
-    let old = object.get("status").cloned().unwrap_or_default();
-    let old = serde_json::from_value::<PlacementPolicyStatus>(old).unwrap_or_default();
+    object: &Value,
+) -> Option<ApiRequest> {
+    let old: PlacementPolicyStatus = part(object, "/status");
     let accepted = || StatusText { reason: "Accepted", message: "the policy is in use".to_owned() };
     let status_text = error.cloned().unwrap_or_else(accepted);
     let is_accepted = error.is_none();
@@ -173,11 +194,7 @@ async fn policy(
         observed_generation: Some(generation),
         conditions: vec![condition],
     };
-    if new == old {
-        return Ok(());
-    }
-    let body = json!({"status": new});
-    api.write_once(&merge_patch(path, "placementpolicies/status", body)).await.map(drop)
+    (new != old).then(|| merge_patch(path, "placementpolicies/status", json!({ "status": new })))
 }
 
 /// A condition. Its time is kept while its status is unchanged.
@@ -201,25 +218,20 @@ fn updated_condition(
     }
 }
 
-/// The object, if it is still the same one.
-async fn read_if_same(api: &Api, path: &str, uid: &str) -> Result<Option<Value>, ApiError> {
-    let object = api.read_once::<Value>(path, "podgroups").await?;
-    let is_this =
-        |object: &Value| object.pointer("/metadata/uid").is_some_and(|found| found == uid);
-    Ok(object.filter(is_this))
-}
-
 fn group_path(report: &GroupStatus) -> String {
     let ObjectName { namespace, name } = &report.name;
     let version = &report.kind.api_version;
     format!("/apis/{version}/namespaces/{namespace}/podgroups/{name}")
 }
 
-fn merge_patch(path: String, resource: &'static str, body: Value) -> ApiWrite {
-    ApiWrite { format: BodyFormat::MergePatch, ..ApiWrite::patch(path + "/status", resource, body) }
+fn merge_patch(path: String, resource: &'static str, body: Value) -> ApiRequest {
+    ApiRequest {
+        format: BodyFormat::MergePatch,
+        ..ApiRequest::patch(path + "/status", resource, body)
+    }
 }
 
-fn event_write(reporter: &EventSource, event: &EventWrite) -> ApiWrite {
+fn event_write(reporter: &EventSource, event: &EventWrite) -> ApiRequest {
     // Events about cluster-scoped objects are in `default`, as in client-go.
     let namespace = match &*event.name.namespace {
         "" => "default",
@@ -247,7 +259,7 @@ fn event_write(reporter: &EventSource, event: &EventWrite) -> ApiWrite {
         },
     });
     let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-    ApiWrite::post(path, "events", body)
+    ApiRequest::post(path, "events", body)
 }
 
 fn now() -> String {

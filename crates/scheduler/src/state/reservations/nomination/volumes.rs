@@ -168,16 +168,8 @@ impl Scheduler {
 
     /// Drops a nomination whose volumes cannot come. Its entry is decided again after a delay.
     pub(in crate::state) fn volumes_failed(&mut self, key: &QueueKey, uid: &PodUid, words: &str) {
-        self.fail_volumes(
-            key,
-            uid,
-            &Failure {
-                step: "waiting for volumes",
-                message: words.to_owned(),
-                kind: FailureKind::Rejected,
-                unreleased: Vec::new(),
-            },
-        );
+        let failure = Failure::new("waiting for volumes", FailureKind::Rejected, words);
+        self.fail_volumes(key, uid, &failure);
     }
 
     /// Handles a failed request of volumes.
