@@ -17,6 +17,7 @@ mod name;
 mod operators;
 mod placement_hints;
 mod podgroups;
+mod reader;
 mod spec;
 mod spec_field;
 #[cfg(test)]
@@ -143,7 +144,7 @@ impl Groups {
         {
             return self.objects.remove(&name).map(|_| name);
         }
-        let read = read(object, name.clone()).map(Arc::new);
+        let read = reader::read(object, name.clone()).map(Arc::new);
         if self.objects.get(&name) == Some(&read) {
             return None;
         }
@@ -176,31 +177,44 @@ impl Groups {
             (Some(count), _) => Arc::new(announced(pod, &group, count)?),
             (None, Some(read)) => Arc::clone(read.as_ref().map_err(Clone::clone)?),
             (None, None) => {
-                let words = group.to_string();
-                return Err(match group.kind {
-                    GroupKind::Job => GroupError::JobNotFound { group: words },
-                    _ => GroupError::GroupNotFound { group: words },
-                });
+                let message = match group.kind {
+                    GroupKind::Job => format!(
+                        "{group} is not observed, although its pods have {key}: \"true\"; put the \
+                         label {key}: \"true\" on the Job itself too, or write the number of pods \
+                         instead of \"true\"",
+                        key = names::GANG
+                    ),
+                    _ => format!(
+                        "{group} does not exist: create it, or remove the pod's label or field that \
+                         names it; if it exists, check whether Octavo may watch its kind"
+                    ),
+                };
+                return Err(GroupError::new("PodGroupNotFound", message));
             }
         };
         // The native policy `basic`: these pods share only a name.
         if group.kind == GroupKind::NativePodGroup && spec.min == 0 && spec.required.is_none() {
             return Ok(None);
         }
+        let unknown_sub =
+            |message: String| GroupError::new("SubgroupNotFound", format!("{group} has {message}"));
         let sub = match (&declared.sub, spec.subs.as_slice()) {
             (None, [only]) => Arc::clone(&only.name),
             (None, _) => {
-                let key = names::POD_SUBGROUP;
-                let (group, known) = (group.to_string(), spec.sub_names());
-                return Err(GroupError::SubgroupUnspecified { group, key, known });
+                return Err(unknown_sub(format!(
+                    "the subgroups {}; name the pod's subgroup with the label {}",
+                    spec.sub_names(),
+                    names::POD_SUBGROUP
+                )));
             }
             // All pods of a group with a single unnamed subgroup are in it.
             (Some(_), [only]) if &*only.name == DEFAULT_SUBGROUP => Arc::clone(&only.name),
             (Some(name), _) => {
-                let sub = spec.sub(name).ok_or_else(|| GroupError::UnknownSubgroup {
-                    group: group.to_string(),
-                    found: name.to_string(),
-                    known: spec.sub_names(),
+                let sub = spec.sub(name).ok_or_else(|| {
+                    let known = spec.sub_names();
+                    unknown_sub(format!(
+                        "no subgroup {name:?}, which the pod names; it has: {known}"
+                    ))
                 })?;
                 Arc::clone(&sub.name)
             }
@@ -221,43 +235,13 @@ fn announced(pod: &Pod, name: &GroupName, count: u32) -> Result<GroupSpec, Group
         },
         _ => Announcer { name: name.object.clone(), ..Announcer::default() },
     };
-    let members = Subgroup { name: DEFAULT_SUBGROUP.into(), min: count, ..Subgroup::default() };
-    GroupSpec::new(name.whole(), announcer, vec![members])
-        .with(&PlacementHints::of(&pod.meta)?)
-        .checked()
+    let mut group = GroupSpec::new(name.whole(), announcer);
+    group.subs.push(Subgroup::only(count));
+    group.finish(PlacementHints::of(&pod.meta)?)
 }
 
 fn name_of(object: &WatchedObject) -> Option<GroupName> {
     let kind = GroupKind::of(&object.api_version, &object.kind)?;
     let ObjectName { namespace, name } = &object.meta.name;
     Some(GroupName::new(kind, ObjectName::new(Arc::clone(namespace), Arc::clone(name))))
-}
-
-fn read(object: &WatchedObject, name: GroupName) -> Result<GroupSpec, GroupError> {
-    let announcer = Announcer {
-        kind: octavo_kube_io::objects::Kind::new(&object.api_version, &object.kind),
-        name: object.meta.name.clone(),
-        uid: Arc::clone(&object.meta.uid),
-        generation: object.generation,
-    };
-    let spec = match name.kind {
-        GroupKind::PodGroup => podgroups::octavo(object, name, announcer),
-        GroupKind::NativePodGroup => podgroups::native(object, name, announcer),
-        GroupKind::CoschedulingPodGroup | GroupKind::VolcanoPodGroup => {
-            podgroups::foreign(object, name, announcer)
-        }
-        GroupKind::JobSet => workloads::job_set(object, name, announcer),
-        GroupKind::LeaderWorkerSet => workloads::leader_worker_set(object, name, announcer),
-        GroupKind::PyTorchJob
-        | GroupKind::TfJob
-        | GroupKind::XgBoostJob
-        | GroupKind::PaddleJob
-        | GroupKind::JaxJob
-        | GroupKind::MpiJob => operators::training(object, name, announcer),
-        GroupKind::RayCluster => operators::ray(object, name, announcer),
-        GroupKind::SparkApplication => operators::spark(object, name, announcer),
-        GroupKind::VolcanoJob => operators::volcano(object, name, announcer),
-        GroupKind::Job | GroupKind::KueueGroup => workloads::job(object, name, announcer),
-    };
-    spec?.checked()
 }

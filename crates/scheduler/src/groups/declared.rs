@@ -8,7 +8,7 @@ use octavo_kube_io::objects::{ObjectName, Pod};
 
 use super::error::GroupError;
 use super::name::{GroupKind, GroupName};
-use super::operators::RAY_HEAD_GROUP;
+use super::operators::{RAY_HEAD_GROUP, TRAINING_KINDS};
 use super::placement_hints::{GangHint, annotation_or_label};
 use super::spec::DEFAULT_SUBGROUP;
 
@@ -142,7 +142,12 @@ pub(super) fn declared(pod: &Pod) -> Result<Option<Declared>, GroupError> {
     else {
         let owner =
             owner.map_or("none".to_owned(), |owner| format!("{} {}", owner.kind, owner.name));
-        return Err(GroupError::NotOfAJob { owner });
+        return Err(GroupError::invalid(format!(
+            "{} is for pods of a Job, and this pod's controller is {owner}; make a PodGroup and \
+             name it with the label {}",
+            names::GANG,
+            names::POD_GROUP
+        )));
     };
     let mut declared = declare(GroupKind::Job, &owner.name, Some(DEFAULT_SUBGROUP));
     if let GangHint::Count(count) = gang {
@@ -156,20 +161,11 @@ pub(super) fn declared(pod: &Pod) -> Result<Option<Declared>, GroupError> {
 fn training_kind(pod: &Pod) -> Option<GroupKind> {
     let owner = pod.meta.owner.as_ref();
     let of_owner = owner.and_then(|owner| GroupKind::of(&owner.api_version, &owner.kind));
-    let trains = |kind: &GroupKind| {
-        use GroupKind::{JaxJob, MpiJob, PaddleJob, PyTorchJob, TfJob, XgBoostJob};
-        matches!(kind, PyTorchJob | TfJob | XgBoostJob | PaddleJob | JaxJob | MpiJob)
-    };
-    let operator = pod.meta.labels.get("training.kubeflow.org/operator-name");
-    of_owner.filter(trains).or_else(|| match operator?.as_str() {
-        "mpi-operator" | "mpijob-controller" => Some(GroupKind::MpiJob),
-        "pytorchjob-controller" => Some(GroupKind::PyTorchJob),
-        "tfjob-controller" => Some(GroupKind::TfJob),
-        "xgboostjob-controller" => Some(GroupKind::XgBoostJob),
-        "paddlejob-controller" => Some(GroupKind::PaddleJob),
-        "jaxjob-controller" => Some(GroupKind::JaxJob),
-        _ => None,
-    })
+    let operator = pod.meta.labels.get("training.kubeflow.org/operator-name").map(String::as_str);
+    let mut kinds = TRAINING_KINDS.iter();
+    let known = kinds.clone().find(|(kind, ..)| Some(*kind) == of_owner);
+    let known = known.or_else(|| kinds.find(|(_, name, _)| Some(*name) == operator));
+    known.map(|(kind, ..)| *kind)
 }
 
 /// A Ray node's group and rank. A pod that submits a job or cleans up belongs to no group.
@@ -200,11 +196,9 @@ fn kueue(pod: &Pod, declared: Declared) -> Result<Option<Declared>, GroupError> 
     const TOTAL_COUNT_KEY: &str = "kueue.x-k8s.io/pod-group-total-count";
     let found = pod.meta.annotations.get(TOTAL_COUNT_KEY);
     let count = found.and_then(|found| found.parse().ok()).filter(|count| *count > 0);
-    let wanted = "the number of pods of the group, the same on all of them";
-    let bad = || GroupError::InvalidHint {
-        key: TOTAL_COUNT_KEY,
-        found: found.cloned().unwrap_or_default(),
-        wanted,
-    };
-    Ok(Some(Declared { count: Some(count.ok_or_else(bad)?), ..declared }))
+    let count = count.ok_or_else(|| {
+        let wanted = "the number of pods of the group, the same on all of them";
+        GroupError::invalid_hint(TOTAL_COUNT_KEY, found.map_or("", String::as_str), wanted)
+    })?;
+    Ok(Some(Declared { count: Some(count), ..declared }))
 }

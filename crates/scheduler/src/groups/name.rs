@@ -55,8 +55,6 @@ pub struct WatchedKind {
     pub versions: &'static [&'static str],
     /// Kind.
     pub kind: &'static str,
-    /// Its name in RBAC rules and paths.
-    pub plural: &'static str,
     /// Only objects with this label matter, so the watch can select them.
     pub label: Option<&'static str>,
 }
@@ -78,61 +76,35 @@ const fn watched(
     api_group: &'static str,
     versions: &'static [&'static str],
     kind: &'static str,
-    plural: &'static str,
 ) -> WatchedKind {
-    WatchedKind { group_kind, api_group, versions, kind, plural, label: None }
+    WatchedKind { group_kind, api_group, versions, kind, label: None }
 }
 
 /// All kinds of objects that announce groups, in order of precedence.
 pub(super) const WATCHED_KINDS: [WatchedKind; 16] = [
-    watched(GroupKind::PodGroup, "octavo.dev", &["v1alpha1"], "PodGroup", "podgroups"),
+    watched(GroupKind::PodGroup, "octavo.dev", &["v1alpha1"], "PodGroup"),
     watched(
         GroupKind::NativePodGroup,
         "scheduling.k8s.io",
         &["v1beta1", "v1alpha3", "v1alpha2"],
         "PodGroup",
-        "podgroups",
     ),
-    watched(
-        GroupKind::CoschedulingPodGroup,
-        "scheduling.x-k8s.io",
-        &["v1alpha1"],
-        "PodGroup",
-        "podgroups",
-    ),
-    watched(GroupKind::JobSet, "jobset.x-k8s.io", &["v1alpha2"], "JobSet", "jobsets"),
-    watched(
-        GroupKind::LeaderWorkerSet,
-        "leaderworkerset.x-k8s.io",
-        &["v1"],
-        "LeaderWorkerSet",
-        "leaderworkersets",
-    ),
-    watched(GroupKind::PyTorchJob, "kubeflow.org", &["v1"], "PyTorchJob", "pytorchjobs"),
-    watched(GroupKind::TfJob, "kubeflow.org", &["v1"], "TFJob", "tfjobs"),
-    watched(GroupKind::XgBoostJob, "kubeflow.org", &["v1"], "XGBoostJob", "xgboostjobs"),
-    watched(GroupKind::PaddleJob, "kubeflow.org", &["v1"], "PaddleJob", "paddlejobs"),
-    watched(GroupKind::JaxJob, "kubeflow.org", &["v1"], "JAXJob", "jaxjobs"),
-    watched(GroupKind::MpiJob, "kubeflow.org", &["v2beta1", "v1"], "MPIJob", "mpijobs"),
-    watched(GroupKind::RayCluster, "ray.io", &["v1"], "RayCluster", "rayclusters"),
-    watched(
-        GroupKind::SparkApplication,
-        "sparkoperator.k8s.io",
-        &["v1beta2"],
-        "SparkApplication",
-        "sparkapplications",
-    ),
-    watched(GroupKind::VolcanoJob, "batch.volcano.sh", &["v1alpha1"], "Job", "jobs"),
-    watched(
-        GroupKind::VolcanoPodGroup,
-        "scheduling.volcano.sh",
-        &["v1beta1"],
-        "PodGroup",
-        "podgroups",
-    ),
+    watched(GroupKind::CoschedulingPodGroup, "scheduling.x-k8s.io", &["v1alpha1"], "PodGroup"),
+    watched(GroupKind::JobSet, "jobset.x-k8s.io", &["v1alpha2"], "JobSet"),
+    watched(GroupKind::LeaderWorkerSet, "leaderworkerset.x-k8s.io", &["v1"], "LeaderWorkerSet"),
+    watched(GroupKind::PyTorchJob, "kubeflow.org", &["v1"], "PyTorchJob"),
+    watched(GroupKind::TfJob, "kubeflow.org", &["v1"], "TFJob"),
+    watched(GroupKind::XgBoostJob, "kubeflow.org", &["v1"], "XGBoostJob"),
+    watched(GroupKind::PaddleJob, "kubeflow.org", &["v1"], "PaddleJob"),
+    watched(GroupKind::JaxJob, "kubeflow.org", &["v1"], "JAXJob"),
+    watched(GroupKind::MpiJob, "kubeflow.org", &["v2beta1", "v1"], "MPIJob"),
+    watched(GroupKind::RayCluster, "ray.io", &["v1"], "RayCluster"),
+    watched(GroupKind::SparkApplication, "sparkoperator.k8s.io", &["v1beta2"], "SparkApplication"),
+    watched(GroupKind::VolcanoJob, "batch.volcano.sh", &["v1alpha1"], "Job"),
+    watched(GroupKind::VolcanoPodGroup, "scheduling.volcano.sh", &["v1beta1"], "PodGroup"),
     WatchedKind {
         label: Some(octavo_api::names::GANG),
-        ..watched(GroupKind::Job, "batch", &["v1"], "Job", "jobs")
+        ..watched(GroupKind::Job, "batch", &["v1"], "Job")
     },
 ];
 
@@ -149,23 +121,14 @@ impl GroupKind {
     /// The kind for messages, with its API group where the kind is ambiguous.
     pub fn words(self) -> &'static str {
         match self {
-            Self::PodGroup => "PodGroup",
             Self::NativePodGroup => "PodGroup.scheduling.k8s.io",
             Self::CoschedulingPodGroup => "PodGroup.scheduling.x-k8s.io",
-            Self::JobSet => "JobSet",
-            Self::LeaderWorkerSet => "LeaderWorkerSet",
-            Self::PyTorchJob => "PyTorchJob",
-            Self::TfJob => "TFJob",
-            Self::XgBoostJob => "XGBoostJob",
-            Self::PaddleJob => "PaddleJob",
-            Self::JaxJob => "JAXJob",
-            Self::MpiJob => "MPIJob",
-            Self::RayCluster => "RayCluster",
-            Self::SparkApplication => "SparkApplication",
             Self::VolcanoJob => "Job.batch.volcano.sh",
             Self::VolcanoPodGroup => "PodGroup.scheduling.volcano.sh",
-            Self::KueueGroup => "pod group of Kueue",
-            Self::Job => "Job",
+            _ => {
+                let watched = WATCHED_KINDS.iter().find(|watched| watched.group_kind == self);
+                watched.map_or("pod group of Kueue", |watched| watched.kind)
+            }
         }
     }
 }

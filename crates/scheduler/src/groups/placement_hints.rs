@@ -49,7 +49,7 @@ impl PlacementHints {
 
     fn read<'a>(find: impl Fn(&str) -> Option<&'a str>) -> Result<Self, GroupError> {
         let name = |key: &'static str| match find(key) {
-            Some("") => Err(invalid_hint(key, "", "a name")),
+            Some("") => Err(GroupError::invalid_hint(key, "", "a name")),
             found => Ok(found.map(Arc::from)),
         };
         let is_movable = match find(names::MOVABLE) {
@@ -57,12 +57,15 @@ impl PlacementHints {
             Some("true") => Some(true),
             Some("false") => Some(false),
             Some(found) => {
-                return Err(invalid_hint(names::MOVABLE, found, "\"true\" or \"false\""));
+                let wanted = "\"true\" or \"false\"";
+                return Err(GroupError::invalid_hint(names::MOVABLE, found, wanted));
             }
         };
         let seconds = |found: &str| {
             let wanted = "whole seconds, such as \"600\"";
-            found.parse().map_err(|_| invalid_hint(names::SECONDS_AT_RISK, found, wanted))
+            found
+                .parse()
+                .map_err(|_| GroupError::invalid_hint(names::SECONDS_AT_RISK, found, wanted))
         };
         Ok(Self {
             required: name(names::TOPOLOGY_REQUIRED)?,
@@ -71,6 +74,20 @@ impl PlacementHints {
             is_movable,
             seconds_at_risk: find(names::SECONDS_AT_RISK).map(seconds).transpose()?,
         })
+    }
+
+    /// Fills in hints that are not set yet.
+    pub(super) fn fill(&mut self, others: &Self) {
+        self.required = self.required.take().or_else(|| others.required.clone());
+        self.preferred = self.preferred.take().or_else(|| others.preferred.clone());
+        self.fill_for_group(others);
+    }
+
+    /// The same without topology, which pod templates set for their subgroup alone.
+    pub(super) fn fill_for_group(&mut self, others: &Self) {
+        self.policy = self.policy.take().or_else(|| others.policy.clone());
+        self.is_movable = self.is_movable.or(others.is_movable);
+        self.seconds_at_risk = self.seconds_at_risk.or(others.seconds_at_risk);
     }
 }
 
@@ -82,7 +99,7 @@ impl GangHint {
             Some("false") => Ok(Some(Self::Off)),
             Some(found) => match found.parse() {
                 Ok(count @ 1..) => Ok(Some(Self::Count(count))),
-                _ => Err(invalid_hint(
+                _ => Err(GroupError::invalid_hint(
                     names::GANG,
                     found,
                     "\"true\", \"false\" or the number of pods that start together",
@@ -95,8 +112,4 @@ impl GangHint {
 /// The annotation of this key, or else the label.
 pub(super) fn annotation_or_label<'a>(meta: &'a Meta, key: &str) -> Option<&'a str> {
     meta.annotations.get(key).or_else(|| meta.labels.get(key)).map(String::as_str)
-}
-
-fn invalid_hint(key: &'static str, found: &str, wanted: &'static str) -> GroupError {
-    GroupError::InvalidHint { key, found: found.to_owned(), wanted }
 }

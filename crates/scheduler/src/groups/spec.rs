@@ -1,6 +1,7 @@
 //! The spec of a group.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::sync::Arc;
 
 use octavo_engine::gang::{MAX_MEMBERS, Segment};
@@ -108,6 +109,11 @@ pub struct MissingMembers {
 pub const DEFAULT_SUBGROUP: &str = "members";
 
 impl Subgroup {
+    /// The only subgroup of a group, without a name of its own.
+    pub(super) fn only(min: u32) -> Self {
+        Self { name: DEFAULT_SUBGROUP.into(), min, ..Self::default() }
+    }
+
     /// A subgroup of exactly `count` members, all required.
     pub(super) fn fixed(name: &str, count: u32) -> Self {
         Self { name: name.into(), min: count, count: Some(count), ..Self::default() }
@@ -122,15 +128,13 @@ impl Subgroup {
 }
 
 impl GroupSpec {
-    /// A group with these subgroups and defaults otherwise. Subgroups without members are left out.
-    pub(super) fn new(name: GroupName, announcer: Announcer, subs: Vec<Subgroup>) -> Self {
-        let subs: Vec<_> = subs.into_iter().filter(|sub| sub.count != Some(0)).collect();
-        let min = subs.iter().fold(0, |sum: u32, sub| sum.saturating_add(sub.min));
+    /// A group without subgroups yet, with defaults.
+    pub(super) fn new(name: GroupName, announcer: Announcer) -> Self {
         Self {
             name,
             announcer,
-            min,
-            subs,
+            min: 0,
+            subs: Vec::new(),
             required: None,
             preferred: None,
             policy: None,
@@ -143,51 +147,51 @@ impl GroupSpec {
         }
     }
 
-    /// Adds hints of an object's labels and annotations. Values that are set already stay.
-    pub(super) fn with(mut self, hints: &PlacementHints) -> Self {
-        self.required = self.required.or_else(|| hints.required.clone());
-        self.preferred = self.preferred.or_else(|| hints.preferred.clone());
-        self.with_group_hints(hints)
-    }
-
-    /// The same without topology, which pod templates set for their subgroup alone.
-    pub(super) fn with_group_hints(mut self, hints: &PlacementHints) -> Self {
-        self.policy = self.policy.or_else(|| hints.policy.clone());
-        if let Some(is_movable) = hints.is_movable {
-            self.is_movable = is_movable;
-        }
-        if let Some(seconds) = hints.seconds_at_risk {
-            self.seconds_at_risk = seconds;
-        }
-        self
+    /// Completes the spec with hints of labels and annotations, and validates it. Values that are
+    /// set already stay. Subgroups without members are left out.
+    pub(super) fn finish(mut self, hints: PlacementHints) -> Result<Self, GroupError> {
+        self.subs.retain(|sub| sub.count != Some(0));
+        self.min = self.subs.iter().fold(0, |sum: u32, sub| sum.saturating_add(sub.min));
+        self.required = self.required.or(hints.required);
+        self.preferred = self.preferred.or(hints.preferred);
+        self.policy = self.policy.or(hints.policy);
+        self.is_movable = hints.is_movable.unwrap_or(self.is_movable);
+        self.seconds_at_risk = hints.seconds_at_risk.unwrap_or(self.seconds_at_risk);
+        self.checked()
     }
 
     /// Validates the spec by itself.
-    pub(super) fn checked(self) -> Result<Self, GroupError> {
-        let group = || self.name.to_string();
+    fn checked(self) -> Result<Self, GroupError> {
+        let group = &self.name;
         let count: u64 =
             self.subs.iter().map(|sub| u64::from(sub.count.unwrap_or(sub.min).max(sub.min))).sum();
         if count > u64::from(MAX_MEMBERS) {
-            return Err(GroupError::TooMany { group: group(), count });
+            let message =
+                format!("{group} has {count} members, but at most {MAX_MEMBERS} are possible");
+            return Err(GroupError::new("PodGroupTooLarge", message));
         }
         if self.subs.is_empty() {
-            return Err(GroupError::Empty { group: group() });
+            return Err(GroupError::invalid(format!(
+                "{group} has no members; ask for at least one"
+            )));
         }
         let mut names = BTreeSet::new();
-        for sub in &self.subs {
-            if !names.insert(&sub.name) {
-                let (group, sub) = (group(), sub.name.to_string());
-                return Err(GroupError::DuplicateSubgroup { group, sub });
+        for Subgroup { name, min, count, segment, .. } in &self.subs {
+            if !names.insert(name) {
+                return Err(GroupError::invalid(format!(
+                    "{group} has two subgroups named {name:?}; name them differently"
+                )));
             }
-            if let Some(count) = sub.count.filter(|count| *count < sub.min) {
-                let (min, count) = (sub.min.into(), count.into());
-                return Err(GroupError::MinimumAboveCount { group: group(), min, count });
+            if let Some(count) = count.filter(|count| count < min) {
+                return Err(min_above_count(group, *min, count.into()));
             }
-            if let Some(SegmentTopology { size, .. }) = sub.segment
-                && (size == 0 || sub.min % size != 0)
+            if let Some(SegmentTopology { size, .. }) = segment
+                && (*size == 0 || min % size != 0)
             {
-                let (group, sub, min) = (group(), sub.name.to_string(), sub.min);
-                return Err(GroupError::UnevenSegments { group, sub, size, min });
+                return Err(GroupError::invalid(format!(
+                    "{group}, subgroup {name:?}: segments of {size} members do not divide {min} \
+                     members; choose a size that does"
+                )));
             }
         }
         Ok(self)
@@ -240,11 +244,13 @@ impl GroupSpec {
     ) -> Result<TopologyRequests, GroupError> {
         let level = |name: &Option<Arc<str>>, field: &dyn Fn() -> String| match name {
             None => Ok(None),
-            Some(name) => find(name).map(Some).ok_or_else(|| GroupError::UnknownLevel {
-                group: self.name.to_string(),
-                field: field(),
-                found: name.to_string(),
-                known: known.to_owned(),
+            Some(name) => find(name).map(Some).ok_or_else(|| {
+                let (group, field) = (&self.name, field());
+                let message = format!(
+                    "{group}: {field} names the topology level {name:?}, which does not exist; \
+                     existing levels: {known}"
+                );
+                GroupError::new("TopologyLevelNotFound", message)
             }),
         };
         let group = TopologyConstraint {
@@ -267,6 +273,13 @@ impl GroupSpec {
         }
         Ok(TopologyRequests { group, subs })
     }
+}
+
+/// The error of a minimum above the number of members.
+pub(super) fn min_above_count(group: impl Display, min: u32, count: u64) -> GroupError {
+    GroupError::invalid(format!(
+        "{group} needs at least {min} members, but will have only {count}; lower the minimum"
+    ))
 }
 
 /// Lowers the subgroups' minimums to a total of `min`, the last ones first, because workers follow

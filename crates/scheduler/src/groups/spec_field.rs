@@ -24,6 +24,11 @@ impl<'a> SpecField<'a> {
         Self { value: &self.value[key], path, group: self.group }
     }
 
+    /// The group.
+    pub(super) fn group(&self) -> &'a str {
+        self.group
+    }
+
     /// Its value.
     pub(super) fn value(&self) -> &'a Value {
         self.value
@@ -97,13 +102,15 @@ impl<'a> SpecField<'a> {
     }
 
     /// The error that the value is not what it must be.
-    pub(super) fn wrong(&self, wanted: &'static str) -> GroupError {
+    pub(super) fn wrong(&self, wanted: &str) -> GroupError {
         let mut found = self.value.to_string();
         if let Some((end, _)) = found.char_indices().nth(60) {
             found.truncate(end);
             found.push('…');
         }
-        let (group, field) = (self.group.to_owned(), self.path.clone());
-        GroupError::InvalidField { group, field, found, wanted }
+        let (group, field) = (self.group, &self.path);
+        GroupError::invalid(format!(
+            "{group}: {field} is {found}, but it must be {wanted}; correct it"
+        ))
     }
 }
