@@ -125,19 +125,10 @@ impl Devices {
     /// device plugins serve.
     pub fn apply_nodes(&mut self, delta: &Delta<Node>) -> Invalidation {
         let mut touched = BTreeSet::new();
-        if let Delta::Replace(_, nodes) = delta {
-            let listed: BTreeSet<&str> = nodes.iter().map(|node| &*node.meta.name.name).collect();
-            for (name, view) in &mut self.nodes {
-                if !listed.contains::<str>(name) && view.forget_node() {
-                    touched.insert(name.clone());
-                }
+        for name in delta.gone(self.nodes.keys(), Node::name) {
+            if self.nodes.get_mut(&name).is_some_and(NodeView::forget_node) {
+                touched.insert(name);
             }
-        }
-        if let Delta::Delete(node) = delta
-            && let Some(view) = self.nodes.get_mut(&*node.meta.name.name)
-            && view.forget_node()
-        {
-            touched.insert(node.name());
         }
         for node in delta.present() {
             let name = node.name();
@@ -152,18 +143,9 @@ impl Devices {
     /// Applies a change of classes.
     pub fn apply_classes(&mut self, delta: &Delta<DeviceClass>) -> Invalidation {
         let mut changed = false;
-        match delta {
-            Delta::Delete(class) => {
-                changed |= self.class_objects.remove(&class.meta.name.name).is_some();
-            }
-            Delta::Replace(_, classes) => {
-                let listed: BTreeSet<_> =
-                    classes.iter().map(|class| &class.meta.name.name).collect();
-                let before = self.class_objects.len();
-                self.class_objects.retain(|name, _| listed.contains(name));
-                changed |= before != self.class_objects.len();
-            }
-            Delta::Upsert(_) => {}
+        let known = self.class_objects.keys();
+        for name in delta.gone(known, |class| Arc::clone(&class.meta.name.name)) {
+            changed |= self.class_objects.remove(&name).is_some();
         }
         for class in delta.present() {
             let old = self.class_objects.insert(Arc::clone(&class.meta.name.name), class.clone());

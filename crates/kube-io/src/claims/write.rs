@@ -57,7 +57,8 @@ fn exactly_to_api(asked: &DeviceRequest) -> api::ExactDeviceRequest {
     }
 }
 
-fn toleration_to_api(toleration: &Toleration) -> api::DeviceToleration {
+/// Writes a toleration of device taints.
+pub fn toleration_to_api(toleration: &Toleration) -> api::DeviceToleration {
     let effect = toleration.effect.map(|effect| match effect {
         TaintEffect::None => "None",
         TaintEffect::NoSchedule => "NoSchedule",

@@ -1,5 +1,6 @@
 //! Changes that a watch delivers.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{
@@ -67,6 +68,22 @@ impl<T> Delta<T> {
             Self::Upsert(one) => std::slice::from_ref(one),
             Self::Replace(_, all) => all,
             Self::Delete(_) => &[],
+        }
+    }
+
+    /// The objects that do not exist any more after this change, of those with these keys.
+    pub fn gone<'k, K: Ord + Clone + 'k>(
+        &self,
+        known: impl IntoIterator<Item = &'k K>,
+        key: impl Fn(&T) -> K,
+    ) -> Vec<K> {
+        match self {
+            Self::Upsert(_) => Vec::new(),
+            Self::Delete(one) => vec![key(one)],
+            Self::Replace(_, all) => {
+                let listed: BTreeSet<K> = all.iter().map(|one| key(one)).collect();
+                known.into_iter().filter(|known| !listed.contains(known)).cloned().collect()
+            }
         }
     }
 }

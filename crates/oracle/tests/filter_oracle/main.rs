@@ -26,7 +26,6 @@ use std::ops::Range;
 use std::path::Path;
 
 use octavo_oracle::{program, seeds};
-use octavo_scheduler::predicates::Unfit;
 
 use crate::case::Case;
 use crate::generator::generate;
@@ -151,7 +150,7 @@ impl FilterCoverage {
         }
         for reasons in ours.reasons.values() {
             self.nodes += 1;
-            let mut filters: Vec<_> = reasons.iter().map(Unfit::filter).collect();
+            let mut filters: Vec<_> = reasons.iter().map(ours::filter_of).collect();
             filters.dedup();
             match filters[..] {
                 [] => self.feasible += 1,

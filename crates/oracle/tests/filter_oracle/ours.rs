@@ -128,7 +128,7 @@ pub(crate) fn differences(ours: &Ours, theirs: &Answer) -> Vec<String> {
     if let Some(refused) = &theirs.refused {
         // A reason found before any node is checked may come from either filter.
         let agrees = |reasons: &Vec<Unfit>| {
-            reasons.iter().any(|unfit| unfit.is_pod_level() || *unfit == Unfit::Affinity)
+            reasons.iter().any(|unfit| is_pod_level(unfit) || *unfit == Unfit::Affinity)
         };
         let wrong = ours.reasons.iter().filter(|(_, reasons)| !agrees(reasons));
         return wrong
@@ -151,15 +151,47 @@ pub(crate) fn differences(ours: &Ours, theirs: &Answer) -> Vec<String> {
     differences
 }
 
+/// The filter of kube-scheduler that gives a reason.
+pub(crate) fn filter_of(unfit: &Unfit) -> &'static str {
+    match unfit {
+        Unfit::Cordoned => "NodeUnschedulable",
+        Unfit::OtherNode { .. } => "NodeName",
+        Unfit::Taint { .. } => "TaintToleration",
+        Unfit::Affinity => "NodeAffinity",
+        Unfit::Port { .. } => "NodePorts",
+        Unfit::Pods { .. } | Unfit::Insufficient { .. } => "NodeResourcesFit",
+        Unfit::Disk { .. } | Unfit::ClaimInUse { .. } => "VolumeRestrictions",
+        Unfit::VolumeLimit { .. } => "NodeVolumeLimits",
+        Unfit::VolumeZone { .. } => "VolumeZone",
+        Unfit::AntiAffinity { .. } | Unfit::OwnAntiAffinity { .. } | Unfit::NoPodNear => {
+            "InterPodAffinity"
+        }
+        Unfit::Spread { .. } | Unfit::SpreadLabel { .. } => "PodTopologySpread",
+        _ => "VolumeBinding",
+    }
+}
+
+/// Whether a reason concerns the pod alone, so that no node could help.
+fn is_pod_level(unfit: &Unfit) -> bool {
+    matches!(
+        unfit,
+        Unfit::MissingClaim { .. }
+            | Unfit::DeletedClaim { .. }
+            | Unfit::ForeignClaim { .. }
+            | Unfit::UnboundClaim { .. }
+            | Unfit::MissingVolume { .. }
+    )
+}
+
 fn is_same(ours: &[Unfit], theirs: &[Refusal]) -> bool {
-    let filters: BTreeSet<_> = ours.iter().map(Unfit::filter).collect();
+    let filters: BTreeSet<_> = ours.iter().map(filter_of).collect();
     filters == theirs.iter().map(|refusal| &*refusal.plugin).collect()
         && theirs.iter().all(|refusal| has_same_reasons(ours, refusal))
 }
 
 /// Whether our reasons of a filter equal theirs.
 fn has_same_reasons(ours: &[Unfit], theirs: &Refusal) -> bool {
-    let of_filter = || ours.iter().filter(|unfit| unfit.filter() == theirs.plugin);
+    let of_filter = || ours.iter().filter(|unfit| filter_of(unfit) == theirs.plugin);
     // Evicting pods does not help on a node that allows no pods at all.
     let is_full = of_filter().any(|unfit| matches!(unfit, Unfit::Pods { capacity: 0 }));
     let is_final = of_filter().any(|unfit| !unfit.could_preemption_help());

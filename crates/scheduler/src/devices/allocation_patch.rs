@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_dra::{Allocation, DeviceRequest, Request, TaintEffect, Toleration};
+use octavo_dra::{Allocation, DeviceRequest, Request};
+use octavo_kube_io::claims::toleration_to_api;
 use octavo_kube_io::objects::{ClaimConfig, DeviceClass};
 use serde_json::{Map, Value, json};
 
@@ -46,8 +47,11 @@ pub(super) fn allocation_to_write(
     let extras = allocation.results.iter().map(|result| {
         let served = served.iter().find(|served| served.name == result.request);
         let tolerations = served.map(|served| served.asked.tolerations.as_slice());
-        let tolerations: Vec<Value> =
-            tolerations.unwrap_or_default().iter().map(toleration).collect();
+        let tolerations: Vec<Value> = tolerations
+            .unwrap_or_default()
+            .iter()
+            .map(|one| json!(toleration_to_api(one)))
+            .collect();
         if tolerations.is_empty() { json!({}) } else { json!({ "tolerations": tolerations }) }
     });
     let extras = extras.collect();
@@ -97,29 +101,4 @@ fn config_entry(config: &ClaimConfig, source: &str, requests: &[String]) -> Valu
     }
     entry.insert("source".to_owned(), json!(source));
     Value::Object(entry)
-}
-
-/// `DeviceToleration`.
-fn toleration(toleration: &Toleration) -> Value {
-    let mut fields = Map::new();
-    let effect = toleration.effect.map(|effect| match effect {
-        TaintEffect::None => "None",
-        TaintEffect::NoSchedule => "NoSchedule",
-        TaintEffect::NoExecute => "NoExecute",
-    });
-    if let Some(effect) = effect {
-        fields.insert("effect".to_owned(), json!(effect));
-    }
-    if let Some(key) = &toleration.key {
-        fields.insert("key".to_owned(), json!(key));
-    }
-    let operator = if toleration.value.is_some() { "Equal" } else { "Exists" };
-    fields.insert("operator".to_owned(), json!(operator));
-    if let Some(seconds) = toleration.seconds {
-        fields.insert("tolerationSeconds".to_owned(), json!(seconds));
-    }
-    if let Some(value) = toleration.value.as_ref().filter(|value| !value.is_empty()) {
-        fields.insert("value".to_owned(), json!(value));
-    }
-    Value::Object(fields)
 }

@@ -80,16 +80,8 @@ impl AssumeCache {
     /// Applies a change of claims.
     pub(super) fn apply(&mut self, delta: &Delta<Claim>) -> HoldingsChange {
         let mut changed = HoldingsChange::default();
-        if let Delta::Replace(_, claims) = delta {
-            let listed: BTreeSet<_> = claims.iter().map(|claim| &claim.meta.name).collect();
-            let gone: Vec<_> =
-                self.claims.keys().filter(|name| !listed.contains(name)).cloned().collect();
-            for name in &gone {
-                self.remove(name, &mut changed);
-            }
-        }
-        if let Delta::Delete(claim) = delta {
-            self.remove(&claim.meta.name, &mut changed);
+        for name in delta.gone(self.claims.keys(), |claim| claim.meta.name.clone()) {
+            self.remove(&name, &mut changed);
         }
         for claim in delta.present() {
             self.set(claim, &mut changed);

@@ -40,16 +40,8 @@ impl Pools {
     /// Applies a change of slices.
     pub(super) fn apply(&mut self, delta: &Delta<ResourceSlice>) -> PoolChange {
         let mut touched = BTreeSet::new();
-        if let Delta::Replace(_, slices) = delta {
-            let listed: BTreeSet<_> = slices.iter().map(|slice| &slice.meta.name.name).collect();
-            let gone: Vec<_> =
-                self.slices.keys().filter(|name| !listed.contains(name)).cloned().collect();
-            for name in &gone {
-                self.remove(name, &mut touched);
-            }
-        }
-        if let Delta::Delete(slice) = delta {
-            self.remove(&slice.meta.name.name, &mut touched);
+        for name in delta.gone(self.slices.keys(), |slice| Arc::clone(&slice.meta.name.name)) {
+            self.remove(&name, &mut touched);
         }
         for slice in delta.present() {
             let name = &slice.meta.name.name;

@@ -154,8 +154,12 @@ pub(super) fn requirements(selector: &LabelSelector) -> Option<Vec<Requirement>>
 
 /// Whether a label selector matches these labels. A malformed one matches none, an empty one all.
 pub fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
-    requirements(selector)
-        .is_some_and(|all| all.iter().all(|requirement| requirement.holds(labels)))
+    requirements(selector).is_some_and(|all| all_hold(&all, labels))
+}
+
+/// Whether labels meet all requirements.
+pub(super) fn all_hold(all: &[Requirement], labels: &Labels) -> bool {
+    all.iter().all(|requirement| requirement.holds(labels))
 }
 
 /// Whether a text is a valid label key: a name, optionally after a domain and a slash.

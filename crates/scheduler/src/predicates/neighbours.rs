@@ -12,11 +12,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use octavo_kube_io::objects::{
-    Change, Delta, Meta, Node, NodeName, NodeTaint, ObjectName, Pod, PodUid, TaintEffect,
-    VolumeSource,
+    Change, Delta, Meta, Node, NodeName, NodeTaint, ObjectName, Pod, PodUid, PodVolume,
+    TaintEffect, VolumeSource,
 };
 
 use super::Volumes;
+use super::usage::{decrement, increment};
+use super::volumes::claim_name;
 pub use exclusions::Exclusions;
 use pod_counts::PodCounts;
 use term::{Term, preferred_terms, terms};
@@ -77,15 +79,11 @@ impl Neighbours {
                 }
                 return has_changed;
             }
-            Change::Node(Delta::Upsert(node)) => self.set_node(node),
-            Change::Node(Delta::Delete(node)) => self.drop_node(&node.meta.name.name),
-            Change::Node(Delta::Replace(_, all)) => {
-                let listed: BTreeSet<&str> = all.iter().map(|node| &*node.meta.name.name).collect();
-                let gone = self.nodes.keys().filter(|name| !listed.contains::<str>(name)).cloned();
-                for name in gone.collect::<Vec<_>>() {
+            Change::Node(delta) => {
+                for name in delta.gone(self.nodes.keys(), Node::name) {
                     self.drop_node(&name);
                 }
-                for node in all {
+                for node in delta.present() {
                     self.set_node(node);
                 }
             }
@@ -95,20 +93,15 @@ impl Neighbours {
     }
 
     fn apply_namespaces(&mut self, delta: &Delta<Meta>) -> bool {
-        match delta {
-            Delta::Upsert(one) => {
-                let old = self.namespaces.insert(Arc::clone(&one.name.name), Arc::clone(one));
-                old.is_none_or(|old| old.labels != one.labels)
-            }
-            Delta::Delete(one) => self.namespaces.remove(&one.name.name).is_some(),
-            Delta::Replace(_, all) => {
-                let all = all.iter().map(|one| (Arc::clone(&one.name.name), Arc::clone(one)));
-                let old = std::mem::replace(&mut self.namespaces, all.collect());
-                let labels =
-                    |(name, meta): (&Arc<str>, &Arc<Meta>)| (Arc::clone(name), meta.labels.clone());
-                !old.iter().map(labels).eq(self.namespaces.iter().map(labels))
-            }
+        let mut has_changed = false;
+        for name in delta.gone(self.namespaces.keys(), |one| Arc::clone(&one.name.name)) {
+            has_changed |= self.namespaces.remove(&name).is_some();
         }
+        for one in delta.present() {
+            let old = self.namespaces.insert(Arc::clone(&one.name.name), Arc::clone(one));
+            has_changed |= old.is_none_or(|old| old.labels != one.labels);
+        }
+        has_changed
     }
 
     /// Adds a node, or updates its labels and taints.
@@ -141,14 +134,7 @@ impl Neighbours {
     /// Records that a pod has a node, assumed or bound. Replaces what was known of it.
     pub fn add(&mut self, pod: &Arc<Pod>, node: &str) {
         self.remove(&pod.meta.uid);
-        let is_claim = |source: &VolumeSource| match source {
-            VolumeSource::Claim(name) => {
-                let namespace = Arc::clone(&pod.meta.name.namespace);
-                Some(ObjectName { namespace, name: Arc::from(&**name) })
-            }
-            _ => None,
-        };
-        let claims = pod.spec.volumes.iter().filter_map(|volume| is_claim(&volume.source));
+        let claims = pod.spec.volumes.iter().filter_map(|volume| shared_claim(pod, volume));
         let affinity = terms(pod, &pod.spec.affinity).into_iter();
         let affinity = affinity.map(|term| (term, REQUIRED_AFFINITY_WEIGHT));
         let placed = PlacedPod {
@@ -160,7 +146,7 @@ impl Neighbours {
         };
         self.count_pod(&placed, true);
         for claim in &placed.claims {
-            *self.claims.entry(claim.clone()).or_default() += 1;
+            increment(&mut self.claims, claim);
         }
         if !placed.terms.is_empty() || !placed.preferred.is_empty() {
             let pods_on_node = self.on_node.entry(placed.node.clone()).or_default();
@@ -174,12 +160,7 @@ impl Neighbours {
         let Some(placed) = self.pods.remove(uid) else { return };
         self.count_pod(&placed, false);
         for claim in &placed.claims {
-            if let Some(count) = self.claims.get_mut(claim) {
-                *count -= 1;
-                if *count == 0 {
-                    self.claims.remove(claim);
-                }
-            }
+            decrement(&mut self.claims, claim);
         }
         if let Some(pods_on_node) = self.on_node.get_mut(&placed.node) {
             pods_on_node.remove(uid);
@@ -191,16 +172,9 @@ impl Neighbours {
 
     /// What excludes `pod`.
     pub fn exclusions(&self, pod: &Pod, volumes: &Volumes) -> Exclusions {
-        let in_use = |source: &VolumeSource| match source {
-            VolumeSource::Claim(name) => {
-                let namespace = Arc::clone(&pod.meta.name.namespace);
-                let claim = ObjectName { namespace, name: Arc::from(&**name) };
-                (self.claims.contains_key(&claim) && volumes.is_for_one_pod(&claim))
-                    .then_some(claim)
-            }
-            _ => None,
-        };
-        let claim = pod.spec.volumes.iter().find_map(|volume| in_use(&volume.source));
+        let mut claims = pod.spec.volumes.iter().filter_map(|volume| shared_claim(pod, volume));
+        let claim =
+            claims.find(|claim| self.claims.contains_key(claim) && volumes.is_for_one_pod(claim));
         let mut domains: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (term, values) in &self.terms {
             if term.selects_newcomer(pod, &self.namespaces) {
@@ -252,6 +226,11 @@ impl Neighbours {
             add(&mut self.preferred, node, term, sign * weight);
         }
     }
+}
+
+/// The claim of a pod's volume, unless it is made for the pod.
+fn shared_claim(pod: &Pod, volume: &PodVolume) -> Option<ObjectName> {
+    claim_name(pod, volume).filter(|_| volume.source != VolumeSource::Ephemeral)
 }
 
 /// Adds to the sum of a term in a node's domain.

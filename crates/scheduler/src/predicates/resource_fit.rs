@@ -24,7 +24,7 @@ pub fn check_resource_fit(
 ) -> Result<(), Vec<Unfit>> {
     let mut reasons = Vec::new();
     for port in &requests.ports {
-        if usage.ports.iter().any(|(taken, _)| ports_conflict(port, taken)) {
+        if usage.ports.keys().any(|taken| ports_conflict(port, taken)) {
             reasons.push(Unfit::Port { port: port.clone() });
         }
     }
@@ -48,7 +48,7 @@ pub fn check_resource_fit(
         }
     }
     for disk in &requests.disks {
-        if usage.disks.iter().any(|(taken, _)| disks_conflict(disk, taken)) {
+        if usage.disks.keys().any(|taken| disks_conflict(disk, taken)) {
             reasons.push(Unfit::Disk { kind: disk.kind.clone(), id: disk.id.clone() });
         }
     }

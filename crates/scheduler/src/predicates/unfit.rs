@@ -159,45 +159,6 @@ pub enum Unfit {
 }
 
 impl Unfit {
-    /// The filter of kube-scheduler that gives this reason.
-    pub fn filter(&self) -> &'static str {
-        match self {
-            Self::Cordoned => "NodeUnschedulable",
-            Self::OtherNode { .. } => "NodeName",
-            Self::Taint { .. } => "TaintToleration",
-            Self::Affinity => "NodeAffinity",
-            Self::Port { .. } => "NodePorts",
-            Self::Pods { .. } | Self::Insufficient { .. } => "NodeResourcesFit",
-            Self::Disk { .. } | Self::ClaimInUse { .. } => "VolumeRestrictions",
-            Self::VolumeLimit { .. } => "NodeVolumeLimits",
-            Self::VolumeZone { .. } => "VolumeZone",
-            Self::AntiAffinity { .. } | Self::OwnAntiAffinity { .. } | Self::NoPodNear => {
-                "InterPodAffinity"
-            }
-            Self::Spread { .. } | Self::SpreadLabel { .. } => "PodTopologySpread",
-            Self::VolumeAffinity { .. }
-            | Self::NoVolume
-            | Self::NoStorage
-            | Self::MissingClaim { .. }
-            | Self::DeletedClaim { .. }
-            | Self::ForeignClaim { .. }
-            | Self::UnboundClaim { .. }
-            | Self::MissingVolume { .. } => "VolumeBinding",
-        }
-    }
-
-    /// Whether it concerns the pod alone, so that no node could help.
-    pub fn is_pod_level(&self) -> bool {
-        matches!(
-            self,
-            Self::MissingClaim { .. }
-                | Self::DeletedClaim { .. }
-                | Self::ForeignClaim { .. }
-                | Self::UnboundClaim { .. }
-                | Self::MissingVolume { .. }
-        )
-    }
-
     /// Whether evicting other pods could remove it.
     pub fn could_preemption_help(&self) -> bool {
         match self {

@@ -34,9 +34,9 @@ impl Capacity {
 pub struct Usage {
     pub(super) pods: u32,
     pub(super) amounts: Amounts,
-    /// With the number of pods that have each, ordered.
-    pub(super) ports: Vec<(HostPort, u32)>,
-    pub(super) disks: Vec<(Disk, u32)>,
+    /// With the number of pods that have each.
+    pub(super) ports: BTreeMap<HostPort, u32>,
+    pub(super) disks: BTreeMap<Disk, u32>,
     pub(super) claims: BTreeMap<ObjectName, u32>,
 }
 
@@ -47,9 +47,7 @@ impl Usage {
         self.amounts.add(&requests.amounts, 1);
         requests.ports.iter().for_each(|port| increment(&mut self.ports, port));
         requests.disks.iter().for_each(|disk| increment(&mut self.disks, disk));
-        for claim in &requests.claims {
-            *self.claims.entry(claim.clone()).or_default() += 1;
-        }
+        requests.claims.iter().for_each(|claim| increment(&mut self.claims, claim));
     }
 
     /// Removes a pod that was added.
@@ -58,29 +56,20 @@ impl Usage {
         self.amounts.add(&requests.amounts, -1);
         requests.ports.iter().for_each(|port| decrement(&mut self.ports, port));
         requests.disks.iter().for_each(|disk| decrement(&mut self.disks, disk));
-        for claim in &requests.claims {
-            if let Some(count) = self.claims.get_mut(claim) {
-                *count -= 1;
-                if *count == 0 {
-                    self.claims.remove(claim);
-                }
-            }
-        }
+        requests.claims.iter().for_each(|claim| decrement(&mut self.claims, claim));
     }
 }
 
-fn increment<T: Clone + Ord>(counted: &mut Vec<(T, u32)>, one: &T) {
-    match counted.binary_search_by(|(entry, _)| entry.cmp(one)) {
-        Ok(at) => counted[at].1 += 1,
-        Err(at) => counted.insert(at, (one.clone(), 1)),
-    }
+/// Counts one more.
+pub(super) fn increment<K: Clone + Ord>(counts: &mut BTreeMap<K, u32>, one: &K) {
+    *counts.entry(one.clone()).or_default() += 1;
 }
 
-fn decrement<T: Ord>(counted: &mut Vec<(T, u32)>, one: &T) {
-    if let Ok(at) = counted.binary_search_by(|(entry, _)| entry.cmp(one)) {
-        counted[at].1 -= 1;
-        if counted[at].1 == 0 {
-            counted.remove(at);
-        }
+/// Counts one less.
+pub(super) fn decrement<K: Ord>(counts: &mut BTreeMap<K, u32>, one: &K) {
+    let Some(count) = counts.get_mut(one) else { return };
+    *count -= 1;
+    if *count == 0 {
+        counts.remove(one);
     }
 }

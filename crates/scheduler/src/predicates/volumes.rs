@@ -73,60 +73,39 @@ impl Volumes {
     pub fn apply(&mut self, change: &Change) -> bool {
         match change {
             Change::VolumeClaim(delta) => {
-                let is_same = |old: &VolumeClaim, new: &VolumeClaim| {
-                    let spec = |claim: &VolumeClaim| VolumeClaim {
-                        meta: Meta::default(),
-                        ..claim.clone()
-                    };
-                    let (old_node, new_node) = (
-                        old.meta.annotations.get(SELECTED_NODE),
-                        new.meta.annotations.get(SELECTED_NODE),
-                    );
-                    spec(old) == spec(new)
-                        && old_node == new_node
-                        && (&old.meta.uid, &old.meta.owner, old.meta.deleted.is_some())
-                            == (&new.meta.uid, &new.meta.owner, new.meta.deleted.is_some())
+                let relevant = |claim: &VolumeClaim| {
+                    let Meta { uid, owner, deleted, annotations, .. } = &claim.meta;
+                    let meta = (uid.clone(), owner.clone(), deleted.is_some());
+                    let spec = VolumeClaim { meta: Meta::default(), ..claim.clone() };
+                    (spec, meta, annotations.get(SELECTED_NODE).cloned())
                 };
-                apply_delta(&mut self.claims, delta, |object| object.meta.name.clone(), is_same)
+                apply_delta(&mut self.claims, delta, |claim| claim.meta.name.clone(), relevant)
             }
             Change::Volume(delta) => {
-                let is_same = |old: &PersistentVolume, new: &PersistentVolume| {
-                    let spec = |volume: &PersistentVolume| PersistentVolume {
-                        meta: Meta::default(),
-                        ..volume.clone()
-                    };
-                    spec(old) == spec(new)
-                        && (&old.meta.labels, old.meta.deleted.is_some())
-                            == (&new.meta.labels, new.meta.deleted.is_some())
+                let relevant = |volume: &PersistentVolume| {
+                    let Meta { labels, deleted, .. } = &volume.meta;
+                    let spec = PersistentVolume { meta: Meta::default(), ..volume.clone() };
+                    (spec, labels.clone(), deleted.is_some())
                 };
-                apply_delta(&mut self.persistent, delta, |object| name_of(&object.meta), is_same)
+                apply_delta(&mut self.persistent, delta, |object| name_of(&object.meta), relevant)
             }
             Change::StorageClass(delta) => {
-                let is_same = |old: &StorageClass, new: &StorageClass| {
-                    (old.binding, &old.provisioner, &old.allowed_topologies)
-                        == (new.binding, &new.provisioner, &new.allowed_topologies)
-                };
-                apply_delta(&mut self.classes, delta, |object| name_of(&object.meta), is_same)
+                let relevant =
+                    |class: &StorageClass| StorageClass { meta: Meta::default(), ..class.clone() };
+                apply_delta(&mut self.classes, delta, |object| name_of(&object.meta), relevant)
             }
             Change::CsiNode(delta) => {
-                let is_same = |old: &CsiNode, new: &CsiNode| old.limits == new.limits;
-                apply_delta(
-                    &mut self.nodes,
-                    delta,
-                    |csi_node| name_of(&csi_node.meta).into(),
-                    is_same,
-                )
+                let name = |node: &CsiNode| name_of(&node.meta).into();
+                apply_delta(&mut self.nodes, delta, name, |node| node.limits.clone())
             }
             Change::CsiDriver(delta) => {
-                let is_same =
-                    |old: &CsiDriver, new: &CsiDriver| old.has_capacity == new.has_capacity;
-                apply_delta(&mut self.drivers, delta, |object| name_of(&object.meta), is_same)
+                let name = |driver: &CsiDriver| name_of(&driver.meta);
+                apply_delta(&mut self.drivers, delta, name, |driver| driver.has_capacity)
             }
             Change::CsiCapacity(delta) => {
-                let is_same = |old: &CsiCapacity, new: &CsiCapacity| {
-                    (&old.class, &old.nodes, old.most) == (&new.class, &new.nodes, new.most)
-                };
-                apply_delta(&mut self.capacities, delta, |object| object.meta.name.clone(), is_same)
+                let relevant =
+                    |one: &CsiCapacity| CsiCapacity { meta: Meta::default(), ..one.clone() };
+                apply_delta(&mut self.capacities, delta, |one| one.meta.name.clone(), relevant)
             }
             _ => false,
         }
@@ -268,31 +247,20 @@ fn name_of(meta: &Meta) -> Arc<str> {
     Arc::clone(&meta.name.name)
 }
 
-/// Applies a change. Returns whether any object differs by `is_same`.
-fn apply_delta<K: Ord, T>(
+/// Applies a change. Returns whether what is `relevant` of any object differs.
+fn apply_delta<K: Ord + Clone, T, R: PartialEq>(
     objects: &mut BTreeMap<K, Arc<T>>,
     delta: &Delta<T>,
     key: impl Fn(&T) -> K,
-    is_same: impl Fn(&T, &T) -> bool,
+    relevant: impl Fn(&T) -> R,
 ) -> bool {
-    let is_unchanged = |objects: &BTreeMap<K, Arc<T>>, key: &K, object: &T| {
-        objects.get(key).is_some_and(|old| is_same(old, object))
-    };
-    match delta {
-        Delta::Upsert(object) => {
-            let key = key(object);
-            let is_known = is_unchanged(objects, &key, object);
-            objects.insert(key, Arc::clone(object));
-            !is_known
-        }
-        Delta::Delete(object) => objects.remove(&key(object)).is_some(),
-        Delta::Replace(_, all) => {
-            let new: BTreeMap<K, Arc<T>> =
-                all.iter().map(|object| (key(object), Arc::clone(object))).collect();
-            let is_changed = new.len() != objects.len()
-                || new.iter().any(|(key, object)| !is_unchanged(objects, key, object));
-            *objects = new;
-            is_changed
-        }
+    let mut has_changed = false;
+    for key in delta.gone(objects.keys(), &key) {
+        has_changed |= objects.remove(&key).is_some();
     }
+    for object in delta.present() {
+        let old = objects.insert(key(object), Arc::clone(object));
+        has_changed |= old.is_none_or(|old| relevant(&old) != relevant(object));
+    }
+    has_changed
 }

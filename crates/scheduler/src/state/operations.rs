@@ -83,13 +83,11 @@ impl Operations {
 
     /// The claim of a pod whose rollback is in flight, if any.
     pub(super) fn rollback_in_flight_for(&self, pod: &str) -> Option<&ObjectName> {
-        if self.has_rollbacks() {
-            return self.rollbacks.in_flight_for(pod);
-        }
-        None
+        self.rollbacks.in_flight_for(pod)
     }
 
     /// Whether there are rollbacks in any state.
+    #[cfg(test)]
     pub(super) fn has_rollbacks(&self) -> bool {
         !self.rollbacks.is_empty()
     }

@@ -10,7 +10,7 @@ use super::Neighbours;
 use super::exclusions::{ExcludedDomains, Exclusions, RequiredDomains};
 use super::pod_counts::PodRule;
 use super::term::{Term, terms};
-use crate::predicates::labels::{Labels, Requirement, requirements};
+use crate::predicates::labels::{Labels, Requirement, all_hold, requirements};
 use crate::predicates::{NodeFilterKey, Volumes};
 
 impl Neighbours {
@@ -117,9 +117,7 @@ impl Neighbours {
         node_rules: &NodeFilterKey,
     ) -> BTreeSet<String> {
         let selector = selector_of(pod, spread);
-        let selects_itself = selector
-            .as_ref()
-            .is_some_and(|all| all.iter().all(|requirement| requirement.holds(&pod.meta.labels)));
+        let selects_itself = selector.as_ref().is_some_and(|all| all_hold(all, &pod.meta.labels));
         // As in kube-scheduler, a selector without requirements counts no pod.
         let counts_none = selector.as_ref().is_none_or(Vec::is_empty);
         let rule = spread_rule(pod, spread, selector);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use octavo_kube_io::objects::{AffinityTerm, Meta, Pod};
 
-use crate::predicates::labels::{Labels, Requirement, requirements};
+use crate::predicates::labels::{Labels, Requirement, all_hold, requirements};
 
 /// Namespaces by name.
 pub(super) type Namespaces = BTreeMap<Arc<str>, Arc<Meta>>;
@@ -27,8 +27,8 @@ impl Term {
     pub(super) fn selects(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
         self.selects_in(pod, |selector| {
             let meta = namespaces.get(&*pod.meta.name.namespace);
-            holds(selector, &Labels::new())
-                || meta.is_some_and(|meta| holds(selector, &meta.labels))
+            all_hold(selector, &Labels::new())
+                || meta.is_some_and(|meta| all_hold(selector, &meta.labels))
         })
     }
 
@@ -36,8 +36,8 @@ impl Term {
     /// does not exist has no labels.
     pub(super) fn selects_newcomer(&self, pod: &Pod, namespaces: &Namespaces) -> bool {
         self.selects_in(pod, |selector| match namespaces.get(&*pod.meta.name.namespace) {
-            Some(meta) => holds(selector, &meta.labels),
-            None => holds(selector, &Labels::new()),
+            Some(meta) => all_hold(selector, &meta.labels),
+            None => all_hold(selector, &Labels::new()),
         })
     }
 
@@ -45,12 +45,8 @@ impl Term {
         let is_in_namespace = self.namespaces.contains(&*pod.meta.name.namespace)
             || self.namespace_selector.as_deref().is_some_and(is_selected);
         let selector = self.selector.as_deref();
-        is_in_namespace && selector.is_some_and(|selector| holds(selector, &pod.meta.labels))
+        is_in_namespace && selector.is_some_and(|selector| all_hold(selector, &pod.meta.labels))
     }
-}
-
-fn holds(selector: &[Requirement], labels: &Labels) -> bool {
-    selector.iter().all(|requirement| requirement.holds(labels))
 }
 
 /// Terms of a pod. As in Kubernetes there are none if one is malformed.

@@ -13,7 +13,9 @@ use octavo_kube_io::objects::{
 
 use super::{ClaimState, Volumes};
 use crate::predicates::Unfit;
-use crate::predicates::labels::{Labels, Requirement, Term, requirements, valid_terms};
+use crate::predicates::labels::{
+    Labels, Requirement, Term, all_hold, requirements, selects, valid_terms,
+};
 
 /// The provisioner of classes whose volumes are made by hand.
 const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
@@ -126,9 +128,9 @@ impl LateClaim {
         if !is_allowed {
             return Err(Unfit::NoVolume);
         }
-        let has_capacity = capacities.as_ref().is_none_or(|capacities| {
-            capacities.iter().any(|all| all.iter().all(|requirement| requirement.holds(labels)))
-        });
+        let has_capacity = capacities
+            .as_ref()
+            .is_none_or(|capacities| capacities.iter().any(|all| all_hold(all, labels)));
         if has_capacity { Ok(()) } else { Err(Unfit::NoStorage) }
     }
 
@@ -204,30 +206,23 @@ impl Volumes {
 
     /// Whether a volume could serve a claim on some node.
     fn may_serve(&self, volume: &PersistentVolume, claim: &VolumeClaim) -> bool {
-        let is_reserved = match &volume.claim {
-            Some((name, uid)) => {
-                let is_for_it =
-                    *name == claim.meta.name && (uid.is_empty() || *uid == claim.meta.uid);
-                if !is_for_it {
-                    return false;
-                }
-                true
-            }
-            None => false,
+        let is_for_it = |(name, uid): &(ObjectName, Arc<str>)| {
+            *name == claim.meta.name && (uid.is_empty() || *uid == claim.meta.uid)
         };
+        if volume.claim.as_ref().is_some_and(|reserved| !is_for_it(reserved)) {
+            return false;
+        }
         let fits = volume.capacity >= claim.requested.unwrap_or(0)
             && volume.is_block == claim.is_block
             && volume.attributes_class == claim.attributes_class
             && volume.class.as_deref().unwrap_or("") == claim.class.as_deref().unwrap_or("")
             && volume.meta.deleted.is_none();
-        if !fits || is_reserved {
+        if !fits || volume.claim.is_some() {
             return fits;
         }
         let assumed = self.assumed.get(&volume.meta.name.name);
-        let is_selected = claim.selector.as_ref().is_none_or(|selector| {
-            requirements(selector)
-                .is_some_and(|all| all.iter().all(|one| one.holds(&volume.meta.labels)))
-        });
+        let is_selected =
+            claim.selector.as_ref().is_none_or(|selector| selects(selector, &volume.meta.labels));
         volume.is_available
             && assumed.is_none_or(|assumed| *assumed == claim.meta.name)
             && is_selected

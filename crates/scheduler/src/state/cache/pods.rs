@@ -39,6 +39,11 @@ impl Cache {
         self.pods.get(uid)
     }
 
+    /// Whether a pod waits for a place from this scheduler.
+    pub(in crate::state) fn is_pending(&self, uid: &str) -> bool {
+        self.pod(uid).is_some_and(|record| record.is_pending_for(&self.config.scheduler_name))
+    }
+
     /// All pods by UID.
     pub(in crate::state) fn pods(&self) -> &BTreeMap<PodUid, PodRecord> {
         &self.pods

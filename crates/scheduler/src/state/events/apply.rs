@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Change, Claim, Delta, Node, NodeName, ObjectName, Pod, PodUid};
+use octavo_kube_io::objects::{Change, Claim, Delta, Node, NodeName, ObjectName, Pod};
 
 use crate::devices::Invalidation;
 use crate::predicates::{NodeFilterKey, Volumes};
@@ -60,22 +60,15 @@ impl Scheduler {
     }
 
     fn apply_pods(&mut self, delta: &Delta<Pod>) {
-        match delta {
-            Delta::Upsert(pod) => self.upsert_observed_pod(pod),
-            Delta::Delete(pod) => self.delete_observed_pod(&pod.uid()),
-            Delta::Replace(_, pods) => {
-                let listed: BTreeSet<&str> = pods.iter().map(|pod| &*pod.meta.uid).collect();
-                let gone = self.cache.pods().keys().filter(|uid| !listed.contains::<str>(uid));
-                for uid in gone.cloned().collect::<Vec<_>>() {
-                    self.delete_observed_pod(&uid);
-                }
-                // By age, so that a restart sees pods in the order of their creation.
-                let mut pods: Vec<_> = pods.iter().collect();
-                pods.sort_by_key(|pod| (pod.meta.created, &pod.meta.name));
-                for pod in pods {
-                    self.upsert_observed_pod(pod);
-                }
-            }
+        for uid in delta.gone(self.cache.pods().keys(), Pod::uid) {
+            self.drop_pod(&uid);
+            self.cache.devices_mut().pod_gone(&uid);
+        }
+        // By age, so that a restart sees pods in the order of their creation.
+        let mut pods: Vec<_> = delta.present().iter().collect();
+        pods.sort_by_key(|pod| (pod.meta.created, &pod.meta.name));
+        for pod in pods {
+            self.upsert_observed_pod(pod);
         }
     }
 
@@ -93,26 +86,12 @@ impl Scheduler {
         self.set_pod(pod);
     }
 
-    fn delete_observed_pod(&mut self, uid: &PodUid) {
-        self.drop_pod(uid);
-        self.cache.devices_mut().pod_gone(uid);
-    }
-
     fn apply_nodes(&mut self, delta: &Delta<Node>) {
-        match delta {
-            Delta::Upsert(node) => self.set_node(node),
-            Delta::Delete(node) => self.drop_node(&node.name()),
-            Delta::Replace(_, nodes) => {
-                let listed: BTreeSet<&str> =
-                    nodes.iter().map(|node| &*node.meta.name.name).collect();
-                let gone = self.cache.nodes().keys().filter(|name| !listed.contains::<str>(name));
-                for name in gone.cloned().collect::<Vec<_>>() {
-                    self.drop_node(&name);
-                }
-                for node in nodes {
-                    self.set_node(node);
-                }
-            }
+        for name in delta.gone(self.cache.nodes().keys(), Node::name) {
+            self.drop_node(&name);
+        }
+        for node in delta.present() {
+            self.set_node(node);
         }
     }
 
@@ -200,20 +179,13 @@ impl Scheduler {
 impl Cache {
     /// Whether a change of claims frees devices, including devices that the engine does not model.
     fn frees_devices(&self, delta: &Delta<Claim>) -> bool {
-        let had = |claim: &Claim| {
-            let old = self.devices().claim(&claim.meta.name);
-            old.is_some_and(|old| old.claim.allocation.is_some())
+        let name = |claim: &Claim| claim.meta.name.clone();
+        let had = |name: &ObjectName| {
+            self.devices().claim(name).is_some_and(|old| old.claim.allocation.is_some())
         };
-        match delta {
-            Delta::Upsert(claim) => claim.claim.allocation.is_none() && had(claim),
-            Delta::Delete(claim) => had(claim),
-            Delta::Replace(_, claims) => {
-                let holding = claims.iter().filter(|claim| claim.claim.allocation.is_some());
-                let holding: BTreeSet<&ObjectName> =
-                    holding.map(|claim| &claim.meta.name).collect();
-                self.devices().allocated().any(|name| !holding.contains(name))
-            }
-        }
+        let mut free = delta.present().iter().filter(|claim| claim.claim.allocation.is_none());
+        free.any(|claim| had(&claim.meta.name))
+            || delta.gone(self.devices().allocated(), name).iter().any(had)
     }
 
     /// Free GPU compute of a node in thousandths of GPUs, plus the number of unused GPUs.

@@ -33,11 +33,7 @@ impl Scheduler {
                 continue;
             }
             for uid in self.cache.pods_of(key) {
-                let record = self.cache.pod(&uid);
-                let waits = record.is_some_and(|record| {
-                    record.is_pending_for(&self.cache.config().scheduler_name)
-                });
-                if waits || matches!(key, QueueKey::Pod(_)) {
+                if self.cache.is_pending(&uid) || matches!(key, QueueKey::Pod(_)) {
                     self.report_pod_pending(&uid, &status_text);
                 }
             }
@@ -47,12 +43,6 @@ impl Scheduler {
             self.reporter.report_group(&group);
         }
         self.reporter.report_all(self.cache.policies().reports().into_values());
-    }
-
-    /// Records that lists of pods and claims which started at `at` have been applied, by the clock
-    /// of [`Scheduler::tick`]. All earlier writes are known.
-    pub fn on_relist(&mut self, at: u64) {
-        self.resolve_after_relist(at);
     }
 
     /// The time at which lists of pods and claims must have started to resolve indeterminate binds.

@@ -240,8 +240,9 @@ impl Scheduler {
         }
     }
 
-    /// Applies a relist that started at `at`: pods without a node in it are not bound.
-    pub(in crate::state) fn resolve_after_relist(&mut self, at: u64) {
+    /// Records that lists of pods and claims which started at `at` have been applied, by the clock
+    /// of [`Scheduler::tick`]. All earlier writes are known: pods without a node are not bound.
+    pub fn on_relist(&mut self, at: u64) {
         self.cache.devices_mut().on_relist(at);
         let is_read = |indeterminate_bind: &IndeterminateBind| matches!(indeterminate_bind.step, ResolveStep::AwaitRelist(Some(since)) if since <= at);
         let read = self

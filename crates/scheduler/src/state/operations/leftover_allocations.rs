@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::devices::{AskError, AskedClaim};
 use crate::state::Scheduler;
+use crate::state::cache::pod::PodRecord;
 use crate::state::queue::QueueKey;
 use crate::state::reporter::pending_reason::PendingReason;
 
@@ -16,11 +17,7 @@ impl Scheduler {
     /// Rolls back allocations for the pods of an unschedulable entry, unless other pods use them.
     pub(in crate::state) fn roll_back_allocations(&mut self, key: &QueueKey) {
         for uid in self.cache.pods_of(key) {
-            let waits = self
-                .cache
-                .pod(&uid)
-                .is_some_and(|record| record.is_pending_for(&self.cache.config().scheduler_name));
-            if !waits || self.operations.is_in_flight_for(&uid) {
+            if !self.cache.is_pending(&uid) || self.operations.is_in_flight_for(&uid) {
                 continue;
             }
             let claims: Vec<_> = match self.ask(&uid) {
@@ -40,11 +37,7 @@ impl Scheduler {
                 Err(PendingReason::Claims(AskError::LeftFromEarlierAttempt(claim))) => vec![claim],
                 Err(_) => Vec::new(),
             };
-            let Some(pod) =
-                self.cache.pod(&uid).map(crate::state::cache::pod::PodRecord::reference)
-            else {
-                continue;
-            };
+            let Some(pod) = self.cache.pod(&uid).map(PodRecord::reference) else { continue };
             for claim in claims {
                 self.roll_back_claim(&pod, &claim);
             }

@@ -75,6 +75,7 @@ impl ClaimRollbacks {
     }
 
     /// Whether there are no rollbacks in any state.
+    #[cfg(test)]
     pub(in crate::state) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }

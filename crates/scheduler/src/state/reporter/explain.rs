@@ -140,18 +140,13 @@ impl Scheduler {
     pub fn snapshot(&mut self) -> Snapshot {
         self.rebuild_engine_if_stale();
         self.requeue_changed_gangs();
-        let groups: Vec<_> = self
-            .queue
-            .entries()
-            .filter_map(|(key, position, _)| match key {
-                QueueKey::Group(group) => Some((position.clone(), group.clone())),
-                QueueKey::Pod(_) => None,
-            })
-            .collect();
-        let mut ranked = groups;
-        ranked.sort();
+        let groups = self.queue.in_order().filter_map(|position| match &position.key {
+            QueueKey::Group(group) => Some(group.clone()),
+            QueueKey::Pod(_) => None,
+        });
+        let groups: Vec<_> = groups.collect();
         let mut pending = Vec::new();
-        for (_, group) in ranked {
+        for group in groups {
             let Some(spec) = self.cache.spec_of(&group) else { continue };
             if let Ok(request) = self.gang_request(&group, &spec)
                 && request.pinned.is_empty()

@@ -86,16 +86,9 @@ pub(in crate::state) struct HintState {
     pub(in crate::state) needs_search: bool,
 }
 
-/// Refusals of the engine that no eviction changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FixedRefusal {
-    /// The request is invalid.
-    Request,
-    /// A hard limit of the policy.
-    Constraint,
-    /// Nodes that the policy keeps free.
-    Spares,
-}
+/// Refusals of the engine that no eviction changes: the request is invalid, a hard limit of the
+/// policy, or nodes that the policy keeps free.
+const FIXED_REFUSALS: [&str; 3] = ["Request", "Constraint", "Spares"];
 
 impl HintSchedule {
     /// Drops all cached hints, after a change that no revision counts.
@@ -378,25 +371,7 @@ impl Reporter {
             self.pending.get(key).is_some_and(|pending| pending.is_unschedulable);
         is_unschedulable
             && !self.decision_log.last(key).is_some_and(
-                |last| matches!(last, Explanation::Refused(refusal) if FixedRefusal::of(&refusal.reason).is_some()),
+                |last| matches!(last, Explanation::Refused(refusal) if FIXED_REFUSALS.contains(&&*refusal.reason)),
             )
-    }
-}
-
-impl FixedRefusal {
-    const ALL: [Self; 3] = [Self::Request, Self::Constraint, Self::Spares];
-
-    /// The refusal of this name, if no eviction changes it.
-    fn of(reason: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|refusal| refusal.as_str() == reason)
-    }
-
-    /// The engine's name of the refusal.
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Request => "Request",
-            Self::Constraint => "Constraint",
-            Self::Spares => "Spares",
-        }
     }
 }
