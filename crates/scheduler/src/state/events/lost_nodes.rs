@@ -5,7 +5,7 @@
 //! once, they are probably cut off from the API server, and their pods still run. Octavo deletes
 //! nothing there. The taint `out-of-service` says that a node is shut down: it takes effect at once.
 
-use octavo_kube_io::objects::{NodeName, Pod, PodUid, TaintEffect};
+use octavo_kube_io::objects::{Pod, PodUid, TaintEffect};
 
 use crate::bind::{Evict, OpKind};
 use crate::predicates::tolerates;
@@ -38,7 +38,9 @@ impl Scheduler {
                 let tolerated = self.cache.pod(&uid).map_or(0, |record| tolerated_ms(&record.pod));
                 let wait = if is_out_of_service { 0 } else { after.max(tolerated) };
                 if since.saturating_add(wait) <= self.cache.now() {
-                    self.replace_member(&uid, &node);
+                    let message =
+                        format!("node {node} is lost; the gang gets a new member on another node");
+                    self.remove_member(&uid, Reason::NodeLost, message, false);
                 }
             }
         }
@@ -50,11 +52,6 @@ impl Scheduler {
         self.cache.set_repaired(uid, false);
         self.cache.protect_until(uid, at);
         self.operations.retry_eviction_at(at, uid);
-    }
-
-    fn replace_member(&mut self, uid: &PodUid, node: &NodeName) {
-        let message = format!("node {node} is lost; the gang gets a new member on another node");
-        self.remove_member(uid, Reason::NodeLost, message, false);
     }
 
     /// Asks a running member to leave for its gang's sake, unless it was asked before.

@@ -100,41 +100,24 @@ impl Scheduler {
         let (first_op, attempts) =
             older.map_or((id, 1), |older| (older.first_op, older.attempts + 1));
         let led_throughout = !op.spans_leadership_gap && failure.kind != FailureKind::NotLeader;
-        let step = if led_throughout {
-            let wait = FIRST_RETRY_DELAY_MS << (attempts - 1).min(MAX_BACKOFF_DOUBLINGS);
-            ResolveStep::RetryAt(self.cache.now().saturating_add(wait.min(MAX_RETRY_DELAY_MS)))
-        } else {
-            ResolveStep::AwaitRelist(None)
-        };
-        let indeterminate_bind = IndeterminateBind {
+        let mut indeterminate_bind = IndeterminateBind {
             bind: *bind,
             failure: failure.clone(),
             first_op,
             attempts,
-            step,
+            // Also for a pod that is known to be unbound: its claims may be allocated.
+            step: ResolveStep::AwaitRelist(None),
             led_throughout,
         };
-        self.keep_indeterminate(uid, indeterminate_bind);
-    }
-
-    /// Keeps an indeterminate bind. One that cannot be resubmitted waits for a relist.
-    fn keep_indeterminate(&mut self, uid: &PodUid, mut indeterminate_bind: IndeterminateBind) {
-        let is_retry = matches!(indeterminate_bind.step, ResolveStep::RetryAt(_));
-        if is_retry
-            && (indeterminate_bind.attempts >= MAX_ATTEMPTS
-                || !self.cache.can_resubmit(uid, &indeterminate_bind))
+        if led_throughout
+            && attempts < MAX_ATTEMPTS
+            && self.cache.can_resubmit(uid, &indeterminate_bind)
         {
-            // Also for a pod that is known to be unbound: its claims may be allocated.
-            indeterminate_bind.step = ResolveStep::AwaitRelist(None);
+            let wait = FIRST_RETRY_DELAY_MS << (attempts - 1).min(MAX_BACKOFF_DOUBLINGS);
+            let at = self.cache.now().saturating_add(wait.min(MAX_RETRY_DELAY_MS));
+            indeterminate_bind.step = ResolveStep::RetryAt(at);
         }
         self.operations.indeterminate.insert(uid.clone(), indeterminate_bind);
-    }
-
-    /// Ends a bind whose pod is not bound: the pod is requeued, and leftover claims are rolled
-    /// back.
-    fn abandon_bind(&mut self, uid: &PodUid, indeterminate_bind: &IndeterminateBind) {
-        self.requeue_after_failure(uid, &indeterminate_bind.failure);
-        self.schedule_rollback(uid, &indeterminate_bind.failure.unreleased);
     }
 
     /// The bind succeeded, possibly after retries.
@@ -149,60 +132,16 @@ impl Scheduler {
     pub(in crate::state) fn resolve_due(&mut self) -> Option<u64> {
         let now = self.cache.now();
         self.cache.devices_mut().tick(now);
-        if self.operations.indeterminate.is_empty() {
-            return None;
-        }
         for indeterminate_bind in self.operations.indeterminate.values_mut() {
             if indeterminate_bind.step == ResolveStep::AwaitRelist(None) {
-                indeterminate_bind.step = ResolveStep::AwaitRelist(Some(self.cache.now()));
+                indeterminate_bind.step = ResolveStep::AwaitRelist(Some(now));
             }
         }
-        let mut due = Vec::new();
-        for (uid, indeterminate_bind) in &self.operations.indeterminate {
-            let record = self.cache.pod(uid);
-            let is_bound = record.is_none_or(|record| record.pod.node.is_some());
-            let has_ended = record.is_none_or(|record| record.pod.has_ended());
-            let is_due = match indeterminate_bind.step {
-                ResolveStep::RetryAt(at) => is_bound || at <= self.cache.now(),
-                ResolveStep::InFlight => false,
-                ResolveStep::Confirmed(until) => {
-                    is_bound && (until <= self.cache.now() || has_ended)
-                }
-                ResolveStep::AwaitRelist(_) => is_bound,
-            };
-            if is_due {
-                due.push((indeterminate_bind.first_op, uid.clone(), is_bound, has_ended));
-            }
-        }
-        due.sort_unstable();
-        for (_, uid, is_bound, has_ended) in due {
-            let Some(indeterminate_bind) = self.operations.indeterminate.remove(&uid) else {
-                continue;
-            };
-            let is_bound_by_us = is_bound && indeterminate_bind.led_throughout;
-            match indeterminate_bind.step {
-                ResolveStep::RetryAt(_) | ResolveStep::AwaitRelist(_) if is_bound_by_us => {
-                    let node = self.cache.pod(&uid).and_then(|record| record.pod.node.as_ref());
-                    if node == Some(&indeterminate_bind.bind.node) {
-                        self.pod_bound(&uid);
-                        // Rollbacks from before the bind may still be delivered.
-                        let step = ResolveStep::Confirmed(
-                            self.cache.now().saturating_add(STALE_EVENT_WINDOW_MS),
-                        );
-                        self.operations
-                            .indeterminate
-                            .insert(uid, IndeterminateBind { step, ..indeterminate_bind });
-                    }
-                }
-                ResolveStep::RetryAt(_) => self.resubmit(&uid, indeterminate_bind),
-                // The rest of its writes may never be observed, and is not needed.
-                ResolveStep::Confirmed(_) if has_ended => {
-                    self.cache.devices_mut().forget(&uid);
-                    self.holders_changed(&indeterminate_bind.bind.node);
-                }
-                ResolveStep::AwaitRelist(_) => self.accept_observed(&uid),
-                ResolveStep::InFlight | ResolveStep::Confirmed(_) => {}
-            }
+        let all = self.operations.indeterminate.iter();
+        let mut all: Vec<_> = all.map(|(uid, bind)| (bind.first_op, uid.clone())).collect();
+        all.sort_unstable();
+        for (_, uid) in all {
+            self.resolve(&uid);
         }
         let times = self.operations.indeterminate.values().filter_map(|indeterminate_bind| {
             match indeterminate_bind.step {
@@ -215,16 +154,57 @@ impl Scheduler {
         times.min()
     }
 
-    fn resubmit(&mut self, uid: &PodUid, mut indeterminate_bind: IndeterminateBind) {
-        if !self.cache.can_resubmit(uid, &indeterminate_bind) {
-            self.keep_indeterminate(uid, indeterminate_bind);
+    /// Resubmits or ends a bind if it is due.
+    fn resolve(&mut self, uid: &PodUid) {
+        let Some(indeterminate_bind) = self.operations.indeterminate.get(uid) else { return };
+        let IndeterminateBind { bind: Bind { node, .. }, step, led_throughout, .. } =
+            indeterminate_bind;
+        let (node, now) = (node.clone(), self.cache.now());
+        let record = self.cache.pod(uid);
+        let bound_to = record.and_then(|record| record.pod.node.as_ref());
+        let is_bound = record.is_none() || bound_to.is_some();
+        let has_ended = record.is_none_or(|record| record.pod.has_ended());
+        match step {
+            // Rollbacks from before the bind may still be delivered.
+            ResolveStep::RetryAt(_) | ResolveStep::AwaitRelist(_)
+                if *led_throughout && bound_to == Some(&node) =>
+            {
+                self.confirm_bind(uid);
+                self.pod_bound(uid);
+            }
+            ResolveStep::RetryAt(_) | ResolveStep::AwaitRelist(_)
+                if *led_throughout && is_bound =>
+            {
+                self.operations.indeterminate.remove(uid);
+            }
+            ResolveStep::RetryAt(at) if is_bound || *at <= now => self.resubmit(uid),
+            ResolveStep::AwaitRelist(_) if is_bound => {
+                self.operations.indeterminate.remove(uid);
+                self.accept_observed(uid);
+            }
+            ResolveStep::Confirmed(until) if is_bound && (*until <= now || has_ended) => {
+                self.operations.indeterminate.remove(uid);
+                if has_ended {
+                    // The rest of its writes may never be observed, and is not needed.
+                    self.cache.devices_mut().forget(uid);
+                    self.holders_changed(&node);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Resubmits a bind. One that cannot be resubmitted waits for a relist.
+    fn resubmit(&mut self, uid: &PodUid) {
+        let Some(indeterminate_bind) = self.operations.indeterminate.get_mut(uid) else { return };
+        if !self.cache.can_resubmit(uid, indeterminate_bind) {
+            indeterminate_bind.step = ResolveStep::AwaitRelist(None);
             return;
         }
+        indeterminate_bind.step = ResolveStep::InFlight;
         let bind = Bind { is_retry: true, ..indeterminate_bind.bind.clone() };
         let op = self.operations.submit(uid, OpPurpose::Bind, OpKind::Bind(bind));
         self.cache.set_assumed(uid, op);
-        indeterminate_bind.step = ResolveStep::InFlight;
-        self.operations.indeterminate.insert(uid.clone(), indeterminate_bind);
     }
 
     /// Assumes again what indeterminate binds hold, after a change of claims. A watch event may
@@ -268,7 +248,10 @@ impl Scheduler {
                     unreleased: indeterminate_bind.failure.unreleased,
                 };
             }
-            self.abandon_bind(&uid, &indeterminate_bind);
+            // The pod is requeued, and leftover claims are rolled back.
+            let failure = indeterminate_bind.failure;
+            self.requeue_after_failure(&uid, &failure);
+            self.schedule_rollback(&uid, &failure.unreleased);
         }
     }
 
