@@ -7,7 +7,7 @@ mod tests;
 mod write;
 
 pub use read::{claim_from_api, class_from_api, node_from_api};
-pub use write::{allocation_to_api, request_to_api, toleration_to_api};
+pub use write::{allocation_to_api, request_to_api, result_to_api, toleration_to_api};
 
 use crate::slices::SliceError;
 

@@ -100,7 +100,7 @@ pub fn allocation_to_api<'a>(
     let results: Vec<_> = allocation
         .results
         .iter()
-        .map(|result| result_to_api(result, asked.get(result.request.as_str()), device(result)))
+        .map(|result| served_result(result, asked.get(result.request.as_str()), device(result)))
         .collect();
     let config = configuration(claim, classes, &asked);
     api::AllocationResult {
@@ -156,26 +156,34 @@ fn asked<'a>(
     asked
 }
 
-fn result_to_api(
-    result: &AllocationResult,
-    asked: Option<&Asked<'_>>,
-    device: Option<&Device>,
-) -> api::DeviceRequestAllocationResult {
-    let conditions = |list: &[String]| listed(list, Clone::clone);
+/// Writes an allocated device, without tolerations and binding conditions.
+pub fn result_to_api(result: &AllocationResult) -> api::DeviceRequestAllocationResult {
     api::DeviceRequestAllocationResult {
         admin_access: result.admin_access.then_some(true),
-        binding_conditions: device.and_then(|device| conditions(&device.binding_conditions)),
-        binding_failure_conditions: device
-            .and_then(|device| conditions(&device.binding_failure_conditions)),
         consumed_capacity: (!result.consumed.is_empty()).then(|| amounts(&result.consumed)),
         device: result.device.clone(),
         driver: result.driver.clone(),
         pool: result.pool.clone(),
         request: result.request.clone(),
         share_id: result.share_id.clone(),
+        ..Default::default()
+    }
+}
+
+fn served_result(
+    result: &AllocationResult,
+    asked: Option<&Asked<'_>>,
+    device: Option<&Device>,
+) -> api::DeviceRequestAllocationResult {
+    let conditions = |list: &[String]| listed(list, Clone::clone);
+    api::DeviceRequestAllocationResult {
+        binding_conditions: device.and_then(|device| conditions(&device.binding_conditions)),
+        binding_failure_conditions: device
+            .and_then(|device| conditions(&device.binding_failure_conditions)),
         tolerations: asked
             .and_then(|asked| asked.tolerations)
             .map(|list| list.iter().map(with_operator).collect()),
+        ..result_to_api(result)
     }
 }
 

@@ -30,11 +30,10 @@
 //!   `DisruptionTarget` condition itself. It answers 429 with the cause `DisruptionBudget` where a
 //!   budget forbids the eviction.
 
-use octavo_dra::Quantity;
-use octavo_kube_io::claims::request_to_api;
+use octavo_kube_io::claims::{request_to_api, result_to_api};
 use octavo_kube_io::objects::ObjectName;
 use octavo_kube_io::slices::node_selector_to_api;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::call::ApiRequest;
 use super::responses::{EXTENDED_ANNOTATION, FINALIZER};
@@ -270,45 +269,24 @@ fn consumer(pod: &PodRef) -> Value {
 }
 
 /// `status.allocation`.
-fn allocation_body(allocation_body: &WrittenAllocation) -> Value {
-    let extras = allocation_body.extras.iter().map(Some).chain(std::iter::repeat(None));
-    let results: Vec<_> = allocation_body
-        .allocation
-        .results
-        .iter()
-        .zip(extras)
-        .map(|(result, extra)| result_body(result, extra))
-        .collect();
-    let mut devices = Map::new();
-    devices.insert("results".to_owned(), results.into());
-    if !allocation_body.config.is_empty() {
-        devices.insert("config".to_owned(), allocation_body.config.clone().into());
+fn allocation_body(written: &WrittenAllocation) -> Value {
+    let extras = written.extras.iter().map(Some).chain(std::iter::repeat(None));
+    let results = written.allocation.results.iter().zip(extras);
+    let results: Vec<_> = results.map(|(result, extra)| result_body(result, extra)).collect();
+    let mut body = json!({"devices": {"results": results}});
+    if !written.config.is_empty() {
+        body["devices"]["config"] = written.config.clone().into();
     }
-    let mut allocation = Map::new();
-    allocation.insert("devices".to_owned(), devices.into());
-    if let Some(nodes) = &allocation_body.allocation.nodes {
-        allocation.insert("nodeSelector".to_owned(), json!(node_selector_to_api(nodes)));
+    if let Some(nodes) = &written.allocation.nodes {
+        body["nodeSelector"] = json!(node_selector_to_api(nodes));
     }
-    allocation.into()
+    body
 }
 
 fn result_body(result: &octavo_dra::AllocationResult, extra: Option<&Value>) -> Value {
-    let mut fields = extra.and_then(Value::as_object).cloned().unwrap_or_default();
-    let mut set = |name: &str, value: Value| fields.insert(name.to_owned(), value);
-    set("request", result.request.clone().into());
-    set("driver", result.driver.clone().into());
-    set("pool", result.pool.clone().into());
-    set("device", result.device.clone().into());
-    if result.admin_access {
-        set("adminAccess", true.into());
+    let mut body = json!(result_to_api(result));
+    if let (Some(fields), Some(Value::Object(extra))) = (body.as_object_mut(), extra) {
+        fields.extend(extra.clone());
     }
-    if let Some(share) = &result.share_id {
-        set("shareID", share.clone().into());
-    }
-    if !result.consumed.is_empty() {
-        let amount =
-            |(name, amount): (&String, &Quantity)| (name.clone(), amount.to_string().into());
-        set("consumedCapacity", Value::Object(result.consumed.iter().map(amount).collect()));
-    }
-    fields.into()
+    body
 }

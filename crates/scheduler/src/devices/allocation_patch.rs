@@ -7,7 +7,7 @@ use std::sync::Arc;
 use octavo_dra::{Allocation, DeviceRequest, Request};
 use octavo_kube_io::claims::toleration_to_api;
 use octavo_kube_io::objects::{ClaimConfig, DeviceClass};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::ask::{alternatives, full_name};
 use crate::bind::WrittenAllocation;
@@ -93,12 +93,10 @@ fn class_configs(
 
 /// `DeviceAllocationConfiguration`.
 fn config_entry(config: &ClaimConfig, source: &str, requests: &[String]) -> Value {
-    let mut entry = Map::new();
     let opaque = json!({ "driver": config.driver, "parameters": config.parameters });
-    entry.insert("opaque".to_owned(), opaque);
+    let mut entry = json!({ "opaque": opaque, "source": source });
     if !requests.is_empty() {
-        entry.insert("requests".to_owned(), json!(requests));
+        entry["requests"] = json!(requests);
     }
-    entry.insert("source".to_owned(), json!(source));
-    Value::Object(entry)
+    entry
 }
