@@ -155,18 +155,16 @@ pub(crate) fn differences(ours: &Ours, theirs: &Answer) -> Vec<String> {
 pub(crate) fn filter_of(unfit: &Unfit) -> &'static str {
     match unfit {
         Unfit::Cordoned => "NodeUnschedulable",
-        Unfit::OtherNode { .. } => "NodeName",
+        Unfit::OtherNode => "NodeName",
         Unfit::Taint { .. } => "TaintToleration",
         Unfit::Affinity => "NodeAffinity",
-        Unfit::Port { .. } => "NodePorts",
+        Unfit::Port => "NodePorts",
         Unfit::Pods { .. } | Unfit::Insufficient { .. } => "NodeResourcesFit",
-        Unfit::Disk { .. } | Unfit::ClaimInUse { .. } => "VolumeRestrictions",
+        Unfit::Disk | Unfit::ClaimInUse => "VolumeRestrictions",
         Unfit::VolumeLimit { .. } => "NodeVolumeLimits",
-        Unfit::VolumeZone { .. } => "VolumeZone",
-        Unfit::AntiAffinity { .. } | Unfit::OwnAntiAffinity { .. } | Unfit::NoPodNear => {
-            "InterPodAffinity"
-        }
-        Unfit::Spread { .. } | Unfit::SpreadLabel { .. } => "PodTopologySpread",
+        Unfit::VolumeZone => "VolumeZone",
+        Unfit::AntiAffinity | Unfit::OwnAntiAffinity | Unfit::NoPodNear => "InterPodAffinity",
+        Unfit::Spread | Unfit::SpreadLabel => "PodTopologySpread",
         _ => "VolumeBinding",
     }
 }
@@ -178,7 +176,7 @@ fn is_pod_level(unfit: &Unfit) -> bool {
         Unfit::MissingClaim { .. }
             | Unfit::DeletedClaim { .. }
             | Unfit::ForeignClaim { .. }
-            | Unfit::UnboundClaim { .. }
+            | Unfit::UnboundClaim
             | Unfit::MissingVolume { .. }
     )
 }

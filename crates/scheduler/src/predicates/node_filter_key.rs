@@ -99,8 +99,8 @@ impl FilterInputs {
     }
 
     fn wrong_name(&self, node: &Node) -> Option<Unfit> {
-        let wanted = self.node.as_ref().filter(|name| ***name != *node.meta.name.name)?;
-        Some(Unfit::OtherNode { wanted: wanted.clone() })
+        let is_other = |name: &NodeName| **name != *node.meta.name.name;
+        self.node.as_ref().is_some_and(is_other).then_some(Unfit::OtherNode)
     }
 
     fn untolerated_taint(&self, node: &Node) -> Option<Unfit> {

@@ -25,7 +25,7 @@ pub fn check_resource_fit(
     let mut reasons = Vec::new();
     for port in &requests.ports {
         if usage.ports.keys().any(|taken| ports_conflict(port, taken)) {
-            reasons.push(Unfit::Port { port: port.clone() });
+            reasons.push(Unfit::Port);
         }
     }
     if i128::from(usage.pods) + 1 > capacity.pods {
@@ -49,7 +49,7 @@ pub fn check_resource_fit(
     }
     for disk in &requests.disks {
         if usage.disks.keys().any(|taken| disks_conflict(disk, taken)) {
-            reasons.push(Unfit::Disk { kind: disk.kind.clone(), id: disk.id.clone() });
+            reasons.push(Unfit::Disk);
         }
     }
     if !requests.claims.is_empty() {

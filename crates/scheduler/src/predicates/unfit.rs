@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{HostPort, NodeName, NodeTaint, ObjectName};
+use octavo_kube_io::objects::{NodeTaint, ObjectName};
 
 /// Why a pod cannot run on a node: one reason of one filter. Its text equals kube-scheduler's, so
 /// that reasons of many nodes can be counted. The fields have the details.
@@ -14,10 +14,7 @@ pub enum Unfit {
     Cordoned,
     /// The pod names another node itself.
     #[error("node(s) didn't match the requested node name")]
-    OtherNode {
-        /// The node that it names.
-        wanted: NodeName,
-    },
+    OtherNode,
     /// The pod does not tolerate a taint of the node.
     #[error("node(s) had untolerated taint {{{}: {}}}", taint.key, taint.value)]
     Taint {
@@ -29,10 +26,7 @@ pub enum Unfit {
     Affinity,
     /// A host port is taken.
     #[error("node(s) didn't have free ports for the requested pod ports")]
-    Port {
-        /// The port.
-        port: HostPort,
-    },
+    Port,
     /// The node has as many pods as it allows.
     #[error("Too many pods")]
     Pods {
@@ -53,12 +47,7 @@ pub enum Unfit {
     },
     /// A disk is in use on the node in a way that excludes this pod.
     #[error("node(s) had no available disk")]
-    Disk {
-        /// Kind of the disk.
-        kind: String,
-        /// Its ID.
-        id: String,
-    },
+    Disk,
     /// The node would exceed its limit of attached volumes of a CSI driver.
     #[error("node(s) exceed max volume count")]
     VolumeLimit {
@@ -69,57 +58,30 @@ pub enum Unfit {
     },
     /// The node does not reach a volume of the pod.
     #[error("node(s) didn't match PersistentVolume's node affinity")]
-    VolumeAffinity {
-        /// The volume.
-        volume: Arc<str>,
-    },
+    VolumeAffinity,
     /// A volume of the pod is in another zone or region.
     #[error("node(s) had no available volume zone")]
-    VolumeZone {
-        /// The volume.
-        volume: Arc<str>,
-    },
+    VolumeZone,
     /// A running pod's anti-affinity excludes this one.
     #[error("node(s) didn't satisfy existing pods anti-affinity rules")]
-    AntiAffinity {
-        /// The topology key.
-        topology_key: String,
-        /// Its value on the node.
-        value: String,
-    },
+    AntiAffinity,
     /// The pod's own anti-affinity excludes it from a running pod.
     #[error("node(s) didn't match pod anti-affinity rules")]
-    OwnAntiAffinity {
-        /// The topology key.
-        topology_key: String,
-        /// Its value on the node.
-        value: String,
-    },
+    OwnAntiAffinity,
     /// The pod's affinity requires other pods, which are not in the node's domain.
     #[error("node(s) didn't match pod affinity rules")]
     NoPodNear,
     /// A topology spread constraint allows no further pod in the node's domain.
     #[error("node(s) didn't match pod topology spread constraints")]
-    Spread {
-        /// The topology key.
-        topology_key: String,
-        /// Its value on the node.
-        value: String,
-    },
+    Spread,
     /// The node lacks the label of a topology spread constraint.
     #[error("node(s) didn't match pod topology spread constraints (missing required label)")]
-    SpreadLabel {
-        /// The label.
-        topology_key: String,
-    },
+    SpreadLabel,
     /// Another pod uses a claim that is for one pod at a time.
     #[error(
         "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
     )]
-    ClaimInUse {
-        /// The claim.
-        claim: ObjectName,
-    },
+    ClaimInUse,
     /// The node has no volume for a claim of the pod, and none is provisioned for it.
     #[error("node(s) didn't find available persistent volumes to bind")]
     NoVolume,
@@ -146,10 +108,7 @@ pub enum Unfit {
     },
     /// A claim of the pod is not bound yet, and placing the pod would not bind it.
     #[error("pod has unbound immediate PersistentVolumeClaims")]
-    UnboundClaim {
-        /// The claim.
-        claim: ObjectName,
-    },
+    UnboundClaim,
     /// A claim of the pod is bound to a volume that does not exist.
     #[error("persistentvolume \"{volume}\" not found")]
     MissingVolume {
@@ -162,13 +121,13 @@ impl Unfit {
     /// Whether evicting other pods could remove it.
     pub fn could_preemption_help(&self) -> bool {
         match self {
-            Self::Port { .. }
-            | Self::Disk { .. }
+            Self::Port
+            | Self::Disk
             | Self::VolumeLimit { .. }
-            | Self::AntiAffinity { .. }
-            | Self::OwnAntiAffinity { .. }
-            | Self::Spread { .. }
-            | Self::ClaimInUse { .. } => true,
+            | Self::AntiAffinity
+            | Self::OwnAntiAffinity
+            | Self::Spread
+            | Self::ClaimInUse => true,
             Self::Pods { capacity } => *capacity > 0,
             Self::Insufficient { requested, capacity, .. } => requested <= capacity,
             _ => false,

@@ -39,7 +39,6 @@ pub struct Volumes {
 /// The nodes from which a bound volume can be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct VolumeReach {
-    volume: Arc<str>,
     /// Terms of which one must match a node's labels; `None`: all nodes.
     terms: Option<Vec<Term>>,
     /// Label, its substitute, and its values.
@@ -125,9 +124,7 @@ impl Volumes {
         pod.spec.volumes.iter().find_map(|volume| match self.state(pod, volume)? {
             ClaimState::Bound(_) => None,
             ClaimState::Unbound(claim) if self.late_binding_class(claim).is_some() => None,
-            ClaimState::Unbound(claim) => {
-                Some(Unfit::UnboundClaim { claim: claim.meta.name.clone() })
-            }
+            ClaimState::Unbound(_) => Some(Unfit::UnboundClaim),
             ClaimState::Unusable(unfit) => Some(unfit),
         })
     }
@@ -198,18 +195,14 @@ impl VolumeReach {
             // A list of zones with an empty name is ignored.
             (!values.contains("")).then_some((*label, *fallback, values))
         });
-        Self {
-            volume: Arc::clone(&volume.meta.name.name),
-            terms: volume.node_affinity.as_ref().map(valid_terms),
-            zones: zones.collect(),
-        }
+        Self { terms: volume.node_affinity.as_ref().map(valid_terms), zones: zones.collect() }
     }
 
     /// Why a node with these labels does not reach the volume.
     pub(super) fn affinity_mismatch(&self, labels: &Labels) -> Option<Unfit> {
         let terms = self.terms.as_ref()?;
         let is_match = terms.iter().any(|term| term.matches_labels(labels));
-        (!is_match).then(|| Unfit::VolumeAffinity { volume: Arc::clone(&self.volume) })
+        (!is_match).then_some(Unfit::VolumeAffinity)
     }
 
     /// Why the volume is not in the zone or region of a node with these labels. A node without zone
@@ -225,7 +218,7 @@ impl VolumeReach {
             value.is_some_and(|value| values.contains(value))
         };
         let is_match = self.zones.iter().all(is_in);
-        (!is_match).then(|| Unfit::VolumeZone { volume: Arc::clone(&self.volume) })
+        (!is_match).then_some(Unfit::VolumeZone)
     }
 }
 

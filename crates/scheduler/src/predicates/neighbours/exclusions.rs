@@ -60,9 +60,9 @@ impl Exclusions {
 
     /// All reasons against a node. A filter with several reasons gives the first of them.
     pub fn reasons<'a>(&'a self, node: &'a Node) -> impl Iterator<Item = Unfit> + 'a {
-        let in_use = self.claim.iter().map(|claim| Unfit::ClaimInUse { claim: claim.clone() });
-        let spread = self.spread.iter().filter_map(|spread| spread.reason(node)).take(1);
-        in_use.chain(spread).chain(self.affinity_reason(node))
+        let in_use = self.claim.as_ref().map(|_| Unfit::ClaimInUse);
+        let spread = self.spread.iter().find_map(|spread| spread.reason(node));
+        in_use.into_iter().chain(spread).chain(self.affinity_reason(node))
     }
 
     /// The reason of the filter `InterPodAffinity`.
@@ -77,27 +77,21 @@ impl Exclusions {
         if !self.near.iter().all(is_near) {
             return Some(Unfit::NoPodNear);
         }
-        let excluded = |(topology_key, values): (&String, &BTreeSet<String>)| {
-            let value = labels.get(topology_key).filter(|value| values.contains(*value))?;
-            Some((topology_key.clone(), value.clone()))
+        let is_in = |(topology_key, values): (&String, &BTreeSet<String>)| {
+            labels.get(topology_key).is_some_and(|value| values.contains(value))
         };
-        if let Some((topology_key, value)) = self.apart.iter().find_map(excluded) {
-            return Some(Unfit::OwnAntiAffinity { topology_key, value });
+        if self.apart.iter().any(is_in) {
+            return Some(Unfit::OwnAntiAffinity);
         }
-        let (topology_key, value) = self.domains.iter().find_map(excluded)?;
-        Some(Unfit::AntiAffinity { topology_key, value })
+        self.domains.iter().any(is_in).then_some(Unfit::AntiAffinity)
     }
 }
 
 impl ExcludedDomains {
     fn reason(&self, node: &Node) -> Option<Unfit> {
-        let topology_key = self.topology_key.clone();
         match node.meta.labels.get(&self.topology_key) {
-            None => Some(Unfit::SpreadLabel { topology_key }),
-            Some(value) if self.values.contains(value) => {
-                Some(Unfit::Spread { topology_key, value: value.clone() })
-            }
-            Some(_) => None,
+            None => Some(Unfit::SpreadLabel),
+            Some(value) => self.values.contains(value).then_some(Unfit::Spread),
         }
     }
 }

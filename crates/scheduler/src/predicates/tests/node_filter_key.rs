@@ -117,7 +117,7 @@ fn a_key_changes_when_a_claim_is_bound() {
     set_claim(&mut volumes, claim("data", false, &[], "now"));
     class(&mut volumes, "now", BindingMode::Immediate);
     let unbound = NodeFilterKey::of(&pod, &volumes);
-    assert!(matches!(unbound.pod_level_reason(), Some(Unfit::UnboundClaim { .. })));
+    assert!(matches!(unbound.pod_level_reason(), Some(Unfit::UnboundClaim)));
     csi_claim(&mut volumes, "data", "csi.example");
     let bound = NodeFilterKey::of(&pod, &volumes);
     assert_eq!(bound.check(&node("n", &[], &[])), Ok(()));

@@ -273,7 +273,7 @@ impl Volumes {
     /// observed yet.
     pub(crate) fn is_binding(&self, pod: &Pod) -> bool {
         let reason = self.pod_level_reason(pod);
-        matches!(reason, Some(Unfit::UnboundClaim { .. } | Unfit::MissingVolume { .. }))
+        matches!(reason, Some(Unfit::UnboundClaim | Unfit::MissingVolume { .. }))
     }
 
     /// The node for which a claim's volume is being provisioned.
