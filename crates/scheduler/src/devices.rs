@@ -176,7 +176,7 @@ impl Devices {
     /// The GPUs of a node as the engine models them. `None` without GPUs, or with GPUs that the
     /// engine does not model (the status of unmodeled nodes has the reason).
     pub fn gpus(&self, node: &str) -> Option<&NodeGpus> {
-        self.nodes.get(node)?.gpus.as_ref().ok()?.as_ref()
+        self.nodes.get(node)?.gpus()
     }
 
     /// All nodes with GPUs that the engine does not model, with the reasons.
@@ -193,15 +193,13 @@ impl Devices {
     /// What allocated and assumed claims hold of a node's devices, ordered by the claims' keys.
     pub fn held(&self, node: &str) -> Vec<HeldDevices> {
         let Some(view) = self.nodes.get(node) else { return Vec::new() };
-        let gpus = view.gpus.as_ref().ok().and_then(Option::as_ref);
-        self.assume_cache.held(&view.pools, gpus)
+        self.assume_cache.held(&view.pools, view.gpus())
     }
 
     /// Of these the claims that only this pod uses. A shared claim belongs to no single pod.
     pub fn held_alone_by(&self, node: &str, pod: &str) -> Vec<HeldDevices> {
         let Some(view) = self.nodes.get(node) else { return Vec::new() };
-        let gpus = view.gpus.as_ref().ok().and_then(Option::as_ref);
-        self.assume_cache.held_alone_by(pod, &view.pools, gpus)
+        self.assume_cache.held_alone_by(pod, &view.pools, view.gpus())
     }
 
     /// Names of claims that are observed with an allocation.

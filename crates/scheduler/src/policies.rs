@@ -69,7 +69,7 @@ pub enum Unusable {
     )]
     NoFigures {
         /// Path of the field.
-        field: String,
+        field: &'static str,
         /// The unit without figures.
         unit: CostTerm,
     },
@@ -253,19 +253,19 @@ impl Policies {
 /// The policy, unless it counts power, money or failures. A cluster has no such figures: the policy
 /// would be accepted and have no effect.
 fn with_figures(policy: PlacementPolicy) -> Result<PlacementPolicy, Unusable> {
-    let missing = [CostTerm::Watts, CostTerm::CentsPerHour, CostTerm::ExpectedLostGpuSeconds];
     let limits = policy.constraints();
-    let limit = [
-        ("maxWatts", limits.max_watts, CostTerm::Watts),
-        ("maxCentsPerHour", limits.max_cents_per_hour, CostTerm::CentsPerHour),
+    let by_limit = [
+        ("spec.constraints.maxWatts", limits.max_watts.is_some(), CostTerm::Watts),
+        (
+            "spec.constraints.maxCentsPerHour",
+            limits.max_cents_per_hour.is_some(),
+            CostTerm::CentsPerHour,
+        ),
     ];
-    let limit = limit.into_iter().find(|(_, limit, _)| limit.is_some());
-    if let Some((name, _, unit)) = limit {
-        return Err(Unusable::NoFigures { field: format!("spec.constraints.{name}"), unit });
-    }
-    let unit = missing.into_iter().find(|unit| policy.has(*unit));
-    match unit {
-        Some(unit) => Err(Unusable::NoFigures { field: "spec.order".to_owned(), unit }),
+    let by_term = [CostTerm::Watts, CostTerm::CentsPerHour, CostTerm::ExpectedLostGpuSeconds]
+        .map(|unit| ("spec.order", policy.has(unit), unit));
+    match by_limit.into_iter().chain(by_term).find(|(_, is_used, _)| *is_used) {
+        Some((field, _, unit)) => Err(Unusable::NoFigures { field, unit }),
         None => Ok(policy),
     }
 }

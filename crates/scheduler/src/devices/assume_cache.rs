@@ -276,7 +276,7 @@ impl AssumeCache {
         let before = old.as_ref().map(|old| &old.claim);
         let is_same = before.is_some_and(|before| before.allocation == claim.claim.allocation);
         if let (Some(before), false) = (before, is_same) {
-            self.remove_observed(before, uid, changed);
+            remove_holder(&mut self.observed, before, uid, changed);
         }
         for pool in pools_of(&claim.claim) {
             let observed = self.observed.entry(pool.clone()).or_default();
@@ -300,7 +300,7 @@ impl AssumeCache {
         {
             self.extended.remove(&*owner.uid);
         }
-        self.remove_observed(&claim.claim, uid, changed);
+        remove_holder(&mut self.observed, &claim.claim, uid, changed);
         self.mark_pools_changed(&claim, changed);
         self.rolled_back.remove(uid);
         // What was assumed for it cannot be written any more.
@@ -395,15 +395,6 @@ impl AssumeCache {
     fn remove_assumed(&mut self, claim: &AssumedClaim, changed: &mut HoldingsChange) {
         self.allocating.remove(&claim.key);
         remove_holder(&mut self.assumed_by_pool, &claim.claim, &claim.key, changed);
-    }
-
-    fn remove_observed(
-        &mut self,
-        claim: &octavo_dra::Claim,
-        uid: &str,
-        changed: &mut HoldingsChange,
-    ) {
-        remove_holder(&mut self.observed, claim, uid, changed);
     }
 
     fn stop_using(&mut self, claim: &str, pod: &str) {

@@ -132,6 +132,11 @@ impl NodeView {
         }
     }
 
+    /// Its GPUs, if the engine models them.
+    pub(super) fn gpus(&self) -> Option<&NodeGpus> {
+        self.gpus.as_ref().ok()?.as_ref()
+    }
+
     /// Applies the node object. Returns whether anything about devices may have changed.
     pub(super) fn update_node(&mut self, node: &Node) -> bool {
         let whole = |(name, amount): (&String, &Quantity)| {
@@ -191,7 +196,7 @@ impl NodeView {
         self.pools.sort();
         let before = std::mem::replace(&mut self.gpus, Ok(None));
         self.gpus = self.read(pools, own, before.ok().flatten());
-        self.key = self.gpus.as_ref().ok().and_then(Option::as_ref).map(|gpus| ModelKey {
+        self.key = self.gpus().map(|gpus| ModelKey {
             product: gpus.devices.model.name.clone(),
             is_plugin: gpus.source == GpuSource::Plugin,
             memory_mib: gpus.devices.model.memory_mib,

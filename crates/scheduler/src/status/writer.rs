@@ -168,30 +168,30 @@ async fn run(api: Api, options: StatusOptions, sender: StatusSender, load: Load)
             }
             Err(error) => error,
         };
-        match error {
+        let retry_after = match error {
             // The next leader sends what it observes, even if it is this process again.
-            ApiError::NotLeader => sender.clear(),
+            ApiError::NotLeader => {
+                sender.clear();
+                continue;
+            }
             // A starting server denies requests until it has its RBAC data.
             ApiError::Rejected(rejection)
-                if rejection.is_access_denial && denied.should_retry(&job) =>
+                if rejection.code == 429
+                    || (rejection.is_access_denial && denied.should_retry(&job)) =>
             {
-                sender.lock().put_back(job);
-                tokio::time::sleep(backoff.next_delay()).await;
-            }
-            ApiError::Rejected(rejection) if rejection.code != 429 => {
-                // The object is gone, replaced, or not writable by us: no retry.
-                tracing::debug!(refusal = %rejection, ?job, "a status was rejected");
+                rejection.retry_after.unwrap_or_default()
             }
             ApiError::Rejected(rejection) => {
-                sender.lock().put_back(job);
-                let retry_after = rejection.retry_after.unwrap_or_default();
-                tokio::time::sleep(backoff.next_delay().max(retry_after)).await;
+                // The object is gone, replaced, or not writable by us: no retry.
+                tracing::debug!(refusal = %rejection, ?job, "a status was rejected");
+                continue;
             }
             ApiError::Indeterminate { message, .. } => {
                 tracing::debug!(message, "a status may not have been written");
-                sender.lock().put_back(job);
-                tokio::time::sleep(backoff.next_delay()).await;
+                Duration::ZERO
             }
-        }
+        };
+        sender.lock().put_back(job);
+        tokio::time::sleep(backoff.next_delay().max(retry_after)).await;
     }
 }
