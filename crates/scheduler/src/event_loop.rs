@@ -2,6 +2,7 @@
 //! write operations and reports. It never waits for a write.
 
 mod leader_sync;
+mod observed_clock;
 
 use std::time::Duration;
 
@@ -17,14 +18,12 @@ use crate::state::{MetricEvent, Scheduler};
 use crate::status::StatusSender;
 use crate::unmodeled_nodes::UnmodeledNodesReporter;
 use leader_sync::LeaderSync;
+use observed_clock::ObservedClock;
 
 /// Watch events that are applied before the next decisions.
 const MAX_EVENT_BATCH: usize = 1024;
 /// Maximum time between two ticks of the scheduler's clock.
 const MAX_TICK_INTERVAL: Duration = Duration::from_millis(250);
-
-/// The resolution of the scheduler's clock.
-const MILLISECOND: Duration = Duration::from_millis(1);
 
 /// Channels of the decision thread.
 pub(crate) struct Channels {
@@ -59,14 +58,14 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
         synced,
         stop,
     } = channels;
-    let started = Instant::now();
+    let mut clock = ObservedClock::start(Instant::now());
     let mut synced = Some(synced);
     let mut leader_sync = LeaderSync::default();
     let mut relist_wanted = None;
     let mut may_have_more = false;
     let mut batch = Vec::with_capacity(MAX_EVENT_BATCH);
     let mut results = Vec::new();
-    let mut next_wake = started;
+    let mut next_wake = Instant::now();
     let mut unmodeled = UnmodeledNodesReporter::default();
     loop {
         let wait = if may_have_more { Instant::now() } else { next_wake };
@@ -85,7 +84,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
             Some(question) = questions.recv() => answer(&mut scheduler, question),
             () = tokio::time::sleep_until(wait) => {}
         }
-        scheduler.advance_clock(milliseconds(started.elapsed()));
+        scheduler.advance_clock(clock.advance(Instant::now()));
         while let Ok(result) = op_results.try_recv() {
             results.push(result);
         }
@@ -111,11 +110,11 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
                 }
                 WatchEvent::FreshAsOf(at) => {
                     leader_sync.record_relist(at);
-                    scheduler.on_relist(milliseconds(at.saturating_duration_since(started)));
+                    scheduler.on_relist(clock.time_of(at));
                 }
             }
         }
-        let now = milliseconds(started.elapsed());
+        let now = clock.advance(Instant::now());
         let next = scheduler.tick(now);
         let since = if synced.is_none() { leadership.since() } else { None };
         let transition = leader_sync.observe_term(since, scheduler.counts().in_flight == 0);
@@ -153,13 +152,12 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
                 reports.send(report);
             }
         }
-        let relist_needed = scheduler.relist_needed_since();
+        // A list that began within that millisecond may be older than required.
+        let relist_needed = scheduler.relist_needed_since().map(|at| at.saturating_add(1));
+        let relist_needed = relist_needed.and_then(|at| clock.instant_of(at));
         if relist_needed != relist_wanted {
             relist_wanted = relist_needed;
-            // A list that began within that millisecond may be older than required.
-            let after =
-                relist_needed.and_then(|at| Duration::from_millis(at).checked_add(MILLISECOND));
-            if let Some(at) = after.and_then(|after| started.checked_add(after)) {
+            if let Some(at) = relist_needed {
                 relists.not_older_than(at);
             }
         }
@@ -174,11 +172,6 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
             next.map_or(MAX_TICK_INTERVAL, |next| Duration::from_millis(next.saturating_sub(now)));
         next_wake = Instant::now() + at.min(MAX_TICK_INTERVAL);
     }
-}
-
-/// A duration on the scheduler's clock.
-fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// The result of an operation that was decided in an earlier term and is not sent.

@@ -1,4 +1,5 @@
 mod leadership;
+mod pause;
 
 use std::sync::Arc;
 

@@ -13,14 +13,14 @@ use super::*;
 use crate::bind::{Bind, OpKind, TermRemaining};
 
 /// Longer than any expected delay. Time is paused while any task has work.
-const SETTLE_TIME: Duration = Duration::from_secs(10);
+pub(super) const SETTLE_TIME: Duration = Duration::from_secs(10);
 
 /// An event loop with a cluster of one node, whose watch events come from the test.
-struct Harness {
+pub(super) struct Harness {
     api: FakeApi,
     tell: mpsc::Sender<WatchEvent>,
     relists: Relist,
-    orders: mpsc::Receiver<WriteOp>,
+    pub(super) orders: mpsc::Receiver<WriteOp>,
     lease: Arc<Mutex<Option<Instant>>>,
     /// The leadership as writers see it.
     writers: Leadership,
@@ -43,7 +43,7 @@ impl Harness {
         Self::with(leadership, lease).await
     }
 
-    async fn with(leadership: Leadership, lease: Arc<Mutex<Option<Instant>>>) -> Self {
+    pub(super) async fn with(leadership: Leadership, lease: Arc<Mutex<Option<Instant>>>) -> Self {
         let api = FakeApi::default();
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
@@ -101,7 +101,7 @@ impl Harness {
         harness
     }
 
-    async fn tell(&self, change: Change) {
+    pub(super) async fn tell(&self, change: Change) {
         self.tell.send(WatchEvent::Change(change)).await.unwrap();
     }
 
@@ -132,7 +132,7 @@ impl Harness {
         assert_eq!(self.api.count(), requests);
     }
 
-    async fn next_op(&mut self) -> WriteOp {
+    pub(super) async fn next_op(&mut self) -> WriteOp {
         let order = timeout(SETTLE_TIME, self.orders.recv()).await.expect("an operation").unwrap();
         assert!(self.has_metric("octavo_scheduler_leader 1"));
         assert!(self.writers.remaining().is_some());
@@ -147,7 +147,7 @@ impl Harness {
     }
 
     /// Delivers the result of an operation.
-    fn complete(&self, order: &WriteOp, result: Result<(), Failure>) {
+    pub(super) fn complete(&self, order: &WriteOp, result: Result<(), Failure>) {
         self.outcomes.send(OpResult { id: order.id, result }).unwrap();
     }
 
@@ -157,7 +157,7 @@ impl Harness {
         page.lines().any(|one| one == line)
     }
 
-    async fn end(self) {
+    pub(super) async fn end(self) {
         self.stop.cancel();
         self.event_loop.await.unwrap();
         drop(self.outcomes);
@@ -188,7 +188,7 @@ async fn a_leader_with_a_stale_watch_decides_after_the_relist() {
     // A list that began before the term may lack `q` as well.
     harness
         .tell
-        .send(WatchEvent::FreshAsOf(since.checked_sub(MILLISECOND).unwrap()))
+        .send(WatchEvent::FreshAsOf(since.checked_sub(Duration::from_millis(1)).unwrap()))
         .await
         .unwrap();
     harness.assert_quiet().await;
