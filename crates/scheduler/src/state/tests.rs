@@ -5,6 +5,7 @@ mod budgets;
 mod changes;
 mod claims;
 mod competing_demand;
+mod faults_input;
 mod fixtures;
 mod gang_constraints;
 mod gangs;

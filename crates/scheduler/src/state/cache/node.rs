@@ -8,6 +8,7 @@ use octavo_engine::{ModelId, NodeSpec, Resources};
 use octavo_kube_io::objects::{Node, NodeTaint, TaintEffect};
 
 use super::engine_cache::DesiredNode;
+use super::pod::engine_amount;
 use crate::devices::{GpuSource, NodeGpus};
 use crate::predicates::{Capacity, Usage};
 
@@ -73,12 +74,11 @@ pub(in crate::state) fn desired_node(
     labels: &[String],
 ) -> DesiredNode {
     let node = &record.node;
-    let whole = |value: i128| i64::try_from(value).unwrap_or(i64::MAX);
     let capacity = Resources {
-        cpu_milli: whole(record.capacity.amounts.cpu),
+        cpu_milli: engine_amount(record.capacity.amounts.cpu),
         // Rounded down: what the engine assigns must exist.
-        memory_mib: whole(record.capacity.amounts.memory >> 20),
-        pods: whole(record.capacity.pods),
+        memory_mib: engine_amount(record.capacity.amounts.memory >> 20),
+        pods: engine_amount(record.capacity.pods),
     };
     let is_open = gpus.is_some_and(|gpus| gpus.is_settled && is_owned(node, owner));
     let published = gpus.map_or(&[][..], |gpus| &gpus.devices.gpus);

@@ -156,10 +156,21 @@ impl PodRecord {
 
 /// The resources that the engine counts. Memory is rounded up to whole MiB.
 pub(in crate::state) fn resources(footprint: &PodRequests) -> Resources {
-    let whole = |value: i128| i64::try_from(value).unwrap_or(i64::MAX);
     let memory = footprint.amounts.memory;
     let mib = (memory >> 20) + i128::from(memory & ((1 << 20) - 1) != 0);
-    Resources { cpu_milli: whole(footprint.amounts.cpu), memory_mib: whole(mib), pods: 1 }
+    Resources {
+        cpu_milli: engine_amount(footprint.amounts.cpu),
+        memory_mib: engine_amount(mib),
+        pods: 1,
+    }
+}
+
+/// An amount as the engine counts it. Larger ones than any node has are lowered, so that the sum over the
+/// pods of a node, and over all nodes, is always exact.
+pub(in crate::state) fn engine_amount(amount: i128) -> i64 {
+    /// A million such amounts fit into an `i64`.
+    const MAX_AMOUNT: i64 = i64::MAX >> 20;
+    i64::try_from(amount).map_or(MAX_AMOUNT, |amount| amount.min(MAX_AMOUNT))
 }
 
 /// Whether a pod takes resources that the engine does not count.

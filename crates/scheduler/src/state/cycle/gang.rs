@@ -203,6 +203,8 @@ impl Scheduler {
                 }
                 let reason = if let Some(last) = search.last_error.take() {
                     PendingReason::NoDevices { nodes: search.nodes_tried.len(), last }
+                } else if let Some(unfit) = self.cache.unusable_volume(key) {
+                    PendingReason::Volumes(unfit)
                 } else {
                     let infeasible = self.infeasible_nodes(key).with_caveats(request.caveats);
                     PendingReason::Unschedulable(Box::new(explanation.clone()), infeasible)

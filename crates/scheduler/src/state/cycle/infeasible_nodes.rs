@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use octavo_kube_io::objects::PodUid;
 
 use crate::devices::{Ask, Feasibility, PodAllocationError};
+use crate::predicates::Unfit;
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
 use crate::state::cache::node::NodeRecord;
@@ -87,6 +88,14 @@ impl Scheduler {
 }
 
 impl Cache {
+    /// The first volume of the pending pods of an entry that cannot be used on any node.
+    pub(in crate::state) fn unusable_volume(&self, key: &QueueKey) -> Option<Unfit> {
+        self.pods_of(key).iter().find_map(|uid| {
+            let (_, rules, _) = self.pod(uid)?.node_mask.as_ref()?;
+            rules.pod_level_reason().cloned()
+        })
+    }
+
     /// Why nodes are infeasible for a pod, and whether all nodes are, even if every pod left.
     fn collect_infeasible(&self, uid: &PodUid, ask: &Ask) -> (BTreeSet<String>, bool) {
         let mut reasons = BTreeSet::new();

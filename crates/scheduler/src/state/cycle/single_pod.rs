@@ -42,14 +42,11 @@ impl Scheduler {
         attempt: Attempt,
     ) -> Result<(), PendingReason> {
         self.refusals.last = LastRefusal::default();
-        let record = self.cache.pod(uid).ok_or(PendingReason::Gone)?;
-        if let Some((_, rules, _)) = &record.node_mask
-            && let Some(unfit) = rules.pod_level_reason()
-        {
-            return Err(PendingReason::Volumes(unfit.clone()));
-        }
         let ask = self.ask(uid)?;
         let (shape, mask) = self.shape_of_waiting(uid, &ask).ok_or(PendingReason::Gone)?;
+        if let Some(unfit) = self.cache.unusable_volume(key) {
+            return Err(PendingReason::Volumes(unfit));
+        }
         let record = self.cache.pod(uid).ok_or(PendingReason::Gone)?;
         let hints = PlacementHints::of(&record.pod.meta).map_err(PendingReason::Group)?;
         let policy =
