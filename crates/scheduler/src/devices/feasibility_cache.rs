@@ -3,11 +3,10 @@
 //! Members of a gang mostly make the same requests through claims of their own, and rejected pods
 //! are retried often.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{MutexGuard, PoisonError};
 
 use octavo_kube_io::objects::NodeName;
-use rustc_hash::FxHashMap;
 
 use super::Devices;
 use super::ask::Ask;
@@ -41,7 +40,7 @@ pub enum Feasibility {
 /// Results by request and node.
 #[derive(Debug, Default)]
 pub(super) struct FeasibilityCache {
-    by_text: FxHashMap<String, RequestKey>,
+    by_text: HashMap<String, RequestKey>,
     cached: BTreeMap<u64, CachedKey>,
     /// Keys are never reused, so an evicted key does not find another request's results.
     next: u64,
@@ -54,7 +53,7 @@ pub(super) struct FeasibilityCache {
 #[derive(Debug, Default)]
 struct CachedKey {
     last_used: u64,
-    nodes: FxHashMap<NodeName, Feasibility>,
+    nodes: HashMap<NodeName, Feasibility>,
 }
 
 impl FeasibilityCache {

@@ -3,7 +3,7 @@
 
 mod cost_budget;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
@@ -12,7 +12,6 @@ use octavo_dra::DeviceRequest;
 use octavo_engine::gpu::{ModelId, ModelSet};
 use octavo_engine::shape::GpuDemand;
 use octavo_kube_io::objects::NodeName;
-use rustc_hash::FxHashMap;
 
 use super::Devices;
 use super::fit::{CompiledRequest, Fit, FitKind, MAX_CLUSTER_COST, MAX_NODE_COST};
@@ -31,7 +30,7 @@ const MAX_IDLE_CYCLES: u64 = 64;
 #[derive(Debug, Default)]
 pub(super) struct RequestCache {
     selectors: SelectorCache,
-    cached: FxHashMap<String, CachedRequest>,
+    cached: HashMap<String, CachedRequest>,
     clock: u64,
     /// The clock when the current ask began.
     ask_start: u64,

@@ -20,7 +20,7 @@ mod pods;
 pub(super) mod shape;
 pub(super) mod unmodeled_nodes;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use octavo_dra::Features;
@@ -28,7 +28,6 @@ use octavo_engine::PlanResult;
 use octavo_engine::objective::policy::PolicyError;
 use octavo_engine::planner::{DecisionInput, Planner};
 use octavo_kube_io::objects::{Budget, Change, Delta, NodeName, ObjectName, PodUid, WatchedObject};
-use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::config::SchedulerConfig;
 use crate::devices::Devices;
@@ -53,17 +52,17 @@ pub(super) struct Cache {
     changes: Changes,
 
     pods: BTreeMap<PodUid, PodRecord>,
-    by_name: FxHashMap<ObjectName, PodUid>,
+    by_name: HashMap<ObjectName, PodUid>,
     on_node: BTreeMap<NodeName, BTreeSet<PodUid>>,
     members: BTreeMap<GroupName, BTreeSet<PodUid>>,
-    by_claim: FxHashMap<ObjectName, BTreeSet<PodUid>>,
+    by_claim: HashMap<ObjectName, BTreeSet<PodUid>>,
     nodes: BTreeMap<NodeName, NodeRecord>,
     /// Lost nodes, with the time in milliseconds since when.
     lost: BTreeMap<NodeName, u64>,
     /// Gangs that run with fewer members than their minimum, with the time in milliseconds since when.
     below_minimum: BTreeMap<GroupName, u64>,
     budgets: BTreeMap<ObjectName, Arc<Budget>>,
-    footprints: FxHashSet<Arc<PodRequests>>,
+    footprints: HashSet<Arc<PodRequests>>,
     /// Number of footprints at which those without pods are removed.
     max_footprints: usize,
 
@@ -93,15 +92,15 @@ impl Cache {
             revision: 0,
             changes: Changes::default(),
             pods: BTreeMap::new(),
-            by_name: FxHashMap::default(),
+            by_name: HashMap::default(),
             on_node: BTreeMap::new(),
             members: BTreeMap::new(),
-            by_claim: FxHashMap::default(),
+            by_claim: HashMap::default(),
             nodes: BTreeMap::new(),
             lost: BTreeMap::new(),
             below_minimum: BTreeMap::new(),
             budgets: BTreeMap::new(),
-            footprints: FxHashSet::default(),
+            footprints: HashSet::default(),
             max_footprints: pods::MIN_FOOTPRINTS,
             devices,
             volumes: Volumes::default(),

@@ -3,10 +3,8 @@
 mod refused;
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
-
-use rustc_hash::FxHashMap;
 
 use octavo_kube_io::objects::PodUid;
 
@@ -82,12 +80,12 @@ struct Entry {
 /// resumes where the previous one stopped. All entries are tried that way, always in queue order.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
-    entries: FxHashMap<QueueKey, Entry>,
+    entries: HashMap<QueueKey, Entry>,
     ready: BTreeSet<QueuePosition>,
     /// All entries in order.
     sorted: BTreeSet<QueuePosition>,
     /// Refused entries.
-    classes: FxHashMap<ClassId, RefusedClass>,
+    classes: HashMap<ClassId, RefusedClass>,
     next_class: u64,
     /// When classes were last looked for that were refused long ago, in milliseconds.
     flushed_at: u64,
@@ -263,11 +261,6 @@ impl Queue {
     /// All entries in order.
     pub(super) fn in_order(&self) -> impl Iterator<Item = &QueuePosition> {
         self.sorted.iter()
-    }
-
-    /// All entries in no order.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (&QueueKey, &QueuePosition, State)> {
-        self.entries.iter().map(|(key, entry)| (key, &entry.position, entry.state))
     }
 
     /// The number of entries, and how many of them are ready.

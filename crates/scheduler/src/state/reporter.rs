@@ -7,10 +7,9 @@ pub(super) mod pending_reason;
 pub(super) mod preemption_hint;
 pub(super) mod records;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use octavo_engine::explain::Explanation;
-use rustc_hash::FxHashMap;
 
 use crate::groups::GroupName;
 use crate::state::config::SchedulerConfig;
@@ -26,7 +25,7 @@ use crate::status::StatusUpdate;
 /// Reports that are due, and what was reported last.
 #[derive(Debug)]
 pub(super) struct Reporter {
-    pending: FxHashMap<QueueKey, PendingStatus>,
+    pending: HashMap<QueueKey, PendingStatus>,
     /// Pending reasons that are reported at this time in milliseconds, if they have not passed by
     /// then.
     delayed: BTreeSet<(u64, QueueKey)>,
@@ -43,7 +42,7 @@ pub(super) struct Reporter {
 impl Reporter {
     pub(super) fn new(config: &SchedulerConfig) -> Self {
         Self {
-            pending: FxHashMap::default(),
+            pending: HashMap::default(),
             delayed: BTreeSet::new(),
             decision_log: DecisionLog::new(config.explanations),
             records: Records::new(config),

@@ -1,10 +1,9 @@
 //! Counts of the pods that a rule selects, by node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use octavo_kube_io::objects::{NodeName, Pod};
-use rustc_hash::FxHashMap;
 
 use super::term::{Namespaces, Term};
 
@@ -23,7 +22,7 @@ pub(super) struct PodRule {
 /// Selected pods by node, for the rules that were asked for. Later pods are counted as they come.
 #[derive(Debug, Default)]
 pub(super) struct PodCounts {
-    of_rule: FxHashMap<PodRule, RuleCounts>,
+    of_rule: HashMap<PodRule, RuleCounts>,
     /// Uses so far.
     clock: u64,
 }

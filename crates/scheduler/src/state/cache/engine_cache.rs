@@ -4,7 +4,7 @@
 //! Updates are idempotent: callers set the desired member of a holder, and an equal one costs a
 //! lookup. So the order of watch events does not matter, and nothing is counted twice.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use octavo_engine::node::NodeClass;
@@ -17,7 +17,6 @@ use octavo_engine::{
     Workloads, World,
 };
 use octavo_kube_io::objects::NodeName;
-use rustc_hash::FxHashMap;
 
 /// A holder: the UID of a pod, or `claim:` and the UID of a claim.
 pub(in crate::state) type Holder = Arc<str>;
@@ -77,7 +76,7 @@ struct CachedMember {
 pub(in crate::state) struct EngineCache {
     pub(in crate::state) world: World,
     pub(in crate::state) planner: Planner,
-    members: FxHashMap<Holder, CachedMember>,
+    members: HashMap<Holder, CachedMember>,
     holders: BTreeMap<MemberId, Holder>,
     levels: Vec<Level>,
     /// Topology labels by node.
@@ -131,7 +130,7 @@ impl EngineCache {
         let mut engine = Self {
             world,
             planner,
-            members: FxHashMap::default(),
+            members: HashMap::default(),
             holders: BTreeMap::new(),
             levels: levels.to_vec(),
             labels: nodes
@@ -155,7 +154,7 @@ impl EngineCache {
         Self {
             world: World { cluster, topology, workloads },
             planner,
-            members: FxHashMap::default(),
+            members: HashMap::default(),
             holders: BTreeMap::new(),
             levels: Vec::new(),
             labels: BTreeMap::new(),

@@ -5,9 +5,10 @@
 //! in use at once get no bit. Neither do requirements for nodes by name, since each pod of a
 //! `DaemonSet` has its own. For these all nodes are checked at each decision.
 
+use std::collections::HashMap;
+
 use octavo_engine::node::FeatureMask;
 use octavo_kube_io::objects::Pod;
-use rustc_hash::FxHashMap;
 
 use super::node::GpuUse;
 use crate::predicates::NodeFilterKey;
@@ -35,7 +36,7 @@ pub(in crate::state) enum NodeMask {
 #[derive(Debug, Default)]
 pub(in crate::state) struct MaskAllocator {
     slots: Vec<Slot>,
-    by_key: FxHashMap<MaskKey, u8>,
+    by_key: HashMap<MaskKey, u8>,
     /// Use counter: the requirement that was used longest ago loses its bit.
     clock: u64,
 }

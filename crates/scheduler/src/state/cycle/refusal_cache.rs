@@ -1,12 +1,11 @@
 //! Refusals of single pods, so that pods with equal requests are searched for once.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use octavo_engine::Shape;
 use octavo_engine::workload::TopologyConstraint;
 use octavo_kube_io::objects::{AffinityTerm, Pod, Spread};
-use rustc_hash::FxHashMap;
 
 use crate::devices::RequestKey;
 use crate::predicates::PodRequests;
@@ -63,8 +62,8 @@ impl NeighbourKey {
 #[derive(Debug, Default)]
 pub(in crate::state) struct RefusalCache {
     cluster_revision: u64,
-    answers: FxHashMap<RefusalKey, PendingReason>,
-    classes: FxHashMap<RefusalKey, Class>,
+    answers: HashMap<RefusalKey, PendingReason>,
+    classes: HashMap<RefusalKey, Class>,
     /// What is known of the refusal that is being handled.
     pub(in crate::state) last: LastRefusal,
 }

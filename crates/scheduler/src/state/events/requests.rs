@@ -34,7 +34,7 @@ impl Scheduler {
     pub(in crate::state) fn forget_all_requests(&mut self) {
         self.requeue_changed_gangs();
         let pending: Vec<_> =
-            self.queue.entries().flat_map(|(key, ..)| self.cache.pods_of(key)).collect();
+            self.queue.in_order().flat_map(|entry| self.cache.pods_of(&entry.key)).collect();
         for uid in pending {
             self.forget_request(&uid);
         }

@@ -1,9 +1,7 @@
 //! Status of gangs, for the status of their objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-
-use rustc_hash::FxHashMap;
 
 use crate::groups::{GroupKind, GroupName, GroupSpec};
 use crate::state::Scheduler;
@@ -15,7 +13,7 @@ use crate::status::{GroupPhase, GroupStatus, StatusText, StatusUpdate};
 /// The last phase of each gang that has pods, and how many gangs each phase has.
 #[derive(Debug, Default)]
 pub(in crate::state) struct GangPhases {
-    of_gang: FxHashMap<GroupName, GroupPhase>,
+    of_gang: HashMap<GroupName, GroupPhase>,
     counts: BTreeMap<GroupPhase, usize>,
 }
 
