@@ -1,5 +1,8 @@
+mod backlog;
 mod leadership;
+mod overload;
 mod pause;
+mod whole;
 
 use std::sync::Arc;
 

@@ -21,6 +21,9 @@ use crate::metrics::Metrics;
 /// More writes a second than one after another are possible.
 const UNLIMITED: u32 = 10_000;
 
+/// Longest wait for an overloaded server, whatever it asks for: until then no status is written.
+const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
+
 /// How statuses are written.
 #[derive(Clone, Debug)]
 pub struct StatusOptions {
@@ -179,7 +182,7 @@ async fn run(api: Api, options: StatusOptions, sender: StatusSender, load: Load)
                 if rejection.code == 429
                     || (rejection.is_access_denial && denied.should_retry(&job)) =>
             {
-                rejection.retry_after.unwrap_or_default()
+                rejection.retry_after.unwrap_or_default().min(MAX_RETRY_AFTER)
             }
             ApiError::Rejected(rejection) => {
                 // The object is gone, replaced, or not writable by us: no retry.

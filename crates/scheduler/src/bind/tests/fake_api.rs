@@ -19,6 +19,8 @@ use super::super::responses::FINALIZER;
 pub(crate) enum InjectedFault {
     /// It is rejected with this status.
     Status(u16),
+    /// The server is overloaded, and says for how many seconds.
+    Overloaded(u64),
     /// The authorizer denies it, as it denies every client while the server starts.
     Forbidden,
     /// It is not done, and the connection is lost.
@@ -195,6 +197,14 @@ impl FakeApi {
                 inner.in_flight -= 1;
                 inner.record(method, path, body, code);
                 return Ok(failure(code, &format!("test failure {code}")));
+            }
+            Some(InjectedFault::Overloaded(seconds)) => {
+                let mut inner = self.0.lock().unwrap();
+                inner.in_flight -= 1;
+                inner.record(method, path, body, 429);
+                let mut answer = failure(429, "too many requests");
+                answer.headers_mut().insert(http::header::RETRY_AFTER, seconds.into());
+                return Ok(answer);
             }
             Some(InjectedFault::Forbidden) => {
                 let mut inner = self.0.lock().unwrap();
