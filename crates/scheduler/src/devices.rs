@@ -26,6 +26,7 @@ mod pod_demand;
 mod pools;
 mod reassume;
 mod request_cache;
+mod unserved;
 
 #[cfg(test)]
 mod tests;
@@ -291,9 +292,9 @@ impl Devices {
         }
         let mut feasibility = self.feasibility_cache();
         if touched.is_shared_pool_touched {
-            feasibility.clear();
+            feasibility.all_holdings_changed();
         }
-        touched.holdings.iter().for_each(|node| feasibility.forget(node));
+        touched.holdings.iter().for_each(|node| feasibility.holdings_changed(node));
         drop(feasibility);
         touched
     }

@@ -239,10 +239,32 @@ impl Ask {
 impl Devices {
     /// What a pod's claims and extended resources ask for.
     pub fn ask(&self, pod: &Pod) -> Result<Ask, AskError> {
+        let ask = self.ask_for(pod, pod_claims::of(&self.assume_cache, pod)?)?;
+        if let (false, Some(leftover)) =
+            (ask.extended.is_empty(), self.assume_cache.extended_claim_of(&pod.meta.uid))
+        {
+            return Err(AskError::LeftFromEarlierAttempt(Arc::clone(leftover)));
+        }
+        Ok(ask)
+    }
+
+    /// What a pod that has its devices would ask for if it were created again.
+    pub fn ask_again(&self, pod: &Pod) -> Result<Ask, AskError> {
+        let unallocated = |claim: AskedClaim| {
+            let mut claim = Claim::clone(claim.claim());
+            claim.claim.allocation = None;
+            claim.reserved_for.clear();
+            AskedClaim::Wanted(Arc::new(claim))
+        };
+        let claims = pod_claims::of(&self.assume_cache, pod)?;
+        self.ask_for(pod, claims.into_iter().map(unallocated).collect())
+    }
+
+    fn ask_for(&self, pod: &Pod, claims: Vec<AskedClaim>) -> Result<Ask, AskError> {
         let mut ask = Ask {
             pod: pod.uid(),
             namespace: Arc::clone(&pod.meta.name.namespace),
-            claims: pod_claims::of(&self.assume_cache, pod)?,
+            claims,
             demand: GpuDemand::None,
             models: ModelSet::ALL,
             is_exact: true,
@@ -256,9 +278,6 @@ impl Devices {
                 by_class.map(|name| ((*name).to_owned(), extended::total(pod, name))).collect();
         }
         if !ask.extended.is_empty() {
-            if let Some(leftover) = self.assume_cache.extended_claim_of(&pod.meta.uid) {
-                return Err(AskError::LeftFromEarlierAttempt(Arc::clone(leftover)));
-            }
             let containers = pod.spec.containers.iter().map(|container| octavo_dra::Container {
                 name: container.name.clone(),
                 kind: container.kind,

@@ -42,6 +42,17 @@ pub(super) struct AssumeCache {
     rolled_back: BTreeMap<ClaimKey, Option<u64>>,
     /// Those of them without a time.
     untimed_rollbacks: Vec<ClaimKey>,
+    /// Devices that are reserved for nominated pods. Victims may still hold them.
+    nominated: BTreeMap<PodUid, NominatedDevices>,
+}
+
+/// The devices that are reserved for a nominated pod.
+#[derive(Debug)]
+struct NominatedDevices {
+    claims: Vec<octavo_dra::Claim>,
+    /// Whether they are reserved only where other pods count as gone. The engine counts the GPUs,
+    /// so it gives no other pod the room.
+    only_after_victims: bool,
 }
 
 /// An assumed allocation.
@@ -142,9 +153,37 @@ impl AssumeCache {
         changed
     }
 
+    /// Reserves the devices of these claims for a nominated pod.
+    pub(super) fn reserve_nominated(
+        &mut self,
+        pod: &PodUid,
+        claims: Vec<octavo_dra::Claim>,
+        only_after_victims: bool,
+    ) -> HoldingsChange {
+        let mut changed = self.release_nominated(pod);
+        changed.pools.extend(claims.iter().flat_map(pools_of));
+        let reserved = NominatedDevices { claims, only_after_victims };
+        self.nominated.insert(pod.clone(), reserved);
+        changed
+    }
+
+    /// Ends the reservation of a nominated pod.
+    pub(super) fn release_nominated(&mut self, pod: &str) -> HoldingsChange {
+        let mut changed = HoldingsChange::default();
+        if let Some(reserved) = self.nominated.remove(pod) {
+            changed.pools.extend(reserved.claims.iter().flat_map(pools_of));
+        }
+        changed
+    }
+
+    /// Whether devices are reserved for a nominated pod.
+    pub(super) fn has_nominated(&self, pod: &str) -> bool {
+        self.nominated.contains_key(pod)
+    }
+
     /// Forgets what is assumed for a pod. What was observed since stays.
     pub(super) fn forget(&mut self, pod: &str) -> HoldingsChange {
-        let mut changed = HoldingsChange::default();
+        let mut changed = self.release_nominated(pod);
         let Some(assumed) = self.assumed.remove(pod) else { return changed };
         for claim in &assumed.claims {
             self.remove_assumed(claim, &mut changed);

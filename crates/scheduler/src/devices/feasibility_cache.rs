@@ -1,4 +1,5 @@
 //! Results of the allocator by request and node, kept until the node's holdings or hardware change.
+//! What an empty node would serve is kept until the hardware changes, whatever comes and goes.
 //!
 //! Members of a gang mostly make the same requests through claims of their own, and rejected pods
 //! are retried often.
@@ -31,8 +32,10 @@ pub enum Feasibility {
         /// ([`octavo_dra::prioritized_list_score`]); greater is better.
         list_score: u8,
     },
-    /// It has none on this node.
-    Infeasible,
+    /// It has none now, but would have them if no claim held any of the node's devices.
+    Taken,
+    /// The node has none, whatever leaves it.
+    Never,
     /// The claims, or objects that they refer to, are invalid and must be corrected.
     Invalid,
 }
@@ -54,6 +57,8 @@ pub(super) struct FeasibilityCache {
 struct CachedKey {
     last_used: u64,
     nodes: HashMap<NodeName, Feasibility>,
+    /// Whether the node would serve the request if it were empty.
+    empty: HashMap<NodeName, bool>,
 }
 
 impl FeasibilityCache {
@@ -62,10 +67,25 @@ impl FeasibilityCache {
         self.cached.clear();
     }
 
-    /// Forgets the results of a node.
+    /// Forgets the results of a node, whose hardware has changed.
     pub(super) fn forget(&mut self, node: &str) {
         for cached in self.cached.values_mut() {
             cached.nodes.remove(node);
+            cached.empty.remove(node);
+        }
+    }
+
+    /// Forgets the results of a node whose holdings have changed.
+    pub(super) fn holdings_changed(&mut self, node: &str) {
+        for cached in self.cached.values_mut() {
+            cached.nodes.remove(node);
+        }
+    }
+
+    /// Forgets the results of all nodes, whose holdings may have changed.
+    pub(super) fn all_holdings_changed(&mut self) {
+        for cached in self.cached.values_mut() {
+            cached.nodes.clear();
         }
     }
 
@@ -105,25 +125,34 @@ impl Devices {
     /// that are allocated already is not checked: see [`Devices::is_allowed`].
     pub fn feasibility(&self, ask: &Ask, request_key: RequestKey, node: &str) -> Feasibility {
         let Some((name, _)) = self.nodes.get_key_value(node) else {
-            return self.compute(ask, node);
+            return self.compute(ask, node, None);
         };
-        let cached_result = |feasibility_cache: &FeasibilityCache| {
-            feasibility_cache.cached.get(&request_key.0)?.nodes.get(node).copied()
+        let cached = |cache: &FeasibilityCache| {
+            let cached = cache.cached.get(&request_key.0)?;
+            Some((cached.nodes.get(node).copied(), cached.empty.get(node).copied()))
         };
-        if let Some(answer) = cached_result(&self.feasibility_cache()) {
+        let (now, empty) = cached(&self.feasibility_cache()).unwrap_or_default();
+        if let Some(answer) = now {
             return answer;
         }
         if !self.is_allowed(ask, node) {
-            return Feasibility::Infeasible;
+            return Feasibility::Never;
         }
-        let answer = self.compute(ask, node);
+        let answer = self.compute(ask, node, empty);
         if let Some(cached) = self.feasibility_cache().cached.get_mut(&request_key.0) {
             cached.nodes.insert(name.clone(), answer);
+            if matches!(answer, Feasibility::Taken | Feasibility::Never) {
+                cached.empty.insert(name.clone(), answer == Feasibility::Taken);
+            }
         }
         answer
     }
 
-    fn compute(&self, ask: &Ask, node: &str) -> Feasibility {
+    /// The allocator's result. `empty` tells whether the empty node would do, if known.
+    fn compute(&self, ask: &Ask, node: &str, empty: Option<bool>) -> Feasibility {
+        if empty == Some(false) {
+            return Feasibility::Never;
+        }
         #[cfg(test)]
         {
             self.feasibility_cache().allocator_calls += 1;
@@ -133,7 +162,15 @@ impl Devices {
             Err(PodAllocationError::Refused(refusal)) if !refusal.is_node_specific() => {
                 Feasibility::Invalid
             }
-            Err(_) => Feasibility::Infeasible,
+            Err(_) => {
+                let would_do = empty.unwrap_or_else(|| {
+                    let found = self.allocate_when_empty(ask, node, &[]);
+                    // A search that gave up proves nothing.
+                    let error = found.as_ref().err();
+                    error.is_none_or(PodAllocationError::is_undecided)
+                });
+                if would_do { Feasibility::Taken } else { Feasibility::Never }
+            }
         }
     }
 

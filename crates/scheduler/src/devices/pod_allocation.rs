@@ -57,9 +57,27 @@ pub enum PodAllocationError {
     UnknownNode(NodeName),
 }
 
+impl PodAllocationError {
+    /// Whether the search gave up, so that there may be devices nevertheless.
+    pub fn is_undecided(&self) -> bool {
+        matches!(self, Self::Refused(AllocateError::Steps { .. }))
+    }
+}
+
+/// The claims beside which devices are allocated.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Holders<'h> {
+    /// All that hold something now, and what is reserved for nominated pods.
+    Present,
+    /// As [`Self::Present`], as if these pods had left with their claims.
+    Without(&'h BTreeSet<PodUid>),
+    /// None: the node is empty.
+    None,
+}
+
 /// The claims to allocate, in the allocator's form.
-struct RequestedClaims {
-    claims: Vec<octavo_dra::Claim>,
+pub(super) struct RequestedClaims {
+    pub(super) claims: Vec<octavo_dra::Claim>,
     extended: Option<ExtendedClaim>,
 }
 
@@ -75,17 +93,32 @@ impl Devices {
         node: &str,
         wanted: Option<&[GpuPart]>,
     ) -> Result<PodAllocation, PodAllocationError> {
-        self.allocate_beside(ask, node, wanted, &BTreeSet::new())
+        self.allocate_beside(ask, node, wanted, Holders::Present, &[])
     }
 
-    /// As [`Self::allocate`] without a wish, as if these pods had left with their claims.
-    pub fn allocate_without(
+    /// As [`Self::allocate`], as if these pods had left with their claims, and beside other
+    /// allocations that are not assumed.
+    pub fn allocate_after(
         &self,
         ask: &Ask,
         node: &str,
+        wanted: Option<&[GpuPart]>,
         leaving: &BTreeSet<PodUid>,
+        beside: &[PodAllocation],
     ) -> Result<PodAllocation, PodAllocationError> {
-        self.allocate_beside(ask, node, None, leaving)
+        let beside: Vec<AssumedClaim> = beside.iter().flat_map(assumed_claims).collect();
+        self.allocate_beside(ask, node, wanted, Holders::Without(leaving), &beside)
+    }
+
+    /// As [`Self::allocate`], as if no claim held any device of the node but these allocations.
+    pub fn allocate_when_empty(
+        &self,
+        ask: &Ask,
+        node: &str,
+        beside: &[PodAllocation],
+    ) -> Result<PodAllocation, PodAllocationError> {
+        let beside: Vec<AssumedClaim> = beside.iter().flat_map(assumed_claims).collect();
+        self.allocate_beside(ask, node, None, Holders::None, &beside)
     }
 
     fn allocate_beside(
@@ -93,7 +126,8 @@ impl Devices {
         ask: &Ask,
         node: &str,
         wanted: Option<&[GpuPart]>,
-        leaving: &BTreeSet<PodUid>,
+        holders: Holders<'_>,
+        beside: &[AssumedClaim],
     ) -> Result<PodAllocation, PodAllocationError> {
         if !self.is_allowed(ask, node) {
             return Err(PodAllocationError::ClaimUnreachable);
@@ -110,7 +144,7 @@ impl Devices {
             extended: None,
             parts: GpuParts::new(),
         };
-        let allocations = self.with_allocator(view, leaving, |allocator| {
+        let allocations = self.with_allocator(view, holders, beside, |allocator| {
             let claims: Vec<&octavo_dra::Claim> = asked.claims.iter().collect();
             if claims.is_empty() {
                 return Ok(Vec::new());
@@ -171,31 +205,43 @@ impl Devices {
     /// Assumes an allocation. It holds its devices until the claims are observed allocated, or it
     /// is forgotten. Earlier assumptions for the pod are forgotten.
     pub fn assume(&mut self, pod_allocation: &PodAllocation) -> Invalidation {
-        let mut claims = Vec::new();
         let mut uses = BTreeSet::new();
-        for ClaimWrite { claim, allocation } in &pod_allocation.claims {
+        for ClaimWrite { claim, .. } in &pod_allocation.claims {
             let is_listed =
                 claim.reserved_for.iter().any(|consumer| *consumer.uid == *pod_allocation.pod);
             if !is_listed {
                 uses.insert(claim.uid());
             }
-            if let Some(allocation_to_write) = allocation {
-                let key = ClaimKey::of(claim);
-                claims.push(assumed(
-                    pod_allocation,
-                    key,
-                    &claim.claim,
-                    &allocation_to_write.allocation,
-                ));
-            }
         }
-        if let Some(extended) = &pod_allocation.extended {
-            let claim = extended.claim.claim(&pod_allocation.namespace);
-            let key = ClaimKey::extended(&pod_allocation.pod);
-            claims.push(assumed(pod_allocation, key, &claim, &extended.allocation.allocation));
-        }
+        let claims = assumed_claims(pod_allocation);
         let changed = self.assume_cache.assume(&pod_allocation.pod, claims, uses);
         self.holdings(changed)
+    }
+
+    /// Reserves the devices of an allocation for a nominated pod. Its victims may still hold them.
+    /// As they become free, no other pod gets them. With `only_after_victims` that counts only for
+    /// [`Self::allocate_after`].
+    pub fn reserve_nominated(
+        &mut self,
+        pod_allocation: &PodAllocation,
+        only_after_victims: bool,
+    ) -> Invalidation {
+        let claims = assumed_claims(pod_allocation);
+        let claims = claims.into_iter().map(|assumed| assumed.claim).collect();
+        let pod = &pod_allocation.pod;
+        let changed = self.assume_cache.reserve_nominated(pod, claims, only_after_victims);
+        self.holdings(changed)
+    }
+
+    /// Ends the reservation of a nominated pod.
+    pub fn release_nominated(&mut self, pod: &str) -> Invalidation {
+        let changed = self.assume_cache.release_nominated(pod);
+        self.holdings(changed)
+    }
+
+    /// Whether devices are reserved for a nominated pod.
+    pub fn has_nominated(&self, pod: &str) -> bool {
+        self.assume_cache.has_nominated(pod)
     }
 
     /// Forgets what is assumed for a pod. What was observed since stays.
@@ -210,7 +256,7 @@ impl Devices {
     }
 
     /// The claims to allocate on a node, with a toleration of Octavo's own taint.
-    fn wanted(&self, ask: &Ask, view: &NodeView) -> RequestedClaims {
+    pub(super) fn wanted(&self, ask: &Ask, view: &NodeView) -> RequestedClaims {
         let extended = ask.extended_claim(self, &view.allocatable);
         let claims = ask.wanted().map(|claim: &Arc<Claim>| claim.claim.clone());
         let of_pod = extended.iter().map(|extended| extended.claim(&ask.namespace));
@@ -230,18 +276,20 @@ impl Devices {
         RequestedClaims { claims, extended }
     }
 
-    /// Runs an allocator of a node's devices, with all holders but those that leave.
-    fn with_allocator<T>(
+    /// Runs an allocator of a node's devices beside these holders and claims.
+    pub(super) fn with_allocator<T>(
         &self,
         view: &NodeView,
-        leaving: &BTreeSet<PodUid>,
+        holders: Holders<'_>,
+        beside: &[AssumedClaim],
         with: impl FnOnce(&Allocator<'_>) -> T,
     ) -> T {
         let pools = view.pools.iter().filter_map(|name| self.pools.pool(name));
         let slices = pools.flat_map(Pool::slices);
         let survey =
             view.survey.get_or_init(|| Arc::new(SliceIndex::new(slices.clone(), self.features)));
-        let holders = self.assume_cache.holders(&view.pools, leaving);
+        let holders = self.assume_cache.holders(&view.pools, holders);
+        let holders = holders.chain(beside.iter().map(|assumed| &assumed.claim));
         with(&Allocator::with_slice_index(&self.classes, slices, survey, holders))
     }
 }
@@ -282,6 +330,20 @@ fn device_names<'d>(
         device_names.insert(gpus.devices.device(part, profile)?);
     }
     Some(device_names)
+}
+
+/// The claims that an allocation allocates, as assumptions.
+fn assumed_claims(pod_allocation: &PodAllocation) -> Vec<AssumedClaim> {
+    let of_claims = pod_allocation.claims.iter().filter_map(|ClaimWrite { claim, allocation }| {
+        let allocation = &allocation.as_ref()?.allocation;
+        Some(assumed(pod_allocation, ClaimKey::of(claim), &claim.claim, allocation))
+    });
+    let extended = pod_allocation.extended.iter().map(|extended| {
+        let claim = extended.claim.claim(&pod_allocation.namespace);
+        let key = ClaimKey::extended(&pod_allocation.pod);
+        assumed(pod_allocation, key, &claim, &extended.allocation.allocation)
+    });
+    of_claims.chain(extended).collect()
 }
 
 fn assumed(

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   wake -> decide: single_pod or gang -> engine, within budgets -> reserve -> bind or nominate
+//!                                            |   '-> verify: do victims make the place free?
 //!                                            '-> refused: why (infeasible_nodes), and what it waits for
 //! ```
 
+pub(super) mod arrivals;
 pub(super) mod budgets;
 pub(super) mod competing_demand;
 pub(super) mod decide;
@@ -16,5 +18,6 @@ pub(super) mod preferences;
 pub(super) mod refusal_cache;
 pub(super) mod reserve;
 pub(super) mod single_pod;
-pub(super) mod trial_preemption;
+pub(super) mod verify;
+pub(super) mod victims;
 pub(super) mod wake;

@@ -9,7 +9,7 @@
 pub(super) mod nomination;
 pub(super) mod successor_places;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_kube_io::objects::PodUid;
 
@@ -53,6 +53,11 @@ impl Reservations {
     /// Victims that have not left yet.
     pub(super) fn victims(&self) -> impl Iterator<Item = &PodUid> {
         self.nominations.values().flat_map(Nomination::victims)
+    }
+
+    /// All victims, also those that have left: their claims may not be deallocated yet.
+    pub(super) fn leaving(&self) -> BTreeSet<PodUid> {
+        self.nominations.values().flat_map(Nomination::leaving).cloned().collect()
     }
 
     /// Whether a nomination has this pod as a victim: its claims hold nominated devices, also after

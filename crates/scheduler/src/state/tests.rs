@@ -3,6 +3,7 @@
 mod added_nodes;
 mod budgets;
 mod changes;
+mod claim_preemption;
 mod claims;
 mod competing_demand;
 mod faults_backlog;
@@ -26,6 +27,7 @@ mod preemption;
 mod preemption_hint;
 mod preferences;
 mod queue_fairness;
+mod random_claims;
 mod random_faults;
 mod random_wakes;
 mod replay;

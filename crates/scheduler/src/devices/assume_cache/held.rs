@@ -9,6 +9,7 @@ use octavo_kube_io::objects::{Claim, Consumer, ObjectName, PodUid};
 
 use super::{AssumeCache, AssumedClaim, ClaimKey, results};
 use crate::devices::nodes::NodeGpus;
+use crate::devices::pod_allocation::Holders;
 
 /// What a claim holds of a node's devices.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,12 +30,24 @@ pub struct HeldDevices {
 }
 
 impl AssumeCache {
-    /// All holders of devices of these pools, each once, without claims that only these pods use.
+    /// The holders of devices of these pools, each once.
     pub(in crate::devices) fn holders<'a>(
         &'a self,
         pools: &'a [PoolRef],
-        leaving: &'a BTreeSet<PodUid>,
+        holders: Holders<'a>,
     ) -> impl Iterator<Item = &'a octavo_dra::Claim> {
+        static NO_POD: BTreeSet<PodUid> = BTreeSet::new();
+        let (pools, leaving, is_after_victims) = match holders {
+            Holders::Present => (pools, &NO_POD, false),
+            Holders::Without(leaving) => (pools, leaving, true),
+            Holders::None => (&[][..], &NO_POD, false),
+        };
+        let nominated = self.nominated.iter().filter(move |(pod, reserved)| {
+            (is_after_victims || !reserved.only_after_victims) && !leaving.contains(*pod)
+        });
+        let nominated = nominated.flat_map(|(_, reserved)| &reserved.claims).filter(|claim| {
+            results(claim).any(|result| pools.iter().any(|pool| is_of(result, pool)))
+        });
         let has_several_pools = pools.len() > 1;
         let mut visited: BTreeSet<(&str, bool)> = BTreeSet::new();
         let observed = |pool| {
@@ -66,6 +79,7 @@ impl AssumeCache {
                 !has_several_pools || visited.insert((key, *is_assumed))
             })
             .map(|(_, _, claim)| claim)
+            .chain(nominated)
     }
 
     /// What is held on a node that reaches these pools and has these GPUs.

@@ -147,7 +147,7 @@ fn hardware_or_class_change_invalidates_feasibility() {
     for slice in super::fixtures::slices(PLAIN, "n") {
         devices.apply_slices(&Delta::Delete(slice));
     }
-    assert_eq!(find(&devices), Feasibility::Infeasible);
+    assert_eq!(find(&devices), Feasibility::Never);
     for slice in super::fixtures::slices(PLAIN, "n") {
         devices.apply_slices(&Delta::Upsert(slice));
     }
@@ -156,6 +156,59 @@ fn hardware_or_class_change_invalidates_feasibility() {
         devices.apply_classes(&Delta::Delete(class));
     }
     assert_eq!(find(&devices), Feasibility::Invalid);
+}
+
+#[test]
+fn what_an_empty_node_serves_is_known_while_pods_come_and_go() {
+    let mut devices = cluster(&[("n", PLAIN)]);
+    let holder = pod("holder", whole(1));
+    devices.place(&holder, "n").expect("a device");
+    let all = pod("all", whole(8));
+    let more = pod("more", whole(9));
+    let [all, more] = [&all, &more].map(|(pod, claim)| {
+        devices.see(claim);
+        devices.ask(pod).unwrap()
+    });
+    let find = |devices: &Devices, ask| devices.feasibility(ask, devices.request_key(ask), "n");
+    assert_eq!(find(&devices, &all), Feasibility::Taken);
+    assert_eq!(find(&devices, &more), Feasibility::Never);
+    devices.forget("holder");
+    let asked = devices.times_asked();
+    assert_eq!(find(&devices, &more), Feasibility::Never);
+    assert_eq!(devices.times_asked(), asked, "nothing that left could have helped");
+    assert_eq!(find(&devices, &all), Feasibility::Feasible { list_score: 0 });
+    for slice in super::fixtures::slices(PLAIN, "n") {
+        devices.apply_slices(&Delta::Delete(slice));
+    }
+    assert_eq!(find(&devices, &all), Feasibility::Never);
+}
+
+#[test]
+fn reserved_devices_of_a_nominated_pod_are_given_to_no_other() {
+    let mut devices = cluster(&[("n", PLAIN)]);
+    let victim = pod("victim", whole(8));
+    devices.place(&victim, "n").expect("all devices");
+    let nominated = pod("nominated", whole(8));
+    devices.see(&nominated.1);
+    let ask = devices.ask(&nominated.0).unwrap();
+    let leaving = ["victim".into()].into();
+    let allocation = devices.allocate_after(&ask, "n", None, &leaving, &[]).unwrap();
+    let other = pod("other", whole(1));
+    devices.see(&other.1);
+    let other = devices.ask(&other.0).unwrap();
+    for only_after_victims in [false, true] {
+        devices.reserve_nominated(&allocation, only_after_victims);
+        devices.forget("victim");
+        assert_eq!(devices.allocate(&other, "n", None).is_ok(), only_after_victims);
+        assert!(devices.allocate_after(&other, "n", None, &leaving, &[]).is_err());
+        devices.release_nominated("nominated");
+        assert!(devices.allocate(&other, "n", None).is_ok());
+        assert!(
+            devices
+                .allocate_after(&other, "n", None, &leaving, std::slice::from_ref(&allocation))
+                .is_err()
+        );
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What a node lets a pod do: its rules, and the rules of the pods there.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use octavo_engine::Plan;
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::Cache;
@@ -46,12 +46,12 @@ impl Cache {
         away.check(&node.node).map_err(|unfit| ReserveError::Neighbours(unfit.to_string()))
     }
 
-    /// Checks the rules about other pods for members of a plan as they will be: the plan's victims
-    /// are gone, and the members before are in their places.
-    pub(in crate::state) fn check_neighbours_after_plan(
+    /// Checks the rules about other pods for members of a plan as they will be: its victims are
+    /// gone, and the members before are in their places.
+    pub(in crate::state) fn check_neighbours_after(
         &mut self,
         members: &[(PodUid, NodeName)],
-        plan: &Plan,
+        victims: &BTreeSet<PodUid>,
     ) -> Result<(), ReserveError> {
         let is_concerned = |uid: &PodUid| {
             let record = self.pods.get(uid);
@@ -61,10 +61,7 @@ impl Cache {
         if !members.iter().any(|(uid, _)| is_concerned(uid)) {
             return Ok(());
         }
-        let leaving = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
-        let leaving = leaving.filter_map(|id| self.pods.get(&**self.engine.holder(*id)?));
-        let leaving: Vec<PodUid> = leaving.map(|record| record.pod.uid()).collect();
-        self.without_neighbours(&leaving, |scheduler| {
+        self.without_neighbours(victims, |scheduler| {
             let mut placed: Vec<&PodUid> = Vec::new();
             let mut result = Ok(());
             for (uid, node) in members {
@@ -85,7 +82,7 @@ impl Cache {
     /// Asks as if these pods had left, as the rules of other pods see them.
     pub(in crate::state) fn without_neighbours<T>(
         &mut self,
-        leaving: &[PodUid],
+        leaving: &BTreeSet<PodUid>,
         ask: impl FnOnce(&mut Self) -> T,
     ) -> T {
         let records = leaving.iter().filter_map(|uid| self.pods.get(uid));

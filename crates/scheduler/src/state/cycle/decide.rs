@@ -1,6 +1,6 @@
 //! Common parts of decisions on single pods and on gangs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_engine::explain::{self, Explanation};
@@ -27,6 +27,24 @@ use crate::state::reporter::records::RecordedDecision;
 /// is tried on its own.
 pub(in crate::state) const MAX_ATTEMPTS: usize = 8;
 
+/// Nodes at most for which a decision asks what would be free after pods have left.
+pub(in crate::state) const MAX_TRIALS: usize = 256;
+
+/// When what the engine does not count must be free: devices of inexact requests, storage, ports,
+/// volumes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::state) enum Room<'b> {
+    /// Devices now. Other resources are not checked.
+    Devices,
+    /// All of it now.
+    Now,
+    /// After the pods have left that may leave a node within a budget, and those that are leaving.
+    /// Of each node alone: the plan must be checked.
+    After { budget: &'b PreemptionBudget, leaving: &'b BTreeSet<PodUid> },
+    /// Whatever runs there: the node need only be able to have it.
+    Empty,
+}
+
 /// What a decision may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::state) enum Attempt {
@@ -40,9 +58,18 @@ pub(in crate::state) enum Attempt {
     Nominated,
 }
 
+/// The engine's answer.
+#[derive(Debug)]
+pub(in crate::state) struct EngineAnswer {
+    pub(in crate::state) answer: PlanResult,
+    pub(in crate::state) explanation: Explanation,
+    /// The decision with its input, if decisions are recorded.
+    pub(in crate::state) record: Option<RecordedDecision>,
+}
+
 impl Scheduler {
     /// The requests of a pending pod's claims, or the reason why it cannot be decided on.
-    pub(in crate::state) fn ask(&mut self, uid: &PodUid) -> Result<Ask, PendingReason> {
+    pub(in crate::state) fn ask(&self, uid: &PodUid) -> Result<Ask, PendingReason> {
         let Some(record) = self.cache.pod(uid) else { return Err(PendingReason::Gone) };
         if let Some(fault) = &record.group_fault {
             return Err(PendingReason::Group(fault.clone()));
@@ -67,6 +94,27 @@ impl Scheduler {
         preemption_budget: &PreemptionBudget,
         policy: &PlacementPolicy,
     ) -> Result<(PlanResult, Explanation), PendingReason> {
+        let asked =
+            self.ask_engine_for_record(key, gang, pinned, forbidden, preemption_budget, policy)?;
+        let EngineAnswer { answer, explanation, record } = asked;
+        if let Some(record) = record
+            && (answer.is_ok() || attempt == Attempt::Full)
+        {
+            self.reporter.record(key, record);
+        }
+        Ok((answer, explanation))
+    }
+
+    /// Asks the engine. The caller records the decision, if it stands.
+    pub(in crate::state) fn ask_engine_for_record(
+        &mut self,
+        key: &QueueKey,
+        gang: &Gang,
+        pinned: &[Pinned],
+        forbidden: &NodeSet,
+        preemption_budget: &PreemptionBudget,
+        policy: &PlacementPolicy,
+    ) -> Result<EngineAnswer, PendingReason> {
         // The API has no weights of tenants: all weigh the same.
         let weights = BTreeMap::new();
         let waiting = self.competing_gangs(gang, policy);
@@ -80,47 +128,52 @@ impl Scheduler {
             weights: &weights,
         };
         let is_recorded = self.reporter.should_record(key);
-        self.within_budgets(preemption_budget, |scheduler| {
+        let asked = self.within_budgets(preemption_budget, |scheduler| {
             // Before the engine learns from the answer.
             let cluster = is_recorded.then(|| {
                 let mut waiting = waiting.clone();
                 waiting.push(gang.clone());
                 scheduler.cache.snapshot_with(&waiting)
             });
-            let answer = scheduler.cache.plan(&case).map_err(PendingReason::Policy)?;
+            let (answer, explanation) = scheduler.cache.answer(&case)?;
             let world = &scheduler.cache.engine().world;
-            let explanation = explain::answer(world, policy, gang, &answer);
-            if let Some(cluster) = cluster
-                && (answer.is_ok() || attempt == Attempt::Full)
-                && let Some(recorded) = RecordedDecision::of(cluster, &case, world, &explanation)
-            {
-                scheduler.reporter.record(key, recorded);
-            }
-            Ok((answer, explanation))
-        })
+            let record = cluster
+                .and_then(|cluster| RecordedDecision::of(cluster, &case, world, &explanation));
+            Ok((answer, (explanation, record)))
+        });
+        let (answer, (explanation, record)) = asked?;
+        Ok(EngineAnswer { answer, explanation, record })
     }
 }
 
 impl Cache {
+    /// The engine's answer, and its explanation.
+    pub(in crate::state) fn answer(
+        &mut self,
+        case: &DecisionInput<'_>,
+    ) -> Result<(PlanResult, Explanation), PendingReason> {
+        let answer = self.plan(case).map_err(PendingReason::Policy)?;
+        let explanation = explain::answer(&self.engine().world, case.policy, case.gang, &answer);
+        Ok((answer, explanation))
+    }
+
     /// Nodes that are infeasible for a pod for reasons unknown to the engine. For most pods the set
     /// is empty and no node is checked.
     ///
-    /// `with_room` adds nodes that lack what only [`check_resource_fit`] counts: storage, ports, volumes.
     /// Resources that the engine counts forbid no node, because the engine can preempt for them.
-    /// For the others no victims can be named, so an occupied node is forbidden even if its pods
-    /// could be evicted.
+    /// For the others `room` tells when they must be free.
     pub(in crate::state) fn forbidden_nodes(
         &self,
         uid: &PodUid,
         mask: NodeMask,
         ask: &Ask,
         away: &Exclusions,
-        with_room: bool,
+        room: Room<'_>,
     ) -> NodeSet {
         let mut forbidden = NodeSet::new();
         let Some(record) = self.pod(uid) else { return forbidden };
-        let takes_uncounted =
-            with_room && pod::takes_uncounted(&record.footprint, |name| is_gpu(name, ask));
+        let takes_uncounted = !matches!(room, Room::Devices)
+            && pod::takes_uncounted(&record.footprint, |name| is_gpu(name, ask));
         let is_pinned = ask
             .claims
             .iter()
@@ -135,21 +188,43 @@ impl Cache {
         }
         let key = record.node_mask.as_ref().filter(|_| mask == NodeMask::Scan);
         let wish = (!ask.is_exact).then(|| self.devices().request_key(ask));
+        // Nodes that lack something now, and would not if they were empty.
+        let mut taken = Vec::new();
         for (name, node) in self.nodes() {
             let gpus = self.devices().gpus(name);
-            let allows = key
+            let is_open = key
                 .is_none_or(|(_, rules, used)| used.suits(gpus) && rules.check(&node.node).is_ok())
                 && away.check(&node.node).is_ok()
                 && self.may_allocate_devices(ask, name)
-                && self.devices().is_allowed(ask, name)
-                && (!takes_uncounted
-                    || self.uncounted_shortages(record, ask, node, &node.usage).is_empty())
-                && wish.is_none_or(|wish| {
-                    let found = self.devices().feasibility(ask, wish, name);
-                    matches!(found, Feasibility::Feasible { .. })
+                && self.devices().is_allowed(ask, name);
+            let shortages = if is_open && takes_uncounted {
+                self.uncounted_shortages(record, ask, node, &node.usage)
+            } else {
+                Vec::new()
+            };
+            let found =
+                wish.filter(|_| is_open).map_or(Feasibility::Feasible { list_score: 0 }, |wish| {
+                    self.devices().feasibility(ask, wish, name)
                 });
-            if !allows && let Some(id) = self.engine().node(name) {
-                forbidden.insert(id);
+            let is_free = shortages.is_empty() && matches!(found, Feasibility::Feasible { .. });
+            let would_do = shortages.iter().all(Unfit::could_preemption_help)
+                && matches!(found, Feasibility::Feasible { .. } | Feasibility::Taken);
+            if is_open && is_free {
+                continue;
+            }
+            let Some(id) = self.engine().node(name) else { continue };
+            match room {
+                Room::Empty if is_open && would_do => {}
+                Room::After { .. } if is_open && would_do => taken.push((id, name.clone())),
+                _ => _ = forbidden.insert(id),
+            }
+        }
+        if let Room::After { budget, leaving } = room {
+            // Beyond these the plan is checked only.
+            for (id, name) in taken.into_iter().take(MAX_TRIALS) {
+                if !self.could_fit_after(uid, ask, &name, budget, leaving) {
+                    forbidden.insert(id);
+                }
             }
         }
         forbidden

@@ -6,6 +6,7 @@ use octavo_engine::fit;
 use octavo_kube_io::objects::{NodeName, ObjectName};
 
 use crate::state::Scheduler;
+use crate::state::cycle::decide::Room;
 
 impl Scheduler {
     /// Nodes on which a pending single pod could be placed now without victims, as decisions see it:
@@ -19,7 +20,7 @@ impl Scheduler {
             return BTreeSet::new();
         };
         let away = self.cache.exclusions(&uid);
-        let forbidden = self.cache.forbidden_nodes(&uid, mask, &ask, &away, true);
+        let forbidden = self.cache.forbidden_nodes(&uid, mask, &ask, &away, Room::Now);
         let cluster = &self.cache.engine().world.cluster;
         cluster
             .nodes()

@@ -15,10 +15,13 @@ use crate::devices::AskedClaim;
 use crate::groups::{GroupName, GroupSpec};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
-use crate::state::cycle::decide::{Attempt, MAX_ATTEMPTS};
-use crate::state::cycle::gang_request::{GangRequest, IncompleteSegment, RuledOutNodes};
+use crate::state::cycle::decide::{Attempt, MAX_ATTEMPTS, Room};
+use crate::state::cycle::gang_request::{
+    GangRequest, IncompleteSegment, Restrictions, RuledOutNodes, rule_out,
+};
 use crate::state::cycle::refusal_cache::LastRefusal;
 use crate::state::cycle::reserve::{AssumedPlacement, ReserveError};
+use crate::state::cycle::verify::PlanFault;
 use crate::state::queue::{QueueKey, Search};
 use crate::state::reporter::pending_reason::{NodeError, PendingReason};
 
@@ -87,29 +90,6 @@ fn reason_for_unplaced(incomplete: Vec<IncompleteSegment>) -> PendingReason {
     }
 }
 
-/// Records that a node failed for these pods.
-fn rule_out(ruled_out: &mut RuledOutNodes, uids: &[PodUid], node: NodeId) {
-    let mut last: Option<(Option<Arc<NodeSet>>, Arc<NodeSet>)> = None;
-    for uid in uids {
-        let before = ruled_out.get(uid).cloned();
-        // Usually all of them share one set of nodes.
-        let after = match &last {
-            Some((last_before, after))
-                if last_before.as_ref().map(Arc::as_ptr) == before.as_ref().map(Arc::as_ptr) =>
-            {
-                Arc::clone(after)
-            }
-            _ => {
-                let mut nodes = before.as_deref().cloned().unwrap_or_default();
-                nodes.insert(node);
-                Arc::new(nodes)
-            }
-        };
-        ruled_out.insert(uid.clone(), Arc::clone(&after));
-        last = Some((before, after));
-    }
-}
-
 impl Scheduler {
     /// Decides on a gang.
     pub(in crate::state) fn decide_group(&mut self, group: &GroupName) {
@@ -175,7 +155,8 @@ impl Scheduler {
                 return Err(PendingReason::Incomplete(request.incomplete));
             }
             // No eviction for a place that may fail.
-            let is_sure = search.assumed.is_empty() && !request.shares_claim;
+            let is_sure =
+                search.assumed.is_empty() && !request.shares_claim && !request.has_uncounted;
             let preemption_budget =
                 if is_sure { search.preemption_budget.clone() } else { PreemptionBudget::none() };
             self.cache.add_preferences(&mut request, &policy);
@@ -201,6 +182,11 @@ impl Scheduler {
                 if search.attempt != Attempt::Full {
                     return Err(PendingReason::NoFreePlace);
                 }
+                if request.has_uncounted && self.cache.unusable_volume(key).is_none() {
+                    let last = search.last_error.take();
+                    let restrictions = Restrictions::default();
+                    return self.preempt_for_group(group, key, search, &restrictions, last);
+                }
                 let reason = if let Some(last) = search.last_error.take() {
                     PendingReason::NoDevices { nodes: search.nodes_tried.len(), last }
                 } else if let Some(unfit) = self.cache.unusable_volume(key) {
@@ -213,26 +199,29 @@ impl Scheduler {
                 self.roll_back_allocations(key);
                 return Err(reason);
             };
-            let members: Vec<_> = plan
-                .placements
-                .iter()
-                .filter_map(|placed| {
-                    Some((request.ranks.get(placed.rank as usize)?.clone(), placed.clone()))
-                })
-                .collect();
+            let members = request.members_of(&plan);
             if !plan.evictions.is_empty() || !plan.moves.is_empty() {
-                let node = |placed: &Placed| {
-                    self.cache.engine().world.cluster.name(placed.placement.node).into()
+                let (budget, mut restrictions) =
+                    (&search.preemption_budget, Restrictions::without(search.ruled_out.clone()));
+                return match self.verify_plan(key, members, plan, budget, &policy) {
+                    Ok(verified) => {
+                        self.reporter.log_decision(key, explanation);
+                        self.nominate(key, verified)
+                    }
+                    Err(PlanFault::Places(failed, error)) => {
+                        request.restrict(&mut restrictions, &failed);
+                        self.preempt_for_group(group, key, search, &restrictions, Some(error))
+                    }
+                    Err(PlanFault::Moves(_)) => {
+                        search.preemption_budget.moves = 0;
+                        continue;
+                    }
+                    Err(PlanFault::Final(_)) => {
+                        // The engine does not know rules among members. No pod is evicted in vain.
+                        search.preemption_budget = PreemptionBudget::none();
+                        continue;
+                    }
                 };
-                let places: Vec<(PodUid, NodeName)> =
-                    members.iter().map(|(uid, placed)| (uid.clone(), node(placed))).collect();
-                if self.cache.check_neighbours_after_plan(&places, &plan).is_err() {
-                    // The engine does not know rules among members. No pod is evicted in vain.
-                    search.preemption_budget = PreemptionBudget::none();
-                    continue;
-                }
-                self.reporter.log_decision(key, explanation);
-                return self.nominate(key, &members, &plan);
             }
             if members.is_empty() && search.assumed.is_empty() {
                 self.reporter.log_decision(key, explanation);
@@ -248,6 +237,31 @@ impl Scheduler {
         }
         let last = search.last_error.take().unwrap_or_default();
         Err(PendingReason::NoDevices { nodes: search.nodes_tried.len(), last })
+    }
+
+    /// Searches for victims of a gang, and nominates it.
+    fn preempt_for_group(
+        &mut self,
+        group: &GroupName,
+        key: &QueueKey,
+        search: &GangSearch,
+        restrictions: &Restrictions,
+        last: Option<NodeError>,
+    ) -> Result<(), PendingReason> {
+        let (budget, policy) = (&search.preemption_budget, Arc::clone(&search.policy));
+        let request = |scheduler: &mut Self, restrictions: &Restrictions, room: Room<'_>| {
+            scheduler.gang_request_within(group, &search.spec, restrictions, room)
+        };
+        match self.search_victims(key, budget, &policy, restrictions, last, request) {
+            Ok((verified, explanation)) => {
+                self.reporter.log_decision(key, explanation);
+                self.nominate(key, verified)
+            }
+            Err(reason) => {
+                self.roll_back_allocations(key);
+                Err(reason)
+            }
+        }
     }
 
     /// Reserves places for members, as far as they succeed. Returns whether all did.

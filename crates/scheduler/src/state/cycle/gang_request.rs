@@ -3,6 +3,7 @@
 //! storage, allocated claims, nodes by name.
 
 mod ports;
+mod restrictions;
 mod segments;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,9 +24,10 @@ use crate::predicates::{Exclusions, PodRequests};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
 use crate::state::cache::node_mask::NodeMask;
-use crate::state::cycle::decide::is_described_by_class;
+use crate::state::cycle::decide::{Room, is_described_by_class};
 use crate::state::reporter::pending_reason::PendingReason;
 use ports::Ports;
+pub(in crate::state) use restrictions::{FailedPlace, Restrictions, RuledOutNodes, rule_out};
 pub(in crate::state) use segments::IncompleteSegment;
 
 /// The engine's request for a gang, and the pods of its ranks.
@@ -45,10 +47,9 @@ pub(in crate::state) struct GangRequest {
     /// Whether members share a claim that is not allocated yet. Its node decides the node of them
     /// all, which the engine does not know.
     pub(in crate::state) shares_claim: bool,
+    /// Whether pending members need what the engine does not count.
+    pub(in crate::state) has_uncounted: bool,
 }
-
-/// Nodes that failed for pods, by pod UID.
-pub(in crate::state) type RuledOutNodes = BTreeMap<PodUid, Arc<NodeSet>>;
 
 /// Sort key of a member: subgroup, rank in it, name, UID.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -97,7 +98,7 @@ impl Scheduler {
         group: &GroupName,
         spec: &Arc<GroupSpec>,
     ) -> Result<GangRequest, PendingReason> {
-        self.gang_request_excluding(group, spec, &RuledOutNodes::new())
+        self.gang_request_within(group, spec, &Restrictions::default(), Room::Now)
     }
 
     /// Builds the request for a gang without nodes that failed.
@@ -106,6 +107,17 @@ impl Scheduler {
         group: &GroupName,
         spec: &Arc<GroupSpec>,
         ruled_out: &RuledOutNodes,
+    ) -> Result<GangRequest, PendingReason> {
+        self.gang_request_within(group, spec, &Restrictions::without(ruled_out.clone()), Room::Now)
+    }
+
+    /// Builds the request for a gang under restrictions, on nodes with this room.
+    pub(in crate::state) fn gang_request_within(
+        &mut self,
+        group: &GroupName,
+        spec: &Arc<GroupSpec>,
+        restrictions: &Restrictions,
+        room: Room<'_>,
     ) -> Result<GangRequest, PendingReason> {
         let wishes = self.cache.wishes_of(spec).map_err(PendingReason::Group)?;
         let mut members = self.cache.member_order(group, spec);
@@ -124,6 +136,7 @@ impl Scheduler {
         let mut cache = ForbiddenCache::default();
         let mut caveats = BTreeSet::new();
         let mut next_number = vec![0_u32; spec.subs.len()];
+        let mut has_uncounted = false;
         for MemberOrder { sub, uid, .. } in members {
             let number = next_number[sub];
             next_number[sub] += 1;
@@ -134,11 +147,8 @@ impl Scheduler {
             let is_placed = self.cache.pod(&uid).is_some_and(|record| record.place.is_some());
             let (shape, constraints) = if is_placed {
                 let Some(desired) = self.cache.engine().desired(&uid) else { continue };
-                let limits = self.cache.pod(&uid).map(|record| ports.limits(&record.footprint));
-                let constraints = NodeConstraints {
-                    limits: limits.unwrap_or_default(),
-                    ..NodeConstraints::default()
-                };
+                let limits = self.cache.limits_of(&uid, &ports, restrictions);
+                let constraints = NodeConstraints { limits, ..NodeConstraints::default() };
                 (Arc::clone(&desired.shape), constraints)
             } else {
                 let ask = self.ask(&uid)?;
@@ -149,11 +159,13 @@ impl Scheduler {
                     &uid,
                     mask,
                     &ask,
-                    ruled_out.get(&uid),
+                    restrictions.ruled_out(&uid),
+                    room,
                     &mut cache,
                 );
-                let limits = self.cache.pod(&uid).map(|record| ports.limits(&record.footprint));
-                (shape, NodeConstraints { forbidden, limits: limits.unwrap_or_default() })
+                has_uncounted |= self.cache.has_uncounted(&uid, &ask);
+                let limits = self.cache.limits_of(&uid, &ports, restrictions);
+                (shape, NodeConstraints { forbidden, limits })
             };
             // Node constraints of a running member may be unknown. It joins the class with equal
             // resources.
@@ -197,6 +209,7 @@ impl Scheduler {
         request.incomplete = incomplete;
         request.caveats.append(&mut caveats);
         request.shares_claim = claims.values().any(|members| *members > 1);
+        request.has_uncounted = has_uncounted;
         Ok(request)
     }
 }
@@ -218,6 +231,7 @@ impl Cache {
             incomplete: Vec::new(),
             caveats: BTreeSet::new(),
             shares_claim: false,
+            has_uncounted: false,
         };
         let mut parts = vec![0_u32; spec.subs.len()];
         for class in &classes {
@@ -286,6 +300,19 @@ impl Cache {
         Ports::of(records.flat_map(|record| &record.footprint.ports))
     }
 
+    /// How many members one node may have, as far as it concerns a member.
+    fn limits_of(
+        &self,
+        uid: &PodUid,
+        ports: &Ports,
+        restrictions: &Restrictions,
+    ) -> Vec<NodeLimit> {
+        let record = self.pod(uid);
+        let mut limits = record.map(|record| ports.limits(&record.footprint)).unwrap_or_default();
+        restrictions.add_limit(uid, &mut limits);
+        limits
+    }
+
     /// Nodes that are forbidden to a member, including those that failed for it.
     fn forbidden_nodes_of_member(
         &self,
@@ -293,6 +320,7 @@ impl Cache {
         mask: NodeMask,
         ask: &Ask,
         ruled_out: Option<&Arc<NodeSet>>,
+        room: Room<'_>,
         cache: &mut ForbiddenCache,
     ) -> Arc<NodeSet> {
         let away = self.exclusions(uid);
@@ -308,7 +336,7 @@ impl Cache {
                 Arc::clone(forbidden)
             }
             (record, _) => {
-                let forbidden = Arc::new(self.forbidden_nodes(uid, mask, ask, &away, true));
+                let forbidden = Arc::new(self.forbidden_nodes(uid, mask, ask, &away, room));
                 if let Some(record) = record {
                     let footprint = Arc::clone(&record.footprint);
                     let forbidden = Arc::clone(&forbidden);

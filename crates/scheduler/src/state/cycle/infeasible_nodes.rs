@@ -4,9 +4,10 @@
 
 use std::collections::BTreeSet;
 
+use octavo_engine::gpu::ModelSet;
 use octavo_kube_io::objects::PodUid;
 
-use crate::devices::{Ask, Feasibility, PodAllocationError};
+use crate::devices::{Ask, AskedClaim, Feasibility, PodAllocationError, RequestKey};
 use crate::predicates::Unfit;
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
@@ -18,6 +19,10 @@ use crate::state::queue::QueueKey;
 
 /// Members of a gang that are checked; members with equal requests give nearly equal reasons.
 const MAX_MEMBERS: usize = 16;
+/// Nodes at most for which the allocator explains why they would never serve a pod.
+const MAX_EXPLAINED: usize = 16;
+/// Why a node does not serve a pod now.
+const TAKEN: &str = "node(s) whose suitable devices other pods hold";
 /// Reasons in a message.
 const MAX_REASONS: usize = 4;
 
@@ -63,16 +68,18 @@ impl Scheduler {
         let uids: Vec<_> =
             self.cache.pods_of(key).into_iter().filter(waits).take(MAX_MEMBERS).collect();
         let mut infeasible = InfeasibleNodes::default();
-        let mut seen: Vec<u8> = Vec::new();
+        let mut seen: Vec<(u8, RequestKey)> = Vec::new();
         for uid in &uids {
             let Ok(ask) = self.ask(uid) else { continue };
             let Some(record) = self.cache.pod(uid) else { continue };
             let Some((mask, ..)) = &record.node_mask else { continue };
-            if let (NodeMask::Bit(bit), true) = (mask, ask.is_exact && ask.claims.is_empty()) {
-                if seen.contains(bit) {
+            let is_wanted = |claim: &AskedClaim| matches!(claim, AskedClaim::Wanted(_));
+            if let (NodeMask::Bit(bit), true) = (mask, ask.claims.iter().all(is_wanted)) {
+                let kind = (*bit, self.cache.devices().request_key(&ask));
+                if seen.contains(&kind) {
                     continue;
                 }
-                seen.push(*bit);
+                seen.push(kind);
             }
             let (reasons, covers_all_nodes) = self.cache.collect_infeasible(uid, &ask);
             if covers_all_nodes && !infeasible.covers_all_nodes {
@@ -103,11 +110,14 @@ impl Cache {
         let away = self.neighbours().exclusions(&record.pod, self.volumes());
         let takes_more = pod::takes_uncounted(&record.footprint, |name| is_gpu(name, ask));
         let wish = (!ask.is_exact).then(|| self.devices().request_key(ask));
-        let has_fault = |node: &str| {
-            wish.is_some_and(|wish| {
-                self.devices().feasibility(ask, wish, node) == Feasibility::Invalid
-            })
+        // No node has devices for an exact request: the engine has no name for what lacks.
+        let is_unknown = ask.is_exact && ask.demand.is_some() && ask.models == ModelSet(0);
+        let found = |node: &str| match wish {
+            Some(wish) => self.devices().feasibility(ask, wish, node),
+            None if is_unknown => Feasibility::Never,
+            None => Feasibility::Feasible { list_score: 0 },
         };
+        let mut explained = 0;
         let mut covers_all_nodes = !self.nodes().is_empty();
         // An unreadable claim is reported once, not for each device.
         let mut fault: Option<String> = None;
@@ -120,8 +130,17 @@ impl Cache {
                 reasons.insert("node(s) whose devices this scheduler does not allocate".to_owned());
             } else if !self.devices().is_allowed(ask, name) {
                 reasons.insert(PodAllocationError::ClaimUnreachable.to_string());
-            } else if has_fault(name) {
+            } else if found(name) == Feasibility::Invalid {
                 fault = fault.or_else(|| self.claim_fault_on(ask, name));
+            } else if found(name) == Feasibility::Never {
+                // Nodes are mostly alike.
+                if explained < MAX_EXPLAINED {
+                    explained += 1;
+                    reasons.extend(self.devices().unserved_reason(ask, name));
+                }
+            } else if found(name) == Feasibility::Taken {
+                reasons.insert(TAKEN.to_owned());
+                covers_all_nodes = false;
             } else if takes_more {
                 let shortages = self.uncounted_shortages(record, ask, node, &node.usage);
                 // Resources that other pods hold are a reason too, but may become free.

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use octavo_engine::gang::Group;
 use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::preemption::PreemptionBudget;
+use octavo_engine::solve::NodeSet;
 use octavo_engine::workload::Profile;
-use octavo_engine::{Gang, Plan, Shape};
+use octavo_engine::{Gang, Shape};
 
 use octavo_kube_io::objects::{NodeName, PodUid};
 
@@ -17,9 +18,11 @@ use crate::state::Scheduler;
 use crate::state::cache::Cache;
 use crate::state::cache::node_mask::NodeMask;
 use crate::state::cache::pod;
-use crate::state::cycle::decide::{Attempt, MAX_ATTEMPTS, is_described_by_class, is_gpu};
+use crate::state::cycle::decide::{Attempt, MAX_ATTEMPTS, Room, is_described_by_class, is_gpu};
 use crate::state::cycle::refusal_cache::{LastRefusal, NeighbourKey, RefusalKey};
 use crate::state::cycle::reserve::ReserveError;
+use crate::state::cycle::verify::PlanFault;
+use crate::state::cycle::victims::SinglePod;
 use crate::state::queue::{QueueKey, Search};
 use crate::state::reporter::pending_reason::{NodeError, PendingReason};
 
@@ -95,7 +98,7 @@ impl Scheduler {
         gang.groups[0].penalties = self.cache.penalties(uid, ask, policy);
         let away = self.cache.exclusions(uid);
         // Uncounted resources are checked on all nodes only after the first chosen node lacks them.
-        let mut forbidden = self.cache.forbidden_nodes(uid, mask, ask, &away, false);
+        let mut forbidden = self.cache.forbidden_nodes(uid, mask, ask, &away, Room::Devices);
         let is_described = is_described_by_class(mask, ask, &away);
         // Refusals hold for the world with the nominated places, so they do not serve an attempt
         // without them.
@@ -123,10 +126,17 @@ impl Scheduler {
         }
         let mut preemption_budget =
             if attempt == Attempt::Full { full_budget.clone() } else { PreemptionBudget::none() };
+        // What the engine does not count needs a search of its own.
+        let has_uncounted = self.cache.has_uncounted(uid, ask) || !away.is_empty();
+        let pod = SinglePod { uid, ask, gang: &gang };
         let mut last_error = None;
+        let mut ruled_out = NodeSet::new();
+        let mut victims = None;
         for _ in 0..MAX_ATTEMPTS {
+            let none = PreemptionBudget::none();
+            let budget = if has_uncounted { &none } else { &preemption_budget };
             let (answer, explanation) =
-                self.ask_engine(attempt, key, &gang, &[], &forbidden, &preemption_budget, policy)?;
+                self.ask_engine(attempt, key, &gang, &[], &forbidden, budget, policy)?;
             let Ok(plan) = answer else {
                 if last_error.is_some() && !is_described {
                     // Its claims alone may be the reason.
@@ -135,25 +145,29 @@ impl Scheduler {
                 if attempt != Attempt::Full {
                     return Err(last_reason.unwrap_or(PendingReason::NoFreePlace));
                 }
-                if preemption_budget.evictions.is_some()
-                    && (last_error.is_some() || self.cache.needs_trial(uid, ask, &away))
-                    && let Some(plan) = self.plan_by_trial(uid, ask, profile.priority, policy)
-                {
-                    return self.nominate_by_trial(uid, key, &gang, policy, &plan);
-                }
-                let reason = match last_error {
-                    Some(last_error) => {
-                        PendingReason::NoDevices { nodes: forbidden.len(), last: last_error }
+                let searches = has_uncounted || last_error.is_some();
+                let reason = if searches {
+                    let (budget, last) = (&preemption_budget, last_error.clone());
+                    let found =
+                        self.search_victims_of_pod(key, &pod, budget, policy, &ruled_out, last);
+                    match (found, &last_error) {
+                        (Ok(found), _) => {
+                            victims = Some(found);
+                            break;
+                        }
+                        (Err(_), Some(last)) if !has_uncounted => {
+                            self.reporter.log_decision(key, explanation);
+                            PendingReason::NoDevices { nodes: forbidden.len(), last: last.clone() }
+                        }
+                        (Err(reason), _) => reason,
                     }
-                    None => PendingReason::Unschedulable(
-                        Box::new(explanation.clone()),
-                        self.infeasible_nodes(key),
-                    ),
+                } else {
+                    self.reporter.log_decision(key, explanation.clone());
+                    let infeasible = self.infeasible_nodes(key);
+                    PendingReason::Unschedulable(Box::new(explanation), infeasible)
                 };
-                self.reporter.log_decision(key, explanation);
                 // A failure on one node may be due to this pod's claims alone.
-                let is_of_class = has_class
-                    && (is_described || matches!(reason, PendingReason::Unschedulable(..)));
+                let is_of_class = has_class && (is_described || last_error.is_none());
                 self.refusals.last.class = None;
                 if is_of_class {
                     let refusal_key = self.cache.refusal_key(
@@ -173,45 +187,81 @@ impl Scheduler {
                 self.roll_back_allocations(key);
                 return Err(reason);
             };
-            let is_disturbing = !plan.evictions.is_empty() || !plan.moves.is_empty();
-            let Some(placed) = plan.placements.first() else { return Err(PendingReason::Gone) };
-            let node: NodeName =
-                self.cache.engine().world.cluster.name(placed.placement.node).into();
-            let reserved = if is_disturbing {
-                // Evict no victim unless the preemptor fits once it is gone.
-                let place = [(uid.clone(), node.clone())];
-                self.cache
-                    .check_fit_after_plan(uid, ask, &node, &plan)
-                    .and_then(|()| self.cache.check_neighbours_after_plan(&place, &plan))
-                    .map(|()| None)
-            } else {
-                self.reserve(uid, ask, &node, Some(&placed.placement.gpus)).map(Some)
+            let Some(placed) = plan.placements.first().cloned() else {
+                return Err(PendingReason::Gone);
             };
-            match reserved {
-                Ok(Some(assumed)) => {
-                    self.reporter.log_decision(key, explanation);
-                    self.finish_placement(key, vec![assumed]);
-                    return Ok(());
-                }
-                Ok(None) => {
-                    self.reporter.log_decision(key, explanation);
-                    return self.nominate(key, &[(uid.clone(), placed.clone())], &plan);
-                }
-                Err(error) => {
-                    if matches!(error, ReserveError::Leaving(_)) {
-                        // Its room will be free soon, so no other pod has to leave.
-                        preemption_budget = PreemptionBudget::none();
+            let id = placed.placement.node;
+            let node: NodeName = self.cache.engine().world.cluster.name(id).into();
+            let error = if plan.evictions.is_empty() && plan.moves.is_empty() {
+                match self.reserve(uid, ask, &node, Some(&placed.placement.gpus)) {
+                    Ok(assumed) => {
+                        self.reporter.log_decision(key, explanation);
+                        self.finish_placement(key, vec![assumed]);
+                        return Ok(());
                     }
-                    if last_error.is_none() {
-                        forbidden = self.cache.forbidden_nodes(uid, mask, ask, &away, true);
+                    Err(error) => {
+                        if matches!(error, ReserveError::Leaving(_)) {
+                            // Its room will be free soon, so no other pod has to leave.
+                            preemption_budget = PreemptionBudget::none();
+                        }
+                        error.message().to_owned()
                     }
-                    forbidden.insert(placed.placement.node);
-                    let message = error.message().to_owned();
-                    last_error = Some(NodeError { node: node.to_string(), message });
                 }
+            } else {
+                let members = vec![(uid.clone(), placed)];
+                match self.verify_plan(key, members, plan, &preemption_budget, policy) {
+                    Ok(verified) => {
+                        victims = Some((verified, explanation));
+                        break;
+                    }
+                    Err(PlanFault::Moves(_)) => {
+                        preemption_budget.moves = 0;
+                        continue;
+                    }
+                    Err(fault) => fault.into_error().message,
+                }
+            };
+            if last_error.is_none() {
+                forbidden = self.cache.forbidden_nodes(uid, mask, ask, &away, Room::Now);
             }
+            forbidden.insert(id);
+            if !has_uncounted {
+                // What is taken there now might be free after victims have left.
+                ruled_out.insert(id);
+            }
+            last_error = Some(NodeError { node: node.to_string(), message: error });
         }
-        // The engine cache is too inaccurate for this pod, so each node is tried.
+        if victims.is_none() && self.try_each_node(uid, key, ask, &forbidden) {
+            return Ok(());
+        }
+        let victims = match victims {
+            Some(victims) => Ok(victims),
+            None if attempt == Attempt::Full => {
+                let (budget, last) = (&preemption_budget, last_error.clone());
+                let found = self.search_victims_of_pod(key, &pod, budget, policy, &ruled_out, last);
+                found.map_err(|reason| match last_error {
+                    Some(last) if !has_uncounted => {
+                        PendingReason::NoDevices { nodes: forbidden.len(), last }
+                    }
+                    _ => reason,
+                })
+            }
+            None => Err(last_reason.unwrap_or(PendingReason::NoFreePlace)),
+        };
+        self.refusals.last.class = None;
+        let (verified, explanation) = victims?;
+        self.reporter.log_decision(key, explanation);
+        self.nominate(key, verified)
+    }
+
+    /// Tries each node that is not forbidden, for a pod for which the engine cache is too inaccurate.
+    fn try_each_node(
+        &mut self,
+        uid: &PodUid,
+        key: &QueueKey,
+        ask: &Ask,
+        forbidden: &NodeSet,
+    ) -> bool {
         let names: Vec<_> = self.cache.nodes().keys().cloned().collect();
         for node in names {
             let is_forbidden =
@@ -221,19 +271,10 @@ impl Scheduler {
                 && let Ok(assumed) = self.reserve(uid, ask, &node, None)
             {
                 self.finish_placement(key, vec![assumed]);
-                return Ok(());
+                return true;
             }
         }
-        if preemption_budget.evictions.is_some()
-            && let Some(plan) = self.plan_by_trial(uid, ask, profile.priority, policy)
-        {
-            return self.nominate_by_trial(uid, key, &gang, policy, &plan);
-        }
-        self.refusals.last.class = None;
-        Err(PendingReason::NoDevices {
-            nodes: forbidden.len(),
-            last: last_error.unwrap_or_default(),
-        })
+        false
     }
 
     /// The refusal of an equal pod since the last change of the cluster. This pod waits with it.
@@ -279,31 +320,6 @@ impl Cache {
             neighbours,
             claims: (!ask.is_empty()).then(|| self.devices().request_key(ask)),
         }
-    }
-
-    /// Whether a node has the uncounted resources of a pod once the plan's victims have left.
-    fn check_fit_after_plan(
-        &self,
-        uid: &PodUid,
-        ask: &Ask,
-        node: &NodeName,
-        plan: &Plan,
-    ) -> Result<(), ReserveError> {
-        let (Some(record), Some(target)) = (self.pod(uid), self.node(node)) else {
-            return Err(ReserveError::NoNode);
-        };
-        if !pod::takes_uncounted(&record.footprint, |name| is_gpu(name, ask)) {
-            return Ok(());
-        }
-        let leaving = plan.evictions.iter().chain(plan.moves.iter().map(|step| &step.member));
-        let leaving = leaving.filter_map(|id| self.engine().holder(*id).map(|holder| &**holder));
-        let usage = self.usage_without(node, leaving).ok_or(ReserveError::NoNode)?;
-        let shortages = self.uncounted_shortages(record, ask, target, &usage);
-        if shortages.is_empty() {
-            return Ok(());
-        }
-        let reasons: Vec<_> = shortages.iter().map(ToString::to_string).collect();
-        Err(ReserveError::Fit(reasons.join(", ")))
     }
 }
 

@@ -174,6 +174,7 @@ fn lacks_place(reason: &PendingReason) -> bool {
         reason,
         PendingReason::Unschedulable(..)
             | PendingReason::NoDevices { .. }
+            | PendingReason::Taken { .. }
             | PendingReason::NoFreePlace
     )
 }

@@ -46,6 +46,9 @@ pub(in crate::state) enum PendingReason {
     UnevenSegment { sub: String, size: u32 },
     /// The engine found places, but devices or other resources were missing there.
     NoDevices { nodes: usize, last: NodeError },
+    /// Other pods hold devices or other resources that the engine does not count. It may fit once they
+    /// leave, but none of them may be evicted for it.
+    Taken { last: Option<NodeError>, infeasible: InfeasibleNodes },
     /// No place is free. Victims were not searched, so this is not reported.
     NoFreePlace,
     /// Its place is nominated, and victims must leave first.
@@ -165,6 +168,7 @@ impl PendingReason {
             Self::Unschedulable(..)
             | Self::Surplus
             | Self::NoDevices { .. }
+            | Self::Taken { .. }
             | Self::NoFreePlace
             | Self::Nominated { .. } => Reason::Unschedulable,
             Self::Incomplete(_) => Reason::IncompleteSegment,
@@ -198,6 +202,10 @@ impl PendingReason {
                 "{nodes} nodes have room, but none has the devices or the other requested resources; \
                  the last one, {node}: {message}"
             ),
+            Self::Taken { last, infeasible } => {
+                let node = last.as_ref().map(|last| last.node.as_str());
+                infeasible.message(taken_text(node, last.as_ref()))
+            }
             Self::NoFreePlace => "no place is free".to_owned(),
             Self::Nominated { pods, nodes } => {
                 format!("a place on {nodes} is nominated; waiting for {pods} pods to leave")
@@ -216,6 +224,7 @@ impl PendingReason {
                 Explanation::Refused(refusal) => infeasible.message(refusal.summary.clone()),
                 Explanation::Placed(_) => self.message(),
             },
+            Self::Taken { last, infeasible } => infeasible.message(taken_text(None, last.as_ref())),
             Self::NoDevices { last, .. } => format!(
                 "nodes have room, but none has the devices or the other requested resources, for \
                  example: {}",
@@ -239,6 +248,16 @@ impl PendingReason {
             _ => false,
         }
     }
+}
+
+/// What other pods hold, with an example.
+fn taken_text(node: Option<&str>, last: Option<&NodeError>) -> String {
+    let node = node.map_or_else(String::new, |node| format!(" on {node}"));
+    let example = last.map(|last| format!("; for example{node}: {}", last.message));
+    format!(
+        "other pods hold the requested devices or other resources; it may fit once they leave{}",
+        example.unwrap_or_default()
+    )
 }
 
 fn gathering_text(missing: &[MissingMembers]) -> String {
@@ -292,7 +311,8 @@ impl Scheduler {
             self.queue.set_state(key, State::BackoffUntil(self.cache.now().saturating_add(1)));
         }
         let (mut status_text, mut detail) = (reason.status_text(), reason.message());
-        let is_unschedulable = matches!(reason, PendingReason::Unschedulable(..));
+        let is_unschedulable =
+            matches!(reason, PendingReason::Unschedulable(..) | PendingReason::Taken { .. });
         if is_unschedulable {
             for nodes in self.cache.unmodeled_for(key) {
                 status_text.message.push_str("; GPUs of some nodes are not used: ");
@@ -305,6 +325,7 @@ impl Scheduler {
             PendingReason::Nominated { .. } | PendingReason::AwaitsVolumes { .. } => "nominated",
             PendingReason::Unschedulable(..)
             | PendingReason::NoDevices { .. }
+            | PendingReason::Taken { .. }
             | PendingReason::Surplus => "refused",
             _ => "waits",
         };

@@ -22,7 +22,8 @@ use crate::groups::{GroupName, PlacementHints};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
 use crate::state::cache::pod::{PlaceState, PodRecord};
-use crate::state::cycle::gang_request::GangRequest;
+use crate::state::cycle::decide::Room;
+use crate::state::cycle::gang_request::{GangRequest, Restrictions};
 use crate::state::cycle::single_pod::gang_of_one;
 use crate::state::queue::QueueKey;
 use crate::state::reporter::Reporter;
@@ -127,6 +128,8 @@ impl Scheduler {
             return self.widen_hint_search(result, MAX_SEARCH_STEPS);
         }
         let leaving = result.leaving.as_ref();
+        let is_enough = leaving.is_none_or(|leaving| self.would_fit(&result.request, leaving));
+        let leaving = leaving.filter(|_| is_enough);
         let disturbance =
             leaving.map(|leaving| self.describe_disturbance(&result.request, leaving));
         let ended = format!("ended after {MAX_SEARCH_STEPS} steps");
@@ -134,6 +137,10 @@ impl Scheduler {
             (Some(_), false) if result.was_truncated => Some(format!(
                 "the search among pods that may be disturbed {ended}: evicting some of them may suffice"
             )),
+            (None, _) if !is_enough => Some(
+                "evictions that free enough GPUs, CPU and memory would not free the devices of its claims"
+                    .to_owned(),
+            ),
             (_, false) => None,
             (Some(_), true) => {
                 Some(format!("the search for victims {ended}: fewer victims may suffice"))
@@ -247,7 +254,9 @@ impl Scheduler {
         if result.leaving.is_none() {
             result = self.widen_hint_search(result, MAX_STATUS_SEARCH_STEPS)?.run();
         }
-        result.leaving.as_ref().map(|leaving| self.describe_disturbance(&result.request, leaving))
+        let leaving = result.leaving.as_ref();
+        let leaving = leaving.filter(|leaving| self.would_fit(&result.request, leaving));
+        leaving.map(|leaving| self.describe_disturbance(&result.request, leaving))
     }
 
     /// A search among workloads that only settings protect.
@@ -304,12 +313,14 @@ impl Scheduler {
 
     /// The request that a decision on the entry would make now.
     fn hint_request_of(&mut self, key: &QueueKey) -> Result<HintRequest, PendingReason> {
-        let (gang, pinned, forbidden, policy) = match key {
+        // The allocator checks the victims that are found.
+        let room = Room::Empty;
+        let (mut asked, policy) = match key {
             QueueKey::Group(group) => {
                 let spec = self.cache.spec_of(group).ok_or(PendingReason::Gone)?;
-                let GangRequest { gang, pinned, forbidden, .. } =
-                    self.gang_request(group, &spec)?;
-                (gang, pinned, forbidden, spec.policy.clone())
+                let restrictions = Restrictions::default();
+                let asked = self.gang_request_within(group, &spec, &restrictions, room)?;
+                (asked, spec.policy.clone())
             }
             QueueKey::Pod(uid) => {
                 let ask = self.ask(uid)?;
@@ -317,21 +328,23 @@ impl Scheduler {
                 let record = self.cache.pod(uid).ok_or(PendingReason::Gone)?;
                 let hints = PlacementHints::of(&record.pod.meta).map_err(PendingReason::Group)?;
                 let gang = gang_of_one(&self.cache.profile_of(record), &shape);
-                (
-                    gang,
-                    Vec::new(),
-                    self.cache.forbidden_nodes(uid, mask, &ask, &self.cache.exclusions(uid), false),
-                    hints.policy,
-                )
+                let away = self.cache.exclusions(uid);
+                let forbidden = self.cache.forbidden_nodes(uid, mask, &ask, &away, room);
+                let has_uncounted = self.cache.has_uncounted(uid, &ask);
+                (GangRequest::of_pod(uid, &gang, forbidden, has_uncounted), hints.policy)
             }
         };
+        if asked.has_uncounted {
+            asked.forbid_by_group();
+        }
+        let GangRequest { gang, pinned, ranks, forbidden, .. } = asked;
         let policy =
             self.cache.policies().find(policy.as_deref()).map_err(PendingReason::NoPolicy)?;
         let policy = Arc::clone(policy);
         let records = self.cache.pods_of(key).into_iter().filter_map(|uid| self.cache.pod(&uid));
         let mut unbound = records.filter(|record| record.pod.node.is_none());
         let may_preempt = unbound.all(|record| record.pod.spec.may_preempt);
-        Ok(HintRequest { gang, pinned, forbidden, policy, may_preempt })
+        Ok(HintRequest { gang, pinned, ranks, forbidden, policy, may_preempt })
     }
 }
 

@@ -11,7 +11,6 @@ mod volumes;
 
 use std::collections::BTreeSet;
 
-use octavo_engine::Plan;
 use octavo_engine::plan::Placed;
 use octavo_engine::workload::MemberId;
 
@@ -21,6 +20,7 @@ use crate::bind::{Evict, OpKind};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
 use crate::state::cache::pod::{Place, PlaceState, PodRecord};
+use crate::state::cycle::verify::{NominatedDevices, VerifiedPlan};
 use crate::state::operations::OpPurpose;
 use crate::state::queue::{QueueKey, State};
 use crate::state::reporter::pending_reason::{PendingReason, Reason};
@@ -51,6 +51,9 @@ pub(in crate::state) struct Nomination {
     revision: u64,
     /// The volumes that it waits for, once they are requested.
     volumes: Option<AwaitedVolumes>,
+    /// The devices that the members get. They are reserved, so that pods that come later do not take
+    /// those of a victim that has left before the others.
+    devices: Vec<NominatedDevices>,
 }
 
 impl Nomination {
@@ -64,6 +67,11 @@ impl Nomination {
         self.departed.contains(uid) || self.victims.contains(uid)
     }
 
+    /// Victims, departed ones included.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = &PodUid> {
+        self.victims.iter().chain(&self.departed)
+    }
+
     /// Victims that have not left yet.
     pub(super) fn victims(&self) -> impl Iterator<Item = &PodUid> {
         self.victims.iter()
@@ -75,8 +83,7 @@ impl Scheduler {
     pub(in crate::state) fn nominate(
         &mut self,
         key: &QueueKey,
-        members: &[(PodUid, Placed)],
-        plan: &Plan,
+        VerifiedPlan { plan, members, devices, .. }: VerifiedPlan,
     ) -> Result<(), PendingReason> {
         let evicted = plan.evictions.iter().copied();
         let moved = plan.moves.iter().map(|step| step.member);
@@ -116,6 +123,7 @@ impl Scheduler {
             decided_at: self.cache.now(),
             revision: self.cache.revision(),
             volumes: None,
+            devices,
         };
         let preempted: BTreeSet<_> =
             victims.iter().map(|(uid, _)| self.cache.queue_key_of(uid)).collect();
@@ -137,7 +145,7 @@ impl Scheduler {
             let place = Place { node: node.clone(), gpus, state: PlaceState::Nominated };
             self.cache.set_place(uid, Some(place));
         }
-        for (uid, _) in members {
+        for (uid, _) in &members {
             self.cache.neighbour_changed(uid);
         }
         if let (QueueKey::Pod(uid), Some(node)) = (key, nodes.first()) {
@@ -153,6 +161,7 @@ impl Scheduler {
         };
         // An older nomination exists if binds of members have failed since.
         self.replace_nomination(key, &nomination);
+        self.cache.reserve_devices(&nomination.devices);
         self.reservations.nominations.insert(key.clone(), nomination);
         self.enqueue(key);
         self.set_pending(key, &reason);
@@ -272,6 +281,7 @@ impl Scheduler {
             return;
         }
         // The places are reserved like any other, so they must not count as occupied.
+        self.cache.release_devices(&nomination.devices);
         for (uid, _) in &places {
             self.cache.devices_mut().forget(uid);
             self.cache.set_place(uid, None);
@@ -302,6 +312,7 @@ impl Scheduler {
                 for (uid, place) in places {
                     self.cache.set_place(&uid, Some(place));
                 }
+                self.cache.reserve_devices(&nomination.devices);
             }
             Err((_, words)) => {
                 tracing::info!(entry = ?key, %words, "nominated devices did not become free in time");
@@ -338,6 +349,20 @@ impl Cache {
     /// Whether a pod has a place that victims must leave first.
     fn is_nominated(&self, uid: &PodUid) -> bool {
         self.pod(uid).is_some_and(PodRecord::is_nominated)
+    }
+
+    /// Reserves the devices of nominated pods.
+    fn reserve_devices(&mut self, devices: &[NominatedDevices]) {
+        for NominatedDevices { allocation, is_exact } in devices {
+            self.devices_mut().reserve_nominated(allocation, *is_exact);
+        }
+    }
+
+    /// Ends the reservation of their devices.
+    fn release_devices(&mut self, devices: &[NominatedDevices]) {
+        for NominatedDevices { allocation, .. } in devices {
+            self.devices_mut().release_nominated(&allocation.pod);
+        }
     }
 
     fn victim(&self, id: MemberId) -> Option<PodUid> {

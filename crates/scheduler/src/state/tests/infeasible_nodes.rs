@@ -107,7 +107,8 @@ fn running_pods_do_not_make_a_node_infeasible() {
     testbed.pod(&with(member("g", "g-0", "3"), "/spec/containers/0/ports", port(90)));
     assert_eq!(testbed.settle(), []);
     let (_, message) = testbed.reason("g-0").expect("a reason");
-    assert!(message.starts_with("no place: "), "{message}");
+    let why = "the pod fits no node: insufficient CPU; infeasible nodes: ";
+    assert!(message.starts_with(why), "{message}");
     assert!(message.ends_with("free ports for the requested pod ports"), "{message}");
 }
 

@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use octavo_engine::explain::{PreemptionHint, VictimRef};
 
+use octavo_kube_io::objects::NodeName;
+
 use super::search::{HintRequest, Victim, VictimSet};
 use crate::groups::PlacementHints;
 use crate::state::Scheduler;
@@ -26,9 +28,21 @@ impl Scheduler {
         }
     }
 
+    /// Whether the pods of a hint would get their devices once its victims have left.
+    pub(super) fn would_fit(&mut self, request: &HintRequest, leaving: &VictimSet) -> bool {
+        let place = |(rank, node): &(u32, NodeName)| {
+            Some((request.ranks.get(*rank as usize)?.clone(), node.clone()))
+        };
+        let places: Vec<_> = leaving.places.iter().filter_map(place).collect();
+        let victims = leaving.evictions.iter().chain(&leaving.moves);
+        let mut all = self.reservations.leaving();
+        all.extend(victims.filter_map(|victim| Some(self.cache.record_of(victim)?.pod.uid())));
+        self.would_fit_after(&places, &all)
+    }
+
     /// Why the victims are not evicted or moved.
     fn obstacles(&self, request: &HintRequest, leaving: &VictimSet) -> Vec<String> {
-        let VictimSet { evictions, moves } = leaving;
+        let VictimSet { evictions, moves, .. } = leaving;
         let mut obstacles = Vec::new();
         if !evictions.is_empty() {
             self.cache.eviction_obstacles(request, evictions, &mut obstacles);

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use octavo_engine::objective::CostTerm;
 use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_engine::plan::Plan;
+use octavo_engine::plan::{Placed, Plan};
 use octavo_engine::planner::{DecisionInput, Planner};
 use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::solve::{NodeSet, Pinned};
 use octavo_engine::workload::{MemberId, Profile, WorkloadId};
 use octavo_engine::{Gang, NodeId, World};
+use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::HintRevision;
 use crate::state::cache::engine_cache::Holder;
@@ -24,6 +25,8 @@ const SYSTEM_CRITICAL_PRIORITY: i32 = 2_000_000_000;
 pub(super) struct HintRequest {
     pub(super) gang: Gang,
     pub(super) pinned: Vec<Pinned>,
+    /// Pods by rank.
+    pub(super) ranks: Vec<PodUid>,
     pub(super) forbidden: NodeSet,
     pub(super) policy: Arc<PlacementPolicy>,
     pub(super) may_preempt: bool,
@@ -82,6 +85,8 @@ pub struct HintResult {
 pub(super) struct VictimSet {
     pub(super) evictions: Vec<Victim>,
     pub(super) moves: Vec<Victim>,
+    /// The places that would become free: ranks and nodes.
+    pub(super) places: Vec<(u32, NodeName)>,
 }
 
 /// A victim, as it was in the snapshot.
@@ -113,6 +118,7 @@ impl HintSearch {
                 .iter()
                 .map(|step| self.victim(step.member, Some(step.to.node)))
                 .collect(),
+            places: plan.placements.iter().map(|placed| self.place(placed)).collect(),
         });
         let Self { key, request, scope, revision, snapshot, was_truncated, .. } = self;
         // A snapshot that is not needed again is dropped here, because dropping it takes as long as
@@ -159,6 +165,11 @@ impl HintSearch {
             (None, evictions) => evictions,
         };
         (best, is_truncated)
+    }
+
+    fn place(&self, placed: &Placed) -> (u32, NodeName) {
+        let name = self.snapshot.world.cluster.name(placed.placement.node);
+        (placed.rank, name.into())
     }
 
     fn victim(&self, id: MemberId, to: Option<NodeId>) -> Victim {

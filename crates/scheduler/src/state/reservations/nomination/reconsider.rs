@@ -42,6 +42,7 @@ impl Scheduler {
                 places.push((uid.clone(), place));
             }
         }
+        self.cache.release_devices(&nomination.devices);
         for (uid, _) in &places {
             self.cache.set_place(uid, None);
         }
@@ -70,6 +71,7 @@ impl Scheduler {
         for (uid, place) in places {
             self.cache.set_place(&uid, Some(place));
         }
+        self.cache.reserve_devices(&nomination.devices);
         nomination.revision = self.cache.revision();
         nomination.decided_at = self.cache.now();
         self.reservations.nominations.insert(key.clone(), nomination);

@@ -56,6 +56,7 @@ impl Scheduler {
 
     /// Takes the places of a dropped nomination back.
     pub(super) fn release_nomination(&mut self, key: &QueueKey, nomination: &Nomination) {
+        self.cache.release_devices(&nomination.devices);
         for uid in &nomination.members {
             if self.cache.is_nominated(uid) {
                 self.release_place(uid);
@@ -78,6 +79,7 @@ impl Scheduler {
     /// Drops an older nomination, except for members and victims of the newer one.
     pub(super) fn replace_nomination(&mut self, key: &QueueKey, newer: &Nomination) {
         let Some(older) = self.reservations.nominations.remove(key) else { return };
+        self.cache.release_devices(&older.devices);
         for uid in older.members.iter().filter(|uid| !newer.members.contains(uid)) {
             if self.cache.is_nominated(uid) {
                 self.release_place(uid);
