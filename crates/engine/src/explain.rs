@@ -13,15 +13,15 @@ mod words;
 use crate::World;
 use crate::gang::Gang;
 use crate::objective::policy::{PlacementPolicy, Step};
-use crate::objective::{CostTerm, CostVector};
+use crate::objective::{Amount, CostTerm, CostVector};
 use crate::placement::Placement;
 use crate::plan::{Move, Plan, PlanResult, Reason, Refusal, Remedy, RunnerUp};
 use crate::topology::Topology;
 use crate::workload::MemberId;
 
 pub use dto::{
-    Amount, Explanation, GpuAllocation, MemberMove, MemberPlacement, MemberRef, NodePlacement,
-    ObstacleCount, PlanSummary, RefusalSummary, RemedySummary, RunnerUpSummary,
+    Explanation, GpuAllocation, MemberMove, MemberPlacement, MemberRef, NodePlacement,
+    ObstacleCount, PlanSummary, RefusalSummary, RunnerUpSummary,
 };
 pub use preemption_hint::{PreemptionHint, VictimRef};
 pub use words::{amount, order};
@@ -83,31 +83,25 @@ fn refusal(
         message: words::reason(world, &refusal.reason),
         summary: words::summary(world, &refusal.reason),
         nodes,
-        remedy: refusal.remedy.as_ref().map(|hint| remedy(policy, hint)),
+        remedy: refusal.remedy.clone(),
         steps: refusal.steps,
     }
 }
 
-fn remedy(policy: &PlacementPolicy, remedy: &Remedy) -> RemedySummary {
-    match remedy {
-        Remedy::FewerMembers { group, fit } => {
-            RemedySummary::FewerMembers { group: group.to_string(), fit: *fit }
-        }
-        Remedy::LooserLevel { level } => RemedySummary::LooserLevel { level: level.to_string() },
-        Remedy::Moves { pods, cost } => {
-            RemedySummary::Moves { pods: *pods, cost: amounts(policy, cost) }
-        }
-        Remedy::Evictions { pods, workloads } => RemedySummary::Evictions {
-            pods: *pods,
-            workloads: workloads.iter().map(ToString::to_string).collect(),
-        },
-        Remedy::MoreNodes { nodes, like } => {
-            RemedySummary::MoreNodes { nodes: *nodes, like: like.to_string() }
-        }
-        Remedy::Constraint { unit, to } => {
-            RemedySummary::Constraint { unit: (*unit).to_owned(), to: *to }
+/// The disruption of a plan, as what would help a refused request.
+pub fn disruption(world: &World, policy: &PlacementPolicy, plan: &Plan) -> Remedy {
+    let pods = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+    if plan.evictions.is_empty() {
+        return Remedy::Moves { pods: pods(plan.moves.len()), cost: amounts(policy, &plan.cost) };
+    }
+    let mut workloads: Vec<String> = Vec::new();
+    for id in &plan.evictions {
+        let name = member(world, *id).workload;
+        if !workloads.contains(&name) {
+            workloads.push(name);
         }
     }
+    Remedy::Evictions { pods: pods(plan.evictions.len()), workloads }
 }
 
 fn runner_up(policy: &PlacementPolicy, best: &CostVector, other: &RunnerUp) -> RunnerUpSummary {

@@ -3,7 +3,7 @@
 //! ```text
 //! nodes, running pods --> cluster (columns, states, log) --> bounds ----> refusal with its proof
 //!                         topology (domains as ranges)   \-> packing ---> placement of one pod
-//!                         workloads                       \-> gang search, repair --> plan, runner-up
+//!                         workloads                       \-> gang search, preemption --> plan, runner-up
 //! ```
 //!
 //! A decision is a synchronous function of state and request: no clock, no randomness, no I/O.
@@ -25,7 +25,8 @@ pub use model::{
     cluster, devices, gang, gpu, node, placement, resources, shape, topology, transaction, workload,
 };
 pub use policy::{fragmentation, objective, packing};
-pub use search::{bounds, fit, pick, plan, planner, pod_planner, preemption, repair, solve};
+pub(crate) use search::bounds;
+pub use search::{fit, pick, plan, planner, pod_planner, preemption, solve};
 
 pub use cluster::{Cluster, ClusterError};
 pub use gang::{Gang, Group};

@@ -1,11 +1,10 @@
-//! From a request to a plan: bounds, placement of pods and gangs, preemption and repair.
+//! From a request to a plan: bounds, placement of pods and gangs, and preemption.
 
-pub mod bounds;
+pub(crate) mod bounds;
 pub mod fit;
 pub mod pick;
 pub mod plan;
 pub mod planner;
 pub mod pod_planner;
 pub mod preemption;
-pub mod repair;
 pub mod solve;

@@ -1,8 +1,9 @@
 //! A world as a document: recorded from a live cluster or generated, and read back to the same
 //! decisions.
 //!
-//! The records here are separate from the types that decide. Those types can change without making
-//! a recorded snapshot unreadable. Names stand for ids; default values are omitted.
+//! The records here are separate from the types that decide, wherever names stand for ids. The rest
+//! is written as it is. A change of these types must not make recorded snapshots unreadable.
+//! Default values are omitted.
 
 mod packing;
 mod pins;
@@ -15,9 +16,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::gang::NodeLimit;
 use crate::gpu::GpuModel;
 use crate::node::{FeatureMask, Links};
 use crate::resources::Resources;
+use crate::shape::GpuDemand;
+use crate::topology::Level;
 
 pub use packing::{
     ChurnRecord, CountRecord, LearningRecord, ModelInputsRecord, PACKING_VERSION, PackingRecord,
@@ -42,7 +46,7 @@ pub struct Snapshot {
     pub synthetic: bool,
     /// Levels of the topology, loosest first.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub levels: Vec<LevelRecord>,
+    pub levels: Vec<Level>,
     /// GPU models.
     #[serde(default, skip_serializing_if = "is_default")]
     pub models: Vec<GpuModel>,
@@ -64,19 +68,6 @@ pub struct Snapshot {
     /// [`crate::packing::price::PricePolicy::restored`].
     #[serde(default, skip_serializing_if = "is_default")]
     pub packing: Option<PackingRecord>,
-}
-
-/// A level of the topology.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LevelRecord {
-    /// Its name.
-    pub name: String,
-    /// Key of the label that names a node's domain.
-    pub label: String,
-    /// Whether a value means the same domain wherever it occurs.
-    #[serde(default, skip_serializing_if = "is_default")]
-    pub unique: bool,
 }
 
 /// The class of a node; see [`crate::node::NodeClass`].
@@ -145,7 +136,7 @@ pub struct ShapeRecord {
     pub resources: Resources,
     /// GPUs.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub gpus: GpusRecord,
+    pub gpus: GpuDemand,
     /// Names of models that will do; none: any.
     #[serde(default, skip_serializing_if = "is_default")]
     pub models: Vec<String>,
@@ -155,37 +146,6 @@ pub struct ShapeRecord {
     /// Properties that are tolerated.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tolerates: FeatureMask,
-}
-
-/// GPUs of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
-pub enum GpusRecord {
-    /// None.
-    #[default]
-    None,
-    /// Whole GPUs.
-    Whole {
-        /// How many.
-        count: u16,
-    },
-    /// Shares of equal size.
-    Share {
-        /// How many, each of another GPU.
-        count: u16,
-        /// Compute of each in thousandths of a GPU.
-        milli: u16,
-        /// Memory of each in MiB.
-        #[serde(default)]
-        memory_mib: u32,
-    },
-    /// MIG instances.
-    Mig {
-        /// How many.
-        count: u16,
-        /// Name of the profile.
-        profile: String,
-    },
 }
 
 /// Scheduling attributes of a workload; see [`crate::workload::Profile`].
@@ -329,20 +289,10 @@ pub struct GroupRecord {
     pub forbidden: Vec<String>,
     /// How many members one node may have.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub limits: Vec<LimitRecord>,
+    pub limits: Vec<NodeLimit>,
     /// Points of preferences that a member misses, by the name of the node; absent: none.
     #[serde(default, skip_serializing_if = "is_default")]
     pub penalties: BTreeMap<String, u32>,
-}
-
-/// How many members of a gang one node may have; see [`crate::gang::NodeLimit`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct LimitRecord {
-    /// Groups with the same number share it.
-    pub over: u32,
-    /// Members at most.
-    pub most: u32,
 }
 
 /// Segments of a group; see [`crate::gang::Segment`].

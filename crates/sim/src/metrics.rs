@@ -6,6 +6,7 @@
 //! soon as it is decided.
 
 mod classes;
+mod cluster_fragmentation;
 mod curve;
 mod decisions;
 mod meter;
@@ -19,6 +20,7 @@ use octavo_engine::fragmentation::{Amounts, Usability};
 use serde::Serialize;
 
 pub use classes::{Accepted, ClassCount};
+pub(crate) use cluster_fragmentation::ClusterFragmentation;
 pub use curve::CurvePoint;
 pub use decisions::DecisionTimes;
 pub(crate) use meter::{ClusterUsage, Meter, MeterSetup};

@@ -23,9 +23,9 @@ pub mod record;
 #[cfg(test)]
 mod tests;
 
-use octavo_engine::explain::{Explanation, RemedySummary};
+use octavo_engine::explain::Explanation;
 use octavo_engine::objective::policy::{PlacementPolicy, PolicyError};
-use octavo_engine::repair::StalePlan;
+use octavo_engine::plan::{Remedy, StalePlan};
 use octavo_engine::snapshot::{GangRecord, PinnedRecord, Snapshot, SnapshotError};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -95,7 +95,7 @@ pub struct Answer {
     pub explanation: Explanation,
     /// Of a refusal: moves or evictions with which there would be a plan.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub disturbance: Option<RemedySummary>,
+    pub disturbance: Option<Remedy>,
 }
 
 /// Why a question has no answer.

@@ -15,7 +15,7 @@ use octavo_engine::planner::{DecisionInput, Planner};
 use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::solve::NodeSet;
 use octavo_engine::workload::WorkloadId;
-use octavo_engine::{Gang, Plan, PlanResult, Shape, World, explain, repair};
+use octavo_engine::{Gang, Plan, PlanResult, Shape, World, explain, plan};
 
 /// A cluster, and the planner that decides on it.
 pub(super) struct LiveEngine {
@@ -95,7 +95,7 @@ impl LiveEngine {
 
     /// Carries a plan out, and checks every step against the free capacity.
     pub(super) fn apply(&mut self, gang: &Gang, plan: &Plan) -> anyhow::Result<WorkloadId> {
-        Ok(repair::apply(&mut self.world, gang, plan)?)
+        Ok(plan::apply(&mut self.world, gang, plan)?)
     }
 
     /// A workload ends.

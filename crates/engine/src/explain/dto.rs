@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::objective::CostTerm;
+use crate::objective::{Amount, CostTerm};
+use crate::plan::Remedy;
 use crate::pod_planner::Obstacle;
 
 /// A decision.
@@ -62,19 +63,9 @@ pub struct RefusalSummary {
     pub nodes: Vec<ObstacleCount>,
     /// A change that would help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub remedy: Option<RemedySummary>,
+    pub remedy: Option<Remedy>,
     /// Steps that the search took.
     pub steps: u64,
-}
-
-/// A cost in one term.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Amount {
-    /// The cost term.
-    pub unit: CostTerm,
-    /// The cost.
-    pub value: i64,
 }
 
 /// A member of a running workload.
@@ -164,50 +155,4 @@ pub struct ObstacleCount {
     pub obstacle: Obstacle,
     /// How many nodes.
     pub nodes: u64,
-}
-
-/// A change that would turn the refusal into a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", tag = "kind", deny_unknown_fields)]
-pub enum RemedySummary {
-    /// Fewer members.
-    FewerMembers {
-        /// The group.
-        group: String,
-        /// How many fit.
-        fit: u32,
-    },
-    /// A looser level.
-    LooserLevel {
-        /// The tightest level at which it fits.
-        level: String,
-    },
-    /// Moves of running pods.
-    Moves {
-        /// How many.
-        pods: u32,
-        /// Their cost.
-        cost: Vec<Amount>,
-    },
-    /// Evictions of running workloads.
-    Evictions {
-        /// How many members.
-        pods: u32,
-        /// Their workloads.
-        workloads: Vec<String>,
-    },
-    /// More nodes.
-    MoreNodes {
-        /// How many.
-        nodes: u32,
-        /// Like this one.
-        like: String,
-    },
-    /// Another limit in the policy.
-    Constraint {
-        /// Of what.
-        unit: String,
-        /// The new limit.
-        to: i64,
-    },
 }

@@ -1,10 +1,12 @@
 //! Explanations as lines of plain English.
 
 use super::dto::{
-    Amount, Explanation, GpuAllocation, MemberPlacement, NodePlacement, PlanSummary,
-    RefusalSummary, RemedySummary, RunnerUpSummary,
+    Explanation, GpuAllocation, MemberPlacement, NodePlacement, PlanSummary, RefusalSummary,
+    RunnerUpSummary,
 };
 use super::words::amount;
+use crate::objective::Amount;
+use crate::plan::Remedy;
 
 /// Placements listed one by one; the rest are counted.
 const MAX_NAMED: usize = 8;
@@ -87,12 +89,12 @@ impl RunnerUpSummary {
 impl RefusalSummary {
     fn lines(&self) -> Vec<String> {
         let mut lines = vec![format!("{} is not placed: {}", self.request, self.message)];
-        lines.extend(self.remedy.as_ref().map(RemedySummary::line));
+        lines.extend(self.remedy.as_ref().map(Remedy::line));
         lines
     }
 }
 
-impl RemedySummary {
+impl Remedy {
     fn line(&self) -> String {
         let what = match self {
             Self::FewerMembers { group, fit } => {

@@ -241,7 +241,10 @@ fn every_remedy_is_a_sentence() {
         (
             Remedy::Moves {
                 pods: 2,
-                cost: cost(&[(CostTerm::PodsDisturbed, 2), (CostTerm::Hops, 1)]),
+                cost: amounts(
+                    &policy(),
+                    &cost(&[(CostTerm::PodsDisturbed, 2), (CostTerm::Hops, 1)]),
+                ),
             },
             "move 2 running pods, at 1 hop, 0.000 GPUs stranded, 0 W, 2 pods disturbed",
         ),
@@ -250,7 +253,7 @@ fn every_remedy_is_a_sentence() {
             "evict 1 running pod of old",
         ),
         (
-            Remedy::Constraint { unit: "watts", to: 9000 },
+            Remedy::Constraint { unit: "watts".into(), to: 9000 },
             "change the policy's limit of watts to 9000",
         ),
     ];

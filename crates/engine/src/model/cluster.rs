@@ -12,6 +12,7 @@ pub mod states;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::gpu::{GpuFree, GpuModel, MigProfile, ModelId};
@@ -27,7 +28,7 @@ pub const MAX_GPUS: u16 = 64;
 pub const MAX_MODELS: usize = 64;
 
 /// Nodes and what is free of them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Cluster {
     models: Vec<GpuModel>,
     classes: Vec<NodeClass>,
@@ -139,30 +140,6 @@ pub enum ClusterError {
     },
 }
 
-impl Default for Cluster {
-    /// Without nodes and without models.
-    fn default() -> Self {
-        Self {
-            models: Vec::new(),
-            classes: Vec::new(),
-            class_ids: BTreeMap::new(),
-            names: Vec::new(),
-            ids: BTreeMap::new(),
-            node_classes: Vec::new(),
-            is_open: Vec::new(),
-            free: Vec::new(),
-            gpus: Vec::new(),
-            gpu_starts: vec![0],
-            idle_gpus: Vec::new(),
-            closed_gpus: Vec::new(),
-            node_states: Vec::new(),
-            states: States::default(),
-            log: Log::default(),
-            totals: Totals::default(),
-        }
-    }
-}
-
 impl Cluster {
     /// A cluster of these nodes. Ids follow the order of names, so the discovery order does not
     /// influence decisions.
@@ -197,8 +174,8 @@ impl Cluster {
         let idle = self.idle_gpu(&node.name, class)?;
         let count = self.names.len();
         let id = NodeId(u32::try_from(count).map_err(|_| too_many("nodes", count, count))?);
-        self.gpus.extend(idle.iter().flat_map(|idle| (0..class.gpus).map(|_| *idle)));
         self.gpu_starts.push(self.gpus.len());
+        self.gpus.extend(idle.iter().flat_map(|idle| (0..class.gpus).map(|_| *idle)));
         self.idle_gpus.push(class.gpus);
         self.closed_gpus.push(0);
         let class_id = self.enter_class(class);
@@ -276,8 +253,13 @@ impl Cluster {
 
     /// Free capacity of a node's GPUs, by index.
     pub fn gpus(&self, node: NodeId) -> &[GpuFree] {
-        let index = index(node);
-        &self.gpus[self.gpu_starts[index]..self.gpu_starts[index + 1]]
+        &self.gpus[self.gpu_range(node)]
+    }
+
+    /// Where a node's GPUs are in the list of all.
+    fn gpu_range(&self, node: NodeId) -> Range<usize> {
+        let end = self.gpu_starts.get(index(node) + 1).copied();
+        self.gpu_starts[index(node)]..end.unwrap_or(self.gpus.len())
     }
 
     /// How many of a node's GPUs can be given whole.
@@ -325,11 +307,10 @@ impl Cluster {
         is_open: bool,
     ) -> Result<(), ClusterError> {
         self.check(node)?;
-        let at = self.gpu_starts[index(node)] + usize::from(gpu);
-        if at >= self.gpu_starts[index(node) + 1] {
+        let Some(at) = self.gpu_range(node).nth(gpu.into()) else {
             let part = GpuPart { gpu, milli: 0, slices: crate::gpu::Slices::NONE, memory_mib: 0 };
             return Err(self.gpu_error(node, "open or close", part));
-        }
+        };
         self.change(node, |cluster| cluster.gpus[at].is_closed = !is_open);
         Ok(())
     }
@@ -403,8 +384,8 @@ impl Cluster {
         let old_free = self.free(node);
         self.change(node, |cluster| {
             cluster.free[index(node)] = free;
-            let start = cluster.gpu_starts[index(node)];
-            cluster.gpus[start..start + gpus.len()].copy_from_slice(gpus);
+            let range = cluster.gpu_range(node);
+            cluster.gpus[range].copy_from_slice(gpus);
         });
         let (used_now, unused_now) = sums(self.gpus(node));
         self.totals.used_milli += used_now - used;

@@ -155,9 +155,7 @@ impl NodeDevices {
             return None;
         }
         if let Some(place) = self.mig_placements.get(&result.device) {
-            let profile = self.model.profile(&place.profile)?;
-            let (milli, memory_mib) = (profile.milli, profile.memory_mib);
-            return Some(GpuPart { gpu: place.gpu, milli, slices: place.slices, memory_mib });
+            return Some(self.model.profile(&place.profile)?.part(place.gpu, place.slices));
         }
         let index = self.gpus.iter().position(|gpu| gpu.device == result.device)?;
         let gpu = u16::try_from(index).ok()?;

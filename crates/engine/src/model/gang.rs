@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::node::NodeId;
 use crate::shape::Shape;
 use crate::topology::LevelId;
@@ -49,7 +51,8 @@ pub struct Group {
 
 /// The maximum number of members on one node, over all groups that name the same limit. An example
 /// is a host port, which a node has once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NodeLimit {
     /// Number of the limit in the gang; groups with the same number share it.
     pub over: u32,
@@ -142,16 +145,6 @@ pub enum GangError {
         most: u32,
         /// The value of another group.
         other: u32,
-    },
-    /// A group that the gang has not.
-    #[error("gang {gang:?} has {groups} groups, none of them number {group}")]
-    NoGroup {
-        /// The gang.
-        gang: Arc<str>,
-        /// Index of the group that was asked for.
-        group: usize,
-        /// How many groups there are.
-        groups: usize,
     },
     /// Colocated groups without a common required level.
     #[error("gang {gang:?}, group {group:?}: colocated groups need the same required level")]

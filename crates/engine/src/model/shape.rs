@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::gpu::{ModelSet, WHOLE};
 use crate::node::FeatureMask;
 use crate::resources::Resources;
@@ -22,7 +24,8 @@ pub struct Shape {
 }
 
 /// GPUs of one pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase", deny_unknown_fields)]
 pub enum GpuDemand {
     /// None.
     #[default]
@@ -40,6 +43,7 @@ pub enum GpuDemand {
         /// compute.
         milli: u16,
         /// Memory of each in MiB; 0: not counted.
+        #[serde(default)]
         memory_mib: u32,
     },
     /// MIG instances of one profile, on any GPUs of the node.
@@ -47,8 +51,17 @@ pub enum GpuDemand {
         /// How many.
         count: u16,
         /// Name of the profile.
+        #[serde(serialize_with = "write_name", deserialize_with = "read_name")]
         profile: Arc<str>,
     },
+}
+
+fn write_name<S: Serializer>(name: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(name)
+}
+
+fn read_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Arc<str>, D::Error> {
+    Box::<str>::deserialize(deserializer).map(Arc::from)
 }
 
 impl Shape {

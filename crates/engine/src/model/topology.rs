@@ -19,7 +19,7 @@ use std::sync::Arc;
 
 use crate::node::NodeId;
 
-pub use build::{Level, TopologyError, TreeDomain};
+pub use build::{Level, TopologyError};
 
 /// Index of a level: 0 is the whole cluster, greater is tighter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -45,6 +45,16 @@ pub enum CostTerm {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CostVector([i64; CostTerm::ALL.len()]);
 
+/// A cost in one term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Amount {
+    /// The cost term.
+    pub unit: CostTerm,
+    /// The cost.
+    pub value: i64,
+}
+
 impl CostTerm {
     /// All terms.
     pub const ALL: [Self; 9] = [

@@ -16,17 +16,17 @@ use std::sync::Arc;
 
 use crate::cluster::Cluster;
 use crate::shape::Shape;
-use crate::topology::{DomainId, LevelId, Topology};
+use crate::topology::Topology;
 
-pub use column::Column;
-pub use relaxation::Relaxation;
+pub(crate) use column::Column;
+pub(crate) use relaxation::Relaxation;
 
 /// The default number of tracked shapes.
-pub const DEFAULT_MAX_SHAPES: usize = 64;
+const MAX_SHAPES: usize = 64;
 
 /// Columns of the shapes that were asked for last.
 #[derive(Clone, Debug)]
-pub struct Bounds {
+pub(crate) struct Bounds {
     most: usize,
     /// Lookups so far: the least recently used shape is dropped first.
     lookups: u64,
@@ -37,25 +37,14 @@ pub struct Bounds {
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self::new(DEFAULT_MAX_SHAPES)
+        Self::new(MAX_SHAPES)
     }
 }
 
 impl Bounds {
     /// Bounds that track at most `most` shapes; at least one.
-    pub fn new(most: usize) -> Self {
+    pub(crate) fn new(most: usize) -> Self {
         Self { most: most.max(1), lookups: 0, columns: BTreeMap::new(), topology: None }
-    }
-
-    /// The current column of a shape.
-    pub fn column(
-        &mut self,
-        cluster: &Cluster,
-        topology: &Topology,
-        shape: &Arc<Shape>,
-    ) -> &Column {
-        self.set_topology(topology);
-        self.cached_column(cluster, topology, shape)
     }
 
     /// Takes over a topology, and gives it as it is kept here.
@@ -71,8 +60,8 @@ impl Bounds {
         }
     }
 
-    /// As [`Self::column`]; the caller has just called [`Self::set_topology`].
-    pub(crate) fn cached_column(
+    /// The current column of a shape; the caller has just called [`Self::set_topology`].
+    pub(crate) fn column(
         &mut self,
         cluster: &Cluster,
         topology: &Topology,
@@ -89,34 +78,6 @@ impl Bounds {
         *lookups = self.lookups;
         column.refresh(cluster, topology, shape);
         column
-    }
-
-    /// The number of pods of a shape that fit a domain now, with nothing else added.
-    pub fn count(
-        &mut self,
-        cluster: &Cluster,
-        topology: &Topology,
-        shape: &Arc<Shape>,
-        domain: DomainId,
-    ) -> u64 {
-        self.column(cluster, topology, shape).count(domain)
-    }
-
-    /// The domain of a level that fits the most pods of a shape, and their number; the lowest id of
-    /// equals. None: the level has no domains.
-    pub fn best(
-        &mut self,
-        cluster: &Cluster,
-        topology: &Topology,
-        shape: &Arc<Shape>,
-        level: LevelId,
-    ) -> Option<(DomainId, u64)> {
-        self.column(cluster, topology, shape).best(topology, level)
-    }
-
-    /// How many shapes are tracked.
-    pub fn shape_count(&self) -> usize {
-        self.columns.len()
     }
 
     /// Marks the log as read after a search that rolled back all its changes since `since`. Columns

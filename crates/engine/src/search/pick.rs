@@ -46,22 +46,6 @@ pub fn default_placement(cluster: &Cluster, node: NodeId, shape: &Shape) -> Opti
     Some(Placement { node, gpus })
 }
 
-/// Whole GPUs of a node.
-pub fn whole(cluster: &Cluster, node: NodeId, count: u16) -> Option<GpuParts> {
-    Gpus::of_node(cluster, node).whole(count)
-}
-
-/// Shares of the tightest GPUs of a node.
-pub fn share(
-    cluster: &Cluster,
-    node: NodeId,
-    count: u16,
-    milli: u16,
-    memory_mib: u32,
-) -> Option<GpuParts> {
-    Gpus::of_node(cluster, node).share(count, milli, memory_mib)
-}
-
 /// A share of the lowest GPU of a node with exactly this free level.
 pub fn share_at(
     cluster: &Cluster,
@@ -71,11 +55,6 @@ pub fn share_at(
     level: FreeLevel,
 ) -> Option<GpuParts> {
     Gpus::of_node(cluster, node).share_at(milli, memory_mib, level)
-}
-
-/// MIG instances of a profile.
-pub fn mig(cluster: &Cluster, node: NodeId, count: u16, profile: &str) -> Option<GpuParts> {
-    Gpus::of_node(cluster, node).mig(count, profile)
 }
 
 /// The free level of a shared GPU. GPUs of one level are equivalent for any share.

@@ -1,9 +1,15 @@
 //! The result of planning: a plan with its cost and runner-up, or a refusal with its proof.
 
+mod apply;
+
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
+pub use apply::{StalePlan, apply};
+
 use crate::gang::GangError;
-use crate::objective::{CostTerm, CostVector};
+use crate::objective::{Amount, CostTerm, CostVector};
 use crate::placement::Placement;
 use crate::pod_planner::InfeasibleCounts;
 use crate::topology::LevelId;
@@ -169,47 +175,48 @@ pub enum Scarce {
     Constraints,
 }
 
-/// A change with which there would be a plan.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A change that would turn the refusal into a plan.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "kind", deny_unknown_fields)]
 pub enum Remedy {
-    /// Ask for fewer members.
+    /// Fewer members.
     FewerMembers {
         /// The group.
-        group: Arc<str>,
+        group: String,
         /// How many fit.
         fit: u32,
     },
-    /// Do without the level, or ask for a looser one.
+    /// A looser level.
     LooserLevel {
-        /// Name of the tightest level at which it fits.
-        level: Arc<str>,
+        /// The tightest level at which it fits.
+        level: String,
     },
-    /// Move running pods.
+    /// Moves of running pods.
     Moves {
         /// How many.
         pods: u32,
         /// Their cost.
-        cost: CostVector,
+        cost: Vec<Amount>,
     },
-    /// Evict running workloads.
+    /// Evictions of running workloads.
     Evictions {
         /// How many members.
         pods: u32,
-        /// Their workloads, by name.
-        workloads: Vec<Arc<str>>,
+        /// Their workloads.
+        workloads: Vec<String>,
     },
-    /// Add nodes.
+    /// More nodes.
     MoreNodes {
         /// How many.
         nodes: u32,
         /// Like this one.
-        like: Arc<str>,
+        like: String,
     },
-    /// Raise a limit of the policy.
+    /// Another limit in the policy.
     Constraint {
-        /// Name of the limited cost.
-        unit: &'static str,
-        /// To this.
+        /// Of what.
+        unit: String,
+        /// The new limit.
         to: i64,
     },
 }

@@ -14,25 +14,21 @@ use std::sync::Arc;
 
 use crate::World;
 use crate::cluster::Cluster;
-use crate::cluster::states::NodeState;
-use crate::fragmentation::{NodeResidual, TypicalPods};
+use crate::fragmentation::TypicalPods;
 use crate::gang::Gang;
-use crate::objective::cost::{
-    MeasuredFigures, Meter, NoFigures, PolicyCostModel, preferences_missed,
-};
+use crate::objective::cost::PolicyCostModel;
 use crate::objective::fairness::FairShares;
 use crate::objective::policy::{PlacementPolicy, PolicyError};
 use crate::objective::{CostModel, CostTerm};
 use crate::packing::Packing;
 use crate::packing::price::PricePolicy;
 use crate::placement::Placement;
-use crate::plan::{PlanResult, Reason, Refusal, Remedy};
+use crate::plan::{Plan, PlanResult, Reason, Refusal};
 use crate::pod_planner::{self, raised_limit};
 use crate::preemption::{self, PreemptionBudget};
-use crate::repair::{self, RepairContext};
 use crate::shape::{GpuDemand, Shape};
 use crate::snapshot::{PackingRecord, SnapshotError};
-use crate::solve::{NodeSet, Options, Pinned, Request, Solver};
+use crate::solve::{NodeSet, Pinned, Request, Solver};
 
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +55,6 @@ pub struct Planner {
     /// None: single pods are searched like gangs and compared in every cost term.
     packing: Option<PricePolicy>,
     solver: Solver,
-    meter: Meter,
 }
 
 impl Default for Planner {
@@ -76,8 +71,7 @@ impl Planner {
 
     /// A planner without a packing policy: it searches for a single pod as for a gang.
     pub fn without_packing() -> Self {
-        let solver = Solver::new(Options::default());
-        Self { packing: None, solver, meter: Meter::default() }
+        Self { packing: None, solver: Solver::default() }
     }
 
     /// A planner with the packing policy of a snapshot.
@@ -124,7 +118,7 @@ impl Planner {
         input: &DecisionInput<'_>,
     ) -> Result<PlanResult, PolicyError> {
         match self.plan_by_packing(world, input)? {
-            Some(Err(refusal)) if !forbids_disruption(input) => {
+            Some(Err(refusal)) if !input.preemption_budget.is_none() => {
                 self.search(world, input, Some(refusal))
             }
             Some(answer) => Ok(answer),
@@ -152,16 +146,9 @@ impl Planner {
         if !is_free {
             return Ok(None);
         }
-        let shares = FairShares::default();
-        let cost_model =
-            PolicyCostModel::new(world, input.policy, &NoFigures, &shares, &self.meter)?;
-        let profile = &input.gang.profile;
-        let mut answer = pod_planner::plan_pod(world, &cost_model, packing, profile, &group.shape);
-        if let Ok(plan) = &mut answer {
-            let missed = preferences_missed(input.gang, &plan.placements);
-            plan.cost.set(CostTerm::PreferencesMissed, missed);
-        }
-        Ok(Some(answer))
+        let (typical, shares) = (TypicalPods::default(), FairShares::default());
+        let cost_model = PolicyCostModel::new(world, input.policy, &typical, &shares)?;
+        Ok(Some(pod_planner::plan_pod(world, &cost_model, packing, input.gang)))
     }
 
     /// The gang search, including preemption. `refused` is the refusal of the packing policy.
@@ -172,78 +159,91 @@ impl Planner {
         refused: Option<Refusal>,
     ) -> Result<PlanResult, PolicyError> {
         let solver = &mut self.solver;
-        let found =
-            Self::with_cost_model(&mut self.meter, world, input, |world, request, cost_model| {
-                let Some(refusal) = refused else {
-                    let mut context = RepairContext { solver, cost_model };
-                    return repair::admit(world, &mut context, request, input.preemption_budget);
-                };
-                // The packing policy has refused: a search without victims would find nothing
-                // either.
-                let plan = preemption::plan(world, request, input.preemption_budget, cost_model);
-                plan.map_err(|other| Refusal {
-                    // The obstacles on the nodes say more than that no victims help.
-                    reason: match other.reason {
-                        Reason::Bound(_) | Reason::Steps { .. } => refusal.reason,
-                        reason => reason,
-                    },
-                    remedy: refusal.remedy.or(other.remedy),
-                    steps: refusal.steps.saturating_add(other.steps),
-                })
-            })?;
+        let found = Self::with_cost_model(world, input, |world, request, cost_model| {
+            admit(world, solver, request, input.preemption_budget, cost_model, refused)
+        })?;
         Ok(found.map_err(|refusal| {
             let remedy = raised_limit(&refusal.reason).or(refusal.remedy);
             Refusal { remedy, ..refusal }
         }))
     }
 
-    /// The cheapest moves or evictions that would allow a plan. Nothing is decided. Fails as
-    /// [`Self::decide`].
+    /// The plan that would disturb the fewest pods, for a request that was refused: by moves alone,
+    /// or by evictions below a priority. Of equals the moves. Nothing is decided.
+    ///
+    /// Each of the two searches takes about `input.preemption_budget.steps`; the second value tells
+    /// whether one ran out of them. Whether the request fits without disruption is not checked
+    /// again. Fails as [`Self::decide`].
     pub fn cheapest_disruption(
-        &mut self,
         world: &mut World,
         input: &DecisionInput<'_>,
-    ) -> Result<Option<Remedy>, PolicyError> {
-        Self::with_cost_model(&mut self.meter, world, input, |world, request, cost_model| {
-            preemption::cheapest_remedy(world, request, PreemptionBudget::STEPS, cost_model)
-        })
-    }
-
-    /// The plan with the least disruption within the budget, for a request that was refused without
-    /// it. Whether it fits without disruption is not checked again. Fails as [`Self::decide`].
-    pub fn disruption_plan(
-        &mut self,
-        world: &mut World,
-        input: &DecisionInput<'_>,
-    ) -> Result<PlanResult, PolicyError> {
-        Self::with_cost_model(&mut self.meter, world, input, |world, request, cost_model| {
-            preemption::plan(world, request, input.preemption_budget, cost_model)
+        below_priority: i32,
+    ) -> Result<(Option<Plan>, bool), PolicyError> {
+        let steps = input.preemption_budget.steps;
+        Self::with_cost_model(world, input, |world, request, cost_model| {
+            let mut is_truncated = false;
+            let mut ask = |budget: PreemptionBudget| {
+                let budget = PreemptionBudget { steps, ..budget };
+                let answer = preemption::plan(world, request, &budget, cost_model);
+                let spent = answer.as_ref().map_or_else(|refusal| refusal.steps, |plan| plan.steps);
+                is_truncated |= spent > steps;
+                answer.ok().filter(|plan| !plan.moves.is_empty() || !plan.evictions.is_empty())
+            };
+            let moves = ask(PreemptionBudget::moves(u32::MAX));
+            let evictions = ask(PreemptionBudget::evictions_below(below_priority));
+            let pods = |plan: &Plan| plan.cost.of(CostTerm::PodsDisturbed);
+            // The first of equals.
+            let best = moves.into_iter().chain(evictions).min_by_key(pods);
+            (best, is_truncated)
         })
     }
 
     fn with_cost_model<T>(
-        meter: &mut Meter,
         world: &mut World,
         input: &DecisionInput<'_>,
         ask: impl FnOnce(&mut World, &Request<'_>, &dyn CostModel) -> T,
     ) -> Result<T, PolicyError> {
         let typical = typical(world, input);
         let shares = fair_shares(world, input);
-        meter.read(world);
-        let price = |cluster: &Cluster, before: &NodeState, after: &NodeState| {
-            // Stranded GPUs in millionths: the packing policy's own price is of single pods.
-            stranded(&typical, cluster, before, after).saturating_mul(1000)
-        };
-        let figures = MeasuredFigures { typical: &typical, price };
-        let cost_model = PolicyCostModel::new(world, input.policy, &figures, &shares, meter)?;
+        let cost_model = PolicyCostModel::new(world, input.policy, &typical, &shares)?;
         let DecisionInput { gang, pinned, forbidden, .. } = *input;
-        let request = Request { gang, pinned, forbidden, within: None };
+        let request = Request { gang, pinned, forbidden };
         Ok(ask(world, &request, &cost_model))
     }
 }
 
-fn forbids_disruption(input: &DecisionInput<'_>) -> bool {
-    input.preemption_budget.moves == 0 && input.preemption_budget.evictions.is_none()
+/// Places the members that are not pinned: without disruption if possible, else with the least
+/// disruption within `budget`. `refused` is the refusal of the packing policy: then the search
+/// without victims would find nothing either.
+///
+/// A refusal has the proof that takes the budget into account, and the remedy without it.
+pub(super) fn admit(
+    world: &mut World,
+    solver: &mut Solver,
+    request: &Request<'_>,
+    budget: &PreemptionBudget,
+    cost_model: &dyn CostModel,
+    refused: Option<Refusal>,
+) -> PlanResult {
+    let is_packed = refused.is_some();
+    let refusal = match refused.map_or_else(|| solver.solve(world, request, cost_model), Err) {
+        Err(refusal) if !budget.is_none() && !matches!(refusal.reason, Reason::Request(_)) => {
+            refusal
+        }
+        answer => return answer,
+    };
+    let Refusal { reason, remedy, steps } = refusal;
+    match preemption::plan(world, request, budget, cost_model) {
+        Ok(plan) => Ok(Plan { steps: plan.steps.saturating_add(steps), ..plan }),
+        Err(other) => {
+            let reason = match other.reason {
+                // The obstacles on the nodes say more than that no victims help.
+                Reason::Bound(_) | Reason::Steps { .. } if is_packed => reason,
+                reason => reason,
+            };
+            Err(Refusal { reason, remedy, steps: other.steps.saturating_add(steps) })
+        }
+    }
 }
 
 /// Typical pods: those that run and those that want to.
@@ -254,16 +254,6 @@ fn typical(world: &World, input: &DecisionInput<'_>) -> TypicalPods {
     let groups = gangs.flat_map(|gang| &gang.groups);
     let wanted = groups.map(|group| (&*group.shape, u64::from(group.count)));
     TypicalPods::new(world.cluster.models(), running.chain(wanted))
-}
-
-fn stranded(
-    typical: &TypicalPods,
-    cluster: &Cluster,
-    before: &NodeState,
-    after: &NodeState,
-) -> i64 {
-    let amounts = |state| typical.amounts(&NodeResidual::of_state(cluster, state));
-    amounts(after).minus(&amounts(before)).rounded_fragment()
 }
 
 /// Used, waiting and deserved compute of the tenants.

@@ -33,7 +33,6 @@ mod node_options;
 mod node_view;
 mod option_cache;
 pub(crate) mod relocation;
-mod remedy;
 mod simulate;
 mod upper_bound;
 mod victims;
@@ -48,7 +47,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 pub use disruption_cost::DisruptionCost;
-pub use remedy::cheapest_remedy;
 
 use crate::World;
 use crate::fit;
@@ -107,6 +105,11 @@ impl PreemptionBudget {
     pub fn evictions_below(priority: i32) -> Self {
         let evictions = EvictionScope { below_priority: priority, tenants: None };
         Self { evictions: Some(evictions), ..Self::none() }
+    }
+
+    /// Whether no disruption is allowed.
+    pub fn is_none(&self) -> bool {
+        self.moves == 0 && self.evictions.is_none()
     }
 
     /// Whether a workload may be evicted.

@@ -24,7 +24,6 @@ mod exhaustive;
 mod free_slots;
 mod gpu_choices;
 mod infeasibility;
-mod min_hops;
 mod policy_denied;
 mod problem;
 pub(crate) mod ranks;
@@ -55,7 +54,8 @@ use spread::NodeOrder;
 
 pub use crate::node::NodeSet;
 pub use crate::topology::ring_hops;
-pub use min_hops::MinHops;
+#[cfg(test)]
+pub(crate) use tests::min_hops::MinHops;
 
 /// A gang to place, and what is fixed already.
 #[derive(Clone, Copy, Debug)]
@@ -68,8 +68,6 @@ pub struct Request<'a> {
     pub pinned: &'a [Pinned],
     /// Nodes that get no member.
     pub forbidden: &'a NodeSet,
-    /// The domain for all members; none: the whole cluster.
-    pub within: Option<DomainId>,
 }
 
 /// A member that has its place.
@@ -81,35 +79,23 @@ pub struct Pinned {
     pub placement: Placement,
 }
 
-/// How much is searched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Steps after which no further alternative is tried. A step is one member placed in a
-    /// transaction, about a microsecond. The first attempt always completes.
-    pub steps: u64,
-    /// Areas of one type to compare; at least one.
-    pub candidates: usize,
-    /// Shapes for which bounds are kept.
-    pub shapes: usize,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { steps: 200_000, candidates: 4, shapes: crate::bounds::DEFAULT_MAX_SHAPES }
-    }
-}
+/// Steps after which no further alternative is tried. A step is one member placed in a transaction,
+/// about a microsecond. The first attempt always completes.
+const MAX_STEPS: u64 = 200_000;
+/// Areas of one type to compare.
+const MAX_CANDIDATES: usize = 4;
 
 /// Places gangs. Bounds are cached between requests and follow the changes of the cluster. Any
 /// cluster may be passed, but one solver for each cluster is the fastest.
 #[derive(Clone, Debug)]
 pub struct Solver {
     bounds: Bounds,
-    options: Options,
+    max_steps: u64,
 }
 
 impl Default for Solver {
     fn default() -> Self {
-        Self::new(Options::default())
+        Self { bounds: Bounds::default(), max_steps: MAX_STEPS }
     }
 }
 
@@ -122,16 +108,6 @@ struct Evaluated {
 }
 
 impl Solver {
-    /// A solver that has seen nothing yet.
-    pub fn new(options: Options) -> Self {
-        Self { bounds: Bounds::new(options.shapes), options }
-    }
-
-    /// The bounds.
-    pub fn bounds(&mut self) -> &mut Bounds {
-        &mut self.bounds
-    }
-
     /// Places the members of a gang that are not pinned, or refuses. The world is unchanged
     /// afterwards.
     pub fn solve(
@@ -170,11 +146,11 @@ impl Solver {
             return Ok(Plan::default());
         }
         let min = Goal::min(&problem.demands);
-        if let Some(bound) = infeasibility::failed_bound(&problem, &world.cluster, request, &min) {
-            let remedy = self.remedy(&problem, world, request, cost_model, Some(&bound));
+        if let Some(bound) = infeasibility::failed_bound(&problem, &world.cluster, &min) {
+            let remedy = self.remedy(&problem, world, cost_model, Some(&bound));
             return Err(Refusal { reason: Reason::Bound(bound), remedy, steps: 0 });
         }
-        let mut budget = Budget { steps: 0, limit: self.options.steps };
+        let mut budget = Budget { steps: 0, limit: self.max_steps };
         let full = Goal::full(&problem.demands);
         let goals = if problem.demands.iter().any(|demand| demand.min < demand.count()) {
             vec![full, min.clone()]
@@ -186,8 +162,7 @@ impl Solver {
             let mut best: Option<Plan> = None;
             for level in areas::tiers(request.gang) {
                 let roots = areas::roots(&topology, request, level);
-                let found =
-                    self.try_areas(&problem, world, request, cost_model, &roots, goal, &mut budget);
+                let found = Self::try_areas(&problem, world, cost_model, &roots, goal, &mut budget);
                 let plan = plan_of(denied.take_allowed(found), world, cost_model, budget.steps);
                 // For an elastic gang the number of placed members comes first, then the tier.
                 let is_better = |plan: &Plan| {
@@ -211,7 +186,6 @@ impl Solver {
                 return self.search_denied(
                     &problem,
                     world,
-                    request,
                     cost_model,
                     &goals,
                     denied,
@@ -224,11 +198,10 @@ impl Solver {
             // All required members are placed, and no other member fits.
             return Ok(Plan { steps: budget.steps, ..Plan::default() });
         }
-        let answer = search_all(&problem, world, request, cost_model, &min, &mut budget);
+        let answer = search_all(&problem, world, cost_model, &min, &mut budget);
         answer.map_err(|refusal| {
             let is_settled = matches!(refusal.reason, Reason::Exhausted { .. });
-            let remedy =
-                is_settled.then(|| self.remedy(&problem, world, request, cost_model, None));
+            let remedy = is_settled.then(|| self.remedy(&problem, world, cost_model, None));
             Refusal { remedy: remedy.flatten(), ..refusal }
         })
     }
@@ -238,45 +211,37 @@ impl Solver {
         &self,
         problem: &Problem<'_>,
         world: &mut World,
-        request: &Request<'_>,
         cost_model: &dyn CostModel,
         bound: Option<&FailedBound>,
     ) -> Option<Remedy> {
-        let changes = infeasibility::changes(problem, request, bound);
+        let changes = infeasibility::changes(problem, bound);
         let found = changes.into_iter().find(|(_, gang)| {
             // For one group the bounds are exact, and a refusal should be fast.
             if gang.groups.len() == 1 && !cost_model.has_limits() {
                 return true;
             }
-            let request = Request { gang, ..*request };
-            let problem = problem.with(&request);
+            let problem = problem.with(gang);
             let goal = Goal::min(&problem.demands);
-            let level = gang.profile.topology.required.unwrap_or_default();
-            let roots = areas::roots(problem.topology, &request, level);
-            let mut budget = Budget { steps: 0, limit: self.options.steps / 4 };
-            let found =
-                self.try_areas(&problem, world, &request, cost_model, &roots, &goal, &mut budget);
+            let roots = problem.roots();
+            let mut budget = Budget { steps: 0, limit: self.max_steps / 4 };
+            let found = Self::try_areas(&problem, world, cost_model, &roots, &goal, &mut budget);
             found.iter().any(|found| found.denied.is_none())
         });
-        let added = || infeasibility::more_nodes(problem, &world.cluster, request, bound?);
+        let added = || infeasibility::more_nodes(problem, &world.cluster, bound?);
         found.map(|(remedy, _)| remedy).or_else(added)
     }
 
     /// Attempts in the areas of some roots, the best first.
-    #[expect(clippy::too_many_arguments, reason = "what a search is about, each once")]
     fn try_areas(
-        &self,
         problem: &Problem<'_>,
         world: &mut World,
-        request: &Request<'_>,
         cost_model: &dyn CostModel,
         roots: &[DomainId],
         goal: &Goal,
         budget: &mut Budget,
     ) -> Vec<Evaluated> {
-        let most = self.options.candidates.max(1);
         let mut found: Vec<Evaluated> = Vec::new();
-        let areas = problem.areas(roots, goal, most);
+        let areas = problem.areas(roots, goal);
         // If one node holds all members, no shorter ring exists.
         let has_node = areas.iter().any(|area| area.node.is_some());
         for area in areas {
@@ -285,10 +250,10 @@ impl Solver {
                     break;
                 }
                 let cluster = &mut world.cluster;
-                let placed = attempt::attempt(problem, cluster, &area, goal, order, most, budget);
+                let placed = attempt::attempt(problem, cluster, &area, goal, order, budget);
                 let Some(placed) = placed else { continue };
                 if found.iter().all(|other| other.placed != placed) {
-                    found.push(evaluate(world, request, cost_model, placed));
+                    found.push(evaluate(world, &problem.request, cost_model, placed));
                 }
             }
         }
@@ -302,20 +267,18 @@ impl Solver {
 fn search_all(
     problem: &Problem<'_>,
     world: &mut World,
-    request: &Request<'_>,
     cost_model: &dyn CostModel,
     goal: &Goal,
     budget: &mut Budget,
 ) -> PlanResult {
-    let level = request.gang.profile.topology.required.unwrap_or_default();
-    let roots = areas::roots(problem.topology, request, level);
-    let roots = roots.into_iter().map(Area::domain).filter(|area| problem.admits(area, goal));
+    let roots =
+        problem.roots().into_iter().map(Area::domain).filter(|area| problem.admits(area, goal));
     let (mut searched, mut is_settled) = (0, true);
     for area in roots {
         let outcome = exhaustive::search(problem, &mut world.cluster, &area, goal, budget);
         match outcome {
             exhaustive::Outcome::Found(placed) => {
-                let found = evaluate(world, request, cost_model, placed);
+                let found = evaluate(world, &problem.request, cost_model, placed);
                 if found.denied.is_some() {
                     // Others in this area may be allowed: it is not searched on.
                     is_settled = false;
@@ -328,7 +291,7 @@ fn search_all(
             exhaustive::Outcome::Unknown => is_settled = false,
         }
     }
-    let level = problem.topology.levels()[usize::from(level.0)].clone();
+    let level = problem.topology.levels()[usize::from(problem.level().0)].clone();
     let reason = if is_settled {
         Reason::Exhausted { level, searched }
     } else {

@@ -1,6 +1,6 @@
 //! Additional input about a gang: pinned members, and forbidden nodes.
 
-use super::{PinnedRecord, SnapshotError, read, write};
+use super::{PartRecord, PinnedRecord, SnapshotError, read};
 use crate::World;
 use crate::cluster::Cluster;
 use crate::solve::{NodeSet, Pinned};
@@ -11,7 +11,7 @@ impl PinnedRecord {
         Self {
             rank: pinned.rank,
             node: cluster.name(pinned.placement.node).to_owned(),
-            gpus: pinned.placement.gpus.iter().map(write::part_record).collect(),
+            gpus: pinned.placement.gpus.iter().map(PartRecord::of).collect(),
         }
     }
 

@@ -1,21 +1,21 @@
 //! Reads a document into a world; errors name the invalid part.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{
-    ClassRecord, GangRecord, GpusRecord, LimitRecord, PartRecord, ProfileRecord, ShapeRecord,
-    Snapshot, VERSION, WorkloadRecord,
+    ClassRecord, GangRecord, PartRecord, ProfileRecord, ShapeRecord, Snapshot, VERSION,
+    WorkloadRecord,
 };
 use crate::World;
 use crate::cluster::{Cluster, ClusterError};
-use crate::gang::{Gang, GangError, Group, NodeLimit, Segment};
+use crate::gang::{Gang, GangError, Group, Segment};
 use crate::gpu::{ModelId, ModelSet, Slices, WHOLE};
 use crate::node::{NodeClass, NodeId, NodeSpec};
 use crate::placement::{GpuPart, Placement};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
-use crate::topology::{Level, LevelId, Topology, TopologyError};
+use crate::topology::{LevelId, Topology, TopologyError};
 use crate::workload::{Coupling, Member, Profile, TopologyConstraint, Workload, Workloads};
 
 /// The maximum of any amount: far above any machine, far below an overflow of sums.
@@ -80,15 +80,6 @@ impl Snapshot {
         if self.version != VERSION {
             return Err(SnapshotError::Version(self.version));
         }
-        let topology_levels: Vec<_> = self
-            .levels
-            .iter()
-            .map(|level| Level {
-                name: level.name.as_str().into(),
-                label: level.label.clone(),
-                is_unique: level.unique,
-            })
-            .collect();
         let cluster = self.cluster()?;
         // Ids follow names; labels must follow ids.
         let mut labels = vec![BTreeMap::new(); cluster.node_count()];
@@ -97,7 +88,7 @@ impl Snapshot {
                 labels[id.0 as usize].clone_from(&node.labels);
             }
         }
-        let topology = Topology::from_labels(&topology_levels, &labels)?;
+        let topology = Topology::from_labels(&self.levels, &labels)?;
         let mut world = World { cluster, topology, workloads: Workloads::default() };
         for record in &self.running {
             Self::run(record, &mut world)?;
@@ -111,29 +102,18 @@ impl Snapshot {
     }
 
     fn cluster(&self) -> Result<Cluster, SnapshotError> {
-        let mut nodes = Vec::new();
+        let at = |place: String| move |error| SnapshotError::Cluster { place, error };
+        let mut cluster =
+            Cluster::new(self.models.clone(), Vec::new()).map_err(at("models".to_owned()))?;
+        // In the order of the document, which is that of the ids: ties are decided as before.
         for node in &self.nodes {
             let place = || format!("node {:?}", node.name);
             let class = self.classes.get(&node.class).ok_or_else(|| {
                 unknown(place(), "class", &node.class, self.classes.keys().cloned())
             })?;
-            nodes.push(NodeSpec {
-                name: node.name.as_str().into(),
-                class: self.class(&node.class, class)?,
-                labels: node.labels.clone(),
-            });
-        }
-        let at = |place: String| move |error| SnapshotError::Cluster { place, error };
-        let mut cluster =
-            Cluster::new(self.models.clone(), Vec::new()).map_err(at("models".to_owned()))?;
-        // In the order of the document, which is that of the ids: ties are decided as before.
-        for node in &nodes {
-            let name = format!("node {:?}", node.name);
-            cluster.add_node(node).map_err(at(name))?;
-        }
-        for node in &self.nodes {
-            let Some(id) = cluster.node_named(&node.name) else { continue };
-            let place = || format!("node {:?}", node.name);
+            let class = node_class(&node.class, class, &cluster)?;
+            let (name, labels) = (node.name.as_str().into(), node.labels.clone());
+            let id = cluster.add_node(&NodeSpec { name, class, labels }).map_err(at(place()))?;
             for gpu in &node.closed_gpus {
                 cluster.set_gpu_open(id, *gpu, false).map_err(at(place()))?;
             }
@@ -142,52 +122,6 @@ impl Snapshot {
             }
         }
         Ok(cluster)
-    }
-
-    fn class(&self, name: &str, record: &ClassRecord) -> Result<NodeClass, SnapshotError> {
-        let place = || format!("class {name:?}");
-        check_resources(&place, &record.capacity)?;
-        let model = match &record.model {
-            None if record.gpus > 0 => {
-                return Err(unknown(place(), "model", "", self.model_names()));
-            }
-            None => ModelId::default(),
-            Some(model) => self.model(&place, model)?,
-        };
-        for level in &record.links.0 {
-            if level.len() != usize::from(record.gpus) {
-                let value = i64::try_from(level.len()).unwrap_or(i64::MAX);
-                let wanted = format!("{} (one group for each GPU)", record.gpus);
-                return Err(amount(place(), "length of a level of links", value, wanted));
-            }
-        }
-        if i64::from(record.hazard_ppm) > 1_000_000 {
-            let wanted = "at most 1000000 (certain)".to_owned();
-            return Err(amount(place(), "hazardPpm", record.hazard_ppm.into(), wanted));
-        }
-        Ok(NodeClass {
-            capacity: record.capacity,
-            gpus: record.gpus,
-            model,
-            links: record.links.clone(),
-            features: record.features,
-            taints: record.taints,
-            cents_per_hour: record.cents_per_hour,
-            idle_watts: record.idle_watts,
-            full_watts: record.full_watts,
-            package_cores: record.package_cores,
-            hazard_ppm: record.hazard_ppm,
-        })
-    }
-
-    fn model_names(&self) -> impl Iterator<Item = String> + '_ {
-        self.models.iter().map(|model| model.name.clone())
-    }
-
-    fn model(&self, place: &dyn Fn() -> String, name: &str) -> Result<ModelId, SnapshotError> {
-        let index = self.models.iter().position(|model| model.name == name);
-        let id = index.and_then(|index| u8::try_from(index).ok()).map(ModelId);
-        id.ok_or_else(|| unknown(place(), "model", name, self.model_names()))
     }
 
     fn run(record: &WorkloadRecord, world: &mut World) -> Result<(), SnapshotError> {
@@ -228,6 +162,44 @@ impl Snapshot {
     }
 }
 
+/// A class's form becomes a class.
+fn node_class(
+    name: &str,
+    record: &ClassRecord,
+    cluster: &Cluster,
+) -> Result<NodeClass, SnapshotError> {
+    let place = || format!("class {name:?}");
+    check_resources(&place, &record.capacity)?;
+    let model = match &record.model {
+        None if record.gpus == 0 => ModelId::default(),
+        model => model_of(&place, model.as_deref().unwrap_or_default(), cluster)?,
+    };
+    for level in &record.links.0 {
+        if level.len() != usize::from(record.gpus) {
+            let value = i64::try_from(level.len()).unwrap_or(i64::MAX);
+            let wanted = format!("{} (one group for each GPU)", record.gpus);
+            return Err(amount(place(), "length of a level of links", value, wanted));
+        }
+    }
+    if i64::from(record.hazard_ppm) > 1_000_000 {
+        let wanted = "at most 1000000 (certain)".to_owned();
+        return Err(amount(place(), "hazardPpm", record.hazard_ppm.into(), wanted));
+    }
+    Ok(NodeClass {
+        capacity: record.capacity,
+        gpus: record.gpus,
+        model,
+        links: record.links.clone(),
+        features: record.features,
+        taints: record.taints,
+        cents_per_hour: record.cents_per_hour,
+        idle_watts: record.idle_watts,
+        full_watts: record.full_watts,
+        package_cores: record.package_cores,
+        hazard_ppm: record.hazard_ppm,
+    })
+}
+
 /// A gang's form becomes a gang of a world.
 pub(super) fn gang(record: &GangRecord, world: &World) -> Result<Gang, SnapshotError> {
     let profile = profile(&record.profile, &world.topology)?;
@@ -240,21 +212,12 @@ pub(super) fn gang(record: &GangRecord, world: &World) -> Result<Gang, SnapshotE
             Some(segment) => level(&Some(segment.level.clone()))?
                 .map(|level| Segment { size: segment.size, level }),
         };
-        let node = |name: &String| {
-            world.cluster.node_named(name).ok_or_else(|| SnapshotError::Unknown {
-                place: place(),
-                kind: "node",
-                name: name.clone(),
-                known: Vec::new(),
-            })
-        };
+        let node = |name: &String| node(&place, name, world);
         let forbidden = group.forbidden.iter().map(node).collect::<Result<_, _>>()?;
         let penalties = group.penalties.iter();
         let penalties = penalties
             .map(|(name, points)| Ok((node(name)?, *points)))
             .collect::<Result<_, SnapshotError>>()?;
-        let limits = group.limits.iter();
-        let limits = limits.map(|&LimitRecord { over, most }| NodeLimit { over, most });
         groups.push(Group {
             name: group.name.as_str().into(),
             shape: Arc::new(shape(&place, &group.shape, &world.cluster)?),
@@ -267,7 +230,7 @@ pub(super) fn gang(record: &GangRecord, world: &World) -> Result<Gang, SnapshotE
             colocation_id: group.colocation_id,
             segment,
             forbidden,
-            limits: limits.collect(),
+            limits: group.limits.clone(),
             penalties: Arc::new(penalties),
         });
     }
@@ -310,24 +273,23 @@ fn shape(
 ) -> Result<Shape, SnapshotError> {
     check_resources(place, &record.resources)?;
     match &record.gpus {
-        GpusRecord::Share { milli, .. } if *milli > WHOLE => {
+        GpuDemand::Share { milli, .. } if *milli > WHOLE => {
             let wanted = format!("at most {WHOLE}, a whole GPU");
             return Err(amount(place(), "milli", (*milli).into(), wanted));
         }
-        GpusRecord::Share { milli: 0, memory_mib: 0, .. } => {
+        GpuDemand::Share { milli: 0, memory_mib: 0, .. } => {
             let wanted = "above 0, or memoryMib above 0: a share is of something".to_owned();
             return Err(amount(place(), "milli", 0, wanted));
         }
-        GpusRecord::Mig { profile, .. } => {
+        GpuDemand::Mig { profile, .. } => {
             let known = cluster.models().iter().flat_map(|model| &model.mig);
-            let mut names: Vec<_> = known.map(|profile| profile.name.clone()).collect();
-            names.sort();
-            names.dedup();
-            if !names.contains(profile) {
+            let names: BTreeSet<&str> = known.map(|profile| &*profile.name).collect();
+            if !names.contains(&**profile) {
+                let names = names.into_iter().map(str::to_owned);
                 return Err(unknown(place(), "MIG profile", profile, names));
             }
         }
-        GpusRecord::None | GpusRecord::Whole { .. } | GpusRecord::Share { .. } => {}
+        GpuDemand::None | GpuDemand::Whole { .. } | GpuDemand::Share { .. } => {}
     }
     let mut shape = any_shape(record, models(place, record, cluster)?);
     if let GpuDemand::Share { count, milli, memory_mib: 0 } = shape.gpus {
@@ -338,18 +300,8 @@ fn shape(
 
 /// The shape of a record as written, without validation.
 pub(crate) fn any_shape(record: &ShapeRecord, models: ModelSet) -> Shape {
-    let gpus = match &record.gpus {
-        GpusRecord::None => GpuDemand::None,
-        GpusRecord::Whole { count } => GpuDemand::Whole { count: *count },
-        GpusRecord::Share { count, milli, memory_mib } => {
-            GpuDemand::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
-        }
-        GpusRecord::Mig { count, profile } => {
-            GpuDemand::Mig { count: *count, profile: profile.as_str().into() }
-        }
-    };
-    let (needs, tolerates) = (record.needs, record.tolerates);
-    Shape { resources: record.resources, gpus, models, needs, tolerates }
+    let ShapeRecord { resources, needs, tolerates, .. } = *record;
+    Shape { resources, gpus: record.gpus.clone(), models, needs, tolerates }
 }
 
 /// The models that a form names.

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{
-    ClassRecord, GangRecord, GpusRecord, GroupRecord, LevelRecord, LimitRecord, MemberRecord,
-    NodeRecord, PartRecord, ProfileRecord, SegmentRecord, ShapeRecord, Snapshot, VERSION,
-    WorkloadRecord,
+    ClassRecord, GangRecord, GroupRecord, MemberRecord, NodeRecord, PartRecord, ProfileRecord,
+    SegmentRecord, ShapeRecord, Snapshot, VERSION, WorkloadRecord,
 };
 use crate::World;
 use crate::cluster::Cluster;
-use crate::gang::{Gang, NodeLimit};
+use crate::gang::Gang;
 use crate::gpu::{ModelId, ModelSet, Slices};
 use crate::node::NodeClass;
-use crate::shape::{GpuDemand, Shape};
-use crate::topology::{LevelId, Topology};
+use crate::placement::GpuPart;
+use crate::shape::Shape;
+use crate::topology::{Level, LevelId, Topology};
 use crate::workload::{Member, Profile, Workload};
 
 impl Snapshot {
@@ -29,10 +29,10 @@ impl Snapshot {
             .map(|(number, class)| (class, format!("class-{number}")))
             .collect();
         let used: BTreeSet<_> = cluster.nodes().map(|node| cluster.class(node)).collect();
-        let level = |name: &Arc<str>| LevelRecord {
+        let level = |name: &Arc<str>| Level {
             name: name.to_string(),
             label: name.to_string(),
-            unique: false,
+            is_unique: false,
         };
         let node = |node| {
             let closed = |(number, gpu): (u16, &crate::GpuFree)| gpu.is_closed.then_some(number);
@@ -117,39 +117,32 @@ fn member_record(rank: u32, shape: usize, member: &Member, cluster: &Cluster) ->
         rank,
         shape: u32::try_from(shape).unwrap_or(u32::MAX),
         node: cluster.name(member.placement.node).to_owned(),
-        gpus: member.placement.gpus.iter().map(part_record).collect(),
+        gpus: member.placement.gpus.iter().map(PartRecord::of).collect(),
     }
 }
 
-/// The form of a part of a GPU.
-pub(super) fn part_record(part: &crate::GpuPart) -> PartRecord {
-    PartRecord {
-        gpu: part.gpu,
-        milli: part.milli,
-        memory_mib: part.memory_mib,
-        start: part.slices.first(),
-        size: part.slices.count(),
-        media: part.slices.overlaps(Slices::MEDIA),
+impl PartRecord {
+    /// The record of a part of a GPU.
+    pub fn of(part: &GpuPart) -> Self {
+        Self {
+            gpu: part.gpu,
+            milli: part.milli,
+            memory_mib: part.memory_mib,
+            start: part.slices.first(),
+            size: part.slices.count(),
+            media: part.slices.overlaps(Slices::MEDIA),
+        }
     }
 }
 
-/// The form of a shape.
+/// The record of a shape.
 pub(crate) fn shape_record(shape: &Shape, cluster: &Cluster) -> ShapeRecord {
-    let gpus = match &shape.gpus {
-        GpuDemand::None => GpusRecord::None,
-        GpuDemand::Whole { count } => GpusRecord::Whole { count: *count },
-        GpuDemand::Share { count, milli, memory_mib } => {
-            GpusRecord::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
-        }
-        GpuDemand::Mig { count, profile } => {
-            GpusRecord::Mig { count: *count, profile: profile.to_string() }
-        }
-    };
-    let allowed = (0..).map(ModelId).zip(cluster.models());
-    let allowed = allowed.filter(|(id, _)| shape.models != ModelSet::ALL && shape.models.has(*id));
+    let is_any = shape.models == ModelSet::ALL;
+    let models = (0..).map(ModelId).zip(cluster.models());
+    let allowed = models.filter(|(id, _)| !is_any && shape.models.has(*id));
     ShapeRecord {
         resources: shape.resources,
-        gpus,
+        gpus: shape.gpus.clone(),
         models: allowed.map(|(_, model)| model.name.clone()).collect(),
         needs: shape.needs,
         tolerates: shape.tolerates,
@@ -184,7 +177,7 @@ fn gang_record(gang: &Gang, world: &World) -> GangRecord {
             Some(SegmentRecord { size: segment.size, level })
         }),
         forbidden: group.forbidden.iter().map(|id| world.cluster.name(*id).to_owned()).collect(),
-        limits: group.limits.iter().map(|&limit| limit_record(limit)).collect(),
+        limits: group.limits.clone(),
         penalties: group
             .penalties
             .iter()
@@ -195,10 +188,6 @@ fn gang_record(gang: &Gang, world: &World) -> GangRecord {
         profile: profile_record(&gang.profile, topology),
         groups: gang.groups.iter().map(group).collect(),
     }
-}
-
-fn limit_record(NodeLimit { over, most }: NodeLimit) -> LimitRecord {
-    LimitRecord { over, most }
 }
 
 fn level_name(level: Option<LevelId>, topology: &Topology) -> Option<String> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use octavo_engine::gpu::WHOLE;
-use octavo_engine::snapshot::{GpusRecord, ShapeRecord};
+use octavo_engine::snapshot::ShapeRecord;
 use octavo_engine::{GpuDemand, Resources, Shape};
 
 use super::machines::MachineSpec;
@@ -76,15 +76,6 @@ pub(super) fn milli_of(gpus: &GpuDemand, machine: &MachineSpec) -> i64 {
 
 /// The shape in a document.
 pub(super) fn form(shape: &Shape) -> ShapeRecord {
-    let gpus = match &shape.gpus {
-        GpuDemand::None => GpusRecord::None,
-        GpuDemand::Whole { count } => GpusRecord::Whole { count: *count },
-        GpuDemand::Share { count, milli, memory_mib } => {
-            GpusRecord::Share { count: *count, milli: *milli, memory_mib: *memory_mib }
-        }
-        GpuDemand::Mig { count, profile } => {
-            GpusRecord::Mig { count: *count, profile: profile.to_string() }
-        }
-    };
-    ShapeRecord { resources: shape.resources, gpus, ..ShapeRecord::default() }
+    let (resources, gpus) = (shape.resources, shape.gpus.clone());
+    ShapeRecord { resources, gpus, ..ShapeRecord::default() }
 }

@@ -3,7 +3,6 @@
 //! The largest workloads are placed first. Small ones go to randomly drawn nodes with free
 //! capacity, so that GPUs are fragmented as in a long-running cluster. The list is then shuffled.
 
-use octavo_engine::gpu::Slices;
 use octavo_engine::snapshot::{
     MemberRecord, PartRecord, ProfileRecord, ShapeRecord, Snapshot, WorkloadRecord,
 };
@@ -142,7 +141,7 @@ impl Fill<'_> {
             rank,
             shape: 0,
             node: self.world.cluster.name(placement.node).to_owned(),
-            gpus: placement.gpus.iter().map(part).collect(),
+            gpus: placement.gpus.iter().map(PartRecord::of).collect(),
         };
         let members: Vec<_> = (0..).zip(placements).map(member).collect();
         let profile = self.profile(kind);
@@ -188,16 +187,5 @@ impl Fill<'_> {
             workload
         };
         (1..).zip(self.running).map(named).collect()
-    }
-}
-
-fn part(part: &octavo_engine::GpuPart) -> PartRecord {
-    PartRecord {
-        gpu: part.gpu,
-        milli: part.milli,
-        memory_mib: part.memory_mib,
-        start: part.slices.first(),
-        size: part.slices.count(),
-        media: part.slices.overlaps(Slices::MEDIA),
     }
 }

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use octavo_engine::snapshot::{LevelRecord, NodeRecord, Snapshot, VERSION};
+use octavo_engine::snapshot::{NodeRecord, Snapshot, VERSION};
+use octavo_engine::topology::Level;
 
 use super::machines::MachineSpec;
 use super::{GenerateError, Options};
@@ -17,10 +18,10 @@ pub(super) fn cluster(options: &Options) -> Result<Snapshot, GenerateError> {
     let has_cliques = machines.iter().any(|machine| machine.clique.is_some());
     let mut levels = vec![("block", false), ("rack", false)];
     levels.extend(has_cliques.then_some(("clique", true)));
-    let level = |(name, unique): (&str, bool)| LevelRecord {
+    let level = |(name, is_unique): (&str, bool)| Level {
         name: name.to_owned(),
         label: name.to_owned(),
-        unique,
+        is_unique,
     };
     snapshot.levels = levels.into_iter().map(level).collect();
     for machine in &machines {

@@ -1,13 +1,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use octavo_engine::fragmentation::{Fragmentation, TypicalPods};
+use octavo_engine::fragmentation::TypicalPods;
 use octavo_engine::{Choice, Cluster, Packing, Shape, fit};
 
 use super::log::{Entry, Log, Place};
 use super::{ReplayError, ReplayObserver};
 use crate::arrivals::{Arrivals, Change};
-use crate::metrics::{ClusterUsage, CurvePoint, Fragments, Meter, MeterSetup, Metrics};
+use crate::metrics::{
+    ClusterFragmentation, ClusterUsage, CurvePoint, Fragments, Meter, MeterSetup, Metrics,
+};
 use crate::trace::{PodRow, Trace};
 use crate::trace_cluster::TraceCluster;
 use crate::validate::Totals;
@@ -63,7 +65,7 @@ struct ActiveReplay<'a> {
     nodes: TraceCluster,
     policy: &'a mut dyn Packing,
     meter: Meter,
-    fragmentation: Fragmentation,
+    fragmentation: ClusterFragmentation,
     log: Log,
     times: Vec<Duration>,
     /// Placement of each placed pod, by its index in the arrivals.
@@ -90,7 +92,7 @@ impl Replay<'_> {
             nodes,
             policy,
             meter: Meter::new(setup),
-            fragmentation: Fragmentation::new(Arc::clone(self.typical)),
+            fragmentation: ClusterFragmentation::new(Arc::clone(self.typical)),
             log: Log::of(self.trace, self.arrivals),
             times: Vec::with_capacity(self.arrivals.pods.len()),
             placements: vec![None; self.arrivals.pods.len()],

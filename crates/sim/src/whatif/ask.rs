@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_engine::explain::{self, Explanation, RemedySummary};
-use octavo_engine::plan::{Reason, Refusal};
+use octavo_engine::explain;
+use octavo_engine::plan::{self, Reason};
 use octavo_engine::planner::{DecisionInput, Planner};
 use octavo_engine::preemption::PreemptionBudget;
-use octavo_engine::repair;
 use octavo_engine::snapshot::{Snapshot, nodes_named};
 use octavo_engine::solve::NodeSet;
 use octavo_engine::{Gang, World};
@@ -100,11 +99,9 @@ impl QuestionSession<'_> {
         if let (Err(refusal), true) = (&found, policy.is_preempting())
             && !matches!(refusal.reason, Reason::Spares { .. } | Reason::Constraint { .. })
         {
-            let remedy = self.planner.cheapest_disruption(world, &case)?;
-            disturbance = remedy.and_then(|remedy| {
-                let with = Refusal { remedy: Some(remedy), ..refusal.clone() };
-                remedy_of(explain::answer(world, policy, gang, &Err(with)))
-            });
+            let priority = gang.profile.priority;
+            let (plan, _) = Planner::cheapest_disruption(world, &case, priority)?;
+            disturbance = plan.map(|plan| explain::disruption(world, policy, &plan));
         }
         let found = found.map(|plan| request.with_workload_ranks(plan));
         let explanation = explain::answer(world, policy, gang, &found);
@@ -112,7 +109,7 @@ impl QuestionSession<'_> {
             && self.question.pinned.is_empty()
         {
             // For the next gang. A question with pinned members has only one gang.
-            repair::apply(world, gang, plan)?;
+            plan::apply(world, gang, plan)?;
         }
         Ok(Answer { explanation, disturbance })
     }
@@ -127,12 +124,5 @@ impl Question {
             PreemptionBudget::none()
         };
         PreemptionBudget { moves: self.moves, ..evictions }
-    }
-}
-
-fn remedy_of(explanation: Explanation) -> Option<RemedySummary> {
-    match explanation {
-        Explanation::Refused(refusal) => refusal.remedy,
-        Explanation::Placed(_) => None,
     }
 }

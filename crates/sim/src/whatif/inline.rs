@@ -1,9 +1,7 @@
 //! A gang from flags.
 
-use octavo_engine::Resources;
-use octavo_engine::snapshot::{
-    GangRecord, GpusRecord, GroupRecord, ProfileRecord, SegmentRecord, ShapeRecord,
-};
+use octavo_engine::snapshot::{GangRecord, GroupRecord, ProfileRecord, SegmentRecord, ShapeRecord};
+use octavo_engine::{GpuDemand, Resources};
 
 use super::args::GangArgs;
 
@@ -70,7 +68,7 @@ pub(super) fn gang(args: &GangArgs) -> Result<Option<GangRecord>, InlineError> {
     Ok(Some(GangRecord { profile, groups: vec![group] }))
 }
 
-fn gpus(args: &GangArgs) -> Result<GpusRecord, InlineError> {
+fn gpus(args: &GangArgs) -> Result<GpuDemand, InlineError> {
     let count = args.gpus.unwrap_or(0);
     let is_share = args.milli.is_some() || args.gpu_memory.is_some();
     if count == 0 {
@@ -81,18 +79,18 @@ fn gpus(args: &GangArgs) -> Result<GpusRecord, InlineError> {
         ];
         return match flags.into_iter().find(|(_, is_there)| *is_there) {
             Some((flag, _)) => Err(InlineError::NoGpus { flag }),
-            None => Ok(GpusRecord::None),
+            None => Ok(GpuDemand::None),
         };
     }
     match &args.mig {
         Some(_) if is_share => Err(InlineError::ShareAndMig),
-        Some(profile) => Ok(GpusRecord::Mig { count, profile: profile.clone() }),
+        Some(profile) => Ok(GpuDemand::Mig { count, profile: profile.as_str().into() }),
         None if is_share => {
             let memory_mib = args.gpu_memory.map_or(0, |memory| memory.0);
             let memory_mib = u32::try_from(memory_mib).unwrap_or(u32::MAX);
-            Ok(GpusRecord::Share { count, milli: args.milli.unwrap_or(0), memory_mib })
+            Ok(GpuDemand::Share { count, milli: args.milli.unwrap_or(0), memory_mib })
         }
-        None => Ok(GpusRecord::Whole { count }),
+        None => Ok(GpuDemand::Whole { count }),
     }
 }
 

@@ -1,13 +1,16 @@
 //! Node failures: the members on failed nodes are lost and requested again.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use octavo_engine::gang::MAX_MEMBERS;
 use octavo_engine::plan::Plan;
-use octavo_engine::repair;
 use octavo_engine::solve::{NodeSet, Pinned};
-use octavo_engine::workload::{MemberId, Workload, WorkloadId};
-use octavo_engine::{Gang, World};
+use octavo_engine::workload::{MemberId, WorkloadId};
+use octavo_engine::{Gang, Group, Shape, World};
 
 use super::WhatifError;
 
@@ -105,16 +108,37 @@ fn lost_members_request(
             None => {}
         }
     }
-    let members = ranks.iter().map(|rank| member(rank).cloned()).collect();
-    let mut gang = repair::gang_of(&Workload { members, ..workload.clone() });
-    for group in &mut gang.groups {
-        group.min = group.count;
-    }
+    let shapes = ranks.iter().map(|rank| member(rank).map(|member| &member.shape));
+    let gang = Gang { profile: workload.profile.clone(), groups: groups_of(shapes) };
     for (rank, member) in lost {
         let _ = world.cluster.release(&member.shape.resources, &member.placement);
         world.workloads.set_member(MemberId { workload: id, member: rank }, None);
     }
     Some(GangRequest { gang, pinned, ranks })
+}
+
+/// Groups of a running gang, as far as they can be reconstructed: consecutive members of one shape.
+/// A missing member has the shape of the one before it, or else of the first present one. Segments
+/// and constraints of groups are unknown.
+fn groups_of<'a>(shapes: impl Iterator<Item = Option<&'a Arc<Shape>>>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    let mut missing = 0;
+    for shape in shapes {
+        match (groups.last_mut(), shape) {
+            (Some(last), None) => last.count += 1,
+            (Some(last), Some(shape)) if last.shape == *shape => last.count += 1,
+            (None, None) => missing += 1,
+            (last, Some(shape)) => {
+                let count = if last.is_none() { missing + 1 } else { 1 };
+                let name = format!("members-{}", groups.len());
+                groups.push(Group::new(name, Arc::clone(shape), count));
+            }
+        }
+    }
+    for group in &mut groups {
+        group.min = group.count;
+    }
+    groups
 }
 
 /// A node of the same name but for case, or else but for one letter.

@@ -116,7 +116,7 @@ fn evictions_and_moves_are_offered_and_done_only_when_allowed() {
     assert!(!answers.is_yes());
     let help = answers.answers[0].disturbance.as_ref().unwrap();
     assert!(
-        matches!(help, RemedySummary::Evictions { workloads, .. } if workloads == &["low"]),
+        matches!(help, Remedy::Evictions { workloads, .. } if workloads == &["low"]),
         "{help:?}"
     );
     let lines = answers.lines().join("\n");

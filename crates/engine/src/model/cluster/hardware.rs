@@ -1,6 +1,5 @@
 //! Classes of nodes, and changes of them: amounts, taints, GPUs.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Cluster, ClusterError, MAX_GPUS, index, too_many};
@@ -67,7 +66,7 @@ impl Cluster {
 
     /// Replaces the unused GPUs of a node by idle ones. Those of later nodes move in the list.
     fn replace_gpus(&mut self, node: NodeId, gpus: Vec<GpuFree>) {
-        let old: Range<usize> = self.gpu_starts[index(node)]..self.gpu_starts[index(node) + 1];
+        let old = self.gpu_range(node);
         let count = |gpus: usize| i64::try_from(gpus).unwrap_or(i64::MAX);
         let more = count(gpus.len()) - count(old.len());
         self.totals.gpus += more;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::placement::GpuPart;
+
 /// The slices that MIG instances hold, as a bit set. Bit `n` is memory slice `n` (an A100 or H100
 /// has eight). The last bit is the media engines, which one instance of a `+me` profile holds
 /// exclusively.
@@ -84,6 +86,11 @@ impl MigProfile {
     pub fn places(&self) -> impl Iterator<Item = Slices> + '_ {
         let engines = if self.has_media { Slices::MEDIA } else { Slices::NONE };
         self.starts.iter().map(move |start| Slices::range(*start, self.size).plus(engines))
+    }
+
+    /// An instance on these slices of a GPU.
+    pub(crate) fn part(&self, gpu: u16, slices: Slices) -> GpuPart {
+        GpuPart { gpu, milli: self.milli, slices, memory_mib: self.memory_mib }
     }
 
     /// A defect of the profile as text. Counts of fitting instances rely on valid profiles.

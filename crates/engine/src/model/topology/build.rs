@@ -1,7 +1,9 @@
-//! Topologies from node labels, and from a configured tree.
+//! Topologies from node labels.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use super::{Domain, DomainId, LevelId, Topology};
 use crate::node::NodeId;
@@ -10,28 +12,17 @@ use crate::node::NodeId;
 const MAX_LEVELS: usize = 16;
 
 /// A level that labels make.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Level {
     /// Name of the level, such as `rack`.
-    pub name: Arc<str>,
+    pub name: String,
     /// Key of the label whose value names a node's domain.
     pub label: String,
     /// Whether a value names the same domain everywhere, as the id of an NVLink clique does. Such a
     /// domain under two parents is an error. Other names are unique below one parent.
+    #[serde(rename = "unique", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_unique: bool,
-}
-
-/// A domain of a tree that is written down.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct TreeDomain {
-    /// Its name, unique in the tree.
-    pub name: String,
-    /// Name of its level.
-    pub level: String,
-    /// Name of the domain above; none: directly below the cluster.
-    pub parent: Option<String>,
-    /// Names of its nodes that are in no domain below it.
-    pub nodes: Vec<String>,
 }
 
 /// Why there is no topology.
@@ -62,63 +53,6 @@ pub enum TopologyError {
         /// Path of another.
         second: String,
     },
-    /// Two domains of one name.
-    #[error("domain {0:?} is listed twice; domain names must be unique")]
-    DuplicateDomain(String),
-    /// A level that is not in the list.
-    #[error("domain {domain:?} is of level {level:?}, which is none of: {known}")]
-    UnknownLevel {
-        /// The domain.
-        domain: String,
-        /// Its level.
-        level: String,
-        /// The levels, joined.
-        known: String,
-    },
-    /// A parent that is not there.
-    #[error("domain {domain:?} has the parent {parent:?}, which does not exist")]
-    UnknownParent {
-        /// The domain.
-        domain: String,
-        /// Its parent.
-        parent: String,
-    },
-    /// Domains that are above one another.
-    #[error("the parents of domains form a cycle: {}", .0.join(" -> "))]
-    Cycle(Vec<String>),
-    /// A parent that is not exactly one level above.
-    #[error(
-        "domain {domain:?} is of level {level:?}, so its parent must be of level {wanted:?}, not \
-         {found:?}"
-    )]
-    WrongLevel {
-        /// The domain.
-        domain: String,
-        /// Its level.
-        level: String,
-        /// Level that its parent must have.
-        wanted: String,
-        /// Level that its parent has.
-        found: String,
-    },
-    /// A node that is not in the cluster.
-    #[error("domain {domain:?} has the node {node:?}, which is not in the cluster")]
-    UnknownNode {
-        /// The domain.
-        domain: String,
-        /// The node.
-        node: String,
-    },
-    /// A node in two domains.
-    #[error("node {node:?} is in the domains {first:?} and {second:?}; it must be in one")]
-    NodeTwice {
-        /// The node.
-        node: String,
-        /// One domain.
-        first: String,
-        /// Another.
-        second: String,
-    },
 }
 
 impl Topology {
@@ -145,7 +79,7 @@ impl Topology {
                     let known = parents.entry((number, value)).or_insert_with(|| path.clone());
                     if *known != path {
                         return Err(TopologyError::SplitDomain {
-                            level: level.name.to_string(),
+                            level: level.name.clone(),
                             name: value.clone(),
                             first: known.join("/"),
                             second: path.join("/"),
@@ -155,44 +89,6 @@ impl Topology {
                 path.push(value.as_str().into());
             }
             paths.push(path);
-        }
-        Ok(lay_out(names, &paths))
-    }
-
-    /// The topology from a tree of domains. `node_named` finds one of `nodes` nodes by name. Nodes
-    /// in no domain are directly below the cluster.
-    pub fn from_tree(
-        levels: &[String],
-        tree: &[TreeDomain],
-        nodes: usize,
-        node_named: impl Fn(&str) -> Option<NodeId>,
-    ) -> Result<Self, TopologyError> {
-        let names = level_names(levels.iter().map(String::as_str))?;
-        let mut by_name = BTreeMap::new();
-        for domain in tree {
-            if by_name.insert(domain.name.as_str(), domain).is_some() {
-                return Err(TopologyError::DuplicateDomain(domain.name.clone()));
-            }
-        }
-        let mut paths: Vec<Vec<Arc<str>>> = vec![Vec::new(); nodes];
-        let mut owners: BTreeMap<NodeId, &str> = BTreeMap::new();
-        for domain in tree {
-            let path = path_of(domain, &by_name, levels)?;
-            for name in &domain.nodes {
-                let node = node_named(name).filter(|node| (node.0 as usize) < nodes);
-                let node = node.ok_or_else(|| TopologyError::UnknownNode {
-                    domain: domain.name.clone(),
-                    node: name.clone(),
-                })?;
-                if let Some(first) = owners.insert(node, &domain.name) {
-                    return Err(TopologyError::NodeTwice {
-                        node: name.clone(),
-                        first: first.to_owned(),
-                        second: domain.name.clone(),
-                    });
-                }
-                paths[node.0 as usize].clone_from(&path);
-            }
         }
         Ok(lay_out(names, &paths))
     }
@@ -208,66 +104,6 @@ fn level_names<'a>(levels: impl Iterator<Item = &'a str>) -> Result<Vec<Arc<str>
     }
     let count = names.len() - 1;
     if count > MAX_LEVELS { Err(TopologyError::TooManyLevels { count }) } else { Ok(names) }
-}
-
-/// Names from below the cluster down to the domain.
-fn path_of(
-    domain: &TreeDomain,
-    by_name: &BTreeMap<&str, &TreeDomain>,
-    levels: &[String],
-) -> Result<Vec<Arc<str>>, TopologyError> {
-    let level_of = |domain: &TreeDomain| {
-        levels.iter().position(|level| *level == domain.level).ok_or_else(|| {
-            TopologyError::UnknownLevel {
-                domain: domain.name.clone(),
-                level: domain.level.clone(),
-                known: levels.join(", "),
-            }
-        })
-    };
-    let mut path: Vec<Arc<str>> = vec![domain.name.as_str().into()];
-    let mut seen = BTreeSet::from([domain.name.as_str()]);
-    let mut here = domain;
-    while let Some(parent) = &here.parent {
-        let above = *by_name.get(parent.as_str()).ok_or_else(|| TopologyError::UnknownParent {
-            domain: here.name.clone(),
-            parent: parent.clone(),
-        })?;
-        if !seen.insert(&above.name) {
-            let mut circle: Vec<_> = path.iter().map(ToString::to_string).collect();
-            circle.push(above.name.clone());
-            return Err(TopologyError::Cycle(circle));
-        }
-        path.push(above.name.as_str().into());
-        here = above;
-    }
-    // Levels are checked last: a cycle has no valid levels and should be reported as a cycle.
-    let mut here = domain;
-    loop {
-        let level = level_of(here)?;
-        let above = here.parent.as_deref().and_then(|name| by_name.get(name).copied());
-        let found = above.map(level_of).transpose()?;
-        if found != level.checked_sub(1) {
-            let name = |level: Option<usize>| {
-                level
-                    .and_then(|level| levels.get(level))
-                    .map_or("cluster", String::as_str)
-                    .to_owned()
-            };
-            return Err(TopologyError::WrongLevel {
-                domain: here.name.clone(),
-                level: here.level.clone(),
-                wanted: name(level.checked_sub(1)),
-                found: name(found),
-            });
-        }
-        match above {
-            Some(above) => here = above,
-            None => break,
-        }
-    }
-    path.reverse();
-    Ok(path)
 }
 
 /// Orders nodes by their domain paths, so that each domain is one range.

@@ -31,19 +31,6 @@ impl Usability {
         Self::NotAskedForLacksCpu,
         Self::NoAccess,
     ];
-
-    /// The name that the authors' simulator prints.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::LacksBoth => "q1_lack_both",
-            Self::LacksGpu => "q2_lack_gpu",
-            Self::Usable => "q3_satisfied",
-            Self::LacksCpu => "q4_lack_cpu",
-            Self::NotAskedFor => "xl_satisfied",
-            Self::NotAskedForLacksCpu => "xr_lack_cpu",
-            Self::NoAccess => "no_access",
-        }
-    }
 }
 
 /// Free compute of GPUs by [`Usability`], expected over the typical pods.
@@ -85,14 +72,6 @@ impl Amounts {
     /// Fragments in percent of what is free; 0 if nothing is.
     pub fn percent(&self) -> f64 {
         percent(self.fragment_milli(), self.free_milli())
-    }
-
-    /// `q1`, `q2` and `q4`, the fragments for GPU pods allowed on the node, in percent of the free
-    /// capacity; 0 if nothing is free.
-    pub fn percent_of_gpu_pods(&self) -> f64 {
-        let classes = [Usability::LacksBoth, Usability::LacksGpu, Usability::LacksCpu];
-        let parts = classes.into_iter().map(|class| self.parts[class as usize]).sum();
-        percent(self.float(parts), self.free_milli())
     }
 
     /// Fragments rounded to whole thousandths of GPUs, halves up.

@@ -5,8 +5,8 @@
 //! | podsDisturbed | pods moved and pods evicted | none |
 //! | hops | hops from each member to the next by rank, and from the last to the first | none |
 //! | preferencesMissed | points that each member's node misses ([`crate::gang::Group::penalties`]) | none |
-//! | gpuMilliStranded | increase of fragmentation, summed over the changed nodes ([`Figures`]) | by node |
-//! | packingPrice | the packing policy's price, summed over the changed nodes ([`Figures`]) | by node |
+//! | gpuMilliStranded | increase of fragmentation, summed over the changed nodes ([`crate::fragmentation`]) | by node |
+//! | packingPrice | the same in millionths of GPUs; for a single pod the packing policy's own price | by node |
 //! | watts | increase of the nodes' power ([`crate::objective::energy`]) | none |
 //! | centsPerHour | increase of the nodes' spend ([`cents`]) | up, by node |
 //! | fairnessDeficit | sum of all tenants' deficits afterwards ([`crate::objective::fairness`]) | none |
@@ -16,7 +16,6 @@
 //! resources are released.
 
 mod change;
-mod meter;
 mod policy_cost_model;
 mod spare_nodes;
 #[cfg(test)]
@@ -24,64 +23,17 @@ mod tests;
 
 use std::collections::BTreeSet;
 
-pub use change::{Change, Touched};
-pub use meter::Meter;
+pub use change::Change;
 pub use policy_cost_model::PolicyCostModel;
 
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
-use crate::fragmentation::{NodeResidual, TypicalPods};
 use crate::gang::Gang;
 use crate::node::NodeId;
 use crate::plan::Placed;
 
 /// Parts per million.
 const MILLION: i128 = 1_000_000;
-
-/// Figures of a node's transition from one state to another, provided by other parts of the engine.
-/// They must depend on the two states only, not on the node.
-pub trait Figures {
-    /// Thousandths of GPUs that typical pods can no longer use: the increase of the fragmentation
-    /// measure.
-    fn stranded_milli(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64;
-
-    /// The packing policy's price in millionths of a GPU's future use. Less is better.
-    fn price(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64;
-}
-
-/// Fragmentation by typical pods, and a price computed by a function.
-#[derive(Clone, Copy)]
-pub struct MeasuredFigures<'a, P> {
-    /// The pods by which fragmentation is measured.
-    pub typical: &'a TypicalPods,
-    /// The packing policy's price of a state transition.
-    pub price: P,
-}
-
-impl<P: Fn(&Cluster, &NodeState, &NodeState) -> i64> Figures for MeasuredFigures<'_, P> {
-    fn stranded_milli(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64 {
-        let amounts = |state| self.typical.amounts(&NodeResidual::of_state(cluster, state));
-        amounts(after).minus(&amounts(before)).rounded_fragment()
-    }
-
-    fn price(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> i64 {
-        (self.price)(cluster, before, after)
-    }
-}
-
-/// Figures without fragmentation and price: both are 0 and decide nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NoFigures;
-
-impl Figures for NoFigures {
-    fn stranded_milli(&self, _: &Cluster, _: &NodeState, _: &NodeState) -> i64 {
-        0
-    }
-
-    fn price(&self, _: &Cluster, _: &NodeState, _: &NodeState) -> i64 {
-        0
-    }
-}
 
 /// Spend on a node in this state, in cents per hour, rounded up. It is the node's price times the
 /// larger of the allocated parts of its GPUs and of its CPU. For a GPU the larger of compute and
@@ -132,7 +84,7 @@ pub fn expected_loss(
 }
 
 /// Points of preferences that placed members miss.
-pub fn preferences_missed(gang: &Gang, placed: &[Placed]) -> i64 {
+fn preferences_missed(gang: &Gang, placed: &[Placed]) -> i64 {
     let penalty = |placed: &Placed| {
         let group = gang.groups.get(placed.group as usize)?;
         Some(i64::from(group.penalty(placed.placement.node)))

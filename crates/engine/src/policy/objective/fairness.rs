@@ -74,11 +74,6 @@ impl FairShares {
         Self::new(capacity, tenants)
     }
 
-    /// The deserved compute of a tenant; 0 for an unknown one.
-    pub fn deserved(&self, tenant: &str) -> i64 {
-        self.tenants.get(tenant).map_or(0, |(_, deserved)| *deserved)
-    }
-
     /// The sum of all deficits after these changes of used compute. Gains reduce the waiting demand
     /// and losses add to it. Wanted and deserved amounts therefore stay the same.
     pub fn deficit_after<'a>(&self, changes: impl IntoIterator<Item = (&'a str, i64)>) -> i64 {

@@ -26,9 +26,9 @@ use std::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
 pub(super) use cluster_check::domain_words;
-pub use decimal::{Decimal, DecimalError, WrittenDecimal};
+pub use decimal::{DecimalError, WrittenDecimal};
 pub use error::PolicyError;
-pub use spec::{Constraints, PolicySpec, Spares, StepSpec, TermSpec, Tolerance, ToleranceSpec};
+pub use spec::{Constraints, PolicySpec, Spares, StepSpec, TermSpec, ToleranceSpec};
 
 use super::{CostTerm, CostVector};
 
@@ -38,11 +38,8 @@ use super::{CostTerm, CostVector};
 #[serde(try_from = "PolicySpec", into = "PolicySpec")]
 pub struct PlacementPolicy {
     spec: PolicySpec,
-    steps: Steps,
+    steps: Vec<Step>,
 }
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Steps(Vec<Step>);
 
 /// One step of an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,8 +51,8 @@ pub enum Step {
         /// Classes of equal costs.
         classes: Classes,
     },
-    /// A weighted sum of cost terms.
-    Sum(Vec<(CostTerm, Decimal)>),
+    /// A weighted sum of cost terms; weights in millionths.
+    Sum(Vec<(CostTerm, i64)>),
 }
 
 /// Classes of costs that count as equal.
@@ -66,9 +63,7 @@ pub enum Step {
 /// costs may lie in different classes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Classes {
-    /// Each cost by itself.
-    Exact,
-    /// Classes of this width.
+    /// Classes of this width; 1: each cost by itself.
     Wide(i64),
     /// The first cost of each class of positive costs; negative costs mirror them.
     Starts(Vec<i64>),
@@ -96,7 +91,7 @@ impl Default for PlacementPolicy {
             constraints: Constraints::default(),
             preemption: None,
         };
-        let steps = Steps(order.iter().map(|unit| Step::unit(*unit, None)).collect());
+        let steps = order.iter().map(|unit| Step::exact(*unit)).collect();
         Self { spec, steps }
     }
 }
@@ -120,7 +115,7 @@ impl PlacementPolicy {
 
     /// The steps, in order.
     pub fn steps(&self) -> &[Step] {
-        &self.steps.0
+        &self.steps
     }
 
     /// The constraints.
@@ -151,7 +146,7 @@ impl PlacementPolicy {
             .iter()
             .skip_while(is_zero)
             .filter(|step| !step.units().all(|unit| matches!(unit, PodsDisturbed | Hops)));
-        let price = Step::unit(CostTerm::PackingPrice, None);
+        let price = Step::exact(CostTerm::PackingPrice);
         steps.next() == Some(&price) && steps.next().is_none() && !self.has_limits()
     }
 
@@ -182,7 +177,7 @@ impl PlacementPolicy {
             Step::Sum(terms) => terms
                 .iter()
                 .rev()
-                .max_by_key(|(unit, weight)| against(*unit, weight.micro()))
+                .max_by_key(|(unit, weight)| against(*unit, *weight))
                 .map(|(unit, _)| *unit),
         }
     }
@@ -196,8 +191,8 @@ impl PlacementPolicy {
 }
 
 impl Step {
-    fn unit(unit: CostTerm, tolerance: Option<Tolerance>) -> Self {
-        Self::Term { unit, classes: Classes::new(tolerance) }
+    fn exact(unit: CostTerm) -> Self {
+        Self::Term { unit, classes: Classes::Wide(1) }
     }
 
     /// Its cost terms.
@@ -227,28 +222,26 @@ impl Step {
 }
 
 /// In millionths. Nine products of 2^63 and 2^50 are far below 2^127.
-fn sum(terms: &[(CostTerm, Decimal)], cost: &CostVector) -> i128 {
-    let term = |(unit, weight): &(CostTerm, Decimal)| {
-        i128::from(weight.micro()) * i128::from(cost.of(*unit))
-    };
+fn sum(terms: &[(CostTerm, i64)], cost: &CostVector) -> i128 {
+    let term = |(unit, weight): &(CostTerm, i64)| i128::from(*weight) * i128::from(cost.of(*unit));
     terms.iter().map(term).sum()
 }
 
 impl Classes {
-    fn new(tolerance: Option<Tolerance>) -> Self {
-        match tolerance {
-            None => Self::Exact,
-            Some(Tolerance::Absolute(slack)) => Self::Wide(slack.saturating_add(1)),
-            Some(Tolerance::Percent(percent)) => {
-                let mut starts = vec![1];
-                let mut start = 1_i128;
-                loop {
-                    start += start * i128::from(percent) / 100 + 1;
-                    match i64::try_from(start) {
-                        Ok(start) => starts.push(start),
-                        Err(_) => break Self::Starts(starts),
-                    }
-                }
+    /// Costs that differ by up to `slack` may count as equal.
+    fn absolute(slack: i64) -> Self {
+        Self::Wide(slack.saturating_add(1))
+    }
+
+    /// Costs that differ by up to this percentage of the lower one may count as equal.
+    fn percent(percent: u8) -> Self {
+        let mut starts = vec![1];
+        let mut start = 1_i128;
+        loop {
+            start += start * i128::from(percent) / 100 + 1;
+            match i64::try_from(start) {
+                Ok(start) => starts.push(start),
+                Err(_) => break Self::Starts(starts),
             }
         }
     }
@@ -256,7 +249,6 @@ impl Classes {
     /// The class of a cost; classes are in the order of their costs.
     fn class(&self, cost: i64) -> i64 {
         match self {
-            Self::Exact => cost,
             Self::Wide(width) => cost.div_euclid(*width),
             Self::Starts(starts) => {
                 let size = i64::try_from(cost.unsigned_abs()).unwrap_or(i64::MAX);

@@ -6,11 +6,11 @@ use crate::fit;
 use crate::gang::Segment;
 use crate::node::NodeId;
 use crate::shape::Shape;
-use crate::topology::{DomainId, LevelId, Topology};
+use crate::topology::Topology;
 
 /// How many pods of one shape fit each node and each domain.
 #[derive(Clone, Debug, Default)]
-pub struct Column {
+pub(crate) struct Column {
     cursor: Cursor,
     /// The cluster whose states are known.
     cluster_id: ClusterId,
@@ -23,38 +23,14 @@ pub struct Column {
 }
 
 impl Column {
-    /// How many fit a domain.
-    pub fn count(&self, domain: DomainId) -> u64 {
-        self.sums.get(domain.0 as usize).copied().unwrap_or_default()
-    }
-
-    /// How many fit the node at a position of [`Topology::order`].
-    pub fn at(&self, position: u32) -> u32 {
-        self.counts.get(position as usize).copied().unwrap_or_default()
-    }
-
     /// By position in [`Topology::order`].
-    pub fn counts(&self) -> &[u32] {
+    pub(crate) fn counts(&self) -> &[u32] {
         &self.counts
     }
 
     /// By domain.
-    pub fn sums(&self) -> &[u64] {
+    pub(crate) fn sums(&self) -> &[u64] {
         &self.sums
-    }
-
-    /// The domain of a level that fits the most, the lowest of equals; none if the level is empty.
-    pub fn best(&self, topology: &Topology, level: LevelId) -> Option<(DomainId, u64)> {
-        let rooms = topology.at(level).map(|(id, _)| (id, self.count(id)));
-        rooms.fold(None, |best: Option<(DomainId, u64)>, (id, room)| match best {
-            Some((_, most)) if most >= room => best,
-            _ => Some((id, room)),
-        })
-    }
-
-    /// By domain: how many whole segments fit.
-    pub fn segments(&self, topology: &Topology, segment: Segment) -> Vec<u64> {
-        segments(topology, &self.sums, segment)
     }
 
     pub(super) fn refresh(&mut self, cluster: &Cluster, topology: &Topology, shape: &Shape) {

@@ -14,7 +14,7 @@ use crate::shape::Shape;
 
 /// A relaxed assumption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Relaxation {
+pub(crate) enum Relaxation {
     /// Nothing runs on the nodes. What is closed stays closed.
     Empty,
     /// The pods ask for no plain resources.

@@ -13,7 +13,7 @@ use crate::node::{FeatureMask, NodeClass, NodeId, NodeSpec};
 use crate::placement::{GpuPart, Placement};
 use crate::resources::Resources;
 use crate::shape::GpuDemand;
-use crate::topology::Level;
+use crate::topology::{DomainId, Level, LevelId};
 
 const PATHS: [&[(&str, &str)]; 5] = [
     &[("block", "b1"), ("rack", "r1")],
@@ -63,33 +63,44 @@ fn give(cluster: &mut Cluster, node: u32, gpu: u16, milli: u16) {
     let _ = cluster.place(&Resources::of_pod(1000, 0), &placement);
 }
 
+/// Pods of a shape that fit the nodes of a domain.
+fn count(
+    bounds: &mut Bounds,
+    cluster: &Cluster,
+    topology: &Topology,
+    shape: &Arc<Shape>,
+    domain: DomainId,
+) -> u64 {
+    bounds.set_topology(topology);
+    bounds.column(cluster, topology, shape).sums().get(domain.0 as usize).copied().unwrap_or(0)
+}
+
 #[test]
 fn domains_sum_up_what_their_nodes_hold() {
     let (mut cluster, topology) = parts(&[0, 0, 1, 2, 3, 4]);
     let mut bounds = Bounds::default();
     let two = shape(2, 1000);
-    let count = |bounds: &mut Bounds, cluster: &Cluster, domain| {
-        bounds.count(cluster, &topology, &two, domain)
-    };
-    assert_eq!(count(&mut bounds, &cluster, Topology::ROOT), 12);
-    let (rack, most) = bounds.best(&cluster, &topology, &two, LevelId(2)).unwrap();
-    assert_eq!((topology.path(rack), most), ("b1/r1".to_owned(), 4));
+    let mut count =
+        |cluster: &Cluster, domain| self::count(&mut bounds, cluster, &topology, &two, domain);
+    assert_eq!(count(&cluster, Topology::ROOT), 12);
+    let (rack, _) = topology.at(LevelId(2)).next().unwrap();
+    assert_eq!((topology.path(rack), count(&cluster, rack)), ("b1/r1".to_owned(), 4));
     give(&mut cluster, 0, 0, 100);
     give(&mut cluster, 1, 0, 100);
     cluster.set_open(NodeId(1), false).unwrap();
-    assert_eq!(count(&mut bounds, &cluster, rack), 1);
-    assert_eq!(count(&mut bounds, &cluster, Topology::ROOT), 9);
-    let (rack, most) = bounds.best(&cluster, &topology, &two, LevelId(2)).unwrap();
-    assert_eq!((topology.path(rack), most), ("b1/r2".to_owned(), 2));
+    assert_eq!(count(&cluster, rack), 1);
+    assert_eq!(count(&cluster, Topology::ROOT), 9);
 }
 
 #[test]
 fn segments_do_not_join_over_domains_and_loose_nodes_have_none() {
     let (cluster, topology) = parts(&[0, 0, 1, 2, 3, 4]);
     let mut bounds = Bounds::default();
+    bounds.set_topology(&topology);
     let column = bounds.column(&cluster, &topology, &shape(1, 1000));
     let whole = |size, level| {
-        let whole = column.segments(&topology, Segment { size, level: LevelId(level) });
+        let segment = Segment { size, level: LevelId(level) };
+        let whole = column::segments(&topology, column.sums(), segment);
         topology
             .domains()
             .map(|(id, _)| (topology.path(id), whole[id.0 as usize]))
@@ -111,11 +122,11 @@ fn segments_do_not_join_over_domains_and_loose_nodes_have_none() {
 fn the_shape_that_was_asked_for_least_recently_goes() {
     let (cluster, topology) = parts(&[0, 1]);
     let mut bounds = Bounds::new(2);
-    for count in [1, 2, 1, 3, 1] {
-        let room = bounds.count(&cluster, &topology, &shape(count, 1000), Topology::ROOT);
-        assert_eq!(room, u64::from(8 / count / 2 * 2).max(2));
+    for gpus in [1, 2, 1, 3, 1] {
+        let room = count(&mut bounds, &cluster, &topology, &shape(gpus, 1000), Topology::ROOT);
+        assert_eq!(room, u64::from(8 / gpus / 2 * 2).max(2));
     }
-    assert_eq!(bounds.shape_count(), 2);
+    assert_eq!(bounds.columns.len(), 2);
     assert!(bounds.columns.contains_key(&shape(1, 1000)));
     assert!(!bounds.columns.contains_key(&shape(2, 1000)));
 }
@@ -125,9 +136,9 @@ fn another_topology_is_noticed() {
     let (cluster, topology) = parts(&[0, 1]);
     let mut bounds = Bounds::default();
     let one = shape(1, 1000);
-    assert_eq!(bounds.count(&cluster, &topology, &one, crate::DomainId(1)), 8);
-    assert_eq!(bounds.count(&cluster, &Topology::flat(2), &one, Topology::ROOT), 8);
-    assert_eq!(bounds.count(&cluster, &Topology::flat(2), &one, crate::DomainId(1)), 0);
+    assert_eq!(count(&mut bounds, &cluster, &topology, &one, crate::DomainId(1)), 8);
+    assert_eq!(count(&mut bounds, &cluster, &Topology::flat(2), &one, Topology::ROOT), 8);
+    assert_eq!(count(&mut bounds, &cluster, &Topology::flat(2), &one, crate::DomainId(1)), 0);
 }
 
 #[test]
@@ -135,12 +146,12 @@ fn added_node_counts_once_it_is_in_the_topology() {
     let (mut cluster, _) = parts(&[0, 1]);
     let mut bounds = Bounds::default();
     let one = shape(1, 1000);
-    assert_eq!(bounds.count(&cluster, &Topology::flat(2), &one, Topology::ROOT), 8);
+    assert_eq!(count(&mut bounds, &cluster, &Topology::flat(2), &one, Topology::ROOT), 8);
     let class = cluster.class(NodeId(0)).clone();
     let node = NodeSpec { name: "new".into(), class, labels: BTreeMap::new() };
     cluster.add_node(&node).unwrap();
-    assert_eq!(bounds.count(&cluster, &Topology::flat(2), &one, Topology::ROOT), 8);
-    assert_eq!(bounds.count(&cluster, &Topology::flat(3), &one, Topology::ROOT), 12);
+    assert_eq!(count(&mut bounds, &cluster, &Topology::flat(2), &one, Topology::ROOT), 8);
+    assert_eq!(count(&mut bounds, &cluster, &Topology::flat(3), &one, Topology::ROOT), 12);
 }
 
 proptest! {
@@ -165,13 +176,14 @@ proptest! {
                 _ => give(&mut cluster, node, gpu, milli),
             }
             let shape = &shapes[usize::from(gpu) % 3];
+            bounds.set_topology(&topology);
             let column = bounds.column(&cluster, &topology, shape);
             for (id, _) in topology.domains() {
                 let times = topology.nodes(id).iter().map(|node| {
                     let state = cluster.states().state(cluster.state(*node)).unwrap();
                     u64::from(fit::times(&cluster, state, shape))
                 });
-                prop_assert_eq!(column.count(id), times.sum::<u64>());
+                prop_assert_eq!(column.sums()[id.0 as usize], times.sum::<u64>());
             }
         }
     }

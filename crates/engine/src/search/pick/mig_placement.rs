@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use crate::fit;
 use crate::gpu::{GpuFree, GpuModel, MigProfile, Slices};
-use crate::placement::{GpuPart, GpuParts};
+use crate::placement::GpuParts;
 
 /// How many instances fewer of each profile fit, largest profile first.
 type Loss = SmallVec<[u32; 12]>;
@@ -51,9 +51,7 @@ pub(super) fn choose(
         }
         let (_, _, index, place) = best?;
         free[index] = with(&free[index], profile, place);
-        let gpu = u16::try_from(index).ok()?;
-        let (milli, memory_mib) = (profile.milli, profile.memory_mib);
-        parts.push(GpuPart { gpu, milli, slices: place, memory_mib });
+        parts.push(profile.part(u16::try_from(index).ok()?, place));
     }
     parts.sort_unstable_by_key(|part| (part.gpu, part.slices));
     Some(parts)
@@ -64,8 +62,7 @@ fn with(gpu: &GpuFree, profile: &MigProfile, place: Slices) -> GpuFree {
         milli: gpu.milli.saturating_sub(profile.milli),
         memory_mib: gpu.memory_mib.saturating_sub(profile.memory_mib),
         slices: gpu.slices.plus(place),
-        best_effort: gpu.best_effort,
-        is_closed: gpu.is_closed,
+        ..*gpu
     }
 }
 

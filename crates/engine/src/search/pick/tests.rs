@@ -58,10 +58,10 @@ fn equally_near_whole_gpus_are_the_lowest_idle_ones() {
     let mut cluster = cluster(6, Links::default());
     take(&mut cluster, &[(1, 10)]);
     cluster.set_gpu_open(NODE, 2, false).unwrap();
-    let parts = whole(&cluster, NODE, 3);
+    let parts = Gpus::of_node(&cluster, NODE).whole(3);
     assert!(parts.iter().flatten().all(|part| part.milli == 1000 && part.memory_mib == 81_559));
     assert_eq!(indices(parts), [0, 3, 4]);
-    assert_eq!(whole(&cluster, NODE, 5), None);
+    assert_eq!(Gpus::of_node(&cluster, NODE).whole(5), None);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn whole_gpus_are_near_together_and_whole_groups_stay_whole() {
     let chosen = |taken: &[(u16, u16)], count| {
         let mut cluster = cluster(8, links.clone());
         take(&mut cluster, taken);
-        indices(whole(&cluster, NODE, count))
+        indices(Gpus::of_node(&cluster, NODE).whole(count))
     };
     assert_eq!(chosen(&[], 2), [0, 1]);
     assert_eq!(chosen(&[(0, 1)], 1), [1], "the broken pair is used up first");
@@ -88,10 +88,10 @@ fn whole_gpus_are_near_together_and_whole_groups_stay_whole() {
 fn a_share_gets_the_tightest_gpu_or_the_level_that_is_named() {
     let mut cluster = cluster(5, Links::default());
     take(&mut cluster, &[(1, 400), (2, 600), (3, 600)]);
-    assert_eq!(indices(share(&cluster, NODE, 1, 400, 0)), [2]);
-    assert_eq!(indices(share(&cluster, NODE, 1, 401, 0)), [1]);
-    assert_eq!(indices(share(&cluster, NODE, 1, 601, 0)), [0]);
-    assert_eq!(indices(share(&cluster, NODE, 3, 400, 0)), [1, 2, 3]);
+    assert_eq!(indices(Gpus::of_node(&cluster, NODE).share(1, 400, 0)), [2]);
+    assert_eq!(indices(Gpus::of_node(&cluster, NODE).share(1, 401, 0)), [1]);
+    assert_eq!(indices(Gpus::of_node(&cluster, NODE).share(1, 601, 0)), [0]);
+    assert_eq!(indices(Gpus::of_node(&cluster, NODE).share(3, 400, 0)), [1, 2, 3]);
     let at = |milli, left| {
         indices(share_at(&cluster, NODE, milli, 0, FreeLevel { milli: left, memory_mib: 81_559 }))
     };
@@ -109,29 +109,32 @@ fn places(parts: Option<GpuParts>) -> Vec<(u16, u16)> {
 fn an_instance_lies_where_the_largest_profiles_lose_least() {
     let mut cluster = cluster(2, Links::default());
     // Of an idle GPU: the end, so that the four slices of a 4g stay free.
-    assert_eq!(places(mig(&cluster, NODE, 1, "1g.10gb")), [(0, 1 << 6)]);
-    assert_eq!(places(mig(&cluster, NODE, 1, "3g.40gb")), [(0, 0xf0)]);
-    let last = mig(&cluster, NODE, 1, "1g.10gb");
+    assert_eq!(places(Gpus::of_node(&cluster, NODE).mig(1, "1g.10gb")), [(0, 1 << 6)]);
+    assert_eq!(places(Gpus::of_node(&cluster, NODE).mig(1, "3g.40gb")), [(0, 0xf0)]);
+    let last = Gpus::of_node(&cluster, NODE).mig(1, "1g.10gb");
     put(&mut cluster, last);
     // The partitioned GPU has no 7g to lose; the idle one has.
-    assert_eq!(places(mig(&cluster, NODE, 1, "2g.20gb")), [(0, 0x30)]);
-    assert_eq!(places(mig(&cluster, NODE, 1, "7g.80gb")), [(1, 0xff)]);
-    assert_eq!(places(mig(&cluster, NODE, 3, "3g.40gb")), [(0, 0x0f), (1, 0x0f), (1, 0xf0)]);
-    assert_eq!(mig(&cluster, NODE, 1, "9g.90gb"), None);
+    assert_eq!(places(Gpus::of_node(&cluster, NODE).mig(1, "2g.20gb")), [(0, 0x30)]);
+    assert_eq!(places(Gpus::of_node(&cluster, NODE).mig(1, "7g.80gb")), [(1, 0xff)]);
+    assert_eq!(
+        places(Gpus::of_node(&cluster, NODE).mig(3, "3g.40gb")),
+        [(0, 0x0f), (1, 0x0f), (1, 0xf0)]
+    );
+    assert_eq!(Gpus::of_node(&cluster, NODE).mig(1, "9g.90gb"), None);
 }
 
 #[test]
 fn no_more_instances_of_a_profile_are_on_one_gpu_than_may_be() {
     let cluster = cluster(2, Links::default());
     let me = Slices::range(6, 1).plus(Slices::MEDIA).0;
-    let both = mig(&cluster, NODE, 2, "1g.10gb+me").unwrap();
+    let both = Gpus::of_node(&cluster, NODE).mig(2, "1g.10gb+me").unwrap();
     assert_eq!(places(Some(both.clone())), [(0, me), (1, me)]);
-    assert_eq!(mig(&cluster, NODE, 3, "1g.10gb+me"), None);
+    assert_eq!(Gpus::of_node(&cluster, NODE).mig(3, "1g.10gb+me"), None);
     // A second pod does not either.
     let mut cluster = cluster;
     let first = Placement { node: NODE, gpus: both.into_iter().take(1).collect() };
     cluster.place(&Resources::default(), &first).unwrap();
-    assert_eq!(places(mig(&cluster, NODE, 1, "1g.10gb+me")), [(1, me)]);
+    assert_eq!(places(Gpus::of_node(&cluster, NODE).mig(1, "1g.10gb+me")), [(1, me)]);
 }
 
 fn demand() -> impl Strategy<Value = GpuDemand> {
@@ -203,7 +206,7 @@ proptest! {
             .count();
         let roomy: Vec<_> = (0..3).map(idle).filter(|idle| *idle >= count.into()).collect();
         if let Some(tightest) = roomy.iter().min() {
-            let chosen = indices(whole(&cluster, NODE, count));
+            let chosen = indices(Gpus::of_node(&cluster, NODE).whole(count));
             let group = switches[usize::from(chosen[0])];
             prop_assert!(chosen.iter().all(|gpu| switches[usize::from(*gpu)] == group));
             prop_assert_eq!(idle(group), *tightest);

@@ -7,7 +7,8 @@ use crate::cluster::Cluster;
 use crate::gpu::{Slices, WHOLE};
 use crate::node::{NodeClass, NodeId, NodeSpec};
 use crate::objective::CostTerm;
-use crate::pod_planner::fixtures::{at, policy, shape, world};
+use crate::plan::Remedy;
+use crate::pod_planner::tests::fixtures::{at, policy, shape, world};
 use crate::resources::Resources;
 use crate::topology::{Level, Topology};
 use crate::workload::Workloads;
@@ -66,7 +67,7 @@ fn a_limit_sends_the_pod_elsewhere_or_refuses_it() {
     // The best plan would be on n0.
     let reason = Reason::Constraint { unit: "cents per hour", most: 79, found: 100 };
     assert_eq!(refusal.reason, reason);
-    let remedy = Remedy::Constraint { unit: "cents per hour", to: 100 };
+    let remedy = Remedy::Constraint { unit: "cents per hour".to_owned(), to: 100 };
     assert_eq!(refusal.remedy, Some(remedy));
 }
 
@@ -123,4 +124,34 @@ fn a_share_of_nothing_is_not_placed_on_a_full_gpu() {
     let shape = shape(1000, GpuDemand::Share { count: 3, milli: 0, memory_mib: 0 });
     let plan = decide(&mut world, &policy, &shape).unwrap();
     assert_eq!(plan.placements[0].placement, at(1, &[(0, 0), (1, 0), (2, 0)]));
+}
+
+#[test]
+fn the_cheapest_disruption_of_a_refused_gang_is_by_moves_or_by_evictions() {
+    use crate::preemption::fixtures;
+    let mut world = fixtures::world(&[2], 4);
+    fixtures::pod(&mut world, "a", 0, 1, 0);
+    fixtures::pod(&mut world, "b", 0, 2, 1);
+    let mut gang = Gang::new("new", fixtures::whole(4), 1);
+    gang.profile.priority = 1;
+    let ask = |world: &mut World, steps| {
+        let input = DecisionInput {
+            gang: &gang,
+            pinned: &[],
+            forbidden: &NodeSet::new(),
+            preemption_budget: &PreemptionBudget { steps, ..PreemptionBudget::none() },
+            policy: &PlacementPolicy::default(),
+            waiting: &[],
+            weights: &BTreeMap::new(),
+        };
+        assert!(Planner::without_packing().decide(world, &input).unwrap().is_err());
+        let (plan, is_truncated) = Planner::cheapest_disruption(world, &input, 1).unwrap();
+        (plan.map(|plan| (plan.moves.len(), plan.evictions.len())), is_truncated)
+    };
+    let steps = PreemptionBudget::STEPS;
+    assert_eq!(ask(&mut world, steps), (Some((1, 0)), false));
+    fixtures::pod(&mut world, "c", 0, 2, 1);
+    fixtures::pod(&mut world, "d", 0, 3, 0);
+    assert_eq!(ask(&mut world, steps), (Some((0, 2)), false));
+    assert_eq!(ask(&mut world, 0), (None, true));
 }

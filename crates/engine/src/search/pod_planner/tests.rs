@@ -1,11 +1,19 @@
-use super::fixtures::{at, shape, world};
+pub(in crate::search) mod fixtures;
+
+use std::sync::Arc;
+
+use fixtures::{at, shape, world};
+
 use super::*;
 use crate::cluster::Cluster;
+use crate::fragmentation::TypicalPods;
 use crate::gpu::{ModelId, ModelSet};
 use crate::node::FeatureMask;
-use crate::objective::cost::{Meter, NoFigures};
+use crate::objective::CostVector;
+use crate::objective::cost::PolicyCostModel;
 use crate::objective::fairness::FairShares;
 use crate::objective::policy::PlacementPolicy;
+use crate::packing::Choice;
 use crate::resources::Resources;
 use crate::shape::GpuDemand;
 
@@ -28,16 +36,13 @@ impl Packing for FirstFit {
     }
 }
 
-fn profile() -> Profile {
-    Profile { seconds_at_risk: 100_000, ..Profile::new("pod") }
-}
-
 fn decide(world: &World, shape: &Arc<Shape>) -> PlanResult {
-    let (policy, mut meter) = (PlacementPolicy::default(), Meter::default());
-    let shares = FairShares::default();
-    meter.read(world);
-    let cost_model = PolicyCostModel::new(world, &policy, &NoFigures, &shares, &meter).unwrap();
-    plan_pod(world, &cost_model, &mut FirstFit, &profile(), shape)
+    let policy = PlacementPolicy::default();
+    let (typical, shares) = (TypicalPods::default(), FairShares::default());
+    let cost_model = PolicyCostModel::new(world, &policy, &typical, &shares).unwrap();
+    let mut gang = Gang::new("pod", (**shape).clone(), 1);
+    gang.profile.seconds_at_risk = 100_000;
+    plan_pod(world, &cost_model, &mut FirstFit, &gang)
 }
 
 #[test]

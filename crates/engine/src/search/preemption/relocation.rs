@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::victims::{self, RelocationScope};
+use super::victims::RelocationScope;
 use crate::World;
 use crate::cluster::states::NodeState;
 use crate::fit;
@@ -12,21 +12,6 @@ use crate::placement::Placement;
 use crate::shape::Shape;
 use crate::solve::residual::contains;
 use crate::topology::{DomainId, Topology};
-use crate::workload::MemberId;
-
-/// A placement for a running member outside `not_on`. None: no node fits, or the requirements of
-/// its workload rule out a move.
-pub(crate) fn relocation_target(
-    world: &World,
-    id: MemberId,
-    not_on: &BTreeSet<NodeId>,
-) -> Option<Placement> {
-    let workload = world.workloads.workload(id.workload)?;
-    let shape = &world.workloads.member(id)?.shape;
-    let (scope, near) =
-        (victims::relocation_scope(world, workload)?, victims::near(world, workload));
-    find(world, shape, scope, near, &|node| !not_on.contains(&node))
-}
 
 /// A placement for a pod on the fullest node that it fits. Fullest means the least free GPU
 /// compute, then the least free CPU; ties go to the lower node. Nodes in the domain `near` come

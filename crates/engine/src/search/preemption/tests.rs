@@ -6,15 +6,14 @@ mod property;
 use super::fixtures::*;
 use super::*;
 use crate::gang::Gang;
-use crate::plan::{Remedy, Scarce};
-use crate::repair::apply;
-use crate::solve::{MinHops, NodeSet, Solver};
+use crate::plan::{Scarce, apply};
+use crate::solve::{MinHops, NodeSet};
 use crate::workload::{MemberId, Profile};
 
 fn ask(world: &mut World, gang: &Gang, preemption_budget: &PreemptionBudget) -> PlanResult {
     let before = snapshot(world);
     let forbidden = NodeSet::new();
-    let request = Request { gang, pinned: &[], forbidden: &forbidden, within: None };
+    let request = Request { gang, pinned: &[], forbidden: &forbidden };
     let answer = plan(world, &request, preemption_budget, &MinHops);
     assert_eq!(snapshot(world), before, "a plan changes nothing");
     answer
@@ -300,24 +299,6 @@ fn a_budget_that_is_spent_is_no_proof() {
 }
 
 #[test]
-fn who_is_refused_learns_what_would_help() {
-    let mut world = world(&[2], 4);
-    pod(&mut world, "a", 0, 1, 0);
-    pod(&mut world, "b", 0, 2, 1);
-    let forbidden = NodeSet::new();
-    let gang = with_priority(1, Gang::new("new", whole(4), 1));
-    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
-    assert!(Solver::default().solve(&mut world, &request, &MinHops).is_err());
-    let remedy = cheapest_remedy(&mut world, &request, PreemptionBudget::STEPS, &MinHops);
-    assert!(matches!(remedy, Some(Remedy::Moves { pods: 1, .. })), "{remedy:?}");
-    pod(&mut world, "c", 0, 2, 1);
-    pod(&mut world, "d", 0, 3, 0);
-    let remedy = cheapest_remedy(&mut world, &request, PreemptionBudget::STEPS, &MinHops);
-    let Some(Remedy::Evictions { pods: 2, workloads }) = remedy else { panic!("{remedy:?}") };
-    assert_eq!(workloads.len(), 2);
-}
-
-#[test]
 fn multi_share_members_spread_if_the_default_choice_leaves_too_little() {
     let mut world = world(&[1], 3);
     // 300 free on each GPU, and 600 on the first without the low one.
@@ -389,7 +370,7 @@ fn room_is_made_beside_the_nodes_that_must_stay_free() {
     pod(&mut world, "cheap", 0, 1, 0);
     let gang = with_priority(9, Gang::new("new", whole(1), 1));
     let forbidden = NodeSet::new();
-    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden };
     let preemption_budget = PreemptionBudget::evictions_below(9);
     let plan = plan(&mut world, &request, &preemption_budget, &Spares(NodeId(0))).unwrap();
     assert_eq!(plan.placements[0].placement.node, NodeId(1));

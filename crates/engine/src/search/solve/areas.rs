@@ -9,10 +9,10 @@ use smallvec::SmallVec;
 use crate::cluster::Cluster;
 use crate::gang::Gang;
 use crate::node::NodeId;
-use crate::solve::Request;
 use crate::solve::constraints::LimitUsage;
 use crate::solve::problem::{Goal, Problem};
-use crate::solve::residual::{contains, is_within};
+use crate::solve::residual::contains;
+use crate::solve::{MAX_CANDIDATES, Request};
 use crate::topology::{DomainId, LevelId, Topology};
 
 /// A domain, or one node.
@@ -46,20 +46,13 @@ pub(crate) fn tiers(gang: &Gang) -> Vec<LevelId> {
     (loosest.0..=tightest.0).rev().map(LevelId).collect()
 }
 
-/// Domains of a level in which the gang may be: within the domain of the request, and with all
-/// pinned members. For a level above the domain of the request, that domain itself.
+/// Domains of a level in which the gang may be: those that have all pinned members.
 pub(crate) fn roots(topology: &Topology, request: &Request<'_>, level: LevelId) -> Vec<DomainId> {
-    let within = request.within.unwrap_or(Topology::ROOT);
-    let has_pins = |domain: DomainId| {
+    let has_pins = |domain: &DomainId| {
         let mut pins = request.pinned.iter();
-        pins.all(|pin| contains(topology, domain, pin.placement.node))
+        pins.all(|pin| contains(topology, *domain, pin.placement.node))
     };
-    if level <= topology.domain(within).level {
-        let above = topology.ancestors(within).find(|id| topology.domain(*id).level == level);
-        return above.filter(|above| has_pins(*above)).map(|_| within).into_iter().collect();
-    }
-    let inside = topology.at(level).map(|(id, _)| id);
-    inside.filter(|id| is_within(topology, *id, within) && has_pins(*id)).collect()
+    topology.at(level).map(|(id, _)| id).filter(has_pins).collect()
 }
 
 /// Domains of a level within roots. All roots are of one level: this one or a looser one.
@@ -135,22 +128,22 @@ impl Pins {
 }
 
 impl Problem<'_> {
-    /// Areas within these roots that all bounds allow, up to `most` of the tightest type (single
-    /// nodes, then domains from the tightest level). The nearest to the pinned members and then the
-    /// fullest come first. The root with the most free slots is last: it allows looser but shorter
-    /// rings.
-    pub(crate) fn areas(&self, roots: &[DomainId], goal: &Goal, most: usize) -> Vec<Area> {
+    /// Areas within these roots that all bounds allow, up to [`MAX_CANDIDATES`] of the tightest type
+    /// (single nodes, then domains from the tightest level). The nearest to the pinned members and
+    /// then the fullest come first. The root with the most free slots is last: it allows looser but
+    /// shorter rings.
+    pub(crate) fn areas(&self, roots: &[DomainId], goal: &Goal) -> Vec<Area> {
         let Some(first) = roots.first() else { return Vec::new() };
         let topology = self.topology;
         let loosest = topology.domain(*first).level;
-        let mut found = self.best(self.nodes_in(roots), goal, most);
+        let mut found = self.best(self.nodes_in(roots), goal, MAX_CANDIDATES);
         let levels = u8::try_from(topology.levels().len()).unwrap_or(u8::MAX);
         for level in (loosest.0..levels).rev().map(LevelId) {
-            if found.len() >= most {
+            if found.len() >= MAX_CANDIDATES {
                 break;
             }
             let inside = domains_in(topology, roots, level);
-            found.extend(self.best(inside, goal, most - found.len()));
+            found.extend(self.best(inside, goal, MAX_CANDIDATES - found.len()));
         }
         let most_free =
             roots.iter().copied().map(Area::domain).filter(|area| self.admits(area, goal));

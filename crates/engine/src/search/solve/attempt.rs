@@ -7,6 +7,7 @@ use crate::cluster::Cluster;
 use crate::node::NodeId;
 use crate::placement::Placement;
 use crate::plan::Placed;
+use crate::solve::MAX_CANDIDATES;
 use crate::solve::areas::Area;
 use crate::solve::colocation::{Colocation, up_to};
 use crate::solve::constraints::LimitUsage;
@@ -48,8 +49,6 @@ struct Attempt<'a, 't> {
     goal: &'a Goal,
     area: &'a Area,
     order: NodeOrder,
-    /// Areas of a group that are compared.
-    most: usize,
     txn: Transaction<'t>,
     free_slots: Cow<'a, [FreeSlots]>,
     /// Whether rooms are looked at again after a member was placed.
@@ -69,7 +68,6 @@ pub(crate) fn attempt<'a>(
     area: &'a Area,
     goal: &'a Goal,
     order: NodeOrder,
-    most: usize,
     budget: &'a mut Budget,
 ) -> Option<Vec<Placed>> {
     let needs_segments = problem.demands.iter().any(|demand| !demand.pinned_segments.is_empty());
@@ -78,7 +76,6 @@ pub(crate) fn attempt<'a>(
         goal,
         area,
         order,
-        most,
         txn: Transaction::new(cluster),
         free_slots: Cow::Borrowed(&problem.free_slots),
         is_tracking: problem.demands.len() > 1 || needs_segments || goal.is_elastic,
@@ -151,12 +148,12 @@ impl Attempt<'_, '_> {
             });
             // Areas may fit each colocated group alone but not all of them; the fullest are the
             // most likely of these.
-            let has_choice = fitting.len() > self.most
+            let has_choice = fitting.len() > MAX_CANDIDATES
                 && matches!(&colocation, Colocation::Waiting { fit_counts, .. } if !fit_counts.is_empty());
             if has_choice {
                 self.move_colocatable_first(group, loosest, &mut fitting);
             }
-            fitting.truncate(self.most);
+            fitting.truncate(MAX_CANDIDATES);
             areas.extend(fitting);
         }
         areas
@@ -167,7 +164,7 @@ impl Attempt<'_, '_> {
     fn move_colocatable_first(&mut self, group: usize, level: LevelId, areas: &mut [Area]) {
         let mut found = 0;
         for at in 0..areas.len() {
-            if found >= self.most || self.budget.is_spent() {
+            if found >= MAX_CANDIDATES || self.budget.is_spent() {
                 return;
             }
             if self.try_with_colocated(group, level, &areas[at].clone()) {

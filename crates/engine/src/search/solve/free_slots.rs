@@ -25,6 +25,11 @@ pub(crate) struct FreeSlots {
 }
 
 impl FreeSlots {
+    /// Slots by position.
+    pub(crate) fn new(topology: &Topology, counts: Vec<u32>) -> Self {
+        Self { sums: sums(topology, &counts), counts }
+    }
+
     /// The slots of a column, without forbidden nodes and within the group's constraints.
     pub(crate) fn of(
         topology: &Topology,
@@ -39,8 +44,7 @@ impl FreeSlots {
             for (count, node) in counts.iter_mut().zip(topology.order()) {
                 *count = (*count).min(demand.constraints.remaining(*node, &LimitUsage::default()));
             }
-            let sums = sums(topology, &counts);
-            Self { counts, sums }
+            Self::new(topology, counts)
         };
         for node in forbidden.iter().chain(demand.constraints.forbidden()) {
             slots.set(topology, *node, 0);
@@ -59,9 +63,7 @@ impl FreeSlots {
             let is_forbidden = forbidden.contains(node);
             if is_forbidden { 0 } else { fit::times_on(cluster, *node, &demand.shape) }
         };
-        let counts: Vec<u32> = topology.order().iter().map(count).collect();
-        let sums = sums(topology, &counts);
-        Self { counts, sums }
+        Self::new(topology, topology.order().iter().map(count).collect())
     }
 
     /// Slots in these ranges of positions under a relaxation. Once `enough` fit a range, its
@@ -92,8 +94,7 @@ impl FreeSlots {
                 }
             }
         }
-        let sums = sums(topology, &counts);
-        Self { counts, sums }
+        Self::new(topology, counts)
     }
 
     fn set(&mut self, topology: &Topology, node: NodeId, now: u32) {

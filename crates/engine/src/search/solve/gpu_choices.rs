@@ -50,12 +50,7 @@ pub(crate) fn densest(cluster: &Cluster, node: NodeId, shape: &Shape) -> Option<
                     }
                     is_free
                 });
-                lowest.take(most).map(move |slices| GpuPart {
-                    gpu,
-                    milli: profile.milli,
-                    slices,
-                    memory_mib: profile.memory_mib,
-                })
+                lowest.take(most).map(move |slices| profile.part(gpu, slices))
             });
             let parts: GpuParts = instances.take((*count).into()).collect();
             if parts.len() < usize::from(*count) {
@@ -99,12 +94,7 @@ pub(crate) fn all_placements(
                 let (taken, is_open) = (free.slices, free.slices != Slices::NONE || free.is_idle());
                 let profile = profile.filter(|_| is_open && !free.is_closed);
                 let places = profile.into_iter().flat_map(|profile| {
-                    profile.places().map(move |slices| GpuPart {
-                        gpu,
-                        milli: profile.milli,
-                        slices,
-                        memory_mib: profile.memory_mib,
-                    })
+                    profile.places().map(move |slices| profile.part(gpu, slices))
                 });
                 places.filter(move |part| !part.slices.overlaps(taken)).collect::<Vec<_>>()
             };

@@ -9,8 +9,7 @@ use crate::cluster::Cluster;
 use crate::gang::{Gang, Group};
 use crate::node::NodeId;
 use crate::plan::{FailedBound, Remedy, Scarce};
-use crate::solve::Request;
-use crate::solve::areas::{self, Area};
+use crate::solve::areas::Area;
 use crate::solve::free_slots::{FreeSlots, intersection};
 use crate::solve::problem::{Goal, Problem};
 use crate::solve::residual::AllowedDomain;
@@ -20,30 +19,16 @@ use crate::topology::{DomainId, LevelId, Topology};
 pub(crate) fn failed_bound(
     problem: &Problem<'_>,
     cluster: &Cluster,
-    request: &Request<'_>,
     goal: &Goal,
 ) -> Option<FailedBound> {
-    let level = request.gang.profile.topology.required.unwrap_or_default();
-    let roots = areas::roots(problem.topology, request, level);
+    let (level, roots) = (problem.level(), problem.roots());
     let areas: Vec<Area> = roots.iter().copied().map(Area::domain).collect();
     if areas.iter().any(|area| problem.admits(area, goal)) {
         return None;
     }
-    let refused = |area: &Area, group: usize| {
-        let (demand, slots) = (&problem.demands[group], &problem.free_slots[group]);
-        let (unpinned, needs_segments) = (goal.unpinned[group], goal.needs_segments[group]);
-        !slots.has(
-            problem.topology,
-            demand,
-            &problem.fit_counts[group],
-            area,
-            unpinned,
-            needs_segments,
-        )
-    };
     let everywhere = (0..problem.demands.len()).find(|group| {
         goal.members(&problem.demands).nth(*group) > Some(0)
-            && areas.iter().all(|area| refused(area, *group))
+            && !areas.iter().any(|area| problem.fits_alone(*group, area, goal))
     });
     let bound =
         |group: usize, roots: &[DomainId]| of_group(problem, cluster, goal, group, level, roots);
@@ -77,7 +62,7 @@ fn of_group(
     roots: &[DomainId],
 ) -> FailedBound {
     let (demand, topology) = (&problem.demands[group], problem.topology);
-    let name = Arc::clone(&problem.gang.groups[group].name);
+    let name = Arc::clone(&problem.request.gang.groups[group].name);
     let fit_counts = &problem.fit_counts[group];
     let unpinned = u64::from(goal.unpinned[group]);
     // A pinned segment without free slots fails alone, in its own domain.
@@ -96,11 +81,20 @@ fn of_group(
         });
     let relaxed = |relaxation, areas: &[Area], enough| {
         let ranges = areas.iter().map(|area| area.positions(topology));
-        FreeSlots::relaxed(cluster, topology, demand, problem.forbidden, relaxation, ranges, enough)
+        FreeSlots::relaxed(
+            cluster,
+            topology,
+            demand,
+            problem.request.forbidden,
+            relaxation,
+            ranges,
+            enough,
+        )
     };
     // The current slots without the group's constraints; few groups have any.
-    let unconstrained = (!demand.constraints.is_none())
-        .then(|| FreeSlots::without_constraints(cluster, topology, demand, problem.forbidden));
+    let unconstrained = (!demand.constraints.is_none()).then(|| {
+        FreeSlots::without_constraints(cluster, topology, demand, problem.request.forbidden)
+    });
     if let Some((place, wanted, possible)) = pinned_segment
         && roots.iter().all(|root| fit_counts[root.0 as usize] >= unpinned)
     {
@@ -180,7 +174,7 @@ fn of_all(
     level: LevelId,
     domain: DomainId,
 ) -> FailedBound {
-    let names: Vec<&str> = problem.gang.groups.iter().map(|group| &*group.name).collect();
+    let names: Vec<&str> = problem.request.gang.groups.iter().map(|group| &*group.name).collect();
     let scarce = problem.scarcity(cluster, domain, goal);
     FailedBound {
         group: names.join(" and ").into(),
@@ -198,24 +192,17 @@ fn best_of(domains: impl Iterator<Item = DomainId>, fit_counts: &[u64]) -> Optio
 
 /// Changes of the request that pass the bounds, the cheapest first: a looser level costs hops,
 /// fewer members cost members.
-pub(crate) fn changes(
-    problem: &Problem<'_>,
-    request: &Request<'_>,
-    bound: Option<&FailedBound>,
-) -> Vec<(Remedy, Gang)> {
-    let gang = request.gang;
+pub(crate) fn changes(problem: &Problem<'_>, bound: Option<&FailedBound>) -> Vec<(Remedy, Gang)> {
+    let gang = problem.request.gang;
     let levels = problem.topology.levels();
     let mut changes = Vec::new();
     let mut offer = |remedy: Remedy, gang: Gang| {
         if gang.check(levels.len()).is_err() {
             return false;
         }
-        let request = Request { gang: &gang, ..*request };
-        let other = problem.with(&request);
+        let other = problem.with(&gang);
         let goal = Goal::min(&other.demands);
-        let level = gang.profile.topology.required.unwrap_or_default();
-        let mut roots =
-            areas::roots(problem.topology, &request, level).into_iter().map(Area::domain);
+        let mut roots = other.roots().into_iter().map(Area::domain);
         let is_possible = roots.any(|area| other.admits(&area, &goal));
         if is_possible {
             changes.push((remedy, gang));
@@ -235,7 +222,7 @@ pub(crate) fn changes(
                 Some((at, _)) if is_group => set_required_level(&mut gang, at, required),
                 _ => gang.profile.topology.required = required,
             }
-            let level = Arc::clone(&levels[usize::from(looser)]);
+            let level = levels[usize::from(looser)].to_string();
             if offer(Remedy::LooserLevel { level }, gang) {
                 break;
             }
@@ -250,7 +237,7 @@ pub(crate) fn changes(
         let fit = possible.saturating_add(problem.demands[at].pinned).min(group.min);
         let mut gang = gang.clone();
         gang.groups[at] = Group { min: fit, ..group.clone() };
-        offer(Remedy::FewerMembers { group: Arc::clone(&group.name), fit }, gang);
+        offer(Remedy::FewerMembers { group: group.name.to_string(), fit }, gang);
     }
     changes
 }
@@ -276,14 +263,12 @@ fn set_required_level(gang: &mut Gang, at: usize, required: Option<LevelId>) {
 pub(crate) fn more_nodes(
     problem: &Problem<'_>,
     cluster: &Cluster,
-    request: &Request<'_>,
     bound: &FailedBound,
 ) -> Option<Remedy> {
-    let level = request.gang.profile.topology.required.unwrap_or_default();
-    if areas::roots(problem.topology, request, level).is_empty() {
+    if problem.roots().is_empty() {
         return None;
     }
-    let at = problem.gang.groups.iter().position(|group| group.name == bound.group)?;
+    let at = problem.request.gang.groups.iter().position(|group| group.name == bound.group)?;
     let (demand, topology) = (&problem.demands[at], problem.topology);
     if problem.demands.len() > 1
         || demand.allowed == AllowedDomain::Nowhere
@@ -292,7 +277,7 @@ pub(crate) fn more_nodes(
         return None;
     }
     let everywhere = [topology.domain(Topology::ROOT).nodes.clone()];
-    let (forbidden, empty) = (problem.forbidden, Relaxation::Empty);
+    let (forbidden, empty) = (problem.request.forbidden, Relaxation::Empty);
     let slots =
         FreeSlots::relaxed(cluster, topology, demand, forbidden, empty, everywhere, u64::MAX);
     let best: Option<(u32, NodeId)> =

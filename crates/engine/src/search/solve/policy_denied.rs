@@ -3,11 +3,11 @@
 use crate::World;
 use crate::objective::CostModel;
 use crate::plan::{PlanResult, Reason};
-use crate::solve::areas;
 use crate::solve::attempt::{self, Budget};
 use crate::solve::problem::{Goal, Problem};
 use crate::solve::{
-    Evaluated, NodeSet, Request, Solver, compare_found, evaluate, orders, plan_of, refusal,
+    Evaluated, MAX_CANDIDATES, NodeSet, Request, Solver, compare_found, evaluate, orders, plan_of,
+    refusal,
 };
 
 /// Steps of an attempt here beyond its members: slots are recounted, and the cost model evaluates
@@ -39,44 +39,39 @@ impl Denied {
 impl Solver {
     /// Searches without the nodes of the denied plans, then in every area. A constraint is reported
     /// as the reason only if all areas were tried within the budget.
-    #[expect(clippy::too_many_arguments, reason = "what a search is about, each once")]
     pub(super) fn search_denied(
         &mut self,
         problem: &Problem<'_>,
         world: &mut World,
-        request: &Request<'_>,
         cost_model: &dyn CostModel,
         goals: &[Goal],
         denied: Denied,
         budget: &mut Budget,
     ) -> PlanResult {
         let Denied { reason, nodes } = denied;
-        let most = self.options.candidates.max(1);
-        let level = request.gang.profile.topology.required.unwrap_or_default();
-        let roots = areas::roots(problem.topology, request, level);
-        let forbidden = &nodes | request.forbidden;
-        let other = Request { forbidden: &forbidden, ..*request };
+        let roots = problem.roots();
+        let forbidden = &nodes | problem.request.forbidden;
+        let other = Request { forbidden: &forbidden, ..problem.request };
         let without = Problem::new(&mut self.bounds, &world.cluster, problem.topology, &other);
         let mut is_truncated = false;
         for goal in goals {
             let mut allowed = Vec::new();
             if !budget.is_spent() {
-                allowed = self.try_areas(&without, world, &other, cost_model, &roots, goal, budget);
+                allowed = Self::try_areas(&without, world, cost_model, &roots, goal, budget);
                 allowed.retain(|found| found.denied.is_none());
             }
             if allowed.is_empty() {
                 'areas: for area in problem.all_areas(&world.cluster, &roots, goal) {
                     for order in orders(problem, &area, false) {
                         is_truncated |= budget.is_spent();
-                        if is_truncated || allowed.len() >= most {
+                        if is_truncated || allowed.len() >= MAX_CANDIDATES {
                             break 'areas;
                         }
                         budget.steps += ATTEMPT_STEPS;
                         let cluster = &mut world.cluster;
-                        let placed =
-                            attempt::attempt(problem, cluster, &area, goal, order, most, budget);
+                        let placed = attempt::attempt(problem, cluster, &area, goal, order, budget);
                         let Some(placed) = placed else { continue };
-                        let found = evaluate(world, request, cost_model, placed);
+                        let found = evaluate(world, &problem.request, cost_model, placed);
                         let is_new = allowed.iter().all(|other| other.placed != found.placed);
                         if found.denied.is_none() && is_new {
                             allowed.push(found);

@@ -10,20 +10,19 @@ use crate::gang::Gang;
 use crate::node::NodeId;
 use crate::plan::Scarce;
 use crate::resources::Resources;
-use crate::solve::areas::{Area, Pins};
+use crate::solve::Request;
+use crate::solve::areas::{self, Area, Pins};
 use crate::solve::constraints::LimitUsage;
 use crate::solve::free_slots::FreeSlots;
 use crate::solve::residual::{self, GroupDemand};
 use crate::solve::shared_limits::{SharedLimit, shared_limits};
-use crate::solve::{NodeSet, Request};
-use crate::topology::{DomainId, Topology};
+use crate::topology::{DomainId, LevelId, Topology};
 
 /// A request with what is known before any search.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem<'a> {
+    pub(crate) request: Request<'a>,
     pub(crate) topology: &'a Topology,
-    pub(crate) gang: &'a Gang,
-    pub(crate) forbidden: &'a NodeSet,
     /// By group.
     pub(crate) demands: Vec<GroupDemand>,
     /// By group.
@@ -157,43 +156,12 @@ impl<'a> Problem<'a> {
         let free_slots: Vec<FreeSlots> = demands
             .iter()
             .map(|demand| {
-                let column = bounds.cached_column(cluster, topology, &demand.shape);
+                let column = bounds.column(cluster, topology, &demand.shape);
                 FreeSlots::of(topology, column, request.forbidden, demand)
             })
             .collect();
         let supply =
             if demands.len() > 1 { supply(cluster, topology, &free_slots) } else { Vec::new() };
-        let shared_limits = shared_limits(topology, &demands, &free_slots);
-        Self::with_rooms(topology, request, demands, free_slots, supply, shared_limits)
-    }
-
-    /// The problem of a request for the same groups with other constraints.
-    pub(crate) fn with<'b>(&'b self, request: &Request<'b>) -> Problem<'b> {
-        let demands = residual::demands(self.topology, request);
-        let (free_slots, supply) = (self.free_slots.clone(), self.supply.clone());
-        Problem::with_rooms(
-            self.topology,
-            request,
-            demands,
-            free_slots,
-            supply,
-            self.shared_limits.clone(),
-        )
-    }
-
-    fn with_rooms(
-        topology: &'a Topology,
-        request: &Request<'a>,
-        demands: Vec<GroupDemand>,
-        free_slots: Vec<FreeSlots>,
-        supply: Vec<Supply>,
-        shared_limits: Vec<SharedLimit>,
-    ) -> Self {
-        let fit_counts = demands
-            .iter()
-            .zip(&free_slots)
-            .map(|(demand, slots)| slots.fit_counts(topology, demand))
-            .collect();
         let mut order: Vec<usize> = (0..demands.len()).collect();
         order.sort_by_key(|group| {
             let shape = &demands[*group].shape;
@@ -201,20 +169,35 @@ impl<'a> Problem<'a> {
             let milli = shape.gpus.total_milli();
             (Reverse((milli, shape.gpus.count(), cpu_milli, memory_mib)), *group)
         });
-        let pins = Pins::of(topology, request);
-        let (gang, forbidden) = (request.gang, request.forbidden);
         Self {
+            request: *request,
             topology,
-            gang,
-            forbidden,
+            fit_counts: fit_counts(topology, &demands, &free_slots),
+            order,
+            pins: Pins::of(topology, request),
+            supply,
+            shared_limits: shared_limits(topology, &demands, &free_slots),
             demands,
             free_slots,
-            fit_counts,
-            order,
-            pins,
-            supply,
-            shared_limits,
         }
+    }
+
+    /// The problem of a gang with the same groups and other constraints.
+    pub(crate) fn with<'b>(&'b self, gang: &'b Gang) -> Problem<'b> {
+        let request = Request { gang, ..self.request };
+        let demands = residual::demands(self.topology, &request);
+        let fit_counts = fit_counts(self.topology, &demands, &self.free_slots);
+        Problem { request, demands, fit_counts, ..self.clone() }
+    }
+
+    /// Domains of the gang's required level in which it may be.
+    pub(crate) fn roots(&self) -> Vec<DomainId> {
+        areas::roots(self.topology, &self.request, self.level())
+    }
+
+    /// The level at which all members must be together; 0 is the whole cluster.
+    pub(crate) fn level(&self) -> LevelId {
+        self.request.gang.profile.topology.required.unwrap_or_default()
     }
 
     /// Whether every bound allows the gang in an area: each group alone, and all together.
@@ -226,18 +209,19 @@ impl<'a> Problem<'a> {
 
     /// The first group that does not fit an area by itself.
     pub(crate) fn first_refused(&self, area: &Area, goal: &Goal) -> Option<usize> {
-        self.order.iter().copied().find(|group| {
-            let (demand, slots) = (&self.demands[*group], &self.free_slots[*group]);
-            let (unpinned, needs_segments) = (goal.unpinned[*group], goal.needs_segments[*group]);
-            !slots.has(
-                self.topology,
-                demand,
-                &self.fit_counts[*group],
-                area,
-                unpinned,
-                needs_segments,
-            )
-        })
+        self.order.iter().copied().find(|group| !self.fits_alone(*group, area, goal))
+    }
+
+    /// Whether a group by itself fits an area.
+    pub(crate) fn fits_alone(&self, group: usize, area: &Area, goal: &Goal) -> bool {
+        self.free_slots[group].has(
+            self.topology,
+            &self.demands[group],
+            &self.fit_counts[group],
+            area,
+            goal.unpinned[group],
+            goal.needs_segments[group],
+        )
     }
 
     /// Whether the plain resources and GPUs of an area are enough for all groups together.
@@ -259,8 +243,8 @@ impl<'a> Problem<'a> {
     /// The scarce resource of a domain for all groups together.
     pub(crate) fn scarcity(&self, cluster: &Cluster, domain: DomainId, goal: &Goal) -> Scarce {
         let demand = self.demand(goal);
-        let nodes =
-            self.topology.nodes(domain).iter().filter(|node| !self.forbidden.contains(node));
+        let forbidden = self.request.forbidden;
+        let nodes = self.topology.nodes(domain).iter().filter(|node| !forbidden.contains(node));
         let empty =
             nodes.fold(Supply::default(), |sum, node| sum.plus(&Supply::of_empty(cluster, *node)));
         let free = self.supply.get(domain.0 as usize).copied().unwrap_or_default();
@@ -310,6 +294,16 @@ impl<'a> Problem<'a> {
         });
         by_unit.min().unwrap_or(all).min(all)
     }
+}
+
+/// By group and domain: members that fit by every rule of the group.
+fn fit_counts(
+    topology: &Topology,
+    demands: &[GroupDemand],
+    free_slots: &[FreeSlots],
+) -> Vec<Vec<u64>> {
+    let groups = demands.iter().zip(free_slots);
+    groups.map(|(demand, slots)| slots.fit_counts(topology, demand)).collect()
 }
 
 /// By domain: the free amounts of nodes that fit a member of some group.

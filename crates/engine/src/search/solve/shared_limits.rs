@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::bounds::column::sums;
 use crate::solve::areas::Area;
 use crate::solve::free_slots::FreeSlots;
 use crate::solve::problem::Goal;
@@ -14,10 +13,7 @@ use crate::topology::Topology;
 #[derive(Clone, Debug)]
 pub(crate) struct SharedLimit {
     groups: Vec<usize>,
-    /// By position.
-    counts: Vec<u32>,
-    /// By domain.
-    sums: Vec<u64>,
+    slots: FreeSlots,
 }
 
 /// Bounds of the limits that several groups share.
@@ -41,9 +37,8 @@ pub(crate) fn shared_limits(
             let each = groups.iter().map(|group| free_slots[*group].counts[at]);
             each.fold(0, u32::saturating_add).min(most)
         };
-        let counts: Vec<u32> = (0..topology.order().len()).map(of_node).collect();
-        let sums = sums(topology, &counts);
-        SharedLimit { groups, counts, sums }
+        let counts = (0..topology.order().len()).map(of_node).collect();
+        SharedLimit { slots: FreeSlots::new(topology, counts), groups }
     };
     of_several.map(bound).collect()
 }
@@ -59,10 +54,6 @@ impl SharedLimit {
     pub(crate) fn missing(&self, members: &[u32], area: &Area) -> u64 {
         let wanted = self.groups.iter().filter_map(|group| members.get(*group));
         let wanted: u64 = wanted.map(|count| u64::from(*count)).sum();
-        let most = match area.node {
-            Some(position) => self.counts.get(position as usize).copied().map_or(0, u64::from),
-            None => self.sums.get(area.domain.0 as usize).copied().unwrap_or_default(),
-        };
-        wanted.saturating_sub(most)
+        wanted.saturating_sub(self.slots.count(area))
     }
 }

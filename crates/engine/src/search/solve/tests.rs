@@ -5,6 +5,7 @@ mod fixtures;
 mod gaps;
 mod groups;
 mod levels;
+pub(crate) mod min_hops;
 mod pins;
 mod refusals;
 mod small;

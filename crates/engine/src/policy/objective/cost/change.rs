@@ -2,11 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use smallvec::SmallVec;
-
 use crate::cluster::Cluster;
 use crate::cluster::states::{self, NodeState};
-use crate::gpu::GpuFree;
 use crate::node::NodeId;
 use crate::placement::Placement;
 use crate::resources::Resources;
@@ -14,16 +11,8 @@ use crate::resources::Resources;
 /// The effect of a decision on the nodes that it touches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
-    nodes: BTreeMap<NodeId, Touched>,
-}
-
-/// The resulting free capacity of a node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Touched {
-    /// Plain resources.
-    pub free: Resources,
-    /// GPUs by index.
-    pub gpus: SmallVec<[GpuFree; 8]>,
+    /// Touched nodes with what will be free; GPUs by index.
+    nodes: BTreeMap<NodeId, NodeState>,
 }
 
 impl Change {
@@ -52,29 +41,25 @@ impl Change {
         }
     }
 
-    /// The nodes that are touched, ascending.
-    pub fn nodes(&self) -> impl Iterator<Item = (NodeId, &Touched)> {
-        self.nodes.iter().map(|(id, node)| (*id, node))
-    }
-
-    /// The state of each touched node before and after.
+    /// The state of each touched node before and after, in the order of nodes.
     pub fn states<'a>(
         &'a self,
         cluster: &'a Cluster,
     ) -> impl Iterator<Item = (NodeId, &'a NodeState, NodeState)> {
-        self.nodes().filter_map(|(id, node)| {
-            let before = cluster.states().state(cluster.state(id))?;
-            let mut gpus = node.gpus.clone();
-            if cluster.class(id).links.is_flat() {
-                states::sort(&mut gpus);
+        self.nodes.iter().filter_map(|(id, after)| {
+            let before = cluster.states().state(cluster.state(*id))?;
+            let mut after = after.clone();
+            if cluster.class(*id).links.is_flat() {
+                states::sort(&mut after.gpus);
             }
-            let (class, is_open) = (before.class, before.is_open);
-            Some((id, before, NodeState { class, is_open, free: node.free, gpus }))
+            Some((*id, before, after))
         })
     }
 
-    fn touch(&mut self, cluster: &Cluster, node: NodeId) -> &mut Touched {
-        self.nodes.entry(node).or_insert_with(|| Touched {
+    fn touch(&mut self, cluster: &Cluster, node: NodeId) -> &mut NodeState {
+        self.nodes.entry(node).or_insert_with(|| NodeState {
+            class: cluster.class_id(node),
+            is_open: cluster.is_open(node),
             free: cluster.free(node),
             gpus: cluster.gpus(node).into(),
         })

@@ -3,12 +3,11 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{
-    Change, Figures, Meter, cents, expected_loss, is_spare, preferences_missed, spare_nodes,
-};
+use super::{Change, cents, expected_loss, is_spare, preferences_missed, spare_nodes};
 use crate::World;
 use crate::cluster::Cluster;
 use crate::cluster::states::NodeState;
+use crate::fragmentation::{NodeResidual, TypicalPods};
 use crate::gang::Gang;
 use crate::node::{NodeId, NodeSet};
 use crate::objective::fairness::FairShares;
@@ -24,118 +23,74 @@ use crate::workload::{MemberId, Profile, Workload, WorkloadId};
 #[derive(Clone)]
 pub struct PolicyCostModel<'a> {
     policy: &'a PlacementPolicy,
-    figures: &'a dyn Figures,
+    typical: &'a TypicalPods,
     shares: &'a FairShares,
-    meter: &'a Meter,
+    /// Power and spend of the whole cluster; 0 where the policy does not limit them.
+    watts: i64,
+    cents: i64,
     /// Spare nodes wanted in each domain of a level.
     spares: Vec<(LevelId, i64)>,
+    /// By domain: the spare nodes that there are; empty if none are wanted.
+    spare_nodes: BTreeMap<DomainId, i64>,
 }
 
 impl<'a> PolicyCostModel<'a> {
-    /// A cost model. `meter` must have read the world. Fails if a level with spare nodes is not in
-    /// the topology.
+    /// A cost model. Fragmentation is measured by `typical`; without typical pods it costs nothing.
+    /// Fails if a level with spare nodes is not in the topology.
     pub fn new(
         world: &World,
         policy: &'a PlacementPolicy,
-        figures: &'a dyn Figures,
+        typical: &'a TypicalPods,
         shares: &'a FairShares,
-        meter: &'a Meter,
     ) -> Result<Self, PolicyError> {
-        let spares = policy.constraints().spares.iter().enumerate().map(|(number, spares)| {
+        let constraints = policy.constraints();
+        let spares = constraints.spares.iter().enumerate().map(|(number, spares)| {
             let field = format!("constraints.spares[{number}]");
             Ok((spares.resolve(world, &field)?, spares.nodes))
         });
-        let spares = spares.collect::<Result<_, _>>()?;
-        Ok(Self { policy, figures, shares, meter, spares })
+        let spares = spares.collect::<Result<Vec<_>, _>>()?;
+        let mut model = Self {
+            policy,
+            typical,
+            shares,
+            watts: 0,
+            cents: 0,
+            spares,
+            spare_nodes: BTreeMap::new(),
+        };
+        if policy.has_limits() {
+            model.measure(world);
+        }
+        Ok(model)
     }
 
-    /// Its policy.
-    pub fn policy(&self) -> &'a PlacementPolicy {
-        self.policy
-    }
-
-    /// The cost of a decision that may also move and evict. `world` is the world without the
-    /// decision.
-    pub fn decision_cost(
-        &self,
-        world: &World,
-        gang: &Gang,
-        placed: &[Placed],
-        disruptions: DisruptionSet<'_>,
-    ) -> CostVector {
-        let World { cluster, topology, workloads } = world;
-        let mut milli = 0;
-        for member in placed {
-            milli += member.placement.gpus.iter().map(|part| i64::from(part.milli)).sum::<i64>();
+    /// Sums what the policy limits over the whole cluster.
+    fn measure(&mut self, world: &World) {
+        let World { cluster, topology, .. } = world;
+        for (_, state, nodes) in cluster.states().iter() {
+            let count = i64::try_from(nodes.len()).unwrap_or(i64::MAX);
+            self.watts += energy::watts(cluster, state) * count;
+            self.cents += cents(cluster, state) * count;
+            for node in nodes.iter().filter(|_| is_spare(cluster, state)) {
+                for domain in topology.ancestors(topology.leaf_domain(*node)) {
+                    *self.spare_nodes.entry(domain).or_default() += 1;
+                }
+            }
         }
-        let mut cost = CostVector::default();
-        let nodes = || placed.iter().map(|placed| placed.placement.node);
-        cost.set(
-            CostTerm::Hops,
-            ring_hops(topology, nodes()) + moved_hops(world, disruptions.moves),
-        );
-        cost.set(CostTerm::PreferencesMissed, preferences_missed(gang, placed));
-        let disturbed = disruptions.moves.len() + disruptions.evictions.len();
-        cost.set(CostTerm::PodsDisturbed, i64::try_from(disturbed).unwrap_or(i64::MAX));
-        let change = change(world, gang, placed, disruptions);
-        for (_, before, after) in change.states(cluster) {
-            cost = cost.plus(&self.node_cost(cluster, [before, &after]));
-        }
-        let losses = disruptions.evictions.iter().filter_map(|id| {
-            let tenant = &*workloads.workload(id.workload)?.profile.tenant;
-            Some((tenant, -workloads.member(*id)?.gpu_milli()))
-        });
-        let gain = (&*gang.profile.tenant, milli);
-        let deficit = self.shares.deficit_after(losses.chain([gain]));
-        cost.set(CostTerm::FairnessDeficit, deficit);
-        cost.set(CostTerm::ExpectedLostGpuSeconds, loss(world, &gang.profile, nodes(), milli));
-        cost
     }
 
     /// The cost of a node's transition between two states.
-    pub(crate) fn node_cost(
-        &self,
-        cluster: &Cluster,
-        [before, after]: [&NodeState; 2],
-    ) -> CostVector {
+    fn node_cost(&self, cluster: &Cluster, before: &NodeState, after: &NodeState) -> CostVector {
         let mut cost = CostVector::default();
-        let stranded = self.figures.stranded_milli(cluster, before, after);
+        let amounts = |state| self.typical.amounts(&NodeResidual::of_state(cluster, state));
+        let stranded = amounts(after).minus(&amounts(before)).rounded_fragment();
         cost.set(CostTerm::GpuMilliStranded, stranded);
-        cost.set(CostTerm::PackingPrice, self.figures.price(cluster, before, after));
+        // Stranded GPUs in millionths: the packing policy's own price is of single pods.
+        cost.set(CostTerm::PackingPrice, stranded.saturating_mul(1000));
         let watts = energy::watts(cluster, after) - energy::watts(cluster, before);
         cost.set(CostTerm::Watts, watts);
         cost.set(CostTerm::CentsPerHour, cents(cluster, after) - cents(cluster, before));
         cost
-    }
-
-    /// The cost beyond [`Self::node_cost`] of one pod that takes `milli` of a node.
-    pub(crate) fn pod_cost(
-        &self,
-        world: &World,
-        profile: &Profile,
-        node: NodeId,
-        milli: i64,
-    ) -> CostVector {
-        let mut cost = CostVector::default();
-        let deficit = self.shares.deficit_after([(&*profile.tenant, milli)]);
-        cost.set(CostTerm::FairnessDeficit, deficit);
-        cost.set(CostTerm::ExpectedLostGpuSeconds, loss(world, profile, [node], milli));
-        cost
-    }
-
-    /// Whether a decision is allowed by its cost and by the nodes that it leaves free.
-    pub fn check_change(
-        &self,
-        world: &World,
-        change: &Change,
-        cost: &CostVector,
-    ) -> Result<(), Reason> {
-        self.check_limits(cost)?;
-        let cluster = &world.cluster;
-        let gone = change.states(cluster).map(|(node, before, after)| {
-            (node, i64::from(is_spare(cluster, &after)) - i64::from(is_spare(cluster, before)))
-        });
-        self.check_spares(world, gone.filter(|(_, more)| *more != 0))
     }
 
     /// Whether the limits of the policy allow a cost. Limits apply only to changes for the worse.
@@ -147,13 +102,8 @@ impl<'a> PolicyCostModel<'a> {
         };
         let limits = [
             ("pods disturbed", CostTerm::PodsDisturbed, most_disturbed, 0),
-            ("watts", CostTerm::Watts, constraints.max_watts, self.meter.watts()),
-            (
-                "cents per hour",
-                CostTerm::CentsPerHour,
-                constraints.max_cents_per_hour,
-                self.meter.cents_per_hour(),
-            ),
+            ("watts", CostTerm::Watts, constraints.max_watts, self.watts),
+            ("cents per hour", CostTerm::CentsPerHour, constraints.max_cents_per_hour, self.cents),
         ];
         for (name, unit, most, now) in limits {
             let found = now.saturating_add(cost.of(unit));
@@ -174,9 +124,6 @@ impl<'a> PolicyCostModel<'a> {
         world: &World,
         changes: impl Iterator<Item = (NodeId, i64)>,
     ) -> Result<(), Reason> {
-        if self.spares.is_empty() {
-            return Ok(());
-        }
         let mut by_domain: BTreeMap<DomainId, i64> = BTreeMap::new();
         for (node, more) in changes {
             for id in world.topology.ancestors(world.topology.leaf_domain(node)) {
@@ -186,7 +133,7 @@ impl<'a> PolicyCostModel<'a> {
         for (id, more) in by_domain {
             let level = world.topology.domain(id).level;
             let wanted = self.spares.iter().find(|(own, _)| *own == level);
-            let found = self.meter.spares(id) + more;
+            let found = self.spare_nodes.get(&id).copied().unwrap_or(0) + more;
             if let Some((_, least)) = wanted
                 && more < 0
                 && found < *least
@@ -207,14 +154,36 @@ impl CostModel for PolicyCostModel<'_> {
         placed: &[Placed],
         disruptions: DisruptionSet<'_>,
     ) -> CostVector {
-        self.decision_cost(world, gang, placed, disruptions)
+        let World { cluster, topology, workloads } = world;
+        let mut milli = 0;
+        for member in placed {
+            milli += member.placement.gpus.iter().map(|part| i64::from(part.milli)).sum::<i64>();
+        }
+        let mut cost = CostVector::default();
+        let nodes = || placed.iter().map(|placed| placed.placement.node);
+        cost.set(
+            CostTerm::Hops,
+            ring_hops(topology, nodes()) + moved_hops(world, disruptions.moves),
+        );
+        cost.set(CostTerm::PreferencesMissed, preferences_missed(gang, placed));
+        let disturbed = disruptions.moves.len() + disruptions.evictions.len();
+        cost.set(CostTerm::PodsDisturbed, i64::try_from(disturbed).unwrap_or(i64::MAX));
+        for (_, before, after) in change(world, gang, placed, disruptions).states(cluster) {
+            cost = cost.plus(&self.node_cost(cluster, before, &after));
+        }
+        let losses = disruptions.evictions.iter().filter_map(|id| {
+            let tenant = &*workloads.workload(id.workload)?.profile.tenant;
+            Some((tenant, -workloads.member(*id)?.gpu_milli()))
+        });
+        let gain = (&*gang.profile.tenant, milli);
+        let deficit = self.shares.deficit_after(losses.chain([gain]));
+        cost.set(CostTerm::FairnessDeficit, deficit);
+        cost.set(CostTerm::ExpectedLostGpuSeconds, loss(world, &gang.profile, nodes(), milli));
+        cost
     }
 
     fn has_limits(&self) -> bool {
-        let constraints = self.policy.constraints();
-        constraints.max_watts.is_some()
-            || constraints.max_cents_per_hour.is_some()
-            || !constraints.spares.is_empty()
+        self.policy.has_limits()
     }
 
     fn kept_free(&self, world: &World) -> NodeSet {
@@ -237,7 +206,16 @@ impl CostModel for PolicyCostModel<'_> {
         disruptions: DisruptionSet<'_>,
         cost: &CostVector,
     ) -> Result<(), Reason> {
-        self.check_change(world, &change(world, gang, placed, disruptions), cost)
+        self.check_limits(cost)?;
+        if self.spares.is_empty() {
+            return Ok(());
+        }
+        let cluster = &world.cluster;
+        let change = change(world, gang, placed, disruptions);
+        let gone = change.states(cluster).map(|(node, before, after)| {
+            (node, i64::from(is_spare(cluster, &after)) - i64::from(is_spare(cluster, before)))
+        });
+        self.check_spares(world, gone.filter(|(_, more)| *more != 0))
     }
 }
 

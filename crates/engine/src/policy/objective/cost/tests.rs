@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::World;
+use crate::fragmentation::{NodeResidual, TypicalPods};
 use crate::gang::Gang;
 use crate::gpu::{GpuModel, Slices};
 use crate::node::{NodeClass, NodeSpec};
@@ -64,11 +65,10 @@ fn gang(cpu_milli: i64, count: u32) -> Gang {
 }
 
 /// The cost of placing members of 3000 milli-CPU each.
-fn cost(world: &World, figures: &dyn Figures, places: &[Placement]) -> CostVector {
+fn cost(world: &World, typical: &TypicalPods, places: &[Placement]) -> CostVector {
     let policy = PlacementPolicy::default();
-    let (shares, mut meter) = (FairShares::default(), Meter::default());
-    meter.read(world);
-    let cost_model = PolicyCostModel::new(world, &policy, figures, &shares, &meter).unwrap();
+    let shares = FairShares::default();
+    let cost_model = PolicyCostModel::new(world, &policy, typical, &shares).unwrap();
     let count = u32::try_from(places.len()).unwrap();
     let mut gang = gang(3000, count);
     gang.profile.seconds_at_risk = 600;
@@ -92,7 +92,7 @@ fn hops_are_those_of_the_ring_back_to_the_first_rank() {
     let world = world();
     let hops = |nodes: &[u32]| {
         let places: Vec<_> = nodes.iter().map(|node| at(*node, &[])).collect();
-        cost(&world, &NoFigures, &places).of(CostTerm::Hops)
+        cost(&world, &TypicalPods::default(), &places).of(CostTerm::Hops)
     };
     assert_eq!(hops(&[0]), 0);
     assert_eq!(hops(&[0, 1]), 2 + 2);
@@ -103,8 +103,9 @@ fn hops_are_those_of_the_ring_back_to_the_first_rank() {
 #[test]
 fn watts_are_those_that_are_added() {
     let mut world = world();
-    let watts =
-        |world: &World, places: &[Placement]| cost(world, &NoFigures, places).of(CostTerm::Watts);
+    let watts = |world: &World, places: &[Placement]| {
+        cost(world, &TypicalPods::default(), places).of(CostTerm::Watts)
+    };
     // A GPU wakes (10 -> 70) and one of two packages of four cores does (20 -> 100).
     assert_eq!(watts(&world, &[at(1, &[(0, 500, 0)])]), 60 + 80);
     // Two GPUs, and 6,000 milli are three cores: still one package.
@@ -122,7 +123,7 @@ fn watts_are_those_that_are_added() {
 fn cents_follow_the_larger_part_of_the_node() {
     let mut world = world();
     let cents = |world: &World, place: Placement| {
-        cost(world, &NoFigures, &[place]).of(CostTerm::CentsPerHour)
+        cost(world, &TypicalPods::default(), &[place]).of(CostTerm::CentsPerHour)
     };
     // 3,000 of 16,000 milli-CPU are 18.75 %; rounded up.
     assert_eq!(cents(&world, at(1, &[])), 19);
@@ -139,7 +140,7 @@ fn cents_follow_the_larger_part_of_the_node() {
 fn a_whole_gang_is_at_risk_on_each_of_its_nodes() {
     let mut world = world();
     let lost = |world: &World, places: &[Placement]| {
-        cost(world, &NoFigures, places).of(CostTerm::ExpectedLostGpuSeconds)
+        cost(world, &TypicalPods::default(), places).of(CostTerm::ExpectedLostGpuSeconds)
     };
     let whole = |node| at(node, &[(0, 1000, 0), (1, 1000, 0)]);
     // (900 + 100) ppm x 4 GPUs x 600 s = 2.4; (100 + 100) x 4 x 600 = 0.48.
@@ -160,21 +161,19 @@ fn stranded_cost_is_the_fragmentation_increase() {
     let half = Shape::new(Resources::of_pod(1000, 0), GpuDemand::of(1, 500));
     let whole = Shape::new(Resources::of_pod(1000, 0), GpuDemand::Whole { count: 1 });
     let typical = TypicalPods::new(world.cluster.models(), [(&half, 3), (&whole, 1)]);
-    let cpu = |_: &Cluster, before: &NodeState, after: &NodeState| {
-        before.free.cpu_milli - after.free.cpu_milli
-    };
-    let figures = MeasuredFigures { typical: &typical, price: cpu };
     // Half of a GPU is taken on the idle n2. The other half is useless for whole GPUs, which are a
     // quarter of all: 500 / 4.
-    let cost = cost(&world, &figures, &[at(2, &[(0, 500, 0)])]);
+    let cost = cost(&world, &typical, &[at(2, &[(0, 500, 0)])]);
     assert_eq!(cost.of(CostTerm::GpuMilliStranded), 125);
-    assert_eq!(cost.of(CostTerm::PackingPrice), 3000);
+    assert_eq!(cost.of(CostTerm::PackingPrice), 125_000);
     // Equal to the measure itself on every node.
-    let fragmentation = crate::fragmentation::Fragmentation::new(Arc::new(typical.clone()));
-    let shape = Shape::new(Resources::of_pod(3000, 0), GpuDemand::of(1, 300));
     for place in [at(1, &[(0, 300, 0)]), at(1, &[(1, 300, 0)]), at(3, &[(1, 300, 0)])] {
-        let expected = fragmentation.increase(&world.cluster, &place, &shape);
-        let ours = self::tests::cost(&world, &figures, &[place]).of(CostTerm::GpuMilliStranded);
+        let mut after = world.cluster.clone();
+        after.place(&Resources::of_pod(3000, 0), &place).unwrap();
+        let amounts =
+            |cluster: &Cluster| typical.amounts(&NodeResidual::of_node(cluster, place.node));
+        let expected = amounts(&after).minus(&amounts(&world.cluster)).rounded_fragment();
+        let ours = self::cost(&world, &typical, &[place]).of(CostTerm::GpuMilliStranded);
         assert_eq!(ours, expected);
     }
 }
@@ -185,13 +184,12 @@ fn a_decision_that_moves_and_evicts_costs_what_it_does_to_others() {
     run(&mut world, "near", "a", &[at(0, &[(0, 500, 0)]), at(1, &[(0, 500, 0)])]);
     run(&mut world, "gone", "b", &[at(1, &[(1, 500, 0)])]);
     let policy = PlacementPolicy::default();
-    let mut meter = Meter::default();
-    meter.read(&world);
+    let typical = TypicalPods::default();
     let tenant = |used, waiting| Tenant { weight: 1, used, waiting };
     let tenants = [("a", tenant(1000, 0)), ("b", tenant(500, 0)), ("default", tenant(0, 1000))];
     let tenants = tenants.into_iter().map(|(name, tenant)| (Arc::from(name), tenant)).collect();
     let shares = FairShares::new(8000, tenants);
-    let cost_model = PolicyCostModel::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
+    let cost_model = PolicyCostModel::new(&world, &policy, &typical, &shares).unwrap();
     let near = world.workloads.named("near").unwrap();
     let gone = world.workloads.named("gone").unwrap();
     // The second member of near goes from n1 to n2, in the other rack.
@@ -200,7 +198,7 @@ fn a_decision_that_moves_and_evicts_costs_what_it_does_to_others() {
     let evictions = [MemberId { workload: gone, member: 0 }];
     let placed = placed(&[at(1, &[(0, 500, 0)]), at(1, &[(1, 500, 0)])]);
     let disruptions = DisruptionSet { moves: &moves, evictions: &evictions };
-    let cost = cost_model.decision_cost(&world, &gang(1000, 2), &placed, disruptions);
+    let cost = cost_model.cost(&world, &gang(1000, 2), &placed, disruptions);
     assert_eq!(cost.of(CostTerm::PodsDisturbed), 2);
     assert_eq!(
         cost.of(CostTerm::Hops),
@@ -216,45 +214,18 @@ fn a_decision_that_moves_and_evicts_costs_what_it_does_to_others() {
 }
 
 #[test]
-fn incremental_meter_equals_a_fresh_meter() {
-    let mut world = world();
-    let mut meter = Meter::default();
-    let root = crate::topology::Topology::ROOT;
-    meter.read(&world);
-    assert_eq!((meter.watts(), meter.cents_per_hour(), meter.spares(root)), (4 * 60, 0, 4));
-    run(&mut world, "one", "a", &[at(0, &[(0, 500, 0)]), at(1, &[(0, 500, 0)])]);
-    world.cluster.set_open(NodeId(3), false).unwrap();
-    meter.read(&world);
-    let racks: Vec<_> = world.topology.children(root).map(|rack| meter.spares(rack)).collect();
-    assert_eq!((meter.watts(), meter.cents_per_hour()), (4 * 60 + 2 * 140, 2 * 25));
-    assert_eq!((meter.spares(root), racks), (1, vec![0, 1]));
-    let place = at(0, &[(0, 500, 0)]);
-    world.cluster.release(&Resources::of_pod(1000, 0), &place).unwrap();
-    meter.read(&world);
-    let mut fresh = Meter::default();
-    fresh.read(&world);
-    for domain in world.topology.domains().map(|(id, _)| id) {
-        assert_eq!(meter.spares(domain), fresh.spares(domain));
-    }
-    assert_eq!(meter.watts(), fresh.watts());
-    assert_eq!(meter.cents_per_hour(), fresh.cents_per_hour());
-}
-
-#[test]
 fn limits_apply_cluster_wide_and_only_to_increases() {
     let mut world = world();
     run(&mut world, "runs", "a", &[at(0, &[(0, 1000, 0)])]);
-    let mut meter = Meter::default();
-    meter.read(&world);
-    assert_eq!((meter.watts(), meter.cents_per_hour()), (4 * 60 + 140, 50));
+    let typical = TypicalPods::default();
+    // The cluster draws 4 * 60 + 140 W and costs 50 cents per hour.
     let check = |constraints: serde_json::Value, unit: CostTerm, more: i64| {
         let policy = serde_json::json!({
             "name": "limits", "order": [{ "unit": "hops" }], "constraints": constraints,
         });
         let policy: PlacementPolicy = serde_json::from_value(policy).unwrap();
         let shares = FairShares::default();
-        let cost_model =
-            PolicyCostModel::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
+        let cost_model = PolicyCostModel::new(&world, &policy, &typical, &shares).unwrap();
         let mut cost = CostVector::default();
         cost.set(unit, more);
         cost_model.check_limits(&cost).map_err(|reason| reason.to_string())
@@ -281,15 +252,14 @@ fn limits_apply_cluster_wide_and_only_to_increases() {
 fn spare_nodes_are_left_free_in_each_domain() {
     let mut world = world();
     run(&mut world, "runs", "a", &[at(0, &[(0, 500, 0)])]);
-    let mut meter = Meter::default();
-    meter.read(&world);
+    let typical = TypicalPods::default();
     let policy = serde_json::json!({
         "name": "spares", "order": [{ "unit": "hops" }],
         "constraints": { "spares": [{ "level": "rack", "nodes": 1 }] },
     });
     let policy: PlacementPolicy = serde_json::from_value(policy).unwrap();
     let shares = FairShares::default();
-    let cost_model = PolicyCostModel::new(&world, &policy, &NoFigures, &shares, &meter).unwrap();
+    let cost_model = PolicyCostModel::new(&world, &policy, &typical, &shares).unwrap();
     let check = |nodes: &[u32]| {
         let places: Vec<_> = nodes.iter().map(|node| at(*node, &[(1, 500, 0)])).collect();
         let count = u32::try_from(nodes.len()).unwrap();
@@ -305,20 +275,17 @@ fn spare_nodes_are_left_free_in_each_domain() {
 }
 
 #[test]
-fn meter_on_another_cluster_equals_a_fresh_meter() {
-    let first = world();
-    let mut second = first.clone();
-    let mut meter = Meter::default();
-    meter.read(&first);
-    let before = meter.watts();
-    second.cluster.place(&Resources::default(), &at(0, &[(0, 1000, 0)])).unwrap();
-    let mut fresh = Meter::default();
-    for world in [&second, &first, &second] {
-        meter.read(world);
-        fresh = Meter::default();
-        fresh.read(world);
-        assert_eq!(meter.watts(), fresh.watts());
-        assert_eq!(meter.cents_per_hour(), fresh.cents_per_hour());
-    }
-    assert_ne!(fresh.watts(), before);
+fn closed_nodes_are_not_spare() {
+    let mut world = world();
+    world.cluster.set_open(NodeId(3), false).unwrap();
+    let policy = serde_json::json!({
+        "name": "spares", "order": [{ "unit": "hops" }], "constraints": { "spares": [{ "nodes": 3 }] },
+    });
+    let policy: PlacementPolicy = serde_json::from_value(policy).unwrap();
+    let (typical, shares) = (TypicalPods::default(), FairShares::default());
+    let cost_model = PolicyCostModel::new(&world, &policy, &typical, &shares).unwrap();
+    let (placed, cost) = (placed(&[at(0, &[(0, 500, 0)])]), CostVector::default());
+    let refused = Reason::Spares { domain: "the cluster".to_owned(), least: 3, found: 2 };
+    let answer = cost_model.check(&world, &gang(1000, 1), &placed, DisruptionSet::default(), &cost);
+    assert_eq!(answer, Err(refused));
 }

@@ -1,23 +1,21 @@
 use super::*;
 use crate::gpu::{Slices, WHOLE};
 
-/// A G2 node of the openb trace: 96 CPUs are 48 cores in two packages of 32.
+/// A G2 node of the openb trace: 96 CPUs are 48 cores in two packages of 32, and the GPUs are A10s.
 fn node() -> (NodeClass, GpuModel) {
-    let power = cpu_beside("G2").unwrap().of_node(96_000);
     let class = NodeClass {
         capacity: Resources { cpu_milli: 96_000, memory_mib: 393_216, pods: 100 },
         gpus: 8,
-        idle_watts: power.idle_watts,
-        full_watts: power.full_watts,
-        package_cores: power.package_cores,
+        idle_watts: 40,
+        full_watts: 540,
+        package_cores: 32,
         ..NodeClass::default()
     };
-    let gpu = gpu_named("G2").unwrap();
     let model = GpuModel {
-        name: gpu.name.to_owned(),
+        name: "G2".to_owned(),
         memory_mib: 0,
-        idle_watts: gpu.idle_watts,
-        full_watts: gpu.full_watts,
+        idle_watts: 30,
+        full_watts: 150,
         mig: Vec::new(),
     };
     (class, model)
@@ -30,7 +28,6 @@ fn with_free(class: &NodeClass, cpu_milli: i64) -> i64 {
 #[test]
 fn a_package_draws_full_power_from_its_first_core_on() {
     let (class, _) = node();
-    assert_eq!((class.idle_watts, class.full_watts, class.package_cores), (40, 540, 32));
     assert_eq!(with_free(&class, 96_000), 40);
     // The smallest pod uses one of 48 cores; 32 cores are 64,000 milli.
     assert_eq!(with_free(&class, 95_999), 20 + 270);
@@ -42,12 +39,15 @@ fn a_package_draws_full_power_from_its_first_core_on() {
 
 #[test]
 fn cores_and_packages_that_are_begun_count_whole() {
-    // 104,000 milli of an 8163 are 52 cores in three packages of 24.
-    let power = cpu_named("Intel-Xeon-8163").unwrap().of_node(104_000);
-    assert_eq!((power.idle_watts, power.full_watts), (60, 495));
-    assert_eq!(cpu_beside("T4").unwrap().name, "Intel-Xeon-8163");
-    assert_eq!(cpu_beside("").unwrap().name, "Intel-Xeon-ES-2682-V4");
-    assert_eq!(cpu_beside("H100"), None);
+    // 104,000 milli are 52 cores in three packages of 24.
+    let three = NodeClass {
+        capacity: Resources { cpu_milli: 104_000, ..Resources::default() },
+        idle_watts: 60,
+        full_watts: 495,
+        package_cores: 24,
+        ..NodeClass::default()
+    };
+    assert_eq!(with_free(&three, 103_999), 20 + 20 + 165);
     let one = NodeClass {
         capacity: Resources { cpu_milli: 3000, ..Resources::default() },
         idle_watts: 7,

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::decimal::{Decimal, WrittenDecimal};
+use super::decimal::{WrittenDecimal, micro};
 use super::error::{PolicyError, nearest};
-use super::{PlacementPolicy, Step, Steps};
+use super::{Classes, PlacementPolicy, Step};
 use crate::objective::CostTerm;
 
 /// A policy as it is written.
@@ -93,15 +93,6 @@ pub struct Spares {
     pub nodes: i64,
 }
 
-/// A tolerance that makes sense.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tolerance {
-    /// In percent of the lower cost.
-    Percent(u8),
-    /// In the unit of the term.
-    Absolute(i64),
-}
-
 impl Constraints {
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
@@ -138,7 +129,7 @@ impl TryFrom<PolicySpec> for PlacementPolicy {
     }
 }
 
-fn steps(order: &[StepSpec]) -> Result<Steps, PolicyError> {
+fn steps(order: &[StepSpec]) -> Result<Vec<Step>, PolicyError> {
     if order.is_empty() {
         return Err(PolicyError::EmptyOrder);
     }
@@ -156,7 +147,7 @@ fn steps(order: &[StepSpec]) -> Result<Steps, PolicyError> {
         }
         if let Some(written) = &step.unit {
             let unit = unit(written, format!("{field}.unit"), &mut seen)?;
-            steps.push(Step::unit(unit, tolerance(step.tolerance, &field)?));
+            steps.push(Step::Term { unit, classes: tolerance(step.tolerance, &field)? });
             continue;
         }
         if step.tolerance.is_some() {
@@ -170,10 +161,8 @@ fn steps(order: &[StepSpec]) -> Result<Steps, PolicyError> {
             let field = format!("{field}.sum[{number}]");
             let unit = unit(&term.unit, format!("{field}.unit"), &mut seen)?;
             let (field, found) = (format!("{field}.weight"), &term.weight.0);
-            match found.parse::<Decimal>() {
-                Ok(weight) if weight.is_zero() => {
-                    return Err(PolicyError::ZeroWeight { field, unit });
-                }
+            match micro(found) {
+                Ok(0) => return Err(PolicyError::ZeroWeight { field, unit }),
                 Ok(weight) => terms.push((unit, weight)),
                 Err(why) => {
                     return Err(PolicyError::Weight { field, found: found.clone(), why });
@@ -182,7 +171,7 @@ fn steps(order: &[StepSpec]) -> Result<Steps, PolicyError> {
         }
         steps.push(Step::Sum(terms));
     }
-    Ok(Steps(steps))
+    Ok(steps)
 }
 
 fn unit(
@@ -201,11 +190,8 @@ fn unit(
     Ok(unit)
 }
 
-fn tolerance(
-    written: Option<ToleranceSpec>,
-    field: &str,
-) -> Result<Option<Tolerance>, PolicyError> {
-    let Some(written) = written else { return Ok(None) };
+fn tolerance(written: Option<ToleranceSpec>, field: &str) -> Result<Classes, PolicyError> {
+    let Some(written) = written else { return Ok(Classes::Wide(1)) };
     let error = |name: &str, why| {
         let field = format!("{field}.tolerance{name}");
         Err(PolicyError::Tolerance { field, why })
@@ -214,10 +200,10 @@ fn tolerance(
         (None, None) => error("", "it is empty; set percent or absolute, or leave it out"),
         (Some(_), Some(_)) => error("", "set either percent or absolute, not both"),
         (Some(percent), None) => match u8::try_from(percent) {
-            Ok(percent @ 1..=100) => Ok(Some(Tolerance::Percent(percent))),
+            Ok(percent @ 1..=100) => Ok(Classes::percent(percent)),
             _ => error(".percent", "it must be a whole number from 1 to 100"),
         },
-        (None, Some(1..)) => Ok(written.absolute.map(Tolerance::Absolute)),
+        (None, Some(slack @ 1..)) => Ok(Classes::absolute(slack)),
         (None, Some(_)) => error(".absolute", "it must be 1 or more"),
     }
 }

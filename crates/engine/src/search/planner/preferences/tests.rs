@@ -13,7 +13,7 @@ use crate::objective::CostTerm;
 use crate::objective::policy::PlacementPolicy;
 use crate::plan::Plan;
 use crate::planner::{DecisionInput, Planner};
-use crate::pod_planner::fixtures::{at, policy, shape, world};
+use crate::pod_planner::tests::fixtures::{at, policy, shape, world};
 use crate::preemption::PreemptionBudget;
 use crate::resources::Resources;
 use crate::shape::GpuDemand;

@@ -6,7 +6,7 @@ use super::super::fixtures::*;
 use super::super::*;
 use super::{ask, with_priority};
 use crate::gang::Gang;
-use crate::repair::apply;
+use crate::plan::apply;
 
 #[test]
 fn groups_that_lie_together_get_a_rack_that_has_room_for_both() {

@@ -11,7 +11,7 @@
 use super::super::*;
 use super::fixtures::*;
 use crate::gang::{Gang, Group, NodeLimit};
-use crate::repair::apply;
+use crate::plan::apply;
 use crate::solve::{MinHops, NodeSet};
 use crate::workload::Profile;
 
@@ -197,7 +197,7 @@ fn compare(moves: u32, below: Option<i32>, has_rules: bool) -> (usize, usize, us
         let optimum = fewest(&case, moves > 0, below.is_some());
         let forbidden = NodeSet::new();
         let gang = case.gang.clone();
-        let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+        let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden };
         match (plan(&mut case.world, &request, &preemption_budget, &MinHops), optimum) {
             (Ok(plan), Some(optimum)) => {
                 let disturbed = plan.evictions.len() + plan.moves.len();
@@ -307,7 +307,7 @@ fn room_for_two_mixed_subgroups_is_made_wherever_it_can_be() {
         }
         let optimum = fewest_for_subgroups(&case, &sizes);
         let forbidden = NodeSet::new();
-        let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+        let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden };
         let answer =
             plan(&mut case.world, &request, &PreemptionBudget::evictions_below(1), &MinHops);
         match (answer, optimum) {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::fixtures::*;
 use crate::gang::{Gang, Group, Segment};
-use crate::repair::apply;
+use crate::plan::apply;
 use crate::solve::{MinHops, NodeSet, Solver};
 use crate::workload::{Member, MemberId, Profile, Workload};
 
@@ -176,7 +176,7 @@ proptest! {
             steps: PreemptionBudget::STEPS,
         };
         let forbidden = NodeSet::new();
-        let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+        let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden };
         let before = snapshot(&world);
         let answer = plan(&mut world, &request, &preemption_budget, &MinHops);
         prop_assert_eq!(snapshot(&world), before);

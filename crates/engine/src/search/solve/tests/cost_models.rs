@@ -7,7 +7,7 @@ use crate::World;
 use crate::gang::Gang;
 use crate::objective::{CostModel, CostTerm, CostVector};
 use crate::plan::{DisruptionSet, Placed, Reason, Remedy};
-use crate::solve::{MinHops, NodeSet, Options, Request, Solver};
+use crate::solve::{MAX_STEPS, MinHops, NodeSet, Request, Solver};
 
 /// The least residual first, and a limit of hops.
 struct Thrifty {
@@ -52,11 +52,12 @@ fn judged(
     world: &mut World,
     gang: &Gang,
     most_hops: i64,
-    options: Options,
+    max_steps: u64,
 ) -> Result<Vec<String>, Reason> {
     let forbidden = NodeSet::new();
-    let request = Request { gang, pinned: &[], forbidden: &forbidden, within: None };
-    let answer = Solver::new(options).solve(world, &request, &Thrifty { most_hops });
+    let request = Request { gang, pinned: &[], forbidden: &forbidden };
+    let answer =
+        Solver { max_steps, ..Solver::default() }.solve(world, &request, &Thrifty { most_hops });
     let plan = answer.map_err(|refusal| refusal.reason)?;
     check(world, &request, &plan);
     Ok(names(world, &plan))
@@ -66,7 +67,7 @@ fn judged(
 fn cost_model_may_prefer_used_nodes_and_forbid_long_rings() {
     let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 2), ("c", "b1/r1", 2)]);
     let gang = gang(gpus(2), 2);
-    let mut places = |most| judged(&mut world, &gang, most, Options::default());
+    let mut places = |most| judged(&mut world, &gang, most, MAX_STEPS);
     assert_eq!(places(100), Ok(vec!["b".to_owned(), "c".to_owned()]));
     assert_eq!(places(2), Ok(vec!["a".to_owned(), "a".to_owned()]));
 }
@@ -74,15 +75,14 @@ fn cost_model_may_prefer_used_nodes_and_forbid_long_rings() {
 #[test]
 fn plan_denied_by_policy_is_refused_with_the_constraint() {
     let mut world = world(&[("a", "b1/r1", 8), ("b", "b2/r1", 8)]);
-    let reason = judged(&mut world, &gang(gpus(8), 2), 5, Options::default()).unwrap_err();
+    let reason = judged(&mut world, &gang(gpus(8), 2), 5, MAX_STEPS).unwrap_err();
     assert_eq!(reason, Reason::Constraint { unit: "hops", most: 5, found: 12 });
 }
 
 #[test]
 fn the_first_attempt_is_carried_through_whatever_the_budget() {
     let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 8)]);
-    let options = Options { steps: 0, ..Options::default() };
-    assert_eq!(judged(&mut world, &gang(gpus(1), 16), 100, options).unwrap().len(), 16);
+    assert_eq!(judged(&mut world, &gang(gpus(1), 16), 100, 0).unwrap().len(), 16);
 }
 
 #[test]
@@ -90,10 +90,9 @@ fn truncated_search_does_not_claim_that_no_plan_exists() {
     let mut world = world(&[("a", "b1/r1", 4), ("b", "b1/r1", 4)]);
     let mut gang = gang(gpus(8), 1);
     gang.groups = vec![group("threes", gpus(3), 2), group("pair", gpus(2), 1)];
-    let options = Options { steps: 3, ..Options::default() };
-    let reason = judged(&mut world, &gang, 100, options).unwrap_err();
+    let reason = judged(&mut world, &gang, 100, 3).unwrap_err();
     assert_eq!(reason, Reason::Steps { limit: 3 });
-    let reason = judged(&mut world, &gang, 100, Options::default()).unwrap_err();
+    let reason = judged(&mut world, &gang, 100, MAX_STEPS).unwrap_err();
     assert!(matches!(reason, Reason::Exhausted { .. }), "{reason:?}");
 }
 
@@ -140,10 +139,10 @@ fn policy_denial_needs_every_area_to_be_tried() {
     let nodes = names.iter().zip(&paths).map(|(name, path)| (&**name, &**path, 8));
     let mut world = world(&nodes.collect::<Vec<_>>());
     let (gang, forbidden) = (gang(gpus(8), 1), NodeSet::new());
-    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden };
     let mut ask = |only, steps| {
-        let options = Options { steps, ..Options::default() };
-        let answer = Solver::new(options).solve(&mut world, &request, &Only(only));
+        let mut solver = Solver { max_steps: steps, ..Solver::default() };
+        let answer = solver.solve(&mut world, &request, &Only(only));
         let name = |plan: crate::plan::Plan| {
             world.cluster.name(plan.placements[0].placement.node).to_owned()
         };
@@ -163,7 +162,7 @@ fn a_remedy_that_the_policy_denies_is_not_named() {
     let mut gang = gang(gpus(8), 2);
     gang.profile.topology = required(RACK);
     let forbidden = NodeSet::new();
-    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden };
     let mut remedy = |most_hops| {
         let cost_model = Thrifty { most_hops };
         Solver::default().solve(&mut world, &request, &cost_model).unwrap_err().remedy

@@ -39,15 +39,9 @@ pub(super) fn fewest_hops(world: &World, request: &Request<'_>) -> Option<Exact>
     let topology = &world.topology;
     let wishes = [request.gang.profile.topology.required, group.topology.required];
     let level = wishes.into_iter().flatten().max().unwrap_or(LevelId(0));
-    let within = request.within.unwrap_or(Topology::ROOT);
-    // A domain of the level that extends beyond the requested one is reduced to it.
-    let level = level.max(topology.domain(within).level);
     let size = group.segment.map_or(1, |segment| segment.size);
     let mut best: Option<Exact> = None;
     for (domain, _) in topology.at(level) {
-        if !topology.ancestors(domain).any(|above| above == within) {
-            continue;
-        }
         let nodes = nodes_with_slots(world, request, domain);
         let most: u64 = nodes.iter().map(|(_, slots)| u64::from(*slots)).sum();
         let most = u32::try_from(most).unwrap_or(u32::MAX).min(group.count) / size * size;

@@ -91,7 +91,6 @@ pub(super) fn segments(gang: &mut Gang, size: u32, level: LevelId) {
 pub(super) struct Settled {
     pub(super) pinned: Vec<Pinned>,
     pub(super) forbidden: NodeSet,
-    pub(super) within: Option<crate::DomainId>,
 }
 
 pub(super) fn solve(world: &mut World, gang: &Gang) -> PlanResult {
@@ -100,8 +99,8 @@ pub(super) fn solve(world: &mut World, gang: &Gang) -> PlanResult {
 
 /// Solves, and checks the plan and that the world is unchanged.
 pub(super) fn solve_with(world: &mut World, gang: &Gang, settled: &Settled) -> PlanResult {
-    let Settled { pinned, forbidden, within } = settled;
-    let request = Request { gang, pinned, forbidden, within: *within };
+    let Settled { pinned, forbidden } = settled;
+    let request = Request { gang, pinned, forbidden };
     let before = free(world);
     let answer = Solver::default().solve(world, &request, &MinHops);
     assert_eq!(free(world), before, "the world is as before");
@@ -176,8 +175,6 @@ pub(super) fn check(world: &World, request: &Request<'_>, plan: &Plan) {
         assert!(!request.forbidden.contains(&placement.node), "a forbidden node");
         let own = &gang.groups[*group as usize].forbidden;
         assert!(!own.contains(&placement.node), "a node that is forbidden to the group");
-        let within = request.within.unwrap_or(Topology::ROOT);
-        assert!(topology.nodes(within).contains(&placement.node), "outside the named domain");
         assert!(at.insert(*rank, placement.node).is_none(), "a rank twice");
     }
     check_limits(gang, &at);

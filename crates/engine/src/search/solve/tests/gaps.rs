@@ -35,7 +35,7 @@ proptest! {
             segments(&mut gang, size, RACK);
         }
         let forbidden = NodeSet::new();
-        let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+        let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden };
         let exact = fewest_hops(&world, &request);
         match solve(&mut world, &gang) {
             Ok(plan) if plan.placements.is_empty() => prop_assert!(exact.is_none()),

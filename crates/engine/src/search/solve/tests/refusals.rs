@@ -8,7 +8,7 @@ use crate::gang::Gang;
 use crate::plan::{FailedBound, Reason, Refusal, Remedy, Scarce};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
-use crate::topology::LevelId;
+use crate::topology::{LevelId, Topology};
 use crate::workload::TopologyConstraint;
 
 fn refusal(world: &mut World, gang: &Gang) -> (FailedBound, Option<Remedy>) {
@@ -105,7 +105,7 @@ fn the_same_solver_answers_for_each_cluster_by_its_own_figures() {
     let mut first = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 8)]);
     let mut solver = Solver::default();
     let (gang, forbidden) = (gang(gpus(8), 1), NodeSet::new());
-    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+    let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden };
     let mut ask = |world: &mut World| {
         let plan = solver.solve(world, &request, &MinHops).unwrap();
         names(world, &plan)[0].clone()
@@ -167,8 +167,10 @@ proptest! {
             let mut domains = world.topology.domains().map(|(id, _)| id);
             domains.find(|id| world.topology.path(*id) == *path).unwrap()
         });
-        let has_room = |world: &mut World, gang: &Gang, within| {
-            let settled = Settled { within, ..Settled::default() };
+        let has_room = |world: &mut World, gang: &Gang, within: Option<crate::DomainId>| {
+            let inside = world.topology.nodes(within.unwrap_or(Topology::ROOT));
+            let outside = world.cluster.nodes().filter(|node| !inside.contains(node));
+            let settled = Settled { forbidden: outside.collect(), ..Settled::default() };
             solve_with(world, gang, &settled).is_ok()
         };
         let mut asking = |change: &dyn Fn(&mut Shape)| {

@@ -307,7 +307,7 @@ fn is_settled_alike(
     let pinned = pin.as_ref().map(|pin| pin.node);
     let Some(possible) = is_possible(&world, gang, &forbidden, pinned) else { return Ok(()) };
     let pinned = pin.map(|placement| Pinned { rank: 0, placement }).into_iter().collect();
-    let settled = Settled { pinned, forbidden, ..Settled::default() };
+    let settled = Settled { pinned, forbidden };
     match solve_with(&mut world, gang, &settled) {
         Ok(_) => prop_assert!(possible, "a plan where there is none"),
         Err(refusal) => match refusal.reason {
@@ -370,7 +370,7 @@ proptest! {
         let mut old = Solver::default();
         let forbidden = NodeSet::new();
         for (gang, is_kept) in requests {
-            let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden, within: None };
+            let request = Request { gang: &gang, pinned: &[], forbidden: &forbidden };
             let answer = old.solve(&mut world, &request, &MinHops);
             prop_assert_eq!(&answer, &Solver::default().solve(&mut world, &request, &MinHops));
             for one in answer.iter().filter(|_| is_kept).flat_map(|plan| &plan.placements) {

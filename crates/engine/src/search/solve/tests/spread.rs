@@ -102,14 +102,13 @@ fn nodes_without_a_rack_serve_where_no_rack_is_required() {
 }
 
 #[test]
-fn forbidden_and_outside_nodes_get_no_member() {
+fn forbidden_nodes_get_no_member() {
     let mut world = world(&[("a", "b1/r1", 8), ("b", "b1/r1", 8), ("c", "b2/r1", 8)]);
-    let node = |name| world.cluster.node_named(name).unwrap();
-    let settled = Settled { forbidden: [node("a")].into(), ..Settled::default() };
+    let [a, c] = ["a", "c"].map(|name| world.cluster.node_named(name).unwrap());
+    let settled = Settled { forbidden: [a].into(), ..Settled::default() };
     let plan = solve_with(&mut world, &gang(gpus(8), 2), &settled).unwrap();
     assert_eq!(names(&world, &plan), ["b", "c"]);
-    let b1 = world.topology.at(BLOCK).next().map(|(id, _)| id);
-    let settled = Settled { within: b1, ..settled };
+    let settled = Settled { forbidden: [a, c].into(), ..Settled::default() };
     assert!(solve_with(&mut world, &gang(gpus(8), 2), &settled).is_err());
     assert_eq!(places_with(&mut world, &gang(gpus(8), 1), &settled), ["b"]);
 }

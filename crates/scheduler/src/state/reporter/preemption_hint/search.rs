@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use octavo_engine::objective::CostTerm;
 use octavo_engine::objective::policy::PlacementPolicy;
 use octavo_engine::plan::{Placed, Plan};
 use octavo_engine::planner::{DecisionInput, Planner};
@@ -127,8 +126,7 @@ impl HintSearch {
         HintResult { key, request, scope, revision, leaving, is_truncated, was_truncated, snapshot }
     }
 
-    /// The plan that disturbs fewer pods: moves, or evictions below a priority. Moves win ties.
-    /// Also returns whether a search ran out of steps.
+    /// The plan that disturbs the fewest pods, and whether a search ran out of steps.
     fn cheapest(&mut self) -> (Option<Plan>, bool) {
         let Self { request, snapshot: SearchSnapshot { world, .. }, scope, steps, .. } = self;
         let below = match scope {
@@ -138,33 +136,16 @@ impl HintSearch {
         // A policy without preemption has no other opinion on victims.
         let default = PlacementPolicy::default();
         let policy = if request.policy.is_preempting() { &*request.policy } else { &default };
-        // Prices of the packing policy do not matter for a hint.
-        let mut planner = Planner::without_packing();
-        let mut is_truncated = false;
-        let mut ask = |preemption_budget: PreemptionBudget| {
-            let case = DecisionInput {
-                gang: &request.gang,
-                pinned: &request.pinned,
-                forbidden: &request.forbidden,
-                preemption_budget: &PreemptionBudget { steps: *steps, ..preemption_budget },
-                policy,
-                waiting: &[],
-                weights: &BTreeMap::new(),
-            };
-            let answer = planner.disruption_plan(world, &case).ok()?;
-            let spent = answer.as_ref().map_or_else(|refusal| refusal.steps, |plan| plan.steps);
-            is_truncated |= spent > *steps;
-            answer.ok().filter(|plan| !plan.moves.is_empty() || !plan.evictions.is_empty())
+        let input = DecisionInput {
+            gang: &request.gang,
+            pinned: &request.pinned,
+            forbidden: &request.forbidden,
+            preemption_budget: &PreemptionBudget { steps: *steps, ..PreemptionBudget::none() },
+            policy,
+            waiting: &[],
+            weights: &BTreeMap::new(),
         };
-        let moves = ask(PreemptionBudget::moves(u32::MAX));
-        let evictions = ask(PreemptionBudget::evictions_below(below));
-        let pods = |plan: &Plan| plan.cost.of(CostTerm::PodsDisturbed);
-        let best = match (moves, evictions) {
-            (Some(moves), Some(evictions)) if pods(&evictions) < pods(&moves) => Some(evictions),
-            (Some(moves), _) => Some(moves),
-            (None, evictions) => evictions,
-        };
-        (best, is_truncated)
+        Planner::cheapest_disruption(world, &input, below).unwrap_or_default()
     }
 
     fn place(&self, placed: &Placed) -> (u32, NodeName) {

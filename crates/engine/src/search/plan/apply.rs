@@ -1,5 +1,8 @@
 //! Carries a plan out on a world: all of it, or nothing.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -42,7 +45,7 @@ pub enum StalePlan {
 /// workload without members is removed. On an error nothing is changed.
 pub fn apply(world: &mut World, gang: &Gang, plan: &Plan) -> Result<WorkloadId, StalePlan> {
     let existing = world.workloads.named(&gang.profile.name);
-    let placed = change(world, Some(gang), existing, plan)?;
+    let placed = change(world, gang, existing, plan)?;
     let workload_id = if let Some(workload_id) = existing {
         workload_id
     } else {
@@ -58,22 +61,14 @@ pub fn apply(world: &mut World, gang: &Gang, plan: &Plan) -> Result<WorkloadId, 
     for (rank, member) in placed {
         world.workloads.set_member(MemberId { workload: workload_id, member: rank }, Some(member));
     }
-    remove(world, plan, Some(workload_id));
+    remove(world, plan, workload_id);
     Ok(workload_id)
-}
-
-/// Applies the evictions and moves of a plan without placements, such as that of
-/// [`super::defragment`]. On an error nothing is changed.
-pub fn apply_moves(world: &mut World, plan: &Plan) -> Result<(), StalePlan> {
-    change(world, None, None, plan)?;
-    remove(world, plan, None);
-    Ok(())
 }
 
 /// Changes the cluster and the placements of moved members; returns the new members by rank.
 fn change(
     world: &mut World,
-    gang: Option<&Gang>,
+    gang: &Gang,
     existing: Option<WorkloadId>,
     plan: &Plan,
 ) -> Result<Vec<(u32, Member)>, StalePlan> {
@@ -102,7 +97,7 @@ fn change(
         txn.place(&member.shape.resources, &step.to)?;
         txn.release(&member.shape.resources, &member.placement)?;
     }
-    let groups = gang.map_or(&[][..], |gang| &gang.groups);
+    let groups = &gang.groups;
     let mut placed = Vec::with_capacity(plan.placements.len());
     for Placed { group, rank, placement } in &plan.placements {
         let no_group = StalePlan::NoGroup { group: *group, groups: groups.len() };
@@ -121,13 +116,12 @@ fn change(
 }
 
 /// Removes evicted members, and workloads without members.
-fn remove(world: &mut World, plan: &Plan, workload_id: Option<WorkloadId>) {
+fn remove(world: &mut World, plan: &Plan, workload_id: WorkloadId) {
     let workloads = &mut world.workloads;
     for id in &plan.evictions {
         workloads.set_member(*id, None);
         let is_empty = |workload: &Workload| workload.member_count() == 0;
-        if Some(id.workload) != workload_id && workloads.workload(id.workload).is_some_and(is_empty)
-        {
+        if id.workload != workload_id && workloads.workload(id.workload).is_some_and(is_empty) {
             workloads.remove(id.workload);
         }
     }

@@ -13,7 +13,7 @@ use crate::topology::ring_hops;
 /// The simplest cost model: fewest hops, then the least free GPU capacity on the used nodes, so
 /// that unused nodes stay whole. It allows everything.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MinHops;
+pub(crate) struct MinHops;
 
 impl CostModel for MinHops {
     fn cost(&self, world: &World, _: &Gang, placed: &[Placed], _: DisruptionSet<'_>) -> CostVector {
