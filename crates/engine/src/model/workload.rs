@@ -97,6 +97,16 @@ pub struct Workloads {
     next: u32,
     ids: BTreeMap<Arc<str>, WorkloadId>,
     on_node: BTreeMap<NodeId, BTreeSet<MemberId>>,
+    totals: Totals,
+}
+
+/// Sums over all members. Each member that comes or goes changes them by what it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Totals {
+    /// Compute of each tenant in thousandths of a GPU, and its members.
+    tenants: BTreeMap<Arc<str>, (i64, u32)>,
+    /// Members of each shape.
+    shapes: BTreeMap<Arc<Shape>, u32>,
 }
 
 impl Profile {
@@ -149,6 +159,29 @@ impl Member {
     }
 }
 
+impl Totals {
+    fn add(&mut self, tenant: &Arc<str>, member: &Member) {
+        let (milli, members) = self.tenants.entry(Arc::clone(tenant)).or_default();
+        (*milli, *members) = (*milli + member.gpu_milli(), *members + 1);
+        *self.shapes.entry(Arc::clone(&member.shape)).or_default() += 1;
+    }
+
+    fn remove(&mut self, tenant: &str, member: &Member) {
+        if let Some((milli, members)) = self.tenants.get_mut(tenant) {
+            (*milli, *members) = (*milli - member.gpu_milli(), *members - 1);
+            if *members == 0 {
+                self.tenants.remove(tenant);
+            }
+        }
+        if let Some(members) = self.shapes.get_mut(&member.shape) {
+            *members -= 1;
+            if *members == 0 {
+                self.shapes.remove(&member.shape);
+            }
+        }
+    }
+}
+
 impl Workloads {
     /// Adds a workload whose members are already placed in the cluster. `None`: the name is taken.
     pub fn add(&mut self, workload: Workload) -> Option<WorkloadId> {
@@ -163,6 +196,7 @@ impl Workloads {
             if let Some(member) = member {
                 let id = MemberId { workload: id, member: number };
                 self.on_node.entry(member.placement.node).or_default().insert(id);
+                self.totals.add(&workload.profile.tenant, member);
             }
         }
         self.list.insert(id, workload);
@@ -177,6 +211,7 @@ impl Workloads {
             if let Some(member) = member {
                 let id = MemberId { workload: id, member: number };
                 self.leave(member.placement.node, id);
+                self.totals.remove(&workload.profile.tenant, member);
             }
         }
         Some(workload)
@@ -191,6 +226,13 @@ impl Workloads {
             workload.members.resize(index + 1, None);
         }
         let new_node = member.as_ref().map(|member| member.placement.node);
+        let tenant = &workload.profile.tenant;
+        if let Some(old) = &workload.members[index] {
+            self.totals.remove(tenant, old);
+        }
+        if let Some(new) = &member {
+            self.totals.add(tenant, new);
+        }
         let old = std::mem::replace(&mut workload.members[index], member);
         if let Some(old) = &old {
             self.leave(old.placement.node, id);
@@ -209,12 +251,18 @@ impl Workloads {
         min_members: u32,
         coupling: Coupling,
     ) {
-        if let Some(workload) = self.list.get_mut(&id)
-            && workload.profile.name == profile.name
-        {
-            (workload.profile, workload.min_members, workload.coupling) =
-                (profile, min_members, coupling);
+        let Some(workload) = self.list.get_mut(&id) else { return };
+        if workload.profile.name != profile.name {
+            return;
         }
+        if workload.profile.tenant != profile.tenant {
+            for member in workload.members.iter().flatten() {
+                self.totals.remove(&workload.profile.tenant, member);
+                self.totals.add(&profile.tenant, member);
+            }
+        }
+        (workload.profile, workload.min_members, workload.coupling) =
+            (profile, min_members, coupling);
     }
 
     /// A workload.
@@ -235,6 +283,16 @@ impl Workloads {
     /// All workloads, in the order in which they came.
     pub fn iter(&self) -> impl Iterator<Item = (WorkloadId, &Workload)> {
         self.list.iter().map(|(id, workload)| (*id, workload))
+    }
+
+    /// Compute that each tenant with members uses, in thousandths of a GPU.
+    pub fn used_by_tenant(&self) -> impl Iterator<Item = (&Arc<str>, i64)> {
+        self.totals.tenants.iter().map(|(tenant, (milli, _))| (tenant, *milli))
+    }
+
+    /// The shapes of all members, each with the number of its members.
+    pub fn shapes(&self) -> impl Iterator<Item = (&Shape, u32)> {
+        self.totals.shapes.iter().map(|(shape, members)| (&**shape, *members))
     }
 
     /// Members on a node, in the order in which their workloads came.

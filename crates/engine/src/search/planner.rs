@@ -248,8 +248,7 @@ pub(super) fn admit(
 
 /// Typical pods: those that run and those that want to.
 fn typical(world: &World, input: &DecisionInput<'_>) -> TypicalPods {
-    let members = world.workloads.iter().flat_map(|(_, workload)| &workload.members);
-    let running = members.flatten().map(|member| (&*member.shape, 1));
+    let running = world.workloads.shapes().map(|(shape, members)| (shape, u64::from(members)));
     let gangs = std::iter::once(input.gang).chain(input.waiting);
     let groups = gangs.flat_map(|gang| &gang.groups);
     let wanted = groups.map(|group| (&*group.shape, u64::from(group.count)));

@@ -23,3 +23,63 @@ fn ids_are_not_reused_and_removed_workloads_leave_nothing() {
     let ids: Vec<WorkloadId> = workloads.iter().map(|(id, _)| id).collect();
     assert_eq!(ids, [first, second]);
 }
+
+fn member(node: u32, milli: u16, cpu_milli: i64) -> Member {
+    let slices = crate::gpu::Slices::NONE;
+    let part = crate::GpuPart { gpu: 0, milli, slices, memory_mib: 0 };
+    let gpus = std::iter::once(part).collect();
+    let resources = crate::Resources::of_pod(cpu_milli, 0);
+    let shape = Arc::new(Shape::new(resources, crate::shape::GpuDemand::None));
+    Member { shape, placement: Placement { node: NodeId(node), gpus } }
+}
+
+/// The sums as if all members came anew.
+fn counted(workloads: &Workloads) -> Totals {
+    let mut totals = Totals::default();
+    for (_, workload) in workloads.iter() {
+        for member in workload.members.iter().flatten() {
+            totals.add(&workload.profile.tenant, member);
+        }
+    }
+    totals
+}
+
+#[test]
+fn sums_by_tenant_and_shape_are_those_of_the_members_after_each_change() {
+    let mut workloads = Workloads::default();
+    let tenants: [Arc<str>; 3] = ["a", "b", "c"].map(Arc::from);
+    let mut ids: Vec<WorkloadId> = Vec::new();
+    for step in 0..600_u32 {
+        // Mixed, and the same in each run.
+        let roll = step.wrapping_mul(2_654_435_761) >> 8;
+        let tenant = &tenants[roll as usize % tenants.len()];
+        let new = member(roll % 5, u16::try_from(roll % 1000).unwrap(), i64::from(roll % 4));
+        match (roll % 7, ids.get(roll as usize % ids.len().max(1)).copied()) {
+            (0 | 1, _) | (_, None) => {
+                let mut added = job(&format!("job-{step}"));
+                added.profile.tenant = Arc::clone(tenant);
+                added.members = vec![Some(new.clone()), None, Some(new)];
+                ids.extend(workloads.add(added));
+            }
+            (2, Some(id)) => {
+                let profile = workloads.workload(id).unwrap().profile.clone();
+                let profile = Profile { tenant: Arc::clone(tenant), ..profile };
+                workloads.describe(id, profile, 1, Coupling::default());
+            }
+            (3, Some(id)) => {
+                workloads.remove(id).unwrap();
+                ids.retain(|other| *other != id);
+            }
+            (kind, Some(id)) => {
+                let id = MemberId { workload: id, member: roll % 4 };
+                workloads.set_member(id, (kind > 4).then_some(new));
+            }
+        }
+        assert_eq!(workloads.totals, counted(&workloads), "step {step}");
+    }
+    assert!(workloads.used_by_tenant().count() == 3 && workloads.shapes().count() == 4);
+    for id in ids {
+        workloads.remove(id);
+    }
+    assert_eq!(workloads.totals, Totals::default());
+}

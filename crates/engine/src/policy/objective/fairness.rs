@@ -65,8 +65,8 @@ impl FairShares {
             tenant.used = tenant.used.saturating_add(used);
             tenant.waiting = tenant.waiting.saturating_add(waiting);
         };
-        for (_, workload) in workloads.iter() {
-            add(&workload.profile.tenant, workload.gpu_milli(), 0);
+        for (name, used) in workloads.used_by_tenant() {
+            add(name, used, 0);
         }
         for (name, milli) in waiting {
             add(name, 0, *milli);
