@@ -28,6 +28,8 @@ const ZONE_LABELS: [(&str, &str); 4] = [
 pub struct Volumes {
     claims: BTreeMap<ObjectName, Arc<VolumeClaim>>,
     persistent: BTreeMap<Arc<str>, Arc<PersistentVolume>>,
+    /// Names of the volumes that are for a claim, by its name, and of those for any claim.
+    by_claim: BTreeMap<Option<ObjectName>, BTreeSet<Arc<str>>>,
     classes: BTreeMap<Arc<str>, Arc<StorageClass>>,
     nodes: BTreeMap<NodeName, Arc<CsiNode>>,
     drivers: BTreeMap<Arc<str>, Arc<CsiDriver>>,
@@ -86,7 +88,16 @@ impl Volumes {
                     let spec = PersistentVolume { meta: Meta::default(), ..volume.clone() };
                     (spec, labels.clone(), deleted.is_some())
                 };
-                apply_delta(&mut self.persistent, delta, |object| name_of(&object.meta), relevant)
+                let before = match delta {
+                    Delta::Upsert(volume) | Delta::Delete(volume) => {
+                        self.persistent.get(&volume.meta.name.name).cloned()
+                    }
+                    Delta::Replace(..) => None,
+                };
+                let name = |volume: &PersistentVolume| name_of(&volume.meta);
+                let has_changed = apply_delta(&mut self.persistent, delta, name, relevant);
+                self.index_volumes(delta, before.as_deref());
+                has_changed
             }
             Change::StorageClass(delta) => {
                 let relevant =
@@ -107,6 +118,31 @@ impl Volumes {
                 apply_delta(&mut self.capacities, delta, |one| one.meta.name.clone(), relevant)
             }
             _ => false,
+        }
+    }
+
+    /// Notes for which claims volumes are. `before` is the former state of a single one.
+    fn index_volumes(
+        &mut self,
+        delta: &Delta<PersistentVolume>,
+        before: Option<&PersistentVolume>,
+    ) {
+        let claim_of =
+            |volume: &PersistentVolume| volume.claim.as_ref().map(|(name, _)| name.clone());
+        if let Some(before) = before
+            && let Some(names) = self.by_claim.get_mut(&claim_of(before))
+        {
+            names.remove(&before.meta.name.name);
+            if names.is_empty() {
+                self.by_claim.remove(&claim_of(before));
+            }
+        }
+        if matches!(delta, Delta::Replace(..)) {
+            self.by_claim.clear();
+        }
+        for volume in delta.present() {
+            let names = self.by_claim.entry(claim_of(volume)).or_default();
+            names.insert(name_of(&volume.meta));
         }
     }
 

@@ -187,9 +187,14 @@ impl Volumes {
 
     fn late_claim(&self, claim: &VolumeClaim) -> Option<LateClaim> {
         let class = self.late_binding_class(claim)?;
-        let mut volumes: Vec<&Arc<PersistentVolume>> =
-            self.persistent.values().filter(|volume| self.may_serve(volume, claim)).collect();
-        volumes.sort_by_key(|volume| volume.capacity);
+        // Most volumes of a cluster are for other claims.
+        let for_it = [None, Some(claim.meta.name.clone())];
+        let names = for_it.iter().filter_map(|key| self.by_claim.get(key)).flatten();
+        let mut volumes: Vec<&Arc<PersistentVolume>> = names
+            .filter_map(|name| self.persistent.get(name))
+            .filter(|volume| self.may_serve(volume, claim))
+            .collect();
+        volumes.sort_by_key(|volume| (volume.capacity, &volume.meta.name.name));
         let candidates = volumes.into_iter().map(|volume| Candidate {
             volume: Arc::clone(&volume.meta.name.name),
             is_reserved: volume.claim.is_some()

@@ -366,3 +366,25 @@ fn members_that_share_a_claim_request_its_volume_once() {
     testbed.time(100);
     assert_eq!(settle(&mut testbed).1, ["g0 on a", "g1 on a"]);
 }
+
+#[test]
+fn a_volume_that_is_kept_for_a_claim_serves_no_other_until_it_is_released() {
+    let kept_for = |name: &str| {
+        let claim = json!({"namespace": "team", "name": name});
+        with(volume("disk", "b"), "/spec/claimRef", claim)
+    };
+    // For the pod's claim, for another again, and for any.
+    for (released, is_requested) in
+        [(kept_for("data"), true), (kept_for("other"), false), (volume("disk", "b"), true)]
+    {
+        let mut testbed = testbed();
+        class(&mut testbed, "kubernetes.io/no-provisioner");
+        set_volume(&mut testbed, kept_for("other"));
+        set_claim(&mut testbed, claim("data"));
+        testbed.pod(&using(pod("p", "1"), "data"));
+        assert_eq!(settle(&mut testbed), (vec![], vec![]));
+        set_volume(&mut testbed, released.clone());
+        let (requests, _) = settle(&mut testbed);
+        assert_eq!(requests.len(), usize::from(is_requested), "{released}");
+    }
+}
