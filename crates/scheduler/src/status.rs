@@ -59,6 +59,8 @@ pub enum StatusUpdate {
         pod: PodRef,
         /// Its node.
         node: NodeName,
+        /// If its place is kept for another: for whom, and when it is evicted.
+        loan: Option<String>,
     },
     /// A pod has a node, from this scheduler or another. It waits for nothing.
     PodSettled {

@@ -50,6 +50,11 @@ impl Usage {
         requests.claims.iter().for_each(|claim| increment(&mut self.claims, claim));
     }
 
+    /// A node that has just these amounts, and as many pods as the other one.
+    pub fn as_capacity(&self, of: &Capacity) -> Capacity {
+        Capacity { amounts: self.amounts.clone(), ..of.clone() }
+    }
+
     /// Removes a pod that was added.
     pub fn remove(&mut self, requests: &PodRequests) {
         self.pods = self.pods.saturating_sub(1);

@@ -55,13 +55,13 @@ impl Reservations {
         self.nominations.values().flat_map(Nomination::victims)
     }
 
-    /// All victims, also those that have left: their claims may not be deallocated yet.
-    pub(super) fn leaving(&self) -> BTreeSet<PodUid> {
-        self.nominations.values().flat_map(Nomination::leaving).cloned().collect()
+    /// All victims and borrowers, also those that have left: their claims may not be deallocated yet.
+    pub(super) fn all_victims(&self) -> BTreeSet<PodUid> {
+        self.nominations.values().flat_map(Nomination::all_victims).cloned().collect()
     }
 
-    /// Whether a nomination has this pod as a victim: its claims hold nominated devices, also after
-    /// it has left.
+    /// Whether a nomination has this pod as a victim or borrower: its claims hold nominated devices,
+    /// also after it has left.
     pub(super) fn is_victim(&self, uid: &str) -> bool {
         self.nominations.values().any(|nomination| nomination.has_victim(uid))
     }

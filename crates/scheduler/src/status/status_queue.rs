@@ -100,12 +100,14 @@ impl StatusQueue {
             StatusUpdate::PodUnschedulable { pod, status_text, seen } => {
                 self.pod_unschedulable(pod, status_text, seen);
             }
-            StatusUpdate::PodBound { pod, node } => {
+            StatusUpdate::PodBound { pod, node, loan } => {
                 self.conditions.remove(&pod.uid);
                 if self.scheduled_events == ScheduledEvents::All
+                    || loan.is_some()
                     || self.events.len() < MAX_EVENTS_FOR_BOUND_PODS
                 {
-                    let note = format!("bound to node {node}");
+                    let loan = loan.map_or_else(String::new, |loan| format!("; it {loan}"));
+                    let note = format!("bound to node {node}{loan}");
                     self.event(pod_event(&pod, false, "Scheduled", note));
                 }
             }

@@ -148,7 +148,7 @@ async fn superseded_updates_are_never_written() {
     assert_eq!(harness.writes_to(POD), 1);
     assert_eq!(harness.condition(POD)["message"], "499 nodes");
     harness.send(waits("Unschedulable", "soon bound", None));
-    harness.send(StatusUpdate::PodBound { pod: pod(), node: "node-1".into() });
+    harness.send(StatusUpdate::PodBound { pod: pod(), node: "node-1".into(), loan: None });
     harness.settle().await;
     assert_eq!(harness.writes_to(POD), 1, "a bound pod is not reported as unschedulable");
 }
@@ -293,7 +293,7 @@ async fn events_of_bound_pods_are_limited() {
     for number in 0..5000 {
         let name = ObjectName::new("team", format!("p{number}"));
         let pod = PodRef { name, uid: format!("uid-{number}").into() };
-        harness.send(StatusUpdate::PodBound { pod, node: "node-1".into() });
+        harness.send(StatusUpdate::PodBound { pod, node: "node-1".into(), loan: None });
     }
     harness.settle().await;
     let events = harness.events();
@@ -312,7 +312,7 @@ async fn every_bound_pod_gets_an_event_if_asked_for_even_under_load() {
     for number in 0..5000 {
         let name = ObjectName::new("team", format!("p{number}"));
         let pod = PodRef { name, uid: format!("uid-{number}").into() };
-        harness.send(StatusUpdate::PodBound { pod, node: "node-1".into() });
+        harness.send(StatusUpdate::PodBound { pod, node: "node-1".into(), loan: None });
     }
     harness.settle().await;
     assert_eq!(harness.events().len(), 5000);

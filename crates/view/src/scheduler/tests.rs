@@ -292,3 +292,11 @@ fn victims_are_listed_with_the_infeasible_nodes() {
       it would help to evict 2 pods of PodGroup team/old (priority 5) from 2 nodes, pod team/q (priority 5) from node n2; that is not done: `preemption` is off in the scheduler's config
     ");
 }
+
+#[test]
+fn a_pod_in_a_lent_place_is_told_so() {
+    let loan = "runs in a place that is kept for pod high: it is evicted once the pods that must leave for that have left";
+    let says: SchedulerExplanation =
+        serde_json::from_value(json!({"node": "n0", "loan": loan})).unwrap();
+    assert_eq!(text::explanation_lines(&says, ""), format!("  {loan}\n"));
+}

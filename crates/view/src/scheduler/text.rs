@@ -34,6 +34,7 @@ pub fn render(explanation: &GangExplanation, options: GangTextOptions) -> String
 pub(crate) fn explanation_lines(says: &SchedulerExplanation, shown_message: &str) -> String {
     let mut lines = Vec::new();
     lines.extend(says.group.iter().map(|group| format!("  gang: {group}")));
+    lines.extend(says.loan.iter().map(|loan| format!("  {loan}")));
     let decided = says.decision.as_ref().map(octavo_engine::explain::Explanation::lines);
     let decided = decided.unwrap_or_default();
     if let Some(waiting) = &says.waiting {

@@ -30,9 +30,14 @@ const GRACE: u32 = 300;
 const ENDS_AFTER: Duration = Duration::from_secs(20);
 /// Plain pods that come meanwhile, in a second.
 const ARRIVALS_PER_SECOND: u32 = 10;
-/// Grace period of the victim that never ends, and when Octavo no longer waits for it.
-const STUCK_GRACE: u32 = 10;
-const DEADLINE: Duration = Duration::from_secs(10 + 30);
+/// Grace period of the victim that never ends, and when Octavo no longer waits for it. For the first
+/// ten seconds Octavo lends what is kept.
+const STUCK_GRACE: u32 = 70;
+const DEADLINE: Duration = Duration::from_secs(70 + 30);
+/// Pods that borrow GPUs which are freed meanwhile. As many as are left wait: their grace period is
+/// too long.
+const BORROWERS: usize = 3;
+const WAITING: usize = GPUS - 1 - BORROWERS;
 const STEP_TIMEOUT: Duration = Duration::from_mins(2);
 
 const FILL: &str = "fill";
@@ -62,7 +67,7 @@ pub(super) async fn run(testbed: &Testbed, measured: &mut Measured) -> anyhow::R
     if contender.is_octavo() {
         never_ending_victim(testbed, measured).await?;
         // One node for the preemptor; the victim that never ends, and its neighbours' successors.
-        bound.extend([(STUCK, 1), ("big", 1), ("wait", GPUS - 1)]);
+        bound.extend([(STUCK, 1), ("big", 1), ("lent", BORROWERS), ("wait", WAITING)]);
     }
     drop(controllers);
     let bound = bound.into_iter().map(|(set, count)| (set.to_owned(), count..=count));
@@ -128,11 +133,26 @@ async fn never_ending_victim(testbed: &Testbed, measured: &mut Measured) -> anyh
         of_set.next().map(|(_, at)| *at)
     };
     let asked = testbed.observer.until("the victims are evicted", STEP_TIMEOUT, evicted).await?;
-    for number in 0..GPUS - 1 {
-        let pod = objects::pod(&format!("wait-{number}"), PodRequest::Gpus(1), testbed.contender);
-        testbed.api.create(Kind::Pods, &pod).await?;
+    let created = Instant::now();
+    for (set, count, grace) in [("lent", BORROWERS, 30), ("wait", WAITING, GRACE)] {
+        for number in 0..count {
+            let name = format!("{set}-{number}");
+            let mut pod = objects::pod(&name, PodRequest::Gpus(1), testbed.contender);
+            pod["spec"]["terminationGracePeriodSeconds"] = grace.into();
+            testbed.api.create(Kind::Pods, &pod).await?;
+        }
     }
-    let last = testbed.observer.all_bound("wait", GPUS - 1, STEP_TIMEOUT).await?;
+    let first_lent = |seen: &ObservedState| seen.of("lent").filter_map(|pod| pod.bound).min();
+    let lent = testbed.observer.until("a freed GPU is lent", STEP_TIMEOUT, first_lent).await?;
+    let freed = {
+        let seen = testbed.observer.seen();
+        let of_set = seen.gone.iter().filter(|(name, _)| set_of(name) == STUCK);
+        of_set.map(|(_, at)| *at).min().context("no victim ended")?
+    };
+    let what = "a victim that never ends: the first GPU freed beside it to its use by another pod";
+    let took = lent.saturating_duration_since(freed.max(created)).as_secs_f64();
+    measured.add_with_goal(what, "s", Goal::Below(1.0), took);
+    let last = testbed.observer.all_bound("wait", WAITING, STEP_TIMEOUT).await?;
     testbed.observer.all_bound("big", 1, STEP_TIMEOUT).await?;
     let what = "a victim that never ends: its deadline to the others' GPUs used again";
     let deadline = asked + DEADLINE;

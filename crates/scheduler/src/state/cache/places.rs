@@ -32,7 +32,7 @@ impl Cache {
         }
     }
 
-    /// Counts a pod as leaving: it is a victim of a nomination.
+    /// Counts a pod as leaving: it is a victim of a nomination, or borrows a place of it.
     pub(in crate::state) fn mark_victim(&mut self, uid: &PodUid) {
         if let Some(record) = self.pods.get_mut(uid) {
             record.is_leaving = true;

@@ -44,7 +44,7 @@ pub(in crate::state) struct PodRecord {
     pub(in crate::state) neighbour_on: Option<NodeName>,
     /// Whether its labels have changed since it was counted there, or its deletion has begun.
     pub(in crate::state) has_neighbour_changed: bool,
-    /// Whether it is a victim of a nomination.
+    /// Whether it is a victim of a nomination, or borrows a place of it.
     pub(in crate::state) is_leaving: bool,
     /// Whether the packing policy has learned of its arrival.
     pub(in crate::state) has_arrived: bool,

@@ -22,6 +22,8 @@ const MAX_CLASSES: usize = 8192;
 pub(in crate::state) struct RefusalKey {
     pub(in crate::state) shape: Arc<Shape>,
     pub(in crate::state) priority: i32,
+    /// Whether it may borrow the place of another entry.
+    pub(in crate::state) can_yield: bool,
     pub(in crate::state) may_evict: bool,
     pub(in crate::state) moves: u32,
     pub(in crate::state) topology: TopologyConstraint,

@@ -1,14 +1,17 @@
 //! Reserve, unreserve and bind: from a decided place to assumed devices and a write operation.
 
 use octavo_engine::GpuPart;
+use octavo_engine::gpu::WHOLE;
 use octavo_engine::placement::GpuParts;
+use octavo_engine::shape::GpuDemand;
 
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use crate::bind::{Bind, OpKind};
 use crate::devices::{Ask, PodAllocation};
-use crate::predicates::{Usage, check_resource_fit};
+use crate::predicates::{Capacity, Usage, check_resource_fit};
 use crate::state::Scheduler;
+use crate::state::cache::Cache;
 use crate::state::cache::node::NodeRecord;
 use crate::state::cache::pod::{Place, PlaceState, PodRecord};
 use crate::state::operations::OpPurpose;
@@ -55,49 +58,44 @@ impl Scheduler {
         let (Some(record), Some(node)) = (self.cache.pod(uid), self.cache.node(node)) else {
             return Err(ReserveError::NoNode);
         };
-        let serves = |resource: &str| self.cache.devices().is_class_resource(resource);
-        let fits = |usage: &Usage| {
-            let fit = check_resource_fit(
-                &record.footprint,
-                &node.capacity,
-                usage,
-                self.cache.volumes(),
-                serves,
-            );
-            fit.map_err(|reasons| {
-                let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
-                reasons.join(", ")
-            })
-        };
-        fits(&node.usage).map_err(ReserveError::Fit)?;
-        let Some(present) = self.usage_by_present_pods(node) else { return Ok(()) };
-        fits(&present).map_err(|reasons| {
+        self.cache.check_amounts(record, &node.capacity, &node.usage).map_err(ReserveError::Fit)?;
+        let is_leaving = |uid| self.cache.pod(uid).is_some_and(is_leaving);
+        if self.reservations.has_no_nomination()
+            || !self.cache.pods_on(&node.node.meta.name.name).any(|uid| is_leaving(uid))
+        {
+            // Decisions count with what is used.
+            return Ok(());
+        }
+        let present = self.cache.usage_by_present_pods(node);
+        self.cache.check_amounts(record, &node.capacity, &present).map_err(|reasons| {
             ReserveError::Leaving(format!("{reasons}, until pods that are leaving have left"))
         })
     }
 
-    /// A node's usage by the pods that run there: with victims that have not left yet, and without
-    /// nominated pods. `None` if it is the usage that decisions count with.
-    fn usage_by_present_pods(&self, node: &NodeRecord) -> Option<Usage> {
-        if self.reservations.has_no_nomination() {
-            return None;
+    /// Checks whether a pod fits into the room of a node that is kept for nominated pods: beside the
+    /// pods that run there now, and within what is kept.
+    pub(in crate::state) fn check_lent_fit(
+        &self,
+        uid: &PodUid,
+        node: &str,
+    ) -> Result<(), ReserveError> {
+        let (Some(record), Some(node)) = (self.cache.pod(uid), self.cache.node(node)) else {
+            return Err(ReserveError::NoNode);
+        };
+        let present = self.cache.usage_by_present_pods(node);
+        let kept = node.usage.as_capacity(&node.capacity);
+        for capacity in [&node.capacity, &kept] {
+            self.cache.check_amounts(record, capacity, &present).map_err(ReserveError::Fit)?;
         }
-        let residents = self.cache.pods_on(&node.node.meta.name.name);
-        let residents: Vec<_> = residents.filter_map(|uid| self.cache.pod(uid)).collect();
-        let is_leaving = |record: &&&PodRecord| record.is_leaving && record.is_present();
-        if !residents.iter().any(|record| is_leaving(&record)) {
-            return None;
+        let wanted = record.shape.as_ref().map_or(0, |shape| match &shape.gpus {
+            // A MIG device takes part of a GPU.
+            GpuDemand::Mig { count, .. } => i64::from(*count) * i64::from(WHOLE),
+            gpus => gpus.total_milli(),
+        });
+        if wanted > self.cache.lendable_milli(&node.node.meta.name.name) {
+            return Err(ReserveError::Devices("too few GPUs are kept".to_owned()));
         }
-        let mut usage = node.usage.clone();
-        for leaving in residents.iter().filter(is_leaving) {
-            usage.add(&leaving.footprint);
-        }
-        for nominated in residents.iter().filter(|record| record.is_nominated()) {
-            if nominated.counted_on.is_some() {
-                usage.remove(&nominated.footprint);
-            }
-        }
-        Some(usage)
+        Ok(())
     }
 
     /// Reserves a place for a pod: checks rules and resources exactly (I-17), allocates devices, and
@@ -109,6 +107,27 @@ impl Scheduler {
         node: &NodeName,
         parts: Option<&[GpuPart]>,
     ) -> Result<AssumedPlacement, ReserveError> {
+        self.reserve_if(uid, ask, node, parts, |scheduler| scheduler.check_node_fit(uid, node))
+    }
+
+    /// As [`Self::reserve`], in the room that is kept for nominated pods.
+    pub(in crate::state) fn reserve_lent(
+        &mut self,
+        uid: &PodUid,
+        ask: &Ask,
+        node: &NodeName,
+    ) -> Result<AssumedPlacement, ReserveError> {
+        self.reserve_if(uid, ask, node, None, |scheduler| scheduler.check_lent_fit(uid, node))
+    }
+
+    fn reserve_if(
+        &mut self,
+        uid: &PodUid,
+        ask: &Ask,
+        node: &NodeName,
+        parts: Option<&[GpuPart]>,
+        check_fit: impl FnOnce(&Self) -> Result<(), ReserveError>,
+    ) -> Result<AssumedPlacement, ReserveError> {
         // A kept place may have been chosen long ago.
         self.cache.check_node_rules(uid, node)?;
         if !self.cache.may_allocate_devices(ask, node) {
@@ -116,7 +135,7 @@ impl Scheduler {
             return Err(ReserveError::Rules(why.to_owned()));
         }
         self.cache.check_neighbours(uid, node)?;
-        self.check_node_fit(uid, node)?;
+        check_fit(self)?;
         let volumes = self
             .cache
             .choose_volumes(uid, node)
@@ -217,6 +236,54 @@ impl Scheduler {
         let reservations = &self.reservations;
         self.cache.refresh_claim_holders(node, |uid| reservations.is_victim(uid));
     }
+}
+
+impl Cache {
+    /// Whether the amounts that a pod requests fit on a node beside this usage; why not, in words.
+    fn check_amounts(
+        &self,
+        record: &PodRecord,
+        capacity: &Capacity,
+        usage: &Usage,
+    ) -> Result<(), String> {
+        let serves = |resource: &str| self.devices().is_class_resource(resource);
+        let fit = check_resource_fit(&record.footprint, capacity, usage, self.volumes(), serves);
+        fit.map_err(|reasons| {
+            let reasons: Vec<_> = reasons.iter().map(ToString::to_string).collect();
+            reasons.join(", ")
+        })
+    }
+
+    /// A node's usage by the pods that run there: with victims that have not left yet, and without
+    /// nominated pods.
+    fn usage_by_present_pods(&self, node: &NodeRecord) -> Usage {
+        let mut usage = node.usage.clone();
+        for record in self.pods_on(&node.node.meta.name.name).filter_map(|uid| self.pod(uid)) {
+            if is_leaving(record) {
+                usage.add(&record.footprint);
+            } else if record.is_nominated() && record.counted_on.is_some() {
+                usage.remove(&record.footprint);
+            }
+        }
+        usage
+    }
+
+    /// Thousandths of GPUs of a node that are kept for nominated pods and that no leaving pod uses.
+    fn lendable_milli(&self, node: &str) -> i64 {
+        let milli = |gpus: &GpuParts| gpus.iter().map(|part| i64::from(part.milli)).sum::<i64>();
+        let residents = self.pods_on(node).filter_map(|uid| Some((uid, self.pod(uid)?)));
+        let amounts = residents.filter_map(|(uid, record)| match &record.place {
+            Some(place) if record.is_nominated() => Some(milli(&place.gpus)),
+            Some(place) if is_leaving(record) => Some(-milli(&self.gpus_of(uid, place))),
+            _ => None,
+        });
+        amounts.sum()
+    }
+}
+
+/// Whether a pod has its place and must leave it: a victim or a borrower.
+fn is_leaving(record: &PodRecord) -> bool {
+    record.is_leaving && record.is_present()
 }
 
 /// A place that is assumed for a pod and not submitted yet.

@@ -33,6 +33,9 @@ impl Scheduler {
         let attempt = self.attempt_for(&key);
         match self.schedule_pod(uid, &key, attempt) {
             Ok(()) => self.refusals.last = LastRefusal::default(),
+            Err(reason) if reason.lacks_place() && self.borrow_place(uid, &key) => {
+                self.refusals.last = LastRefusal::default();
+            }
             Err(reason) => self.attempt_refused(&key, attempt, &reason),
         }
     }
@@ -311,6 +314,7 @@ impl Cache {
         RefusalKey {
             shape: Arc::clone(shape),
             priority: profile.priority,
+            can_yield: self.can_yield(uid),
             may_evict: preemption_budget.evictions.is_some(),
             moves: preemption_budget.moves,
             topology: profile.topology,

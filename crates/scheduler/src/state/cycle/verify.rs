@@ -76,7 +76,7 @@ impl Scheduler {
         let is_single = matches!(key, QueueKey::Pod(_));
         let moves = plan.moves.iter().map(|step| step.member);
         let moved = self.cache.pods_of_members(moves);
-        let already = self.reservations.leaving();
+        let already = self.reservations.all_victims();
         let mut leaving = already.clone();
         leaving.extend(self.cache.victims_of(&plan));
         let successors = self.cache.successor_devices(&plan, &leaving).map_err(PlanFault::Moves)?;

@@ -79,7 +79,7 @@ impl Scheduler {
             Room<'_>,
         ) -> Result<GangRequest, PendingReason>,
     ) -> Result<(VerifiedPlan, Explanation), PendingReason> {
-        let leaving = self.reservations.leaving();
+        let leaving = self.reservations.all_victims();
         let after = Room::After { budget, leaving: &leaving };
         let mut best: Option<Found> = None;
         // Fewer pods may have to leave where nothing else is taken.
@@ -279,7 +279,7 @@ impl Scheduler {
 
     /// A node that serves a pod once the victims of other nominations have left it.
     fn node_being_left(&mut self, uid: &PodUid, ask: &Ask) -> Option<NodeName> {
-        let leaving = self.reservations.leaving();
+        let leaving = self.reservations.all_victims();
         let records = leaving.iter().filter_map(|uid| self.cache.pod(uid));
         let nodes = records.filter_map(|record| Some(record.place.as_ref()?.node.clone()));
         nodes.collect::<BTreeSet<_>>().into_iter().find(|node| {
@@ -316,7 +316,7 @@ impl Scheduler {
             // Only the engine can judge these.
             return None;
         }
-        let leaving = self.reservations.leaving();
+        let leaving = self.reservations.all_victims();
         let mut names: Vec<NodeName> = self.cache.nodes().keys().cloned().collect();
         // Each trial begins with other nodes, so that none is never tried.
         let first = self.trials_begun % names.len().max(1);

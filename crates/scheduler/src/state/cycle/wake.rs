@@ -31,6 +31,8 @@ struct NodeRoom {
     free: Resources,
     free_milli: i64,
     leaving: Vec<LeavingPod>,
+    /// The priority below which pods may borrow there.
+    lent_below: Option<i32>,
 }
 
 /// A pod that may leave a node.
@@ -51,10 +53,8 @@ impl Scheduler {
         self.wake_if(neighbours, &Help::Perhaps, |waits_for| waits_for.room == Room::Any);
         self.wake_if(devices, &Help::Perhaps, |waits_for| waits_for.uses_devices);
         let Some(newest) = nodes.values().max().copied() else { return };
-        let rooms: Vec<(&NodeName, u64, Option<NodeRoom>)> = nodes
-            .iter()
-            .map(|(name, revision)| (name, *revision, self.cache.node_room(name)))
-            .collect();
+        let rooms: Vec<(&NodeName, u64, Option<NodeRoom>)> =
+            nodes.iter().map(|(name, revision)| (name, *revision, self.node_room(name))).collect();
         for (class, key, waits_for, refused_at) in self.queue.refused_before(newest) {
             let changed = rooms.iter().filter(|(_, revision, _)| *revision > refused_at);
             let help = changed.filter_map(|(name, _, room)| {
@@ -107,6 +107,12 @@ impl Scheduler {
                 return Some(Help::Room(name.clone()));
             }
         }
+        if let QueueKey::Pod(uid) = key
+            && self.may_borrow_on(uid, name, room.lent_below)
+            && self.cache.can_yield(uid)
+        {
+            return Some(Help::Room(name.clone()));
+        }
         // A pod of another node may move to this one.
         if waits_for.moves {
             return Some(Help::Victims);
@@ -123,14 +129,38 @@ impl Scheduler {
             .then_some(Help::Victims)
     }
 
+    fn node_room(&self, name: &NodeName) -> Option<NodeRoom> {
+        let node = self.cache.engine().node(name)?;
+        let world = &self.cache.engine().world;
+        let gpus = world.cluster.gpus(node).iter();
+        let leaving = world.workloads.on(node).filter_map(|id| {
+            let Profile { priority, is_preemptible, is_movable, .. } =
+                world.workloads.workload(id.workload)?.profile;
+            let member = world.workloads.member(id)?;
+            Some(LeavingPod {
+                resources: member.shape.resources,
+                milli: member.gpu_milli(),
+                evictable_at: is_preemptible.then_some(priority),
+                is_movable,
+            })
+        });
+        Some(NodeRoom {
+            node,
+            free: world.cluster.free(node),
+            free_milli: gpus.map(|gpu| i64::from(gpu.milli)).sum(),
+            leaving: leaving.collect(),
+            lent_below: self.lent_below(name),
+        })
+    }
+
     /// Records that an entry was refused. It waits for a change that may help.
     pub(in crate::state) fn refuse(&mut self, key: &QueueKey, reason: &PendingReason) {
         let LastRefusal { class, search } = std::mem::take(&mut self.refusals.last);
-        let class = class.filter(|_| lacks_place(reason));
+        let class = class.filter(|_| reason.lacks_place());
         let waits_for = self.cache.waits_for(key, reason);
         let useless = match self.queue.woken_by(key) {
             Some((waits_for, Help::Room(node))) => {
-                let room = self.cache.node_room(&node);
+                let room = self.node_room(&node);
                 self.help_of_node(key, &waits_for, &node, room.as_ref())
             }
             Some((_, Help::Perhaps)) => Some(Help::Perhaps),
@@ -148,7 +178,7 @@ impl Scheduler {
         attempt: Attempt,
         reason: &PendingReason,
     ) {
-        if attempt == Attempt::WithoutVictims && lacks_place(reason) {
+        if attempt == Attempt::WithoutVictims && reason.lacks_place() {
             // The reason of the last full decision stays.
             let reason = self.reporter.pending(key).map_or("", |pending| pending.reason.as_str());
             self.reporter.metrics().decided(key, "refused", reason);
@@ -166,17 +196,6 @@ impl Scheduler {
             Attempt::WithoutVictims
         }
     }
-}
-
-/// Whether no place was found, so that any room may help.
-fn lacks_place(reason: &PendingReason) -> bool {
-    matches!(
-        reason,
-        PendingReason::Unschedulable(..)
-            | PendingReason::NoDevices { .. }
-            | PendingReason::Taken { .. }
-            | PendingReason::NoFreePlace
-    )
 }
 
 impl NodeRoom {
@@ -203,29 +222,6 @@ impl NodeRoom {
 }
 
 impl Cache {
-    fn node_room(&self, name: &NodeName) -> Option<NodeRoom> {
-        let node = self.engine().node(name)?;
-        let world = &self.engine().world;
-        let gpus = world.cluster.gpus(node).iter();
-        let leaving = world.workloads.on(node).filter_map(|id| {
-            let Profile { priority, is_preemptible, is_movable, .. } =
-                world.workloads.workload(id.workload)?.profile;
-            let member = world.workloads.member(id)?;
-            Some(LeavingPod {
-                resources: member.shape.resources,
-                milli: member.gpu_milli(),
-                evictable_at: is_preemptible.then_some(priority),
-                is_movable,
-            })
-        });
-        Some(NodeRoom {
-            node,
-            free: world.cluster.free(node),
-            free_milli: gpus.map(|gpu| i64::from(gpu.milli)).sum(),
-            leaving: leaving.collect(),
-        })
-    }
-
     /// What a refused entry waits for. `reason` is why it was refused.
     fn waits_for(&self, key: &QueueKey, reason: &PendingReason) -> WaitsFor {
         let uids = self.pods_of(key);
@@ -245,7 +241,7 @@ impl Cache {
         });
         let room = match reason {
             PendingReason::Surplus => self.room_for(key, &pending),
-            reason if lacks_place(reason) => self.room_for(key, &pending),
+            reason if reason.lacks_place() => self.room_for(key, &pending),
             PendingReason::Failed(_) => Room::Any,
             _ => Room::None,
         };
@@ -276,7 +272,11 @@ impl Cache {
     }
 
     /// Whether the policy of an entry limits what the whole cluster uses or keeps free.
-    fn has_limits(&self, key: &QueueKey, pending: &[(&PodUid, &PodRecord)]) -> bool {
+    pub(in crate::state) fn has_limits(
+        &self,
+        key: &QueueKey,
+        pending: &[(&PodUid, &PodRecord)],
+    ) -> bool {
         let policy = match key {
             QueueKey::Group(group) => self.spec_of(group).and_then(|spec| spec.policy.clone()),
             QueueKey::Pod(_) => pending

@@ -45,6 +45,7 @@ impl Scheduler {
         if let Some(old) = old_node.filter(|_| is_elsewhere) {
             // Another scheduler has bound it: our assumed place is free.
             self.cache.room_changed(old);
+            self.end_loan(&uid);
         }
         if change.is_bound_now || (pod.meta.deleted.is_some() && pod.node.is_none()) {
             self.nominated_pod_gone(&uid);

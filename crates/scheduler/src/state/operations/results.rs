@@ -109,7 +109,8 @@ impl Scheduler {
         let Some(record) = self.cache.pod(uid) else { return };
         self.reporter.metrics().pod_bound(self.cache.now().saturating_sub(record.observed_at));
         let Some(place) = &record.place else { return };
-        let report = StatusUpdate::PodBound { pod: record.reference(), node: place.node.clone() };
+        let (pod, node) = (record.reference(), place.node.clone());
+        let report = StatusUpdate::PodBound { pod, node, loan: self.loan_text(uid) };
         let group = record.member.as_ref().map(|member| member.group.clone());
         self.reporter.report(report);
         if let Some(group) = group {
@@ -178,6 +179,7 @@ impl Scheduler {
         let node = record.place.as_ref().map(|place| place.node.clone());
         self.release_assumed(uid);
         self.release_place(uid);
+        self.end_loan(uid);
         if let Some(node) = node {
             self.holders_changed(&node);
         }

@@ -34,6 +34,9 @@ pub struct ExplainReport {
     pub group: Option<String>,
     /// Its node, if placed.
     pub node: Option<String>,
+    /// If it runs in a place that is kept for another: for whom, and when it is evicted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loan: Option<String>,
     /// The victims that would make it schedulable, if known.
     pub disturbance: Option<PreemptionHint>,
     /// A note on the search for victims.
@@ -101,7 +104,8 @@ impl Scheduler {
         let indeterminate = self.indeterminate_message(uid).map(PendingView::op_undecided);
         let explained = self.explain(&key);
         let waiting = indeterminate.or(explained.waiting);
-        Some(ExplainReport { group, node: place, waiting, ..explained })
+        let loan = self.loan_text(uid);
+        Some(ExplainReport { group, node: place, waiting, loan, ..explained })
     }
 
     /// Explains a gang, by the name of the object that announced it or by its own name. `None` if
@@ -129,6 +133,7 @@ impl Scheduler {
             decision,
             group: None,
             node: None,
+            loan: None,
             disturbance,
             disturbance_note: note,
             needs_search,

@@ -239,6 +239,17 @@ impl PendingReason {
         StatusText { reason: self.reason().as_str(), message: self.summary() }
     }
 
+    /// Whether no place was found, so that any room may help.
+    pub(in crate::state) fn lacks_place(&self) -> bool {
+        matches!(
+            self,
+            Self::Unschedulable(..)
+                | Self::NoDevices { .. }
+                | Self::Taken { .. }
+                | Self::NoFreePlace
+        )
+    }
+
     /// Whether the missing object itself makes the entry ready. If not, it waits for a change of the
     /// cluster.
     fn is_gated(&self) -> bool {

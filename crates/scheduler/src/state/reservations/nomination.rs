@@ -5,6 +5,7 @@
 //! gone. So no other pod is placed there. [`revoke`] names what ends a nomination early; then its
 //! pods are pending again.
 
+mod loans;
 mod reconsider;
 mod revoke;
 mod volumes;
@@ -41,6 +42,10 @@ pub(in crate::state) struct Nomination {
     victims: BTreeSet<PodUid>,
     /// Pods that have left. Their devices may not be free yet.
     departed: BTreeSet<PodUid>,
+    /// Pods that run in its places until its victims have left.
+    borrowers: BTreeSet<PodUid>,
+    /// Whether borrowers were evicted, so that nothing is lent any more.
+    is_reclaiming: bool,
     /// Pods that get places.
     members: Vec<PodUid>,
     /// When it is dropped unless its pods are bound, in milliseconds. At first the victims must
@@ -62,14 +67,14 @@ impl Nomination {
         self.members.contains(uid)
     }
 
-    /// Whether a pod is a victim, departed or not.
+    /// Whether a pod is a victim or a borrower, departed or not.
     pub(super) fn has_victim(&self, uid: &str) -> bool {
-        self.departed.contains(uid) || self.victims.contains(uid)
+        [&self.departed, &self.victims, &self.borrowers].into_iter().any(|pods| pods.contains(uid))
     }
 
-    /// Victims, departed ones included.
-    pub(super) fn leaving(&self) -> impl Iterator<Item = &PodUid> {
-        self.victims.iter().chain(&self.departed)
+    /// Victims and borrowers, departed ones included.
+    pub(super) fn all_victims(&self) -> impl Iterator<Item = &PodUid> {
+        self.leaving().chain(&self.departed)
     }
 
     /// Victims that have not left yet.
@@ -117,13 +122,11 @@ impl Scheduler {
         let distinct: BTreeSet<&NodeName> = nodes.iter().collect();
         let mut nomination = Nomination {
             victims: victims.iter().map(|(uid, _)| uid.clone()).collect(),
-            departed: BTreeSet::new(),
             members: members.iter().map(|(uid, _)| uid.clone()).collect(),
-            deadline: 0,
             decided_at: self.cache.now(),
             revision: self.cache.revision(),
-            volumes: None,
             devices,
+            ..Nomination::default()
         };
         let preempted: BTreeSet<_> =
             victims.iter().map(|(uid, _)| self.cache.queue_key_of(uid)).collect();
@@ -132,7 +135,12 @@ impl Scheduler {
         }
         let beneficiary = self.cache.beneficiary(key);
         for (uid, is_moved) in &victims {
-            self.evict(uid, &beneficiary, *is_moved);
+            let (reason, what) = if *is_moved {
+                (Reason::Moved, "restarted elsewhere")
+            } else {
+                (Reason::Preempted, "preempted")
+            };
+            self.evict(uid, reason, format!("{what} to make room for {beneficiary}"));
         }
         for other in displaced.iter().filter(|other| *other != key) {
             self.displace_nomination(other, &distinct, &mut nomination);
@@ -160,7 +168,7 @@ impl Scheduler {
             },
         };
         // An older nomination exists if binds of members have failed since.
-        self.replace_nomination(key, &nomination);
+        self.replace_nomination(key, &mut nomination);
         self.cache.reserve_devices(&nomination.devices);
         self.reservations.nominations.insert(key.clone(), nomination);
         self.enqueue(key);
@@ -168,17 +176,11 @@ impl Scheduler {
         Ok(())
     }
 
-    fn evict(&mut self, uid: &PodUid, beneficiary: &str, is_moved: bool) {
+    fn evict(&mut self, uid: &PodUid, reason: Reason, message: String) {
         let Some(record) = self.cache.pod(uid) else { return };
         let pod = record.reference();
         let is_going = record.pod.meta.deleted.is_some();
         self.cache.mark_victim(uid);
-        let message = if is_moved {
-            format!("restarted elsewhere to make room for {beneficiary}")
-        } else {
-            format!("preempted to make room for {beneficiary}")
-        };
-        let reason = if is_moved { Reason::Moved } else { Reason::Preempted };
         let status_text = StatusText { reason: reason.as_str(), message: message.clone() };
         self.reporter.report(StatusUpdate::PodEvicted { pod: pod.clone(), status_text });
         if is_going {
@@ -217,11 +219,11 @@ impl Scheduler {
         }
     }
 
-    /// Records that a victim has left, and completes nominations without further victims.
+    /// Records that a victim or borrower has left, and completes nominations without further victims.
     pub(in crate::state) fn victim_left(&mut self, uid: &PodUid) {
         let mut free: Vec<QueueKey> = Vec::new();
         for (key, nomination) in &mut self.reservations.nominations {
-            if nomination.victims.remove(uid) {
+            if nomination.victims.remove(uid) || nomination.borrowers.remove(uid) {
                 nomination.departed.insert(uid.clone());
                 if nomination.victims.is_empty() {
                     nomination.deadline = self.cache.now().saturating_add(DEALLOCATION_TIMEOUT_MS);
@@ -249,9 +251,13 @@ impl Scheduler {
         self.reservations.nominations.values().map(|nomination| nomination.deadline).min()
     }
 
-    /// Binds the nominated pods.
+    /// Binds the nominated pods, once borrowers have left, too.
     fn complete_nomination(&mut self, key: &QueueKey) {
         let Some(nomination) = self.reservations.nominations.get(key).cloned() else { return };
+        if !nomination.borrowers.is_empty() {
+            self.reclaim_loans(key);
+            return;
+        }
         let mut places = Vec::new();
         for uid in &nomination.members {
             let Some(record) = self.cache.pod(uid) else { continue };
@@ -299,6 +305,10 @@ impl Scheduler {
                 self.reservations.nominations.remove(key);
                 for placement in &assumed {
                     self.forget_volumes(&placement.uid);
+                    if self.lent_below(&placement.node).is_some() {
+                        // This nomination may have been the one that lent nothing there.
+                        self.cache.room_changed(&placement.node);
+                    }
                 }
                 // Its pods may be victims from now on.
                 self.cache.victims_changed();

@@ -8,6 +8,9 @@ use super::fixtures::{
 };
 use crate::bind::OpKind;
 
+/// The kind of pods that have a day to leave. Others may borrow what is kept meanwhile.
+const SLOW: u8 = 6;
+
 /// An event.
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -22,7 +25,7 @@ enum Event {
     Relabel(u8),
 }
 
-/// A testbed that carries out all operations: victims leave at once.
+/// A testbed that carries out all operations: victims leave at once, except for slow ones.
 struct World {
     testbed: Testbed,
     created: usize,
@@ -74,6 +77,9 @@ impl World {
                 "labelSelector": {"matchLabels": {"kind": "1"}}}]);
             pod["spec"]["affinity"]["podAffinity"] =
                 json!({"requiredDuringSchedulingIgnoredDuringExecution": terms});
+        }
+        if kind == SLOW {
+            pod["spec"]["terminationGracePeriodSeconds"] = json!(100_000);
         }
         if kind == 3 {
             pod["spec"]["nodeSelector"] = json!({"zone": "z1"});
@@ -145,7 +151,10 @@ impl World {
             for op in ops {
                 has_acted |= matches!(op.kind, OpKind::Bind(_) | OpKind::Evict(_));
                 self.testbed.complete(&op);
-                if let OpKind::Evict(evict) = &op.kind {
+                if let OpKind::Evict(evict) = &op.kind
+                    && self.testbed.pods[&*evict.pod.name.name]["metadata"]["labels"]["kind"]
+                        != json!(SLOW.to_string())
+                {
                     self.testbed.drop_pod(&evict.pod.name.name);
                 }
             }
@@ -155,7 +164,7 @@ impl World {
 
 fn any_event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        6 => (1..5_u8, 0..3_u8, 0..3_u8, 0..6_u8)
+        8 => (1..5_u8, 0..3_u8, 0..3_u8, 0..=SLOW)
             .prop_map(|(cpu, gpus, priority, kind)| Event::Create { cpu, gpus, priority, kind }),
         2 => (1..4_u8, 1..4_u8, 0..3_u8)
             .prop_map(|(cpu, members, priority)| Event::CreateGang { cpu, members, priority }),

@@ -35,7 +35,7 @@ impl Scheduler {
         };
         let places: Vec<_> = leaving.places.iter().filter_map(place).collect();
         let victims = leaving.evictions.iter().chain(&leaving.moves);
-        let mut all = self.reservations.leaving();
+        let mut all = self.reservations.all_victims();
         all.extend(victims.filter_map(|victim| Some(self.cache.record_of(victim)?.pod.uid())));
         self.would_fit_after(&places, &all)
     }

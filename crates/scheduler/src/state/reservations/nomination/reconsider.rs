@@ -47,7 +47,7 @@ impl Scheduler {
             self.cache.set_place(uid, None);
         }
         // They have not left yet, so their places are not free.
-        self.cache.keep_victims(nomination.victims.iter());
+        self.keep_leaving(&nomination);
         let result = match key {
             QueueKey::Pod(uid) => self.schedule_pod(uid, key, Attempt::Nominated),
             QueueKey::Group(group) => self.schedule_group(group, key, Attempt::Nominated),
@@ -58,14 +58,14 @@ impl Scheduler {
             }
             if self.reservations.nominations.contains_key(key) {
                 // The new place waits for volumes.
-                self.cache.keep_victims(nomination.victims.iter());
+                self.keep_leaving(&nomination);
                 self.drop_successor_places_of(key);
             } else {
                 self.release_nomination(key, &nomination);
             }
             return;
         }
-        for uid in &nomination.victims {
+        for uid in nomination.leaving() {
             self.cache.mark_victim(uid);
         }
         for (uid, place) in places {

@@ -45,10 +45,12 @@ impl Scheduler {
             let place = self.cache.pod(uid).and_then(|record| record.place.as_ref());
             place.is_some_and(|place| nodes.contains(&place.node))
         };
-        let (needed, other) = older.victims.into_iter().partition(is_needed);
-        newer.victims.extend::<BTreeSet<_>>(needed);
+        for (leaving, of_newer) in
+            [(&mut older.victims, &mut newer.victims), (&mut older.borrowers, &mut newer.borrowers)]
+        {
+            of_newer.extend(leaving.extract_if(.., |uid| is_needed(uid)));
+        }
         newer.departed.append(&mut older.departed);
-        older.victims = other;
         self.release_nomination(key, &older);
         self.enqueue(key);
         self.queue.set_state(key, State::Ready);
@@ -62,7 +64,7 @@ impl Scheduler {
                 self.release_place(uid);
             }
         }
-        self.cache.keep_victims(nomination.victims.iter());
+        self.keep_leaving(nomination);
         if let QueueKey::Pod(uid) = key
             && self.cache.pod(uid).is_some_and(|record| record.place.is_none())
         {
@@ -76,9 +78,10 @@ impl Scheduler {
         self.cache.victims_changed();
     }
 
-    /// Drops an older nomination, except for members and victims of the newer one.
-    pub(super) fn replace_nomination(&mut self, key: &QueueKey, newer: &Nomination) {
-        let Some(older) = self.reservations.nominations.remove(key) else { return };
+    /// Drops an older nomination, except for members and victims of the newer one, which takes over its
+    /// borrowers.
+    pub(super) fn replace_nomination(&mut self, key: &QueueKey, newer: &mut Nomination) {
+        let Some(mut older) = self.reservations.nominations.remove(key) else { return };
         self.cache.release_devices(&older.devices);
         for uid in older.members.iter().filter(|uid| !newer.members.contains(uid)) {
             if self.cache.is_nominated(uid) {
@@ -86,6 +89,7 @@ impl Scheduler {
             }
         }
         self.cache.keep_victims(older.victims.iter().filter(|uid| !newer.victims.contains(*uid)));
+        newer.borrowers.append(&mut older.borrowers);
     }
 
     /// Drops the nominations on a deleted node.

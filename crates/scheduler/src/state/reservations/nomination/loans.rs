@@ -1,0 +1,206 @@
+//! Loans: while a victim takes its time to leave, other pods use the room that is kept.
+//!
+//! A victim may have hours to leave. Meanwhile the room that others have left would serve nobody.
+//! So a single pod that finds no other place may borrow it, if it can yield: it has lower priority
+//! and a short grace period, and no disruption budget delays its eviction. A borrower counts as a
+//! victim that has not left: usage by present pods includes it, the engine cache does not. What is
+//! lent on a node is within what is kept there, so other pods find the same room as without it.
+//!
+//! Borrowers are evicted once the last victim has left. From then on nothing is lent, so borrowers
+//! delay the nominated pods once, by one short grace period. If the nomination ends before, they
+//! stay as ordinary pods.
+
+use std::collections::BTreeSet;
+
+use octavo_kube_io::objects::{NodeName, PodUid};
+
+use super::{Nomination, VICTIM_TIMEOUT_MS};
+use crate::state::Scheduler;
+use crate::state::cache::Cache;
+use crate::state::queue::QueueKey;
+use crate::state::reporter::pending_reason::Reason;
+
+/// Longest grace period of a borrower in seconds: Kubernetes' default.
+const MAX_BORROWER_GRACE_SECONDS: i64 = 30;
+/// Milliseconds of its grace period that the slowest victim must have left for another loan.
+const MIN_LOAN_MS: u64 = 60_000;
+
+impl Nomination {
+    /// Whether its places may be lent: its slowest victim may still take long.
+    fn is_lending(&self, now: u64) -> bool {
+        let until = now.saturating_add(VICTIM_TIMEOUT_MS + MIN_LOAN_MS);
+        !self.victims.is_empty() && !self.is_reclaiming && until <= self.deadline
+    }
+
+    /// Pods that use its places and must leave them: victims and borrowers.
+    pub(super) fn leaving(&self) -> impl Iterator<Item = &PodUid> {
+        self.victims.iter().chain(&self.borrowers)
+    }
+}
+
+impl Scheduler {
+    /// Binds a refused pod to a place that is lent. Returns whether it got one.
+    pub(in crate::state) fn borrow_place(&mut self, uid: &PodUid, key: &QueueKey) -> bool {
+        let nodes = self.lending_nodes();
+        if nodes.is_empty() || !self.cache.can_yield(uid) {
+            return false;
+        }
+        let Ok(ask) = self.ask(uid) else { return false };
+        if !ask.is_exact {
+            // How much of the kept devices it would take is not known.
+            return false;
+        }
+        for node in nodes {
+            let lent_below = self.lent_below(&node);
+            if !self.may_borrow_on(uid, &node, lent_below) {
+                continue;
+            }
+            self.cache.mark_victim(uid);
+            match self.reserve_lent(uid, &ask, &node) {
+                Ok(assumed) => {
+                    self.lend(uid, &node);
+                    self.finish_placement(key, vec![assumed]);
+                    return true;
+                }
+                Err(_) => self.cache.keep_victims([uid].into_iter()),
+            }
+        }
+        false
+    }
+
+    /// Whether a pod that can yield has lower priority than all for whom room is kept on a node,
+    /// and fits into this room.
+    pub(in crate::state) fn may_borrow_on(
+        &self,
+        uid: &PodUid,
+        node: &NodeName,
+        lent_below: Option<i32>,
+    ) -> bool {
+        let priority = self.cache.pod(uid).map(|record| record.pod.spec.priority);
+        lent_below.is_some_and(|below| priority.is_some_and(|priority| priority < below))
+            && self.cache.check_node_rules(uid, node).is_ok()
+            && self.check_lent_fit(uid, node).is_ok()
+            // Places are not lent while volumes are provisioned.
+            && self.cache.choose_volumes(uid, node).is_ok_and(|choices| choices.is_empty())
+    }
+
+    /// The priority below which pods may borrow on a node: the lowest of the nominated pods there.
+    /// `None` if one of their nominations lends nothing.
+    pub(in crate::state) fn lent_below(&self, node: &str) -> Option<i32> {
+        if self.reservations.has_no_nomination() {
+            return None;
+        }
+        let mut lowest: Option<i32> = None;
+        for uid in self.nominated_on(node) {
+            let nomination = self.reservations.nomination(&self.cache.queue_key_of(uid))?;
+            if !nomination.is_lending(self.cache.now()) {
+                return None;
+            }
+            let priority = self.cache.engine().desired(uid)?.workload.profile.priority;
+            lowest = Some(lowest.map_or(priority, |lowest| lowest.min(priority)));
+        }
+        lowest
+    }
+
+    /// Nominated pods with a place on a node.
+    fn nominated_on(&self, node: &str) -> impl Iterator<Item = &PodUid> {
+        self.cache.pods_on(node).filter(|uid| self.cache.is_nominated(uid))
+    }
+
+    /// Nodes with places of nominations that lend.
+    fn lending_nodes(&self) -> BTreeSet<NodeName> {
+        let now = self.cache.now();
+        let nominations = self.reservations.nominations.values();
+        let members = nominations.filter(|one| one.is_lending(now)).flat_map(|one| &one.members);
+        let nominated = members.filter(|uid| self.cache.is_nominated(uid));
+        let places = nominated.filter_map(|uid| self.cache.pod(uid)?.place.as_ref());
+        places.map(|place| place.node.clone()).collect()
+    }
+
+    /// Records a borrower with all nominations that keep room on its node.
+    fn lend(&mut self, uid: &PodUid, node: &NodeName) {
+        let keys: BTreeSet<_> =
+            self.nominated_on(node).map(|member| self.cache.queue_key_of(member)).collect();
+        for key in keys {
+            if let Some(nomination) = self.reservations.nominations.get_mut(&key) {
+                nomination.borrowers.insert(uid.clone());
+            }
+        }
+    }
+
+    /// Evicts the borrowers of a nomination whose victims have left. Those whose binds are in
+    /// flight follow once they are bound.
+    pub(super) fn reclaim_loans(&mut self, key: &QueueKey) {
+        let Some(mut nomination) = self.reservations.nominations.get(key).cloned() else { return };
+        nomination.is_reclaiming = true;
+        let (bound, others) = std::mem::take(&mut nomination.borrowers)
+            .into_iter()
+            .partition(|uid| self.cache.pod(uid).is_some_and(|record| record.pod.node.is_some()));
+        nomination.borrowers = others;
+        let bound: BTreeSet<PodUid> = bound;
+        if !bound.is_empty() {
+            let beneficiary = self.cache.beneficiary(key);
+            for uid in &bound {
+                if self.reservations.victims().any(|victim| victim == uid) {
+                    // For another nomination on its node.
+                    continue;
+                }
+                self.reporter.metrics().preempted(&self.cache.queue_key_of(uid));
+                let message = format!("ran in a place that was kept for {beneficiary}");
+                self.evict(uid, Reason::Preempted, message);
+            }
+            nomination.victims.extend(bound);
+            nomination.deadline = self.cache.victims_deadline(&nomination);
+        }
+        self.reservations.nominations.insert(key.clone(), nomination);
+    }
+
+    /// Ends the loan of a pod that does not run in the lent place after all. With the next tick its
+    /// nominations do without it.
+    pub(in crate::state) fn end_loan(&mut self, uid: &PodUid) {
+        let mut is_borrower = false;
+        for nomination in self.reservations.nominations.values_mut() {
+            is_borrower |= nomination.borrowers.remove(uid);
+        }
+        if is_borrower {
+            self.cache.keep_victims([uid].into_iter());
+        }
+    }
+
+    /// Counts pods again that need not leave for this nomination any more, which is no longer in
+    /// force. Borrowers may still have to leave for another one.
+    pub(super) fn keep_leaving(&mut self, nomination: &Nomination) {
+        let others = &self.reservations.nominations;
+        let must_leave = |uid: &PodUid| {
+            others.values().any(|one| one.victims.contains(uid) || one.borrowers.contains(uid))
+        };
+        self.cache.keep_victims(nomination.leaving().filter(|uid| !must_leave(uid)));
+    }
+
+    /// For a borrower: for whom its place is kept, and when it is evicted.
+    pub(in crate::state) fn loan_text(&self, uid: &PodUid) -> Option<String> {
+        let nominations = self.reservations.nominations.iter();
+        let mut lenders = nominations.filter(|(_, nomination)| nomination.borrowers.contains(uid));
+        let beneficiary = self.cache.beneficiary(lenders.next()?.0);
+        Some(format!(
+            "runs in a place that is kept for {beneficiary}: it is evicted once the pods that must \
+             leave for that have left"
+        ))
+    }
+}
+
+impl Cache {
+    /// Whether a pending pod may run in a place that it must give back: it is in no gang, ends
+    /// within Kubernetes' default grace period, and is in no disruption budget. Its claims must be
+    /// its own, because a shared one would stay allocated.
+    pub(in crate::state) fn can_yield(&self, uid: &PodUid) -> bool {
+        self.pod(uid).is_some_and(|record| {
+            let spec = &record.pod.spec;
+            record.member.is_none()
+                && spec.grace_seconds <= MAX_BORROWER_GRACE_SECONDS
+                && spec.claims.iter().all(|claim| claim.claim.is_none())
+                && self.budget_name_of(&record.pod.meta).is_none()
+                && !self.has_limits(&QueueKey::Pod(uid.clone()), &[(uid, record)])
+        })
+    }
+}
