@@ -6,9 +6,7 @@ use octavo_engine::{Placement, Shape};
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use crate::state::Scheduler;
-use crate::state::cache::Cache;
 use crate::state::cache::engine_cache::{DesiredMember, Holder};
-use crate::state::cache::pod::Place;
 use crate::state::queue::QueueKey;
 
 /// A place that is kept for the successor of a moved pod.
@@ -16,8 +14,6 @@ use crate::state::queue::QueueKey;
 pub(in crate::state) struct SuccessorPlace {
     /// UID of the owner that creates the successor. Pods without an owner have none.
     owner: Arc<str>,
-    shape: Arc<Shape>,
-    place: Place,
     desired: DesiredMember,
     is_in_engine: bool,
     /// The entry for which the pod was moved.
@@ -27,9 +23,9 @@ pub(in crate::state) struct SuccessorPlace {
 }
 
 impl SuccessorPlace {
-    /// The place.
-    pub(in crate::state) fn place(&self) -> Place {
-        self.place.clone()
+    /// The place, as a member of the engine's world.
+    pub(in crate::state) fn place(&self) -> &DesiredMember {
+        &self.desired
     }
 }
 
@@ -47,19 +43,12 @@ impl Scheduler {
         };
         let Some(cached) = self.cache.engine().desired(uid).cloned() else { return };
         let node: NodeName = self.cache.engine().world.cluster.name(to.node).into();
-        let place = Place {
-            node: node.clone(),
-            gpus: to.gpus.clone(),
-            state: crate::state::cache::pod::PlaceState::Nominated,
-        };
         let holder: Holder = format!("successor:{uid}").into();
-        let desired = DesiredMember { node, gpus: to.gpus.clone(), ..cached.clone() };
+        let desired = DesiredMember { node, gpus: to.gpus.clone(), ..cached };
         let until =
             self.cache.now().saturating_add(self.cache.config().hold_seconds.saturating_mul(1000));
         self.reservations.successors.push(SuccessorPlace {
             owner,
-            shape: cached.shape,
-            place,
             desired,
             is_in_engine: false,
             key: key.clone(),
@@ -88,7 +77,7 @@ impl Scheduler {
         let owner = self.cache.pod(uid)?.pod.meta.owner.as_ref()?;
         let is_for = |successor: &SuccessorPlace| {
             successor.owner == owner.uid
-                && (&successor.shape.resources, &successor.shape.gpus)
+                && (&successor.desired.shape.resources, &successor.desired.shape.gpus)
                     == (&shape.resources, &shape.gpus)
         };
         let index = self.reservations.successors.iter().position(is_for)?;
@@ -114,33 +103,22 @@ impl Scheduler {
 
     /// Drops the successor places of pods that need not move for this entry any more.
     pub(in crate::state) fn drop_successor_places_of(&mut self, key: &QueueKey) {
-        let (dropped, remaining): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.reservations.successors)
-                .into_iter()
-                .partition(|successor| successor.key == *key);
-        self.reservations.successors = remaining;
-        for successor in dropped {
-            self.cache.release_successor_place(&successor);
-        }
+        self.drop_successor_places(|successor| successor.key == *key);
     }
 
     /// Drops expired successor places. Returns the next deadline.
     pub(in crate::state) fn drop_expired_successor_places(&mut self) -> Option<u64> {
         let now = self.cache.now();
-        let (old, remaining): (Vec<_>, Vec<_>) = std::mem::take(&mut self.reservations.successors)
-            .into_iter()
-            .partition(|successor| successor.until <= now);
-        self.reservations.successors = remaining;
-        for successor in &old {
-            self.cache.release_successor_place(successor);
-        }
+        self.drop_successor_places(|successor| successor.until <= now);
         self.reservations.successors.iter().map(|successor| successor.until).min()
     }
-}
 
-impl Cache {
-    fn release_successor_place(&mut self, successor: &SuccessorPlace) {
-        self.set_member(&successor.holder, None);
-        self.room_changed(&successor.desired.node);
+    fn drop_successor_places(&mut self, must_go: impl Fn(&SuccessorPlace) -> bool) {
+        for SuccessorPlace { holder, desired, .. } in
+            self.reservations.successors.extract_if(.., |successor| must_go(successor))
+        {
+            self.cache.set_member(&holder, None);
+            self.cache.room_changed(&desired.node);
+        }
     }
 }
