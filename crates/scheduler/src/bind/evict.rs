@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use octavo_kube_io::objects::{Claim, Pod};
+use octavo_kube_io::objects::{Claim, PersistentVolume, Pod};
 
 use super::call::{ApiError, ApiRequest, Call};
 use super::claims::ClaimWriter;
@@ -65,11 +65,26 @@ pub(super) async fn request_volumes(
 ) -> Result<(), Failure> {
     const STEP: &str = "requesting a volume";
     for write in writes {
-        if let Err(error) = write_idempotent(call, &patches::request_volume(write, node)).await {
+        if let Err(error) = write_idempotent(call, &patches::request_volume(write, node)).await
+            && !is_reserved(call, write, &error).await
+        {
             return Err(pod::pod_write_error(call, pod, STEP, &error).await);
         }
     }
     Ok(())
+}
+
+/// Whether a volume is reserved for the claim although the write was rejected: an earlier attempt may
+/// have made it, whose response was lost.
+async fn is_reserved(call: Call<'_>, write: &VolumeWrite, error: &ApiError) -> bool {
+    let VolumeWrite::Bind { volume, claim_uid, .. } = write else { return false };
+    if !matches!(error, ApiError::Rejected(rejection) if rejection.code == 409) {
+        return false;
+    }
+    let path = patches::volume_path(volume);
+    let found = call.read(path, "persistentvolumes", PersistentVolume::from_json).await;
+    let holder = found.ok().flatten().and_then(|volume| volume.claim);
+    holder.is_some_and(|(_, uid)| uid == *claim_uid)
 }
 
 /// Rolls back what a previous leader wrote for a pod, if the pod is not bound.

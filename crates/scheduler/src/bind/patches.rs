@@ -49,6 +49,10 @@ pub(super) fn claim_path(name: &ObjectName) -> String {
     format!("/apis/resource.k8s.io/v1/namespaces/{namespace}/resourceclaims/{name}")
 }
 
+pub(super) fn volume_path(name: &str) -> String {
+    format!("/api/v1/persistentvolumes/{name}")
+}
+
 pub(super) fn pod_path(name: &ObjectName) -> String {
     let ObjectName { namespace, name } = name;
     format!("/api/v1/namespaces/{namespace}/pods/{name}")
@@ -240,11 +244,7 @@ pub(super) fn request_volume(write: &VolumeWrite, node: &str) -> ApiRequest {
                     "namespace": *claim.namespace, "name": *claim.name, "uid": **claim_uid,
                 }},
             });
-            ApiRequest::patch(
-                format!("/api/v1/persistentvolumes/{volume}"),
-                "persistentvolumes",
-                body,
-            )
+            ApiRequest::patch(volume_path(volume), "persistentvolumes", body)
         }
     }
 }

@@ -36,6 +36,8 @@ pub struct Volumes {
     capacities: BTreeMap<ObjectName, Arc<CsiCapacity>>,
     /// Volumes that claims are about to be bound to.
     assumed: BTreeMap<Arc<str>, ObjectName>,
+    /// Nodes for which volumes of claims were requested.
+    selected: BTreeMap<ObjectName, NodeName>,
 }
 
 /// The nodes from which a bound volume can be reached.

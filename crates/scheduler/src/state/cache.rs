@@ -155,6 +155,11 @@ impl Cache {
         self.volumes.assume(choices);
     }
 
+    /// Notes the node for which volumes of these claims are requested.
+    pub(super) fn select_node(&mut self, choices: &[VolumeChoice], node: &NodeName) {
+        self.volumes.select_node(choices, node);
+    }
+
     /// Forgets the volumes that were assumed for a pod. Returns whether there were any.
     pub(super) fn forget_volumes(&mut self, uid: &PodUid) -> bool {
         let record = self.pods.get(uid);

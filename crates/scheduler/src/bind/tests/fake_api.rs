@@ -316,6 +316,7 @@ impl Inner {
             }
         } else {
             merge(&mut new["metadata"], &patch["metadata"], "metadata");
+            merge(&mut new["spec"], &patch["spec"], "spec");
         }
         if path.contains("resourceclaims") {
             check_claim(&old, &new)?;

@@ -96,6 +96,31 @@ async fn nomination_is_written_and_cleared() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_volume_is_reserved_although_the_response_is_lost() {
+    const DISK: &str = "/api/v1/persistentvolumes/disk";
+    let api = FakeApi::default();
+    let pod = put_pod(&api, "p");
+    api.put(DISK, json!({"metadata": {"name": "disk", "uid": "uid-disk"}, "spec": {}}));
+    let version = api.object(DISK).unwrap()["metadata"]["resourceVersion"].clone();
+    let reserve = |claim: &str| OpKind::RequestVolumes {
+        pod: pod.clone(),
+        node: NODE.into(),
+        writes: vec![VolumeWrite::Bind {
+            volume: "disk".into(),
+            version: version.as_str().unwrap().into(),
+            claim: ObjectName::new("team", claim),
+            claim_uid: format!("uid-{claim}").into(),
+        }],
+    };
+    let mut harness = Harness::new(&api);
+    api.inject(0, InjectedFault::LostAfter);
+    assert_eq!(harness.carry_out(reserve("c")).await, Ok(()));
+    assert_eq!(api.object(DISK).unwrap()["spec"]["claimRef"]["uid"], "uid-c");
+    let failure = harness.carry_out(reserve("d")).await.unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Conflict);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pod_with_another_uid_is_not_bound() {
     let api = FakeApi::default();
     put_pod(&api, "p");

@@ -169,7 +169,13 @@ impl Volumes {
         node: &str,
         labels: &Labels,
     ) -> Result<Vec<VolumeChoice>, Unfit> {
-        let (names, claims): (Vec<_>, Vec<_>) = self.late_claims(pod).into_iter().unzip();
+        let (names, mut claims): (Vec<_>, Vec<_>) = self.late_claims(pod).into_iter().unzip();
+        for (name, claim) in names.iter().zip(&mut claims) {
+            // It may have been requested for another pod. What pods require of nodes in general
+            // knows only what the watch has shown.
+            claim.selected_node =
+                claim.selected_node.take().or_else(|| self.selected.get(name).cloned());
+        }
         let volumes = choose(&claims, node, labels)?;
         let choices = names.into_iter().zip(volumes).map(|(claim, volume)| match volume {
             Some(volume) => VolumeChoice::Bind { claim, volume: Arc::clone(volume) },
@@ -261,14 +267,24 @@ impl Volumes {
         }
     }
 
+    /// Notes the node for which volumes of these claims are requested, until [`Self::forget`].
+    pub(crate) fn select_node(&mut self, choices: &[VolumeChoice], node: &NodeName) {
+        for choice in choices {
+            if let VolumeChoice::Provision { claim } = choice {
+                self.selected.insert(claim.clone(), node.clone());
+            }
+        }
+    }
+
     /// Forgets what was assumed for a pod's claims. Returns whether volumes are free again.
     pub(crate) fn forget(&mut self, pod: &Pod) -> bool {
-        if self.assumed.is_empty() {
+        if self.assumed.is_empty() && self.selected.is_empty() {
             return false;
         }
         let claims = pod.spec.volumes.iter();
         let claims: BTreeSet<ObjectName> =
             claims.filter_map(|volume| super::claim_name(pod, volume)).collect();
+        self.selected.retain(|claim, _| !claims.contains(claim));
         let before = self.assumed.len();
         self.assumed.retain(|_, claim| !claims.contains(claim));
         self.assumed.len() < before

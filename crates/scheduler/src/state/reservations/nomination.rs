@@ -18,6 +18,7 @@ use octavo_engine::workload::MemberId;
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use crate::bind::{Evict, OpKind};
+use crate::devices::PodAllocation;
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
 use crate::state::cache::pod::{Place, PlaceState, PodRecord};
@@ -54,6 +55,8 @@ pub(in crate::state) struct Nomination {
     /// When it was decided last, in milliseconds, and for which cluster revision.
     decided_at: u64,
     revision: u64,
+    /// The devices that its pods hold while they wait for volumes alone.
+    assumed: Vec<PodAllocation>,
     /// The volumes that it waits for, once they are requested.
     volumes: Option<AwaitedVolumes>,
     /// The devices that the members get. They are reserved, so that pods that come later do not take
@@ -317,19 +320,20 @@ impl Scheduler {
                 }
                 self.finish_placement(key, assumed);
             }
-            Err((_, words)) if nomination.deadline > self.cache.now() => {
-                tracing::debug!(entry = ?key, %words, "nominated devices are not free yet");
-                for (uid, place) in places {
-                    self.cache.set_place(&uid, Some(place));
-                }
-                self.cache.reserve_devices(&nomination.devices);
-            }
             Err((_, words)) => {
-                tracing::info!(entry = ?key, %words, "nominated devices did not become free in time");
                 for (uid, place) in places {
                     self.cache.set_place(&uid, Some(place));
                 }
-                self.revoke_nomination(key);
+                for devices in &nomination.assumed {
+                    self.cache.devices_mut().assume(devices);
+                }
+                if nomination.deadline > self.cache.now() {
+                    self.cache.reserve_devices(&nomination.devices);
+                    tracing::debug!(entry = ?key, %words, "nominated devices are not free yet");
+                } else {
+                    tracing::info!(entry = ?key, %words, "nominated devices did not become free in time");
+                    self.revoke_nomination(key);
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use octavo_kube_io::objects::{Change, Delta, PersistentVolume, StorageClass, VolumeClaim};
 use serde_json::{Value, json};
 
+use super::claims;
 use super::fixtures::{Testbed, evicted, member, node, pod, pod_group, with};
 use crate::bind::{FailureKind, OpKind, VolumeWrite, WriteOp};
 
@@ -386,5 +387,68 @@ fn a_volume_that_is_kept_for_a_claim_serves_no_other_until_it_is_released() {
         set_volume(&mut testbed, released.clone());
         let (requests, _) = settle(&mut testbed);
         assert_eq!(requests.len(), usize::from(is_requested), "{released}");
+    }
+}
+
+#[test]
+fn devices_stay_assumed_while_the_bind_at_the_end_waits() {
+    let mut testbed = claims::testbed(&["a"], 1);
+    class(&mut testbed, "csi.example");
+    set_claim(&mut testbed, claim("data"));
+    testbed.claim(&claims::claim("p-gpu", "p"));
+    testbed.pod(&using(claims::claiming("p"), "data"));
+    let (requests, _) = settle(&mut testbed);
+    assert_eq!(provisioned_for(&requests), "a");
+    // For a moment the node is too small.
+    testbed.node(&node("a", 0));
+    bind_claim(&mut testbed, "data", "a");
+    testbed.time(100);
+    assert_eq!(settle(&mut testbed), (vec![], vec![]));
+    assert!(testbed.scheduler.cache.devices().is_assumed("uid-p"));
+    testbed.node(&node("a", 64));
+    testbed.time(100);
+    assert_eq!(settle(&mut testbed).1, ["p on a"]);
+}
+
+#[test]
+fn pods_that_share_an_unbound_claim_request_it_for_one_node() {
+    let mut testbed = testbed();
+    set_claim(&mut testbed, claim("shared"));
+    for name in ["p", "q"] {
+        testbed.pod(&using(pod(name, "3"), "shared"));
+    }
+    let (requests, _) = settle(&mut testbed);
+    let first = provisioned_for(&requests);
+    testbed.pod(&using(pod("r", "1"), "shared"));
+    let (requests, _) = settle(&mut testbed);
+    assert_eq!(provisioned_for(&requests), first, "it fits beside the first pod");
+    bind_claim(&mut testbed, "shared", &first);
+    testbed.time(100);
+    assert_eq!(settle(&mut testbed).1, [format!("p on {first}"), format!("r on {first}")]);
+}
+
+#[test]
+fn a_volume_that_is_deleted_meanwhile_is_not_waited_for() {
+    for is_named in [false, true] {
+        let mut testbed = testbed();
+        class(&mut testbed, "kubernetes.io/no-provisioner");
+        set_volume(&mut testbed, volume("disk", "a"));
+        set_claim(&mut testbed, claim("data"));
+        testbed.pod(&using(pod("p", "1"), "data"));
+        assert_eq!(settle(&mut testbed).0.len(), 1);
+        set_volume(&mut testbed, volume("other", "a"));
+        if is_named {
+            set_claim(&mut testbed, with(claim("data"), "/spec/volumeName", json!("disk")));
+        }
+        let gone = PersistentVolume::from_value(volume("disk", "a")).expect("an object");
+        testbed.scheduler.apply(&Change::Volume(Delta::Delete(Arc::new(gone))));
+        testbed.time(100);
+        assert_eq!(settle(&mut testbed), (vec![], vec![]));
+        let (reason, message) = testbed.reason("p").expect("a reason");
+        assert_eq!(reason, "SchedulerError");
+        assert!(message.contains("volume disk was deleted"), "{message}");
+        testbed.time(1000);
+        let expected = usize::from(!is_named);
+        assert_eq!(settle(&mut testbed).0.len(), expected, "the other volume serves it");
     }
 }

@@ -5,7 +5,8 @@
 //! kube-scheduler the pod is bound only when all its claims are bound, or decided again if that
 //! fails or takes too long.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use octavo_kube_io::objects::{NodeName, ObjectName, PodUid};
 
@@ -29,6 +30,8 @@ pub(super) struct AwaitedVolumes {
     /// Claims for which the watch has shown the selected node. Its removal means that provisioning
     /// has failed.
     seen: BTreeSet<ObjectName>,
+    /// Existing volumes that are reserved for claims, each with the pod that uses it.
+    reserved: BTreeMap<Arc<str>, PodUid>,
 }
 
 /// What is known of the volumes of a nomination.
@@ -66,6 +69,7 @@ impl Scheduler {
         }
         let mut nomination = Nomination {
             members,
+            assumed: assumed.iter().filter_map(|placement| placement.devices.clone()).collect(),
             decided_at: self.cache.now(),
             revision: self.cache.revision(),
             ..Nomination::default()
@@ -101,7 +105,7 @@ impl Scheduler {
 
     /// Requests the volumes of all pods of a nomination.
     fn request_volumes(&mut self, nomination: &mut Nomination) {
-        nomination.volumes = Some(AwaitedVolumes::default());
+        let mut awaited = AwaitedVolumes::default();
         nomination.deadline = self.cache.now().saturating_add(VOLUME_TIMEOUT_MS);
         // Members may share a claim.
         let mut requested: BTreeSet<ObjectName> = BTreeSet::new();
@@ -114,6 +118,12 @@ impl Scheduler {
             let mut choices = self.cache.volumes_to_request(uid, &node);
             choices.retain(|choice| requested.insert(choice.claim().clone()));
             self.cache.assume_volumes(&choices);
+            self.cache.select_node(&choices, &node);
+            for choice in &choices {
+                if let VolumeChoice::Bind { volume, .. } = choice {
+                    awaited.reserved.insert(Arc::clone(volume), uid.clone());
+                }
+            }
             let writes: Vec<_> = choices
                 .iter()
                 .filter_map(|choice| self.cache.volume_write(choice, &node))
@@ -123,6 +133,7 @@ impl Scheduler {
                 self.operations.submit(uid, OpPurpose::RequestVolumes, task);
             }
         }
+        nomination.volumes = Some(awaited);
     }
 
     /// Looks at the volumes of a nomination whose victims have left. Requests them first, if that
@@ -135,6 +146,11 @@ impl Scheduler {
         let Some(mut nomination) = self.reservations.nominations.get(key).cloned() else {
             return VolumeState::Bound;
         };
+        let mut reserved = nomination.volumes.iter().flat_map(|awaited| &awaited.reserved);
+        let gone = reserved.find(|(volume, _)| self.cache.volumes().volume(volume).is_none());
+        if let Some((volume, uid)) = gone {
+            return VolumeState::Failed(uid.clone(), format!("volume {volume} was deleted"));
+        }
         let mut is_waiting = false;
         for (uid, place) in places {
             let choices = match self.cache.choose_volumes(uid, &place.node) {
