@@ -57,6 +57,9 @@ pub struct Snapshot {
     /// Tenants and their weights. A tenant that is not listed has weight 1.
     #[serde(default, skip_serializing_if = "is_default")]
     pub tenants: BTreeMap<String, u32>,
+    /// How many more members may be evicted or moved under each limit, by its name.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub eviction_limits: BTreeMap<String, u32>,
     /// Workloads that run, in the order in which they came.
     #[serde(default, skip_serializing_if = "is_default")]
     pub running: Vec<WorkloadRecord>,
@@ -212,6 +215,9 @@ pub struct MemberRecord {
     /// Allocated GPU parts.
     #[serde(default, skip_serializing_if = "is_default")]
     pub gpus: Vec<PartRecord>,
+    /// Name of the limit that its eviction counts against.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub limit: Option<String>,
 }
 
 /// A member of a waiting gang that is already placed; see [`crate::solve::Pinned`].

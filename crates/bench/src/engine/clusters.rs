@@ -135,7 +135,8 @@ pub(super) fn run_pod(
     profile.tenant = format!("team-{}", node.0 % TENANTS).into();
     let placement = Placement { node, gpus: [part].as_slice().into() };
     world.cluster.place(&shape.resources, &placement).context("fill the cluster")?;
-    let (coupling, members) = (Coupling::default(), vec![Some(Member { shape, placement })]);
+    let (coupling, members) =
+        (Coupling::default(), vec![Some(Member { shape, placement, limit: None })]);
     let job = Workload { profile, min_members: 1, coupling, members };
     anyhow::ensure!(world.workloads.add(job).is_some(), "two workloads of one name");
     Ok(())

@@ -36,8 +36,9 @@ fn world() -> World {
     let topology = Topology::from_labels(&levels, nodes.iter().map(|node| &node.labels)).unwrap();
     let cluster = Cluster::new(vec![model], nodes).unwrap();
     let shape = Arc::new(Shape::new(Resources::of_pod(0, 0), GpuDemand::of(1, 500)));
-    let member =
-        |node| Some(Member { shape: Arc::clone(&shape), placement: at(node, &[(0, 500)]) });
+    let member = |node| {
+        Some(Member { shape: Arc::clone(&shape), placement: at(node, &[(0, 500)]), limit: None })
+    };
     let mut workloads = Workloads::default();
     let members = vec![member(1), member(2)];
     let (profile, coupling) = (Profile::new("old"), Coupling::default());

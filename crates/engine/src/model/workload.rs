@@ -1,5 +1,6 @@
 //! Running workloads, their members and placements.
 
+mod eviction_limits;
 #[cfg(test)]
 mod tests;
 
@@ -11,6 +12,8 @@ use crate::node::NodeId;
 use crate::placement::Placement;
 use crate::shape::Shape;
 use crate::topology::LevelId;
+
+pub use eviction_limits::{EvictionLimits, LimitId};
 
 /// Index of a workload; not used again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,6 +90,8 @@ pub struct Member {
     pub shape: Arc<Shape>,
     /// The placement.
     pub placement: Placement,
+    /// The limit that its eviction counts against, and a move likewise; none: it is not limited.
+    pub limit: Option<LimitId>,
 }
 
 /// All workloads that run, by id, name and node.
@@ -97,6 +102,8 @@ pub struct Workloads {
     next: u32,
     ids: BTreeMap<Arc<str>, WorkloadId>,
     on_node: BTreeMap<NodeId, BTreeSet<MemberId>>,
+    /// Limits that members name.
+    pub eviction_limits: EvictionLimits,
     totals: Totals,
 }
 
@@ -273,6 +280,15 @@ impl Workloads {
     /// A member.
     pub fn member(&self, id: MemberId) -> Option<&Member> {
         self.workload(id.workload)?.members.get(id.member as usize)?.as_ref()
+    }
+
+    /// Changes the limit of a member. No effect for an unknown member.
+    pub fn set_limit(&mut self, id: MemberId, limit: Option<LimitId>) {
+        let workload = self.list.get_mut(&id.workload);
+        let member = workload.and_then(|workload| workload.members.get_mut(id.member as usize));
+        if let Some(Some(member)) = member {
+            member.limit = limit;
+        }
     }
 
     /// The workload of that name.

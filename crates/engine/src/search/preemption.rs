@@ -10,6 +10,11 @@
 //!    fullest fitting node from which no pod is moved away; the largest pod is first. Victims that
 //!    turn out not to be needed are reprieved, the most expensive first.
 //!
+//! Limits on evictions count evicted and moved pods over the whole plan. No plan exceeds one. The
+//! options of a node and the sums of the choice keep alternatives that use limits differently.
+//! What is kept is bounded, and groups of a gang are placed one after another. So a plan within
+//! tight limits may be missed for a gang, or on a node with more than 1,024 sets of victims.
+//!
 //! A disruption is one pod if its workload has members above its minimum, else the whole workload,
 //! wherever its members are. A moved pod moves alone, within the domain that its workload requires.
 //!
@@ -29,6 +34,7 @@
 mod choose_nodes;
 mod disruption_cost;
 mod domain_assignments;
+mod eviction_uses;
 mod node_options;
 mod node_view;
 mod option_cache;

@@ -16,7 +16,9 @@ use crate::placement::{GpuPart, Placement};
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 use crate::topology::{LevelId, Topology, TopologyError};
-use crate::workload::{Coupling, Member, Profile, TopologyConstraint, Workload, Workloads};
+use crate::workload::{
+    Coupling, LimitId, Member, Profile, TopologyConstraint, Workload, Workloads,
+};
 
 /// The maximum of any amount: far above any machine, far below an overflow of sums.
 const MAX_AMOUNT: i64 = 1 << 40;
@@ -90,8 +92,13 @@ impl Snapshot {
         }
         let topology = Topology::from_labels(&self.levels, &labels)?;
         let mut world = World { cluster, topology, workloads: Workloads::default() };
+        let known = &mut world.workloads.eviction_limits;
+        let limits = self.eviction_limits.iter();
+        let limits: BTreeMap<&str, LimitId> = limits
+            .map(|(name, allowance)| (name.as_str(), known.add(name.as_str(), *allowance)))
+            .collect();
         for record in &self.running {
-            Self::run(record, &mut world)?;
+            Self::run(record, &limits, &mut world)?;
         }
         Ok(world)
     }
@@ -124,7 +131,11 @@ impl Snapshot {
         Ok(cluster)
     }
 
-    fn run(record: &WorkloadRecord, world: &mut World) -> Result<(), SnapshotError> {
+    fn run(
+        record: &WorkloadRecord,
+        limits: &BTreeMap<&str, LimitId>,
+        world: &mut World,
+    ) -> Result<(), SnapshotError> {
         let place = || format!("workload {:?}", record.profile.name);
         let shapes: Vec<_> = record
             .shapes
@@ -150,9 +161,14 @@ impl Snapshot {
             if members[rank].is_some() {
                 return Err(SnapshotError::Twice { place: place() });
             }
+            let limit = member.limit.as_deref().map(|name| {
+                let limit = limits.get(name).copied();
+                limit.ok_or_else(|| unknown(place(), "eviction limit", name, []))
+            });
+            let limit = limit.transpose()?;
             let outcome = world.cluster.place_running(&shape.resources, &placed);
             outcome.map_err(|error| SnapshotError::Cluster { place: place(), error })?;
-            members[rank] = Some(Member { shape: Arc::clone(shape), placement: placed });
+            members[rank] = Some(Member { shape: Arc::clone(shape), placement: placed, limit });
         }
         let profile = profile(&record.profile, &world.topology)?;
         let coupling = Coupling { is_whole: record.whole, is_fixed: record.fixed };

@@ -15,12 +15,14 @@ const DOCUMENT: &str = r#"{
     {"name": "a", "class": "class-0", "labels": {"rack": "r1"}},
     {"name": "b", "class": "class-0", "labels": {"rack": "r2"}, "closed": true, "closedGpus": [1]}
   ],
+  "evictionLimits": {"team/train": 1},
   "running": [{
     "profile": {"name": "train", "tenant": "blue", "priority": 5, "notMovable": true, "required": "rack"},
     "minMembers": 2, "whole": true, "fixed": true,
     "shapes": [{"gpus": {"whole": {"count": 1}}}, {"gpus": {"mig": {"count": 1, "profile": "1g.10gb"}}}],
     "members": [
-      {"rank": 0, "node": "a", "gpus": [{"gpu": 0, "milli": 1000, "memoryMib": 80000}]},
+      {"rank": 0, "node": "a", "limit": "team/train",
+        "gpus": [{"gpu": 0, "milli": 1000, "memoryMib": 80000}]},
       {"rank": 2, "shape": 1, "node": "a", "gpus": [
         {"gpu": 1, "milli": 142, "memoryMib": 10000, "start": 3, "size": 1}]}
     ]
@@ -55,6 +57,9 @@ fn a_world_that_is_written_and_read_is_the_same() {
     let train = world.workloads.named("train").unwrap();
     let train = world.workloads.workload(train).unwrap();
     assert_eq!((train.member_count(), train.members.len()), (2, 3));
+    let limits = train.members.iter().map(|member| member.as_ref().and_then(|member| member.limit));
+    let allowances = limits.map(|limit| world.workloads.eviction_limits.allowance(limit?).into());
+    assert_eq!(allowances.collect::<Vec<Option<u32>>>(), [Some(1), None, None]);
     assert_eq!(train.coupling, Coupling { is_whole: true, is_fixed: true });
     let gangs = document.gangs(&world).unwrap();
     assert_eq!((gangs[0].count(), gangs[0].min()), (7, 5));
@@ -87,6 +92,7 @@ fn what_is_wrong_is_named() {
         ("\"node\": \"a\"", "\"node\": \"z\"", "rank 0: there is no node named \"z\""),
         ("\"gpu\": 0", "\"gpu\": 1", "rank 2: node \"a\" cannot allocate"),
         ("\"rank\": 2", "\"rank\": 0", "rank 0 is listed twice"),
+        ("\"limit\": \"team", "\"limit\": \"other", "no eviction limit named \"other/train\""),
         ("\"shape\": 1", "\"shape\": 4", "shape is 4; it must be below 2"),
         ("\"required\": \"rack\"", "\"required\": \"row\"", "there are: cluster, rack"),
         ("\"min\": 2", "\"min\": 6", "at least 6 members are wanted, but it has 4"),

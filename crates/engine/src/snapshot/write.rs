@@ -56,6 +56,12 @@ impl Snapshot {
                 .collect(),
             nodes: cluster.nodes().map(node).collect(),
             tenants: BTreeMap::new(),
+            eviction_limits: world
+                .workloads
+                .eviction_limits
+                .iter()
+                .map(|(_, name, allowance)| (name.to_string(), allowance))
+                .collect(),
             running: world.workloads.iter().map(|(_, workload)| running(workload, world)).collect(),
             waiting: waiting.iter().map(|gang| gang_record(gang, world)).collect(),
             packing: None,
@@ -100,7 +106,7 @@ fn running(workload: &Workload, world: &World) -> WorkloadRecord {
             shapes.push(&member.shape);
             shapes.len() - 1
         });
-        members.push(member_record(rank, shape, member, &world.cluster));
+        members.push(member_record(rank, shape, member, world));
     }
     WorkloadRecord {
         profile: profile_record(&workload.profile, &world.topology),
@@ -112,12 +118,14 @@ fn running(workload: &Workload, world: &World) -> WorkloadRecord {
     }
 }
 
-fn member_record(rank: u32, shape: usize, member: &Member, cluster: &Cluster) -> MemberRecord {
+fn member_record(rank: u32, shape: usize, member: &Member, world: &World) -> MemberRecord {
+    let limit = member.limit.and_then(|id| world.workloads.eviction_limits.name(id));
     MemberRecord {
         rank,
         shape: u32::try_from(shape).unwrap_or(u32::MAX),
-        node: cluster.name(member.placement.node).to_owned(),
+        node: world.cluster.name(member.placement.node).to_owned(),
         gpus: member.placement.gpus.iter().map(PartRecord::of).collect(),
+        limit: limit.map(ToString::to_string),
     }
 }
 

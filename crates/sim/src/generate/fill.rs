@@ -142,6 +142,7 @@ impl Fill<'_> {
             shape: 0,
             node: self.world.cluster.name(placement.node).to_owned(),
             gpus: placement.gpus.iter().map(PartRecord::of).collect(),
+            limit: None,
         };
         let members: Vec<_> = (0..).zip(placements).map(member).collect();
         let profile = self.profile(kind);

@@ -30,7 +30,7 @@ fn member(node: u32, milli: u16, cpu_milli: i64) -> Member {
     let gpus = std::iter::once(part).collect();
     let resources = crate::Resources::of_pod(cpu_milli, 0);
     let shape = Arc::new(Shape::new(resources, crate::shape::GpuDemand::None));
-    Member { shape, placement: Placement { node: NodeId(node), gpus } }
+    Member { shape, placement: Placement { node: NodeId(node), gpus }, limit: None }
 }
 
 /// The sums as if all members came anew.

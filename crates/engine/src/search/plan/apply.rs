@@ -103,7 +103,7 @@ fn change(
         let no_group = StalePlan::NoGroup { group: *group, groups: groups.len() };
         let shape = Arc::clone(&groups.get(*group as usize).ok_or(no_group)?.shape);
         txn.place(&shape.resources, placement)?;
-        placed.push((*rank, Member { shape, placement: placement.clone() }));
+        placed.push((*rank, Member { shape, placement: placement.clone(), limit: None }));
     }
     txn.commit();
     for step in &plan.moves {

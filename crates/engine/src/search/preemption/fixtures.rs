@@ -80,7 +80,7 @@ pub(crate) fn run(
     for node in nodes {
         let placement = pick::default_placement(&world.cluster, NodeId(*node), &shape).unwrap();
         world.cluster.place(&shape.resources, &placement).unwrap();
-        members.push(Some(Member { shape: Arc::clone(&shape), placement }));
+        members.push(Some(Member { shape: Arc::clone(&shape), placement, limit: None }));
     }
     let coupling = Coupling::default();
     world.workloads.add(Workload { profile, min_members, coupling, members }).unwrap()

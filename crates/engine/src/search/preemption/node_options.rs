@@ -1,15 +1,19 @@
 //! Options of a node: for each number of members the cheapest pods to disrupt.
 
+mod search;
+
 use smallvec::{SmallVec, smallvec};
 
 use super::disruption_cost::DisruptionCost;
+use super::eviction_uses::Alternatives;
 use super::node_view;
-use super::victims::{Disruption, PodIndex, VictimPool};
+use super::victims::{Disruption, PodIndex, Taken, VictimPool};
 use crate::World;
 use crate::cluster::states::NodeState;
 use crate::fit;
 use crate::shape::Shape;
 use crate::workload::Member;
+use search::Search;
 
 /// Subsets of a node's pods to enumerate; with more of them the search is greedy.
 const MAX_SUBSETS: usize = 1024;
@@ -24,7 +28,8 @@ pub(super) struct NodeOptions {
     pub(super) free: u32,
     /// Possible disruptions in groups of interchangeable ones.
     pub(super) groups: Vec<Group>,
-    /// More members for more victims: both ascend.
+    /// More members for more victims: both ascend. With limits on evictions there may be several
+    /// for one number of members, which use these limits differently.
     pub(super) more: Vec<NodeOption>,
 }
 
@@ -99,14 +104,14 @@ impl NodeView<'_> {
 }
 
 /// Computes the options of a node for up to `most` members. `spent` grows by the evaluated states.
-/// `slack` is the number of pods of a workload that may still be evicted alone.
+/// They depend on the pods that are taken already, but not on what is left of the limits.
 pub(super) fn find(
     world: &World,
     pool: &VictimPool,
     view: &NodeView<'_>,
     shape: &Shape,
     most: u32,
-    slack: impl Fn(u32) -> u32,
+    taken: &Taken,
     spent: &mut u64,
 ) -> NodeOptions {
     let count = |state: &NodeState| fit::times(&world.cluster, state, shape).min(most);
@@ -120,234 +125,57 @@ pub(super) fn find(
     if max_fit == free {
         return NodeOptions { free, ..NodeOptions::default() };
     }
-    let groups = groups(world, pool, view, &slack);
-    let costs = groups.iter().map(|group| cost(pool, view, group)).collect();
-    let limits = limits(pool, view, &groups, &slack);
+    let groups = groups(world, pool, view, taken);
+    let first = groups.iter().map(|group| first_disruption(pool, view, group));
+    // Age apart, the members of a group cost the same, and they have one limit.
+    let costs = first.clone().map(|first| {
+        first.map_or(DisruptionCost::ZERO, |disruption| pool.cost(disruption)).without_age()
+    });
+    let uses =
+        first.map(|first| pool.uses(first.into_iter().flat_map(|first| pool.pods_of(first))));
     let mut search = Search {
         view,
         groups: &groups,
-        costs,
-        limits,
+        costs: costs.collect(),
+        uses: uses.collect(),
+        slack: slack_limits(pool, view, &groups, taken),
+        limits: &pool.limits,
         free,
         max_fit,
-        best: vec![None; (max_fit - free) as usize],
+        best: vec![Alternatives::default(); (max_fit - free) as usize],
         count: &count,
         spent: 0,
     };
     let subsets = groups.iter().map(|group| group.disruptions.len() + 1);
     let subsets = subsets.fold(1_usize, usize::saturating_mul);
     if subsets <= MAX_SUBSETS {
-        let mut state = view.state.clone();
-        let mut gone = smallvec![0; view.pods.len()];
-        search.all(0, &mut state, &mut gone, &mut SmallVec::new(), DisruptionCost::ZERO);
+        search.exhaustive();
     } else {
-        search.greedy(&empty);
+        search.greedy();
     }
     *spent += search.spent;
     let more = frontier(std::mem::take(&mut search.best), free);
     NodeOptions { free, groups, more }
 }
 
-/// Offers that are cheaper than all that give more.
-fn frontier(best: Vec<Option<(DisruptionCost, SmallVec<[u16; 8]>)>>, free: u32) -> Vec<NodeOption> {
+/// Options that are cheaper than all that give more, or use less of a limit.
+fn frontier(best: Vec<Alternatives<SmallVec<[u16; 8]>>>, free: u32) -> Vec<NodeOption> {
     let mut more = Vec::new();
-    let mut cheapest: Option<DisruptionCost> = None;
+    let mut larger = Alternatives::default();
     for (above, found) in (1..).zip(best).collect::<Vec<_>>().into_iter().rev() {
-        let Some((cost, counts)) = found else { continue };
-        if cheapest.is_none_or(|cheapest| cost < cheapest) {
-            cheapest = Some(cost);
-            more.push(NodeOption { members: free + above, counts });
+        for (cost, uses, counts) in found.into_iter().rev() {
+            if !larger.covers(cost, &uses) {
+                larger.add(cost, uses, || ());
+                more.push(NodeOption { members: free + above, counts });
+            }
         }
     }
     more.reverse();
     more
 }
 
-struct Search<'a, 'm, C> {
-    view: &'a NodeView<'m>,
-    groups: &'a [Group],
-    costs: Vec<DisruptionCost>,
-    /// For workloads that may lose only some pods alone: the groups, and the limit.
-    limits: Vec<(SmallVec<[usize; 4]>, u16)>,
-    free: u32,
-    max_fit: u32,
-    /// By members above `free`, less one.
-    best: Vec<Option<(DisruptionCost, SmallVec<[u16; 8]>)>>,
-    count: &'a C,
-    spent: u64,
-}
-
-impl<C: Fn(&NodeState) -> u32> Search<'_, '_, C> {
-    /// Enumerates the numbers of disruptions of all groups from `depth` on.
-    fn all(
-        &mut self,
-        depth: usize,
-        state: &mut NodeState,
-        gone: &mut SmallVec<[u16; 8]>,
-        counts: &mut SmallVec<[u16; 8]>,
-        cost: DisruptionCost,
-    ) {
-        if self.best.last().is_some_and(|best| best.as_ref().is_some_and(|best| best.0 <= cost)) {
-            return;
-        }
-        if depth == self.groups.len() {
-            self.note(state, counts, cost);
-            return;
-        }
-        let (groups, each) = (self.groups, self.costs[depth]);
-        let group = &groups[depth];
-        let before = state.clone();
-        let mut sum = cost;
-        counts.push(0);
-        self.all(depth + 1, state, gone, counts, sum);
-        for (number, disruption) in (1..).zip(&group.disruptions) {
-            self.take(state, gone, disruption);
-            counts[depth] = number;
-            sum = sum.plus(each);
-            self.all(depth + 1, state, gone, counts, sum);
-        }
-        counts.pop();
-        for disruption in &group.disruptions {
-            for position in disruption {
-                gone[usize::from(*position)] -= 1;
-            }
-        }
-        *state = before;
-    }
-
-    fn note(&mut self, state: &NodeState, counts: &SmallVec<[u16; 8]>, cost: DisruptionCost) {
-        if !self.is_within_limits(counts) {
-            return;
-        }
-        self.spent += 1;
-        let members = (self.count)(state).min(self.max_fit);
-        let Some(above) = members.checked_sub(self.free + 1) else { return };
-        let best = &mut self.best[above as usize];
-        if best.as_ref().is_none_or(|best| cost < best.0) {
-            *best = Some((cost, counts.clone()));
-        }
-    }
-
-    fn is_within_limits(&self, counts: &[u16]) -> bool {
-        self.limits
-            .iter()
-            .all(|(groups, most)| groups.iter().map(|group| counts[*group]).sum::<u16>() <= *most)
-    }
-
-    fn take(&self, state: &mut NodeState, gone: &mut SmallVec<[u16; 8]>, disruption: &Positions) {
-        for position in disruption {
-            let position = usize::from(*position);
-            gone[position] += 1;
-            if gone[position] == 1 {
-                node_view::take_off(state, self.view.members[position]);
-            }
-        }
-    }
-
-    /// Removes all victims and reprieves those that are not needed, the most expensive first, in
-    /// several orders.
-    fn greedy(&mut self, empty: &NodeState) {
-        let mut order: Vec<(usize, usize)> = Vec::new();
-        for (number, group) in self.groups.iter().enumerate() {
-            order.extend((0..group.disruptions.len()).map(|disruption| (number, disruption)));
-        }
-        let dear = |(group, _): &(usize, usize)| std::cmp::Reverse(self.costs[*group]);
-        let mut by_price = order.clone();
-        by_price.sort_by_key(dear);
-        let mut by_size = order.clone();
-        by_size.sort_by_key(|&(group, disruption)| {
-            (self.size(group, disruption), dear(&(group, disruption)))
-        });
-        // A GPU is idle only after its last pod is gone: keep the GPUs with the most expensive
-        // pods.
-        let mut by_gpu = order;
-        by_gpu.sort_by_key(|&(group, disruption)| {
-            std::cmp::Reverse(self.cost_of_gpus(group, disruption))
-        });
-        for order in [by_price, by_size, by_gpu] {
-            for above in 1..=self.max_fit - self.free {
-                self.greedy_for(self.free + above, empty, &order);
-            }
-        }
-    }
-
-    fn greedy_for(&mut self, members: u32, empty: &NodeState, order: &[(usize, usize)]) {
-        let mut state = empty.clone();
-        let mut gone: SmallVec<[u16; 8]> = smallvec![0; self.view.pods.len()];
-        let mut counts: SmallVec<[u16; 8]> = smallvec![0; self.groups.len()];
-        for (number, group) in self.groups.iter().enumerate() {
-            counts[number] = u16::try_from(group.disruptions.len()).unwrap_or(u16::MAX);
-            for position in group.disruptions.iter().flatten() {
-                gone[usize::from(*position)] += 1;
-            }
-        }
-        for &(group, disruption) in order {
-            let before = state.clone();
-            let disruption = &self.groups[group].disruptions[disruption];
-            for position in disruption {
-                let position = usize::from(*position);
-                gone[position] -= 1;
-                if gone[position] == 0 {
-                    node_view::put_back(&mut state, self.view.members[position]);
-                }
-            }
-            self.spent += 1;
-            if (self.count)(&state) >= members {
-                counts[group] -= 1;
-            } else {
-                state = before;
-                for position in disruption {
-                    gone[usize::from(*position)] += 1;
-                }
-            }
-        }
-        let mut cost = DisruptionCost::ZERO;
-        for (count, each) in counts.iter().zip(&self.costs) {
-            for _ in 0..*count {
-                cost = cost.plus(*each);
-            }
-        }
-        self.note(&state, &counts, cost);
-    }
-
-    fn size(&self, group: usize, disruption: usize) -> i64 {
-        let members = self.groups[group].disruptions[disruption].iter();
-        -members.map(|position| self.view.members[usize::from(*position)].gpu_milli()).sum::<i64>()
-    }
-
-    /// Total cost of all pods on the GPUs of a disruption.
-    fn cost_of_gpus(&self, group: usize, disruption: usize) -> DisruptionCost {
-        let has = |position: &u16, gpu: u16| {
-            let member = self.view.members[usize::from(*position)];
-            member.placement.gpus.iter().any(|part| part.gpu == gpu)
-        };
-        let mine = &self.groups[group].disruptions[disruption];
-        let mut sum = DisruptionCost::ZERO;
-        for gpu in (0..).take(self.view.state.gpus.len()) {
-            if !mine.iter().any(|position| has(position, gpu)) {
-                continue;
-            }
-            for (group, each) in self.groups.iter().zip(&self.costs) {
-                let on = group
-                    .disruptions
-                    .iter()
-                    .filter(|disruption| disruption.iter().any(|pod| has(pod, gpu)));
-                for _ in on {
-                    sum = sum.plus(*each);
-                }
-            }
-        }
-        sum
-    }
-}
-
 /// The disruptions of a node in groups of interchangeable ones.
-fn groups(
-    world: &World,
-    pool: &VictimPool,
-    view: &NodeView<'_>,
-    slack: &impl Fn(u32) -> u32,
-) -> Vec<Group> {
+fn groups(world: &World, pool: &VictimPool, view: &NodeView<'_>, taken: &Taken) -> Vec<Group> {
     type GroupKey = (DisruptionKind, u32, DisruptionCost, u32, SmallVec<[u64; 4]>);
     let class = &world.cluster.classes()[view.state.class.0 as usize];
     let is_flat = class.links.is_flat();
@@ -380,7 +208,7 @@ fn groups(
             place << 32 | u64::from(part.milli) << 16 | u64::from(part.slices.0)
         });
         let limited = if kind == DisruptionKind::Evict
-            && slack(number) < pool.workloads[number as usize].members
+            && taken.slack(pool, number) < pool.workloads[number as usize].members
         {
             number
         } else {
@@ -406,7 +234,10 @@ fn groups(
             None => whole.push((number, smallvec![position])),
         }
     }
-    whole.retain(|(workload, positions)| positions.len() > slack(*workload) as usize);
+    whole.retain(|(workload, positions)| {
+        pool.workloads[*workload as usize].may_evict_all
+            && positions.len() > taken.slack(pool, *workload) as usize
+    });
     let mut groups: Vec<Group> = found.into_iter().map(|(_, group)| group).collect();
     groups.extend(whole.into_iter().map(|(_, positions)| Group {
         kind: DisruptionKind::EvictAll,
@@ -416,18 +247,18 @@ fn groups(
 }
 
 /// Groups of workloads that may lose only some pods alone.
-fn limits(
+fn slack_limits(
     pool: &VictimPool,
     view: &NodeView<'_>,
     groups: &[Group],
-    slack: &impl Fn(u32) -> u32,
+    taken: &Taken,
 ) -> Vec<(SmallVec<[usize; 4]>, u16)> {
     let mut limits: Vec<(u32, SmallVec<[usize; 4]>, u16)> = Vec::new();
     for (number, group) in groups.iter().enumerate() {
         let first = group.disruptions.first().and_then(|disruption| disruption.first());
         let (DisruptionKind::Evict, Some(first)) = (group.kind, first) else { continue };
         let workload = pool.pod(view.pods[usize::from(*first)]).workload;
-        let most = slack(workload);
+        let most = taken.slack(pool, workload);
         if most >= pool.workloads[workload as usize].members {
             continue;
         }
@@ -441,9 +272,7 @@ fn limits(
     limits.into_iter().map(|(_, groups, most)| (groups, most)).collect()
 }
 
-/// The cost of one disruption of a group without age, in which alone the members of a group differ.
-fn cost(pool: &VictimPool, view: &NodeView<'_>, group: &Group) -> DisruptionCost {
-    let disruption =
-        group.disruptions.first().and_then(|pods| view.disruption(pool, group.kind, pods));
-    disruption.map_or(DisruptionCost::ZERO, |disruption| pool.cost(disruption)).without_age()
+fn first_disruption(pool: &VictimPool, view: &NodeView<'_>, group: &Group) -> Option<Disruption> {
+    let first = group.disruptions.first();
+    first.and_then(|pods| view.disruption(pool, group.kind, pods))
 }

@@ -8,9 +8,10 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
 use super::disruption_cost::DisruptionCost;
+use super::eviction_uses::EvictionUses;
 use super::node_options::{self, DisruptionKind, NodeOptions, NodeView};
 use super::node_view;
-use super::victims::{Disruption, PodIndex, VictimPool};
+use super::victims::{Disruption, PodIndex, Taken, VictimPool};
 use crate::World;
 use crate::node::NodeId;
 use crate::shape::Shape;
@@ -33,10 +34,7 @@ pub(super) struct CandidateState<'a> {
     pub(super) world: &'a World,
     pub(super) pool: &'a VictimPool,
     pub(super) cache: &'a mut OptionCache,
-    /// By pod: it is gone.
-    pub(super) gone: Vec<bool>,
-    /// By workload: number of removed pods.
-    pub(super) lost: Vec<u32>,
+    pub(super) taken: Taken,
     /// States of nodes that were looked at.
     pub(super) spent: &'a mut u64,
     /// The step limit.
@@ -91,13 +89,32 @@ impl<'a> CandidateState<'a> {
         } else if self.slack(number) > 0 {
             Some(DisruptionKind::Evict)
         } else {
-            Some(DisruptionKind::EvictAll)
+            workload.may_evict_all.then_some(DisruptionKind::EvictAll)
         }
     }
 
     /// The number of pods of a workload that may still be evicted alone.
     pub(super) fn slack(&self, workload: u32) -> u32 {
-        self.pool.workloads[workload as usize].slack.saturating_sub(self.lost[workload as usize])
+        self.taken.slack(self.pool, workload)
+    }
+
+    /// What disruptions use of the limits, apart from pods that are gone already.
+    pub(super) fn uses(
+        &self,
+        disruptions: &[Disruption],
+        is_removed: &impl Fn(PodIndex) -> bool,
+    ) -> EvictionUses {
+        let pods = disruptions.iter().flat_map(|disruption| self.pool.pods_of(*disruption));
+        self.pool.uses(pods.filter(|pod| !self.taken.gone[*pod as usize] && !is_removed(*pod)))
+    }
+
+    /// Whether limits allow these disruptions, too.
+    pub(super) fn allows(
+        &self,
+        disruptions: &[Disruption],
+        is_removed: &impl Fn(PodIndex) -> bool,
+    ) -> bool {
+        self.taken.allows(self.pool, &self.uses(disruptions, is_removed))
     }
 
     /// A node and its possible victims. Pods in `removed` count as gone, although the cluster still
@@ -111,7 +128,7 @@ impl<'a> CandidateState<'a> {
         let mut view_pods: SmallVec<[PodIndex; 8]> = SmallVec::new();
         let (mut members, mut kinds) = (SmallVec::new(), SmallVec::new());
         for pod in self.pool.on(node) {
-            if self.gone[*pod as usize] {
+            if self.taken.gone[*pod as usize] {
                 continue;
             }
             let Some(member) = self.pool.member(self.world, *pod) else { continue };
@@ -166,11 +183,7 @@ impl<'a> CandidateState<'a> {
     }
 
     pub(super) fn find(&mut self, view: &NodeView<'_>, shape: &Shape, most: u32) -> NodeOptions {
-        let (pool, lost) = (self.pool, &self.lost);
-        let slack = |workload: u32| {
-            pool.workloads[workload as usize].slack.saturating_sub(lost[workload as usize])
-        };
-        node_options::find(self.world, pool, view, shape, most, slack, self.spent)
+        node_options::find(self.world, self.pool, view, shape, most, &self.taken, self.spent)
     }
 
     /// Whether a disruption affects other nodes.
@@ -196,10 +209,14 @@ impl<'a> CandidateState<'a> {
             };
             let cost = cost.plus(pool.cost(disruption)).without_age();
             // Several pods of one workload on a node are coupled unless each may be evicted alone.
+            // Limits may count other members, too.
+            let workload = &pool.workloads[number as usize];
+            let is_alone = || {
+                view.pods.iter().filter(|other| pool.pod(**other).workload == number).count() <= 1
+            };
             let is_bound = *kind != DisruptionKind::Move
-                && self.slack(number) < pool.workloads[number as usize].members
-                && view.pods.iter().filter(|other| pool.pod(**other).workload == number).count()
-                    > 1;
+                && self.slack(number) < workload.members
+                && (!pool.limits.is_empty() || !is_alone());
             let bound = if is_bound { number } else { u32::MAX };
             let next = u32::try_from(self.cache.keys.len()).unwrap_or(u32::MAX);
             let key = (pool.pod(*pod).class, *kind, cost, bound);

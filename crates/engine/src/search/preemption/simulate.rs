@@ -12,7 +12,7 @@ use super::choose_nodes::{self, Choice, MemberDemand};
 use super::disruption_cost::DisruptionCost;
 use super::domain_assignments;
 use super::option_cache::{CandidateState, OptionCache};
-use super::victims::{Disruption, PodClass, PodIndex, VictimPool};
+use super::victims::{Disruption, PodClass, PodIndex, Taken, VictimPool};
 use crate::World;
 use crate::node::NodeId;
 use crate::placement::Placement;
@@ -65,8 +65,7 @@ pub(super) struct Simulation<'w, 'a> {
     cache: &'a mut OptionCache,
     spent: &'a mut u64,
     txn: Transaction<'w, World>,
-    gone: Vec<bool>,
-    lost: Vec<u32>,
+    taken: Taken,
     disruptions: BTreeSet<Disruption>,
     placements: Vec<Placed>,
     /// The same, as far as limits count them.
@@ -119,9 +118,9 @@ impl SearchContext<'_> {
         domain: DomainId,
         is_meant: impl Fn(&GroupDemand) -> bool,
     ) -> Option<DisruptionCost> {
-        let (gone, lost) = (vec![false; self.pool.pods.len()], vec![0; self.pool.workloads.len()]);
         let (pool, limit) = (self.pool, self.limit);
-        let mut state = CandidateState { world, pool, cache, gone, lost, spent, limit };
+        let taken = Taken::nothing(pool);
+        let mut state = CandidateState { world, pool, cache, taken, spent, limit };
         let mut dearest = DisruptionCost::ZERO;
         for (group, demand) in
             self.demands.iter().enumerate().filter(|(_, demand)| is_meant(demand))
@@ -156,15 +155,12 @@ impl<'w, 'a> Simulation<'w, 'a> {
         cache: &'a mut OptionCache,
         spent: &'a mut u64,
     ) -> Self {
-        let (gone, lost) =
-            (vec![false; context.pool.pods.len()], vec![0; context.pool.workloads.len()]);
         Self {
             context,
             cache,
             spent,
             txn: Transaction::new(world),
-            gone,
-            lost,
+            taken: Taken::nothing(context.pool),
             disruptions: BTreeSet::new(),
             placements: Vec::new(),
             usage: LimitUsage::default(),
@@ -330,15 +326,15 @@ impl<'w, 'a> Simulation<'w, 'a> {
         let demand = &self.context.demands[group];
         let world = self.txn.target();
         let nodes = self.context.nodes(&world.topology, domain, group);
-        let (gone, lost) = (std::mem::take(&mut self.gone), std::mem::take(&mut self.lost));
+        let taken = std::mem::take(&mut self.taken);
         let (pool, limit) = (self.context.pool, self.context.limit);
         let (cache, spent) = (&mut *self.cache, &mut *self.spent);
-        let mut state = CandidateState { world, pool, cache, gone, lost, spent, limit };
+        let mut state = CandidateState { world, pool, cache, taken, spent, limit };
         let (constraints, usage) = (&demand.constraints, &self.usage);
         let wanted =
             MemberDemand { group: demand.group, shape: &demand.shape, count, constraints, usage };
         let choice = choose_nodes::choose(&mut state, &nodes, wanted);
-        (self.gone, self.lost) = (state.gone, state.lost);
+        self.taken = state.taken;
         choice
     }
 
@@ -382,11 +378,13 @@ impl<'w, 'a> Simulation<'w, 'a> {
         }
         let pool = self.context.pool;
         for pod in pool.pods_of(disruption) {
-            if std::mem::replace(&mut self.gone[pod as usize], true) {
+            if std::mem::replace(&mut self.taken.gone[pod as usize], true) {
                 continue;
             }
-            self.lost[pool.pod(pod).workload as usize] +=
-                u32::from(!matches!(disruption, Disruption::Move(_)));
+            if pool.pod(pod).limit.is_some_and(|limit| self.taken.left(pool, limit) == 0) {
+                return Err(Infeasible::DoesNotFit);
+            }
+            self.taken.take(pool, pod, matches!(disruption, Disruption::Move(_)));
             let member = pool.member(self.txn.target(), pod).cloned();
             let member = member.ok_or(Infeasible::DoesNotFit)?;
             self.txn.release_member(&member).map_err(|_| Infeasible::DoesNotFit)?;

@@ -1,5 +1,6 @@
 mod colocation;
 mod exhaustive;
+mod limits;
 mod priorities;
 mod property;
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use super::PreemptionBudget;
 use super::disruption_cost::DisruptionCost;
+use super::eviction_uses::{EvictionUses, LimitIndex};
 use crate::World;
 use crate::node::NodeId;
 use crate::shape::Shape;
 use crate::topology::{DomainId, LevelId};
-use crate::workload::{Member, MemberId, Workload, WorkloadId};
+use crate::workload::{LimitId, Member, MemberId, Workload, WorkloadId};
 
 /// Index of a pod in [`VictimPool::pods`].
 pub(super) type PodIndex = u32;
@@ -19,12 +20,16 @@ pub(super) type PodIndex = u32;
 pub(super) struct VictimPool {
     pub(super) workloads: Vec<VictimWorkload>,
     pub(super) pods: Vec<Pod>,
+    /// Pods that may be evicted or moved under each limit. Limits that no plan can exceed are left
+    /// out.
+    pub(super) limits: Vec<u32>,
     /// Pods of node `n` are `by_node[starts[n]..starts[n + 1]]`.
     starts: Vec<u32>,
     by_node: Vec<PodIndex>,
 }
 
 /// A workload with possible victims.
+#[expect(clippy::struct_excessive_bools, reason = "independent facts")]
 #[derive(Debug)]
 pub(super) struct VictimWorkload {
     pub(super) id: WorkloadId,
@@ -35,6 +40,8 @@ pub(super) struct VictimWorkload {
     pub(super) slack: u32,
     pub(super) may_move: bool,
     pub(super) may_evict: bool,
+    /// Whether the limits of its members allow to evict all of them.
+    pub(super) may_evict_all: bool,
     pub(super) scope: RelocationScope,
     /// The domain of the preferred level that contains all its members, if there is one.
     pub(super) near: Option<DomainId>,
@@ -63,8 +70,10 @@ pub(super) enum RelocationScope {
 pub(super) struct Pod {
     pub(super) id: MemberId,
     pub(super) workload: u32,
-    /// Pods of one class have equal requests and equal possible targets.
+    /// Pods of one class have equal requests, equal possible targets, and one limit.
     pub(super) class: u32,
+    /// The limit that counts it.
+    pub(super) limit: Option<LimitIndex>,
     gpu_milli: i64,
 }
 
@@ -77,6 +86,73 @@ pub(super) enum Disruption {
     Evict(PodIndex),
     /// A whole workload is evicted, by index in the pool.
     EvictAll(u32),
+}
+
+/// Limits while victims are gathered, in the order in which members name them.
+#[derive(Default)]
+struct GatheredLimits {
+    known: BTreeMap<LimitId, LimitIndex>,
+    /// By limit: pods that may be evicted or moved.
+    left: Vec<u32>,
+    /// By limit: possible victims.
+    pods: Vec<u32>,
+}
+
+impl GatheredLimits {
+    fn index(&mut self, world: &World, limit: LimitId) -> LimitIndex {
+        let next = LimitIndex::try_from(self.left.len()).unwrap_or(LimitIndex::MAX);
+        *self.known.entry(limit).or_insert_with(|| {
+            self.left.push(world.workloads.eviction_limits.allowance(limit));
+            self.pods.push(0);
+            next
+        })
+    }
+}
+
+/// What is gone of a pool while victims are chosen.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Taken {
+    /// By pod: it is gone.
+    pub(super) gone: Vec<bool>,
+    /// By workload: evicted pods.
+    pub(super) lost: Vec<u32>,
+    /// By limit: evicted and moved pods.
+    pub(super) used: Vec<u32>,
+}
+
+impl Taken {
+    /// Nothing of a pool.
+    pub(super) fn nothing(pool: &VictimPool) -> Self {
+        Self {
+            gone: vec![false; pool.pods.len()],
+            lost: vec![0; pool.workloads.len()],
+            used: vec![0; pool.limits.len()],
+        }
+    }
+
+    /// Counts a pod that leaves. A moved pod stays with its workload.
+    pub(super) fn take(&mut self, pool: &VictimPool, pod: PodIndex, is_moved: bool) {
+        let Pod { workload, limit, .. } = *pool.pod(pod);
+        self.lost[workload as usize] += u32::from(!is_moved);
+        if let Some(limit) = limit {
+            self.used[limit as usize] += 1;
+        }
+    }
+
+    /// The number of pods of a workload that may still be evicted alone.
+    pub(super) fn slack(&self, pool: &VictimPool, workload: u32) -> u32 {
+        pool.workloads[workload as usize].slack.saturating_sub(self.lost[workload as usize])
+    }
+
+    /// The pods that may still be evicted or moved under a limit.
+    pub(super) fn left(&self, pool: &VictimPool, limit: LimitIndex) -> u32 {
+        pool.limits[limit as usize].saturating_sub(self.used[limit as usize])
+    }
+
+    /// Whether limits allow these further pods.
+    pub(super) fn allows(&self, pool: &VictimPool, uses: &EvictionUses) -> bool {
+        uses.is_within(|limit| self.left(pool, limit))
+    }
 }
 
 /// The common properties of a pod class.
@@ -94,11 +170,13 @@ impl VictimPool {
         own: Option<WorkloadId>,
     ) -> Self {
         let mut pool = Self::default();
+        let mut limits = GatheredLimits::default();
         for (id, workload) in world.workloads.iter() {
             if Some(id) != own {
-                pool.add(world, preemption_budget, id, workload);
+                pool.add(world, preemption_budget, &mut limits, id, workload);
             }
         }
+        pool.set_limits(limits);
         let mut nodes = Vec::with_capacity(pool.pods.len());
         pool.starts = vec![0; world.cluster.node_count() + 1];
         for pod in &pool.pods {
@@ -124,6 +202,7 @@ impl VictimPool {
         &mut self,
         world: &World,
         preemption_budget: &PreemptionBudget,
+        limits: &mut GatheredLimits,
         id: WorkloadId,
         workload: &Workload,
     ) {
@@ -150,6 +229,7 @@ impl VictimPool {
         let workload_index = u32::try_from(self.workloads.len()).unwrap_or(u32::MAX);
         let mut all_milli = 0;
         let mut nodes = (None, false);
+        let mut may_evict_all = true;
         for (number, member) in (0..).zip(&workload.members) {
             let Some(member) = member else { continue };
             let gpu_milli = member.gpu_milli();
@@ -157,7 +237,24 @@ impl VictimPool {
             let node = member.placement.node;
             nodes = (Some(node), nodes.1 || nodes.0.is_some_and(|other| other != node));
             let id = MemberId { workload: id, member: number };
-            self.pods.push(Pod { id, workload: workload_index, class: u32::MAX, gpu_milli });
+            let limit = member.limit.map(|limit| limits.index(world, limit));
+            if limit.is_some_and(|limit| limits.left[limit as usize] == 0) {
+                may_evict_all = false;
+                continue;
+            }
+            let (workload, class) = (workload_index, u32::MAX);
+            self.pods.push(Pod { id, workload, class, limit, gpu_milli });
+        }
+        let uses: EvictionUses = self.pods[first..].iter().filter_map(|pod| pod.limit).collect();
+        may_evict_all &= uses.is_within(|limit| limits.left[limit as usize]);
+        if slack == 0 && scope.is_none() && !may_evict_all {
+            self.pods.truncate(first);
+        }
+        if self.pods.len() == first {
+            return;
+        }
+        for (limit, pods) in uses.iter() {
+            limits.pods[limit as usize] += pods;
         }
         let index = |count| PodIndex::try_from(count).unwrap_or(PodIndex::MAX);
         self.workloads.push(VictimWorkload {
@@ -167,6 +264,7 @@ impl VictimPool {
             slack,
             may_move: scope.is_some(),
             may_evict,
+            may_evict_all,
             scope: scope.unwrap_or(RelocationScope::Anywhere),
             near: scope.and_then(|_| near(world, workload)),
             is_multi_node: may_evict && nodes.1 && slack < members,
@@ -176,29 +274,43 @@ impl VictimPool {
         });
     }
 
+    /// Keeps the limits that a plan can exceed.
+    fn set_limits(&mut self, limits: GatheredLimits) {
+        let is_tight =
+            |limit: &LimitIndex| limits.pods[*limit as usize] > limits.left[*limit as usize];
+        for pod in &mut self.pods {
+            pod.limit = pod.limit.filter(is_tight);
+        }
+        if limits.pods.iter().zip(&limits.left).any(|(pods, left)| pods > left) {
+            self.limits = limits.left;
+        }
+    }
+
     /// Assigns equal pods to one class; returns the classes by index.
     pub(super) fn assign_pod_classes(&mut self, world: &World) -> Vec<PodClass> {
+        type ClassKey = (Arc<Shape>, RelocationScope, Option<LimitIndex>);
         let mut classes = Vec::new();
-        let mut cache: BTreeMap<(Arc<Shape>, RelocationScope), u32> = BTreeMap::new();
+        let mut cache: BTreeMap<ClassKey, u32> = BTreeMap::new();
         // Pods of one class are mostly adjacent and share their shape.
-        let mut last: Option<(Arc<Shape>, RelocationScope, u32)> = None;
+        let mut last: Option<(ClassKey, u32)> = None;
         for pod in &mut self.pods {
             let Some(member) = world.workloads.member(pod.id) else { continue };
             let scope = self.workloads[pod.workload as usize].scope;
-            if let Some((shape, last_home, class)) = &last
+            if let Some(((shape, last_scope, last_limit), class)) = &last
                 && Arc::ptr_eq(shape, &member.shape)
-                && *last_home == scope
+                && (*last_scope, *last_limit) == (scope, pod.limit)
             {
                 pod.class = *class;
                 continue;
             }
             let next = u32::try_from(classes.len()).unwrap_or(u32::MAX);
             let shape = Arc::clone(&member.shape);
-            pod.class = *cache.entry((Arc::clone(&shape), scope)).or_insert_with(|| {
-                classes.push(PodClass { shape: Arc::clone(&shape), scope });
+            let key = (Arc::clone(&shape), scope, pod.limit);
+            pod.class = *cache.entry(key.clone()).or_insert_with(|| {
+                classes.push(PodClass { shape, scope });
                 next
             });
-            last = Some((shape, scope, pod.class));
+            last = Some((key, pod.class));
         }
         classes
     }
@@ -226,6 +338,14 @@ impl VictimPool {
             Disruption::Move(pod) | Disruption::Evict(pod) => pod..pod + 1,
             Disruption::EvictAll(workload) => self.workloads[workload as usize].pods.clone(),
         }
+    }
+
+    /// What these pods use of the limits.
+    pub(super) fn uses(&self, pods: impl IntoIterator<Item = PodIndex>) -> EvictionUses {
+        if self.limits.is_empty() {
+            return EvictionUses::default();
+        }
+        pods.into_iter().filter_map(|pod| self.pod(pod).limit).collect()
     }
 
     /// The cost of a single disruption.

@@ -14,6 +14,7 @@ impl Cache {
         let Some(record) = self.pods.get(uid) else { return };
         let desired = record.occupies().then(|| record.place.clone()).flatten();
         let node = desired.as_ref().map(|place| place.node.clone());
+        let is_terminating = record.pod.meta.deleted.is_some();
         if record.counted_on != node {
             let footprint = Arc::clone(&record.footprint);
             if let Some(old) = &record.counted_on
@@ -37,14 +38,14 @@ impl Cache {
             return;
         }
         let desired = desired.and_then(|place| self.desired_member(uid, &place));
-        let before = self.engine.desired(uid).map(|before| &before.workload);
+        let before = self.engine.desired(uid);
         let is_more_disruptable = before
             .zip(desired.as_ref())
-            .is_some_and(|(before, desired)| desired.workload.is_more_disruptable_than(before));
+            .is_some_and(|(before, desired)| desired.is_more_disruptable_than(before));
         self.engine.set_desired(uid.as_arc(), desired);
-        if is_more_disruptable {
+        if is_more_disruptable && !is_terminating {
             // An unschedulable pod's hint may advise to make running pods preemptible or movable.
-            // Such a change must requeue the pod.
+            // Such a change must requeue the pod. A terminating pod does so when it has gone.
             self.victims_changed();
         }
     }
@@ -70,6 +71,7 @@ impl Cache {
         let gpus = self.gpus_of(uid, place);
         let shape = self.shape_of_placed(uid, &gpus)?;
         let workload = self.workload_of(uid)?;
-        Some(DesiredMember { workload, shape, node: place.node.clone(), gpus })
+        let budget = self.budget_name_of(self.pods.get(uid)?);
+        Some(DesiredMember { workload, shape, node: place.node.clone(), gpus, budget })
     }
 }

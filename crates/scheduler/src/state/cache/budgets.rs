@@ -3,15 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use octavo_engine::workload::{Profile, WorkloadId};
 use octavo_kube_io::objects::{Budget, Delta, Meta, ObjectName};
 
 use super::Cache;
 use super::pod::PodRecord;
 use crate::predicates::selects;
-
-/// Workloads that are marked as protected, with their original profiles.
-pub(in crate::state) type Spared = BTreeMap<WorkloadId, Profile>;
 
 impl Cache {
     /// A disruption budget.
@@ -36,13 +32,13 @@ impl Cache {
                 changed_budgets.collect()
             }
         };
-        // Budgets that now protect other pods, in their old and new versions.
+        // Budgets that now select other pods, in their old and new versions.
         let mut retargeted: BTreeMap<Arc<str>, Vec<Arc<Budget>>> = BTreeMap::new();
         let mut may_unblock = false;
         for (name, old) in before {
             let new = self.budgets.get(&name);
             may_unblock |= old.as_ref().is_some_and(|old| allows_more(old, new.map(Arc::as_ref)));
-            if old.as_deref().map(protection) != new.map(|new| protection(new)) {
+            if old.as_ref().map(|old| &old.selector) != new.map(|new| &new.selector) {
                 let both_versions = old.into_iter().chain(new.cloned());
                 retargeted.entry(name.namespace).or_default().extend(both_versions);
             }
@@ -52,9 +48,12 @@ impl Cache {
             let of_namespace = retargeted.get(&meta.name.namespace).into_iter().flatten();
             record.occupies() && of_namespace.into_iter().any(|budget| is_for(budget, meta))
         });
-        let uids: Vec<_> = concerned.map(|record| record.pod.uid()).collect();
+        let uids: Vec<_> = if retargeted.is_empty() {
+            Vec::new()
+        } else {
+            concerned.map(|record| record.pod.uid()).collect()
+        };
         for uid in uids {
-            self.forget_profile(&uid);
             self.refresh_pod(&uid);
         }
         if may_unblock {
@@ -62,36 +61,49 @@ impl Cache {
         }
     }
 
-    /// Whether disruption budgets allow no eviction of the pod now.
-    pub(in crate::state) fn is_protected(&self, record: &PodRecord) -> bool {
-        self.closed_budget(record).is_some()
-    }
-
     /// The disruption budget that allows no eviction of the pod now.
     pub(in crate::state) fn closed_budget(&self, record: &PodRecord) -> Option<&ObjectName> {
-        let meta = &record.pod.meta;
-        let mut budgets = self.budgets_of(meta);
+        let mut budgets = self.budgets_of(&record.pod.meta);
         let first = budgets.next()?;
         // The Eviction API rejects pods with several budgets.
-        let is_closed =
-            budgets.next().is_some() || (first.allowed <= 0 && !is_leaving_by(first, meta));
+        let is_closed = budgets.next().is_some() || first.allowed <= 0;
         is_closed.then_some(&first.meta.name)
     }
 
-    /// Marks workloads as protected.
-    pub(in crate::state) fn spare(&mut self, spare: BTreeSet<WorkloadId>, spared: &mut Spared) {
-        for id in spare {
-            if let Some(original) = self.engine.spare(id) {
-                spared.entry(id).or_insert(original);
-            }
+    /// The budget that counts an eviction of a pod; an empty name if several select it, which
+    /// allows none. Pods that terminate count against no budget, nor do nominated ones: these run
+    /// nowhere.
+    pub(in crate::state) fn budget_name_of(&self, record: &PodRecord) -> Option<ObjectName> {
+        if record.pod.meta.deleted.is_some() || record.is_nominated() {
+            return None;
         }
+        let mut budgets = self.budgets_of(&record.pod.meta);
+        let first = budgets.next()?;
+        let is_only = budgets.next().is_none();
+        Some(if is_only { first.meta.name.clone() } else { ObjectName::default() })
     }
 
-    /// Restores the original profiles.
-    pub(in crate::state) fn restore_spared(&mut self, spared: &mut Spared) {
-        for (id, original) in std::mem::take(spared) {
-            self.engine.restore_spared(id, original);
-        }
+    /// Whether the budgets of a pod allow no eviction, as the engine was told last.
+    pub(in crate::state) fn is_protected(&self, record: &PodRecord) -> bool {
+        let world = &self.engine.world;
+        let member = self.engine.member(&record.pod.meta.uid);
+        let limit = member.and_then(|id| world.workloads.member(id)?.limit);
+        limit.is_some_and(|limit| world.workloads.eviction_limits.allowance(limit) == 0)
+    }
+
+    /// The evictions that a budget allows beside `unseen` ones; none of a budget that is gone.
+    pub(in crate::state) fn allowance(
+        &self,
+        name: &ObjectName,
+        unseen: &BTreeMap<ObjectName, u32>,
+    ) -> u32 {
+        allowance(&self.budgets, name, unseen).unwrap_or(0)
+    }
+
+    /// Tells the engine how many evictions each budget allows beside `unseen` ones.
+    pub(in crate::state) fn set_allowances(&mut self, unseen: &BTreeMap<ObjectName, u32>) {
+        let Self { budgets, engine, .. } = self;
+        engine.set_allowances(|name| allowance(budgets, name, unseen));
     }
 
     /// The budgets that select a pod.
@@ -104,14 +116,20 @@ impl Cache {
             .map(|(_, budget)| budget)
             .filter(|budget| is_for(budget, meta))
     }
+}
 
-    /// The budget of a pod; an empty name if several select it.
-    pub(in crate::state) fn budget_name_of(&self, meta: &Meta) -> Option<ObjectName> {
-        let mut budgets = self.budgets_of(meta);
-        let first = budgets.next()?;
-        let is_only = budgets.next().is_none();
-        Some(if is_only { first.meta.name.clone() } else { ObjectName::default() })
+/// The evictions that a budget allows beside `unseen` ones. `None`: there is no such budget.
+fn allowance(
+    budgets: &BTreeMap<ObjectName, Arc<Budget>>,
+    name: &ObjectName,
+    unseen: &BTreeMap<ObjectName, u32>,
+) -> Option<u32> {
+    if name.name.is_empty() {
+        // It stands for several budgets.
+        return Some(0);
     }
+    let allowed = u32::try_from(budgets.get(name)?.allowed).unwrap_or(0);
+    Some(allowed.saturating_sub(unseen.get(name).copied().unwrap_or(0)))
 }
 
 /// Whether a change of a budget may allow a plan that it did not allow before. A budget that closes
@@ -120,14 +138,8 @@ fn allows_more(old: &Budget, new: Option<&Budget>) -> bool {
     new.is_none_or(|new| new.allowed > old.allowed || new.selector != old.selector)
 }
 
-/// The parts of a budget that decide which pods cannot be victims at all.
-fn protection(budget: &Budget) -> impl PartialEq + use<'_> {
-    let is_closed = budget.allowed <= 0;
-    (&budget.selector, is_closed, is_closed.then_some(&budget.disrupted))
-}
-
 /// Whether a budget selects a pod.
-pub(in crate::state) fn is_for(budget: &Budget, meta: &Meta) -> bool {
+fn is_for(budget: &Budget, meta: &Meta) -> bool {
     budget.selector.as_ref().is_some_and(|selector| selects(selector, &meta.labels))
 }
 

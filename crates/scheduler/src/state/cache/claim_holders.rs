@@ -89,6 +89,7 @@ impl Cache {
                 shape: Arc::new(shape),
                 node: node.clone(),
                 gpus: held.parts,
+                budget: None,
             };
             self.engine.set_desired(&holder, Some(desired));
             residents.insert(holder);

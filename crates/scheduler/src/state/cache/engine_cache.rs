@@ -11,12 +11,12 @@ use octavo_engine::node::NodeClass;
 use octavo_engine::planner::Planner;
 use octavo_engine::snapshot::PackingRecord;
 use octavo_engine::topology::{Level, TopologyError};
-use octavo_engine::workload::{Coupling, Member, MemberId, Profile, WorkloadId};
+use octavo_engine::workload::{Coupling, LimitId, Member, MemberId, Profile, WorkloadId};
 use octavo_engine::{
     Cluster, ClusterError, GpuModel, NodeId, NodeSpec, Placement, Shape, Topology, Workload,
     Workloads, World,
 };
-use octavo_kube_io::objects::NodeName;
+use octavo_kube_io::objects::{NodeName, ObjectName};
 
 /// A holder: the UID of a pod, or `claim:` and the UID of a claim.
 pub(in crate::state) type Holder = Arc<str>;
@@ -32,6 +32,8 @@ pub(in crate::state) struct DesiredMember {
     pub(in crate::state) node: NodeName,
     /// Parts of the node's GPUs.
     pub(in crate::state) gpus: octavo_engine::placement::GpuParts,
+    /// The disruption budget that counts its eviction; an empty name: it cannot be evicted.
+    pub(in crate::state) budget: Option<ObjectName>,
 }
 
 impl DesiredMember {
@@ -39,6 +41,14 @@ impl DesiredMember {
     fn has_same_placement(&self, other: &Self) -> bool {
         self.workload.profile.name == other.workload.profile.name
             && (&self.shape, &self.node, &self.gpus) == (&other.shape, &other.node, &other.gpus)
+    }
+
+    /// Whether it may be preempted or moved in more cases than before.
+    pub(in crate::state) fn is_more_disruptable_than(&self, before: &Self) -> bool {
+        let has_left_budget = before.budget.is_some()
+            && self.budget != before.budget
+            && self.budget.as_ref().is_none_or(|name| !name.name.is_empty());
+        has_left_budget || self.workload.is_more_disruptable_than(&before.workload)
     }
 }
 
@@ -52,7 +62,7 @@ pub(in crate::state) struct DesiredWorkload {
 
 impl DesiredWorkload {
     /// Whether the workload may be preempted or moved in more cases than before.
-    pub(in crate::state) fn is_more_disruptable_than(&self, before: &Self) -> bool {
+    fn is_more_disruptable_than(&self, before: &Self) -> bool {
         let (now, then) = (&self.profile, &before.profile);
         now.is_preemptible && (!then.is_preemptible || now.priority < then.priority)
             || now.is_movable && (!then.is_movable || now.topology != then.topology)
@@ -78,6 +88,8 @@ pub(in crate::state) struct EngineCache {
     pub(in crate::state) planner: Planner,
     members: HashMap<Holder, CachedMember>,
     holders: BTreeMap<MemberId, Holder>,
+    /// The engine's limits that members' budgets stand for.
+    limits: BTreeMap<ObjectName, LimitId>,
     levels: Vec<Level>,
     /// Topology labels by node.
     labels: BTreeMap<NodeName, BTreeMap<String, String>>,
@@ -132,6 +144,7 @@ impl EngineCache {
             planner,
             members: HashMap::default(),
             holders: BTreeMap::new(),
+            limits: BTreeMap::new(),
             levels: levels.to_vec(),
             labels: nodes
                 .iter()
@@ -156,6 +169,7 @@ impl EngineCache {
             planner,
             members: HashMap::default(),
             holders: BTreeMap::new(),
+            limits: BTreeMap::new(),
             levels: Vec::new(),
             labels: BTreeMap::new(),
             topology_fault: None,
@@ -282,7 +296,10 @@ impl EngineCache {
             {
                 // Updated in place: the packing policy would learn from a departure and an arrival.
                 cached.desired = desired.clone();
+                let id = cached.id;
                 self.workload(&desired.workload);
+                let limit = self.limit_of(desired);
+                self.world.workloads.set_limit(id, limit);
                 self.revision += 1;
                 return;
             }
@@ -306,7 +323,8 @@ impl EngineCache {
             }
         }
         let id = self.free_slot(workload);
-        let member = Member { shape: Arc::clone(&desired.shape), placement };
+        let limit = self.limit_of(&desired);
+        let member = Member { shape: Arc::clone(&desired.shape), placement, limit };
         self.world.workloads.set_member(id, Some(member));
         self.holders.insert(id, Arc::clone(holder));
         self.members.insert(Arc::clone(holder), CachedMember { desired, id, lacks_gpus });
@@ -332,28 +350,36 @@ impl EngineCache {
         }
     }
 
-    /// Marks a workload as protected. Returns its original profile.
-    pub(in crate::state) fn spare(&mut self, id: WorkloadId) -> Option<Profile> {
-        let original = self.world.workloads.workload(id)?.profile.clone();
-        self.set_profile(
-            id,
-            Profile { is_preemptible: false, is_movable: false, ..original.clone() },
-        );
-        Some(original)
+    /// Whether members have budgets.
+    pub(in crate::state) fn has_limits(&self) -> bool {
+        !self.limits.is_empty()
     }
 
-    /// Restores the profile of a protected workload.
-    pub(in crate::state) fn restore_spared(&mut self, id: WorkloadId, original: Profile) {
-        self.set_profile(id, original);
+    /// Sets how many evictions each budget allows; `None` if it is gone.
+    pub(in crate::state) fn set_allowances(
+        &mut self,
+        allowance: impl Fn(&ObjectName) -> Option<u32>,
+    ) {
+        let limits = &mut self.world.workloads.eviction_limits;
+        self.limits.retain(|budget, id| {
+            let allowance = allowance(budget);
+            match allowance {
+                Some(allowance) => limits.set_allowance(*id, allowance),
+                None => limits.remove(*id),
+            }
+            allowance.is_some()
+        });
     }
 
-    fn set_profile(&mut self, id: WorkloadId, profile: Profile) {
-        let workloads = &mut self.world.workloads;
-        if let Some((min, coupling)) =
-            workloads.workload(id).map(|workload| (workload.min_members, workload.coupling))
-        {
-            workloads.describe(id, profile, min, coupling);
+    /// The limit of a member. A new one allows nothing yet.
+    fn limit_of(&mut self, desired: &DesiredMember) -> Option<LimitId> {
+        let budget = desired.budget.as_ref()?;
+        if let Some(id) = self.limits.get(budget) {
+            return Some(*id);
         }
+        let id = self.world.workloads.eviction_limits.add(budget.to_string(), 0);
+        self.limits.insert(budget.clone(), id);
+        Some(id)
     }
 
     /// The workload of a member. The description of its newest member wins.

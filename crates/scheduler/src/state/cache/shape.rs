@@ -208,7 +208,7 @@ impl Cache {
     pub(in crate::state) fn profile_of(&self, record: &PodRecord) -> Profile {
         let pod = &record.pod;
         let is_ours = pod.spec.scheduler == self.config.scheduler_name;
-        let is_protected = self.is_protected(record) || record.eviction_retry_at > self.now;
+        let is_protected = record.eviction_retry_at > self.now;
         let tenant = Arc::clone(&pod.meta.name.namespace);
         if let Some(member) = &record.member {
             let spec = &member.spec;

@@ -115,6 +115,7 @@ impl Cache {
             let workload = member.and_then(|id| workloads.workload(id.workload));
             record.occupies()
                 && record.member.is_none()
+                && !self.is_protected(record)
                 && workload.is_some_and(|workload| {
                     workload.profile.is_preemptible && workload.profile.priority < below
                 })
@@ -196,7 +197,9 @@ impl Cache {
                 budget.may_evict(profile) || budget.moves > 0 && profile.is_movable
             })
         });
-        let records = may_leave.filter_map(|member| self.pod(self.engine().holder(member)?));
+        let records = may_leave
+            .filter_map(|member| self.pod(self.engine().holder(member)?))
+            .filter(|record| !self.is_protected(record));
         let mut all = leaving.clone();
         all.extend(records.map(|record| record.pod.uid()));
         self.check_room_after(node, std::iter::once(uid), &all).is_ok()

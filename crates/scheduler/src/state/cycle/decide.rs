@@ -127,21 +127,19 @@ impl Scheduler {
             waiting: &waiting,
             weights: &weights,
         };
-        let is_recorded = self.reporter.should_record(key);
-        let asked = self.within_budgets(preemption_budget, |scheduler| {
-            // Before the engine learns from the answer.
-            let cluster = is_recorded.then(|| {
-                let mut waiting = waiting.clone();
-                waiting.push(gang.clone());
-                scheduler.cache.snapshot_with(&waiting)
-            });
-            let (answer, explanation) = scheduler.cache.answer(&case)?;
-            let world = &scheduler.cache.engine().world;
-            let record = cluster
-                .and_then(|cluster| RecordedDecision::of(cluster, &case, world, &explanation));
-            Ok((answer, (explanation, record)))
+        if !preemption_budget.is_none() {
+            self.update_allowances();
+        }
+        // Before the engine learns from the answer.
+        let cluster = self.reporter.should_record(key).then(|| {
+            let mut waiting = waiting.clone();
+            waiting.push(gang.clone());
+            self.cache.snapshot_with(&waiting)
         });
-        let (answer, (explanation, record)) = asked?;
+        let (answer, explanation) = self.cache.answer(&case)?;
+        let world = &self.cache.engine().world;
+        let record =
+            cluster.and_then(|cluster| RecordedDecision::of(cluster, &case, world, &explanation));
         Ok(EngineAnswer { answer, explanation, record })
     }
 }

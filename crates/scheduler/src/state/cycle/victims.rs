@@ -79,6 +79,7 @@ impl Scheduler {
             Room<'_>,
         ) -> Result<GangRequest, PendingReason>,
     ) -> Result<(VerifiedPlan, Explanation), PendingReason> {
+        self.update_allowances();
         let leaving = self.reservations.all_victims();
         let after = Room::After { budget, leaving: &leaving };
         let mut best: Option<Found> = None;

@@ -53,6 +53,7 @@ impl Scheduler {
         self.wake_if(neighbours, &Help::Perhaps, |waits_for| waits_for.room == Room::Any);
         self.wake_if(devices, &Help::Perhaps, |waits_for| waits_for.uses_devices);
         let Some(newest) = nodes.values().max().copied() else { return };
+        self.update_allowances();
         let rooms: Vec<(&NodeName, u64, Option<NodeRoom>)> =
             nodes.iter().map(|(name, revision)| (name, *revision, self.node_room(name))).collect();
         for (class, key, waits_for, refused_at) in self.queue.refused_before(newest) {
@@ -137,7 +138,8 @@ impl Scheduler {
             let Profile { priority, is_preemptible, is_movable, .. } =
                 world.workloads.workload(id.workload)?.profile;
             let member = world.workloads.member(id)?;
-            Some(LeavingPod {
+            let left = member.limit.map(|limit| world.workloads.eviction_limits.allowance(limit));
+            left.is_none_or(|left| left > 0).then(|| LeavingPod {
                 resources: member.shape.resources,
                 milli: member.gpu_milli(),
                 evictable_at: is_preemptible.then_some(priority),

@@ -144,6 +144,7 @@ impl Scheduler {
     /// Snapshot of the cluster, with the pending gangs and what the packing policy has learned.
     pub fn snapshot(&mut self) -> Snapshot {
         self.rebuild_engine_if_stale();
+        self.update_allowances();
         self.requeue_changed_gangs();
         let groups = self.queue.in_order().filter_map(|position| match &position.key {
             QueueKey::Group(group) => Some(group.clone()),

@@ -262,6 +262,7 @@ impl Scheduler {
     /// A search among workloads that only settings protect.
     fn new_hint_search(&mut self, key: &QueueKey, steps: u64) -> Option<HintSearch> {
         self.rebuild_engine_if_stale();
+        self.update_allowances();
         let request = self.hint_request_of(key).ok()?;
         let snapshot = SearchSnapshot {
             world: self.cache.engine().world.clone(),

@@ -213,6 +213,48 @@ fn only_a_budget_that_allows_more_requeues() {
 }
 
 #[test]
+fn a_nominated_pod_is_displaced_whatever_its_budget_allows() {
+    for allowed in [0, 1] {
+        let mut testbed = Testbed::new();
+        testbed.node(&node("a", 4));
+        testbed.pod(&on(pod("low", "4"), "a"));
+        testbed.settle();
+        testbed.budget(&budget("web", json!({"app": "web"}), allowed));
+        testbed.pod(&with(of("web", "middle", "4", "a"), "/spec/priority", json!(50)));
+        let ops = testbed.ops();
+        assert_eq!(evicted(&ops), ["low"]);
+        for op in ops {
+            testbed.complete(&op);
+        }
+        testbed.pod(&urgent("high", "4"));
+        assert_eq!(evicted(&testbed.ops()), [""; 0], "the only running pod is leaving already");
+        testbed.drop_pod("low");
+        assert_eq!(testbed.settle(), [("high".to_owned(), "a".to_owned())]);
+    }
+}
+
+#[test]
+fn one_budget_is_shared_by_the_nodes_of_a_gang() {
+    // Each node has a cheap victim of the budget, and one that costs more.
+    let mut testbed = Testbed::new();
+    for name in ["a", "b", "c"] {
+        testbed.node(&node(name, 4));
+        testbed.pod(&of("web", &format!("web-{name}"), "2", name));
+        let other = on(pod(&format!("other-{name}"), "2"), name);
+        testbed.pod(&with(other, "/spec/priority", json!(10)));
+    }
+    assert_eq!(testbed.settle().len(), 6);
+    testbed.budget(&budget("web", json!({"app": "web"}), 1));
+    testbed.object(&pod_group("g", 3, json!({})));
+    for name in ["m0", "m1", "m2"] {
+        testbed.pod(&with(member("g", name, "2"), "/spec/priority", json!(100)));
+    }
+    let victims = evicted(&testbed.ops());
+    assert_eq!(victims.len(), 3, "{victims:?}");
+    assert_eq!(victims.iter().filter(|name| name.starts_with("web")).count(), 1, "{victims:?}");
+}
+
+#[test]
 fn the_budgeted_victim_that_frees_enough_cpu_is_evicted() {
     for (cheap, large) in [("a1", "a2"), ("a2", "a1")] {
         let mut testbed = Testbed::new();

@@ -1,4 +1,4 @@
-use octavo_engine::explain;
+use octavo_engine::explain::{self, Explanation};
 use octavo_engine::planner::{DecisionInput, Planner};
 use octavo_engine::preemption::PreemptionBudget;
 use octavo_engine::snapshot::Snapshot;
@@ -178,6 +178,29 @@ fn a_recorded_decision_is_decided_again_bit_for_bit() {
 }
 
 #[test]
+fn the_record_contains_what_disruption_budgets_allow() {
+    let config = SchedulerConfig { pod_records: 4, ..SchedulerConfig::default() };
+    let mut testbed = Testbed::with_config(config);
+    testbed.node(&plugin_node("a"));
+    for (name, gpus) in [("one", 1), ("two", 2), ("four", 4)] {
+        let labels = json!({"app": "web"});
+        testbed.pod(&with(super::fixtures::gpu_pod(name, gpus), "/metadata/labels", labels));
+    }
+    assert_eq!(testbed.settle().len(), 3);
+    testbed.budget(&super::fixtures::budget("web", json!({"app": "web"}), 1));
+    let high = super::fixtures::gpu_pod("high", 4);
+    testbed.pod(&with(high, "/spec/priority", json!(100)));
+    assert_eq!(super::fixtures::evicted(&testbed.ops()), ["four"]);
+    let record = testbed.scheduler.recorded_pod_decision(&ObjectName::new("team", "high"));
+    let record = record.expect("a record").clone();
+    assert_eq!(record.cluster.eviction_limits, [("team/web".to_owned(), 1)].into());
+    assert_replays(&record);
+    let mut closed = record;
+    closed.cluster.eviction_limits = [("team/web".to_owned(), 0)].into();
+    assert_ne!(replay(&closed), closed.answer, "the allowances decide");
+}
+
+#[test]
 fn the_record_contains_subgroups_placed_together() {
     let recorded = mixed_subgroups();
     let together: Vec<_> = recorded.gang.groups.iter().map(|group| group.colocation_id).collect();
@@ -186,6 +209,11 @@ fn the_record_contains_subgroups_placed_together() {
 }
 
 fn assert_replays(recorded: &RecordedDecision) {
+    assert_eq!(replay(recorded), recorded.answer);
+}
+
+/// The same decision again.
+fn replay(recorded: &RecordedDecision) -> Explanation {
     // Through JSON, like a file.
     let text = serde_json::to_string(&recorded.cluster).expect("a document");
     let cluster: Snapshot = serde_json::from_str(&text).expect("a document");
@@ -201,15 +229,14 @@ fn assert_replays(recorded: &RecordedDecision) {
         forbidden: &NodeSet::new(),
         preemption_budget: &PreemptionBudget {
             moves: recorded.moves,
-            ..PreemptionBudget::evictions_below(0)
+            ..PreemptionBudget::evictions_below(gangs[0].profile.priority)
         },
         policy: &recorded.policy,
         waiting: &others,
         weights: &std::collections::BTreeMap::new(),
     };
     let answer = planner.decide(&mut world, &case).expect("a policy");
-    let again = explain::answer(&world, &recorded.policy, &gangs[0], &answer);
-    assert_eq!(again, recorded.answer);
+    explain::answer(&world, &recorded.policy, &gangs[0], &answer)
 }
 
 #[test]

@@ -79,7 +79,7 @@ fn run(world: &mut World, name: &str, tenant: &str, places: &[Placement]) {
     let shape = Arc::new(Shape::new(Resources::of_pod(1000, 0), GpuDemand::of(1, 500)));
     let member = |placement: &Placement| {
         world.cluster.place(&shape.resources, placement).unwrap();
-        Some(Member { shape: Arc::clone(&shape), placement: placement.clone() })
+        Some(Member { shape: Arc::clone(&shape), placement: placement.clone(), limit: None })
     };
     let members = places.iter().map(member).collect();
     let profile = Profile { tenant: tenant.into(), ..Profile::new(name) };

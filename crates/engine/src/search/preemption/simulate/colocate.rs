@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::disruption_cost::DisruptionCost;
 use super::super::domain_assignments;
-use super::super::victims::Disruption;
+use super::super::victims::{Disruption, Taken};
 use super::{Infeasible, SearchContext, Simulation};
 use crate::solve::constraints::LimitUsage;
 use crate::solve::residual::AllowedDomain;
@@ -19,8 +19,7 @@ pub(super) const MAX_BACKTRACKS: u32 = 64;
 struct SavePoint {
     txn: Checkpoint,
     placements: usize,
-    gone: Vec<bool>,
-    lost: Vec<u32>,
+    taken: Taken,
     disruptions: BTreeSet<Disruption>,
     usage: LimitUsage,
 }
@@ -101,8 +100,7 @@ impl Simulation<'_, '_> {
         SavePoint {
             txn: self.txn.checkpoint(),
             placements: self.placements.len(),
-            gone: self.gone.clone(),
-            lost: self.lost.clone(),
+            taken: self.taken.clone(),
             disruptions: self.disruptions.clone(),
             usage: self.usage.clone(),
         }
@@ -111,8 +109,7 @@ impl Simulation<'_, '_> {
     fn restore(&mut self, save_point: SavePoint) {
         self.txn.roll_back(save_point.txn);
         self.placements.truncate(save_point.placements);
-        (self.gone, self.lost, self.disruptions) =
-            (save_point.gone, save_point.lost, save_point.disruptions);
+        (self.taken, self.disruptions) = (save_point.taken, save_point.disruptions);
         self.usage = save_point.usage;
         for node in &self.touched {
             self.cache.forget(*node);

@@ -56,7 +56,7 @@ impl Simulation<'_, '_> {
     fn evict_instead(&mut self, pod: PodIndex) -> Option<()> {
         let pool = self.context.pool;
         let (workload, number) = (pool.workload(pod), pool.pod(pod).workload);
-        let lost = &mut self.lost[number as usize];
+        let lost = &mut self.taken.lost[number as usize];
         if !workload.may_evict || workload.slack <= *lost {
             return None;
         }

@@ -19,10 +19,10 @@ const NODES: usize = 4;
 const GPUS: u16 = 4;
 
 /// A small number generator, so that the cases are the same everywhere.
-struct Numbers(u64);
+pub(super) struct Numbers(pub(super) u64);
 
 impl Numbers {
-    fn below(&mut self, most: u64) -> u64 {
+    pub(super) fn below(&mut self, most: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % most
@@ -36,6 +36,8 @@ struct Pod {
     node: usize,
     may_move: bool,
     may_evict: bool,
+    /// Index of the limit that counts it.
+    limit: Option<usize>,
 }
 
 struct Case {
@@ -43,6 +45,8 @@ struct Case {
     pods: Vec<Pod>,
     /// By gang: members above the minimum.
     slack: Vec<usize>,
+    /// By limit: pods that may leave.
+    allowances: Vec<usize>,
     gang: Gang,
 }
 
@@ -77,6 +81,7 @@ fn case(numbers: &mut Numbers, has_rules: bool) -> Case {
                 node: *node as usize,
                 may_move: profile.is_movable,
                 may_evict: profile.is_preemptible,
+                limit: None,
             });
         }
         slack.push(if min > 1 { nodes.len() - min as usize } else { nodes.len() });
@@ -92,7 +97,37 @@ fn case(numbers: &mut Numbers, has_rules: bool) -> Case {
         gang.groups[0].forbidden = [NodeId(numbers.below(NODES as u64) as u32)].into();
         gang.groups[0].limits = vec![NodeLimit { over: 0, most: 1 + numbers.below(2) as u32 }];
     }
-    Case { world, pods, slack, gang }
+    Case { world, pods, slack, allowances: Vec::new(), gang }
+}
+
+/// Puts some of the pods under two limits.
+fn limit(case: &mut Case, numbers: &mut Numbers) {
+    case.allowances = (0..2).map(|_| numbers.below(3) as usize).collect();
+    let limits = &mut case.world.workloads.eviction_limits;
+    let ids = case.allowances.iter().enumerate();
+    let ids: Vec<_> =
+        ids.map(|(number, left)| limits.add(format!("limit{number}"), *left as u32)).collect();
+    let running: Vec<MemberId> = case
+        .world
+        .workloads
+        .iter()
+        .flat_map(|(id, workload)| {
+            let members = 0..workload.member_count();
+            members.map(move |member| MemberId { workload: id, member })
+        })
+        .collect();
+    for (pod, id) in case.pods.iter_mut().zip(running) {
+        pod.limit = Some(numbers.below(3) as usize).filter(|limit| *limit < 2);
+        case.world.workloads.set_limit(id, pod.limit.map(|limit| ids[limit]));
+    }
+}
+
+/// Whether the pods for which `leaves` is true exceed no limit.
+fn is_within_limits(case: &Case, leaves: impl Fn(usize) -> bool) -> bool {
+    case.allowances.iter().enumerate().all(|(limit, left)| {
+        let counted = |pod: &usize| case.pods[*pod].limit == Some(limit) && leaves(*pod);
+        (0..case.pods.len()).filter(counted).count() <= *left
+    })
 }
 
 fn left(world: &World) -> Vec<i64> {
@@ -119,6 +154,7 @@ fn fewest(case: &Case, has_moves: bool, has_evictions: bool) -> Option<usize> {
                 evicted <= case.slack[gang] || evicted == own().count()
             })
         };
+        let is_allowed = is_allowed && is_within_limits(case, |pod| actions[pod] > 0);
         if is_allowed && best.is_none_or(|best| disturbed < best) && keeps_gangs() {
             let mut free = free.clone();
             let mut items: Vec<(i64, Option<usize>)> = Vec::new();
@@ -183,12 +219,23 @@ fn pack(free: &mut Vec<i64>, items: &[(i64, Option<usize>)]) -> bool {
     })
 }
 
+/// What the cases have beside pods and a gang.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum With {
+    Nothing,
+    Rules,
+    Limits,
+}
+
 /// Plans found, plans that disrupt more than needed, plans missed.
-fn compare(moves: u32, below: Option<i32>, has_rules: bool) -> (usize, usize, usize) {
+fn compare(moves: u32, below: Option<i32>, with: With) -> (usize, usize, usize) {
     let mut numbers = Numbers(20_261_121);
     let (mut found, mut dearer, mut missed) = (0, 0, 0);
     for number in 0..600 {
-        let mut case = case(&mut numbers, has_rules);
+        let mut case = case(&mut numbers, with == With::Rules);
+        if with == With::Limits {
+            limit(&mut case, &mut numbers);
+        }
         let preemption_budget = PreemptionBudget {
             moves,
             evictions: below.map(|below_priority| EvictionScope { below_priority, tenants: None }),
@@ -204,6 +251,7 @@ fn compare(moves: u32, below: Option<i32>, has_rules: bool) -> (usize, usize, us
                 assert!(disturbed >= optimum, "case {number}: {disturbed} below {optimum}");
                 found += 1;
                 dearer += usize::from(disturbed > optimum);
+                assert_within_limits(&case, &plan);
                 apply(&mut case.world, &gang, &plan).unwrap();
             }
             (Ok(plan), None) => panic!("case {number}: {plan:?} cannot be"),
@@ -218,33 +266,63 @@ fn compare(moves: u32, below: Option<i32>, has_rules: bool) -> (usize, usize, us
     (found, dearer, missed)
 }
 
+fn assert_within_limits(case: &Case, plan: &Plan) {
+    let moved = plan.moves.iter().map(|step| step.member);
+    let mut left: BTreeMap<_, _> = case
+        .world
+        .workloads
+        .eviction_limits
+        .iter()
+        .map(|(id, _, allowance)| (id, allowance))
+        .collect();
+    for id in plan.evictions.iter().copied().chain(moved) {
+        if let Some(limit) = case.world.workloads.member(id).unwrap().limit {
+            let left = left.get_mut(&limit).unwrap();
+            *left = left.checked_sub(1).expect("a plan within the limits");
+        }
+    }
+}
+
+#[test]
+fn limits_are_kept_and_a_plan_within_them_is_found_where_one_exists() {
+    let (found, dearer, missed) = compare(0, Some(1), With::Limits);
+    assert_eq!(missed, 0, "{found} found");
+    assert!(found > 100 && dearer * 100 <= found, "{dearer} of {found} disturb more than needed");
+    let (found, dearer, missed) = compare(99, None, With::Limits);
+    assert!(missed * 50 <= found, "{missed} missed, {found} found");
+    assert!(dearer * 50 <= found, "{dearer} of {found} disturb more than needed");
+    let (found, dearer, missed) = compare(99, Some(1), With::Limits);
+    assert!(missed * 50 <= found, "{missed} missed, {found} found");
+    assert!(dearer * 20 <= found, "{dearer} of {found} disturb more than needed");
+}
+
 #[test]
 fn evictions_are_rarely_more_than_needed() {
-    let (found, dearer, missed) = compare(0, Some(1), false);
+    let (found, dearer, missed) = compare(0, Some(1), With::Nothing);
     assert_eq!(missed, 0, "{found} found");
     assert!(dearer * 100 <= found, "{dearer} of {found} disturb more than needed");
 }
 
 #[test]
 fn victims_are_sought_where_the_groups_rules_allow_its_members() {
-    let (found, dearer, missed) = compare(0, Some(1), true);
+    let (found, dearer, missed) = compare(0, Some(1), With::Rules);
     assert_eq!(missed, 0, "{found} found");
     assert!(found > 100 && dearer * 100 <= found, "{dearer} of {found} disturb more than needed");
-    let (found, dearer, missed) = compare(99, None, true);
+    let (found, dearer, missed) = compare(99, None, With::Rules);
     assert!(missed * 50 <= found, "{missed} missed, {found} found");
     assert!(dearer * 50 <= found, "{dearer} of {found} disturb more than needed");
 }
 
 #[test]
 fn moves_are_rarely_more_than_needed() {
-    let (found, dearer, missed) = compare(99, None, false);
+    let (found, dearer, missed) = compare(99, None, With::Nothing);
     assert!(missed * 50 <= found, "{missed} missed, {found} found");
     assert!(dearer * 50 <= found, "{dearer} of {found} disturb more than needed");
 }
 
 #[test]
 fn moves_and_evictions_together_are_rarely_more_than_needed() {
-    let (found, dearer, missed) = compare(99, Some(1), false);
+    let (found, dearer, missed) = compare(99, Some(1), With::Nothing);
     assert!(missed * 50 <= found, "{missed} missed, {found} found");
     assert!(dearer * 20 <= found, "{dearer} of {found} disturb more than needed");
 }

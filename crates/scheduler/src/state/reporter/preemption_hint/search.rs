@@ -102,6 +102,9 @@ impl HintSearch {
     /// Runs the search. It may take a second, and must not run on the decision thread.
     #[must_use]
     pub fn run(mut self) -> HintResult {
+        if self.scope == CandidateScope::All {
+            self.snapshot.world.workloads.eviction_limits.lift();
+        }
         for (id, is_movable) in std::mem::take(&mut self.candidates) {
             let workloads = &mut self.snapshot.world.workloads;
             let Some(workload) = workloads.workload(id) else { continue };

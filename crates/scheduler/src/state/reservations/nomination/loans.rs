@@ -199,7 +199,7 @@ impl Cache {
             record.member.is_none()
                 && spec.grace_seconds <= MAX_BORROWER_GRACE_SECONDS
                 && spec.claims.iter().all(|claim| claim.claim.is_none())
-                && self.budget_name_of(&record.pod.meta).is_none()
+                && self.budget_name_of(record).is_none()
                 && !self.has_limits(&QueueKey::Pod(uid.clone()), &[(uid, record)])
         })
     }

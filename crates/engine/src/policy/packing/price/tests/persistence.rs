@@ -103,7 +103,7 @@ impl Run {
         self.world.cluster.place(&shape.resources, placement).unwrap();
         self.policy.placed(shape, placement);
         let profile = Profile::new(format!("p{number:05}"));
-        let member = Member { shape: Arc::clone(shape), placement: placement.clone() };
+        let member = Member { shape: Arc::clone(shape), placement: placement.clone(), limit: None };
         let coupling = Coupling::default();
         let members = vec![Some(member)];
         let workload = Workload { profile, min_members: 1, coupling, members };
