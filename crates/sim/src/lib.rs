@@ -12,6 +12,7 @@
 //! | [`arrivals`], [`go_rand`] | the arrival order of FGD's authors, with Go's random numbers |
 //! | [`trace_cluster`] | the engine's nodes and shapes of a trace |
 //! | [`replay`], [`metrics`] | places each pod by a policy and measures the result |
+//! | [`classic`] | published policies to compare with |
 //! | [`validate`] | replays the placements in its own accounts; shares no code with a policy |
 //! | [`output`], [`report`], [`published`] | tables, JSON, an HTML page, and the authors' own figures |
 //! | [`generate`] | synthetic clusters and lists |
@@ -21,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arrivals;
+pub mod classic;
 pub mod cli;
 pub mod document;
 pub mod generate;

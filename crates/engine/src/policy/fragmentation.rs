@@ -11,7 +11,7 @@
 pub mod amounts;
 pub mod measure;
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;
 pub mod typical;
 
 pub use amounts::{Amounts, Usability};
@@ -22,7 +22,7 @@ use crate::gpu::GpuFree;
 use crate::placement::GpuPart;
 
 /// Free capacity of GPUs without these parts. Parts that exceed the free capacity are clamped.
-pub(crate) fn without(gpus: &[GpuFree], parts: &[GpuPart]) -> smallvec::SmallVec<[GpuFree; 8]> {
+pub fn without(gpus: &[GpuFree], parts: &[GpuPart]) -> smallvec::SmallVec<[GpuFree; 8]> {
     let mut left: smallvec::SmallVec<[GpuFree; 8]> = gpus.into();
     for part in parts {
         if let Some(gpu) = left.get_mut(usize::from(part.gpu)) {

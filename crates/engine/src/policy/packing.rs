@@ -1,6 +1,5 @@
 //! Packing of single pods: the node and the GPUs of a pod.
 
-pub mod classic;
 pub mod price;
 
 use std::sync::Arc;

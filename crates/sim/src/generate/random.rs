@@ -21,6 +21,11 @@ impl Random {
         random
     }
 
+    /// A generator for a seed of its own, without streams.
+    pub fn seeded(seed: u64) -> Self {
+        Self(seed)
+    }
+
     /// The next number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -97,7 +102,7 @@ mod tests {
     /// The generator's published test vector for seed 1234567.
     #[test]
     fn numbers_are_those_of_splitmix64() {
-        let mut random = Random(1_234_567);
+        let mut random = Random::seeded(1_234_567);
         let drawn = [random.next_u64(), random.next_u64(), random.next_u64()];
         let published =
             [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];

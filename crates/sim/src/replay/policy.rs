@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use octavo_engine::fragmentation::TypicalPods;
-use octavo_engine::packing::classic;
 use octavo_engine::packing::price::{self, PricePolicy};
 use octavo_engine::{Packing, Shape};
 use serde::Serialize;
 
 use super::ReplayError;
+use crate::classic;
 
 /// A policy that can be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, clap::ValueEnum)]

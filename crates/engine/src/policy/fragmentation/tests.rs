@@ -1,4 +1,4 @@
-pub(crate) mod openb;
+mod openb;
 
 use super::*;
 use crate::cluster::Cluster;

@@ -11,7 +11,7 @@ use crate::shape::{GpuDemand, Shape};
 const PODS: &str = include_str!("../../../../../sim/data/openb/openb_pod_list_default.csv");
 
 /// Shapes of the list's pods.
-pub(crate) fn shapes() -> Vec<Shape> {
+pub(super) fn shapes() -> Vec<Shape> {
     let row = |line: &str| {
         let fields: Vec<&str> = line.split(',').collect();
         let number = |at: usize| fields[at].parse::<i64>().unwrap();
@@ -21,22 +21,22 @@ pub(crate) fn shapes() -> Vec<Shape> {
 }
 
 /// A pod without memory, which is irrelevant here.
-pub(crate) fn pod(cpu_milli: i64, count: u16, milli: u16) -> Shape {
+pub(super) fn pod(cpu_milli: i64, count: u16, milli: u16) -> Shape {
     Shape::new(Resources::of_pod(cpu_milli, 0), GpuDemand::of(count, milli))
 }
 
-pub(crate) fn typical() -> TypicalPods {
+pub(super) fn typical() -> TypicalPods {
     let shapes = shapes();
     TypicalPods::new(&[model()], shapes.iter().map(|shape| (shape, 1)))
 }
 
-pub(crate) fn model() -> GpuModel {
+pub(super) fn model() -> GpuModel {
     let name = "G2".to_owned();
     GpuModel { name, memory_mib: 0, idle_watts: 0, full_watts: 0, mig: Vec::new() }
 }
 
 /// Nodes by their free CPU and the free thousandths of their GPUs.
-pub(crate) fn cluster(nodes: &[(i64, &[u16])]) -> Cluster {
+pub(super) fn cluster(nodes: &[(i64, &[u16])]) -> Cluster {
     let spec = |(number, (cpu_milli, left)): (usize, &(i64, &[u16]))| {
         let capacity = Resources { cpu_milli: *cpu_milli, memory_mib: 0, pods: 1000 };
         let gpus = u16::try_from(left.len()).unwrap();

@@ -2,20 +2,22 @@ use proptest::prelude::*;
 
 use super::ranked::{Candidate, Rule};
 use super::*;
-use crate::cluster::Cluster;
-use crate::fit;
-use crate::fragmentation::tests::openb::{self, cluster, pod};
-use crate::gpu::{GpuModel, MigProfile};
-use crate::node::{Links, NodeClass, NodeId, NodeSpec};
-use crate::packing::Choice;
-use crate::placement::Placement;
-use crate::resources::Resources;
-use crate::shape::{GpuDemand, Shape};
+use octavo_engine::cluster::Cluster;
+use octavo_engine::fit;
+use octavo_engine::gpu::{GpuModel, MigProfile};
+use octavo_engine::node::{Links, NodeClass, NodeId, NodeSpec};
+use octavo_engine::packing::Choice;
+use octavo_engine::placement::Placement;
+use octavo_engine::resources::Resources;
+use octavo_engine::shape::{GpuDemand, Shape};
 
+mod fixtures;
 mod random;
 
+use fixtures::{cluster, model, pod, typical};
+
 fn setup() -> Setup {
-    Setup { typical: Arc::new(openb::typical()), ..Setup::default() }
+    Setup { typical: Arc::new(typical()), ..Setup::default() }
 }
 
 fn choose(name: &str, cluster: &Cluster, shape: &Shape) -> Option<Choice> {
@@ -167,7 +169,7 @@ fn mixed() -> Cluster {
         MigProfile { name, milli, memory_mib: 0, size, starts, has_media: false }
     };
     let mig = vec![profile("1g", 142, 1, &[0, 1, 2, 3, 4, 5, 6]), profile("3g", 428, 4, &[0, 4])];
-    let model = GpuModel { mig, ..openb::model() };
+    let model = GpuModel { mig, ..model() };
     let node = |number: usize| {
         let gpus = [4, 2, 0][number % 3];
         let links = if number < 3 { Links(vec![vec![0, 0, 1, 1]]) } else { Links::default() };
@@ -281,7 +283,7 @@ proptest! {
         run(Clustering::default(), Clustering::clone, &steps);
         let shapes: Vec<Shape> = (1..=10).map(|tenths| pod(8000, 1, tenths * 100)).collect();
         let counts = shapes.iter().zip(1..);
-        let typical = Arc::new(TypicalPods::new(&[openb::model()], counts));
+        let typical = Arc::new(TypicalPods::new(&[model()], counts));
         run(Fgd::new(Arc::clone(&typical)), |_| Fgd::new(Arc::clone(&typical)), &steps);
     }
 

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::ranked::{Candidate, Rule};
-use crate::node::NodeId;
-use crate::shape::{GpuDemand, Shape};
+use octavo_engine::node::NodeId;
+use octavo_engine::shape::{GpuDemand, Shape};
 
 /// The kind of MIG instances, which the source does not have. Kind 0 is shares. Whole GPUs have
 /// their count as kind, as no node has more than 64.

@@ -6,15 +6,15 @@ use rustc_hash::FxHashMap;
 
 use super::groups::Groups;
 use super::index::Index;
-use crate::cluster::Cluster;
-use crate::cluster::states::{NodeState, StateId};
-use crate::fit;
-use crate::fragmentation::NodeResidual;
-use crate::node::NodeId;
-use crate::packing::{Choice, Packing, Rival};
-use crate::pick::Gpus;
-use crate::placement::{GpuParts, Placement};
-use crate::shape::{GpuDemand, Shape};
+use octavo_engine::cluster::Cluster;
+use octavo_engine::cluster::states::{NodeState, StateId};
+use octavo_engine::fit;
+use octavo_engine::fragmentation::NodeResidual;
+use octavo_engine::node::NodeId;
+use octavo_engine::packing::{Choice, Packing, Rival};
+use octavo_engine::pick::Gpus;
+use octavo_engine::placement::{GpuParts, Placement};
+use octavo_engine::shape::{GpuDemand, Shape};
 
 /// Maximum number of shapes with cached scores. Beyond it all are dropped.
 const MAX_SHAPES: usize = 4096;

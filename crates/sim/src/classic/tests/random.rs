@@ -1,19 +1,4 @@
 use super::*;
-use crate::packing::classic::split_mix::SplitMix;
-
-#[test]
-fn the_generator_gives_the_numbers_of_its_authors() {
-    let mut draws = SplitMix::new(1_234_567);
-    let expected = [
-        6_457_827_717_110_365_317,
-        3_203_168_211_198_807_973,
-        9_817_491_932_198_370_423,
-        4_593_380_528_125_082_431,
-        16_408_922_859_458_223_821,
-    ];
-    assert_eq!(expected.map(|_| draws.next()), expected);
-    assert_eq!(draws.below(0), 0);
-}
 
 #[test]
 fn every_feasible_node_and_gpu_comes_as_often_as_another() {

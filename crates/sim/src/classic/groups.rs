@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use rustc_hash::FxHashMap;
 
-use crate::cluster::Cluster;
-use crate::cluster::log::{Changes, ClusterId, Cursor};
-use crate::cluster::states::StateId;
-use crate::node::NodeId;
+use octavo_engine::cluster::Cluster;
+use octavo_engine::cluster::log::{Changes, ClusterId, Cursor};
+use octavo_engine::cluster::states::StateId;
+use octavo_engine::node::NodeId;
 
 /// How many changes are kept at least.
 const KEPT: usize = 1 << 16;

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::ranked::{Candidate, Rule, truncated};
-use crate::cluster::Cluster;
-use crate::cluster::log::ClusterId;
-use crate::cluster::states::StateId;
-use crate::fit;
-use crate::fragmentation::{NodeResidual, TypicalPods, without};
-use crate::gpu::GpuFree;
-use crate::node::NodeId;
-use crate::pick::{FreeLevel, Gpus};
-use crate::placement::GpuParts;
-use crate::shape::{GpuDemand, Shape};
+use octavo_engine::cluster::Cluster;
+use octavo_engine::cluster::log::ClusterId;
+use octavo_engine::cluster::states::StateId;
+use octavo_engine::fit;
+use octavo_engine::fragmentation::{NodeResidual, TypicalPods, without};
+use octavo_engine::gpu::GpuFree;
+use octavo_engine::node::NodeId;
+use octavo_engine::pick::{FreeLevel, Gpus};
+use octavo_engine::placement::GpuParts;
+use octavo_engine::shape::{GpuDemand, Shape};
 
 /// The rule of `FGDScore`: `100 / (1 + exp(-x))`, truncated to a whole number, where `x` is the
 /// decrease of the node's fragments in GPUs. 50 means that they stay, or shrink by less than 0.04

@@ -22,19 +22,18 @@ mod groups;
 mod index;
 pub mod random;
 pub mod ranked;
-mod split_mix;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-use super::Packing;
-use crate::fragmentation::TypicalPods;
 use best_fit::BestFit;
 use clustering::Clustering;
 use dot_product::DotProduct;
 use fgd::Fgd;
 use gpu_packing::GpuPacking;
+use octavo_engine::Packing;
+use octavo_engine::fragmentation::TypicalPods;
 use random::Random;
 use ranked::Ranked;
 

@@ -5,16 +5,16 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
-use super::split_mix::SplitMix;
-use crate::cluster::Cluster;
-use crate::cluster::log::{Changes, Cursor};
-use crate::fit;
-use crate::gpu::Slices;
-use crate::node::NodeId;
-use crate::packing::{Choice, Packing};
-use crate::pick::Gpus;
-use crate::placement::{GpuPart, GpuParts, Placement};
-use crate::shape::{GpuDemand, Shape};
+use crate::generate::random::Random as Draws;
+use octavo_engine::cluster::Cluster;
+use octavo_engine::cluster::log::{Changes, Cursor};
+use octavo_engine::fit;
+use octavo_engine::gpu::Slices;
+use octavo_engine::node::NodeId;
+use octavo_engine::packing::{Choice, Packing};
+use octavo_engine::pick::Gpus;
+use octavo_engine::placement::{GpuPart, GpuParts, Placement};
+use octavo_engine::shape::{GpuDemand, Shape};
 
 /// Maximum number of shapes with cached feasibility. Beyond it all are dropped.
 const MAX_SHAPES: usize = 4096;
@@ -25,14 +25,14 @@ const MAX_SHAPES: usize = 4096;
 /// runner-up, because all other nodes are equal.
 #[derive(Debug)]
 pub struct Random {
-    draws: SplitMix,
+    draws: Draws,
     feasible: FxHashMap<Arc<Shape>, Feasible>,
 }
 
 impl Random {
     /// Draws from this seed.
     pub fn new(seed: u64) -> Self {
-        Self { draws: SplitMix::new(seed), feasible: FxHashMap::default() }
+        Self { draws: Draws::seeded(seed), feasible: FxHashMap::default() }
     }
 
     fn gpus(&mut self, cluster: &Cluster, node: NodeId, demand: &GpuDemand) -> Option<GpuParts> {
@@ -48,7 +48,7 @@ impl Random {
         for (seen, (index, _)) in (1_u32..).zip(fitting) {
             if chosen.len() < usize::from(count) {
                 chosen.push(index);
-            } else if let Some(place) = chosen.get_mut(self.draws.below(seen) as usize) {
+            } else if let Some(place) = chosen.get_mut(self.draws.index(seen as usize)) {
                 *place = index;
             }
         }
@@ -73,7 +73,7 @@ impl Packing for Random {
             0 => return None,
             // The source does not score a single node, so nothing is drawn.
             1 => feasible.nth(0),
-            count => feasible.nth(self.draws.below(count)),
+            count => feasible.nth(u32::try_from(self.draws.below(count.into())).unwrap_or(0)),
         };
         let gpus = self.gpus(cluster, node, &shape.gpus)?;
         Some(Choice { placement: Placement { node, gpus }, score: 100, runner_up: None })

@@ -1,7 +1,7 @@
 //! Packing: a used GPU before an idle one on a used node before an unused node.
 
 use super::ranked::{Candidate, Rule};
-use crate::gpu::GpuFree;
+use octavo_engine::gpu::GpuFree;
 
 /// The rule of `GpuPackingScore`.
 #[derive(Clone, Copy, Debug, Default)]
