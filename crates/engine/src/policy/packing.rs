@@ -1,5 +1,6 @@
 //! Packing of single pods: the node and the GPUs of a pod.
 
+pub mod domains;
 pub mod price;
 
 use std::sync::Arc;

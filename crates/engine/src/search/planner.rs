@@ -21,6 +21,7 @@ use crate::objective::fairness::FairShares;
 use crate::objective::policy::{PlacementPolicy, PolicyError};
 use crate::objective::{CostModel, CostTerm};
 use crate::packing::Packing;
+use crate::packing::domains::{InDomains, UnusedNodes};
 use crate::packing::price::PricePolicy;
 use crate::placement::Placement;
 use crate::plan::{Plan, PlanResult, Reason, Refusal};
@@ -29,6 +30,7 @@ use crate::preemption::{self, PreemptionBudget};
 use crate::shape::{GpuDemand, Shape};
 use crate::snapshot::{PackingRecord, SnapshotError};
 use crate::solve::{NodeSet, Pinned, Request, Solver};
+use crate::workload::Member;
 
 /// The input of a decision.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,7 @@ pub struct DecisionInput<'a> {
 pub struct Planner {
     /// None: single pods are searched like gangs and compared in every cost term.
     packing: Option<PricePolicy>,
+    domains: UnusedNodes,
     solver: Solver,
 }
 
@@ -71,7 +74,8 @@ impl Planner {
 
     /// A planner without a packing policy: it searches for a single pod as for a gang.
     pub fn without_packing() -> Self {
-        Self { packing: None, solver: Solver::default() }
+        let (domains, solver) = (UnusedNodes::default(), Solver::default());
+        Self { packing: None, domains, solver }
     }
 
     /// A planner with the packing policy of a snapshot.
@@ -146,9 +150,14 @@ impl Planner {
         if !is_free {
             return Ok(None);
         }
+        if packing.is_new() {
+            packing.observe_running(running(world).map(|member| &member.shape));
+        }
         let (typical, shares) = (TypicalPods::default(), FairShares::default());
         let cost_model = PolicyCostModel::new(world, input.policy, &typical, &shares)?;
-        Ok(Some(pod_planner::plan_pod(world, &cost_model, packing, input.gang)))
+        let mut packing =
+            InDomains { packing, domains: &mut self.domains, topology: &world.topology };
+        Ok(Some(pod_planner::plan_pod(world, &cost_model, &mut packing, input.gang)))
     }
 
     /// The gang search, including preemption. `refused` is the refusal of the packing policy.
@@ -244,6 +253,11 @@ pub(super) fn admit(
             Err(Refusal { reason, remedy, steps: other.steps.saturating_add(steps) })
         }
     }
+}
+
+/// The members of all workloads.
+fn running(world: &World) -> impl Iterator<Item = &Member> {
+    world.workloads.iter().flat_map(|(_, workload)| &workload.members).flatten()
 }
 
 /// Typical pods: those that run and those that want to.

@@ -78,9 +78,9 @@ pub struct ChurnRecord {
     /// Arrivals since the two were last compared.
     #[serde(default, skip_serializing_if = "is_default")]
     pub since: u64,
-    /// Departures per hundred arrivals, as in use: 0 to 100.
+    /// Whether the cluster counts as steady, and not as one that fills.
     #[serde(default, skip_serializing_if = "is_default")]
-    pub percent: i64,
+    pub is_steady: bool,
 }
 
 /// Inputs of the current price model besides the counts.

@@ -10,14 +10,17 @@
 //! ```
 //!
 //! A node's worth (`potential`) is the value of its residual GPUs at the prices of a cutting-stock
-//! problem (`value`), minus the part that typical pods cannot use. A pod goes to the node that
-//! loses the least worth. It takes the last slots of multi-GPU pods only if no other node fits
-//! (`reserve`). A pod that fits somewhere is always placed.
+//! problem (`value`), minus the part that typical pods cannot use. GPUs of models that other pods
+//! need are worth more. A pod goes to the node that loses the least worth. The last slots of
+//! multi-GPU pods cost extra (`reserve`). A pod that fits somewhere is always placed.
+//!
+//! A cluster that fills and one in which pods come and go need different curves of worth. The
+//! policy counts arrivals and departures to tell them apart (`churn`).
 //!
 //! Popularity is given, or learned from the pods that have arrived. Old arrivals are slowly
 //! forgotten, so the policy follows a changing mix. While a cluster is filled once, forgetting has
 //! little effect. The learned state can be saved and restored (`persist`), and the policy then
-//! continues unchanged.
+//! continues unchanged. Without it, a new policy starts with the shapes of the running pods.
 
 mod candidates;
 mod capacity_totals;
@@ -77,6 +80,23 @@ impl PricePolicy {
         Self::new(DemandStats::default(), Some(Schedule::default()))
     }
 
+    /// Whether it is to learn and has not been asked yet.
+    pub fn is_new(&self) -> bool {
+        self.inputs.is_none()
+            && self.schedule.as_ref().is_some_and(|learned| learned.step.is_none())
+    }
+
+    /// Learns the demand from pods that ran before the policy started, as after a restart: each
+    /// counts as one that arrived. The cluster counts as steady until departures say otherwise.
+    pub fn observe_running<'a>(&mut self, shapes: impl IntoIterator<Item = &'a Arc<Shape>>) {
+        let Some(schedule) = &mut self.schedule else { return };
+        for shape in shapes {
+            self.demand_stats.count(shape);
+            schedule.arrived(&mut self.demand_stats);
+            self.churn = Churn::of_running();
+        }
+    }
+
     fn new(demand_stats: DemandStats, schedule: Option<Schedule>) -> Self {
         Self { demand_stats, schedule, churn: Churn::default(), inputs: None, score_cache: None }
     }
@@ -104,8 +124,9 @@ impl PricePolicy {
         }
         let inputs = &*self.inputs.insert(inputs);
         let score_cache = score_cache.unwrap_or_else(|| {
-            let percent = self.churn.percent();
-            ScoreCache::new(cluster, PriceModel::new(cluster.models(), inputs, is_learned, percent))
+            let is_steady = self.churn.is_steady;
+            let model = PriceModel::new(cluster.models(), inputs, is_learned, is_steady);
+            ScoreCache::new(cluster, model)
         });
         if let Some(schedule) = self.schedule.as_mut().filter(|_| is_new) {
             schedule.learned(score_cache.pods_to_fill(cluster));

@@ -155,3 +155,33 @@ fn the_cheapest_disruption_of_a_refused_gang_is_by_moves_or_by_evictions() {
     assert_eq!(ask(&mut world, steps), (Some((0, 2)), false));
     assert_eq!(ask(&mut world, 0), (None, true));
 }
+
+#[test]
+fn a_new_planner_learns_the_demand_from_the_running_pods() {
+    use crate::preemption::fixtures::{pod, whole, world};
+    let mut world = world(&[4], 8);
+    for (name, node) in [("a", 0), ("b", 0), ("c", 1)] {
+        pod(&mut world, name, 0, 2, node);
+    }
+    let gang = Gang::new("pod", whole(1), 1);
+    let policy = PlacementPolicy::default();
+    let input = DecisionInput {
+        gang: &gang,
+        pinned: &[],
+        forbidden: &NodeSet::new(),
+        preemption_budget: &PreemptionBudget::none(),
+        policy: &policy,
+        waiting: &[],
+        weights: &BTreeMap::new(),
+    };
+    let mut planner = Planner::default();
+    // What arrived before the first decision counts too.
+    planner.arrived(&gang.groups[0].shape);
+    for _ in 0..2 {
+        planner.decide(&mut world, &input).unwrap().unwrap();
+        let learned = planner.saved(&world.cluster).unwrap();
+        let weights: Vec<i64> = learned.counts.iter().map(|count| count.weight).collect();
+        assert_eq!(weights, [3 << 16, 1 << 16], "the running pods are counted once");
+        assert!(learned.churn.is_steady);
+    }
+}

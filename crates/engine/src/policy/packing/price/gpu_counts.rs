@@ -40,6 +40,15 @@ impl GpuCounts<'_> {
         Some((usize::from(index), size))
     }
 
+    /// The models that can serve a shape, by index.
+    pub(super) fn allowed(&self, shape: &Shape) -> Vec<usize> {
+        let is_allowed = |(index, model): &(u8, &GpuModel)| {
+            shape.models.has(ModelId(*index)) && gpu_residual::size(&shape.gpus, model).is_some()
+        };
+        let models = (0..).zip(self.models).filter(is_allowed);
+        models.map(|(index, _)| usize::from(index)).collect()
+    }
+
     /// Whether some model can serve the requested GPUs; a profile may exist on no model.
     pub(super) fn is_known(&self, shape: &Shape) -> bool {
         !shape.gpus.is_some() || self.usual(shape).is_some()

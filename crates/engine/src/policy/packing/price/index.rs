@@ -23,8 +23,9 @@ use crate::node::NodeId;
 use crate::pick::FreeLevel;
 use crate::shape::Shape;
 
-/// Penalty for each lost slot of a tight shape: more than any node is worth.
-const RESERVED_PENALTY: i64 = 100_000 * WORTH_UNIT;
+/// Penalty for each lost slot of a tight shape. It is bounded: with a larger one, CPU-heavy steady
+/// clusters keep slots for pods that rarely fit.
+const RESERVED_PENALTY: i64 = 10 * WORTH_UNIT;
 
 /// The scores of one shape.
 #[derive(Clone, Debug)]
@@ -47,8 +48,7 @@ pub(super) struct Entry {
     pub(super) level: Option<FreeLevel>,
 }
 
-/// An entry in ranking order: fewer tight shapes that lose slots, then more gain, then the lower
-/// node.
+/// An entry in ranking order: the score, then the lower node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RankedEntry {
     pub(super) losses: u32,
@@ -56,7 +56,7 @@ pub(super) struct RankedEntry {
 }
 
 impl RankedEntry {
-    /// The two measures as one.
+    /// The gain minus the penalties.
     pub(super) fn score(&self) -> i64 {
         self.entry.gain.saturating_sub(RESERVED_PENALTY.saturating_mul(self.losses.into()))
     }
@@ -187,8 +187,7 @@ impl PartialOrd for Entry {
 
 impl Ord for RankedEntry {
     fn cmp(&self, other: &Self) -> Ordering {
-        let key =
-            |ranked: &Self| (Reverse(ranked.losses), ranked.entry.gain, Reverse(ranked.entry.node));
+        let key = |ranked: &Self| (ranked.score(), Reverse(ranked.entry.node));
         key(self).cmp(&key(other)).then_with(|| self.entry.cmp(&other.entry))
     }
 }

@@ -35,12 +35,12 @@ impl PricePolicy {
             step: schedule.step,
             since_step: schedule.since_step,
         };
-        let Churn { came, left, since, used } = self.churn;
+        let Churn { came, left, since, is_steady } = self.churn;
         PackingRecord {
             version: PACKING_VERSION,
             learning: self.schedule.as_ref().map(learning),
             counts: self.counts(cluster),
-            churn: ChurnRecord { came, left, since, percent: used },
+            churn: ChurnRecord { came, left, since, is_steady },
             inputs: self.inputs.as_ref().map(|inputs| inputs_record(inputs, cluster)),
         }
     }
@@ -69,8 +69,7 @@ impl PricePolicy {
                 within("sum of the counts", demand_stats.total(), MAX_TOTAL_WEIGHT)?;
             }
         }
-        let ChurnRecord { came, left, since, percent: used } = record.churn;
-        within("percent", used, 100)?;
+        let ChurnRecord { came, left, since, is_steady } = record.churn;
         let schedule = record.learning.as_ref().map(|learning| Schedule {
             arrivals: learning.arrivals,
             next: learning.next,
@@ -79,7 +78,7 @@ impl PricePolicy {
         });
         let inputs =
             record.inputs.as_ref().map(|record| inputs(record, then, cluster)).transpose()?;
-        let churn = Churn { came, left, since, used };
+        let churn = Churn { came, left, since, is_steady };
         Ok(Self { demand_stats: now, schedule, churn, inputs, score_cache: None })
     }
 

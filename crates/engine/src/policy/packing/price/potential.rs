@@ -1,15 +1,22 @@
-//! The worth of a node: the value of its residual GPUs, and how much of it typical pods can use.
+//! The worth of a node: its residual GPUs, and how much of them typical pods can use.
 //!
 //! ```text
-//! worth = 300 sum over GPUs of value(left) + sum over typical shapes of weight (usable^0.3 - left^0.3)
-//!       + 2.5 churn (sum over GPUs of left)^2
+//! worth = 60 sum over GPUs of value(left) + 30 scarcity left
+//!       + sum over typical shapes of weight (usable(u) - total(left))
+//!
+//! a cluster that fills:   usable(x) = 2 x^0.3 of thousandths   total(x) = usable(x)
+//! a steady cluster:       usable(x) = 30 x + 10 x^2 of GPUs    total(x) = 30 x
 //! ```
 //!
-//! `usable` is the capacity that pods of the shape can take on the node. It is limited to GPUs with
+//! `u` is the capacity that pods of the shape can take on the node. It is limited to GPUs with
 //! enough left, to MIG instances with a placement, and by the node's CPU and memory. Fragmentation
-//! is the difference (Weng et al., USENIX ATC 2023). The power makes it concave: the first usable
-//! GPUs of a node count more than the last ones. One node is therefore used up rather than many
-//! being half spoilt.
+//! is the difference to what is left (Weng et al., USENIX ATC 2023).
+//!
+//! While a cluster fills, the curve is concave: the first usable GPUs of a node count more than the
+//! last ones, so one node is used up rather than many being half spoilt. In a steady cluster the
+//! curve is convex: what leaves and stays free should gather on few nodes, where large pods fit.
+//!
+//! `scarcity` belongs to the model: pods that may use any model leave those that others need.
 
 use std::sync::Arc;
 
@@ -24,19 +31,28 @@ pub(super) const TOTAL_WEIGHT: i64 = 1_000_000;
 /// Worth of 1 in the formula above: values, weights and powers are in millionths.
 pub(super) const WORTH_UNIT: i64 = 1_000_000_000_000;
 /// Weight of a GPU's value relative to fragmentation.
-const VALUE_WEIGHT: i64 = 300;
+const VALUE_WEIGHT: i64 = 60;
 /// Worth of a millionth of a GPU.
 pub(super) const WORTH_PER_MILLIONTH: i64 = VALUE_WEIGHT * TOTAL_WEIGHT;
-/// Weight of having the residual on one node, for a churn of 100 %: per square of a thousandth of a
-/// GPU. On openb's mixes the acceptance of 8-GPU pods grows up to about this weight and stays the
-/// same for ten times as much.
-const GATHERING_WEIGHT: i64 = 5 * WORTH_UNIT / 2 / 1_000_000;
+/// Weight of a free GPU of a model that only pods with this model want. On openb's lists with many
+/// such pods 15 gives a point less, 100 no more.
+const SCARCITY_WEIGHT: i64 = 30;
+/// Weight of a usable GPU in a steady cluster, and of its square: see above.
+const USABLE_WEIGHT: i64 = 30;
+const GATHERING_WEIGHT: i64 = 10;
+/// Scale of the concave measure.
+const FILLING_SCALE: f64 = 2.0;
 /// The power of the concave measure.
 const POWER: f64 = 0.3;
 
-/// `x^0.3` in millionths, for whole `x`.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Powers(Vec<i64>);
+/// What capacity on one node is worth: see above. In millionths, of thousandths of GPUs.
+#[derive(Clone, Debug)]
+pub(super) enum Curve {
+    /// Of a cluster that fills, by amount.
+    Filling(Vec<i64>),
+    /// Of a steady cluster.
+    Steady,
+}
 
 /// Appraises nodes of one class.
 #[derive(Clone, Debug, Default)]
@@ -44,8 +60,8 @@ pub(super) struct Appraiser {
     values: Option<Arc<Values>>,
     /// Sum of the weights of all typical shapes, including those not allowed on the class.
     weight: i64,
-    /// For each square of a thousandth of a GPU that is left.
-    gathering: i64,
+    /// Scarcity of the model, in millionths.
+    scarcity: i64,
     parts: Vec<PartKind>,
     terms: Vec<Term>,
 }
@@ -80,17 +96,35 @@ pub(super) struct CompactResources {
     pods: u32,
 }
 
-impl Powers {
-    /// Has them up to `most`.
-    #[expect(clippy::cast_possible_truncation, reason = "at most 64,000^0.3 millionths")]
-    pub(super) fn extend_to(&mut self, most: u32) {
-        let known = u32::try_from(self.0.len()).unwrap_or(u32::MAX);
-        let power = |x| (libm::pow(f64::from(x), POWER) * 1e6 + 0.5) as i64;
-        self.0.extend((known..=most).map(|x| if x == 0 { 0 } else { power(x) }));
+impl Curve {
+    pub(super) fn new(is_steady: bool) -> Self {
+        if is_steady { Self::Steady } else { Self::Filling(Vec::new()) }
     }
 
-    fn of(&self, x: u32) -> i64 {
-        self.0.get(x as usize).or(self.0.last()).copied().unwrap_or(0)
+    /// Is known up to `most`.
+    #[expect(clippy::cast_possible_truncation, reason = "at most 2 * 64,000^0.3 millionths")]
+    pub(super) fn extend_to(&mut self, most: u32) {
+        let Self::Filling(table) = self else { return };
+        let known = u32::try_from(table.len()).unwrap_or(u32::MAX);
+        let power = |x| (libm::pow(f64::from(x), POWER) * FILLING_SCALE * 1e6 + 0.5) as i64;
+        table.extend((known..=most).map(|x| if x == 0 { 0 } else { power(x) }));
+    }
+
+    fn usable(&self, milli: u32) -> i64 {
+        let wide = i64::from(milli);
+        match self {
+            Self::Filling(table) => {
+                table.get(milli as usize).or(table.last()).copied().unwrap_or(0)
+            }
+            Self::Steady => USABLE_WEIGHT * 1000 * wide + GATHERING_WEIGHT * wide * wide,
+        }
+    }
+
+    fn total(&self, milli: u32) -> i64 {
+        match self {
+            Self::Filling(_) => self.usable(milli),
+            Self::Steady => USABLE_WEIGHT * 1000 * i64::from(milli),
+        }
     }
 }
 
@@ -118,9 +152,8 @@ impl CompactResources {
 }
 
 impl Appraiser {
-    pub(super) fn new(values: Option<Arc<Values>>, weight: i64, churn: i64) -> Self {
-        let gathering = GATHERING_WEIGHT * churn / 100;
-        Self { values, weight, gathering, parts: Vec::new(), terms: Vec::new() }
+    pub(super) fn new(values: Option<Arc<Values>>, weight: i64, scarcity: i64) -> Self {
+        Self { values, weight, scarcity, parts: Vec::new(), terms: Vec::new() }
     }
 
     /// Adds a typical shape that is allowed on the class.
@@ -140,7 +173,7 @@ impl Appraiser {
     }
 
     /// The worth of a node of the class.
-    pub(super) fn worth(&self, powers: &Powers, free: &Resources, residuals: &GpuResiduals) -> i64 {
+    pub(super) fn worth(&self, curve: &Curve, free: &Resources, residuals: &GpuResiduals) -> i64 {
         let left: u32 = residuals.iter().map(|residual| u32::from(residual.milli)).sum();
         if left == 0 {
             return 0;
@@ -149,15 +182,15 @@ impl Appraiser {
         let usable: smallvec::SmallVec<[(u32, u32); 32]> =
             self.parts.iter().map(|parts| parts.usable(residuals)).collect();
         let mut worth =
-            VALUE_WEIGHT * TOTAL_WEIGHT * self.value(residuals) - self.weight * powers.of(left);
-        worth += self.gathering * i64::from(left) * i64::from(left);
+            VALUE_WEIGHT * TOTAL_WEIGHT * self.value(residuals) - self.weight * curve.total(left);
+        worth += SCARCITY_WEIGHT * 1000 * self.scarcity * i64::from(left);
         for term in &self.terms {
             let (milli, count) = usable[term.parts];
             if count < term.count {
                 continue;
             }
             let most = term.resources.times_in(&free).saturating_mul(term.milli);
-            worth += term.weight * powers.of(milli.min(most));
+            worth += term.weight * curve.usable(milli.min(most));
         }
         worth
     }

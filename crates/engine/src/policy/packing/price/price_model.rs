@@ -13,7 +13,7 @@ use super::demand_stats::Entry;
 use super::gpu_counts::GpuCounts;
 use super::gpu_residual::{self, GpuResiduals};
 use super::model_inputs::ModelInputs;
-use super::potential::{Appraiser, CompactResources, PartKind, Powers, TOTAL_WEIGHT, Term};
+use super::potential::{Appraiser, CompactResources, Curve, PartKind, TOTAL_WEIGHT, Term};
 use super::prior::{self, Size};
 use super::reserve::{AllowedShapes, Reserve, ReservedShape};
 use super::value::{Demands, GPU_VALUE, Values};
@@ -30,17 +30,20 @@ const TYPICAL_PERCENT: i64 = 95;
 const MAX_POPULAR_SHAPES: usize = 50;
 /// Most typical shapes: an appraisal looks at each.
 const MAX_TYPICAL: usize = 128;
+/// The greatest scarcity of a model, in millionths.
+const MAX_SCARCITY: i64 = 2 * TOTAL_WEIGHT;
 /// The maximum number of cached class models: some 6 MB. Real clusters have tens.
 const MAX_CLASS_MODELS: usize = 1024;
 
 /// The price model derived from popularity.
 #[derive(Clone, Debug)]
 pub(super) struct PriceModel {
-    powers: Powers,
+    curve: Curve,
     /// By model.
     values: Vec<Arc<Values>>,
     typical: Vec<(Arc<Shape>, i64)>,
-    churn: i64,
+    /// By model, in millionths.
+    scarcities: Vec<i64>,
     /// Popular shapes with reserved slots.
     popular: Vec<ReservedShape>,
     /// The same for profiles without demand so far.
@@ -74,13 +77,13 @@ pub(super) struct NodeClassModel {
 }
 
 impl PriceModel {
-    /// A price model for these inputs. `is_learned`: unseen pods are expected. `churn`: departures
-    /// per hundred arrivals.
+    /// A price model for these inputs. `is_learned`: unseen pods are expected. `is_steady`: pods
+    /// leave while others come.
     pub(super) fn new(
         models: &[GpuModel],
         inputs: &ModelInputs,
         is_learned: bool,
-        churn: i64,
+        is_steady: bool,
     ) -> Self {
         let gpu_counts = GpuCounts { models, gpus: &inputs.gpus };
         let mut ranked = inputs.demand_stats.ranked();
@@ -99,9 +102,9 @@ impl PriceModel {
         let value = |entry: &Entry| weigh(taken(gpu_counts, &values, &entry.shape), entry);
         let cpu = |entry: &Entry| weigh(entry.shape.resources.cpu_milli.max(0), entry);
         let mut price_model = Self {
-            powers: Powers::default(),
+            curve: Curve::new(is_steady),
             typical,
-            churn,
+            scarcities: scarcities(gpu_counts, &ranked),
             popular: popular.collect(),
             profiles: unseen.iter().filter_map(|entry| reserved_shape(gpu_counts, entry)).collect(),
             reserve: Reserve::default(),
@@ -129,7 +132,7 @@ impl PriceModel {
         cluster: &Cluster,
         class: &NodeClass,
     ) -> Arc<NodeClassModel> {
-        self.powers.extend_to(u32::from(class.gpus) * u32::from(WHOLE));
+        self.curve.extend_to(u32::from(class.gpus) * u32::from(WHOLE));
         let model = (class.gpus > 0).then_some(class.model);
         let kind = ClassKey { model, features: class.features, taints: class.taints };
         if let Some(class_model) = self.class_models.get(&kind) {
@@ -168,7 +171,7 @@ impl PriceModel {
         free: &Resources,
         residuals: &GpuResiduals,
     ) -> i64 {
-        class_model.appraiser.worth(&self.powers, free, residuals)
+        class_model.appraiser.worth(&self.curve, free, residuals)
     }
 
     /// Thousandths of pods that still arrive until GPUs or CPU are used up.
@@ -186,7 +189,8 @@ impl PriceModel {
         let model = cluster.models().get(index).filter(|_| class.gpus > 0);
         let values = model.and_then(|_| self.values.get(index).cloned());
         let weight = self.typical.iter().map(|(_, weight)| weight).sum();
-        let mut appraiser = Appraiser::new(values, weight, self.churn);
+        let scarcity = model.and_then(|_| self.scarcities.get(index).copied()).unwrap_or(0);
+        let mut appraiser = Appraiser::new(values, weight, scarcity);
         let Some(model) = model else { return appraiser };
         for (shape, weight) in &self.typical {
             let size = gpu_residual::size(&shape.gpus, model);
@@ -226,6 +230,33 @@ fn values(models: &[GpuModel], ranked: &[Entry], unseen: &[Entry]) -> Vec<Arc<Va
         Arc::clone(values)
     };
     (0..).zip(models).map(of).collect()
+}
+
+/// How scarce each model is, in millionths: the part of the demand that wants this model and cannot
+/// use all others, over the model's part of all GPUs. Pods with a choice of models want each in
+/// proportion to its GPUs.
+fn scarcities(gpu_counts: GpuCounts<'_>, ranked: &[Entry]) -> Vec<i64> {
+    let all: u64 = gpu_counts.gpus.iter().sum();
+    let mut total = 0_i128;
+    let mut wanted = vec![0_i128; gpu_counts.models.len()];
+    for entry in ranked {
+        let Some((_, size)) = gpu_counts.usual(&entry.shape) else { continue };
+        let (demand, allowed) = (&entry.shape.gpus, gpu_counts.allowed(&entry.shape));
+        let amount = i128::from(entry.weight) * i128::from(demand.count()) * i128::from(size);
+        total += amount;
+        let gpus: u64 = allowed.iter().filter_map(|index| gpu_counts.gpus.get(*index)).sum();
+        if gpus > 0 && gpus < all {
+            let each = amount * i128::from(all) / i128::from(gpus);
+            for index in allowed {
+                wanted[index] += each;
+            }
+        }
+    }
+    let scarcity = |wanted: i128| {
+        let ratio = wanted * i128::from(TOTAL_WEIGHT) / total.max(1);
+        i64::try_from(ratio).unwrap_or(i64::MAX).min(MAX_SCARCITY)
+    };
+    wanted.into_iter().map(scarcity).collect()
 }
 
 /// The demand that GPUs of a model can serve.

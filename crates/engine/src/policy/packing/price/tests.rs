@@ -196,7 +196,7 @@ fn churning_pods_are_packed_and_whole_nodes_stay_empty() {
 }
 
 #[test]
-fn turnover_follows_who_leaves() {
+fn a_cluster_is_steady_while_as_many_pods_leave_as_come() {
     let mut churn = Churn::default();
     let mut run = |leave: bool| {
         let mut changes = 0;
@@ -206,11 +206,72 @@ fn turnover_follows_who_leaves() {
                 churn.record_departure();
             }
         }
-        (changes, churn.percent())
+        (changes, churn.is_steady)
     };
-    assert_eq!(run(false), (0, 0));
-    let (changes, percent) = run(true);
-    assert!(percent >= 75 && (1..=4).contains(&changes), "{changes} changes, {percent}");
-    let (changes, percent) = run(false);
-    assert!(percent <= 25 && (1..=4).contains(&changes), "{changes} changes, {percent}");
+    assert_eq!(run(false), (0, false));
+    assert_eq!(run(true), (1, true));
+    assert_eq!(run(false), (1, false));
+}
+
+#[test]
+fn a_cluster_with_running_pods_counts_as_steady_until_pods_only_come() {
+    let mut churn = Churn::of_running();
+    assert!(churn.is_steady);
+    for _ in 0..1_600 {
+        churn.record_arrival();
+    }
+    assert!(!churn.is_steady);
+}
+
+#[test]
+fn a_restarted_policy_chooses_as_one_that_saw_the_running_pods_arrive() {
+    let mut cluster = cluster(0..30);
+    let mut first = PricePolicy::learned();
+    let mut running = Vec::new();
+    for shape in arrivals(150) {
+        first.arrived(&shape);
+        let Some(choice) = first.choose(&cluster, &shape) else { continue };
+        cluster.place(&shape.resources, &choice.placement).unwrap();
+        running.push(shape);
+    }
+    let mut again = PricePolicy::learned();
+    assert!(again.is_new() && !first.is_new());
+    again.observe_running(&running);
+    let mut seen = PricePolicy::learned();
+    for shape in &running {
+        seen.arrived(shape);
+    }
+    seen.churn = Churn::of_running();
+    for shape in arrivals(20) {
+        again.arrived(&shape);
+        seen.arrived(&shape);
+        assert_eq!(again.choose(&cluster, &shape), seen.choose(&cluster, &shape));
+    }
+    assert!(!again.is_new());
+    assert_eq!(again.demand_stats.weight(&running[0]), seen.demand_stats.weight(&running[0]));
+}
+
+#[test]
+fn pods_with_a_choice_leave_the_model_that_others_need() {
+    let model = |name: &str| {
+        let name = name.to_owned();
+        GpuModel { name, memory_mib: 0, idle_watts: 0, full_watts: 0, mig: Vec::new() }
+    };
+    let node = |number: u8| {
+        let capacity = Resources { cpu_milli: 96_000, memory_mib: 400_000, pods: 100 };
+        let model = crate::gpu::ModelId(number % 2);
+        let class = NodeClass { capacity, gpus: 8, model, ..NodeClass::default() };
+        NodeSpec { name: format!("n{number}").into(), class, labels: [].into() }
+    };
+    let models = vec![model("A"), model("B")];
+    let mut cluster = Cluster::new(models, (0..4).map(node).collect()).unwrap();
+    let any = shape(4_000, 1, 1000);
+    let only_a = Arc::new(Shape { models: crate::gpu::ModelSet(1), ..(*any).clone() });
+    let counts = [(Arc::clone(&any), 10), (only_a, 10)];
+    let mut policy = PricePolicy::known(DemandStats::of(counts));
+    for _ in 0..16 {
+        let placement = policy.choose(&cluster, &any).unwrap().placement;
+        assert_eq!(placement.node.0 % 2, 1, "a node with B");
+        cluster.place(&any.resources, &placement).unwrap();
+    }
 }

@@ -187,7 +187,6 @@ fn what_is_wrong_with_what_was_learned_is_named() {
         (error(&|record| record.version = 9), "packing: version is 9; it must be 1"),
         (error(&|record| record.counts[0].weight = -1), "weight is -1; it must be 0 to"),
         (error(&|record| record.counts[0].then = i64::MAX), "it must be 0 to"),
-        (error(&|record| record.churn.percent = 101), "percent is 101; it must be 0 to 100"),
         (
             error(&|record| record.counts[0].shape.models = vec!["C".to_owned()]),
             "no model named \"C\"; there are: A, B",
