@@ -11,7 +11,7 @@ use octavo_kube_io::objects::PodUid;
 use crate::groups::GroupName;
 use crate::metrics::Subject;
 use refused::RefusedClass;
-pub(super) use refused::{ClassId, Help, Refused, Room, Search, WaitsFor};
+pub(super) use refused::{AwaitedRoom, ClassId, Help, Refused, Search, WaitsFor};
 
 /// An entry that is decided on as one: a single pod or a gang.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -21,11 +21,6 @@ impl Scheduler {
         }
     }
 
-    /// The evictions that a budget allows now.
-    pub(in crate::state) fn allows(&self, budget_name: &ObjectName) -> u32 {
-        self.cache.allowance(budget_name, &self.unseen_evictions())
-    }
-
     /// By budget: evictions that were requested and are not observed yet. They count as used.
     fn unseen_evictions(&self) -> BTreeMap<ObjectName, u32> {
         let victims: BTreeSet<&PodUid> = self.reservations.victims().collect();
@@ -41,16 +36,24 @@ impl Scheduler {
         unseen
     }
 
-    /// Budgets that are exceeded if these pods leave, with the number of their evictions.
+    /// Budgets that are exceeded if these pods leave: the number of their evictions, and of those
+    /// that the budget allows.
     pub(in crate::state) fn exceeded_budgets_for<'a>(
         &'a self,
         leaving: impl Iterator<Item = &'a PodRecord>,
-    ) -> BTreeMap<ObjectName, u32> {
+    ) -> Vec<(ObjectName, u32, u32)> {
         let mut evictions: BTreeMap<ObjectName, u32> = BTreeMap::new();
         for budget_name in leaving.filter_map(|record| self.cache.budget_name_of(record)) {
             *evictions.entry(budget_name).or_default() += 1;
         }
-        evictions.retain(|budget_name, count| *count > self.allows(budget_name));
-        evictions
+        if evictions.is_empty() {
+            return Vec::new();
+        }
+        let unseen = self.unseen_evictions();
+        let counts = evictions.into_iter().map(|(name, count)| {
+            let allowed = self.cache.allowance(&name, &unseen);
+            (name, count, allowed)
+        });
+        counts.filter(|(_, count, allowed)| count > allowed).collect()
     }
 }

@@ -231,6 +231,8 @@ impl Scheduler {
         ruled_out: &NodeSet,
         mut last: Option<NodeError>,
     ) -> Result<(VerifiedPlan, Explanation), PendingReason> {
+        // Trials and the engine take the same victims.
+        self.update_allowances();
         let SinglePod { uid, ask, gang } = *pod;
         let none = PreemptionBudget::none();
         let mut budget = budget;

@@ -19,7 +19,7 @@ use crate::state::cache::changes::Changes;
 use crate::state::cache::pod::PodRecord;
 use crate::state::cycle::decide::Attempt;
 use crate::state::cycle::refusal_cache::LastRefusal;
-use crate::state::queue::{Help, QueueKey, Refused, Room, WaitsFor};
+use crate::state::queue::{AwaitedRoom, Help, QueueKey, Refused, WaitsFor};
 use crate::state::reporter::pending_reason::PendingReason;
 
 /// Members of a gang that are checked for neighbours that keep them away.
@@ -50,7 +50,7 @@ impl Scheduler {
         let Changes { nodes, victims, neighbours, devices, all } = self.cache.take_changes();
         self.wake_if(all, &Help::Reset, |_| true);
         self.wake_if(victims, &Help::Victims, WaitsFor::may_have_victims);
-        self.wake_if(neighbours, &Help::Perhaps, |waits_for| waits_for.room == Room::Any);
+        self.wake_if(neighbours, &Help::Perhaps, |waits_for| waits_for.room == AwaitedRoom::Any);
         self.wake_if(devices, &Help::Perhaps, |waits_for| waits_for.uses_devices);
         let Some(newest) = nodes.values().max().copied() else { return };
         self.update_allowances();
@@ -88,9 +88,9 @@ impl Scheduler {
         room: Option<&NodeRoom>,
     ) -> Option<Help> {
         let shapes = match &waits_for.room {
-            Room::None => return None,
-            Room::Any => return Some(Help::Perhaps),
-            Room::For(shapes) => shapes,
+            AwaitedRoom::None => return None,
+            AwaitedRoom::Any => return Some(Help::Perhaps),
+            AwaitedRoom::For(shapes) => shapes,
         };
         let room = room?;
         let cluster = &self.cache.engine().world.cluster;
@@ -244,8 +244,8 @@ impl Cache {
         let room = match reason {
             PendingReason::Surplus => self.room_for(key, &pending),
             reason if reason.lacks_place() => self.room_for(key, &pending),
-            PendingReason::Failed(_) => Room::Any,
-            _ => Room::None,
+            PendingReason::Failed(_) => AwaitedRoom::Any,
+            _ => AwaitedRoom::None,
         };
         let uses_devices = |record: &PodRecord| {
             !record.pod.spec.claims.is_empty() || record.footprint.extended().next().is_some()
@@ -259,10 +259,10 @@ impl Cache {
     }
 
     /// The room that these pods of an entry need on some node.
-    fn room_for(&self, key: &QueueKey, pending: &[(&PodUid, &PodRecord)]) -> Room {
+    fn room_for(&self, key: &QueueKey, pending: &[(&PodUid, &PodRecord)]) -> AwaitedRoom {
         let mut shapes = Vec::new();
         for (_, record) in pending {
-            let Some(shape) = &record.shape else { return Room::Any };
+            let Some(shape) = &record.shape else { return AwaitedRoom::Any };
             if !shapes.contains(shape) {
                 shapes.push(shape.clone());
             }
@@ -270,7 +270,11 @@ impl Cache {
         let has_rules = pending.iter().any(|(_, record)| Neighbours::has_rules(&record.pod));
         let is_kept_away = has_rules
             || pending.iter().take(MAX_MEMBERS).any(|(uid, _)| !self.exclusions(uid).is_empty());
-        if is_kept_away || self.has_limits(key, pending) { Room::Any } else { Room::For(shapes) }
+        if is_kept_away || self.has_limits(key, pending) {
+            AwaitedRoom::Any
+        } else {
+            AwaitedRoom::For(shapes)
+        }
     }
 
     /// Whether the policy of an entry limits what the whole cluster uses or keeps free.

@@ -36,7 +36,7 @@ pub(in crate::state) struct ClassId(u64);
 /// What may make a refused entry schedulable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::state) struct WaitsFor {
-    pub(in crate::state) room: Room,
+    pub(in crate::state) room: AwaitedRoom,
     /// Whether it asks for devices.
     pub(in crate::state) uses_devices: bool,
     /// It may evict pods below this priority.
@@ -54,7 +54,7 @@ impl WaitsFor {
 
 /// The room that a refused entry waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::state) enum Room {
+pub(in crate::state) enum AwaitedRoom {
     /// Room for one of these requests on a node. Without it, a change of that node cannot help.
     For(Vec<Arc<Shape>>),
     /// Any change of pods or nodes: for example, neighbours keep it away from whole domains.

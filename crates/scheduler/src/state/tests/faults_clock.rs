@@ -42,7 +42,7 @@ fn busy() -> Testbed {
 }
 
 #[test]
-fn a_leap_of_a_day_deletes_no_pod() {
+fn a_preemption_ends_well_after_a_leap_of_a_day() {
     let mut testbed = busy();
     let ops = testbed.after(DAY_MS);
     assert_eq!(evicted(&ops), [""; 0]);

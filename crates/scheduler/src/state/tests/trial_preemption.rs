@@ -108,6 +108,19 @@ fn disruption_budgets_and_priorities_hold() {
 }
 
 #[test]
+fn a_budget_that_opens_frees_a_pod_that_keeps_others_away() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 8));
+    testbed.pod(&with(apart(pod("low", "1")), "/metadata/labels/tier", json!("db")));
+    assert_eq!(testbed.settle().len(), 1);
+    testbed.budget(&budget("db", json!({"tier": "db"}), 0));
+    testbed.pod(&apart(urgent(pod("high", "1"))));
+    assert_eq!(evicted(&testbed.ops()), [""; 0]);
+    testbed.budget(&budget("db", json!({"tier": "db"}), 1));
+    assert_eq!(evicted(&testbed.after(1000)), ["low"]);
+}
+
+#[test]
 fn a_pod_that_keeps_others_away_is_a_victim() {
     let mut testbed = Testbed::new();
     testbed.node(&node("a", 8));

@@ -59,8 +59,7 @@ impl Scheduler {
         }
         // Pods of several budgets were named above, because they cannot be evicted at all.
         let leaving = victims.iter().filter(|record| record.pod.meta.deleted.is_none()).copied();
-        for (budget, count) in self.exceeded_budgets_for(leaving) {
-            let allowed = self.allows(&budget);
+        for (budget, count, allowed) in self.exceeded_budgets_for(leaving) {
             if !budgets.contains(&budget) && !budget.name.is_empty() {
                 obstacles.push(format!(
                     "PodDisruptionBudget {budget} allows {allowed} disruptions now, and {count} are needed"
