@@ -6,8 +6,17 @@ use super::*;
 use crate::Refusal;
 
 /// Words that stand where reasons do in the sources, but are values and causes of other kinds.
-const OTHER_WORDS: [&str; 8] =
-    ["Constraint", "DisruptionBudget", "False", "Offer", "Request", "Spares", "True", "Unknown"];
+const OTHER_WORDS: [&str; 9] = [
+    "Constraint",
+    "DisruptionBudget",
+    "False",
+    "Offer",
+    "Request",
+    "Spares",
+    "Taken",
+    "True",
+    "Unknown",
+];
 
 fn catalogue() -> BTreeSet<&'static str> {
     SECTIONS.iter().flat_map(|section| section.reasons).map(|found| found.reason).collect()
