@@ -209,14 +209,14 @@ impl<'a> CandidateState<'a> {
             };
             let cost = cost.plus(pool.cost(disruption)).without_age();
             // Several pods of one workload on a node are coupled unless each may be evicted alone.
-            // Limits may count other members, too.
+            // Limits of the workload may count members elsewhere, too.
             let workload = &pool.workloads[number as usize];
             let is_alone = || {
                 view.pods.iter().filter(|other| pool.pod(**other).workload == number).count() <= 1
             };
             let is_bound = *kind != DisruptionKind::Move
                 && self.slack(number) < workload.members
-                && (!pool.limits.is_empty() || !is_alone());
+                && (workload.is_limited || !is_alone());
             let bound = if is_bound { number } else { u32::MAX };
             let next = u32::try_from(self.cache.keys.len()).unwrap_or(u32::MAX);
             let key = (pool.pod(*pod).class, *kind, cost, bound);

@@ -42,6 +42,8 @@ pub(super) struct VictimWorkload {
     pub(super) may_evict: bool,
     /// Whether the limits of its members allow to evict all of them.
     pub(super) may_evict_all: bool,
+    /// Whether a limit that a plan can exceed counts some of its members.
+    pub(super) is_limited: bool,
     pub(super) scope: RelocationScope,
     /// The domain of the preferred level that contains all its members, if there is one.
     pub(super) near: Option<DomainId>,
@@ -265,6 +267,7 @@ impl VictimPool {
             may_move: scope.is_some(),
             may_evict,
             may_evict_all,
+            is_limited: false,
             scope: scope.unwrap_or(RelocationScope::Anywhere),
             near: scope.and_then(|_| near(world, workload)),
             is_multi_node: may_evict && nodes.1 && slack < members,
@@ -280,6 +283,7 @@ impl VictimPool {
             |limit: &LimitIndex| limits.pods[*limit as usize] > limits.left[*limit as usize];
         for pod in &mut self.pods {
             pod.limit = pod.limit.filter(is_tight);
+            self.workloads[pod.workload as usize].is_limited |= pod.limit.is_some();
         }
         if limits.pods.iter().zip(&limits.left).any(|(pods, left)| pods > left) {
             self.limits = limits.left;

@@ -118,6 +118,30 @@ fn the_largest_victims_are_found_among_more_than_can_be_tried() {
     assert_eq!(ask(&mut world, &needs(1000), &below).unwrap().evictions.len(), 1);
 }
 
+#[test]
+fn limits_of_others_do_not_end_the_sharing_of_node_options() {
+    // Pairs of nodes with gangs, and two nodes on which evictions do not help.
+    let steps = |is_limited: bool| {
+        let mut world = world(&[62], 2);
+        for pair in 0..30 {
+            let profile = Profile::new(format!("train-{pair:02}"));
+            run(&mut world, profile, 2, &whole(2), &[2 * pair, 2 * pair + 1]);
+        }
+        let limit = world.workloads.eviction_limits.add("web", 1);
+        for node in [60, 61] {
+            pod(&mut world, &format!("fixed-{node}"), 99, 1, node);
+            let workload = pod(&mut world, &format!("web-{node}"), 0, 1, node);
+            let member = MemberId { workload, member: 0 };
+            world.workloads.set_limit(member, Some(limit).filter(|_| is_limited));
+        }
+        let gang = with_priority(10, Gang::new("new", whole(2), 2));
+        let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(10)).unwrap();
+        assert_eq!(plan.evictions.len(), 2);
+        plan.steps
+    };
+    assert_eq!(steps(true), steps(false));
+}
+
 /// A pod of a case, with its node, and the index of its limit.
 struct Pod {
     node: usize,
