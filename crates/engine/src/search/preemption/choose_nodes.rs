@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::disruption_cost::DisruptionCost;
-use super::eviction_uses::{Alternatives, EvictionUses, LimitIndex};
+use super::eviction_uses::{Alternatives, EvictionUses, LimitIndex, MAX_ALTERNATIVES};
 use super::node_options::{NodeOptions, NodeView};
 use super::option_cache::CandidateState;
 use super::victims::{Disruption, PodIndex};
@@ -16,6 +16,12 @@ use crate::solve::constraints::{GroupConstraints, LimitUsage};
 
 /// Table cells of the exact choice; above it the choice is greedy.
 const MAX_TABLE_CELLS: usize = 1 << 20;
+
+/// Tables to compute at most, each with more limits than the one before.
+const MAX_TABLES: usize = 8;
+
+/// Table cells of one step.
+const CELLS_PER_STEP: u64 = 16;
 
 /// Members to place.
 #[derive(Clone, Copy, Debug)]
@@ -168,9 +174,10 @@ fn candidate_options(
     all.into_iter().filter(|(number, _)| kept.contains(number)).collect()
 }
 
-/// The least total cost for `missing` members. None: impossible, or the table is too large.
+/// The least total cost for `missing` members. None: impossible, or it takes too long.
 ///
-/// Limits on evictions are ignored at first. Those that the sum exceeds are counted from then on.
+/// Limits on evictions are ignored at first. Those that the sum exceeds are counted from then on,
+/// with a quarter of the remaining steps. The others are kept for the greedy choice.
 fn exact(
     state: &mut CandidateState<'_>,
     candidates: &[CandidateNode],
@@ -178,9 +185,11 @@ fn exact(
     wanted: MemberDemand<'_>,
     missing: u32,
 ) -> Option<Choice> {
+    let end = *state.spent + state.limit.saturating_sub(*state.spent) / 4;
     let mut counted: BTreeSet<LimitIndex> = BTreeSet::new();
-    let (chosen, disruptions) = loop {
-        let chosen = cheapest_sum(state, candidate_options, missing as usize, &counted)?;
+    let mut found = None;
+    for _ in 0..MAX_TABLES {
+        let chosen = cheapest_sum(state, candidate_options, missing as usize, &counted, end)?;
         let disruptions: BTreeSet<Disruption> =
             chosen.iter().flat_map(|(_, option)| option.disruptions.iter().copied()).collect();
         let disruptions: Vec<Disruption> = disruptions.into_iter().collect();
@@ -188,10 +197,12 @@ fn exact(
         let exceeded: Vec<LimitIndex> =
             uses.exceeded(|limit| state.taken.left(state.pool, limit)).collect();
         if exceeded.is_empty() {
-            break (chosen, disruptions);
+            found = Some((chosen, disruptions));
+            break;
         }
         counted.extend(exceeded);
-    };
+    }
+    let (chosen, disruptions) = found?;
     if !is_within_slack(state, &disruptions) {
         return None;
     }
@@ -208,28 +219,26 @@ fn exact(
 }
 
 /// The options with the least total cost for `missing` members, by candidate node. They exceed no
-/// limit of `counted`.
+/// limit of `counted`. With such limits, the work ends when `end` steps are spent.
 fn cheapest_sum<'a>(
     state: &mut CandidateState<'_>,
     candidate_options: &'a [CandidateOptions],
     missing: usize,
     counted: &BTreeSet<LimitIndex>,
+    end: u64,
 ) -> Option<Vec<(usize, &'a OptionOnNode)>> {
     let most = candidate_options.iter().map(|(_, options)| options.len()).max().unwrap_or(0);
-    if candidate_options.len().saturating_mul(missing + 1).saturating_mul(most) > MAX_TABLE_CELLS {
+    let alternatives = if counted.is_empty() { 1 } else { MAX_ALTERNATIVES };
+    let cells = [missing + 1, most, alternatives].into_iter();
+    if cells.fold(candidate_options.len(), usize::saturating_mul) > MAX_TABLE_CELLS {
         return None;
     }
     // A sum is the sum before it, if there is one, and another option.
     let mut sums: Vec<(Option<usize>, usize, &OptionOnNode)> = Vec::new();
     let mut least: Vec<Alternatives<Option<usize>>> = vec![Alternatives::default(); missing + 1];
     least[0].add(DisruptionCost::ZERO, EvictionUses::default(), || None);
-    let mut additions: u64 = 0;
     for (candidate, options) in candidate_options {
-        *state.spent += additions / 16;
-        additions %= 16;
-        if state.is_spent() {
-            return None;
-        }
+        let mut work = if counted.is_empty() { (missing * options.len()) as u64 } else { 0 };
         for members in (1..=missing).rev() {
             for option in options {
                 let (fewer, rest) = least.split_at_mut(members);
@@ -237,7 +246,9 @@ fn cheapest_sum<'a>(
                 for (cost, uses, before) in remaining.iter() {
                     let mut uses = uses.clone();
                     uses.add_all(&option.uses, 1, |limit| counted.contains(&limit));
-                    additions += 1;
+                    if !counted.is_empty() {
+                        work += rest[0].work(&uses);
+                    }
                     if state.taken.allows(state.pool, &uses) {
                         rest[0].add(cost.plus(option.cost), uses, || {
                             sums.push((*before, *candidate, option));
@@ -246,6 +257,10 @@ fn cheapest_sum<'a>(
                     }
                 }
             }
+        }
+        *state.spent += work / CELLS_PER_STEP;
+        if state.is_spent() || (!counted.is_empty() && *state.spent > end) {
+            return None;
         }
     }
     let (mut chosen, mut last) = (Vec::new(), least[missing].iter().next()?.2);

@@ -8,7 +8,7 @@ use super::disruption_cost::DisruptionCost;
 pub(super) type LimitIndex = u32;
 
 /// Alternatives to keep of those that differ in cost and in the limits that they use.
-const MAX_ALTERNATIVES: usize = 16;
+pub(super) const MAX_ALTERNATIVES: usize = 16;
 
 /// How many pods count against each limit, by limit in ascending order. Others have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -60,8 +60,10 @@ impl EvictionUses {
 
     /// Whether no limit is used more than `other` uses it.
     fn is_at_most(&self, other: &Self) -> bool {
-        self.is_within(|limit| {
-            other.iter().find(|(used, _)| *used == limit).map_or(0, |(_, pods)| pods)
+        let mut rest = other.iter();
+        self.iter().all(|(limit, pods)| {
+            let found = rest.by_ref().find(|(used, _)| *used >= limit);
+            found.is_some_and(|(used, most)| used == limit && pods <= most)
         })
     }
 }
@@ -92,8 +94,9 @@ impl<T> Alternatives<T> {
         self.0.iter().any(|(known, used, _)| *known <= cost && used.is_at_most(uses))
     }
 
-    /// Adds an alternative unless another one is as good; drops those that are not better. With too
-    /// many of them the cheapest and the one that uses least are kept.
+    /// Adds an alternative unless another one is as good; drops those that are not better. Of too
+    /// many the one in the middle by cost is dropped. The cheapest stays. One that uses no limit
+    /// stays, too, since it is the most expensive.
     pub(super) fn add(
         &mut self,
         cost: DisruptionCost,
@@ -109,6 +112,11 @@ impl<T> Alternatives<T> {
         if self.0.len() > MAX_ALTERNATIVES {
             self.0.remove(MAX_ALTERNATIVES / 2);
         }
+    }
+
+    /// The work to compare these uses with all alternatives.
+    pub(super) fn work(&self, uses: &EvictionUses) -> u64 {
+        1 + (self.0.len() * uses.0.len()) as u64
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &(DisruptionCost, EvictionUses, T)> {

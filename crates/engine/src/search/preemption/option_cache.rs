@@ -108,15 +108,6 @@ impl<'a> CandidateState<'a> {
         self.pool.uses(pods.filter(|pod| !self.taken.gone[*pod as usize] && !is_removed(*pod)))
     }
 
-    /// Whether limits allow these disruptions, too.
-    pub(super) fn allows(
-        &self,
-        disruptions: &[Disruption],
-        is_removed: &impl Fn(PodIndex) -> bool,
-    ) -> bool {
-        self.taken.allows(self.pool, &self.uses(disruptions, is_removed))
-    }
-
     /// A node and its possible victims. Pods in `removed` count as gone, although the cluster still
     /// has them.
     pub(super) fn view(

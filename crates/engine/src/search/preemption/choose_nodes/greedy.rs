@@ -127,10 +127,12 @@ impl Draft<'_> {
             let gain = gain.min(missing);
             let is_better =
                 best.is_none_or(|(least, most, _)| cost.cmp_each(gain, least, most).is_lt());
-            if gain > 0
-                && is_better
-                && state.allows(disruptions, &|pod| self.removed.contains(&pod))
-            {
+            if gain == 0 || !is_better {
+                continue;
+            }
+            let uses = state.uses(disruptions, &|pod| self.removed.contains(&pod));
+            *state.spent += u64::from(!uses.is_empty());
+            if state.taken.allows(state.pool, &uses) {
                 best = Some((cost, gain, disruptions));
             }
         }

@@ -142,6 +142,24 @@ fn limits_of_others_do_not_end_the_sharing_of_node_options() {
     assert_eq!(steps(true), steps(false));
 }
 
+#[test]
+fn the_steps_of_a_gang_under_many_tight_limits_are_bounded() {
+    // The eight pods of a node are of different workloads, each of which may lose one pod.
+    let nodes = 100;
+    let mut world = world(&[nodes], 8);
+    for number in 0..nodes {
+        let limit = world.workloads.eviction_limits.add(format!("web-{number}"), 1);
+        for replica in 0..8 {
+            let name = format!("web-{number}-{replica}");
+            limited(&mut world, &name, 1, (number + replica) % nodes, limit);
+        }
+    }
+    let gang = with_priority(10, Gang::new("new", whole(1), 64));
+    let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(10)).unwrap();
+    assert_eq!(plan.evictions.len(), 64);
+    assert!(plan.steps < PreemptionBudget::STEPS / 8, "{} steps", plan.steps);
+}
+
 /// A pod of a case, with its node, and the index of its limit.
 struct Pod {
     node: usize,
