@@ -63,6 +63,7 @@ pub(super) fn reason_name(reason: &Reason) -> &'static str {
         Reason::Spares { .. } => "Spares",
         Reason::NoNode(_) => "NoNode",
         Reason::Exhausted { .. } => "Exhausted",
+        Reason::EvictionLimits => "EvictionLimits",
         Reason::Steps { .. } => "Steps",
     }
 }
@@ -92,6 +93,9 @@ pub(super) fn summary(world: &World, reason: &Reason) -> String {
         Reason::Exhausted { level, .. } => {
             format!("no domain of the level {level} fits all members together")
         }
+        Reason::EvictionLimits => {
+            "no plan was found within disruption budgets of running pods; one may exist".to_owned()
+        }
         Reason::Steps { .. } => {
             "no plan was found within the limit of the search; one may exist".to_owned()
         }
@@ -116,6 +120,7 @@ fn scarce(scarce: Scarce) -> &'static str {
     match scarce {
         Scarce::Capacity => "there would not be enough room even if nothing ran",
         Scarce::Free => "there would be room if nothing else ran",
+        Scarce::Evictions => "disruption budgets of running pods keep too many GPUs in use",
         Scarce::Gpus => "free GPUs are too few or in pieces",
         Scarce::PlainResources => "GPUs are free, but not enough CPU or memory beside them",
         Scarce::Constraints => {

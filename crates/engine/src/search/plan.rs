@@ -131,6 +131,10 @@ pub enum Reason {
         /// Domains that were searched.
         searched: u32,
     },
+    /// The search was through and found no plan within limits on evictions. It is not exhaustive, so
+    /// there may be one.
+    #[error("no plan was found within the limits on evictions; one may exist")]
+    EvictionLimits,
     /// The search ended before it was through. There may be a plan.
     #[error("no plan was found within {limit} steps; one may exist")]
     Steps {
@@ -167,6 +171,8 @@ pub enum Scarce {
     Capacity,
     /// It would fit if nothing else ran.
     Free,
+    /// Limits on evictions keep too many GPUs in use.
+    Evictions,
     /// Only GPUs are missing: too few are free, or they are fragmented.
     Gpus,
     /// Enough GPUs are free, but not CPU or memory on the same nodes.

@@ -247,7 +247,9 @@ pub(super) fn admit(
         Err(other) => {
             let reason = match other.reason {
                 // The obstacles on the nodes say more than that no victims help.
-                Reason::Bound(_) | Reason::Steps { .. } if is_packed => reason,
+                Reason::Bound(_) | Reason::Steps { .. } | Reason::EvictionLimits if is_packed => {
+                    reason
+                }
                 reason => reason,
             };
             Err(Refusal { reason, remedy, steps: other.steps.saturating_add(steps) })

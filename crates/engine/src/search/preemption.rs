@@ -55,7 +55,6 @@ use std::sync::Arc;
 pub use disruption_cost::DisruptionCost;
 
 use crate::World;
-use crate::fit;
 use crate::node::NodeId;
 use crate::objective::{CostModel, CostTerm, CostVector};
 use crate::plan::{DisruptionSet, Placed, Plan, PlanResult, Reason, Refusal, RunnerUp};
@@ -66,9 +65,8 @@ use crate::topology::{DomainId, LevelId};
 use crate::workload::{MemberId, Profile};
 use domain_assignments::DomainAssignment;
 use option_cache::OptionCache;
-use relocation::is_in_scope;
 use simulate::{Infeasible, SearchContext, SimulatedPlan, Simulation};
-use victims::{PodClass, VictimPool};
+use victims::VictimPool;
 
 /// Domains to simulate at most once a plan is found.
 const MAX_SIMULATED_DOMAINS: usize = 8;
@@ -132,7 +130,8 @@ impl PreemptionBudget {
 /// name is not disrupted. `world` is unchanged on return.
 ///
 /// The reason of a refusal is [`Reason::Bound`] if a bound proves it. It is [`Reason::Steps`] if no
-/// plan was found, because the choice of victims is not exhaustive. It is [`Reason::Exhausted`] if
+/// plan was found, because the choice of victims is not exhaustive; with tight limits on evictions
+/// it is [`Reason::EvictionLimits`], unless the steps are spent. It is [`Reason::Exhausted`] if
 /// each colocated group fits the gang's domains alone, but no domain fits all of them.
 pub fn plan(
     world: &mut World,
@@ -194,7 +193,7 @@ fn least_disruption(
         let spared = Request { forbidden: &forbidden, ..*request };
         answer = search(world, &spared, preemption_budget, cost_model, spent).or(answer);
     }
-    if matches!(answer, Err(Reason::Steps { .. }))
+    if matches!(answer, Err(Reason::Steps { .. } | Reason::EvictionLimits))
         && preemption_budget.moves > 0
         && *spent < preemption_budget.steps
     {
@@ -250,6 +249,11 @@ fn search(
     {
         return Err(Reason::Bound(failed));
     }
+    let failed =
+        upper_bound::retain_within_limits(world, &pool, request, &demands, &max_fit, &mut open);
+    if let Some(failed) = failed {
+        return Err(Reason::Bound(failed));
+    }
     let assignments =
         domain_assignments::domain_assignments(&world.topology, &demands, &max_fit, &open);
     if assignments.is_empty() {
@@ -259,7 +263,7 @@ fn search(
     let mut cache = OptionCache::new(world.cluster.node_count(), classes.len());
     cache.is_immovable = (0..)
         .zip(&classes)
-        .map(|(number, class)| !can_move(world, request, &pool, number, class))
+        .map(|(number, class)| !relocation::can_move(world, request, &pool, number, class))
         .collect();
     let context = SearchContext {
         request,
@@ -365,7 +369,11 @@ fn simulate_all(
         }
     }
     if simulated.is_empty() {
-        return Err(denied.unwrap_or(Reason::Steps { limit: limit.min(*spent) }));
+        return Err(denied.unwrap_or(if *spent <= limit && !context.pool.limits.is_empty() {
+            Reason::EvictionLimits
+        } else {
+            Reason::Steps { limit: limit.min(*spent) }
+        }));
     }
     Ok(simulated)
 }
@@ -470,28 +478,6 @@ fn finish(
         runner_up,
         steps,
     })
-}
-
-/// Whether pods of a class could be moved anywhere now.
-fn can_move(
-    world: &World,
-    request: &Request<'_>,
-    pool: &VictimPool,
-    number: u32,
-    class: &PodClass,
-) -> bool {
-    let is_wanted = pool
-        .pods
-        .iter()
-        .any(|pod| pod.class == number && pool.workloads[pod.workload as usize].may_move);
-    is_wanted
-        && world.cluster.states().iter().any(|(_, state, nodes)| {
-            fit::fits(&world.cluster, state, &class.shape)
-                && nodes.iter().any(|node| {
-                    !request.forbidden.contains(node)
-                        && is_in_scope(&world.topology, class.scope, *node)
-                })
-        })
 }
 
 fn exhausted(world: &World, level: LevelId, searched: usize) -> Reason {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::victims::RelocationScope;
+use super::victims::{PodClass, RelocationScope, VictimPool};
 use crate::World;
 use crate::cluster::states::NodeState;
 use crate::fit;
@@ -10,6 +10,7 @@ use crate::node::NodeId;
 use crate::pick;
 use crate::placement::Placement;
 use crate::shape::Shape;
+use crate::solve::Request;
 use crate::solve::residual::contains;
 use crate::topology::{DomainId, Topology};
 
@@ -54,4 +55,26 @@ pub(super) fn is_in_scope(topology: &Topology, scope: RelocationScope, node: Nod
 fn left(state: &NodeState) -> (i64, i64) {
     let milli = state.gpus.iter().map(|gpu| i64::from(gpu.open_milli())).sum();
     (milli, state.free.cpu_milli)
+}
+
+/// Whether pods of a class could be moved anywhere now.
+pub(super) fn can_move(
+    world: &World,
+    request: &Request<'_>,
+    pool: &VictimPool,
+    number: u32,
+    class: &PodClass,
+) -> bool {
+    let is_wanted = pool
+        .pods
+        .iter()
+        .any(|pod| pod.class == number && pool.workloads[pod.workload as usize].may_move);
+    is_wanted
+        && world.cluster.states().iter().any(|(_, state, nodes)| {
+            fit::fits(&world.cluster, state, &class.shape)
+                && nodes.iter().any(|node| {
+                    !request.forbidden.contains(node)
+                        && is_in_scope(&world.topology, class.scope, *node)
+                })
+        })
 }

@@ -1,5 +1,9 @@
 //! Upper bounds with all possible victims removed: refusals without a search.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::eviction_uses::LimitIndex;
 use super::node_view;
 use super::victims::VictimPool;
 use crate::World;
@@ -134,7 +138,7 @@ pub(super) fn failed_bound(
     // The group that fits worst, in its best domain.
     let best = |group: usize| {
         let all = roots.iter().map(|domain| (max_members(group, *domain), *domain));
-        all.max_by_key(|(max_members, domain)| (*max_members, std::cmp::Reverse(*domain)))
+        all.max_by_key(|(max_members, domain)| (*max_members, Reverse(*domain)))
     };
     let groups = || (0..demands.len()).filter(|group| wanted(*group) > 0);
     let alone = groups().find_map(|group| {
@@ -146,7 +150,7 @@ pub(super) fn failed_bound(
         let domain = *roots.iter().max_by_key(|domain| {
             let sum =
                 groups().map(|group| max_members(group, **domain).min(wanted(group))).sum::<u64>();
-            (sum, std::cmp::Reverse(**domain))
+            (sum, Reverse(**domain))
         })?;
         let group = groups().find(|group| max_members(*group, domain) < wanted(*group))?;
         Some((group, max_members(group, domain), Some(domain)))
@@ -181,21 +185,89 @@ pub(super) fn failed_by_moves(
     request: &Request<'_>,
     demands: &[GroupDemand],
 ) -> Option<FailedBound> {
+    let nodes = world.cluster.nodes();
+    let gpus = nodes.flat_map(|node| world.cluster.gpus(node)).filter(|gpu| !gpu.is_closed);
+    let free: i64 = gpus.map(|gpu| i64::from(gpu.milli)).sum();
+    failed_by_gpus(request, demands, free)
+}
+
+/// Drops the domains in which the GPUs that evictions within limits can free are too few. The bound
+/// that fails in the best of them, if none is left.
+pub(super) fn retain_within_limits(
+    world: &World,
+    pool: &VictimPool,
+    request: &Request<'_>,
+    demands: &[GroupDemand],
+    max_fit: &[Vec<u32>],
+    domains: &mut Vec<(DomainId, LevelId)>,
+) -> Option<FailedBound> {
+    if pool.limits.is_empty() {
+        return None;
+    }
+    let mut best: Option<(i64, FailedBound)> = None;
+    domains.retain(|(domain, level)| {
+        let milli = milli_within_limits(world, pool, max_fit, *domain);
+        let Some(failed) = failed_by_gpus(request, demands, milli) else { return true };
+        if best.as_ref().is_none_or(|(most, _)| milli > *most) {
+            let within = (*domain != Topology::ROOT).then(|| world.topology.path(*domain));
+            let failed = FailedBound { level: *level, within, scarce: Scarce::Evictions, ..failed };
+            best = Some((milli, failed));
+        }
+        false
+    });
+    best.filter(|_| domains.is_empty()).map(|(_, failed)| failed)
+}
+
+/// Thousandths of GPUs on the nodes of a domain that fit members: what is free without the victims
+/// that no limit counts, and for each limit the largest victims that it allows.
+fn milli_within_limits(
+    world: &World,
+    pool: &VictimPool,
+    max_fit: &[Vec<u32>],
+    domain: DomainId,
+) -> i64 {
+    let mut sum = 0;
+    let mut limited: BTreeMap<LimitIndex, Vec<i64>> = BTreeMap::new();
+    for node in world.topology.nodes(domain) {
+        let is_of_use = max_fit.iter().any(|of_group| of_group[node.0 as usize] > 0);
+        let state = node_view::of_node(&world.cluster, *node).filter(|_| is_of_use);
+        let Some(mut state) = state else { continue };
+        for pod in pool.on(*node) {
+            let Some(member) = pool.member(world, *pod) else { continue };
+            match pool.pod(*pod).limit {
+                Some(limit) => limited.entry(limit).or_default().push(member.gpu_milli()),
+                None => node_view::take_off(&mut state, member),
+            }
+        }
+        let gpus = state.gpus.iter().filter(|gpu| !gpu.is_closed);
+        sum += gpus.map(|gpu| i64::from(gpu.milli)).sum::<i64>();
+    }
+    for (limit, mut victims) in limited {
+        victims.sort_unstable_by_key(|milli| Reverse(*milli));
+        sum += victims.iter().take(pool.limits[limit as usize] as usize).sum::<i64>();
+    }
+    sum
+}
+
+/// The bound that fails if these free thousandths of GPUs in the cluster are too few for all
+/// members.
+fn failed_by_gpus(
+    request: &Request<'_>,
+    demands: &[GroupDemand],
+    milli: i64,
+) -> Option<FailedBound> {
     let each = |demand: &GroupDemand| demand.shape.gpus.total_milli();
     let all =
         |demand: &GroupDemand| each(demand).saturating_mul(SearchContext::count(demand).into());
     let wanted: i64 = demands.iter().map(all).fold(0, i64::saturating_add);
-    let nodes = world.cluster.nodes();
-    let gpus = nodes.flat_map(|node| world.cluster.gpus(node)).filter(|gpu| !gpu.is_closed);
-    let free: i64 = gpus.map(|gpu| i64::from(gpu.milli)).sum();
-    if wanted <= free {
+    if wanted <= milli {
         return None;
     }
     let demand = demands
         .iter()
         .filter(|demand| SearchContext::count(demand) > 0)
         .max_by_key(|demand| each(demand))?;
-    let rest = (free - (wanted - all(demand))).max(0);
+    let rest = (milli - (wanted - all(demand))).max(0);
     let possible = u64::try_from(rest / each(demand).max(1)).unwrap_or(0);
     Some(FailedBound {
         group: std::sync::Arc::clone(&request.gang.groups[demand.group as usize].name),

@@ -12,6 +12,7 @@ use super::super::*;
 use super::exhaustive::Numbers;
 use super::{ask, with_priority};
 use crate::gang::Gang;
+use crate::plan::Scarce;
 use crate::resources::Resources;
 use crate::shape::{GpuDemand, Shape};
 use crate::workload::{LimitId, Profile};
@@ -158,6 +159,35 @@ fn the_steps_of_a_gang_under_many_tight_limits_are_bounded() {
     let plan = ask(&mut world, &gang, &PreemptionBudget::evictions_below(10)).unwrap();
     assert_eq!(plan.evictions.len(), 64);
     assert!(plan.steps < PreemptionBudget::STEPS / 8, "{} steps", plan.steps);
+}
+
+#[test]
+fn a_refusal_for_limits_on_evictions_says_so() {
+    let mut world = world(&[2], 2);
+    let limit = world.workloads.eviction_limits.add("web", 1);
+    for number in 0..4 {
+        limited(&mut world, &format!("web-{number}"), 1, number / 2, limit);
+    }
+    // Two GPUs would be needed, and one can be freed.
+    let of = |gpus, count| with_priority(10, Gang::new("new", whole(gpus), count));
+    let below = PreemptionBudget::evictions_below(10);
+    let Reason::Bound(bound) = ask(&mut world, &of(1, 2), &below).unwrap_err().reason else {
+        panic!("not proved");
+    };
+    assert_eq!((bound.wanted, bound.possible, bound.scarce), (2, 1, Scarce::Evictions));
+    // Two can be freed of four that are not together: no bound sees it.
+    let other = world.workloads.eviction_limits.add("other", 1);
+    for (name, limit) in [("web-0", limit), ("web-1", limit), ("web-2", other), ("web-3", other)] {
+        let workload = world.workloads.named(name).unwrap();
+        world.workloads.set_limit(MemberId { workload, member: 0 }, Some(limit));
+    }
+    assert!(ask(&mut world, &of(1, 2), &below).is_ok());
+    let refusal = ask(&mut world, &of(2, 1), &below).unwrap_err();
+    assert_eq!(refusal.reason, Reason::EvictionLimits);
+    // If the steps are spent, that is the reason.
+    let spent = PreemptionBudget { steps: 0, ..below };
+    let refusal = ask(&mut world, &of(2, 1), &spent).unwrap_err();
+    assert!(matches!(refusal.reason, Reason::Steps { .. }), "{refusal:?}");
 }
 
 /// A pod of a case, with its node, and the index of its limit.
