@@ -55,7 +55,7 @@ pub struct Topology {
     /// By node id.
     positions: Vec<u32>,
     /// By node id: the tightest domain that has it.
-    leaf_domains: Vec<DomainId>,
+    leaf_domains: Arc<[DomainId]>,
 }
 
 impl Topology {
@@ -120,6 +120,12 @@ impl Topology {
     /// The tightest domain that has a node.
     pub fn leaf_domain(&self, node: NodeId) -> DomainId {
         self.leaf_domains.get(node.0 as usize).copied().unwrap_or(Self::ROOT)
+    }
+
+    /// The tightest domain of each node, by node id. Two topologies share it only if one is a clone
+    /// of the other.
+    pub(crate) fn leaf_domains(&self) -> &Arc<[DomainId]> {
+        &self.leaf_domains
     }
 
     /// A domain and its ancestors, from the tightest to the whole cluster.

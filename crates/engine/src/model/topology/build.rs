@@ -158,5 +158,5 @@ fn lay_out(levels: Vec<Arc<str>>, paths: &[Vec<Arc<str>>]) -> Topology {
         positions[*node as usize] = position;
     }
     let order = order.into_iter().map(NodeId).collect();
-    Topology { levels, domains, order, positions, leaf_domains }
+    Topology { levels, domains, order, positions, leaf_domains: leaf_domains.into() }
 }

@@ -27,10 +27,12 @@ const MAX_NODES: usize = 32;
 const MAX_DOMAINS: usize = 64;
 
 /// The unused nodes of each domain. A node belongs to its tightest domain. It is unused if it is
-/// open and all its GPUs are idle. An instance belongs to one cluster with one topology.
+/// open and all its GPUs are idle. An instance belongs to one cluster.
 #[derive(Clone, Debug, Default)]
 pub struct UnusedNodes {
     cursor: Cursor,
+    /// The topology that was read: the domain of each node.
+    leaf_domains: Arc<[DomainId]>,
     /// By node.
     is_unused: Vec<bool>,
     /// By domain: unused nodes.
@@ -118,13 +120,16 @@ impl UnusedNodes {
     }
 
     fn catch_up(&mut self, cluster: &Cluster, topology: &Topology) {
+        // A node that was added may be in a new domain, and then other domains have other ids.
+        let is_same = Arc::ptr_eq(&self.leaf_domains, topology.leaf_domains());
         match cluster.log().read(&mut self.cursor) {
-            Changes::Nodes(nodes) => {
+            Changes::Nodes(nodes) if is_same => {
                 for node in nodes {
                     self.enter(cluster, topology, *node);
                 }
             }
-            Changes::All => {
+            Changes::Nodes(_) | Changes::All => {
+                self.leaf_domains = Arc::clone(topology.leaf_domains());
                 self.is_unused.clear();
                 self.counts = vec![0; topology.domains().count()];
                 self.order.clear();

@@ -2,6 +2,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
 use crate::World;
+use crate::node::NodeSpec;
 use crate::packing::price::PricePolicy;
 use crate::preemption::fixtures::{share, whole, world};
 use crate::topology::Level;
@@ -40,6 +41,34 @@ fn more_nodes_than_are_compared_are_searched_by_domain() {
     let mut world = world(&[40, 4, 4], 8);
     occupy(&mut world, 45, &whole(8));
     assert_eq!(choose(&world, &whole(1)), [0, 44]);
+}
+
+#[test]
+fn a_new_rack_that_sorts_first_is_known_at_once() {
+    let mut world = world(&[2, 2, 2], 8);
+    let racks = ["r0", "r0", "r1", "r1", "r2", "r2"];
+    occupy(&mut world, 5, &whole(8));
+    let shape = Arc::new(whole(1));
+    let (mut policy, mut domains) = (PricePolicy::learned(), UnusedNodes::default());
+    let mut choose = |world: &World| {
+        let (packing, domains, topology) = (&mut policy, &mut domains, &world.topology);
+        let choice = InDomains { packing, domains, topology }.choose(&world.cluster, &shape);
+        choice.unwrap().placement.node
+    };
+    assert_eq!(choose(&world), NodeId(4));
+    let class = world.cluster.class(NodeId(0)).clone();
+    let labels = [("rack".to_owned(), "a".to_owned())].into();
+    world.cluster.add_node(&NodeSpec { name: "new".into(), class, labels }).unwrap();
+    let labels = racks.into_iter().chain(["a"]);
+    let labels: Vec<_> = labels.map(|rack| [("rack".to_owned(), rack.to_owned())].into()).collect();
+    let level = Level { name: "rack".into(), label: "rack".to_owned(), is_unique: true };
+    world.topology = Topology::from_labels(&[level], &labels).unwrap();
+    occupy(&mut world, 6, &whole(8));
+    for node in [4, 0, 1, 2] {
+        assert_eq!(choose(&world), NodeId(node));
+        assert_eq!(super::tests::choose(&world, &shape)[1], node, "of fresh caches");
+        occupy(&mut world, node, &whole(8));
+    }
 }
 
 /// Hundredths of racks of 16 that stay wholly unused, in the mean over a long churn of single pods.
