@@ -109,6 +109,11 @@ impl Planner {
         world: &mut World,
         input: &DecisionInput<'_>,
     ) -> Result<PlanResult, PolicyError> {
+        // Before the first decision of any kind: pods that are placed from now on have arrived.
+        if let Some(packing) = self.packing.as_mut().filter(|packing| packing.is_new()) {
+            let shapes = running(world).map(|member| &member.shape);
+            packing.observe_running(&world.cluster, shapes);
+        }
         match self.decide_without_preferences(world, input)? {
             Ok(plan) => self.prefer(world, input, plan).map(Ok),
             refused @ Err(_) => Ok(refused),
@@ -149,9 +154,6 @@ impl Planner {
             && input.policy.is_packing_alone();
         if !is_free {
             return Ok(None);
-        }
-        if packing.is_new() {
-            packing.observe_running(running(world).map(|member| &member.shape));
         }
         let (typical, shares) = (TypicalPods::default(), FairShares::default());
         let cost_model = PolicyCostModel::new(world, input.policy, &typical, &shares)?;

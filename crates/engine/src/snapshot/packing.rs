@@ -8,7 +8,7 @@ use super::{ShapeRecord, is_default};
 
 /// The version of the record that this program writes and reads. It also changes with the policy,
 /// because counts of one version mean nothing to another.
-pub const PACKING_VERSION: u32 = 1;
+pub const PACKING_VERSION: u32 = 2;
 
 /// The learned state of [`crate::packing::price::PricePolicy`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,9 +65,10 @@ pub struct LearningRecord {
     pub since_step: u64,
 }
 
-/// How many pods leave while others come.
+/// How many pods leave while others come. Unknown fields are ignored: version 1 had another one, and
+/// its documents are refused for their version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 pub struct ChurnRecord {
     /// Pods that came lately.
     #[serde(default, skip_serializing_if = "is_default")]

@@ -20,7 +20,7 @@
 //! Popularity is given, or learned from the pods that have arrived. Old arrivals are slowly
 //! forgotten, so the policy follows a changing mix. While a cluster is filled once, forgetting has
 //! little effect. The learned state can be saved and restored (`persist`), and the policy then
-//! continues unchanged. Without it, a new policy starts with the shapes of the running pods.
+//! continues unchanged. Without it, a new policy starts with the shapes of the running pods with GPUs.
 
 mod candidates;
 mod capacity_totals;
@@ -51,6 +51,7 @@ use crate::placement::Placement;
 use crate::shape::Shape;
 use churn::Churn;
 pub use demand_stats::DemandStats;
+use gpu_counts::GpuCounts;
 use model_inputs::ModelInputs;
 use price_model::PriceModel;
 use schedule::Schedule;
@@ -80,21 +81,41 @@ impl PricePolicy {
         Self::new(DemandStats::default(), Some(Schedule::default()))
     }
 
-    /// Whether it is to learn and has not been asked yet.
+    /// Whether it is to learn and has neither observed running pods nor been asked for a place.
     pub fn is_new(&self) -> bool {
         self.inputs.is_none()
             && self.schedule.as_ref().is_some_and(|learned| learned.step.is_none())
     }
 
     /// Learns the demand from pods that ran before the policy started, as after a restart: each
-    /// counts as one that arrived. The cluster counts as steady until departures say otherwise.
-    pub fn observe_running<'a>(&mut self, shapes: impl IntoIterator<Item = &'a Arc<Shape>>) {
+    /// with GPUs counts as one that arrived. If such pods run and at least half of the GPUs are in
+    /// use, the cluster counts as steady until departures say otherwise. From now on the policy is
+    /// not new.
+    pub fn observe_running<'a>(
+        &mut self,
+        cluster: &Cluster,
+        shapes: impl IntoIterator<Item = &'a Arc<Shape>>,
+    ) {
         let Some(schedule) = &mut self.schedule else { return };
+        let gpu_counts = gpu_counts::gpus_by_model(cluster);
+        let gpu_counts = GpuCounts { models: cluster.models(), gpus: &gpu_counts };
+        let mut has_gpu_pods = false;
         for shape in shapes {
-            self.demand_stats.count(shape);
-            schedule.arrived(&mut self.demand_stats);
-            self.churn = Churn::of_running();
+            // A claim of several pods holds GPUs, too, but is no pod.
+            let is_gpu_pod = shape.gpus.is_some() && shape.resources.pods > 0;
+            if is_gpu_pod && gpu_counts.is_known(shape) {
+                self.demand_stats.count(shape);
+                schedule.arrived(&mut self.demand_stats);
+                has_gpu_pods = true;
+            }
         }
+        let gpus = cluster.nodes().flat_map(|node| cluster.gpus(node));
+        let (used, all) = gpus
+            .fold((0_u64, 0_u64), |(used, all), gpu| (used + u64::from(!gpu.is_unused()), all + 1));
+        if has_gpu_pods && 2 * used >= all {
+            self.churn = Churn::of_well_used();
+        }
+        self.score_cache(cluster);
     }
 
     fn new(demand_stats: DemandStats, schedule: Option<Schedule>) -> Self {

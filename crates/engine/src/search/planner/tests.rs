@@ -156,32 +156,70 @@ fn the_cheapest_disruption_of_a_refused_gang_is_by_moves_or_by_evictions() {
     assert_eq!(ask(&mut world, 0), (None, true));
 }
 
-#[test]
-fn a_new_planner_learns_the_demand_from_the_running_pods() {
-    use crate::preemption::fixtures::{pod, whole, world};
-    let mut world = world(&[4], 8);
-    for (name, node) in [("a", 0), ("b", 0), ("c", 1)] {
-        pod(&mut world, name, 0, 2, node);
-    }
-    let gang = Gang::new("pod", whole(1), 1);
-    let policy = PlacementPolicy::default();
+/// What a planner has counted: the weights in pods, and whether the cluster is steady.
+fn learned(planner: &Planner, world: &World) -> (Vec<i64>, bool) {
+    let record = planner.saved(&world.cluster).unwrap();
+    (record.counts.iter().map(|count| count.weight >> 16).collect(), record.churn.is_steady)
+}
+
+fn decide_by(planner: &mut Planner, world: &mut World, gang: &Gang) -> Plan {
     let input = DecisionInput {
-        gang: &gang,
+        gang,
         pinned: &[],
         forbidden: &NodeSet::new(),
         preemption_budget: &PreemptionBudget::none(),
-        policy: &policy,
+        policy: &PlacementPolicy::default(),
         waiting: &[],
         weights: &BTreeMap::new(),
     };
-    let mut planner = Planner::default();
-    // What arrived before the first decision counts too.
-    planner.arrived(&gang.groups[0].shape);
-    for _ in 0..2 {
-        planner.decide(&mut world, &input).unwrap().unwrap();
-        let learned = planner.saved(&world.cluster).unwrap();
-        let weights: Vec<i64> = learned.counts.iter().map(|count| count.weight).collect();
-        assert_eq!(weights, [3 << 16, 1 << 16], "the running pods are counted once");
-        assert!(learned.churn.is_steady);
+    planner.decide(world, &input).unwrap().unwrap()
+}
+
+#[test]
+fn a_new_planner_learns_the_demand_from_the_running_pods() {
+    use crate::preemption::fixtures::{pod, whole, world};
+    for (of_each, is_steady) in [(5, false), (6, true)] {
+        let mut world = world(&[4], 8);
+        for (name, node) in [("a", 0), ("b", 1), ("c", 2)] {
+            pod(&mut world, name, 0, of_each, node);
+        }
+        for number in 0..9 {
+            pod(&mut world, &format!("without {number}"), 0, 0, 3);
+        }
+        let gang = Gang::new("pod", whole(1), 1);
+        let mut planner = Planner::default();
+        // What arrived before the first decision counts too.
+        planner.arrived(&gang.groups[0].shape);
+        for _ in 0..2 {
+            decide_by(&mut planner, &mut world, &gang);
+            // The running pods with GPUs are counted once.
+            assert_eq!(learned(&planner, &world), (vec![3, 1], is_steady), "{of_each}");
+        }
     }
+}
+
+#[test]
+fn a_cluster_that_runs_only_pods_without_gpus_is_not_steady() {
+    use crate::preemption::fixtures::{pod, whole, world};
+    let mut world = world(&[1], 1);
+    pod(&mut world, "without", 0, 0, 0);
+    let mut planner = Planner::default();
+    decide_by(&mut planner, &mut world, &Gang::new("pod", whole(1), 1));
+    assert_eq!(learned(&planner, &world), (vec![], false));
+}
+
+#[test]
+fn members_of_the_first_gangs_are_counted_once() {
+    use crate::preemption::fixtures::{in_a_rack, run, whole, world};
+    let mut world = world(&[2], 8);
+    let gang = in_a_rack("gang", 8, 2);
+    let mut planner = Planner::default();
+    for _ in 0..2 {
+        planner.arrived(&gang.groups[0].shape);
+    }
+    let plan = decide_by(&mut planner, &mut world, &gang);
+    let nodes: Vec<u32> = plan.placements.iter().map(|one| one.placement.node.0).collect();
+    run(&mut world, gang.profile.clone(), 2, &whole(8), &nodes[..1]);
+    decide_by(&mut planner, &mut world, &Gang::new("pod", whole(1), 1));
+    assert_eq!(learned(&planner, &world), (vec![2], false));
 }

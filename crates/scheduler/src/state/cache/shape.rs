@@ -161,19 +161,32 @@ impl Cache {
         parts
     }
 
-    /// The shape of a placed pod, derived from what it uses if its request is unknown.
+    /// The shape of a placed pod. For one that this process has not seen pending it is made from
+    /// the request, without a bit for the node requirement: running pods would use up the bits. If
+    /// the request cannot be resolved, it is derived from what the pod holds.
     pub(in crate::state) fn shape_of_placed(
         &mut self,
         uid: &PodUid,
         gpus: &GpuParts,
     ) -> Option<Arc<Shape>> {
-        let record = self.pods.get_mut(uid)?;
+        let record = self.pods.get(uid)?;
         let resources = pod::resources(&record.footprint);
         let cached = record.shape.as_ref().filter(|shape| shape.resources == resources);
         if let Some(cached) = cached {
             return Some(Arc::clone(cached));
         }
-        let shape = Shape::new(resources, demand_of(gpus));
+        let ask = (!gpus.is_empty()).then(|| self.devices.ask_again(&record.pod));
+        let shape = match ask {
+            Some(Ok(Ask { demand, models, .. })) if demand.is_some() => Shape {
+                resources,
+                gpus: demand,
+                models,
+                needs: FeatureMask::NONE,
+                tolerates: FeatureMask(u64::MAX),
+            },
+            _ => Shape::new(resources, demand_of(gpus)),
+        };
+        let record = self.pods.get_mut(uid)?;
         Some(Arc::clone(record.shape.insert(Arc::new(shape))))
     }
 
@@ -269,7 +282,7 @@ pub(in crate::state) fn demand_of(gpus: &GpuParts) -> GpuDemand {
             let (milli, memory_mib) = (part.milli, part.memory_mib);
             GpuDemand::Share { count, milli, memory_mib }
         }
-        // The MIG profile does not matter, because the pod is not moved.
+        // The MIG profile is unknown. Such a pod is not moved, and nothing is learned from it.
         Some(_) => GpuDemand::Mig { count, profile: "".into() },
     }
 }

@@ -187,6 +187,47 @@ fn an_allocation_of_an_earlier_leader_is_adopted() {
     assert_eq!(testbed.settle(), [("q".to_owned(), "a".to_owned())]);
 }
 
+/// A pod that runs on a node since before the scheduler started, with the first GPU, and its claim.
+fn running(testbed: &mut Testbed, name: &str, node: &str, requests: &Value) {
+    let mut allocated =
+        with(claim(&format!("{name}-gpu"), name), "/spec/devices", requests.clone());
+    allocated["status"] = json!({
+        "allocation": {"devices": {"results": [{
+            "request": "gpu", "driver": "gpu.nvidia.com", "pool": node, "device": "gpu-0",
+        }]}},
+        "reservedFor": [{"resource": "pods", "name": name, "uid": format!("uid-{name}")}],
+    });
+    testbed.claim(&allocated);
+    testbed.pod(&with(claiming(name), "/spec/nodeName", json!(node)));
+}
+
+#[test]
+fn a_new_leader_learns_what_running_pods_asked_for() {
+    let mut testbed = testbed(&["a", "b"], 2);
+    let mut other = slice("b", 2);
+    for device in other["spec"]["devices"].as_array_mut().expect("devices") {
+        device["attributes"]["productName"]["string"] = json!("A100");
+    }
+    testbed.slice(&other);
+    let requests = json!({"requests": [{"name": "gpu", "exactly": {
+        "deviceClassName": "gpu.nvidia.com", "allocationMode": "ExactCount", "count": 1,
+        "selectors": [{"cel": {"expression":
+            "device.attributes['gpu.nvidia.com'].productName == 'H100'"}}],
+    }}]});
+    running(&mut testbed, "old", "a", &requests);
+    testbed.pod(&with(pod("without", "1"), "/spec/nodeName", json!("a")));
+    testbed.claim(&with(claim("new-gpu", "new"), "/spec/devices", requests));
+    testbed.pod(&claiming("new"));
+    assert_eq!(testbed.settle(), [("new".to_owned(), "a".to_owned())]);
+    let engine = testbed.scheduler.cache.engine();
+    let learned = engine.planner.saved(&engine.world.cluster).expect("a record");
+    let [pending, old] = &learned.counts[..] else { panic!("{:?}", learned.counts) };
+    assert_eq!(pending.shape.gpus, old.shape.gpus);
+    assert_eq!(pending.shape.models.len(), 1, "{pending:?}");
+    assert_eq!(pending.shape.models, old.shape.models);
+    assert_eq!(pending.shape.tolerates, old.shape.tolerates);
+}
+
 #[test]
 fn a_device_is_free_when_its_claim_is_deallocated_and_not_before() {
     let mut testbed = testbed(&["a"], 1);

@@ -71,7 +71,7 @@ fn a_new_rack_that_sorts_first_is_known_at_once() {
     }
 }
 
-/// Hundredths of racks of 16 that stay wholly unused, in the mean over a long churn of single pods.
+/// Hundredths of racks, of 16 racks of 8 nodes, that stay wholly unused, in the mean over a long churn of single pods.
 /// Names of nodes follow the racks or not.
 fn whole_racks(is_by_domain: bool, is_named_by_rack: bool) -> u32 {
     let mut world = world(&[8; 16], 8);
@@ -121,6 +121,7 @@ fn whole_racks(is_by_domain: bool, is_named_by_rack: bool) -> u32 {
 fn racks_stay_whole_while_pods_come_and_go() {
     let named_by_rack = [true, false].map(|is_by_domain| whole_racks(is_by_domain, true));
     let named_otherwise = [true, false].map(|is_by_domain| whole_racks(is_by_domain, false));
+    println!("names that follow racks: {named_by_rack:?}; other names: {named_otherwise:?}");
     // Filling the lowest names is filling the first racks, if names follow racks.
     assert!(named_by_rack[0] + 50 > named_by_rack[1], "{named_by_rack:?}");
     assert!(named_otherwise[0] > named_otherwise[1] + 500, "{named_otherwise:?}");

@@ -13,8 +13,9 @@ pub(super) struct Churn {
 }
 
 impl Churn {
-    /// The churn of a cluster whose pods were not seen to come: about as many leave as come.
-    pub(super) fn of_running() -> Self {
+    /// The churn of a well-used cluster whose pods were not seen to come: about as many leave as
+    /// come.
+    pub(super) fn of_well_used() -> Self {
         let (came, left) = (HALVING_ARRIVALS, HALVING_ARRIVALS);
         Self { came, left, since: 0, is_steady: true }
     }

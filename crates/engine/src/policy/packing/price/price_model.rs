@@ -26,6 +26,9 @@ use crate::shape::{GpuDemand, Shape};
 
 /// The share of typical shapes, in percent of all pods.
 const TYPICAL_PERCENT: i64 = 95;
+/// The least share of typical shapes, in percent of the pods with GPUs. It matters only if most
+/// pods have none.
+const TYPICAL_GPU_PERCENT: i64 = 90;
 /// The maximum number of popular shapes with reserved slots, not counting unseen ones.
 const MAX_POPULAR_SHAPES: usize = 50;
 /// Most typical shapes: an appraisal looks at each.
@@ -281,22 +284,28 @@ fn demands<'a>(id: ModelId, model: &GpuModel, entries: impl Iterator<Item = &'a 
     }
 }
 
-/// The most popular shapes up to [`TYPICAL_PERCENT`], and the unseen ones. Shapes without GPUs
-/// count towards the percentage but are left out. The weights add up to about [`TOTAL_WEIGHT`].
+/// The most popular shapes up to [`TYPICAL_PERCENT`] and [`TYPICAL_GPU_PERCENT`], and the unseen
+/// ones. Shapes without GPUs count towards the former but are left out. The weights add up to about
+/// [`TOTAL_WEIGHT`].
 fn typical(
     gpu_counts: GpuCounts<'_>,
     ranked: &[Entry],
     unseen: &[Entry],
     total: i64,
 ) -> Vec<(Arc<Shape>, i64)> {
-    let mut sum = 0;
+    let with_gpus = ranked.iter().filter(|entry| entry.shape.gpus.is_some());
+    let gpu_total: i64 = with_gpus.map(|entry| entry.weight).sum();
+    let (mut sum, mut gpu_sum) = (0, 0);
     let mut chosen = Vec::new();
     for entry in ranked {
-        if sum >= total / 100 * TYPICAL_PERCENT || chosen.len() == MAX_TYPICAL {
+        let is_enough = sum >= total / 100 * TYPICAL_PERCENT
+            && gpu_sum >= gpu_total / 100 * TYPICAL_GPU_PERCENT;
+        if is_enough || chosen.len() == MAX_TYPICAL {
             break;
         }
         sum += entry.weight;
         if entry.shape.gpus.is_some() {
+            gpu_sum += entry.weight;
             chosen.push((Arc::clone(&entry.shape), weight(gpu_counts, entry)));
         }
     }

@@ -184,7 +184,7 @@ fn what_is_wrong_with_what_was_learned_is_named() {
         PricePolicy::restored(&record, &run.world.cluster).unwrap_err().to_string()
     };
     for (message, wanted) in [
-        (error(&|record| record.version = 9), "packing: version is 9; it must be 1"),
+        (error(&|record| record.version = 9), "packing: version is 9; it must be 2"),
         (error(&|record| record.counts[0].weight = -1), "weight is -1; it must be 0 to"),
         (error(&|record| record.counts[0].then = i64::MAX), "it must be 0 to"),
         (
@@ -202,4 +202,29 @@ fn what_is_wrong_with_what_was_learned_is_named() {
     ] {
         assert!(message.contains(wanted), "{message}");
     }
+}
+
+#[test]
+fn an_older_record_is_refused_for_its_version() {
+    let older = r#"{
+        "version": 1,
+        "learning": { "arrivals": 900, "next": 1000, "step": 200, "sinceStep": 100 },
+        "counts": [{
+            "shape": {
+                "resources": { "cpuMilli": 1000, "memoryMib": 0, "pods": 1 },
+                "gpus": { "whole": { "count": 1 } },
+                "tolerates": 18446744073709551615
+            },
+            "weight": 65536,
+            "then": 65536
+        }],
+        "turnover": { "came": 600, "left": 500, "since": 88, "percent": 75 },
+        "basis": { "gpus": { "A": 8 }, "sizes": [{ "gpus": 8, "cpuMilli": 96000, "memoryMib": 1 }] }
+    }"#;
+    let record: PackingRecord = serde_json::from_str(older).unwrap();
+    let error = PricePolicy::restored(&record, &world().cluster).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "packing: version is 1; it must be 2; start without the learned state"
+    );
 }
