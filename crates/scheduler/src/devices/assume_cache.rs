@@ -43,16 +43,7 @@ pub(super) struct AssumeCache {
     /// Those of them without a time.
     untimed_rollbacks: Vec<ClaimKey>,
     /// Devices that are reserved for nominated pods. Victims may still hold them.
-    nominated: BTreeMap<PodUid, NominatedDevices>,
-}
-
-/// The devices that are reserved for a nominated pod.
-#[derive(Debug)]
-struct NominatedDevices {
-    claims: Vec<octavo_dra::Claim>,
-    /// Whether they are reserved only where other pods count as gone. The engine counts the GPUs,
-    /// so it gives no other pod the room.
-    only_after_victims: bool,
+    nominated: BTreeMap<PodUid, Vec<octavo_dra::Claim>>,
 }
 
 /// An assumed allocation.
@@ -158,20 +149,18 @@ impl AssumeCache {
         &mut self,
         pod: &PodUid,
         claims: Vec<octavo_dra::Claim>,
-        only_after_victims: bool,
     ) -> HoldingsChange {
         let mut changed = self.release_nominated(pod);
         changed.pools.extend(claims.iter().flat_map(pools_of));
-        let reserved = NominatedDevices { claims, only_after_victims };
-        self.nominated.insert(pod.clone(), reserved);
+        self.nominated.insert(pod.clone(), claims);
         changed
     }
 
     /// Ends the reservation of a nominated pod.
     pub(super) fn release_nominated(&mut self, pod: &str) -> HoldingsChange {
         let mut changed = HoldingsChange::default();
-        if let Some(reserved) = self.nominated.remove(pod) {
-            changed.pools.extend(reserved.claims.iter().flat_map(pools_of));
+        if let Some(claims) = self.nominated.remove(pod) {
+            changed.pools.extend(claims.iter().flat_map(pools_of));
         }
         changed
     }

@@ -71,6 +71,8 @@ pub(super) enum Holders<'h> {
     Present,
     /// As [`Self::Present`], as if these pods had left with their claims.
     Without(&'h BTreeSet<PodUid>),
+    /// As [`Self::Present`], but for what is reserved for these nominated pods.
+    PresentBeside(&'h BTreeSet<PodUid>),
     /// None: the node is empty.
     None,
 }
@@ -108,6 +110,18 @@ impl Devices {
     ) -> Result<PodAllocation, PodAllocationError> {
         let beside: Vec<AssumedClaim> = beside.iter().flat_map(assumed_claims).collect();
         self.allocate_beside(ask, node, wanted, Holders::Without(leaving), &beside)
+    }
+
+    /// As [`Self::allocate`], with devices that are reserved for nominated pods and free now. `kept`
+    /// are the parts of GPUs that they have.
+    pub fn allocate_lent(
+        &self,
+        ask: &Ask,
+        node: &str,
+        kept: &[GpuPart],
+        lenders: &BTreeSet<PodUid>,
+    ) -> Result<PodAllocation, PodAllocationError> {
+        self.allocate_beside(ask, node, Some(kept), Holders::PresentBeside(lenders), &[])
     }
 
     /// As [`Self::allocate`], as if no claim held any device of the node but these allocations.
@@ -219,17 +233,12 @@ impl Devices {
     }
 
     /// Reserves the devices of an allocation for a nominated pod. Its victims may still hold them.
-    /// As they become free, no other pod gets them. With `only_after_victims` that counts only for
-    /// [`Self::allocate_after`].
-    pub fn reserve_nominated(
-        &mut self,
-        pod_allocation: &PodAllocation,
-        only_after_victims: bool,
-    ) -> Invalidation {
+    /// As they become free, no other pod gets them but by [`Self::allocate_lent`].
+    pub fn reserve_nominated(&mut self, pod_allocation: &PodAllocation) -> Invalidation {
         let claims = assumed_claims(pod_allocation);
         let claims = claims.into_iter().map(|assumed| assumed.claim).collect();
         let pod = &pod_allocation.pod;
-        let changed = self.assume_cache.reserve_nominated(pod, claims, only_after_victims);
+        let changed = self.assume_cache.reserve_nominated(pod, claims);
         self.holdings(changed)
     }
 

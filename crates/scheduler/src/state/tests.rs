@@ -17,6 +17,7 @@ mod indeterminate;
 mod indeterminate_relist;
 mod infeasible_nodes;
 mod leadership;
+mod loan_ends;
 mod loans;
 mod lost_nodes;
 mod metric_events;

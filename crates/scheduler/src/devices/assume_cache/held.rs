@@ -37,15 +37,17 @@ impl AssumeCache {
         holders: Holders<'a>,
     ) -> impl Iterator<Item = &'a octavo_dra::Claim> {
         static NO_POD: BTreeSet<PodUid> = BTreeSet::new();
-        let (pools, leaving, is_after_victims) = match holders {
-            Holders::Present => (pools, &NO_POD, false),
-            Holders::Without(leaving) => (pools, leaving, true),
-            Holders::None => (&[][..], &NO_POD, false),
+        let (pools, leaving, lenders) = match holders {
+            Holders::Present => (pools, &NO_POD, &NO_POD),
+            Holders::Without(leaving) => (pools, leaving, &NO_POD),
+            Holders::PresentBeside(lenders) => (pools, &NO_POD, lenders),
+            Holders::None => (&[][..], &NO_POD, &NO_POD),
         };
-        let nominated = self.nominated.iter().filter(move |(pod, reserved)| {
-            (is_after_victims || !reserved.only_after_victims) && !leaving.contains(*pod)
-        });
-        let nominated = nominated.flat_map(|(_, reserved)| &reserved.claims).filter(|claim| {
+        let nominated = self
+            .nominated
+            .iter()
+            .filter(move |(pod, _)| !leaving.contains(*pod) && !lenders.contains(*pod));
+        let nominated = nominated.flat_map(|(_, claims)| claims).filter(|claim| {
             results(claim).any(|result| pools.iter().any(|pool| is_of(result, pool)))
         });
         let has_several_pools = pools.len() > 1;

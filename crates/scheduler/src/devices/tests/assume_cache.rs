@@ -196,19 +196,19 @@ fn reserved_devices_of_a_nominated_pod_are_given_to_no_other() {
     let other = pod("other", whole(1));
     devices.see(&other.1);
     let other = devices.ask(&other.0).unwrap();
-    for only_after_victims in [false, true] {
-        devices.reserve_nominated(&allocation, only_after_victims);
-        devices.forget("victim");
-        assert_eq!(devices.allocate(&other, "n", None).is_ok(), only_after_victims);
-        assert!(devices.allocate_after(&other, "n", None, &leaving, &[]).is_err());
-        devices.release_nominated("nominated");
-        assert!(devices.allocate(&other, "n", None).is_ok());
-        assert!(
-            devices
-                .allocate_after(&other, "n", None, &leaving, std::slice::from_ref(&allocation))
-                .is_err()
-        );
-    }
+    devices.reserve_nominated(&allocation);
+    devices.forget("victim");
+    assert!(devices.allocate(&other, "n", None).is_err());
+    assert!(devices.allocate_after(&other, "n", None, &leaving, &[]).is_err());
+    let lenders = ["nominated".into()].into();
+    assert!(devices.allocate_lent(&other, "n", &allocation.parts, &lenders).is_ok());
+    devices.release_nominated("nominated");
+    assert!(devices.allocate(&other, "n", None).is_ok());
+    assert!(
+        devices
+            .allocate_after(&other, "n", None, &leaving, std::slice::from_ref(&allocation))
+            .is_err()
+    );
 }
 
 #[test]

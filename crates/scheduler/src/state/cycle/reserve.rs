@@ -1,5 +1,7 @@
 //! Reserve, unreserve and bind: from a decided place to assumed devices and a write operation.
 
+use std::collections::BTreeSet;
+
 use octavo_engine::GpuPart;
 use octavo_engine::gpu::WHOLE;
 use octavo_engine::placement::GpuParts;
@@ -8,7 +10,7 @@ use octavo_engine::shape::GpuDemand;
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use crate::bind::{Bind, OpKind};
-use crate::devices::{Ask, PodAllocation};
+use crate::devices::{Ask, Devices, PodAllocation, PodAllocationError};
 use crate::predicates::{Capacity, Usage, check_resource_fit};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
@@ -107,35 +109,59 @@ impl Scheduler {
         node: &NodeName,
         parts: Option<&[GpuPart]>,
     ) -> Result<AssumedPlacement, ReserveError> {
-        self.reserve_if(uid, ask, node, parts, |scheduler| scheduler.check_node_fit(uid, node))
+        self.check_rules(uid, ask, node)?;
+        self.check_node_fit(uid, node)?;
+        let allocate = |devices: &Devices| devices.allocate(ask, node, parts);
+        self.reserve_devices(uid, ask, node, parts, allocate)
     }
 
-    /// As [`Self::reserve`], in the room that is kept for nominated pods.
+    /// As [`Self::reserve`], in the room that is kept for nominated pods, with GPUs that are kept for
+    /// them. So other pods find the same GPUs as without the loan.
     pub(in crate::state) fn reserve_lent(
         &mut self,
         uid: &PodUid,
         ask: &Ask,
         node: &NodeName,
     ) -> Result<AssumedPlacement, ReserveError> {
-        self.reserve_if(uid, ask, node, None, |scheduler| scheduler.check_lent_fit(uid, node))
+        self.check_rules(uid, ask, node)?;
+        self.check_lent_fit(uid, node)?;
+        let (lenders, kept) = self.cache.lent_gpus(node);
+        let allocate = |devices: &Devices| devices.allocate_lent(ask, node, &kept, &lenders);
+        let assumed = self.reserve_devices(uid, ask, node, None, allocate)?;
+        let is_kept = |part: &GpuPart| {
+            let of_gpu = kept.iter().filter(|kept| kept.gpu == part.gpu);
+            part.milli <= of_gpu.map(|kept| kept.milli).sum()
+        };
+        if assumed.devices.as_ref().is_some_and(|devices| !devices.parts.iter().all(is_kept)) {
+            self.unreserve(&assumed);
+            return Err(ReserveError::Devices("other GPUs are kept".to_owned()));
+        }
+        Ok(assumed)
     }
 
-    fn reserve_if(
+    /// Checks all rules for a pod on a node. A kept place may have been chosen long ago.
+    fn check_rules(
         &mut self,
         uid: &PodUid,
         ask: &Ask,
         node: &NodeName,
-        parts: Option<&[GpuPart]>,
-        check_fit: impl FnOnce(&Self) -> Result<(), ReserveError>,
-    ) -> Result<AssumedPlacement, ReserveError> {
-        // A kept place may have been chosen long ago.
+    ) -> Result<(), ReserveError> {
         self.cache.check_node_rules(uid, node)?;
         if !self.cache.may_allocate_devices(ask, node) {
             let why = "another scheduler allocates its devices";
             return Err(ReserveError::Rules(why.to_owned()));
         }
-        self.cache.check_neighbours(uid, node)?;
-        check_fit(self)?;
+        self.cache.check_neighbours(uid, node)
+    }
+
+    fn reserve_devices(
+        &mut self,
+        uid: &PodUid,
+        ask: &Ask,
+        node: &NodeName,
+        parts: Option<&[GpuPart]>,
+        allocate: impl FnOnce(&Devices) -> Result<PodAllocation, PodAllocationError>,
+    ) -> Result<AssumedPlacement, ReserveError> {
         let volumes = self
             .cache
             .choose_volumes(uid, node)
@@ -143,7 +169,7 @@ impl Scheduler {
         let grant = if ask.is_empty() {
             None
         } else {
-            let assumed = self.cache.devices().allocate(ask, node, parts);
+            let assumed = allocate(self.cache.devices());
             Some(assumed.map_err(|refusal| ReserveError::Devices(refusal.to_string()))?)
         };
         let gpus = match &grant {
@@ -266,6 +292,17 @@ impl Cache {
             }
         }
         usage
+    }
+
+    /// The nominated pods of a node, and the parts of GPUs that are kept for them.
+    fn lent_gpus(&self, node: &str) -> (BTreeSet<PodUid>, GpuParts) {
+        let residents = self.pods_on(node).filter_map(|uid| Some((uid, self.pod(uid)?)));
+        let mut lent = (BTreeSet::new(), GpuParts::new());
+        for (uid, record) in residents.filter(|(_, record)| record.is_nominated()) {
+            lent.0.insert(uid.clone());
+            lent.1.extend(record.place.iter().flat_map(|place| place.gpus.iter().copied()));
+        }
+        lent
     }
 
     /// Thousandths of GPUs of a node that are kept for nominated pods and that no leaving pod uses.

@@ -30,17 +30,9 @@ pub(in crate::state) struct VerifiedPlan {
     pub(in crate::state) plan: Plan,
     pub(in crate::state) members: Vec<(PodUid, Placed)>,
     /// The devices that the members get.
-    pub(in crate::state) devices: Vec<NominatedDevices>,
+    pub(in crate::state) devices: Vec<PodAllocation>,
     /// Places for which victims were added that the engine did not count. It may know better ones.
     pub(in crate::state) dearer: Vec<FailedPlace>,
-}
-
-/// The devices of a pod that is to be nominated.
-#[derive(Clone, Debug)]
-pub(in crate::state) struct NominatedDevices {
-    pub(in crate::state) allocation: PodAllocation,
-    /// Whether the engine counts all of them, and so keeps them for the pod.
-    pub(in crate::state) is_exact: bool,
 }
 
 /// Why no pod is asked to leave for a plan.
@@ -114,14 +106,13 @@ impl Scheduler {
                         dearer.push(FailedPlace { uid, node: id, fitting: Vec::new() });
                         leaving = others;
                     }
-                    for (index, (uid, ask, _)) in indexes.iter().zip(&arrivals.pods) {
+                    for (index, (uid, ..)) in indexes.iter().zip(&arrivals.pods) {
                         let own = found.iter().find(|one| one.pod == *uid);
                         let Some(allocation) = own.cloned() else { continue };
                         if !allocation.parts.is_empty() {
                             members[*index].1.placement.gpus.clone_from(&allocation.parts);
                         }
-                        let is_exact = ask.is_exact;
-                        devices.push(NominatedDevices { allocation, is_exact });
+                        devices.push(allocation);
                     }
                 }
                 Err((index, message)) => {

@@ -26,7 +26,7 @@ use crate::state::Scheduler;
 use crate::state::cycle::arrivals::Arrivals;
 use crate::state::cycle::decide::{EngineAnswer, MAX_ATTEMPTS, MAX_TRIALS, Room};
 use crate::state::cycle::gang_request::{GangRequest, Restrictions, RuledOutNodes};
-use crate::state::cycle::verify::{NominatedDevices, PlanFault, VerifiedPlan};
+use crate::state::cycle::verify::{PlanFault, VerifiedPlan};
 use crate::state::queue::QueueKey;
 use crate::state::reporter::pending_reason::{NodeError, PendingReason};
 use crate::state::reporter::records::RecordedDecision;
@@ -370,10 +370,10 @@ impl Scheduler {
         let arrivals = Arrivals { node, pods, beside, moved, checks_neighbours: true };
         let (all, mut found) = self.cache.victims_on(&arrivals, leaving, Some(below)).ok()?;
         let victims = all?.difference(leaving).cloned().collect();
-        let devices = found.pop().map(|allocation| {
+        let devices = found.pop();
+        if let Some(allocation) = &devices {
             placed.placement.gpus.clone_from(&allocation.parts);
-            NominatedDevices { allocation, is_exact: ask.is_exact }
-        });
+        }
         let members = vec![(uid.clone(), placed)];
         let mut plan = Plan::default();
         self.cache.extend_plan(&mut plan, &victims, &members);

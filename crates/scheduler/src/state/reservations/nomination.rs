@@ -22,7 +22,7 @@ use crate::devices::PodAllocation;
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
 use crate::state::cache::pod::{Place, PlaceState, PodRecord};
-use crate::state::cycle::verify::{NominatedDevices, VerifiedPlan};
+use crate::state::cycle::verify::VerifiedPlan;
 use crate::state::operations::OpPurpose;
 use crate::state::queue::{QueueKey, State};
 use crate::state::reporter::pending_reason::{PendingReason, Reason};
@@ -61,7 +61,7 @@ pub(in crate::state) struct Nomination {
     volumes: Option<AwaitedVolumes>,
     /// The devices that the members get. They are reserved, so that pods that come later do not take
     /// those of a victim that has left before the others.
-    devices: Vec<NominatedDevices>,
+    devices: Vec<PodAllocation>,
 }
 
 impl Nomination {
@@ -126,6 +126,7 @@ impl Scheduler {
         let mut nomination = Nomination {
             victims: victims.iter().map(|(uid, _)| uid.clone()).collect(),
             members: members.iter().map(|(uid, _)| uid.clone()).collect(),
+            deadline: self.cache.victims_deadline(victims.iter().map(|(uid, _)| uid)).unwrap_or(0),
             decided_at: self.cache.now(),
             revision: self.cache.revision(),
             devices,
@@ -148,7 +149,6 @@ impl Scheduler {
         for other in displaced.iter().filter(|other| *other != key) {
             self.displace_nomination(other, &distinct, &mut nomination);
         }
-        nomination.deadline = self.cache.victims_deadline(&nomination);
         // From now on moved pods have their new places in the engine cache.
         self.show_new_successor_places();
         for ((uid, placed), node) in members.iter().zip(&nodes) {
@@ -171,9 +171,14 @@ impl Scheduler {
             },
         };
         // An older nomination exists if binds of members have failed since.
-        self.replace_nomination(key, &mut nomination);
+        self.replace_nomination(key, &distinct, &mut nomination);
+        if nomination.victims.is_empty() {
+            // Only devices are waited for.
+            nomination.deadline = self.cache.now().saturating_add(DEALLOCATION_TIMEOUT_MS);
+        }
         self.cache.reserve_devices(&nomination.devices);
         self.reservations.nominations.insert(key.clone(), nomination);
+        self.reclaim_loans_on(&distinct);
         self.enqueue(key);
         self.set_pending(key, &reason);
         Ok(())
@@ -242,11 +247,10 @@ impl Scheduler {
     /// Retries nominations whose victims have left and whose devices were not free yet. Drops those
     /// whose victims did not leave in time. Returns the next deadline.
     pub(in crate::state) fn retry_nominations(&mut self) -> Option<u64> {
-        let due = self
-            .reservations
-            .nominations
-            .iter()
-            .filter(|(_, nomination)| nomination.victims.is_empty());
+        let due =
+            self.reservations.nominations.iter().filter(|(_, nomination)| {
+                nomination.victims.is_empty() || nomination.is_reclaiming
+            });
         for key in due.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.complete_nomination(&key);
         }
@@ -259,6 +263,9 @@ impl Scheduler {
         let Some(nomination) = self.reservations.nominations.get(key).cloned() else { return };
         if !nomination.borrowers.is_empty() {
             self.reclaim_loans(key);
+            return;
+        }
+        if !nomination.victims.is_empty() {
             return;
         }
         let mut places = Vec::new();
@@ -348,16 +355,13 @@ impl Scheduler {
 }
 
 impl Cache {
-    /// When the victims of a nomination must have left: after the longest grace period among them,
-    /// and some time for the kubelet. Without victims only their devices are waited for.
-    fn victims_deadline(&self, nomination: &Nomination) -> u64 {
-        let records = nomination.victims.iter().filter_map(|uid| self.pod(uid));
-        let grace = records.map(|record| record.pod.spec.grace_seconds).max();
-        let timeout = grace.map_or(DEALLOCATION_TIMEOUT_MS, |seconds| {
-            let seconds = u64::try_from(seconds).unwrap_or(0);
-            seconds.saturating_mul(1000).saturating_add(VICTIM_TIMEOUT_MS)
-        });
-        self.now().saturating_add(timeout)
+    /// When pods that are evicted now must have left: after the longest grace period among them, and
+    /// some time for the kubelet. `None` without pods.
+    fn victims_deadline<'a>(&self, victims: impl Iterator<Item = &'a PodUid>) -> Option<u64> {
+        let records = victims.filter_map(|uid| self.pod(uid));
+        let seconds = records.map(|record| record.pod.spec.grace_seconds).max()?;
+        let grace = u64::try_from(seconds).unwrap_or(0).saturating_mul(1000);
+        Some(self.now().saturating_add(grace).saturating_add(VICTIM_TIMEOUT_MS))
     }
 
     /// Whether a pod has a place that victims must leave first.
@@ -366,15 +370,15 @@ impl Cache {
     }
 
     /// Reserves the devices of nominated pods.
-    fn reserve_devices(&mut self, devices: &[NominatedDevices]) {
-        for NominatedDevices { allocation, is_exact } in devices {
-            self.devices_mut().reserve_nominated(allocation, *is_exact);
+    fn reserve_devices(&mut self, devices: &[PodAllocation]) {
+        for allocation in devices {
+            self.devices_mut().reserve_nominated(allocation);
         }
     }
 
     /// Ends the reservation of their devices.
-    fn release_devices(&mut self, devices: &[NominatedDevices]) {
-        for NominatedDevices { allocation, .. } in devices {
+    fn release_devices(&mut self, devices: &[PodAllocation]) {
+        for allocation in devices {
             self.devices_mut().release_nominated(&allocation.pod);
         }
     }

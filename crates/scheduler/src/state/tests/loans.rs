@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use super::claims::{class, slice};
 use super::fixtures::{
     Testbed, budget, ended, evicted, gpu_pod, member, node, plugin_node, pod, pod_group, with,
 };
@@ -9,13 +10,26 @@ use crate::bind::{FailureKind, OpKind, WriteOp};
 use crate::state::SchedulerConfig;
 use crate::status::StatusUpdate;
 
-const GRACE: &str = "/spec/terminationGracePeriodSeconds";
-const HOUR_MS: u64 = 3_600_000;
+pub(super) const GRACE: &str = "/spec/terminationGracePeriodSeconds";
+pub(super) const HOUR_MS: u64 = 3_600_000;
+
+/// Adds a node of eight GPUs.
+pub(super) type AddNode = fn(&mut Testbed, &str);
+
+/// Nodes with a device plugin, and nodes whose driver publishes devices.
+pub(super) const NODES: [AddNode; 2] = [
+    |testbed, name| testbed.node(&plugin_node(name)),
+    |testbed, name| {
+        testbed.class(&class());
+        testbed.node(&node(name, 64));
+        testbed.slice(&slice(name, 8));
+    },
+];
 
 /// Eight GPUs whose pods were evicted for a gang. All have left but one, which has an hour.
-fn lending() -> Testbed {
+pub(super) fn lending(add_node: AddNode) -> Testbed {
     let mut testbed = Testbed::new();
-    fill(&mut testbed);
+    fill(&mut testbed, add_node);
     preempt(&mut testbed);
     for number in 1..8 {
         testbed.drop_pod(&format!("v{number}"));
@@ -24,8 +38,8 @@ fn lending() -> Testbed {
     testbed
 }
 
-fn fill(testbed: &mut Testbed) {
-    testbed.node(&plugin_node("a"));
+fn fill(testbed: &mut Testbed, add_node: AddNode) {
+    add_node(testbed, "a");
     testbed.pod(&with(gpu_pod("v0", 1), GRACE, json!(3600)));
     for number in 1..8 {
         testbed.pod(&gpu_pod(&format!("v{number}"), 1));
@@ -46,53 +60,55 @@ fn preempt(testbed: &mut Testbed) {
     carry_out(testbed, &ops);
 }
 
-fn carry_out(testbed: &mut Testbed, ops: &[WriteOp]) {
+pub(super) fn carry_out(testbed: &mut Testbed, ops: &[WriteOp]) {
     for op in ops {
         testbed.complete(op);
     }
 }
 
-fn on_a(names: &[&str]) -> Vec<(String, String)> {
+pub(super) fn on_a(names: &[&str]) -> Vec<(String, String)> {
     names.iter().map(|name| ((*name).to_owned(), "a".to_owned())).collect()
 }
 
-fn is_leaving(testbed: &Testbed, name: &str) -> bool {
+pub(super) fn is_leaving(testbed: &Testbed, name: &str) -> bool {
     testbed.pods[name]["metadata"].get("deletionTimestamp").is_some()
 }
 
-fn explained(testbed: &Testbed, name: &str) -> Option<String> {
+pub(super) fn explained(testbed: &Testbed, name: &str) -> Option<String> {
     let name = octavo_kube_io::objects::ObjectName::new("team", name);
     testbed.scheduler.explain_pod(&name).expect("the pod").loan
 }
 
 #[test]
 fn a_freed_gpu_serves_a_pod_that_yields_when_the_last_victim_has_left() {
-    let mut testbed = lending();
-    testbed.reports.clear();
-    testbed.pod(&gpu_pod("low", 1));
-    assert_eq!(testbed.settle(), on_a(&["low"]));
-    testbed.ops();
-    let loan = explained(&testbed, "low").expect("a loan");
-    assert!(loan.contains("kept for PodGroup team/g") && loan.contains("evicted"), "{loan}");
-    assert!(testbed.reports.iter().any(|report| {
-        matches!(report, StatusUpdate::PodBound { loan: Some(note), .. } if *note == loan)
-    }));
-    assert_eq!(evicted(&testbed.after(HOUR_MS - 1000)), Vec::<String>::new());
-    testbed.drop_pod("v0");
-    let ops = testbed.ops();
-    assert_eq!(evicted(&ops), ["low"]);
-    carry_out(&mut testbed, &ops);
-    assert_eq!(testbed.settle(), [], "the borrower still runs");
-    testbed.pod(&gpu_pod("late", 1));
-    assert_eq!(testbed.settle(), [], "nothing is lent any more");
-    testbed.drop_pod("low");
-    assert_eq!(testbed.settle(), on_a(&["m0", "m1"]));
+    for add_node in NODES {
+        let mut testbed = lending(add_node);
+        testbed.reports.clear();
+        testbed.pod(&gpu_pod("low", 1));
+        assert_eq!(testbed.settle(), on_a(&["low"]));
+        testbed.ops();
+        let loan = explained(&testbed, "low").expect("a loan");
+        assert!(loan.contains("kept for PodGroup team/g") && loan.contains("evicted"), "{loan}");
+        assert!(testbed.reports.iter().any(|report| {
+            matches!(report, StatusUpdate::PodBound { loan: Some(note), .. } if *note == loan)
+        }));
+        assert_eq!(evicted(&testbed.after(HOUR_MS - 1000)), Vec::<String>::new());
+        testbed.drop_pod("v0");
+        let ops = testbed.ops();
+        assert_eq!(evicted(&ops), ["low"]);
+        carry_out(&mut testbed, &ops);
+        assert_eq!(testbed.settle(), [], "the borrower still runs");
+        testbed.pod(&gpu_pod("late", 1));
+        assert_eq!(testbed.settle(), [], "nothing is lent any more");
+        testbed.drop_pod("low");
+        assert_eq!(testbed.settle(), on_a(&["m0", "m1"]));
+    }
 }
 
 #[test]
 fn a_pod_that_waits_gets_the_first_gpu_that_is_freed() {
     let mut testbed = Testbed::new();
-    fill(&mut testbed);
+    fill(&mut testbed, NODES[0]);
     preempt(&mut testbed);
     for name in ["p", "q"] {
         testbed.pod(&gpu_pod(name, 1));
@@ -116,7 +132,7 @@ fn a_pod_that_cannot_yield_borrows_nothing() {
         ("a closed budget", labelled),
         ("too many GPUs", gpu_pod("p", 8)),
     ] {
-        let mut testbed = lending();
+        let mut testbed = lending(NODES[0]);
         testbed.budget(&budget("b", json!({"app": "p"}), 0));
         testbed.pod(&pod);
         assert_eq!(testbed.settle(), [], "{what}");
@@ -128,68 +144,82 @@ fn a_pod_that_cannot_yield_borrows_nothing() {
 
 #[test]
 fn a_gang_borrows_nothing() {
-    let mut testbed = lending();
-    testbed.object(&pod_group("h", 1, json!({})));
-    testbed.pod(&with(gpu_pod("p", 1), "/metadata/labels", json!({"octavo.dev/pod-group": "h"})));
-    assert_eq!(testbed.settle(), []);
+    for add_node in NODES {
+        let mut testbed = lending(add_node);
+        testbed.object(&pod_group("h", 1, json!({})));
+        testbed.pod(&with(
+            gpu_pod("p", 1),
+            "/metadata/labels",
+            json!({"octavo.dev/pod-group": "h"}),
+        ));
+        assert_eq!(testbed.settle(), []);
+    }
 }
 
 #[test]
 fn more_than_what_is_kept_is_not_lent() {
-    let mut testbed = lending();
-    let cpu = "/spec/containers/0/resources/requests/cpu";
-    testbed.pod(&with(gpu_pod("p", 1), cpu, json!("8")));
-    assert_eq!(testbed.settle(), [], "the gang and its last victim use eight cores at most");
-    testbed.pod(&with(gpu_pod("q", 1), cpu, json!("7")));
-    assert_eq!(testbed.settle(), on_a(&["q"]));
-    // Other pods find as much as without loans.
-    testbed.pod(&pod("plain", "56"));
-    assert_eq!(testbed.settle(), on_a(&["plain"]));
+    for add_node in NODES {
+        let mut testbed = lending(add_node);
+        let cpu = "/spec/containers/0/resources/requests/cpu";
+        testbed.pod(&with(gpu_pod("p", 1), cpu, json!("8")));
+        assert_eq!(testbed.settle(), [], "the gang and its last victim use eight cores at most");
+        testbed.pod(&with(gpu_pod("q", 1), cpu, json!("7")));
+        assert_eq!(testbed.settle(), on_a(&["q"]));
+        // Other pods find as much as without loans.
+        testbed.pod(&pod("plain", "56"));
+        assert_eq!(testbed.settle(), on_a(&["plain"]));
+    }
 }
 
 #[test]
 fn nothing_is_lent_when_the_last_victim_must_leave_soon() {
-    let mut testbed = lending();
-    testbed.time(HOUR_MS - 59_000);
-    testbed.pod(&gpu_pod("p", 1));
-    assert_eq!(testbed.settle(), []);
+    for add_node in NODES {
+        let mut testbed = lending(add_node);
+        testbed.time(HOUR_MS - 59_000);
+        testbed.pod(&gpu_pod("p", 1));
+        assert_eq!(testbed.settle(), []);
+    }
 }
 
 #[test]
 fn borrowers_stay_as_ordinary_pods_if_the_gang_is_deleted() {
-    let mut testbed = lending();
-    testbed.pod(&gpu_pod("low", 1));
-    assert_eq!(testbed.settle(), on_a(&["low"]));
-    for name in ["m0", "m1"] {
-        testbed.drop_pod(name);
+    for add_node in NODES {
+        let mut testbed = lending(add_node);
+        testbed.pod(&gpu_pod("low", 1));
+        assert_eq!(testbed.settle(), on_a(&["low"]));
+        for name in ["m0", "m1"] {
+            testbed.drop_pod(name);
+        }
+        testbed.drop_pod("v0");
+        assert_eq!(evicted(&testbed.after(1000)), Vec::<String>::new());
+        assert_eq!(explained(&testbed, "low"), None);
+        testbed.pod(&gpu_pod("eight", 8));
+        assert_eq!(testbed.settle(), [], "the borrower counts");
+        testbed.pod(&gpu_pod("seven", 7));
+        assert_eq!(testbed.settle(), on_a(&["seven"]));
+        let high = with(gpu_pod("high", 1), "/spec/priority", json!(100));
+        testbed.pod(&high);
+        assert_eq!(evicted(&testbed.ops()), ["low"], "it can be preempted again");
     }
-    testbed.drop_pod("v0");
-    assert_eq!(evicted(&testbed.after(1000)), Vec::<String>::new());
-    assert_eq!(explained(&testbed, "low"), None);
-    testbed.pod(&gpu_pod("eight", 8));
-    assert_eq!(testbed.settle(), [], "the borrower counts");
-    testbed.pod(&gpu_pod("seven", 7));
-    assert_eq!(testbed.settle(), on_a(&["seven"]));
-    let high = with(gpu_pod("high", 1), "/spec/priority", json!(100));
-    testbed.pod(&high);
-    assert_eq!(evicted(&testbed.ops()), ["low"], "it can be preempted again");
 }
 
 #[test]
 fn borrowers_stay_if_the_last_victim_never_leaves() {
-    let mut testbed = lending();
-    testbed.pod(&gpu_pod("low", 1));
-    assert_eq!(testbed.settle(), on_a(&["low"]));
-    let ops = testbed.after(HOUR_MS + 30_000);
-    assert_eq!(evicted(&ops), Vec::<String>::new());
-    testbed.pod(&gpu_pod("six", 6));
-    assert_eq!(testbed.settle(), on_a(&["six"]), "the nomination is over");
-    assert_eq!(explained(&testbed, "low"), None);
+    for add_node in NODES {
+        let mut testbed = lending(add_node);
+        testbed.pod(&gpu_pod("low", 1));
+        assert_eq!(testbed.settle(), on_a(&["low"]));
+        let ops = testbed.after(HOUR_MS + 30_000);
+        assert_eq!(evicted(&ops), Vec::<String>::new());
+        testbed.pod(&gpu_pod("six", 6));
+        assert_eq!(testbed.settle(), on_a(&["six"]), "the nomination is over");
+        assert_eq!(explained(&testbed, "low"), None);
+    }
 }
 
 #[test]
 fn a_restart_meanwhile_loses_nothing() {
-    let mut before = lending();
+    let mut before = lending(NODES[0]);
     before.pod(&gpu_pod("low", 1));
     assert_eq!(before.settle(), on_a(&["low"]));
     let mut after = Testbed::with_config(SchedulerConfig::default());
@@ -208,97 +238,51 @@ fn a_restart_meanwhile_loses_nothing() {
 
 #[test]
 fn a_borrower_whose_bind_fails_is_a_pending_pod_again() {
-    let mut testbed = lending();
-    testbed.pod(&gpu_pod("low", 1));
-    let ops = testbed.ops();
-    let bind = ops.iter().find(|op| matches!(op.kind, OpKind::Bind(_))).expect("a bind");
-    testbed.fail(bind, FailureKind::Conflict);
-    assert_eq!(explained(&testbed, "low"), None);
-    testbed.drop_pod("v0");
-    assert_eq!(testbed.settle(), on_a(&["m0", "m1"]), "nothing is in the way");
-    testbed.node(&plugin_node("b"));
-    testbed.time(10_000);
-    assert_eq!(testbed.settle(), [("low".to_owned(), "b".to_owned())]);
+    for add_node in NODES {
+        let mut testbed = lending(add_node);
+        testbed.pod(&gpu_pod("low", 1));
+        let ops = testbed.ops();
+        let bind = ops.iter().find(|op| matches!(op.kind, OpKind::Bind(_))).expect("a bind");
+        testbed.fail(bind, FailureKind::Conflict);
+        assert_eq!(explained(&testbed, "low"), None);
+        testbed.drop_pod("v0");
+        assert_eq!(testbed.settle(), on_a(&["m0", "m1"]), "nothing is in the way");
+        add_node(&mut testbed, "b");
+        testbed.time(10_000);
+        assert_eq!(testbed.settle(), [("low".to_owned(), "b".to_owned())]);
+    }
 }
 
 #[test]
 fn a_borrower_whose_bind_is_in_flight_is_evicted_once_it_is_bound() {
-    let mut testbed = lending();
-    testbed.pod(&gpu_pod("low", 1));
-    let binds = testbed.ops();
-    testbed.drop_pod("v0");
-    assert_eq!(testbed.ops(), [], "its bind may fail");
-    carry_out(&mut testbed, &binds);
-    let ops = testbed.after(100);
-    assert_eq!(evicted(&ops), ["low"]);
-    carry_out(&mut testbed, &ops);
-    testbed.drop_pod("low");
-    assert_eq!(testbed.settle(), on_a(&["m0", "m1"]));
+    for add_node in NODES {
+        let mut testbed = lending(add_node);
+        testbed.pod(&gpu_pod("low", 1));
+        let binds = testbed.ops();
+        testbed.drop_pod("v0");
+        assert_eq!(testbed.ops(), [], "its bind may fail");
+        carry_out(&mut testbed, &binds);
+        let ops = testbed.after(100);
+        assert_eq!(evicted(&ops), ["low"]);
+        carry_out(&mut testbed, &ops);
+        testbed.drop_pod("low");
+        assert_eq!(testbed.settle(), on_a(&["m0", "m1"]));
+    }
 }
 
 #[test]
 fn a_gang_that_finds_another_place_leaves_its_borrowers_in_peace() {
-    let mut testbed = lending();
-    testbed.pod(&gpu_pod("low", 1));
-    assert_eq!(testbed.settle(), on_a(&["low"]));
-    testbed.node(&plugin_node("b"));
-    let ops = testbed.after(1000);
-    assert_eq!(ops.iter().filter(|op| matches!(op.kind, OpKind::Bind(_))).count(), 2);
-    carry_out(&mut testbed, &ops);
-    testbed.drop_pod("v0");
-    assert_eq!(evicted(&testbed.after(1000)), Vec::<String>::new());
-    testbed.pod(&gpu_pod("eight", 8));
-    assert_eq!(testbed.settle(), [], "the borrower counts");
-}
-
-#[test]
-fn a_higher_priority_takes_over_the_place_with_its_borrowers() {
-    let mut testbed = lending();
-    testbed.pod(&gpu_pod("low", 1));
-    assert_eq!(testbed.settle(), on_a(&["low"]));
-    testbed.pod(&with(gpu_pod("top", 8), "/spec/priority", json!(200)));
-    assert_eq!(testbed.settle(), []);
-    assert!(!is_leaving(&testbed, "low"), "the last victim still has its time");
-    testbed.drop_pod("v0");
-    let ops = testbed.after(100);
-    assert_eq!(evicted(&ops), ["low"]);
-    carry_out(&mut testbed, &ops);
-    testbed.drop_pod("low");
-    assert_eq!(testbed.settle(), on_a(&["top"]));
-}
-
-#[test]
-fn a_loan_ends_with_the_first_nomination_that_needs_the_room() {
-    let mut testbed = Testbed::new();
-    testbed.node(&node("a", 8));
-    let names = ["v0", "v1", "v2", "v3"];
-    for name in names {
-        testbed.pod(&with(pod(name, "2"), GRACE, json!(3600)));
-    }
-    testbed.settle();
-    let mut victims = Vec::new();
-    for name in ["x", "y"] {
-        testbed.pod(&with(pod(name, "4"), "/spec/priority", json!(100)));
-        let ops = testbed.ops();
-        victims.push(evicted(&ops));
+    for add_node in NODES {
+        let mut testbed = lending(add_node);
+        testbed.pod(&gpu_pod("low", 1));
+        assert_eq!(testbed.settle(), on_a(&["low"]));
+        add_node(&mut testbed, "b");
+        let ops = testbed.after(1000);
+        assert_eq!(ops.iter().filter(|op| matches!(op.kind, OpKind::Bind(_))).count(), 2);
         carry_out(&mut testbed, &ops);
+        testbed.drop_pod("v0");
+        assert_eq!(evicted(&testbed.after(1000)), Vec::<String>::new());
+        testbed.pod(&gpu_pod("eight", 8));
+        assert_eq!(testbed.settle(), [], "the borrower counts");
     }
-    for of_one in &victims {
-        testbed.drop_pod(&of_one[0]);
-    }
-    testbed.pod(&pod("low", "2"));
-    assert_eq!(testbed.settle(), on_a(&["low"]));
-    testbed.drop_pod(&victims[0][1]);
-    let ops = testbed.ops();
-    assert_eq!(evicted(&ops), ["low"]);
-    carry_out(&mut testbed, &ops);
-    testbed.pod(&pod("late", "2"));
-    assert_eq!(testbed.settle(), [], "the first one needs the room now");
-    testbed.drop_pod("low");
-    assert_eq!(testbed.settle(), on_a(&["late", "x"]), "the second one still lends its half");
-    testbed.drop_pod(&victims[1][1]);
-    assert_eq!(testbed.settle(), []);
-    assert!(is_leaving(&testbed, "late"));
-    testbed.drop_pod("late");
-    assert_eq!(testbed.settle(), on_a(&["y"]));
 }

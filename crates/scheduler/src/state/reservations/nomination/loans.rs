@@ -4,9 +4,11 @@
 //! So a single pod that finds no other place may borrow it, if it can yield: it has lower priority
 //! and a short grace period, and no disruption budget delays its eviction. A borrower counts as a
 //! victim that has not left: usage by present pods includes it, the engine cache does not. What is
-//! lent on a node is within what is kept there, so other pods find the same room as without it.
+//! lent on a node is within what is kept there, so other pods find the same room as without it. A
+//! node lends for one nomination only.
 //!
-//! Borrowers are evicted once the last victim has left. From then on nothing is lent, so borrowers
+//! Borrowers are evicted once the last victim has left, or the place suffices beside the victims
+//! that still run. From then on nothing is lent, so borrowers
 //! delay the nominated pods once, by one short grace period. If the nomination ends before, they
 //! stay as ordinary pods.
 
@@ -85,21 +87,25 @@ impl Scheduler {
     }
 
     /// The priority below which pods may borrow on a node: the lowest of the nominated pods there.
-    /// `None` if one of their nominations lends nothing.
+    /// `None` if nothing is lent.
     pub(in crate::state) fn lent_below(&self, node: &str) -> Option<i32> {
+        self.lender_on(node)?;
+        let priority =
+            |uid: &PodUid| Some(self.cache.engine().desired(uid)?.workload.profile.priority);
+        self.nominated_on(node).map(priority).min()?
+    }
+
+    /// The entry whose nomination lends on a node. If several keep room there, none lends, so that
+    /// each borrower has one lender.
+    fn lender_on(&self, node: &str) -> Option<QueueKey> {
         if self.reservations.has_no_nomination() {
             return None;
         }
-        let mut lowest: Option<i32> = None;
-        for uid in self.nominated_on(node) {
-            let nomination = self.reservations.nomination(&self.cache.queue_key_of(uid))?;
-            if !nomination.is_lending(self.cache.now()) {
-                return None;
-            }
-            let priority = self.cache.engine().desired(uid)?.workload.profile.priority;
-            lowest = Some(lowest.map_or(priority, |lowest| lowest.min(priority)));
-        }
-        lowest
+        let mut keys: BTreeSet<_> =
+            self.nominated_on(node).map(|uid| self.cache.queue_key_of(uid)).collect();
+        let key = keys.pop_first()?;
+        let nomination = self.reservations.nomination(&key)?;
+        (keys.is_empty() && nomination.is_lending(self.cache.now())).then_some(key)
     }
 
     /// Nominated pods with a place on a node.
@@ -117,18 +123,30 @@ impl Scheduler {
         places.map(|place| place.node.clone()).collect()
     }
 
-    /// Records a borrower with all nominations that keep room on its node.
+    /// Records a borrower with the nomination that lends on its node.
     fn lend(&mut self, uid: &PodUid, node: &NodeName) {
-        let keys: BTreeSet<_> =
-            self.nominated_on(node).map(|member| self.cache.queue_key_of(member)).collect();
-        for key in keys {
-            if let Some(nomination) = self.reservations.nominations.get_mut(&key) {
-                nomination.borrowers.insert(uid.clone());
-            }
+        let Some(key) = self.lender_on(node) else { return };
+        if let Some(nomination) = self.reservations.nominations.get_mut(&key) {
+            nomination.borrowers.insert(uid.clone());
         }
     }
 
-    /// Evicts the borrowers of a nomination whose victims have left. Those whose binds are in
+    /// Evicts borrowers on nodes on which another nomination keeps room now. Their lenders lend
+    /// nothing any more.
+    pub(super) fn reclaim_loans_on(&mut self, nodes: &BTreeSet<&NodeName>) {
+        let is_there = |uid: &PodUid| {
+            let place = self.cache.pod(uid).and_then(|record| record.place.as_ref());
+            place.is_some_and(|place| nodes.contains(&place.node))
+        };
+        let nominations = self.reservations.nominations.iter();
+        let lenders =
+            nominations.filter(|(_, nomination)| nomination.borrowers.iter().any(is_there));
+        for key in lenders.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
+            self.reclaim_loans(&key);
+        }
+    }
+
+    /// Evicts the borrowers of a nomination, which lends nothing any more. Those whose binds are in
     /// flight follow once they are bound.
     pub(super) fn reclaim_loans(&mut self, key: &QueueKey) {
         let Some(mut nomination) = self.reservations.nominations.get(key).cloned() else { return };
@@ -141,16 +159,13 @@ impl Scheduler {
         if !bound.is_empty() {
             let beneficiary = self.cache.beneficiary(key);
             for uid in &bound {
-                if self.reservations.victims().any(|victim| victim == uid) {
-                    // For another nomination on its node.
-                    continue;
-                }
                 self.reporter.metrics().preempted(&self.cache.queue_key_of(uid));
                 let message = format!("ran in a place that was kept for {beneficiary}");
                 self.evict(uid, Reason::Preempted, message);
             }
+            let deadline = self.cache.victims_deadline(bound.iter()).unwrap_or(0);
+            nomination.deadline = nomination.deadline.max(deadline);
             nomination.victims.extend(bound);
-            nomination.deadline = self.cache.victims_deadline(&nomination);
         }
         self.reservations.nominations.insert(key.clone(), nomination);
     }
@@ -158,23 +173,10 @@ impl Scheduler {
     /// Ends the loan of a pod that does not run in the lent place after all. With the next tick its
     /// nominations do without it.
     pub(in crate::state) fn end_loan(&mut self, uid: &PodUid) {
-        let mut is_borrower = false;
-        for nomination in self.reservations.nominations.values_mut() {
-            is_borrower |= nomination.borrowers.remove(uid);
-        }
-        if is_borrower {
+        let mut nominations = self.reservations.nominations.values_mut();
+        if nominations.any(|nomination| nomination.borrowers.remove(uid)) {
             self.cache.keep_victims([uid].into_iter());
         }
-    }
-
-    /// Counts pods again that need not leave for this nomination any more, which is no longer in
-    /// force. Borrowers may still have to leave for another one.
-    pub(super) fn keep_leaving(&mut self, nomination: &Nomination) {
-        let others = &self.reservations.nominations;
-        let must_leave = |uid: &PodUid| {
-            others.values().any(|one| one.victims.contains(uid) || one.borrowers.contains(uid))
-        };
-        self.cache.keep_victims(nomination.leaving().filter(|uid| !must_leave(uid)));
     }
 
     /// For a borrower: for whom its place is kept, and when it is evicted.

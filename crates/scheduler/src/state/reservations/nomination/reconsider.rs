@@ -1,6 +1,6 @@
 //! Nominated entries that no longer need their victims to leave.
 
-use octavo_kube_io::objects::PodUid;
+use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::Nomination;
 use crate::state::Scheduler;
@@ -47,7 +47,7 @@ impl Scheduler {
             self.cache.set_place(uid, None);
         }
         // They have not left yet, so their places are not free.
-        self.keep_leaving(&nomination);
+        self.cache.keep_victims(nomination.leaving());
         let result = match key {
             QueueKey::Pod(uid) => self.schedule_pod(uid, key, Attempt::Nominated),
             QueueKey::Group(group) => self.schedule_group(group, key, Attempt::Nominated),
@@ -58,13 +58,16 @@ impl Scheduler {
             }
             if self.reservations.nominations.contains_key(key) {
                 // The new place waits for volumes.
-                self.keep_leaving(&nomination);
-                self.drop_successor_places_of(key);
+                self.release_victims(key, &nomination);
             } else {
                 self.release_nomination(key, &nomination);
             }
             return;
         }
+        let on_nodes: Vec<(PodUid, NodeName)> =
+            places.iter().map(|(uid, place)| (uid.clone(), place.node.clone())).collect();
+        let needs_borrowed = !nomination.borrowers.is_empty()
+            && self.would_fit_after(&on_nodes, &nomination.borrowers);
         for uid in nomination.leaving() {
             self.cache.mark_victim(uid);
         }
@@ -75,5 +78,9 @@ impl Scheduler {
         nomination.revision = self.cache.revision();
         nomination.decided_at = self.cache.now();
         self.reservations.nominations.insert(key.clone(), nomination);
+        if needs_borrowed {
+            // The place suffices beside the victims that still run.
+            self.reclaim_loans(key);
+        }
     }
 }

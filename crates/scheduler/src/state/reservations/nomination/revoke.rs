@@ -41,19 +41,31 @@ impl Scheduler {
         newer: &mut Nomination,
     ) {
         let Some(mut older) = self.reservations.nominations.remove(key) else { return };
+        self.take_over(&mut older, nodes, newer);
+        self.release_nomination(key, &older);
+        self.enqueue(key);
+        self.queue.set_state(key, State::Ready);
+    }
+
+    /// Moves the pods that leave these nodes to a newer nomination. Victims were evicted for the older
+    /// one, so they must leave by its deadline.
+    fn take_over(
+        &self,
+        older: &mut Nomination,
+        nodes: &BTreeSet<&NodeName>,
+        newer: &mut Nomination,
+    ) {
         let is_needed = |uid: &PodUid| {
             let place = self.cache.pod(uid).and_then(|record| record.place.as_ref());
             place.is_some_and(|place| nodes.contains(&place.node))
         };
-        for (leaving, of_newer) in
-            [(&mut older.victims, &mut newer.victims), (&mut older.borrowers, &mut newer.borrowers)]
-        {
-            of_newer.extend(leaving.extract_if(.., |uid| is_needed(uid)));
+        let victims: Vec<_> = older.victims.extract_if(.., |uid| is_needed(uid)).collect();
+        if !victims.is_empty() {
+            newer.deadline = newer.deadline.max(older.deadline);
         }
+        newer.victims.extend(victims);
+        newer.borrowers.extend(older.borrowers.extract_if(.., |uid| is_needed(uid)));
         newer.departed.append(&mut older.departed);
-        self.release_nomination(key, &older);
-        self.enqueue(key);
-        self.queue.set_state(key, State::Ready);
     }
 
     /// Takes the places of a dropped nomination back.
@@ -64,13 +76,19 @@ impl Scheduler {
                 self.release_place(uid);
             }
         }
-        self.keep_leaving(nomination);
         if let QueueKey::Pod(uid) = key
             && self.cache.pod(uid).is_some_and(|record| record.place.is_none())
         {
             // The API server clears it when the pod is bound.
             self.set_nominated_node(uid, None);
         }
+        self.release_victims(key, nomination);
+    }
+
+    /// Ends what a nomination that is no longer in force asks of others: the pods that have not left
+    /// its places count again, as do claims of those that have.
+    pub(super) fn release_victims(&mut self, key: &QueueKey, nomination: &Nomination) {
+        self.cache.keep_victims(nomination.leaving());
         self.drop_successor_places_of(key);
         for node in self.cache.nodes_with_claim_holders() {
             self.refresh_claim_holders(&node);
@@ -78,18 +96,23 @@ impl Scheduler {
         self.cache.victims_changed();
     }
 
-    /// Drops an older nomination, except for members and victims of the newer one, which takes over its
-    /// borrowers.
-    pub(super) fn replace_nomination(&mut self, key: &QueueKey, newer: &mut Nomination) {
+    /// Drops an older nomination of the same entry, except for members of the newer one, which takes
+    /// over the pods that leave its nodes.
+    pub(super) fn replace_nomination(
+        &mut self,
+        key: &QueueKey,
+        nodes: &BTreeSet<&NodeName>,
+        newer: &mut Nomination,
+    ) {
         let Some(mut older) = self.reservations.nominations.remove(key) else { return };
+        self.take_over(&mut older, nodes, newer);
         self.cache.release_devices(&older.devices);
         for uid in older.members.iter().filter(|uid| !newer.members.contains(uid)) {
             if self.cache.is_nominated(uid) {
                 self.release_place(uid);
             }
         }
-        self.cache.keep_victims(older.victims.iter().filter(|uid| !newer.victims.contains(*uid)));
-        newer.borrowers.append(&mut older.borrowers);
+        self.cache.keep_victims(older.leaving().filter(|uid| !newer.victims.contains(*uid)));
     }
 
     /// Drops the nominations on a deleted node.
@@ -157,6 +180,9 @@ impl Scheduler {
         self.cache.protect_until(uid, at);
         self.cache.keep_victims([uid].into_iter());
         self.operations.retry_eviction_at(at, uid);
+        for nomination in self.reservations.nominations.values_mut() {
+            nomination.borrowers.remove(uid);
+        }
         let nominations = self.reservations.nominations.iter();
         let broken = nominations.filter(|(_, nomination)| nomination.victims.contains(uid));
         for key in broken.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
