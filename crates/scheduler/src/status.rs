@@ -59,7 +59,7 @@ pub enum StatusUpdate {
         pod: PodRef,
         /// Its node.
         node: NodeName,
-        /// If its place is kept for another: for whom, and when it is evicted.
+        /// If its place is kept for another entry: the name of that entry, and when the pod is evicted.
         loan: Option<String>,
     },
     /// A pod has a node, from this scheduler or another. It waits for nothing.

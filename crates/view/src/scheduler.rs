@@ -98,7 +98,7 @@ pub struct SchedulerExplanation {
     /// Its node, if it is placed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// If it runs in a place that is kept for another: for whom, and when it is evicted.
+    /// If it runs in a place that is kept for another entry: the name of that entry, and when the pod is evicted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loan: Option<String>,
     /// After a refusal: the victims that would make room for it now.

@@ -294,7 +294,7 @@ fn victims_are_listed_with_the_infeasible_nodes() {
 }
 
 #[test]
-fn a_pod_in_a_lent_place_is_told_so() {
+fn a_pod_in_a_lent_place_is_shown_with_its_lender() {
     let loan = "runs in a place that is kept for pod high: it is evicted once the pods that must leave for that have left";
     let says: SchedulerExplanation =
         serde_json::from_value(json!({"node": "n0", "loan": loan})).unwrap();

@@ -33,7 +33,7 @@ fn member(node: u32, milli: u16, cpu_milli: i64) -> Member {
     Member { shape, placement: Placement { node: NodeId(node), gpus }, limit: None }
 }
 
-/// The sums as if all members came anew.
+/// The sums, computed from all members.
 fn counted(workloads: &Workloads) -> Totals {
     let mut totals = Totals::default();
     for (_, workload) in workloads.iter() {

@@ -82,7 +82,7 @@ async fn evictions_that_meet_429_for_a_minute_are_repeated_afterwards() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_budgets_429_ends_one_preemption_and_holds_up_nobody() {
+async fn a_budgets_429_ends_one_preemption_and_delays_no_other_pod() {
     let mut whole = Whole::new(&["a"]).await;
     let all = ["low-0", "high", "beside"].map(str::to_owned);
     whole.create(pod("low-0", "3", 0)).await;

@@ -34,7 +34,7 @@ pub struct ExplainReport {
     pub group: Option<String>,
     /// Its node, if placed.
     pub node: Option<String>,
-    /// If it runs in a place that is kept for another: for whom, and when it is evicted.
+    /// If it runs in a place that is kept for another entry: the name of that entry, and when the pod is evicted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loan: Option<String>,
     /// The victims that would make it schedulable, if known.

@@ -314,7 +314,7 @@ fn absurd_pods_that_ran_on_a_node_leave_its_free_amounts_as_they_were() {
         engine.world.cluster.free(engine.node("a").expect("a node"))
     };
     let before = free(&testbed);
-    // Nobody checks the requests of pods that name their node. Its kubelet rejects them.
+    // Requests of pods that name their node are checked by its kubelet alone, which rejects them.
     for name in ["large-0", "large-1", "large-2"] {
         let bound = with(absurd(name), "/spec/nodeName", json!("a"));
         testbed.pod(&with(bound, "/status/phase", json!("Running")));

@@ -249,7 +249,7 @@ fn a_gang_whose_member_is_deleted_waits_whole_and_keeps_nothing() {
     assert_eq!(message, "the gang has fewer pods than it needs: 1 of 2 members");
     testbed.pod(&with_priority(pod("other", "3"), 5));
     assert_eq!(testbed.settle(), [placed("other", "a")]);
-    // With a new member it is decided anew: the room is taken, so a victim is needed again.
+    // With a new member it is decided again: the room is taken, so a victim is needed again.
     testbed.pod(&with_priority(member("g", "m2", "3"), 100));
     let ops = testbed.after(1000);
     assert_eq!((evicted(&ops), bound(&ops)), (vec!["other".to_owned()], vec![]));
@@ -292,7 +292,7 @@ fn a_third_pod_of_higher_priority_takes_the_place_and_the_second_waits() {
 }
 
 #[test]
-fn a_third_pod_of_higher_priority_displaces_a_whole_gang_and_evicts_nobody_twice() {
+fn a_third_pod_of_higher_priority_displaces_a_whole_gang_and_evicts_no_pod_twice() {
     let mut testbed = nominated_gang();
     testbed.pod(&with_priority(on(pod("highest", "3"), "a"), 200));
     let ops = testbed.ops();
@@ -365,7 +365,7 @@ fn a_budget_that_closes_between_two_evictions_ends_the_preemption() {
     testbed.drop_pod("w1");
     assert_eq!(testbed.settle(), []);
     assert_unschedulable(&testbed, "high");
-    // The room of the first victim is kept for nobody.
+    // The room of the first victim is kept for no pod.
     testbed.pod(&pod("other", "2"));
     assert_eq!(testbed.settle(), [placed("other", "a")]);
     testbed.drop_pod("other");

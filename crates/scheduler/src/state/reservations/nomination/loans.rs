@@ -1,6 +1,6 @@
 //! Loans: while a victim takes its time to leave, other pods use the room that is kept.
 //!
-//! A victim may have hours to leave. Meanwhile the room that others have left would serve nobody.
+//! A victim may have hours to leave. Meanwhile the room that others have left would serve no pod.
 //! So a single pod that finds no other place may borrow it, if it can yield: it has lower priority
 //! and a short grace period, and no disruption budget delays its eviction. A borrower counts as a
 //! victim that has not left: usage by present pods includes it, the engine cache does not. What is
@@ -70,7 +70,7 @@ impl Scheduler {
         false
     }
 
-    /// Whether a pod that can yield has lower priority than all for whom room is kept on a node,
+    /// Whether a pod that can yield has lower priority than all nominated pods of a node,
     /// and fits into this room.
     pub(in crate::state) fn may_borrow_on(
         &self,
@@ -179,7 +179,7 @@ impl Scheduler {
         }
     }
 
-    /// For a borrower: for whom its place is kept, and when it is evicted.
+    /// For a borrower: the entry that its place is kept for, and when the pod is evicted.
     pub(in crate::state) fn loan_text(&self, uid: &PodUid) -> Option<String> {
         let nominations = self.reservations.nominations.iter();
         let mut lenders = nominations.filter(|(_, nomination)| nomination.borrowers.contains(uid));
