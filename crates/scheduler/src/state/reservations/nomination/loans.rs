@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::{Nomination, VICTIM_TIMEOUT_MS};
+use crate::devices::AskedClaim;
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
 use crate::state::queue::QueueKey;
@@ -48,8 +49,9 @@ impl Scheduler {
             return false;
         }
         let Ok(ask) = self.ask(uid) else { return false };
-        if !ask.is_exact {
-            // How much of the kept devices it would take is not known.
+        let is_wanted = |claim: &AskedClaim| matches!(claim, AskedClaim::Wanted(_));
+        if self.cache.has_uncounted(uid, &ask) || !ask.claims.iter().all(is_wanted) {
+            // How much of what is kept it would take is not known, or it has its devices already.
             return false;
         }
         for node in nodes {
