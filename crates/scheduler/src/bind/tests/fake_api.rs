@@ -180,7 +180,11 @@ impl FakeApi {
     ) -> Result<Response<Body>, std::io::Error> {
         let (fault, yields) = {
             let mut inner = self.0.lock().unwrap();
-            let fault = inner.next_fault();
+            // A conflict is of a write: the API server rejects no read with it.
+            let is_possible = |fault: &InjectedFault| {
+                method != Method::GET || *fault != InjectedFault::Status(409)
+            };
+            let fault = inner.next_fault().filter(is_possible);
             inner.count += 1;
             inner.in_flight += 1;
             inner.max_in_flight = inner.max_in_flight.max(inner.in_flight);
