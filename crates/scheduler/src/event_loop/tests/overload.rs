@@ -94,7 +94,7 @@ async fn a_budgets_429_ends_one_preemption_and_delays_no_other_pod() {
     whole.create(pod("beside", "1", 0)).await;
     whole.until("another is bound", &all, |whole| whole.node_of("beside").is_some()).await;
     whole
-        .until("it is told", &all, |whole| {
+        .until("its condition is written", &all, |whole| {
             whole.condition("high").is_some_and(|(reason, message)| {
                 reason == "Unschedulable" && !message.contains("nominated")
             })

@@ -1,8 +1,8 @@
 //! Disruption budgets as the engine's limits on evictions.
 //!
 //! Victims are evicted through the Eviction API, which rejects what a budget does not allow. A plan
-//! that exceeds a budget would evict its first victims in vain. So the engine is told before each
-//! decision how many pods of each budget may leave, and makes no such plan.
+//! that exceeds a budget would evict its first victims in vain. So each decision of the
+//! engine has the number of pods of each budget that may leave, and makes no such plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -112,7 +112,7 @@ impl Scheduler {
         self.check_rules(uid, ask, node)?;
         self.check_node_fit(uid, node)?;
         let allocate = |devices: &Devices| devices.allocate(ask, node, parts);
-        self.reserve_devices(uid, ask, node, parts, allocate)
+        self.assume_place(uid, ask, node, parts, allocate)
     }
 
     /// As [`Self::reserve`], in the room that is kept for nominated pods, with GPUs that are kept for
@@ -127,7 +127,7 @@ impl Scheduler {
         self.check_lent_fit(uid, node)?;
         let (lenders, kept) = self.cache.lent_gpus(node);
         let allocate = |devices: &Devices| devices.allocate_lent(ask, node, &kept, &lenders);
-        let assumed = self.reserve_devices(uid, ask, node, None, allocate)?;
+        let assumed = self.assume_place(uid, ask, node, None, allocate)?;
         let is_kept = |part: &GpuPart| {
             let of_gpu = kept.iter().filter(|kept| kept.gpu == part.gpu);
             part.milli <= of_gpu.map(|kept| kept.milli).sum()
@@ -154,7 +154,8 @@ impl Scheduler {
         self.cache.check_neighbours(uid, node)
     }
 
-    fn reserve_devices(
+    /// Allocates devices with `allocate`, and assumes them, the volumes and the place.
+    fn assume_place(
         &mut self,
         uid: &PodUid,
         ask: &Ask,

@@ -144,7 +144,7 @@ fn a_pod_with_an_unknown_storage_class_is_served_when_the_class_comes() {
 fn affinity_to_pods_that_do_not_exist_waits_and_affinity_to_itself_does_not() {
     let mut testbed = Testbed::new();
     testbed.node(&node("a", 8));
-    testbed.pod(&near(pod("lonely", "1"), "nobody", HOST));
+    testbed.pod(&near(pod("lonely", "1"), "absent", HOST));
     // The first pod of a series that selects itself goes anywhere, and the next ones to it.
     testbed.pod(&near(of_app(pod("first", "1"), "web"), "web", HOST));
     testbed.pod(&near(of_app(pod("next", "1"), "web"), "web", HOST));
@@ -152,7 +152,7 @@ fn affinity_to_pods_that_do_not_exist_waits_and_affinity_to_itself_does_not() {
     let (reason, message) = condition(&testbed, "lonely");
     assert_eq!(reason, "Unschedulable");
     assert_eq!(message, "no node is feasible: node(s) didn't match pod affinity rules");
-    testbed.pod(&of_app(pod("friend", "1"), "nobody"));
+    testbed.pod(&of_app(pod("friend", "1"), "absent"));
     assert_bound(&mut testbed, &["friend"]);
     testbed.time(1000);
     assert_bound(&mut testbed, &["lonely"]);
@@ -229,11 +229,11 @@ fn a_gang_with_affinity_to_nothing_waits_whole() {
     testbed.node(&node("a", 8));
     testbed.object(&pod_group("g", 2, json!({})));
     testbed.pod(&member("g", "m0", "1"));
-    testbed.pod(&near(member("g", "m1", "1"), "nobody", HOST));
+    testbed.pod(&near(member("g", "m1", "1"), "absent", HOST));
     testbed.pod(&pod("other", "1"));
     assert_bound(&mut testbed, &["other"]);
     assert_eq!(condition(&testbed, "m0").0, "Unschedulable");
-    testbed.pod(&of_app(pod("friend", "1"), "nobody"));
+    testbed.pod(&of_app(pod("friend", "1"), "absent"));
     testbed.time(1000);
     assert_bound(&mut testbed, &["friend", "m0", "m1"]);
 }
