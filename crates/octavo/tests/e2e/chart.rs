@@ -69,6 +69,16 @@ async fn an_agent_writes_slices_of_its_own_node_only() {
         .unwrap();
 
     let driver = "gpu.nvidia.com";
+    // The API server learns of a policy a moment after its creation.
+    eventually("the admission policy is in force", || async {
+        let foreign = slice("x", driver, "gh200-1", &json!({"nodeName": "gh200-1"}));
+        if create(foreign).await.is_err() {
+            return Some(());
+        }
+        own.delete("x", &DeleteParams::default()).await.unwrap();
+        None
+    })
+    .await;
     let selector = json!({"nodeSelectorTerms": [
         {"matchExpressions": [{"key": "a", "operator": "Exists"}]}]});
     for (reason, refused) in [
