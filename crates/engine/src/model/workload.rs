@@ -107,9 +107,13 @@ pub struct Workloads {
     totals: Totals,
 }
 
-/// Sums over all members. Each member that comes or goes changes them by what it is.
+/// Sums over all workloads and members. Each that comes or goes changes them by what it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Totals {
+    /// Preemptible workloads of each priority.
+    preemptible: BTreeMap<i32, u32>,
+    /// Movable workloads.
+    movable: u32,
     /// Compute of each tenant in thousandths of a GPU, and its members.
     tenants: BTreeMap<Arc<str>, (i64, u32)>,
     /// Members of each shape.
@@ -167,6 +171,25 @@ impl Member {
 }
 
 impl Totals {
+    fn add_workload(&mut self, profile: &Profile) {
+        if profile.is_preemptible {
+            *self.preemptible.entry(profile.priority).or_default() += 1;
+        }
+        self.movable += u32::from(profile.is_movable);
+    }
+
+    fn remove_workload(&mut self, profile: &Profile) {
+        if profile.is_preemptible
+            && let Some(workloads) = self.preemptible.get_mut(&profile.priority)
+        {
+            *workloads -= 1;
+            if *workloads == 0 {
+                self.preemptible.remove(&profile.priority);
+            }
+        }
+        self.movable -= u32::from(profile.is_movable);
+    }
+
     fn add(&mut self, tenant: &Arc<str>, member: &Member) {
         let (milli, members) = self.tenants.entry(Arc::clone(tenant)).or_default();
         (*milli, *members) = (*milli + member.gpu_milli(), *members + 1);
@@ -199,6 +222,7 @@ impl Workloads {
         let id = WorkloadId(self.next);
         self.next = self.next.checked_add(1)?;
         self.ids.insert(name, id);
+        self.totals.add_workload(&workload.profile);
         for (number, member) in (0..).zip(&workload.members) {
             if let Some(member) = member {
                 let id = MemberId { workload: id, member: number };
@@ -214,6 +238,7 @@ impl Workloads {
     pub fn remove(&mut self, id: WorkloadId) -> Option<Workload> {
         let workload = self.list.remove(&id)?;
         self.ids.remove(&workload.profile.name);
+        self.totals.remove_workload(&workload.profile);
         for (number, member) in (0..).zip(&workload.members) {
             if let Some(member) = member {
                 let id = MemberId { workload: id, member: number };
@@ -268,6 +293,8 @@ impl Workloads {
                 self.totals.add(&profile.tenant, member);
             }
         }
+        self.totals.remove_workload(&workload.profile);
+        self.totals.add_workload(&profile);
         (workload.profile, workload.min_members, workload.coupling) =
             (profile, min_members, coupling);
     }
@@ -299,6 +326,16 @@ impl Workloads {
     /// All workloads, in the order in which they came.
     pub fn iter(&self) -> impl Iterator<Item = (WorkloadId, &Workload)> {
         self.list.iter().map(|(id, workload)| (*id, workload))
+    }
+
+    /// Whether a preemptible workload has a priority below this one.
+    pub fn has_preemptible_below(&self, priority: i32) -> bool {
+        self.totals.preemptible.first_key_value().is_some_and(|(lowest, _)| *lowest < priority)
+    }
+
+    /// Whether a workload may be moved.
+    pub fn has_movable(&self) -> bool {
+        self.totals.movable > 0
     }
 
     /// Compute that each tenant with members uses, in thousandths of a GPU.

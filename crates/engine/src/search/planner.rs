@@ -238,7 +238,10 @@ pub(super) fn admit(
 ) -> PlanResult {
     let is_packed = refused.is_some();
     let refusal = match refused.map_or_else(|| solver.solve(world, request, cost_model), Err) {
-        Err(refusal) if !budget.is_none() && !matches!(refusal.reason, Reason::Request(_)) => {
+        Err(refusal)
+            if budget.may_disrupt(&world.workloads)
+                && !matches!(refusal.reason, Reason::Request(_)) =>
+        {
             refusal
         }
         answer => return answer,

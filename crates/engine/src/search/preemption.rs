@@ -62,7 +62,7 @@ use crate::solve::areas::{roots, tiers};
 use crate::solve::residual::{GroupDemand, demands};
 use crate::solve::{Request, ranks, ring_hops};
 use crate::topology::{DomainId, LevelId};
-use crate::workload::{MemberId, Profile};
+use crate::workload::{MemberId, Profile, Workloads};
 use domain_assignments::DomainAssignment;
 use option_cache::OptionCache;
 use simulate::{Infeasible, SearchContext, SimulatedPlan, Simulation};
@@ -114,6 +114,14 @@ impl PreemptionBudget {
     /// Whether no disruption is allowed.
     pub fn is_none(&self) -> bool {
         self.moves == 0 && self.evictions.is_none()
+    }
+
+    /// Whether any workload may be disrupted. Which tenants' workloads may be evicted is ignored.
+    pub(crate) fn may_disrupt(&self, workloads: &Workloads) -> bool {
+        let may_evict =
+            |scope: &EvictionScope| workloads.has_preemptible_below(scope.below_priority);
+        self.evictions.as_ref().is_some_and(may_evict)
+            || (self.moves > 0 && workloads.has_movable())
     }
 
     /// Whether a workload may be evicted.

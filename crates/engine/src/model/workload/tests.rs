@@ -33,10 +33,11 @@ fn member(node: u32, milli: u16, cpu_milli: i64) -> Member {
     Member { shape, placement: Placement { node: NodeId(node), gpus }, limit: None }
 }
 
-/// The sums, computed from all members.
+/// The sums, computed from all workloads and members.
 fn counted(workloads: &Workloads) -> Totals {
     let mut totals = Totals::default();
     for (_, workload) in workloads.iter() {
+        totals.add_workload(&workload.profile);
         for member in workload.members.iter().flatten() {
             totals.add(&workload.profile.tenant, member);
         }
@@ -44,8 +45,15 @@ fn counted(workloads: &Workloads) -> Totals {
     totals
 }
 
+/// A profile with attributes that the sums look at.
+fn mixed(profile: Profile, tenant: &Arc<str>, step: u32) -> Profile {
+    let (priority, is_preemptible) = (i32::try_from(step % 3).unwrap(), step.is_multiple_of(2));
+    let tenant = Arc::clone(tenant);
+    Profile { tenant, priority, is_preemptible, is_movable: step % 5 < 2, ..profile }
+}
+
 #[test]
-fn sums_by_tenant_and_shape_are_those_of_the_members_after_each_change() {
+fn sums_are_those_of_all_workloads_and_members_after_each_change() {
     let mut workloads = Workloads::default();
     let tenants: [Arc<str>; 3] = ["a", "b", "c"].map(Arc::from);
     let mut ids: Vec<WorkloadId> = Vec::new();
@@ -57,13 +65,13 @@ fn sums_by_tenant_and_shape_are_those_of_the_members_after_each_change() {
         match (roll % 7, ids.get(roll as usize % ids.len().max(1)).copied()) {
             (0 | 1, _) | (_, None) => {
                 let mut added = job(&format!("job-{step}"));
-                added.profile.tenant = Arc::clone(tenant);
+                added.profile = mixed(added.profile, tenant, step);
                 added.members = vec![Some(new.clone()), None, Some(new)];
                 ids.extend(workloads.add(added));
             }
             (2, Some(id)) => {
                 let profile = workloads.workload(id).unwrap().profile.clone();
-                let profile = Profile { tenant: Arc::clone(tenant), ..profile };
+                let profile = mixed(profile, tenant, step);
                 workloads.describe(id, profile, 1, Coupling::default());
             }
             (3, Some(id)) => {

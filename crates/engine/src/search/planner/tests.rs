@@ -126,6 +126,37 @@ fn a_share_of_nothing_is_not_placed_on_a_full_gpu() {
     assert_eq!(plan.placements[0].placement, at(1, &[(0, 0), (1, 0), (2, 0)]));
 }
 
+/// A search for victims could only say that too few GPUs are free.
+#[test]
+fn a_refusal_that_no_disruption_could_change_names_the_scarce_resource() {
+    use crate::plan::Scarce;
+    use crate::preemption::fixtures;
+    let mut world = fixtures::world(&[1], 4);
+    fixtures::pod(&mut world, "a", 1, 4, 0);
+    let gang = Gang::new("new", fixtures::whole(2), 2);
+    let mut scarce = |priority, moves| {
+        let preemption_budget =
+            PreemptionBudget { moves, ..PreemptionBudget::evictions_below(priority) };
+        let input = DecisionInput {
+            gang: &gang,
+            pinned: &[],
+            forbidden: &NodeSet::new(),
+            preemption_budget: &preemption_budget,
+            policy: &PlacementPolicy::default(),
+            waiting: &[],
+            weights: &BTreeMap::new(),
+        };
+        let answer = Planner::without_packing().decide(&mut world, &input).unwrap();
+        answer.map(|plan| plan.evictions.len()).map_err(|refusal| match refusal.reason {
+            Reason::Bound(bound) => bound.scarce,
+            _ => Scarce::Free,
+        })
+    };
+    assert_eq!(scarce(1, 0), Err(Scarce::Gpus), "the priority is equal");
+    assert_eq!(scarce(2, 0), Ok(1));
+    assert_eq!(scarce(1, 1), Err(Scarce::Free), "a search for a move, which has no target");
+}
+
 #[test]
 fn the_cheapest_disruption_of_a_refused_gang_is_by_moves_or_by_evictions() {
     use crate::preemption::fixtures;

@@ -31,15 +31,22 @@ pub(super) fn max_fit(
         if !world.cluster.is_open(node) || request.forbidden.contains(&node) {
             continue;
         }
-        let Some(mut state) = node_view::of_node(&world.cluster, node) else { continue };
-        for pod in pool.on(node) {
-            if let Some(member) = pool.member(world, *pod) {
+        let victims = pool.on(node);
+        let without_victims = || {
+            let mut state = node_view::of_node(&world.cluster, node)?;
+            for member in victims.iter().filter_map(|pod| pool.member(world, *pod)) {
                 node_view::take_off(&mut state, member);
             }
-        }
+            Some(state)
+        };
+        let state = if victims.is_empty() { None } else { without_victims() };
         for (demand, max_fit) in demands.iter().zip(&mut max_fit) {
             let left = demand.constraints.remaining(node, &LimitUsage::default());
-            max_fit[node.0 as usize] = fit::times(&world.cluster, &state, &demand.shape).min(left);
+            let times = match &state {
+                Some(state) => fit::times(&world.cluster, state, &demand.shape),
+                None => fit::times_on(&world.cluster, node, &demand.shape),
+            };
+            max_fit[node.0 as usize] = times.min(left);
         }
     }
     max_fit
