@@ -51,6 +51,16 @@ impl Bench {
             let begin = Instant::now();
             self.scheduler.tick(self.now);
             let has_more = self.scheduler.decide();
+            let mut search = self.scheduler.due_hint_search();
+            busy += begin.elapsed();
+            // Another thread runs the search.
+            while let Some(next) = search {
+                let found = next.run();
+                let begin = Instant::now();
+                search = self.scheduler.store_hint_result(found);
+                busy += begin.elapsed();
+            }
+            let begin = Instant::now();
             let reports = self.scheduler.take_reports();
             self.scheduler.take_metric_events();
             let ops = self.scheduler.take_ops();

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use octavo_kube_io::watch::{Relist, WatchEvent};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -67,6 +68,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
     let mut results = Vec::new();
     let mut next_wake = Instant::now();
     let mut unmodeled = UnmodeledNodesReporter::default();
+    let mut hint_searches = JoinSet::new();
     loop {
         let wait = if may_have_more { Instant::now() } else { next_wake };
         tokio::select! {
@@ -82,6 +84,11 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
                 }
             }
             Some(question) = questions.recv() => answer(&mut scheduler, question),
+            Some(Ok(found)) = hint_searches.join_next() => {
+                if let Some(next) = scheduler.store_hint_result(found) {
+                    hint_searches.spawn_blocking(|| next.run());
+                }
+            }
             () = tokio::time::sleep_until(wait) => {}
         }
         scheduler.advance_clock(clock.advance(Instant::now()));
@@ -138,6 +145,12 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
         let before = Instant::now();
         may_have_more = is_deciding && scheduler.decide();
         let took = before.elapsed();
+        if is_deciding
+            && hint_searches.is_empty()
+            && let Some(search) = scheduler.due_hint_search()
+        {
+            hint_searches.spawn_blocking(|| search.run());
+        }
         for op in scheduler.take_ops() {
             if !is_deciding {
                 scheduler.complete_op(&not_sent(op.id));

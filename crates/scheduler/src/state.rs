@@ -104,8 +104,7 @@ impl Scheduler {
         let binds = self.resolve_due();
         let delayed = self.flush_delayed();
         let rollbacks = self.retry_rollbacks();
-        let hints = self.report_due_hints();
-        let all = [nominations, retry, places, evictions, binds, delayed, rollbacks, hints];
+        let all = [nominations, retry, places, evictions, binds, delayed, rollbacks];
         all.into_iter().flatten().min()
     }
 

@@ -5,8 +5,8 @@
 //! The first search considers workloads that only settings protect: movable pods and pods of lower
 //! priority. If that fails, a second search considers all workloads.
 //!
-//! For `explain` a [`HintSearch`] runs on another thread, one at a time. Its result is cached until
-//! the cluster changes.
+//! A [`HintSearch`] runs on another thread: one at a time for `explain`, and one for gang statuses.
+//! Its result is cached until the cluster changes.
 
 mod describe;
 mod search;
@@ -44,7 +44,7 @@ const HINT_TTL_MS: u64 = 10_000;
 /// Cached hints. The hint of a large gang may name thousands of pods.
 const MAX_CACHED_HINTS: usize = 32;
 
-/// Gangs that are due for a search, and cached hints of `explain` requests.
+/// Gangs that wait for a search, and cached hints.
 #[derive(Debug, Default)]
 pub(in crate::state) struct HintSchedule {
     due: BTreeSet<(u64, GroupName)>,
@@ -64,7 +64,7 @@ pub(in crate::state) struct HintRevision {
     decision: u64,
 }
 
-/// A hint for an `explain` request.
+/// The result of a search.
 #[derive(Debug)]
 struct CachedHint {
     revision: HintRevision,
@@ -96,6 +96,14 @@ impl HintSchedule {
     pub(in crate::state) fn invalidate(&mut self) {
         self.cached.clear();
     }
+
+    /// Removes the first gang whose search is due.
+    fn pop_due(&mut self, now: u64) -> Option<GroupName> {
+        self.due.first().filter(|(at, _)| *at <= now)?;
+        let (_, group) = self.due.pop_first()?;
+        self.scheduled.remove(&group);
+        Some(group)
+    }
 }
 
 impl Scheduler {
@@ -125,14 +133,14 @@ impl Scheduler {
             && result.scope == CandidateScope::Allowed
             && self.reporter.may_be_helped_by_preemption(&result.key)
         {
-            return self.widen_hint_search(result, MAX_SEARCH_STEPS);
+            return self.widen_hint_search(result);
         }
         let leaving = result.leaving.as_ref();
         let is_enough = leaving.is_none_or(|leaving| self.would_fit(&result.request, leaving));
         let leaving = leaving.filter(|_| is_enough);
         let disturbance =
             leaving.map(|leaving| self.describe_disturbance(&result.request, leaving));
-        let ended = format!("ended after {MAX_SEARCH_STEPS} steps");
+        let ended = format!("ended after {} steps", result.steps);
         let note = match (&disturbance, result.is_truncated) {
             (Some(_), false) if result.was_truncated => Some(format!(
                 "the search among pods that may be disturbed {ended}: evicting some of them may suffice"
@@ -164,7 +172,9 @@ impl Scheduler {
             self.cache.now().saturating_add(SEARCH_INTERVAL_MS),
         );
         let revision = result.revision;
-        cached.insert(result.key, CachedHint { revision, expires, fresh_until, hint });
+        let line = hint.disturbance.as_ref().map(PreemptionHint::line);
+        cached.insert(result.key.clone(), CachedHint { revision, expires, fresh_until, hint });
+        self.set_status_hint(&result.key, revision, line);
         None
     }
 
@@ -206,57 +216,41 @@ impl Scheduler {
         }
     }
 
-    /// Schedules the next search of a gang, which stays pending.
-    fn reschedule_hint(&mut self, key: &QueueKey) {
-        if let Some(pending) = self.reporter.pending.get_mut(key) {
-            pending.hint_searched_at = Some(self.cache.now());
-        }
-        self.schedule_hint(key);
-    }
-
-    /// Searches for one gang if its time has come. Returns the next deadline.
-    pub(in crate::state) fn report_due_hints(&mut self) -> Option<u64> {
-        loop {
-            let (at, group) = self.reporter.hints.due.first()?.clone();
-            let at_earliest = at.max(self.reporter.hints.not_before);
-            if at_earliest > self.cache.now() {
-                return Some(at_earliest);
-            }
-            self.reporter.hints.due.remove(&(at, group.clone()));
-            self.reporter.hints.scheduled.remove(&group);
-            let key = QueueKey::Group(group.clone());
+    /// The search for a gang's status that is due, if one is. Run it on another thread, and pass
+    /// the result to [`Self::store_hint_result`].
+    pub fn due_hint_search(&mut self) -> Option<HintSearch> {
+        let now = self.cache.now();
+        while self.reporter.hints.not_before <= now {
+            let group = self.reporter.hints.pop_due(now)?;
+            let key = QueueKey::Group(group);
             if !self.reporter.may_be_helped_by_preemption(&key) {
                 continue;
             }
             let revision = Some(self.hint_revision(&key));
-            let last = self.reporter.pending.get(&key).and_then(|pending| pending.hint_revision);
-            if last == revision {
-                self.reschedule_hint(&key);
-                continue;
-            }
-            self.reporter.hints.not_before = self.cache.now().saturating_add(SEARCH_INTERVAL_MS);
-            let hint = self.search_hint_now(&key).map(|disturbance| disturbance.line());
-            let now = self.cache.now();
             let Some(pending) = self.reporter.pending.get_mut(&key) else { continue };
             pending.hint_searched_at = Some(now);
-            pending.hint_revision = revision;
-            if pending.hint != hint {
-                pending.hint = hint;
-                self.reporter.report_group(&group);
+            let is_known = pending.hint_revision == revision;
+            self.schedule_hint(&key);
+            if is_known {
+                continue;
             }
-            self.reschedule_hint(&key);
+            self.reporter.hints.not_before = now.saturating_add(SEARCH_INTERVAL_MS);
+            if let Some(search) = self.new_hint_search(&key, MAX_STATUS_SEARCH_STEPS) {
+                return Some(search);
+            }
         }
+        None
     }
 
-    /// Searches at once, for a gang's status.
-    fn search_hint_now(&mut self, key: &QueueKey) -> Option<PreemptionHint> {
-        let mut result = self.new_hint_search(key, MAX_STATUS_SEARCH_STEPS)?.run();
-        if result.leaving.is_none() {
-            result = self.widen_hint_search(result, MAX_STATUS_SEARCH_STEPS)?.run();
+    /// Sets the hint in the status of a gang that is pending.
+    fn set_status_hint(&mut self, key: &QueueKey, revision: HintRevision, hint: Option<String>) {
+        let QueueKey::Group(group) = key else { return };
+        let Some(pending) = self.reporter.pending.get_mut(key) else { return };
+        pending.hint_revision = Some(revision);
+        if pending.hint != hint {
+            pending.hint = hint;
+            self.reporter.report_group(group);
         }
-        let leaving = result.leaving.as_ref();
-        let leaving = leaving.filter(|leaving| self.would_fit(&result.request, leaving));
-        leaving.map(|leaving| self.describe_disturbance(&result.request, leaving))
     }
 
     /// A search among workloads that only settings protect.
@@ -283,13 +277,14 @@ impl Scheduler {
     }
 
     /// A search among all workloads. It reuses the snapshot if the cluster has not changed.
-    fn widen_hint_search(&mut self, result: HintResult, steps: u64) -> Option<HintSearch> {
+    fn widen_hint_search(&mut self, result: HintResult) -> Option<HintSearch> {
         let is_as_it_was =
             result.revision == self.hint_revision(&result.key) && !self.cache.is_engine_stale();
         let HintResult {
             key,
             request,
             revision,
+            steps,
             snapshot: Some(snapshot),
             is_truncated: was_truncated,
             ..

@@ -221,9 +221,13 @@ impl Testbed {
         self.scheduler.tick(self.now);
     }
 
-    /// Decides, and takes the write operations.
+    /// Decides, searches for the hints that are due, and takes the write operations.
     pub(super) fn ops(&mut self) -> Vec<WriteOp> {
         while self.scheduler.decide() {}
+        let mut search = self.scheduler.due_hint_search();
+        while let Some(next) = search {
+            search = self.scheduler.store_hint_result(next.run());
+        }
         self.reports.extend(self.scheduler.take_reports());
         self.scheduler.take_ops()
     }

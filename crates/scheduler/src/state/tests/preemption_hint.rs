@@ -330,9 +330,10 @@ fn a_hint_notes_that_the_first_search_was_truncated() {
     assert_eq!(testbed.ops(), []);
     let high = ObjectName::new("team", "high");
     let mut first = testbed.scheduler.hint_search_for_pod(&high).expect("a search");
-    first.steps = 0;
-    let second = testbed.scheduler.store_hint_result(first.run());
-    assert_eq!(look(&mut testbed, second), 1, "the search was truncated");
+    let steps = std::mem::take(&mut first.steps);
+    let mut second = testbed.scheduler.store_hint_result(first.run()).expect("a wider search");
+    second.steps = steps;
+    assert_eq!(look(&mut testbed, Some(second)), 1, "the search was truncated");
     let explained = testbed.scheduler.explain_pod(&high).expect("the pod");
     assert!(explained.disturbance.is_some());
     let note = explained.disturbance_note.expect("a note");

@@ -69,6 +69,8 @@ pub struct HintResult {
     pub(super) request: HintRequest,
     pub(super) scope: CandidateScope,
     pub(super) revision: HintRevision,
+    /// The steps that each search may take.
+    pub(super) steps: u64,
     /// The victims; `None` if none were found.
     pub(super) leaving: Option<VictimSet>,
     /// Whether this search ran out of steps, so that other victims may exist.
@@ -122,11 +124,21 @@ impl HintSearch {
                 .collect(),
             places: plan.placements.iter().map(|placed| self.place(placed)).collect(),
         });
-        let Self { key, request, scope, revision, snapshot, was_truncated, .. } = self;
+        let Self { key, request, scope, revision, steps, snapshot, was_truncated, .. } = self;
         // A snapshot that is not needed again is dropped here, because dropping it takes as long as
         // the copy.
         let snapshot = (leaving.is_none() && scope == CandidateScope::Allowed).then_some(snapshot);
-        HintResult { key, request, scope, revision, leaving, is_truncated, was_truncated, snapshot }
+        HintResult {
+            key,
+            request,
+            scope,
+            revision,
+            steps,
+            leaving,
+            is_truncated,
+            was_truncated,
+            snapshot,
+        }
     }
 
     /// The plan that disturbs the fewest pods, and whether a search ran out of steps.
