@@ -254,7 +254,8 @@ impl Observer {
 
     fn progress_summary(&self) -> String {
         let seen = self.seen();
-        let waiting = seen.pods.values().find_map(|pod| pod.waiting.as_ref());
+        let mut unbound = seen.pods.values().filter(|pod| pod.bound.is_none());
+        let waiting = unbound.find_map(|pod| pod.waiting.as_ref());
         let waiting =
             waiting.map(|waiting| format!(", one waits: {}: {}", waiting.reason, waiting.message));
         format!(

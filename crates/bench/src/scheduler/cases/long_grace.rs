@@ -30,10 +30,10 @@ const GRACE: u32 = 300;
 const ENDS_AFTER: Duration = Duration::from_secs(20);
 /// Plain pods that come meanwhile, in a second.
 const ARRIVALS_PER_SECOND: u32 = 10;
-/// Grace period of the victim that never ends, and when Octavo no longer waits for it. For the first
-/// ten seconds Octavo lends what is kept.
-const STUCK_GRACE: u32 = 70;
-const DEADLINE: Duration = Duration::from_secs(70 + 30);
+/// Grace period of the victim that never ends, and when Octavo no longer waits for it. Octavo lends
+/// what is kept until 90 seconds before that.
+const STUCK_GRACE: u32 = 100;
+const DEADLINE: Duration = Duration::from_secs(100 + 30);
 /// Pods that borrow GPUs which are freed meanwhile. As many as are left wait: their grace period is
 /// too long.
 const BORROWERS: usize = 3;
