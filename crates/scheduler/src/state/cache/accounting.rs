@@ -2,42 +2,42 @@
 
 use std::sync::Arc;
 
+use octavo_engine::Shape;
+use octavo_engine::placement::GpuParts;
+use octavo_engine::shape::GpuDemand;
 use octavo_kube_io::objects::PodUid;
 
 use super::Cache;
 use super::engine_cache::DesiredMember;
-use super::pod::Place;
+use super::pod::{Place, resources};
 
 impl Cache {
     /// Updates the usage of a pod's node and the pod's member in the engine cache.
     pub(in crate::state) fn refresh_pod(&mut self, uid: &PodUid) {
         let Some(record) = self.pods.get(uid) else { return };
-        let desired = record.occupies().then(|| record.place.clone()).flatten();
-        let node = desired.as_ref().map(|place| place.node.clone());
+        let place = record.place.clone().filter(|_| record.is_present());
         let is_terminating = record.pod.meta.deleted.is_some();
-        if record.counted_on != node {
-            let footprint = Arc::clone(&record.footprint);
-            if let Some(old) = &record.counted_on
+        let requests = record.counted_requests().cloned();
+        let counted = place.as_ref().map(|place| place.node.clone()).zip(requests);
+        if record.counted != counted {
+            if let Some((old, requests)) = &record.counted
                 && let Some(old) = self.nodes.get_mut(old)
             {
-                old.usage.remove(&footprint);
+                old.usage.remove(requests);
             }
-            let mut counted_on = None;
-            if let Some(node) = &node
-                && let Some(new) = self.nodes.get_mut(node)
-            {
-                new.usage.add(&footprint);
-                counted_on = Some(node.clone());
-            }
+            let counted = counted.filter(|(node, requests)| {
+                let node = self.nodes.get_mut(node);
+                node.map(|node| node.usage.add(requests)).is_some()
+            });
             if let Some(record) = self.pods.get_mut(uid) {
-                record.counted_on = counted_on;
+                record.counted = counted;
             }
         }
         self.refresh_neighbour(uid);
         if self.is_engine_stale {
             return;
         }
-        let desired = desired.and_then(|place| self.desired_member(uid, &place));
+        let desired = place.and_then(|place| self.desired_member(uid, &place));
         let before = self.engine.desired(uid);
         let is_more_disruptable = before
             .zip(desired.as_ref())
@@ -66,8 +66,19 @@ impl Cache {
         record.neighbour_on = node;
     }
 
-    /// The member that a placed pod should have in the engine cache.
+    /// The member that a placed pod should have in the engine cache. A victim has none. Of a borrower
+    /// it is what it takes beyond what is kept: no GPUs, and never a victim.
     fn desired_member(&mut self, uid: &PodUid, place: &Place) -> Option<DesiredMember> {
+        let record = self.pods.get(uid)?;
+        if record.is_leaving {
+            let requests = Arc::clone(record.beyond_kept.as_ref()?);
+            let shape = Arc::new(Shape::new(resources(&requests), GpuDemand::None));
+            let mut workload = self.workload_of(uid)?;
+            let profile = Arc::make_mut(&mut workload.profile);
+            (profile.is_preemptible, profile.is_movable) = (false, false);
+            let (node, gpus) = (place.node.clone(), GpuParts::new());
+            return Some(DesiredMember { workload, shape, node, gpus, budget: None });
+        }
         let gpus = self.gpus_of(uid, place);
         let shape = self.shape_of_placed(uid, &gpus)?;
         let workload = self.workload_of(uid)?;

@@ -1,10 +1,13 @@
 //! Places of pods: assumed, nominated, or taken back; and what else decisions note about pods.
 
+use std::sync::Arc;
+
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::Cache;
 use super::pod::{Place, PlaceState};
 use crate::bind::{OpId, PodRef};
+use crate::predicates::PodRequests;
 
 impl Cache {
     /// Sets or removes the place of a pod.
@@ -32,7 +35,16 @@ impl Cache {
         }
     }
 
-    /// Counts a pod as leaving: it is a victim of a nomination, or borrows a place of it.
+    /// Counts a pending pod as leaving before it borrows a place, for which it takes this beyond
+    /// what is kept.
+    pub(in crate::state) fn mark_borrower(&mut self, uid: &PodUid, beyond_kept: PodRequests) {
+        if let Some(record) = self.pods.get_mut(uid) {
+            record.is_leaving = true;
+            record.beyond_kept = Some(Arc::new(beyond_kept));
+        }
+    }
+
+    /// Counts a pod as leaving: it is a victim of a nomination.
     pub(in crate::state) fn mark_victim(&mut self, uid: &PodUid) {
         if let Some(record) = self.pods.get_mut(uid) {
             record.is_leaving = true;
@@ -45,6 +57,7 @@ impl Cache {
         for uid in victims {
             if let Some(record) = self.pods.get_mut(uid) {
                 record.is_leaving = false;
+                record.beyond_kept = None;
                 self.refresh_pod(uid);
             }
         }

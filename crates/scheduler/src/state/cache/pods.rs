@@ -94,14 +94,14 @@ impl Cache {
         let mut is_resized = false;
         if is_other_spec || old.held != pod.held {
             // Lifted gates, node selectors set by a quota manager, or an in-place resize. Usage is
-            // subtracted with the footprint that was added.
+            // subtracted as it was added.
             let footprint =
                 std::mem::replace(&mut record.footprint, Arc::new(PodRequests::of(pod)));
             is_resized = did_occupy && footprint != record.footprint;
-            if let Some(counted_on) = record.counted_on.take()
+            if let Some((counted_on, counted)) = record.counted.take()
                 && let Some(node) = self.nodes.get_mut(&counted_on)
             {
-                node.usage.remove(&footprint);
+                node.usage.remove(&counted);
             }
             if record.neighbour_on.take().is_some() {
                 self.neighbours.remove(&uid);

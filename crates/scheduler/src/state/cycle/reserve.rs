@@ -11,7 +11,7 @@ use octavo_kube_io::objects::{NodeName, PodUid};
 
 use crate::bind::{Bind, OpKind};
 use crate::devices::{Ask, Devices, PodAllocation, PodAllocationError};
-use crate::predicates::{Capacity, Usage, check_resource_fit};
+use crate::predicates::{Capacity, PodRequests, Usage, check_resource_fit};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
 use crate::state::cache::node::NodeRecord;
@@ -75,7 +75,7 @@ impl Scheduler {
     }
 
     /// Checks whether a pod fits into the room of a node that is kept for nominated pods: beside the
-    /// pods that run there now, and within what is kept.
+    /// pods that run there now, and within the GPUs that are kept.
     pub(in crate::state) fn check_lent_fit(
         &self,
         uid: &PodUid,
@@ -85,10 +85,7 @@ impl Scheduler {
             return Err(ReserveError::NoNode);
         };
         let present = self.cache.usage_by_present_pods(node);
-        let kept = node.usage.as_capacity(&node.capacity);
-        for capacity in [&node.capacity, &kept] {
-            self.cache.check_amounts(record, capacity, &present).map_err(ReserveError::Fit)?;
-        }
+        self.cache.check_amounts(record, &node.capacity, &present).map_err(ReserveError::Fit)?;
         let wanted = record.shape.as_ref().map_or(0, |shape| match &shape.gpus {
             // A MIG device takes part of a GPU.
             GpuDemand::Mig { count, .. } => i64::from(*count) * i64::from(WHOLE),
@@ -286,13 +283,23 @@ impl Cache {
     fn usage_by_present_pods(&self, node: &NodeRecord) -> Usage {
         let mut usage = node.usage.clone();
         for record in self.pods_on(&node.node.meta.name.name).filter_map(|uid| self.pod(uid)) {
-            if is_leaving(record) {
+            let is_leaving = is_leaving(record);
+            if let Some((_, counted)) = &record.counted
+                && (is_leaving || record.is_nominated())
+            {
+                usage.remove(counted);
+            }
+            if is_leaving {
                 usage.add(&record.footprint);
-            } else if record.is_nominated() && record.counted_on.is_some() {
-                usage.remove(&record.footprint);
             }
         }
         usage
+    }
+
+    /// What a pod that borrows a place on a node would take there beyond what others count with.
+    pub(in crate::state) fn beyond_kept(&self, uid: &PodUid, node: &str) -> Option<PodRequests> {
+        let (record, node) = (self.pod(uid)?, self.node(node)?);
+        Some(node.usage.lacking(&self.usage_by_present_pods(node), &record.footprint))
     }
 
     /// The nominated pods of a node, and the parts of GPUs that are kept for them.

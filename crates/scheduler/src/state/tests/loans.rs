@@ -157,17 +157,26 @@ fn a_gang_borrows_nothing() {
 }
 
 #[test]
-fn more_than_what_is_kept_is_not_lent() {
+fn others_count_with_what_a_borrower_takes_beyond_what_is_kept() {
+    let cpu = "/spec/containers/0/resources/requests/cpu";
     for add_node in NODES {
+        // Eight of 64 cores are kept for the gang. Its last victim uses one.
         let mut testbed = lending(add_node);
-        let cpu = "/spec/containers/0/resources/requests/cpu";
-        testbed.pod(&with(gpu_pod("p", 1), cpu, json!("8")));
-        assert_eq!(testbed.settle(), [], "the gang and its last victim use eight cores at most");
-        testbed.pod(&with(gpu_pod("q", 1), cpu, json!("7")));
-        assert_eq!(testbed.settle(), on_a(&["q"]));
-        // Other pods find as much as without loans.
+        testbed.pod(&with(gpu_pod("p", 1), cpu, json!("7")));
+        assert_eq!(testbed.settle(), on_a(&["p"]));
         testbed.pod(&pod("plain", "56"));
-        assert_eq!(testbed.settle(), on_a(&["plain"]));
+        assert_eq!(testbed.settle(), on_a(&["plain"]), "as many cores as without the loan");
+
+        let mut testbed = lending(add_node);
+        testbed.pod(&with(gpu_pod("p", 1), cpu, json!("9")));
+        testbed.pod(&with(gpu_pod("q", 1), cpu, json!("3")));
+        assert_eq!(testbed.settle(), on_a(&["p", "q"]));
+        testbed.pod(&pod("plain", "52"));
+        assert_eq!(testbed.settle(), [], "two of the nine and all three are beyond what is kept");
+        testbed.pod(&pod("small", "51"));
+        assert_eq!(testbed.settle(), on_a(&["small"]));
+        testbed.pod(&with(gpu_pod("r", 1), cpu, json!("1")));
+        assert_eq!(testbed.settle(), [], "no core is free");
     }
 }
 

@@ -3,9 +3,10 @@
 //! A victim may have hours to leave. Meanwhile the room that others have left would serve no pod.
 //! So a single pod that finds no other place may borrow it, if it can yield: it has lower priority
 //! and a short grace period, and no disruption budget delays its eviction. A borrower counts as a
-//! victim that has not left: usage by present pods includes it, the engine cache does not. What is
-//! lent on a node is within what is kept there, so other pods find the same room as without it. A
-//! node lends for one nomination only.
+//! victim that has not left: usage by present pods includes it, the engine cache does not. GPUs are
+//! lent from those that are kept, so other pods find the same GPUs as without it. Of CPU, memory and
+//! other amounts a borrower may take more than is kept; others count with that part. A node lends
+//! for one nomination only.
 //!
 //! Borrowers are evicted once the last victim has left, or the place suffices beside the victims
 //! that still run. From then on nothing is lent, so borrowers
@@ -59,7 +60,8 @@ impl Scheduler {
             if !self.may_borrow_on(uid, &node, lent_below) {
                 continue;
             }
-            self.cache.mark_victim(uid);
+            let Some(beyond_kept) = self.cache.beyond_kept(uid, &node) else { continue };
+            self.cache.mark_borrower(uid, beyond_kept);
             match self.reserve_lent(uid, &ask, &node) {
                 Ok(assumed) => {
                     self.lend(uid, &node);
