@@ -226,10 +226,10 @@ impl Scheduler {
             if !self.reporter.may_be_helped_by_preemption(&key) {
                 continue;
             }
-            let revision = Some(self.hint_revision(&key));
+            let revision = self.hint_revision(&key);
             let Some(pending) = self.reporter.pending.get_mut(&key) else { continue };
             pending.hint_searched_at = Some(now);
-            let is_known = pending.hint_revision == revision;
+            let is_known = pending.hint_revision == Some(revision);
             self.schedule_hint(&key);
             if is_known {
                 continue;
@@ -238,6 +238,7 @@ impl Scheduler {
             if let Some(search) = self.new_hint_search(&key, MAX_STATUS_SEARCH_STEPS) {
                 return Some(search);
             }
+            self.set_status_hint(&key, revision, None);
         }
         None
     }
