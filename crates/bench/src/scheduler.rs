@@ -169,8 +169,8 @@ impl Turn<'_> {
         let mut measured = Measured::new(self.contender, self.number);
         let run = cases::run(&testbed, self.case, self.scale, self.timeout, &mut measured);
         let outcome = Box::pin(run).await;
-        let down = testbed.down().await;
-        outcome.and(down)?;
+        // A scheduler that has ended explains what the case waited for in vain.
+        testbed.down().await.and(outcome)?;
         results.keep(measured);
         Ok(())
     }

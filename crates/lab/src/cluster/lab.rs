@@ -229,6 +229,11 @@ impl Lab {
         start::component(component, &self.layout, &self.settings).await
     }
 
+    /// Fails with the end of the component's log if the component has ended.
+    pub fn check_alive(&self, component: Component) -> anyhow::Result<()> {
+        start::check_alive(component, &self.layout)
+    }
+
     async fn start_fresh(options: &UpOptions, layout: &Layout) -> anyhow::Result<Self> {
         let progress = &options.progress;
         let mut nodes = options.nodes.clone().unwrap_or_default().nodes();
@@ -426,7 +431,7 @@ impl Lab {
             self.settings
                 .components
                 .iter()
-                .try_for_each(|&component| start::check_alive(component, &self.layout))?;
+                .try_for_each(|&component| self.check_alive(component))?;
             self.check_real_nodes()
         })
         .await

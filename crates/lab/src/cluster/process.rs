@@ -46,7 +46,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process with this id; `None` if there is none, or only a zombie.
+    /// The process with this id; `None` if there is none, or only a zombie without threads.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         parse_stat(&stat).map(|start| Self { pid, start })
@@ -204,14 +204,17 @@ pub(crate) fn processes_of_all_labs() -> Vec<(PathBuf, Process)> {
 }
 
 /// The start time in a line of `/proc/PID/stat`; `None` for a zombie.
+///
+/// A killed process may be a zombie while its other threads still end. They keep its files and
+/// sockets open, so it is alive until the last of them has ended.
 fn parse_stat(stat: &str) -> Option<u64> {
     // The name in parentheses may contain spaces and parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
-    if matches!(state, "Z" | "X" | "x") {
-        return None;
-    }
-    fields.nth(18)?.parse().ok()
+    let threads: u32 = fields.nth(16)?.parse().ok()?;
+    let start = fields.nth(1)?.parse().ok()?;
+    let has_ended = matches!(state, "X" | "x") || (state == "Z" && threads <= 1);
+    (!has_ended).then_some(start)
 }
 
 #[cfg(test)]

@@ -19,6 +19,13 @@ fn the_start_time_is_read_past_a_name_with_parentheses() {
 }
 
 #[test]
+fn a_zombie_whose_threads_still_end_holds_its_sockets_and_is_alive() {
+    let tail = "1 1 1 0 -1 4194560 100 0 0 0 1 2 0 0 20 0 3 0 987654 1000 10";
+    assert_eq!(parse_stat(&format!("42 (a) Z {tail}")), Some(987_654));
+    assert_eq!(parse_stat(&format!("42 (a) X {tail}")), None);
+}
+
+#[test]
 fn a_recycled_process_id_is_neither_alive_nor_signalled() {
     let me = Process::of(i32::try_from(std::process::id()).unwrap()).unwrap();
     assert!(me.is_alive());
