@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use octavo_scheduler::bind::OpResult;
+use octavo_scheduler::bind::{ClaimVersions, OpResult};
 use octavo_scheduler::state::{Scheduler, SchedulerConfig};
 use octavo_scheduler::status::StatusUpdate;
 use serde_json::{Value, json};
@@ -75,7 +75,8 @@ impl Bench {
                 let change = event(pod.clone());
                 self.bound.push(pod);
                 let begin = Instant::now();
-                self.scheduler.complete_op(&OpResult { id: op.id, result: Ok(()) });
+                self.scheduler
+                    .complete_op(&OpResult { id: op.id, result: Ok(ClaimVersions::new()) });
                 self.scheduler.apply(&change);
                 busy += begin.elapsed();
             }

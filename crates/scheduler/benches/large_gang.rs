@@ -9,7 +9,7 @@
 use std::time::{Duration, Instant};
 
 use octavo_kube_io::objects::Change;
-use octavo_scheduler::bind::{OpResult, WriteOp};
+use octavo_scheduler::bind::{ClaimVersions, OpResult, WriteOp};
 use octavo_scheduler::state::{Scheduler, SchedulerConfig};
 use serde_json::Value;
 
@@ -68,7 +68,7 @@ fn turn() -> [Duration; 3] {
     for batch in bindings.chunks(BATCH) {
         for (id, event) in batch {
             scheduler.apply(event);
-            scheduler.complete_op(&OpResult { id: *id, result: Ok(()) });
+            scheduler.complete_op(&OpResult { id: *id, result: Ok(ClaimVersions::new()) });
         }
         cycle(&mut scheduler, &mut now);
     }

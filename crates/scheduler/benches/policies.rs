@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use octavo_kube_io::objects::{Change, Delta, WatchedObject};
-use octavo_scheduler::bind::OpResult;
+use octavo_scheduler::bind::{ClaimVersions, OpResult};
 use octavo_scheduler::state::{Scheduler, SchedulerConfig};
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ fn settle(scheduler: &mut Scheduler, now: u64, pods: &[Value]) -> (Duration, usi
             let (uid, node) = binding(&op);
             let is_it = |pod: &&Value| pod["metadata"]["uid"] == *uid;
             let pod = pods.iter().find(is_it).expect("a new pod").clone();
-            scheduler.complete_op(&OpResult { id: op.id, result: Ok(()) });
+            scheduler.complete_op(&OpResult { id: op.id, result: Ok(ClaimVersions::new()) });
             scheduler.apply(&event(placed(pod, node, "Running")));
             bound += 1;
         }

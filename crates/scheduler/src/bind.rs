@@ -25,10 +25,11 @@ mod rbac_denials;
 mod responses;
 mod settle;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use octavo_dra::{Allocation, ExtendedClaim};
-use octavo_kube_io::objects::{Claim, NodeName, ObjectName, PodUid};
+use octavo_kube_io::objects::{Claim, ClaimUid, NodeName, ObjectName, PodUid};
 
 pub use binder::{Binder, BinderOptions, Load};
 pub(crate) use call::{Api, ApiError, ApiRequest, BodyFormat, unreadable};
@@ -175,13 +176,17 @@ pub struct Evict {
     pub is_bound_by_budgets: bool,
 }
 
+/// `resourceVersion` of claims after the last write of an operation, by UID.
+pub type ClaimVersions = BTreeMap<ClaimUid, u64>;
+
 /// The result of a write operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpResult {
     /// The operation.
     pub id: OpId,
-    /// Success, or why it failed.
-    pub result: Result<(), Failure>,
+    /// The claims of a bind with their versions, or why it failed. A repeated bind that finds the
+    /// pod bound does not read the claims.
+    pub result: Result<ClaimVersions, Failure>,
 }
 
 /// Why an operation failed. Its writes are rolled back, except where the fields below say

@@ -24,7 +24,6 @@ mod pod_allocation;
 mod pod_claims;
 mod pod_demand;
 mod pools;
-mod reassume;
 mod request_cache;
 mod unserved;
 

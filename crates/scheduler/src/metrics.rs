@@ -179,8 +179,8 @@ impl Metrics {
     }
 
     /// Counts the result of an operation.
-    pub(crate) fn op_finished(&self, result: &Result<(), Failure>) {
-        if let Err(failure) = result {
+    pub(crate) fn op_finished(&self, failure: Option<&Failure>) {
+        if let Some(failure) = failure {
             let kind = failure_name(failure.kind);
             self.op_failures.get_or_create(&[("kind", kind)]).inc();
         }

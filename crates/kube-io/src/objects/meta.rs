@@ -37,6 +37,14 @@ pub struct Meta {
     pub finalizers: Vec<String>,
 }
 
+impl Meta {
+    /// `resourceVersion` as a number. It grows with each write, and is comparable among objects of
+    /// one resource (KEP-5504). `None` if the server gave none.
+    pub fn version_number(&self) -> Option<u64> {
+        self.version.parse().ok()
+    }
+}
+
 /// The controlling owner of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner {

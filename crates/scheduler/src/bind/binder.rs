@@ -19,7 +19,7 @@ use super::leadership::Leadership;
 use super::pod::SequencedBind;
 use super::rbac_denials::RbacDenials;
 use super::settle::SettleBarrier;
-use super::{Failure, FailureKind, OpId, OpKind, OpResult, WriteOp, evict, pod};
+use super::{ClaimVersions, Failure, FailureKind, OpId, OpKind, OpResult, WriteOp, evict, pod};
 use crate::metrics::Metrics;
 use octavo_kube_io::objects::ObjectName;
 
@@ -131,7 +131,7 @@ impl Binder {
 struct BinderTask {
     shared: Arc<Shared>,
     sequencer: ClaimSequencer,
-    in_flight: JoinSet<Result<(), Failure>>,
+    in_flight: JoinSet<Result<ClaimVersions, Failure>>,
     /// Per task: number and claims of its operation, for tasks that end without a result.
     op_by_task: HashMap<task::Id, (OpId, Vec<ObjectName>)>,
     results: mpsc::UnboundedSender<OpResult>,
@@ -215,23 +215,31 @@ impl BinderTask {
                 })
             }
             OpKind::Evict(evict) => self.in_flight.spawn(async move {
-                evict::evict(shared.call(&SettleBarrier::default()), &evict).await
+                evict::evict(shared.call(&SettleBarrier::default()), &evict).await.map(no_claims)
             }),
             OpKind::Nominate { pod, node } => self.in_flight.spawn(async move {
-                evict::nominate(shared.call(&SettleBarrier::default()), &pod, node.as_deref()).await
+                let barrier = SettleBarrier::default();
+                let written = evict::nominate(shared.call(&barrier), &pod, node.as_deref()).await;
+                written.map(no_claims)
             }),
             OpKind::RequestVolumes { pod, node, writes } => self.in_flight.spawn(async move {
                 let barrier = SettleBarrier::default();
-                evict::request_volumes(shared.call(&barrier), &pod, &node, &writes).await
+                let written =
+                    evict::request_volumes(shared.call(&barrier), &pod, &node, &writes).await;
+                written.map(no_claims)
             }),
             OpKind::Rollback { pod, claim } => self.in_flight.spawn(async move {
-                evict::rollback(shared.call(&SettleBarrier::default()), &pod, &claim).await
+                let barrier = SettleBarrier::default();
+                evict::rollback(shared.call(&barrier), &pod, &claim).await.map(no_claims)
             }),
         };
         self.op_by_task.insert(handle.id(), (id, claims));
     }
 
-    fn finish_task(&mut self, ended: Result<(task::Id, Result<(), Failure>), task::JoinError>) {
+    fn finish_task(
+        &mut self,
+        ended: Result<(task::Id, Result<ClaimVersions, Failure>), task::JoinError>,
+    ) {
         let (task, result) = match ended {
             Ok((task, result)) => (task, result),
             Err(error) => {
@@ -245,8 +253,8 @@ impl BinderTask {
         }
     }
 
-    fn report(&self, id: OpId, result: Result<(), Failure>) {
-        self.shared.api.metrics.op_finished(&result);
+    fn report(&self, id: OpId, result: Result<ClaimVersions, Failure>) {
+        self.shared.api.metrics.op_finished(result.as_ref().err());
         // Without a receiver nothing is left to do for the result.
         let _ = self.results.send(OpResult { id, result });
     }
@@ -262,6 +270,11 @@ impl Shared {
             deadline: Instant::now() + self.retry_timeout,
         }
     }
+}
+
+/// The result of an operation that leaves no claim allocated.
+fn no_claims((): ()) -> ClaimVersions {
+    ClaimVersions::new()
 }
 
 fn claim_names(task: &OpKind) -> Vec<ObjectName> {

@@ -71,7 +71,8 @@ impl ClaimWriter {
         }
     }
 
-    /// Writes finalizer, allocation and reservation, as far as they are missing.
+    /// Writes finalizer, allocation and reservation, as far as they are missing. Returns the claim's
+    /// version with them.
     ///
     /// `view` is the last known state of the claim.
     pub(super) async fn allocate(
@@ -80,7 +81,7 @@ impl ClaimWriter {
         pod: &PodRef,
         allocation: &WrittenAllocation,
         mut view: Arc<Claim>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<u64>, Failure> {
         const FINALIZER: &str = "adding the finalizer to the claim";
         const STATUS: &str = "allocating the claim";
         self.wanted = Some(allocation.allocation.clone());
@@ -115,8 +116,8 @@ impl ClaimWriter {
             self.may_have_written = true;
             let version = &view.meta.version;
             let write = patches::allocate(&self.name, &self.uid, version, allocation, pod);
-            match call.send(&write).await {
-                Ok(_) => return Ok(()),
+            match call.write_object(&write, Claim::from_json).await {
+                Ok(answer) => return Ok(answer.meta.version_number()),
                 Err(error) => last = Some((STATUS, self.retryable(STATUS, error)?)),
             }
         }
@@ -131,24 +132,25 @@ impl ClaimWriter {
         pod: &PodRef,
         expected: &Allocation,
         view: &Claim,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<u64>, Failure> {
         if !has_devices(view, expected) {
             let message = format!("claim {} was allocated by another client", self.name);
             return Err(Failure::new("allocating the claim", FailureKind::Conflict, message));
         }
         if is_reserved_for(view, pod) {
-            return Ok(());
+            return Ok(view.meta.version_number());
         }
         self.reserve(call, pod, Some(expected)).await
     }
 
-    /// Writes the reservation of an allocated claim. `expected` are the devices that it must have.
+    /// Writes the reservation of an allocated claim, and returns the claim's version with it.
+    /// `expected` are the devices that it must have.
     pub(super) async fn reserve(
         &mut self,
         call: Call<'_>,
         pod: &PodRef,
         expected: Option<&Allocation>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Option<u64>, Failure> {
         const STEP: &str = "reserving the claim";
         let mut backoff = Call::backoff();
         let mut last = None;
@@ -157,7 +159,7 @@ impl ClaimWriter {
                 let view = self.reread(call, STEP, error).await?;
                 self.check_devices(expected, &view)?;
                 if is_reserved_for(&view, pod) {
-                    return Ok(());
+                    return Ok(view.meta.version_number());
                 }
                 before_retry(call, STEP, error, false, &mut backoff).await?;
             }
@@ -165,7 +167,10 @@ impl ClaimWriter {
             let write = patches::reserve(&self.name, &self.uid, pod);
             match call.write_object(&write, Claim::from_json).await {
                 // It may have been reallocated since it was observed.
-                Ok(answer) => return self.check_devices(expected, &answer),
+                Ok(answer) => {
+                    self.check_devices(expected, &answer)?;
+                    return Ok(answer.meta.version_number());
+                }
                 Err(error) => last = Some(self.retryable(STEP, error)?),
             }
         }

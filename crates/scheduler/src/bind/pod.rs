@@ -9,8 +9,7 @@ use super::call::{ApiError, Call};
 use super::claim_sequencer::{AllocationGuard, PendingAllocation};
 use super::claims::ClaimWriter;
 use super::patches;
-use super::responses::is_reserved_for;
-use super::{Bind, Failure, FailureKind, PodRef, extended};
+use super::{Bind, ClaimVersions, Failure, FailureKind, PodRef, extended};
 
 const BINDING_STEP: &str = "binding the pod";
 /// Attempts of a binding after lost responses.
@@ -30,23 +29,27 @@ pub(super) struct SequencedBind {
 #[derive(Default)]
 struct Progress {
     writers: Vec<ClaimWriter>,
+    /// Claims that are allocated to the pod and reserved for it.
+    versions: ClaimVersions,
     is_status_written: bool,
     /// Whether the pod may be bound and could not be read back. Then nothing may be rolled back.
     is_indeterminate: bool,
 }
 
-/// Runs the operation.
+/// Runs the operation. Returns the versions of its claims.
 ///
 /// `rollback_call` makes the calls of the rollback. They have their own retry timeout.
 pub(super) async fn bind<'a>(
     call: Call<'a>,
     rollback_call: impl FnOnce() -> Call<'a>,
     sequenced: SequencedBind,
-) -> Result<(), Failure> {
+) -> Result<ClaimVersions, Failure> {
     let mut progress = Progress::default();
     let pod = sequenced.bind.pod.clone();
     let retried = sequenced.bind.is_retry.then(|| sequenced.bind.clone());
-    let Err(failure) = run_steps(call, sequenced, &mut progress).await else { return Ok(()) };
+    let Err(failure) = run_steps(call, sequenced, &mut progress).await else {
+        return Ok(progress.versions);
+    };
     if let Some(bind) = &retried {
         progress.add_unreached(bind);
     }
@@ -136,7 +139,8 @@ async fn run_steps(
         let view = extended::create(call, pod, extended, &mut progress.writers).await?;
         let name = Arc::clone(&view.meta.name.name);
         if let Some(writer) = progress.writers.last_mut() {
-            writer.allocate(call, pod, &extended.allocation, view).await?;
+            let version = writer.allocate(call, pod, &extended.allocation, view).await?;
+            progress.versions.extend(version.map(|version| (writer.uid.clone().into(), version)));
         }
         progress.is_status_written = true;
         extended::write_status(call, pod, &name, extended).await?;
@@ -154,20 +158,15 @@ async fn run_steps(
             Some(allocation) => {
                 writer.allocate(call, pod, allocation, Arc::clone(&write.claim)).await
             }
-            // An operation that is retried may have rolled the claim back itself since it was
-            // observed.
-            None if is_reserved_for(&write.claim, pod) && !is_retry => {
-                // Reserved by a previous leader. This operation rolls it back as its own.
-                writer.may_have_written = true;
-                Ok(())
-            }
+            // Also if it is observed as reserved: it may have been rolled back since.
             None => writer.reserve(call, pod, expected).await,
         };
         guards.retain(|guard| *guard.claim != *write.claim.meta.uid);
         if writer.may_have_written {
             progress.writers.push(writer);
         }
-        taken?;
+        let version = taken?;
+        progress.versions.extend(version.map(|version| (write.claim.uid(), version)));
     }
     create_binding(call, pod, node, progress).await
 }

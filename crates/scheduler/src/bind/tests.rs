@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::metrics::Metrics;
-use fake_api::{FakeApi, has_finalizer, list};
+use fake_api::{FakeApi, InjectedFault, has_finalizer, list};
 
 const NODE: &str = "node-1";
 
@@ -56,7 +56,7 @@ impl Harness {
 
     async fn carry_out(&mut self, task: OpKind) -> Result<(), Failure> {
         self.send(1, task).await;
-        self.outcome().await.result
+        self.outcome().await.result.map(drop)
     }
 }
 
@@ -273,7 +273,8 @@ async fn existing_state_is_not_written_again() {
     let op = bind(&first, vec![write(&claim_now, &["gpu-0"])]);
     assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(api.writes().len(), 2, "the finalizer was there");
-    // A pod that joins writes only its reservation. One that is reserved already writes nothing.
+    // A pod that joins writes only its reservation. So does one that is observed as reserved: the
+    // claim may have been rolled back since.
     let op = bind(&second, vec![reserve_only(&seen(&api, "c"))]);
     assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
     assert_eq!(api.writes().len(), 4);
@@ -284,5 +285,32 @@ async fn existing_state_is_not_written_again() {
     });
     let op = bind(&third, vec![reserve_only(&seen(&api, "c"))]);
     assert_eq!(harness.carry_out(OpKind::Bind(op)).await, Ok(()));
-    assert_eq!(api.writes().len(), 5, "the binding alone");
+    assert_eq!(api.writes().len(), 6);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_bind_returns_the_versions_of_its_claims() {
+    // The response to this request of each bind is lost.
+    for lost in [None, Some(0), Some(1)] {
+        let api = FakeApi::default();
+        let claim = put_claim(&api, "c");
+        let mut harness = Harness::new(&api);
+        for (number, name) in ["p", "q", "r"].into_iter().enumerate() {
+            let pod = put_pod(&api, name);
+            let op = match number {
+                0 => bind(&pod, vec![write(&claim, &["gpu-0"])]),
+                1 => bind(&pod, vec![reserve_only(&seen(&api, "c"))]),
+                _ => Bind { extended: Some(extended(&["gpu-1"])), ..bind(&pod, Vec::new()) },
+            };
+            if let Some(step) = lost {
+                api.inject(api.count() + step, InjectedFault::LostAfter);
+            }
+            harness.send(1, OpKind::Bind(op)).await;
+            let versions = harness.outcome().await.result.unwrap();
+            let name = if number < 2 { "c".to_owned() } else { made(&api).pop().unwrap() };
+            let written = seen(&api, &name);
+            let version = written.meta.version_number().unwrap();
+            assert_eq!(versions, [(written.uid(), version)].into(), "{lost:?}, {name}");
+        }
+    }
 }

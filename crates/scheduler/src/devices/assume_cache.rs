@@ -1,11 +1,11 @@
 //! The assume cache: holders of devices. These are allocated claims, and allocations that were
 //! decided and are not observed yet.
 //!
-//! An assumption ends when its claim is observed allocated, or when it is forgotten. There is one
-//! exception. An earlier operation may have written to the claim and rolled back. A lagging watch
-//! may then deliver both after the next operation was issued with the same devices. The versions of
-//! an operation's writes are not known here. Such an assumption is *pinned*: it holds, whatever is
-//! observed, until its operation fails or its pod or claim is gone.
+//! An assumption holds until its operation has ended, whatever is observed meanwhile: a lagging
+//! watch may deliver writes and rollbacks of earlier operations. The result has the versions of
+//! the claims that the operation wrote. An observed claim of that version or a later one replaces
+//! the assumption, as in client-go's `AssumeCache`. An assumption without a version holds until it
+//! is forgotten, or its claim is gone.
 
 mod claim_key;
 mod held;
@@ -16,6 +16,8 @@ use std::sync::Arc;
 
 use octavo_dra::{Allocation, AllocationResult, PoolRef};
 use octavo_kube_io::objects::{Claim, ClaimUid, Delta, ObjectName, PodUid};
+
+use crate::bind::ClaimVersions;
 
 pub use claim_key::ClaimKey;
 pub use held::HeldDevices;
@@ -37,11 +39,6 @@ pub(super) struct AssumeCache {
     allocating: BTreeMap<ClaimKey, PodUid>,
     /// Claims that are observed reserved for a pod.
     reserved: BTreeMap<PodUid, BTreeSet<ClaimUid>>,
-    /// Claims that were rolled back. A watch event of such a claim may be older than an
-    /// operation. The value is the time of the rollback; `None` until the next tick.
-    rolled_back: BTreeMap<ClaimKey, Option<u64>>,
-    /// Those of them without a time.
-    untimed_rollbacks: Vec<ClaimKey>,
     /// Devices that are reserved for nominated pods. Victims may still hold them.
     nominated: BTreeMap<PodUid, Vec<octavo_dra::Claim>>,
 }
@@ -62,11 +59,22 @@ pub(super) struct AssumedClaim {
 struct Assumed {
     /// Allocations.
     claims: Vec<Arc<AssumedClaim>>,
-    /// Claims that it uses.
-    uses: BTreeSet<ClaimUid>,
-    /// Whether it holds whatever is observed of its claims, because that may be an earlier
-    /// operation's write or rollback. It ends when it is forgotten or its claims are gone.
-    is_pinned: bool,
+    /// Claims that it uses, with their names.
+    uses: BTreeMap<ClaimUid, ObjectName>,
+    /// What replaces it.
+    replaced_by: ReplacedBy,
+}
+
+/// The observed claims that replace what is assumed for a pod.
+#[derive(Clone, Debug, Default)]
+pub(super) enum ReplacedBy {
+    /// None: the outcome of the pod's operation is not known.
+    #[default]
+    None,
+    /// Those of these versions and later ones.
+    Versions(ClaimVersions),
+    /// Those that are allocated: another client may have written them.
+    Allocated,
 }
 
 /// What a change touches.
@@ -122,12 +130,11 @@ impl AssumeCache {
         &mut self,
         pod: &PodUid,
         claims: Vec<AssumedClaim>,
-        uses: BTreeSet<ClaimUid>,
+        uses: BTreeMap<ClaimUid, ObjectName>,
     ) -> HoldingsChange {
         let mut changed = self.forget(pod);
-        let is_pinned = claims.iter().any(|claim| self.rolled_back.contains_key(&claim.key));
-        let mut assumed = Assumed { claims: Vec::new(), uses, is_pinned };
-        for claim in &assumed.uses {
+        let mut assumed = Assumed { uses, ..Assumed::default() };
+        for claim in assumed.uses.keys() {
             self.users.entry(claim.clone()).or_default().insert(pod.clone());
         }
         for claim in claims {
@@ -177,7 +184,7 @@ impl AssumeCache {
         for claim in &assumed.claims {
             self.remove_assumed(claim, &mut changed);
         }
-        for claim in &assumed.uses {
+        for claim in assumed.uses.keys() {
             self.stop_using(claim, pod);
         }
         changed
@@ -186,7 +193,6 @@ impl AssumeCache {
     /// Transfers assumed allocations of a pod to those of `successors` that use the same claims.
     pub(super) fn transfer_assumed(&mut self, pod: &str, successors: &BTreeSet<PodUid>) {
         let Some(assumed) = self.assumed.get_mut(pod) else { return };
-        let is_pinned = assumed.is_pinned;
         let mut kept = Vec::new();
         let mut transferred = Vec::new();
         for claim in std::mem::take(&mut assumed.claims) {
@@ -205,63 +211,30 @@ impl AssumeCache {
                 of_pool.insert(claim.key.clone(), Arc::clone(&claim));
             }
             self.allocating.insert(claim.key.clone(), successor.clone());
-            let of_successor = self.assumed.entry(successor).or_default();
-            of_successor.is_pinned |= is_pinned;
-            of_successor.claims.push(claim);
+            self.assumed.entry(successor).or_default().claims.push(claim);
         }
     }
 
-    /// Records that a claim may have been written and rolled back. A watch may deliver both after
-    /// the next operation for it was issued.
-    pub(super) fn note_rollback(&mut self, key: ClaimKey) {
-        self.rolled_back.insert(key.clone(), None);
-        self.untimed_rollbacks.push(key);
-    }
-
-    /// Dates the rollbacks recorded so far with `now`.
-    pub(super) fn tick(&mut self, now: u64) {
-        for key in self.untimed_rollbacks.drain(..) {
-            if let Some(since @ None) = self.rolled_back.get_mut(&key) {
-                *since = Some(now);
-            }
-        }
-    }
-
-    /// Records a relist of claims that began at this time.
-    pub(super) fn on_relist(&mut self, at: u64) {
-        self.rolled_back.retain(|_, since| since.is_none_or(|since| since > at));
-    }
-
-    /// Whether a claim may have been rolled back since it was observed.
-    pub(super) fn may_have_been_rolled_back(&self, key: &str) -> bool {
-        self.rolled_back.contains_key(key)
-    }
-
-    /// Records that a pod is gone: its extended claim is not used any more.
-    pub(super) fn pod_gone(&mut self, pod: &str) {
-        self.rolled_back.remove(&ClaimKey::extended(pod));
-    }
-
-    /// Another client may have written to the claims of a pod: their observed state replaces what
-    /// is assumed.
-    pub(super) fn accept_observed(&mut self, pod: &str) -> HoldingsChange {
+    /// Sets which observed claims replace what is assumed for a pod. Changes are devices that were
+    /// assumed and are not observed.
+    pub(super) fn replace(&mut self, pod: &str, replaced_by: ReplacedBy) -> HoldingsChange {
         let mut changed = HoldingsChange::default();
-        let Some(assumed) = self.assumed.get_mut(pod).filter(|assumed| assumed.is_pinned) else {
-            return changed;
-        };
-        assumed.is_pinned = false;
-        let claims: Vec<_> = assumed.claims.iter().map(Arc::clone).collect();
-        let observed = self.reserved.get(pod).cloned().unwrap_or_default();
+        let Some(assumed) = self.assumed.get_mut(pod) else { return changed };
+        assumed.replaced_by = replaced_by;
+        let (claims, uses) = (assumed.claims.clone(), assumed.uses.clone());
         for claim in claims {
-            if self
-                .observed_claim(&claim)
-                .is_some_and(|observed| observed.claim.allocation.is_some())
-            {
-                self.drop_assumed_claim(pod, &claim.key, &mut changed);
+            let observed = self.observed_claim(&claim).map(Arc::clone);
+            if observed.is_some_and(|observed| self.is_replaced(pod, &observed)) {
+                let is_same = self.is_observed(&claim);
+                let dropped = self.drop_assumed_claim(pod, &claim.key);
+                changed.pools.extend(dropped.pools.into_iter().filter(|_| !is_same));
             }
         }
-        for claim in observed {
-            self.on_reserved(&claim, pod);
+        for (uid, name) in uses {
+            let observed = self.claim(&name).filter(|observed| *observed.meta.uid == *uid);
+            if observed.is_some_and(|observed| self.is_use_replaced(pod, observed)) {
+                self.drop_use(pod, &uid);
+            }
         }
         changed
     }
@@ -295,12 +268,7 @@ impl AssumeCache {
         {
             self.extended.insert(PodUid::from(Arc::clone(&owner.uid)), name.clone());
         }
-        if claim.claim.allocation.is_some() {
-            self.on_allocated(claim, changed);
-        }
-        for consumer in &claim.reserved_for {
-            self.on_reserved(uid, &consumer.uid);
-        }
+        self.replace_assumed(claim, changed);
         let before = old.as_ref().map(|old| &old.claim);
         let is_same = before.is_some_and(|before| before.allocation == claim.claim.allocation);
         if let (Some(before), false) = (before, is_same) {
@@ -330,10 +298,9 @@ impl AssumeCache {
         }
         remove_holder(&mut self.observed, &claim.claim, uid, changed);
         self.mark_pools_changed(&claim, changed);
-        self.rolled_back.remove(uid);
         // What was assumed for it cannot be written any more.
         if let Some(pod) = self.allocating.get(uid).cloned() {
-            self.drop_assumed_claim(&pod, uid, changed);
+            changed.pools.extend(self.drop_assumed_claim(&pod, uid).pools);
         }
         for pod in self.users.remove(uid).into_iter().flatten() {
             if let Some(assumed) = self.assumed.get_mut(&pod) {
@@ -343,14 +310,38 @@ impl AssumeCache {
         }
     }
 
-    /// The assumed allocation is written, or another client was faster. The observed state counts,
-    /// unless it may be older than the operation.
-    fn on_allocated(&mut self, claim: &Claim, changed: &mut HoldingsChange) {
+    /// Drops what this observed claim replaces.
+    fn replace_assumed(&mut self, claim: &Claim, changed: &mut HoldingsChange) {
         let assumptions: Vec<_> = self.assumptions_of(claim).map(Arc::clone).collect();
         for assumed in assumptions {
-            if !self.is_pinned(&assumed.pod) {
-                self.drop_assumed_claim(&assumed.pod, &assumed.key, changed);
+            if self.is_replaced(&assumed.pod, claim) {
+                changed.pools.extend(self.drop_assumed_claim(&assumed.pod, &assumed.key).pools);
             }
+        }
+        let users = self.users(&claim.meta.uid);
+        let replaced = users.filter(|pod| self.is_use_replaced(pod, claim));
+        for pod in replaced.cloned().collect::<Vec<_>>() {
+            self.drop_use(&pod, &claim.meta.uid);
+        }
+    }
+
+    /// Whether an observed claim replaces the allocation that is assumed for a pod.
+    fn is_replaced(&self, pod: &str, claim: &Claim) -> bool {
+        match self.assumed.get(pod).map(|assumed| &assumed.replaced_by) {
+            None | Some(ReplacedBy::None) => false,
+            Some(ReplacedBy::Versions(written)) => written
+                .get(&*claim.meta.uid)
+                .is_some_and(|written| claim.meta.version_number() >= Some(*written)),
+            Some(ReplacedBy::Allocated) => claim.claim.allocation.is_some(),
+        }
+    }
+
+    /// Whether an observed claim replaces the use that is assumed for a pod.
+    fn is_use_replaced(&self, pod: &str, claim: &Claim) -> bool {
+        let is_reserved = || claim.reserved_for.iter().any(|consumer| *consumer.uid == *pod);
+        match self.assumed.get(pod).map(|assumed| &assumed.replaced_by) {
+            Some(ReplacedBy::Allocated) => is_reserved(),
+            _ => self.is_replaced(pod, claim),
         }
     }
 
@@ -377,10 +368,6 @@ impl AssumeCache {
         self.assumed.get(pod)?.claims.iter().find(|assumed| &*assumed.key == key)
     }
 
-    fn is_pinned(&self, pod: &str) -> bool {
-        self.assumed.get(pod).is_some_and(|assumed| assumed.is_pinned)
-    }
-
     fn forget_reserved(&mut self, claim: &Claim) {
         for consumer in &claim.reserved_for {
             let Some(of_pod) = self.reserved.get_mut(&*consumer.uid) else { continue };
@@ -391,23 +378,26 @@ impl AssumeCache {
         }
     }
 
-    fn on_reserved(&mut self, claim: &str, pod: &str) {
-        let Some(assumed) = self.assumed.get_mut(pod) else { return };
-        if !assumed.is_pinned && assumed.uses.remove(claim) {
-            self.stop_using(claim, pod);
-            self.drop_if_empty(pod);
+    /// Drops the assumed use of a claim.
+    fn drop_use(&mut self, pod: &str, claim: &str) {
+        if let Some(assumed) = self.assumed.get_mut(pod) {
+            assumed.uses.remove(claim);
         }
+        self.stop_using(claim, pod);
+        self.drop_if_empty(pod);
     }
 
     /// Drops one assumed allocation of a pod.
-    fn drop_assumed_claim(&mut self, pod: &str, key: &str, changed: &mut HoldingsChange) {
-        let Some(assumed) = self.assumed.get_mut(pod) else { return };
+    fn drop_assumed_claim(&mut self, pod: &str, key: &str) -> HoldingsChange {
+        let mut changed = HoldingsChange::default();
+        let Some(assumed) = self.assumed.get_mut(pod) else { return changed };
         let Some(index) = assumed.claims.iter().position(|claim| &*claim.key == key) else {
-            return;
+            return changed;
         };
         let claim = assumed.claims.remove(index);
-        self.remove_assumed(&claim, changed);
+        self.remove_assumed(&claim, &mut changed);
         self.drop_if_empty(pod);
+        changed
     }
 
     fn drop_if_empty(&mut self, pod: &str) {

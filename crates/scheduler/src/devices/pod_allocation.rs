@@ -1,7 +1,7 @@
 //! The devices of a pod's claims on a node, by the DRA allocator, beside everything held or
 //! assumed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_api::names::{DRIVER, TAINT_OWNER};
@@ -16,11 +16,11 @@ use uuid::Uuid;
 use super::Devices;
 use super::allocation_patch::allocation_to_write;
 use super::ask::{Ask, AskedClaim};
-use super::assume_cache::{AssumedClaim, ClaimKey};
+use super::assume_cache::{AssumedClaim, ClaimKey, ReplacedBy};
 use super::invalidation::Invalidation;
 use super::nodes::NodeView;
 use super::pools::Pool;
-use crate::bind::{ClaimWrite, ExtendedWrite};
+use crate::bind::{ClaimVersions, ClaimWrite, ExtendedWrite};
 
 /// Name space of share UIDs (version 5 of RFC 9562), a random number.
 const SHARE_ID_NAMESPACE: Uuid = Uuid::from_u128(0x6d0a_5b8e_2f14_4c7a_9e63_b1d7_40c8_f235);
@@ -216,15 +216,15 @@ impl Devices {
         Ok(pod_allocation)
     }
 
-    /// Assumes an allocation. It holds its devices until the claims are observed allocated, or it
-    /// is forgotten. Earlier assumptions for the pod are forgotten.
+    /// Assumes an allocation. It holds its devices until [`Self::bound`] or [`Self::forget`].
+    /// Earlier assumptions for the pod are forgotten.
     pub fn assume(&mut self, pod_allocation: &PodAllocation) -> Invalidation {
-        let mut uses = BTreeSet::new();
+        let mut uses = BTreeMap::new();
         for ClaimWrite { claim, .. } in &pod_allocation.claims {
             let is_listed =
                 claim.reserved_for.iter().any(|consumer| *consumer.uid == *pod_allocation.pod);
             if !is_listed {
-                uses.insert(claim.uid());
+                uses.insert(claim.uid(), claim.meta.name.clone());
             }
         }
         let claims = assumed_claims(pod_allocation);
@@ -251,6 +251,26 @@ impl Devices {
     /// Whether devices are reserved for a nominated pod.
     pub fn has_nominated(&self, pod: &str) -> bool {
         self.assume_cache.has_nominated(pod)
+    }
+
+    /// A pod was bound. Its claims with these versions and later ones replace what is assumed for
+    /// it.
+    pub fn bound(&mut self, pod: &str, versions: ClaimVersions) -> Invalidation {
+        let changed = self.assume_cache.replace(pod, ReplacedBy::Versions(versions));
+        self.holdings(changed)
+    }
+
+    /// Another client has bound the pod, or may have: its claims that are observed allocated replace
+    /// what is assumed for it.
+    pub fn accept_observed(&mut self, pod: &str) -> Invalidation {
+        let changed = self.assume_cache.replace(pod, ReplacedBy::Allocated);
+        self.holdings(changed)
+    }
+
+    /// Transfers what a pod's operation was to allocate to one of these pods that uses the same
+    /// claim.
+    pub fn transfer_assumed(&mut self, pod: &str, successors: &BTreeSet<PodUid>) {
+        self.assume_cache.transfer_assumed(pod, successors);
     }
 
     /// Forgets what is assumed for a pod. What was observed since stays.

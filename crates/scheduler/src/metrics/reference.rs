@@ -22,7 +22,7 @@ fn touch_all(metrics: &Metrics) {
     metrics.decided(Subject::Pod, "placed", "", Duration::ZERO);
     metrics.queue("ready", 0);
     metrics.ops(0, 0, 0);
-    metrics.op_finished(&Err(Failure::new("", FailureKind::Conflict, "")));
+    metrics.op_finished(Some(&Failure::new("", FailureKind::Conflict, "")));
     metrics.request("pods/binding", &Method::POST, 201);
     metrics.bound(Duration::ZERO);
     metrics.gangs(GroupPhase::Waiting, 0);

@@ -93,10 +93,10 @@ async fn pod_is_not_bound_with_a_claim_its_own_op_released() {
         });
     });
     let op = bind(&pod, vec![reserve_only(&seen(&api, "found")), write(&other, &["gpu-0"])]);
-    // Requests: finalizer and status of the other claim, binding; then the rollback with two reads
-    // and four writes. The claim found allocated is last.
-    api.inject(2, InjectedFault::Status(403));
-    api.inject_from(9, InjectedFault::LostBefore);
+    // Requests: reservation of the claim found allocated, finalizer and status of the other claim,
+    // binding; then the rollback with two reads and four writes. The claim found allocated is last.
+    api.inject(3, InjectedFault::Status(403));
+    api.inject_from(10, InjectedFault::LostBefore);
     let mut harness = Harness::new(&api);
     let failure = harness.carry_out(OpKind::Bind(op.clone())).await.unwrap_err();
     assert_eq!(failure.unreleased, [ObjectName::new("team", "found")], "{:?}", api.seen());

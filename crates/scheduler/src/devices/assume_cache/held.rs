@@ -106,7 +106,7 @@ impl AssumeCache {
         gpus: Option<&NodeGpus>,
     ) -> Vec<HeldDevices> {
         let assumed = self.assumed.get(pod).into_iter();
-        let uses = assumed.clone().flat_map(|assumed| &assumed.uses);
+        let uses = assumed.clone().flat_map(|assumed| assumed.uses.keys());
         let allocated = assumed.flat_map(|assumed| &assumed.claims).map(|claim| &*claim.key);
         let used = self.reserved.get(pod).into_iter().flatten().chain(uses).map(|uid| &**uid);
         let claims: BTreeSet<&str> = used.chain(allocated).collect();
@@ -155,11 +155,10 @@ impl AssumeCache {
 
     /// Whether a claim is observed with the devices that are assumed for it.
     pub(super) fn is_observed(&self, assumed: &AssumedClaim) -> bool {
-        self.is_pinned(&assumed.pod)
-            && self.observed_claim(assumed).is_some_and(|observed| {
-                let of = |claim| results(claim).map(device).collect::<BTreeSet<_>>();
-                observed.claim.allocation.is_some() && of(&observed.claim) == of(&assumed.claim)
-            })
+        self.observed_claim(assumed).is_some_and(|observed| {
+            let of = |claim| results(claim).map(device).collect::<BTreeSet<_>>();
+            observed.claim.allocation.is_some() && of(&observed.claim) == of(&assumed.claim)
+        })
     }
 
     /// The observed claim of an assumption.

@@ -1,15 +1,16 @@
 //! Holders of devices, observed and assumed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use octavo_kube_io::objects::{Claim, Delta, Kind, Pod};
 use proptest::prelude::*;
 
 use super::fixtures::{
-    MIG, PLAIN, claim, cluster, deallocated, instances, pod, pod_ref, seen, shares, user, whole,
+    MIG, PLAIN, claim, cluster, deallocated, instances, of_version, pod, pod_ref, seen, shares,
+    user, whole,
 };
-use crate::bind::Bind;
+use crate::bind::ClaimVersions;
 use crate::devices::{Ask, AskError, AskedClaim, Devices, Feasibility, HeldDevices, PodAllocation};
 
 /// The pod that is allocating an ask's first claim.
@@ -20,103 +21,105 @@ fn allocating(ask: &Ask) -> Option<&str> {
     }
 }
 
+/// The version of a pod's claim in the result of its bind.
+fn versions(own: &(Pod, Arc<Claim>), version: u64) -> ClaimVersions {
+    [(own.1.uid(), version)].into()
+}
+
+/// A pod's claim as its operation wrote it.
+fn written(own: &(Pod, Arc<Claim>), allocation: &PodAllocation, version: u64) -> Arc<Claim> {
+    of_version(&seen(&allocation.claims[0], &pod_ref(&own.0)), version)
+}
+
 #[test]
-fn assumed_allocation_is_held_until_observed_or_forgotten() {
-    let mut devices = cluster(&[("n", PLAIN)]);
-    let one = pod("one", whole(8));
-    let pod_allocation = devices.place(&one, "n").unwrap();
-    let two = pod("two", whole(1));
-    assert!(devices.place(&two, "n").is_none());
-    assert!(devices.is_assumed("one"));
+fn assumed_allocation_is_held_until_its_version_is_observed_or_it_is_forgotten() {
+    for is_observed_first in [false, true] {
+        let mut devices = cluster(&[("n", PLAIN)]);
+        let one = pod("one", whole(8));
+        let allocation = devices.place(&one, "n").unwrap();
+        let two = pod("two", whole(1));
+        assert!(devices.place(&two, "n").is_none());
+        if is_observed_first {
+            devices.see(&written(&one, &allocation, 5));
+            assert!(devices.is_assumed("one"), "its operation may still fail");
+            assert!(devices.bound("one", versions(&one, 5)).is_empty());
+        } else {
+            devices.bound("one", versions(&one, 5));
+            assert!(devices.is_assumed("one"));
+            devices.see(&written(&one, &allocation, 5));
+        }
+        assert!(!devices.is_assumed("one"));
+        assert!(devices.place(&two, "n").is_none());
+        // Nothing is assumed any more.
+        assert!(devices.forget("one").is_empty());
+        assert!(devices.place(&two, "n").is_none());
 
-    devices.see(&seen(&pod_allocation.claims[0], &pod_ref(&one.0)));
-    assert!(!devices.is_assumed("one"));
-    assert!(devices.place(&two, "n").is_none());
-    // Nothing is assumed any more.
-    assert!(devices.forget("one").is_empty());
-    assert!(devices.place(&two, "n").is_none());
-
-    let touched = devices.see(&deallocated(&one.1));
-    assert!(touched.holdings.contains("n"));
-    assert!(devices.place(&two, "n").is_some());
-    let touched = devices.forget("two");
-    assert!(touched.holdings.contains("n"));
-    assert!(devices.held("n").is_empty());
-}
-
-/// A pod whose first operation wrote its claim and rolled back, and its next operation.
-fn bind_after_rollback(
-    devices: &mut Devices,
-    own: &(Pod, Arc<Claim>),
-    nodes: [&str; 2],
-) -> [PodAllocation; 2] {
-    let first = devices.place(own, nodes[0]).unwrap();
-    devices.forget(&own.0.meta.uid);
-    devices.note_rollback(&bind_of(own, &first), true);
-    let second = devices.place(own, nodes[1]).unwrap();
-    [first, second]
-}
-
-fn bind_of(own: &(Pod, Arc<Claim>), pod_allocation: &PodAllocation) -> Bind {
-    Bind {
-        pod: pod_ref(&own.0),
-        node: pod_allocation.node.clone(),
-        claims: pod_allocation.claims.clone(),
-        extended: pod_allocation.extended.clone(),
-        is_retry: false,
+        let touched = devices.see(&of_version(&deallocated(&one.1), 6));
+        assert!(touched.holdings.contains("n"));
+        assert!(devices.place(&two, "n").is_some());
+        let touched = devices.forget("two");
+        assert!(touched.holdings.contains("n"));
+        assert!(devices.held("n").is_empty());
     }
 }
 
+/// An operation wrote version 3 and rolled back with version 4. The next wrote version 6. The watch
+/// delivers all of it after the next operation was decided or has ended.
 #[test]
 fn stale_rollback_event_frees_nothing_of_the_next_bind() {
-    for nodes in [["n", "n"], ["other", "n"]] {
+    for (nodes, has_ended) in [(["n", "n"], false), (["other", "n"], false), (["other", "n"], true)]
+    {
         let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
         let own = pod("one", whole(8));
-        let [first, second] = bind_after_rollback(&mut devices, &own, nodes);
+        let first = devices.place(&own, nodes[0]).unwrap();
+        devices.forget("one");
+        let second = devices.place(&own, nodes[1]).unwrap();
+        if has_ended {
+            devices.bound("one", versions(&own, 6));
+        }
         let two = pod("two", whole(1));
-        devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
+        devices.see(&written(&own, &first, 3));
         assert!(devices.place(&two, "n").is_none());
         // It may belong to another client by now, so it counts too.
         assert_eq!(devices.held(nodes[0]).len(), 1);
         assert!(devices.place(&two, nodes[0]).is_none());
         check(&devices, "n");
-        devices.see(&deallocated(&own.1));
+        devices.see(&of_version(&deallocated(&own.1), 4));
         assert!(devices.place(&two, "n").is_none());
-        devices.see(&seen(&second.claims[0], &pod_ref(&own.0)));
+        devices.see(&written(&own, &second, 6));
         let held = devices.held("n");
         assert_eq!((held.len(), held[0].parts.len(), held[0].is_assumed), (1, 8, false));
+        assert_eq!(devices.is_assumed("one"), !has_ended);
         check(&devices, "n");
         // Its pod has ended.
         devices.forget("one");
-        devices.see(&deallocated(&own.1));
+        devices.see(&of_version(&deallocated(&own.1), 7));
         assert!(devices.place(&two, "n").is_some());
     }
 }
 
 #[test]
-fn relist_ends_stale_rollback_protection() {
-    let mut devices = cluster(&[("n", PLAIN)]);
+fn observed_allocation_replaces_the_assumed_one_when_accepted() {
+    let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
     let own = pod("one", whole(8));
-    let first = devices.place(&own, "n").unwrap();
-    devices.forget("one");
-    devices.note_rollback(&bind_of(&own, &first), true);
-    devices.on_relist(7);
-    assert!(devices.may_have_been_rolled_back(&own.1), "its time is not known yet");
-    devices.tick(8);
-    devices.on_relist(7);
-    assert!(devices.may_have_been_rolled_back(&own.1));
-    devices.on_relist(8);
-    assert!(!devices.may_have_been_rolled_back(&own.1));
+    let first = devices.place(&own, "other").unwrap();
+    devices.place(&own, "n").unwrap();
+    devices.see(&written(&own, &first, 3));
+    assert_eq!((devices.held("n").len(), devices.held("other").len()), (1, 1));
+    assert!(devices.accept_observed("one").holdings.contains("n"));
+    assert_eq!((devices.held("n").len(), devices.held("other").len()), (0, 1));
+    assert!(!devices.is_assumed("one"));
 }
 
 #[test]
-fn observed_allocation_replaces_a_pinned_one_when_accepted() {
+fn observed_allocation_is_accepted_later_too() {
     let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
     let own = pod("one", whole(8));
-    let [first, _] = bind_after_rollback(&mut devices, &own, ["other", "n"]);
-    devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
-    assert_eq!((devices.held("n").len(), devices.held("other").len()), (1, 1));
-    assert!(devices.accept_observed("one").holdings.contains("n"));
+    let first = devices.place(&own, "other").unwrap();
+    devices.place(&own, "n").unwrap();
+    assert!(devices.accept_observed("one").is_empty());
+    assert!(devices.is_assumed("one"));
+    assert!(devices.see(&written(&own, &first, 3)).holdings.contains("n"));
     assert_eq!((devices.held("n").len(), devices.held("other").len()), (0, 1));
     assert!(!devices.is_assumed("one"));
 }
@@ -125,8 +128,9 @@ fn observed_allocation_replaces_a_pinned_one_when_accepted() {
 fn shared_claim_uses_the_assumed_node_not_the_old_one() {
     let mut devices = cluster(&[("n", PLAIN), ("other", PLAIN)]);
     let own = pod("one", whole(1));
-    let [first, _] = bind_after_rollback(&mut devices, &own, ["other", "n"]);
-    devices.see(&seen(&first.claims[0], &pod_ref(&own.0)));
+    let first = devices.place(&own, "other").unwrap();
+    devices.place(&own, "n").unwrap();
+    devices.see(&written(&own, &first, 3));
     let ask = devices.ask(&user("two", &own.1)).unwrap();
     assert_eq!(allocating(&ask), Some("one"));
     assert!(devices.is_allowed(&ask, "n") && !devices.is_allowed(&ask, "other"));
@@ -236,7 +240,7 @@ fn claims_of_other_schedulers_hold_devices() {
 }
 
 #[test]
-fn observed_allocation_by_others_wins() {
+fn observed_allocation_by_others_counts_beside_the_assumed_one() {
     let mut devices = cluster(&[("a", PLAIN), ("b", PLAIN)]);
     let one = pod("one", whole(1));
     let ours = devices.place(&one, "a").unwrap();
@@ -245,7 +249,10 @@ fn observed_allocation_by_others_wins() {
     allocation.results[0].pool = "b".to_owned();
     theirs.claim.allocation = Some(allocation);
     let touched = devices.see(&Arc::new(theirs));
-    assert!(touched.holdings.contains("a") && touched.holdings.contains("b"));
+    assert!(touched.holdings.contains("b"));
+    assert_eq!((devices.held("a").len(), devices.held("b").len()), (1, 1));
+    // Its operation fails with a conflict.
+    assert!(devices.forget("one").holdings.contains("a"));
     assert!(devices.held("a").is_empty());
     assert_eq!(devices.held("b")[0].parts.len(), 1);
 }
@@ -268,7 +275,8 @@ fn shared_claim_has_at_most_256_consumers() {
     assert!(!ask.demand.is_some() && ask.is_exact);
     assert!(devices.allocate(&ask, "a", None).is_err());
 
-    devices.see(&seen(&pod_allocation.claims[0], &pod_ref(&first)));
+    devices.bound("u0", [(shared.uid(), 5)].into());
+    devices.see(&of_version(&seen(&pod_allocation.claims[0], &pod_ref(&first)), 5));
     assert_eq!(devices.held_alone_by("b", "u0").len(), 1);
     for number in 1..256 {
         let pod = user(&format!("u{number}"), &shared);
@@ -305,7 +313,12 @@ fn observed_extended_claim_replaces_the_assumed_one() {
     object.meta.owner =
         Some(octavo_kube_io::objects::Owner { uid: "e".into(), ..Default::default() });
     object.claim.allocation = Some(extended.allocation.allocation.clone());
-    devices.see(&made);
+    // The claim of an earlier operation says nothing about this one.
+    devices.bound("e", [("other".into(), 3)].into());
+    devices.see(&of_version(&made, 4));
+    assert!(devices.is_assumed("e"));
+    devices.bound("e", [(made.uid(), 5)].into());
+    devices.see(&of_version(&made, 5));
     let held = devices.held("n");
     assert_eq!((held.len(), held[0].parts.len(), held[0].is_assumed), (1, 3, false));
     assert!(!devices.is_assumed("e"));
@@ -320,6 +333,7 @@ enum Event {
     Place,
     Forget,
     SeeAllocated,
+    Bound,
     SeeDeallocated,
     ClaimGone,
 }
@@ -361,46 +375,65 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
     #[test]
     fn no_device_is_allocated_twice_under_any_event_order(
-        events in prop::collection::vec((0_usize..12, 0_usize..5, 0_usize..2), 1..60)
+        events in prop::collection::vec((0_usize..12, 0_usize..6, 0_usize..2), 1..60)
     ) {
         let nodes = ["n0", "n1"];
         let mut devices = cluster(&[("n0", MIG), ("n1", PLAIN)]);
         let pods: Vec<(Pod, Arc<Claim>)> =
             (0..12).map(|number| pod(&format!("p{number}"), requests(number))).collect();
-        // Operations issued per pod, and the API's state of its claim.
-        let mut orders: BTreeMap<usize, PodAllocation> = BTreeMap::new();
-        let mut written: BTreeMap<usize, Arc<Claim>> = BTreeMap::new();
+        // What is assumed per pod with whether its operation has ended, and its observed claim.
+        let mut assumed: BTreeMap<usize, (PodAllocation, bool)> = BTreeMap::new();
+        let mut observed: BTreeMap<usize, Arc<Claim>> = BTreeMap::new();
+        let mut version = 0;
         for (number, event, node) in events {
             let event = [
-                Event::Place, Event::Forget, Event::SeeAllocated, Event::SeeDeallocated, Event::ClaimGone,
+                Event::Place, Event::Forget, Event::SeeAllocated, Event::Bound,
+                Event::SeeDeallocated, Event::ClaimGone,
             ][event];
+            version += 1;
             let own = &pods[number];
             match event {
-                Event::Place if !orders.contains_key(&number) && !written.contains_key(&number) => {
-                    if let Some(pod_allocation) = devices.place(own, nodes[node]) {
-                        orders.insert(number, pod_allocation);
+                Event::Place if !assumed.contains_key(&number) && !observed.contains_key(&number) => {
+                    if let Some(allocation) = devices.place(own, nodes[node]) {
+                        assumed.insert(number, (allocation, false));
                     }
                 }
                 Event::Place => {}
                 Event::Forget => {
-                    orders.remove(&number);
+                    assumed.remove(&number);
                     devices.forget(&own.0.meta.uid);
                 }
                 Event::SeeAllocated => {
-                    if let Some(pod_allocation) = orders.remove(&number) {
-                        let claim = seen(&pod_allocation.claims[0], &pod_ref(&own.0));
+                    if let Some((allocation, has_ended)) = assumed.get(&number)
+                        && !observed.contains_key(&number)
+                    {
+                        let claim = written(own, allocation, version);
                         devices.see(&claim);
-                        written.insert(number, claim);
+                        observed.insert(number, claim);
+                        if *has_ended {
+                            assumed.remove(&number);
+                        }
+                    }
+                }
+                Event::Bound => {
+                    if let Some((_, has_ended)) = assumed.get_mut(&number) {
+                        let seen = observed.get(&number);
+                        let of = seen.map_or(version + 1, |claim| claim.meta.version_number().unwrap());
+                        devices.bound(&own.0.meta.uid, versions(own, of));
+                        *has_ended = true;
+                        if seen.is_some() {
+                            assumed.remove(&number);
+                        }
                     }
                 }
                 Event::SeeDeallocated => {
-                    if let Some(claim) = written.remove(&number) {
-                        devices.see(&deallocated(&claim));
+                    if let Some(claim) = observed.remove(&number) {
+                        devices.see(&of_version(&deallocated(&claim), version));
                     }
                 }
                 Event::ClaimGone => {
-                    orders.remove(&number);
-                    written.remove(&number);
+                    assumed.remove(&number);
+                    observed.remove(&number);
                     devices.apply_claims(&Delta::Delete(Arc::clone(&own.1)));
                 }
             }
@@ -408,7 +441,8 @@ proptest! {
                 check(&devices, node);
             }
             let held: usize = nodes.iter().map(|node| devices.held(node).len()).sum();
-            prop_assert_eq!(held, orders.len() + written.len());
+            let holders: BTreeSet<_> = assumed.keys().chain(observed.keys()).collect();
+            prop_assert_eq!(held, holders.len());
         }
     }
 }

@@ -236,6 +236,13 @@ pub(super) fn deallocated(claim: &Claim) -> Arc<Claim> {
     Arc::new(claim)
 }
 
+/// The claim with another `resourceVersion`.
+pub(super) fn of_version(claim: &Claim, version: u64) -> Arc<Claim> {
+    let mut claim = claim.clone();
+    claim.meta.version = version.to_string().into();
+    Arc::new(claim)
+}
+
 pub(super) fn pod_ref(pod: &Pod) -> PodRef {
     PodRef { name: pod.meta.name.clone(), uid: pod.uid() }
 }

@@ -196,14 +196,8 @@ impl Scheduler {
         let (claims, extended) =
             grant.map_or((Vec::new(), None), |grant| (grant.claims, grant.extended));
         let pod = record.reference();
-        // Its claims may have been rolled back since they were observed; then the binder re-reads
-        // them first.
-        let is_retry = claims.iter().any(|write| {
-            write.allocation.is_none()
-                && write.claim.reserved_for.iter().any(|user| *user.uid == *uid)
-                && self.cache.devices().may_have_been_rolled_back(&write.claim)
-        });
-        let task = OpKind::Bind(Bind { pod, node: node.clone(), claims, extended, is_retry });
+        let bind = Bind { pod, node: node.clone(), claims, extended, is_retry: false };
+        let task = OpKind::Bind(bind);
         let op = self.operations.submit(&uid, OpPurpose::Bind, task);
         self.cache.set_assumed(&uid, op);
         self.cache.neighbour_changed(&uid);

@@ -24,7 +24,6 @@ impl Scheduler {
             Change::Claim(delta) => {
                 let frees = self.cache.frees_devices(delta);
                 let touched = self.cache.devices_mut().apply_claims(delta);
-                self.reassume_indeterminate();
                 self.apply_device_changes(&touched);
                 if frees && touched.is_shared_pool_touched {
                     self.cache.cluster_changed();
@@ -62,7 +61,6 @@ impl Scheduler {
     fn apply_pods(&mut self, delta: &Delta<Pod>) {
         for uid in delta.gone(self.cache.pods().keys(), Pod::uid) {
             self.drop_pod(&uid);
-            self.cache.devices_mut().pod_gone(&uid);
         }
         // By age, so that a restart sees pods in the order of their creation.
         let mut pods: Vec<_> = delta.present().iter().collect();

@@ -1,7 +1,7 @@
 //! Binds with an indeterminate outcome: resolved by re-reading, never by timeout.
 //!
 //! ```text
-//!   indeterminate --> led without a gap: resubmitted with backoff --> succeeded: assumed until observed
+//!   indeterminate --> led without a gap: resubmitted with backoff --> succeeded
 //!        |                                       ^       |
 //!        |                                       '-------+-- indeterminate again
 //!        |                                               |-- failed, nothing left: requeued
@@ -36,9 +36,6 @@ const MAX_BACKOFF_DOUBLINGS: u32 = 4;
 /// Maximum number of attempts. A permanent obstacle then leads to a new decision, and its message
 /// is reported.
 const MAX_ATTEMPTS: u32 = 8;
-/// Milliseconds after the end of a bind for which the watch may still deliver its writes and
-/// rollbacks. Longer than the time after which a silent watch is restarted.
-const STALE_EVENT_WINDOW_MS: u64 = 300_000;
 
 /// A bind with an indeterminate outcome.
 #[derive(Clone, Debug)]
@@ -51,8 +48,7 @@ pub(in crate::state) struct IndeterminateBind {
     /// Number of attempts.
     attempts: u32,
     step: ResolveStep,
-    /// Whether no other scheduler can have led since the first attempt. Then its devices stay
-    /// assumed, also while it waits for a relist.
+    /// Whether no other scheduler can have led since the first attempt.
     led_throughout: bool,
 }
 
@@ -62,19 +58,9 @@ enum ResolveStep {
     RetryAt(u64),
     /// Resubmitted.
     InFlight,
-    /// The bind succeeded. Until this time, and until its pod is observed as bound, a watch may
-    /// deliver earlier rollbacks.
-    Confirmed(u64),
     /// Ends with a relist that started at this time or later. `None`: at the time of the bind's
     /// end, which the next [`Scheduler::tick`] sets.
     AwaitRelist(Option<u64>),
-}
-
-impl IndeterminateBind {
-    /// Whether its devices stay assumed.
-    fn keeps_devices(&self) -> bool {
-        self.led_throughout || !matches!(self.step, ResolveStep::AwaitRelist(_))
-    }
 }
 
 impl Failure {
@@ -120,18 +106,9 @@ impl Scheduler {
         self.operations.indeterminate.insert(uid.clone(), indeterminate_bind);
     }
 
-    /// The bind succeeded, possibly after retries.
-    pub(in crate::state) fn confirm_bind(&mut self, uid: &PodUid) {
-        if let Some(indeterminate_bind) = self.operations.indeterminate.get_mut(uid) {
-            indeterminate_bind.step =
-                ResolveStep::Confirmed(self.cache.now().saturating_add(STALE_EVENT_WINDOW_MS));
-        }
-    }
-
     /// Resubmits or ends the binds that are due. Returns the next deadline.
     pub(in crate::state) fn resolve_due(&mut self) -> Option<u64> {
         let now = self.cache.now();
-        self.cache.devices_mut().tick(now);
         for indeterminate_bind in self.operations.indeterminate.values_mut() {
             if indeterminate_bind.step == ResolveStep::AwaitRelist(None) {
                 indeterminate_bind.step = ResolveStep::AwaitRelist(Some(now));
@@ -145,9 +122,7 @@ impl Scheduler {
         }
         let times = self.operations.indeterminate.values().filter_map(|indeterminate_bind| {
             match indeterminate_bind.step {
-                ResolveStep::RetryAt(at) | ResolveStep::Confirmed(at) => {
-                    Some(at).filter(|at| *at > self.cache.now())
-                }
+                ResolveStep::RetryAt(at) => Some(at).filter(|at| *at > self.cache.now()),
                 ResolveStep::InFlight | ResolveStep::AwaitRelist(_) => None,
             }
         });
@@ -163,33 +138,17 @@ impl Scheduler {
         let record = self.cache.pod(uid);
         let bound_to = record.and_then(|record| record.pod.node.as_ref());
         let is_bound = record.is_none() || bound_to.is_some();
-        let has_ended = record.is_none_or(|record| record.pod.has_ended());
+        let is_ours = *led_throughout && bound_to == Some(&node);
         match step {
-            // Rollbacks from before the bind may still be delivered.
-            ResolveStep::RetryAt(_) | ResolveStep::AwaitRelist(_)
-                if *led_throughout && bound_to == Some(&node) =>
-            {
-                self.confirm_bind(uid);
-                self.pod_bound(uid);
-            }
-            ResolveStep::RetryAt(_) | ResolveStep::AwaitRelist(_)
-                if *led_throughout && is_bound =>
-            {
+            ResolveStep::RetryAt(_) | ResolveStep::AwaitRelist(_) if is_bound => {
                 self.operations.indeterminate.remove(uid);
-            }
-            ResolveStep::RetryAt(at) if is_bound || *at <= now => self.resubmit(uid),
-            ResolveStep::AwaitRelist(_) if is_bound => {
-                self.operations.indeterminate.remove(uid);
-                self.accept_observed(uid);
-            }
-            ResolveStep::Confirmed(until) if is_bound && (*until <= now || has_ended) => {
-                self.operations.indeterminate.remove(uid);
-                if has_ended {
-                    // The rest of its writes may never be observed, and is not needed.
-                    self.cache.devices_mut().forget(uid);
-                    self.holders_changed(&node);
+                if is_ours {
+                    self.pod_bound(uid);
+                } else {
+                    self.accept_observed(uid);
                 }
             }
+            ResolveStep::RetryAt(at) if *at <= now => self.resubmit(uid),
             _ => {}
         }
     }
@@ -207,23 +166,9 @@ impl Scheduler {
         self.cache.set_assumed(uid, op);
     }
 
-    /// Assumes again what indeterminate binds hold, after a change of claims. A watch event may
-    /// show a rollback of an earlier attempt, and no decision may use those devices.
-    pub(in crate::state) fn reassume_indeterminate(&mut self) {
-        for (uid, indeterminate_bind) in &self.operations.indeterminate {
-            let record = self.cache.pod(uid).filter(|record| !record.pod.has_ended());
-            let place = record.and_then(|record| record.place.as_ref());
-            let is_placed = place.is_some_and(|place| place.node == indeterminate_bind.bind.node);
-            if is_placed && indeterminate_bind.keeps_devices() {
-                self.cache.devices_mut().reassume(&indeterminate_bind.bind);
-            }
-        }
-    }
-
     /// Records that lists of pods and claims which started at `at` have been applied, by the clock
     /// of [`Scheduler::tick`]. All earlier writes are known: pods without a node are not bound.
     pub fn on_relist(&mut self, at: u64) {
-        self.cache.devices_mut().on_relist(at);
         let is_read = |indeterminate_bind: &IndeterminateBind| matches!(indeterminate_bind.step, ResolveStep::AwaitRelist(Some(since)) if since <= at);
         let read = self
             .operations
@@ -283,7 +228,6 @@ impl Scheduler {
                      place is kept until then"
                 ))
             }
-            ResolveStep::Confirmed(_) => None,
         }
     }
 
@@ -314,9 +258,7 @@ impl Cache {
                 && indeterminate_bind.bind.claims.iter().any(|write| {
                     write.allocation.is_none() && write.claim.claim.allocation.is_none()
                 });
-        is_placed
-            && !joins_unverified_claim
-            && self.devices().are_devices_held(&indeterminate_bind.bind)
+        is_placed && !joins_unverified_claim
     }
 }
 

@@ -2,7 +2,8 @@
 
 use octavo_kube_io::objects::PodUid;
 
-use crate::bind::{Failure, FailureKind, OpId, OpResult};
+use crate::bind::{ClaimVersions, Failure, FailureKind, OpId, OpResult};
+use crate::devices::Invalidation;
 use crate::state::Scheduler;
 use crate::state::cycle::reserve::AssumedPlacement;
 use crate::state::operations::{InFlightOp, OpPurpose};
@@ -83,13 +84,9 @@ impl Scheduler {
             self.operations.note_leadership_gap();
         }
         let uid = op.pod.clone();
-        if let (Some(bind), Err(_)) = (&op.bind, &op_result.result) {
-            let is_known = self.cache.pod(&uid).is_some();
-            self.cache.devices_mut().note_rollback(bind, is_known);
-        }
         match (op.purpose, &op_result.result) {
-            (OpPurpose::Bind, Ok(())) => {
-                self.confirm_bind(&uid);
+            (OpPurpose::Bind, Ok(versions)) => {
+                self.bind_succeeded(&uid, versions.clone());
                 self.pod_bound(&uid);
             }
             (OpPurpose::Bind, Err(failure)) => {
@@ -97,11 +94,26 @@ impl Scheduler {
             }
             (OpPurpose::Evict, Err(failure)) => self.eviction_failed(&uid, failure),
             (OpPurpose::Repair, Err(_)) => self.repair_failed(&uid),
-            (OpPurpose::Rollback, result) => self.rollback_finished(&uid, op_result.id, result),
+            (OpPurpose::Rollback, result) => {
+                self.rollback_finished(&uid, op_result.id, result.as_ref().err());
+            }
             (OpPurpose::Nominate, result) => self.nominated_node_written(&uid, result.is_err()),
             (OpPurpose::RequestVolumes, Err(failure)) => self.volume_request_failed(&uid, failure),
             (OpPurpose::Evict | OpPurpose::Repair | OpPurpose::RequestVolumes, _) => {}
         }
+    }
+
+    /// The claims that a bind wrote replace what is assumed for its pod as soon as they are observed.
+    fn bind_succeeded(&mut self, uid: &PodUid, versions: ClaimVersions) {
+        self.operations.indeterminate.remove(uid);
+        let has_ended = self.cache.pod(uid).is_none_or(|record| record.pod.has_ended());
+        let touched = if has_ended {
+            // They may never be observed, and are not needed.
+            self.cache.devices_mut().forget(uid)
+        } else {
+            self.cache.devices_mut().bound(uid, versions)
+        };
+        self.assumption_replaced(uid, &touched);
     }
 
     pub(in crate::state) fn pod_bound(&mut self, uid: &PodUid) {
@@ -125,7 +137,7 @@ impl Scheduler {
         };
         if record.pod.node.is_some() {
             // The watch has delivered the binding. It is ours if no other scheduler has led.
-            self.confirm_bind(uid);
+            self.operations.indeterminate.remove(uid);
             if op.spans_leadership_gap || failure.kind == FailureKind::NotLeader {
                 self.accept_observed(uid);
             }
@@ -133,7 +145,7 @@ impl Scheduler {
         }
         if failure.kind == FailureKind::AlreadyBound {
             // The watch will deliver the node; until then the place stays counted.
-            self.confirm_bind(uid);
+            self.operations.indeterminate.remove(uid);
             self.accept_observed(uid);
             return;
         }
@@ -162,6 +174,11 @@ impl Scheduler {
     /// devices of the same node.
     pub(in crate::state) fn accept_observed(&mut self, uid: &PodUid) {
         let touched = self.cache.devices_mut().accept_observed(uid);
+        self.assumption_replaced(uid, &touched);
+    }
+
+    /// Handles the end of what was assumed for a pod, where other devices are observed.
+    fn assumption_replaced(&mut self, uid: &PodUid, touched: &Invalidation) {
         if touched.is_empty() {
             return;
         }

@@ -120,7 +120,7 @@ impl Scheduler {
         &mut self,
         uid: &PodUid,
         id: OpId,
-        result: &Result<(), Failure>,
+        failure: Option<&Failure>,
     ) {
         let in_flight = self
             .operations
@@ -133,16 +133,10 @@ impl Scheduler {
         else {
             return;
         };
-        if let Some(claim) = self.cache.devices().claim(&key.1).map(Arc::clone) {
-            self.cache.devices_mut().note_claim_rollback(&claim);
-        }
-        let failure = match result {
-            Err(failure) if is_retryable(failure.kind) => failure,
-            _ => {
-                self.operations.rollbacks.all.remove(&key);
-                self.make_ready_if_gated(uid);
-                return;
-            }
+        let Some(failure) = failure.filter(|failure| is_retryable(failure.kind)) else {
+            self.operations.rollbacks.all.remove(&key);
+            self.make_ready_if_gated(uid);
+            return;
         };
         let failures = failures + 1;
         let step = if failures < MAX_ATTEMPTS {
@@ -204,7 +198,6 @@ impl Scheduler {
         claim: &Arc<Claim>,
         failures: u32,
     ) {
-        self.cache.devices_mut().note_claim_rollback(claim);
         let task = OpKind::Rollback { pod: pod.clone(), claim: Arc::clone(claim) };
         let id = self.operations.submit(&pod.uid, OpPurpose::Rollback, task);
         let version = Arc::clone(&claim.meta.version);

@@ -9,7 +9,7 @@ use octavo_kube_io::objects::{
 };
 use serde_json::{Value, json};
 
-use crate::bind::{Bind, Evict, Failure, FailureKind, OpKind, OpResult, WriteOp};
+use crate::bind::{Bind, ClaimVersions, Evict, Failure, FailureKind, OpKind, OpResult, WriteOp};
 use crate::state::{Scheduler, SchedulerConfig};
 use crate::status::StatusUpdate;
 
@@ -247,8 +247,9 @@ impl Testbed {
 
     /// Carries out an operation, and delivers its effects and result.
     pub(super) fn complete(&mut self, op: &WriteOp) {
+        let mut versions = ClaimVersions::new();
         match &op.kind {
-            OpKind::Bind(bind) => self.bind(bind),
+            OpKind::Bind(bind) => versions = self.bind(bind),
             OpKind::Evict(Evict { pod, .. }) => {
                 let name = pod.name.name.to_string();
                 let value = self.pods[&name].clone();
@@ -265,10 +266,11 @@ impl Testbed {
             }
             OpKind::RequestVolumes { .. } | OpKind::Rollback { .. } => {}
         }
-        self.scheduler.complete_op(&OpResult { id: op.id, result: Ok(()) });
+        self.scheduler.complete_op(&OpResult { id: op.id, result: Ok(versions) });
     }
 
-    fn bind(&mut self, bind: &Bind) {
+    fn bind(&mut self, bind: &Bind) -> ClaimVersions {
+        let mut versions = ClaimVersions::new();
         for write in &bind.claims {
             let name = write.claim.meta.name.name.to_string();
             let mut claim = self.claims[&name].clone();
@@ -278,12 +280,16 @@ impl Testbed {
             claim["status"]["reservedFor"] = json!([
                 {"resource": "pods", "name": &*bind.pod.name.name, "uid": &*bind.pod.uid}
             ]);
+            let version = version(&claim) + 1;
+            claim["metadata"]["resourceVersion"] = json!(version.to_string());
+            versions.insert(write.claim.uid(), version);
             self.claim(&claim);
         }
         let name = bind.pod.name.name.to_string();
         let value = self.pods[&name].clone();
         let value = with(value, "/spec/nodeName", json!(&*bind.node));
         self.pod(&with(value, "/status/phase", json!("Running")));
+        versions
     }
 
     /// Delivers a failure as the result of an operation.
@@ -304,6 +310,12 @@ impl Testbed {
             _ => None,
         })
     }
+}
+
+/// `resourceVersion` of an object; 0 without one.
+pub(super) fn version(object: &Value) -> u64 {
+    let version = object["metadata"]["resourceVersion"].as_str();
+    version.map_or(0, |version| version.parse().expect("a number"))
 }
 
 pub(super) fn allocation_json(allocation: &octavo_dra::Allocation) -> Value {

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::claims::{claim, claiming, testbed};
-use super::fixtures::{Testbed, allocation_json, with};
-use crate::bind::{Bind, Failure, FailureKind, OpKind, OpResult, WriteOp};
+use super::fixtures::{Testbed, allocation_json, version, with};
+use crate::bind::{Bind, ClaimVersions, Failure, FailureKind, OpKind, OpResult, WriteOp};
 
 const PODS: [&str; 6] = ["p0", "p1", "p2", "p3", "p4", "p5"];
 const NODES: [&str; 2] = ["a", "b"];
@@ -170,11 +170,6 @@ impl FakeCluster {
     fn write_claims(&mut self, bind: &Bind) -> bool {
         let pod = bind.pod.name.name.to_string();
         let [write] = &bind.claims[..] else { panic!("one claim: {bind:?}") };
-        let is_listed = write.claim.reserved_for.iter().any(|one| *one.uid == *bind.pod.uid);
-        if write.allocation.is_none() && is_listed && !bind.is_retry {
-            // The observed claim is not read again, so it must be correct.
-            return true;
-        }
         let current = self.allocated_devices().remove(&format!("{pod}-gpu"));
         let wanted = write.allocation.as_ref().map(|written| &written.allocation);
         let wanted = wanted.or(write.claim.claim.allocation.as_ref()).expect("an allocation");
@@ -198,7 +193,11 @@ impl FakeCluster {
                 if !is_bound {
                     self.release(&name);
                 }
-                if is_bound { Err(failure(FailureKind::AlreadyBound, None)) } else { Ok(()) }
+                if is_bound {
+                    Err(failure(FailureKind::AlreadyBound, None))
+                } else {
+                    Ok(ClaimVersions::new())
+                }
             }
             OpKind::Rollback { .. } => Err(failure(FailureKind::NotLeader, None)),
             other => panic!("no eviction is expected: {other:?}"),
@@ -206,7 +205,12 @@ impl FakeCluster {
         self.testbed.scheduler.complete_op(&OpResult { id: op.id, result });
     }
 
-    fn end_bind(&mut self, bind: &Bind, ending: OpEnding, is_leading: bool) -> Result<(), Failure> {
+    fn end_bind(
+        &mut self,
+        bind: &Bind,
+        ending: OpEnding,
+        is_leading: bool,
+    ) -> Result<ClaimVersions, Failure> {
         let pod = bind.pod.name.name.to_string();
         let name = format!("{pod}-gpu");
         // An operation that ends while another scheduler leads was carried out before the lease
@@ -214,7 +218,9 @@ impl FakeCluster {
         let unknown = if is_leading { FailureKind::Unreachable } else { FailureKind::NotLeader };
         if let (true, Some(node)) = (bind.is_retry, self.node_of(&pod)) {
             return match ending {
-                OpEnding::Done | OpEnding::Refused if node == *bind.node => Ok(()),
+                OpEnding::Done | OpEnding::Refused if node == *bind.node => {
+                    Ok(ClaimVersions::new())
+                }
                 OpEnding::Done | OpEnding::Refused => Err(failure(FailureKind::AlreadyBound, None)),
                 _ => Err(failure(FailureKind::Indeterminate, Some(&name))),
             };
@@ -233,7 +239,9 @@ impl FakeCluster {
             OpEnding::Left | OpEnding::Refused | OpEnding::NotSent => {}
         }
         match ending {
-            OpEnding::Done if is_leading => Ok(()),
+            OpEnding::Done if is_leading => {
+                Ok([(bind.claims[0].claim.uid(), version(&self.claims[&name]))].into())
+            }
             OpEnding::Done | OpEnding::Bound => {
                 Err(failure(FailureKind::Indeterminate, Some(&name)))
             }

@@ -170,29 +170,7 @@ fn bind_of(ops: &[WriteOp], pod: &str) -> Bind {
 }
 
 #[test]
-fn a_rolled_back_claim_is_re_read_before_its_pod_is_bound() {
-    for is_rolled_back in [false, true] {
-        let mut testbed = half_done();
-        let ops = testbed.ops();
-        if is_rolled_back {
-            testbed.complete(&ops[0]);
-        } else {
-            // Another scheduler leads, and a relist follows.
-            testbed.scheduler.on_leadership_lost();
-            testbed.after(0);
-            testbed.scheduler.on_relist(0);
-            testbed.scheduler.on_leadership_acquired();
-        }
-        // The watch still shows the claim as allocated.
-        testbed.drop_pod("filler");
-        let bind = bind_of(&testbed.after(1000), "p");
-        assert!(bind.claims[0].allocation.is_none());
-        assert_eq!(bind.is_retry, is_rolled_back);
-    }
-}
-
-#[test]
-fn rolled_back_claim_stays_assumed_until_its_pod_ends() {
+fn rolled_back_claim_stays_assumed_until_its_version_is_observed() {
     let mut testbed = testbed(&["b"], 1);
     testbed.claim(&claim("p-gpu", "p"));
     testbed.pod(&claiming("p"));
@@ -209,10 +187,15 @@ fn rolled_back_claim_stays_assumed_until_its_pod_ends() {
         testbed.claim(&free("3"));
         assert_eq!(testbed.after(1000), [], "its device stays assumed");
         if !is_done {
-            testbed.complete(&ops[0]);
+            // The watch delivers the earlier writes after the result.
+            let versions = [("uid-p-gpu".into(), 4)].into();
+            let done = OpResult { id: ops[0].id, result: Ok(versions) };
+            testbed.scheduler.complete_op(&done);
         }
     }
     testbed.claim(&allocated("4"));
+    assert!(!testbed.scheduler.cache.devices().is_assumed("uid-p"));
+    testbed.pod(&with(testbed.pods["p"].clone(), "/spec/nodeName", json!("b")));
     let ended = with(testbed.pods["p"].clone(), "/status/phase", json!("Succeeded"));
     testbed.pod(&ended);
     assert_eq!(testbed.after(1000), [], "its claim still holds it");
