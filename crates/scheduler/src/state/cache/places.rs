@@ -44,10 +44,10 @@ impl Cache {
         }
     }
 
-    /// Counts a pod as leaving: it is a victim of a nomination.
-    pub(in crate::state) fn mark_victim(&mut self, uid: &PodUid) {
+    /// Sets whether a pod counts as leaving: it is a victim or a borrower of a nomination.
+    pub(in crate::state) fn set_leaving(&mut self, uid: &PodUid, is_leaving: bool) {
         if let Some(record) = self.pods.get_mut(uid) {
-            record.is_leaving = true;
+            record.is_leaving = is_leaving;
             self.refresh_pod(uid);
         }
     }
@@ -56,10 +56,9 @@ impl Cache {
     pub(in crate::state) fn keep_victims<'a>(&mut self, victims: impl Iterator<Item = &'a PodUid>) {
         for uid in victims {
             if let Some(record) = self.pods.get_mut(uid) {
-                record.is_leaving = false;
                 record.beyond_kept = None;
-                self.refresh_pod(uid);
             }
+            self.set_leaving(uid, false);
         }
     }
 

@@ -188,7 +188,7 @@ impl Scheduler {
         let Some(record) = self.cache.pod(uid) else { return };
         let pod = record.reference();
         let is_going = record.pod.meta.deleted.is_some();
-        self.cache.mark_victim(uid);
+        self.cache.set_leaving(uid, true);
         let status_text = StatusText { reason: reason.as_str(), message: message.clone() };
         self.reporter.report(StatusUpdate::PodEvicted { pod: pod.clone(), status_text });
         if is_going {

@@ -45,6 +45,54 @@ fn a_higher_priority_takes_the_place_and_needs_no_borrower_to_stay() {
 }
 
 #[test]
+fn pods_that_waited_get_the_rest_once_the_nomination_is_over() {
+    for add_node in NODES {
+        let mut testbed = Testbed::new();
+        for node in ["a", "b"] {
+            add_node(&mut testbed, node);
+            for number in 0..8 {
+                let victim = slow(gpu_pod(&format!("{node}{number}"), 1));
+                testbed.pod(&with(
+                    victim,
+                    "/spec/nodeSelector",
+                    json!({"kubernetes.io/hostname": node}),
+                ));
+            }
+        }
+        assert_eq!(testbed.settle().len(), 16);
+        testbed.pod(&of_priority(gpu_pod("big", 8), 100));
+        let ops = testbed.ops();
+        let victims = evicted(&ops);
+        carry_out(&mut testbed, &ops);
+        for victim in &victims[1..] {
+            testbed.drop_pod(victim);
+        }
+        testbed.settle();
+        for name in ["lent0", "lent1", "lent2"] {
+            testbed.pod(&gpu_pod(name, 1));
+        }
+        for name in ["wait0", "wait1", "wait2", "wait3"] {
+            testbed.pod(&slow(gpu_pod(name, 1)));
+        }
+        let node = victims[0][..1].to_owned();
+        let on = |names: &[&str]| -> Vec<(String, String)> {
+            names.iter().map(|name| ((*name).to_owned(), node.clone())).collect()
+        };
+        assert_eq!(testbed.settle(), on(&["lent0", "lent1", "lent2"]));
+        for _ in 0..10 {
+            testbed.time(10_000);
+            assert_eq!(testbed.settle(), []);
+        }
+        let ops = testbed.after(HOUR_MS);
+        carry_out(&mut testbed, &ops);
+        let binds: Vec<_> =
+            ops.iter().filter(|op| matches!(op.kind, crate::bind::OpKind::Bind(_))).collect();
+        assert_eq!(binds.len(), 4, "{ops:?}");
+        assert_eq!(evicted(&ops).len(), 8, "of the other node");
+    }
+}
+
+#[test]
 fn a_victim_that_is_taken_over_has_no_more_time() {
     let mut testbed = lending(NODES[0]);
     testbed.time(HOUR_MS - 50_000);

@@ -171,8 +171,14 @@ fn others_count_with_what_a_borrower_takes_beyond_what_is_kept() {
         testbed.pod(&with(gpu_pod("p", 1), cpu, json!("9")));
         testbed.pod(&with(gpu_pod("q", 1), cpu, json!("3")));
         assert_eq!(testbed.settle(), on_a(&["p", "q"]));
+        // The gang is decided again after a change, without a better place.
+        testbed.node(&node("small", 1));
+        testbed.after(5000);
         testbed.pod(&pod("plain", "52"));
         assert_eq!(testbed.settle(), [], "two of the nine and all three are beyond what is kept");
+        testbed.after(0);
+        let (_, message) = testbed.reason("plain").expect("a reason");
+        assert!(message.contains("insufficient CPU"), "{message}");
         testbed.pod(&pod("small", "51"));
         assert_eq!(testbed.settle(), on_a(&["small"]));
         testbed.pod(&with(gpu_pod("r", 1), cpu, json!("1")));

@@ -47,7 +47,9 @@ impl Scheduler {
             self.cache.set_place(uid, None);
         }
         // They have not left yet, so their places are not free.
-        self.cache.keep_victims(nomination.leaving());
+        for uid in nomination.leaving() {
+            self.cache.set_leaving(uid, false);
+        }
         let result = match key {
             QueueKey::Pod(uid) => self.schedule_pod(uid, key, Attempt::Nominated),
             QueueKey::Group(group) => self.schedule_group(group, key, Attempt::Nominated),
@@ -69,7 +71,7 @@ impl Scheduler {
         let needs_borrowed = !nomination.borrowers.is_empty()
             && self.would_fit_after(&on_nodes, &nomination.borrowers);
         for uid in nomination.leaving() {
-            self.cache.mark_victim(uid);
+            self.cache.set_leaving(uid, true);
         }
         for (uid, place) in places {
             self.cache.set_place(&uid, Some(place));
