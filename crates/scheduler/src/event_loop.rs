@@ -68,7 +68,9 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
     let mut results = Vec::new();
     let mut next_wake = Instant::now();
     let mut unmodeled = UnmodeledNodesReporter::default();
+    // At most one runs.
     let mut hint_searches = JoinSet::new();
+    let mut found_hint = None;
     loop {
         let wait = if may_have_more { Instant::now() } else { next_wake };
         tokio::select! {
@@ -84,11 +86,7 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
                 }
             }
             Some(question) = questions.recv() => answer(&mut scheduler, question),
-            Some(Ok(found)) = hint_searches.join_next() => {
-                if let Some(next) = scheduler.store_hint_result(found) {
-                    hint_searches.spawn_blocking(|| next.run());
-                }
-            }
+            Some(Ok(found)) = hint_searches.join_next() => found_hint = Some(found),
             () = tokio::time::sleep_until(wait) => {}
         }
         scheduler.advance_clock(clock.advance(Instant::now()));
@@ -106,6 +104,10 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
         }
         if let Ok(question) = questions.try_recv() {
             answer(&mut scheduler, question);
+        }
+        let ended = found_hint.take().or_else(|| hint_searches.try_join_next()?.ok());
+        if let Some(next) = ended.and_then(|found| scheduler.store_hint_result(found)) {
+            hint_searches.spawn_blocking(|| next.run());
         }
         for event in batch.drain(..) {
             match event {

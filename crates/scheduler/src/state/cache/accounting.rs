@@ -9,14 +9,23 @@ use octavo_kube_io::objects::PodUid;
 
 use super::Cache;
 use super::engine_cache::DesiredMember;
-use super::pod::{Place, resources};
+use super::pod::{Place, PodRecord, resources};
 
 impl Cache {
     /// Updates the usage of a pod's node and the pod's member in the engine cache.
     pub(in crate::state) fn refresh_pod(&mut self, uid: &PodUid) {
-        let Some(record) = self.pods.get(uid) else { return };
+        let is_terminating = |record: &PodRecord| record.pod.meta.deleted.is_some();
+        if self.recount_pod(uid) && !self.pods.get(uid).is_some_and(is_terminating) {
+            // An unschedulable pod's hint may advise to make running pods preemptible or movable.
+            // Such a change must requeue the pod. A terminating pod does so when it has gone.
+            self.victims_changed();
+        }
+    }
+
+    /// Does so without a note that there may be more victims. Returns whether there may be.
+    pub(super) fn recount_pod(&mut self, uid: &PodUid) -> bool {
+        let Some(record) = self.pods.get(uid) else { return false };
         let place = record.place.clone().filter(|_| record.is_present());
-        let is_terminating = record.pod.meta.deleted.is_some();
         let requests = record.counted_requests().cloned();
         let counted = place.as_ref().map(|place| place.node.clone()).zip(requests);
         if record.counted != counted {
@@ -35,7 +44,7 @@ impl Cache {
         }
         self.refresh_neighbour(uid);
         if self.is_engine_stale {
-            return;
+            return false;
         }
         let desired = place.and_then(|place| self.desired_member(uid, &place));
         let before = self.engine.desired(uid);
@@ -43,11 +52,7 @@ impl Cache {
             .zip(desired.as_ref())
             .is_some_and(|(before, desired)| desired.is_more_disruptable_than(before));
         self.engine.set_desired(uid.as_arc(), desired);
-        if is_more_disruptable && !is_terminating {
-            // An unschedulable pod's hint may advise to make running pods preemptible or movable.
-            // Such a change must requeue the pod. A terminating pod does so when it has gone.
-            self.victims_changed();
-        }
+        is_more_disruptable
     }
 
     /// Updates the pod as the rules of others see it. A victim keeps others away until it has left.

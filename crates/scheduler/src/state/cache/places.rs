@@ -48,7 +48,7 @@ impl Cache {
     pub(in crate::state) fn set_leaving(&mut self, uid: &PodUid, is_leaving: bool) {
         if let Some(record) = self.pods.get_mut(uid) {
             record.is_leaving = is_leaving;
-            self.refresh_pod(uid);
+            self.recount_pod(uid);
         }
     }
 

@@ -246,6 +246,10 @@ impl Scheduler {
     /// Sets the hint in the status of a gang that is pending.
     fn set_status_hint(&mut self, key: &QueueKey, revision: HintRevision, hint: Option<String>) {
         let QueueKey::Group(group) = key else { return };
+        if hint.is_some() && !self.reporter.may_be_helped_by_preemption(key) {
+            // It was decided again meanwhile.
+            return;
+        }
         let Some(pending) = self.reporter.pending.get_mut(key) else { return };
         pending.hint_revision = Some(revision);
         if pending.hint != hint {

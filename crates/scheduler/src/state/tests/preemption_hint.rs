@@ -320,6 +320,27 @@ fn a_hint_for_a_pod_placed_meanwhile_is_dropped() {
 }
 
 #[test]
+fn a_hint_for_a_gang_that_lost_a_member_meanwhile_is_dropped() {
+    let mut testbed = Testbed::new();
+    testbed.node(&node("a", 4));
+    testbed.pod(&pod("low", "3"));
+    testbed.settle();
+    testbed.object(&pod_group("g", 2, json!({})));
+    for name in ["m0", "m1"] {
+        testbed.pod(&member("g", name, "2"));
+    }
+    testbed.ops();
+    testbed.time(1000);
+    let search = testbed.scheduler.due_hint_search().expect("a search");
+    testbed.drop_pod("m1");
+    while testbed.scheduler.decide() {}
+    assert!(look(&mut testbed, Some(search)) > 0);
+    testbed.reports.extend(testbed.scheduler.take_reports());
+    let message = status(&testbed, "g").expect("a status");
+    assert!(!message.contains("evict"), "{message}");
+}
+
+#[test]
 fn a_hint_notes_that_the_first_search_was_truncated() {
     let mut testbed = Testbed::new();
     testbed.node(&node("a", 4));

@@ -4,9 +4,9 @@
 //! So a single pod that finds no other place may borrow it, if it can yield: it has lower priority
 //! and a short grace period, and no disruption budget delays its eviction. A borrower counts as a
 //! victim that has not left: usage by present pods includes it, the engine cache does not. GPUs are
-//! lent from those that are kept, so other pods find the same GPUs as without it. Of CPU, memory and
-//! other amounts a borrower may take more than is kept; others count with that part. A node lends
-//! for one nomination only.
+//! lent from those that are kept, so other pods find the same GPUs as without it. Of CPU and memory
+//! a borrower may take more than is kept. The engine cache has that part alone, and no pod preempts
+//! it. A node lends for one nomination only.
 //!
 //! Borrowers are evicted once the last victim has left, or the place suffices beside the victims
 //! that still run. From then on nothing is lent, so borrowers
