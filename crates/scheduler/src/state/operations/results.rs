@@ -137,7 +137,7 @@ impl Scheduler {
         };
         if record.pod.node.is_some() {
             // The watch has delivered the binding. It is ours if no other scheduler has led.
-            self.operations.indeterminate.remove(uid);
+            self.bind_succeeded(uid, ClaimVersions::new());
             if op.spans_leadership_gap || failure.kind == FailureKind::NotLeader {
                 self.accept_observed(uid);
             }

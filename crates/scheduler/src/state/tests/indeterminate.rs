@@ -201,6 +201,16 @@ fn assumed_devices_of_an_ended_pod_are_free() {
 }
 
 #[test]
+fn a_pod_that_ended_before_the_result_of_its_bind_frees_its_devices() {
+    let (mut testbed, op) = rival_pods();
+    let bound = with(claiming("p"), "/spec/nodeName", json!("a"));
+    testbed.pod(&with(bound, "/status/phase", json!("Succeeded")));
+    testbed.claim(&free("p-gpu", "p", "9"));
+    end_indeterminate(&mut testbed, &op, FailureKind::Indeterminate, &["p-gpu"]);
+    assert_eq!(&*bind_of(&one(&testbed.after(1))).pod.name.name, "q");
+}
+
+#[test]
 fn devices_of_a_bind_in_flight_stay_assumed_though_its_rollback_is_observed() {
     let (mut testbed, op) = rival_pods();
     testbed.claim(&written(bind_of(&op), "5"));

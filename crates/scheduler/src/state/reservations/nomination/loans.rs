@@ -5,7 +5,7 @@
 //! and a short grace period, and no disruption budget delays its eviction. A borrower counts as a
 //! victim that has not left: usage by present pods includes it, the engine cache does not. GPUs are
 //! lent from those that are kept, so other pods find the same GPUs as without it. Of CPU and memory
-//! a borrower may take more than is kept. The engine cache has that part alone, and no pod preempts
+//! a borrower may take more than is kept. That part alone is in the engine cache, and no pod preempts
 //! it. A node lends for one nomination only.
 //!
 //! Borrowers are evicted once the last victim has left, or the place suffices beside the victims
