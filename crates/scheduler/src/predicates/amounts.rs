@@ -50,19 +50,6 @@ impl Amounts {
         self.others.iter().find(|(known, _)| **known == *name).map_or(0, |(_, amount)| *amount)
     }
 
-    /// Each amount, raised to zero and lowered to that of `most`.
-    pub(super) fn between_zero_and(mut self, most: &Self) -> Self {
-        let limit = |amount: i128, most: i128| amount.max(0).min(most);
-        self.cpu = limit(self.cpu, most.cpu);
-        self.memory = limit(self.memory, most.memory);
-        self.storage = limit(self.storage, most.storage);
-        for (name, amount) in &mut self.others {
-            *amount = limit(*amount, most.other(name));
-        }
-        self.others.retain(|(_, amount)| *amount != 0);
-        self
-    }
-
     /// Adds `times` the other amounts.
     pub(super) fn add(&mut self, more: &Self, times: i128) {
         self.cpu += times * more.cpu;

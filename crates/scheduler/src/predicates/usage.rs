@@ -50,15 +50,6 @@ impl Usage {
         requests.claims.iter().for_each(|claim| increment(&mut self.claims, claim));
     }
 
-    /// The amounts that this usage lacks once a pod runs beside those of `present`; of each at most
-    /// what the pod requests.
-    pub fn lacking(&self, present: &Self, requests: &PodRequests) -> PodRequests {
-        let mut amounts = present.amounts.clone();
-        amounts.add(&requests.amounts, 1);
-        amounts.add(&self.amounts, -1);
-        PodRequests { amounts: amounts.between_zero_and(&requests.amounts), ..Default::default() }
-    }
-
     /// Removes a pod that was added.
     pub fn remove(&mut self, requests: &PodRequests) {
         self.pods = self.pods.saturating_sub(1);

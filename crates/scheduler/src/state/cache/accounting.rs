@@ -1,15 +1,10 @@
 //! Accounting: the resources that pods use on their nodes, and their members in the engine cache.
 
-use std::sync::Arc;
-
-use octavo_engine::Shape;
-use octavo_engine::placement::GpuParts;
-use octavo_engine::shape::GpuDemand;
 use octavo_kube_io::objects::PodUid;
 
 use super::Cache;
 use super::engine_cache::DesiredMember;
-use super::pod::{Place, PodRecord, resources};
+use super::pod::{Place, PodRecord};
 
 impl Cache {
     /// Updates the usage of a pod's node and the pod's member in the engine cache.
@@ -25,21 +20,20 @@ impl Cache {
     /// Does so without a note that there may be more victims. Returns whether there may be.
     pub(super) fn recount_pod(&mut self, uid: &PodUid) -> bool {
         let Some(record) = self.pods.get(uid) else { return false };
-        let place = record.place.clone().filter(|_| record.is_present());
-        let requests = record.counted_requests().cloned();
-        let counted = place.as_ref().map(|place| place.node.clone()).zip(requests);
-        if record.counted != counted {
-            if let Some((old, requests)) = &record.counted
+        let place = record.place.clone().filter(|_| record.occupies());
+        let node = place.as_ref().map(|place| place.node.clone());
+        if record.counted_on != node {
+            if let Some(old) = &record.counted_on
                 && let Some(old) = self.nodes.get_mut(old)
             {
-                old.usage.remove(requests);
+                old.usage.remove(&record.footprint);
             }
-            let counted = counted.filter(|(node, requests)| {
+            let counted_on = node.filter(|node| {
                 let node = self.nodes.get_mut(node);
-                node.map(|node| node.usage.add(requests)).is_some()
+                node.map(|node| node.usage.add(&record.footprint)).is_some()
             });
             if let Some(record) = self.pods.get_mut(uid) {
-                record.counted = counted;
+                record.counted_on = counted_on;
             }
         }
         self.refresh_neighbour(uid);
@@ -71,19 +65,8 @@ impl Cache {
         record.neighbour_on = node;
     }
 
-    /// The member that a placed pod should have in the engine cache. A victim has none. Of a borrower
-    /// it is what it takes beyond what is kept: no GPUs, and never a victim.
+    /// The member that a placed pod should have in the engine cache.
     fn desired_member(&mut self, uid: &PodUid, place: &Place) -> Option<DesiredMember> {
-        let record = self.pods.get(uid)?;
-        if record.is_leaving {
-            let requests = Arc::clone(record.beyond_kept.as_ref()?);
-            let shape = Arc::new(Shape::new(resources(&requests), GpuDemand::None));
-            let mut workload = self.workload_of(uid)?;
-            let profile = Arc::make_mut(&mut workload.profile);
-            (profile.is_preemptible, profile.is_movable) = (false, false);
-            let (node, gpus) = (place.node.clone(), GpuParts::new());
-            return Some(DesiredMember { workload, shape, node, gpus, budget: None });
-        }
         let gpus = self.gpus_of(uid, place);
         let shape = self.shape_of_placed(uid, &gpus)?;
         let workload = self.workload_of(uid)?;

@@ -107,9 +107,8 @@ impl Cache {
     ) -> Option<Usage> {
         let mut usage = self.nodes.get(node)?.usage.clone();
         let gone = leaving.into_iter().filter_map(|uid| self.pods.get(uid));
-        let counted = gone.filter_map(|gone| gone.counted.as_ref());
-        for (_, requests) in counted.filter(|(counted_on, _)| counted_on == node) {
-            usage.remove(requests);
+        for gone in gone.filter(|gone| gone.counted_on.as_ref() == Some(node)) {
+            usage.remove(&gone.footprint);
         }
         Some(usage)
     }

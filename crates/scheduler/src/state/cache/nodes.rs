@@ -229,7 +229,7 @@ impl Cache {
         let uids: Vec<_> = self.on_node.get(name).into_iter().flatten().cloned().collect();
         for uid in uids {
             if let Some(record) = self.pods.get_mut(&uid) {
-                record.counted = None;
+                record.counted_on = None;
                 record.neighbour_on = None;
             }
             self.refresh_pod(&uid);

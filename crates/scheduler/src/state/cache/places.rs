@@ -1,13 +1,10 @@
 //! Places of pods: assumed, nominated, or taken back; and what else decisions note about pods.
 
-use std::sync::Arc;
-
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::Cache;
 use super::pod::{Place, PlaceState};
 use crate::bind::{OpId, PodRef};
-use crate::predicates::PodRequests;
 
 impl Cache {
     /// Sets or removes the place of a pod.
@@ -35,15 +32,6 @@ impl Cache {
         }
     }
 
-    /// Counts a pending pod as leaving before it borrows a place, for which it takes this beyond
-    /// what is kept.
-    pub(in crate::state) fn mark_borrower(&mut self, uid: &PodUid, beyond_kept: PodRequests) {
-        if let Some(record) = self.pods.get_mut(uid) {
-            record.is_leaving = true;
-            record.beyond_kept = Some(Arc::new(beyond_kept));
-        }
-    }
-
     /// Sets whether a pod counts as leaving: it is a victim or a borrower of a nomination.
     pub(in crate::state) fn set_leaving(&mut self, uid: &PodUid, is_leaving: bool) {
         if let Some(record) = self.pods.get_mut(uid) {
@@ -55,9 +43,6 @@ impl Cache {
     /// Counts pods again that need not leave any more.
     pub(in crate::state) fn keep_victims<'a>(&mut self, victims: impl Iterator<Item = &'a PodUid>) {
         for uid in victims {
-            if let Some(record) = self.pods.get_mut(uid) {
-                record.beyond_kept = None;
-            }
             self.set_leaving(uid, false);
         }
     }

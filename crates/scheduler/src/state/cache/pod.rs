@@ -38,16 +38,14 @@ pub(in crate::state) struct PodRecord {
     pub(in crate::state) profile: Option<Arc<Profile>>,
     /// Its place, if bound, assumed or nominated.
     pub(in crate::state) place: Option<Place>,
-    /// The node whose usage includes it, and what is counted there.
-    pub(in crate::state) counted: Option<(NodeName, Arc<PodRequests>)>,
+    /// The node whose usage includes it.
+    pub(in crate::state) counted_on: Option<NodeName>,
     /// The node on which other pods' rules see it: affinity, anti-affinity, topology spread.
     pub(in crate::state) neighbour_on: Option<NodeName>,
     /// Whether its labels have changed since it was counted there, or its deletion has begun.
     pub(in crate::state) has_neighbour_changed: bool,
     /// Whether it is a victim of a nomination, or borrows a place of it.
     pub(in crate::state) is_leaving: bool,
-    /// For a borrower: what it takes beyond what is kept for nominated pods.
-    pub(in crate::state) beyond_kept: Option<Arc<PodRequests>>,
     /// Whether the packing policy has learned of its arrival.
     pub(in crate::state) has_arrived: bool,
     /// `status.nominatedNodeName` as it was written last, or observed if it was not written since.
@@ -105,11 +103,10 @@ impl PodRecord {
             shape: None,
             profile: None,
             place: None,
-            counted: None,
+            counted_on: None,
             neighbour_on: None,
             has_neighbour_changed: false,
             is_leaving: false,
-            beyond_kept: None,
             has_arrived: false,
             nominated_node,
             nominated_node_writes: 0,
@@ -132,12 +129,6 @@ impl PodRecord {
     /// Whether it uses its place: it is bound or assumed, has not ended, and is no victim.
     pub(in crate::state) fn occupies(&self) -> bool {
         self.place.is_some() && !self.pod.has_ended() && !self.is_leaving
-    }
-
-    /// What others have to count with on its node: nothing of a victim, and of a borrower what it
-    /// takes beyond what is kept.
-    pub(in crate::state) fn counted_requests(&self) -> Option<&Arc<PodRequests>> {
-        if self.is_leaving { self.beyond_kept.as_ref() } else { Some(&self.footprint) }
     }
 
     /// Whether it has a place that victims must leave first.

@@ -94,14 +94,14 @@ impl Cache {
         let mut is_resized = false;
         if is_other_spec || old.held != pod.held {
             // Lifted gates, node selectors set by a quota manager, or an in-place resize. Usage is
-            // subtracted as it was added.
+            // subtracted with the footprint that was added.
             let footprint =
                 std::mem::replace(&mut record.footprint, Arc::new(PodRequests::of(pod)));
             is_resized = did_occupy && footprint != record.footprint;
-            if let Some((counted_on, counted)) = record.counted.take()
+            if let Some(counted_on) = record.counted_on.take()
                 && let Some(node) = self.nodes.get_mut(&counted_on)
             {
-                node.usage.remove(&counted);
+                node.usage.remove(&footprint);
             }
             if record.neighbour_on.take().is_some() {
                 self.neighbours.remove(&uid);

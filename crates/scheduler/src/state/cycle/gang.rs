@@ -97,7 +97,7 @@ impl Scheduler {
         let attempt = self.attempt_for(&key);
         let search = if attempt == Attempt::Full { Search::Full } else { Search::WithoutVictims };
         if let Err(reason) = self.schedule_group(group, &key, attempt) {
-            self.refusals.last = LastRefusal { class: None, search };
+            self.refusals.last.search = search;
             self.attempt_refused(&key, attempt, &reason);
         }
     }
@@ -109,6 +109,7 @@ impl Scheduler {
         key: &QueueKey,
         attempt: Attempt,
     ) -> Result<(), PendingReason> {
+        self.refusals.last = LastRefusal::default();
         let spec = self.cache.spec_of(group).ok_or(PendingReason::Gone)?;
         if !self.cache.has_pending_members(group) {
             self.queue.remove(key);
@@ -290,6 +291,8 @@ impl Scheduler {
             search.last_error = Some(NodeError { node: format!("{name} (pod {pod})"), message });
             if matches!(error, ReserveError::Leaving(_)) {
                 // Its room will be free soon, so no other pod has to leave.
+                let name = NodeName::from(name);
+                self.note_loans(uid, &name, &search.preemption_budget);
                 search.preemption_budget = PreemptionBudget::none();
             }
             search.nodes_tried.insert(node);

@@ -1,11 +1,11 @@
 //! Refusals of single pods, so that pods with equal requests are searched for once.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use octavo_engine::Shape;
 use octavo_engine::workload::TopologyConstraint;
-use octavo_kube_io::objects::{AffinityTerm, Pod, Spread};
+use octavo_kube_io::objects::{AffinityTerm, NodeName, Pod, Spread};
 
 use crate::devices::RequestKey;
 use crate::predicates::PodRequests;
@@ -78,10 +78,12 @@ struct Class {
 }
 
 /// The class of a refused pod, if its refusal holds for a class, and what was searched.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(in crate::state) struct LastRefusal {
     pub(in crate::state) class: Option<ClassId>,
     pub(in crate::state) search: Search,
+    /// Nodes where borrowers of lower priority use what it lacks.
+    pub(in crate::state) lent: BTreeSet<NodeName>,
 }
 
 impl RefusalCache {

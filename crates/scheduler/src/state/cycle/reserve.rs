@@ -11,7 +11,7 @@ use octavo_kube_io::objects::{NodeName, PodUid};
 
 use crate::bind::{Bind, OpKind};
 use crate::devices::{Ask, Devices, PodAllocation, PodAllocationError};
-use crate::predicates::{Capacity, PodRequests, Usage, check_resource_fit};
+use crate::predicates::{Capacity, Usage, check_resource_fit};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
 use crate::state::cache::node::NodeRecord;
@@ -95,6 +95,23 @@ impl Scheduler {
             return Err(ReserveError::Devices("too few GPUs are kept".to_owned()));
         }
         Ok(())
+    }
+
+    /// Whether the amounts that a pod requests would be free on a node if these pods had left it.
+    pub(in crate::state) fn would_fit_without(
+        &self,
+        uid: &PodUid,
+        node: &str,
+        borrowers: &[&PodUid],
+    ) -> bool {
+        let (Some(record), Some(node)) = (self.cache.pod(uid), self.cache.node(node)) else {
+            return false;
+        };
+        let mut usage = self.cache.usage_by_present_pods(node);
+        for borrower in borrowers.iter().filter_map(|uid| self.cache.pod(uid)) {
+            usage.remove(&borrower.footprint);
+        }
+        self.cache.check_amounts(record, &node.capacity, &usage).is_ok()
     }
 
     /// Reserves a place for a pod: checks rules and resources exactly (I-17), allocates devices, and
@@ -277,23 +294,13 @@ impl Cache {
     fn usage_by_present_pods(&self, node: &NodeRecord) -> Usage {
         let mut usage = node.usage.clone();
         for record in self.pods_on(&node.node.meta.name.name).filter_map(|uid| self.pod(uid)) {
-            let is_leaving = is_leaving(record);
-            if let Some((_, counted)) = &record.counted
-                && (is_leaving || record.is_nominated())
-            {
-                usage.remove(counted);
-            }
-            if is_leaving {
+            if is_leaving(record) {
                 usage.add(&record.footprint);
+            } else if record.is_nominated() && record.counted_on.is_some() {
+                usage.remove(&record.footprint);
             }
         }
         usage
-    }
-
-    /// What a pod that borrows a place on a node would take there beyond what others count with.
-    pub(in crate::state) fn beyond_kept(&self, uid: &PodUid, node: &str) -> Option<PodRequests> {
-        let (record, node) = (self.pod(uid)?, self.node(node)?);
-        Some(node.usage.lacking(&self.usage_by_present_pods(node), &record.footprint))
     }
 
     /// The nominated pods of a node, and the parts of GPUs that are kept for them.

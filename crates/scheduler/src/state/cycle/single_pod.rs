@@ -205,6 +205,7 @@ impl Scheduler {
                     Err(error) => {
                         if matches!(error, ReserveError::Leaving(_)) {
                             // Its room will be free soon, so no other pod has to leave.
+                            self.note_loans(uid, &node, &preemption_budget);
                             preemption_budget = PreemptionBudget::none();
                         }
                         error.message().to_owned()
@@ -287,7 +288,7 @@ impl Scheduler {
             self.reporter.log_decision(key, (**explanation).clone());
         }
         let class = self.refusals.class(refusal_key).map(|(class, _)| class);
-        self.refusals.last = LastRefusal { class, search: Search::Known };
+        self.refusals.last = LastRefusal { class, search: Search::Known, ..LastRefusal::default() };
         Some(refusal)
     }
 }

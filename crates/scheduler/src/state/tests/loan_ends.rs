@@ -3,8 +3,11 @@
 
 use serde_json::{Value, json};
 
-use super::fixtures::{Testbed, evicted, gpu_pod, node, pod, with};
+use super::fixtures::{Testbed, evicted, gpu_pod, member, node, pod, pod_group, with};
 use super::loans::{GRACE, HOUR_MS, NODES, carry_out, explained, is_leaving, lending, on_a};
+
+const CPU: &str = "/spec/containers/0/resources/requests/cpu";
+const NEVER: (&str, &str) = ("/spec/preemptionPolicy", "Never");
 
 fn of_priority(pod: Value, priority: i32) -> Value {
     with(pod, "/spec/priority", json!(priority))
@@ -41,6 +44,56 @@ fn a_higher_priority_takes_the_place_and_needs_no_borrower_to_stay() {
         }
         testbed.time(1000);
         assert_eq!(testbed.settle(), on_a(&["top"]), "v0 still runs");
+    }
+}
+
+#[test]
+fn a_higher_priority_gets_the_cores_of_a_borrower_that_are_not_kept() {
+    let cores = |pod, cores: &str| with(pod, CPU, json!(cores));
+    for add_node in NODES {
+        // Eight of 64 cores are kept for the gang. Its last victim uses one.
+        let mut testbed = lending(add_node);
+        testbed.pod(&cores(gpu_pod("low", 1), "50"));
+        assert_eq!(testbed.settle(), on_a(&["low"]));
+        testbed.pod(&pod("equal", "20"));
+        testbed.pod(&of_priority(pod("huge", "57"), 50));
+        testbed.pod(&with(of_priority(pod("mild", "20"), 1000), NEVER.0, json!(NEVER.1)));
+        assert_eq!(evicted(&testbed.ops()), Vec::<String>::new(), "none has a reason to evict it");
+
+        for name in ["equal", "huge", "mild"] {
+            testbed.drop_pod(name);
+        }
+        testbed.node(&node("large", 500));
+        testbed.pod(&of_priority(pod("placed", "20"), 10));
+        let placed = [("placed".to_owned(), "large".to_owned())];
+        assert_eq!(testbed.settle(), placed, "without an eviction");
+        let on_a_only = json!({"kubernetes.io/hostname": "a"});
+        testbed.pod(&with(of_priority(pod("top", "20"), 10), "/spec/nodeSelector", on_a_only));
+        let ops = testbed.ops();
+        assert_eq!(evicted(&ops), ["low"]);
+        carry_out(&mut testbed, &ops);
+        testbed.drop_pod("low");
+        assert_eq!(testbed.settle(), on_a(&["top"]), "v0 still runs");
+        testbed.drop_pod("v0");
+        assert_eq!(testbed.settle(), on_a(&["m0", "m1"]));
+    }
+}
+
+#[test]
+fn a_gang_gets_the_cores_of_borrowers_that_are_not_kept() {
+    for add_node in NODES {
+        let mut testbed = lending(add_node);
+        testbed.pod(&with(gpu_pod("low", 1), CPU, json!("50")));
+        assert_eq!(testbed.settle(), on_a(&["low"]));
+        testbed.object(&pod_group("plain", 2, json!({})));
+        for name in ["p0", "p1"] {
+            testbed.pod(&of_priority(with(member("plain", name, "0"), CPU, json!("20")), 10));
+        }
+        let ops = testbed.ops();
+        assert_eq!(evicted(&ops), ["low"]);
+        carry_out(&mut testbed, &ops);
+        testbed.drop_pod("low");
+        assert_eq!(testbed.settle(), on_a(&["p0", "p1"]), "v0 still runs");
     }
 }
 

@@ -5,16 +5,16 @@
 //! and a short grace period, and no disruption budget delays its eviction. A borrower counts as a
 //! victim that has not left: usage by present pods includes it, the engine cache does not. GPUs are
 //! lent from those that are kept, so other pods find the same GPUs as without it. Of CPU and memory
-//! a borrower may take more than is kept. That part alone is in the engine cache, and no pod preempts
-//! it. A node lends for one nomination only.
+//! a borrower may take more than is kept. A pod of higher priority that lacks these gets them back.
+//! A node lends for one nomination only.
 //!
 //! Borrowers are evicted once the last victim has left, or the place suffices beside the victims
-//! that still run. From then on nothing is lent, so borrowers
-//! delay the nominated pods once, by one short grace period. If the nomination ends before, they
-//! stay as ordinary pods.
+//! that still run. From then on nothing is lent, so borrowers delay the nominated pods once, by one
+//! short grace period. If the nomination ends before, they stay as ordinary pods.
 
 use std::collections::BTreeSet;
 
+use octavo_engine::preemption::PreemptionBudget;
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::{Nomination, VICTIM_TIMEOUT_MS};
@@ -60,8 +60,7 @@ impl Scheduler {
             if !self.may_borrow_on(uid, &node, lent_below) {
                 continue;
             }
-            let Some(beyond_kept) = self.cache.beyond_kept(uid, &node) else { continue };
-            self.cache.mark_borrower(uid, beyond_kept);
+            self.cache.set_leaving(uid, true);
             match self.reserve_lent(uid, &ask, &node) {
                 Ok(assumed) => {
                     self.lend(uid, &node);
@@ -135,9 +134,8 @@ impl Scheduler {
         }
     }
 
-    /// Evicts borrowers on nodes on which another nomination keeps room now. Their lenders lend
-    /// nothing any more.
-    pub(super) fn reclaim_loans_on(&mut self, nodes: &BTreeSet<&NodeName>) {
+    /// Evicts borrowers on nodes that others need now. Their lenders lend nothing any more.
+    pub(in crate::state) fn reclaim_loans_on(&mut self, nodes: &BTreeSet<&NodeName>) {
         let is_there = |uid: &PodUid| {
             let place = self.cache.pod(uid).and_then(|record| record.place.as_ref());
             place.is_some_and(|place| nodes.contains(&place.node))
@@ -147,6 +145,33 @@ impl Scheduler {
             nominations.filter(|(_, nomination)| nomination.borrowers.iter().any(is_there));
         for key in lenders.map(|(key, _)| key.clone()).collect::<Vec<_>>() {
             self.reclaim_loans(&key);
+        }
+    }
+
+    /// Notes a node that has room for a pod, but for borrowers of lower priority. They are evicted if
+    /// the decision finds no other place.
+    pub(in crate::state) fn note_loans(
+        &mut self,
+        uid: &PodUid,
+        node: &NodeName,
+        budget: &PreemptionBudget,
+    ) {
+        let Some(scope) = &budget.evictions else { return };
+        let is_lower = |uid: &PodUid| {
+            self.cache.pod(uid).is_some_and(|one| one.pod.spec.priority < scope.below_priority)
+        };
+        let is_there = |uid: &&PodUid| {
+            let record = self.cache.pod(uid).filter(|record| record.is_present());
+            let place = record.and_then(|record| record.place.as_ref());
+            place.is_some_and(|place| place.node == *node)
+        };
+        // A lender takes all its loans back, or none.
+        let lenders = self.reservations.nominations.values();
+        let lenders = lenders.filter(|lender| lender.borrowers.iter().all(is_lower));
+        let borrowers: Vec<&PodUid> =
+            lenders.flat_map(|lender| &lender.borrowers).filter(is_there).collect();
+        if !borrowers.is_empty() && self.would_fit_without(uid, node, &borrowers) {
+            self.refusals.last.lent.insert(node.clone());
         }
     }
 
