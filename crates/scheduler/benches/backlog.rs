@@ -51,13 +51,13 @@ impl Bench {
             let begin = Instant::now();
             self.scheduler.tick(self.now);
             let has_more = self.scheduler.decide();
-            let mut search = self.scheduler.due_hint_search();
+            let search = self.scheduler.due_hint_search();
             busy += begin.elapsed();
             // Another thread runs the search.
-            while let Some(next) = search {
-                let found = next.run();
+            if let Some(search) = search {
+                let found = search.run();
                 let begin = Instant::now();
-                search = self.scheduler.store_hint_result(found);
+                self.scheduler.store_hint_result(&found);
                 busy += begin.elapsed();
             }
             let begin = Instant::now();

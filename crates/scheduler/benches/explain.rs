@@ -95,19 +95,19 @@ fn gang(scheduler: &mut Scheduler, name: &str, members: usize, gpus: u32) {
 fn ask(scheduler: &mut Scheduler, name: &str, is_gang: bool) {
     let name = ObjectName::new("team", name);
     let begin = Instant::now();
-    let mut next = if is_gang {
+    let search = if is_gang {
         scheduler.hint_search_for_group(&name)
     } else {
         scheduler.hint_search_for_pod(&name)
     };
     let mut held = vec![begin.elapsed()];
     let mut searched = Vec::new();
-    while let Some(search) = next {
+    if let Some(search) = search {
         let begin = Instant::now();
         let found = search.run();
         searched.push(begin.elapsed());
         let begin = Instant::now();
-        next = scheduler.store_hint_result(found);
+        scheduler.store_hint_result(&found);
         held.push(begin.elapsed());
     }
     let begin = Instant::now();

@@ -63,8 +63,8 @@ pub enum AdminQuestion {
     Found {
         /// The result.
         found: Box<HintResult>,
-        /// Takes the next search, if another one is needed.
-        answer: Reply<Option<HintSearch>>,
+        /// Told once it is stored.
+        answer: Reply<()>,
     },
     /// What is the input of decisions?
     Snapshot {
@@ -221,22 +221,20 @@ impl Questions {
         Ok(report)
     }
 
-    /// Runs searches on other threads and delivers their results to the decision thread.
+    /// Runs a search on another thread and delivers its result to the decision thread.
     async fn search(
         &self,
         subject: ExplainSubject,
         name: &ObjectName,
-        mut turn: SearchPermit,
+        turn: SearchPermit,
     ) -> Result<(), QueryError> {
         let name = name.clone();
-        let mut next = self.ask(|answer| AdminQuestion::Search { subject, name, answer }).await?;
-        while let Some(search) = next {
-            // A client that disconnects does not end the search, so the permit moves with it.
-            let run = tokio::task::spawn_blocking(move || (Box::new(search.run()), turn));
-            let found;
-            (found, turn) = run.await.map_err(|_| QueryError::Unavailable)?;
-            next = self.ask(|answer| AdminQuestion::Found { found, answer }).await?;
-        }
+        let search = self.ask(|answer| AdminQuestion::Search { subject, name, answer }).await?;
+        let Some(search) = search else { return Ok(()) };
+        // A client that disconnects does not end the search, so the permit moves with it.
+        let run = tokio::task::spawn_blocking(move || (Box::new(search.run()), turn));
+        let (found, turn) = run.await.map_err(|_| QueryError::Unavailable)?;
+        self.ask(|answer| AdminQuestion::Found { found, answer }).await?;
         drop(turn);
         Ok(())
     }

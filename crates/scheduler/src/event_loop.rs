@@ -106,8 +106,8 @@ pub(crate) async fn run(mut scheduler: Scheduler, channels: Channels) {
             answer(&mut scheduler, question);
         }
         let ended = found_hint.take().or_else(|| hint_searches.try_join_next()?.ok());
-        if let Some(next) = ended.and_then(|found| scheduler.store_hint_result(found)) {
-            hint_searches.spawn_blocking(|| next.run());
+        if let Some(found) = ended {
+            scheduler.store_hint_result(&found);
         }
         for event in batch.drain(..) {
             match event {
@@ -249,7 +249,8 @@ pub(crate) fn answer(scheduler: &mut Scheduler, question: AdminQuestion) {
             ExplainSubject::PodGroup => scheduler.hint_search_for_group(&name),
         })),
         AdminQuestion::Found { found, answer } => {
-            answer.send(Ok(scheduler.store_hint_result(*found)));
+            scheduler.store_hint_result(&found);
+            answer.send(Ok(()));
         }
         AdminQuestion::Snapshot { answer } => {
             answer.send(json(serde_json::to_value(scheduler.snapshot())));

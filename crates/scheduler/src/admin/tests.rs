@@ -225,5 +225,5 @@ async fn search_result_is_in_the_answer() {
     assert_eq!(report["disturbance"]["evictions"][0]["name"], "pod team/old", "{body}");
     assert_eq!(ask(&questions, "/explain?pod=team/p").await, (200, body), "it is kept");
     drop(questions);
-    assert_eq!(deciding.await.unwrap(), 2, "one search: first among some, then among all");
+    assert_eq!(deciding.await.unwrap(), 1, "one search");
 }

@@ -2,10 +2,8 @@
 //! not evicted. Hints are searched for `explain` requests and at intervals for gang statuses. No
 //! decision depends on them.
 //!
-//! The first search considers workloads that only settings protect: movable pods and pods of lower
-//! priority. If that fails, a second search considers all workloads.
-//!
-//! A [`HintSearch`] runs on another thread: one at a time for `explain`, and one for gang statuses.
+//! A [`HintSearch`] considers workloads that only settings protect, movable pods and pods of lower
+//! priority, and if that fails all workloads. It runs on another thread: one at a time for `explain`, and one for gang statuses.
 //! Its result is cached until the cluster changes.
 
 mod describe;
@@ -29,7 +27,7 @@ use crate::state::queue::QueueKey;
 use crate::state::reporter::Reporter;
 use crate::state::reporter::gang_status;
 use crate::state::reporter::pending_reason::PendingReason;
-use search::{CandidateScope, HintRequest, SearchSnapshot};
+use search::{HintRequest, SearchSnapshot};
 pub use search::{HintResult, HintSearch};
 
 /// Steps of a search for an `explain` request.
@@ -83,7 +81,7 @@ pub(in crate::state) struct HintState {
     pub(in crate::state) disturbance: Option<PreemptionHint>,
     /// A note on the search.
     pub(in crate::state) note: Option<String>,
-    /// Whether no search has run yet.
+    /// Whether no search has run yet, or only a short one that ran out of steps.
     pub(in crate::state) needs_search: bool,
 }
 
@@ -127,14 +125,8 @@ impl Scheduler {
         self.new_hint_search(key, MAX_SEARCH_STEPS)
     }
 
-    /// Stores the result of a search. Returns the next search, if one is needed.
-    pub fn store_hint_result(&mut self, result: HintResult) -> Option<HintSearch> {
-        if result.leaving.is_none()
-            && result.scope == CandidateScope::Allowed
-            && self.reporter.may_be_helped_by_preemption(&result.key)
-        {
-            return self.widen_hint_search(result);
-        }
+    /// Stores the result of a search.
+    pub fn store_hint_result(&mut self, result: &HintResult) {
         let leaving = result.leaving.as_ref();
         let is_enough = leaving.is_none_or(|leaving| self.would_fit(&result.request, leaving));
         let leaving = leaving.filter(|_| is_enough);
@@ -166,7 +158,8 @@ impl Scheduler {
                 cached.clear();
             }
         }
-        let hint = HintState { disturbance, note, needs_search: false };
+        let needs_search = result.is_truncated && result.steps < MAX_SEARCH_STEPS;
+        let hint = HintState { disturbance, note, needs_search };
         let (expires, fresh_until) = (
             self.cache.now().saturating_add(HINT_TTL_MS),
             self.cache.now().saturating_add(SEARCH_INTERVAL_MS),
@@ -175,7 +168,6 @@ impl Scheduler {
         let line = hint.disturbance.as_ref().map(PreemptionHint::line);
         cached.insert(result.key.clone(), CachedHint { revision, expires, fresh_until, hint });
         self.set_status_hint(&result.key, revision, line);
-        None
     }
 
     /// The known hint of an entry.
@@ -258,7 +250,6 @@ impl Scheduler {
         }
     }
 
-    /// A search among workloads that only settings protect.
     fn new_hint_search(&mut self, key: &QueueKey, steps: u64) -> Option<HintSearch> {
         self.rebuild_engine_if_stale();
         self.update_allowances();
@@ -266,50 +257,10 @@ impl Scheduler {
         let snapshot = SearchSnapshot {
             world: self.cache.engine().world.clone(),
             holders: self.cache.engine().holders().clone(),
+            candidates: self.cache.all_candidates(),
         };
         let (key, revision) = (key.clone(), self.hint_revision(key));
-        let (scope, was_truncated, candidates) = (CandidateScope::Allowed, false, Vec::new());
-        Some(HintSearch {
-            key,
-            request,
-            scope,
-            revision,
-            steps,
-            snapshot,
-            was_truncated,
-            candidates,
-        })
-    }
-
-    /// A search among all workloads. It reuses the snapshot if the cluster has not changed.
-    fn widen_hint_search(&mut self, result: HintResult) -> Option<HintSearch> {
-        let is_as_it_was =
-            result.revision == self.hint_revision(&result.key) && !self.cache.is_engine_stale();
-        let HintResult {
-            key,
-            request,
-            revision,
-            steps,
-            snapshot: Some(snapshot),
-            is_truncated: was_truncated,
-            ..
-        } = result
-        else {
-            return None;
-        };
-        let (scope, candidates) = (CandidateScope::All, Vec::new());
-        let search = HintSearch {
-            key,
-            request,
-            scope,
-            revision,
-            steps,
-            snapshot,
-            was_truncated,
-            candidates,
-        };
-        let search = if is_as_it_was { search } else { self.new_hint_search(&search.key, steps)? };
-        Some(HintSearch { scope, was_truncated, candidates: self.cache.all_candidates(), ..search })
+        Some(HintSearch { key, request, revision, steps, snapshot })
     }
 
     /// The request that a decision on the entry would make now.

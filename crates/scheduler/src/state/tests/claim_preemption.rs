@@ -373,11 +373,9 @@ fn a_hint_names_who_holds_the_devices() {
     testbed.pod(&equal);
     testbed.ops();
     let name = ObjectName::new("team", "equal");
-    let mut next = testbed.scheduler.hint_search_for_pod(&name);
-    assert!(next.is_some(), "others hold what it needs");
-    while let Some(search) = next {
-        next = testbed.scheduler.store_hint_result(search.run());
-    }
+    let search = testbed.scheduler.hint_search_for_pod(&name);
+    let search = search.expect("others hold what it needs");
+    testbed.scheduler.store_hint_result(&search.run());
     let explained = testbed.scheduler.explain_pod(&name).expect("the pod");
     let hint = explained.disturbance.expect("a victim").line();
     assert!(hint.starts_with("it would help to evict pod team/low"), "{hint}");

@@ -224,9 +224,8 @@ impl Testbed {
     /// Decides, searches for the hints that are due, and takes the write operations.
     pub(super) fn ops(&mut self) -> Vec<WriteOp> {
         while self.scheduler.decide() {}
-        let mut search = self.scheduler.due_hint_search();
-        while let Some(next) = search {
-            search = self.scheduler.store_hint_result(next.run());
+        if let Some(search) = self.scheduler.due_hint_search() {
+            self.scheduler.store_hint_result(&search.run());
         }
         self.reports.extend(self.scheduler.take_reports());
         self.scheduler.take_ops()

@@ -31,28 +31,15 @@ pub(super) struct HintRequest {
     pub(super) may_preempt: bool,
 }
 
-/// The workloads that a search considers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum CandidateScope {
-    /// Workloads that only settings protect: movable pods, and pods of lower priority.
-    Allowed,
-    /// All workloads.
-    All,
-}
-
 /// A search for victims that would make an unschedulable entry schedulable.
 #[derive(Debug)]
 pub struct HintSearch {
     pub(super) key: QueueKey,
     pub(super) request: HintRequest,
-    pub(super) scope: CandidateScope,
     pub(super) revision: HintRevision,
+    /// The steps that a search among some of the workloads may take, and one among all.
     pub(in crate::state) steps: u64,
     pub(super) snapshot: SearchSnapshot,
-    /// Whether the first search found no victims and ran out of steps.
-    pub(super) was_truncated: bool,
-    /// Candidates in addition to the profiles in the snapshot, and whether each can be moved.
-    pub(super) candidates: Vec<(WorkloadId, bool)>,
 }
 
 /// A copy of the engine's world.
@@ -60,6 +47,8 @@ pub struct HintSearch {
 pub(super) struct SearchSnapshot {
     pub(super) world: World,
     pub(super) holders: BTreeMap<MemberId, Holder>,
+    /// Workloads that could be evicted, and whether each could be moved.
+    pub(super) candidates: Vec<(WorkloadId, bool)>,
 }
 
 /// The result of a search.
@@ -67,18 +56,16 @@ pub(super) struct SearchSnapshot {
 pub struct HintResult {
     pub(super) key: QueueKey,
     pub(super) request: HintRequest,
-    pub(super) scope: CandidateScope,
     pub(super) revision: HintRevision,
-    /// The steps that each search may take.
+    /// The steps that the search might take.
     pub(super) steps: u64,
     /// The victims; `None` if none were found.
     pub(super) leaving: Option<VictimSet>,
-    /// Whether this search ran out of steps, so that other victims may exist.
+    /// Whether the search ran out of steps, so that other victims may exist.
     pub(super) is_truncated: bool,
-    /// Whether the first search ran out of steps, so that its scope may have victims.
+    /// Whether the search among pods that may be disturbed ran out of steps, and all were considered
+    /// then.
     pub(super) was_truncated: bool,
-    /// The snapshot for the next search, if one is needed.
-    pub(super) snapshot: Option<SearchSnapshot>,
 }
 
 /// Victims by kind.
@@ -101,20 +88,24 @@ pub(super) struct Victim {
 }
 
 impl HintSearch {
-    /// Runs the search. It may take a second, and must not run on the decision thread.
+    /// Runs the search. It may take some seconds, and must not run on the decision thread.
     #[must_use]
-    pub fn run(mut self) -> HintResult {
-        if self.scope == CandidateScope::All {
-            self.snapshot.world.workloads.eviction_limits.lift();
+    pub fn run(self) -> HintResult {
+        let steps = self.steps;
+        self.run_within(steps, steps)
+    }
+
+    /// Runs it with as many steps among workloads that only settings protect, movable ones and those
+    /// of lower priority, and as many among all.
+    pub(in crate::state) fn run_within(mut self, allowed_steps: u64, all_steps: u64) -> HintResult {
+        let below = self.request.gang.profile.priority;
+        let (mut plan, mut is_truncated) = self.cheapest(below, allowed_steps);
+        let mut was_truncated = false;
+        if plan.is_none() {
+            was_truncated = is_truncated;
+            self.consider_all();
+            (plan, is_truncated) = self.cheapest(SYSTEM_CRITICAL_PRIORITY, all_steps);
         }
-        for (id, is_movable) in std::mem::take(&mut self.candidates) {
-            let workloads = &mut self.snapshot.world.workloads;
-            let Some(workload) = workloads.workload(id) else { continue };
-            let profile = Profile { is_preemptible: true, is_movable, ..workload.profile.clone() };
-            let (min_members, coupling) = (workload.min_members, workload.coupling);
-            workloads.describe(id, profile, min_members, coupling);
-        }
-        let (plan, is_truncated) = self.cheapest();
         let leaving = plan.map(|plan| VictimSet {
             evictions: plan.evictions.iter().map(|id| self.victim(*id, None)).collect(),
             moves: plan
@@ -124,30 +115,27 @@ impl HintSearch {
                 .collect(),
             places: plan.placements.iter().map(|placed| self.place(placed)).collect(),
         });
-        let Self { key, request, scope, revision, steps, snapshot, was_truncated, .. } = self;
-        // A snapshot that is not needed again is dropped here, because dropping it takes as long as
-        // the copy.
-        let snapshot = (leaving.is_none() && scope == CandidateScope::Allowed).then_some(snapshot);
-        HintResult {
-            key,
-            request,
-            scope,
-            revision,
-            steps,
-            leaving,
-            is_truncated,
-            was_truncated,
-            snapshot,
+        // The snapshot is dropped here, because dropping it takes as long as the copy.
+        let Self { key, request, revision, steps, .. } = self;
+        HintResult { key, request, revision, steps, leaving, is_truncated, was_truncated }
+    }
+
+    /// Lets all candidates be evicted, and moved if they could be.
+    fn consider_all(&mut self) {
+        let workloads = &mut self.snapshot.world.workloads;
+        workloads.eviction_limits.lift();
+        for (id, is_movable) in std::mem::take(&mut self.snapshot.candidates) {
+            let Some(workload) = workloads.workload(id) else { continue };
+            let profile = Profile { is_preemptible: true, is_movable, ..workload.profile.clone() };
+            let (min_members, coupling) = (workload.min_members, workload.coupling);
+            workloads.describe(id, profile, min_members, coupling);
         }
     }
 
-    /// The plan that disturbs the fewest pods, and whether a search ran out of steps.
-    fn cheapest(&mut self) -> (Option<Plan>, bool) {
-        let Self { request, snapshot: SearchSnapshot { world, .. }, scope, steps, .. } = self;
-        let below = match scope {
-            CandidateScope::Allowed => request.gang.profile.priority,
-            CandidateScope::All => SYSTEM_CRITICAL_PRIORITY,
-        };
+    /// The plan that disturbs the fewest pods below a priority, and whether the search ran out of
+    /// steps.
+    fn cheapest(&mut self, below: i32, steps: u64) -> (Option<Plan>, bool) {
+        let Self { request, snapshot: SearchSnapshot { world, .. }, .. } = self;
         // A policy without preemption has no other opinion on victims.
         let default = PlacementPolicy::default();
         let policy = if request.policy.is_preempting() { &*request.policy } else { &default };
@@ -155,7 +143,7 @@ impl HintSearch {
             gang: &request.gang,
             pinned: &request.pinned,
             forbidden: &request.forbidden,
-            preemption_budget: &PreemptionBudget { steps: *steps, ..PreemptionBudget::none() },
+            preemption_budget: &PreemptionBudget { steps, ..PreemptionBudget::none() },
             policy,
             waiting: &[],
             weights: &BTreeMap::new(),
