@@ -30,7 +30,7 @@ enum Step {
     Check,
     /// Lints and renders the chart with each values file of charts/octavo/ci.
     Lint,
-    /// Writes what the lab applies: the chart rendered into crates/lab/manifests/octavo.yaml.
+    /// Writes what the lab applies: the chart rendered into crates/lab/manifests.
     Render,
     /// Writes the table of values into the chart's README.
     Docs,
@@ -43,7 +43,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     match args.step {
         Step::Check => check(),
         Step::Lint => lint(),
-        Step::Render => write(&lab_manifests()?, &render_lab_manifests()?),
+        Step::Render => {
+            let manifests = render_lab_manifests()?;
+            manifests.iter().try_for_each(|(path, text)| write(path, text))
+        }
         Step::Docs => {
             let (path, current) = readme_now()?;
             write(&path, &readme::with_table(&current, &values_table()?)?)
@@ -81,12 +84,18 @@ pub(crate) fn lint() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What `octavo lab` applies: the chart without its agent, preceded by the namespace.
-pub(crate) fn render_lab_manifests() -> anyhow::Result<String> {
+/// What `octavo lab` applies, by file: the chart without its agent, preceded by the namespace; and the
+/// agent of real nodes.
+pub(crate) fn render_lab_manifests() -> anyhow::Result<[(PathBuf, String); 2]> {
     let chart = chart()?;
+    let folder = root()?.join("crates/lab/manifests");
     let helm = Helm::get(&root()?.join("lab/helm"))?;
     let rendered = helm.template(&chart, &chart.join("ci/lab-values.yaml"))?;
-    Ok(render::lab_manifests(&rendered))
+    let agent = helm.template(&chart, &chart.join("ci/real-node-values.yaml"))?;
+    Ok([
+        (folder.join("octavo.yaml"), render::lab_manifests(&rendered)),
+        (folder.join("agent.yaml"), render::agent_manifests(&agent)),
+    ])
 }
 
 /// All checks: [`lint`], the version, the comments of values, and that generated files are current.
@@ -99,13 +108,14 @@ pub(crate) fn check() -> anyhow::Result<()> {
         "{} does not list the values as values.yaml has them; run `cargo xtask chart docs`",
         shown(&path)
     );
-    let manifests = lab_manifests()?;
-    let found = fs::read_to_string(&manifests).unwrap_or_default();
-    ensure!(
-        found == render_lab_manifests()?,
-        "{} is not what the chart renders to; run `cargo xtask chart render`",
-        shown(&manifests)
-    );
+    for (path, text) in render_lab_manifests()? {
+        let found = fs::read_to_string(&path).unwrap_or_default();
+        ensure!(
+            found == text,
+            "{} is not what the chart renders to; run `cargo xtask chart render`",
+            shown(&path)
+        );
+    }
     say("chart: version, values table and the lab's manifests: ok");
     Ok(())
 }
@@ -140,10 +150,6 @@ fn root() -> anyhow::Result<&'static Path> {
 
 fn chart() -> anyhow::Result<PathBuf> {
     Ok(root()?.join("charts/octavo"))
-}
-
-fn lab_manifests() -> anyhow::Result<PathBuf> {
-    Ok(root()?.join("crates/lab/manifests/octavo.yaml"))
 }
 
 fn read(path: &Path) -> anyhow::Result<String> {

@@ -31,8 +31,16 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: scheduler
 {{- end }}
 
-{{/* Refuses values that have been renamed, by their new names. */}}
+{{/* Refuses values that have been renamed or removed, and says what to do. */}}
 {{- define "octavo.renamedValues" -}}
+{{- if hasKey .Values.agent "devRoot" }}
+{{- fail "agent.devRoot is gone: containers get device files by their numbers, wherever the host has them; remove the value" }}
+{{- end }}
+{{- range list "privileged" "runtimeClassName" }}
+{{- if hasKey $.Values.agent . }}
+{{- fail (printf "agent.%s is gone: the agent is always privileged and needs no RuntimeClass; remove the value" .) }}
+{{- end }}
+{{- end }}
 {{- if hasKey .Values.agent "wall" }}
 {{- fail "agent.wall is now agent.memoryEnforcement: rename the value" }}
 {{- end }}
@@ -63,8 +71,6 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "octavo.agent.config" -}}
 driverRoot: {{ .Values.agent.driverRoot | quote }}
 driverRootSeen: /driver-root
-devRoot: {{ .Values.agent.devRoot | quote }}
-devRootSeen: /host
 procRoot: /proc
 sysRoot: /sys
 kubeletRoot: {{ .Values.agent.kubeletRoot | quote }}
@@ -97,10 +103,8 @@ unavailable pods wants them instead of the default surge, so the surge is set to
 {{- end }}
 
 {{/*
-Security context without privileges. The user is root, which owns the kubelet's sockets, CDI specs and their folders. As
-their owner it needs no capability for them, so all are dropped: SYS_ADMIN (mounts), MKNOD (device files), DAC_OVERRIDE and
-the others. The agent container adds KILL, to kill processes of any user that exceed their share, and SYS_PTRACE, to find
-the share of such processes.
+Security context of the container that installs the hook. The user is root, which owns that folder. As its owner it needs no
+capability.
 */}}
 {{- define "octavo.agent.plainSecurityContext" -}}
 privileged: false
@@ -111,15 +115,6 @@ capabilities:
   drop: [ALL]
 seccompProfile:
   type: RuntimeDefault
-{{- end }}
-
-{{/* The same for the agent itself. */}}
-{{- define "octavo.agent.securityContext" -}}
-{{- $context := fromYaml (include "octavo.agent.plainSecurityContext" .) }}
-{{- if ne .Values.agent.memoryEnforcement "off" }}
-{{- $_ := set $context.capabilities "add" (list "KILL" "SYS_PTRACE") }}
-{{- end }}
-{{- toYaml $context }}
 {{- end }}
 
 {{/* The scheduler's config file. One replica needs a lease, too: a rolling update briefly has two. */}}

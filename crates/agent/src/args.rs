@@ -79,14 +79,6 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     driver_root_seen: Option<PathBuf>,
 
-    /// Parent of `dev` on the host [default: /]
-    #[arg(long, value_name = "DIR")]
-    dev_root: Option<PathBuf>,
-
-    /// Parent of `dev` as the agent sees it [default: the path on the host]
-    #[arg(long, value_name = "DIR")]
-    dev_root_seen: Option<PathBuf>,
-
     /// The proc file system [default: /proc]
     #[arg(long, value_name = "DIR")]
     proc_root: Option<PathBuf>,
@@ -189,8 +181,6 @@ impl NodeArgs {
             kubeconfig,
             driver_root,
             driver_root_seen,
-            dev_root,
-            dev_root_seen,
             proc_root,
             sys_root,
             kubelet_root,
@@ -212,8 +202,6 @@ impl NodeArgs {
             kubeconfig,
             driver_root,
             driver_root_seen,
-            dev_root,
-            dev_root_seen,
             proc_root,
             sys_root,
             kubelet_root,

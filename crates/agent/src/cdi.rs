@@ -7,6 +7,7 @@
 mod driver_files;
 mod edits;
 mod folder;
+mod majors;
 mod spec;
 #[cfg(test)]
 mod tests;
@@ -15,4 +16,5 @@ pub use driver_files::DriverFiles;
 pub(crate) use driver_files::LIBRARY_FOLDERS;
 pub(crate) use edits::{CdiDevice, spec_for};
 pub(crate) use folder::{CdiFolder, SpecContent, cdi_id};
+pub(crate) use majors::{Majors, MissingModule};
 pub use spec::{ContainerEdits, DeviceNode, Hook, Mount, Spec, SpecDevice};

@@ -38,10 +38,6 @@ pub struct NodeFile {
     pub driver_root: Option<PathBuf>,
     /// The driver's root as the agent sees it. Default: the path on the host.
     pub driver_root_seen: Option<PathBuf>,
-    /// Parent of `dev` on the host. Default `/`.
-    pub dev_root: Option<PathBuf>,
-    /// Parent of `dev` as the agent sees it. Default: the path on the host.
-    pub dev_root_seen: Option<PathBuf>,
     /// The proc file system. Default `/proc`.
     pub proc_root: Option<PathBuf>,
     /// The sys file system. Default `/sys`.
@@ -170,8 +166,6 @@ impl NodeFile {
             kubeconfig: self.kubeconfig.or(other.kubeconfig),
             driver_root: self.driver_root.or(other.driver_root),
             driver_root_seen: self.driver_root_seen.or(other.driver_root_seen),
-            dev_root: self.dev_root.or(other.dev_root),
-            dev_root_seen: self.dev_root_seen.or(other.dev_root_seen),
             proc_root: self.proc_root.or(other.proc_root),
             sys_root: self.sys_root.or(other.sys_root),
             kubelet_root: self.kubelet_root.or(other.kubelet_root),
@@ -207,7 +201,6 @@ impl NodeFile {
         };
         let root = Path::new("/");
         let driver_root = path("driverRoot", self.driver_root, root)?;
-        let dev_root = path("devRoot", self.dev_root, root)?;
         let sys_root = path("sysRoot", self.sys_root, Path::new("/sys"))?;
         let mounts = self.mounts.unwrap_or_default();
         for mount in &mounts {
@@ -226,8 +219,6 @@ impl NodeFile {
             paths: NodePaths {
                 driver_root_seen: path("driverRootSeen", self.driver_root_seen, &driver_root)?,
                 driver_root,
-                dev_root_seen: path("devRootSeen", self.dev_root_seen, &dev_root)?,
-                dev_root,
                 proc_root: path("procRoot", self.proc_root, Path::new("/proc"))?,
                 cgroup_root: path("cgroupRoot", self.cgroup_root, &sys_root.join("fs/cgroup"))?,
                 sys_root,

@@ -1,7 +1,7 @@
 //! Health of one GPU, derived from the driver's events and answers. No I/O.
 //!
-//! A GPU is unhealthy if the driver lost it, if the driver advises an action, or after an XID that requires one. It
-//! recovers when the driver reports no problem. Drivers too old to advise leave an XID standing until the GPU
+//! A GPU is unhealthy if the driver lost it or is gone itself, if the driver advises an action, or after an XID that
+//! requires one. It recovers when the driver reports no problem. Drivers too old to advise leave an XID standing until the GPU
 //! disappeared and returned, or the agent restarts.
 
 use std::collections::BTreeMap;
@@ -14,8 +14,10 @@ use octavo_gpu::{DriverError, GpuHealth, RecoveryAction};
 const XID_FORGET_SECONDS: i64 = 300;
 
 /// Problems of a GPU.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GpuState {
+    /// The driver as a whole does not answer: it is unloaded, or being upgraded.
+    pub is_driver_gone: bool,
     /// The driver cannot reach the GPU.
     pub is_lost: bool,
     /// The last XID that called for an action.
@@ -56,6 +58,9 @@ impl GpuState {
     /// The state in a sentence for people.
     pub fn message(&self) -> String {
         let mut parts = Vec::new();
+        if self.is_driver_gone {
+            parts.push("the driver does not answer".to_owned());
+        }
         if self.is_lost {
             parts.push("the driver lost the GPU".to_owned());
         }
@@ -93,8 +98,18 @@ impl GpuHealthTracker {
         class
     }
 
+    /// Handles that the driver as a whole does not answer any more.
+    pub(crate) fn on_driver_gone(&mut self, now: i64) {
+        self.worsen(now).is_driver_gone = true;
+    }
+
     /// Handles the driver's current answer.
     pub(crate) fn on_answer(&mut self, answer: HealthReading, now: i64) {
+        if let (Some(state), HealthReading::Lost | HealthReading::Advises(_)) =
+            (&mut self.state, answer)
+        {
+            state.is_driver_gone = false;
+        }
         match answer {
             HealthReading::Lost => self.worsen(now).is_lost = true,
             HealthReading::Advises(advice) => self.worsen(now).advice = Some(advice),
@@ -102,7 +117,7 @@ impl GpuHealthTracker {
             HealthReading::Well | HealthReading::Silent => {
                 let Some(state) = &self.state else { return };
                 // An observed problem is over.
-                let is_over = state.is_lost || state.advice.is_some();
+                let is_over = state.is_driver_gone || state.is_lost || state.advice.is_some();
                 let is_quiet =
                     answer == HealthReading::Well && now - self.last_trouble >= XID_FORGET_SECONDS;
                 if is_over || is_quiet {
@@ -114,7 +129,7 @@ impl GpuHealthTracker {
 
     fn worsen(&mut self, now: i64) -> &mut GpuState {
         self.last_trouble = now;
-        self.state.get_or_insert(GpuState { is_lost: false, xid: None, advice: None, since: now })
+        self.state.get_or_insert(GpuState { since: now, ..GpuState::default() })
     }
 }
 

@@ -25,16 +25,20 @@ use crate::metrics::Metrics;
 /// Stack size of the thread. NVIDIA's library needs some; the default of 2 MiB would be noticeable with 500 nodes per
 /// process.
 const STACK_BYTES: usize = 512 * 1024;
-/// How often MIG modes and instances are compared with the last inventory, and thus the longest sleep in the driver.
+/// How often MIG modes and instances are compared with the last inventory.
 const MIG_CHECK_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the driver is asked about one GPU to find out that it is gone, and thus the longest sleep in the driver.
+const ALIVE_CHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// Range of the delay between polls of an unhealthy GPU. The maximum also applies without events, and while the fabric
 /// is being set up.
 const MIN_POLL_DELAY: Duration = Duration::from_secs(1);
 const MAX_POLL_DELAY: Duration = Duration::from_secs(30);
 /// How often GPUs are looked at that are well.
 const HEALTHY_POLL_INTERVAL: Duration = Duration::from_mins(10);
-/// Consecutive failed reads after which the driver is reopened.
+/// Consecutive failed reads after which the driver counts as gone and is reopened.
 const MAX_FAILED_READS: u32 = 2;
+/// Interval between attempts to open the driver.
+const REOPEN_INTERVAL: Duration = Duration::from_secs(2);
 /// Timeout for running calls to a driver that is being closed, and its poll interval. Hanging calls must not leave the
 /// node without a driver.
 const DRIVER_CLOSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -52,6 +56,8 @@ pub(crate) struct Snapshot {
     pub(crate) health: Health,
     /// Why the driver cannot be used at the moment.
     pub(crate) error: Option<String>,
+    /// Whether the driver is gone: several attempts in a row to use it have failed.
+    pub(crate) is_driver_gone: bool,
     /// The driver, for operations outside the monitor's thread.
     pub(crate) driver: DriverHandle,
 }
@@ -149,6 +155,7 @@ impl Monitor {
                     if unanswered == MAX_FAILED_READS {
                         tracing::error!(node = %self.node, %error, "the driver stopped answering; reopening it");
                         self.snapshot.error = Some(error.to_string());
+                        self.driver_gone();
                         // No new calls.
                         self.snapshot.driver = DriverHandle::default();
                         self.publish();
@@ -157,12 +164,20 @@ impl Monitor {
                 }
             }
             self.publish();
-            self.pause();
+            let delay = self.backoff.next_delay();
+            self.pause(delay);
         }
+    }
+
+    /// Notes for all known GPUs that their driver is gone.
+    fn driver_gone(&mut self) {
+        self.snapshot.is_driver_gone = true;
+        self.gpus.values_mut().for_each(|tracker| tracker.on_driver_gone(now()));
     }
 
     /// Opens the driver and reads its GPUs, with retries; `None` after `stop`.
     fn open(&mut self, open: &Opener) -> Option<Arc<dyn Driver>> {
+        let mut failures = 0;
         loop {
             if self.stop.is_cancelled() {
                 return None;
@@ -176,6 +191,7 @@ impl Monitor {
                     self.adopt(inventory);
                     self.ask_all(&*driver);
                     self.snapshot.error = None;
+                    self.snapshot.is_driver_gone = false;
                     self.snapshot.driver = DriverHandle::of(&driver);
                     self.backoff.reset();
                     self.publish();
@@ -188,8 +204,12 @@ impl Monitor {
                         tracing::error!(node = %self.node, %error, "the GPUs cannot be read; trying again");
                     }
                     self.snapshot.error = Some(error);
+                    failures += 1;
+                    if failures >= MAX_FAILED_READS {
+                        self.driver_gone();
+                    }
                     self.publish();
-                    self.pause();
+                    self.pause(REOPEN_INTERVAL);
                 }
             }
         }
@@ -200,11 +220,12 @@ impl Monitor {
         let mut events = self.subscribe(driver)?;
         let mut poll_at = Instant::now() + self.poll_delay(&*events);
         let mut mig_check_at = Instant::now() + MIG_CHECK_INTERVAL;
+        let mut alive_check_at = Instant::now() + ALIVE_CHECK_INTERVAL;
         loop {
             if self.stop.is_cancelled() {
                 return Ok(());
             }
-            let wake_at = poll_at.min(mig_check_at);
+            let wake_at = poll_at.min(mig_check_at).min(alive_check_at);
             let event = events.wait(wake_at.saturating_duration_since(Instant::now()))?;
             if self.stop.is_cancelled() {
                 return Ok(());
@@ -215,6 +236,15 @@ impl Monitor {
                     self.backoff.reset();
                     poll_at = poll_at.min(Instant::now() + self.backoff.next_delay());
                 }
+            }
+            if alive_check_at <= Instant::now() {
+                // A single GPU's loss is found elsewhere.
+                let health = self.gpus.keys().next().map(|uuid| driver.health(uuid));
+                if health.is_some_and(|health| HealthReading::of(&health) == HealthReading::Failed)
+                {
+                    poll_at = Instant::now();
+                }
+                alive_check_at = Instant::now() + ALIVE_CHECK_INTERVAL;
             }
             if mig_check_at <= Instant::now() {
                 if self.has_mig_changed(driver) {
@@ -374,16 +404,18 @@ impl Monitor {
                 (None, None) => true,
                 _ => false,
             };
-            let is_same =
-                same_gpus && old.health == self.snapshot.health && old.error == self.snapshot.error;
+            let is_same = same_gpus
+                && old.health == self.snapshot.health
+                && old.error == self.snapshot.error
+                && old.is_driver_gone == self.snapshot.is_driver_gone;
             old.clone_from(&self.snapshot);
             !is_same
         });
     }
 
     /// Sleeps before a retry, in steps that let the thread end soon after `stop`.
-    fn pause(&mut self) {
-        let until = Instant::now() + self.backoff.next_delay();
+    fn pause(&self, delay: Duration) {
+        let until = Instant::now() + delay;
         while !self.stop.is_cancelled() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {

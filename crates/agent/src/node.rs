@@ -15,10 +15,6 @@ pub struct NodePaths {
     pub driver_root: PathBuf,
     /// The same root as this process sees it.
     pub driver_root_seen: PathBuf,
-    /// Parent of `dev`, as the host names it.
-    pub dev_root: PathBuf,
-    /// The same as this process sees it.
-    pub dev_root_seen: PathBuf,
     /// The proc file system.
     pub proc_root: PathBuf,
     /// The sys file system.

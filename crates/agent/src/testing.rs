@@ -13,6 +13,10 @@ use octavo_gpu::{
     Gpu, GpuEvent, GpuHealth, Inventory, PciAddress, RecoveryAction, UnreadableGpu,
 };
 
+/// `/proc/devices` of a node with all modules of the driver.
+pub(crate) const PROC_DEVICES: &str =
+    "Character devices:\n195 nvidia\n236 nvidia-caps\n508 nvidia-uvm\n";
+
 /// The UUID of the test GPU with this index.
 pub(crate) fn uuid(index: u32) -> String {
     format!("GPU-00000000-0000-0000-0000-00000000000{index}")
@@ -200,7 +204,11 @@ impl Driver for TestDriver {
     }
 
     fn health(&self, uuid: &str) -> Result<GpuHealth, DriverError> {
-        self.0.lock().unwrap().health.get(uuid).cloned().unwrap_or_else(|| Ok(well()))
+        let commands = self.0.lock().unwrap();
+        if let Some(error) = &commands.gone {
+            return Err(error.clone());
+        }
+        commands.health.get(uuid).cloned().unwrap_or_else(|| Ok(well()))
     }
 
     fn has_mig_changed(&self, known: &Gpu) -> Result<bool, DriverError> {

@@ -64,6 +64,7 @@ impl Node {
             fs::create_dir_all(folder.join(part)).unwrap();
         }
         fs::write(folder.join("proc/sys/kernel/random/boot_id"), "boot-1").unwrap();
+        fs::write(folder.join("proc/devices"), opened::PROC_DEVICES).unwrap();
         Self(folder.to_owned())
     }
 

@@ -125,6 +125,7 @@ impl Node {
         }
         fs::create_dir_all(folder.join("proc/driver/nvidia/capabilities/mig")).unwrap();
         fs::write(folder.join("proc/sys/kernel/random/boot_id"), "boot-1").unwrap();
+        fs::write(folder.join("proc/devices"), opened::PROC_DEVICES).unwrap();
         let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
         let mut machine = Machine::read(&machines.join("dgx-h100.yaml")).unwrap();
         machine.gpus.truncate(1);

@@ -26,6 +26,8 @@ pub const TAINT_GPU_LOST: &str = "gpu.nvidia.com/gpu-lost";
 /// Taint on a device whose health cannot be monitored.
 pub const TAINT_UNMONITORED: &str = "gpu.nvidia.com/unmonitored";
 
+/// Taint on every device of a node whose driver does not answer: it is unloaded, or being upgraded.
+pub const TAINT_DRIVER_UNAVAILABLE: &str = "octavo.dev/driver-unavailable";
 /// Taint on a device for which the driver advises an action; the value is the action.
 pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
 /// Taint on a dynamic MIG instance on a GPU that left dynamic MIG. It disappears with its claim.

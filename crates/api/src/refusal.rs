@@ -284,6 +284,20 @@ pub enum Refusal {
         /// The feature, with its field.
         what: String,
     },
+    /// A kernel module of the driver is not loaded.
+    #[error(
+        "claim {claim} was not prepared because the kernel module {module} is not loaded on node {node}: its /proc/devices has no {device}; load it with `modprobe {module}`, the kubelet retries"
+    )]
+    KernelModuleMissing {
+        /// Namespace and name.
+        claim: String,
+        /// The module.
+        module: &'static str,
+        /// The character device that the module registers.
+        device: &'static str,
+        /// This node.
+        node: String,
+    },
     /// The node's GPUs are not read yet.
     #[error(
         "claim {claim} was not prepared because the GPUs of node {node} were not read yet; the kubelet retries, see the agent's log if this lasts"
@@ -380,6 +394,7 @@ reasons! {
     InvalidConfig => "InvalidConfig",
     ConfigMismatch => "ConfigMismatch",
     NotYetSupported => "NotYetSupported",
+    KernelModuleMissing => "KernelModuleMissing",
     NotReady => "NotReady",
     ApiUnavailable => "ApiUnavailable",
     Storage => "Storage",

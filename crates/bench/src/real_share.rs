@@ -49,9 +49,6 @@ pub(crate) struct Options {
     /// real-share: root of the driver's files.
     #[arg(long, default_value = "/")]
     driver_root: PathBuf,
-    /// real-share: parent of dev.
-    #[arg(long, default_value = "/")]
-    dev_root: PathBuf,
     /// real-share: the sys file system.
     #[arg(long, default_value = "/sys")]
     sys_root: PathBuf,
@@ -133,7 +130,6 @@ impl Testbed {
             "nodeName": NODE,
             "kubeconfig": testbed.path("kubeconfig"),
             "driverRoot": options.driver_root,
-            "devRoot": options.dev_root,
             "sysRoot": options.sys_root,
             "cgroupRoot": "/sys/fs/cgroup",
             "kubeletRoot": testbed.path("kubelet"),

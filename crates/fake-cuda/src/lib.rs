@@ -7,7 +7,7 @@
 //!
 //! The machine is beside the library (`machine.yaml`, `state.json`). Otherwise, as in a container
 //! into which only the library is mounted, it is in `/run/octavo-simulator`. There only GPUs whose
-//! `/dev/nvidiaN` exists are visible.
+//! `/dev/nvidiaN` the container may open are visible, and `nvidiactl` and `nvidia-uvm` are needed.
 //!
 //! Deliberate differences from hardware:
 //!

@@ -4,6 +4,7 @@
 //! `libnvidia-ml.so.1` and for libraries with the same symbols. [`Inventory`] holds the result as
 //! plain values, the same for real and simulated hardware.
 
+mod char_devices;
 mod describe;
 mod driver;
 mod inventory;
@@ -11,6 +12,7 @@ pub mod mig;
 pub mod nvml;
 pub mod xid;
 
+pub use char_devices::CharDevices;
 pub use describe::{DescribeError, describe};
 pub use driver::{Driver, DriverError, EventStream, GpuEvent, GpuEventKind, MemoryLimits};
 pub use inventory::{

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-pub use caps::{MigCaps, MigCapsError, caps};
+pub use caps::{MigCap, MigCaps, MigCapsError, caps};
 
 /// A GPU instance profile, as reported by the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,5 @@
-//! Real nodes: kubelet, containerd, runc and the real agent. Tests use them if a process in a
-//! container must see its devices. Only the driver below the agent is simulated.
+//! Real nodes: kubelet, containerd, runc, and the agent as the chart's pod. Tests use them if a
+//! process in a container must see its devices. Only the driver below the agent is simulated.
 //!
 //! A node is a process in its own network, pid and mount namespaces. Default paths and sockets
 //! therefore work beside other nodes and beside the machine's own programs. One SIGKILL ends the
@@ -10,8 +10,7 @@
 //!
 //!  bridge octavo-<lab> ── ov<lab>-<n> ════════ eth0
 //!  unshare ─────────────── is killed with ───> init (this program) ──> containerd ──> shims, containers
-//!                                                    │                 kubelet
-//!                                                    └───────────────> agent
+//!                                                    └───────────────> kubelet
 //! ```
 //!
 //! | file | content |
@@ -21,6 +20,7 @@
 //! | `host_network` | the bridge, and a veth pair to each node |
 //! | `cgroups` | one folder per hierarchy |
 //! | `images` | container images, packed on this machine |
+//! | `agent_pod` | the chart's `DaemonSet`, with the simulated kernel files |
 //! | `config` | config files of the node's programs |
 //! | `launch` | starting and finding a node from outside |
 //! | `init`, `mounts`, `node_network` | setup within the namespaces |
@@ -35,6 +35,7 @@ use sha2::{Digest as _, Sha256};
 use crate::cluster::layout::Layout;
 use crate::cluster::settings::{Node, RealNodes, Settings};
 
+pub(crate) mod agent_pod;
 pub(crate) mod cgroups;
 pub(crate) mod config;
 pub(crate) mod host_network;
@@ -54,20 +55,17 @@ pub enum RealProgram {
     Containerd,
     /// The kubelet.
     Kubelet,
-    /// Octavo's agent.
-    Agent,
 }
 
 impl RealProgram {
     /// All, in the order in which they start.
-    pub const ALL: [Self; 3] = [Self::Containerd, Self::Kubelet, Self::Agent];
+    pub const ALL: [Self; 2] = [Self::Containerd, Self::Kubelet];
 
     /// Its name in logs and messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Containerd => "containerd",
             Self::Kubelet => "kubelet",
-            Self::Agent => "agent",
         }
     }
 }

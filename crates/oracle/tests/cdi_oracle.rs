@@ -47,18 +47,17 @@ fn containerd_reads_the_spec_and_finds_every_device() {
 async fn compare(cdi_devices: &Path) {
     let folder = tempfile::tempdir().unwrap();
     let at = |path: &str| folder.path().join(path);
-    for part in ["proc/sys/kernel/random", "driver/usr/lib64", "dev"] {
+    for part in ["proc/sys/kernel/random", "driver/usr/lib64"] {
         fs::create_dir_all(at(part)).unwrap();
     }
     fs::write(at("proc/sys/kernel/random/boot_id"), "boot").unwrap();
+    let devices = "Character devices:\n195 nvidia\n236 nvidia-caps\n508 nvidia-uvm\n";
+    fs::write(at("proc/devices"), devices).unwrap();
     fs::write(at("driver/usr/lib64/libcuda.so.580.95.05"), "").unwrap();
     symlink("libcuda.so.580.95.05", at("driver/usr/lib64/libcuda.so.1")).unwrap();
-    fs::write(at("dev/nvidiactl"), "").unwrap();
     let paths = NodePaths {
         driver_root: "/run/nvidia/driver".into(),
         driver_root_seen: at("driver"),
-        dev_root: "/".into(),
-        dev_root_seen: folder.path().to_owned(),
         proc_root: at("proc"),
         sys_root: at("sys"),
         cgroup_root: at("sys/fs/cgroup"),

@@ -18,10 +18,9 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 19] = [
+pub(super) const REFUSED: [Refused; 21] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
-    set("agent.privileged=maybe", "'/agent/privileged': got string, want boolean"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
     set(
         "rbac.viewer.subjects[0].kind=Team",
@@ -39,6 +38,9 @@ pub(super) const REFUSED: [Refused; 19] = [
     set("scheduler.resorces.cpu=1", "additional properties 'resorces' not allowed"),
     set("serviceAccount.name=Octavo", "'/serviceAccount/name': 'Octavo' does not match"),
     set("agent.wall=guard", "agent.wall is now agent.memoryEnforcement"),
+    set("agent.devRoot=/", "agent.devRoot is gone"),
+    set("agent.privileged=true", "agent.privileged is gone"),
+    set("agent.runtimeClassName=nvidia", "agent.runtimeClassName is gone"),
     set("deviceClasses.gpuExtendedResourceName=gpu", "'/deviceClasses/gpuExtendedResourceName'"),
     Refused { arguments: ["--kube-version", "1.33.0"], message: "requires kubeVersion: >=1.34" },
 ];
@@ -82,7 +84,7 @@ pub(super) fn expectation(values: &Path, objects: &[Value]) -> anyhow::Result<()
     let name = values.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let facts = match name {
         "default-values.yaml" => default_facts(),
-        "privileged-values.yaml" => privileged_facts(),
+        "real-node-values.yaml" => real_node_facts(),
         "every-value-values.yaml" => every_value_facts(),
         "lab-values.yaml" => lab_facts(),
         "unavailable-values.yaml" => unavailable_facts(),
@@ -119,7 +121,6 @@ const fn fact(kind: &'static str, pointer: &'static str, expected: Value) -> Fac
 }
 
 const CONTEXT: &str = "/spec/template/spec/containers/0/securityContext";
-const CAPABILITIES: &str = "/spec/template/spec/containers/0/securityContext/capabilities";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 const KEPT: &str = "/metadata/annotations/helm.sh~1resource-policy";
 const SCHEDULER: &str = "octavo-scheduler";
@@ -129,8 +130,6 @@ const RUNTIME: &str = "/spec/template/spec/runtimeClassName";
 const AGENT_CONFIG: &str = "\
 driverRoot: \"/opt/nvidia\"
 driverRootSeen: /driver-root
-devRoot: \"/opt/nvidia\"
-devRootSeen: /host
 procRoot: /proc
 sysRoot: /sys
 kubeletRoot: \"/var/lib/k0s/kubelet/\"
@@ -162,9 +161,7 @@ fn default_facts() -> Vec<Fact> {
         "capabilities": {"drop": ["ALL"]},
         "seccompProfile": {"type": "RuntimeDefault"},
     });
-    // To end processes of any user that have more than their share.
-    let mut killing = plain.clone();
-    killing["capabilities"]["add"] = json!(["KILL", "SYS_PTRACE"]);
+    let privileged = json!({"privileged": true, "readOnlyRootFilesystem": true, "runAsUser": 0});
     let restricted = json!({
         "allowPrivilegeEscalation": false,
         "readOnlyRootFilesystem": true,
@@ -172,9 +169,10 @@ fn default_facts() -> Vec<Fact> {
     });
     let image = format!("octavo/octavo:{}", env!("CARGO_PKG_VERSION"));
     vec![
-        fact("DaemonSet", CONTEXT, killing),
+        fact("DaemonSet", CONTEXT, privileged),
+        // What installs the hook needs no device.
         fact("DaemonSet", "/spec/template/spec/initContainers/0/securityContext", plain),
-        fact("DaemonSet", RUNTIME, json!("nvidia")),
+        fact("DaemonSet", RUNTIME, Value::Null),
         fact("DaemonSet", "/spec/template/spec/hostPID", json!(true)),
         // Two pods are on a node while one replaces another: no port of the node may be theirs.
         fact("DaemonSet", "/spec/template/spec/hostNetwork", Value::Null),
@@ -220,17 +218,11 @@ fn default_facts() -> Vec<Fact> {
     ]
 }
 
-fn privileged_facts() -> Vec<Fact> {
-    let context = json!({"privileged": true, "readOnlyRootFilesystem": true, "runAsUser": 0});
+fn real_node_facts() -> Vec<Fact> {
     vec![
-        fact("DaemonSet", CONTEXT, context),
-        // What installs the hook needs no device, whatever the agent needs.
-        fact(
-            "DaemonSet",
-            "/spec/template/spec/initContainers/0/securityContext/privileged",
-            json!(false),
-        ),
-        fact("DaemonSet", RUNTIME, Value::Null),
+        fact("DaemonSet", IMAGE, json!("octavo.dev/lab/octavo:1")),
+        fact("DaemonSet", "/spec/template/spec/nodeSelector", json!({"octavo.dev/lab": "real"})),
+        fact("Deployment", "", Value::Null),
     ]
 }
 
@@ -240,8 +232,6 @@ fn every_value_facts() -> Vec<Fact> {
     let condition = "request.userInfo.username == 'system:serviceaccount:octavo-system:gpu-agent'";
     vec![
         fact("DaemonSet", IMAGE, json!(image)),
-        fact("DaemonSet", RUNTIME, Value::Null),
-        fact("DaemonSet", CAPABILITIES, json!({"drop": ["ALL"]})),
         fact("ConfigMap", "/data/agent.yaml", json!(AGENT_CONFIG)),
         fact(
             "DaemonSet",

@@ -5,15 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::driver_files::DriverFiles;
 use super::folder::device_name;
+use super::majors::{ALL_MODE, Majors};
 use super::spec::{ContainerEdits, DeviceNode, Hook, KIND, Mount, Spec, SpecDevice, VERSION};
 use crate::checkpoint::{HeldDevice, HeldKind};
 use crate::claims::{KnownDevice, share_folder};
 use crate::enforcement::{Backend, EnforcedShare};
 use crate::node::{NodePaths, beneath};
-
-/// Nodes that all GPUs share.
-const COMMON_NODES: [&str; 4] =
-    ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset"];
 
 /// Sockets and folders of the driver's daemons.
 const SOCKETS: [&str; 3] =
@@ -26,19 +23,20 @@ pub(crate) struct CdiDevice<'a> {
     pub(crate) held: &'a HeldDevice,
     /// Its GPU.
     pub(crate) gpu: &'a KnownDevice,
-    /// For a MIG instance: minor numbers of the capability nodes of its GPU instance and compute instance.
-    pub(crate) caps: Option<[u32; 2]>,
+    /// For a MIG instance: the capability nodes of its GPU instance and compute instance.
+    pub(crate) caps: Option<[DeviceNode; 2]>,
     /// For a share: its enforcement backend, if any.
     pub(crate) backend: Option<&'a dyn Backend>,
 }
 
 /// The CDI spec of a claim.
 ///
-/// Nodes and sockets are searched on each call, since daemons may create them late. The driver's files are passed in,
-/// since searching them is slow.
+/// Sockets are searched on each call, since daemons may create them late. The driver's files are passed in, since
+/// searching them is slow.
 pub(crate) fn spec_for(
     paths: &NodePaths,
     files: &DriverFiles,
+    majors: Majors,
     uid: &str,
     cdi_devices: &[CdiDevice<'_>],
 ) -> Spec {
@@ -47,14 +45,14 @@ pub(crate) fn spec_for(
         let name = part.name(uid);
         // A claim may hold a GPU twice, once with admin access.
         if !devices.iter().any(|device| device.name == name) {
-            devices.push(SpecDevice { name, container_edits: part.edits(paths, uid) });
+            devices.push(SpecDevice { name, container_edits: part.edits(paths, majors, uid) });
         }
     }
     Spec {
         cdi_version: VERSION.to_owned(),
         kind: KIND.to_owned(),
         devices,
-        container_edits: common_edits(paths, files),
+        container_edits: common_edits(paths, files, majors),
     }
 }
 
@@ -73,11 +71,15 @@ impl CdiDevice<'_> {
     }
 
     /// Edits for a container with this device.
-    fn edits(&self, paths: &NodePaths, uid: &str) -> ContainerEdits {
-        if let Some(caps) = self.caps {
-            return mig_edits(paths, self.gpu.minor, caps);
+    fn edits(&self, paths: &NodePaths, majors: Majors, uid: &str) -> ContainerEdits {
+        let gpu_node = majors.gpu_node(self.gpu.minor);
+        if let Some([gpu_instance, compute_instance]) = self.caps.clone() {
+            // The GPU's node grants no access without the capability nodes.
+            let device_nodes = vec![gpu_node, gpu_instance, compute_instance];
+            return ContainerEdits { device_nodes, ..ContainerEdits::default() };
         }
-        let mut edits = gpu_edits(paths, self.gpu);
+        let mut edits = drm_edits(paths, &self.gpu.pci);
+        edits.device_nodes.insert(0, gpu_node);
         let (Some(share_id), HeldKind::Share(share)) = (self.share(), &self.held.kind) else {
             return edits;
         };
@@ -99,12 +101,10 @@ impl CdiDevice<'_> {
 }
 
 /// Edits for every container.
-fn common_edits(paths: &NodePaths, files: &DriverFiles) -> ContainerEdits {
+fn common_edits(paths: &NodePaths, files: &DriverFiles, majors: Majors) -> ContainerEdits {
     // Tells NVIDIA's runtime hook, if installed, to add nothing.
     let mut env = vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()];
     env.extend(files.cuda_folder.iter().map(|f| format!("NVIDIA_CTK_LIBCUDA_DIR={}", f.display())));
-    let nodes =
-        COMMON_NODES.iter().map(Path::new).filter(|node| exists(&paths.dev_root_seen, node));
     let sockets =
         SOCKETS.iter().map(PathBuf::from).filter(|socket| exists(&paths.driver_root_seen, socket));
     let mounts = files.mounts.iter().cloned().chain(sockets);
@@ -124,49 +124,40 @@ fn common_edits(paths: &NodePaths, files: &DriverFiles) -> ContainerEdits {
     }
     ContainerEdits {
         env,
-        device_nodes: nodes.map(|node| device_node(paths, node)).collect(),
+        device_nodes: majors.common_nodes(),
         mounts: mounts.chain(more).collect(),
         hooks,
     }
 }
 
-/// Further edits for a container with a MIG instance. The GPU's node grants no access without the capability nodes.
-fn mig_edits(paths: &NodePaths, minor: u32, caps: [u32; 2]) -> ContainerEdits {
-    let caps = caps.map(|minor| format!("/dev/nvidia-caps/nvidia-cap{minor}"));
-    let nodes = std::iter::once(format!("/dev/nvidia{minor}")).chain(caps);
-    let device_nodes = nodes.map(|node| device_node(paths, Path::new(&node))).collect();
-    ContainerEdits { device_nodes, ..ContainerEdits::default() }
-}
-
-/// Further edits for a container with a GPU or a share of it.
-fn gpu_edits(paths: &NodePaths, device: &KnownDevice) -> ContainerEdits {
-    let node = PathBuf::from(format!("/dev/nvidia{}", device.minor));
-    let mut device_nodes = vec![device_node(paths, &node)];
+/// Edits with a GPU's DRM nodes (direct rendering manager) and the links to them.
+fn drm_edits(paths: &NodePaths, pci: &str) -> ContainerEdits {
+    let mut device_nodes = Vec::new();
     let mut links = Vec::new();
-    for name in drm_names(&paths.sys_root, &device.pci) {
-        let node = Path::new("/dev/dri").join(&name);
-        if !exists(&paths.dev_root_seen, &node) {
-            continue;
-        }
-        device_nodes.push(device_node(paths, &node));
+    for (name, major, minor) in drm_devices(&paths.sys_root, pci) {
+        device_nodes.push(DeviceNode::new(format!("/dev/dri/{name}"), major, minor, ALL_MODE));
         let kind = if name.starts_with("card") { "card" } else { "render" };
-        let link = format!("/dev/dri/by-path/pci-{}-{kind}", device.pci);
-        links.push((format!("../{name}"), link));
+        links.push((format!("../{name}"), format!("/dev/dri/by-path/pci-{pci}-{kind}")));
     }
     let hooks = if links.is_empty() { Vec::new() } else { vec![links_hook(paths, &links)] };
     ContainerEdits { device_nodes, hooks, ..ContainerEdits::default() }
 }
 
-/// Names of a GPU's DRM nodes (direct rendering manager), sorted.
-fn drm_names(sys_root: &Path, pci: &str) -> Vec<String> {
+/// A GPU's DRM devices with their numbers, sorted by name. Sysfs has `MAJOR:MINOR` in a file `dev` of each.
+fn drm_devices(sys_root: &Path, pci: &str) -> Vec<(String, u32, u32)> {
     let folder = sys_root.join("bus/pci/devices").join(pci).join("drm");
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut names: Vec<_> = entries
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| name.starts_with("card") || name.starts_with("renderD"))
+    let mut devices: Vec<_> = entries
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let is_node = name.starts_with("card") || name.starts_with("renderD");
+            let numbers = fs::read_to_string(entry.path().join("dev")).ok().filter(|_| is_node)?;
+            let (major, minor) = numbers.trim().split_once(':')?;
+            Some((name, major.parse().ok()?, minor.parse().ok()?))
+        })
         .collect();
-    names.sort();
-    names
+    devices.sort();
+    devices
 }
 
 /// A hook that makes links in the container.
@@ -174,13 +165,6 @@ fn links_hook(paths: &NodePaths, links: &[(String, String)]) -> Hook {
     let args = links.iter();
     let args = args.flat_map(|(target, link)| ["--link".to_owned(), format!("{target}::{link}")]);
     Hook::octavo(paths, "createContainer", "create-symlinks", args)
-}
-
-/// A device node at its usual path in the container.
-fn device_node(paths: &NodePaths, path: &Path) -> DeviceNode {
-    let host_path = (paths.dev_root != Path::new("/")).then(|| beneath(&paths.dev_root, path));
-    let host_path = host_path.map(|path| path.to_string_lossy().into_owned());
-    DeviceNode { path: path.to_string_lossy().into_owned(), host_path }
 }
 
 /// Whether an absolute path exists below a root.

@@ -59,15 +59,23 @@ pub struct ContainerEdits {
     pub hooks: Vec<Hook>,
 }
 
-/// A device node. The runtime reads its type and numbers from the host's node.
+/// A device node. The runtime makes it by these numbers and does not look at the host's nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DeviceNode {
     /// Path in the container.
     pub path: String,
-    /// Path on the host, where it is another.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub host_path: Option<String>,
+    /// `c`: a character device.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Major number: that of the kernel module.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+    /// Permission bits.
+    pub file_mode: u32,
+    /// What the container's device cgroup permits: `rw`, not the making of further nodes.
+    pub permissions: String,
 }
 
 /// A mount.
@@ -97,6 +105,14 @@ pub struct Hook {
     /// The complete environment. Never empty: runtimes would otherwise pass their own, including `LD_LIBRARY_PATH`.
     #[serde(default)]
     pub env: Vec<String>,
+}
+
+impl DeviceNode {
+    /// A character device.
+    pub(crate) fn new(path: impl Into<String>, major: u32, minor: u32, file_mode: u32) -> Self {
+        let (kind, permissions) = ("c".to_owned(), "rw".to_owned());
+        Self { path: path.into(), kind, major, minor, file_mode, permissions }
+    }
 }
 
 impl Mount {

@@ -4,17 +4,20 @@ use std::path::{Path, PathBuf};
 
 use tempfile::TempDir;
 
-use super::{CdiDevice, CdiFolder, DriverFiles, Spec, SpecContent, cdi_id, spec_for};
+use super::{CdiDevice, CdiFolder, DriverFiles, Majors, Spec, SpecContent, cdi_id, spec_for};
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, HeldShare, Record, RecordState};
 use crate::claims::KnownDevice;
 use crate::hook::ldcache::{Library, format};
 use crate::node::{ClaimRef, NodePaths};
+use crate::testing::PROC_DEVICES;
 
 const UID: &str = "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d";
 
 /// A node's folder with files at some paths.
 fn node(files: &[&str]) -> TempDir {
     let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::create_dir(folder.path().join("proc")).expect("makes");
+    fs::write(folder.path().join("proc/devices"), PROC_DEVICES).expect("writes");
     for file in files {
         let path = folder.path().join(file);
         fs::create_dir_all(path.parent().expect("has a parent")).expect("makes");
@@ -28,8 +31,6 @@ fn paths(node: &TempDir) -> NodePaths {
     NodePaths {
         driver_root: "/run/nvidia/driver".into(),
         driver_root_seen: at("driver"),
-        dev_root: "/host".into(),
-        dev_root_seen: node.path().to_owned(),
         proc_root: at("proc"),
         sys_root: at("sys"),
         cgroup_root: at("sys/fs/cgroup"),
@@ -68,10 +69,21 @@ fn record() -> Record {
     }
 }
 
+fn majors(paths: &NodePaths) -> Majors {
+    Majors::read(&paths.proc_root).expect("reads").expect("has all modules")
+}
+
 /// The spec of a claim that has one whole GPU.
 fn spec_of(paths: &NodePaths, files: &DriverFiles, gpu: &KnownDevice) -> Spec {
     let held = HeldDevice { device: gpu.name.clone(), ..HeldDevice::default() };
-    spec_for(paths, files, UID, &[CdiDevice { held: &held, gpu, caps: None, backend: None }])
+    let majors = majors(paths);
+    spec_for(
+        paths,
+        files,
+        majors,
+        UID,
+        &[CdiDevice { held: &held, gpu, caps: None, backend: None }],
+    )
 }
 
 /// A device of a claim of a kind.
@@ -156,15 +168,15 @@ fn a_spec_has_what_a_container_needs() {
     let node = node(&[
         "driver/usr/lib64/libcuda.so.580.95.05",
         "driver/run/nvidia-persistenced/socket",
-        "dev/nvidia1",
-        "dev/nvidiactl",
-        "dev/nvidia-uvm",
-        "dev/dri/card1",
-        "dev/dri/renderD129",
         "sys/bus/pci/devices/0000:01:00.0/drm/card1/dev",
         "sys/bus/pci/devices/0000:01:00.0/drm/renderD129/dev",
         "sys/bus/pci/devices/0000:01:00.0/drm/renderD200/dev",
+        "sys/bus/pci/devices/0000:01:00.0/drm/version",
     ]);
+    for (name, numbers) in [("card1", "226:1\n"), ("renderD129", "226:129\n")] {
+        let file = format!("sys/bus/pci/devices/0000:01:00.0/drm/{name}/dev");
+        fs::write(node.path().join(file), numbers).expect("writes");
+    }
     let library = node.path().join("driver/usr/lib64/libcuda.so.1");
     symlink("libcuda.so.580.95.05", library).expect("links");
     let paths = paths(&node);
@@ -176,7 +188,10 @@ fn a_spec_has_what_a_container_needs() {
         serde_json::json!({"hookName": "createContainer", "path": "/opt/octavo/bin/octavo",
             "args": all, "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]})
     };
-    let device = |path: &str| serde_json::json!({"path": path, "hostPath": format!("/host{path}")});
+    let device = |path: &str, major: u32, minor: u32| {
+        serde_json::json!({"path": path, "type": "c", "major": major, "minor": minor,
+            "fileMode": 0o666, "permissions": "rw"})
+    };
     let mount = |path: &str| {
         serde_json::json!({"hostPath": format!("/run/nvidia/driver{path}"), "containerPath": path,
             "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"]})
@@ -188,7 +203,9 @@ fn a_spec_has_what_a_container_needs() {
             "name": format!("{UID}-gpu-1"),
             "containerEdits": {
                 "deviceNodes": [
-                    device("/dev/nvidia1"), device("/dev/dri/card1"), device("/dev/dri/renderD129"),
+                    device("/dev/nvidia1", 195, 1),
+                    device("/dev/dri/card1", 226, 1),
+                    device("/dev/dri/renderD129", 226, 129),
                 ],
                 "hooks": [hook("create-symlinks", serde_json::json!([
                     "--link", "../card1::/dev/dri/by-path/pci-0000:01:00.0-card",
@@ -198,7 +215,11 @@ fn a_spec_has_what_a_container_needs() {
         }],
         "containerEdits": {
             "env": ["NVIDIA_VISIBLE_DEVICES=void", "NVIDIA_CTK_LIBCUDA_DIR=/usr/lib64"],
-            "deviceNodes": [device("/dev/nvidiactl"), device("/dev/nvidia-uvm")],
+            "deviceNodes": [
+                device("/dev/nvidiactl", 195, 255),
+                device("/dev/nvidia-uvm", 508, 0),
+                device("/dev/nvidia-uvm-tools", 508, 1),
+            ],
             "mounts": [
                 mount("/usr/lib64/libcuda.so.580.95.05"), mount("/run/nvidia-persistenced/socket"),
             ],
@@ -215,20 +236,19 @@ fn a_spec_has_what_a_container_needs() {
 
 #[test]
 fn a_spec_of_the_usual_roots_names_no_other_path_on_the_host() {
-    let node = node(&["dev/nvidia0"]);
-    let paths = NodePaths { driver_root: "/".into(), dev_root: "/".into(), ..paths(&node) };
+    let node = node(&[]);
+    let paths = NodePaths { driver_root: "/".into(), ..paths(&node) };
     let files =
         DriverFiles { mounts: vec!["/usr/bin/nvidia-smi".into()], ..DriverFiles::default() };
     let spec = spec_of(&paths, &files, &gpu(0));
-    assert_eq!(spec.devices[0].container_edits.device_nodes[0].host_path, None);
     assert_eq!(spec.container_edits.mounts[0].host_path, "/usr/bin/nvidia-smi");
     assert_eq!(spec.container_edits.hooks, []);
 }
 
 #[test]
 fn shares_and_mig_instances_have_their_own_cdi_devices() {
-    let node = node(&["dev/nvidia1"]);
-    let paths = NodePaths { run_root: "/run".into(), dev_root: "/".into(), ..paths(&node) };
+    let node = node(&[]);
+    let paths = NodePaths { run_root: "/run".into(), ..paths(&node) };
     let share = HeldKind::Share(HeldShare { memory_bytes: 1 << 30, compute_milli_percent: 0 });
     let mig = HeldMig {
         profile: "1g.10gb".to_owned(),
@@ -245,14 +265,16 @@ fn shares_and_mig_instances_have_their_own_cdi_devices() {
         held("gpu-1-mig-1g10gb-19-0", None, HeldKind::Mig(mig)),
     ];
     let gpu = gpu(1);
+    let majors = majors(&paths);
+    let cap = |majors: &Majors, minor| majors.cap_node(minor, 0o444).expect("has capabilities");
     let part = |held, caps| CdiDevice { held, gpu: &gpu, caps, backend: None };
     let cdi_devices = [
         part(&devices[0], None),
         part(&devices[1], None),
         part(&devices[2], None),
-        part(&devices[3], Some([66, 67])),
+        part(&devices[3], Some([66, 67].map(|minor| cap(&majors, minor)))),
     ];
-    let spec = spec_for(&paths, &DriverFiles::default(), UID, &cdi_devices);
+    let spec = spec_for(&paths, &DriverFiles::default(), majors, UID, &cdi_devices);
     let names: Vec<_> = spec.devices.iter().map(|device| device.name.clone()).collect();
     let expected = ["gpu-1.s1", "gpu-1.s2", "gpu-1", "gpu-1-mig-1g10gb-19-0"];
     assert_eq!(names, expected.map(|name| format!("{UID}-{name}")));
@@ -269,6 +291,8 @@ fn shares_and_mig_instances_have_their_own_cdi_devices() {
     let nodes: Vec<_> = nodes.map(|node| node.path.as_str()).collect();
     let caps = ["/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"];
     assert_eq!(nodes, caps);
+    let cap = &spec.devices[3].container_edits.device_nodes[1];
+    assert_eq!((cap.major, cap.minor, cap.file_mode), (236, 66, 0o444));
 
     // Without its record the spec still tells which GPU is in use.
     let folder = CdiFolder::open(&paths.cdi_root).expect("opens");

@@ -1,21 +1,25 @@
 //! From a claim's record to the current GPU properties that its containers need.
 
 use octavo_api::Refusal;
+use octavo_gpu::mig::{MigCap, MigCaps};
 
 use super::mig::is_made;
 use super::{DeviceKind, Devices, Inner, KnownDevice};
-use crate::cdi::CdiDevice;
+use crate::cdi::{CdiDevice, Majors, MissingModule};
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record};
+use crate::node::ClaimRef;
 
 impl Inner {
     /// The devices of a claim's spec. Blocks on files of the driver and of the enforcement backend.
     ///
-    /// Fails if a GPU is missing or replaced, or an instance is missing; the refusal says which.
+    /// Fails if a kernel module, a GPU or an instance is missing, or a GPU or instance is replaced; the refusal says
+    /// which.
     pub(super) fn cdi_devices<'a>(
         &self,
         devices: &'a Devices,
         record: &'a Record,
-    ) -> Result<Vec<CdiDevice<'a>>, Refusal> {
+    ) -> Result<(Majors, Vec<CdiDevice<'a>>), Refusal> {
+        let majors = self.majors(&record.claim)?;
         let cdi_devices = record.devices.iter().map(|held| {
             let gpu = gpu_of(devices, held).ok_or_else(|| Refusal::UnknownDevice {
                 device: held.device.clone(),
@@ -25,28 +29,55 @@ impl Inner {
                 HeldKind::Mig(mig) if is_replaced(devices, held, mig) => {
                     return Err(self.replaced(held));
                 }
-                HeldKind::Mig(mig) => Some(self.caps(held, mig.made.as_ref(), gpu.minor)?),
+                HeldKind::Mig(mig) => {
+                    let caps = self.caps(held, mig.made.as_ref(), gpu.minor)?;
+                    let node = |cap: MigCap| {
+                        let node = majors.cap_node(cap.minor, cap.mode);
+                        node.map_err(|missing| self.module_missing(&record.claim, missing))
+                    };
+                    Some([node(caps.gpu_instance)?, node(caps.compute_instance)?])
+                }
                 HeldKind::Whole | HeldKind::Share(_) => None,
             };
             Ok(CdiDevice { held, gpu, caps, backend: self.backend(devices, held)? })
         });
-        cdi_devices.collect()
+        Ok((majors, cdi_devices.collect::<Result<_, _>>()?))
     }
 
-    /// The minor numbers of an instance's capability nodes.
+    /// The major numbers of the driver's device nodes. They change when a module is loaded again.
+    pub(super) fn majors(&self, claim: &ClaimRef) -> Result<Majors, Refusal> {
+        let proc_root = &self.paths.proc_root;
+        let read = Majors::read(proc_root).map_err(|error| Refusal::Storage {
+            action: "read",
+            path: proc_root.join("devices").display().to_string(),
+            error: error.to_string(),
+        })?;
+        read.map_err(|missing| self.module_missing(claim, missing))
+    }
+
+    fn module_missing(&self, claim: &ClaimRef, missing: MissingModule) -> Refusal {
+        let MissingModule { device, module } = missing;
+        Refusal::KernelModuleMissing {
+            claim: claim.to_string(),
+            module,
+            device,
+            node: self.node.clone(),
+        }
+    }
+
+    /// An instance's capabilities.
     fn caps(
         &self,
         held: &HeldDevice,
         made: Option<&MadeMig>,
         minor: u32,
-    ) -> Result<[u32; 2], Refusal> {
+    ) -> Result<MigCaps, Refusal> {
         let made = made.ok_or_else(|| self.replaced(held))?;
         let (gpu, compute) = (made.gpu_instance, made.compute_instance);
         let caps = octavo_gpu::mig::caps(&self.paths.proc_root, minor, gpu, compute);
-        let caps = caps.map_err(|error| {
+        caps.map_err(|error| {
             self.unusable(held, format!("its capability files cannot be read: {error}"))
-        })?;
-        Ok([caps.gi_minor, caps.ci_minor])
+        })
     }
 }
 

@@ -190,11 +190,12 @@ impl Inner {
     }
 
     /// The record of a claim whose files exist. Without a spec the runtime could not resolve the CDI names; an old spec
-    /// may name nodes of a missing instance.
+    /// may have nodes of a module that is no longer loaded, or of a missing instance.
     fn written_record(&self, claim: &ClaimRef) -> Result<Record, Refusal> {
         let not_ready = || Refusal::NotReady { claim: claim.to_string(), node: self.node.clone() };
         let record = self.holds().get(&claim.uid).map(|hold| hold.record).ok_or_else(not_ready)?;
         let is_there = self.cdi.path(&claim.uid).is_file();
+        self.majors(claim)?;
         if (!is_there || record.has_mig())
             && let Some(devices) = self.devices()
         {
@@ -218,12 +219,12 @@ impl Inner {
         }
         let devices = self.devices();
         let mut has_spec = self.cdi.path(uid).is_file();
-        // A lost GPU has no device node, so its spec stays unchanged.
+        // The spec of a GPU that is lost, or whose modules are not loaded, stays unchanged.
         if let Some(devices) = &devices
-            && let Ok(cdi_devices) = self.cdi_devices(devices, record)
+            && let Ok((majors, cdi_devices)) = self.cdi_devices(devices, record)
         {
             is_written |= shares::write(&self.paths.run_root, record, &cdi_devices)?;
-            let spec = spec_for(&self.paths, &devices.files, uid, &cdi_devices);
+            let spec = spec_for(&self.paths, &devices.files, majors, uid, &cdi_devices);
             if is_new || !self.cdi.is_intact(record, &spec) {
                 self.cdi.write(record, &spec)?;
                 failpoint::hit("prepare.cdi-written");

@@ -5,6 +5,7 @@ mod fixtures;
 mod instances;
 mod mig;
 mod mig_faults;
+mod modules;
 mod parts;
 mod random;
 mod refusals;

@@ -30,11 +30,13 @@ fn an_empty_file_means_the_defaults_of_a_real_node() {
 
 #[test]
 fn seen_roots_default_to_host_roots() {
-    let text = "nodeName: a\ndriverRoot: /run/nvidia/driver\ndevRoot: /run/nvidia\n\
-        devRootSeen: /host/dev-root\n";
+    let text = "nodeName: a\ndriverRoot: /run/nvidia/driver\n";
     let paths = NodeFile::parse(text).unwrap().complete().unwrap().paths;
     assert_eq!(paths.driver_root_seen, Path::new("/run/nvidia/driver"));
-    assert_eq!(paths.dev_root_seen, Path::new("/host/dev-root"));
+    let seen = NodeFile::parse(&format!("{text}driverRootSeen: /driver-root\n")).unwrap();
+    let paths = seen.complete().unwrap().paths;
+    assert_eq!(paths.driver_root, Path::new("/run/nvidia/driver"));
+    assert_eq!(paths.driver_root_seen, Path::new("/driver-root"));
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Taints that keep claims from devices.
 
 use octavo_api::names::{
-    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_OWNER, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN,
-    TAINT_XID,
+    TAINT_DRIVER_UNAVAILABLE, TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_OWNER,
+    TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
 };
 use octavo_dra::{DeviceTaint, TaintEffect};
 
@@ -11,6 +11,9 @@ use crate::health::GpuState;
 /// The taints of a GPU, and of all its parts, for a health state. Empty if no action is needed.
 pub(super) fn of_health(state: &GpuState) -> Vec<DeviceTaint> {
     let mut taints = Vec::new();
+    if state.is_driver_gone {
+        taints.push(taint(TAINT_DRIVER_UNAVAILABLE, String::new()));
+    }
     if state.is_lost {
         taints.push(taint(TAINT_GPU_LOST, String::new()));
     }

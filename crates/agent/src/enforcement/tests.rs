@@ -19,8 +19,6 @@ fn node() -> (TempDir, NodePaths) {
     let paths = NodePaths {
         driver_root: "/driver".into(),
         driver_root_seen: at("driver"),
-        dev_root: "/".into(),
-        dev_root_seen: "/".into(),
         proc_root: at("proc"),
         sys_root: at("sys"),
         cgroup_root: at("sys/fs/cgroup"),

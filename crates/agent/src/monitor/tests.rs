@@ -137,7 +137,7 @@ async fn a_driver_that_cannot_be_loaded_is_tried_again() {
     let mut watched = Watched::start_with(driver, open);
     let failed = watched.until(|snapshot| snapshot.error.is_some()).await;
     assert!(failed.error.unwrap().contains("libnvidia-ml.so.1"));
-    assert!(failed.inventory.is_none());
+    assert!(failed.inventory.is_none() && !failed.is_driver_gone, "it may be starting");
     watched.until(|snapshot| snapshot.inventory.is_some() && snapshot.error.is_none()).await;
 }
 
@@ -183,9 +183,35 @@ async fn unresponsive_driver_is_reopened() {
     watched.driver.send(&Err(error));
     let gone = watched.until(|snapshot| snapshot.error.is_some()).await;
     assert_eq!(gone.inventory.unwrap().gpus.len(), 1, "what was known stays");
+    assert!(gone.is_driver_gone && gone.health[&uuid(0)].is_driver_gone);
     watched.driver.set_gone(None);
-    watched.until(|snapshot| snapshot.error.is_none()).await;
+    let back = watched.until(|snapshot| snapshot.error.is_none()).await;
+    assert!(!back.is_driver_gone && back.health.is_empty());
     watched.xid_until_received(0, 48).await;
+}
+
+#[tokio::test]
+async fn a_driver_that_vanishes_without_an_event_is_noticed_within_5_s() {
+    let driver = TestDriver::new(2);
+    let opened = driver.clone();
+    let open: Opener = Box::new(move || {
+        opened.versions()?;
+        Ok(Arc::new(opened.clone()))
+    });
+    let mut watched = Watched::start_with(driver, open);
+    watched.until(|snapshot| snapshot.inventory.is_some()).await;
+    watched.listeners(1).await;
+    let (call, message) = ("nvmlDeviceGetCount_v2", "driver not loaded".to_owned());
+    let vanished_at = Instant::now();
+    watched.driver.set_gone(Some(DriverError::Failed { call, code: 9, message }));
+    watched.until(|snapshot| snapshot.health.len() == 2).await;
+    let elapsed = vanished_at.elapsed();
+    assert!(elapsed < Duration::from_secs(5), "noticed after {elapsed:?}");
+    let returned_at = Instant::now();
+    watched.driver.set_gone(None);
+    watched.until(|snapshot| snapshot.health.is_empty()).await;
+    let elapsed = returned_at.elapsed();
+    assert!(elapsed < Duration::from_secs(5), "offered after {elapsed:?}");
 }
 
 #[tokio::test]

@@ -120,6 +120,11 @@ impl PublishLoop {
         let setting = self.setting.borrow_and_update().clone();
         let Some(NodeSettings { dynamic, owner, problems, is_read }) = setting else { return true };
         let Some(state) = self.observer.state(&self.claims, &snapshot, dynamic).await else {
+            if is_read && snapshot.is_driver_gone {
+                // An earlier agent's slices would offer GPUs that no container can use.
+                let pool = Pool { name: self.name.clone(), ..Pool::default() };
+                set(&self.outputs.pool, Some(Arc::new(pool)));
+            }
             return true;
         };
         let node = state.node();

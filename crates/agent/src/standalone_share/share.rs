@@ -134,8 +134,6 @@ fn paths(root: &Path, args: &RunArgs) -> NodePaths {
     NodePaths {
         driver_root: args.driver_root.clone(),
         driver_root_seen: args.driver_root.clone(),
-        dev_root: "/".into(),
-        dev_root_seen: "/".into(),
         proc_root: "/proc".into(),
         sys_root: args.sys_root.clone(),
         kubelet_root: "/var/lib/kubelet".into(),

@@ -7,6 +7,10 @@ use std::time::{Duration, Instant};
 use octavo_agent::NodePaths;
 use octavo_agent::claims::{ClaimReader, Claims, SilentReporter};
 
+/// `/proc/devices` of a node with all modules of the driver.
+pub(crate) const PROC_DEVICES: &str =
+    "Character devices:\n195 nvidia\n236 nvidia-caps\n508 nvidia-uvm\n";
+
 /// The claims of a node's folder, with a new reader per attempt. A forked child of another test has a copy of the lock
 /// until it calls exec.
 pub(crate) async fn opened<R: ClaimReader + 'static>(
@@ -32,8 +36,6 @@ fn paths(node: &Path) -> NodePaths {
     NodePaths {
         driver_root: "/".into(),
         driver_root_seen: at("driver"),
-        dev_root: "/".into(),
-        dev_root_seen: node.to_owned(),
         proc_root: at("proc"),
         sys_root: at("sys"),
         cgroup_root: at("sys/fs/cgroup"),

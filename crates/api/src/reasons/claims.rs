@@ -105,6 +105,12 @@ pub(super) const REFUSALS: &[Reason] = &[
         "Delete the pod so that it is scheduled again. If it recurs, check that scheduler and agent have compatible versions.",
     ),
     row(
+        "KernelModuleMissing",
+        REFUSAL,
+        "A kernel module of the driver is not loaded on the node.",
+        "Load the module in the message. The kubelet retries.",
+    ),
+    row(
         "MigInstancesInTheWay",
         REFUSAL,
         "The whole GPU is needed, but it has MIG instances that no claim holds.",

@@ -2,17 +2,26 @@
 
 use std::path::{Path, PathBuf};
 
-/// Minor numbers of the device nodes that a process needs to use a MIG device, beside the GPU's
-/// own. Their names are `/dev/nvidia-caps/nvidia-cap<minor>`.
+/// The capabilities that a process needs to use a MIG device, beside the GPU's own node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MigCaps {
     /// Of the GPU instance.
-    pub gi_minor: u32,
+    pub gpu_instance: MigCap,
     /// Of the compute instance.
-    pub ci_minor: u32,
+    pub compute_instance: MigCap,
 }
 
-/// Why the minor numbers of an instance could not be read.
+/// A capability. Its node is `/dev/nvidia-caps/nvidia-cap<minor>`, its major number that of
+/// `nvidia-caps` in `/proc/devices`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MigCap {
+    /// Minor number of the node.
+    pub minor: u32,
+    /// Permission bits of the node.
+    pub mode: u32,
+}
+
+/// Why the capabilities of an instance could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MigCapsError {
@@ -28,15 +37,18 @@ pub enum MigCapsError {
         #[source]
         source: std::io::Error,
     },
-    /// The file has no minor number.
-    #[error("{} has no line `DeviceFileMinor: NUMBER`: this driver version is unknown", path.display())]
+    /// The file has no minor number, or no mode.
+    #[error(
+        "{} has no lines `DeviceFileMinor: NUMBER` and `DeviceFileMode: NUMBER`: this driver version is \
+         unknown", path.display()
+    )]
     Form {
         /// The file.
         path: PathBuf,
     },
 }
 
-/// Reads the minor numbers for compute instance `ci` of GPU instance `gi` on the GPU with device
+/// Reads the capabilities of compute instance `ci` of GPU instance `gi` on the GPU with device
 /// `/dev/nvidia<minor>`. `proc_root` is the path of the host's `/proc`.
 ///
 /// The files exist as long as the instance does: `driver/nvidia/capabilities/gpu0/mig/gi1/access`
@@ -45,23 +57,26 @@ pub fn caps(proc_root: &Path, minor: u32, gi: u32, ci: u32) -> Result<MigCaps, M
     let folder = format!("driver/nvidia/capabilities/gpu{minor}/mig/gi{gi}");
     let folder = proc_root.join(folder);
     Ok(MigCaps {
-        gi_minor: device_minor(folder.join("access"))?,
-        ci_minor: device_minor(folder.join(format!("ci{ci}/access")))?,
+        gpu_instance: cap(folder.join("access"))?,
+        compute_instance: cap(folder.join(format!("ci{ci}/access")))?,
     })
 }
 
-fn device_minor(path: PathBuf) -> Result<u32, MigCapsError> {
+fn cap(path: PathBuf) -> Result<MigCap, MigCapsError> {
     match std::fs::read_to_string(&path) {
-        Ok(text) => minor_in(&text).ok_or(MigCapsError::Form { path }),
+        Ok(text) => cap_in(&text).ok_or(MigCapsError::Form { path }),
         Err(source) => Err(MigCapsError::Read { path, source }),
     }
 }
 
-/// The minor number in the text of a capability file, which has lines `name: value`.
-fn minor_in(text: &str) -> Option<u32> {
-    let mut lines = text.lines().filter_map(|line| line.split_once(':'));
-    let (_, value) = lines.find(|(name, _)| name.trim() == "DeviceFileMinor")?;
-    value.trim().parse().ok()
+/// The capability in the text of its file, which has lines `name: value`. Both values are decimal.
+fn cap_in(text: &str) -> Option<MigCap> {
+    let value = |wanted: &str| {
+        let mut lines = text.lines().filter_map(|line| line.split_once(':'));
+        lines.find(|(name, _)| name.trim() == wanted)?.1.trim().parse::<u32>().ok()
+    };
+    let mode = value("DeviceFileMode").filter(|mode| *mode <= 0o7777)?;
+    Some(MigCap { minor: value("DeviceFileMinor")?, mode })
 }
 
 #[cfg(test)]

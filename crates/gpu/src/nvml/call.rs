@@ -51,6 +51,8 @@ pub(super) use call;
 
 /// Function without parameters.
 pub(super) type Bare = unsafe extern "C" fn() -> nvmlReturn_t;
+/// Function of flags.
+pub(super) type Flags = unsafe extern "C" fn(c_uint) -> nvmlReturn_t;
 /// Function that returns one value about the system.
 pub(super) type Out<T> = unsafe extern "C" fn(*mut T) -> nvmlReturn_t;
 /// Function that returns one value for a key.
@@ -84,6 +86,11 @@ const TEXT_LENGTH: c_uint = 128;
 pub(super) fn bare(call: Call<Bare>) -> nvmlReturn_t {
     // SAFETY: the function takes nothing; see the module.
     unsafe { (call.function)() }
+}
+
+pub(super) fn flags(call: Call<Flags>, flags: c_uint) -> nvmlReturn_t {
+    // SAFETY: the function takes a number; see the module.
+    unsafe { (call.function)(flags) }
 }
 
 pub(super) fn out<T>(call: Call<Out<T>>, value: &mut T) -> nvmlReturn_t {

@@ -4,7 +4,7 @@ use std::ffi::{CString, c_int, c_uint};
 use std::path::Path;
 use std::ptr;
 
-use nvml_wrapper_sys::bindings::NvmlLib;
+use nvml_wrapper_sys::bindings::{self as sys, NvmlLib};
 
 use super::call::{self, Call, call};
 use super::device::Device;
@@ -29,8 +29,9 @@ impl Library {
             reason: loader_message(&e),
         })?;
         // Not yet a `Library`: its drop would call shutdown without a successful init.
-        let init = Call::found("nvmlInit_v2", &symbols.nvmlInit_v2)?;
-        let code = call::bare(init);
+        // Without GPUs it succeeds as well: they may be bound to another driver, and come back.
+        let init = Call::found("nvmlInitWithFlags", &symbols.nvmlInitWithFlags)?;
+        let code = call::flags(init, sys::NVML_INIT_FLAG_NO_GPUS);
         let answer = status::check(init.name, code, || error_string(&symbols, code));
         answer.map(|()| Self { symbols, limits: Limits::load(path) })
     }

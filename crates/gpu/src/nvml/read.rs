@@ -44,6 +44,10 @@ fn gpu(
     // Mandatory: a GPU in MIG mode must never be offered as a whole one.
     let mig = supported(device.mig_mode())?.map(|(enabled, pending)| Mig { enabled, pending });
     let mig_profiles = match mig {
+        // Without them its instances would be unknown, and it would be offered as nothing.
+        Some(Mig { enabled: true, .. }) => {
+            supported(super::mig::profiles(device))?.unwrap_or_default()
+        }
         Some(_) => optional(super::mig::profiles(device))?.unwrap_or_default(),
         None => Vec::new(),
     };

@@ -14,7 +14,8 @@ const RESET_REQUIRED: u32 = 16;
 const UNKNOWN: u32 = 999;
 const NOT_SUPPORTED: u32 = 3;
 const FUNCTION_NOT_FOUND: u32 = 13;
-const CODES: [u32; 3] = [IN_USE, GPU_IS_LOST, UNKNOWN];
+const NO_PERMISSION: u32 = 4;
+const CODES: [u32; 4] = [IN_USE, GPU_IS_LOST, NO_PERMISSION, UNKNOWN];
 
 /// Calls for mandatory facts of a GPU.
 const MANDATORY: [&str; 9] = [

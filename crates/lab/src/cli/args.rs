@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(parse("etcd"), Ok(LogSource::Component(Component::Etcd)));
         let kubelet = LogSource::Real("real-0".into(), "kubelet".into());
         assert_eq!(parse("real-0/kubelet"), Ok(kubelet));
-        assert!(parse("real-0/etcd").unwrap_err().contains("containerd, kubelet, agent, node"));
+        assert!(parse("real-0/etcd").unwrap_err().contains("containerd, kubelet, node"));
         assert!(parse("real-0").unwrap_err().contains("kube-apiserver"));
     }
 }

@@ -316,6 +316,7 @@ impl Lab {
                 Box::pin(made).await?;
             }
             lab.write_real_node_files(&libraries).await?;
+            lab.apply_agent_of_real_nodes(&client).await?;
         }
         lab.start_node_programs(progress).await?;
         Box::pin(lab.wait(&client, options)).await?;

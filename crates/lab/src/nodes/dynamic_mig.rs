@@ -41,6 +41,20 @@ pub enum Extent {
     All,
 }
 
+impl NodeDynamicMig {
+    /// Value of the node label `octavo.dev/dynamic-mig`; `None` where no GPU is opted in.
+    pub(crate) fn label_value(&self) -> Option<String> {
+        match self {
+            Self::Whole(Extent::None) => None,
+            Self::Whole(Extent::All) => Some("all".to_owned()),
+            Self::Some(gpus) => {
+                let gpus: Vec<String> = gpus.iter().map(u32::to_string).collect();
+                Some(gpus.join("_")).filter(|value| !value.is_empty())
+            }
+        }
+    }
+}
+
 /// A text is not a valid set of GPUs for dynamic MIG.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(

@@ -2,14 +2,15 @@
 //!
 //! ```text
 //!  <node>/driver/   the driver's root: libraries, binaries, firmware; machine.yaml, state.json
-//!  <node>/dev/      device nodes
 //!  <node>/proc/     the kernel's files about the driver; files of MIG instances come and go
 //!  <node>/sys/      positions of the GPUs in the `PCIe` tree
 //! ```
 //!
-//! `dev`, `sys` and the capability numbers are the same on all nodes of a machine. Each is a
-//! symbolic link to a folder that these nodes share. With hundreds of nodes these are most of the
-//! files, and removing a copy per node would dominate the time of `down`.
+//! There are no device nodes: containers get them by the numbers of `proc/devices`.
+//!
+//! `sys` and the capability numbers are the same on all nodes of a machine. Each is a symbolic link
+//! to a folder that these nodes share. With hundreds of nodes these are most of the files, and
+//! removing a copy per node would dominate the time of `down`.
 //!
 //! The driver library is the simulated one, with one copy per node, because it reads the machine
 //! description beside itself. All other files are only found, mounted and linked; no program runs
@@ -24,7 +25,6 @@ use crate::nodes::driver_libraries::DriverLibraries;
 use tree::Tree;
 
 pub(crate) mod catalogue;
-mod device_nodes;
 mod driver_root;
 mod proc_files;
 mod sys_files;
@@ -33,16 +33,12 @@ mod tree;
 /// Compute trays of one NVL72 rack, whose GPUs are one `NVLink` domain.
 const TRAYS_PER_RACK: u32 = 18;
 
-/// Folders that all nodes of a machine share.
-const SHARED_DIRS: [&str; 2] = ["dev", "sys"];
-
 /// Folder of capability numbers within the shared folder.
 const MIG_TABLE_DIR: &str = "nvidia-caps";
 
 /// Builds the files that all nodes of a machine share, in `shared_dir`.
 pub(crate) fn build_shared(shared_dir: &Path, machine: &Machine) -> anyhow::Result<()> {
     let tree = Tree::new(shared_dir);
-    device_nodes::write(&tree, machine)?;
     if machine.model.mig.is_some() {
         let table = proc_files::mig_minors(machine);
         tree.file(Path::new(MIG_TABLE_DIR).join("mig-minors"), &table)?;
@@ -75,9 +71,7 @@ pub(crate) fn build(
     let tree = Tree::new(node_dir);
     driver_root::write(&tree, &machine, libraries)?;
     proc_files::write(&tree, &machine, boot_id)?;
-    for part in SHARED_DIRS {
-        tree.link(part, shared_dir.join(part))?;
-    }
+    tree.link("sys", shared_dir.join("sys"))?;
     if machine.model.mig.is_some() {
         tree.link(proc_files::MIG_TABLE, shared_dir.join(MIG_TABLE_DIR))?;
     }

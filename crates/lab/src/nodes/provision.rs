@@ -211,13 +211,17 @@ impl NodeBuilder<'_> {
         });
         let made = async {
             let uid = self.create_object(node).await?;
-            self.token(node, uid).await
+            match self.kind {
+                NodeKind::Simulated => self.token(node, uid).await.map(Some),
+                // Its agent is a pod, and gets its token from the kubelet.
+                NodeKind::Real => Ok(None),
+            }
         };
         let (built, token) = tokio::join!(built, made);
         built
             .context("build simulated hardware")?
             .with_context(|| format!("build the hardware of {}", node.name))?;
-        self.write_agent_files(node, &folder, &token?)
+        token?.map_or(Ok(()), |token| self.write_agent_files(node, &folder, &token))
     }
 
     /// Creates the Node object and returns its UID. The kubelet owns its status and Lease.
@@ -266,9 +270,6 @@ impl NodeBuilder<'_> {
         let kubeconfig = folder.join("kubeconfig");
         let credential = Credential::TokenFile(&token_file);
         kubeconfig::write(&kubeconfig, self.layout, self.settings.apiserver(), &credential)?;
-        if self.kind == NodeKind::Real {
-            return Ok(());
-        }
         let config = AgentConfig::new(node, folder, kubeconfig);
         std::fs::create_dir_all(&config.run_root)
             .with_context(|| format!("create {}", config.run_root.display()))?;
@@ -303,6 +304,12 @@ fn object(node: &Node, kind: NodeKind) -> serde_json::Value {
             "nvidia.com/gpu.present": "true",
         }},
     });
+    // Agents that are processes have it in their config file.
+    if kind == NodeKind::Real
+        && let Some(value) = node.dynamic_mig.label_value()
+    {
+        object["metadata"]["labels"][names::LABEL_DYNAMIC_MIG] = value.into();
+    }
     if let Some(owner) = node.owner.label() {
         object["metadata"]["labels"][names::LABEL_OWNER] = owner.into();
     }
@@ -316,7 +323,6 @@ struct AgentConfig<'a> {
     node_name: &'a str,
     kubeconfig: PathBuf,
     driver_root: PathBuf,
-    dev_root: &'a Path,
     proc_root: PathBuf,
     sys_root: PathBuf,
     kubelet_root: PathBuf,
@@ -331,8 +337,6 @@ impl<'a> AgentConfig<'a> {
             node_name: &node.name,
             kubeconfig,
             driver_root: folder.join("driver"),
-            // The parent of `dev`.
-            dev_root: folder,
             proc_root: folder.join("proc"),
             sys_root: folder.join("sys"),
             kubelet_root: folder.join("kubelet"),
@@ -364,6 +368,10 @@ mod tests {
         assert_eq!(labels["kubernetes.io/hostname"], "my-box-3");
         assert_eq!(labels["octavo.dev/lab"], "true");
         assert_eq!(labels["octavo.dev/scheduler"], "octavo");
+        assert_eq!(labels.get(names::LABEL_DYNAMIC_MIG), None);
+        let node = Node { dynamic_mig: NodeDynamicMig::Some([1, 3].into()), ..node };
+        let real: NodeObject = serde_json::from_value(self::object(&node, NodeKind::Real)).unwrap();
+        assert_eq!(real.metadata.labels.unwrap()[names::LABEL_DYNAMIC_MIG], "1_3");
         assert!(object.status.is_none() && object.spec.is_none());
     }
 
@@ -382,7 +390,6 @@ mod tests {
         let read: BTreeMap<String, serde_json::Value> = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(read["nodeName"], "n");
         assert_eq!(read["driverRoot"], "/s/nodes/n/driver");
-        assert_eq!(read["devRoot"], "/s/nodes/n");
         assert_eq!(read["cdiRoot"], "/s/nodes/n/cdi");
         assert_eq!(read["runRoot"], "/s/nodes/n/run");
         assert_eq!(read["dynamicMig"], serde_json::json!([1, 3]));

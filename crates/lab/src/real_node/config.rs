@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use serde_json::{Value, json};
 
 use super::images::PAUSE_IMAGE;
-use super::mounts::{DRIVER_ROOT, ETC_DIR, HARDWARE_DIR};
+use super::mounts::ETC_DIR;
 use super::{NodeContext, RealProgram, requirements};
 use crate::cluster::kubeconfig::{self, Credential};
 use crate::cluster::layout::Layout;
@@ -18,9 +18,6 @@ use crate::cluster::settings::RealNodes;
 
 /// containerd's socket.
 pub(super) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
-
-/// Path in containers at which the simulated driver finds its machine.
-const SIMULATOR_DIR: &str = "/run/octavo-simulator";
 
 /// `f_type` of an overlay file system.
 const OVERLAYFS: u64 = 0x794c_7630;
@@ -35,7 +32,7 @@ pub(crate) fn server_stem(node: &str) -> String {
     format!("kubelet-{node}-server")
 }
 
-/// Writes a node's files. The agent's token and kubeconfig already exist in its folder.
+/// Writes a node's files.
 pub(crate) fn write(context: &NodeContext<'_>) -> anyhow::Result<()> {
     let name = &context.node.name;
     let folder = context.layout.real_node(name);
@@ -51,7 +48,6 @@ pub(crate) fn write(context: &NodeContext<'_>) -> anyhow::Result<()> {
     let files = [
         ("containerd.toml", containerd(cni, snapshotter(&folder))),
         ("kubelet.yaml", yaml(&kubelet(context.layout, name, &context.cgroup()))?),
-        ("agent.yaml", yaml(&agent(context))?),
         ("cni/10-octavo.conflist", format!("{:#}\n", cni_network(context.number))),
         // The machine's own file may be a link into `/run`, and names servers that a node cannot
         // reach.
@@ -89,11 +85,6 @@ pub(super) fn command(context: &NodeContext<'_>, program: RealProgram) -> Comman
                 .arg(context.layout.client_kubeconfig(&stem))
                 .arg(format!("--hostname-override={}", context.node.name))
                 .arg(format!("--node-ip={}", context.address()));
-            command
-        }
-        RealProgram::Agent => {
-            let mut command = Command::new(&context.settings.octavo);
-            command.args(["agent", "--config"]).arg(etc.join("agent.yaml"));
             command
         }
     }
@@ -187,30 +178,6 @@ fn kubelet(layout: &Layout, node: &str, cgroup: &str) -> Value {
         // A failed prepare is retried only at the pod's next sync, by default after a minute or
         // more.
         "syncFrequency": "10s",
-    })
-}
-
-fn agent(context: &NodeContext<'_>) -> Value {
-    let hardware = Path::new(HARDWARE_DIR);
-    json!({
-        "nodeName": context.node.name,
-        // Beside the token, with the node's other API files.
-        "kubeconfig": context.layout.node(&context.node.name).join("kubeconfig"),
-        "driverRoot": DRIVER_ROOT,
-        "devRoot": DRIVER_ROOT,
-        "procRoot": hardware.join("proc"),
-        "sysRoot": hardware.join("sys"),
-        "kubeletRoot": "/var/lib/kubelet",
-        "cdiRoot": "/run/cdi",
-        "runRoot": "/run",
-        "hookPath": context.settings.octavo,
-        "dynamicMig": context.node.dynamic_mig,
-        // The simulated libraries read a folder where the real ones call the kernel.
-        "mounts": [{
-            "hostPath": Path::new(DRIVER_ROOT).join("usr/lib64"),
-            "containerPath": SIMULATOR_DIR,
-            "readOnly": false,
-        }],
     })
 }
 

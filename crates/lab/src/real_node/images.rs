@@ -1,9 +1,12 @@
 //! The container images of real nodes, packed from programs of this machine without a registry.
 //!
-//! Both images have one layer. It has busybox with a link per command, and a `cat` that is linked
-//! against this machine's C library. It also has the libraries needed by these, the simulated
-//! driver and `octavo`. So containers have a shell for inspection, and a dynamically linked program
-//! that loads the libraries added by CDI.
+//! The images for pods under test have one layer. It has busybox with a link per command, and a `cat`
+//! that is linked against this machine's C library. It also has the libraries needed by these, the
+//! simulated driver and `octavo`. So containers have a shell for inspection, and a dynamically linked
+//! program that loads the libraries added by CDI.
+//!
+//! Octavo's own image has what the `Dockerfile` puts into it: the program at the same path, the
+//! libraries that it is linked against, and no shell.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -24,6 +27,12 @@ pub(crate) const PAUSE_IMAGE: &str = "octavo.dev/lab/pause:1";
 /// Image for tests: a shell and its commands.
 pub const TOOLS_IMAGE: &str = "octavo.dev/lab/tools:1";
 
+/// Image of Octavo's agent, as the rendered chart names it.
+const OCTAVO_IMAGE: &str = "octavo.dev/lab/octavo:1";
+
+/// Path of the program in Octavo's image.
+const OCTAVO_PATH: &str = "usr/local/bin/octavo";
+
 /// Folder of dynamically linked programs in the image.
 const DYNAMIC_DIR: &str = "dynamic";
 
@@ -34,18 +43,32 @@ pub(crate) fn pack(
     octavo: &Path,
 ) -> anyhow::Result<()> {
     let work = layout.real().join("images");
-    let root = work.join("root");
-    fill(&root, libraries, octavo)?;
-    let layer = work.join("layer.tar");
-    archive(&root, &layer)?;
+    let layer = |name: &str, fill: &dyn Fn(&Path) -> anyhow::Result<()>| {
+        let root = work.join(name);
+        fill(&root)?;
+        let layer = work.join(format!("{name}.tar"));
+        archive(&root, &layer).map(|()| layer)
+    };
+    let tools = layer("tools", &|root| fill(root, libraries, octavo))?;
+    let own = layer("octavo", &|root| fill_octavo(root, octavo))?;
     let oci = work.join("oci");
-    write_layout(&oci, &layer)?;
+    write_layout(&oci, &tools, &own)?;
     archive(&oci, &layout.images())?;
     fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))
 }
 
-/// Fills the root file system of the containers.
-fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<()> {
+/// Fills the root file system of Octavo's containers.
+fn fill_octavo(root: &Path, octavo: &Path) -> anyhow::Result<()> {
+    fill_base(root)?;
+    let program = root.join(OCTAVO_PATH);
+    copy(octavo, &program)?;
+    // Of a debug build nine tenths are symbols.
+    tool::run("strip", &["--strip-debug", &program.to_string_lossy()])?;
+    copy_libraries(root, &[octavo])
+}
+
+/// Makes the folders of a root file system, and its accounts.
+fn fill_base(root: &Path) -> anyhow::Result<()> {
     for folder in ["bin", DYNAMIC_DIR, "dev", "etc", "proc", "root", "run", "sys", "usr", "var"] {
         let folder = root.join(folder);
         fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
@@ -57,6 +80,24 @@ fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<
     for (file, text) in [("passwd", "root:x:0:0:root:/root:/bin/sh\n"), ("group", "root:x:0:\n")] {
         fs::write(root.join("etc").join(file), text).context("write the accounts of an image")?;
     }
+    Ok(())
+}
+
+/// Copies the libraries that the dynamic linker loads for some files.
+fn copy_libraries(root: &Path, files: &[&Path]) -> anyhow::Result<()> {
+    let mut libraries = BTreeSet::new();
+    for file in files {
+        libraries.extend(libraries_of(file)?);
+    }
+    for library in libraries {
+        copy(&library, &root.join(library.strip_prefix("/").unwrap_or(&library)))?;
+    }
+    Ok(())
+}
+
+/// Fills the root file system of the containers under test.
+fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<()> {
+    fill_base(root)?;
     let find = |name: &str| {
         requirements::find(name).with_context(|| format!("there is no {name} on this machine"))
     };
@@ -70,14 +111,7 @@ fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<
             linked => linked.with_context(|| format!("link {command} in an image"))?,
         }
     }
-    let mut libraries = BTreeSet::new();
-    for file in [&*busybox, &cat, &driver.management, &driver.cuda, octavo] {
-        libraries.extend(libraries_of(file)?);
-    }
-    for library in libraries {
-        copy(&library, &root.join(library.strip_prefix("/").unwrap_or(&library)))?;
-    }
-    Ok(())
+    copy_libraries(root, &[&busybox, &cat, &driver.management, &driver.cuda, octavo])
 }
 
 /// The libraries that the dynamic linker loads for a program or library on this machine.
@@ -118,18 +152,25 @@ fn archive(folder: &Path, to: &Path) -> anyhow::Result<()> {
     tool::run("tar", &args).map(drop)
 }
 
-/// Writes an OCI image layout with both images in it.
-fn write_layout(folder: &Path, layer: &Path) -> anyhow::Result<()> {
+/// Writes an OCI image layout with all images in it.
+fn write_layout(folder: &Path, tools: &Path, octavo: &Path) -> anyhow::Result<()> {
     let store = Store { blobs: folder.join("blobs/sha256") };
     fs::create_dir_all(&store.blobs).context("make the folder of an image's parts")?;
-    let layer = fs::read(layer).context("read an image's layer")?;
-    let layer = store.add("application/vnd.oci.image.layer.v1.tar", &layer)?;
+    let add_layer = |layer: &Path| {
+        let layer = fs::read(layer).context("read an image's layer")?;
+        store.add("application/vnd.oci.image.layer.v1.tar", &layer)
+    };
+    let (tools, octavo) = (add_layer(tools)?, add_layer(octavo)?);
     // Ends only by SIGKILL, as a pause process should.
     let sleep = json!(["/bin/busybox", "sleep", "2147483647"]);
-    let manifests = [(PAUSE_IMAGE, sleep), (TOOLS_IMAGE, json!(["/bin/busybox", "sh"]))]
-        .into_iter()
-        .map(|(name, entry)| image(&store, name, &entry, &layer))
-        .collect::<anyhow::Result<Vec<Value>>>()?;
+    let manifests = [
+        (PAUSE_IMAGE, sleep, &tools),
+        (TOOLS_IMAGE, json!(["/bin/busybox", "sh"]), &tools),
+        (OCTAVO_IMAGE, json!(["octavo"]), &octavo),
+    ]
+    .into_iter()
+    .map(|(name, entry, layer)| image(&store, name, &entry, layer))
+    .collect::<anyhow::Result<Vec<Value>>>()?;
     let index = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",
@@ -150,7 +191,7 @@ fn image(store: &Store, name: &str, entry: &Value, layer: &Value) -> anyhow::Res
     let config = json!({
         "architecture": architecture,
         "os": "linux",
-        "config": { "Env": [format!("PATH=/bin:/usr/bin:/{DYNAMIC_DIR}")], "Cmd": entry },
+        "config": { "Env": [format!("PATH=/usr/local/bin:/bin:/usr/bin:/{DYNAMIC_DIR}")], "Cmd": entry },
         "rootfs": { "type": "layers", "diff_ids": [layer["digest"]] },
     });
     let config = store.add_json("application/vnd.oci.image.config.v1+json", &config)?;
@@ -207,7 +248,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let layer = folder.path().join("layer.tar");
         fs::write(&layer, "a layer").unwrap();
-        write_layout(folder.path(), &layer).unwrap();
+        write_layout(folder.path(), &layer, &layer).unwrap();
         let read = |path: &str| -> Value {
             serde_json::from_slice(&fs::read(folder.path().join(path)).unwrap()).unwrap()
         };
@@ -216,10 +257,10 @@ mod tests {
             format!("blobs/sha256/{digest}")
         };
         let index = read("index.json");
-        let names: Vec<&Value> = (0..2)
+        let names: Vec<&Value> = (0..3)
             .map(|i| &index["manifests"][i]["annotations"]["io.containerd.image.name"])
             .collect();
-        assert_eq!(names, [PAUSE_IMAGE, TOOLS_IMAGE]);
+        assert_eq!(names, [PAUSE_IMAGE, TOOLS_IMAGE, OCTAVO_IMAGE]);
         for image in index["manifests"].as_array().unwrap() {
             let manifest = read(&blob(image));
             let config = read(&blob(&manifest["config"]));

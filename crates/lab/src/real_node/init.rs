@@ -57,7 +57,6 @@ pub(crate) async fn run(layout: &Layout, name: &str) -> anyhow::Result<()> {
     wait_for_containerd(&mut node, &mut exits).await?;
     import_images(&mut node, &mut exits).await?;
     node.start(RealProgram::Kubelet, 0)?;
-    node.start(RealProgram::Agent, 0)?;
     loop {
         let exit = exits.recv().await.context("the node's processes cannot be waited for")?;
         node.handle_exit(exit).await?;

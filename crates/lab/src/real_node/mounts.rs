@@ -5,15 +5,12 @@
 //! | `/run` | a tmpfs, empty at each start as after a boot |
 //! | `/var/lib`, `/var/log` | the node's own folders in the state folder |
 //! | `/run/nvidia` | the simulated hardware; `driver` is the driver's root, as with a driver container |
-//! | `/run/nvidia/driver/dev` | its device nodes |
 //! | some files of `/proc/sys` | stand-ins, so that the kubelet changes no setting of the machine |
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
-use rustix::fs::{CWD, FileType, Mode};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 
 use super::NodeContext;
@@ -27,7 +24,7 @@ pub(super) const ETC_DIR: &str = "/run/octavo-lab/etc";
 /// Folder of the simulated hardware.
 pub(super) const HARDWARE_DIR: &str = "/run/nvidia";
 
-/// Root of the driver and of its device nodes.
+/// Root of the driver.
 pub(super) const DRIVER_ROOT: &str = "/run/nvidia/driver";
 
 /// Kernel settings that the kubelet requires, and writes if they differ. They apply to the whole
@@ -41,10 +38,6 @@ const KERNEL_SETTINGS: [(&str, &str); 6] = [
     ("vm/panic_on_oom", "0"),
 ];
 
-/// Number of the stand-in device for each device of the driver: `/dev/null`. Runtimes require
-/// character devices, and the driver's own numbers could belong to real hardware.
-const STAND_IN_DEVICE: (u32, u32) = (1, 3);
-
 /// Sets up the node's file system. Call it only in the node's own mount and pid namespaces.
 pub(super) fn prepare(context: &NodeContext<'_>) -> anyhow::Result<()> {
     // Mounts of containers and volumes must propagate within the node, and not outside.
@@ -56,13 +49,8 @@ pub(super) fn prepare(context: &NodeContext<'_>) -> anyhow::Result<()> {
     bind_mount(&folder.join("log"), "/var/log")?;
     bind_mount(&folder.join("etc"), ETC_DIR)?;
     let hardware = context.layout.node(&context.node.name);
-    let devices = hardware.join("driver/dev");
-    fs::create_dir_all(&devices).with_context(|| format!("make {}", devices.display()))?;
     // Mounted as a whole: the simulated driver locates its `/proc` files relative to itself.
     bind_mount(&hardware, HARDWARE_DIR)?;
-    let devices = Path::new(DRIVER_ROOT).join("dev");
-    mount_tmpfs(&devices)?;
-    copy_devices(&hardware.join("dev"), &devices)?;
     shadow_kernel_settings()
 }
 
@@ -89,34 +77,6 @@ fn shadow_kernel_settings() -> anyhow::Result<()> {
         fs::write(&stand_in, format!("{value}\n"))
             .and_then(|()| Ok(rustix::mount::mount_bind(&stand_in, &setting)?))
             .with_context(|| format!("protect {} from changes", setting.display()))?;
-    }
-    Ok(())
-}
-
-/// Creates a character device for each file of the simulated hardware; symbolic links are copied.
-fn copy_devices(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let (major, minor) = STAND_IN_DEVICE;
-    let number = rustix::fs::makedev(major, minor);
-    let entries = fs::read_dir(from).with_context(|| format!("read {}", from.display()))?;
-    for entry in entries {
-        let entry = entry.with_context(|| format!("read {}", from.display()))?;
-        let target = to.join(entry.file_name());
-        let copy = || -> std::io::Result<()> {
-            let kind = entry.file_type()?;
-            if kind.is_symlink() {
-                return std::os::unix::fs::symlink(fs::read_link(entry.path())?, &target);
-            }
-            if kind.is_dir() {
-                return fs::create_dir(&target);
-            }
-            rustix::fs::mknodat(CWD, &target, FileType::CharacterDevice, Mode::empty(), number)?;
-            // Mode of the driver's devices, independent of this process's umask.
-            fs::set_permissions(&target, fs::Permissions::from_mode(0o666))
-        };
-        copy().with_context(|| format!("make the device {}", target.display()))?;
-        if target.is_dir() && !target.is_symlink() {
-            copy_devices(&entry.path(), &target)?;
-        }
     }
     Ok(())
 }

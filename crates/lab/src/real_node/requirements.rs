@@ -8,12 +8,13 @@ use super::{mounts, tool};
 use crate::cluster::layout::Layout;
 
 /// Commands with the Debian packages that provide them.
-const COMMANDS: [(&str, &str); 7] = [
+const COMMANDS: [(&str, &str); 8] = [
     ("busybox", "busybox-static"),
     ("ip", "iproute2"),
     ("iptables", "iptables"),
     ("mount", "mount"),
     ("runc", "runc"),
+    ("strip", "binutils"),
     ("tar", "tar"),
     ("unshare", "util-linux"),
 ];

@@ -37,7 +37,7 @@ async fn helm_installs_the_chart_and_upgrades_it() {
     };
     // The lab has applied the chart's objects itself; helm takes them over.
     let install = ["upgrade", "--install", "octavo", chart, "--take-ownership"];
-    run(&[&install[..], &["--force-conflicts", "--set", "agent.runtimeClassName="]].concat());
+    run(&[&install[..], &["--force-conflicts"]].concat());
     let sets: Api<k8s_openapi::api::apps::v1::DaemonSet> =
         Api::namespaced(testbed.client.clone(), "octavo-system");
     let set = sets.get("octavo-agent").await.unwrap();

@@ -42,6 +42,8 @@ const MACHINE_DIRS: [&str; 8] = [
 /// Script that prints a container's view in named sections.
 const INSPECT_SCRIPT: &str = "\
     echo '== devices'; ls -l /dev/nvidia* /dev/dri/card*; \
+    echo '== opened'; for node in /dev/nvidiactl /dev/nvidia[0-9]*; do cat $node 2>&1; done; \
+    mknod /tmp/other c 195 77 && cat /tmp/other 2>&1; \
     echo '== env'; env; \
     echo '== mounts'; cat /proc/self/mountinfo; \
     echo '== cache'; ls /etc/ld.so.cache; \
@@ -225,14 +227,17 @@ async fn killed_programs_and_nodes_come_back_with_their_pods() {
         assert!(old.is_some(), "{program:?} runs");
         testbed.lab.kill_real(node, program).await;
         wait_for_restart(&testbed, node, program, old).await;
-        // Its containers keep running, and new ones start.
-        let name = format!("after-{}", program.name());
-        testbed.create::<ResourceClaim>(claim(&name, &json!([]))).await;
-        let log = log_of(&testbed, shell_pod(&name, node, INSPECT_SCRIPT, &[&name])).await;
-        assert_sees_its_gpu(&log, allocated_gpu(&testbed, &name).await);
-        testbed.delete_pod(&name).await;
-        testbed.claims().delete(&name, &DeleteParams::default()).await.unwrap();
+        a_new_pod_gets_its_gpu(&testbed, node, program.name()).await;
     }
+    let old = agent_processes();
+    assert_eq!(old.len(), 1, "one agent on one node");
+    rustix::process::kill_process(old[0], rustix::process::Signal::KILL).unwrap();
+    eventually("another agent runs", || async {
+        let now = agent_processes();
+        (!now.is_empty() && !now.contains(&old[0])).then_some(())
+    })
+    .await;
+    a_new_pod_gets_its_gpu(&testbed, node, "agent").await;
     assert_eq!(restarts(&testbed, "kept").await, 0);
     eventually("the files of one claim are left", || async {
         (claim_files(&testbed.lab, node).len() == 2).then_some(())
@@ -241,7 +246,7 @@ async fn killed_programs_and_nodes_come_back_with_their_pods() {
 
     // Power failure: `up` restarts the node, and its pods come back.
     testbed.lab.kill_real_node(node).await;
-    assert!(testbed.octavo_ok(&["lab", "status"]).contains("real-0/agent ended"));
+    assert!(testbed.octavo_ok(&["lab", "status"]).contains("real-0/kubelet ended"));
     let resumed = UpOptions::control_plane_only(testbed.lab.state_dir(), OCTAVO);
     Box::pin(Lab::up(UpOptions { nodes: None, ..resumed })).await.unwrap();
     eventually("the pod runs in a new container", || async {
@@ -255,16 +260,47 @@ async fn killed_programs_and_nodes_come_back_with_their_pods() {
     traces.wait_until_gone().await;
 }
 
+/// After a program was killed: its containers keep running, and new ones start.
+async fn a_new_pod_gets_its_gpu(testbed: &Testbed, node: &str, killed: &str) {
+    let name = format!("after-{killed}");
+    testbed.create::<ResourceClaim>(claim(&name, &json!([]))).await;
+    let log = log_of(testbed, shell_pod(&name, node, INSPECT_SCRIPT, &[&name])).await;
+    assert_sees_its_gpu(&log, allocated_gpu(testbed, &name).await);
+    testbed.delete_pod(&name).await;
+    testbed.claims().delete(&name, &DeleteParams::default()).await.unwrap();
+}
+
+/// The agents that run as the chart's pods. Only one test at a time has real nodes.
+fn agent_processes() -> Vec<rustix::process::Pid> {
+    let is_agent = |pid: i32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words.starts_with(b"octavo\0agent\0--config=/etc/octavo/")
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| is_agent(*pid)).filter_map(rustix::process::Pid::from_raw).collect()
+}
+
 /// Checks the view of a container with one GPU.
 fn assert_sees_its_gpu(log: &str, gpu: u32) {
     let devices = part(log, "devices");
-    let is_there = |name: &str| {
-        devices.iter().any(|line| line.starts_with('c') && line.ends_with(&format!(" {name}")))
-    };
-    assert!(is_there(&format!("/dev/nvidia{gpu}")), "{log}");
-    for node in ["/dev/nvidiactl", "/dev/nvidia-uvm"] {
-        assert!(is_there(node), "{node}: {log}");
+    for (node, numbers) in [
+        ("/dev/nvidiactl", "195, 255"),
+        ("/dev/nvidia-uvm", "508,   0"),
+        (&format!("/dev/nvidia{gpu}"), &format!("195, {gpu:>3}")),
+    ] {
+        let is_it = |line: &&&str| line.ends_with(&format!(" {node}"));
+        let line = devices.iter().find(is_it).unwrap_or_else(|| panic!("{node}: {log}"));
+        assert!(line.starts_with("crw-rw-rw-") && line.contains(numbers), "{node}: {log}");
     }
+    // No driver stands behind the numbers. The device cgroup refuses those of other GPUs before that.
+    let opened = part(log, "opened");
+    let count = |words: &str| opened.iter().filter(|line| line.ends_with(words)).count();
+    assert_eq!(
+        (count("No such device or address"), count("Operation not permitted")),
+        (2, 1),
+        "{log}"
+    );
     let gpus = devices.iter().filter(|line| {
         line.rsplit_once("/dev/nvidia").is_some_and(|(_, minor)| minor.parse::<u32>().is_ok())
     });

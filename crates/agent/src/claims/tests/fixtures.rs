@@ -56,6 +56,7 @@ impl Node {
             fs::create_dir_all(node.path(folder)).expect("makes a folder");
         }
         fs::write(node.path("proc/sys/kernel/random/boot_id"), "boot-1\n").expect("writes");
+        fs::write(node.path("proc/devices"), testing::PROC_DEVICES).expect("writes");
         fs::write(node.path("driver/usr/lib64/libcuda.so.580.95.05"), "").expect("writes");
         node
     }
@@ -75,8 +76,6 @@ impl Node {
         NodePaths {
             driver_root: "/driver".into(),
             driver_root_seen: self.path("driver"),
-            dev_root: "/".into(),
-            dev_root_seen: self.folder.path().to_owned(),
             proc_root: self.path("proc"),
             sys_root: self.path("sys"),
             cgroup_root: self.path("sys/fs/cgroup"),

@@ -56,7 +56,7 @@ async fn unread_gpus_have_no_health() {
 
 #[test]
 fn without_driver_answers_only_known_faults_are_reported() {
-    let state = GpuState { is_lost: true, xid: None, advice: None, since: 7 };
+    let state = GpuState { is_lost: true, since: 7, ..GpuState::default() };
     let snapshot = Snapshot {
         inventory: Some(Arc::new(testing::inventory(2))),
         health: [(testing::uuid(1), state)].into(),

@@ -157,7 +157,8 @@ async fn health_is_sent_at_once_and_on_change_until_shutdown() {
     assert!(first.devices[0].health_check_timeout_seconds > 30);
 
     served.health.send_modify(|snapshot| {
-        let state = GpuState { is_lost: true, xid: Some(79), advice: None, since: 1_700_000_000 };
+        let state =
+            GpuState { is_lost: true, xid: Some(79), since: 1_700_000_000, ..GpuState::default() };
         snapshot.health.insert(testing::uuid(1), state);
     });
     let second = timeout(TIMEOUT, answers.message()).await.unwrap().unwrap().unwrap();

@@ -76,11 +76,10 @@ impl Fixture {
         let at = |path: &str| folder.path().join(path);
         std::fs::create_dir_all(at("proc/sys/kernel/random")).unwrap();
         std::fs::write(at("proc/sys/kernel/random/boot_id"), "boot-1").unwrap();
+        std::fs::write(at("proc/devices"), testing::PROC_DEVICES).unwrap();
         let paths = NodePaths {
             driver_root: at("driver"),
             driver_root_seen: at("driver"),
-            dev_root: at(""),
-            dev_root_seen: at(""),
             proc_root: at("proc"),
             sys_root: at("sys"),
             cgroup_root: at("sys/fs/cgroup"),
@@ -137,6 +136,18 @@ impl Fixture {
 /// A GPU in MIG mode with an instance.
 fn cut() -> Gpu {
     Gpu { mig_instances: vec![mig::instance(3, 9, 4)], ..mig::gpu(0, true) }
+}
+
+#[tokio::test]
+async fn an_agent_that_finds_no_driver_takes_back_what_another_offered() {
+    let mut fixture = Fixture::new(mig::gpu(0, false), mig::gpu(0, false));
+    fixture.snapshots.send_replace(Snapshot::default());
+    fixture.say(DynamicMig::None).await;
+    assert!(fixture.pool.borrow().is_none(), "the driver may be starting");
+    fixture.snapshots.send_replace(Snapshot { is_driver_gone: true, ..Snapshot::default() });
+    assert!(fixture.publish_loop.step().await);
+    let pool = fixture.pool.borrow().clone().expect("a pool");
+    assert_eq!((pool.name.as_str(), pool.devices.len()), ("node", 0));
 }
 
 #[tokio::test]

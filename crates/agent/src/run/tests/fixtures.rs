@@ -59,6 +59,7 @@ impl Node {
             fs::create_dir_all(node.folder(part)).unwrap();
         }
         fs::write(node.folder("proc/sys/kernel/random/boot_id"), "boot-1").unwrap();
+        fs::write(node.folder("proc/devices"), crate::testing::PROC_DEVICES).unwrap();
         node
     }
 
@@ -76,7 +77,6 @@ impl Node {
             node_name: Some("node".to_owned()),
             instance_id: instance.map(str::to_owned),
             driver_root_seen: Some(self.folder("driver")),
-            dev_root_seen: Some(self.folder.clone()),
             proc_root: Some(self.folder("proc")),
             sys_root: Some(self.folder("sys")),
             kubelet_root: Some(self.folder("kubelet")),

@@ -1,6 +1,6 @@
 use std::fs;
 
-use super::{MigCaps, MigCapsError, caps, minor_in};
+use super::{MigCap, MigCaps, MigCapsError, cap_in, caps};
 
 /// A `/proc` with one instance, whose files have the driver's format.
 fn proc_root(outer: &str, inner: &str) -> tempfile::TempDir {
@@ -18,12 +18,14 @@ fn an_instance_has_two_nodes() {
         |minor| format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
     let folder = proc_root(&text(489), &text(490));
     let read = caps(folder.path(), 3, 9, 0).unwrap();
-    assert_eq!(read, MigCaps { gi_minor: 489, ci_minor: 490 });
+    let cap = |minor| MigCap { minor, mode: 0o444 };
+    assert_eq!(read, MigCaps { gpu_instance: cap(489), compute_instance: cap(490) });
 }
 
 #[test]
 fn a_missing_instance_is_named_by_its_file() {
-    let folder = proc_root("DeviceFileMinor: 1\n", "DeviceFileMinor: 2\n");
+    let text = |minor| format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\n");
+    let folder = proc_root(&text(1), &text(2));
     for (minor, gi, ci, file) in [
         (2, 9, 0, "gpu2/mig/gi9/access"),
         (3, 8, 0, "gpu3/mig/gi8/access"),
@@ -36,12 +38,18 @@ fn a_missing_instance_is_named_by_its_file() {
 }
 
 #[test]
-fn a_file_without_a_number_is_no_number() {
-    for text in ["", "DeviceFileMode: 292\n", "DeviceFileMinor:\n", "DeviceFileMinor: -1\n"] {
-        assert_eq!(minor_in(text), None, "{text:?}");
-        let folder = proc_root("DeviceFileMinor: 5\n", text);
+fn a_file_without_numbers_is_no_capability() {
+    let mode = "DeviceFileMode: 292\n";
+    for minor in ["", "DeviceFileMinor:\n", "DeviceFileMinor: -1\n"] {
+        let text = format!("{minor}{mode}");
+        assert_eq!(cap_in(&text), None, "{text:?}");
+        let folder = proc_root("DeviceFileMinor: 5\nDeviceFileMode: 292\n", &text);
         let error = caps(folder.path(), 3, 9, 0).unwrap_err();
         assert!(matches!(&error, MigCapsError::Form { path } if path.ends_with("ci0/access")));
     }
-    assert_eq!(minor_in("Other: 1\n DeviceFileMinor :\t77 \n"), Some(77));
+    for mode in ["", "DeviceFileMode: r--\n", "DeviceFileMode: 65536\n"] {
+        assert_eq!(cap_in(&format!("DeviceFileMinor: 1\n{mode}")), None, "{mode:?}");
+    }
+    let text = "Other: 1\n DeviceFileMinor :\t77 \nDeviceFileMode: 256\n";
+    assert_eq!(cap_in(text), Some(MigCap { minor: 77, mode: 0o400 }));
 }

@@ -46,6 +46,24 @@ fn occupy(node: &Node, instance: &MigInstance, compute: u32, processes: u32) {
 }
 
 #[test]
+fn a_gpu_in_mig_mode_that_may_not_be_read_is_unreadable_and_not_empty() {
+    const NO_PERMISSION: u32 = 4;
+    let (node, driver, _) = with_mode_on("dgx-h100");
+    for call in [
+        "nvmlDeviceGetGpuInstanceProfileInfoV",
+        "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
+        "nvmlDeviceGetGpuInstances",
+    ] {
+        fail(&node, call, NO_PERMISSION);
+        let inventory = Inventory::read(&driver).unwrap();
+        let [gpu] = &inventory.unreadable[..] else { panic!("{call}: {:?}", inventory.gpus[0]) };
+        assert_eq!(gpu.index, 0, "{call}");
+        heal(&node);
+    }
+    assert!(Inventory::read(&driver).unwrap().unreadable.is_empty());
+}
+
+#[test]
 fn whichever_call_of_making_one_fails_no_half_instance_is_left() {
     let (node, driver, uuid) = with_mode_on("dgx-h100");
     let profile = &profiles(&driver, &uuid)["2g.20gb"];

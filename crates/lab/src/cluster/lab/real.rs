@@ -20,7 +20,7 @@ use crate::nodes::driver_libraries::DriverLibraries;
 use crate::nodes::nodeset;
 use crate::real_node::set::RealNodeSet;
 use crate::real_node::{
-    self, RealProgram, host_network, images, launch, node_contexts, requirements,
+    self, RealProgram, agent_pod, host_network, images, launch, node_contexts, requirements,
 };
 
 /// The requested real nodes. Fails if this machine cannot run them, or if their names collide with
@@ -128,6 +128,17 @@ impl Lab {
             .context("pack the images of the real nodes")?;
         node_contexts(&self.layout, &self.settings)
             .try_for_each(|context| real_node::config::write(&context))
+    }
+
+    /// Applies the chart's agent, whose pods run on the real nodes.
+    pub(super) async fn apply_agent_of_real_nodes(
+        &self,
+        client: &kube::Client,
+    ) -> anyhow::Result<()> {
+        if self.real_nodes().is_empty() {
+            return Ok(());
+        }
+        agent_pod::apply(client).await
     }
 
     /// Sets the Ready condition of dead real nodes to Unknown. Otherwise a wait could mistake their

@@ -68,7 +68,7 @@ pub(super) fn write(
         let name = format!("{stem}.so.{version}");
         tree.file(libraries.join(&name), &placeholder(&name))?;
     }
-    let fabric = if super::device_nodes::has_channels(machine) { FABRIC_PROGRAMS } else { &[] };
+    let fabric = if super::proc_files::has_channels(machine) { FABRIC_PROGRAMS } else { &[] };
     for program in PROGRAMS.iter().chain(fabric) {
         let script = format!(
             "#!/bin/sh\necho '{program}: a stand-in of a simulated node; it does nothing' >&2\n\

@@ -3,11 +3,8 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use octavo_machine::{
-    AddressingMode, Gpu, Machine, MigCapability, capability_text, mig_capabilities,
-};
+use octavo_machine::{AddressingMode, Gpu, Machine, capability_text, mig_capabilities};
 
-use super::device_nodes::has_channels;
 use super::tree::Tree;
 
 /// Character devices of the driver with their major numbers; only the first is fixed.
@@ -118,12 +115,6 @@ fn gpu_information(machine: &Machine, gpu: &Gpu) -> String {
     )
 }
 
-/// Minor numbers of all nodes under `/dev/nvidia-caps`, for every possible instance.
-pub(super) fn capability_minors(machine: &Machine) -> Vec<u32> {
-    let fixed = MIG_MINORS.iter().filter(|_| machine.model.mig.is_some()).map(|(_, minor)| *minor);
-    fixed.chain(mig_capabilities(machine).iter().map(MigCapability::minor)).collect()
-}
-
 /// The table of MIG capabilities, the same for all nodes of a machine.
 pub(super) fn mig_minors(machine: &Machine) -> String {
     let fixed = MIG_MINORS.iter().map(|(name, minor)| format!("{name} {minor}\n"));
@@ -132,4 +123,10 @@ pub(super) fn mig_minors(machine: &Machine) -> String {
         .iter()
         .map(|capability| format!("{} {}\n", capability.name(), capability.minor()));
     fixed.chain(of_instances).collect()
+}
+
+/// Whether the machine's fabric spans hosts, which communicate through IMEX channels.
+pub(super) fn has_channels(machine: &Machine) -> bool {
+    let cluster = machine.fabric.as_ref().map(|fabric| fabric.cluster_uuid.as_str());
+    cluster.is_some_and(|uuid| uuid.bytes().any(|byte| !matches!(byte, b'0' | b'-')))
 }

@@ -5,8 +5,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use octavo_machine::{Gpu, Machine};
 
-use super::device_nodes::drm_names;
 use super::tree::Tree;
+
+/// Major number of DRM devices.
+const DRM_MAJOR: u32 = 226;
+/// First minor number of the kernel's render nodes.
+const FIRST_RENDER_NODE: u32 = 128;
 
 pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
     let (device, vendor) = split_packed_id(&machine.model.pci_device_id)?;
@@ -24,9 +28,15 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine) -> anyhow::Result<()> {
         }
         // A display-class 3D controller without connectors.
         tree.file(folder.join("class"), "0x030200\n")?;
-        let (card, render) = drm_names(gpu);
-        tree.folder(folder.join("drm").join(card))?;
-        tree.folder(folder.join("drm").join(render))?;
+        let render = FIRST_RENDER_NODE + gpu.minor;
+        for (name, minor) in
+            [(format!("card{}", gpu.minor), gpu.minor), (format!("renderD{render}"), render)]
+        {
+            tree.file(
+                folder.join("drm").join(name).join("dev"),
+                &format!("{DRM_MAJOR}:{minor}\n"),
+            )?;
+        }
         tree.link(
             Path::new("sys/bus/pci/devices").join(&gpu.pci),
             Path::new("../../../devices").join(&path),

@@ -1,0 +1,76 @@
+//! Kernel modules of the driver that are not loaded, or are loaded again with other numbers.
+
+use std::fs;
+
+use super::fixtures::Node;
+use crate::testing::PROC_DEVICES;
+
+fn set_modules(node: &Node, devices: &str) {
+    fs::write(node.path("proc/devices"), devices).expect("writes");
+}
+
+#[tokio::test]
+async fn a_missing_module_is_named_until_it_is_loaded() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let claim = node.allocate("a", &["gpu-0"]);
+    for (device, module) in [("nvidia-uvm", "nvidia-uvm"), ("nvidia", "nvidia")] {
+        set_modules(&node, &PROC_DEVICES.replace(&format!(" {device}\n"), " other\n"));
+        let refusal = claims.prepare(&claim).await.expect_err("lacks a module");
+        assert_eq!(refusal.reason(), "KernelModuleMissing");
+        let text = refusal.to_string();
+        assert!(text.contains(&format!("has no {device};")), "{text}");
+        assert!(text.contains(&format!("`modprobe {module}`")), "{text}");
+        assert!(!node.path(&Node::cdi(&claim)).exists(), "a container would start without nodes");
+    }
+    set_modules(&node, PROC_DEVICES);
+    claims.prepare(&claim).await.expect("the kubelet retries");
+    assert!(node.path(&Node::cdi(&claim)).exists());
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_read_is_named() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let claim = node.allocate("a", &["gpu-0"]);
+    fs::remove_file(node.path("proc/devices")).expect("removes");
+    let refusal = claims.prepare(&claim).await.expect_err("reads nothing");
+    assert_eq!(refusal.reason(), "Storage");
+    assert!(refusal.to_string().contains("proc/devices"), "{refusal}");
+}
+
+#[tokio::test]
+async fn a_module_that_is_loaded_again_has_its_new_number() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let claim = node.allocate("a", &["gpu-0"]);
+    let devices = claims.prepare(&claim).await.expect("prepares");
+    let spec = || fs::read_to_string(node.path(&Node::cdi(&claim))).expect("reads");
+    assert!(spec().contains("\"major\": 508"), "{}", spec());
+
+    set_modules(&node, &PROC_DEVICES.replace("508 nvidia-uvm\n", ""));
+    let refusal = claims.prepare(&claim).await.expect_err("another pod of the claim");
+    assert_eq!(refusal.reason(), "KernelModuleMissing");
+    set_modules(&node, &PROC_DEVICES.replace("508", "509"));
+    assert_eq!(claims.prepare(&claim).await, Ok(devices));
+    assert!(spec().contains("\"major\": 509") && !spec().contains("508"), "{}", spec());
+
+    set_modules(&node, "");
+    claims.unprepare(&claim).await.expect("needs no module");
+    assert_eq!(node.files(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_driver_without_capabilities_prepares_no_mig_device() {
+    let node = Node::new();
+    let claims = node.start_mig().await;
+    let claim = node.allocate("a", &["gpu-0-mig-1g10gb-19-3"]);
+    set_modules(&node, &PROC_DEVICES.replace("236 nvidia-caps\n", ""));
+    let refusal = claims.prepare(&claim).await.expect_err("has no capability nodes");
+    assert!(refusal.to_string().contains("has no nvidia-caps;"), "{refusal}");
+    set_modules(&node, PROC_DEVICES);
+    claims.prepare(&claim).await.expect("the kubelet retries");
+    let spec = fs::read_to_string(node.path(&Node::cdi(&claim))).expect("reads");
+    // Mode 292 of the capability file is 0444.
+    assert!(spec.contains("\"fileMode\": 292") && spec.contains("\"major\": 236"), "{spec}");
+}
