@@ -48,6 +48,9 @@ pub enum Action {
         /// A folder with libraries, absolute in the container.
         #[arg(long = "folder", value_name = "FOLDER")]
         folders: Vec<PathBuf>,
+        /// Version of the host's driver. An image's libraries of a newer driver come first (CUDA forward compatibility).
+        #[arg(long, value_name = "VERSION")]
+        cuda_compat: Option<String>,
     },
     /// Cover the driver's libraries with the guard.
     Guard(guard::Args),
@@ -99,7 +102,9 @@ fn act(container: &oci::Container, args: &Args) -> anyhow::Result<()> {
         .with_context(|| format!("opening the container's root {}", container.root.display()))?;
     match &args.action {
         Action::CreateSymlinks { links } => links::create(&root, links),
-        Action::UpdateLdcache { folders } => linker::update(&root, folders),
+        Action::UpdateLdcache { folders, cuda_compat } => {
+            linker::update(&root, folders, cuda_compat.as_deref())
+        }
         Action::Guard(args) => guard::install(&root, container, args),
         // They need no root and have returned above.
         Action::Install { .. } | Action::MemoryLimits(_) => Ok(()),

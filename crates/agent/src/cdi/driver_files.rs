@@ -22,8 +22,37 @@ pub(crate) const LIBRARY_FOLDERS: [&str; 12] = [
     "/usr/local/nvidia/lib64",
 ];
 
-/// Folders beside the libraries with more of them.
-const LIBRARY_SUBFOLDERS: [&str; 2] = ["vdpau", "gbm"];
+/// Folder beside the libraries with more of them.
+const LIBRARY_SUBFOLDER: &str = "vdpau";
+
+/// Folder beside the libraries with links to the driver's backend of GBM (generic buffer management).
+const GBM_FOLDER: &str = "gbm";
+
+/// The library to which these links lead.
+const GBM_LIBRARY: &str = "libnvidia-allocator.so.1";
+
+/// Libraries of the driver's packages with versions of their own.
+const OTHER_LIBRARIES: [&str; 6] = [
+    "libnvidia-egl-gbm.so.",
+    "libnvidia-egl-wayland.so.",
+    "libnvidia-egl-wayland2.so.",
+    "libnvidia-egl-xcb.so.",
+    "libnvidia-egl-xlib.so.",
+    "libnvidia-nvvm70.so.",
+];
+
+/// Folders of Xorg's modules, and those within them.
+const XORG_FOLDERS: [&str; 5] = [
+    "/usr/lib/xorg/modules",
+    "/usr/lib64/xorg/modules",
+    "/usr/lib/x86_64-linux-gnu/nvidia/xorg",
+    "/usr/lib/aarch64-linux-gnu/nvidia/xorg",
+    "/usr/lib64/nvidia/xorg",
+];
+const XORG_SUBFOLDERS: [&str; 3] = ["", "drivers", "extensions"];
+
+/// Xorg's modules of the driver. The second has the driver's version in its file name, and a link without it.
+const XORG_MODULES: [&str; 2] = ["nvidia_drv.so", "libglxserver_nvidia.so"];
 
 /// Libraries accepted under these names when their files carry no version, as in driver containers and simulated
 /// drivers.
@@ -48,15 +77,22 @@ const FIRMWARE_FOLDERS: [&str; 3] =
     ["/lib/firmware/updates/nvidia", "/lib/firmware/nvidia", "/usr/lib/firmware/nvidia"];
 
 /// Configurations and data of graphics loaders.
-const GRAPHICS_FILES: [&str; 11] = [
+const GRAPHICS_FILES: [&str; 18] = [
+    "/etc/OpenCL/vendors/nvidia.icd",
     "/etc/vulkan/icd.d/nvidia_icd.json",
+    "/etc/vulkan/icd.d/nvidia_icd.x86_64.json",
+    "/etc/vulkan/icd.d/nvidia_icd.aarch64.json",
     "/etc/vulkan/icd.d/nvidia_layers.json",
     "/etc/vulkan/implicit_layer.d/nvidia_layers.json",
     "/usr/share/vulkan/icd.d/nvidia_icd.json",
+    "/usr/share/vulkan/icd.d/nvidia_icd.x86_64.json",
     "/usr/share/vulkan/implicit_layer.d/nvidia_layers.json",
     "/usr/share/glvnd/egl_vendor.d/10_nvidia.json",
+    "/usr/share/egl/egl_external_platform.d/09_nvidia_wayland2.json",
     "/usr/share/egl/egl_external_platform.d/10_nvidia_wayland.json",
     "/usr/share/egl/egl_external_platform.d/15_nvidia_gbm.json",
+    "/usr/share/egl/egl_external_platform.d/20_nvidia_xcb.json",
+    "/usr/share/egl/egl_external_platform.d/20_nvidia_xlib.json",
     "/usr/share/nvidia/nvoptix.bin",
     "/usr/share/X11/xorg.conf.d/10-nvidia.conf",
     "/usr/share/X11/xorg.conf.d/nvidia-drm-outputclass.conf",
@@ -65,6 +101,8 @@ const GRAPHICS_FILES: [&str; 11] = [
 /// The driver's files that a container needs, as paths within the driver's root.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverFiles {
+    /// Version of the driver.
+    pub version: String,
     /// Files to mount: libraries, firmware, programs, configurations.
     pub mounts: Vec<PathBuf>,
     /// Links to make, as (target, link).
@@ -80,7 +118,7 @@ impl DriverFiles {
     /// root yields no files.
     pub fn discover(root: &Path, version: &str) -> Self {
         let Ok(root) = Rootfs::open(root) else { return Self::default() };
-        let mut found = Self::default();
+        let mut found = Self { version: version.to_owned(), ..Self::default() };
         found.find_libraries(&root, version);
         for folder in FIRMWARE_FOLDERS {
             let folder = Path::new(folder).join(version);
@@ -102,7 +140,39 @@ impl DriverFiles {
         }
         let graphics = GRAPHICS_FILES.iter().map(PathBuf::from).filter(|path| root.is_file(path));
         found.mounts.extend(graphics);
+        found.find_xorg_modules(&root);
         found
+    }
+
+    /// Finds Xorg's modules, and the links to them.
+    fn find_xorg_modules(&mut self, root: &Rootfs) {
+        let mut seen = BTreeSet::new();
+        let within = |folder| XORG_SUBFOLDERS.iter().map(move |sub| Path::new(folder).join(sub));
+        for folder in XORG_FOLDERS.iter().flat_map(within) {
+            // Folders that are links to others come up once.
+            if !root.identity(&folder).is_some_and(|identity| seen.insert(identity)) {
+                continue;
+            }
+            let entries = root.list(&folder).unwrap_or_default();
+            let is_module = |name: &str| XORG_MODULES.iter().any(|module| name.starts_with(module));
+            for entry in entries.iter().filter(|entry| is_module(&entry.name)) {
+                let path = folder.join(&entry.name);
+                match entry.kind {
+                    EntryKind::File => self.mounts.push(path),
+                    EntryKind::Link => self.link(root, &path, is_module),
+                    EntryKind::Other => {}
+                }
+            }
+        }
+    }
+
+    /// Adds a link that leads to a file of which this holds, in whatever folder.
+    fn link(&mut self, root: &Rootfs, path: &Path, is_wanted: impl Fn(&str) -> bool) {
+        let target = root.link_target(path);
+        let name = |target: &str| target.rsplit('/').next().unwrap_or(target).to_owned();
+        if let Some(target) = target.filter(|target| is_wanted(&name(target))) {
+            self.links.push((target, path.to_string_lossy().into_owned()));
+        }
     }
 
     /// Finds libraries, the links to them, and their folders.
@@ -116,7 +186,10 @@ impl DriverFiles {
                 continue;
             }
             let entries = root.list(&folder).unwrap_or_default();
-            let is_library = |name: &str| name.starts_with("lib") && name.ends_with(&versioned);
+            let is_library = |name: &str| {
+                (name.starts_with("lib") && name.ends_with(&versioned))
+                    || OTHER_LIBRARIES.iter().any(|other| name.starts_with(other))
+            };
             let mut files: BTreeSet<&str> = entries
                 .iter()
                 .filter(|entry| entry.kind != EntryKind::Link && is_library(&entry.name))
@@ -139,6 +212,12 @@ impl DriverFiles {
                     let name = target.rsplit('/').next().unwrap_or(&target).to_owned();
                     self.links
                         .push((name, folder.join(&entry.name).to_string_lossy().into_owned()));
+                }
+            }
+            let gbm = folder.join(GBM_FOLDER);
+            for entry in root.list(&gbm).unwrap_or_default() {
+                if entry.kind == EntryKind::Link {
+                    self.link(root, &gbm.join(&entry.name), |target| target == GBM_LIBRARY);
                 }
             }
             let has_cuda = files.iter().any(|name| name.starts_with("libcuda.so."));
@@ -169,10 +248,7 @@ fn library_folders(root: &Rootfs) -> Vec<PathBuf> {
         .filter_map(|library| Some(Path::new(&library.path).parent()?.to_owned()))
         .collect();
     folders.extend(LIBRARY_FOLDERS.iter().map(PathBuf::from));
-    let subfolders: Vec<_> = folders
-        .iter()
-        .flat_map(|folder| LIBRARY_SUBFOLDERS.iter().map(move |name| folder.join(name)))
-        .collect();
+    let subfolders: Vec<_> = folders.iter().map(|folder| folder.join(LIBRARY_SUBFOLDER)).collect();
     folders.extend(subfolders);
     folders
 }

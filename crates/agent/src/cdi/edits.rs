@@ -40,6 +40,8 @@ pub(crate) fn spec_for(
     uid: &str,
     cdi_devices: &[CdiDevice<'_>],
 ) -> Spec {
+    // The guard stands before the host's CUDA library, and before no other.
+    let has_share = cdi_devices.iter().any(|device| device.share().is_some());
     let mut devices: Vec<SpecDevice> = Vec::new();
     for part in cdi_devices {
         let name = part.name(uid);
@@ -52,7 +54,7 @@ pub(crate) fn spec_for(
         cdi_version: VERSION.to_owned(),
         kind: KIND.to_owned(),
         devices,
-        container_edits: common_edits(paths, files, majors),
+        container_edits: common_edits(paths, files, majors, has_share),
     }
 }
 
@@ -101,14 +103,21 @@ impl CdiDevice<'_> {
 }
 
 /// Edits for every container.
-fn common_edits(paths: &NodePaths, files: &DriverFiles, majors: Majors) -> ContainerEdits {
+fn common_edits(
+    paths: &NodePaths,
+    files: &DriverFiles,
+    majors: Majors,
+    has_share: bool,
+) -> ContainerEdits {
     // Tells NVIDIA's runtime hook, if installed, to add nothing.
     let mut env = vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()];
     env.extend(files.cuda_folder.iter().map(|f| format!("NVIDIA_CTK_LIBCUDA_DIR={}", f.display())));
     let sockets =
         SOCKETS.iter().map(PathBuf::from).filter(|socket| exists(&paths.driver_root_seen, socket));
-    let mounts = files.mounts.iter().cloned().chain(sockets);
-    let mounts = mounts.map(|path| Mount::read_only(&paths.driver_on_host(&path), &path));
+    let mount = |path: &PathBuf| Mount::read_only(&paths.driver_on_host(path), path);
+    // Clients of a daemon may write beside its socket, as those of MPS do.
+    let sockets = sockets.map(|path| mount(&path).writable());
+    let mounts = files.mounts.iter().map(mount).chain(sockets);
     let more = paths.mounts.iter().map(|more| {
         let mount = Mount::read_only(&more.host_path, &more.container_path);
         if more.is_read_only { mount } else { mount.writable() }
@@ -120,7 +129,9 @@ fn common_edits(paths: &NodePaths, files: &DriverFiles, majors: Majors) -> Conta
     if !files.library_folders.is_empty() {
         let folders = files.library_folders.iter();
         let args = folders.flat_map(|f| ["--folder".to_owned(), f.to_string_lossy().into_owned()]);
-        hooks.push(Hook::octavo(paths, "createContainer", "update-ldcache", args));
+        let compat = ["--cuda-compat".to_owned(), files.version.clone()];
+        let compat = compat.into_iter().filter(|_| !has_share && !files.version.is_empty());
+        hooks.push(Hook::octavo(paths, "createContainer", "update-ldcache", args.chain(compat)));
     }
     ContainerEdits {
         env,

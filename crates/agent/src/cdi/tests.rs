@@ -113,8 +113,20 @@ fn the_driver_files_of_its_version_are_found_once() {
         "driver/lib/firmware/nvidia/580.95.05/gsp_ga10x.bin",
         "driver/lib/firmware/nvidia/580.95.05/readme",
         "driver/etc/vulkan/icd.d/nvidia_icd.json",
+        "driver/etc/OpenCL/vendors/nvidia.icd",
+        "driver/usr/lib64/libnvidia-allocator.so.580.95.05",
+        "driver/usr/lib64/libnvidia-egl-gbm.so.1.1.2",
+        "driver/usr/lib64/libnvidia-eglcore.so.570.1",
+        "driver/usr/lib64/gbm/dri_gbm.so",
+        "driver/usr/lib64/xorg/modules/drivers/nvidia_drv.so",
+        "driver/usr/lib64/xorg/modules/drivers/modesetting_drv.so",
+        "driver/usr/lib64/xorg/modules/extensions/libglxserver_nvidia.so.580.95.05",
     ]);
     let at = |path: &str| node.path().join("driver").join(path);
+    symlink("../libnvidia-allocator.so.1", at("usr/lib64/gbm/nvidia-drm_gbm.so")).expect("links");
+    let glx = "libglxserver_nvidia.so.580.95.05";
+    let link = at("usr/lib64/xorg/modules/extensions/libglxserver_nvidia.so");
+    symlink(glx, link).expect("links");
     symlink("libcuda.so.580.95.05", at("usr/lib64/libcuda.so.1")).expect("links");
     symlink("libcuda.so.1", at("usr/lib64/libcuda.so")).expect("links");
     symlink("libcuda.so.570.1", at("usr/lib64/libcuda.so.old")).expect("links");
@@ -135,11 +147,16 @@ fn the_driver_files_of_its_version_are_found_once() {
         [
             "/opt/nv/libnvidia-ptxjitcompiler.so.580.95.05",
             "/usr/lib64/libcuda.so.580.95.05",
+            "/usr/lib64/libnvidia-allocator.so.580.95.05",
+            "/usr/lib64/libnvidia-egl-gbm.so.1.1.2",
             "/usr/lib64/libnvidia-ml.so.580.95.05",
             "/usr/lib64/vdpau/libvdpau_nvidia.so.580.95.05",
             "/lib/firmware/nvidia/580.95.05/gsp_ga10x.bin",
             "/usr/bin/nvidia-smi",
+            "/etc/OpenCL/vendors/nvidia.icd",
             "/etc/vulkan/icd.d/nvidia_icd.json",
+            "/usr/lib64/xorg/modules/drivers/nvidia_drv.so",
+            "/usr/lib64/xorg/modules/extensions/libglxserver_nvidia.so.580.95.05",
         ]
     );
     let link = |target: &str, link: &str| (target.to_owned(), link.to_owned());
@@ -147,7 +164,9 @@ fn the_driver_files_of_its_version_are_found_once() {
         files.links,
         [
             link("libcuda.so.1", "/usr/lib64/libcuda.so"),
-            link("libcuda.so.580.95.05", "/usr/lib64/libcuda.so.1")
+            link("libcuda.so.580.95.05", "/usr/lib64/libcuda.so.1"),
+            link("../libnvidia-allocator.so.1", "/usr/lib64/gbm/nvidia-drm_gbm.so"),
+            link(glx, "/usr/lib64/xorg/modules/extensions/libglxserver_nvidia.so"),
         ]
     );
     assert_eq!(strings(&files.library_folders), ["/opt/nv", "/usr/lib64", "/usr/lib64/vdpau"]);
@@ -196,6 +215,11 @@ fn a_spec_has_what_a_container_needs() {
         serde_json::json!({"hostPath": format!("/run/nvidia/driver{path}"), "containerPath": path,
             "options": ["ro", "nosuid", "nodev", "rbind", "rprivate"]})
     };
+    let writable = |path: &str| {
+        let mut mount = mount(path);
+        mount["options"][0] = "rw".into();
+        mount
+    };
     let expected = serde_json::json!({
         "cdiVersion": "0.5.0",
         "kind": "k8s.gpu.nvidia.com/claim",
@@ -221,13 +245,15 @@ fn a_spec_has_what_a_container_needs() {
                 device("/dev/nvidia-uvm-tools", 508, 1),
             ],
             "mounts": [
-                mount("/usr/lib64/libcuda.so.580.95.05"), mount("/run/nvidia-persistenced/socket"),
+                mount("/usr/lib64/libcuda.so.580.95.05"), writable("/run/nvidia-persistenced/socket"),
             ],
             "hooks": [
                 hook("create-symlinks", serde_json::json!([
                     "--link", "libcuda.so.580.95.05::/usr/lib64/libcuda.so.1",
                 ])),
-                hook("update-ldcache", serde_json::json!(["--folder", "/usr/lib64"])),
+                hook("update-ldcache", serde_json::json!([
+                    "--folder", "/usr/lib64", "--cuda-compat", "580.95.05",
+                ])),
             ],
         },
     });

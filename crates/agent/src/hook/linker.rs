@@ -15,21 +15,34 @@ const CACHE: &str = "/etc/ld.so.cache";
 /// Makes a later `ldconfig` in the container include the folders.
 const CONFIG: &str = "/etc/ld.so.conf.d/00-octavo-driver.conf";
 
+/// Folder in which NVIDIA's CUDA images have the CUDA libraries of a newer driver (CUDA compatibility guide, "Forward
+/// Compatibility").
+const COMPAT_FOLDER: &str = "/usr/local/cuda/compat";
+
 /// Adds the libraries of some folders to the container's cache, before others of the same names.
+///
+/// With the version of the host's driver, the image's own CUDA libraries come first if they are of a later release.
 ///
 /// Entries that the image's cache already has from these folders keep their position. The driver's libraries often
 /// share a folder with system libraries, which an image may rank behind its own.
 ///
 /// Images without glibc get unused files. A read-only root stays unchanged, since its programs may set their own
 /// library path.
-pub(super) fn update(root: &Rootfs, folders: &[PathBuf]) -> anyhow::Result<()> {
+pub(super) fn update(
+    root: &Rootfs,
+    folders: &[PathBuf],
+    host_driver: Option<&str>,
+) -> anyhow::Result<()> {
+    let compat = host_driver.is_some_and(|version| has_newer_cuda(root, version));
+    let compat = compat.then(|| PathBuf::from(COMPAT_FOLDER));
+    let folders: Vec<PathBuf> = compat.into_iter().chain(folders.iter().cloned()).collect();
     let mut libraries = Vec::new();
-    for folder in folders {
+    for folder in &folders {
         libraries.extend(libraries_in(root, folder));
     }
     let cached = root.read(Path::new(CACHE)).ok().and_then(|cache| ldcache::parse(&cache));
     let cached = cached.unwrap_or_default();
-    let known = known_in(root, folders, &cached);
+    let known = known_in(root, &folders, &cached);
     libraries.retain(|library| !known.contains(&(library.name.as_str(), library.flags)));
     let is_new = |old: &Library| {
         !libraries
@@ -40,7 +53,7 @@ pub(super) fn update(root: &Rootfs, folders: &[PathBuf]) -> anyhow::Result<()> {
     libraries.extend(kept);
     let cache = ldcache::format(&libraries).context("the linker's cache would be too large")?;
     let mut config = String::new();
-    for folder in folders {
+    for folder in &folders {
         config.push_str(&folder.to_string_lossy());
         config.push('\n');
     }
@@ -51,6 +64,15 @@ pub(super) fn update(root: &Rootfs, folders: &[PathBuf]) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether the image has CUDA libraries of a later driver release than the host's. Within a release the host's serve.
+fn has_newer_cuda(root: &Rootfs, host_driver: &str) -> bool {
+    let release = |version: &str| version.split_once('.')?.0.parse::<u32>().ok();
+    let Some(host) = release(host_driver) else { return false };
+    let entries = root.list(Path::new(COMPAT_FOLDER)).unwrap_or_default();
+    let files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
+    files.filter_map(|entry| release(entry.name.strip_prefix("libcuda.so.")?)).any(|own| own > host)
 }
 
 /// Names and flags of the cached libraries in one of `folders`, by whatever path.

@@ -87,7 +87,7 @@ fn writing_replaces_a_link_and_does_not_follow_it() {
     fs::write(&victim, "secret").expect("writes");
     fs::create_dir(container.path("etc")).expect("makes");
     symlink(&victim, container.path("etc/ld.so.cache")).expect("links");
-    linker::update(&container.root, &[PathBuf::from("/usr/lib64")]).expect("updates");
+    linker::update(&container.root, &[PathBuf::from("/usr/lib64")], None).expect("updates");
     assert_eq!(fs::read_to_string(&victim).expect("reads"), "secret");
     assert!(fs::symlink_metadata(container.path("etc/ld.so.cache")).expect("is there").is_file());
 }
@@ -102,7 +102,7 @@ fn a_pipe_in_place_of_a_library_does_not_stop_the_hook() {
         let kind = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, container.path(pipe), kind, mode, 0).expect("a pipe");
     }
-    linker::update(&container.root, &[PathBuf::from("/usr/lib64")]).expect("updates");
+    linker::update(&container.root, &[PathBuf::from("/usr/lib64")], None).expect("updates");
     let cache = fs::read(container.path("etc/ld.so.cache")).expect("reads");
     assert_eq!(parse(&cache), Some(Vec::new()));
 }
@@ -138,8 +138,9 @@ fn the_driver_libraries_come_before_those_of_the_image() {
     let cache = format(&own).expect("fits");
     fs::write(container.path("etc/ld.so.cache"), cache).expect("writes");
 
-    linker::update(&container.root, &[PathBuf::from("/usr/lib64")]).expect("updates");
-    linker::update(&container.root, &[PathBuf::from("/usr/lib64")]).expect("changes nothing more");
+    linker::update(&container.root, &[PathBuf::from("/usr/lib64")], None).expect("updates");
+    linker::update(&container.root, &[PathBuf::from("/usr/lib64")], None)
+        .expect("changes nothing more");
 
     let cache = fs::read(container.path("etc/ld.so.cache")).expect("reads");
     let found: Vec<_> = parse(&cache)
@@ -157,6 +158,34 @@ fn the_driver_libraries_come_before_those_of_the_image() {
     assert_eq!(found, expected);
     let config = fs::read_to_string(container.path("etc/ld.so.conf.d/00-octavo-driver.conf"));
     assert_eq!(config.expect("reads"), "/usr/lib64\n");
+}
+
+#[test]
+fn cuda_libraries_of_a_newer_driver_come_first() {
+    for (own, host, is_used) in [
+        ("580.82.07", "570.133.20", true),
+        ("570.172.08", "570.133.20", false),
+        ("550.54.15", "570.133.20", false),
+        ("580.82.07", "unknown", false),
+    ] {
+        let container = Container::new();
+        for folder in ["usr/lib64", "usr/local/cuda-13.0/compat", "etc"] {
+            fs::create_dir_all(container.path(folder)).expect("makes");
+        }
+        symlink("cuda-13.0", container.path("usr/local/cuda")).expect("links");
+        let compat = container.path("usr/local/cuda-13.0/compat");
+        fs::write(compat.join(format!("libcuda.so.{own}")), elf()).expect("writes");
+        symlink(format!("libcuda.so.{own}"), compat.join("libcuda.so.1")).expect("links");
+        fs::write(container.path("usr/lib64/libcuda.so.1"), elf()).expect("writes");
+        let folders = [PathBuf::from("/usr/lib64")];
+        linker::update(&container.root, &folders, Some(host)).expect("updates");
+        linker::update(&container.root, &folders, Some(host)).expect("changes nothing more");
+        let cache = fs::read(container.path("etc/ld.so.cache")).expect("reads");
+        let cache = parse(&cache).expect("is a cache");
+        let first = cache.iter().find(|library| library.name == "libcuda.so.1").expect("is there");
+        let expected = if is_used { "/usr/local/cuda/compat" } else { "/usr/lib64" };
+        assert_eq!(first.path, format!("{expected}/libcuda.so.1"), "{own} on {host}");
+    }
 }
 
 #[test]
@@ -182,7 +211,7 @@ fn libraries_of_the_image_keep_their_order() {
     ];
     let cache = format(&own).expect("fits");
     fs::write(container.path("etc/ld.so.cache"), cache).expect("writes");
-    linker::update(&container.root, &[PathBuf::from("/usr/lib64")]).expect("updates");
+    linker::update(&container.root, &[PathBuf::from("/usr/lib64")], None).expect("updates");
     let cache = fs::read(container.path("etc/ld.so.cache")).expect("reads");
     let found = parse(&cache).expect("is a cache");
     let [first, second] = own;
