@@ -36,6 +36,7 @@ mod unprepare;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
@@ -154,6 +155,8 @@ struct Inner {
     reporter: Arc<dyn Reporter>,
     devices: Mutex<Option<Arc<Devices>>>,
     mig_management: Mutex<MigManagement>,
+    /// Whether the driver is released, so that no claim is prepared.
+    is_released: AtomicBool,
     holds: Mutex<ClaimHolds>,
     claim_locks: KeyedMutex,
     /// One lock for each GPU's MIG mode and instances, by UUID.
@@ -222,6 +225,7 @@ impl Claims {
             reporter,
             devices: Mutex::new(None),
             mig_management: Mutex::default(),
+            is_released: AtomicBool::new(false),
             holds: Mutex::new(holds),
             claim_locks: KeyedMutex::default(),
             gpu_locks: KeyedMutex::default(),
@@ -287,6 +291,11 @@ impl Claims {
         if let Err(error) = task.await {
             tracing::error!(%error, "the task that applies the driver failed");
         }
+    }
+
+    /// Sets whether the driver is released. Then no claim is prepared, because its containers would hold the driver.
+    pub fn set_released(&self, is_released: bool) {
+        self.inner.is_released.store(is_released, Ordering::Relaxed);
     }
 
     /// Sets the metrics for operations on GPUs.

@@ -18,6 +18,8 @@ const XID_FORGET_SECONDS: i64 = 300;
 pub struct GpuState {
     /// The driver as a whole does not answer: it is unloaded, or being upgraded.
     pub is_driver_gone: bool,
+    /// The driver was released at an administrator's request.
+    pub is_driver_released: bool,
     /// The driver cannot reach the GPU.
     pub is_lost: bool,
     /// The last XID that called for an action.
@@ -58,7 +60,9 @@ impl GpuState {
     /// The state in a sentence for people.
     pub fn message(&self) -> String {
         let mut parts = Vec::new();
-        if self.is_driver_gone {
+        if self.is_driver_released {
+            parts.push("the driver is released".to_owned());
+        } else if self.is_driver_gone {
             parts.push("the driver does not answer".to_owned());
         }
         if self.is_lost {
@@ -103,12 +107,17 @@ impl GpuHealthTracker {
         self.worsen(now).is_driver_gone = true;
     }
 
+    /// Handles that the driver is no longer used, at an administrator's request.
+    pub(crate) fn on_driver_released(&mut self, now: i64) {
+        self.worsen(now).is_driver_released = true;
+    }
+
     /// Handles the driver's current answer.
     pub(crate) fn on_answer(&mut self, answer: HealthReading, now: i64) {
         if let (Some(state), HealthReading::Lost | HealthReading::Advises(_)) =
             (&mut self.state, answer)
         {
-            state.is_driver_gone = false;
+            (state.is_driver_gone, state.is_driver_released) = (false, false);
         }
         match answer {
             HealthReading::Lost => self.worsen(now).is_lost = true,
@@ -117,7 +126,8 @@ impl GpuHealthTracker {
             HealthReading::Well | HealthReading::Silent => {
                 let Some(state) = &self.state else { return };
                 // An observed problem is over.
-                let is_over = state.is_driver_gone || state.is_lost || state.advice.is_some();
+                let was_away = state.is_driver_gone || state.is_driver_released;
+                let is_over = was_away || state.is_lost || state.advice.is_some();
                 let is_quiet =
                     answer == HealthReading::Well && now - self.last_trouble >= XID_FORGET_SECONDS;
                 if is_over || is_quiet {

@@ -37,6 +37,8 @@ const MAX_POLL_DELAY: Duration = Duration::from_secs(30);
 const HEALTHY_POLL_INTERVAL: Duration = Duration::from_mins(10);
 /// Consecutive failed reads after which the driver counts as gone and is reopened.
 const MAX_FAILED_READS: u32 = 2;
+/// Longest time until a request to release the driver is seen.
+const RELEASE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// Interval between attempts to open the driver.
 const REOPEN_INTERVAL: Duration = Duration::from_secs(2);
 /// Timeout for running calls to a driver that is being closed, and its poll interval. Hanging calls must not leave the
@@ -58,6 +60,8 @@ pub(crate) struct Snapshot {
     pub(crate) error: Option<String>,
     /// Whether the driver is gone: several attempts in a row to use it have failed.
     pub(crate) is_driver_gone: bool,
+    /// Whether the driver is released: nothing of it is open, and nothing is to be.
+    pub(crate) is_driver_released: bool,
     /// The driver, for operations outside the monitor's thread.
     pub(crate) driver: DriverHandle,
 }
@@ -85,16 +89,18 @@ impl fmt::Debug for DriverHandle {
     }
 }
 
-/// Starts the thread. It ends after `stop`: at once if idle, otherwise when the driver answers. Do not wait for it.
+/// Starts the thread. While `release` is true, nothing of the driver is open. It ends after `stop`: at once if idle, otherwise when the driver answers. Do not wait for it.
 pub(crate) fn start(
     node: &str,
     open: Opener,
+    release: watch::Receiver<bool>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> std::io::Result<watch::Receiver<Snapshot>> {
     let (sender, receiver) = watch::channel(Snapshot::default());
     let monitor = Monitor {
         node: node.to_owned(),
+        release,
         metrics,
         stop,
         sender,
@@ -111,6 +117,8 @@ pub(crate) fn start(
 
 struct Monitor {
     node: String,
+    /// Whether the driver is to be released.
+    release: watch::Receiver<bool>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
     sender: watch::Sender<Snapshot>,
@@ -144,6 +152,7 @@ impl Monitor {
     fn follow(&mut self, driver: &dyn Driver) {
         let mut unanswered = 0;
         while !self.stop.is_cancelled() {
+            // Until it stops or the driver is released.
             let Err(error) = self.listen(driver) else { return };
             self.metrics.driver_failure(&self.node);
             tracing::warn!(node = %self.node, %error, "the driver's events were interrupted");
@@ -169,6 +178,25 @@ impl Monitor {
         }
     }
 
+    /// Waits while the driver is to be released.
+    fn stay_released(&mut self) {
+        if !*self.release.borrow() {
+            return;
+        }
+        tracing::warn!(node = %self.node, "the driver is released; its devices take no new pods");
+        self.snapshot.error =
+            Some("the driver is released, as a label of the node says".to_owned());
+        self.snapshot.is_driver_released = true;
+        self.snapshot.driver = DriverHandle::default();
+        self.gpus.values_mut().for_each(|tracker| tracker.on_driver_released(now()));
+        self.publish();
+        while *self.release.borrow() && !self.stop.is_cancelled() {
+            thread::sleep(RELEASE_CHECK_INTERVAL);
+        }
+        tracing::info!(node = %self.node, "the driver is no longer released");
+        self.snapshot.is_driver_released = false;
+    }
+
     /// Notes for all known GPUs that their driver is gone.
     fn driver_gone(&mut self) {
         self.snapshot.is_driver_gone = true;
@@ -179,6 +207,7 @@ impl Monitor {
     fn open(&mut self, open: &Opener) -> Option<Arc<dyn Driver>> {
         let mut failures = 0;
         loop {
+            self.stay_released();
             if self.stop.is_cancelled() {
                 return None;
             }
@@ -215,7 +244,7 @@ impl Monitor {
         }
     }
 
-    /// Handles events until `stop`.
+    /// Handles events until `stop`, or until the driver is to be released.
     fn listen(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
         let mut events = self.subscribe(driver)?;
         let mut poll_at = Instant::now() + self.poll_delay(&*events);
@@ -226,8 +255,9 @@ impl Monitor {
                 return Ok(());
             }
             let wake_at = poll_at.min(mig_check_at).min(alive_check_at);
-            let event = events.wait(wake_at.saturating_duration_since(Instant::now()))?;
-            if self.stop.is_cancelled() {
+            let timeout = wake_at.saturating_duration_since(Instant::now());
+            let event = events.wait(timeout.min(RELEASE_CHECK_INTERVAL))?;
+            if self.stop.is_cancelled() || *self.release.borrow() {
                 return Ok(());
             }
             if let Some(event) = &event {
@@ -407,7 +437,8 @@ impl Monitor {
             let is_same = same_gpus
                 && old.health == self.snapshot.health
                 && old.error == self.snapshot.error
-                && old.is_driver_gone == self.snapshot.is_driver_gone;
+                && old.is_driver_gone == self.snapshot.is_driver_gone
+                && old.is_driver_released == self.snapshot.is_driver_released;
             old.clone_from(&self.snapshot);
             !is_same
         });

@@ -26,7 +26,7 @@ pub const TAINT_GPU_LOST: &str = "gpu.nvidia.com/gpu-lost";
 /// Taint on a device whose health cannot be monitored.
 pub const TAINT_UNMONITORED: &str = "gpu.nvidia.com/unmonitored";
 
-/// Taint on every device of a node whose driver does not answer: it is unloaded, or being upgraded.
+/// Taint on every device of a node whose driver does not answer, or was released (the value is then `released`).
 pub const TAINT_DRIVER_UNAVAILABLE: &str = "octavo.dev/driver-unavailable";
 /// Taint on a device for which the driver advises an action; the value is the action.
 pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
@@ -51,6 +51,14 @@ pub const CAPACITY_COMPUTE: &str = "compute";
 /// Node label with the GPUs under dynamic MIG: `all`, `none`, or minor numbers joined by `_` (`0_3`). It takes
 /// precedence over the agent's setting.
 pub const LABEL_DYNAMIC_MIG: &str = "octavo.dev/dynamic-mig";
+
+/// Node label with which the agent releases the driver: `true`. It then holds nothing of the driver open, so that
+/// modules can be unloaded, GPUs reset and MIG modes changed by hand.
+pub const LABEL_DRIVER_RELEASED: &str = "octavo.dev/driver-released";
+/// Node labels by which NVIDIA's GPU Operator pauses its components before it unloads the driver. A value that begins
+/// with `paused` releases the driver, too.
+pub const LABELS_OPERATOR_DEPLOY: [&str; 2] =
+    ["nvidia.com/gpu.deploy.dra-driver", "nvidia.com/gpu.deploy.device-plugin"];
 
 /// Node label with the owning scheduler; empty means none. It takes precedence over the agent's setting, and becomes
 /// the taint [`TAINT_OWNER`] of the node's devices.

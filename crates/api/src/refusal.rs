@@ -190,7 +190,7 @@ pub enum Refusal {
     },
     /// The GPU's MIG mode changes only with a reset.
     #[error(
-        "device {device} was not prepared because MIG mode of its GPU can only be turned {mode} with a reset of the GPU; drain the node, run `nvidia-smi -i <GPU> -mig {switch}` and reset the GPU or reboot, or take the GPU out of dynamic MIG"
+        "device {device} was not prepared because MIG mode of its GPU can only be turned {mode} with a reset of the GPU; drain the node, label it octavo.dev/driver-released=true, run `nvidia-smi -i <GPU> -mig {switch}`, reset the GPU and remove the label; or reboot, or take the GPU out of dynamic MIG"
     )]
     MigModeNeedsReset {
         /// The device.
@@ -244,7 +244,7 @@ pub enum Refusal {
     },
     /// The driver is not open.
     #[error(
-        "claim {claim} has to wait because the driver of node {node} does not answer, for example during an upgrade; the kubelet retries, see the agent's log if this lasts"
+        "claim {claim} has to wait because the driver of node {node} is released or does not answer, for example during an upgrade; the kubelet retries, see the node's labels and the agent's log if this lasts"
     )]
     DriverClosed {
         /// Namespace and name.

@@ -1,6 +1,7 @@
 //! The machine between `nvmlInit` and `nvmlShutdown`.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,6 +27,9 @@ pub(crate) struct Session {
     usages: Vec<GpuUsage>,
     handles: Handles,
     sets: BTreeMap<u32, Arc<EventSet>>,
+    /// Open as long as the library is initialised, as the real one holds `/dev/nvidiactl`. It shows who
+    /// uses the driver.
+    _device: Option<File>,
 }
 
 /// Settings of a GPU; kept until the library is shut down.
@@ -72,6 +76,7 @@ impl Session {
             usages,
             handles,
             sets: BTreeMap::new(),
+            _device: File::open(folder.join("machine.yaml")).ok(),
         })
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use octavo_api::Refusal;
 
@@ -37,6 +38,10 @@ impl Inner {
         self: &Arc<Self>,
         claim: &ClaimRef,
     ) -> Result<Vec<PreparedDevice>, Refusal> {
+        if self.is_released.load(Ordering::Relaxed) {
+            let (claim, node) = (claim.to_string(), self.node.clone());
+            return Err(Refusal::DriverClosed { claim, node });
+        }
         let mut devices = Vec::new();
         let hold = self.holds().get(&claim.uid).filter(ClaimHold::is_prepared);
         let mut must_report = hold.is_none();

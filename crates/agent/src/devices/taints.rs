@@ -11,7 +11,9 @@ use crate::health::GpuState;
 /// The taints of a GPU, and of all its parts, for a health state. Empty if no action is needed.
 pub(super) fn of_health(state: &GpuState) -> Vec<DeviceTaint> {
     let mut taints = Vec::new();
-    if state.is_driver_gone {
+    if state.is_driver_released {
+        taints.push(taint(TAINT_DRIVER_UNAVAILABLE, "released".to_owned()));
+    } else if state.is_driver_gone {
         taints.push(taint(TAINT_DRIVER_UNAVAILABLE, String::new()));
     }
     if state.is_lost {

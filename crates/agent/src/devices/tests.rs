@@ -141,8 +141,9 @@ fn only_the_gpu_concerned_is_tainted_and_with_what_is_known() {
         (testing::uuid(2), GpuState { is_lost: true, xid: Some(79), ..state() }),
         (testing::uuid(3), GpuState { advice: Some("gpu-reset"), ..state() }),
         (testing::uuid(4), GpuState { is_driver_gone: true, ..state() }),
+        (testing::uuid(5), GpuState { is_driver_released: true, ..state() }),
     ];
-    let devices = devices(&testing::inventory(5), &states.into());
+    let devices = devices(&testing::inventory(6), &states.into());
     let taints: Vec<Vec<_>> = devices
         .iter()
         .map(|device| device.taints.iter().map(|t| format!("{}={}", t.key, t.value)).collect())
@@ -152,6 +153,7 @@ fn only_the_gpu_concerned_is_tainted_and_with_what_is_known() {
     assert_eq!(taints[2], ["gpu.nvidia.com/gpu-lost=", "gpu.nvidia.com/xid=79"]);
     assert_eq!(taints[3], ["octavo.dev/recovery-action=gpu-reset"]);
     assert_eq!(taints[4], ["octavo.dev/driver-unavailable="]);
+    assert_eq!(taints[5], ["octavo.dev/driver-unavailable=released"]);
     let effects = devices.iter().flat_map(|device| &device.taints);
     assert!(effects.map(|taint| taint.effect).all(|effect| effect == TaintEffect::NoSchedule));
 }

@@ -13,6 +13,7 @@ const MIG_NOTICE_TIME: Duration = Duration::from_secs(15);
 struct Watched {
     driver: TestDriver,
     snapshots: watch::Receiver<Snapshot>,
+    release: watch::Sender<bool>,
     stop: CancellationToken,
 }
 
@@ -25,8 +26,9 @@ impl Watched {
     fn start_with(driver: TestDriver, open: Opener) -> Self {
         let stop = CancellationToken::new();
         let metrics = Arc::new(Metrics::new(&mut Registry::default()));
-        let snapshots = start("node", open, metrics, stop.clone()).unwrap();
-        Self { driver, snapshots, stop }
+        let (release, released) = watch::channel(false);
+        let snapshots = start("node", open, released, metrics, stop.clone()).unwrap();
+        Self { driver, snapshots, release, stop }
     }
 
     async fn until(&mut self, what: impl FnMut(&Snapshot) -> bool) -> Snapshot {
@@ -215,6 +217,34 @@ async fn a_driver_that_vanishes_without_an_event_is_noticed_within_5_s() {
 }
 
 #[tokio::test]
+async fn a_released_driver_is_closed_within_a_second_and_not_opened_before_it_is_given_back() {
+    let driver = TestDriver::new(2);
+    let (open_now, is_open) =
+        (Arc::new(std::sync::Mutex::new(Weak::<TestDriver>::new())), driver.clone());
+    let last = Arc::clone(&open_now);
+    let open: Opener = Box::new(move || {
+        let new = Arc::new(is_open.clone());
+        *last.lock().unwrap() = Arc::downgrade(&new);
+        Ok(new)
+    });
+    let mut watched = Watched::start_with(driver, open);
+    watched.until(|snapshot| snapshot.inventory.is_some()).await;
+    watched.listeners(1).await;
+    let begin = Instant::now();
+    watched.release.send_replace(true);
+    let released = watched.until(|snapshot| snapshot.is_driver_released).await;
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    assert!(released.driver.get().is_none() && open_now.lock().unwrap().upgrade().is_none());
+    assert!(released.health.values().all(|state| state.is_driver_released));
+    assert_eq!(released.health.len(), 2, "each GPU is tainted");
+    // A driver that is unloaded meanwhile is not looked for.
+    tokio::time::sleep(2 * RELEASE_CHECK_INTERVAL).await;
+    assert!(open_now.lock().unwrap().upgrade().is_none());
+    watched.release.send_replace(false);
+    watched.until(|snapshot| snapshot.health.is_empty() && snapshot.driver.get().is_some()).await;
+}
+
+#[tokio::test]
 async fn driver_is_reopened_only_after_the_last_call() {
     let driver = TestDriver::new(1);
     let opened = driver.clone();
@@ -264,6 +294,7 @@ async fn mig_changes_by_hand_are_noticed_within_15_s() {
 fn monitor() -> Monitor {
     Monitor {
         node: "node".to_owned(),
+        release: watch::channel(false).1,
         metrics: Arc::new(Metrics::new(&mut Registry::default())),
         stop: CancellationToken::new(),
         sender: watch::channel(Snapshot::default()).0,

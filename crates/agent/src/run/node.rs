@@ -39,6 +39,8 @@ pub(super) struct NodeAgent {
     pub(super) config: Arc<NodeConfig>,
     pub(super) shared: Shared,
     pub(super) snapshots: watch::Receiver<Snapshot>,
+    /// Whether the driver is to be released.
+    pub(super) release: watch::Sender<bool>,
     /// Time without an answer after which it reports readiness as standby.
     pub(super) standby_after: Duration,
 }
@@ -63,9 +65,11 @@ impl NodeAgent {
     pub(super) fn new(config: NodeConfig, shared: Shared, open: Opener) -> anyhow::Result<Self> {
         let node = config.node_name.clone();
         let (metrics, stop) = (Arc::clone(&shared.metrics), shared.stop.clone());
-        let snapshots = monitor::start(&node, open, metrics, stop)
+        let (release, released) = watch::channel(false);
+        let snapshots = monitor::start(&node, open, released, metrics, stop)
             .with_context(|| format!("cannot start the driver's thread of node {node}"))?;
-        Ok(Self { config: Arc::new(config), shared, snapshots, standby_after: STANDBY_AFTER })
+        let (config, standby_after) = (Arc::new(config), STANDBY_AFTER);
+        Ok(Self { config, shared, snapshots, release, standby_after })
     }
 
     /// Serves the node whenever this agent has it, until the process stops.

@@ -1,5 +1,5 @@
-//! Settings of a node from its labels, or else from the agent's config: the GPUs under dynamic MIG, and the owning
-//! scheduler.
+//! Settings of a node from its labels, or else from the agent's config: the GPUs under dynamic MIG, the owning
+//! scheduler, and whether the driver is released.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -11,7 +11,9 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
-use octavo_api::names::{LABEL_DYNAMIC_MIG, LABEL_OWNER};
+use octavo_api::names::{
+    LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_OWNER, LABELS_OPERATOR_DEPLOY,
+};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -26,6 +28,8 @@ pub(super) struct NodeSettings {
     pub(super) dynamic: DynamicMig,
     /// The scheduler that owns the node.
     pub(super) owner: Owner,
+    /// Whether the driver is to be released.
+    pub(super) is_released: bool,
     /// Errors in the labels.
     pub(super) problems: Vec<Note>,
     /// Whether the labels were read. Until then claims are served with the agent's own settings, and nothing is
@@ -44,14 +48,29 @@ impl NodeSettings {
         let (owner, not_owned) = label_or(node, LABEL_OWNER, own.owner, |label| {
             label.parse::<Owner>().map_err(|error| ("SchedulerLabelInvalid", error.to_string()))
         });
-        let problems = not_cut.into_iter().chain(not_owned).collect();
-        Self { dynamic, owner, problems, is_read: true }
+        let (is_released, not_released) =
+            label_or(node, LABEL_DRIVER_RELEASED, false, |label| match label {
+                "true" => Ok(true),
+                "false" | "" => Ok(false),
+                other => {
+                    let error = format!("{other:?} is neither true nor false");
+                    Err(("DriverReleasedLabelInvalid", error))
+                }
+            });
+        let labels = node.labels.as_ref();
+        let is_paused = |key: &&str| {
+            let value = labels.and_then(|labels| labels.get(*key));
+            value.is_some_and(|value| value.starts_with("paused"))
+        };
+        let is_released = is_released || LABELS_OPERATOR_DEPLOY.iter().any(is_paused);
+        let problems = not_cut.into_iter().chain(not_owned).chain(not_released).collect();
+        Self { dynamic, owner, is_released, problems, is_read: true }
     }
 
     /// The agent's own settings, while the node's labels cannot be read.
     fn unread(config: &NodeConfig) -> Self {
         let (dynamic, owner) = (config.dynamic_mig.clone(), config.owner.clone());
-        Self { dynamic, owner, problems: Vec::new(), is_read: false }
+        Self { dynamic, owner, is_released: false, problems: Vec::new(), is_read: false }
     }
 }
 

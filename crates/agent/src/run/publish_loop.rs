@@ -117,8 +117,11 @@ impl PublishLoop {
         }
         let snapshot = self.snapshots.borrow_and_update().clone();
         self.claims.set_driver(snapshot.driver.get().as_ref()).await;
+        self.claims.set_released(snapshot.is_driver_released);
         let setting = self.setting.borrow_and_update().clone();
-        let Some(NodeSettings { dynamic, owner, problems, is_read }) = setting else { return true };
+        let Some(NodeSettings { dynamic, owner, problems, is_read, .. }) = setting else {
+            return true;
+        };
         let Some(state) = self.observer.state(&self.claims, &snapshot, dynamic).await else {
             if is_read && snapshot.is_driver_gone {
                 // An earlier agent's slices would offer GPUs that no container can use.

@@ -134,6 +134,15 @@ impl NodeAgent {
             let follow = node_settings::follow(client, config, sender);
             stop.run_until_cancelled(Box::pin(follow)).await;
         });
+        let (release, mut settings) = (self.release.clone(), receiver.clone());
+        period.tasks.spawn(async move {
+            // Ends with the task above.
+            while settings.changed().await.is_ok() {
+                let is_released =
+                    settings.borrow_and_update().as_ref().is_some_and(|new| new.is_released);
+                release.send_if_modified(|old| std::mem::replace(old, is_released) != is_released);
+            }
+        });
         receiver
     }
 

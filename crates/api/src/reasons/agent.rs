@@ -8,6 +8,12 @@ const BLIND: &str = "label `reason` of the metric `octavo_agent_watch_blind`";
 /// Events of a node.
 pub(super) const NODES: &[Reason] = &[
     row(
+        "DriverReleasedLabelInvalid",
+        EVENT,
+        "The node's label `octavo.dev/driver-released` is invalid and ignored.",
+        "Correct the label: `true`, or remove it.",
+    ),
+    row(
         "DynamicMigLabelInvalid",
         EVENT,
         "The node's label `octavo.dev/dynamic-mig` is invalid and ignored.",
@@ -17,7 +23,7 @@ pub(super) const NODES: &[Reason] = &[
         "DynamicMigNeedsReset",
         EVENT,
         "The GPU is opted into dynamic MIG, but its MIG mode changes only with a reset.",
-        "Drain the node, run `nvidia-smi -mig 1` and reset the GPU.",
+        "Drain the node and release its driver (`octavo.dev/driver-released`). Run `nvidia-smi -mig 1` and reset the GPU.",
     ),
     row(
         "DynamicMigUnavailable",

@@ -120,7 +120,7 @@ pub(super) const REFUSALS: &[Reason] = &[
         "MigModeNeedsReset",
         REFUSAL,
         "The GPU changes its MIG mode only with a reset.",
-        "Drain the node, set the mode with `nvidia-smi -mig` and reset the GPU, or take the GPU out of dynamic MIG.",
+        "Drain the node and release its driver (`octavo.dev/driver-released`). Set the mode with `nvidia-smi -mig` and reset the GPU, or take the GPU out of dynamic MIG.",
     ),
     row(
         "MigModeNotChanged",

@@ -29,6 +29,42 @@ async fn a_sick_gpu_is_tainted_alone_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_released_driver_is_closed_and_its_devices_take_no_pods() {
+    let testbed = Testbed::up("l4=1").await;
+    let agents = testbed.lab.process(octavo_lab::Component::Agents).expect("the agents run");
+    // The simulated driver's stand-in for `/dev/nvidiactl`.
+    let has_driver = || {
+        let descriptors = std::fs::read_dir(format!("/proc/{}/fd", agents.pid)).unwrap();
+        let files = descriptors.filter_map(|one| std::fs::read_link(one.ok()?.path()).ok());
+        files.into_iter().any(|file| file.ends_with("machine.yaml"))
+    };
+    assert!(has_driver());
+    let taints = |wanted: Option<&'static str>| {
+        let testbed = &testbed;
+        eventually("all GPUs have the taint, or none", move || async move {
+            for gpu in ["gpu-0", "gpu-1", "gpu-2", "gpu-3"] {
+                let taints = testbed.device("l4-0", gpu).await?.taints.unwrap_or_default();
+                let keys: Vec<_> = taints.iter().map(|taint| taint.key.as_str()).collect();
+                let values: Vec<_> = taints.iter().filter_map(|t| t.value.as_deref()).collect();
+                let expected: Vec<_> = wanted.into_iter().collect();
+                let is_key = |key: &&str| *key == "octavo.dev/driver-unavailable";
+                if values != expected || !keys.iter().all(is_key) {
+                    return None;
+                }
+            }
+            Some(())
+        })
+    };
+    let label = "octavo.dev/driver-released";
+    testbed.octavo_ok(&["lab", "kubectl", "label", "node", "l4-0", &format!("{label}=true")]);
+    taints(Some("released")).await;
+    eventually("the driver is closed", || async { (!has_driver()).then_some(()) }).await;
+    testbed.octavo_ok(&["lab", "kubectl", "label", "node", "l4-0", &format!("{label}-")]);
+    taints(None).await;
+    assert!(has_driver());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pod_status_shows_a_sick_gpu() {
     let testbed = Testbed::up("gh200=1").await;
     testbed.pod_with_claim("patient", &json!([])).await;

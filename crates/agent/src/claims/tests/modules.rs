@@ -1,4 +1,5 @@
-//! Kernel modules of the driver that are not loaded, or are loaded again with other numbers.
+//! Kernel modules of the driver that are not loaded, or are loaded again with other numbers; a driver that
+//! is released.
 
 use std::fs;
 
@@ -73,4 +74,21 @@ async fn a_driver_without_capabilities_prepares_no_mig_device() {
     let spec = fs::read_to_string(node.path(&Node::cdi(&claim))).expect("reads");
     // Mode 292 of the capability file is 0444.
     assert!(spec.contains("\"fileMode\": 292") && spec.contains("\"major\": 236"), "{spec}");
+}
+
+#[tokio::test]
+async fn no_container_gets_a_released_driver() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let [held, new] = [node.allocate("a", &["gpu-0"]), node.allocate("b", &["gpu-1"])];
+    claims.prepare(&held).await.expect("prepares");
+    claims.set_released(true);
+    for claim in [&held, &new] {
+        let refusal = claims.prepare(claim).await.expect_err("another container would hold it");
+        assert_eq!(refusal.reason(), "DriverClosed");
+        assert!(refusal.to_string().contains("released"), "{refusal}");
+    }
+    claims.unprepare(&held).await.expect("frees the driver");
+    claims.set_released(false);
+    claims.prepare(&new).await.expect("the kubelet retries");
 }

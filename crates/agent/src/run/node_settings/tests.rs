@@ -60,3 +60,23 @@ fn invalid_label_is_reported_and_ignored() {
         owner.text
     );
 }
+
+#[test]
+fn the_driver_is_released_by_our_label_and_by_the_operator_s() {
+    let config = config(DynamicMig::None, "");
+    let of = |labels: &[(&str, &str)]| NodeSettings::of(&config, &labelled(labels));
+    for (label, value, is_released) in [
+        (LABEL_DRIVER_RELEASED, "true", true),
+        (LABEL_DRIVER_RELEASED, "false", false),
+        ("nvidia.com/gpu.deploy.device-plugin", "true", false),
+        ("nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade", true),
+        ("nvidia.com/gpu.deploy.dra-driver", "paused-for-mig-change", true),
+        ("nvidia.com/gpu.deploy.dcgm", "paused-for-driver-upgrade", false),
+    ] {
+        let settings = of(&[(label, value)]);
+        assert_eq!(settings.is_released, is_released, "{label}={value}");
+        assert!(settings.problems.is_empty());
+    }
+    let settings = of(&[(LABEL_DRIVER_RELEASED, "now")]);
+    assert!(!settings.is_released && settings.problems[0].text.contains("\"now\""));
+}
