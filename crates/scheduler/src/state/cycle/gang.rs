@@ -290,10 +290,10 @@ impl Scheduler {
             let message = error.message().to_owned();
             search.last_error = Some(NodeError { node: format!("{name} (pod {pod})"), message });
             if matches!(error, ReserveError::Leaving(_)) {
-                // Its room will be free soon, so no other pod has to leave.
-                let name = NodeName::from(name);
-                self.note_loans(uid, &name, &search.preemption_budget);
-                search.preemption_budget = PreemptionBudget::none();
+                // Its room will be free soon, so no other pod has to leave. Borrowers may stay.
+                if !self.only_borrowers_keep_away(uid, &NodeName::from(name)) {
+                    search.preemption_budget = PreemptionBudget::none();
+                }
             }
             search.nodes_tried.insert(node);
             if matches!(error, ReserveError::Neighbours(_)) && search.assumed.len() > assumed_before

@@ -36,7 +36,13 @@ impl Scheduler {
             Err(reason) if reason.lacks_place() && self.borrow_place(uid, &key) => {
                 self.refusals.last = LastRefusal::default();
             }
-            Err(reason) => self.attempt_refused(&key, attempt, &reason),
+            Err(reason) => {
+                let lent = std::mem::take(&mut self.refusals.last.lent);
+                if reason.lacks_place() {
+                    self.reclaim_loans_on(&lent.iter().collect());
+                }
+                self.attempt_refused(&key, attempt, &reason);
+            }
         }
     }
 
@@ -204,9 +210,18 @@ impl Scheduler {
                     }
                     Err(error) => {
                         if matches!(error, ReserveError::Leaving(_)) {
-                            // Its room will be free soon, so no other pod has to leave.
-                            self.note_loans(uid, &node, &preemption_budget);
-                            preemption_budget = PreemptionBudget::none();
+                            let below = if attempt == Attempt::Full {
+                                full_budget.evictions.as_ref().map(|scope| scope.below_priority)
+                            } else {
+                                None
+                            };
+                            // Borrowers that it may not evict may stay.
+                            if !self.only_borrowers_keep_away(uid, &node)
+                                || self.note_loans(uid, ask, &node, below)
+                            {
+                                // Its room will be free soon, so no other pod has to leave.
+                                preemption_budget = PreemptionBudget::none();
+                            }
                         }
                         error.message().to_owned()
                     }

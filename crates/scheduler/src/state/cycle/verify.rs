@@ -81,6 +81,13 @@ impl Scheduler {
         let mut dearer = Vec::new();
         for (id, indexes) in by_node {
             let node: NodeName = self.cache.engine().world.cluster.name(id).into();
+            let scope = budget.evictions.as_ref().map(|scope| scope.below_priority);
+            if self.has_protected_borrower(&node, scope) {
+                let message = "pods that it may not evict run in room that is kept for others";
+                last = Some(NodeError { node: node.to_string(), message: message.to_owned() });
+                failed.push(failed_place(&members, &indexes, 0));
+                continue;
+            }
             let mut pods = Vec::new();
             for index in &indexes {
                 let (uid, placed) = &members[*index];

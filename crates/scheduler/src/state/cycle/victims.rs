@@ -333,6 +333,7 @@ impl Scheduler {
             }
             if self.cache.check_node_rules(uid, &node).is_err()
                 || !self.cache.may_allocate_devices(ask, &node)
+                || self.has_protected_borrower(&node, Some(below))
                 || !self.cache.has_candidates(uid, ask, &node, below, &leaving)
             {
                 continue;

@@ -157,8 +157,7 @@ impl Scheduler {
 
     /// Records that an entry was refused. It waits for a change that may help.
     pub(in crate::state) fn refuse(&mut self, key: &QueueKey, reason: &PendingReason) {
-        let LastRefusal { class, search, lent } = std::mem::take(&mut self.refusals.last);
-        self.reclaim_loans_on(&lent.iter().collect());
+        let LastRefusal { class, search, .. } = std::mem::take(&mut self.refusals.last);
         let class = class.filter(|_| reason.lacks_place());
         let waits_for = self.cache.waits_for(key, reason);
         let useless = match self.queue.woken_by(key) {

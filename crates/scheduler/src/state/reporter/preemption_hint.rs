@@ -158,7 +158,8 @@ impl Scheduler {
                 cached.clear();
             }
         }
-        let needs_search = result.is_truncated && result.steps < MAX_SEARCH_STEPS;
+        let was_cut = result.is_truncated || result.was_truncated;
+        let needs_search = was_cut && result.steps < MAX_SEARCH_STEPS;
         let hint = HintState { disturbance, note, needs_search };
         let (expires, fresh_until) = (
             self.cache.now().saturating_add(HINT_TTL_MS),

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::fixtures::{Testbed, evicted, gpu_pod, member, node, pod, pod_group, with};
+use super::fixtures::{Testbed, evicted, gpu_pod, node, pod, with};
 use super::loans::{GRACE, HOUR_MS, NODES, carry_out, explained, is_leaving, lending, on_a};
 
 const CPU: &str = "/spec/containers/0/resources/requests/cpu";
@@ -80,20 +80,31 @@ fn a_higher_priority_gets_the_cores_of_a_borrower_that_are_not_kept() {
 }
 
 #[test]
-fn a_gang_gets_the_cores_of_borrowers_that_are_not_kept() {
+fn a_borrower_is_evicted_for_no_pod_of_lower_priority() {
+    let cores = |pod, cores: &str| with(pod, CPU, json!(cores));
+    for add_node in NODES {
+        // Eight of 64 cores are kept for the gang, whose priority is 100.
+        let mut testbed = lending(add_node);
+        testbed.pod(&of_priority(cores(gpu_pod("lent", 1), "50"), 50));
+        assert_eq!(testbed.settle(), on_a(&["lent"]));
+        testbed.pod(&pod("ordinary", "6"));
+        testbed.pod(&of_priority(pod("y", "52"), 10));
+        assert_eq!(evicted(&testbed.ops()), Vec::<String>::new());
+    }
+}
+
+#[test]
+fn a_pod_that_borrowers_keep_away_may_evict_others_elsewhere() {
+    let cores = |pod, cores: &str| with(pod, CPU, json!(cores));
     for add_node in NODES {
         let mut testbed = lending(add_node);
-        testbed.pod(&with(gpu_pod("low", 1), CPU, json!("50")));
-        assert_eq!(testbed.settle(), on_a(&["low"]));
-        testbed.object(&pod_group("plain", 2, json!({})));
-        for name in ["p0", "p1"] {
-            testbed.pod(&of_priority(with(member("plain", name, "0"), CPU, json!("20")), 10));
-        }
-        let ops = testbed.ops();
-        assert_eq!(evicted(&ops), ["low"]);
-        carry_out(&mut testbed, &ops);
-        testbed.drop_pod("low");
-        assert_eq!(testbed.settle(), on_a(&["p0", "p1"]), "v0 still runs");
+        testbed.pod(&of_priority(cores(gpu_pod("lent", 1), "50"), 50));
+        assert_eq!(testbed.settle(), on_a(&["lent"]));
+        testbed.node(&node("b", 20));
+        testbed.pod(&pod("low", "20"));
+        assert_eq!(testbed.settle(), [("low".to_owned(), "b".to_owned())]);
+        testbed.pod(&of_priority(pod("high", "20"), 10));
+        assert_eq!(evicted(&testbed.ops()), ["low"], "the borrower has a higher priority");
     }
 }
 

@@ -5,8 +5,8 @@
 //! and a short grace period, and no disruption budget delays its eviction. A borrower counts as a
 //! victim that has not left: usage by present pods includes it, the engine cache does not. GPUs are
 //! lent from those that are kept, so other pods find the same GPUs as without it. Of CPU and memory
-//! a borrower may take more than is kept. A pod of higher priority that lacks these gets them back.
-//! A node lends for one nomination only.
+//! a borrower may take more than is kept. A single pod of higher priority that lacks these, and has no
+//! other place, ends the loans of that lender. A node lends for one nomination only.
 //!
 //! Borrowers are evicted once the last victim has left, or the place suffices beside the victims
 //! that still run. From then on nothing is lent, so borrowers delay the nominated pods once, by one
@@ -14,11 +14,10 @@
 
 use std::collections::BTreeSet;
 
-use octavo_engine::preemption::PreemptionBudget;
 use octavo_kube_io::objects::{NodeName, PodUid};
 
 use super::{Nomination, VICTIM_TIMEOUT_MS};
-use crate::devices::AskedClaim;
+use crate::devices::{Ask, AskedClaim};
 use crate::state::Scheduler;
 use crate::state::cache::Cache;
 use crate::state::queue::QueueKey;
@@ -148,31 +147,62 @@ impl Scheduler {
         }
     }
 
-    /// Notes a node that has room for a pod, but for borrowers of lower priority. They are evicted if
-    /// the decision finds no other place.
+    /// Whether a node would have room for a pod now, but for borrowers.
+    pub(in crate::state) fn only_borrowers_keep_away(&self, uid: &PodUid, node: &NodeName) -> bool {
+        let borrowers = self.borrowers_on(node);
+        !borrowers.is_empty() && self.would_fit_without(uid, node, &borrowers)
+    }
+
+    /// Notes a node on which only borrowers keep a pod away, if all of that lender have a priority
+    /// below this one. They are evicted if the decision finds no other place. Returns whether they
+    /// would be.
     pub(in crate::state) fn note_loans(
         &mut self,
         uid: &PodUid,
+        ask: &Ask,
         node: &NodeName,
-        budget: &PreemptionBudget,
-    ) {
-        let Some(scope) = &budget.evictions else { return };
-        let is_lower = |uid: &PodUid| {
-            self.cache.pod(uid).is_some_and(|one| one.pod.spec.priority < scope.below_priority)
-        };
+        below: Option<i32>,
+    ) -> bool {
+        let on_node = self.borrowers_on(node);
+        let lenders = self.reservations.nominations.values();
+        let lenders =
+            lenders.filter(|lender| lender.borrowers.iter().any(|one| on_node.contains(&one)));
+        // A lender takes all its loans back, or none.
+        let is_lower = lenders.flat_map(|lender| &lender.borrowers).all(|borrower| {
+            let record = self.cache.pod(borrower);
+            below.zip(record).is_some_and(|(below, record)| record.pod.spec.priority < below)
+        });
+        // A victim may still have the devices that it needs.
+        let is_helped = is_lower
+            && (ask.is_empty() || self.cache.devices().allocate(ask, node, None).is_ok())
+            && self.only_borrowers_keep_away(uid, node);
+        if is_helped {
+            self.refusals.last.lent.insert(node.clone());
+        }
+        is_helped
+    }
+
+    /// Whether a borrower runs on a node that a pod with this scope of preemption may not evict.
+    pub(in crate::state) fn has_protected_borrower(
+        &self,
+        node: &NodeName,
+        below: Option<i32>,
+    ) -> bool {
+        self.borrowers_on(node)
+            .into_iter()
+            .filter_map(|uid| self.cache.pod(uid))
+            .any(|record| below.is_none_or(|below| record.pod.spec.priority >= below))
+    }
+
+    /// Borrowers with a place on a node.
+    fn borrowers_on(&self, node: &NodeName) -> Vec<&PodUid> {
         let is_there = |uid: &&PodUid| {
             let record = self.cache.pod(uid).filter(|record| record.is_present());
             let place = record.and_then(|record| record.place.as_ref());
             place.is_some_and(|place| place.node == *node)
         };
-        // A lender takes all its loans back, or none.
-        let lenders = self.reservations.nominations.values();
-        let lenders = lenders.filter(|lender| lender.borrowers.iter().all(is_lower));
-        let borrowers: Vec<&PodUid> =
-            lenders.flat_map(|lender| &lender.borrowers).filter(is_there).collect();
-        if !borrowers.is_empty() && self.would_fit_without(uid, node, &borrowers) {
-            self.refusals.last.lent.insert(node.clone());
-        }
+        let nominations = self.reservations.nominations.values();
+        nominations.flat_map(|nomination| &nomination.borrowers).filter(is_there).collect()
     }
 
     /// Evicts the borrowers of a nomination, which lends nothing any more. Those whose binds are in
@@ -215,7 +245,7 @@ impl Scheduler {
         let beneficiary = self.cache.beneficiary(lenders.next()?.0);
         Some(format!(
             "runs in a place that is kept for {beneficiary}: it is evicted once the pods that must \
-             leave for that have left"
+             leave for that have left, or when a higher priority needs its CPU or memory"
         ))
     }
 }
