@@ -104,7 +104,8 @@ impl GpuHealthTracker {
 
     /// Handles that the driver as a whole does not answer any more.
     pub(crate) fn on_driver_gone(&mut self, now: i64) {
-        self.worsen(now).is_driver_gone = true;
+        let state = self.worsen(now);
+        (state.is_driver_gone, state.is_driver_released) = (true, false);
     }
 
     /// Handles that the driver is no longer used, at an administrator's request.

@@ -7,13 +7,14 @@
 use std::time::Duration;
 
 use futures::stream::{BoxStream, StreamExt, unfold};
+use octavo_gpu::Gpu;
 use octavo_kubelet_api::health::{v1, v1alpha1};
 use tokio::sync::watch;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
-use crate::devices::{device_name, is_offered};
+use crate::devices::{device_name, is_offered, mig_name};
 use crate::monitor::Snapshot;
 
 /// Time without a report after which the kubelet marks health as unknown.
@@ -78,11 +79,10 @@ impl HealthService {
 fn report(snapshot: &Snapshot) -> Vec<DeviceHealth> {
     let Some(inventory) = &snapshot.inventory else { return Vec::new() };
     let now = jiff::Timestamp::now().as_second();
-    let mut devices: Vec<_> = inventory
-        .gpus
-        .iter()
-        .filter(|gpu| is_offered(gpu))
-        .map(|gpu| {
+    let named =
+        inventory.gpus.iter().flat_map(|gpu| names(gpu).into_iter().map(move |name| (name, gpu)));
+    let mut devices: Vec<_> = named
+        .map(|(device, gpu)| {
             let state = snapshot.health.get(&gpu.uuid);
             let (is_healthy, message) = match (state, &snapshot.error) {
                 (Some(state), _) => (Some(false), state.message()),
@@ -90,11 +90,23 @@ fn report(snapshot: &Snapshot) -> Vec<DeviceHealth> {
                 (None, None) => (Some(true), String::new()),
             };
             let since = state.map_or(now, |state| state.since);
-            DeviceHealth { device: device_name(gpu), is_healthy, since, message }
+            DeviceHealth { device, is_healthy, since, message }
         })
         .collect();
     devices.sort_by(|a, b| a.device.cmp(&b.device));
     devices
+}
+
+/// Names of a GPU's devices. In MIG mode each place for an instance is one: pods may hold any of them, and they are as
+/// healthy as their GPU.
+fn names(gpu: &Gpu) -> Vec<String> {
+    if is_offered(gpu) {
+        return vec![device_name(gpu)];
+    }
+    let places = gpu.mig_profiles.iter().flat_map(|profile| {
+        profile.placements.iter().map(|placement| mig_name(gpu.minor, profile, *placement))
+    });
+    places.collect()
 }
 
 fn health_timeout_seconds() -> i64 {

@@ -70,3 +70,28 @@ fn without_driver_answers_only_known_faults_are_reported() {
     );
     assert_eq!((reported[1].is_healthy, reported[1].since), (Some(false), 7));
 }
+
+#[test]
+fn mig_devices_are_as_healthy_as_their_gpu() {
+    let mut inventory = testing::inventory(1);
+    inventory.gpus.extend([testing::mig::gpu(1, true), testing::mig::gpu(2, true)]);
+    let state = GpuState { xid: Some(79), since: 7, ..GpuState::default() };
+    let snapshot = Snapshot {
+        inventory: Some(Arc::new(inventory)),
+        health: [(testing::uuid(2), state)].into(),
+        ..Snapshot::default()
+    };
+    let reported = report(&snapshot);
+    let of = |prefix: &str| -> Vec<Option<bool>> {
+        let devices = reported.iter().filter(|found| found.device.starts_with(prefix));
+        devices.map(|found| found.is_healthy).collect()
+    };
+    assert_eq!(of("gpu-0"), [Some(true)]);
+    assert_eq!(
+        (of("gpu-1-mig-").len(), of("gpu-1").len()),
+        (25, 25),
+        "the GPU itself is no device"
+    );
+    assert!(of("gpu-1-mig-").iter().all(|healthy| *healthy == Some(true)));
+    assert!(of("gpu-2-mig-").iter().all(|healthy| *healthy == Some(false)));
+}
