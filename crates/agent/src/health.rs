@@ -1,8 +1,8 @@
 //! Health of one GPU, derived from the driver's events and answers. No I/O.
 //!
 //! A GPU is unhealthy if the driver lost it or is gone itself, if the driver advises an action, or after an XID that
-//! requires one. It recovers when the driver reports no problem. Drivers too old to advise leave an XID standing until the GPU
-//! disappeared and returned, or the agent restarts.
+//! requires one. It recovers when the driver reports no problem. Drivers too old to advise leave an XID standing until
+//! the GPU disappeared and returned, or the agent restarts.
 
 use std::collections::BTreeMap;
 

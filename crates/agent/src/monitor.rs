@@ -89,7 +89,8 @@ impl fmt::Debug for DriverHandle {
     }
 }
 
-/// Starts the thread. While `release` is true, nothing of the driver is open. It ends after `stop`: at once if idle, otherwise when the driver answers. Do not wait for it.
+/// Starts the thread. While `release` is true, nothing of the driver is open. The thread ends after `stop`: at once if
+/// idle, otherwise when the driver answers. Do not wait for it.
 pub(crate) fn start(
     node: &str,
     open: Opener,
@@ -250,6 +251,7 @@ impl Monitor {
         let mut poll_at = Instant::now() + self.poll_delay(&*events);
         let mut mig_check_at = Instant::now() + MIG_CHECK_INTERVAL;
         let mut alive_check_at = Instant::now() + ALIVE_CHECK_INTERVAL;
+        let mut was_alive = true;
         loop {
             if self.stop.is_cancelled() {
                 return Ok(());
@@ -270,10 +272,13 @@ impl Monitor {
             if alive_check_at <= Instant::now() {
                 // A single GPU's loss is found elsewhere.
                 let health = self.gpus.keys().next().map(|uuid| driver.health(uuid));
-                if health.is_some_and(|health| HealthReading::of(&health) == HealthReading::Failed)
-                {
+                let is_alive =
+                    health.is_none_or(|health| HealthReading::of(&health) != HealthReading::Failed);
+                // A driver that lacks the answer and is there otherwise is polled once.
+                if was_alive && !is_alive {
                     poll_at = Instant::now();
                 }
+                was_alive = is_alive;
                 alive_check_at = Instant::now() + ALIVE_CHECK_INTERVAL;
             }
             if mig_check_at <= Instant::now() {
