@@ -1,5 +1,6 @@
 //! The admin server of each program: `/healthz`, `/readyz`, `/metrics`.
 
+mod listener;
 mod readiness;
 
 use std::fmt;
@@ -16,6 +17,8 @@ use axum::routing::get;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
+
+use listener::LimitedListener;
 
 pub use readiness::{Check, Readiness};
 
@@ -102,7 +105,7 @@ impl AdminServer {
         stop: CancellationToken,
     ) {
         let routes = routes(readiness, registry).merge(more);
-        let server = axum::serve(self.listener, routes)
+        let server = axum::serve(LimitedListener::new(self.listener), routes)
             .with_graceful_shutdown(stop.clone().cancelled_owned())
             .into_future();
         // A client that connects and sends nothing must not delay the program's end.

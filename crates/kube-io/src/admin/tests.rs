@@ -101,3 +101,31 @@ fn addresses_are_read_in_their_short_forms() {
         assert!(parse(wrong).unwrap_err().to_string().contains("none"), "{wrong}");
     }
 }
+
+#[tokio::test]
+async fn a_thousand_idle_connections_keep_no_probe_out() {
+    let server = AdminServer::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = server.address();
+    let stop = CancellationToken::new();
+    let (readiness, registry) = (Arc::new(Readiness::default()), Arc::new(Registry::default()));
+    let serving = tokio::spawn(server.serve(readiness, registry, stop.clone()));
+    let mut idle = Vec::new();
+    for number in 0..1000 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        if number % 2 == 0 {
+            // A request that never ends.
+            stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: ").await.unwrap();
+        }
+        idle.push(stream);
+    }
+    assert_eq!(ask(address, "/healthz").await, (200, "ok\n".to_owned()));
+    // The oldest are closed, and the newest are not.
+    let mut byte = [0];
+    let read = idle[0].read(&mut byte);
+    let closed = tokio::time::timeout(Duration::from_secs(5), read).await.expect("is closed");
+    assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+    let newest = idle[999].read(&mut byte);
+    assert!(tokio::time::timeout(Duration::from_millis(50), newest).await.is_err(), "is open");
+    stop.cancel();
+    serving.await.unwrap();
+}
