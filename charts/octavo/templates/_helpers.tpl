@@ -70,7 +70,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The agent's config file. "Seen" marks the path of a host folder in the agent's container. */}}
 {{- define "octavo.agent.config" -}}
 driverRoot: {{ .Values.agent.driverRoot | quote }}
-driverRootSeen: /driver-root
+driverRootSeen: {{ clean (printf "/driver-root/%s" (base .Values.agent.driverRoot)) | quote }}
 procRoot: /proc
 sysRoot: /sys
 kubeletRoot: {{ .Values.agent.kubeletRoot | quote }}

@@ -113,13 +113,17 @@ impl GpuHealthTracker {
         self.worsen(now).is_driver_released = true;
     }
 
+    /// Handles that the driver is open again. What was known of the GPU before may be over, too: the driver may be
+    /// another, and the GPU reset.
+    pub(crate) fn on_driver_back(&mut self) {
+        if self.state.as_ref().is_some_and(|state| state.is_driver_gone || state.is_driver_released)
+        {
+            *self = Self::default();
+        }
+    }
+
     /// Handles the driver's current answer.
     pub(crate) fn on_answer(&mut self, answer: HealthReading, now: i64) {
-        if let (Some(state), HealthReading::Lost | HealthReading::Advises(_)) =
-            (&mut self.state, answer)
-        {
-            (state.is_driver_gone, state.is_driver_released) = (false, false);
-        }
         match answer {
             HealthReading::Lost => self.worsen(now).is_lost = true,
             HealthReading::Advises(advice) => self.worsen(now).advice = Some(advice),
@@ -127,8 +131,7 @@ impl GpuHealthTracker {
             HealthReading::Well | HealthReading::Silent => {
                 let Some(state) = &self.state else { return };
                 // An observed problem is over.
-                let was_away = state.is_driver_gone || state.is_driver_released;
-                let is_over = was_away || state.is_lost || state.advice.is_some();
+                let is_over = state.is_lost || state.advice.is_some();
                 let is_quiet =
                     answer == HealthReading::Well && now - self.last_trouble >= XID_FORGET_SECONDS;
                 if is_over || is_quiet {

@@ -5,6 +5,8 @@
 //! event. Changes of MIG by hand are such changes: a check of a few calls finds them soon and causes a poll. A driver
 //! that stops answering, for example after an upgrade, is closed and reopened.
 
+mod release;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -27,7 +29,7 @@ use crate::metrics::Metrics;
 const STACK_BYTES: usize = 512 * 1024;
 /// How often MIG modes and instances are compared with the last inventory.
 const MIG_CHECK_INTERVAL: Duration = Duration::from_secs(10);
-/// How often the driver is asked about one GPU to find out that it is gone, and thus the longest sleep in the driver.
+/// How often the driver is asked about one GPU to find out that it is gone.
 const ALIVE_CHECK_INTERVAL: Duration = Duration::from_secs(3);
 /// Range of the delay between polls of an unhealthy GPU. The maximum also applies without events, and while the fabric
 /// is being set up.
@@ -89,12 +91,12 @@ impl fmt::Debug for DriverHandle {
     }
 }
 
-/// Starts the thread. While `release` is true, nothing of the driver is open. The thread ends after `stop`: at once if
+/// Starts the thread. While `release` is `Some(true)`, nothing of the driver is open. The thread ends after `stop`: at once if
 /// idle, otherwise when the driver answers. Do not wait for it.
 pub(crate) fn start(
     node: &str,
     open: Opener,
-    release: watch::Receiver<bool>,
+    release: watch::Receiver<Option<bool>>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> std::io::Result<watch::Receiver<Snapshot>> {
@@ -118,8 +120,8 @@ pub(crate) fn start(
 
 struct Monitor {
     node: String,
-    /// Whether the driver is to be released.
-    release: watch::Receiver<bool>,
+    /// Whether the driver is to be released; `None` until the node's settings were read.
+    release: watch::Receiver<Option<bool>>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
     sender: watch::Sender<Snapshot>,
@@ -130,8 +132,13 @@ struct Monitor {
 
 impl Monitor {
     fn run(mut self, open: &Opener) {
+        self.await_settings();
         while let Some(driver) = self.open(open) {
             self.follow(&*driver);
+            if self.is_to_release() {
+                // No new calls and no new containers, while those that run come to their end.
+                self.begin_release();
+            }
             self.close(driver);
         }
     }
@@ -151,6 +158,16 @@ impl Monitor {
 
     /// Follows the GPUs until `stop`, or until the driver as a whole stops answering.
     fn follow(&mut self, driver: &dyn Driver) {
+        if self
+            .snapshot
+            .inventory
+            .as_ref()
+            .is_some_and(|found| found.gpus.is_empty() && found.unreadable.is_empty())
+        {
+            // GPUs that come later, for example from another driver, are seen by a driver that is opened again.
+            self.pause(MAX_POLL_DELAY);
+            return;
+        }
         let mut unanswered = 0;
         while !self.stop.is_cancelled() {
             // Until it stops or the driver is released.
@@ -179,25 +196,6 @@ impl Monitor {
         }
     }
 
-    /// Waits while the driver is to be released.
-    fn stay_released(&mut self) {
-        if !*self.release.borrow() {
-            return;
-        }
-        tracing::warn!(node = %self.node, "the driver is released; its devices take no new pods");
-        self.snapshot.error =
-            Some("the driver is released, as a label of the node says".to_owned());
-        self.snapshot.is_driver_released = true;
-        self.snapshot.driver = DriverHandle::default();
-        self.gpus.values_mut().for_each(|tracker| tracker.on_driver_released(now()));
-        self.publish();
-        while *self.release.borrow() && !self.stop.is_cancelled() {
-            thread::sleep(RELEASE_CHECK_INTERVAL);
-        }
-        tracing::info!(node = %self.node, "the driver is no longer released");
-        self.snapshot.is_driver_released = false;
-    }
-
     /// Notes for all known GPUs that their driver is gone.
     fn driver_gone(&mut self) {
         self.snapshot.is_driver_gone = true;
@@ -219,6 +217,7 @@ impl Monitor {
             match opened {
                 Ok((driver, inventory)) => {
                     self.adopt(inventory);
+                    self.gpus.values_mut().for_each(GpuHealthTracker::on_driver_back);
                     self.ask_all(&*driver);
                     self.snapshot.error = None;
                     self.snapshot.is_driver_gone = false;
@@ -259,7 +258,7 @@ impl Monitor {
             let wake_at = poll_at.min(mig_check_at).min(alive_check_at);
             let timeout = wake_at.saturating_duration_since(Instant::now());
             let event = events.wait(timeout.min(RELEASE_CHECK_INTERVAL))?;
-            if self.stop.is_cancelled() || *self.release.borrow() {
+            if self.stop.is_cancelled() || self.is_to_release() {
                 return Ok(());
             }
             if let Some(event) = &event {
@@ -452,7 +451,7 @@ impl Monitor {
     /// Sleeps before a retry, in steps that let the thread end soon after `stop`.
     fn pause(&self, delay: Duration) {
         let until = Instant::now() + delay;
-        while !self.stop.is_cancelled() {
+        while !self.stop.is_cancelled() && !self.is_to_release() {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;

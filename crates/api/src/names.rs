@@ -55,10 +55,9 @@ pub const LABEL_DYNAMIC_MIG: &str = "octavo.dev/dynamic-mig";
 /// Node label with which the agent releases the driver: `true`. It then holds nothing of the driver open, so that
 /// modules can be unloaded, GPUs reset and MIG modes changed by hand.
 pub const LABEL_DRIVER_RELEASED: &str = "octavo.dev/driver-released";
-/// Node labels by which NVIDIA's GPU Operator pauses its components before it unloads the driver. A value that begins
-/// with `paused` releases the driver, too.
-pub const LABELS_OPERATOR_DEPLOY: [&str; 2] =
-    ["nvidia.com/gpu.deploy.dra-driver", "nvidia.com/gpu.deploy.device-plugin"];
+/// Prefix of the node labels by which NVIDIA's GPU Operator deploys its components. Before it unloads the driver, it
+/// gives those of the components that run a value with `paused-for-` in it. One such label releases the driver, too.
+pub const LABEL_PREFIX_OPERATOR_DEPLOY: &str = "nvidia.com/gpu.deploy.";
 
 /// Node label with the owning scheduler; empty means none. It takes precedence over the agent's setting, and becomes
 /// the taint [`TAINT_OWNER`] of the node's devices.

@@ -129,7 +129,7 @@ const RUNTIME: &str = "/spec/template/spec/runtimeClassName";
 /// The agent's config file with every folder moved: the keys are those of the agent's `NodeFile`.
 const AGENT_CONFIG: &str = "\
 driverRoot: \"/opt/nvidia\"
-driverRootSeen: /driver-root
+driverRootSeen: \"/driver-root/nvidia\"
 procRoot: /proc
 sysRoot: /sys
 kubeletRoot: \"/var/lib/k0s/kubelet/\"
@@ -210,6 +210,7 @@ fn default_facts() -> Vec<Fact> {
         fact("CustomResourceDefinition", "/metadata/name", json!("placementpolicies.octavo.dev")),
         fact("CustomResourceDefinition", KEPT, json!("keep")),
         fact("ValidatingAdmissionPolicy", "/spec/failurePolicy", json!("Fail")),
+        fact("ValidatingAdmissionPolicy/octavo-runtimeclass", "", Value::Null),
         fact("ValidatingAdmissionPolicyBinding", "/spec/validationActions", json!(["Deny"])),
         fact("PodMonitor", "", Value::Null),
         // Only named accounts get rights.
@@ -250,6 +251,11 @@ fn every_value_facts() -> Vec<Fact> {
         fact("DeviceClass", "/spec/extendedResourceName", Value::Null),
         fact("CustomResourceDefinition", KEPT, Value::Null),
         fact("ClusterRoleBinding", "/subjects/0/name", json!("gpu-agent")),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-gpus-runtimeclass",
+            "/spec/validations/0/expression",
+            json!("!(object.spec.?runtimeClassName.orValue('') in ['nvidia','nvidia-legacy'])"),
+        ),
         // The policy applies to the account of the agent.
         fact("ValidatingAdmissionPolicy", "/spec/matchConditions/0/expression", json!(condition)),
         fact("PodMonitor", "/spec/podMetricsEndpoints/0/interval", json!("1m30s")),

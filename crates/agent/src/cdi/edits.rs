@@ -116,7 +116,7 @@ fn common_edits(
         SOCKETS.iter().map(PathBuf::from).filter(|socket| exists(&paths.driver_root_seen, socket));
     let mount = |path: &PathBuf| Mount::read_only(&paths.driver_on_host(path), path);
     // Clients of a daemon may write beside its socket, as those of MPS do.
-    let sockets = sockets.map(|path| mount(&path).writable());
+    let sockets = sockets.map(|path| mount(&path).for_sockets());
     let mounts = files.mounts.iter().map(mount).chain(sockets);
     let more = paths.mounts.iter().map(|more| {
         let mount = Mount::read_only(&more.host_path, &more.container_path);

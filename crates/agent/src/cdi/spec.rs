@@ -125,6 +125,13 @@ impl Mount {
         }
     }
 
+    /// The same, for a socket or a folder of sockets: clients may write, and nothing there is a program.
+    pub(crate) fn for_sockets(self) -> Self {
+        let mut mount = self.writable();
+        mount.options.push("noexec".to_owned());
+        mount
+    }
+
     /// The same, to be written.
     pub(crate) fn writable(mut self) -> Self {
         if let Some(option) = self.options.iter_mut().find(|option| *option == "ro") {

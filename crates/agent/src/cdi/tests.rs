@@ -218,6 +218,7 @@ fn a_spec_has_what_a_container_needs() {
     let writable = |path: &str| {
         let mut mount = mount(path);
         mount["options"][0] = "rw".into();
+        mount["options"].as_array_mut().expect("a list").push("noexec".into());
         mount
     };
     let expected = serde_json::json!({

@@ -38,7 +38,7 @@ pub(crate) struct HealthService {
 /// Health of one device, independent of the service version.
 struct DeviceHealth {
     device: String,
-    /// `None`: the driver does not answer.
+    /// `None`: the driver does not answer, and is not known to be gone or released.
     is_healthy: Option<bool>,
     since: i64,
     message: String,

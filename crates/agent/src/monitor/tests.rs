@@ -13,7 +13,7 @@ const MIG_NOTICE_TIME: Duration = Duration::from_secs(15);
 struct Watched {
     driver: TestDriver,
     snapshots: watch::Receiver<Snapshot>,
-    release: watch::Sender<bool>,
+    release: watch::Sender<Option<bool>>,
     stop: CancellationToken,
 }
 
@@ -26,7 +26,7 @@ impl Watched {
     fn start_with(driver: TestDriver, open: Opener) -> Self {
         let stop = CancellationToken::new();
         let metrics = Arc::new(Metrics::new(&mut Registry::default()));
-        let (release, released) = watch::channel(false);
+        let (release, released) = watch::channel(Some(false));
         let snapshots = start("node", open, released, metrics, stop.clone()).unwrap();
         Self { driver, snapshots, release, stop }
     }
@@ -231,8 +231,8 @@ async fn a_released_driver_is_closed_within_a_second_and_not_opened_before_it_is
     watched.until(|snapshot| snapshot.inventory.is_some()).await;
     watched.listeners(1).await;
     let begin = Instant::now();
-    watched.release.send_replace(true);
-    let released = watched.until(|snapshot| snapshot.is_driver_released).await;
+    watched.release.send_replace(Some(true));
+    let released = watched.until(|snapshot| snapshot.health.len() == 2).await;
     assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
     assert!(released.driver.get().is_none() && open_now.lock().unwrap().upgrade().is_none());
     assert!(released.health.values().all(|state| state.is_driver_released));
@@ -240,8 +240,27 @@ async fn a_released_driver_is_closed_within_a_second_and_not_opened_before_it_is
     // A driver that is unloaded meanwhile is not looked for.
     tokio::time::sleep(2 * RELEASE_CHECK_INTERVAL).await;
     assert!(open_now.lock().unwrap().upgrade().is_none());
-    watched.release.send_replace(false);
+    watched.release.send_replace(Some(false));
     watched.until(|snapshot| snapshot.health.is_empty() && snapshot.driver.get().is_some()).await;
+}
+
+#[tokio::test]
+async fn a_driver_that_is_to_be_released_from_the_start_is_never_opened() {
+    let driver = TestDriver::new(1);
+    let (stop, metrics) =
+        (CancellationToken::new(), Arc::new(Metrics::new(&mut Registry::default())));
+    let (release, released) = watch::channel(None);
+    let opened = driver.clone();
+    let open: Opener = Box::new(move || Ok(Arc::new(opened.clone())));
+    let mut snapshots = start("node", open, released, metrics, stop.clone()).unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(driver.reads(), 0, "the settings are not read yet");
+    release.send_replace(Some(true));
+    snapshots.wait_for(|snapshot| snapshot.is_driver_released).await.unwrap();
+    assert_eq!(driver.reads(), 0);
+    release.send_replace(Some(false));
+    snapshots.wait_for(|snapshot| snapshot.inventory.is_some()).await.unwrap();
+    stop.cancel();
 }
 
 #[tokio::test]
@@ -294,7 +313,7 @@ async fn mig_changes_by_hand_are_noticed_within_15_s() {
 fn monitor() -> Monitor {
     Monitor {
         node: "node".to_owned(),
-        release: watch::channel(false).1,
+        release: watch::channel(Some(false)).1,
         metrics: Arc::new(Metrics::new(&mut Registry::default())),
         stop: CancellationToken::new(),
         sender: watch::channel(Snapshot::default()).0,

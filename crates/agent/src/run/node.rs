@@ -26,6 +26,7 @@ use tokio::time::sleep;
 
 use super::Shared;
 use super::acquire_node::Role;
+use super::node_settings::{self, NodeSettings};
 use crate::config::NodeConfig;
 use crate::failpoint;
 use crate::monitor::{self, Opener, Snapshot};
@@ -39,8 +40,10 @@ pub(super) struct NodeAgent {
     pub(super) config: Arc<NodeConfig>,
     pub(super) shared: Shared,
     pub(super) snapshots: watch::Receiver<Snapshot>,
-    /// Whether the driver is to be released.
-    pub(super) release: watch::Sender<bool>,
+    /// The node's settings; `None` until they were read.
+    pub(super) settings: watch::Sender<Option<NodeSettings>>,
+    /// Whether the driver is to be released; `None` until the settings were read.
+    release: watch::Sender<Option<bool>>,
     /// Time without an answer after which it reports readiness as standby.
     pub(super) standby_after: Duration,
 }
@@ -65,16 +68,18 @@ impl NodeAgent {
     pub(super) fn new(config: NodeConfig, shared: Shared, open: Opener) -> anyhow::Result<Self> {
         let node = config.node_name.clone();
         let (metrics, stop) = (Arc::clone(&shared.metrics), shared.stop.clone());
-        let (release, released) = watch::channel(false);
+        let (release, released) = watch::channel(None);
         let snapshots = monitor::start(&node, open, released, metrics, stop)
             .with_context(|| format!("cannot start the driver's thread of node {node}"))?;
         let (config, standby_after) = (Arc::new(config), STANDBY_AFTER);
-        Ok(Self { config, shared, snapshots, release, standby_after })
+        let settings = watch::channel(None).0;
+        Ok(Self { config, shared, snapshots, settings, release, standby_after })
     }
 
     /// Serves the node whenever this agent has it, until the process stops.
     pub(super) async fn run(self, client: Client) {
         let stop = self.shared.stop.clone();
+        self.follow_settings(client.clone());
         let mut role = Role::Newcomer;
         let mut kept = None;
         loop {
@@ -103,6 +108,23 @@ impl NodeAgent {
                 }
             }
         }
+    }
+
+    /// Follows the node's settings, whether this agent serves the node or not: each agent of a node has the driver open.
+    fn follow_settings(&self, client: Client) {
+        let (release, mut read) = (self.release.clone(), self.settings.subscribe());
+        let relay = async move {
+            while read.changed().await.is_ok() {
+                let is_released = read.borrow_and_update().as_ref().map(|read| read.is_released);
+                release.send_if_modified(|old| std::mem::replace(old, is_released) != is_released);
+            }
+        };
+        let follow = node_settings::follow(client, Arc::clone(&self.config), self.settings.clone());
+        let stop = self.shared.stop.clone();
+        self.shared.tasks.spawn(async move {
+            let both = async { tokio::join!(Box::pin(follow), relay) };
+            stop.run_until_cancelled(both).await;
+        });
     }
 
     async fn connect(&self) -> Client {

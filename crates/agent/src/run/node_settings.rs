@@ -12,7 +12,7 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use octavo_api::names::{
-    LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_OWNER, LABELS_OPERATOR_DEPLOY,
+    LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_OWNER, LABEL_PREFIX_OPERATOR_DEPLOY,
 };
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -57,12 +57,10 @@ impl NodeSettings {
                     Err(("DriverReleasedLabelInvalid", error))
                 }
             });
-        let labels = node.labels.as_ref();
-        let is_paused = |key: &&str| {
-            let value = labels.and_then(|labels| labels.get(*key));
-            value.is_some_and(|value| value.starts_with("paused"))
+        let is_paused = |(key, value): (&String, &String)| {
+            key.starts_with(LABEL_PREFIX_OPERATOR_DEPLOY) && value.contains("paused-for-")
         };
-        let is_released = is_released || LABELS_OPERATOR_DEPLOY.iter().any(is_paused);
+        let is_released = is_released || node.labels.iter().flatten().any(is_paused);
         let problems = not_cut.into_iter().chain(not_owned).chain(not_released).collect();
         Self { dynamic, owner, is_released, problems, is_read: true }
     }

@@ -70,6 +70,8 @@ pub(super) struct PublishLoop {
     setting: watch::Receiver<Option<NodeSettings>>,
     outputs: PublishOutputs,
     observer: NodeObserver,
+    /// Whether the driver was open at the last step.
+    had_driver: bool,
     /// Last values set on the claims: driver version, devices, and MIG management.
     applied: Option<(String, Vec<KnownDevice>, MigManagement)>,
 }
@@ -84,8 +86,16 @@ impl PublishLoop {
         outputs: PublishOutputs,
     ) -> Self {
         snapshots.mark_changed();
-        let (observer, applied) = (NodeObserver::default(), None);
-        Self { name: name.to_owned(), claims, snapshots, setting, outputs, observer, applied }
+        Self {
+            name: name.to_owned(),
+            claims,
+            snapshots,
+            setting,
+            outputs,
+            observer: NodeObserver::default(),
+            had_driver: false,
+            applied: None,
+        }
     }
 
     /// Runs until the claims know their devices.
@@ -116,14 +126,18 @@ impl PublishLoop {
             () = look => {}
         }
         let snapshot = self.snapshots.borrow_and_update().clone();
-        self.claims.set_driver(snapshot.driver.get().as_ref()).await;
         self.claims.set_released(snapshot.is_driver_released);
+        let driver = snapshot.driver.get();
+        let had_driver = std::mem::replace(&mut self.had_driver, driver.is_some());
+        let has_returned = driver.is_some() && !had_driver;
+        self.claims.set_driver(driver.as_ref()).await;
+        drop(driver);
         let setting = self.setting.borrow_and_update().clone();
         let Some(NodeSettings { dynamic, owner, problems, is_read, .. }) = setting else {
             return true;
         };
         let Some(state) = self.observer.state(&self.claims, &snapshot, dynamic).await else {
-            if is_read && snapshot.is_driver_gone {
+            if is_read && (snapshot.is_driver_gone || snapshot.is_driver_released) {
                 // An earlier agent's slices would offer GPUs that no container can use.
                 let pool = Pool { name: self.name.clone(), ..Pool::default() };
                 set(&self.outputs.pool, Some(Arc::new(pool)));
@@ -133,7 +147,8 @@ impl PublishLoop {
         let node = state.node();
         let version = state.inventory.versions.driver.clone();
         let applied = (version, pool::known_devices(&node), pool::mig_management(&node, is_read));
-        if self.applied.as_ref() != Some(&applied) {
+        // Modules that were loaded again have other device numbers, which the claims' files must have.
+        if has_returned || self.applied.as_ref() != Some(&applied) {
             let (version, known, cut) = applied.clone();
             self.claims.set_mig_management(cut);
             self.claims.set_devices(&version, known).await;

@@ -16,7 +16,7 @@ use super::call_gate::count;
 use super::node::NodeAgent;
 use super::publish_loop::{PublishLoop, PublishOutputs};
 use super::sockets::Sockets;
-use super::{node_settings, pool, publish};
+use super::{pool, publish};
 use crate::claims::{Claims, HeldCounts, KubeReader, KubeReporter};
 use crate::devices::Note;
 use crate::failpoint;
@@ -90,7 +90,7 @@ impl NodeAgent {
         let events = Events::new(client.clone(), names::AGENT_CONTROLLER, node);
         let (stop, tasks) = (&period.stop, &period.tasks);
         let wanted = publish::start(self, client.clone(), events.clone(), stop, tasks);
-        let setting = self.follow_settings(client.clone(), period);
+        let setting = self.settings.subscribe();
         let claims = self.open_claims(client, period).await;
         claims.set_metrics(Arc::clone(&self.shared.metrics));
         claims.set_memory_enforcement(self.config.memory_enforcement);
@@ -120,30 +120,6 @@ impl NodeAgent {
         Box::pin(publish_loop.run()).await;
         // The driver's thread ends with the agent only.
         self.shared.stop.cancelled().await;
-    }
-
-    /// Follows the node's settings.
-    fn follow_settings(
-        &self,
-        client: Client,
-        period: &ActivePeriod,
-    ) -> watch::Receiver<Option<node_settings::NodeSettings>> {
-        let (sender, receiver) = watch::channel(None);
-        let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
-        period.tasks.spawn(async move {
-            let follow = node_settings::follow(client, config, sender);
-            stop.run_until_cancelled(Box::pin(follow)).await;
-        });
-        let (release, mut settings) = (self.release.clone(), receiver.clone());
-        period.tasks.spawn(async move {
-            // Ends with the task above.
-            while settings.changed().await.is_ok() {
-                let is_released =
-                    settings.borrow_and_update().as_ref().is_some_and(|new| new.is_released);
-                release.send_if_modified(|old| std::mem::replace(old, is_released) != is_released);
-            }
-        });
-        receiver
     }
 
     async fn open_claims(&self, client: &Client, period: &ActivePeriod) -> Claims {

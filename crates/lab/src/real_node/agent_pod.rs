@@ -2,8 +2,8 @@
 //!
 //! It runs as the chart has it, from an image, but for the kernel's files about the driver. Of these
 //! each machine has one set, and a simulated driver needs its own. So the agent reads them in the
-//! folder of the simulated hardware, which is mounted as a whole in place of the driver's root. That
-//! mount can be written, because the simulated driver keeps its state in files.
+//! folder of the simulated hardware, which is the one above the driver's root. The chart mounts that
+//! folder. Here it can be written, because the simulated driver keeps its state in files.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::mounts::{DRIVER_ROOT, HARDWARE_DIR};
+use super::mounts::DRIVER_ROOT;
 use crate::cluster::apply;
 
 /// The chart's agent, rendered for real nodes.
@@ -37,7 +37,7 @@ fn objects() -> anyhow::Result<Vec<DynamicObject>> {
     for object in &mut objects {
         match apply::kind(object) {
             "ConfigMap" => use_simulated_files(&mut object.data)?,
-            "DaemonSet" => mount_hardware(&mut object.data)?,
+            "DaemonSet" => let_hardware_be_written(&mut object.data)?,
             kind => anyhow::bail!("the rendered agent has a {kind}"),
         }
     }
@@ -51,8 +51,6 @@ fn use_simulated_files(object: &mut Value) -> anyhow::Result<()> {
     let mut config: Value = serde_saphyr::from_str(text.as_str().unwrap_or_default())
         .context("read the agent's config file")?;
     let hardware = Path::new(DRIVER_MOUNT);
-    let driver = Path::new(DRIVER_ROOT).strip_prefix(HARDWARE_DIR).context("the driver's root")?;
-    config["driverRootSeen"] = json!(hardware.join(driver));
     config["procRoot"] = json!(hardware.join("proc"));
     config["sysRoot"] = json!(hardware.join("sys"));
     config["mounts"] = json!([{
@@ -64,10 +62,9 @@ fn use_simulated_files(object: &mut Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Mounts the simulated hardware in place of the driver's root.
-fn mount_hardware(object: &mut Value) -> anyhow::Result<()> {
+/// Lets the simulated driver write into the folder above its root.
+fn let_hardware_be_written(object: &mut Value) -> anyhow::Result<()> {
     let pod = object.pointer_mut("/spec/template/spec").context("a DaemonSet without pods")?;
-    named(pod, "/volumes")?["hostPath"]["path"] = HARDWARE_DIR.into();
     named(pod, "/containers/0/volumeMounts")?["readOnly"] = false.into();
     Ok(())
 }
@@ -82,6 +79,7 @@ fn named<'a>(pod: &'a mut Value, list: &str) -> anyhow::Result<&'a mut Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::real_node::mounts::HARDWARE_DIR;
 
     #[test]
     fn only_the_driver_s_files_are_others_than_the_chart_has() {
@@ -99,7 +97,8 @@ mod tests {
         let chart: Vec<Value> = serde_saphyr::from_multiple(CHART).unwrap();
         let chart = chart.iter().find(|object| object["kind"] == "DaemonSet").unwrap();
         let mut expected = chart["spec"]["template"]["spec"].clone();
-        named(&mut expected, "/volumes").unwrap()["hostPath"]["path"] = "/run/nvidia".into();
+        let volume = named(&mut expected, "/volumes").unwrap();
+        assert_eq!(volume["hostPath"]["path"], HARDWARE_DIR, "the folder above the driver's root");
         named(&mut expected, "/containers/0/volumeMounts").unwrap()["readOnly"] = false.into();
         assert_eq!(*pod, expected);
     }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
@@ -128,6 +129,35 @@ async fn an_agent_writes_slices_of_its_own_node_only() {
     let slice = serde_json::from_value(slice).unwrap();
     let error = unbound.create(&PostParams::default(), &slice).await.unwrap_err();
     assert!(error.to_string().contains("this token is not bound to a node"), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_runtime_class_that_gives_all_gpus_is_refused_outside_of_named_namespaces() {
+    let testbed = Testbed::up("gh200=1").await;
+    let class = json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+        "metadata": {"name": "nvidia"}, "handler": "nvidia"});
+    let classes: Api<RuntimeClass> = Api::all(testbed.client.clone());
+    let class = serde_json::from_value(class).unwrap();
+    classes.create(&PostParams::default(), &class).await.unwrap();
+    let pod = |class: &str| -> Pod {
+        serde_json::from_value(json!({"metadata": {"name": "greedy"}, "spec": {
+            "runtimeClassName": class,
+            "containers": [{"name": "main", "image": "cuda", "env": [
+                {"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]}]}}))
+        .unwrap()
+    };
+    let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+    // The API server learns of a policy a moment after its creation.
+    let error = eventually("the policy is in force", || async {
+        testbed.pods().create(&dry_run, &pod("nvidia")).await.err()
+    })
+    .await;
+    assert!(error.to_string().contains("all GPUs of its node without a claim"), "{error}");
+    assert!(error.to_string().contains("namespace 'default'"), "{error}");
+    let system: Api<Pod> = Api::namespaced(testbed.client.clone(), "kube-system");
+    system.create(&dry_run, &pod("nvidia")).await.unwrap();
+    let other = testbed.pods().create(&dry_run, &pod("other")).await.unwrap_err();
+    assert!(!other.to_string().contains("octavo"), "it does not exist: {other}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -71,7 +71,10 @@ fn the_driver_is_released_by_our_label_and_by_the_operator_s() {
         ("nvidia.com/gpu.deploy.device-plugin", "true", false),
         ("nvidia.com/gpu.deploy.device-plugin", "paused-for-driver-upgrade", true),
         ("nvidia.com/gpu.deploy.dra-driver", "paused-for-mig-change", true),
-        ("nvidia.com/gpu.deploy.dcgm", "paused-for-driver-upgrade", false),
+        // Components that were configured otherwise keep their value in front.
+        ("nvidia.com/gpu.deploy.dcgm", "yes_paused-for-driver-upgrade", true),
+        ("nvidia.com/gpu.deploy.device-plugin", "false", false),
+        ("example.com/gpu.deploy.dcgm", "paused-for-driver-upgrade", false),
     ] {
         let settings = of(&[(label, value)]);
         assert_eq!(settings.is_released, is_released, "{label}={value}");
