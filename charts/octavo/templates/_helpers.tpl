@@ -81,6 +81,7 @@ owner: {{ . | quote }}
 {{- end }}
 cgroupRoot: /host/sys/fs/cgroup
 memoryEnforcement: {{ .Values.agent.memoryEnforcement | quote }}
+minOverflowPolicy: {{ .Values.agent.minOverflowPolicy }}
 watchInterval: {{ .Values.agent.watchInterval | quote }}
 {{- with .Values.agent.mounts }}
 mounts: {{ . | toJson }}

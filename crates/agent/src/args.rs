@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use octavo_api::config::OverflowPolicy;
 use octavo_kube_io::admin::AdminAddress;
 
 use crate::config::{
@@ -125,6 +126,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "BACKEND")]
     memory_enforcement: Option<MemoryEnforcement>,
 
+    /// The weakest overflow policy that a share can have: Report, Hold, Freeze or Kill [default: Kill]
+    #[arg(long, value_name = "POLICY")]
+    min_overflow_policy: Option<OverflowPolicy>,
+
     /// The former name of --memory-enforcement, refused
     #[arg(
         long,
@@ -192,6 +197,7 @@ impl NodeArgs {
             owner,
             cgroup_root,
             memory_enforcement,
+            min_overflow_policy,
             wall: _,
             mounts,
             watch_interval,
@@ -213,6 +219,7 @@ impl NodeArgs {
             owner,
             cgroup_root,
             memory_enforcement,
+            min_overflow_policy,
             wall: None,
             mounts: (!mounts.is_empty()).then_some(mounts),
             watch_interval,

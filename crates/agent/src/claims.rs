@@ -41,6 +41,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use octavo_api::Refusal;
+use octavo_api::config::OverflowPolicy;
 use octavo_gpu::Driver;
 
 use crate::cdi::{CdiFolder, DriverFiles};
@@ -272,6 +273,12 @@ impl Claims {
     /// the driver's capabilities.
     pub fn set_memory_enforcement(&self, setting: MemoryEnforcement) {
         self.inner.set_memory_enforcement(setting);
+    }
+
+    /// Sets the weakest overflow policy that a share can have. A stricter setting applies to prepared shares, too. The
+    /// default is [`OverflowPolicy::Kill`].
+    pub fn set_min_overflow(&self, policy: OverflowPolicy) {
+        self.inner.set_min_overflow(policy);
     }
 
     /// Sets the driver, which creates MIG instances; without it such claims wait. The driver is not kept open here:

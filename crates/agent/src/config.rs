@@ -12,6 +12,7 @@ mod watch_interval;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use octavo_api::config::OverflowPolicy;
 use serde::Deserialize;
 
 use crate::NodePaths;
@@ -60,6 +61,8 @@ pub struct NodeFile {
     pub cgroup_root: Option<PathBuf>,
     /// Memory enforcement of shares. Default `auto`.
     pub memory_enforcement: Option<MemoryEnforcement>,
+    /// The weakest overflow policy that a share can have. Default `Kill`.
+    pub min_overflow_policy: Option<OverflowPolicy>,
     /// The former name of `memoryEnforcement`. Reading it is an error that names the new one.
     #[serde(default, deserialize_with = "RenamedSetting::in_file")]
     pub wall: Option<RenamedSetting>,
@@ -88,6 +91,8 @@ pub struct NodeConfig {
     pub owner: Owner,
     /// Memory enforcement of shares prepared from now on.
     pub memory_enforcement: MemoryEnforcement,
+    /// The weakest overflow policy that a share can have. A share's weaker one has no effect.
+    pub min_overflow_policy: OverflowPolicy,
     /// Interval between checks of shares, while there are any.
     pub watch_interval: WatchInterval,
 }
@@ -177,6 +182,7 @@ impl NodeFile {
             owner: self.owner.or(other.owner),
             cgroup_root: self.cgroup_root.or(other.cgroup_root),
             memory_enforcement: self.memory_enforcement.or(other.memory_enforcement),
+            min_overflow_policy: self.min_overflow_policy.or(other.min_overflow_policy),
             wall: self.wall.or(other.wall),
             mounts: self.mounts.or(other.mounts),
             watch_interval: self.watch_interval.or(other.watch_interval),
@@ -215,6 +221,7 @@ impl NodeFile {
             dynamic_mig: self.dynamic_mig.unwrap_or_default(),
             owner: self.owner.unwrap_or_default(),
             memory_enforcement: self.memory_enforcement.unwrap_or_default(),
+            min_overflow_policy: self.min_overflow_policy.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),
             paths: NodePaths {
                 driver_root_seen: path("driverRootSeen", self.driver_root_seen, &driver_root)?,

@@ -19,7 +19,7 @@ pub use decode::decode;
 pub use resolve::{
     ConfigMismatch, DecodedConfig, DeviceType, decode_entries, for_request, for_share,
 };
-pub use share::{GpuShareConfig, OverflowPolicy, ShareClass, Strictness};
+pub use share::{GpuShareConfig, OverflowPolicy, OverflowPolicyError, ShareClass, Strictness};
 
 /// Parses a Kubernetes quantity as whole bytes.
 pub type ParseBytes = fn(&str) -> Result<i128, String>;

@@ -142,6 +142,7 @@ impl Inner {
     /// The shares of a claim, according to its record.
     pub(super) fn active_shares_of(&self, hold: &ClaimHold) -> Vec<ActiveShare> {
         let claim = &hold.record.claim;
+        let min_overflow = self.min_overflow();
         let shares = hold.record.shares().filter_map(|(held, share)| {
             let share_id = held.share_id.clone()?;
             let folder = share_folder(&claim.uid, &share_id).on_host(&self.paths.run_root);
@@ -155,7 +156,7 @@ impl Inner {
                 folder,
                 memory_bytes: share.memory_bytes,
                 compute_milli_percent: share.compute_milli_percent,
-                overflow: terms.map(|terms| terms.overflow).unwrap_or_default(),
+                overflow: terms.map(|terms| terms.overflow).unwrap_or_default().max(min_overflow),
                 strictness: terms.map(|terms| terms.strictness).unwrap_or_default(),
                 class: terms.map(|terms| terms.class).unwrap_or_default(),
                 backend: terms.map(|terms| terms.backend),

@@ -4,6 +4,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Arc, PoisonError};
 
 use octavo_api::Refusal;
+use octavo_api::config::{GpuShareConfig, OverflowPolicy};
 
 use super::{Devices, Inner, share_folder};
 use crate::checkpoint::{HeldDevice, HeldTerms, Record};
@@ -15,6 +16,8 @@ use crate::enforcement::{self, Backend, BackendKind};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct EnforcementOptions {
     setting: MemoryEnforcement,
+    /// The weakest overflow policy that a share can have.
+    min_overflow: OverflowPolicy,
     /// Whether the driver supports memory limits; `None` until it was opened.
     has_limits: Option<bool>,
 }
@@ -23,6 +26,17 @@ impl Inner {
     /// Takes the setting.
     pub(super) fn set_memory_enforcement(&self, setting: MemoryEnforcement) {
         self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).setting = setting;
+    }
+
+    /// Takes the weakest overflow policy that a share can have.
+    pub(super) fn set_min_overflow(&self, policy: OverflowPolicy) {
+        self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).min_overflow = policy;
+        self.publish_active_shares();
+    }
+
+    /// The weakest overflow policy that a share can have.
+    pub(super) fn min_overflow(&self) -> OverflowPolicy {
+        self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).min_overflow
     }
 
     /// Takes whether the driver has limits of its own.
@@ -61,6 +75,7 @@ impl Inner {
             let folder = share_folder(&uid, share_id).on_host(&self.paths.run_root);
             if let Some(terms) = &mut held.terms {
                 terms.backend = kind;
+                terms.overflow = terms.overflow.max(options.min_overflow);
                 // Running containers have mapped the files, for example if the claim's record was damaged.
                 terms.generation =
                     share_files::generation(&folder).unwrap_or_else(|| new_generation(share_id));
@@ -108,12 +123,12 @@ impl Inner {
 }
 
 /// Enforcement before the decision: off. Never written to disk.
-pub(super) fn undecided(config: octavo_api::config::GpuShareConfig) -> HeldTerms {
+pub(super) fn undecided(config: GpuShareConfig) -> HeldTerms {
     HeldTerms {
         backend: BackendKind::Off,
-        overflow: config.overflow_policy,
-        strictness: config.strictness,
-        class: config.class,
+        overflow: config.overflow_policy.unwrap_or_default(),
+        strictness: config.strictness.unwrap_or_default(),
+        class: config.class.unwrap_or_default(),
         generation: 0,
     }
 }

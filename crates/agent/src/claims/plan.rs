@@ -56,7 +56,7 @@ pub(super) fn plan(
         check_config(&configs, result, device_type)?;
         if let HeldKind::Share(_) = device.kind {
             let config = for_share(&configs, &result.request).map_err(mismatched)?;
-            device.terms = Some(undecided(config.unwrap_or_default()));
+            device.terms = Some(undecided(config));
         }
         Ok(device)
     });

@@ -90,6 +90,10 @@ fn enforcement_and_mounts_can_be_configured() {
         - {hostPath: /c, containerPath: /d, readOnly: false}\n";
     let config = parse(text).unwrap().complete().unwrap();
     assert_eq!(config.memory_enforcement, MemoryEnforcement::Off);
+    assert_eq!(config.min_overflow_policy, OverflowPolicy::Kill);
+    let weaker = parse("nodeName: a\nminOverflowPolicy: Report\n").unwrap().complete().unwrap();
+    assert_eq!(weaker.min_overflow_policy, OverflowPolicy::Report);
+    assert!(parse("minOverflowPolicy: Pause\n").unwrap_err().contains("Pause"));
     assert_eq!(config.paths.cgroup_root, Path::new("/s/fs/cgroup"));
     assert_eq!(config.paths.mounts, ["/a:/b".parse().unwrap(), "/c:/d:rw".parse().unwrap()]);
     assert_eq!(

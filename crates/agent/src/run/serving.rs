@@ -94,6 +94,7 @@ impl NodeAgent {
         let claims = self.open_claims(client, period).await;
         claims.set_metrics(Arc::clone(&self.shared.metrics));
         claims.set_memory_enforcement(self.config.memory_enforcement);
+        claims.set_min_overflow(self.config.min_overflow_policy);
         count(&claims, node, &self.shared.metrics);
         failpoint::hit("handover.opened");
         let is_taken_over = ahead.is_some();

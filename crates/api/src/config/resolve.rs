@@ -67,31 +67,40 @@ pub fn for_request<'a>(
     request: &str,
     device_type: DeviceType,
 ) -> Result<Option<&'a OpaqueConfig>, ConfigMismatch> {
-    find(configs, request, device_type, |config| {
+    let sources = [ConfigSource::Claim, ConfigSource::Class];
+    find(configs, &sources, request, device_type, |config| {
         (!matches!(config, OpaqueConfig::GpuShare(_))).then_some(config)
     })
 }
 
-/// The config of the share that serves a request, by the rules of [`for_request`]; `None` means the default.
+/// The config of the share that serves a request. Which configs apply is decided as in [`for_request`].
+///
+/// A field of the class's config takes precedence over the claim's: administrators write classes, and a share's config
+/// concerns the other containers of its GPU.
 pub fn for_share(
     configs: &[DecodedConfig],
     request: &str,
-) -> Result<Option<GpuShareConfig>, ConfigMismatch> {
-    find(configs, request, DeviceType::Share, |config| match config {
-        OpaqueConfig::GpuShare(config) => Some(*config),
-        _ => None,
-    })
+) -> Result<GpuShareConfig, ConfigMismatch> {
+    let of = |source| {
+        find(configs, &[source], request, DeviceType::Share, |config| match config {
+            OpaqueConfig::GpuShare(config) => Some(*config),
+            _ => None,
+        })
+    };
+    let class = of(ConfigSource::Class)?.unwrap_or_default();
+    Ok(class.or(of(ConfigSource::Claim)?.unwrap_or_default()))
 }
 
 /// The first fitting config in order of precedence for which `wanted` returns a value.
 fn find<'a, T>(
     configs: &'a [DecodedConfig],
+    sources: &[ConfigSource],
     request: &str,
     device_type: DeviceType,
     wanted: impl Fn(&'a OpaqueConfig) -> Option<T>,
 ) -> Result<Option<T>, ConfigMismatch> {
     let parent = request.split_once('/').map_or(request, |(parent, _)| parent);
-    for source in [ConfigSource::Claim, ConfigSource::Class] {
+    for &source in sources {
         for entry in configs.iter().rev().filter(|entry| entry.source == source) {
             let is_named = entry.requests.iter().any(|name| name == request || name == parent);
             if !is_named && !entry.requests.is_empty() {

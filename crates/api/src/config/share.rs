@@ -1,33 +1,77 @@
 //! `GpuShareConfig` of `octavo.dev/v1alpha1`: enforcement and scheduling of a share of a GPU.
 
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
 use super::fields::Fields;
 
-/// Config of a share of a GPU. The size is in the claim's `capacity.requests`.
+/// Config of a share of a GPU. The size is in the claim's `capacity.requests`. An absent field has its type's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuShareConfig {
     /// Action on containers that exceed the share.
-    pub overflow_policy: OverflowPolicy,
+    pub overflow_policy: Option<OverflowPolicy>,
     /// Action on driver functions unknown to Octavo.
-    pub strictness: Strictness,
+    pub strictness: Option<Strictness>,
     /// Scheduling class on the GPU.
-    pub class: ShareClass,
+    pub class: Option<ShareClass>,
 }
 
-/// Action on containers for which the driver counts more memory than the share.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Action on containers for which the driver counts more memory than the share. A later one protects the GPU's other
+/// containers better.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum OverflowPolicy {
+    /// The overflow is reported only.
+    Report,
     /// Launches and allocations wait until the use is below the limit.
     Hold,
-    /// The containers are frozen.
+    /// The containers are frozen. They keep the memory, but take no more.
     Freeze,
     /// Processes are killed until the use is below the limit.
     #[default]
     Kill,
-    /// The overflow is reported only.
-    Report,
+}
+
+/// A text that is no overflow policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not one of Report, Hold, Freeze, Kill")]
+pub struct OverflowPolicyError(String);
+
+impl OverflowPolicy {
+    /// Every policy.
+    pub const ALL: [Self; 4] = [Self::Report, Self::Hold, Self::Freeze, Self::Kill];
+
+    /// The policy's name in a config.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Report => "Report",
+            Self::Hold => "Hold",
+            Self::Freeze => "Freeze",
+            Self::Kill => "Kill",
+        }
+    }
+}
+
+impl FromStr for OverflowPolicy {
+    type Err = OverflowPolicyError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let found = Self::ALL.into_iter().find(|policy| policy.as_str() == text);
+        found.ok_or_else(|| OverflowPolicyError(text.to_owned()))
+    }
+}
+
+impl GpuShareConfig {
+    /// This config, completed by the fields of `other`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            overflow_policy: self.overflow_policy.or(other.overflow_policy),
+            strictness: self.strictness.or(other.strictness),
+            class: self.class.or(other.class),
+        }
+    }
 }
 
 /// Action on allocation and launch functions of a newer driver that are unknown to Octavo.
@@ -54,12 +98,7 @@ pub enum ShareClass {
 
 /// Reads the fields of a `GpuShareConfig`.
 pub(super) fn decode(fields: &mut Fields<'_>) -> Result<GpuShareConfig, ConfigError> {
-    let policies = [
-        ("Hold", OverflowPolicy::Hold),
-        ("Freeze", OverflowPolicy::Freeze),
-        ("Kill", OverflowPolicy::Kill),
-        ("Report", OverflowPolicy::Report),
-    ];
+    let policies = OverflowPolicy::ALL.map(|policy| (policy.as_str(), policy));
     let strictness = [("Strict", Strictness::Strict), ("Lenient", Strictness::Lenient)];
     let classes = [
         ("LatencyCritical", ShareClass::LatencyCritical),
@@ -67,8 +106,8 @@ pub(super) fn decode(fields: &mut Fields<'_>) -> Result<GpuShareConfig, ConfigEr
         ("BestEffort", ShareClass::BestEffort),
     ];
     Ok(GpuShareConfig {
-        overflow_policy: fields.word("overflowPolicy", &policies)?.unwrap_or_default(),
-        strictness: fields.word("strictness", &strictness)?.unwrap_or_default(),
-        class: fields.word("class", &classes)?.unwrap_or_default(),
+        overflow_policy: fields.word("overflowPolicy", &policies)?,
+        strictness: fields.word("strictness", &strictness)?,
+        class: fields.word("class", &classes)?,
     })
 }

@@ -259,35 +259,26 @@ fn share(fields: &Value) -> Value {
 #[test]
 fn a_share_s_config_has_defaults_and_every_word() {
     let decoded = |fields| decode(&share(&fields), parse_bytes).expect("is valid");
-    let default = GpuShareConfig {
-        overflow_policy: OverflowPolicy::Kill,
-        strictness: Strictness::Lenient,
-        class: ShareClass::Normal,
-    };
-    assert_eq!(decoded(json!({})), OpaqueConfig::GpuShare(default));
+    assert_eq!(decoded(json!({})), OpaqueConfig::GpuShare(GpuShareConfig::default()));
     let full = json!({"overflowPolicy": "Freeze", "strictness": "Strict", "class": "BestEffort"});
     let expected = GpuShareConfig {
-        overflow_policy: OverflowPolicy::Freeze,
-        strictness: Strictness::Strict,
-        class: ShareClass::BestEffort,
+        overflow_policy: Some(OverflowPolicy::Freeze),
+        strictness: Some(Strictness::Strict),
+        class: Some(ShareClass::BestEffort),
     };
     assert_eq!(decoded(full), OpaqueConfig::GpuShare(expected));
-    for (word, policy) in [
-        ("Hold", OverflowPolicy::Hold),
-        ("Kill", OverflowPolicy::Kill),
-        ("Report", OverflowPolicy::Report),
-    ] {
-        let expected =
-            OpaqueConfig::GpuShare(GpuShareConfig { overflow_policy: policy, ..default });
-        assert_eq!(decoded(json!({"overflowPolicy": word})), expected);
+    for policy in OverflowPolicy::ALL {
+        let expected = GpuShareConfig { overflow_policy: Some(policy), ..Default::default() };
+        let words = json!({"overflowPolicy": policy.as_str()});
+        assert_eq!(decoded(words), OpaqueConfig::GpuShare(expected));
     }
 }
 
 #[test]
 fn a_share_s_config_says_what_is_allowed() {
     let refused = |fields: Value, path, words| check_refused(&share(&fields), path, words);
-    refused(json!({"overflowPolicy": "Pause"}), "overflowPolicy", "Hold, Freeze, Kill, Report");
-    refused(json!({"overflowPolicy": "kill"}), "overflowPolicy", "Hold, Freeze, Kill, Report");
+    refused(json!({"overflowPolicy": "Pause"}), "overflowPolicy", "Report, Hold, Freeze, Kill");
+    refused(json!({"overflowPolicy": "kill"}), "overflowPolicy", "Report, Hold, Freeze, Kill");
     refused(json!({"strictness": true}), "strictness", "text is expected");
     refused(json!({"class": "Gold"}), "class", "LatencyCritical, Normal, BestEffort");
     refused(json!({"memory": "1Gi"}), "memory", "overflowPolicy, strictness, class");
@@ -296,6 +287,22 @@ fn a_share_s_config_says_what_is_allowed() {
     check_refused(&other, "kind", "is not GpuShareConfig");
     let other = json!({"apiVersion": "octavo.dev/v1", "kind": "GpuShareConfig"});
     check_refused(&other, "apiVersion", "octavo.dev/v1alpha1");
+}
+
+#[test]
+fn a_class_s_config_of_shares_takes_precedence_over_a_claim_s() {
+    use ConfigSource::{Claim, Class};
+    let config = |source, policy| {
+        entry(source, &[], "gpu.nvidia.com", share(&json!({"overflowPolicy": policy})))
+    };
+    for entries in [
+        [config(Class, "Kill"), config(Claim, "Report")],
+        [config(Claim, "Report"), config(Class, "Kill")],
+    ] {
+        let configs = decode_entries(&entries, "gpu.nvidia.com", parse_bytes).expect("valid");
+        let chosen = for_share(&configs, "a").expect("fits");
+        assert_eq!(chosen.overflow_policy, Some(OverflowPolicy::Kill));
+    }
 }
 
 #[test]
@@ -308,15 +315,16 @@ fn a_share_has_a_config_of_its_own_beside_that_of_its_gpu() {
         entry(Claim, &["a"], "gpu.nvidia.com", interval("Short")),
     ];
     let configs = decode_entries(&entries, "gpu.nvidia.com", parse_bytes).expect("valid");
-    let chosen = for_share(&configs, "a").expect("fits").expect("is given");
-    assert_eq!(chosen.overflow_policy, OverflowPolicy::Hold);
-    assert_eq!(chosen.class, ShareClass::Normal, "one config goes before another as a whole");
-    let chosen = for_share(&configs, "b").expect("fits").expect("is given");
-    assert_eq!(chosen.class, ShareClass::BestEffort);
+    let chosen = for_share(&configs, "a").expect("fits");
+    assert_eq!(chosen.overflow_policy, Some(OverflowPolicy::Hold), "the class leaves it open");
+    assert_eq!(chosen.class, Some(ShareClass::BestEffort));
+    assert_eq!(chosen.strictness, None);
+    let chosen = for_share(&configs, "b").expect("fits");
+    assert_eq!(chosen.class, Some(ShareClass::BestEffort));
     let beside = for_request(&configs, "a", DeviceType::Share).expect("fits");
     assert!(matches!(beside, Some(OpaqueConfig::Gpu(_))));
     assert_eq!(for_request(&configs, "b", DeviceType::Share), Ok(None));
-    assert_eq!(for_share(&[], "a"), Ok(None));
+    assert_eq!(for_share(&[], "a"), Ok(GpuShareConfig::default()));
 
     // A whole GPU and a MIG device have no use for one.
     let named = [entry(Claim, &["a"], "gpu.nvidia.com", hold)];

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use octavo_api::config::OverflowPolicy;
 use octavo_kube_io::Backoff;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
@@ -32,6 +33,8 @@ pub enum Fact {
         prepared_at: Option<i64>,
         /// Enforcement backend; `None` if the share was prepared before memory enforcement existed.
         backend: Option<BackendKind>,
+        /// Action on containers that exceed the share; `None` as for the backend.
+        overflow: Option<OverflowPolicy>,
         /// Findings since then, with their times in seconds since 1970.
         findings: Vec<(ShareFinding, i64)>,
     },
@@ -96,7 +99,8 @@ impl Fact {
             HeldKind::Whole => None,
             HeldKind::Share(_) => {
                 let backend = held.terms.map(|terms| terms.backend);
-                Some(Self::Share { prepared_at, backend, findings: Vec::new() })
+                let overflow = held.terms.map(|terms| terms.overflow);
+                Some(Self::Share { prepared_at, backend, overflow, findings: Vec::new() })
             }
             HeldKind::Mig(mig) => {
                 let made = mig.made.as_ref()?;

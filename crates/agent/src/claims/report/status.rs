@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use octavo_api::config::OverflowPolicy;
 use octavo_api::names;
 use serde_json::{Value, json};
 
@@ -81,7 +82,7 @@ impl Fact {
             since.and_then(|since| jiff::Timestamp::from_second(since).ok()).unwrap_or(now)
         };
         vec![match self {
-            Self::Share { prepared_at, backend, findings } => {
+            Self::Share { prepared_at, backend, overflow, findings } => {
                 let changed = |(finding, at): &(ShareFinding, i64)| {
                     let (kind, status) = finding.condition?;
                     let at = since(&Some(*at));
@@ -90,7 +91,7 @@ impl Fact {
                 let found: Vec<_> = findings.iter().filter_map(changed).collect();
                 let is_enforced = |(kind, _): &&(&str, Value)| *kind == names::CONDITION_ENFORCED;
                 let own = found.iter().find(is_enforced).is_none();
-                let own = own.then(|| enforced(*backend, since(prepared_at)));
+                let own = own.then(|| enforced(*backend, *overflow, since(prepared_at)));
                 return own
                     .into_iter()
                     .chain(found.into_iter().map(|(_, reported)| reported))
@@ -131,7 +132,11 @@ impl Fact {
 }
 
 /// Whether something holds a share's containers.
-fn enforced(backend: Option<BackendKind>, since: jiff::Timestamp) -> Value {
+fn enforced(
+    backend: Option<BackendKind>,
+    overflow: Option<OverflowPolicy>,
+    since: jiff::Timestamp,
+) -> Value {
     let (status, reason, message) = match backend {
         Some(BackendKind::Guard) => (
             Status::True,
@@ -156,7 +161,12 @@ fn enforced(backend: Option<BackendKind>, since: jiff::Timestamp) -> Value {
              delete the pods so that it is prepared again",
         ),
     };
-    condition(names::CONDITION_ENFORCED, status, reason, message, since)
+    let mut message = message.to_owned();
+    if let Some(policy) = overflow {
+        message.push_str("; its overflow policy is ");
+        message.push_str(policy.as_str());
+    }
+    condition(names::CONDITION_ENFORCED, status, reason, &message, since)
 }
 
 /// A warning about a claim.

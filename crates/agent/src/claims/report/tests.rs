@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use kube::client::Body;
 use octavo_api::Refusal;
+use octavo_api::config::OverflowPolicy;
 use serde_json::{Value, json};
 use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response};
@@ -219,13 +220,23 @@ fn got() -> Vec<ReportedDevice> {
 
 /// A share that the guard holds.
 fn share(prepared_at: Option<i64>) -> Fact {
-    Fact::Share { prepared_at, backend: Some(BackendKind::Guard), findings: Vec::new() }
+    Fact::Share {
+        prepared_at,
+        backend: Some(BackendKind::Guard),
+        overflow: Some(OverflowPolicy::Kill),
+        findings: Vec::new(),
+    }
 }
 
 #[test]
 fn a_share_s_condition_says_what_holds_it_and_what_was_found() {
     let reported = |backend, findings| {
-        let fact = Fact::Share { prepared_at: Some(0), backend, findings };
+        let fact = Fact::Share {
+            prepared_at: Some(0),
+            backend,
+            overflow: Some(OverflowPolicy::Kill),
+            findings,
+        };
         let devices = vec![ReportedDevice { fact: Some(fact), ..device() }];
         let status = status_of(&Report { devices, ..report(None) }, jiff::Timestamp::now());
         let conditions = status["status"]["devices"][0]["conditions"].clone();
@@ -259,7 +270,7 @@ fn prepared_status_covers_shares_and_mig_but_not_whole_gpus() {
     let report = Report { devices: got(), ..report(None) };
     let at = "2026-01-01T00:00:00Z";
     let share_text = "the guard in the containers refuses memory beyond the share, and the agent \
-         monitors the driver's count";
+         monitors the driver's count; its overflow policy is Kill";
     let expected = json!([
         {
             "driver": "gpu.nvidia.com", "pool": "node-a", "device": "gpu-0", "shareID": "s1",

@@ -147,6 +147,8 @@ async fn a_guarded_share_has_its_files_its_mounts_and_its_hook() {
     assert_ne!(again.generation, terms.generation, "it is another writing");
 }
 
+const FREEZE: OverflowPolicy = OverflowPolicy::Freeze;
+
 #[tokio::test]
 async fn what_a_claim_says_of_its_share_is_kept() {
     let node = Node::new();
@@ -172,7 +174,20 @@ async fn what_a_claim_says_of_its_share_is_kept() {
     let claims = start(&node, MemoryEnforcement::Guard).await;
     let live = claims.active_shares();
     let [share] = live.borrow().to_vec().try_into().expect("one share");
-    assert_eq!(share.overflow, OverflowPolicy::Freeze);
+    assert_eq!(share.overflow, OverflowPolicy::Kill, "the node permits no weaker one");
+    let reported = || match node.facts(&claim).as_slice() {
+        [Fact::Share { overflow, .. }] => *overflow,
+        facts => panic!("{facts:?}"),
+    };
+    assert_eq!(reported(), Some(OverflowPolicy::Kill));
+    // A setting that permits more applies to shares prepared from then on, a stricter one at once.
+    claims.set_min_overflow(OverflowPolicy::Hold);
+    assert_eq!(live.borrow()[0].overflow, OverflowPolicy::Kill);
+    claims.unprepare(&claim).await.expect("unprepares");
+    claims.prepare(&claim).await.expect("prepares");
+    assert_eq!((reported(), live.borrow()[0].overflow), (Some(FREEZE), FREEZE));
+    claims.set_min_overflow(OverflowPolicy::Kill);
+    assert_eq!(live.borrow()[0].overflow, OverflowPolicy::Kill);
     assert_eq!((share.strictness, share.class), (Strictness::Strict, ShareClass::BestEffort));
     assert_eq!((share.backend, share.gpu_uuid.as_str()), (Some(BackendKind::Guard), "GPU-1"));
     assert_eq!(share.folder, folder(&node, &claim));
