@@ -86,7 +86,8 @@ watchInterval: {{ .Values.agent.watchInterval | quote }}
 {{- with .Values.agent.mounts }}
 mounts: {{ . | toJson }}
 {{- end }}
-hookPath: {{ printf "%s/octavo" (trimSuffix "/" .Values.agent.hookDir) | quote }}
+hookDirSeen: /host/hook-dir
+hookDir: {{ trimSuffix "/" .Values.agent.hookDir | quote }}
 {{- end }}
 
 {{/*
@@ -101,21 +102,6 @@ unavailable pods wants them instead of the default surge, so the surge is set to
 {{- end }}
 {{- end }}
 {{- toYaml $strategy }}
-{{- end }}
-
-{{/*
-Security context of the container that installs the hook. The user is root, which owns that folder. As its owner it needs no
-capability.
-*/}}
-{{- define "octavo.agent.plainSecurityContext" -}}
-privileged: false
-allowPrivilegeEscalation: false
-readOnlyRootFilesystem: true
-runAsUser: 0
-capabilities:
-  drop: [ALL]
-seccompProfile:
-  type: RuntimeDefault
 {{- end }}
 
 {{/* The scheduler's config file. One replica needs a lease, too: a rolling update briefly has two. */}}

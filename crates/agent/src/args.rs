@@ -100,9 +100,13 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     run_root: Option<PathBuf>,
 
-    /// The octavo binary on the host, for CDI hooks [default: this program]
-    #[arg(long, value_name = "FILE")]
-    hook_path: Option<PathBuf>,
+    /// Folder on the host into which the program of CDI hooks is written [default: none; hooks run this program]
+    #[arg(long, value_name = "DIR")]
+    hook_dir: Option<PathBuf>,
+
+    /// The same folder as it is seen here [default: the path on the host]
+    #[arg(long, value_name = "DIR")]
+    hook_dir_seen: Option<PathBuf>,
 
     /// The driver's libnvidia-ml.so.1 [default: searched under the driver's root]
     #[arg(long, value_name = "FILE")]
@@ -191,7 +195,8 @@ impl NodeArgs {
             kubelet_root,
             cdi_root,
             run_root,
-            hook_path,
+            hook_dir,
+            hook_dir_seen,
             driver_library,
             dynamic_mig,
             owner,
@@ -213,7 +218,8 @@ impl NodeArgs {
             kubelet_root,
             cdi_root,
             run_root,
-            hook_path,
+            hook_dir,
+            hook_dir_seen,
             driver_library,
             dynamic_mig,
             owner,

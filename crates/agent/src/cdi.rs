@@ -13,7 +13,6 @@ mod spec;
 mod tests;
 
 pub use driver_files::DriverFiles;
-pub(crate) use driver_files::LIBRARY_FOLDERS;
 pub(crate) use edits::{CdiDevice, spec_for};
 pub(crate) use folder::{CdiFolder, SpecContent, cdi_id};
 pub(crate) use majors::{Majors, MissingModule};

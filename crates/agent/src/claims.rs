@@ -20,6 +20,7 @@ mod conflict;
 mod drain_gate;
 mod enforcement;
 mod extent;
+mod hook;
 mod inventory;
 mod keyed_mutex;
 mod mig;
@@ -174,6 +175,8 @@ struct Inner {
     /// Options for shares prepared from now on.
     enforcement: Mutex<enforcement::EnforcementOptions>,
     active: active_shares::ActiveShares,
+    /// Why the program of CDI hooks does not run on this node.
+    hook_problem: Mutex<Option<String>>,
 }
 
 impl Claims {
@@ -238,6 +241,7 @@ impl Claims {
             refused: Mutex::default(),
             enforcement: Mutex::default(),
             active: active_shares::ActiveShares::default(),
+            hook_problem: Mutex::default(),
         };
         inner.publish_active_shares();
         Ok((Self { inner: Arc::new(inner) }, opened))

@@ -17,6 +17,7 @@ use serde::Deserialize;
 
 use crate::NodePaths;
 use crate::checkpoint::is_plain_name;
+use crate::node::HOOK_PROGRAM;
 
 pub use dynamic_mig::{DynamicMig, DynamicMigError};
 pub use memory_enforcement::{MemoryEnforcement, MemoryEnforcementError, RenamedSetting};
@@ -49,8 +50,10 @@ pub struct NodeFile {
     pub cdi_root: Option<PathBuf>,
     /// Folder that is empty after each boot, at the same path for host and agent. Default `/run`.
     pub run_root: Option<PathBuf>,
-    /// The `octavo` binary on the host. Default: this program's own path.
-    pub hook_path: Option<PathBuf>,
+    /// Folder on the host into which the agent writes the program of CDI hooks. Default: none; hooks run this program.
+    pub hook_dir: Option<PathBuf>,
+    /// The same folder as the agent sees it. Default: the path on the host.
+    pub hook_dir_seen: Option<PathBuf>,
     /// The driver's management library, `libnvidia-ml.so.1`. Default: searched under the driver's root.
     pub driver_library: Option<PathBuf>,
     /// GPUs under dynamic MIG. Default: none. The node's label takes precedence.
@@ -85,6 +88,8 @@ pub struct NodeConfig {
     pub paths: NodePaths,
     /// The driver's management library; `None`: search it under the driver's root.
     pub driver_library: Option<PathBuf>,
+    /// The program of CDI hooks, as the agent sees it.
+    pub hook_path_seen: PathBuf,
     /// GPUs under dynamic MIG, unless the node's label overrides it.
     pub dynamic_mig: DynamicMig,
     /// The only scheduler that allocates this node's devices, unless the node's label overrides it.
@@ -131,7 +136,7 @@ pub enum ConfigError {
     )]
     InstanceId(String),
     /// The binary's own path is not known.
-    #[error("cannot tell where this program lies ({0}); set hookPath in the config file")]
+    #[error("cannot tell where this program lies ({0}); set hookDir in the config file")]
     NoHookPath(std::io::Error),
     /// A folder of nodes has none.
     #[error("no node in {0}: it needs at least one <node>/agent.yaml")]
@@ -176,7 +181,8 @@ impl NodeFile {
             kubelet_root: self.kubelet_root.or(other.kubelet_root),
             cdi_root: self.cdi_root.or(other.cdi_root),
             run_root: self.run_root.or(other.run_root),
-            hook_path: self.hook_path.or(other.hook_path),
+            hook_dir: self.hook_dir.or(other.hook_dir),
+            hook_dir_seen: self.hook_dir_seen.or(other.hook_dir_seen),
             driver_library: self.driver_library.or(other.driver_library),
             dynamic_mig: self.dynamic_mig.or(other.dynamic_mig),
             owner: self.owner.or(other.owner),
@@ -197,14 +203,15 @@ impl NodeFile {
         if let Some(id) = instance_id.as_ref().filter(|id| !is_plain_name(id)) {
             return Err(ConfigError::InstanceId(id.clone()));
         }
-        let hook_path = match self.hook_path {
-            Some(path) => path,
+        let hook_path = match self.hook_dir {
+            Some(folder) => folder.join(HOOK_PROGRAM),
             None => std::env::current_exe().map_err(ConfigError::NoHookPath)?,
         };
         let path = |setting, value: Option<PathBuf>, default: &Path| {
             let path = value.unwrap_or_else(|| default.to_owned());
             if path.is_absolute() { Ok(path) } else { Err(ConfigError::Relative { setting, path }) }
         };
+        let hook_seen = self.hook_dir_seen.map(|folder| folder.join(HOOK_PROGRAM));
         let root = Path::new("/");
         let driver_root = path("driverRoot", self.driver_root, root)?;
         let sys_root = path("sysRoot", self.sys_root, Path::new("/sys"))?;
@@ -218,6 +225,7 @@ impl NodeFile {
             instance_id,
             kubeconfig: self.kubeconfig,
             driver_library: self.driver_library,
+            hook_path_seen: path("hookDirSeen", hook_seen, &hook_path)?,
             dynamic_mig: self.dynamic_mig.unwrap_or_default(),
             owner: self.owner.unwrap_or_default(),
             memory_enforcement: self.memory_enforcement.unwrap_or_default(),
@@ -236,7 +244,7 @@ impl NodeFile {
                 )?,
                 cdi_root: path("cdiRoot", self.cdi_root, Path::new("/var/run/cdi"))?,
                 run_root: path("runRoot", self.run_root, Path::new("/run"))?,
-                hook_path: path("hookPath", Some(hook_path), root)?,
+                hook_path: path("hookDir", Some(hook_path), root)?,
                 mounts,
             },
         })

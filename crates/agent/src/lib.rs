@@ -12,7 +12,6 @@ pub mod enforcement;
 mod failpoint;
 mod handover;
 pub mod health;
-pub mod hook;
 pub mod kubelet;
 mod metrics;
 mod monitor;

@@ -8,6 +8,9 @@ use crate::config::HostMount;
 /// Name of the driver in slices, classes and the kubelet.
 pub const DRIVER_NAME: &str = "gpu.nvidia.com";
 
+/// File name of the program of CDI hooks, where the agent installs it.
+pub(crate) const HOOK_PROGRAM: &str = "octavo-cdi-hook";
+
 /// Paths of a node; see "A node's parts on disk" in ARCHITECTURE.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePaths {
@@ -28,7 +31,7 @@ pub struct NodePaths {
     /// Folder that is empty after each boot, at the same path for host and agent. It contains the limits of shares, at
     /// the path that containers see below `/run`.
     pub run_root: PathBuf,
-    /// The `octavo` binary on the host, for CDI hooks.
+    /// The program of CDI hooks on the host.
     pub hook_path: PathBuf,
     /// Host paths that every container with a GPU gets.
     pub mounts: Vec<HostMount>,

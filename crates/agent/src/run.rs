@@ -2,6 +2,8 @@
 
 mod acquire_node;
 mod call_gate;
+mod hook_program;
+pub(crate) mod hook_socket;
 mod inventory;
 mod node;
 mod node_settings;

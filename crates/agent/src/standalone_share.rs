@@ -108,7 +108,7 @@ fn run_command(args: &RunArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn names() -> anyhow::Result<()> {
-    let names = octavo_guard_library::CUDA_HOOKS.iter().chain(octavo_guard_library::NVML_HOOKS);
+    let names = octavo_embedded::guard::CUDA_HOOKS.iter().chain(octavo_embedded::guard::NVML_HOOKS);
     let mut text = String::new();
     for name in names {
         text.push_str(name);

@@ -298,6 +298,18 @@ pub enum Refusal {
         /// This node.
         node: String,
     },
+    /// The program of CDI hooks does not run on the node.
+    #[error(
+        "claim {claim} was not prepared because the program of its containers' hooks does not run on node {node}: {problem}; the kubelet retries, check `hookDir` in the agent's settings"
+    )]
+    HookNotReady {
+        /// Namespace and name.
+        claim: String,
+        /// The obstacle.
+        problem: String,
+        /// This node.
+        node: String,
+    },
     /// The node's GPUs are not read yet.
     #[error(
         "claim {claim} was not prepared because the GPUs of node {node} were not read yet; the kubelet retries, see the agent's log if this lasts"
@@ -395,6 +407,7 @@ reasons! {
     ConfigMismatch => "ConfigMismatch",
     NotYetSupported => "NotYetSupported",
     KernelModuleMissing => "KernelModuleMissing",
+    HookNotReady => "HookNotReady",
     NotReady => "NotReady",
     ApiUnavailable => "ApiUnavailable",
     Storage => "Storage",

@@ -70,7 +70,7 @@ pub(crate) async fn run(octavo: &Path, options: &Options) -> anyhow::Result<Vec<
         rustix::process::geteuid().is_root(),
         "a container's root needs mounts: run it as root"
     );
-    let testbed = Testbed::new(octavo, options).await?;
+    let testbed = Testbed::new(options).await?;
     let agent = AgentProcess::start_with_log(
         octavo,
         &testbed.path("agent.yaml"),
@@ -96,7 +96,7 @@ struct Testbed {
 }
 
 impl Testbed {
-    async fn new(octavo: &Path, options: &Options) -> anyhow::Result<Self> {
+    async fn new(options: &Options) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("or").tempdir().context("make a folder")?;
         let library = find_library(&options.driver_root)?;
         let driver = Nvml::open(&library, &options.sys_root)?;
@@ -135,7 +135,7 @@ impl Testbed {
             "kubeletRoot": testbed.path("kubelet"),
             "cdiRoot": testbed.path("cdi"),
             "runRoot": testbed.path("run"),
-            "hookPath": octavo,
+            "hookDir": testbed.path("hook"),
             "memoryEnforcement": "guard",
             "mounts": mounts,
         });

@@ -12,7 +12,7 @@
 //! - an entry in the list of its file, which [`CUDA`] or [`NVML`] collects.
 //!
 //! To add a hook, write it in the file of its subject. To add a file, `mod` it here and add it to
-//! the lists of hooks and names below; the test of `guard-library` checks that none is missing.
+//! the lists of hooks and names below; the test of `embedded` checks that none is missing.
 
 use crate::driver::FunctionAddress;
 

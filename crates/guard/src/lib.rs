@@ -31,7 +31,7 @@
 //!   fences the share. The agent compares the driver's counts with those in the file.
 //!
 //! This crate is a Rust library only to be checked and tested like all others.
-//! `octavo-guard-library` builds the shared object for containers with the feature `library`.
+//! `octavo-embedded` builds the shared object for containers with the feature `library`.
 
 #![no_std]
 

@@ -131,7 +131,7 @@ Examples:
 
     /// Prepare a container's root; run by container runtimes through CDI specs
     #[command(name = "cdi-hook", hide = true)]
-    CdiHook(octavo_agent::hook::Args),
+    CdiHook(octavo_hook::Args),
 
     /// Write files of the repository
     #[command(hide = true)]

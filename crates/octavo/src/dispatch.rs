@@ -27,7 +27,7 @@ const MAX_BLOCKING_THREADS: usize = 64;
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.program {
         // Runs at the start of each container: no runtime, no TLS, no logs.
-        Program::CdiHook(args) => octavo_agent::hook::run(&args)?,
+        Program::CdiHook(args) => octavo_hook::run(&args)?,
         Program::Agent(args) => {
             logging::start(cli.log, LogProfile::Daemon);
             with_tls(&server_runtime()?, octavo_agent::run(*args))?;

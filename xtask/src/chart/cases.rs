@@ -138,9 +138,11 @@ dynamicMig: [6,7]
 owner: \"octavo\"
 cgroupRoot: /host/sys/fs/cgroup
 memoryEnforcement: \"off\"
+minOverflowPolicy: Hold
 watchInterval: \"1s\"
 mounts: [{\"containerPath\":\"/opt/tools\",\"hostPath\":\"/opt/tools\",\"readOnly\":false}]
-hookPath: \"/home/kubernetes/bin/octavo\"
+hookDirSeen: /host/hook-dir
+hookDir: \"/home/kubernetes/bin\"
 ";
 
 /// The scheduler's config file.
@@ -153,14 +155,6 @@ leaderElection:
 ";
 
 fn default_facts() -> Vec<Fact> {
-    let plain = json!({
-        "privileged": false,
-        "allowPrivilegeEscalation": false,
-        "readOnlyRootFilesystem": true,
-        "runAsUser": 0,
-        "capabilities": {"drop": ["ALL"]},
-        "seccompProfile": {"type": "RuntimeDefault"},
-    });
     let privileged = json!({"privileged": true, "readOnlyRootFilesystem": true, "runAsUser": 0});
     let restricted = json!({
         "allowPrivilegeEscalation": false,
@@ -170,8 +164,6 @@ fn default_facts() -> Vec<Fact> {
     let image = format!("octavo/octavo:{}", env!("CARGO_PKG_VERSION"));
     vec![
         fact("DaemonSet", CONTEXT, privileged),
-        // What installs the hook needs no device.
-        fact("DaemonSet", "/spec/template/spec/initContainers/0/securityContext", plain),
         fact("DaemonSet", RUNTIME, Value::Null),
         fact("DaemonSet", "/spec/template/spec/hostPID", json!(true)),
         // Two pods are on a node while one replaces another: no port of the node may be theirs.

@@ -3,24 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use crate::hook::ldcache;
-use crate::hook::rootfs::{EntryKind, Rootfs};
-
-/// Folders in which drivers install libraries, besides those in the linker's cache.
-pub(crate) const LIBRARY_FOLDERS: [&str; 12] = [
-    "/usr/lib64",
-    "/usr/lib/x86_64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/usr/lib",
-    "/lib64",
-    "/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/usr/lib64/nvidia",
-    "/usr/lib/nvidia",
-    "/usr/lib/x86_64-linux-gnu/nvidia/current",
-    "/usr/lib/aarch64-linux-gnu/nvidia/current",
-    "/usr/local/nvidia/lib64",
-];
+use octavo_hook::rootfs::{EntryKind, Rootfs};
+use octavo_hook::{LIBRARY_FOLDERS, ldcache};
 
 /// Folder beside the libraries with more of them.
 const LIBRARY_SUBFOLDER: &str = "vdpau";
@@ -196,8 +180,8 @@ impl DriverFiles {
                 .map(|entry| entry.name.as_str())
                 .collect();
             for core in CORE_LIBRARIES {
-                let is_plain = |entry: &&_| -> bool { EntryKind::is_file_named(entry, core) };
-                files.extend(entries.iter().find(is_plain).map(|entry| entry.name.as_str()));
+                let mut plain = entries.iter().filter(|entry| entry.kind == EntryKind::File);
+                files.extend(plain.find(|entry| entry.name == core).map(|entry| &*entry.name));
             }
             if files.is_empty() {
                 continue;
@@ -229,17 +213,9 @@ impl DriverFiles {
     }
 }
 
-impl EntryKind {
-    /// Whether an entry is a plain file with this name.
-    fn is_file_named(entry: &crate::hook::rootfs::Entry, name: &str) -> bool {
-        entry.kind == EntryKind::File && entry.name == name
-    }
-}
-
 /// Folders to search, those of the linker's cache first.
 fn library_folders(root: &Rootfs) -> Vec<PathBuf> {
-    let cache = root.read(Path::new("/etc/ld.so.cache")).unwrap_or_default();
-    let cached = ldcache::parse(&cache).unwrap_or_default();
+    let cached = ldcache::read(root).unwrap_or_default();
     let mut folders: Vec<PathBuf> = cached
         .iter()
         .filter(|library| {

@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::node::NodePaths;
 
+/// Seconds that a hook may take. It works on few files, and a slow disk must not fail a container's start.
+const HOOK_TIMEOUT_SECONDS: u32 = 60;
+
 /// Options of mounts.
 const MOUNT_OPTIONS: [&str; 5] = ["ro", "nosuid", "nodev", "rbind", "rprivate"];
 
@@ -105,6 +108,9 @@ pub struct Hook {
     /// The complete environment. Never empty: runtimes would otherwise pass their own, including `LD_LIBRARY_PATH`.
     #[serde(default)]
     pub env: Vec<String>,
+    /// Seconds after which the runtime ends the program, and the container's start fails.
+    #[serde(default)]
+    pub timeout: u32,
 }
 
 impl DeviceNode {
@@ -155,6 +161,7 @@ impl Hook {
             path: paths.hook_path.to_string_lossy().into_owned(),
             args: own.into_iter().chain(args).collect(),
             env: vec!["PATH=/usr/sbin:/usr/bin:/sbin:/bin".to_owned()],
+            timeout: HOOK_TIMEOUT_SECONDS,
         }
     }
 }

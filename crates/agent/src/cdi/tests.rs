@@ -7,9 +7,9 @@ use tempfile::TempDir;
 use super::{CdiDevice, CdiFolder, DriverFiles, Majors, Spec, SpecContent, cdi_id, spec_for};
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, HeldShare, Record, RecordState};
 use crate::claims::KnownDevice;
-use crate::hook::ldcache::{Library, format};
 use crate::node::{ClaimRef, NodePaths};
 use crate::testing::PROC_DEVICES;
+use octavo_hook::ldcache::{Library, format};
 
 const UID: &str = "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d";
 
@@ -37,7 +37,7 @@ fn paths(node: &TempDir) -> NodePaths {
         kubelet_root: at("kubelet"),
         cdi_root: at("cdi"),
         run_root: at("run"),
-        hook_path: "/opt/octavo/bin/octavo".into(),
+        hook_path: "/opt/octavo/bin/octavo-cdi-hook".into(),
         mounts: Vec::new(),
     }
 }
@@ -204,8 +204,8 @@ fn a_spec_has_what_a_container_needs() {
     let hook = |name: &str, args: serde_json::Value| {
         let mut all = vec![serde_json::json!("octavo"), "cdi-hook".into(), name.into()];
         all.extend(args.as_array().cloned().unwrap_or_default());
-        serde_json::json!({"hookName": "createContainer", "path": "/opt/octavo/bin/octavo",
-            "args": all, "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"]})
+        serde_json::json!({"hookName": "createContainer", "path": "/opt/octavo/bin/octavo-cdi-hook",
+            "args": all, "env": ["PATH=/usr/sbin:/usr/bin:/sbin:/bin"], "timeout": 60})
     };
     let device = |path: &str, major: u32, minor: u32| {
         serde_json::json!({"path": path, "type": "c", "major": major, "minor": minor,

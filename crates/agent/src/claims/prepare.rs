@@ -42,6 +42,7 @@ impl Inner {
             let (claim, node) = (claim.to_string(), self.node.clone());
             return Err(Refusal::DriverClosed { claim, node });
         }
+        self.check_hook(claim)?;
         let mut devices = Vec::new();
         let hold = self.holds().get(&claim.uid).filter(ClaimHold::is_prepared);
         let mut must_report = hold.is_none();

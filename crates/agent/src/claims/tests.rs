@@ -2,6 +2,7 @@ mod damage;
 mod driver;
 mod enforcement;
 mod fixtures;
+mod hook;
 mod instances;
 mod mig;
 mod mig_faults;

@@ -9,6 +9,7 @@ use super::{Backend, EnforcedShare};
 use crate::cdi::{ContainerEdits, Hook};
 use crate::checkpoint::StorageError;
 use crate::node::NodePaths;
+use crate::run::hook_socket;
 
 /// The driver's own limits.
 #[derive(Debug)]
@@ -21,8 +22,8 @@ impl Backend for DriverBackend {
             share.gpu_uuid.to_owned(),
             "--memory-bytes".to_owned(),
             share.memory_bytes.to_string(),
-            "--driver-root".to_owned(),
-            paths.driver_root.to_string_lossy().into_owned(),
+            "--socket".to_owned(),
+            hook_socket::path(&paths.run_root).to_string_lossy().into_owned(),
         ];
         // This hook type runs while the cgroup is still visible and the process is already in it.
         let hook = Hook::octavo(paths, "createRuntime", "memory-limits", args);

@@ -51,7 +51,7 @@ pub(super) struct GuardBackend {
 impl GuardBackend {
     /// Writes the guard and proxies for a driver's libraries, or returns the obstacle.
     pub(super) fn make(paths: &NodePaths, files: &DriverFiles) -> Result<Self, String> {
-        let mut made = vec![(octavo_guard_library::NAME, Cow::Borrowed(library::GUARD_LIBRARY))];
+        let mut made = vec![(octavo_embedded::guard::NAME, Cow::Borrowed(library::GUARD_LIBRARY))];
         let mut real = Vec::new();
         for name in LIBRARIES {
             let (path, proxied) = proxy(paths, files, name)?;

@@ -2,9 +2,9 @@
 
 pub(crate) mod stale;
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixStream as BlockingStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,6 +87,8 @@ impl Socket {
             },
         }
         let listener = UnixListener::bind(path).map_err(failed)?;
+        // The kubelet and container runtimes run as root.
+        fs::set_permissions(path, Permissions::from_mode(0o600)).map_err(failed)?;
         Ok(Self { listener, path: path.to_owned(), file: identity(path) })
     }
 

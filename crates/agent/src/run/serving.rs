@@ -16,7 +16,7 @@ use super::call_gate::count;
 use super::node::NodeAgent;
 use super::publish_loop::{PublishLoop, PublishOutputs};
 use super::sockets::Sockets;
-use super::{pool, publish};
+use super::{hook_socket, pool, publish};
 use crate::claims::{Claims, HeldCounts, KubeReader, KubeReporter};
 use crate::devices::Note;
 use crate::failpoint;
@@ -33,6 +33,8 @@ const RECHECK_DELAY: Duration = Duration::from_secs(35);
 const SWEEP_SPREAD_SECONDS: u64 = 60;
 /// Timeout for the first devices before a node that was handed over is served.
 const FIRST_DEVICES_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time in which calls of the kubelet wait for the first trial of the hooks' program.
+const HOOK_TRIAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for unsent reports on claims at shutdown.
 const FINAL_REPORTS_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -110,15 +112,29 @@ impl NodeAgent {
                 tracing::warn!(%node, "the devices are not known yet; claims are refused until they are");
             }
         }
+        claims.set_hook_problem(Some("it was not tried yet".to_owned()));
+        let mut hook = Box::pin(self.install_hook(&claims));
+        let is_installed = timeout(HOOK_TRIAL_TIMEOUT, &mut hook).await.is_ok();
         sockets.open(claims.clone());
         period.tasks.spawn(self.watch(claims.clone(), client.clone(), events.clone(), period));
         period.tasks.spawn(self.report(events, note_changes, period));
         period.tasks.spawn(self.sweep(claims.clone(), period));
+        let hooks =
+            hook_socket::serve(hook_socket::path(&self.config.paths.run_root), claims.clone());
+        let stop = period.stop.clone();
+        period.tasks.spawn(async move {
+            stop.run_until_cancelled(hooks).await;
+        });
         let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
         period.tasks.spawn(async move {
             stop.run_until_cancelled(stale::remove(&config)).await;
         });
-        Box::pin(publish_loop.run()).await;
+        let retry_hook = async {
+            if !is_installed {
+                hook.await;
+            }
+        };
+        tokio::join!(Box::pin(publish_loop.run()), retry_hook);
         // The driver's thread ends with the agent only.
         self.shared.stop.cancelled().await;
     }

@@ -11,7 +11,6 @@ use rustix::thread::UnshareFlags;
 
 use super::share::StandaloneShare;
 use crate::cdi::Mount;
-use crate::hook;
 
 /// Where everything of Octavo's lies that a container sees.
 pub(super) const OWN: &str = "/run/octavo";
@@ -35,7 +34,7 @@ pub(super) fn enter(share: &StandaloneShare) -> anyhow::Result<()> {
     }
     let hooks: Vec<Vec<String>> = share.edits.hooks.iter().map(|hook| hook.args.clone()).collect();
     for args in &hooks {
-        hook::run_here(&hooks, args)?;
+        octavo_hook::run_here(&hooks, args)?;
     }
     Ok(())
 }

@@ -87,6 +87,12 @@ pub(super) const REFUSALS: &[Reason] = &[
         "Wait: the kubelet retries. If it lasts, see the logs of the node's agents.",
     ),
     row(
+        "HookNotReady",
+        REFUSAL,
+        "The program of the CDI hooks does not run on the node.",
+        "Set `hookDir` of the agent to a folder of the host that can be written and allows execution. The kubelet retries.",
+    ),
+    row(
         "Interrupted",
         REFUSAL,
         "The work on the claim ended without a result.",

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use octavo_embedded::guard::{CUDA_HOOKS, LIBRARY, NAME};
 use octavo_fake_gpu::{Clock, FakeGpu, ProcessHandle};
 use octavo_guard_abi::limits::Terms;
 use octavo_guard_abi::{GUARD, LIMITS_FILE, REAL, STATE_FILE, names, state, uuid};
-use octavo_guard_library::{CUDA_HOOKS, LIBRARY, NAME};
 use octavo_machine::derive_uuid;
 use octavo_proxy::Plan;
 use tempfile::TempDir;

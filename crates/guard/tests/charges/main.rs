@@ -5,7 +5,7 @@
 //! # Gaps of HAMi-core
 //!
 //! Published gaps, and the tests that check them here. Other behaviour of the guard is tested in
-//! `guard-library`, the ledger in `guard-abi`.
+//! `embedded`, the ledger in `guard-abi`.
 //!
 //! | HAMi-core | test |
 //! |---|---|
@@ -19,14 +19,14 @@
 //! | mipmapped arrays are checked after the fact | `arrays::mipmapped_arrays_are_counted_with_their_levels` |
 //! | stacks for all threads of a GPU, gigabytes, are not counted | `limits::stacks_count_for_all_resident_threads` |
 //! | the device heap is not counted | `limits::a_heap_that_does_not_fit_is_refused` |
-//! | contexts other than the primary one are not counted | `limits::a_limit_goes_with_its_context`; `guard-library` |
+//! | contexts other than the primary one are not counted | `limits::a_limit_goes_with_its_context`; `embedded` |
 //! | imported memory crashes it or is counted for the wrong process | `vmm::imported_memory_counts_for_its_owner` |
 //! | host memory is taken for GPU memory (`Illegal device id`) | `vmm::memory_of_the_host_is_not_counted` |
 //! | opened memory of other processes | `shared::opened_memory_counts_for_its_owner` |
 //! | expandable segments are miscounted | `vmm::segments_that_grow_and_shrink_are_counted_to_the_byte` |
 //! | an allocation that the driver refuses stays counted | `faults::what_the_driver_refuses_is_not_counted` |
 //! | counts fall below zero | `model::random_work_is_never_counted_for_less_than_it_has` |
-//! | a share over its limit gets an error from `cuMemGetInfo` | `guard-library`, `limits` |
+//! | a share over its limit gets an error from `cuMemGetInfo` | `embedded`, `limits` |
 //! | `nvmlDeviceGetMemoryInfo` shows the whole GPU or fails | `view::nvml_shows_the_share` |
 //! | other tenants' processes are listed | `view::only_the_shares_processes_are_listed_by_their_own_numbers` |
 //! | 190 wrapped functions, of which a handful change anything | `view::nothing_can_be_set` |

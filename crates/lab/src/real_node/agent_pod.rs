@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(config["driverRoot"], "/run/nvidia/driver");
         assert_eq!(config["driverRootSeen"], "/driver-root/driver");
         assert_eq!(config["procRoot"], "/driver-root/proc");
-        assert_eq!(config["hookPath"], "/var/lib/octavo/bin/octavo");
+        assert_eq!(config["hookDir"], "/var/lib/octavo/bin");
         let pod = &of_kind("DaemonSet").unwrap()["spec"]["template"]["spec"];
         let chart: Vec<Value> = serde_saphyr::from_multiple(CHART).unwrap();
         let chart = chart.iter().find(|object| object["kind"] == "DaemonSet").unwrap();

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use octavo_embedded::guard::{CUDA_HOOKS, LIBRARY, NVML_HOOKS};
 use octavo_guard_abi::{GUARD, names};
-use octavo_guard_library::{CUDA_HOOKS, LIBRARY, NVML_HOOKS};
 use octavo_proxy::Plan;
 
 /// The guard as a shared object.

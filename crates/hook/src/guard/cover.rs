@@ -7,7 +7,7 @@ use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
 use rustix::fs::{self, FileType, StatVfsMountFlags};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
-use crate::hook::rootfs::Rootfs;
+use crate::rootfs::Rootfs;
 
 /// Covers every plain file that `paths` lead to; returns the number of covered files. The kernel resolves the paths
 /// within the root, so links of the image cannot cover files of the host.

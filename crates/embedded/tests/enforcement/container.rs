@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use octavo_embedded::guard::CUDA_HOOKS;
 use octavo_guard_abi::limits::{GATE_OFFSET, ShareGate, Terms, UNTRACKED_OFFSET};
 use octavo_guard_abi::state::{self, SlotCopy};
-use octavo_guard_library::CUDA_HOOKS;
 use octavo_proxy::Plan;
 
 use crate::built::built;

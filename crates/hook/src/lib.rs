@@ -9,15 +9,19 @@
 //!
 //! The root may contain anything from the image, including links that lead out of it. The kernel therefore resolves
 //! every path with that root as its limit.
+//!
+//! Errors go to the runtime, which puts them into the events of the pod. The crate knows neither Kubernetes nor NVML, so
+//! that its program is small; what needs the driver is asked of the node's agent.
+
+#![forbid(unsafe_code)]
 
 mod guard;
-mod install;
-pub(crate) mod ldcache;
+pub mod ldcache;
 mod linker;
 mod links;
-mod memory_limits;
+pub mod memory_limits;
 mod oci;
-pub(crate) mod rootfs;
+pub mod rootfs;
 #[cfg(test)]
 mod tests;
 
@@ -56,16 +60,26 @@ pub enum Action {
     Guard(guard::Args),
     /// Set the driver's memory limit of the container's cgroup.
     MemoryLimits(memory_limits::Args),
-    /// Copy this binary to a folder of the host, for the container runtime to run as hook.
-    Install {
-        /// The folder, as it is seen here.
-        #[arg(long = "to", value_name = "FOLDER")]
-        folder: PathBuf,
-    },
 }
 
+/// Folders in which drivers install libraries, besides those in the linker's cache.
+pub const LIBRARY_FOLDERS: [&str; 12] = [
+    "/usr/lib64",
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib",
+    "/lib64",
+    "/lib/x86_64-linux-gnu",
+    "/lib/aarch64-linux-gnu",
+    "/usr/lib64/nvidia",
+    "/usr/lib/nvidia",
+    "/usr/lib/x86_64-linux-gnu/nvidia/current",
+    "/usr/lib/aarch64-linux-gnu/nvidia/current",
+    "/usr/local/nvidia/lib64",
+];
+
 /// Runs one of `hooks` for this process's own root, as if it were a container's.
-pub(crate) fn run_here(hooks: &[Vec<String>], args: &[String]) -> anyhow::Result<()> {
+pub fn run_here(hooks: &[Vec<String>], args: &[String]) -> anyhow::Result<()> {
     let root = PathBuf::from("/");
     let env = std::env::vars().map(|(name, value)| format!("{name}={value}")).collect();
     let cwd = std::env::current_dir().context("finding out where the command begins")?;
@@ -82,12 +96,9 @@ struct Line {
     args: Args,
 }
 
-/// Runs a hook for the container whose state is on standard input, or installs the binary. An error fails the
-/// container's start and appears in its pod's events.
+/// Runs a hook for the container whose state is on standard input. An error fails the container's start and appears in
+/// its pod's events.
 pub fn run(args: &Args) -> anyhow::Result<()> {
-    if let Action::Install { folder } = &args.action {
-        return install::install(folder);
-    }
     let state =
         std::io::read_to_string(std::io::stdin()).context("reading the container's state")?;
     act(&oci::container(&state)?, args)
@@ -106,7 +117,7 @@ fn act(container: &oci::Container, args: &Args) -> anyhow::Result<()> {
             linker::update(&root, folders, cuda_compat.as_deref())
         }
         Action::Guard(args) => guard::install(&root, container, args),
-        // They need no root and have returned above.
-        Action::Install { .. } | Action::MemoryLimits(_) => Ok(()),
+        // It needs no root and has returned above.
+        Action::MemoryLimits(_) => Ok(()),
     }
 }

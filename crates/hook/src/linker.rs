@@ -6,11 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::ldcache::{self, Library};
+use super::ldcache::{self, CACHE, Library};
 use super::rootfs::{EntryKind, Rootfs};
-
-/// The linker's cache.
-const CACHE: &str = "/etc/ld.so.cache";
 
 /// Makes a later `ldconfig` in the container include the folders.
 const CONFIG: &str = "/etc/ld.so.conf.d/00-octavo-driver.conf";
@@ -40,8 +37,7 @@ pub(super) fn update(
     for folder in &folders {
         libraries.extend(libraries_in(root, folder));
     }
-    let cached = root.read(Path::new(CACHE)).ok().and_then(|cache| ldcache::parse(&cache));
-    let cached = cached.unwrap_or_default();
+    let cached = ldcache::read(root).context("reading the container's linker cache")?;
     let known = known_in(root, &folders, &cached);
     libraries.retain(|library| !known.contains(&(library.name.as_str(), library.flags)));
     let is_new = |old: &Library| {

@@ -1,12 +1,13 @@
 //! Paths at which programs of a container can find the driver's libraries.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::cdi::LIBRARY_FOLDERS;
-use crate::hook::ldcache;
-use crate::hook::oci::Container;
-use crate::hook::rootfs::{EntryKind, Rootfs};
+use crate::LIBRARY_FOLDERS;
+use crate::ldcache;
+use crate::oci::Container;
+use crate::rootfs::{EntryKind, Rootfs};
 
 /// The libraries wrapped by the guard, with the common prefix of their file names.
 pub(super) const LIBRARIES: [(&str, &str); 2] =
@@ -28,11 +29,11 @@ pub(super) fn find(
     container: &Container,
     folders: &[PathBuf],
     stem: &str,
-) -> Vec<PathBuf> {
+) -> io::Result<Vec<PathBuf>> {
     let mut searched: BTreeSet<PathBuf> = folders.iter().cloned().collect();
     searched.extend(LIBRARY_FOLDERS.iter().map(PathBuf::from));
     searched.extend(MORE_FOLDERS.iter().map(PathBuf::from));
-    searched.extend(cached(root, stem));
+    searched.extend(cached(root, stem)?);
     searched.extend(named_in_environment(container));
     searched.extend(compat(root));
     let hwcaps_folders: Vec<_> =
@@ -47,7 +48,7 @@ pub(super) fn find(
             }
         }
     }
-    found
+    Ok(found)
 }
 
 /// Whether a file name is that of a library, with or without version: `libcuda.so`, `libcuda.so.580.95.05`.
@@ -56,11 +57,10 @@ fn is_named(name: &str, stem: &str) -> bool {
 }
 
 /// Folders of the library in the container's linker cache.
-fn cached(root: &Rootfs, stem: &str) -> Vec<PathBuf> {
-    let cache = root.read(Path::new("/etc/ld.so.cache")).unwrap_or_default();
-    let libraries = ldcache::parse(&cache).unwrap_or_default();
+fn cached(root: &Rootfs, stem: &str) -> io::Result<Vec<PathBuf>> {
+    let libraries = ldcache::read(root)?;
     let meant = libraries.iter().filter(|library| is_named(&library.name, stem));
-    meant.filter_map(|library| Some(Path::new(&library.path).parent()?.to_owned())).collect()
+    Ok(meant.filter_map(|library| Some(Path::new(&library.path).parent()?.to_owned())).collect())
 }
 
 /// Processor-specific folders below a folder.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use octavo_guard_library::CUDA_HOOKS;
+use octavo_embedded::guard::CUDA_HOOKS;
 
 /// Files that all tests use and none changes.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use super::ldcache::{Library, flags_of, format, parse};
 use super::rootfs::Rootfs;
-use super::{linker, links, oci};
+use super::{ldcache, linker, links, oci};
 
 struct Container {
     folder: TempDir,
@@ -240,6 +240,28 @@ fn ldconfig_reads_what_was_written_and_the_other_way_round() {
     let machine = print(Path::new("/etc/ld.so.cache")).expect("prints");
     let machine: Vec<_> = machine.into_iter().filter(|line| written.contains(line)).collect();
     assert_eq!(machine, written, "the order is the linker's own");
+}
+
+#[test]
+fn a_cache_of_an_image_is_read_within_bounds() {
+    let container = Container::new();
+    assert_eq!(ldcache::read(&container.root).expect("is missing"), []);
+    fs::create_dir(container.path("/etc")).expect("makes");
+    let path = container.path(ldcache::CACHE);
+    fs::write(&path, "no cache").expect("writes");
+    assert_eq!(ldcache::read(&container.root).expect("is damaged"), []);
+    let file = fs::File::create(&path).expect("makes");
+    file.set_len(1 << 30).expect("grows");
+    let error = ldcache::read(&container.root).expect_err("is too large");
+    assert!(error.to_string().contains("8 MiB"), "{error}");
+    let error = linker::update(&container.root, &[], None).expect_err("is too large");
+    assert!(format!("{error:#}").contains("8 MiB"), "{error:#}");
+
+    // Entries may share strings: a small file can name any number of bytes.
+    let library = |name: String| Library { flags: 0x303, name, path: "/a".to_owned(), hwcap: 0 };
+    let many: Vec<_> = (0..70_000).map(|_| library("a".to_owned())).collect();
+    assert_eq!(parse(&format(&many).expect("fits")), None);
+    assert_eq!(parse(&format(&[library("a".repeat(5000))]).expect("fits")), None);
 }
 
 #[test]

@@ -1,9 +1,4 @@
-//! The guard as shared objects that containers load: one for proxies, one for preloading.
-//!
-//! The build script builds them from `crates/guard` with their own profile. So a program always
-//! embeds the guard that matches its `octavo-guard-abi`.
-
-#![forbid(unsafe_code)]
+//! The guard: one shared object for proxies, one for preloading.
 
 pub use octavo_guard::{CUDA_HOOKS, NVML_HOOKS};
 

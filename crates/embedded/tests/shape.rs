@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use object::elf;
 use object::read::elf::{Dyn as _, ElfFile64, ProgramHeader as _};
 use object::{Endianness, Object as _, ObjectSymbol as _};
-use octavo_guard_library::{CUDA_HOOKS, LIBRARY, NAME, NVML_HOOKS, PRELOAD, PRELOAD_NAME};
+use octavo_embedded::guard::{CUDA_HOOKS, LIBRARY, NAME, NVML_HOOKS, PRELOAD, PRELOAD_NAME};
 
 /// Both shared objects, by name.
 const BOTH: [(&str, &[u8]); 2] = [(NAME, LIBRARY), (PRELOAD_NAME, PRELOAD)];

@@ -8,9 +8,22 @@
 //! ```
 
 use std::cmp::Ordering;
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use crate::rootfs::Rootfs;
+
+/// The cache.
+pub const CACHE: &str = "/etc/ld.so.cache";
 
 const MAGIC: &[u8; 20] = b"glibc-ld.so.cache1.1";
 const OLD_MAGIC: &[u8; 11] = b"ld.so-1.7.0";
+/// Largest file that is read, in bytes. Those of large distributions have some hundred KiB; an image may contain anything.
+const MAX_BYTES: u64 = 8 << 20;
+/// Most libraries of a cache. Each is copied, and entries can share one long string.
+const MAX_LIBRARIES: usize = 1 << 16;
+/// Longest name or path in bytes, as the kernel takes it.
+const MAX_STRING: usize = 4096;
 const HEADER: usize = 48;
 const ENTRY: usize = 24;
 /// Flag in `hwcap`: the entry is processor-specific, as named in an extension section.
@@ -18,19 +31,32 @@ const HWCAP_EXTENSION: u64 = 1 << 62;
 
 /// A library in the cache.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Library {
+pub struct Library {
     /// Type of library and machine, as glibc numbers them.
-    pub(crate) flags: u32,
+    pub flags: u32,
     /// The name requested by programs.
-    pub(crate) name: String,
+    pub name: String,
     /// Where it is.
-    pub(crate) path: String,
+    pub path: String,
     /// Processor features that it needs, as glibc packs them.
-    pub(crate) hwcap: u64,
+    pub hwcap: u64,
+}
+
+/// Reads the cache of a root. One that is missing or damaged has no libraries, as for the linker. One that is too large is
+/// an error.
+pub fn read(root: &Rootfs) -> io::Result<Vec<Library>> {
+    let Ok(file) = root.open_file(Path::new(CACHE)) else { return Ok(Vec::new()) };
+    let mut content = Vec::new();
+    file.take(MAX_BYTES + 1).read_to_end(&mut content)?;
+    if content.len() as u64 > MAX_BYTES {
+        let message = format!("{CACHE} has more than {} MiB", MAX_BYTES >> 20);
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+    }
+    Ok(parse(&content).unwrap_or_default())
 }
 
 /// Parses a cache; `None` if it is not one or is damaged.
-pub(crate) fn parse(file: &[u8]) -> Option<Vec<Library>> {
+pub fn parse(file: &[u8]) -> Option<Vec<Library>> {
     // A cache from before glibc 2.32 has the old format first and the new one behind it.
     let start = if file.starts_with(OLD_MAGIC) {
         file.windows(MAGIC.len()).position(|window| window == MAGIC)?
@@ -42,7 +68,7 @@ pub(crate) fn parse(file: &[u8]) -> Option<Vec<Library>> {
         return None;
     }
     let count = usize::try_from(number(cache, MAGIC.len())?).ok()?;
-    if count > cache.len() / ENTRY {
+    if count > (cache.len() / ENTRY).min(MAX_LIBRARIES) {
         return None;
     }
     (0..count)
@@ -62,7 +88,7 @@ pub(crate) fn parse(file: &[u8]) -> Option<Vec<Library>> {
 
 /// Serializes a cache; `None` if it would be too large. Processor-specific entries are omitted: they need the extension
 /// section, and a generic entry exists for each.
-pub(crate) fn format(libraries: &[Library]) -> Option<Vec<u8>> {
+pub fn format(libraries: &[Library]) -> Option<Vec<u8>> {
     let mut libraries: Vec<_> =
         libraries.iter().filter(|library| library.hwcap & HWCAP_EXTENSION == 0).collect();
     // The linker does a binary search from the greatest name to the least. The sort keeps the given order of equal
@@ -96,7 +122,7 @@ pub(crate) fn format(libraries: &[Library]) -> Option<Vec<u8>> {
 }
 
 /// Flags of an ELF library, from the first bytes of its file; `None` for other files and unsupported machines.
-pub(crate) fn flags_of(elf: &[u8]) -> Option<u32> {
+pub fn flags_of(elf: &[u8]) -> Option<u32> {
     const GLIBC: u32 = 3;
     const SHARED_OBJECT: u16 = 3;
     let half = |at: usize| Some(u16::from_le_bytes([*elf.get(at)?, *elf.get(at + 1)?]));
@@ -157,6 +183,6 @@ fn number(cache: &[u8], at: usize) -> Option<u32> {
 /// A string at an offset.
 fn string(cache: &[u8], at: u32) -> Option<String> {
     let text = cache.get(usize::try_from(at).ok()?..)?;
-    let end = text.iter().position(|&b| b == 0)?;
+    let end = text.iter().take(MAX_STRING).position(|&b| b == 0)?;
     String::from_utf8(text.get(..end)?.to_vec()).ok()
 }

@@ -59,7 +59,8 @@ pub(super) fn install(root: &Rootfs, container: &Container, args: &Args) -> anyh
     for (library, stem) in search_paths::LIBRARIES {
         let proxy = folder.join(library);
         check(root, &args.guard.join(library), &proxy)?;
-        let found = search_paths::find(root, container, &args.folders, stem);
+        let found = search_paths::find(root, container, &args.folders, stem)
+            .context("searching the container's driver libraries")?;
         let covered = cover::cover(root, &proxy, &found)
             .with_context(|| format!("laying the guard over {library} of the container"))?;
         if covered == 0 {

@@ -1,7 +1,7 @@
 //! A folder as the root of all paths: no link leads out of it.
 
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
@@ -13,22 +13,22 @@ const TEMP_SUFFIX: &str = ".octavo-tmp";
 
 /// A folder in the role of `/`. Paths are absolute in it.
 #[derive(Debug)]
-pub(crate) struct Rootfs {
+pub struct Rootfs {
     root: OwnedFd,
 }
 
 /// An entry of a folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Its type.
-    pub(crate) kind: EntryKind,
+    pub kind: EntryKind,
 }
 
 /// Type of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum EntryKind {
+pub enum EntryKind {
     /// A plain file.
     File,
     /// A symbolic link.
@@ -39,13 +39,13 @@ pub(crate) enum EntryKind {
 
 impl Rootfs {
     /// Takes a folder as root.
-    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+    pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Self { root: fs::open(path, flags, Mode::empty())? })
     }
 
     /// Entries of a folder, sorted by name. Names that are not UTF-8 are omitted.
-    pub(crate) fn list(&self, folder: &Path) -> io::Result<Vec<Entry>> {
+    pub fn list(&self, folder: &Path) -> io::Result<Vec<Entry>> {
         let folder = self.resolve(folder, OFlags::RDONLY | OFlags::DIRECTORY)?;
         let mut entries = Vec::new();
         for entry in fs::Dir::read_from(&folder)? {
@@ -67,38 +67,31 @@ impl Rootfs {
     }
 
     /// Device and inode behind a path: equal for two paths to the same file.
-    pub(crate) fn identity(&self, path: &Path) -> Option<(u64, u64)> {
+    pub fn identity(&self, path: &Path) -> Option<(u64, u64)> {
         let stat = fs::fstat(self.resolve(path, OFlags::PATH).ok()?).ok()?;
         Some((stat.st_dev, stat.st_ino))
     }
 
     /// A descriptor of the file behind a path, for naming it (`O_PATH`).
-    pub(crate) fn place(&self, path: &Path) -> io::Result<OwnedFd> {
+    pub fn place(&self, path: &Path) -> io::Result<OwnedFd> {
         Ok(self.resolve(path, OFlags::PATH)?)
     }
 
     /// Whether a path leads to a plain file.
-    pub(crate) fn is_file(&self, path: &Path) -> bool {
+    pub fn is_file(&self, path: &Path) -> bool {
         let stat = self.resolve(path, OFlags::PATH).and_then(fs::fstat);
         stat.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
     }
 
     /// Target text of a link. Links in its parent path are followed.
-    pub(crate) fn link_target(&self, link: &Path) -> Option<String> {
+    pub fn link_target(&self, link: &Path) -> Option<String> {
         let (folder, name) = self.parent(link).ok()?;
         fs::readlinkat(&folder, name, Vec::new()).ok()?.into_string().ok()
     }
 
-    /// The content of a plain file.
-    pub(crate) fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        let mut content = Vec::new();
-        self.open_file(path)?.read_to_end(&mut content)?;
-        Ok(content)
-    }
-
     /// Opens a plain file for reading. Other types are rejected before opening, since opening a pipe would block
     /// forever.
-    pub(crate) fn open_file(&self, path: &Path) -> io::Result<File> {
+    pub fn open_file(&self, path: &Path) -> io::Result<File> {
         if !self.is_file(path) {
             return Err(io::Error::other("is missing or not a plain file"));
         }
@@ -106,7 +99,7 @@ impl Rootfs {
     }
 
     /// Writes a complete file in place of an existing one. A link is replaced, not followed.
-    pub(crate) fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+    pub fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         let (folder, name) = self.parent_made(path)?;
         let temp = format!(".{name}{TEMP_SUFFIX}");
         remove(&folder, &temp)?;
@@ -119,7 +112,7 @@ impl Rootfs {
     }
 
     /// Creates a symbolic link in place of an existing link or plain file. Missing folders are created.
-    pub(crate) fn symlink(&self, target: &str, link: &Path) -> io::Result<()> {
+    pub fn symlink(&self, target: &str, link: &Path) -> io::Result<()> {
         let (folder, name) = self.parent_made(link)?;
         let present = fs::readlinkat(&folder, name, Vec::new());
         if present.is_ok_and(|present| present.to_bytes() == target.as_bytes()) {
