@@ -76,7 +76,10 @@ impl Node {
             uuid: format!("GPU-{minor}"),
             minor,
             pci: format!("0000:0{minor}:00.0"),
-            kind: octavo_agent::claims::DeviceKind::Gpu { memory_bytes: 80 << 30 },
+            kind: octavo_agent::claims::DeviceKind::Gpu {
+                memory_bytes: 80 << 30,
+                reserved_bytes: 0,
+            },
         };
         claims.set_devices("580.95.05", vec![device(0), device(1)]).await;
         claims

@@ -236,7 +236,7 @@ fn known(gpu: &Gpu) -> Vec<KnownDevice> {
         uuid: gpu.uuid.clone(),
         minor: gpu.minor,
         pci: gpu.pci.to_string(),
-        kind: DeviceKind::Gpu { memory_bytes: gpu.memory_bytes },
+        kind: DeviceKind::Gpu { memory_bytes: gpu.memory_bytes, reserved_bytes: 0 },
     };
     let places = gpu.mig_profiles.iter().flat_map(|profile| {
         profile.placements.iter().map(|placement| KnownDevice {

@@ -92,7 +92,10 @@ struct Testbed {
     api: Api,
     driver: Nvml,
     gpu: Gpu,
+    /// Memory of the claim, in bytes.
     memory: u64,
+    /// What containers get of it, in bytes.
+    limit: u64,
 }
 
 impl Testbed {
@@ -104,7 +107,9 @@ impl Testbed {
         let gpu = inventory.gpus.into_iter().next().context("this machine has no GPU")?;
         let api = Api::start().await?;
         let memory = options.memory_gib << 30;
-        let testbed = Self { folder, api, driver, gpu, memory };
+        let reserved = gpu.reserved_bytes.unwrap_or_default();
+        let limit = Gpu::usable_part(memory, gpu.memory_bytes, reserved);
+        let testbed = Self { folder, api, driver, gpu, memory, limit };
         for part in ["kubelet", "cdi", "run"] {
             fs::create_dir(testbed.path(part))?;
         }
@@ -187,7 +192,7 @@ impl Testbed {
             Figure::new("prepare of a share", "ms", &[took.as_secs_f64() * 1e3], Goal::None)?,
             self.wait_for_condition("claim condition Enforced", "Enforced").await?,
         ];
-        figures.extend(probe::run(octavo, &container, self.memory)?);
+        figures.extend(probe::run(octavo, &container, self.limit)?);
         for run in &options.runs {
             let (name, line) = run.split_once('=').context("`--run` takes NAME=LINE")?;
             figures.extend(self.command(&container, name, line)?);
@@ -221,7 +226,7 @@ impl Testbed {
         let report = self.run_watched(command.stdout(std::io::stderr()))?;
         let failed = f64::from(u8::from(!report.status.is_some_and(|status| status.success())));
         let most = format!("{name}: peak use that the driver counts");
-        let allowed = mib(self.memory) + MAX_OVERHEAD_MIB;
+        let allowed = mib(self.limit) + MAX_OVERHEAD_MIB;
         Ok(vec![
             Figure::new(format!("{name}: failed"), "times", &[failed], Goal::Exactly(0.0))?,
             Figure::new(most, "MiB", &[mib(report.most)], Goal::Below(allowed + 1.0))?,
@@ -254,7 +259,7 @@ impl Testbed {
     }
 
     fn run_watched(&self, command: &mut Command) -> anyhow::Result<CommandReport> {
-        watch::run(command, &self.driver, &self.gpu.uuid, self.memory)
+        watch::run(command, &self.driver, &self.gpu.uuid, self.limit)
     }
 
     /// Waits until the claim has a condition; 1 if the condition is or was true.

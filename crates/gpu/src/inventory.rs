@@ -104,6 +104,18 @@ pub struct Gpu {
     pub mig_instances: Vec<MigInstance>,
 }
 
+impl Gpu {
+    /// What programs can have of a part of the GPU's memory, in bytes: the part less its portion of what driver and
+    /// firmware reserve, in whole MiB and at least one. The parts of all of the memory then fit into the rest.
+    pub fn usable_part(part_bytes: u64, memory_bytes: u64, reserved_bytes: u64) -> u64 {
+        const MIB: u64 = 1 << 20;
+        let usable = u128::from(memory_bytes.saturating_sub(reserved_bytes));
+        let part = u128::from(part_bytes) * usable / u128::from(memory_bytes.max(1));
+        let part = u64::try_from(part).unwrap_or(part_bytes).min(part_bytes);
+        (part / MIB * MIB).max(MIB.min(part_bytes))
+    }
+}
+
 /// Active links of a GPU's NVLink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvLink {
@@ -258,5 +270,30 @@ impl fmt::Display for AddressingMode {
             Self::Hmm => "HMM",
             Self::Ats => "ATS",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn parts_of_all_memory_fit_into_what_is_not_reserved() {
+        for (total, reserved) in [(81_559, 551), (15_360, 455), (40_960, 571), (100, 0)] {
+            let usable = total - reserved;
+            for count in [1, 2, 3, 7, 8, 64] {
+                let part = Gpu::usable_part(total * MIB / count, total * MIB, reserved * MIB);
+                assert!(part * count <= usable * MIB, "{count} of {total}");
+                assert!(
+                    part * count > usable.saturating_sub(count * 2) * MIB,
+                    "{count} of {total} waste memory"
+                );
+            }
+        }
+        assert_eq!(Gpu::usable_part(10 * MIB, 100 * MIB, 0), 10 * MIB);
+        assert_eq!(Gpu::usable_part(MIB, 100 * MIB, 50 * MIB), MIB, "no share is empty");
+        assert_eq!(Gpu::usable_part(MIB, 0, 0), MIB, "a GPU that does not tell its memory");
     }
 }

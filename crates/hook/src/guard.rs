@@ -10,6 +10,8 @@ mod search_paths;
 #[cfg(test)]
 mod tests;
 
+pub(super) use cover::{attach, detached};
+
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::{self, Write as _};

@@ -15,6 +15,7 @@
 
 #![forbid(unsafe_code)]
 
+mod device_nodes;
 mod guard;
 pub mod ldcache;
 mod linker;
@@ -56,6 +57,8 @@ pub enum Action {
         #[arg(long, value_name = "VERSION")]
         cuda_compat: Option<String>,
     },
+    /// Keep the driver's libraries from making device nodes.
+    DisableDeviceNodeModification,
     /// Cover the driver's libraries with the guard.
     Guard(guard::Args),
     /// Set the driver's memory limit of the container's cgroup.
@@ -116,6 +119,7 @@ fn act(container: &oci::Container, args: &Args) -> anyhow::Result<()> {
         Action::UpdateLdcache { folders, cuda_compat } => {
             linker::update(&root, folders, cuda_compat.as_deref())
         }
+        Action::DisableDeviceNodeModification => device_nodes::forbid(&root),
         Action::Guard(args) => guard::install(&root, container, args),
         // It needs no root and has returned above.
         Action::MemoryLimits(_) => Ok(()),

@@ -122,7 +122,8 @@ fn common_edits(
         let mount = Mount::read_only(&more.host_path, &more.container_path);
         if more.is_read_only { mount } else { mount.writable() }
     });
-    let mut hooks = Vec::new();
+    let action = "disable-device-node-modification";
+    let mut hooks = vec![Hook::octavo(paths, "createContainer", action, [])];
     if !files.links.is_empty() {
         hooks.push(links_hook(paths, &files.links));
     }

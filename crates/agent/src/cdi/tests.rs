@@ -48,7 +48,7 @@ fn gpu(minor: u32) -> KnownDevice {
         uuid: format!("GPU-{minor}"),
         minor,
         pci: format!("0000:{minor:02x}:00.0"),
-        kind: crate::claims::DeviceKind::Gpu { memory_bytes: 80 << 30 },
+        kind: crate::claims::DeviceKind::Gpu { memory_bytes: 80 << 30, reserved_bytes: 0 },
     }
 }
 
@@ -249,6 +249,7 @@ fn a_spec_has_what_a_container_needs() {
                 mount("/usr/lib64/libcuda.so.580.95.05"), writable("/run/nvidia-persistenced/socket"),
             ],
             "hooks": [
+                hook("disable-device-node-modification", serde_json::json!([])),
                 hook("create-symlinks", serde_json::json!([
                     "--link", "libcuda.so.580.95.05::/usr/lib64/libcuda.so.1",
                 ])),
@@ -269,7 +270,8 @@ fn a_spec_of_the_usual_roots_names_no_other_path_on_the_host() {
         DriverFiles { mounts: vec!["/usr/bin/nvidia-smi".into()], ..DriverFiles::default() };
     let spec = spec_of(&paths, &files, &gpu(0));
     assert_eq!(spec.container_edits.mounts[0].host_path, "/usr/bin/nvidia-smi");
-    assert_eq!(spec.container_edits.hooks, []);
+    let hooks = spec.container_edits.hooks.iter().map(|hook| hook.args[2].as_str());
+    assert_eq!(hooks.collect::<Vec<_>>(), ["disable-device-node-modification"]);
 }
 
 #[test]

@@ -109,7 +109,7 @@ impl ClaimHolds {
             }
         }
         let memory_bytes = match devices.by_name.get(&wanted.device).map(|device| &device.kind) {
-            Some(DeviceKind::Gpu { memory_bytes }) => *memory_bytes,
+            Some(DeviceKind::Gpu { memory_bytes, .. }) => *memory_bytes,
             _ => 0,
         };
         let free = HeldShare { memory_bytes, compute_milli_percent: FULL_TIME }.minus(taken);

@@ -34,8 +34,10 @@ pub struct MigManagement {
 pub enum DeviceKind {
     /// All of it, or any number of shares.
     Gpu {
-        /// Memory available to shares, in bytes. A claim that takes all of it has the whole GPU.
+        /// Its memory as NVML counts it, in bytes. A claim that takes all of it has the whole GPU.
         memory_bytes: u64,
+        /// The part of it that driver and firmware reserve, in bytes.
+        reserved_bytes: u64,
     },
     /// A placement for an instance that is created by prepare and destroyed by unprepare.
     MigPlacement {

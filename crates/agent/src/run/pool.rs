@@ -44,7 +44,11 @@ fn known_parts(node: &devices::Node<'_>, gpu: &Gpu) -> BTreeMap<String, KnownDev
         pci: gpu.pci.to_string(),
         kind,
     };
-    let whole = known(device_name(gpu), DeviceKind::Gpu { memory_bytes: gpu.memory_bytes });
+    let whole = DeviceKind::Gpu {
+        memory_bytes: gpu.memory_bytes,
+        reserved_bytes: gpu.reserved_bytes.unwrap_or_default(),
+    };
+    let whole = known(device_name(gpu), whole);
     let mut parts = BTreeMap::from([(whole.name.clone(), whole)]);
     let offer = Offer::of(node, gpu);
     if offer == Offer::Instances {

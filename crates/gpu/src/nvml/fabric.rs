@@ -75,6 +75,30 @@ fn membership(
     }
 }
 
+impl Fabric {
+    /// Why programs cannot use the fabric; `None` if they can, or the GPU supports none.
+    ///
+    /// While a GPU registers, CUDA does not start on it (`CUDA_ERROR_SYSTEM_NOT_READY`). One that failed to register has
+    /// no peers (Fabric Manager user guide).
+    pub fn problem(&self) -> Option<&'static str> {
+        const FIELD: u32 = 3;
+        let routes = self
+            .health_mask
+            .map(|mask| (mask >> sys::NVML_GPU_FABRIC_HEALTH_MASK_SHIFT_ROUTE_UNHEALTHY) & FIELD);
+        match self.state {
+            FabricState::NotSupported => None,
+            FabricState::NotStarted => Some("not-started"),
+            FabricState::InProgress => Some("in-progress"),
+            FabricState::Completed if self.status != 0 => Some("failed"),
+            FabricState::Completed => {
+                let is_unhealthy =
+                    routes == Some(sys::NVML_GPU_FABRIC_HEALTH_MASK_ROUTE_UNHEALTHY_TRUE);
+                is_unhealthy.then_some("route-unhealthy")
+            }
+        }
+    }
+}
+
 /// Sixteen bytes in the form `8-4-4-4-12`.
 fn uuid(bytes: [u8; 16]) -> String {
     bytes.iter().enumerate().fold(String::with_capacity(36), |mut text, (i, byte)| {

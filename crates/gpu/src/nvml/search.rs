@@ -1,6 +1,9 @@
 //! Finds the driver's library.
 
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, FileType, Mode, OFlags, ResolveFlags};
 
 use crate::DriverError;
 
@@ -8,7 +11,7 @@ use crate::DriverError;
 pub const LIBRARY_NAME: &str = "libnvidia-ml.so.1";
 
 /// Folders below the root, in search order.
-const LIBRARY_FOLDERS: [&str; 8] = [
+const LIBRARY_FOLDERS: [&str; 10] = [
     "usr/lib64",
     "usr/lib/x86_64-linux-gnu",
     "usr/lib/aarch64-linux-gnu",
@@ -16,6 +19,9 @@ const LIBRARY_FOLDERS: [&str; 8] = [
     "lib/x86_64-linux-gnu",
     "lib/aarch64-linux-gnu",
     "usr/lib",
+    // Debian's packages. Their links in the folders above lead here through /etc/alternatives.
+    "usr/lib/x86_64-linux-gnu/nvidia/current",
+    "usr/lib/aarch64-linux-gnu/nvidia/current",
     // Some clouds mount the driver here.
     "usr/local/nvidia/lib64",
 ];
@@ -49,8 +55,20 @@ pub fn find_library(driver_root: &Path) -> Result<PathBuf, DriverError> {
 }
 
 fn find_under(root: &Path) -> Option<PathBuf> {
-    let paths = LIBRARY_FOLDERS.iter().map(|folder| root.join(folder).join(LIBRARY_NAME));
-    paths.into_iter().find(|path| path.is_file())
+    let root = fs::open(root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let root = root.ok()?;
+    let paths = LIBRARY_FOLDERS.iter().map(|folder| Path::new(folder).join(LIBRARY_NAME));
+    paths.into_iter().find_map(|path| resolve(&root, &path))
+}
+
+/// The plain file that a path leads to. The kernel resolves links with `root` as `/`: those of a driver elsewhere are
+/// absolute, and must not lead to files of this process's own root.
+fn resolve(root: &OwnedFd, path: &Path) -> Option<PathBuf> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let file = fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?;
+    let is_file = FileType::from_raw_mode(fs::fstat(&file).ok()?.st_mode) == FileType::RegularFile;
+    let name = is_file.then(|| format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    std::fs::read_link(name).ok()
 }
 
 #[cfg(test)]

@@ -36,21 +36,28 @@ pub(super) fn cover(root: &Rootfs, file: &Path, paths: &[PathBuf]) -> anyhow::Re
              driver's libraries",
             path.display()
         );
-        mount(&source, &target).with_context(|| format!("mounting over {}", path.display()))?;
+        detached(&source)
+            .and_then(|mount| attach(mount, &target))
+            .with_context(|| format!("mounting over {}", path.display()))?;
         let now = root.place(path).with_context(|| format!("opening {}", path.display()))?;
         ensure!(identity(&now)? == own, "{} is still the driver's own", path.display());
     }
     Ok(covered)
 }
 
-/// Mounts one file over another. The mount copies the flags of the source, so it is never writable.
-fn mount(source: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
+/// A mount of a file that is attached nowhere yet. It copies the flags of the source, so it is never writable if that is
+/// not.
+pub(crate) fn detached(source: impl AsFd) -> rustix::io::Result<OwnedFd> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_EMPTY_PATH;
-    let copy: OwnedFd = open_tree(source, "", flags)?;
+    open_tree(source, "", flags)
+}
+
+/// Attaches a detached mount to a file or folder.
+pub(crate) fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<()> {
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(copy, "", target, "", flags)
+    move_mount(mount, "", target, "", flags)
 }
 
 /// Whether a mount on the file would propagate elsewhere, that is to the host.

@@ -119,6 +119,27 @@ fn write(path: &Path, content: &str) {
     fs::write(path, content).expect("writes");
 }
 
+#[test]
+fn the_driver_s_libraries_may_make_no_device_nodes() {
+    in_namespace("the_driver_s_libraries_may_make_no_device_nodes", || {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let root = Rootfs::open(folder.path()).expect("opens");
+        crate::device_nodes::forbid(&root).expect("has no driver");
+        let params = folder.path().join("proc/driver/nvidia/params");
+        write(&params, "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileMode: 438\n");
+        let before = mounts();
+        for _ in 0..2 {
+            crate::device_nodes::forbid(&root).expect("covers");
+            let expected =
+                "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 0\nDeviceFileMode: 438\n";
+            assert_eq!(fs::read_to_string(&params).expect("reads"), expected);
+        }
+        assert_eq!(mounts(), before + 1, "the second time changes nothing");
+        let error = fs::write(&params, "ModifyDeviceFiles: 1\n").expect_err("is read-only");
+        assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem);
+    });
+}
+
 fn mounts() -> usize {
     fs::read_to_string("/proc/self/mountinfo").expect("reads").lines().count()
 }
