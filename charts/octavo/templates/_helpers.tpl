@@ -115,3 +115,13 @@ leaderElection:
 {{ toYaml . }}
 {{- end }}
 {{- end }}
+
+{{/* CEL: whether a request is one of an agent. */}}
+{{- define "octavo.agent.isRequester" -}}
+request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.serviceAccount.name }}'
+{{- end }}
+
+{{/* CEL: the node of the requester's token; empty if it is bound to none. */}}
+{{- define "octavo.agent.tokenNode" -}}
+request.userInfo.?extra['authentication.kubernetes.io/node-name'][0].orValue('')
+{{- end }}

@@ -119,7 +119,8 @@ fn counter_set_of(node: &Node<'_>, gpu: &Gpu) -> Option<CounterSet> {
 }
 
 fn devices_of(node: &Node<'_>, gpu: &Gpu, offer: Offer) -> Vec<(Rank, Device)> {
-    let sick = node.health.get(&gpu.uuid).map(taints::of_health).unwrap_or_default();
+    let mut sick = node.health.get(&gpu.uuid).map(taints::of_health).unwrap_or_default();
+    sick.extend(taints::of_fabric(gpu));
     let set = || counters::counter_set(gpu);
     match offer {
         Offer::Whole => vec![whole(node, gpu, None, sick)],

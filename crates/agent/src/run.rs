@@ -2,6 +2,7 @@
 
 mod acquire_node;
 mod call_gate;
+mod clique_label;
 mod hook_program;
 pub(crate) mod hook_socket;
 mod inventory;

@@ -30,6 +30,9 @@ pub const TAINT_UNMONITORED: &str = "gpu.nvidia.com/unmonitored";
 pub const TAINT_DRIVER_UNAVAILABLE: &str = "octavo.dev/driver-unavailable";
 /// Taint on a device for which the driver advises an action; the value is the action.
 pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
+/// Taint on a GPU that its NVLink fabric does not serve; the value is `not-started`, `in-progress`, `failed` or
+/// `route-unhealthy`.
+pub const TAINT_FABRIC: &str = "octavo.dev/fabric-not-ready";
 /// Taint on a dynamic MIG instance on a GPU that left dynamic MIG. It disappears with its claim.
 pub const TAINT_WITHDRAWN: &str = "octavo.dev/withdrawn";
 /// Taint on a MIG placement that overlaps a foreign instance.

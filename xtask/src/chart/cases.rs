@@ -205,6 +205,8 @@ fn default_facts() -> Vec<Fact> {
         fact("ValidatingAdmissionPolicy/octavo-runtimeclass", "", Value::Null),
         fact("ValidatingAdmissionPolicyBinding", "/spec/validationActions", json!(["Deny"])),
         fact("PodMonitor", "", Value::Null),
+        fact("NetworkPolicy/octavo-agent", "", Value::Null),
+        fact("RoleBinding/octavo-agent-scc", "", Value::Null),
         // Only named accounts get rights.
         fact("Role/octavo-figures", "", Value::Null),
         fact("RoleBinding/octavo-figures", "", Value::Null),
@@ -238,7 +240,7 @@ fn every_value_facts() -> Vec<Fact> {
             "/spec/template/spec/containers/0/command/3",
             json!("--metrics-listen=:9998"),
         ),
-        fact("RoleBinding", "/subjects/0/name", json!("gpu-scheduler")),
+        fact("RoleBinding/octavo-gpus-scheduler", "/subjects/0/name", json!("gpu-scheduler")),
         fact("DaemonSet", "/spec/updateStrategy", json!({"type": "OnDelete"})),
         fact("DeviceClass", "/spec/extendedResourceName", Value::Null),
         fact("CustomResourceDefinition", KEPT, Value::Null),
@@ -250,6 +252,13 @@ fn every_value_facts() -> Vec<Fact> {
         ),
         // The policy applies to the account of the agent.
         fact("ValidatingAdmissionPolicy", "/spec/matchConditions/0/expression", json!(condition)),
+        fact("NetworkPolicy/octavo-gpus-agent", "/spec/ingress/0/ports/0/port", json!(9999)),
+        fact("NetworkPolicy/octavo-gpus-scheduler", "/spec/ingress/0/ports/0/port", json!(9998)),
+        fact(
+            "RoleBinding/octavo-gpus-agent-scc",
+            "/roleRef/name",
+            json!("system:openshift:scc:privileged"),
+        ),
         fact("PodMonitor", "/spec/podMetricsEndpoints/0/interval", json!("1m30s")),
         fact("Role/octavo-gpus-figures", "/rules/0/resources", json!(["pods/proxy"])),
         fact("Role/octavo-gpus-figures", "/rules/0/verbs", json!(["get"])),

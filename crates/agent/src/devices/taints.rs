@@ -1,10 +1,11 @@
 //! Taints that keep claims from devices.
 
 use octavo_api::names::{
-    TAINT_DRIVER_UNAVAILABLE, TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_OWNER,
+    TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC, TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_OWNER,
     TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
 };
 use octavo_dra::{DeviceTaint, TaintEffect};
+use octavo_gpu::Gpu;
 
 use crate::health::GpuState;
 
@@ -27,6 +28,12 @@ pub(super) fn of_health(state: &GpuState) -> Vec<DeviceTaint> {
         taints.push(taint(TAINT_RECOVERY_ACTION, advice.to_owned()));
     }
     taints
+}
+
+/// The taint of a GPU, and of all its parts, that its NVLink fabric does not serve.
+pub(super) fn of_fabric(gpu: &Gpu) -> Option<DeviceTaint> {
+    let problem = gpu.fabric.as_ref()?.problem()?;
+    Some(taint(TAINT_FABRIC, problem.to_owned()))
 }
 
 /// A foreign instance overlaps the device.

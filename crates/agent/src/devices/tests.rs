@@ -1,7 +1,7 @@
 use std::collections::BTreeMap;
 
 use octavo_dra::{AllowedAmounts, AttributeValue, Quantity, TaintEffect};
-use octavo_gpu::Mig;
+use octavo_gpu::{FabricState, Mig};
 
 use super::*;
 use crate::health::GpuState;
@@ -34,6 +34,35 @@ fn amounts<'a>(
 
 fn state() -> GpuState {
     GpuState::default()
+}
+
+#[test]
+fn a_gpu_that_its_fabric_does_not_serve_takes_no_pods() {
+    let taint = |state, status, health_mask| {
+        let mut inventory = testing::inventory(1);
+        let fabric = inventory.gpus[0].fabric.as_mut().expect("has one");
+        (fabric.state, fabric.status, fabric.health_mask) = (state, status, health_mask);
+        let taints = devices(&inventory, &Health::new()).remove(0).taints;
+        taints.into_iter().map(|taint| (taint.key, taint.value)).collect::<Vec<_>>()
+    };
+    let key = || "octavo.dev/fabric-not-ready".to_owned();
+    // Route unhealthy is the third field of two bits.
+    let (unhealthy, healthy) = (Some(1 << 4), Some(2 << 4));
+    for (state, status, mask, value) in [
+        (FabricState::NotStarted, 0, None, "not-started"),
+        (FabricState::InProgress, 0, None, "in-progress"),
+        (FabricState::Completed, 1, healthy, "failed"),
+        (FabricState::Completed, 0, unhealthy, "route-unhealthy"),
+    ] {
+        assert_eq!(taint(state, status, mask), [(key(), value.to_owned())]);
+    }
+    for (state, mask) in [
+        (FabricState::NotSupported, None),
+        (FabricState::Completed, None),
+        (FabricState::Completed, healthy),
+    ] {
+        assert_eq!(taint(state, 0, mask), []);
+    }
 }
 
 #[test]

@@ -16,7 +16,7 @@ use super::call_gate::count;
 use super::node::NodeAgent;
 use super::publish_loop::{PublishLoop, PublishOutputs};
 use super::sockets::Sockets;
-use super::{hook_socket, pool, publish};
+use super::{clique_label, hook_socket, pool, publish};
 use crate::claims::{Claims, HeldCounts, KubeReader, KubeReporter};
 use crate::devices::Note;
 use crate::failpoint;
@@ -119,6 +119,11 @@ impl NodeAgent {
         period.tasks.spawn(self.watch(claims.clone(), client.clone(), events.clone(), period));
         period.tasks.spawn(self.report(events, note_changes, period));
         period.tasks.spawn(self.sweep(claims.clone(), period));
+        let label = clique_label::follow(client.clone(), node.clone(), self.snapshots.clone());
+        let stop = period.stop.clone();
+        period.tasks.spawn(async move {
+            stop.run_until_cancelled(label).await;
+        });
         let hooks =
             hook_socket::serve(hook_socket::path(&self.config.paths.run_root), claims.clone());
         let stop = period.stop.clone();

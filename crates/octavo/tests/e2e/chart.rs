@@ -4,8 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::core::v1::{Node, Pod, ServiceAccount};
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
@@ -185,6 +187,120 @@ async fn an_agent_writes_the_device_status_of_claims_of_its_own_node_only() {
     let unreserved = Patch::Merge(json!({"status": {"reservedFor": null}}));
     let error = claims(&node).await.patch_status("mine", &params, &unreserved).await.unwrap_err();
     assert!(error.to_string().contains("resourceclaims/binding"), "{error}");
+}
+
+/// API servers before 1.36 do not check who writes which part of a claim's status. Here the agent has
+/// the rights that such a server does not ask for, and only the chart's policy is left.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_server_s_own_checks_a_policy_keeps_agents_to_their_devices() {
+    let testbed = Testbed::up("gh200=2").await;
+    grant_unchecked_status(&testbed).await;
+    testbed.pod_with_claim("mine", &json!([])).await;
+    let node = testbed.wait_until_running("mine").await.spec.unwrap().node_name.unwrap();
+    let other = if node == "gh200-0" { "gh200-1" } else { "gh200-0" };
+    let claim = serde_json::to_value(testbed.claims().get("mine").await.unwrap()).unwrap();
+    let share = &claim["status"]["allocation"]["devices"]["results"][0]["shareID"];
+    let client = agent(&testbed.node(other)).await;
+    let claims: Api<ResourceClaim> = Api::default_namespaced(client.clone());
+    let params = PatchParams { dry_run: true, ..PatchParams::default() };
+    let write = async |status: Value| {
+        let patch = Patch::Merge(json!({"status": status}));
+        claims.patch_status("mine", &params, &patch).await
+    };
+    let device = json!({"driver": "gpu.nvidia.com", "pool": node, "device": "gpu-0",
+        "shareID": share});
+    // The API server learns of policies and rights a moment after their creation.
+    eventually("the policy is in force", || async {
+        let error = write(json!({"reservedFor": null})).await.err()?.to_string();
+        error.contains("octavo").then_some(())
+    })
+    .await;
+    for (status, reason) in [
+        (json!({"allocation": null, "reservedFor": null}), "status.allocation"),
+        (json!({"reservedFor": null}), "status.reservedFor"),
+        (json!({"devices": [device]}), "in its own pools only"),
+    ] {
+        let error = write(status.clone()).await.unwrap_err().to_string();
+        assert!(error.contains("octavo") && error.contains(reason), "{status}: {error}");
+    }
+
+    let events: Api<Event> = Api::default_namespaced(client);
+    let event = |instance: &str| -> Event {
+        serde_json::from_value(json!({
+            "metadata": {"generateName": "x-"}, "eventTime": "2026-01-01T00:00:00.000000Z",
+            "action": "Prepare", "reason": "DeviceInUse", "type": "Warning",
+            "reportingController": "octavo.dev/agent", "reportingInstance": instance,
+            "regarding": {"kind": "ResourceClaim", "name": "mine", "namespace": "default"},
+        }))
+        .unwrap()
+    };
+    events.create(&PostParams::default(), &event(other)).await.unwrap();
+    let error = events.create(&PostParams::default(), &event(&node)).await.unwrap_err();
+    assert!(error.to_string().contains("reportingInstance"), "{error}");
+}
+
+/// Grants agents what API servers from 1.36 on ask for and older ones do not.
+async fn grant_unchecked_status(testbed: &Testbed) {
+    let role: ClusterRole = serde_json::from_value(json!({
+        "metadata": {"name": "unchecked"},
+        "rules": [
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/binding"],
+                "verbs": ["update", "patch"]},
+            {"apiGroups": ["resource.k8s.io"], "resources": ["resourceclaims/driver"],
+                "verbs": ["arbitrary-node:update", "arbitrary-node:patch"]},
+        ],
+    }))
+    .unwrap();
+    let binding: ClusterRoleBinding = serde_json::from_value(json!({
+        "metadata": {"name": "unchecked"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
+            "name": "unchecked"},
+        "subjects": [{"kind": "ServiceAccount", "name": "octavo-agent",
+            "namespace": "octavo-system"}],
+    }))
+    .unwrap();
+    let (client, params) = (testbed.client.clone(), PostParams::default());
+    Api::all(client.clone()).create(&params, &role).await.unwrap();
+    Api::all(client).create(&params, &binding).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_labels_its_own_node_with_its_clique_and_changes_nothing_else_of_it() {
+    let testbed = Testbed::up("gb200-tray=2").await;
+    let all: Api<Node> = Api::all(testbed.client.clone());
+    let label = async |node: &str| {
+        eventually("the clique's label is there", || async {
+            all.get(node).await.ok()?.metadata.labels?.remove("nvidia.com/gpu.clique")
+        })
+        .await
+    };
+    let clique = label("gb200-tray-0").await;
+    assert!(clique.split_once('.').is_some_and(|(cluster, _)| cluster.len() == 36), "{clique}");
+    assert_eq!(label("gb200-tray-1").await, clique, "the trays of a rack are in one clique");
+
+    testbed.lab.stop(Component::Agents).await;
+    let nodes: Api<Node> = Api::all(agent(&testbed.node("gb200-tray-0")).await);
+    let patch = async |node: &str, patch: Value| {
+        let patched = nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await;
+        patched.map(drop).map_err(|error| error.to_string())
+    };
+    let labels = |key: &str| json!({"metadata": {"labels": {key: "x"}}});
+    let own = "may change the label nvidia.com/gpu.clique only";
+    for (node, change, reason) in [
+        ("gb200-tray-1", labels("nvidia.com/gpu.clique"), "may change its own node only"),
+        ("gb200-tray-0", labels("octavo.dev/scheduler"), own),
+        ("gb200-tray-0", json!({"metadata": {"labels": {"kubernetes.io/hostname": null}}}), own),
+        ("gb200-tray-0", json!({"metadata": {"annotations": {"a": "b"}}}), own),
+        ("gb200-tray-0", json!({"spec": {"unschedulable": true}}), own),
+    ] {
+        let error = patch(node, change.clone()).await.unwrap_err();
+        assert!(error.contains(reason), "{change}: {error}");
+    }
+    patch("gb200-tray-0", json!({"metadata": {"labels": {"nvidia.com/gpu.clique": null}}}))
+        .await
+        .unwrap();
+    testbed.lab.start(Component::Agents).await.unwrap();
+    assert_eq!(label("gb200-tray-0").await, clique, "an agent that starts writes it again");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,0 +1,100 @@
+//! The node's label with the NVLink clique of its GPUs, by which schedulers keep the pods of a gang in one clique.
+//!
+//! NVIDIA's GPU feature discovery and DRA driver write the same label. The agent applies it server-side, so a value of
+//! theirs stays, and only the agent's own is removed.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use octavo_api::names::{AGENT_CONTROLLER, LABEL_CLIQUE};
+use octavo_gpu::Inventory;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::node::retry_delays;
+use crate::monitor::Snapshot;
+
+/// The clique of which all GPUs with an NVLink fabric are members; `None` if there is none.
+fn clique(inventory: &Inventory) -> Option<String> {
+    let fabrics = inventory.gpus.iter().filter_map(|gpu| gpu.fabric.as_ref());
+    let cliques: BTreeSet<_> = fabrics.map(|fabric| fabric.clique.as_ref()).collect();
+    let [Some(clique)] = cliques.into_iter().collect::<Vec<_>>()[..] else { return None };
+    Some(clique.to_string())
+}
+
+/// Keeps the label as the GPUs are, forever. It is left alone until the GPUs are read.
+pub(super) async fn follow(client: Client, node: String, mut snapshots: watch::Receiver<Snapshot>) {
+    let nodes: Api<Node> = Api::all(client);
+    let mut written = None;
+    loop {
+        let inventory = snapshots.borrow_and_update().inventory.clone();
+        if let Some(wanted) = inventory.map(|inventory| clique(&inventory))
+            && written.as_ref() != Some(&wanted)
+        {
+            let has_label = wanted.is_some();
+            write(&nodes, &node, wanted.as_deref()).await;
+            written = Some(wanted);
+            tracing::debug!(%node, has_label, "the clique's label is as the GPUs are");
+        }
+        if snapshots.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Writes or removes the label, with retries. What the API server refuses is not tried again until the clique changes.
+async fn write(nodes: &Api<Node>, node: &str, clique: Option<&str>) {
+    let labels = clique.map_or_else(|| json!({}), |clique| json!({LABEL_CLIQUE: clique}));
+    let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"labels": labels}});
+    let params = PatchParams::apply(AGENT_CONTROLLER);
+    let mut backoff = retry_delays();
+    loop {
+        match nodes.patch_metadata(node, &params, &Patch::Apply(&object)).await {
+            Ok(_) => return,
+            // Another manager's value.
+            Err(kube::Error::Api(error)) if error.code == 409 => {
+                tracing::info!(%node, ?clique, "another program writes the label {LABEL_CLIQUE}: {error}");
+                return;
+            }
+            // An installation without the right has no such label, and needs none without a clique.
+            Err(kube::Error::Api(error)) if error.code == 403 && clique.is_none() => return,
+            Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404 | 422) => {
+                tracing::warn!(%node, ?clique, "the label {LABEL_CLIQUE} is not written: {error}");
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%node, %error, "the label {LABEL_CLIQUE} is not written yet");
+                sleep(backoff.next_delay()).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use octavo_gpu::{Clique, FabricState};
+
+    use super::*;
+    use crate::testing;
+
+    #[test]
+    fn a_node_has_the_clique_that_all_of_its_gpus_are_in() {
+        let mut inventory = testing::inventory(3);
+        let one = "9c6f1f3e-0000-0000-0000-000000000001.1";
+        assert_eq!(clique(&inventory).as_deref(), Some(one));
+        // A GPU without a fabric takes no part.
+        inventory.gpus[0].fabric = None;
+        assert_eq!(clique(&inventory).as_deref(), Some(one));
+        let second = inventory.gpus[1].fabric.as_mut().unwrap();
+        second.clique = Some(Clique { cluster: "other".to_owned(), id: 1 });
+        assert_eq!(clique(&inventory), None, "they are in two");
+        let second = inventory.gpus[1].fabric.as_mut().unwrap();
+        (second.state, second.clique) = (FabricState::InProgress, None);
+        assert_eq!(clique(&inventory), None, "one is not in yet");
+        inventory.gpus.clear();
+        assert_eq!(clique(&inventory), None);
+    }
+}
