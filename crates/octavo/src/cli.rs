@@ -59,6 +59,20 @@ Examples:
   octavo explain podgroup train --scheduler-lease team-a/octavo-scheduler")]
     Explain(octavo_view::ExplainArgs),
 
+    /// Find out what keeps GPUs from use, and what to do about it
+    #[command(after_help = "\
+Exit code 1 means that errors were found. Warnings alone are no failure.
+
+With --probe it needs the rights to make a namespace, claims and pods. Each pod runs the agent's
+prepare, the CDI spec and its hook through the node's own container runtime, and starts CUDA.
+
+Examples:
+  octavo doctor                    the cluster, its nodes and their agents
+  octavo doctor --probe            and a container with a GPU on each node
+  octavo doctor gpu-node-7 --probe --probe-timeout 3m
+  octavo doctor -o json            for programs; kind Doctor")]
+    Doctor(octavo_view::DoctorArgs),
+
     /// Write the inputs of a live scheduler's decisions to a file for `octavo sim`
     #[command(after_help = "\
 Without a gang or a pod, this writes the current cluster, for `octavo sim whatif --cluster FILE`.

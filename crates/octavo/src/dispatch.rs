@@ -50,6 +50,12 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 with_tls(&client_runtime()?, async { Ok(octavo_view::run_explain(&args).await?) })?;
             return Ok(ExitStatus::from(status).into());
         }
+        Program::Doctor(args) => {
+            logging::start(cli.log, LogProfile::Command);
+            let status =
+                with_tls(&client_runtime()?, async { Ok(octavo_view::run_doctor(&args).await?) })?;
+            return Ok(ExitStatus::from(status).into());
+        }
         Program::Snapshot(args) => {
             logging::start(cli.log, LogProfile::Command);
             write(with_tls(&client_runtime()?, snapshot::run(&args))?.as_bytes())?;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use octavo_sim::run::SimStatus;
-use octavo_view::ExplainStatus;
+use octavo_view::{DoctorStatus, ExplainStatus};
 
 /// The end of a program that did not fail, as its exit code tells it to scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,15 @@ impl From<ExplainStatus> for ExitStatus {
         match status {
             ExplainStatus::Settled => Self::Success,
             ExplainStatus::Waiting => Self::NotSatisfied,
+        }
+    }
+}
+
+impl From<DoctorStatus> for ExitStatus {
+    fn from(status: DoctorStatus) -> Self {
+        match status {
+            DoctorStatus::Well => Self::Success,
+            DoctorStatus::Sick => Self::CheckFailed,
         }
     }
 }

@@ -17,6 +17,10 @@ pub struct ProbeArgs {
     #[arg(long, conflicts_with_all = ["gpu", "paths", "no_timing", "bypass", "hold"])]
     pub list: bool,
 
+    /// Show the GPUs that this process sees, and exit
+    #[arg(long, conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list"])]
+    pub seen: bool,
+
     /// Do not time launches and allocations
     #[arg(long)]
     pub no_timing: bool,

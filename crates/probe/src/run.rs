@@ -84,7 +84,8 @@ pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult>
         environment.gpus.len()
     );
     let mut reports = Vec::new();
-    for gpu in &gpus {
+    let tried: &[&Gpu] = if args.seen { &[] } else { &gpus };
+    for gpu in tried {
         reports.push(probe(&cuda, gpu, &environment, &paths_to_try, !args.no_timing)?);
     }
     let leaks =

@@ -1,5 +1,6 @@
-//! The commands `octavo top` and `octavo explain`: arguments, reading, writing.
+//! The commands `octavo top`, `octavo explain` and `octavo doctor`: arguments, reading, writing.
 
+mod doctor;
 mod explain;
 mod screen;
 
@@ -15,6 +16,7 @@ use crate::fetch;
 use crate::output::{self, Format};
 use crate::shares::{self, AgentAddress};
 use crate::top::{self, Selection, TableOptions, TopReport};
+pub use doctor::{DoctorArgs, DoctorStatus, run_doctor};
 pub use explain::{ExplainArgs, run_explain};
 
 /// Options of `octavo top`.

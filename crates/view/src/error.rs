@@ -59,6 +59,9 @@ pub enum ViewError {
         /// Its name.
         node: String,
     },
+    /// No agent runs as a pod, so there is no image for probe pods.
+    #[error("there is no agent pod whose image a probe pod could have")]
+    NoImage,
     /// Neither the lease nor a pod leads to Octavo's scheduler.
     #[error("the cluster has no pod of Octavo's scheduler, and the Lease {lease} {problem}")]
     NoScheduler {
@@ -187,6 +190,7 @@ impl ViewError {
                  on the node"
                     .to_owned(),
             ),
+            Self::NoImage => Some("name an image with octavo: --image REGISTRY/octavo:VERSION".to_owned()),
             Self::NoScheduler { lease, problem } | Self::NoLeaseHolder { lease, problem } => {
                 Some(problem.hint(lease))
             }

@@ -216,7 +216,11 @@ async fn read_node_warnings(client: &Client, into: &mut ClusterSnapshot) -> Resu
 }
 
 /// Lists all pages. If the continue token expires (410), the list restarts once.
-async fn list<K>(kind: &'static str, api: &Api<K>, params: ListParams) -> Result<Vec<K>, ViewError>
+pub(crate) async fn list<K>(
+    kind: &'static str,
+    api: &Api<K>,
+    params: ListParams,
+) -> Result<Vec<K>, ViewError>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`fetch`] | reads a [`snapshot::ClusterSnapshot`] from the API server |
 //! | [`top`], [`shares`], [`explain`] | pure functions from a snapshot to a report |
+//! | [`doctor`] | what keeps GPUs from use, with remedies; probe pods |
 //! | [`shares::read`] | adds the figures of the agents |
 //! | [`scheduler`] | adds the explanation of Octavo's scheduler |
 //! | [`output`] and the renderers | write reports |
@@ -13,6 +14,7 @@
 
 pub mod command;
 pub mod connect;
+pub mod doctor;
 pub mod error;
 pub mod explain;
 pub mod fetch;
@@ -30,6 +32,8 @@ mod device;
 #[cfg(test)]
 mod fixtures;
 
-pub use command::{ExplainArgs, ExplainStatus, TopArgs, run_explain, run_top};
+pub use command::{
+    DoctorArgs, DoctorStatus, ExplainArgs, ExplainStatus, TopArgs, run_doctor, run_explain, run_top,
+};
 pub use error::ViewError;
 pub use scheduler::Scheduler;

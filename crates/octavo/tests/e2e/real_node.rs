@@ -1,8 +1,9 @@
 //! Real nodes: kubelet, containerd and runc start a process, which reports what it sees.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -112,6 +113,33 @@ fn part<'a>(log: &'a str, name: &str) -> Vec<&'a str> {
     lines.take_while(|line| !line.starts_with("== ")).collect()
 }
 
+/// A container with a GPU starts on each node, until the program of the CDI hooks on one of them cannot be run.
+fn doctor_finds_what_keeps_containers_from_gpus(testbed: &Testbed) {
+    let report = |args: &[&str], code| -> Value {
+        let output = testbed.octavo(&[&["doctor", "-o", "json"], args].concat());
+        let errors = String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(code), "{text}{errors}");
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let well = report(&["--probe"], 0);
+    assert_eq!((&well["nodes"], &well["probed"]), (&json!(2), &json!(2)), "{well:#}");
+
+    let root = testbed.lab.real_root("real-1").unwrap();
+    let hook = root.join("var/lib/octavo/bin/octavo-cdi-hook");
+    fs::set_permissions(&hook, Permissions::from_mode(0o644)).unwrap();
+    let sick = report(&["--probe", "--probe-timeout", "15s"], 1);
+    assert_eq!(sick["probed"], 1, "{sick:#}");
+    let finding = &sick["findings"][0];
+    assert_eq!(
+        (&finding["severity"], &finding["subject"]),
+        (&json!("error"), &json!("node real-1"))
+    );
+    assert!(finding["problem"].as_str().unwrap().contains("octavo-cdi-hook"), "{finding:#}");
+    assert!(finding["remedy"].as_str().unwrap().contains("hookDir"), "{finding:#}");
+    fs::set_permissions(&hook, Permissions::from_mode(0o755)).unwrap();
+}
+
 /// Files of claims on a real node: CDI specs and checkpoints.
 fn claim_files(lab: &Lab, node: &str) -> Vec<PathBuf> {
     let Some(root) = lab.real_root(node) else { return Vec::new() };
@@ -159,6 +187,8 @@ async fn containers_get_their_claims_and_down_leaves_nothing() {
     // Without a claim no GPU is visible.
     let log = log_of(&testbed, shell_pod("none", "real-0", "ls /dev; env", &[])).await;
     assert!(!log.to_lowercase().contains("nvidia"), "{log}");
+
+    doctor_finds_what_keeps_containers_from_gpus(&testbed);
 
     // Parts of GPUs: a share has its limits beside it, a MIG device its capabilities.
     opt_in(&testbed, "real-0", "7").await;

@@ -1,0 +1,210 @@
+//! The checks. No I/O.
+
+use std::collections::BTreeMap;
+
+use super::facts::{DeviceTaint, Facts, GpuNode};
+use super::{Finding, node};
+use octavo_api::names::{
+    CLASS_GPU, CLASS_MIG, OWNER_OCTAVO, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC, TAINT_FOREIGN_MIG,
+    TAINT_GPU_LOST, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
+};
+
+/// The oldest Kubernetes that is served, and the oldest with shares and dynamic MIG.
+const OLDEST: (u32, u32) = (1, 34);
+const WITH_SHARES: (u32, u32) = (1, 36);
+/// The oldest containerd that reads CDI specs without being configured to.
+const CONTAINERD_WITH_CDI: u32 = 2;
+
+const CLUSTER: &str = "cluster";
+/// Devices of a finding that are named.
+const MAX_NAMES: usize = 4;
+
+/// All findings about a cluster.
+pub fn check(facts: &Facts) -> Vec<Finding> {
+    let mut findings = versions(facts);
+    if facts.serves_dra {
+        findings.extend(objects(facts));
+        findings.extend(facts.nodes.iter().flat_map(|(name, found)| of_node(facts, name, found)));
+        findings.extend(agents(facts));
+    }
+    findings
+}
+
+fn versions(facts: &Facts) -> Vec<Finding> {
+    let (major, minor) = facts.server;
+    if facts.server < OLDEST || !facts.serves_dra {
+        let problem = format!("the API server {major}.{minor} does not serve resource.k8s.io/v1");
+        return vec![Finding::error(CLUSTER, problem, "upgrade Kubernetes to 1.34 or later")];
+    }
+    if facts.server < WITH_SHARES {
+        let problem =
+            format!("Kubernetes {major}.{minor} has no shares of GPUs and no dynamic MIG");
+        return vec![Finding::warning(CLUSTER, problem, "upgrade Kubernetes to 1.36 or later")];
+    }
+    Vec::new()
+}
+
+fn objects(facts: &Facts) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if facts.nodes.is_empty() {
+        findings.push(Finding::error(
+            CLUSTER,
+            "no node has GPUs: none has a label of a GPU, and no agent publishes any",
+            "install Node Feature Discovery, or label GPU nodes by hand: kubectl label node NODE \
+             nvidia.com/gpu.present=true",
+        ));
+    }
+    for class in [CLASS_GPU, CLASS_MIG] {
+        if !facts.classes.contains(class) {
+            findings.push(Finding::error(
+                CLUSTER,
+                format!("there is no DeviceClass {class}: no claim can name it"),
+                "install the chart with deviceClasses.enabled=true",
+            ));
+        }
+    }
+    let has_policy = |suffix: &str| facts.policies.iter().any(|name| name.ends_with(suffix));
+    for (suffix, what) in [
+        ("-resourceslices", "the ResourceSlices of every node"),
+        ("-claimstatus", "the status of every claim"),
+        ("-events", "events in the name of every node"),
+    ] {
+        if !has_policy(suffix) {
+            findings.push(Finding::warning(
+                CLUSTER,
+                format!("the token of one node's agent can write {what}"),
+                "install the chart with admissionPolicy.enabled=true",
+            ));
+        }
+    }
+    if !facts.runtime_classes.is_empty() && !has_policy("-runtimeclass") {
+        let names = facts.runtime_classes.iter().cloned().collect::<Vec<_>>().join(", ");
+        findings.push(Finding::warning(
+            CLUSTER,
+            format!(
+                "any pod with the RuntimeClass {names} gets all GPUs of its node without a claim"
+            ),
+            "install the chart with admissionPolicy.runtimeClass.enabled=true, or remove the class",
+        ));
+    }
+    findings
+}
+
+fn of_node(facts: &Facts, name: &str, found: &GpuNode) -> Vec<Finding> {
+    let subject = node(name);
+    let mut findings = Vec::new();
+    if !found.is_ready {
+        let remedy = format!("kubectl describe node {name}");
+        findings.push(Finding::error(&subject, "the node is not ready", &remedy));
+    }
+    let has_agent = facts.agents.iter().any(|agent| agent.node == name);
+    match (found.devices, has_agent) {
+        (None, false) => findings.push(Finding::error(
+            &subject,
+            "no agent runs here, so its GPUs are not published",
+            "check nodeSelector, affinity and tolerations of the DaemonSet (agent.* of the chart)",
+        )),
+        (None, true) => findings.push(Finding::error(
+            &subject,
+            "its agent has published no GPU",
+            "read the agent's log: kubectl logs -n NAMESPACE POD",
+        )),
+        (Some(0), _) if !found.is_incomplete => findings.push(Finding::error(
+            &subject,
+            "its agent publishes an empty pool: the driver does not answer, or has no GPU",
+            "run nvidia-smi on the node; a released driver returns when the label \
+             octavo.dev/driver-released is removed",
+        )),
+        (Some(_), _) => {}
+    }
+    if found.is_incomplete {
+        findings.push(Finding::error(
+            &subject,
+            "slices of its pool are missing, so nothing of it is allocated",
+            "read the agent's log; the agent writes missing slices again",
+        ));
+    }
+    if found.devices.is_some() && !found.plugin_resources.is_empty() {
+        let names = found.plugin_resources.iter().cloned().collect::<Vec<_>>().join(", ");
+        findings.push(Finding::error(
+            &subject,
+            format!(
+                "a device plugin serves {names} besides the agent: a GPU can be given out twice"
+            ),
+            "remove the device plugin from this node, or the agent",
+        ));
+    }
+    if let Some(version) = found.runtime.strip_prefix("containerd://")
+        && leading_number(version).is_some_and(|major| major < CONTAINERD_WITH_CDI)
+    {
+        findings.push(Finding::warning(
+            &subject,
+            format!("containerd {version} reads CDI specs only if enable_cdi is set"),
+            "upgrade to containerd 2, or set enable_cdi = true in its config",
+        ));
+    }
+    if found.owner.as_deref() == Some(OWNER_OCTAVO) && !facts.has_scheduler {
+        findings.push(Finding::error(
+            &subject,
+            "its devices belong to Octavo's scheduler, of which no pod is ready",
+            "install the chart with scheduler.enabled=true, or remove the label octavo.dev/scheduler",
+        ));
+    }
+    let mut tainted: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for DeviceTaint { device, key, value } in &found.taints {
+        tainted.entry((key, value)).or_default().push(device);
+    }
+    let of = found.devices.unwrap_or_default();
+    let taints = tainted.into_iter();
+    findings.extend(taints.map(|(taint, devices)| of_taint(&subject, taint, &devices, of)));
+    findings
+}
+
+/// The finding about a taint of some devices of a node.
+fn of_taint(subject: &str, (key, value): (&str, &str), devices: &[&str], of: usize) -> Finding {
+    let remedy = match key {
+        TAINT_DRIVER_UNAVAILABLE if value == "released" => {
+            "the driver is released: remove the label octavo.dev/driver-released, or wait for the \
+             operator's upgrade"
+        }
+        TAINT_DRIVER_UNAVAILABLE => "run nvidia-smi on the node; reinstall or load the driver",
+        TAINT_FABRIC => {
+            "check nvidia-fabricmanager (HGX) or nvidia-imex and the NVLink switches (GB200), of \
+             the driver's version"
+        }
+        TAINT_GPU_LOST => "drain the node and reboot it; replace the GPU if it is lost again",
+        TAINT_XID | TAINT_RECOVERY_ACTION => {
+            "drain the node and do what the driver advises: nvidia-smi -q -d ROW_REMAPPER; \
+             nvidia-smi --gpu-reset with the driver released"
+        }
+        TAINT_FOREIGN_MIG => "destroy the instance with nvidia-smi mig -dci and -dgi",
+        TAINT_WITHDRAWN => "none: it goes with its claim",
+        _ => "see who wrote the taint: kubectl get devicetaintrules",
+    };
+    let value = if value.is_empty() { String::new() } else { format!("={value}") };
+    let names = devices.iter().take(MAX_NAMES).copied().collect::<Vec<_>>().join(", ");
+    let more = if devices.len() > MAX_NAMES { ", ..." } else { "" };
+    let count = devices.len();
+    let problem =
+        format!("{count} of {of} devices take no pods ({names}{more}): taint {key}{value}");
+    Finding::warning(subject, problem, remedy)
+}
+
+fn agents(facts: &Facts) -> Vec<Finding> {
+    let sick = facts.agents.iter().filter(|agent| !agent.is_ready);
+    let findings = sick.map(|agent| {
+        let (namespace, pod) = agent.name.split_once('/').unwrap_or_default();
+        let why = agent.trouble.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        let remedy =
+            format!("kubectl logs -n {namespace} {pod}; its /readyz names what it waits for");
+        let problem = format!("the agent {} is not ready{why}", agent.name);
+        Finding::error(&node(&agent.node), problem, &remedy)
+    });
+    findings.collect()
+}
+
+/// The number that a version begins with.
+fn leading_number(version: &str) -> Option<u32> {
+    let digits = version.trim_start_matches('v');
+    digits.split('.').next()?.parse().ok()
+}

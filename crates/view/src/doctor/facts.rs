@@ -1,0 +1,230 @@
+//! Reads the facts that the checks need: a few lists, no watch.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
+use kube::api::ListParams;
+use kube::{Api, Client, ResourceExt};
+use octavo_api::names::LABEL_OWNER;
+
+use crate::error::ViewError;
+use crate::fetch::list;
+use crate::snapshot::{DRIVER, newest_generations};
+
+/// Labels of Octavo's objects, for any release name.
+const OCTAVO: &str = "app.kubernetes.io/part-of=octavo";
+/// Label with the part of Octavo that an object is of.
+const COMPONENT: &str = "app.kubernetes.io/component";
+/// Labels by which Node Feature Discovery or an administrator marks nodes with NVIDIA GPUs.
+const GPU_LABELS: [&str; 4] = [
+    "feature.node.kubernetes.io/pci-10de.present",
+    "feature.node.kubernetes.io/pci-0302_10de.present",
+    "feature.node.kubernetes.io/pci-0300_10de.present",
+    "nvidia.com/gpu.present",
+];
+/// Namespace and name of the lease of a scheduler without a config file.
+const LEASE: (&str, &str) = ("octavo-system", "octavo-scheduler");
+/// Prefix of the extended resources that device plugins serve.
+const PLUGIN_PREFIX: &str = "nvidia.com/";
+
+/// What is known of a cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Facts {
+    /// Major and minor version of the API server.
+    pub server: (u32, u32),
+    /// Whether it serves `resource.k8s.io/v1`.
+    pub serves_dra: bool,
+    /// Names of the `DeviceClass` objects.
+    pub classes: BTreeSet<String>,
+    /// Names of `RuntimeClass` objects with NVIDIA's handler.
+    pub runtime_classes: BTreeSet<String>,
+    /// Names of the bindings of Octavo's admission policies.
+    pub policies: BTreeSet<String>,
+    /// Nodes with a GPU, by name.
+    pub nodes: BTreeMap<String, GpuNode>,
+    /// The agents' pods.
+    pub agents: Vec<AgentPod>,
+    /// Whether a pod of Octavo's scheduler is ready, or its lease has a holder.
+    pub has_scheduler: bool,
+}
+
+/// A node with a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuNode {
+    /// Whether it has a label of a GPU.
+    pub is_labelled: bool,
+    /// Whether its condition `Ready` is true.
+    pub is_ready: bool,
+    /// The runtime, as in `containerd://2.1.0`.
+    pub runtime: String,
+    /// The kubelet's version, as in `v1.36.3`.
+    pub kubelet: String,
+    /// The scheduler that owns its devices, by its label.
+    pub owner: Option<String>,
+    /// Extended resources of a device plugin.
+    pub plugin_resources: BTreeSet<String>,
+    /// Published devices; `None` if there is no slice.
+    pub devices: Option<usize>,
+    /// Whether slices of its pool are missing.
+    pub is_incomplete: bool,
+    /// Taints of its devices that keep pods away.
+    pub taints: BTreeSet<DeviceTaint>,
+}
+
+/// A taint of a device.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceTaint {
+    /// The device.
+    pub device: String,
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: String,
+}
+
+/// A pod of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentPod {
+    /// Namespace and name.
+    pub name: String,
+    /// Its node.
+    pub node: String,
+    /// Its image.
+    pub image: String,
+    /// Whether it is ready.
+    pub is_ready: bool,
+    /// Why its container does not run or was restarted, if the kubelet says so.
+    pub trouble: Option<String>,
+}
+
+/// Reads the facts.
+pub async fn read(client: &Client) -> Result<Facts, ViewError> {
+    let version = client.apiserver_version().await;
+    let version = version.map_err(|error| ViewError::api("the version", error))?;
+    let number = |text: &str| {
+        text.chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0)
+    };
+    let mut facts =
+        Facts { server: (number(&version.major), number(&version.minor)), ..Facts::default() };
+    for node in list::<Node>("nodes", &Api::all(client.clone()), ListParams::default()).await? {
+        facts.nodes.insert(node.name_any(), gpu_node(node));
+    }
+    let params = ListParams::default().fields(&format!("spec.driver={DRIVER}"));
+    match list::<ResourceSlice>("resourceslices", &Api::all(client.clone()), params).await {
+        Ok(slices) => {
+            facts.serves_dra = true;
+            add_slices(&mut facts, &slices);
+        }
+        Err(ViewError::Refused { code: 404, .. }) => {}
+        Err(error) => return Err(error),
+    }
+    facts.nodes.retain(|_, node| {
+        node.is_labelled || node.devices.is_some() || !node.plugin_resources.is_empty()
+    });
+    if !facts.serves_dra {
+        return Ok(facts);
+    }
+    let all = ListParams::default;
+    let classes: Vec<DeviceClass> = list("deviceclasses", &Api::all(client.clone()), all()).await?;
+    facts.classes = classes.iter().map(ResourceExt::name_any).collect();
+    let runtimes: Vec<RuntimeClass> =
+        list("runtimeclasses", &Api::all(client.clone()), all()).await?;
+    let is_nvidia = |class: &&RuntimeClass| class.handler.starts_with("nvidia");
+    facts.runtime_classes = runtimes.iter().filter(is_nvidia).map(ResourceExt::name_any).collect();
+    let ours = ListParams::default().labels(OCTAVO);
+    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
+    let bindings = list("validatingadmissionpolicybindings", &bindings, ours.clone()).await?;
+    facts.policies = bindings.iter().map(ResourceExt::name_any).collect();
+    for pod in list::<Pod>("pods", &Api::all(client.clone()), ours).await? {
+        match pod.labels().get(COMPONENT).map(String::as_str) {
+            Some("agent") => facts.agents.push(agent(&pod)),
+            Some("scheduler") => facts.has_scheduler |= is_ready(&pod),
+            _ => {}
+        }
+    }
+    if !facts.has_scheduler {
+        let leases: Api<Lease> = Api::namespaced(client.clone(), LEASE.0);
+        let lease =
+            leases.get_opt(LEASE.1).await.map_err(|error| ViewError::api("leases", error))?;
+        let holder = lease.and_then(|lease| lease.spec?.holder_identity);
+        facts.has_scheduler = holder.is_some_and(|holder| !holder.is_empty());
+    }
+    Ok(facts)
+}
+
+fn gpu_node(node: Node) -> GpuNode {
+    let has = |label: &&str| node.labels().get(*label).is_some_and(|value| value == "true");
+    let is_labelled = GPU_LABELS.iter().any(has);
+    let owner = node.labels().get(LABEL_OWNER).filter(|owner| !owner.is_empty()).cloned();
+    let status = node.status.unwrap_or_default();
+    let info = status.node_info.unwrap_or_default();
+    let is_ready = |kind: &str, status: &str| kind == "Ready" && status == "True";
+    let resources = status.allocatable.unwrap_or_default().into_iter();
+    let resources =
+        resources.filter(|(name, amount)| name.starts_with(PLUGIN_PREFIX) && amount.0 != "0");
+    GpuNode {
+        is_labelled,
+        is_ready: status.conditions.iter().flatten().any(|c| is_ready(&c.type_, &c.status)),
+        runtime: info.container_runtime_version,
+        kubelet: info.kubelet_version,
+        owner,
+        plugin_resources: resources.map(|(name, _)| name).collect(),
+        ..GpuNode::default()
+    }
+}
+
+fn add_slices(facts: &mut Facts, slices: &[ResourceSlice]) {
+    // An unreadable slice makes its pool incomplete.
+    let slices = slices.iter().filter_map(|slice| octavo_kube_io::slices::from_api(slice).ok());
+    for pool in newest_generations(slices).into_values() {
+        let Some(node) = facts.nodes.get_mut(&pool.node) else { continue };
+        node.is_incomplete |= !pool.is_complete();
+        node.devices = Some(node.devices.unwrap_or(0) + pool.devices.len());
+        for device in &pool.devices {
+            let taints = device.taints.iter().filter(|taint| !taint.key.starts_with(LABEL_OWNER));
+            node.taints.extend(taints.map(|taint| DeviceTaint {
+                device: device.name.clone(),
+                key: taint.key.clone(),
+                value: taint.value.clone(),
+            }));
+        }
+    }
+}
+
+fn agent(pod: &Pod) -> AgentPod {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let mut trouble = None;
+    for status in statuses {
+        let waiting = status.state.iter().find_map(|state| state.waiting.as_ref());
+        let ended = status.last_state.iter().find_map(|state| state.terminated.as_ref());
+        let words = |reason: Option<&String>, message: Option<&String>| {
+            [reason, message].into_iter().flatten().cloned().collect::<Vec<_>>().join(": ")
+        };
+        trouble = match (waiting, ended) {
+            (Some(waiting), None) => Some(words(waiting.reason.as_ref(), waiting.message.as_ref())),
+            (_, Some(ended)) => Some(words(ended.reason.as_ref(), ended.message.as_ref())),
+            (None, None) => trouble,
+        };
+    }
+    AgentPod {
+        name: format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any()),
+        node: spec.node_name.unwrap_or_default(),
+        image: spec
+            .containers
+            .into_iter()
+            .find_map(|container| container.image)
+            .unwrap_or_default(),
+        is_ready: is_ready(pod),
+        trouble: trouble.filter(|text| !text.is_empty()),
+    }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|found| found.type_ == "Ready" && found.status == "True")
+}
