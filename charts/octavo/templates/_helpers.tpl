@@ -80,6 +80,7 @@ dynamicMig: {{ .Values.agent.dynamicMig | toJson }}
 owner: {{ . | quote }}
 {{- end }}
 cgroupRoot: /host/sys/fs/cgroup
+shareTmpfs: true
 memoryEnforcement: {{ .Values.agent.memoryEnforcement | quote }}
 minOverflowPolicy: {{ .Values.agent.minOverflowPolicy }}
 watchInterval: {{ .Values.agent.watchInterval | quote }}

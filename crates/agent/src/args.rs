@@ -112,6 +112,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "FILE")]
     driver_library: Option<PathBuf>,
 
+    /// Give the files of each share a file system of their own, so that a container cannot fill the run folder [default:
+    /// false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    share_tmpfs: Option<bool>,
+
     /// GPUs that MIG partitions on demand: all, none, or minor numbers as in 0,3. The node's label
     /// octavo.dev/dynamic-mig takes precedence [default: none]
     #[arg(long, value_name = "GPUS")]
@@ -198,6 +203,7 @@ impl NodeArgs {
             hook_dir,
             hook_dir_seen,
             driver_library,
+            share_tmpfs,
             dynamic_mig,
             owner,
             cgroup_root,
@@ -221,6 +227,7 @@ impl NodeArgs {
             hook_dir,
             hook_dir_seen,
             driver_library,
+            share_tmpfs,
             dynamic_mig,
             owner,
             cgroup_root,

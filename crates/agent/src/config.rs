@@ -56,6 +56,9 @@ pub struct NodeFile {
     pub hook_dir_seen: Option<PathBuf>,
     /// The driver's management library, `libnvidia-ml.so.1`. Default: searched under the driver's root.
     pub driver_library: Option<PathBuf>,
+    /// Whether the files of each share have a file system of their own, so that a container cannot fill the run folder.
+    /// Needs root, and mounts that the host sees. Default `false`.
+    pub share_tmpfs: Option<bool>,
     /// GPUs under dynamic MIG. Default: none. The node's label takes precedence.
     pub dynamic_mig: Option<DynamicMig>,
     /// The only scheduler that allocates this node's devices. Default: any. The node's label takes precedence.
@@ -184,6 +187,7 @@ impl NodeFile {
             hook_dir: self.hook_dir.or(other.hook_dir),
             hook_dir_seen: self.hook_dir_seen.or(other.hook_dir_seen),
             driver_library: self.driver_library.or(other.driver_library),
+            share_tmpfs: self.share_tmpfs.or(other.share_tmpfs),
             dynamic_mig: self.dynamic_mig.or(other.dynamic_mig),
             owner: self.owner.or(other.owner),
             cgroup_root: self.cgroup_root.or(other.cgroup_root),
@@ -245,6 +249,7 @@ impl NodeFile {
                 cdi_root: path("cdiRoot", self.cdi_root, Path::new("/var/run/cdi"))?,
                 run_root: path("runRoot", self.run_root, Path::new("/run"))?,
                 hook_path: path("hookDir", Some(hook_path), root)?,
+                share_tmpfs: self.share_tmpfs.unwrap_or_default(),
                 mounts,
             },
         })

@@ -13,6 +13,7 @@
 mod driver;
 mod guard;
 pub(crate) mod share_files;
+pub(crate) mod share_mount;
 #[cfg(test)]
 mod tests;
 

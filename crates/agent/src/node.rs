@@ -33,6 +33,8 @@ pub struct NodePaths {
     pub run_root: PathBuf,
     /// The program of CDI hooks on the host.
     pub hook_path: PathBuf,
+    /// Whether the files of each share have a file system of their own.
+    pub share_tmpfs: bool,
     /// Host paths that every container with a GPU gets.
     pub mounts: Vec<HostMount>,
 }

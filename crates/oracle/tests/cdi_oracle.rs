@@ -65,6 +65,7 @@ async fn compare(cdi_devices: &Path) {
         cdi_root: at("cdi"),
         run_root: at("run"),
         hook_path: "/octavo".into(),
+        share_tmpfs: false,
         mounts: Vec::new(),
     };
     let caps = at("proc/driver/nvidia/capabilities/gpu2/mig/gi7/ci0");

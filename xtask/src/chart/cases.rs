@@ -137,6 +137,7 @@ cdiRoot: \"/etc/cdi\"
 dynamicMig: [6,7]
 owner: \"octavo\"
 cgroupRoot: /host/sys/fs/cgroup
+shareTmpfs: true
 memoryEnforcement: \"off\"
 minOverflowPolicy: Hold
 watchInterval: \"1s\"

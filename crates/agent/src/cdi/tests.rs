@@ -38,6 +38,7 @@ fn paths(node: &TempDir) -> NodePaths {
         cdi_root: at("cdi"),
         run_root: at("run"),
         hook_path: "/opt/octavo/bin/octavo-cdi-hook".into(),
+        share_tmpfs: false,
         mounts: Vec::new(),
     }
 }

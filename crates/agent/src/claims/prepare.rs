@@ -229,7 +229,7 @@ impl Inner {
         if let Some(devices) = &devices
             && let Ok((majors, cdi_devices)) = self.cdi_devices(devices, record)
         {
-            is_written |= shares::write(&self.paths.run_root, record, &cdi_devices)?;
+            is_written |= shares::write(&self.paths, record, &cdi_devices)?;
             let spec = spec_for(&self.paths, &devices.files, majors, uid, &cdi_devices);
             if is_new || !self.cdi.is_intact(record, &spec) {
                 self.cdi.write(record, &spec)?;

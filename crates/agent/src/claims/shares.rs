@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::claim_holds::ClaimHolds;
 use crate::cdi::CdiDevice;
 use crate::checkpoint::{HeldKind, HeldShare, HeldTerms, Record, StorageError, write_atomically};
-use crate::enforcement::share_files;
+use crate::enforcement::{share_files, share_mount};
 use crate::node::NodePaths;
 use crate::watchdog;
 
@@ -102,7 +102,7 @@ fn terms(share: HeldShare, held: &HeldTerms, gpu_uuid: &str) -> Terms {
 
 /// Writes missing or changed limits of a claim's shares; returns whether any were written.
 pub(super) fn write(
-    run_root: &Path,
+    paths: &NodePaths,
     record: &Record,
     cdi_devices: &[CdiDevice<'_>],
 ) -> Result<bool, StorageError> {
@@ -126,7 +126,11 @@ pub(super) fn write(
         };
         // The type holds strings and numbers only, so serialization cannot fail.
         let text = serde_json::to_vec(&limits).unwrap_or_default();
-        let folder = share_folder(&record.claim.uid, share_id).on_host(run_root);
+        let folder = share_folder(&record.claim.uid, share_id).on_host(&paths.run_root);
+        if paths.share_tmpfs {
+            share_mount::ensure(&folder)
+                .map_err(StorageError::of("mount a file system on", &folder))?;
+        }
         if let Some(held) = &part.held.terms {
             let terms = terms(share, held, &part.gpu.uuid);
             is_written |= share_files::write(&folder, &terms)?;
@@ -184,6 +188,7 @@ fn remove_where(paths: &NodePaths, is_meant: impl Fn(&str) -> bool) -> Result<()
         }
         let path = entry.path();
         watchdog::thaw(&paths.cgroup_root, &path);
+        share_mount::remove(&path).map_err(StorageError::of("unmount", &path))?;
         match fs::remove_dir_all(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed.map_err(StorageError::of("remove", &path))?,

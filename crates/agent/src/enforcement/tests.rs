@@ -26,6 +26,7 @@ fn node() -> (TempDir, NodePaths) {
         cdi_root: at("cdi"),
         run_root: at("run"),
         hook_path: "/octavo".into(),
+        share_tmpfs: false,
         mounts: Vec::new(),
     };
     (folder, paths)

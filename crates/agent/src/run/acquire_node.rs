@@ -70,8 +70,8 @@ impl NodeAgent {
                     problem = Some(found);
                 }
                 (Ok(None), Role::Standby) => {}
-                // The active agent can use its driver; this one possibly never.
-                (Ok(_), Role::Newcomer) if self.snapshots.borrow().inventory.is_none() => {
+                // The active agent can use its driver; this one possibly never. A released driver tells nothing.
+                (Ok(_), Role::Newcomer) if !self.can_use_driver() => {
                     problem = Some("another agent serves it; the GPUs are not read yet".to_owned());
                 }
                 (Ok(_), Role::Newcomer) if Instant::now() < ask_at => {}
@@ -104,6 +104,12 @@ impl NodeAgent {
             }
             sleep(pause).await;
         }
+    }
+
+    /// Whether this agent has read the GPUs, or is not to open the driver.
+    fn can_use_driver(&self) -> bool {
+        let snapshot = self.snapshots.borrow();
+        snapshot.inventory.is_some() || snapshot.is_driver_released
     }
 
     /// Whether an agent listens for handover requests. It serves the node, whichever process has the lock.

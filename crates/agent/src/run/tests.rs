@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use fixtures::{Kubelet, Node, TIMEOUT};
 use octavo_testkit::eventually;
+use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixListener;
 use tokio::time::timeout;
@@ -158,6 +159,20 @@ async fn a_newcomer_whose_gpus_cannot_be_read_leaves_the_node_where_it_is() {
     broken.says("ready: kubelet").await;
     kubelet.unprepare(&node.allocate("a", "gpu-0")).await;
     assert_eq!(node.files(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_gets_a_node_whose_driver_is_released() {
+    let node = Node::new();
+    let labels = json!({"octavo.dev/driver-released": "true"});
+    node.set_labels(&labels);
+    let kubelet = Kubelet::start(&node);
+    let first = node.start(Some("a"));
+    first.says("ready: kubelet").await;
+    let second = node.start_without_driver(Some("b"));
+    second.says("ready: kubelet").await;
+    first.says("ready: standby").await;
+    kubelet.unprepare(&node.allocate("a", "gpu-0")).await;
 }
 
 /// Distinguishes a socket from a later one with the same name.

@@ -141,6 +141,7 @@ fn paths(root: &Path, args: &RunArgs) -> NodePaths {
         cdi_root: "/var/run/cdi".into(),
         run_root: root.to_owned(),
         hook_path: "octavo".into(),
+        share_tmpfs: false,
         mounts: Vec::new(),
     }
 }

@@ -43,6 +43,7 @@ fn paths(node: &Path) -> NodePaths {
         cdi_root: at("cdi"),
         run_root: at("run"),
         hook_path: "/octavo".into(),
+        share_tmpfs: false,
         mounts: Vec::new(),
     }
 }

@@ -83,6 +83,7 @@ impl Node {
             cdi_root: self.path("cdi"),
             run_root: self.path("run"),
             hook_path: "/usr/local/bin/octavo".into(),
+            share_tmpfs: false,
             mounts: Vec::new(),
         }
     }

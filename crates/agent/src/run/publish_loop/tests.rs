@@ -87,6 +87,7 @@ impl Fixture {
             cdi_root: at("cdi"),
             run_root: at("run"),
             hook_path: "/octavo".into(),
+            share_tmpfs: false,
             mounts: Vec::new(),
         };
         let (reader, reporter) = (Arc::new(NoClaims), Arc::new(SilentReporter));

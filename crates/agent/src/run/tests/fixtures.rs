@@ -18,7 +18,7 @@ use octavo_kubelet_api::registration::v1::registration_client::RegistrationClien
 use octavo_kubelet_api::registration::v1::{InfoRequest, RegistrationStatus};
 use octavo_testkit::{ScriptedApi, eventually, failure};
 use prometheus_client::registry::Registry;
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, sleep};
@@ -137,6 +137,13 @@ impl Node {
         });
         fs::write(self.folder("claims").join(name), object.to_string()).unwrap();
         ClaimRef { namespace: "ns".to_owned(), name: name.to_owned(), uid }
+    }
+
+    /// Gives the node labels, for agents that start later.
+    pub(super) fn set_labels(&self, labels: &Value) {
+        let object = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+            "metadata": {"name": "node", "labels": labels}});
+        fs::write(self.folder("claims/node"), object.to_string()).unwrap();
     }
 
     /// Files of claims.
