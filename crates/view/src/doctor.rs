@@ -2,9 +2,9 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | [`facts`] | reads a [`Facts`] from the API server |
-//! | [`checks`] | pure functions from facts to findings |
-//! | [`probe`] | runs a pod on each node: checks of the host that only a container sees |
+//! | `facts` | reads [`Facts`] from the API server |
+//! | `checks` | pure functions from facts to findings |
+//! | `probe` | runs a pod on each node: checks of the host that only a container sees |
 
 mod checks;
 mod facts;
