@@ -20,6 +20,7 @@ mod agent_process;
 mod api_server;
 mod claims;
 mod engine;
+mod hook;
 mod kubelet;
 mod lab;
 mod lab_dir;
@@ -64,6 +65,8 @@ enum Name {
     Slices,
     /// Time that a claim adds to a pod's start on a real node.
     Pods,
+    /// Size of the program of CDI hooks, and its time per container.
+    Hook,
     /// How often large MIG profiles still fit, by the listing order of placements.
     MigOrder,
     /// openb at 130 %: policies against the published means, ten seeds.
@@ -128,6 +131,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         (Name::Lab, "lab"),
         (Name::Mig, "mig"),
         (Name::Pods, "pods"),
+        (Name::Hook, "hook"),
         (Name::Slices, "slices"),
         (Name::MigOrder, "mig-order"),
         (Name::Packing, "packing"),
@@ -146,6 +150,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             Name::Lab | Name::All => Box::pin(lab::run(&octavo()?)).await?,
             Name::Mig => Box::pin(mig::run(&octavo()?)).await?,
             Name::Pods => Box::pin(pods::run(&octavo()?)).await?,
+            Name::Hook => hook::run()?,
             Name::Slices => Box::pin(slices::run(&octavo()?)).await?,
             Name::MigOrder => mig_order::run()?,
             Name::Packing => packing::run()?,

@@ -113,6 +113,32 @@ fn part<'a>(log: &'a str, name: &str) -> Vec<&'a str> {
     lines.take_while(|line| !line.starts_with("== ")).collect()
 }
 
+/// A pod waits for `nvidia-uvm`, and gets its device node by the number that the module has then.
+async fn a_module_may_come_late_and_with_another_number(testbed: &Testbed, node: &str) {
+    let path = testbed.node(node).join("proc/devices");
+    let text = fs::read_to_string(&path).unwrap();
+    let line = "508 nvidia-uvm\n";
+    assert!(text.contains(line), "{text}");
+    fs::write(&path, text.replace(line, "")).unwrap();
+    testbed.create::<ResourceClaim>(claim("late", &json!([]))).await;
+    testbed.create::<Pod>(shell_pod("late", node, "ls -l /dev/nvidia-uvm", &["late"])).await;
+    eventually("the claim says which module is missing", || async {
+        let claim = serde_json::to_value(testbed.claims().get("late").await.ok()?).ok()?;
+        let condition = &claim["status"]["devices"][0]["conditions"][0];
+        let message = condition["message"].as_str()?;
+        let is_it = condition["reason"] == "KernelModuleMissing" && message.contains("nvidia-uvm");
+        is_it.then_some(())
+    })
+    .await;
+    fs::write(&path, text.replace(line, "501 nvidia-uvm\n")).unwrap();
+    testbed.wait_until_running("late").await;
+    let log = testbed.octavo_ok(&["lab", "kubectl", "logs", "late"]);
+    assert!(log.contains("501,   0"), "{log}");
+    testbed.delete_pod("late").await;
+    testbed.claims().delete("late", &DeleteParams::default()).await.unwrap();
+    fs::write(&path, text).unwrap();
+}
+
 /// A container with a GPU starts on each node, until the program of the CDI hooks on one of them cannot be run.
 fn doctor_finds_what_keeps_containers_from_gpus(testbed: &Testbed) {
     let report = |args: &[&str], code| -> Value {
@@ -178,6 +204,7 @@ async fn containers_get_their_claims_and_down_leaves_nothing() {
     let testbed = Testbed::up_real("1:dgx-h100,1:t4").await;
     let traces = Traces::of(&testbed.lab);
 
+    a_module_may_come_late_and_with_another_number(&testbed, "real-1").await;
     for (node, name) in [("real-0", "one"), ("real-1", "two")] {
         testbed.create::<ResourceClaim>(claim(name, &json!([]))).await;
         let log = log_of(&testbed, shell_pod(name, node, INSPECT_SCRIPT, &[name])).await;
