@@ -215,11 +215,6 @@ impl Claims {
         let cdi = CdiFolder::open(&paths.cdi_root)?;
         let (holds, opened) = recover::recover(&store, &cdi)?;
         shares::remove_leftovers(&paths, &holds)?;
-        // An earlier process may have ended before this report. It did report instances that are missing now, with more
-        // detail.
-        for record in holds.records().into_iter().filter(|record| !record.lacks_instance()) {
-            report::report_facts(&*reporter, &record, &BTreeSet::new());
-        }
         let inner = Inner {
             node,
             paths,
@@ -244,6 +239,7 @@ impl Claims {
             hook_problem: Mutex::default(),
         };
         inner.publish_active_shares();
+        inner.report_prepared();
         Ok((Self { inner: Arc::new(inner) }, opened))
     }
 

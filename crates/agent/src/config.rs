@@ -141,6 +141,9 @@ pub enum ConfigError {
     /// The binary's own path is not known.
     #[error("cannot tell where this program lies ({0}); set hookDir in the config file")]
     NoHookPath(std::io::Error),
+    /// The agent's view of a folder that is not set.
+    #[error("hookDirSeen is set and hookDir is not: name the folder on the host, too")]
+    NoHookDir,
     /// A folder of nodes has none.
     #[error("no node in {0}: it needs at least one <node>/agent.yaml")]
     NoNodes(PathBuf),
@@ -206,6 +209,9 @@ impl NodeFile {
         let instance_id = self.instance_id.filter(|id| !id.is_empty());
         if let Some(id) = instance_id.as_ref().filter(|id| !is_plain_name(id)) {
             return Err(ConfigError::InstanceId(id.clone()));
+        }
+        if self.hook_dir.is_none() && self.hook_dir_seen.is_some() {
+            return Err(ConfigError::NoHookDir);
         }
         let hook_path = match self.hook_dir {
             Some(folder) => folder.join(HOOK_PROGRAM),

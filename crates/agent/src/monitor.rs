@@ -14,8 +14,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use octavo_gpu::{
-    Driver, DriverError, EventStream, FabricState, Gpu, GpuEvent, GpuEventKind, GpuHealth,
-    Inventory, UnreadableGpu,
+    Driver, DriverError, EventStream, Gpu, GpuEvent, GpuEventKind, GpuHealth, Inventory,
+    UnreadableGpu,
 };
 use octavo_kube_io::Backoff;
 use tokio::sync::watch;
@@ -322,10 +322,8 @@ impl Monitor {
         if self.is_sick() {
             return self.backoff.next_delay();
         }
-        let is_joining = |gpu: &Gpu| {
-            let state = gpu.fabric.as_ref().map(|fabric| fabric.state);
-            matches!(state, Some(FabricState::NotStarted | FabricState::InProgress))
-        };
+        let is_joining =
+            |gpu: &Gpu| gpu.fabric.as_ref().is_some_and(|fabric| fabric.problem().is_some());
         let gpus = self.snapshot.inventory.iter().flat_map(|inventory| &inventory.gpus);
         let is_cleaned_up = events.unmonitored().is_empty() && !gpus.into_iter().any(is_joining);
         if is_cleaned_up { HEALTHY_POLL_INTERVAL } else { MAX_POLL_DELAY }

@@ -4,10 +4,11 @@
 //! agent over a socket that only root can use: one line of JSON each way.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Component, Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
@@ -22,6 +23,10 @@ pub const MAX_LINE_BYTES: u64 = 16 << 10;
 
 /// Time in which the agent must answer. The driver may need seconds.
 const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// Time in which an agent must listen, and the interval of attempts.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(if cfg!(test) { 0 } else { 15 });
+const CONNECT_INTERVAL: Duration = Duration::from_millis(200);
 
 /// What the hook asks of the agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +94,7 @@ pub(super) fn set(container: &Container, args: &Args) -> anyhow::Result<()> {
 }
 
 fn ask(socket: &Path, request: &LimitRequest) -> anyhow::Result<LimitResponse> {
-    let mut stream = UnixStream::connect(socket)?;
+    let mut stream = connect(socket)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
     let mut line = serde_json::to_vec(request)?;
@@ -98,6 +103,17 @@ fn ask(socket: &Path, request: &LimitRequest) -> anyhow::Result<LimitResponse> {
     let mut answer = String::new();
     BufReader::new(stream.take(MAX_LINE_BYTES)).read_line(&mut answer)?;
     serde_json::from_str(&answer).context("its answer is no line of JSON")
+}
+
+/// Connects to the agent, which may just be replaced by its successor.
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let until = Instant::now() + CONNECT_TIMEOUT;
+    loop {
+        match UnixStream::connect(socket) {
+            Err(_) if Instant::now() < until => thread::sleep(CONNECT_INTERVAL),
+            result => return result,
+        }
+    }
 }
 
 /// The container's memory on the GPU, in bytes.

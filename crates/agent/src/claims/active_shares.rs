@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use super::claim_holds::ClaimHold;
 use super::{Claims, Inner, ReportedDevice, share_folder};
-use crate::checkpoint::Record;
+use crate::checkpoint::{Record, RecordState};
 use crate::enforcement::BackendKind;
 use crate::node::ClaimRef;
 
@@ -184,6 +184,17 @@ impl Inner {
         }
     }
 
+    /// Reports the facts of all prepared claims again. An earlier process may have ended before its report. It did report
+    /// instances that are missing now, with more detail.
+    pub(super) fn report_prepared(&self) {
+        let records = self.holds().records();
+        for record in records.iter().filter(|record| !record.lacks_instance()) {
+            if record.state == RecordState::Prepared && record.has_facts() {
+                self.reporter.prepared(&record.claim, &self.reported(record, &BTreeSet::new()));
+            }
+        }
+    }
+
     /// Status of a claim's devices, including findings about its shares.
     pub(super) fn reported(
         &self,
@@ -191,10 +202,11 @@ impl Inner {
         missing: &BTreeSet<String>,
     ) -> Vec<ReportedDevice> {
         let mut devices = ReportedDevice::held(record, missing);
+        let min_overflow = self.min_overflow();
         for device in &mut devices {
             let Some(share_id) = &device.share_id else { continue };
             let found = self.active.of(&record.claim.uid, share_id);
-            device.set_findings(found);
+            device.set_findings(found, min_overflow);
         }
         devices
     }

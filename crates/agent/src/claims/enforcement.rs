@@ -30,8 +30,14 @@ impl Inner {
 
     /// Takes the weakest overflow policy that a share can have.
     pub(super) fn set_min_overflow(&self, policy: OverflowPolicy) {
-        self.enforcement.lock().unwrap_or_else(PoisonError::into_inner).min_overflow = policy;
+        let mut options = self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
+        let old = std::mem::replace(&mut options.min_overflow, policy);
+        drop(options);
+        if old == policy {
+            return;
+        }
         self.publish_active_shares();
+        self.report_prepared();
     }
 
     /// The weakest overflow policy that a share can have.

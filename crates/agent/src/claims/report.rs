@@ -16,12 +16,13 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{Api, Patch, PatchParams, PostParams};
+use octavo_api::config::OverflowPolicy;
 use octavo_api::{Refusal, names};
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
 use super::{AllocatedDevice, ShareFinding};
-use crate::checkpoint::{Record, RecordState};
+use crate::checkpoint::Record;
 use crate::node::ClaimRef;
 use pending::Pending;
 pub use pending::{Fact, MigFact};
@@ -123,23 +124,21 @@ impl ReportedDevice {
         devices.collect()
     }
 
-    /// Sets the findings about a share.
-    pub(super) fn set_findings(&mut self, found: Vec<(ShareFinding, i64)>) {
-        if let Some(Fact::Share { findings, .. }) = &mut self.fact {
+    /// Sets the findings about a share, and the policy that applies to it on a node with this weakest one.
+    pub(super) fn set_findings(
+        &mut self,
+        found: Vec<(ShareFinding, i64)>,
+        min_overflow: OverflowPolicy,
+    ) {
+        if let Some(Fact::Share { findings, overflow, .. }) = &mut self.fact {
             *findings = found;
+            *overflow = overflow.map(|policy| policy.max(min_overflow));
         }
     }
 
     /// Whether both devices are one entry of the claim's status.
     fn is_same(&self, other: &Self) -> bool {
         self.pool == other.pool && self.device == other.device && self.share_id == other.share_id
-    }
-}
-
-/// Reports a prepared claim that has facts beyond its allocation.
-pub(super) fn report_facts(reporter: &dyn Reporter, record: &Record, missing: &BTreeSet<String>) {
-    if record.state == RecordState::Prepared && record.has_facts() {
-        reporter.prepared(&record.claim, &ReportedDevice::held(record, missing));
     }
 }
 

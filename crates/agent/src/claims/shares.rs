@@ -183,7 +183,9 @@ fn remove_where(paths: &NodePaths, is_meant: impl Fn(&str) -> bool) -> Result<()
     for entry in entries {
         let entry = entry.map_err(StorageError::of("read", &parent))?;
         let is_meant = entry.file_name().to_str().is_some_and(&is_meant);
-        if !is_meant {
+        // Files are records of frozen containers, which `thaw` removes.
+        let is_folder = entry.file_type().map_err(StorageError::of("read", &parent))?.is_dir();
+        if !is_meant || !is_folder {
             continue;
         }
         let path = entry.path();

@@ -93,6 +93,12 @@ fn enforcement_and_mounts_can_be_configured() {
     assert_eq!(config.min_overflow_policy, OverflowPolicy::Kill);
     let weaker = parse("nodeName: a\nminOverflowPolicy: Report\n").unwrap().complete().unwrap();
     assert_eq!(weaker.min_overflow_policy, OverflowPolicy::Report);
+    let seen = parse("nodeName: a\nhookDirSeen: /s\n").unwrap().complete().unwrap_err();
+    assert!(seen.to_string().contains("hookDir is not"), "{seen}");
+    let both = "nodeName: a\nhookDir: /h\nhookDirSeen: /s\n";
+    let both = parse(both).unwrap().complete().unwrap();
+    assert_eq!(both.paths.hook_path, Path::new("/h/octavo-cdi-hook"));
+    assert_eq!(both.hook_path_seen, Path::new("/s/octavo-cdi-hook"));
     assert!(parse("minOverflowPolicy: Pause\n").unwrap_err().contains("Pause"));
     assert_eq!(config.paths.cgroup_root, Path::new("/s/fs/cgroup"));
     assert_eq!(config.paths.mounts, ["/a:/b".parse().unwrap(), "/c:/d:rw".parse().unwrap()]);

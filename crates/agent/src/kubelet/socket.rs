@@ -27,7 +27,7 @@ const MAX_WAITING_CONNECTIONS: usize = 16;
 pub(crate) enum SocketError {
     /// The path is too long for a socket.
     #[error(
-        "the socket path {path} has {length} bytes and Linux takes {MAX_PATH_BYTES}: use a shorter kubelet root"
+        "the socket path {path} has {length} bytes and Linux takes {MAX_PATH_BYTES}: use a shorter folder (kubeletRoot, runRoot)"
     )]
     TooLong {
         /// The path.
@@ -37,7 +37,7 @@ pub(crate) enum SocketError {
     },
     /// Another process serves the socket.
     #[error(
-        "another process serves {0}: agents of one node need instance ids of their own, see instanceId"
+        "another process serves {0}: agents of one node need instance ids of their own (instanceId), those of several nodes folders of their own (kubeletRoot, runRoot)"
     )]
     Busy(PathBuf),
     /// Something that is no socket has the path.

@@ -1,4 +1,4 @@
-use octavo_gpu::RecoveryAction;
+use octavo_gpu::{FabricState, RecoveryAction};
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 

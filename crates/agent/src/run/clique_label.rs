@@ -4,6 +4,7 @@
 //! theirs stays, and only the agent's own is removed.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
@@ -16,6 +17,9 @@ use tokio::time::sleep;
 
 use super::node::retry_delays;
 use crate::monitor::Snapshot;
+
+/// Delay after a refusal: the program that owns the label may go, or the right may come.
+const REFUSAL_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The clique of which all GPUs with an NVLink fabric are members; `None` if there is none.
 fn clique(inventory: &Inventory) -> Option<String> {
@@ -34,36 +38,43 @@ pub(super) async fn follow(client: Client, node: String, mut snapshots: watch::R
         if let Some(wanted) = inventory.map(|inventory| clique(&inventory))
             && written.as_ref() != Some(&wanted)
         {
-            let has_label = wanted.is_some();
-            write(&nodes, &node, wanted.as_deref()).await;
-            written = Some(wanted);
-            tracing::debug!(%node, has_label, "the clique's label is as the GPUs are");
+            let is_written = write(&nodes, &node, wanted.as_deref()).await;
+            written = is_written.then_some(wanted);
         }
-        if snapshots.changed().await.is_err() {
-            return;
+        let retry = async {
+            match written {
+                Some(_) => std::future::pending().await,
+                None => sleep(REFUSAL_INTERVAL).await,
+            }
+        };
+        tokio::select! {
+            changed = snapshots.changed() => if changed.is_err() { return },
+            () = retry => {}
         }
     }
 }
 
-/// Writes or removes the label, with retries. What the API server refuses is not tried again until the clique changes.
-async fn write(nodes: &Api<Node>, node: &str, clique: Option<&str>) {
+/// Writes or removes the label, with retries. Returns whether the API server took it.
+async fn write(nodes: &Api<Node>, node: &str, clique: Option<&str>) -> bool {
     let labels = clique.map_or_else(|| json!({}), |clique| json!({LABEL_CLIQUE: clique}));
     let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"labels": labels}});
     let params = PatchParams::apply(AGENT_CONTROLLER);
     let mut backoff = retry_delays();
     loop {
         match nodes.patch_metadata(node, &params, &Patch::Apply(&object)).await {
-            Ok(_) => return,
+            Ok(_) => return true,
             // Another manager's value.
             Err(kube::Error::Api(error)) if error.code == 409 => {
                 tracing::info!(%node, ?clique, "another program writes the label {LABEL_CLIQUE}: {error}");
-                return;
+                return false;
             }
             // An installation without the right has no such label, and needs none without a clique.
-            Err(kube::Error::Api(error)) if error.code == 403 && clique.is_none() => return,
+            Err(kube::Error::Api(error)) if error.code == 403 && clique.is_none() => {
+                return true;
+            }
             Err(kube::Error::Api(error)) if matches!(error.code, 403 | 404 | 422) => {
                 tracing::warn!(%node, ?clique, "the label {LABEL_CLIQUE} is not written: {error}");
-                return;
+                return false;
             }
             Err(error) => {
                 tracing::warn!(%node, %error, "the label {LABEL_CLIQUE} is not written yet");

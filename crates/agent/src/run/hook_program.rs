@@ -7,19 +7,21 @@ use std::fs::{self, File, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use octavo_embedded::HOOK;
 use tokio::process::Command;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
 use super::node::NodeAgent;
 use crate::claims::Claims;
 
 /// Time in which the program must print its version.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Delay before a program that is being written is run again.
+const BUSY_DELAY: Duration = Duration::from_millis(20);
 
 impl NodeAgent {
     /// Installs the program, with retries. Until it runs, the agent is not ready and refuses claims.
@@ -42,9 +44,7 @@ async fn install(path: &Path) -> anyhow::Result<()> {
     }
     let target = path.to_owned();
     tokio::task::spawn_blocking(move || write(&target)).await??;
-    let mut program = Command::new(path);
-    program.arg("--version").env_clear().stdin(Stdio::null()).kill_on_drop(true);
-    let run = timeout(TRIAL_TIMEOUT, program.output());
+    let run = timeout(TRIAL_TIMEOUT, version(path));
     let output = run
         .await
         .with_context(|| format!("{} does not answer within {TRIAL_TIMEOUT:?}", path.display()))?
@@ -53,6 +53,20 @@ async fn install(path: &Path) -> anyhow::Result<()> {
         })?;
     ensure!(output.status.success(), "{} fails: {}", path.display(), output.status);
     Ok(())
+}
+
+/// Runs the program. Another thread's child may for a moment hold the descriptor by which it was written.
+async fn version(path: &Path) -> io::Result<Output> {
+    loop {
+        let mut program = Command::new(path);
+        program.arg("--version").env_clear().stdin(Stdio::null()).kill_on_drop(true);
+        match program.output().await {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {
+                sleep(BUSY_DELAY).await;
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Replaces the program atomically, if it is another. A hook that starts meanwhile runs the old or the new one.

@@ -2,6 +2,8 @@
 //!
 //! Only root can connect. A hook sends one line of JSON and gets one.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use tokio::task::JoinSet;
 use tokio::time::{interval, sleep, timeout};
 
 use crate::claims::Claims;
-use crate::kubelet::socket::{SOCKET_CHECK_INTERVAL, Socket};
+use crate::kubelet::socket::{SOCKET_CHECK_INTERVAL, Socket, SocketError};
 
 /// Delay before the socket is bound again.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -32,15 +34,21 @@ pub(crate) fn path(run_root: &Path) -> PathBuf {
 pub(crate) async fn serve(path: PathBuf, claims: Claims) {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
     let mut hooks = JoinSet::new();
+    let mut reported = None;
     loop {
-        let mut socket = match Socket::bind(&path) {
+        let mut socket = match bind(&path) {
             Ok(socket) => socket,
             Err(error) => {
-                tracing::warn!(%error, "hooks cannot ask for memory limits");
+                let error = error.to_string();
+                if reported.as_ref() != Some(&error) {
+                    tracing::warn!(%error, "hooks cannot ask for memory limits");
+                    reported = Some(error);
+                }
                 sleep(RETRY_DELAY).await;
                 continue;
             }
         };
+        reported = None;
         let mut look = interval(SOCKET_CHECK_INTERVAL);
         loop {
             let stream = tokio::select! {
@@ -60,6 +68,15 @@ pub(crate) async fn serve(path: PathBuf, claims: Claims) {
             });
         }
     }
+}
+
+/// Listens at the path. Containers of any user see files in its folder.
+fn bind(path: &Path) -> Result<Socket, SocketError> {
+    if let Some(folder) = path.parent() {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+        made.map_err(|source| SocketError::Io { path: path.to_owned(), source })?;
+    }
+    Socket::bind(path)
 }
 
 /// Serves one hook. One that went away needs no answer.

@@ -29,8 +29,6 @@ pub(super) struct Pci {
 pub(super) struct Memory {
     pub(super) total: u64,
     pub(super) reserved: Option<u64>,
-    /// In use. Where `reserved` is `None`, what is reserved is a part of it.
-    pub(super) used: u64,
 }
 
 impl<'l> Device<'l> {
@@ -97,16 +95,12 @@ impl<'l> Device<'l> {
             self.get(call, zero)
         });
         match second {
-            Ok(memory) => Ok(Memory {
-                total: memory.total,
-                reserved: Some(memory.reserved),
-                used: memory.used,
-            }),
+            Ok(memory) => Ok(Memory { total: memory.total, reserved: Some(memory.reserved) }),
             Err(error @ DriverError::GpuLost { .. }) => Err(error),
             Err(_) => {
                 let zero = sys::nvmlMemory_t { total: 0, free: 0, used: 0 };
                 let memory = self.get(call!(self.library, nvmlDeviceGetMemoryInfo)?, zero)?;
-                Ok(Memory { total: memory.total, reserved: None, used: memory.used })
+                Ok(Memory { total: memory.total, reserved: None })
             }
         }
     }

@@ -8,7 +8,7 @@ use nvml_wrapper_sys::bindings as sys;
 use super::device::Device;
 use super::library::Library;
 use super::links::Links;
-use super::{fabric, links, names, processes, sysfs};
+use super::{fabric, links, names, sysfs};
 use crate::{DriverError, Gpu, Mig, PciAddress, UnreadableGpu};
 
 /// Reads every GPU that the driver counts.
@@ -25,13 +25,6 @@ pub(super) fn gpus(
         gpu.nvlink = links.take().map(|links| links.among(&at));
     }
     Ok(read.into_iter().map(|gpu| gpu.map(|(gpu, _)| gpu)).collect())
-}
-
-/// Reserved memory where the driver does not tell it: what is in use by no process. Unknown while a process's memory is.
-fn measured_reserve(device: Device<'_>, used_bytes: u64) -> Option<u64> {
-    let held = processes::processes(device).ok()?;
-    let held = held.iter().map(|process| process.used_bytes).sum::<Option<u64>>()?;
-    Some(used_bytes.saturating_sub(held))
 }
 
 /// Reads a GPU with its links. Their remote ends are known only when all GPUs have been read.
@@ -76,7 +69,7 @@ fn gpu(
             .to_owned(),
         compute_capability,
         memory_bytes: memory.total,
-        reserved_bytes: memory.reserved.or_else(|| measured_reserve(device, memory.used)),
+        reserved_bytes: memory.reserved,
         multiprocessors: multiprocessors(device, compute_capability)?,
         pci: pci.address,
         pci_device_id: pci.device_id,

@@ -61,7 +61,7 @@ pub(crate) fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<
 }
 
 /// Whether a mount on the file would propagate elsewhere, that is to the host.
-fn is_shared(target: &OwnedFd) -> anyhow::Result<bool> {
+pub(crate) fn is_shared(target: &OwnedFd) -> anyhow::Result<bool> {
     // Of this thread, which may have its own mount namespace.
     let info = format!("/proc/thread-self/fdinfo/{}", target.as_raw_fd());
     let info = std::fs::read_to_string(&info).with_context(|| format!("reading {info}"))?;

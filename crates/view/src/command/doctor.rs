@@ -1,7 +1,6 @@
 //! The command `octavo doctor`.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use clap::Args;
 
@@ -11,23 +10,20 @@ use crate::doctor::{self, DoctorReport, Facts, ProbeOptions};
 use crate::error::ViewError;
 use crate::output::{self, Format};
 
-/// Time for the pod of one node without an option.
-const PROBE_TIMEOUT: Duration = Duration::from_mins(1);
-
 /// Options of `octavo doctor`.
 #[derive(Args, Clone, Debug)]
 pub struct DoctorArgs {
     /// Only these nodes
     #[arg(value_name = "NODE")]
     pub nodes: Vec<String>,
-    /// Also run a pod with a GPU on each node, which takes no GPU from anybody (adminAccess). It is in the namespace
-    /// octavo-doctor, which is deleted at the end
+    /// Also run a pod with a GPU on each node, which takes no GPU from anybody (adminAccess). It is in a namespace of its
+    /// own, which is deleted at the end
     #[arg(long)]
     pub probe: bool,
     /// Image of the probe pods, with octavo in it [default: that of the agents]
     #[arg(long, value_name = "IMAGE", requires = "probe")]
     pub image: Option<String>,
-    /// Time for the probe pod of one node
+    /// Time for the probe pod of one node, or 0 for no limit
     #[arg(long, value_name = "TIME", default_value = "1m", requires = "probe", value_parser = parse_timeout)]
     pub probe_timeout: Timeout,
     /// Output format
@@ -63,11 +59,8 @@ pub async fn run_doctor(args: &DoctorArgs) -> Result<DoctorStatus, ViewError> {
     let mut seen = 0;
     if args.probe {
         let nodes: Vec<String> = offering(&facts);
-        let options = ProbeOptions {
-            image: image(args, &facts)?,
-            timeout: args.probe_timeout.0.unwrap_or(PROBE_TIMEOUT),
-        };
-        let probed = doctor::probe(&connection.client, &nodes, &options).await?;
+        let options = ProbeOptions { image: image(args, &facts)?, timeout: args.probe_timeout.0 };
+        let probed = doctor::probe(&connection.client, &nodes, &options).await;
         findings.extend(probed.0);
         seen = probed.1;
     }
@@ -81,9 +74,9 @@ pub async fn run_doctor(args: &DoctorArgs) -> Result<DoctorStatus, ViewError> {
     Ok(if report.has_errors() { DoctorStatus::Sick } else { DoctorStatus::Well })
 }
 
-/// The nodes on which a pod can get a GPU.
+/// The nodes with a whole GPU on offer. A claim with `adminAccess` for a MIG device would have to name one that exists.
 fn offering(facts: &Facts) -> Vec<String> {
-    let nodes = facts.nodes.iter().filter(|(_, node)| node.devices.is_some_and(|count| count > 0));
+    let nodes = facts.nodes.iter().filter(|(_, node)| node.gpus > 0);
     nodes.map(|(name, _)| name.clone()).collect()
 }
 

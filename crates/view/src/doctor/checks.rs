@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::facts::{DeviceTaint, Facts, GpuNode};
+use super::facts::{DeviceTaint, Facts, GpuNode, POLICIES};
 use super::{Finding, node};
 use octavo_api::names::{
     CLASS_GPU, CLASS_MIG, OWNER_OCTAVO, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC, TAINT_FOREIGN_MIG,
@@ -55,7 +55,7 @@ fn objects(facts: &Facts) -> Vec<Finding> {
         ));
     }
     for class in [CLASS_GPU, CLASS_MIG] {
-        if !facts.classes.contains(class) {
+        if !facts.classes.contains(class) && !facts.unread.contains("deviceclasses") {
             findings.push(Finding::error(
                 CLUSTER,
                 format!("there is no DeviceClass {class}: no claim can name it"),
@@ -63,13 +63,13 @@ fn objects(facts: &Facts) -> Vec<Finding> {
             ));
         }
     }
-    let has_policy = |suffix: &str| facts.policies.iter().any(|name| name.ends_with(suffix));
+    let policy = |suffix: &str| facts.policies.iter().find(|(name, _)| name.ends_with(suffix));
     for (suffix, what) in [
         ("-resourceslices", "the ResourceSlices of every node"),
         ("-claimstatus", "the status of every claim"),
         ("-events", "events in the name of every node"),
     ] {
-        if !has_policy(suffix) {
+        if policy(suffix).is_none() && !facts.unread.contains(POLICIES) {
             findings.push(Finding::warning(
                 CLUSTER,
                 format!("the token of one node's agent can write {what}"),
@@ -77,14 +77,27 @@ fn objects(facts: &Facts) -> Vec<Finding> {
             ));
         }
     }
-    if !facts.runtime_classes.is_empty() && !has_policy("-runtimeclass") {
-        let names = facts.runtime_classes.iter().cloned().collect::<Vec<_>>().join(", ");
+    let refused = policy("-runtimeclass").map_or("", |(_, text)| text);
+    let open =
+        facts.runtime_classes.iter().filter(|class| !refused.contains(&format!("'{class}'")));
+    let open: Vec<_> = open.map(String::as_str).collect();
+    if !open.is_empty() && !facts.unread.contains(POLICIES) {
+        let names = open.join(", ");
         findings.push(Finding::warning(
             CLUSTER,
             format!(
                 "any pod with the RuntimeClass {names} gets all GPUs of its node without a claim"
             ),
-            "install the chart with admissionPolicy.runtimeClass.enabled=true, or remove the class",
+            "install the chart with admissionPolicy.runtimeClass.enabled=true and these names in \
+             admissionPolicy.runtimeClass.names, or remove the classes",
+        ));
+    }
+    if !facts.unread.is_empty() {
+        let kinds = facts.unread.iter().copied().collect::<Vec<_>>().join(", ");
+        findings.push(Finding::warning(
+            CLUSTER,
+            format!("{kinds} could not be read, so what they show is not checked"),
+            "run it as an administrator of the cluster",
         ));
     }
     findings
@@ -97,7 +110,8 @@ fn of_node(facts: &Facts, name: &str, found: &GpuNode) -> Vec<Finding> {
         let remedy = format!("kubectl describe node {name}");
         findings.push(Finding::error(&subject, "the node is not ready", &remedy));
     }
-    let has_agent = facts.agents.iter().any(|agent| agent.node == name);
+    let has_agent =
+        facts.unread.contains("pods") || facts.agents.iter().any(|agent| agent.node == name);
     match (found.devices, has_agent) {
         (None, false) => findings.push(Finding::error(
             &subject,
@@ -143,7 +157,8 @@ fn of_node(facts: &Facts, name: &str, found: &GpuNode) -> Vec<Finding> {
             "upgrade to containerd 2, or set enable_cdi = true in its config",
         ));
     }
-    if found.owner.as_deref() == Some(OWNER_OCTAVO) && !facts.has_scheduler {
+    let is_unknown = facts.unread.contains("pods") || facts.unread.contains("leases");
+    if found.owner.as_deref() == Some(OWNER_OCTAVO) && !facts.has_scheduler && !is_unknown {
         findings.push(Finding::error(
             &subject,
             "its devices belong to Octavo's scheduler, of which no pod is ready",
@@ -198,7 +213,8 @@ fn agents(facts: &Facts) -> Vec<Finding> {
         let remedy =
             format!("kubectl logs -n {namespace} {pod}; its /readyz names what it waits for");
         let problem = format!("the agent {} is not ready{why}", agent.name);
-        Finding::error(&node(&agent.node), problem, &remedy)
+        let subject = if agent.node.is_empty() { CLUSTER.to_owned() } else { node(&agent.node) };
+        Finding::error(&subject, problem, &remedy)
     });
     findings.collect()
 }

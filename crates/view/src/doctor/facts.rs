@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
+use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicy;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
@@ -10,11 +10,15 @@ use k8s_openapi::api::resource::v1::{DeviceClass, ResourceSlice};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use octavo_api::names::LABEL_OWNER;
+use octavo_dra::AttributeValue;
+use octavo_dra::slice::Device;
 
 use crate::error::ViewError;
 use crate::fetch::list;
 use crate::snapshot::{DRIVER, newest_generations};
 
+/// The resource of admission policies.
+pub(super) const POLICIES: &str = "validatingadmissionpolicies";
 /// Labels of Octavo's objects, for any release name.
 const OCTAVO: &str = "app.kubernetes.io/part-of=octavo";
 /// Label with the part of Octavo that an object is of.
@@ -28,8 +32,9 @@ const GPU_LABELS: [&str; 4] = [
 ];
 /// Namespace and name of the lease of a scheduler without a config file.
 const LEASE: (&str, &str) = ("octavo-system", "octavo-scheduler");
-/// Prefix of the extended resources that device plugins serve.
-const PLUGIN_PREFIX: &str = "nvidia.com/";
+/// Extended resources of NVIDIA's device plugin, and the prefix of those for MIG devices.
+const PLUGIN_RESOURCES: [&str; 2] = ["nvidia.com/gpu", "nvidia.com/gpu.shared"];
+const PLUGIN_MIG_PREFIX: &str = "nvidia.com/mig-";
 
 /// What is known of a cluster.
 #[derive(Clone, Debug, Default)]
@@ -42,8 +47,10 @@ pub struct Facts {
     pub classes: BTreeSet<String>,
     /// Names of `RuntimeClass` objects with NVIDIA's handler.
     pub runtime_classes: BTreeSet<String>,
-    /// Names of the bindings of Octavo's admission policies.
-    pub policies: BTreeSet<String>,
+    /// Octavo's admission policies by name, each with the text of its expressions.
+    pub policies: BTreeMap<String, String>,
+    /// Resources that could not be read, in the plural.
+    pub unread: BTreeSet<&'static str>,
     /// Nodes with a GPU, by name.
     pub nodes: BTreeMap<String, GpuNode>,
     /// The agents' pods.
@@ -61,14 +68,14 @@ pub struct GpuNode {
     pub is_ready: bool,
     /// The runtime, as in `containerd://2.1.0`.
     pub runtime: String,
-    /// The kubelet's version, as in `v1.36.3`.
-    pub kubelet: String,
     /// The scheduler that owns its devices, by its label.
     pub owner: Option<String>,
     /// Extended resources of a device plugin.
     pub plugin_resources: BTreeSet<String>,
     /// Published devices; `None` if there is no slice.
     pub devices: Option<usize>,
+    /// Those of them that are whole GPUs.
+    pub gpus: usize,
     /// Whether slices of its pool are missing.
     pub is_incomplete: bool,
     /// Taints of its devices that keep pods away.
@@ -129,17 +136,19 @@ pub async fn read(client: &Client) -> Result<Facts, ViewError> {
         return Ok(facts);
     }
     let all = ListParams::default;
-    let classes: Vec<DeviceClass> = list("deviceclasses", &Api::all(client.clone()), all()).await?;
+    let classes = list("deviceclasses", &Api::<DeviceClass>::all(client.clone()), all()).await;
+    let classes = facts.readable("deviceclasses", classes)?;
     facts.classes = classes.iter().map(ResourceExt::name_any).collect();
-    let runtimes: Vec<RuntimeClass> =
-        list("runtimeclasses", &Api::all(client.clone()), all()).await?;
+    let runtimes = list("runtimeclasses", &Api::<RuntimeClass>::all(client.clone()), all()).await;
+    let runtimes = facts.readable("runtimeclasses", runtimes)?;
     let is_nvidia = |class: &&RuntimeClass| class.handler.starts_with("nvidia");
     facts.runtime_classes = runtimes.iter().filter(is_nvidia).map(ResourceExt::name_any).collect();
     let ours = ListParams::default().labels(OCTAVO);
-    let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(client.clone());
-    let bindings = list("validatingadmissionpolicybindings", &bindings, ours.clone()).await?;
-    facts.policies = bindings.iter().map(ResourceExt::name_any).collect();
-    for pod in list::<Pod>("pods", &Api::all(client.clone()), ours).await? {
+    let policies: Api<ValidatingAdmissionPolicy> = Api::all(client.clone());
+    let policies = list(POLICIES, &policies, ours.clone()).await;
+    facts.policies = facts.readable(POLICIES, policies)?.iter().map(policy).collect();
+    let pods = list("pods", &Api::<Pod>::all(client.clone()), ours).await;
+    for pod in facts.readable("pods", pods)? {
         match pod.labels().get(COMPONENT).map(String::as_str) {
             Some("agent") => facts.agents.push(agent(&pod)),
             Some("scheduler") => facts.has_scheduler |= is_ready(&pod),
@@ -148,12 +157,38 @@ pub async fn read(client: &Client) -> Result<Facts, ViewError> {
     }
     if !facts.has_scheduler {
         let leases: Api<Lease> = Api::namespaced(client.clone(), LEASE.0);
-        let lease =
-            leases.get_opt(LEASE.1).await.map_err(|error| ViewError::api("leases", error))?;
-        let holder = lease.and_then(|lease| lease.spec?.holder_identity);
-        facts.has_scheduler = holder.is_some_and(|holder| !holder.is_empty());
+        let lease = leases.get_opt(LEASE.1).await.map(|lease| lease.into_iter().collect());
+        let lease = lease.map_err(|error| ViewError::api("leases", error));
+        let lease: Vec<Lease> = facts.readable("leases", lease)?;
+        let mut holders = lease.into_iter().filter_map(|lease| lease.spec?.holder_identity);
+        facts.has_scheduler = holders.any(|holder| !holder.is_empty());
     }
     Ok(facts)
+}
+
+impl Facts {
+    /// The objects of an answer. Those that the user may not read are noted.
+    fn readable<T>(
+        &mut self,
+        kind: &'static str,
+        answer: Result<Vec<T>, ViewError>,
+    ) -> Result<Vec<T>, ViewError> {
+        match answer {
+            Err(error) if error.forbidden().is_some() => {
+                self.unread.insert(kind);
+                Ok(Vec::new())
+            }
+            answer => answer,
+        }
+    }
+}
+
+/// The name of a policy, and the text of its expressions.
+fn policy(policy: &ValidatingAdmissionPolicy) -> (String, String) {
+    let spec = policy.spec.as_ref();
+    let validations = spec.and_then(|spec| spec.validations.as_ref()).into_iter().flatten();
+    let text = validations.map(|found| found.expression.as_str()).collect::<Vec<_>>().join("\n");
+    (policy.name_any(), text)
 }
 
 fn gpu_node(node: Node) -> GpuNode {
@@ -164,13 +199,14 @@ fn gpu_node(node: Node) -> GpuNode {
     let info = status.node_info.unwrap_or_default();
     let is_ready = |kind: &str, status: &str| kind == "Ready" && status == "True";
     let resources = status.allocatable.unwrap_or_default().into_iter();
-    let resources =
-        resources.filter(|(name, amount)| name.starts_with(PLUGIN_PREFIX) && amount.0 != "0");
+    let resources = resources.filter(|(name, amount)| {
+        let is_gpu = PLUGIN_RESOURCES.contains(&&**name) || name.starts_with(PLUGIN_MIG_PREFIX);
+        is_gpu && amount.0 != "0"
+    });
     GpuNode {
         is_labelled,
         is_ready: status.conditions.iter().flatten().any(|c| is_ready(&c.type_, &c.status)),
         runtime: info.container_runtime_version,
-        kubelet: info.kubelet_version,
         owner,
         plugin_resources: resources.map(|(name, _)| name).collect(),
         ..GpuNode::default()
@@ -184,6 +220,10 @@ fn add_slices(facts: &mut Facts, slices: &[ResourceSlice]) {
         let Some(node) = facts.nodes.get_mut(&pool.node) else { continue };
         node.is_incomplete |= !pool.is_complete();
         node.devices = Some(node.devices.unwrap_or(0) + pool.devices.len());
+        let is_gpu = |device: &&Device| {
+            device.attributes.get("type") == Some(&AttributeValue::String("gpu".to_owned()))
+        };
+        node.gpus += pool.devices.iter().filter(is_gpu).count();
         for device in &pool.devices {
             let taints = device.taints.iter().filter(|taint| !taint.key.starts_with(LABEL_OWNER));
             node.taints.extend(taints.map(|taint| DeviceTaint {

@@ -188,6 +188,7 @@ async fn what_a_claim_says_of_its_share_is_kept() {
     assert_eq!((reported(), live.borrow()[0].overflow), (Some(FREEZE), FREEZE));
     claims.set_min_overflow(OverflowPolicy::Kill);
     assert_eq!(live.borrow()[0].overflow, OverflowPolicy::Kill);
+    assert_eq!(reported(), Some(OverflowPolicy::Kill), "the condition names what applies");
     assert_eq!((share.strictness, share.class), (Strictness::Strict, ShareClass::BestEffort));
     assert_eq!((share.backend, share.gpu_uuid.as_str()), (Some(BackendKind::Guard), "GPU-1"));
     assert_eq!(share.folder, folder(&node, &claim));

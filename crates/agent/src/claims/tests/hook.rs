@@ -1,7 +1,7 @@
 //! The program of CDI hooks as a container runtime runs it, against an agent with the simulated driver.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -74,7 +74,13 @@ impl Host {
         command.arg("--proc-root").arg(self.node.path("proc"));
         command.stdin(Stdio::piped()).stderr(Stdio::piped());
         let run = move || {
-            let mut child = command.spawn().expect("starts");
+            // Another test's child may hold the descriptor by which the program was written.
+            let mut child = loop {
+                match command.spawn() {
+                    Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {}
+                    child => break child.expect("starts"),
+                }
+            };
             child.stdin.take().expect("is piped").write_all(state.as_bytes()).expect("writes");
             child.wait_with_output().expect("ends")
         };

@@ -28,9 +28,18 @@ fn in_namespace(test: &str, body: impl FnOnce()) {
 fn a_share_s_files_fill_their_own_file_system_only() {
     in_namespace("a_share_s_files_fill_their_own_file_system_only", || {
         let parent = tempfile::tempdir().unwrap();
-        let folder = parent.path().join("uid_s");
+        let folder = parent.path().join("shares/uid_s");
+        // An agent that was killed had mounted it.
+        make(&temporary(&folder)).unwrap();
+        mount("tmpfs", temporary(&folder), "tmpfs", MountFlags::NOSUID, None).unwrap();
         ensure(&folder).unwrap();
         assert!(is_mounted(&folder).unwrap());
+        let names = fs::read_dir(folder.parent().unwrap()).unwrap();
+        assert_eq!(names.count(), 1, "nothing else stays");
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let of_folder = mounts.lines().filter(|line| line.contains("uid_s")).collect::<Vec<_>>();
+        let [line] = of_folder[..] else { panic!("{of_folder:?}") };
+        assert_eq!(line.split(' ').nth(3), Some("/shares/uid_s"), "by which processes are found");
         let state = File::create(folder.join("state")).unwrap();
         state.set_len(state::SIZE as u64).unwrap();
         ensure(&folder).unwrap();

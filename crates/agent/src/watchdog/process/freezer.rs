@@ -1,7 +1,7 @@
 //! Freezes and thaws the containers of processes.
 //!
-//! A cgroup is recorded in the share's folder before it is frozen, so that a killed agent leaves no unknown frozen
-//! cgroup. Both the folder and frozen cgroups last for one boot.
+//! A cgroup is recorded beside the share's folder before it is frozen, so that a killed agent leaves no unknown frozen
+//! cgroup. It is not in the folder, whose file system a container can fill. Both last for one boot.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,8 +12,8 @@ use crate::failpoint;
 use crate::watchdog::overflow::Process;
 use crate::watchdog::process::proc::Cgroups;
 
-/// File in a share's folder with one control file per line.
-const FILE: &str = "frozen";
+/// File in a share's folder in which earlier versions recorded the control files.
+const OLD_FILE: &str = "frozen";
 /// The control file of the unified hierarchy.
 const UNIFIED: &str = "cgroup.freeze";
 /// The control file of version 1.
@@ -97,7 +97,7 @@ impl Freezer {
 
     /// Whether anything is written down as frozen.
     pub(in crate::watchdog) fn has_frozen(folder: &Path) -> bool {
-        folder.join(FILE).exists()
+        record(folder).exists() || folder.join(OLD_FILE).exists()
     }
 
     /// The control file for the cgroup of a process, unless the agent is in that cgroup.
@@ -126,20 +126,34 @@ impl Freezer {
     }
 }
 
+/// The file beside a share's folder with one control file per line.
+fn record(folder: &Path) -> PathBuf {
+    let name = folder.file_name().unwrap_or_default().to_string_lossy();
+    folder.with_file_name(format!(".{name}.frozen"))
+}
+
 /// Records the frozen cgroups of a share atomically.
 fn save(folder: &Path, frozen: &BTreeSet<PathBuf>) -> Result<(), FreezeError> {
-    let path = folder.join(FILE);
-    let failed = |source| FreezeError::Io { path: path.clone(), source };
+    let path = record(folder);
     if frozen.is_empty() {
-        return match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed(error)),
-            _ => Ok(()),
-        };
+        remove(&path)?;
+        return remove(&folder.join(OLD_FILE));
     }
     let lines: Vec<_> = frozen.iter().map(|path| path.display().to_string() + "\n").collect();
-    let new = folder.join(".frozen.new");
+    let new = path.with_extension("new");
+    let failed = |source| FreezeError::Io { path: path.clone(), source };
     fs::write(&new, lines.concat()).map_err(failed)?;
-    fs::rename(&new, &path).map_err(failed)
+    fs::rename(&new, &path).map_err(failed)?;
+    remove(&folder.join(OLD_FILE))
+}
+
+fn remove(path: &Path) -> Result<(), FreezeError> {
+    match fs::remove_file(path) {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => {
+            Err(FreezeError::Io { path: path.to_owned(), source })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether a folder is the cgroup of a process, has the control file, and does not contain the agent.
@@ -174,8 +188,9 @@ fn find(base: &Path, tail: &str, file: &str, pid: u32) -> Option<PathBuf> {
 }
 
 fn read(folder: &Path) -> BTreeSet<PathBuf> {
-    let text = fs::read_to_string(folder.join(FILE)).unwrap_or_default();
-    text.lines().map(PathBuf::from).collect()
+    let files = [record(folder), folder.join(OLD_FILE)];
+    let texts = files.map(|file| fs::read_to_string(file).unwrap_or_default());
+    texts.iter().flat_map(|text| text.lines().map(PathBuf::from)).collect()
 }
 
 fn write(control: &Path, is_frozen: bool) -> Result<(), FreezeError> {

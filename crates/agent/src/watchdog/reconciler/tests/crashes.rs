@@ -81,7 +81,9 @@ async fn the_next_agent_makes_whole_what_one_that_was_killed_began() {
         fixture.look(&counted(10));
         assert_eq!(Fixture::live(&share).gate, ShareGate::Open, "{point}");
         assert_eq!(fixture.frozen("/pods/a"), "0", "{point}");
-        assert!(fs::symlink_metadata(share.folder.join("frozen")).is_err(), "{point}");
+        let name = share.folder.file_name().unwrap().to_string_lossy().into_owned();
+        let record = share.folder.with_file_name(format!(".{name}.frozen"));
+        assert!(fs::symlink_metadata(record).is_err(), "{point}");
         assert!(fs::symlink_metadata(share.folder.join(SOCKET_FILE)).is_ok(), "{point}");
         fixture.give_back(&share);
     }
