@@ -285,6 +285,11 @@ async fn an_agent_labels_its_own_node_with_its_clique_and_changes_nothing_else_o
         patched.map(drop).map_err(|error| error.to_string())
     };
     let labels = |key: &str| json!({"metadata": {"labels": {key: "x"}}});
+    // The API server learns of a policy a moment after its creation.
+    eventually("the policy is in force", async || {
+        patch("gb200-tray-1", labels("nvidia.com/gpu.clique")).await.err()
+    })
+    .await;
     let own = "may change the label nvidia.com/gpu.clique only";
     for (node, change, reason) in [
         ("gb200-tray-1", labels("nvidia.com/gpu.clique"), "may change its own node only"),

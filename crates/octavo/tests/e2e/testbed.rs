@@ -315,7 +315,7 @@ impl Drop for Testbed {
             .output();
         if failed {
             let is_relevant = |name: &str| {
-                ["agents.", "kubelets.", "octavo-scheduler.", "real-"]
+                ["agents.", "kube-controller-manager.", "kubelets.", "octavo-scheduler.", "real-"]
                     .iter()
                     .any(|start| name.starts_with(start))
             };

@@ -1,6 +1,7 @@
 //! Programs and objects that disappear during work: the API server, the leader, nodes, claims and
 //! pods.
 
+use std::cell::RefCell;
 use std::net::TcpListener;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -256,9 +257,14 @@ async fn clear(testbed: &Testbed) {
     let (at_once, all) = (DeleteParams::default().grace_period(0), ListParams::default());
     testbed.pods().delete_collection(&at_once, &all).await.unwrap();
     testbed.claims().delete_collection(&DeleteParams::default(), &all).await.unwrap();
+    let seen = RefCell::default();
     eventually("no pod and no claim is left", || async {
         let pods = testbed.pods().list(&all).await.ok()?;
         let claims = testbed.claims().list(&all).await.ok()?;
+        let left = format!("{pods:?} {claims:?}");
+        if seen.replace(left.clone()) != left {
+            println!("{}: left are {left}", k8s_openapi::jiff::Timestamp::now());
+        }
         (pods.items.is_empty() && claims.items.is_empty()).then_some(())
     })
     .await;
