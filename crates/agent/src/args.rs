@@ -6,9 +6,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use octavo_api::config::OverflowPolicy;
 use octavo_kube_io::admin::AdminAddress;
 
-use crate::config::{
-    DynamicMig, HostMount, MemoryEnforcement, NodeFile, Owner, RenamedSetting, WatchInterval,
-};
+use octavo_enforcement::backend::MemoryEnforcement;
+use octavo_node::HostMount;
+
+use crate::config::{DynamicMig, NodeFile, Owner, RenamedSetting, WatchInterval};
 
 /// Arguments of `octavo agent`.
 #[derive(Clone, Debug, Args)]

@@ -4,16 +4,10 @@
 //! first line is a comment with the claim's record, from which a damaged or lost checkpoint is restored. CDI readers
 //! skip the comment. The rest is JSON, which every YAML reader accepts.
 
-mod driver_files;
 mod edits;
 mod folder;
-mod majors;
-mod spec;
 #[cfg(test)]
 mod tests;
 
-pub use driver_files::DriverFiles;
 pub(crate) use edits::{CdiDevice, spec_for};
 pub(crate) use folder::{CdiFolder, SpecContent, cdi_id};
-pub(crate) use majors::{Majors, MissingModule};
-pub use spec::{ContainerEdits, DeviceNode, Hook, Mount, Spec, SpecDevice};

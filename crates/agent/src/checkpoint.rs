@@ -22,17 +22,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-pub(crate) use files::{is_plain_name, write_atomically};
 pub(crate) use lock::Lock;
 pub(crate) use record::{
     Damage, HeldDevice, HeldKind, HeldMig, HeldShare, HeldTerms, MadeMig, Record, RecordState,
     decode, encode,
 };
 
-use crate::node::ClaimRef;
-
-/// Suffix of files being written. Leftovers of a crash are removed at start.
-pub(crate) const TEMP_SUFFIX: &str = ".octavo-tmp";
+use octavo_node::ClaimRef;
+use octavo_node::files::{StorageError, remove, write_atomically};
 
 /// The folder of checkpoints, locked for this process.
 #[derive(Debug)]
@@ -63,19 +60,6 @@ pub(crate) struct Damaged {
     pub(crate) damage: Damage,
     /// The claim, if the text still names it. Not trustworthy.
     pub(crate) claim: Option<ClaimRef>,
-}
-
-/// A file operation that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("could not {action} {}: {error}", path.display())]
-pub struct StorageError {
-    /// The attempted operation, as a verb.
-    pub action: &'static str,
-    /// The file.
-    pub path: PathBuf,
-    /// Error of the system.
-    #[source]
-    pub error: io::Error,
 }
 
 impl Store {
@@ -169,7 +153,7 @@ impl Store {
     /// Nothing is flushed: a file that reappears after a power failure belongs to an earlier boot.
     pub(crate) fn remove(&self, uid: &str) -> Result<(), StorageError> {
         let path = self.path(uid);
-        files::remove(&path)
+        remove(&path)
     }
 
     /// Whether a claim's file is unchanged since it was written.
@@ -198,7 +182,7 @@ impl Store {
                 }
                 self.write(record)?;
             }
-            None => files::remove(&path)?,
+            None => remove(&path)?,
         }
         Ok(aside)
     }
@@ -206,15 +190,5 @@ impl Store {
     /// The file of a claim.
     pub(crate) fn path(&self, uid: &str) -> PathBuf {
         self.folder.join(format!("{uid}.json"))
-    }
-}
-
-impl StorageError {
-    /// Adds operation and path to a system error.
-    pub(crate) fn of<'a>(
-        action: &'static str,
-        path: &'a Path,
-    ) -> impl FnOnce(io::Error) -> Self + use<'a> {
-        move |error| Self { action, path: path.to_owned(), error }
     }
 }

@@ -43,23 +43,24 @@ use std::time::Instant;
 
 use octavo_api::Refusal;
 use octavo_api::config::OverflowPolicy;
+use octavo_cdi::DriverFiles;
+use octavo_enforcement::backend::Backends;
+use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_gpu::Driver;
+use octavo_gpu::DriverHandle;
+use octavo_node::{ClaimRef, NodePaths};
 
-use crate::cdi::{CdiFolder, DriverFiles};
+use crate::cdi::CdiFolder;
 use crate::checkpoint::Store;
-use crate::config::MemoryEnforcement;
-use crate::enforcement::Backends;
 use crate::metrics::Metrics;
-use crate::monitor::DriverHandle;
-use crate::node::{ClaimRef, DRIVER_NAME, NodePaths, PreparedDevice};
+use crate::node::{DRIVER_NAME, PreparedDevice};
 use claim_holds::ClaimHolds;
 use drain_gate::DrainGate;
 use keyed_mutex::KeyedMutex;
 
-pub use crate::checkpoint::StorageError;
-pub(crate) use shares::{CONTEXT_BYTES, share_folder};
+pub use octavo_node::files::StorageError;
 
-pub use active_shares::{ActiveShare, ShareFinding, Status};
+pub use crate::metrics::HeldCounts;
 pub use inventory::{DeviceKind, KnownDevice, MigManagement};
 pub use reader::{
     AllocatedClaim, AllocatedDevice, Allocation, ClaimReader, KubeReader, ReadError, claim_of,
@@ -85,17 +86,6 @@ pub struct Holding {
     pub admin_devices: Vec<String>,
     /// Whether the record was damaged, so that the claim may hold more or less.
     pub is_unresolved: bool,
-}
-
-/// How many devices claims have for themselves.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HeldCounts {
-    /// Whole GPUs.
-    pub gpus: usize,
-    /// Shares of GPUs.
-    pub shares: usize,
-    /// MIG instances.
-    pub mig: usize,
 }
 
 /// Result of a sweep.

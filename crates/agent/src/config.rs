@@ -4,9 +4,8 @@
 //! file, and the file over defaults. Unknown keys are errors.
 
 mod dynamic_mig;
-mod memory_enforcement;
-mod mounts;
 mod owner;
+mod renamed_setting;
 mod watch_interval;
 
 use std::fs;
@@ -15,14 +14,13 @@ use std::path::{Path, PathBuf};
 use octavo_api::config::OverflowPolicy;
 use serde::Deserialize;
 
-use crate::NodePaths;
-use crate::checkpoint::is_plain_name;
-use crate::node::HOOK_PROGRAM;
+use octavo_enforcement::backend::MemoryEnforcement;
+use octavo_node::files::is_plain_name;
+use octavo_node::{HOOK_PROGRAM, HostMount, NodePaths};
 
 pub use dynamic_mig::{DynamicMig, DynamicMigError};
-pub use memory_enforcement::{MemoryEnforcement, MemoryEnforcementError, RenamedSetting};
-pub use mounts::{HostMount, HostMountError};
 pub use owner::{Owner, OwnerError};
+pub use renamed_setting::RenamedSetting;
 pub use watch_interval::{WatchInterval, WatchIntervalError};
 
 /// Settings of one node, as in its config file. Absent settings have the defaults of a real node.

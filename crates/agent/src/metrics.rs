@@ -1,11 +1,12 @@
 //! The agent's metrics. Metrics that NVIDIA's DRA driver also has keep its names and labels. The encoder adds `_total`
 //! to counters.
 
-mod enforcement;
 mod reference;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use octavo_enforcement::metrics::EnforcementMetrics;
 use octavo_gpu::Inventory;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -14,11 +15,20 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::claims::HeldCounts;
 use crate::node::DRIVER_NAME;
 
-pub(crate) use enforcement::{EnforcementMetrics, ShareFigures, ShareLabels};
 pub use reference::metrics_reference;
+
+/// How many devices claims have for themselves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeldCounts {
+    /// Whole GPUs.
+    pub gpus: usize,
+    /// Shares of GPUs.
+    pub shares: usize,
+    /// MIG instances.
+    pub mig: usize,
+}
 
 /// A call of the kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -109,7 +119,7 @@ pub(crate) struct Metrics {
     mig_duration: Family<MigLabels, Histogram, fn() -> Histogram>,
     mig_failures: Family<NodeMigLabels, Counter>,
     /// Those of shares.
-    pub(crate) enforcement: EnforcementMetrics,
+    pub(crate) enforcement: Arc<EnforcementMetrics>,
 }
 
 /// Counts a request from start to end.
@@ -144,7 +154,7 @@ impl Metrics {
                 Histogram::new(exponential_buckets(0.003_125, 2.0, 15))
             }),
             mig_failures: Family::default(),
-            enforcement: EnforcementMetrics::new(registry),
+            enforcement: Arc::new(EnforcementMetrics::new(registry)),
         };
         registry.register(
             "nvidia_dra_requests",

@@ -8,14 +8,13 @@
 mod release;
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use octavo_gpu::{
-    Driver, DriverError, EventStream, Gpu, GpuEvent, GpuEventKind, GpuHealth, Inventory,
-    UnreadableGpu,
+    Driver, DriverError, DriverHandle, EventStream, Gpu, GpuEvent, GpuEventKind, GpuHealth,
+    Inventory, UnreadableGpu,
 };
 use octavo_kube_io::Backoff;
 use tokio::sync::watch;
@@ -66,29 +65,6 @@ pub(crate) struct Snapshot {
     pub(crate) is_driver_released: bool,
     /// The driver, for operations outside the monitor's thread.
     pub(crate) driver: DriverHandle,
-}
-
-/// Weak reference to the monitor's open driver. Users hold it for one call only, since the old driver must be closed
-/// before a new one is opened.
-#[derive(Clone, Default)]
-pub(crate) struct DriverHandle(Option<Weak<dyn Driver>>);
-
-impl DriverHandle {
-    /// Hands out a driver without keeping it open.
-    pub(crate) fn of(driver: &Arc<dyn Driver>) -> Self {
-        Self(Some(Arc::downgrade(driver)))
-    }
-
-    /// The driver; `None` while it is closed. Its calls block.
-    pub(crate) fn get(&self) -> Option<Arc<dyn Driver>> {
-        self.0.as_ref()?.upgrade()
-    }
-}
-
-impl fmt::Debug for DriverHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if self.get().is_some() { "open" } else { "closed" })
-    }
 }
 
 /// Starts the thread. While `release` is `Some(true)`, nothing of the driver is open. The thread ends after `stop`: at once if

@@ -6,11 +6,13 @@ mod clique_label;
 mod hook_program;
 pub(crate) mod hook_socket;
 mod inventory;
+mod lifecycle;
 mod node;
 mod node_settings;
 mod pool;
 mod publish;
 mod publish_loop;
+mod retry;
 mod serving;
 mod sockets;
 #[cfg(test)]
@@ -20,6 +22,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use octavo_enforcement::watchdog::raise_descriptor_limit;
 use octavo_kube_io::admin::{AdminAddress, AdminServer, Readiness};
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
@@ -29,7 +32,6 @@ use tokio_util::task::TaskTracker;
 use crate::args::{AgentArgs, AgentCommand, RunArgs};
 use crate::config::{NodeConfig, NodeFile, read_nodes};
 use crate::metrics::Metrics;
-use crate::watchdog::raise_descriptor_limit;
 use node::NodeAgent;
 
 /// Time for running calls to finish at shutdown.

@@ -3,7 +3,6 @@
 pub(crate) mod mig;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -247,21 +246,4 @@ impl EventStream for TestEvents {
     fn unmonitored(&self) -> &[String] {
         &self.unmonitored
     }
-}
-
-/// The simulated management library, which cargo puts beside the test or one folder above it.
-pub(crate) fn simulated_library() -> PathBuf {
-    beside("liboctavo_fake_nvml.so")
-}
-
-/// The simulated library of CUDA.
-pub(crate) fn simulated_cuda() -> PathBuf {
-    beside("liboctavo_fake_cuda.so")
-}
-
-fn beside(name: &str) -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let mut folders = test.ancestors().skip(1).take(2).map(|folder| folder.join(name));
-    let found = folders.find(|path| path.is_file());
-    found.unwrap_or_else(|| panic!("no {name} beside {}", test.display()))
 }

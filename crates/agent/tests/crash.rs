@@ -20,8 +20,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use octavo_agent::ClaimRef;
 use octavo_agent::claims::{AllocatedClaim, ClaimReader, Claims, KnownDevice, ReadError, claim_of};
+use octavo_node::ClaimRef;
 use opened::opened;
 use serde_json::json;
 

@@ -21,15 +21,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
-use octavo_agent::ClaimRef;
 use octavo_agent::claims::{
     AllocatedClaim, ClaimReader, Claims, DeviceKind, KnownDevice, MigManagement, ReadError,
     claim_of,
 };
-use octavo_agent::config::MemoryEnforcement;
+use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_gpu::nvml::{LIBRARY_NAME, Nvml};
 use octavo_gpu::{Driver, Gpu, Inventory};
 use octavo_machine::Machine;
+use octavo_node::ClaimRef;
 use opened::opened;
 use serde_json::{Value, json};
 
@@ -132,7 +132,7 @@ impl Node {
         machine.instantiate("node");
         let driver = folder.join("driver/usr/lib64");
         fs::write(driver.join("machine.yaml"), machine.to_yaml().unwrap()).unwrap();
-        fs::copy(simulated_library(), driver.join(LIBRARY_NAME)).unwrap();
+        fs::copy(octavo_testkit::simulated_nvml(), driver.join(LIBRARY_NAME)).unwrap();
         Self(folder.to_owned())
     }
 
@@ -252,17 +252,6 @@ fn known(gpu: &Gpu) -> Vec<KnownDevice> {
         })
     });
     [vec![whole.clone()], places.collect()].concat()
-}
-
-/// The simulated library, which cargo puts beside the test or one folder above it.
-fn simulated_library() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let mut folders = test.ancestors().skip(1).take(2);
-    let found = folders.find_map(|folder| {
-        let path = folder.join("liboctavo_fake_nvml.so");
-        path.is_file().then_some(path)
-    });
-    found.unwrap_or_else(|| panic!("no simulated driver beside {}", test.display()))
 }
 
 /// A node with a prepared claim whose large instance was destroyed by hand.

@@ -7,6 +7,7 @@
 mod char_devices;
 mod describe;
 mod driver;
+mod handle;
 mod inventory;
 pub mod mig;
 pub mod nvml;
@@ -15,6 +16,7 @@ pub mod xid;
 pub use char_devices::CharDevices;
 pub use describe::{DescribeError, describe};
 pub use driver::{Driver, DriverError, EventStream, GpuEvent, GpuEventKind, MemoryLimits};
+pub use handle::DriverHandle;
 pub use inventory::{
     AddressingMode, Clique, DriverVersions, Fabric, FabricState, Gpu, GpuHealth, GpuProcess,
     Inventory, Mig, NvLink, PciAddress, RecoveryAction, UnreadableGpu,

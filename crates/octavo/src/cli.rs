@@ -123,7 +123,7 @@ Examples:
     Probe(octavo_probe::ProbeArgs),
 
     /// Run commands within the limits of a share, on this machine and without a cluster
-    Share(octavo_agent::standalone_share::ShareArgs),
+    Share(octavo_enforcement::standalone::ShareArgs),
 
     /// Print the completion script for a shell
     #[command(after_help = "\

@@ -76,7 +76,7 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Program::Share(args) => {
             logging::start(cli.log, LogProfile::Command);
-            return octavo_agent::standalone_share::run(&args);
+            return octavo_enforcement::standalone::run(&args);
         }
         Program::Completion { shell } => {
             let mut script = Vec::new();

@@ -14,11 +14,11 @@ use octavo_agent::claims::{
     AllocatedClaim, ClaimReader, Claims, DeviceKind, KnownDevice, ReadError, SilentReporter,
     claim_of,
 };
-use octavo_agent::config::MemoryEnforcement;
-use octavo_agent::{ClaimRef, NodePaths};
+use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_gpu::mig::{
     MigComputeInstance, MigInstance, MigPlacement, MigProfile, MigShape, MigVariant,
 };
+use octavo_node::{ClaimRef, NodePaths};
 use octavo_oracle::cdi_reader;
 use serde_json::json;
 

@@ -3,6 +3,7 @@
 //! - [`FakeApi`] stores objects and serves watches, with faults on request.
 //! - [`ScriptedApi`] answers each request with a function of the test, and records it.
 //! - [`eventually`] waits for a condition.
+//! - [`simulated_nvml`] and [`simulated_cuda`] are the simulated driver's libraries.
 //! - [`Rng`] draws the same numbers for a seed on every machine.
 
 #![forbid(unsafe_code)]
@@ -12,8 +13,10 @@ mod eventually;
 mod fake_api;
 mod rng;
 mod scripted_api;
+mod simulated;
 
 pub use eventually::eventually;
 pub use fake_api::{FakeApi, Rules};
 pub use rng::Rng;
 pub use scripted_api::{Request, ScriptedApi, failure};
+pub use simulated::{simulated_cuda, simulated_nvml};

@@ -11,7 +11,7 @@ use super::{Finding, SourceFile};
 
 /// Rooms in the order in which data flows, each with the rooms it may use. `octavo` and `xtask`
 /// wire and check the others.
-const ALLOWED: [(&str, &[&str]); 27] = [
+const ALLOWED: [(&str, &[&str]); 30] = [
     ("machine", &[]),
     ("gpu", &["machine"]),
     ("cel", &[]),
@@ -27,9 +27,27 @@ const ALLOWED: [(&str, &[&str]); 27] = [
     ("hook", &["guard-abi"]),
     ("embedded", &["guard", "guard-abi"]),
     ("proxy", &["guard-abi"]),
+    ("node", &[]),
+    ("cdi", &["gpu", "hook", "node"]),
+    (
+        "enforcement",
+        &["gpu", "dra", "api", "kube-io", "guard-abi", "embedded", "hook", "proxy", "node", "cdi"],
+    ),
     (
         "agent",
-        &["gpu", "dra", "api", "kubelet-api", "kube-io", "guard-abi", "embedded", "hook", "proxy"],
+        &[
+            "gpu",
+            "dra",
+            "api",
+            "kubelet-api",
+            "kube-io",
+            "embedded",
+            "guard-abi",
+            "hook",
+            "node",
+            "cdi",
+            "enforcement",
+        ],
     ),
     ("scheduler", &["api", "cel", "dra", "engine", "kube-io"]),
     ("view", &["api", "dra", "engine", "kube-io", "term"]),
@@ -49,10 +67,11 @@ const WIRING: [&str; 3] = ["octavo", "xtask", "octavo-bench"];
 
 /// Rooms that may name the Kubernetes client; `api` its derive of custom resources alone, without the
 /// client ([`check_api`]).
-const NAME_KUBE: [&str; 9] = [
+const NAME_KUBE: [&str; 10] = [
     API,
     "octavo-kube-io",
     "octavo-agent",
+    "octavo-enforcement",
     "octavo-scheduler",
     "octavo-view",
     "octavo-lab",

@@ -3,14 +3,17 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::driver_files::DriverFiles;
+use octavo_cdi::{
+    ALL_MODE, ContainerEdits, DeviceNode, DriverFiles, Hook, KIND, Majors, Mount, Spec, SpecDevice,
+    VERSION,
+};
+use octavo_enforcement::backend::{Backend, EnforcedShare};
+use octavo_enforcement::share::share_folder;
+use octavo_node::{NodePaths, beneath};
+
 use super::folder::device_name;
-use super::majors::{ALL_MODE, Majors};
-use super::spec::{ContainerEdits, DeviceNode, Hook, KIND, Mount, Spec, SpecDevice, VERSION};
 use crate::checkpoint::{HeldDevice, HeldKind};
-use crate::claims::{KnownDevice, share_folder};
-use crate::enforcement::{Backend, EnforcedShare};
-use crate::node::{NodePaths, beneath};
+use crate::claims::KnownDevice;
 
 /// Sockets and folders of the driver's daemons.
 const SOCKETS: [&str; 3] =

@@ -4,12 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use octavo_cdi::{KIND, Spec};
+use octavo_node::files::{StorageError, TEMP_SUFFIX, is_plain_name, write_atomically};
 use serde::Deserialize;
 
-use super::spec::{KIND, Spec};
-use crate::checkpoint::{
-    Record, StorageError, TEMP_SUFFIX, decode, encode, is_plain_name, write_atomically,
-};
+use crate::checkpoint::{Record, decode, encode};
 
 /// Part of a file name before the UID.
 const PREFIX: &str = "k8s.gpu.nvidia.com-claim_";

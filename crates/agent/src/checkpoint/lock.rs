@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use super::StorageError;
+use octavo_node::files::StorageError;
 
 /// A held lock. It is released when the value is dropped, or by the kernel when the process ends.
 ///

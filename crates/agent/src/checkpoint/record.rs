@@ -1,13 +1,14 @@
 //! The record of a claim, and its text format.
 
 use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
+use octavo_enforcement::backend::BackendKind;
 use octavo_gpu::mig::MigPlacement;
+use octavo_node::ClaimRef;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::enforcement::BackendKind;
-use crate::node::{ClaimRef, PreparedDevice};
+use crate::node::PreparedDevice;
 
 /// Newest version of the format. Readers reject newer versions.
 const VERSION: u64 = 3;

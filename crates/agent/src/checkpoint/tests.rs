@@ -1,13 +1,13 @@
 use std::fs;
 
 use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
+use octavo_enforcement::backend::BackendKind;
+use octavo_node::ClaimRef;
 
 use super::{
     Damage, HeldDevice, HeldKind, HeldMig, HeldShare, HeldTerms, MadeMig, Record, RecordState,
     Store, decode, encode,
 };
-use crate::enforcement::BackendKind;
-use crate::node::ClaimRef;
 
 fn record(uid: &str, boot_id: &str) -> Record {
     Record {

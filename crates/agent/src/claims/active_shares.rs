@@ -1,93 +1,15 @@
 //! The shares held by claims, and findings about them at run time.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
-use octavo_api::names::{CONDITION_ENFORCED, CONDITION_OVERFLOW, REASON_WATCHED};
+use octavo_api::names::CONDITION_ENFORCED;
+use octavo_enforcement::share::{ActiveShare, ShareFinding, ShareReports, Status, share_folder};
 use tokio::sync::watch;
 
 use super::claim_holds::ClaimHold;
-use super::{Claims, Inner, ReportedDevice, share_folder};
+use super::{Claims, Inner, ReportedDevice};
 use crate::checkpoint::{Record, RecordState};
-use crate::enforcement::BackendKind;
-use crate::node::ClaimRef;
-
-/// A share that a claim holds.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ActiveShare {
-    /// The claim.
-    pub claim: ClaimRef,
-    /// Pool of the device.
-    pub pool: String,
-    /// The device.
-    pub device: String,
-    /// The share of the device.
-    pub share_id: String,
-    /// `GPU-...` of the GPU.
-    pub gpu_uuid: String,
-    /// The share's folder on the host.
-    pub folder: PathBuf,
-    /// Memory that it may have, in bytes.
-    pub memory_bytes: u64,
-    /// Guaranteed compute time in thousandths of a percent; 0 means no guarantee.
-    pub compute_milli_percent: u32,
-    /// Action on containers that exceed the share.
-    pub overflow: OverflowPolicy,
-    /// Action on driver functions unknown to the guard.
-    pub strictness: Strictness,
-    /// Scheduling class on the GPU.
-    pub class: ShareClass,
-    /// Enforcement backend; `None` if the share was prepared before memory enforcement existed.
-    pub backend: Option<BackendKind>,
-    /// The writing of its files.
-    pub generation: u64,
-}
-
-/// A finding about a share at run time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ShareFinding {
-    /// Reason of the event and of the condition, in `CamelCase`.
-    pub reason: &'static str,
-    /// A sentence for people.
-    pub message: String,
-    /// Type and status of the condition that changes on the claim's device, if any.
-    pub condition: Option<(&'static str, Status)>,
-}
-
-/// Status of a condition.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
-    /// It is so.
-    True,
-    /// It is not.
-    False,
-    /// The status cannot be determined.
-    Unknown,
-}
-
-impl ShareFinding {
-    /// Whether all is well again.
-    pub(crate) fn is_good(&self) -> bool {
-        let is_good = |condition| {
-            condition == (CONDITION_OVERFLOW, Status::False)
-                || condition == (CONDITION_ENFORCED, Status::True)
-        };
-        self.condition.is_some_and(is_good) || self.reason == REASON_WATCHED
-    }
-}
-
-impl Status {
-    /// As the API has it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::True => "True",
-            Self::False => "False",
-            Self::Unknown => "Unknown",
-        }
-    }
-}
 
 /// A finding with its time, in seconds since 1970.
 pub(super) type DatedFinding = (ShareFinding, i64);
@@ -113,11 +35,10 @@ impl Claims {
     pub fn active_shares(&self) -> watch::Receiver<Arc<[ActiveShare]>> {
         self.inner.active.shares.subscribe()
     }
+}
 
-    /// Reports a finding about a share as an event of its claim if `has_event`, and as a condition if it changes one.
-    ///
-    /// Never blocks. Findings about shares that no claim holds are ignored.
-    pub fn report_share(&self, uid: &str, share_id: &str, finding: ShareFinding, has_event: bool) {
+impl ShareReports for Claims {
+    fn report_share(&self, uid: &str, share_id: &str, finding: ShareFinding, has_event: bool) {
         self.inner.report_share(uid, share_id, finding, has_event);
     }
 }

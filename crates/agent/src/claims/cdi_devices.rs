@@ -1,13 +1,14 @@
 //! From a claim's record to the current GPU properties that its containers need.
 
 use octavo_api::Refusal;
+use octavo_cdi::{Majors, MissingModule};
 use octavo_gpu::mig::{MigCap, MigCaps};
+use octavo_node::ClaimRef;
 
 use super::mig::is_made;
 use super::{DeviceKind, Devices, Inner, KnownDevice};
-use crate::cdi::{CdiDevice, Majors, MissingModule};
+use crate::cdi::CdiDevice;
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record};
-use crate::node::ClaimRef;
 
 impl Inner {
     /// The devices of a claim's spec. Blocks on files of the driver and of the enforcement backend.

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use futures::future::join_all;
 use octavo_api::Refusal;
+use octavo_node::ClaimRef;
 
 use super::claim_holds::{ClaimHold, Conflict};
 use super::{Devices, Inner, plan};
 use crate::checkpoint::{HeldDevice, Record};
-use crate::node::ClaimRef;
 
 /// How long a claim without an object keeps its GPUs.
 ///

@@ -5,12 +5,11 @@ use std::sync::{Arc, PoisonError};
 
 use octavo_api::Refusal;
 use octavo_api::config::{GpuShareConfig, OverflowPolicy};
+use octavo_enforcement::backend::{self, Backend, BackendKind, MemoryEnforcement};
+use octavo_enforcement::share::{generation, share_folder};
 
-use super::{Devices, Inner, share_folder};
+use super::{Devices, Inner};
 use crate::checkpoint::{HeldDevice, HeldTerms, Record};
-use crate::config::MemoryEnforcement;
-use crate::enforcement::share_files;
-use crate::enforcement::{self, Backend, BackendKind};
 
 /// Inputs for choosing the backend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,8 +67,7 @@ impl Inner {
             node: self.node.clone(),
         };
         let options = *self.enforcement.lock().unwrap_or_else(PoisonError::into_inner);
-        let kind =
-            enforcement::choose(options.setting, options.has_limits, &self.paths.cgroup_root);
+        let kind = backend::choose(options.setting, options.has_limits, &self.paths.cgroup_root);
         let kind = kind.map_err(refused)?;
         let devices = match devices.backends.of(kind) {
             Ok(_) => devices,
@@ -83,8 +81,7 @@ impl Inner {
                 terms.backend = kind;
                 terms.overflow = terms.overflow.max(options.min_overflow);
                 // Running containers have mapped the files, for example if the claim's record was damaged.
-                terms.generation =
-                    share_files::generation(&folder).unwrap_or_else(|| new_generation(share_id));
+                terms.generation = generation(&folder).unwrap_or_else(|| new_generation(share_id));
             }
         }
         Ok(devices)

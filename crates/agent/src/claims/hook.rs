@@ -6,9 +6,9 @@ use std::sync::{Arc, PoisonError};
 use octavo_api::Refusal;
 use octavo_gpu::MemoryLimits;
 use octavo_hook::memory_limits::{LimitRequest, is_own_cgroup};
+use octavo_node::{ClaimRef, beneath};
 
 use super::{Claims, Inner};
-use crate::node::{ClaimRef, beneath};
 
 impl Claims {
     /// Sets why the program of CDI hooks does not run on this node; `None` if it does. Without it no container with a

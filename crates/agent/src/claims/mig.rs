@@ -15,12 +15,12 @@ use std::time::Instant;
 use octavo_api::Refusal;
 use octavo_gpu::Driver;
 use octavo_gpu::mig::MigProfile;
+use octavo_node::ClaimRef;
+use octavo_node::failpoint;
 
 use super::{DeviceKind, Devices, Inner};
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, Record};
-use crate::failpoint;
 use crate::metrics::MigOperation;
-use crate::node::ClaimRef;
 pub(super) use steps::{DestroyOutcome, is_made, is_there};
 
 /// Instances that a claim may have had, by device.

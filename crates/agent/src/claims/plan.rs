@@ -9,15 +9,14 @@ use octavo_api::config::{
 use octavo_api::{Refusal, names};
 use octavo_dra::Quantity;
 use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
+use octavo_node::files::is_plain_name;
 
 pub(crate) use amounts::FULL_TIME;
 
 use super::enforcement::undecided;
 use super::{AllocatedClaim, AllocatedDevice, Allocation, DeviceKind, Devices};
 use crate::cdi::cdi_id;
-use crate::checkpoint::{
-    HeldDevice, HeldKind, HeldMig, MadeMig, Record, RecordState, is_plain_name,
-};
+use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record, RecordState};
 
 /// The record of a claim on this node. A claim with dynamic instances is not prepared yet, and the backend of shares is
 /// not chosen yet.

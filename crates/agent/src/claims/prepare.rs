@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use octavo_api::Refusal;
+use octavo_node::ClaimRef;
+use octavo_node::failpoint;
+use octavo_node::files::{StorageError, is_plain_name};
 
 use super::claim_holds::ClaimHold;
 use super::extent::instances_of;
 use super::report::is_reportable;
 use super::{Devices, Inner, ReportedDevice, plan, shares};
 use crate::cdi::spec_for;
-use crate::checkpoint::{HeldDevice, Record, RecordState, StorageError, is_plain_name};
-use crate::failpoint;
-use crate::node::{ClaimRef, PreparedDevice};
+use crate::checkpoint::{HeldDevice, Record, RecordState};
+use crate::node::PreparedDevice;
 
 /// Refused claims remembered until they are prepared or unprepared.
 const MAX_REMEMBERED_REFUSALS: usize = 1024;

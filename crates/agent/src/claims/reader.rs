@@ -11,7 +11,7 @@ use k8s_openapi::api::resource::v1::{
 use octavo_api::names::{CONDITION_READY, DRIVER};
 use octavo_api::{ConfigEntry, ConfigSource};
 
-use crate::node::ClaimRef;
+use octavo_node::ClaimRef;
 
 /// Timeout for reading a claim. Shorter than the kubelet's timeout, so that the kubelet gets the reason.
 const READ_TIMEOUT: Duration = Duration::from_secs(10);

@@ -17,13 +17,13 @@
 
 use std::collections::BTreeSet;
 
+use octavo_node::ClaimRef;
+use octavo_node::files::{StorageError, is_plain_name};
+
 use super::Opened;
 use super::claim_holds::ClaimHolds;
 use crate::cdi::{CdiFolder, SpecContent, cdi_id};
-use crate::checkpoint::{
-    Damaged, HeldDevice, Record, RecordState, StorageError, Store, is_plain_name,
-};
-use crate::node::ClaimRef;
+use crate::checkpoint::{Damaged, HeldDevice, Record, RecordState, Store};
 
 /// Reads all files, repairs them where possible, and returns the result.
 pub(super) fn recover(
@@ -36,7 +36,7 @@ pub(super) fn recover(
     let mut seen = BTreeSet::new();
     for uid in loaded.forgotten {
         cdi.remove(&uid)?;
-        crate::failpoint::hit("start.cdi-removed");
+        octavo_node::failpoint::hit("start.cdi-removed");
         store.remove(&uid)?;
         opened.forgotten += 1;
         seen.insert(uid);

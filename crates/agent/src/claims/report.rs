@@ -18,12 +18,14 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use octavo_api::config::OverflowPolicy;
 use octavo_api::{Refusal, names};
+use octavo_node::ClaimRef;
 use tokio::sync::mpsc;
 use tokio::sync::mpsc::error::TryRecvError;
 
-use super::{AllocatedDevice, ShareFinding};
+use octavo_enforcement::share::ShareFinding;
+
+use super::AllocatedDevice;
 use crate::checkpoint::Record;
-use crate::node::ClaimRef;
 use pending::Pending;
 pub use pending::{Fact, MigFact};
 use status::{event_of, status_of};

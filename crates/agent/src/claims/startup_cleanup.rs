@@ -9,11 +9,11 @@
 use std::sync::{Arc, PoisonError};
 
 use octavo_gpu::{Driver, DriverError};
+use octavo_node::failpoint;
 
 use super::{Devices, Inner};
 use crate::checkpoint::HeldDevice;
 use crate::claims::claim_holds::ClaimHold;
-use crate::failpoint;
 
 impl Inner {
     /// Runs the cleanup once. Until the GPUs under dynamic MIG are known, only half-made claims are released.

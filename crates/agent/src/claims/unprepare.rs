@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use octavo_api::Refusal;
+use octavo_node::ClaimRef;
+use octavo_node::failpoint;
+use octavo_node::files::StorageError;
 
 use super::claim_holds::ClaimHold;
 use super::conflict::HolderState;
 use super::extent::instances_of;
 use super::prepare::refusal;
 use super::{Inner, shares};
-use crate::checkpoint::{Record, StorageError};
-use crate::failpoint;
-use crate::node::ClaimRef;
+use crate::checkpoint::Record;
 
 impl Inner {
     /// Releases a claim's devices for the kubelet. If a damaged record names no devices, they are taken from the

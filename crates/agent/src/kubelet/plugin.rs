@@ -6,11 +6,12 @@ use std::sync::Arc;
 
 use octavo_api::Refusal;
 use octavo_kubelet_api::dra::{v1, v1beta1};
+use octavo_node::ClaimRef;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
 use crate::metrics::{Metrics, Operation};
-use crate::node::{ClaimRef, PreparedDevice};
+use crate::node::PreparedDevice;
 
 /// Prepares and unprepares claims.
 pub(crate) trait Preparer: Send + Sync + 'static {

@@ -6,8 +6,9 @@ use octavo_gpu::{DriverVersions, Inventory};
 use octavo_kube_io::metrics_page;
 use prometheus_client::registry::Registry;
 
-use super::{Metrics, MigOperation, Operation, ShareFigures, ShareLabels};
-use crate::claims::HeldCounts;
+use octavo_enforcement::metrics::{ShareFigures, ShareLabels};
+
+use super::{HeldCounts, Metrics, MigOperation, Operation};
 
 /// The page `docs/reference/agent-metrics.md`: every metric with its kind, labels and help.
 pub fn metrics_reference() -> String {

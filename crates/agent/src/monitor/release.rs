@@ -3,7 +3,9 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{DriverHandle, Monitor, RELEASE_CHECK_INTERVAL, now};
+use octavo_gpu::DriverHandle;
+
+use super::{Monitor, RELEASE_CHECK_INTERVAL, now};
 
 /// Longest time that the first opening of the driver waits for the node's settings, which may say not to.
 const SETTINGS_TIMEOUT: Duration = Duration::from_secs(5);

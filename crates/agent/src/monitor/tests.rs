@@ -220,7 +220,7 @@ async fn a_driver_that_vanishes_without_an_event_is_noticed_within_5_s() {
 async fn a_released_driver_is_closed_within_a_second_and_not_opened_before_it_is_given_back() {
     let driver = TestDriver::new(2);
     let (open_now, is_open) =
-        (Arc::new(std::sync::Mutex::new(Weak::<TestDriver>::new())), driver.clone());
+        (Arc::new(std::sync::Mutex::new(std::sync::Weak::<TestDriver>::new())), driver.clone());
     let last = Arc::clone(&open_now);
     let open: Opener = Box::new(move || {
         let new = Arc::new(is_open.clone());
@@ -267,7 +267,7 @@ async fn a_driver_that_is_to_be_released_from_the_start_is_never_opened() {
 async fn driver_is_reopened_only_after_the_last_call() {
     let driver = TestDriver::new(1);
     let opened = driver.clone();
-    let before: std::sync::Mutex<Option<Weak<TestDriver>>> = std::sync::Mutex::default();
+    let before: std::sync::Mutex<Option<std::sync::Weak<TestDriver>>> = std::sync::Mutex::default();
     let (sender, still_open) = std::sync::mpsc::channel();
     let open: Opener = Box::new(move || {
         let new = Arc::new(opened.clone());

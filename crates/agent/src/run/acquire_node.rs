@@ -6,12 +6,13 @@
 use std::time::Duration;
 
 use octavo_kube_io::admin::Check;
+use octavo_node::failpoint;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::node::{NodeAgent, retry_delays};
+use super::node::NodeAgent;
+use super::retry::retry_delays;
 use super::sockets::Sockets;
 use crate::checkpoint::Lock;
-use crate::failpoint;
 use crate::handover::{self, HANDOVER_SOCKET, HandoverError, HandoverOffer};
 use crate::kubelet::endpoint::Endpoint;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use octavo_api::Refusal;
+use octavo_node::ClaimRef;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -12,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::claims::Claims;
 use crate::kubelet::plugin::Preparer;
 use crate::metrics::Metrics;
-use crate::node::{ClaimRef, PreparedDevice};
+use crate::node::PreparedDevice;
 
 /// Maximum wait of a call. Shorter than the kubelet's timeout (45 s), so that the kubelet gets the reason.
 const CALL_TIMEOUT: Duration = Duration::from_secs(40);

@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::node::retry_delays;
+use super::retry::retry_delays;
 use crate::monitor::Snapshot;
 
 /// Delay after a refusal: the program that owns the label may go, or the right may come.

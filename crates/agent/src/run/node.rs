@@ -1,14 +1,7 @@
-//! The agent of one node: its parts and their start order.
+//! The agent of one node: what all its parts use.
 //!
-//! ```text
-//! newcomer --- lock is free, or handed over ---> active --- another agent requests it ---> standby
-//!                                                  ^                                         |
-//!                                                  +------ the other agent has exited -------+
-//! ```
-//!
-//! A node has one active agent, which holds the lock of the checkpoint folder; see [`crate::handover`]. The driver's
-//! thread and the API client start in any state. Parts that fail to start are retried while the others work, and the
-//! readiness report names them.
+//! The driver's thread and the API client start in any state of the agent. Parts that fail to start are retried while the
+//! others work, and the readiness report names them.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -18,17 +11,15 @@ use anyhow::Context;
 use kube::Client;
 use octavo_gpu::nvml::{Nvml, find_library};
 use octavo_gpu::{Driver, DriverError};
-use octavo_kube_io::Backoff;
 use octavo_kube_io::admin::Check;
 use octavo_kube_io::client::{self, ClientOptions};
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::Shared;
-use super::acquire_node::Role;
-use super::node_settings::{self, NodeSettings};
+use super::node_settings::NodeSettings;
+use super::retry::retry_delays;
 use crate::config::NodeConfig;
-use crate::failpoint;
 use crate::monitor::{self, Opener, Snapshot};
 
 /// Time without an answer after which a newcomer reports readiness as standby. Only then does a rolling update end the
@@ -43,27 +34,12 @@ pub(super) struct NodeAgent {
     /// The node's settings; `None` until they were read.
     pub(super) settings: watch::Sender<Option<NodeSettings>>,
     /// Whether the driver is to be released; `None` until the settings were read.
-    release: watch::Sender<Option<bool>>,
+    pub(super) release: watch::Sender<Option<bool>>,
     /// Time without an answer after which it reports readiness as standby.
     pub(super) standby_after: Duration,
 }
 
 impl NodeAgent {
-    /// Starts the node's tasks under the process's tracker. Fails only if the system cannot create a thread.
-    pub(super) fn start(config: NodeConfig, shared: Shared) -> anyhow::Result<()> {
-        let opener = opener(&config);
-        let agent = Self::new(config, shared, opener)?;
-        let (tasks, stop) = (agent.shared.tasks.clone(), agent.shared.stop.clone());
-        tasks.spawn(agent.follow_driver());
-        tasks.spawn(async move {
-            let client = stop.run_until_cancelled(Box::pin(agent.connect())).await;
-            if let Some(client) = client {
-                Box::pin(agent.run(client)).await;
-            }
-        });
-        Ok(())
-    }
-
     /// Creates an agent and starts its driver's thread.
     pub(super) fn new(config: NodeConfig, shared: Shared, open: Opener) -> anyhow::Result<Self> {
         let node = config.node_name.clone();
@@ -76,58 +52,7 @@ impl NodeAgent {
         Ok(Self { config, shared, snapshots, settings, release, standby_after })
     }
 
-    /// Serves the node whenever this agent has it, until the process stops.
-    pub(super) async fn run(self, client: Client) {
-        let stop = self.shared.stop.clone();
-        self.follow_settings(client.clone());
-        let mut role = Role::Newcomer;
-        let mut kept = None;
-        loop {
-            let (lock, sockets) = match kept.take() {
-                Some(lock) => (lock, None),
-                None => match stop.run_until_cancelled(Box::pin(self.acquire(role))).await {
-                    Some(acquired) => acquired,
-                    None => return,
-                },
-            };
-            let node = &self.config.node_name;
-            tracing::info!(%node, instance = self.instance(), "this agent serves the node");
-            let request = Box::pin(self.serve(sockets, &client)).await;
-            // Only the lock is left. It goes to the requesting agent, or becomes free.
-            let Some(request) = request else { return drop(lock) };
-            let instance = request.instance.clone();
-            match request.give(lock).await {
-                Ok(()) => {
-                    failpoint::hit("handover.given");
-                    tracing::info!(%node, to = %instance, "the node is handed over; standing by");
-                    role = Role::Standby;
-                }
-                Err((lock, error)) => {
-                    tracing::warn!(%node, to = %instance, %error, "the node could not be handed over");
-                    kept = Some(lock);
-                }
-            }
-        }
-    }
-
-    /// Follows the node's settings, whether this agent serves the node or not: each agent of a node has the driver open.
-    fn follow_settings(&self, client: Client) {
-        let (release, mut read) = (self.release.clone(), self.settings.subscribe());
-        let relay = async move {
-            while read.changed().await.is_ok() {
-                let is_released = read.borrow_and_update().as_ref().map(|read| read.is_released);
-                release.send_if_modified(|old| std::mem::replace(old, is_released) != is_released);
-            }
-        };
-        let follow = node_settings::follow(client, Arc::clone(&self.config), self.settings.clone());
-        let stop = self.shared.stop.clone();
-        self.shared.tasks.spawn(async move {
-            let both = async { tokio::join!(Box::pin(follow), relay) };
-            stop.run_until_cancelled(both).await;
-        });
-    }
-
-    async fn connect(&self) -> Client {
+    pub(super) async fn connect(&self) -> Client {
         let check = self.check("api", "the client is being made");
         let options = ClientOptions {
             kubeconfig: self.config.kubeconfig.clone(),
@@ -142,7 +67,7 @@ impl NodeAgent {
     }
 
     /// Reflects the driver's state in the readiness report.
-    fn follow_driver(&self) -> impl Future<Output = ()> + use<> {
+    pub(super) fn follow_driver(&self) -> impl Future<Output = ()> + use<> {
         let check = self.check("driver", "the GPUs are being read");
         let (mut snapshots, stop) = (self.snapshots.clone(), self.shared.stop.clone());
         async move {
@@ -194,7 +119,7 @@ impl NodeAgent {
 }
 
 /// Opens the node's management library.
-fn opener(config: &NodeConfig) -> Opener {
+pub(super) fn opener(config: &NodeConfig) -> Opener {
     let library = config.driver_library.clone();
     let driver_root = config.paths.driver_root_seen.clone();
     let sys_root = config.paths.sys_root.clone();
@@ -206,9 +131,4 @@ fn opener(config: &NodeConfig) -> Opener {
         let driver: Arc<dyn Driver> = Arc::new(Nvml::open(&library, &sys_root)?);
         Ok::<_, DriverError>(driver)
     })
-}
-
-/// Delays between retries.
-pub(super) fn retry_delays() -> Backoff {
-    Backoff::new(Duration::from_millis(500), Duration::from_secs(30))
 }

@@ -17,7 +17,7 @@ use octavo_api::names::{
 use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::node::retry_delays;
+use super::retry::retry_delays;
 use crate::config::{DynamicMig, NodeConfig, Owner};
 use crate::devices::Note;
 

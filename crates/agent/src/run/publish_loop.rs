@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use octavo_gpu::DriverHandle;
 use octavo_gpu::Inventory;
 use octavo_kube_io::slices::Pool;
 use tokio::sync::watch;
@@ -18,7 +19,7 @@ use crate::claims::{Claims, KnownDevice, MigManagement};
 use crate::config::DynamicMig;
 use crate::devices::{MadeInstance, Node, Note, foreign_instances, is_inconsistent, notes};
 use crate::health::Health;
-use crate::monitor::{DriverHandle, Snapshot};
+use crate::monitor::Snapshot;
 
 /// Interval between reads of a GPU with unexpected instances.
 const RECHECK_INTERVAL: Duration = Duration::from_mins(1);

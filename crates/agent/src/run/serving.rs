@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use kube::Client;
 use octavo_api::names;
+use octavo_enforcement::watchdog::{self, FindingSinks, WatchedNode};
 use octavo_kube_io::events::Events;
+use octavo_node::failpoint;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -19,11 +21,9 @@ use super::sockets::Sockets;
 use super::{clique_label, hook_socket, pool, publish};
 use crate::claims::{Claims, HeldCounts, KubeReader, KubeReporter};
 use crate::devices::Note;
-use crate::failpoint;
 use crate::handover::{self, HandoverRequest};
 use crate::kubelet::socket::stale;
 use crate::monitor::Snapshot;
-use crate::watchdog;
 
 /// Interval between sweeps for claims that disappeared without a kubelet call.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
@@ -220,12 +220,18 @@ impl NodeAgent {
         events: Events,
         period: &ActivePeriod,
     ) -> impl Future<Output = ()> + use<> {
+        let snapshots = self.snapshots.clone();
+        let watched = WatchedNode {
+            name: self.config.node_name.clone(),
+            cgroup_root: self.config.paths.cgroup_root.clone(),
+            interval: self.config.watch_interval.0,
+            shares: claims.active_shares(),
+            driver: Box::new(move || snapshots.borrow().driver.clone()),
+        };
         let watch = watchdog::watch(
-            Arc::clone(&self.config),
-            claims,
-            self.snapshots.clone(),
-            Arc::clone(&self.shared.metrics),
-            watchdog::EventSinks { client, events },
+            watched,
+            Arc::clone(&self.shared.metrics.enforcement),
+            FindingSinks { client, events, reports: Arc::new(claims) },
             period.tasks.clone(),
         );
         let stop = period.stop.clone();

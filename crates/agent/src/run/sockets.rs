@@ -9,7 +9,8 @@ use tokio::time::sleep;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::call_gate::{CallGate, GatedPreparer};
-use super::node::{NodeAgent, retry_delays};
+use super::node::NodeAgent;
+use super::retry::retry_delays;
 use crate::claims::Claims;
 use crate::kubelet::endpoint::{Endpoint, Services};
 use crate::kubelet::registration::KubeletRegistration;

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fixtures::{Kubelet, Node, TIMEOUT};
+use octavo_node::ClaimRef;
 use octavo_testkit::eventually;
 use serde_json::json;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -18,7 +19,6 @@ use tokio_util::sync::CancellationToken;
 use super::call_gate::{CallGate, GatedPreparer};
 use crate::checkpoint::Lock;
 use crate::kubelet::plugin::Preparer;
-use crate::node::ClaimRef;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_newcomer_gets_the_node_and_no_claim_is_lost() {

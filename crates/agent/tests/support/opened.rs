@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use octavo_agent::NodePaths;
 use octavo_agent::claims::{ClaimReader, Claims, SilentReporter};
+use octavo_node::NodePaths;
 
 /// `/proc/devices` of a node with all modules of the driver.
 pub(crate) const PROC_DEVICES: &str =

@@ -7,14 +7,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use octavo_api::Refusal;
+use octavo_node::ClaimRef;
+use octavo_node::failpoint;
 
 use crate::checkpoint::{HeldDevice, Record, RecordState};
 use crate::claims::claim_holds::ClaimHold;
 use crate::claims::mig::FormerInstances;
 use crate::claims::prepare::{interrupted, now, refusal};
 use crate::claims::{Devices, Inner};
-use crate::failpoint;
-use crate::node::ClaimRef;
 
 impl Inner {
     /// Recreates missing instances. The claim keeps its other devices on failure, since its containers may run.

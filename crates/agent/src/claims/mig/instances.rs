@@ -8,13 +8,14 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 use octavo_api::Refusal;
+use octavo_node::ClaimRef;
+use octavo_node::failpoint;
+use octavo_node::files::StorageError;
 
-use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record, StorageError};
+use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record};
 use crate::claims::Inner;
 use crate::claims::mig::is_there;
 use crate::claims::prepare::refusal;
-use crate::failpoint;
-use crate::node::ClaimRef;
 
 impl Inner {
     /// Permission to write a claim's files from memory. Meanwhile no instance is removed from a claim. Not reentrant.

@@ -3,10 +3,10 @@
 use octavo_api::Refusal;
 use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
 use octavo_gpu::{Driver, DriverError};
+use octavo_node::failpoint;
 
 use crate::checkpoint::{HeldDevice, HeldMig, MadeMig};
 use crate::claims::plan::whole_instance;
-use crate::failpoint;
 
 /// Result of destroying an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,14 +5,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use octavo_api::config::OverflowPolicy;
+use octavo_enforcement::backend::BackendKind;
+use octavo_enforcement::share::ShareFinding;
 use octavo_kube_io::Backoff;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::Report;
 use crate::checkpoint::{HeldDevice, HeldKind};
-use crate::claims::ShareFinding;
-use crate::enforcement::BackendKind;
 
 /// Range of the delay before a retry.
 const MIN_RETRY_DELAY: Duration = Duration::from_secs(1);

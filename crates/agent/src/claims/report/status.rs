@@ -5,12 +5,12 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use octavo_api::config::OverflowPolicy;
 use octavo_api::names;
+use octavo_enforcement::backend::BackendKind;
+use octavo_enforcement::share::{ShareFinding, Status};
+use octavo_node::ClaimRef;
 use serde_json::{Value, json};
 
 use super::{Fact, Report, ReportedDevice};
-use crate::claims::{ShareFinding, Status};
-use crate::enforcement::BackendKind;
-use crate::node::ClaimRef;
 
 /// Longest note of an event that the API takes.
 pub(super) const NOTE_LIMIT: usize = 1024;

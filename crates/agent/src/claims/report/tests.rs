@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 use kube::client::Body;
 use octavo_api::Refusal;
 use octavo_api::config::OverflowPolicy;
+use octavo_enforcement::backend::BackendKind;
+use octavo_enforcement::share::{ShareFinding, Status};
+use octavo_node::ClaimRef;
 use serde_json::{Value, json};
 use tonic::codegen::Service;
 use tonic::codegen::http::{Request, Response};
@@ -16,9 +19,6 @@ use super::{
     Fact, KubeReporter, MigFact, REPEAT_INTERVAL, Report, ReportHistory, ReportedDevice, Reporter,
     event_of, status_of,
 };
-use crate::claims::{ShareFinding, Status};
-use crate::enforcement::BackendKind;
-use crate::node::ClaimRef;
 
 fn claim() -> ClaimRef {
     ClaimRef { namespace: "ns".to_owned(), name: "a".to_owned(), uid: "uid-1".to_owned() }

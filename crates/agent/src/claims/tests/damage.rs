@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::Path;
 
+use octavo_node::ClaimRef;
+
 use super::fixtures::{Node, share_id};
 use crate::checkpoint::{HeldDevice, Record, RecordState, encode};
-use crate::node::ClaimRef;
 
 /// A way to damage a file, with the words that the message must have.
 type Way = (&'static str, fn(&Path));

@@ -7,16 +7,17 @@ use std::sync::Arc;
 
 use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
 use octavo_api::names;
+use octavo_enforcement::backend::BackendKind;
+use octavo_enforcement::backend::MemoryEnforcement;
+use octavo_enforcement::share::{ShareFinding, ShareReports as _, Status};
 use octavo_gpu::{Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, UnreadableGpu};
 use octavo_guard_abi::limits::{STRICT, Terms};
+use octavo_node::ClaimRef;
 use serde_json::{Value, json};
 
 use super::fixtures::{Node, known, share_id};
 use crate::checkpoint::{decode, encode};
-use crate::claims::{Claims, Fact, ShareFinding, Status};
-use crate::config::MemoryEnforcement;
-use crate::enforcement::BackendKind;
-use crate::node::ClaimRef;
+use crate::claims::{Claims, Fact};
 
 /// A driver that only reports whether it supports limits.
 struct WithLimits(bool);

@@ -7,7 +7,9 @@ use std::sync::{Arc, Mutex};
 
 use futures::future::BoxFuture;
 use octavo_api::Refusal;
+use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_gpu::Driver;
+use octavo_node::{ClaimRef, NodePaths};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::Semaphore;
@@ -17,8 +19,6 @@ use crate::claims::{
     AllocatedClaim, ClaimReader, Claims, Fact, KnownDevice, MigManagement, Opened, ReadError,
     ReportedDevice, Reporter, claim_of,
 };
-use crate::config::MemoryEnforcement;
-use crate::node::{ClaimRef, NodePaths};
 use crate::testing;
 
 /// A node with GPUs `gpu-0` to `gpu-7`.
@@ -64,8 +64,8 @@ impl Node {
     /// Puts the simulated driver's libraries on the node.
     pub(super) fn install_driver(&self) {
         let libraries = [
-            (testing::simulated_cuda(), "libcuda.so.580.95.05"),
-            (testing::simulated_library(), "libnvidia-ml.so.580.95.05"),
+            (octavo_testkit::simulated_cuda(), "libcuda.so.580.95.05"),
+            (octavo_testkit::simulated_nvml(), "libnvidia-ml.so.580.95.05"),
         ];
         for (from, name) in libraries {
             fs::copy(from, self.path("driver/usr/lib64").join(name)).expect("copies");

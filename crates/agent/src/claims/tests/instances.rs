@@ -4,12 +4,12 @@ use std::fs;
 
 use octavo_gpu::DriverError;
 use octavo_gpu::mig::MigInstance;
+use octavo_node::ClaimRef;
 use serde_json::json;
 
 use super::driver::profile;
 use super::fixtures::{Node, known};
 use crate::claims::{Claims, DeviceKind, KnownDevice};
-use crate::node::ClaimRef;
 
 const SMALL: &str = "gpu-0-mig-1g10gb-19-3";
 const BESIDE: &str = "gpu-0-mig-1g10gb-19-5";

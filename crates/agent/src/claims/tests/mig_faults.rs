@@ -3,12 +3,14 @@
 use std::fs;
 
 use octavo_api::names::CONDITION_ENFORCED;
+use octavo_enforcement::share::{ShareFinding, ShareReports as _, Status};
 use octavo_gpu::DriverError;
+use octavo_node::ClaimRef;
 use serde_json::json;
 
 use super::fixtures::{Node, cut, known_mig, share_id};
-use crate::claims::{Claims, Fact, MigManagement, ShareFinding, Status};
-use crate::node::ClaimRef;
+
+use crate::claims::{Claims, Fact, MigManagement};
 
 const SMALL: &str = "gpu-0-mig-1g10gb-19-3";
 const OTHER: &str = "gpu-1-mig-1g10gb-19-3";

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use octavo_node::ClaimRef;
 use proptest::prelude::*;
 
 use super::fixtures::Node;
 use crate::claims::Claims;
-use crate::node::ClaimRef;
 
 /// Requests of the claims, all on one GPU except the last.
 #[derive(Clone, Copy, Debug)]

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use octavo_node::ClaimRef;
 use proptest::prelude::*;
 
 use super::fixtures::Node;
 use crate::claims::Claims;
-use crate::node::ClaimRef;
 
 const CLAIMS: usize = 4;
 const GPUS: usize = 2;

@@ -1,9 +1,9 @@
 //! Refusals with their reasons and messages.
 
+use octavo_node::ClaimRef;
 use serde_json::{Value, json};
 
 use super::fixtures::{Node, known};
-use crate::node::ClaimRef;
 
 /// Prepares a claim with a changed object; returns reason and text of the refusal.
 async fn refused(change: impl FnOnce(&mut Value)) -> (&'static str, String) {

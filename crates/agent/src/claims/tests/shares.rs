@@ -4,12 +4,12 @@ use std::fs;
 use std::time::Duration;
 
 use octavo_api::names::SHARES_FOLDER;
+use octavo_node::ClaimRef;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use super::fixtures::{Node, share_id};
 use crate::claims::{Fact, HeldCounts};
-use crate::node::ClaimRef;
 
 /// Longer than anything here takes.
 const TIMEOUT: Duration = Duration::from_mins(1);

@@ -4,12 +4,12 @@ use std::sync::{Mutex, mpsc};
 use futures::future::BoxFuture;
 use octavo_api::names::TAINT_FOREIGN_MIG;
 use octavo_gpu::{Driver, DriverError, DriverVersions, EventStream, Gpu, GpuHealth, UnreadableGpu};
+use octavo_node::{ClaimRef, NodePaths};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use super::*;
 use crate::claims::{AllocatedClaim, ClaimReader, ReadError, SilentReporter};
-use crate::node::{ClaimRef, NodePaths};
 use crate::testing::{self, mig};
 
 /// A driver with the GPUs that a test gives it.

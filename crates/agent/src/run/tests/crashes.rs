@@ -6,12 +6,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Stdio;
 
+use octavo_node::ClaimRef;
 use octavo_testkit::eventually;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::fixtures::{Agent, Kubelet, Node, TIMEOUT};
-use crate::node::ClaimRef;
 
 /// Steps at which the newcomer dies, in order.
 const NEWCOMER: [&str; 4] =

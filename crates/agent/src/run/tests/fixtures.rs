@@ -16,6 +16,7 @@ use octavo_kubelet_api::dra::v1::{
 };
 use octavo_kubelet_api::registration::v1::registration_client::RegistrationClient;
 use octavo_kubelet_api::registration::v1::{InfoRequest, RegistrationStatus};
+use octavo_node::ClaimRef;
 use octavo_testkit::{ScriptedApi, eventually, failure};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -29,7 +30,6 @@ use tonic::transport::{Channel, Endpoint};
 use crate::config::{NodeConfig, NodeFile};
 use crate::metrics::Metrics;
 use crate::monitor::Opener;
-use crate::node::ClaimRef;
 use crate::run::Shared;
 use crate::run::node::NodeAgent;
 use crate::testing::TestDriver;

@@ -1,0 +1,14 @@
+//! CDI specs of GPUs: their types, device nodes by number, and the files of the driver.
+//!
+//! CDI is the Container Device Interface: a file that tells a container runtime which device nodes,
+//! mounts and hooks a container with a device gets.
+
+#![forbid(unsafe_code)]
+
+mod driver_files;
+mod majors;
+mod spec;
+
+pub use driver_files::DriverFiles;
+pub use majors::{ALL_MODE, Majors, MissingModule};
+pub use spec::{ContainerEdits, DeviceNode, Hook, KIND, Mount, Spec, SpecDevice, VERSION};

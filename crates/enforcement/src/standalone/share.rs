@@ -1,0 +1,145 @@
+//! The host files of a standalone share.
+
+use std::fs::{self, File};
+use std::hash::{BuildHasher as _, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail, ensure};
+use octavo_api::config::Strictness;
+use octavo_cdi::{ContainerEdits, DriverFiles};
+use octavo_gpu::Inventory;
+use octavo_gpu::nvml::{Nvml, find_library};
+use octavo_guard_abi::uuid;
+use octavo_node::files::is_plain_name;
+use octavo_node::{ClaimRef, NodePaths};
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::RunArgs;
+use crate::backend::{BackendKind, Backends, EnforcedShare};
+use crate::share::{self, GuardedShare, LimitedShare, generation, share_folder};
+
+/// Where everything of Octavo's lies that a container sees.
+pub(super) const OWN: &str = "/run/octavo";
+
+/// Folder of standalone shares, each with its own run root.
+const FOLDER: &str = "/run/octavo-share";
+
+/// A share that was prepared.
+#[derive(Debug)]
+pub(super) struct StandaloneShare {
+    /// Its run root.
+    root: PathBuf,
+    /// Locked as long as a command uses it.
+    lock: File,
+    /// Its folder on the host.
+    pub(super) folder: PathBuf,
+    /// Its folder as the command sees it.
+    pub(super) seen: PathBuf,
+    /// Edits of the enforcement backend.
+    pub(super) edits: ContainerEdits,
+}
+
+impl StandaloneShare {
+    /// Creates the share's files, or joins those of commands with the same name.
+    pub(super) fn prepare(args: &RunArgs) -> anyhow::Result<Self> {
+        let name = args.name.clone().unwrap_or_else(|| std::process::id().to_string());
+        ensure!(
+            is_plain_name(&name),
+            "the name {name:?} cannot be that of a folder: give letters, digits and dashes"
+        );
+        let memory = u64::try_from(args.memory.value()).ok().filter(|bytes| *bytes > 0);
+        let memory_bytes = memory.context("the memory of a share is at least a byte")?;
+        let library = find_library(&args.driver_root)?;
+        let driver = Nvml::open(&library, &args.sys_root)?;
+        let inventory = Inventory::read(&driver).context("cannot read the GPUs")?;
+        let Some(gpu) = inventory.gpus.get(args.gpu) else {
+            bail!("there is no GPU {}: the driver has {}", args.gpu, inventory.gpus.len());
+        };
+        ensure!(
+            memory_bytes <= gpu.memory_bytes,
+            "the GPU has {} MiB, which is less than the share is to have",
+            gpu.memory_bytes >> 20
+        );
+        fs::create_dir_all(FOLDER).with_context(|| format!("making {FOLDER}: this needs root"))?;
+        // Commands of one name that start at the same time must use one share.
+        let turn = turn().context("waiting for the turn to make a share")?;
+        let root = Path::new(FOLDER).join(&name);
+        fs::create_dir_all(&root).with_context(|| format!("making {}", root.display()))?;
+        let lock = File::create(root.join("lock")).context("locking the share")?;
+        lock.lock_shared().context("locking the share")?;
+        let paths = paths(&root, args);
+        let files = DriverFiles::discover(&args.driver_root, &inventory.versions.driver);
+        let backends = Backends::make(&paths, &files);
+        let backend = backends.of(BackendKind::Guard).map_err(anyhow::Error::msg)?;
+        let backend = backend.context("there is no guard")?;
+
+        let claim = ClaimRef { namespace: String::new(), name: name.clone(), uid: name.clone() };
+        let share_id = args.gpu.to_string();
+        let own = share_folder(&claim.uid, &share_id);
+        let (folder, seen) = (own.on_host(&root), own.in_container());
+        ensure!(uuid::parse(&gpu.uuid).is_some(), "the GPU's UUID is not in its usual form");
+        let generation = generation(&folder);
+        let strictness = if args.strict { Strictness::Strict } else { Strictness::default() };
+        let limited = LimitedShare {
+            claim: &claim,
+            share_id: &share_id,
+            device: &format!("gpu-{}", gpu.minor),
+            pool: "",
+            gpu_uuid: &gpu.uuid,
+            gpu_minor: gpu.minor,
+            memory_bytes,
+            compute_milli_percent: 0,
+            guarded: Some(GuardedShare {
+                generation: generation.unwrap_or_else(|| RandomState::new().hash_one(&name).max(1)),
+                strictness,
+            }),
+        };
+        share::write(&paths, &limited)?;
+        let share = EnforcedShare {
+            gpu_uuid: &gpu.uuid,
+            memory_bytes,
+            folder: folder.clone(),
+            folder_in_container: seen.clone(),
+        };
+        let edits = backend.edits(&paths, &share);
+        drop(turn);
+        Ok(Self { root, lock, folder, seen, edits })
+    }
+
+    /// Removes the share's files if no other command uses them.
+    pub(super) fn leave(self) {
+        let Self { root, lock, .. } = self;
+        // Files mounted in this namespace cannot be removed.
+        let _ = unmount(OWN, UnmountFlags::DETACH);
+        let Ok(_turn) = turn() else { return };
+        if lock.try_lock().is_ok() {
+            // The next boot removes leftovers.
+            let _ = fs::remove_dir_all(root);
+        }
+    }
+}
+
+/// Exclusive permission to create or remove the files of a share, while the file is open.
+fn turn() -> io::Result<File> {
+    let turn = File::create(Path::new(FOLDER).join(".turn"))?;
+    turn.lock()?;
+    Ok(turn)
+}
+
+/// The paths of the node, as backends need them.
+fn paths(root: &Path, args: &RunArgs) -> NodePaths {
+    NodePaths {
+        driver_root: args.driver_root.clone(),
+        driver_root_seen: args.driver_root.clone(),
+        proc_root: "/proc".into(),
+        sys_root: args.sys_root.clone(),
+        kubelet_root: "/var/lib/kubelet".into(),
+        cgroup_root: "/sys/fs/cgroup".into(),
+        cdi_root: "/var/run/cdi".into(),
+        run_root: root.to_owned(),
+        hook_path: "octavo".into(),
+        share_tmpfs: false,
+        mounts: Vec::new(),
+    }
+}

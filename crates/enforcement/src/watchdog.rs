@@ -1,0 +1,190 @@
+//! Monitors shares while their containers run: compares the driver's memory count per process with the limits.
+//!
+//! ```text
+//!  driver: bytes by pid --driver_poll-+
+//!  agent.sock: connected guards --+   |
+//!  /proc: mounts, cgroups --------+-identity-> processes of a share --+
+//!  the claim: its pods -----------+                                   |
+//!  state: one slot per process ----state_file-> bytes in the ledger --+--> overflow --> gate, untracked: limits
+//!                                                                               \-> freezer, kill, notify
+//! ```
+//!
+//! The guard refuses allocations beyond the limit; the watchdog detects those that bypass it. Bytes that the driver
+//! counts but no slot contains are written beside the limit (*untracked*), so that the next allocation is refused. A
+//! share that still exceeds its limit is held, and then stopped according to its policy. The driver is polled every
+//! [`WatchedNode::interval`] while there are shares, and never otherwise.
+//!
+//! State that must survive the agent is in the share's folder: the gate in `limits`, frozen cgroups in `frozen`. A
+//! restarted agent continues from there, and guards connect to its new sockets.
+
+mod actuator;
+mod consumers;
+mod context_size;
+mod driver_poll;
+mod guards;
+mod identity;
+mod monitored_share;
+mod notify;
+mod overflow;
+mod reconciler;
+mod usage_split;
+mod visibility;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use octavo_gpu::DriverHandle;
+use octavo_kube_io::events::Events;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::task::TaskTracker;
+
+use crate::metrics::EnforcementMetrics;
+use crate::process::proc::Proc;
+use crate::share::{ActiveShare, ShareReports};
+use consumers::ClaimConsumers;
+use driver_poll::{DriverPoller, PollResult};
+pub use guards::connection_quota::raise_descriptor_limit;
+use notify::notifier::{Notifier, Notify};
+use reconciler::ShareReconciler;
+
+/// Monitors the shares of a node. Runs until it is dropped or the sender of shares is gone. `tasks` are those of the agent's
+/// active period; tasks that write files are awaited at its end.
+pub async fn watch(
+    watched: WatchedNode,
+    metrics: Arc<EnforcementMetrics>,
+    sinks: FindingSinks,
+    tasks: TaskTracker,
+) {
+    let FindingSinks { client, events, reports } = sinks;
+    let (consumers, reader) = ClaimConsumers::new();
+    let reading = reader.run(client.clone());
+    let (notifier, worker) = Notifier::new(reports, client, watched.name.clone(), events);
+    let dependencies =
+        Dependencies { watched, metrics, notifier, consumers: Arc::new(consumers), tasks };
+    tokio::join!(Watchdog::new(dependencies).run(), worker.run(), reading);
+}
+
+/// A node and its shares.
+pub struct WatchedNode {
+    /// Name of the node.
+    pub name: String,
+    /// The host's cgroup hierarchy.
+    pub cgroup_root: PathBuf,
+    /// How often the driver is polled while there are shares.
+    pub interval: Duration,
+    /// The shares.
+    pub shares: watch::Receiver<Arc<[ActiveShare]>>,
+    /// Gives the driver that is open now.
+    pub driver: Box<dyn Fn() -> DriverHandle + Send + Sync>,
+}
+
+/// Destinations of findings.
+pub struct FindingSinks {
+    /// Reads which pods use a claim.
+    pub client: Client,
+    /// Events of pods and of the node.
+    pub events: Events,
+    /// Conditions and events of claims.
+    pub reports: Arc<dyn ShareReports>,
+}
+
+/// Dependencies of the watchdog.
+struct Dependencies {
+    watched: WatchedNode,
+    metrics: Arc<EnforcementMetrics>,
+    notifier: Arc<dyn Notify>,
+    consumers: Arc<ClaimConsumers>,
+    /// Tasks of the agent's active period. Tasks that write files are awaited at its end.
+    tasks: TaskTracker,
+}
+
+/// The watchdog of one node.
+struct Watchdog {
+    dependencies: Dependencies,
+    poller: DriverPoller,
+    reconciler: Option<ShareReconciler>,
+    began: Instant,
+}
+
+impl Watchdog {
+    fn new(mut dependencies: Dependencies) -> Self {
+        dependencies.watched.shares.mark_changed();
+        let (poller, began) = (DriverPoller::default(), Instant::now());
+        Self { dependencies, poller, reconciler: None, began }
+    }
+
+    async fn run(mut self) {
+        let mut next = Instant::now();
+        loop {
+            let is_idle =
+                self.reconciler.as_ref().is_none_or(|reconciler| reconciler.gpus().is_empty());
+            tokio::select! {
+                // Apply changes of shares before the next poll.
+                biased;
+                changed = self.dependencies.watched.shares.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    let shares = Arc::clone(&self.dependencies.watched.shares.borrow_and_update());
+                    if !shares.is_empty() || self.reconciler.is_some() {
+                        self.with_reconciler(move |reconciler| reconciler.set_shares(&shares)).await;
+                    }
+                }
+                () = sleep_until(next), if !is_idle => {
+                    self.poll().await;
+                    // Missed polls are not caught up.
+                    next = Instant::now() + self.dependencies.watched.interval;
+                }
+            }
+        }
+    }
+
+    async fn poll(&mut self) {
+        self.with_reconciler(ShareReconciler::sample_slots).await;
+        let gpus = self.reconciler.as_ref().map(ShareReconciler::gpus).unwrap_or_default();
+        let driver = (self.dependencies.watched.driver)();
+        let polled = self.poller.poll(&driver, &gpus).await;
+        let is_hanging =
+            matches!(&polled, PollResult::Answered { hanging, .. } if !hanging.is_empty());
+        self.dependencies.metrics.hanging(&self.dependencies.watched.name, is_hanging);
+        let at = self.began.elapsed();
+        self.with_reconciler(move |reconciler| reconciler.reconcile(at, &polled)).await;
+    }
+
+    /// Runs work on the reconciler on a thread that may block.
+    async fn with_reconciler(&mut self, work: impl FnOnce(&mut ShareReconciler) + Send + 'static) {
+        let Dependencies { watched, metrics, notifier, consumers, .. } = &self.dependencies;
+        let (node, cgroup_root) = (&watched.name, &watched.cgroup_root);
+        // The agent's own `/proc`, whatever the node's proc root is: the driver's pids are in its namespace.
+        let proc = Proc::new("/proc".into());
+        let make = || {
+            let consumers = Arc::clone(consumers);
+            ShareReconciler::new(
+                node,
+                proc,
+                cgroup_root,
+                Arc::clone(metrics),
+                Arc::clone(notifier),
+                consumers,
+            )
+        };
+        let mut reconciler = self.reconciler.take().unwrap_or_else(make);
+        let done = self.dependencies.tasks.spawn_blocking(move || {
+            work(&mut reconciler);
+            reconciler
+        });
+        match done.await {
+            Ok(reconciler) => self.reconciler = Some(reconciler),
+            Err(error) => {
+                tracing::error!(%node, %error, "a poll of the shares failed; starting over");
+                self.dependencies.watched.shares.mark_changed();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

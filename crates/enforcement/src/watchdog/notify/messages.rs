@@ -1,0 +1,116 @@
+//! Texts of events and conditions.
+
+use std::collections::BTreeMap;
+
+use octavo_guard_abi::state::Damage;
+
+use octavo_api::names::{CONDITION_ENFORCED, REASON_NOT_WATCHED, REASON_WATCHED};
+
+use crate::backend::BackendKind;
+use crate::share::{ActiveShare, ShareFinding, Status};
+use crate::watchdog::overflow::{Notice, Response, StateDamage};
+use crate::watchdog::visibility::BlindSpot;
+
+/// Text about an overflow, or about damage of a share's state.
+pub(in crate::watchdog) fn overflow_message(notice: &Notice, share: &ActiveShare) -> String {
+    let of = format!("share {} of {}", share.share_id, share.device);
+    match notice {
+        Notice::Overflow { driver_bytes, response, has_failed } => {
+            let done = match response {
+                Response::Frozen if *has_failed => {
+                    "some of its containers could not be frozen; its launches and allocations wait until its use is \
+                     below the limit; the log of the node's agent says why. Delete the pod to end it"
+                }
+                Response::Killed if *has_failed => {
+                    "some processes with memory beyond the limit could not be killed; launches and allocations \
+                     wait until its use is below the limit; the log of the node's agent says why. Delete the pod \
+                     to end it"
+                }
+                Response::Reported => "its policy is to report only",
+                Response::Held => {
+                    "its launches and allocations wait until its use is below the limit"
+                }
+                Response::Frozen => {
+                    "its containers are frozen until its use is below the limit; delete the pod to end it"
+                }
+                Response::Killed => "processes are killed until its use is below the limit",
+            };
+            let (has, may) = (mebibytes(*driver_bytes), mebibytes(share.memory_bytes));
+            format!("the driver counts {has} for {of} with a limit of {may}: {done}")
+        }
+        Notice::StillFenced => format!(
+            "{of} is fenced because its ledger was changed: its containers can no longer allocate or launch; \
+             delete the pod, and check its programs"
+        ),
+        Notice::Within => format!("{of} is within its memory limit again"),
+        Notice::Tampered(damage) => {
+            let damage = match damage {
+                StateDamage::Gone => "is gone".to_owned(),
+                StateDamage::Damaged(Damage::Size) => {
+                    "has a wrong size and was truncated".to_owned()
+                }
+                StateDamage::Damaged(damage) => format!("was changed ({damage:?})"),
+                StateDamage::Reported(value) => {
+                    format!("was changed, as one of its own guards says (code {value})")
+                }
+            };
+            format!(
+                "the ledger of {of} {damage}: its containers can no longer allocate or launch; \
+                 delete the pod, and check its programs"
+            )
+        }
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{} MiB", bytes >> 20)
+}
+
+/// Finding about a change of visibility: whether bypassing allocations of a share would be detected.
+pub(in crate::watchdog) fn visibility_finding(
+    share: &ActiveShare,
+    blind_spot: Option<BlindSpot>,
+) -> ShareFinding {
+    let of = format!("share {} of {}", share.share_id, share.device);
+    // The driver's own limit also holds without monitoring.
+    let is_held = share.backend == Some(BackendKind::Driver);
+    let condition = |status| (!is_held).then_some((CONDITION_ENFORCED, status));
+    match blind_spot {
+        Some(kind) => ShareFinding {
+            reason: REASON_NOT_WATCHED,
+            message: format!(
+                "allocations that bypass the limit of {of} are not detected on {}: {}",
+                share.gpu_uuid,
+                kind.explanation()
+            ),
+            condition: condition(Status::Unknown),
+        },
+        None => ShareFinding {
+            reason: REASON_WATCHED,
+            message: format!("allocations that bypass the limit of {of} are detected again"),
+            condition: condition(Status::True),
+        },
+    }
+}
+
+/// Finding about driver functions that the guards of a share do not know.
+pub(in crate::watchdog) fn unknown_functions_finding(
+    share: &ActiveShare,
+    names: &BTreeMap<String, bool>,
+) -> ShareFinding {
+    let named = |(name, is_refused): (&String, &bool)| {
+        format!("{name} ({})", if *is_refused { "refused" } else { "let through" })
+    };
+    let names: Vec<_> = names.iter().map(named).collect();
+    let message = format!(
+        "containers of share {} of {} use driver functions that this version of Octavo does not know: {}; what \
+         they allocate is seen by the driver's count only. Update Octavo, or set strictness: Strict",
+        share.share_id,
+        share.device,
+        names.join(", ")
+    );
+    ShareFinding { reason: "UnknownDriverFunction", message, condition: None }
+}
+
+#[cfg(test)]
+mod tests;

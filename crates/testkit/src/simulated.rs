@@ -1,0 +1,29 @@
+//! The simulated libraries of the driver.
+
+use std::path::PathBuf;
+
+/// The simulated management library. The crate of the test has it as a dev-dependency.
+///
+/// # Panics
+///
+/// Without the library beside the test.
+pub fn simulated_nvml() -> PathBuf {
+    beside("liboctavo_fake_nvml.so")
+}
+
+/// The simulated library of CUDA. The crate of the test has it as a dev-dependency.
+///
+/// # Panics
+///
+/// Without the library beside the test.
+pub fn simulated_cuda() -> PathBuf {
+    beside("liboctavo_fake_cuda.so")
+}
+
+/// Cargo puts a library beside the test or one folder above it.
+fn beside(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let mut folders = test.ancestors().skip(1).take(2).map(|folder| folder.join(name));
+    let found = folders.find(|path| path.is_file());
+    found.ok_or_else(|| format!("no {name} beside {}", test.display())).unwrap()
+}
