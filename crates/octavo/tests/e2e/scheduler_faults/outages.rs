@@ -259,6 +259,8 @@ async fn clear(testbed: &Testbed) {
     testbed.claims().delete_collection(&DeleteParams::default(), &all).await.unwrap();
     let seen = RefCell::default();
     eventually("no pod and no claim is left", || async {
+        // It ends if the API server is away while it starts. A kubelet would start it again.
+        testbed.lab.start(Component::KubeControllerManager).await.ok()?;
         let pods = testbed.pods().list(&all).await.ok()?;
         let claims = testbed.claims().list(&all).await.ok()?;
         let left = format!("{pods:?} {claims:?}");
