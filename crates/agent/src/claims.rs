@@ -22,7 +22,6 @@ mod enforcement;
 mod extent;
 mod hook;
 mod inventory;
-mod keyed_mutex;
 mod mig;
 mod plan;
 mod prepare;
@@ -37,8 +36,7 @@ mod unprepare;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
 
 use octavo_api::Refusal;
@@ -47,21 +45,22 @@ use octavo_cdi::DriverFiles;
 use octavo_enforcement::backend::Backends;
 use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_gpu::Driver;
-use octavo_gpu::DriverHandle;
 use octavo_node::{ClaimRef, NodePaths};
 
 use crate::cdi::CdiFolder;
 use crate::checkpoint::Store;
+use crate::gpu_mode::GpuModes;
+use crate::keyed_mutex::KeyedMutex;
 use crate::metrics::Metrics;
 use crate::node::{DRIVER_NAME, PreparedDevice};
 use claim_holds::ClaimHolds;
 use drain_gate::DrainGate;
-use keyed_mutex::KeyedMutex;
 
 pub use octavo_node::files::StorageError;
 
+pub use crate::gpu_mode::MigManagement;
 pub use crate::metrics::HeldCounts;
-pub use inventory::{DeviceKind, KnownDevice, MigManagement};
+pub use inventory::{DeviceKind, KnownDevice};
 pub use reader::{
     AllocatedClaim, AllocatedDevice, Allocation, ClaimReader, KubeReader, ReadError, claim_of,
 };
@@ -146,19 +145,13 @@ struct Inner {
     reader: Arc<dyn ClaimReader>,
     reporter: Arc<dyn Reporter>,
     devices: Mutex<Option<Arc<Devices>>>,
-    mig_management: Mutex<MigManagement>,
-    /// Whether the driver is released, so that no claim is prepared.
-    is_released: AtomicBool,
+    modes: GpuModes,
     holds: Mutex<ClaimHolds>,
     claim_locks: KeyedMutex,
-    /// One lock for each GPU's MIG mode and instances, by UUID.
-    gpu_locks: KeyedMutex,
-    driver: Mutex<DriverHandle>,
     /// Held shared while writing a claim's own files, and exclusively while removing an instance from a claim.
     files: RwLock<()>,
     /// Whether leftovers of earlier processes on the GPUs were handled.
     is_cleaned_up: tokio::sync::Mutex<bool>,
-    metrics: OnceLock<Arc<Metrics>>,
     gate: DrainGate,
     /// UIDs of claims with a negative condition, which is withdrawn when they are prepared.
     refused: Mutex<BTreeSet<String>>,
@@ -205,6 +198,7 @@ impl Claims {
         let cdi = CdiFolder::open(&paths.cdi_root)?;
         let (holds, opened) = recover::recover(&store, &cdi)?;
         shares::remove_leftovers(&paths, &holds)?;
+        let modes = GpuModes::new(node.clone());
         let inner = Inner {
             node,
             paths,
@@ -213,15 +207,11 @@ impl Claims {
             reader,
             reporter,
             devices: Mutex::new(None),
-            mig_management: Mutex::default(),
-            is_released: AtomicBool::new(false),
+            modes,
             holds: Mutex::new(holds),
             claim_locks: KeyedMutex::default(),
-            gpu_locks: KeyedMutex::default(),
-            driver: Mutex::default(),
             files: RwLock::default(),
             is_cleaned_up: tokio::sync::Mutex::default(),
-            metrics: OnceLock::new(),
             gate: DrainGate::default(),
             refused: Mutex::default(),
             enforcement: Mutex::default(),
@@ -256,7 +246,7 @@ impl Claims {
     /// Sets the GPUs under dynamic MIG. Call it before [`Claims::set_devices`]. Until then no unclaimed instance is
     /// destroyed.
     pub fn set_mig_management(&self, cut: MigManagement) {
-        *self.inner.mig_management() = cut;
+        self.inner.modes.set_management(cut);
     }
 
     /// Sets the memory enforcement of shares prepared from now on. Prepared shares keep theirs. The default depends on
@@ -274,11 +264,10 @@ impl Claims {
     /// Sets the driver, which creates MIG instances; without it such claims wait. The driver is not kept open here:
     /// later calls fail once it is dropped elsewhere.
     pub async fn set_driver(&self, driver: Option<&Arc<dyn Driver>>) {
-        let open = driver.map(DriverHandle::of).unwrap_or_default();
         if let Some(driver) = driver {
             self.inner.set_has_limits(driver.has_memory_limits());
         }
-        *self.inner.driver.lock().unwrap_or_else(PoisonError::into_inner) = open;
+        self.inner.modes.set_driver(driver);
         let claims = self.clone();
         let task = tokio::spawn(async move {
             if let Some(_permit) = claims.inner.gate.enter().await {
@@ -292,13 +281,12 @@ impl Claims {
 
     /// Sets whether the driver is released. Then no claim is prepared, because its containers would hold the driver.
     pub fn set_released(&self, is_released: bool) {
-        self.inner.is_released.store(is_released, Ordering::Relaxed);
+        self.inner.modes.set_released(is_released);
     }
 
     /// Sets the metrics for operations on GPUs.
     pub(crate) fn set_metrics(&self, metrics: Arc<Metrics>) {
-        // A second call changes nothing.
-        let _ = self.inner.metrics.set(metrics);
+        self.inner.modes.set_metrics(metrics);
     }
 
     /// Makes a claim's devices ready. Idempotent.
@@ -434,11 +422,6 @@ impl Inner {
     /// The claims with a negative condition, locked. Never hold it across an await.
     fn refused(&self) -> std::sync::MutexGuard<'_, BTreeSet<String>> {
         self.refused.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The allowed MIG operations, locked. Never hold it across an await.
-    fn mig_management(&self) -> std::sync::MutexGuard<'_, MigManagement> {
-        self.mig_management.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The devices as last set.

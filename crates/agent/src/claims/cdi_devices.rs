@@ -5,10 +5,10 @@ use octavo_cdi::{Majors, MissingModule};
 use octavo_gpu::mig::{MigCap, MigCaps};
 use octavo_node::ClaimRef;
 
-use super::mig::is_made;
 use super::{DeviceKind, Devices, Inner, KnownDevice};
 use crate::cdi::CdiDevice;
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record};
+use crate::gpu_mode::is_made;
 
 impl Inner {
     /// The devices of a claim's spec. Blocks on files of the driver and of the enforcement backend.

@@ -9,6 +9,7 @@ use super::extent::Extent;
 use super::plan::FULL_TIME;
 use super::{DeviceKind, Devices, HeldCounts, Holding};
 use crate::checkpoint::{HeldDevice, HeldKind, HeldShare, MadeMig, Record, RecordState};
+use crate::gpu_mode::GpuMode;
 
 /// All claims that hold devices, by UID.
 #[derive(Debug, Default)]
@@ -239,13 +240,26 @@ impl ClaimHolds {
         slices
     }
 
-    /// Whether another claim uses the device's GPU without MIG. MIG mode is then certainly off.
-    pub(super) fn has_plain(&self, held: &HeldDevice, except: &str) -> bool {
-        let others = self.by_uid.iter().filter(|(uid, _)| *uid != except);
-        let mut on_gpu = others.filter(|(_, hold)| hold.is_prepared() && hold.is_written);
-        on_gpu.any(|(_, hold)| {
-            hold.on_gpu_of(held).any(|held| !matches!(held.kind, HeldKind::Mig(_)))
-        })
+    /// What the GPU of a device is used as by all claims except one.
+    pub(super) fn mode_for_others(&self, held: &HeldDevice, except: &str) -> GpuMode {
+        self.mode(held, |uid, _| uid != except)
+    }
+
+    /// Whether containers of another claim use the device's GPU without MIG. MIG mode is then certainly off.
+    pub(super) fn runs_without_mig(&self, held: &HeldDevice, except: &str) -> bool {
+        let mode =
+            self.mode(held, |uid, hold| uid != except && hold.is_prepared() && hold.is_written);
+        matches!(mode, GpuMode::Whole | GpuMode::Shared)
+    }
+
+    /// What the GPU of a device is used as by the claims that are meant. They all use it in one mode, except that a damaged
+    /// record has only names: its instances look like whole GPUs.
+    fn mode(&self, held: &HeldDevice, is_meant: impl Fn(&str, &ClaimHold) -> bool) -> GpuMode {
+        let meant = self.by_uid.iter().filter(|(uid, hold)| is_meant(uid, hold));
+        let used = meant.flat_map(|(_, hold)| hold.on_gpu_of(held));
+        let modes: Vec<_> = used.map(|held| GpuMode::of(&held.kind)).collect();
+        let mig = modes.iter().find(|mode| mode.is_mig());
+        mig.or(modes.first()).copied().unwrap_or(GpuMode::Free)
     }
 
     /// Whether a damaged record may hold devices of a GPU.

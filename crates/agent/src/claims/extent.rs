@@ -4,6 +4,7 @@ use octavo_gpu::mig::MigPlacement;
 
 use super::{DeviceKind, Devices};
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, HeldShare, Record};
+use crate::gpu_mode::GpuMode;
 
 /// How much of a GPU is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +36,20 @@ impl Extent {
         }
     }
 
-    /// Whether two extents exclude each other on one GPU, whatever their sizes.
+    /// Whether two extents exclude each other on one GPU, by mode or by place. The sum of shares is checked elsewhere.
     pub(super) fn excludes(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Share(_), Self::Share(_)) => false,
             (Self::Slices(one), Self::Slices(two)) => one.overlaps(two),
-            _ => true,
+            _ => !self.mode().admits(other.mode()),
+        }
+    }
+
+    fn mode(self) -> GpuMode {
+        match self {
+            Self::Whole => GpuMode::Whole,
+            Self::Share(_) => GpuMode::Shared,
+            // For exclusion both kinds of instances are alike.
+            Self::Slices(_) => GpuMode::DynamicMig,
         }
     }
 }

@@ -48,10 +48,11 @@ impl Inner {
         if !folder.is_dir() {
             return Err(format!("the container's cgroup {} is not there", folder.display()));
         }
-        let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).get();
-        let driver =
-            driver.ok_or("the driver is not open; the log of the node's agent says why")?;
-        // A soft limit would remain in the parent cgroups; see `enforcement/driver.rs`.
+        let driver = self
+            .modes
+            .driver()
+            .ok_or("the driver is not open; the log of the node's agent says why")?;
+        // A soft limit would remain in the parent cgroups; see `enforcement/src/backend/driver.rs`.
         let limits = MemoryLimits { soft_bytes: 0, hard_bytes: request.memory_bytes };
         driver.set_memory_limits(&request.gpu, &folder, limits).map_err(|error| error.to_string())
     }

@@ -1,7 +1,5 @@
 //! The devices of a node as claims see them.
 
-use std::collections::BTreeSet;
-
 use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
 
 /// A device that can be prepared for claims.
@@ -17,16 +15,6 @@ pub struct KnownDevice {
     pub pci: String,
     /// The part of the GPU.
     pub kind: DeviceKind,
-}
-
-/// Allowed changes of MIG mode and instances on a node's GPUs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct MigManagement {
-    /// UUIDs of the GPUs under dynamic MIG; `None` until known. On other GPUs only instances created by Octavo are
-    /// destroyed.
-    pub gpus: Option<BTreeSet<String>>,
-    /// UUIDs of the GPUs whose MIG mode changes only with a reset. A reset needs an administrator, so the mode stays.
-    pub fixed: BTreeSet<String>,
 }
 
 /// The part of a GPU that a device is.

@@ -8,7 +8,7 @@ use octavo_api::config::{
 };
 use octavo_api::{Refusal, names};
 use octavo_dra::Quantity;
-use octavo_gpu::mig::{MigInstance, MigPlacement, MigProfile};
+use octavo_gpu::mig::{MigPlacement, MigProfile};
 use octavo_node::files::is_plain_name;
 
 pub(crate) use amounts::FULL_TIME;
@@ -17,6 +17,7 @@ use super::enforcement::undecided;
 use super::{AllocatedClaim, AllocatedDevice, Allocation, DeviceKind, Devices};
 use crate::cdi::cdi_id;
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record, RecordState};
+use crate::gpu_mode::whole_instance;
 
 /// The record of a claim on this node. A claim with dynamic instances is not prepared yet, and the backend of shares is
 /// not chosen yet.
@@ -175,16 +176,6 @@ pub(super) fn mig(
         is_dynamic,
         made,
     }
-}
-
-/// An instance filled by one compute instance, as containers need it.
-pub(super) fn whole_instance(instance: &MigInstance) -> Option<MadeMig> {
-    let [compute] = instance.compute_instances.as_slice() else { return None };
-    Some(MadeMig {
-        gpu_instance: instance.gpu_instance,
-        compute_instance: compute.id,
-        uuid: compute.uuid.clone(),
-    })
 }
 
 /// The request without its subrequest, as the kubelet expects it.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use octavo_api::Refusal;
 use octavo_node::ClaimRef;
@@ -40,10 +39,7 @@ impl Inner {
         self: &Arc<Self>,
         claim: &ClaimRef,
     ) -> Result<Vec<PreparedDevice>, Refusal> {
-        if self.is_released.load(Ordering::Relaxed) {
-            let (claim, node) = (claim.to_string(), self.node.clone());
-            return Err(Refusal::DriverClosed { claim, node });
-        }
+        self.modes.check_not_released(claim)?;
         self.check_hook(claim)?;
         let mut devices = Vec::new();
         let hold = self.holds().get(&claim.uid).filter(ClaimHold::is_prepared);
@@ -135,7 +131,7 @@ impl Inner {
         }
         self.reserve(&record, &devices).await?;
         failpoint::hit("prepare.reserved");
-        let checked = match self.turn_modes_off(&record, &devices).await {
+        let checked = match self.leave_mig(&record, &devices).await {
             Ok(()) => self.check_static_instances(&record).await,
             Err(refusal) => Err(refusal),
         };

@@ -6,33 +6,33 @@
 //! - Prepared claims keep their records if their instances are missing, as after a reset. The loss is reported, and
 //!   preparing the claim again creates new instances.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
-use octavo_gpu::{Driver, DriverError};
-use octavo_node::failpoint;
-
-use super::{Devices, Inner};
-use crate::checkpoint::HeldDevice;
+use super::Inner;
 use crate::claims::claim_holds::ClaimHold;
 
 impl Inner {
     /// Runs the cleanup once. Until the GPUs under dynamic MIG are known, only half-made claims are released.
     pub(super) async fn startup_cleanup(self: &Arc<Self>) {
         let mut is_cleaned_up = self.is_cleaned_up.lock().await;
-        let open = self.driver.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(devices) = self.devices() else { return };
-        if *is_cleaned_up || open.get().is_none() {
+        if *is_cleaned_up || self.modes.driver().is_none() {
             return;
         }
         self.release_half_made().await;
-        let Some(cut) = self.mig_management().gpus.clone() else { return };
-        for uuid in &cut {
-            let turn = self.gpu_locks.lock(uuid).await;
-            let Some(driver) = open.get() else { return };
-            let (inner, uuid, devices) = (Arc::clone(self), uuid.clone(), Arc::clone(&devices));
+        let Some(managed) = self.modes.managed() else { return };
+        for uuid in managed {
+            let Ok(turn) = self.modes.try_turn(&uuid).await else { return };
+            let (inner, devices) = (Arc::clone(self), Arc::clone(&devices));
             let task = tokio::task::spawn_blocking(move || {
-                let _turn = turn;
-                inner.destroy_unknown(&*driver, &uuid, &devices);
+                if inner.holds().may_hold_unknown(&uuid, &devices) {
+                    tracing::warn!(node = %inner.node, gpu = uuid, "a damaged record may have instances of this GPU: none is destroyed");
+                    return;
+                }
+                let known = inner.holds().slices(|_, _| true);
+                turn.destroy_unknown(&uuid, |start, size| {
+                    known.contains(&(uuid.clone(), start, size))
+                });
             });
             if let Err(error) = task.await {
                 tracing::error!(node = %self.node, %error, "the search for unclaimed instances failed");
@@ -58,45 +58,6 @@ impl Inner {
                     tracing::warn!(node = %self.node, uid, %refusal, "a half-made claim stays");
                 }
             }
-        }
-    }
-
-    /// Destroys the instances of a GPU that no claim holds.
-    fn destroy_unknown(&self, driver: &dyn Driver, uuid: &str, devices: &Devices) {
-        if self.holds().may_hold_unknown(uuid, devices) {
-            tracing::warn!(node = %self.node, gpu = uuid, "a damaged record may have instances of this GPU: none is destroyed");
-            return;
-        }
-        let instances = match driver.mig_instances(uuid) {
-            Ok(instances) => instances,
-            Err(error) => {
-                tracing::warn!(node = %self.node, gpu = uuid, %error, "could not look for instances that no claim has");
-                return;
-            }
-        };
-        let known = self.holds().slices(|_, _| true);
-        let is_known = |start, size| known.contains(&(uuid.to_owned(), start, size));
-        let mut has_destroyed = false;
-        for found in instances.iter().filter(|i| !is_known(i.placement.start, i.placement.size)) {
-            let (id, start) = (found.gpu_instance, found.placement.start);
-            match driver.destroy_mig(uuid, id) {
-                Ok(()) | Err(DriverError::NotFound { .. }) => {
-                    tracing::info!(node = %self.node, gpu = uuid, gpu_instance = id, start, "destroyed an instance that no claim has");
-                    failpoint::hit("start.instance-destroyed");
-                    has_destroyed = true;
-                }
-                Err(error) => {
-                    tracing::warn!(node = %self.node, gpu = uuid, gpu_instance = id, start, %error, "an instance that no claim has stays");
-                }
-            }
-        }
-        if has_destroyed {
-            let held = HeldDevice {
-                device: format!("GPU {uuid}"),
-                uuid: uuid.to_owned(),
-                ..HeldDevice::default()
-            };
-            self.turn_mode_off(driver, &held);
         }
     }
 

@@ -49,7 +49,7 @@ impl Inner {
         before: Option<ClaimHold>,
         devices: &Devices,
     ) -> Result<(), Refusal> {
-        if let Err(refusal) = self.driver(&record.claim) {
+        if let Err(refusal) = self.modes.check_open(&record.claim) {
             self.holds().restore(&record.claim.uid, before);
             return Err(refusal);
         }

@@ -14,7 +14,6 @@ use octavo_node::files::StorageError;
 
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, MadeMig, Record};
 use crate::claims::Inner;
-use crate::claims::mig::is_there;
 use crate::claims::prepare::refusal;
 
 impl Inner {
@@ -98,15 +97,14 @@ impl Inner {
         for held in &record.devices {
             let HeldKind::Mig(mig) = &held.kind else { continue };
             let Some(made) = mig.made.clone().filter(|_| !mig.is_dynamic) else { continue };
-            let turn = self.gpu_locks.lock(&held.uuid).await;
-            let driver = self.driver(&record.claim).ok();
+            let turn = self.modes.try_turn(&held.uuid).await;
             let (inner, uid) = (Arc::clone(self), record.claim.uid.clone());
             let (held, mig) = (held.clone(), mig.clone());
             let checked = self.blocking(&record.claim, move || {
-                let _turn = turn;
-                if let Some(driver) = driver {
-                    let is_there = is_there(&*driver, &held, &mig)
-                        .map_err(|error| inner.unusable(&held, error.to_string()))?;
+                if let Ok(turn) = &turn {
+                    let is_there = turn.has(&held, &mig);
+                    let is_there =
+                        is_there.map_err(|error| inner.unusable(&held, error.to_string()))?;
                     if !is_there {
                         return Err(inner.replaced(&held));
                     }

@@ -1,0 +1,189 @@
+//! What each GPU is used as, and the only code that changes it.
+//!
+//! A GPU has one mode at a time. Claims ask for a GPU's turn, and change the GPU through it alone.
+//!
+//! ```text
+//!            a claim for all of it            claims for shares
+//!   Whole <------------------------> Free <-----------------------> Shared
+//!                                     ^ ^
+//!      instances of an administrator  | |  the first instance made for a claim: MIG mode on
+//!   StaticMig <-----------------------+ +------------------------------------> DynamicMig
+//!                                          after the last one: MIG mode off
+//! ```
+//!
+//! | crash point | what is done |
+//! |---|---|
+//! | `mig.mode-on` | MIG mode is on, no instance is there |
+//! | `mig.created` | the instance is there, no file names it |
+//! | `mig.destroyed` | the instance is gone, the claim's record is there |
+//! | `mig.mode-off` | MIG mode is off, the claim's record is there |
+//!
+//! The mode of a GPU follows from the claims that hold it, whose records survive a crash. While the driver is released, no
+//! mode begins or ends: its calls find no driver.
+
+mod instances;
+mod turn;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use octavo_api::Refusal;
+use octavo_gpu::{Driver, DriverHandle};
+use octavo_node::ClaimRef;
+
+use crate::checkpoint::HeldKind;
+use crate::keyed_mutex::{KeyedGuard, KeyedMutex};
+use crate::metrics::Metrics;
+
+pub(crate) use instances::{is_made, whole_instance};
+pub(crate) use turn::GpuTurn;
+
+/// What a GPU is used as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum GpuMode {
+    /// Nothing uses it.
+    Free,
+    /// One claim has all of it.
+    Whole,
+    /// Claims have parts of its memory and time.
+    Shared,
+    /// Claims have MIG instances that an administrator made.
+    StaticMig,
+    /// Claims have MIG instances that were made for them.
+    DynamicMig,
+}
+
+/// Allowed changes of MIG mode and instances on a node's GPUs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MigManagement {
+    /// UUIDs of the GPUs under dynamic MIG; `None` until known. On other GPUs only instances created by Octavo are
+    /// destroyed.
+    pub gpus: Option<BTreeSet<String>>,
+    /// UUIDs of the GPUs whose MIG mode changes only with a reset. A reset needs an administrator, so the mode stays.
+    pub fixed: BTreeSet<String>,
+}
+
+/// The owner of the modes of a node's GPUs.
+pub(crate) struct GpuModes {
+    node: String,
+    /// One lock for each GPU's MIG mode and instances, by UUID.
+    locks: KeyedMutex,
+    driver: Mutex<DriverHandle>,
+    /// Whether the driver is released, so that nothing may begin to use it.
+    is_released: AtomicBool,
+    management: Mutex<MigManagement>,
+    metrics: OnceLock<Arc<Metrics>>,
+}
+
+impl GpuMode {
+    /// The mode for a device of this kind.
+    pub(crate) fn of(kind: &HeldKind) -> Self {
+        match kind {
+            HeldKind::Whole => Self::Whole,
+            HeldKind::Share(_) => Self::Shared,
+            HeldKind::Mig(mig) if mig.is_dynamic => Self::DynamicMig,
+            HeldKind::Mig(_) => Self::StaticMig,
+        }
+    }
+
+    /// Whether a GPU that is used in this mode can serve a claim for that mode, too, as far as its size permits. The two
+    /// kinds of MIG meet on a GPU that came under dynamic MIG while claims had its instances.
+    pub(crate) fn admits(self, wanted: Self) -> bool {
+        match self {
+            Self::Free => true,
+            Self::Whole => wanted == Self::Free,
+            Self::Shared => matches!(wanted, Self::Free | Self::Shared),
+            Self::StaticMig | Self::DynamicMig => wanted == Self::Free || wanted.is_mig(),
+        }
+    }
+
+    /// Whether the GPU's MIG mode is on.
+    pub(crate) fn is_mig(self) -> bool {
+        matches!(self, Self::StaticMig | Self::DynamicMig)
+    }
+}
+
+impl GpuModes {
+    pub(crate) fn new(node: String) -> Self {
+        Self {
+            node,
+            locks: KeyedMutex::default(),
+            driver: Mutex::default(),
+            is_released: AtomicBool::new(false),
+            management: Mutex::default(),
+            metrics: OnceLock::new(),
+        }
+    }
+
+    /// Sets the driver. It is not kept open here.
+    pub(crate) fn set_driver(&self, driver: Option<&Arc<dyn Driver>>) {
+        let open = driver.map(DriverHandle::of).unwrap_or_default();
+        *self.driver.lock().unwrap_or_else(PoisonError::into_inner) = open;
+    }
+
+    /// Sets whether the driver is released.
+    pub(crate) fn set_released(&self, is_released: bool) {
+        self.is_released.store(is_released, Ordering::Relaxed);
+    }
+
+    /// Sets the GPUs under dynamic MIG.
+    pub(crate) fn set_management(&self, management: MigManagement) {
+        *self.management() = management;
+    }
+
+    /// Sets the metrics for operations on GPUs. A second call changes nothing.
+    pub(crate) fn set_metrics(&self, metrics: Arc<Metrics>) {
+        let _ = self.metrics.set(metrics);
+    }
+
+    /// Refuses a claim while the driver is released: its containers would hold the driver.
+    pub(crate) fn check_not_released(&self, claim: &ClaimRef) -> Result<(), Refusal> {
+        if self.is_released.load(Ordering::Relaxed) { Err(self.closed(claim)) } else { Ok(()) }
+    }
+
+    /// The GPUs under dynamic MIG; `None` until known.
+    pub(crate) fn managed(&self) -> Option<BTreeSet<String>> {
+        self.management().gpus.clone()
+    }
+
+    /// The driver; `None` while it is closed.
+    pub(crate) fn driver(&self) -> Option<Arc<dyn Driver>> {
+        self.driver.lock().unwrap_or_else(PoisonError::into_inner).get()
+    }
+
+    /// Refuses a claim while the driver is closed.
+    pub(crate) fn check_open(&self, claim: &ClaimRef) -> Result<(), Refusal> {
+        self.driver().map(drop).ok_or_else(|| self.closed(claim))
+    }
+
+    /// Waits for a GPU's turn. A refusal while the driver is closed.
+    pub(crate) async fn turn(&self, uuid: &str, claim: &ClaimRef) -> Result<GpuTurn, Refusal> {
+        self.try_turn(uuid).await.map_err(|_| self.closed(claim))
+    }
+
+    /// Waits for a GPU's turn. While the driver is closed, the GPU's lock alone.
+    pub(crate) async fn try_turn(&self, uuid: &str) -> Result<GpuTurn, KeyedGuard> {
+        let lock = self.locks.lock(uuid).await;
+        let Some(driver) = self.driver() else { return Err(lock) };
+        Ok(GpuTurn {
+            _lock: lock,
+            driver,
+            node: self.node.clone(),
+            is_fixed: self.management().fixed.contains(uuid),
+            metrics: self.metrics.get().cloned(),
+        })
+    }
+
+    fn closed(&self, claim: &ClaimRef) -> Refusal {
+        Refusal::DriverClosed { claim: claim.to_string(), node: self.node.clone() }
+    }
+
+    /// Never held across an await.
+    fn management(&self) -> MutexGuard<'_, MigManagement> {
+        self.management.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests;
