@@ -42,7 +42,7 @@ LABEL org.opencontainers.image.title="octavo" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=builder /out/octavo /usr/local/bin/octavo
 COPY LICENSE /usr/share/doc/octavo/LICENSE
-# Root: the agent makes sockets, checkpoints and CDI specs in folders of the host that are root's, and as their owner it
-# needs no capability. Programs that write no host folder are run as another user by their pod.
+# Root: the agent makes sockets, checkpoints, mounts and CDI specs in folders of the host that are root's. Programs that
+# write no host folder are run as another user by their pod. The lab packs the files that this stage copies.
 USER 0:0
 ENTRYPOINT ["octavo"]

@@ -245,8 +245,8 @@ impl Claims {
 
     /// Sets the GPUs under dynamic MIG. Call it before [`Claims::set_devices`]. Until then no unclaimed instance is
     /// destroyed.
-    pub fn set_mig_management(&self, cut: MigManagement) {
-        self.inner.modes.set_management(cut);
+    pub fn set_mig_management(&self, management: MigManagement) {
+        self.inner.modes.set_management(management);
     }
 
     /// Sets the memory enforcement of shares prepared from now on. Prepared shares keep theirs. The default depends on

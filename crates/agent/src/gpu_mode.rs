@@ -1,4 +1,4 @@
-//! What each GPU is used as, and the only code that changes it.
+//! What each GPU is used as, and the only code that changes GPUs.
 //!
 //! A GPU has one mode at a time. Claims ask for a GPU's turn, and change the GPU through it alone.
 //!
@@ -18,8 +18,8 @@
 //! | `mig.destroyed` | the instance is gone, the claim's record is there |
 //! | `mig.mode-off` | MIG mode is off, the claim's record is there |
 //!
-//! The mode of a GPU follows from the claims that hold it, whose records survive a crash. While the driver is released, no
-//! mode begins or ends: its calls find no driver.
+//! The mode of a GPU is computed from the claims that hold it, whose records survive a crash: a stored one could
+//! contradict them. [`GpuMode::admits`] is the rule that claims are checked by. While the driver is released, no GPU has a turn.
 
 mod instances;
 mod turn;
@@ -159,13 +159,14 @@ impl GpuModes {
 
     /// Waits for a GPU's turn. A refusal while the driver is closed.
     pub(crate) async fn turn(&self, uuid: &str, claim: &ClaimRef) -> Result<GpuTurn, Refusal> {
-        self.try_turn(uuid).await.map_err(|_| self.closed(claim))
+        self.turn_or_lock(uuid).await.map_err(|_| self.closed(claim))
     }
 
-    /// Waits for a GPU's turn. While the driver is closed, the GPU's lock alone.
-    pub(crate) async fn try_turn(&self, uuid: &str) -> Result<GpuTurn, KeyedGuard> {
+    /// Waits for a GPU's turn. While the driver is closed or released, the GPU's lock alone.
+    pub(crate) async fn turn_or_lock(&self, uuid: &str) -> Result<GpuTurn, KeyedGuard> {
         let lock = self.locks.lock(uuid).await;
-        let Some(driver) = self.driver() else { return Err(lock) };
+        let is_released = self.is_released.load(Ordering::Relaxed);
+        let Some(driver) = self.driver().filter(|_| !is_released) else { return Err(lock) };
         Ok(GpuTurn {
             _lock: lock,
             driver,

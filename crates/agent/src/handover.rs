@@ -2,11 +2,11 @@
 //!
 //! ```text
 //! newcomer                                      the node's active agent, on handover.sock
-//!   "octavo handover 1 <instance>"  ------->
-//!                                   <-------    "here 1"
+//!   "octavo handover 2 <instance>"  ------->
+//!                                   <-------    "here 2 driver", or "here 2 no-driver"
 //!   creates and registers its own
 //!   sockets, on which calls wait
-//!   "give"                          ------->
+//!   "give", or "decline"            ------->
 //!                                               refuses new calls, ends running ones,
 //!                                               closes its sockets, stops publishing
 //!                                   <-------    the lock of the checkpoint folder
@@ -16,7 +16,8 @@
 //! The lock travels as the file descriptor that holds it, so no third agent can acquire it in between. If either agent
 //! dies at any step, the node stays with the other. A newcomer without the lock changes nothing; if it dies with the
 //! lock, the kernel frees the lock for the waiting agent. Lines end with a line feed. The newcomer names the newest
-//! protocol version that it knows, and the active agent selects the version in use.
+//! protocol version that it knows, and the active agent selects the version in use. Version 1 has `here 1` alone, which
+//! tells nothing about the driver.
 
 mod listener;
 #[cfg(test)]
@@ -44,7 +45,11 @@ pub(crate) use listener::{HandoverRequest, listen};
 /// File name of the socket of the node's active agent for handover requests.
 pub(crate) const HANDOVER_SOCKET: &str = "handover.sock";
 /// The form of the conversation.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The form without the state of the driver.
+const FIRST_VERSION: u32 = 1;
+/// Line of a newcomer that leaves the node where it is.
+const DECLINE: &str = "decline\n";
 /// Longest line.
 const MAX_LINE_BYTES: usize = 256;
 /// Timeout for answers that need no work.
@@ -91,6 +96,8 @@ pub(crate) async fn is_listening(path: &Path) -> bool {
 #[derive(Debug)]
 pub(crate) struct HandoverOffer {
     stream: UnixStream,
+    /// Whether the active agent has a driver; `None` if it does not tell.
+    pub(crate) has_driver: Option<bool>,
 }
 
 impl HandoverOffer {
@@ -104,11 +111,19 @@ impl HandoverOffer {
         stream.write_all(hello.as_bytes()).await.map_err(|_| HandoverError::Ended(STEP))?;
         let line = within(ANSWER_TIMEOUT, STEP, line(&mut stream)).await?;
         let line = line.map_err(|_| HandoverError::Ended(STEP))?;
-        if line == format!("here {VERSION}") {
-            Ok(Self { stream })
-        } else {
-            Err(HandoverError::UnknownReply(line))
-        }
+        let has_driver = match line.strip_prefix("here ") {
+            Some("1") => None,
+            Some("2 driver") => Some(true),
+            Some("2 no-driver") => Some(false),
+            _ => return Err(HandoverError::UnknownReply(line)),
+        };
+        Ok(Self { stream, has_driver })
+    }
+
+    /// Leaves the node with the active agent.
+    pub(crate) async fn decline(mut self) {
+        // It sees a closed connection otherwise, which is the same to it but for a warning.
+        let _ = self.stream.write_all(DECLINE.as_bytes()).await;
     }
 
     /// Receives the lock of the checkpoint folder. On success the other agent no longer uses the node. On failure the

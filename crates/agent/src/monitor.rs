@@ -67,6 +67,13 @@ pub(crate) struct Snapshot {
     pub(crate) driver: DriverHandle,
 }
 
+impl Snapshot {
+    /// Whether there is no driver to use: it is gone, or released. While it is opened for the first time, there may be one.
+    pub(crate) fn has_no_driver(&self) -> bool {
+        self.is_driver_gone || self.is_driver_released
+    }
+}
+
 /// Starts the thread. While `release` is `Some(true)`, nothing of the driver is open. The thread ends after `stop`: at once if
 /// idle, otherwise when the driver answers. Do not wait for it.
 pub(crate) fn start(

@@ -17,6 +17,7 @@ impl Code {
     pub(crate) const INVALID_ARGUMENT: Self =
         Self(sys::nvmlReturn_enum_NVML_ERROR_INVALID_ARGUMENT);
     pub(crate) const NOT_SUPPORTED: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_NOT_SUPPORTED);
+    pub(crate) const NO_PERMISSION: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_NO_PERMISSION);
     pub(crate) const NOT_FOUND: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_NOT_FOUND);
     pub(crate) const INSUFFICIENT_SIZE: Self =
         Self(sys::nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE);

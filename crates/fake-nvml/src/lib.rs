@@ -22,6 +22,7 @@ mod events;
 mod exports;
 mod handle;
 mod library;
+mod permission;
 mod pointers;
 mod processes;
 mod session;

@@ -12,6 +12,7 @@ use octavo_machine::{Gpu, GpuState, Machine, MachineError, MigTable, Model, Stat
 use crate::code::{CallResult, Code};
 use crate::events::EventSet;
 use crate::handle::{HandleKind, Handles};
+use crate::permission;
 use crate::processes::GpuUsage;
 
 /// An initialised library.
@@ -82,7 +83,8 @@ impl Session {
 
     /// Begins a call: refreshes the state, and fails if the state says so.
     pub(crate) fn begin(&mut self, call: &str) -> CallResult {
-        refusal(&self.state.refresh().failing_calls, call)
+        refusal(&self.state.refresh().failing_calls, call)?;
+        permission::check(call, &self.folder.join("machine.yaml"))
     }
 
     /// The folder that describes the machine.

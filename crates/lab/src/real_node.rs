@@ -38,6 +38,7 @@ use crate::cluster::settings::{Node, RealNodes, Settings};
 pub(crate) mod agent_pod;
 pub(crate) mod cgroups;
 pub(crate) mod config;
+mod dockerfile;
 pub(crate) mod host_network;
 pub(crate) mod images;
 pub(crate) mod init;

@@ -22,7 +22,7 @@ impl Inner {
         self.release_half_made().await;
         let Some(managed) = self.modes.managed() else { return };
         for uuid in managed {
-            let Ok(turn) = self.modes.try_turn(&uuid).await else { return };
+            let Ok(turn) = self.modes.turn_or_lock(&uuid).await else { return };
             let (inner, devices) = (Arc::clone(self), Arc::clone(&devices));
             let task = tokio::task::spawn_blocking(move || {
                 if inner.holds().may_hold_unknown(&uuid, &devices) {

@@ -10,7 +10,9 @@ use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::{ANSWER_TIMEOUT, HANDOVER_SOCKET, HANDOVER_TIMEOUT, VERSION, line, send};
+use super::{
+    ANSWER_TIMEOUT, DECLINE, FIRST_VERSION, HANDOVER_SOCKET, HANDOVER_TIMEOUT, VERSION, line, send,
+};
 use crate::checkpoint::Lock;
 use crate::config::NodeConfig;
 use crate::kubelet::socket::{SOCKET_CHECK_INTERVAL, Socket, stale};
@@ -43,9 +45,11 @@ impl HandoverRequest {
     }
 }
 
-/// Accepts handover requests until `stop`, and sends them to `requests`.
+/// Accepts handover requests until `stop`, and sends them to `requests`. `has_driver` tells whether this agent has a
+/// driver, or is about to have one.
 pub(crate) async fn listen(
     config: Arc<NodeConfig>,
+    has_driver: impl Fn() -> bool,
     requests: mpsc::Sender<HandoverRequest>,
     stop: CancellationToken,
 ) {
@@ -76,8 +80,10 @@ pub(crate) async fn listen(
             Ok(stream) => {
                 let (config, requests, stop) =
                     (Arc::clone(&config), requests.clone(), stop.clone());
+                let has_driver = has_driver();
                 tokio::spawn(async move {
-                    stop.run_until_cancelled(converse(&config, stream, &requests)).await;
+                    let talk = converse(&config, stream, has_driver, &requests);
+                    stop.run_until_cancelled(talk).await;
                 });
             }
             Err(error) => {
@@ -92,14 +98,18 @@ pub(crate) async fn listen(
 async fn converse(
     config: &NodeConfig,
     mut stream: UnixStream,
+    has_driver: bool,
     requests: &mpsc::Sender<HandoverRequest>,
 ) {
     let node = &config.node_name;
-    match timeout(HANDOVER_TIMEOUT, hear(&mut stream)).await {
-        Ok(Ok(instance)) => {
+    match timeout(HANDOVER_TIMEOUT, hear(&mut stream, has_driver)).await {
+        Ok(Ok((instance, true))) => {
             tracing::info!(%node, %instance, "another agent asks for the node");
             // The receiver is gone if another newcomer was first.
             let _ = requests.send(HandoverRequest { stream, instance }).await;
+        }
+        Ok(Ok((instance, false))) => {
+            tracing::debug!(%node, %instance, "another agent is there and does not want the node");
         }
         outcome => {
             tracing::warn!(%node, ?outcome, "another agent was there and did not take the node");
@@ -110,17 +120,24 @@ async fn converse(
     }
 }
 
-/// Reads the request of a newcomer; returns its instance id.
-async fn hear(stream: &mut UnixStream) -> io::Result<String> {
+/// Reads the request of a newcomer. Returns its instance id, and whether it wants the node.
+async fn hear(stream: &mut UnixStream, has_driver: bool) -> io::Result<(String, bool)> {
     let hello = line(stream).await?;
     let unknown = || io::Error::other(format!("{hello:?} is no question for the node"));
     let asked = hello.strip_prefix("octavo handover ").ok_or_else(unknown)?;
     let (version, instance) = asked.split_once(' ').ok_or_else(unknown)?;
     // Newer versions also support this protocol version.
-    if version.parse::<u32>().map_err(|_| unknown())? < VERSION {
-        return Err(unknown());
+    let reply = match version.parse::<u32>().map_err(|_| unknown())? {
+        0 => return Err(unknown()),
+        FIRST_VERSION => format!("here {FIRST_VERSION}\n"),
+        _ if has_driver => format!("here {VERSION} driver\n"),
+        _ => format!("here {VERSION} no-driver\n"),
+    };
+    stream.write_all(reply.as_bytes()).await?;
+    let answer = line(stream).await?;
+    match answer.as_str() {
+        "give" => Ok((instance.to_owned(), true)),
+        _ if answer == DECLINE.trim_end() => Ok((instance.to_owned(), false)),
+        _ => Err(io::Error::other(answer)),
     }
-    stream.write_all(format!("here {VERSION}\n").as_bytes()).await?;
-    let options = line(stream).await?;
-    if options == "give" { Ok(instance.to_owned()) } else { Err(io::Error::other(options)) }
 }

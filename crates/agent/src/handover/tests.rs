@@ -27,7 +27,7 @@ impl Fixture {
         let config = Arc::new(settings.complete().unwrap());
         let (sender, requests) = mpsc::channel(1);
         let stop = CancellationToken::new();
-        tokio::spawn(listen(Arc::clone(&config), sender, stop.clone()));
+        tokio::spawn(listen(Arc::clone(&config), || false, sender, stop.clone()));
         let fixture = Self { config, requests, _stop: stop.drop_guard(), folder };
         while UnixStream::connect(fixture.socket()).await.is_err() {
             tokio::task::yield_now().await;
@@ -52,6 +52,7 @@ async fn the_lock_is_never_free_between_two_agents() {
     let lock = Lock::take(&folder).unwrap().unwrap();
     let offer = HandoverOffer::find(&fixture.socket(), "b").await.unwrap();
     assert!(!is_free());
+    assert_eq!(offer.has_driver, Some(false));
     let (accepted, ()) = tokio::join!(offer.accept(&folder), async {
         let request = fixture.requests.recv().await.unwrap();
         assert_eq!(request.instance, "b");
@@ -62,6 +63,16 @@ async fn the_lock_is_never_free_between_two_agents() {
     assert!(!is_free());
     drop(lock);
     assert!(is_free());
+}
+
+#[tokio::test]
+async fn a_newcomer_that_declines_leaves_the_node() {
+    let mut fixture = Fixture::set().await;
+    HandoverOffer::find(&fixture.socket(), "b").await.unwrap().decline().await;
+    let offer = HandoverOffer::find(&fixture.socket(), "c").await.unwrap();
+    let mut stream = offer.stream;
+    stream.write_all(b"give\n").await.unwrap();
+    assert_eq!(fixture.requests.recv().await.unwrap().instance, "c");
 }
 
 #[tokio::test]
@@ -149,6 +160,9 @@ async fn a_newer_agent_is_answered_in_the_form_that_is_known_here() {
     let fixture = Fixture::set().await;
     let mut stream = UnixStream::connect(fixture.socket()).await.unwrap();
     stream.write_all(b"octavo handover 9 newer\n").await.unwrap();
+    assert_eq!(line(&mut stream).await.unwrap(), "here 2 no-driver");
+    let mut stream = UnixStream::connect(fixture.socket()).await.unwrap();
+    stream.write_all(b"octavo handover 1 older\n").await.unwrap();
     assert_eq!(line(&mut stream).await.unwrap(), "here 1");
     for nonsense in
         ["GET / HTTP/1.1\n".to_owned(), "octavo handover x y\n".to_owned(), "x".repeat(300)]

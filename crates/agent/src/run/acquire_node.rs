@@ -71,15 +71,24 @@ impl NodeAgent {
                     problem = Some(found);
                 }
                 (Ok(None), Role::Standby) => {}
-                // The active agent can use its driver; this one possibly never. A released driver tells nothing.
-                (Ok(_), Role::Newcomer) if !self.can_use_driver() => {
+                // The active agent may have a driver; this one possibly never.
+                (Ok(_), Role::Newcomer) if self.is_opening_driver() => {
                     problem = Some("another agent serves it; the GPUs are not read yet".to_owned());
                 }
                 (Ok(_), Role::Newcomer) if Instant::now() < ask_at => {}
-                (Ok(lock), Role::Newcomer) => {
+                (Ok(lock), Role::Newcomer) => 'ask: {
                     since.get_or_insert_with(Instant::now);
                     let error = match self.find().await {
                         Err(error) => error,
+                        Ok(offer) if offer.has_driver != Some(false) && self.is_driver_gone() => {
+                            let known = offer.has_driver.is_some();
+                            offer.decline().await;
+                            ask_at = Instant::now() + backoff.next_delay();
+                            // Its GPUs may be read later: it is no failure of the other agent.
+                            since = None;
+                            problem = Some(declined(known));
+                            break 'ask;
+                        }
                         Ok(offer) => match self.take_over(offer, lock).await {
                             Ok(acquired) => return acquired,
                             Err(error) => {
@@ -107,10 +116,16 @@ impl NodeAgent {
         }
     }
 
-    /// Whether this agent has read the GPUs, or is not to open the driver.
-    fn can_use_driver(&self) -> bool {
+    /// Whether it is not known yet if this agent can use the driver.
+    fn is_opening_driver(&self) -> bool {
         let snapshot = self.snapshots.borrow();
-        snapshot.inventory.is_some() || snapshot.is_driver_released
+        snapshot.inventory.is_none() && !snapshot.has_no_driver()
+    }
+
+    /// Whether this agent found no driver, and is to find one.
+    fn is_driver_gone(&self) -> bool {
+        let snapshot = self.snapshots.borrow();
+        snapshot.is_driver_gone && !snapshot.is_driver_released
     }
 
     /// Whether an agent listens for handover requests. It serves the node, whichever process has the lock.
@@ -187,4 +202,10 @@ impl NodeAgent {
         check.pass();
         check
     }
+}
+
+/// Why a newcomer without a driver leaves the node where it is. `is_known`: the active agent tells that it has one.
+fn declined(is_known: bool) -> String {
+    let other = if is_known { "has a driver" } else { "does not tell whether it has a driver" };
+    format!("another agent serves it: that agent {other}, and this one finds none")
 }

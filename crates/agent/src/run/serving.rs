@@ -56,7 +56,12 @@ impl NodeAgent {
         let stop = self.shared.stop.child_token();
         let period = ActivePeriod { stop, tasks: TaskTracker::new() };
         let (sender, mut requests) = mpsc::channel(1);
-        let listen = handover::listen(Arc::clone(&self.config), sender, period.stop.clone());
+        let listen = handover::listen(
+            Arc::clone(&self.config),
+            self.has_driver(),
+            sender,
+            period.stop.clone(),
+        );
         period.tasks.spawn(listen);
         let mut served = None;
         let request = tokio::select! {
@@ -210,6 +215,12 @@ impl NodeAgent {
         async move {
             stop.run_until_cancelled(Box::pin(report)).await;
         }
+    }
+
+    /// Whether this agent has a driver, or is about to have one, whenever that is asked.
+    fn has_driver(&self) -> impl Fn() -> bool + Send + use<> {
+        let snapshots = self.snapshots.clone();
+        move || !snapshots.borrow().has_no_driver()
     }
 
     /// Watches over the shares while their containers run.

@@ -152,6 +152,7 @@ async fn a_newcomer_whose_gpus_cannot_be_read_leaves_the_node_where_it_is() {
     first.says("ready: kubelet").await;
     let broken = node.start_without_driver(Some("b"));
     broken.says("not ready: node: another agent serves it; the GPUs are not read yet").await;
+    broken.says("not ready: node: another agent serves it: that agent has a driver").await;
     kubelet.prepare(&node.allocate("a", "gpu-0")).await;
     first.says("ready: kubelet").await;
     // As the only agent it serves the node nevertheless: claims must be unprepared.
@@ -159,6 +160,18 @@ async fn a_newcomer_whose_gpus_cannot_be_read_leaves_the_node_where_it_is() {
     broken.says("ready: kubelet").await;
     kubelet.unprepare(&node.allocate("a", "gpu-0")).await;
     assert_eq!(node.files(), [""; 0]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_gets_a_node_that_has_no_driver() {
+    let node = Node::new();
+    let kubelet = Kubelet::start(&node);
+    let first = node.start_without_driver(Some("a"));
+    first.says("ready: kubelet").await;
+    let second = node.start_without_driver(Some("b"));
+    second.says("ready: kubelet").await;
+    first.says("ready: standby").await;
+    kubelet.unprepare(&node.allocate("a", "gpu-0")).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -192,7 +205,7 @@ async fn newcomer_stays_registered_when_the_active_agent_exits_in_handover() {
     let (mut stream, _) = active.accept().await.unwrap();
     let (received, mut message) = stream.split();
     let mut received = BufReader::new(received).lines();
-    assert_eq!(received.next_line().await.unwrap().unwrap(), "octavo handover 1 b");
+    assert_eq!(received.next_line().await.unwrap().unwrap(), "octavo handover 2 b");
     message.write_all(b"here 1\n").await.unwrap();
     assert_eq!(received.next_line().await.unwrap().unwrap(), "give");
     let socket = node.folder("kubelet/plugins_registry/gpu.nvidia.com-b@reg.sock");

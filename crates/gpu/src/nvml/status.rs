@@ -49,7 +49,8 @@ fn remedy(code: u32) -> Option<&'static str> {
              upgrade: reboot the node or reload the module"
         }
         sys::nvmlReturn_enum_NVML_ERROR_NO_PERMISSION => {
-            "give the process access to /dev/nvidiactl and /dev/nvidia*"
+            "give the process access to /dev/nvidiactl and /dev/nvidia*, and for changes of MIG the \
+             capability SYS_ADMIN"
         }
         _ => return None,
     })

@@ -5,8 +5,8 @@
 //! simulated driver and `octavo`. So containers have a shell for inspection, and a dynamically linked
 //! program that loads the libraries added by CDI.
 //!
-//! Octavo's own image has what the `Dockerfile` puts into it: the program at the same path, the
-//! libraries that it is linked against, and no shell.
+//! Octavo's own image has what the `Dockerfile` puts into it, the libraries that the program is linked
+//! against, and no shell.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,6 +17,7 @@ use anyhow::{Context as _, bail};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use super::dockerfile::{self, Content};
 use super::{requirements, tool};
 use crate::cluster::layout::Layout;
 use crate::nodes::driver_libraries::DriverLibraries;
@@ -29,9 +30,6 @@ pub const TOOLS_IMAGE: &str = "octavo.dev/lab/tools:1";
 
 /// Image of Octavo's agent, as the rendered chart names it.
 const OCTAVO_IMAGE: &str = "octavo.dev/lab/octavo:1";
-
-/// Path of the program in Octavo's image.
-const OCTAVO_PATH: &str = "usr/local/bin/octavo";
 
 /// Folder of dynamically linked programs in the image.
 const DYNAMIC_DIR: &str = "dynamic";
@@ -60,10 +58,22 @@ pub(crate) fn pack(
 /// Fills the root file system of Octavo's containers.
 fn fill_octavo(root: &Path, octavo: &Path) -> anyhow::Result<()> {
     fill_base(root)?;
-    let program = root.join(OCTAVO_PATH);
-    copy(octavo, &program)?;
-    // Of a debug build nine tenths are symbols.
-    tool::run("strip", &["--strip-debug", &program.to_string_lossy()])?;
+    for file in dockerfile::files()? {
+        let path = root.join(file.path.strip_prefix("/").unwrap_or(file.path));
+        match file.content {
+            Content::Octavo => {
+                copy(octavo, &path)?;
+                // Of a debug build nine tenths are symbols.
+                tool::run("strip", &["--strip-debug", &path.to_string_lossy()])?;
+            }
+            Content::Text(text) => {
+                let folder = path.parent().unwrap_or(root);
+                fs::create_dir_all(folder)
+                    .and_then(|()| fs::write(&path, text))
+                    .with_context(|| format!("write {}", path.display()))?;
+            }
+        }
+    }
     copy_libraries(root, &[octavo])
 }
 

@@ -97,7 +97,7 @@ impl Inner {
         for held in &record.devices {
             let HeldKind::Mig(mig) = &held.kind else { continue };
             let Some(made) = mig.made.clone().filter(|_| !mig.is_dynamic) else { continue };
-            let turn = self.modes.try_turn(&held.uuid).await;
+            let turn = self.modes.turn_or_lock(&held.uuid).await;
             let (inner, uid) = (Arc::clone(self), record.claim.uid.clone());
             let (held, mig) = (held.clone(), mig.clone());
             let checked = self.blocking(&record.claim, move || {
