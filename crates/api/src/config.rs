@@ -5,6 +5,7 @@
 //! limit would be no limit. The caller passes a function for quantities, so this crate needs only whole bytes.
 
 mod decode;
+mod device_nodes;
 mod fields;
 mod resolve;
 mod share;
@@ -16,8 +17,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 pub use decode::decode;
+pub use device_nodes::DeviceNodesConfig;
 pub use resolve::{
-    ConfigMismatch, DecodedConfig, DeviceType, decode_entries, for_request, for_share,
+    ConfigMismatch, DecodedConfig, DeviceType, decode_entries, device_nodes_for, for_request,
+    for_share,
 };
 pub use share::{GpuShareConfig, OverflowPolicy, OverflowPolicyError, ShareClass, Strictness};
 
@@ -63,6 +66,8 @@ pub enum OpaqueConfig {
     Gpu(GpuConfig),
     /// For a share of a GPU. Specific to Octavo.
     GpuShare(GpuShareConfig),
+    /// Device nodes beside those of GPUs. Specific to Octavo.
+    DeviceNodes(DeviceNodesConfig),
     /// For a MIG device.
     MigDevice(MigDeviceConfig),
     /// For a passed-through GPU.
@@ -181,6 +186,7 @@ impl OpaqueConfig {
         match self {
             Self::Gpu(_) => "GpuConfig",
             Self::GpuShare(_) => "GpuShareConfig",
+            Self::DeviceNodes(_) => "DeviceNodesConfig",
             Self::MigDevice(_) => "MigDeviceConfig",
             Self::VfioDevice(_) => "VfioDeviceConfig",
             Self::ComputeDomainChannel(_) => "ComputeDomainChannelConfig",

@@ -26,8 +26,11 @@ pub const TAINT_GPU_LOST: &str = "gpu.nvidia.com/gpu-lost";
 /// Taint on a device whose health cannot be monitored.
 pub const TAINT_UNMONITORED: &str = "gpu.nvidia.com/unmonitored";
 
-/// Taint on every device of a node whose driver does not answer, or was released (the value is then `released`).
+/// Taint on every device of a node whose driver does not answer, or was released (the value is then
+/// [`DRIVER_RELEASED`]).
 pub const TAINT_DRIVER_UNAVAILABLE: &str = "octavo.dev/driver-unavailable";
+/// Value of [`TAINT_DRIVER_UNAVAILABLE`]: the agent holds nothing of the driver, at a request.
+pub const DRIVER_RELEASED: &str = "released";
 /// Taint on a device for which the driver advises an action; the value is the action.
 pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
 /// Taint on a GPU that its NVLink fabric does not serve; the value is `not-started`, `in-progress`, `failed` or

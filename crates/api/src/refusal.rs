@@ -190,7 +190,7 @@ pub enum Refusal {
     },
     /// The GPU's MIG mode changes only with a reset.
     #[error(
-        "device {device} was not prepared because MIG mode of its GPU can only be turned {mode} with a reset of the GPU; drain the node, label it octavo.dev/driver-released=true, run `nvidia-smi -i <GPU> -mig {switch}`, reset the GPU and remove the label; or reboot, or take the GPU out of dynamic MIG"
+        "device {device} was not prepared because MIG mode of its GPU can only be turned {mode} with a reset of the GPU; drain the node, run `octavo driver release` for it, `nvidia-smi -i <GPU> -mig {switch}`, reset the GPU, and run `octavo driver resume`; or reboot, or take the GPU out of dynamic MIG"
     )]
     MigModeNeedsReset {
         /// The device.
@@ -284,16 +284,16 @@ pub enum Refusal {
         /// The feature, with its field.
         what: String,
     },
-    /// A kernel module of the driver is not loaded.
+    /// A kernel module is not loaded, of the driver or of device nodes that a class adds.
     #[error(
-        "claim {claim} was not prepared because the kernel module {module} is not loaded on node {node}: its /proc/devices has no {device}; load it with `modprobe {module}`, the kubelet retries"
+        "claim {claim} was not prepared because the kernel module {module} is not loaded on node {node}, or found no hardware: the node has no {device}; load it with `modprobe {module}`, the kubelet retries"
     )]
     KernelModuleMissing {
         /// Namespace and name.
         claim: String,
         /// The module.
         module: &'static str,
-        /// The character device that the module registers.
+        /// What the module registers, as in `/proc/devices` or below `/dev`.
         device: &'static str,
         /// This node.
         node: String,

@@ -6,9 +6,12 @@
 #![forbid(unsafe_code)]
 
 mod driver_files;
+mod extra_nodes;
 mod majors;
 mod spec;
+pub mod sysfs;
 
 pub use driver_files::DriverFiles;
+pub use extra_nodes::ExtraNodes;
 pub use majors::{ALL_MODE, Majors, MissingModule};
 pub use spec::{ContainerEdits, DeviceNode, Hook, KIND, Mount, Spec, SpecDevice, VERSION};

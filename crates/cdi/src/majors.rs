@@ -1,8 +1,5 @@
 //! Major numbers of the driver's device nodes.
 
-use std::io;
-use std::path::Path;
-
 use octavo_gpu::CharDevices;
 
 use crate::spec::DeviceNode;
@@ -35,24 +32,22 @@ pub struct Majors {
     caps: Option<u32>,
 }
 
-/// A character device that is not registered, and the kernel module that registers it.
+/// A character device that is not there, and the kernel module that registers it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingModule {
-    /// Name in `/proc/devices`.
+    /// Name in `/proc/devices`, or the begin of its path.
     pub device: &'static str,
     /// Name of the module.
     pub module: &'static str,
 }
 
 impl Majors {
-    /// Reads the numbers from a proc file system. The outer error is that of the file; the inner one
-    /// names a module without which no container can use a GPU.
-    pub fn read(proc_root: &Path) -> io::Result<Result<Self, MissingModule>> {
-        let devices = CharDevices::read(proc_root)?;
-        Ok(Self::of(&devices))
-    }
-
-    fn of(devices: &CharDevices) -> Result<Self, MissingModule> {
+    /// The numbers among those of all character devices.
+    ///
+    /// # Errors
+    ///
+    /// A module without which no container can use a GPU.
+    pub fn of(devices: &CharDevices) -> Result<Self, MissingModule> {
         let [newest, oldest] = GPU_NAMES;
         let gpu = devices.major(newest).or_else(|| devices.major(oldest));
         let missing = |device, module| MissingModule { device, module };

@@ -113,6 +113,22 @@ pub struct Hook {
     pub timeout: u32,
 }
 
+impl ContainerEdits {
+    /// Adds the device nodes and mounts of other edits whose paths in the container are new.
+    pub fn add_missing(&mut self, more: Self) {
+        for node in more.device_nodes {
+            if self.device_nodes.iter().all(|known| known.path != node.path) {
+                self.device_nodes.push(node);
+            }
+        }
+        for mount in more.mounts {
+            if self.mounts.iter().all(|known| known.container_path != mount.container_path) {
+                self.mounts.push(mount);
+            }
+        }
+    }
+}
+
 impl DeviceNode {
     /// A character device.
     pub fn new(path: impl Into<String>, major: u32, minor: u32, file_mode: u32) -> Self {

@@ -73,6 +73,9 @@ Examples:
   octavo doctor -o json            for programs; kind Doctor")]
     Doctor(octavo_view::DoctorArgs),
 
+    /// Let the agents of nodes release the driver, or use it again
+    Driver(octavo_view::DriverArgs),
+
     /// Write the inputs of a live scheduler's decisions to a file for `octavo sim`
     #[command(after_help = "\
 Without a gang or a pod, this writes the current cluster, for `octavo sim whatif --cluster FILE`.

@@ -56,6 +56,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
                 with_tls(&client_runtime()?, async { Ok(octavo_view::run_doctor(&args).await?) })?;
             return Ok(ExitStatus::from(status).into());
         }
+        Program::Driver(args) => {
+            logging::start(cli.log, LogProfile::Command);
+            with_tls(&client_runtime()?, async { Ok(octavo_view::run_driver(&args).await?) })?;
+        }
         Program::Snapshot(args) => {
             logging::start(cli.log, LogProfile::Command);
             write(with_tls(&client_runtime()?, snapshot::run(&args))?.as_bytes())?;

@@ -1,6 +1,7 @@
-//! The commands `octavo top`, `octavo explain` and `octavo doctor`: arguments, reading, writing.
+//! The commands `octavo top`, `octavo explain`, `octavo doctor` and `octavo driver`: arguments, reading, writing.
 
 mod doctor;
+mod driver;
 mod explain;
 mod screen;
 
@@ -17,6 +18,7 @@ use crate::output::{self, Format};
 use crate::shares::{self, AgentAddress};
 use crate::top::{self, Selection, TableOptions, TopReport};
 pub use doctor::{DoctorArgs, DoctorStatus, run_doctor};
+pub use driver::{DriverArgs, run_driver};
 pub use explain::{ExplainArgs, run_explain};
 
 /// Options of `octavo top`.

@@ -59,6 +59,20 @@ pub enum ViewError {
         /// Its name.
         node: String,
     },
+    /// A node that was named does not exist.
+    #[error("there is no node {node:?}")]
+    UnknownNode {
+        /// Its name.
+        node: String,
+    },
+    /// Agents did not release the driver, or did not open it again.
+    #[error("the agents of these nodes have not {done} the driver in time: {nodes}")]
+    LateAgents {
+        /// What they should have done with it.
+        done: &'static str,
+        /// The nodes with what is known of them.
+        nodes: String,
+    },
     /// No agent runs as a pod, so there is no image for probe pods.
     #[error("there is no agent pod whose image a probe pod could have")]
     NoImage,
@@ -189,6 +203,10 @@ impl ViewError {
                 "`octavo top` without names lists all nodes with devices; check that the agent runs \
                  on the node"
                     .to_owned(),
+            ),
+            Self::UnknownNode { .. } => Some("`kubectl get nodes` lists them".to_owned()),
+            Self::LateAgents { .. } => Some(
+                "see the agents' logs, and `octavo doctor`; more time: --wait-timeout 10m".to_owned(),
             ),
             Self::NoImage => Some("name an image with octavo: --image REGISTRY/octavo:VERSION".to_owned()),
             Self::NoScheduler { lease, problem } | Self::NoLeaseHolder { lease, problem } => {

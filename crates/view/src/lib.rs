@@ -5,6 +5,7 @@
 //! | [`fetch`] | reads a [`snapshot::ClusterSnapshot`] from the API server |
 //! | [`top`], [`shares`], [`explain`] | pure functions from a snapshot to a report |
 //! | [`doctor`] | what keeps GPUs from use, with remedies; probe pods |
+//! | [`driver`] | lets agents release the driver, and waits for them |
 //! | [`shares::read`] | adds the figures of the agents |
 //! | [`scheduler`] | adds the explanation of Octavo's scheduler |
 //! | [`output`] and the renderers | write reports |
@@ -15,6 +16,7 @@
 pub mod command;
 pub mod connect;
 pub mod doctor;
+pub mod driver;
 pub mod error;
 pub mod explain;
 pub mod fetch;
@@ -33,7 +35,8 @@ mod device;
 mod fixtures;
 
 pub use command::{
-    DoctorArgs, DoctorStatus, ExplainArgs, ExplainStatus, TopArgs, run_doctor, run_explain, run_top,
+    DoctorArgs, DoctorStatus, DriverArgs, ExplainArgs, ExplainStatus, TopArgs, run_doctor,
+    run_driver, run_explain, run_top,
 };
 pub use error::ViewError;
 pub use scheduler::Scheduler;

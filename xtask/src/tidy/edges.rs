@@ -28,7 +28,7 @@ const ALLOWED: [(&str, &[&str]); 30] = [
     ("embedded", &["guard", "guard-abi"]),
     ("proxy", &["guard-abi"]),
     ("node", &[]),
-    ("cdi", &["gpu", "hook", "node"]),
+    ("cdi", &["api", "gpu", "hook", "node"]),
     (
         "enforcement",
         &["gpu", "dra", "api", "kube-io", "guard-abi", "embedded", "hook", "proxy", "node", "cdi"],

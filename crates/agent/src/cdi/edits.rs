@@ -3,9 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use octavo_cdi::sysfs::SysfsDevice;
 use octavo_cdi::{
-    ALL_MODE, ContainerEdits, DeviceNode, DriverFiles, Hook, KIND, Majors, Mount, Spec, SpecDevice,
-    VERSION,
+    ALL_MODE, ContainerEdits, DeviceNode, DriverFiles, ExtraNodes, Hook, KIND, Majors, Mount, Spec,
+    SpecDevice, VERSION, sysfs,
 };
 use octavo_enforcement::backend::{Backend, EnforcedShare};
 use octavo_enforcement::share::share_folder;
@@ -30,6 +31,8 @@ pub(crate) struct CdiDevice<'a> {
     pub(crate) caps: Option<[DeviceNode; 2]>,
     /// For a share: its enforcement backend, if any.
     pub(crate) backend: Option<&'a dyn Backend>,
+    /// What its class adds.
+    pub(crate) extra: ExtraNodes,
 }
 
 /// The CDI spec of a claim.
@@ -48,10 +51,15 @@ pub(crate) fn spec_for(
     let mut devices: Vec<SpecDevice> = Vec::new();
     for part in cdi_devices {
         let name = part.name(uid);
-        // A claim may hold a GPU twice, once with admin access.
-        if !devices.iter().any(|device| device.name == name) {
-            devices.push(SpecDevice { name, container_edits: part.edits(paths, majors, uid) });
+        let extra = part.extra_edits();
+        // A claim may hold a GPU twice, once with admin access: both have one name.
+        if let Some(device) = devices.iter_mut().find(|device| device.name == name) {
+            device.container_edits.add_missing(extra);
+            continue;
         }
+        let mut own = part.edits(paths, majors, uid);
+        own.add_missing(extra);
+        devices.push(SpecDevice { name, container_edits: own });
     }
     Spec {
         cdi_version: VERSION.to_owned(),
@@ -73,6 +81,12 @@ impl CdiDevice<'_> {
             HeldKind::Share(_) => self.held.share_id.as_deref(),
             HeldKind::Whole | HeldKind::Mig(_) => None,
         }
+    }
+
+    /// Edits with the nodes that its class adds.
+    fn extra_edits(&self) -> ContainerEdits {
+        let ExtraNodes { device_nodes, mounts, .. } = self.extra.clone();
+        ContainerEdits { device_nodes, mounts, ..ContainerEdits::default() }
     }
 
     /// Edits for a container with this device.
@@ -149,30 +163,15 @@ fn common_edits(
 fn drm_edits(paths: &NodePaths, pci: &str) -> ContainerEdits {
     let mut device_nodes = Vec::new();
     let mut links = Vec::new();
-    for (name, major, minor) in drm_devices(&paths.sys_root, pci) {
+    let folder = paths.sys_root.join("bus/pci/devices").join(pci).join("drm");
+    let is_node = |name: &str| name.starts_with("card") || name.starts_with("renderD");
+    for SysfsDevice { name, major, minor } in sysfs::devices(&folder, is_node) {
         device_nodes.push(DeviceNode::new(format!("/dev/dri/{name}"), major, minor, ALL_MODE));
         let kind = if name.starts_with("card") { "card" } else { "render" };
         links.push((format!("../{name}"), format!("/dev/dri/by-path/pci-{pci}-{kind}")));
     }
     let hooks = if links.is_empty() { Vec::new() } else { vec![links_hook(paths, &links)] };
     ContainerEdits { device_nodes, hooks, ..ContainerEdits::default() }
-}
-
-/// A GPU's DRM devices with their numbers, sorted by name. Sysfs has `MAJOR:MINOR` in a file `dev` of each.
-fn drm_devices(sys_root: &Path, pci: &str) -> Vec<(String, u32, u32)> {
-    let folder = sys_root.join("bus/pci/devices").join(pci).join("drm");
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut devices: Vec<_> = entries
-        .filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
-            let is_node = name.starts_with("card") || name.starts_with("renderD");
-            let numbers = fs::read_to_string(entry.path().join("dev")).ok().filter(|_| is_node)?;
-            let (major, minor) = numbers.trim().split_once(':')?;
-            Some((name, major.parse().ok()?, minor.parse().ok()?))
-        })
-        .collect();
-    devices.sort();
-    devices
 }
 
 /// A hook that makes links in the container.

@@ -1,7 +1,8 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use octavo_cdi::{DriverFiles, Majors, Spec};
+use octavo_cdi::{DriverFiles, ExtraNodes, Majors, Spec};
+use octavo_gpu::CharDevices;
 use octavo_node::{ClaimRef, NodePaths};
 use tempfile::TempDir;
 
@@ -70,7 +71,7 @@ fn record() -> Record {
 }
 
 fn majors(paths: &NodePaths) -> Majors {
-    Majors::read(&paths.proc_root).expect("reads").expect("has all modules")
+    Majors::of(&CharDevices::read(&paths.proc_root).expect("reads")).expect("has all modules")
 }
 
 /// The spec of a claim that has one whole GPU.
@@ -82,7 +83,7 @@ fn spec_of(paths: &NodePaths, files: &DriverFiles, gpu: &KnownDevice) -> Spec {
         files,
         majors,
         UID,
-        &[CdiDevice { held: &held, gpu, caps: None, backend: None }],
+        &[CdiDevice { held: &held, gpu, caps: None, backend: None, extra: ExtraNodes::default() }],
     )
 }
 
@@ -210,7 +211,13 @@ fn shares_and_mig_instances_have_their_own_cdi_devices() {
     let gpu = gpu(1);
     let majors = majors(&paths);
     let cap = |majors: &Majors, minor| majors.cap_node(minor, 0o444).expect("has capabilities");
-    let part = |held, caps| CdiDevice { held, gpu: &gpu, caps, backend: None };
+    let part = |held, caps| CdiDevice {
+        held,
+        gpu: &gpu,
+        caps,
+        backend: None,
+        extra: ExtraNodes::default(),
+    };
     let cdi_devices = [
         part(&devices[0], None),
         part(&devices[1], None),

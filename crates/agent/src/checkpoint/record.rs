@@ -1,6 +1,6 @@
 //! The record of a claim, and its text format.
 
-use octavo_api::config::{OverflowPolicy, ShareClass, Strictness};
+use octavo_api::config::{DeviceNodesConfig, OverflowPolicy, ShareClass, Strictness};
 use octavo_enforcement::backend::BackendKind;
 use octavo_gpu::mig::MigPlacement;
 use octavo_node::ClaimRef;
@@ -11,7 +11,9 @@ use sha2::{Digest, Sha256};
 use crate::node::PreparedDevice;
 
 /// Newest version of the format. Readers reject newer versions.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
+/// The version before device nodes of classes.
+const THIRD_VERSION: u64 = 3;
 /// The version before memory enforcement.
 const SECOND_VERSION: u64 = 2;
 /// The version before shares and MIG. Records without those are still written in it, so that an older agent can take
@@ -78,6 +80,9 @@ pub(crate) struct HeldDevice {
     /// limits it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) terms: Option<HeldTerms>,
+    /// Device nodes that the class of the request adds.
+    #[serde(default, skip_serializing_if = "DeviceNodesConfig::is_empty")]
+    pub(crate) extra_nodes: DeviceNodesConfig,
 }
 
 /// Enforcement of a share: decided when the share is prepared, and fixed for its life.
@@ -223,8 +228,11 @@ impl Record {
         let is_first = self.state != RecordState::Preparing
             && self.prepared_at.is_none()
             && self.devices.iter().all(is_plain);
+        if self.devices.iter().any(|device| !device.extra_nodes.is_empty()) {
+            return VERSION;
+        }
         match self.devices.iter().any(|device| device.terms.is_some()) {
-            true => VERSION,
+            true => THIRD_VERSION,
             false if is_first => FIRST_VERSION,
             false => SECOND_VERSION,
         }

@@ -102,6 +102,20 @@ fn a_share_that_something_holds_needs_the_third_version() {
 }
 
 #[test]
+fn nodes_of_a_class_need_the_fourth_version() {
+    let mut held = record("u", "boot");
+    held.devices[0].extra_nodes.gdrcopy = true;
+    held.devices[0].extra_nodes.infiniband = true;
+    let text = encode(&held);
+    assert!(text.starts_with("{\"version\":4,"), "{text}");
+    let part = r#""extraNodes":{"gdrcopy":true,"infiniband":true}}]}}"#;
+    assert!(text.ends_with(part), "its form is fixed for version 4: {text}");
+    assert_eq!(decode(text.as_bytes(), "u"), Ok(held));
+    let older = text.replacen("\"version\":4", "\"version\":3", 1);
+    assert_eq!(decode(older.as_bytes(), "u"), Err(Damage::Changed));
+}
+
+#[test]
 fn no_change_of_one_byte_goes_unseen() {
     let text = encode(&record("u", "boot"));
     for at in 0..text.len() {
@@ -113,7 +127,7 @@ fn no_change_of_one_byte_goes_unseen() {
         assert!(decode(&text.as_bytes()[..at], "u").is_err(), "cut at {at}");
     }
     assert_eq!(decode(text.as_bytes(), "other"), Err(Damage::Changed), "under another name");
-    let future = text.replace("\"version\":1", "\"version\":4");
+    let future = text.replace("\"version\":1", "\"version\":5");
     assert_eq!(decode(future.as_bytes(), "u"), Err(Damage::FutureVersion));
 }
 

@@ -1,7 +1,8 @@
 //! From a claim's record to the current GPU properties that its containers need.
 
 use octavo_api::Refusal;
-use octavo_cdi::{Majors, MissingModule};
+use octavo_cdi::{ExtraNodes, Majors, MissingModule};
+use octavo_gpu::CharDevices;
 use octavo_gpu::mig::{MigCap, MigCaps};
 use octavo_node::ClaimRef;
 
@@ -13,14 +14,15 @@ use crate::gpu_mode::is_made;
 impl Inner {
     /// The devices of a claim's spec. Blocks on files of the driver and of the enforcement backend.
     ///
-    /// Fails if a kernel module, a GPU or an instance is missing, or a GPU or instance is replaced; the refusal says
-    /// which.
+    /// Fails if a kernel module of the driver, a GPU or an instance is missing, or a GPU or instance is replaced; the refusal
+    /// says which. Missing nodes that a class adds are no failure here, see [`Inner::check_modules`].
     pub(super) fn cdi_devices<'a>(
         &self,
         devices: &'a Devices,
         record: &'a Record,
     ) -> Result<(Majors, Vec<CdiDevice<'a>>), Refusal> {
-        let majors = self.majors(&record.claim)?;
+        let char_devices = self.char_devices()?;
+        let majors = self.majors(&record.claim, &char_devices)?;
         let cdi_devices = record.devices.iter().map(|held| {
             let gpu = gpu_of(devices, held).ok_or_else(|| Refusal::UnknownDevice {
                 device: held.device.clone(),
@@ -40,20 +42,34 @@ impl Inner {
                 }
                 HeldKind::Whole | HeldKind::Share(_) => None,
             };
-            Ok(CdiDevice { held, gpu, caps, backend: self.backend(devices, held)? })
+            let extra = ExtraNodes::find(&self.paths, held.extra_nodes, &char_devices);
+            Ok(CdiDevice { held, gpu, caps, backend: self.backend(devices, held)?, extra })
         });
         Ok((majors, cdi_devices.collect::<Result<_, _>>()?))
     }
 
-    /// The major numbers of the driver's device nodes. They change when a module is loaded again.
-    pub(super) fn majors(&self, claim: &ClaimRef) -> Result<Majors, Refusal> {
-        let proc_root = &self.paths.proc_root;
-        let read = Majors::read(proc_root).map_err(|error| Refusal::Storage {
+    /// Refuses a claim while a kernel module of its device nodes is not loaded: of the driver, or of those that its class
+    /// adds. Numbers change when a module is loaded again.
+    pub(super) fn check_modules(&self, record: &Record) -> Result<(), Refusal> {
+        let char_devices = self.char_devices()?;
+        self.majors(&record.claim, &char_devices)?;
+        let mut wanted = record.devices.iter().map(|held| held.extra_nodes);
+        let missing =
+            wanted.find_map(|extra| ExtraNodes::find(&self.paths, extra, &char_devices).missing);
+        missing.map_or(Ok(()), |missing| Err(self.module_missing(&record.claim, missing)))
+    }
+
+    /// The major numbers of the driver's device nodes.
+    fn majors(&self, claim: &ClaimRef, char_devices: &CharDevices) -> Result<Majors, Refusal> {
+        Majors::of(char_devices).map_err(|missing| self.module_missing(claim, missing))
+    }
+
+    fn char_devices(&self) -> Result<CharDevices, Refusal> {
+        CharDevices::read(&self.paths.proc_root).map_err(|error| Refusal::Storage {
             action: "read",
-            path: proc_root.join("devices").display().to_string(),
+            path: self.paths.proc_root.join("devices").display().to_string(),
             error: error.to_string(),
-        })?;
-        read.map_err(|missing| self.module_missing(claim, missing))
+        })
     }
 
     fn module_missing(&self, claim: &ClaimRef, missing: MissingModule) -> Refusal {

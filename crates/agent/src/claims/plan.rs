@@ -3,8 +3,8 @@
 mod amounts;
 
 use octavo_api::config::{
-    ConfigMismatch, DecodedConfig, DeviceType, OpaqueConfig, Sharing, TimeSlice, decode_entries,
-    for_request, for_share,
+    ConfigMismatch, DecodedConfig, DeviceNodesConfig, DeviceType, OpaqueConfig, Sharing, TimeSlice,
+    decode_entries, device_nodes_for, for_request, for_share,
 };
 use octavo_api::{Refusal, names};
 use octavo_dra::Quantity;
@@ -54,6 +54,7 @@ pub(super) fn plan(
             HeldKind::Whole | HeldKind::Share(_) => DeviceType::Gpu,
         };
         check_config(&configs, result, device_type)?;
+        device.extra_nodes = device_nodes_for(&configs, &result.request);
         if let HeldKind::Share(_) = device.kind {
             let config = for_share(&configs, &result.request).map_err(mismatched)?;
             device.terms = Some(undecided(config));
@@ -158,6 +159,7 @@ pub(super) fn held(
         share_id: result.share_id.clone(),
         kind,
         terms: None,
+        extra_nodes: DeviceNodesConfig::default(),
     })
 }
 

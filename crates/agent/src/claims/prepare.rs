@@ -199,7 +199,7 @@ impl Inner {
         let not_ready = || Refusal::NotReady { claim: claim.to_string(), node: self.node.clone() };
         let record = self.holds().get(&claim.uid).map(|hold| hold.record).ok_or_else(not_ready)?;
         let is_there = self.cdi.path(&claim.uid).is_file();
-        self.majors(claim)?;
+        self.check_modules(&record)?;
         if (!is_there || record.has_mig())
             && let Some(devices) = self.devices()
         {

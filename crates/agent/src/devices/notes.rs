@@ -1,6 +1,5 @@
 //! Notes for administrators about offered and withheld GPUs.
 
-use octavo_api::names::LABEL_DRIVER_RELEASED;
 use octavo_gpu::Gpu;
 
 use super::offer::{self, Offer};
@@ -50,8 +49,8 @@ fn of_gpu(node: &Node<'_>, gpu: &Gpu) -> Vec<Note> {
             format!(
                 "{name} ({uuid}) is opted into dynamic MIG but its MIG mode is off, and on this GPU \
                  the mode changes with a reset only; until then it is offered whole. To have it cut, \
-                 drain the node, label it {LABEL_DRIVER_RELEASED}=true, run `nvidia-smi -i {} -mig 1`, \
-                 reset the GPU and remove the label",
+                 drain the node, run `octavo driver release` for it, `nvidia-smi -i {} -mig 1`, reset \
+                 the GPU, and run `octavo driver resume`",
                 gpu.pci
             ),
         ),

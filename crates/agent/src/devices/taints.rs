@@ -1,8 +1,8 @@
 //! Taints that keep claims from devices.
 
 use octavo_api::names::{
-    TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC, TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_OWNER,
-    TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
+    DRIVER_RELEASED, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC, TAINT_FOREIGN_MIG, TAINT_GPU_LOST,
+    TAINT_OWNER, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
 };
 use octavo_dra::{DeviceTaint, TaintEffect};
 use octavo_gpu::Gpu;
@@ -13,7 +13,7 @@ use crate::health::GpuState;
 pub(super) fn of_health(state: &GpuState) -> Vec<DeviceTaint> {
     let mut taints = Vec::new();
     if state.is_driver_released {
-        taints.push(taint(TAINT_DRIVER_UNAVAILABLE, "released".to_owned()));
+        taints.push(taint(TAINT_DRIVER_UNAVAILABLE, DRIVER_RELEASED.to_owned()));
     } else if state.is_driver_gone {
         taints.push(taint(TAINT_DRIVER_UNAVAILABLE, String::new()));
     }

@@ -6,7 +6,7 @@ use super::fields::{Fields, wrong_type};
 use super::{
     ChannelAllocationMode, ComputeDomainChannelConfig, ComputeDomainDaemonConfig, ConfigError,
     GpuConfig, IommuBackendPolicy, IommuConfig, MigDeviceConfig, MpsConfig, OpaqueConfig,
-    ParseBytes, Sharing, TimeSlice, VfioDeviceConfig, share,
+    ParseBytes, Sharing, TimeSlice, VfioDeviceConfig, device_nodes, share,
 };
 use crate::names::{NVIDIA_API_VERSION, OCTAVO_API_VERSION};
 
@@ -25,6 +25,15 @@ pub fn decode(config: &Value, parse_bytes: ParseBytes) -> Result<OpaqueConfig, C
             return Err(fields.error("apiVersion", problem));
         }
     };
+    let is_empty = matches!(decoded, OpaqueConfig::DeviceNodes(nodes) if nodes.is_empty());
+    if is_empty {
+        // An unknown field is the likelier mistake, and is reported first.
+        let problem =
+            "names no device nodes: set one of gds, gdrcopy, infiniband, nvswitch to true";
+        let error = fields.error("kind", problem.to_owned());
+        fields.end()?;
+        return Err(error);
+    }
     fields.end()?;
     Ok(decoded)
 }
@@ -33,8 +42,11 @@ pub fn decode(config: &Value, parse_bytes: ParseBytes) -> Result<OpaqueConfig, C
 fn octavo(fields: &mut Fields<'_>) -> Result<OpaqueConfig, ConfigError> {
     match fields.required_text("kind")? {
         "GpuShareConfig" => Ok(OpaqueConfig::GpuShare(share::decode(fields)?)),
+        "DeviceNodesConfig" => Ok(OpaqueConfig::DeviceNodes(device_nodes::decode(fields)?)),
         kind => {
-            let problem = format!("{kind:?} is not GpuShareConfig, which {OCTAVO_API_VERSION} has");
+            let problem = format!(
+                "{kind:?} is not one of GpuShareConfig, DeviceNodesConfig, which {OCTAVO_API_VERSION} has"
+            );
             Err(fields.error("kind", problem))
         }
     }
@@ -67,7 +79,7 @@ fn nvidia(fields: &mut Fields<'_>, parse_bytes: ParseBytes) -> Result<OpaqueConf
             OpaqueConfig::ComputeDomainDaemon(ComputeDomainDaemonConfig { domain_id })
         }
         kind => {
-            if kind == "GpuShareConfig" {
+            if matches!(kind, "GpuShareConfig" | "DeviceNodesConfig") {
                 let problem = format!("{kind:?} is of {OCTAVO_API_VERSION}");
                 return Err(fields.error("kind", problem));
             }

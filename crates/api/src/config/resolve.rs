@@ -1,7 +1,8 @@
 //! Selects the config of a request.
 
 use super::{
-    ConfigEntry, ConfigError, ConfigSource, GpuShareConfig, OpaqueConfig, ParseBytes, decode,
+    ConfigEntry, ConfigError, ConfigSource, DeviceNodesConfig, GpuShareConfig, OpaqueConfig,
+    ParseBytes, decode,
 };
 
 /// A decoded entry of a claim's configs.
@@ -50,6 +51,12 @@ pub fn decode_entries(
     ours.map(|entry| {
         let config =
             decode(&entry.parameters, parse_bytes).map_err(|error| (entry.source, error))?;
+        if matches!(config, OpaqueConfig::DeviceNodes(_)) && entry.source == ConfigSource::Claim {
+            let problem =
+                "is for a DeviceClass only: an administrator decides who gets these nodes";
+            let (path, problem) = ("kind".to_owned(), format!("{:?} {problem}", config.kind()));
+            return Err((entry.source, ConfigError { path, problem }));
+        }
         Ok(DecodedConfig { source: entry.source, requests: entry.requests.clone(), config })
     })
     .collect()
@@ -61,7 +68,7 @@ pub fn decode_entries(
 /// request must fit the device. A config for all requests is skipped if it does not fit, so that a claim can have one
 /// for each device type. A config that fits no type at all is always an error.
 ///
-/// Configs of shares are skipped here; see [`for_share`].
+/// Configs of shares and of device nodes are skipped here; see [`for_share`] and [`device_nodes_for`].
 pub fn for_request<'a>(
     configs: &'a [DecodedConfig],
     request: &str,
@@ -69,7 +76,9 @@ pub fn for_request<'a>(
 ) -> Result<Option<&'a OpaqueConfig>, ConfigMismatch> {
     let sources = [ConfigSource::Claim, ConfigSource::Class];
     find(configs, &sources, request, device_type, |config| {
-        (!matches!(config, OpaqueConfig::GpuShare(_))).then_some(config)
+        let has_own_function =
+            matches!(config, OpaqueConfig::GpuShare(_) | OpaqueConfig::DeviceNodes(_));
+        (!has_own_function).then_some(config)
     })
 }
 
@@ -91,6 +100,28 @@ pub fn for_share(
     Ok(class.or(of(ConfigSource::Claim)?.unwrap_or_default()))
 }
 
+/// The device nodes for a request beside those of its device: all that configs of its class name.
+pub fn device_nodes_for(configs: &[DecodedConfig], request: &str) -> DeviceNodesConfig {
+    let configs = configs.iter().filter(|entry| entry.applies_to(request));
+    configs.fold(DeviceNodesConfig::default(), |nodes, entry| match entry.config {
+        OpaqueConfig::DeviceNodes(more) => nodes.and(more),
+        _ => nodes,
+    })
+}
+
+impl DecodedConfig {
+    /// Whether it names the request or its parent.
+    fn names(&self, request: &str) -> bool {
+        let parent = request.split_once('/').map_or(request, |(parent, _)| parent);
+        self.requests.iter().any(|name| name == request || name == parent)
+    }
+
+    /// Whether it is for the request: by name, or for all.
+    fn applies_to(&self, request: &str) -> bool {
+        self.requests.is_empty() || self.names(request)
+    }
+}
+
 /// The first fitting config in order of precedence for which `wanted` returns a value.
 fn find<'a, T>(
     configs: &'a [DecodedConfig],
@@ -99,13 +130,10 @@ fn find<'a, T>(
     device_type: DeviceType,
     wanted: impl Fn(&'a OpaqueConfig) -> Option<T>,
 ) -> Result<Option<T>, ConfigMismatch> {
-    let parent = request.split_once('/').map_or(request, |(parent, _)| parent);
     for &source in sources {
-        for entry in configs.iter().rev().filter(|entry| entry.source == source) {
-            let is_named = entry.requests.iter().any(|name| name == request || name == parent);
-            if !is_named && !entry.requests.is_empty() {
-                continue;
-            }
+        let of_source = configs.iter().rev().filter(|entry| entry.source == source);
+        for entry in of_source.filter(|entry| entry.applies_to(request)) {
+            let is_named = entry.names(request);
             if device_type.takes(&entry.config) {
                 match wanted(&entry.config) {
                     Some(config) => return Ok(Some(config)),
@@ -145,6 +173,7 @@ impl DeviceType {
             (Self::Gpu | Self::Share, OpaqueConfig::Gpu(_))
                 | (Self::Share, OpaqueConfig::GpuShare(_))
                 | (Self::Mig, OpaqueConfig::MigDevice(_))
+                | (Self::Gpu | Self::Share | Self::Mig, OpaqueConfig::DeviceNodes(_))
                 | (Self::Vfio, OpaqueConfig::VfioDevice(_))
         )
     }

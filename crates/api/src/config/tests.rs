@@ -1,9 +1,9 @@
 use serde_json::{Value, json};
 
 use super::{
-    ConfigEntry, ConfigSource, DecodedConfig, DeviceType, GpuConfig, GpuShareConfig, MpsConfig,
-    OpaqueConfig, OverflowPolicy, ShareClass, Sharing, Strictness, TimeSlice, decode,
-    decode_entries, for_request, for_share,
+    ConfigEntry, ConfigSource, DecodedConfig, DeviceNodesConfig, DeviceType, GpuConfig,
+    GpuShareConfig, MpsConfig, OpaqueConfig, OverflowPolicy, ShareClass, Sharing, Strictness,
+    TimeSlice, decode, decode_entries, device_nodes_for, for_request, for_share,
 };
 
 /// A reader of bytes that is enough for these tests.
@@ -284,7 +284,7 @@ fn a_share_s_config_says_what_is_allowed() {
     refused(json!({"memory": "1Gi"}), "memory", "overflowPolicy, strictness, class");
     check_refused(&config("GpuShareConfig", &json!({})), "kind", "is of octavo.dev/v1alpha1");
     let other = json!({"apiVersion": "octavo.dev/v1alpha1", "kind": "GpuConfig"});
-    check_refused(&other, "kind", "is not GpuShareConfig");
+    check_refused(&other, "kind", "is not one of GpuShareConfig, DeviceNodesConfig");
     let other = json!({"apiVersion": "octavo.dev/v1", "kind": "GpuShareConfig"});
     check_refused(&other, "apiVersion", "octavo.dev/v1alpha1");
 }
@@ -337,4 +337,50 @@ fn a_share_has_a_config_of_its_own_beside_that_of_its_gpu() {
     let configs = decode_entries(&named, "gpu.nvidia.com", parse_bytes).expect("valid");
     let mismatch = for_share(&configs, "a").expect_err("no MIG");
     assert_eq!((mismatch.kind, mismatch.device_type), ("MigDeviceConfig", "gpu in shares"));
+}
+
+/// A config of device nodes.
+fn nodes(fields: &Value) -> Value {
+    let mut nodes = json!({"apiVersion": "octavo.dev/v1alpha1", "kind": "DeviceNodesConfig"});
+    if let (Some(nodes), Some(fields)) = (nodes.as_object_mut(), fields.as_object()) {
+        nodes.extend(fields.clone());
+    }
+    nodes
+}
+
+#[test]
+fn a_class_s_device_nodes_are_those_of_all_its_configs() {
+    use ConfigSource::Class;
+    let entries = [
+        entry(Class, &["a"], "gpu.nvidia.com", nodes(&json!({"gds": true}))),
+        entry(Class, &[], "gpu.nvidia.com", nodes(&json!({"infiniband": true, "gds": false}))),
+        entry(Class, &["b"], "gpu.nvidia.com", interval("Short")),
+    ];
+    let configs = decode_entries(&entries, "gpu.nvidia.com", parse_bytes).expect("valid");
+    let of_all = DeviceNodesConfig { infiniband: true, ..DeviceNodesConfig::default() };
+    assert_eq!(device_nodes_for(&configs, "a/first"), DeviceNodesConfig { gds: true, ..of_all });
+    assert_eq!(device_nodes_for(&configs, "b"), of_all);
+    assert_eq!(device_nodes_for(&[], "b"), DeviceNodesConfig::default());
+    for device in [DeviceType::Gpu, DeviceType::Share, DeviceType::Mig] {
+        assert_eq!(
+            for_request(&configs, "a", device),
+            Ok(None),
+            "they are no config of the device"
+        );
+    }
+    assert!(for_request(&configs, "b", DeviceType::Gpu).expect("fits").is_some());
+}
+
+#[test]
+fn a_claim_may_not_ask_for_device_nodes() {
+    let entries =
+        [entry(ConfigSource::Claim, &[], "gpu.nvidia.com", nodes(&json!({"nvswitch": true})))];
+    let refused = decode_entries(&entries, "gpu.nvidia.com", parse_bytes);
+    let (source, error) = refused.expect_err("is the administrator's");
+    assert_eq!((source, error.path.as_str()), (ConfigSource::Claim, "kind"));
+    assert!(error.problem.contains("for a DeviceClass only"), "{error}");
+    check_refused(&nodes(&json!({})), "kind", "set one of gds");
+    check_refused(&nodes(&json!({"gds": "yes"})), "gds", "true or false is expected");
+    check_refused(&nodes(&json!({"mofed": true})), "mofed", "unknown");
+    check_refused(&config("DeviceNodesConfig", &json!({})), "kind", "is of octavo.dev/v1alpha1");
 }

@@ -23,7 +23,7 @@ pub(super) const NODES: &[Reason] = &[
         "DynamicMigNeedsReset",
         EVENT,
         "The GPU is opted into dynamic MIG, but its MIG mode changes only with a reset.",
-        "Drain the node and release its driver (`octavo.dev/driver-released`). Run `nvidia-smi -mig 1` and reset the GPU.",
+        "Drain the node and release its driver (`octavo driver release`). Run `nvidia-smi -mig 1` and reset the GPU.",
     ),
     row(
         "DynamicMigUnavailable",

@@ -113,7 +113,7 @@ pub(super) const REFUSALS: &[Reason] = &[
     row(
         "KernelModuleMissing",
         REFUSAL,
-        "A kernel module of the driver is not loaded on the node.",
+        "A kernel module of the driver, or of device nodes that the class adds, is not loaded on the node.",
         "Load the module in the message. The kubelet retries.",
     ),
     row(
@@ -126,7 +126,7 @@ pub(super) const REFUSALS: &[Reason] = &[
         "MigModeNeedsReset",
         REFUSAL,
         "The GPU changes its MIG mode only with a reset.",
-        "Drain the node and release its driver (`octavo.dev/driver-released`). Set the mode with `nvidia-smi -mig` and reset the GPU, or take the GPU out of dynamic MIG.",
+        "Drain the node and release its driver (`octavo driver release`). Set the mode with `nvidia-smi -mig` and reset the GPU, or take the GPU out of dynamic MIG.",
     ),
     row(
         "MigModeNotChanged",

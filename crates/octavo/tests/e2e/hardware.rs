@@ -56,12 +56,24 @@ async fn a_released_driver_is_closed_and_its_devices_take_no_pods() {
         })
     };
     let label = "octavo.dev/driver-released";
-    testbed.octavo_ok(&["lab", "kubectl", "label", "node", "l4-0", &format!("{label}=true")]);
+    let text = testbed.octavo_ok(&["driver", "release", "l4-0"]);
+    assert_eq!(text, "released: l4-0\n");
     taints(Some("released")).await;
     eventually("the driver is closed", || async { (!has_driver()).then_some(()) }).await;
     testbed.octavo_ok(&["lab", "kubectl", "label", "node", "l4-0", &format!("{label}-")]);
     taints(None).await;
     assert!(has_driver());
+
+    // A pod with a GPU holds the driver, too.
+    testbed.pod_with_claim("holder", &json!([])).await;
+    testbed.wait_until_running("holder").await;
+    let text = testbed.octavo_ok(&["driver", "release", "l4-0"]);
+    assert_eq!(text, "released: l4-0\npods that still hold it: default/holder\n");
+    assert_eq!(testbed.octavo_ok(&["driver", "resume", "l4-0"]), "in use again: l4-0\n");
+    taints(None).await;
+    let unknown = testbed.octavo(&["driver", "release", "l4-9"]);
+    let text = String::from_utf8_lossy(&unknown.stderr);
+    assert!(text.contains("there is no node \"l4-9\""), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use octavo_api::names::{
+    CLASS_GPU, CLASS_MIG, DRIVER_RELEASED, OWNER_OCTAVO, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC,
+    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
+};
+
 use super::facts::{DeviceTaint, Facts, GpuNode, POLICIES};
 use super::{Finding, node};
-use octavo_api::names::{
-    CLASS_GPU, CLASS_MIG, OWNER_OCTAVO, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC, TAINT_FOREIGN_MIG,
-    TAINT_GPU_LOST, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
-};
 
 /// The oldest Kubernetes that is served, and the oldest with shares and dynamic MIG.
 const OLDEST: (u32, u32) = (1, 34);
@@ -126,8 +127,7 @@ fn of_node(facts: &Facts, name: &str, found: &GpuNode) -> Vec<Finding> {
         (Some(0), _) if !found.is_incomplete => findings.push(Finding::error(
             &subject,
             "its agent publishes an empty pool: the driver does not answer, or has no GPU",
-            "run nvidia-smi on the node; a released driver returns when the label \
-             octavo.dev/driver-released is removed",
+            "run nvidia-smi on the node; a released driver returns with `octavo driver resume NODE`",
         )),
         (Some(_), _) => {}
     }
@@ -178,9 +178,9 @@ fn of_node(facts: &Facts, name: &str, found: &GpuNode) -> Vec<Finding> {
 /// The finding about a taint of some devices of a node.
 fn of_taint(subject: &str, (key, value): (&str, &str), devices: &[&str], of: usize) -> Finding {
     let remedy = match key {
-        TAINT_DRIVER_UNAVAILABLE if value == "released" => {
-            "the driver is released: remove the label octavo.dev/driver-released, or wait for the \
-             operator's upgrade"
+        TAINT_DRIVER_UNAVAILABLE if value == DRIVER_RELEASED => {
+            "the driver is released: run `octavo driver resume NODE`, or wait for the operator's \
+             upgrade"
         }
         TAINT_DRIVER_UNAVAILABLE => "run nvidia-smi on the node; reinstall or load the driver",
         TAINT_FABRIC => {

@@ -3,6 +3,8 @@
 
 use std::fs;
 
+use serde_json::json;
+
 use super::fixtures::Node;
 use crate::testing::PROC_DEVICES;
 
@@ -91,4 +93,47 @@ async fn no_container_gets_a_released_driver() {
     claims.unprepare(&held).await.expect("frees the driver");
     claims.set_released(false);
     claims.prepare(&new).await.expect("the kubelet retries");
+}
+
+#[tokio::test]
+async fn a_class_gives_containers_the_nodes_that_it_names() {
+    let node = Node::new();
+    let claims = node.start().await;
+    let config = |from: &str| {
+        json!([{"source": from, "requests": [], "opaque": {"driver": "gpu.nvidia.com", "parameters": {
+            "apiVersion": "octavo.dev/v1alpha1", "kind": "DeviceNodesConfig", "gdrcopy": true}}}])
+    };
+    let allocate = |name, device, from: &str| {
+        node.allocate_with(name, &[device], |claim| {
+            claim["status"]["allocation"]["devices"]["config"] = config(from);
+        })
+    };
+    let claim = allocate("a", "gpu-0", "FromClass");
+    let refusal = claims.prepare(&claim).await.expect_err("the module is not loaded");
+    assert_eq!(refusal.reason(), "KernelModuleMissing");
+    assert!(refusal.to_string().contains("`modprobe gdrdrv`"), "{refusal}");
+
+    set_modules(&node, &format!("{PROC_DEVICES}509 gdrdrv\n"));
+    claims.prepare(&claim).await.expect("the kubelet retries");
+    let spec = || fs::read_to_string(node.path(&Node::cdi(&claim))).expect("reads");
+    assert!(spec().contains("/dev/gdrdrv") && spec().contains("\"major\": 509"), "{}", spec());
+    // Another pod of the claim waits for the module, and the GPU's numbers are kept right meanwhile.
+    set_modules(&node, &PROC_DEVICES.replace("508", "510"));
+    let refusal = claims.prepare(&claim).await.expect_err("the module is gone");
+    assert_eq!(refusal.reason(), "KernelModuleMissing");
+    claims.sweep().await;
+    assert!(spec().contains("\"major\": 510") && !spec().contains("gdrdrv"), "{}", spec());
+    set_modules(&node, &format!("{PROC_DEVICES}509 gdrdrv\n"));
+    claims.prepare(&claim).await.expect("the kubelet retries");
+    // The record has it: the spec is the same after a restart.
+    let before = spec();
+    drop(claims);
+    fs::remove_file(node.path(&Node::cdi(&claim))).expect("removes");
+    let claims = node.start().await;
+    claims.prepare(&claim).await.expect("prepares again");
+    assert_eq!(spec(), before);
+
+    let refusal = claims.prepare(&allocate("b", "gpu-1", "FromClaim")).await.expect_err("a tenant");
+    assert_eq!(refusal.reason(), "InvalidConfig");
+    assert!(refusal.to_string().contains("for a DeviceClass only"), "{refusal}");
 }
