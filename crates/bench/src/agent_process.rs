@@ -39,6 +39,11 @@ impl AgentProcess {
         Ok(Self { child, admin })
     }
 
+    /// Address of its admin port.
+    pub(crate) fn admin(&self) -> &str {
+        &self.admin
+    }
+
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }

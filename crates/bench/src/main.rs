@@ -19,6 +19,7 @@ mod agent;
 mod agent_process;
 mod api_server;
 mod claims;
+mod driver;
 mod engine;
 mod hook;
 mod kubelet;
@@ -57,6 +58,8 @@ struct Args {
 enum Name {
     /// Start, prepare, memory and idle cost of the agent on an 8-GPU node.
     Agent,
+    /// A driver that goes, returns or is released; the agent's admin port under idle connections.
+    Driver,
     /// Time to a running lab with 5 and with 500 nodes.
     Lab,
     /// MIG devices and shares on an 8-GPU node with every placement published.
@@ -128,6 +131,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
     let mut met = true;
     let all = [
         (Name::Agent, "agent"),
+        (Name::Driver, "driver"),
         (Name::Lab, "lab"),
         (Name::Mig, "mig"),
         (Name::Pods, "pods"),
@@ -147,6 +151,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         }
         let figures = match name {
             Name::Agent => Box::pin(measure_agent(&octavo()?)).await?,
+            Name::Driver => Box::pin(measure_driver(&octavo()?)).await?,
             Name::Lab | Name::All => Box::pin(lab::run(&octavo()?)).await?,
             Name::Mig => Box::pin(mig::run(&octavo()?)).await?,
             Name::Pods => Box::pin(pods::run(&octavo()?)).await?,
@@ -177,6 +182,16 @@ async fn measure_agent(octavo: &std::path::Path) -> anyhow::Result<Vec<Figure>> 
     options.nodes = Some(agent::NODES.parse()?);
     let lab = Box::pin(Lab::up(options)).await?;
     let figures = Box::pin(agent::run(&lab, octavo)).await;
+    lab.down().await?;
+    figures
+}
+
+async fn measure_driver(octavo: &std::path::Path) -> anyhow::Result<Vec<Figure>> {
+    let lab_dir = LabDir::new()?;
+    let mut options = lab_dir.whole(octavo);
+    options.nodes = Some(driver::NODES.parse()?);
+    let lab = Box::pin(Lab::up(options)).await?;
+    let figures = Box::pin(driver::run(&lab, octavo)).await;
     lab.down().await?;
     figures
 }

@@ -12,3 +12,6 @@ pub(crate) struct Process {
     /// When it began, in clock ticks since boot.
     pub(crate) start_time: u64,
 }
+
+#[cfg(test)]
+mod tests;
