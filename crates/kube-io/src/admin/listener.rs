@@ -1,4 +1,4 @@
-//! A listener with a limit of open connections.
+//! A listener with a limit of open connections, and of the bytes of a request.
 //!
 //! Any pod of a cluster reaches an admin port, and each idle connection takes memory. Beyond the limit,
 //! the oldest connection is closed for a new one. So a client that opens many cannot keep out a
@@ -16,6 +16,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// Open connections at most.
 const MAX_CONNECTIONS: usize = 128;
+/// Bytes of requests without an answer. All requests are short; a client could otherwise send headers without end.
+const MAX_REQUEST_BYTES: usize = 16 << 10;
 
 /// Accepts connections and closes the oldest beyond the limit.
 pub(super) struct LimitedListener {
@@ -45,7 +47,7 @@ impl axum::serve::Listener for LimitedListener {
         let closing = CancellationToken::new();
         let closed = Box::pin(closing.clone().cancelled_owned());
         self.open.push_back(closing);
-        (LimitedStream { stream, closed }, address)
+        (LimitedStream { stream, closed, unanswered: 0 }, address)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -57,6 +59,8 @@ impl axum::serve::Listener for LimitedListener {
 pub(super) struct LimitedStream {
     stream: TcpStream,
     closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// Bytes read since the last answer.
+    unanswered: usize,
 }
 
 impl LimitedStream {
@@ -76,7 +80,13 @@ impl AsyncRead for LimitedStream {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         self.check(context)?;
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        self.unanswered += buffer.filled().len() - before;
+        if self.unanswered > MAX_REQUEST_BYTES {
+            return Poll::Ready(Err(io::Error::other("the request is too long")));
+        }
+        read
     }
 }
 
@@ -87,6 +97,7 @@ impl AsyncWrite for LimitedStream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         self.check(context)?;
+        self.unanswered = 0;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 

@@ -129,3 +129,36 @@ async fn a_thousand_idle_connections_keep_no_probe_out() {
     stop.cancel();
     serving.await.unwrap();
 }
+
+#[tokio::test]
+async fn headers_without_end_close_the_connection() {
+    let server = AdminServer::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let address = server.address();
+    let stop = CancellationToken::new();
+    let (readiness, registry) = (Arc::new(Readiness::default()), Arc::new(Registry::default()));
+    let serving = tokio::spawn(server.serve(readiness, registry, stop.clone()));
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\n").await.unwrap();
+    let sending = async {
+        // Far less than what the HTTP library takes by itself.
+        for _ in 0..64 {
+            if stream.write_all(&[b'a'; 1024]).await.is_err() {
+                return true;
+            }
+        }
+        let mut byte = [0];
+        matches!(stream.read(&mut byte).await, Ok(0) | Err(_))
+    };
+    let is_closed = tokio::time::timeout(Duration::from_secs(10), sending).await;
+    assert_eq!(is_closed, Ok(true));
+    // A client that is answered may ask for as long as it likes.
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    for _ in 0..500 {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n").await.unwrap();
+        let mut answer = [0; 4096];
+        let length = stream.read(&mut answer).await.unwrap();
+        assert!(answer[..length].starts_with(b"HTTP/1.1 200"), "{length}");
+    }
+    stop.cancel();
+    serving.await.unwrap();
+}

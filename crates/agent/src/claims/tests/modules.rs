@@ -137,3 +137,24 @@ async fn a_class_gives_containers_the_nodes_that_it_names() {
     assert_eq!(refusal.reason(), "InvalidConfig");
     assert!(refusal.to_string().contains("for a DeviceClass only"), "{refusal}");
 }
+
+/// Versions without numbers named the host's nodes by path. Their containers run on; new ones start by the new spec.
+#[tokio::test]
+async fn a_spec_of_an_older_version_is_rewritten_at_start() {
+    let node = Node::new();
+    let claim = node.allocate("a", &["gpu-0"]);
+    let devices = node.start().await.prepare(&claim).await.expect("prepares");
+    let path = node.path(&Node::cdi(&claim));
+    let now = fs::read_to_string(&path).expect("reads");
+    let (record, _) = now.split_once('\n').expect("a line with the record");
+    let old = json!({"cdiVersion": "0.5.0", "kind": "k8s.gpu.nvidia.com/claim",
+        "devices": [{"name": format!("{}-gpu-0", claim.uid), "containerEdits": {
+            "deviceNodes": [{"path": "/dev/nvidia0", "hostPath": "/host/dev/nvidia0"}]}}],
+        "containerEdits": {"env": ["NVIDIA_VISIBLE_DEVICES=void"]}});
+    fs::write(&path, format!("{record}\n{old}\n")).expect("writes");
+    let claims = node.start().await;
+    assert_eq!(fs::read_to_string(&path).expect("reads"), now);
+    assert_eq!(claims.prepare(&claim).await, Ok(devices), "it is held as before");
+    let other = node.allocate("b", &["gpu-0"]);
+    assert_eq!(claims.prepare(&other).await.expect_err("is held").reason(), "DeviceInUse");
+}
