@@ -12,6 +12,7 @@
 use std::ffi::{CStr, CString, c_char};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::ptr::null_mut;
 
 use nvml_wrapper_sys::bindings::{self as sys, NvmlLib};
@@ -21,6 +22,7 @@ use tempfile::TempDir;
 const SUCCESS: u32 = 0;
 const INVALID_ARGUMENT: u32 = 2;
 const NOT_SUPPORTED: u32 = 3;
+const NO_PERMISSION: u32 = 4;
 const NOT_FOUND: u32 = 6;
 const RESET_REQUIRED: u32 = 16;
 const IN_USE: u32 = 19;
@@ -391,4 +393,40 @@ fn making_and_destroying_may_take_a_while_and_fail_on_command() {
     assert_eq!(unsafe { node.nvml.nvmlGpuInstanceDestroy(null_mut()) }, INVALID_ARGUMENT);
     node.edit(|state| state.gpus.get_mut(&0).unwrap().failing_calls.clear());
     assert_eq!(unsafe { node.nvml.nvmlGpuInstanceDestroy(outer) }, SUCCESS);
+}
+
+/// Set where a test runs as root without the capability `SYS_ADMIN`.
+const INSIDE: &str = "OCTAVO_TEST_WITHOUT_SYS_ADMIN";
+
+#[test]
+fn root_without_the_capability_may_look_and_change_nothing() {
+    if std::env::var_os(INSIDE).is_some() {
+        return look_and_try();
+    }
+    let output = Command::new("unshare")
+        .args(["--map-root-user", "setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", "root_without_the_capability_may_look_and_change_nothing"])
+        .env(INSIDE, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+fn look_and_try() {
+    let node = Node::new("dgx-h100");
+    assert_eq!(node.mode(), (0, 0));
+    assert_eq!(node.set_mode(1), Err(NO_PERMISSION));
+    assert_eq!(node.create(SINGLE), Err(NO_PERMISSION));
+    let (mut instance, mut count) = (null_mut(), 0);
+    let listed = unsafe {
+        node.nvml.nvmlDeviceGetGpuInstances(node.gpu, SINGLE, &raw mut instance, &raw mut count)
+    };
+    assert_eq!(listed, NO_PERMISSION);
+    let persistence = unsafe { node.nvml.nvmlDeviceSetPersistenceMode(node.gpu, 0) };
+    assert_eq!(persistence, NO_PERMISSION);
+    let used = output_of(|used| unsafe { node.nvml.nvmlDeviceGetUtilizationRates(node.gpu, used) });
+    assert!(used.is_ok(), "{used:?}");
 }

@@ -116,7 +116,7 @@ impl Freezer {
             }
             let base = self.hierarchies.join(base);
             // In a cgroup namespace of the agent the path begins at the agent's cgroup.
-            let is_whole = !path.split('/').any(|share_quota| share_quota == "..");
+            let is_whole = !path.split('/').any(|segment| segment == "..");
             let tail = path.trim_start_matches(['/', '.']);
             let named = is_whole.then(|| base.join(tail)).filter(|found| has(found, file, pid));
             let folder = named.or_else(|| find(&base, tail, file, pid))?;

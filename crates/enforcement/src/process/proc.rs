@@ -48,7 +48,7 @@ impl Cgroups {
     /// names below its own cgroup.
     pub(crate) fn pod(&self) -> Option<String> {
         [&self.unified, &self.freezer].into_iter().flatten().find_map(|path| {
-            let path = path.split('/').skip_while(|share_quota| matches!(*share_quota, "" | ".."));
+            let path = path.split('/').skip_while(|segment| matches!(*segment, "" | ".."));
             path.map(pod_of).find(Option::is_some).flatten()
         })
     }
@@ -99,7 +99,7 @@ impl Proc {
     pub(crate) fn mounts(&self, pid: u32, folder: &str) -> io::Result<Vec<Mount>> {
         let text = self.read(&format!("{pid}/mountinfo"))?;
         let mounts = text.lines().filter_map(mount_of);
-        let has = |mount: &Mount| mount.root.split('/').any(|share_quota| share_quota == folder);
+        let has = |mount: &Mount| mount.root.split('/').any(|segment| segment == folder);
         Ok(mounts.filter(has).collect())
     }
 
