@@ -17,7 +17,7 @@ step = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
 # One cargo, one target folder: steps side by side would only wait for one another.
 .NOTPARALLEL:
-.PHONY: help demo programs build test bench fmt lint unit doc tidy deny clean require
+.PHONY: help demo programs build test vm bench fmt lint unit doc tidy deny clean require
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -40,6 +40,11 @@ build: require ## Build the release binary and the simulated driver
 	@cargo build --release --locked
 
 test: require fmt lint unit doc tidy deny ## Run everything that has to pass
+
+vm: require ## Run the tests of a node that is a virtual machine (about 10 minutes)
+	$(call step,a node with cgroup version 2 alone, systemd and AppArmor)
+	@cargo build --workspace --locked
+	@OCTAVO_TEST_VIRTUAL_MACHINE=1 cargo test --workspace --locked --test e2e -- --nocapture virtual_machine
 
 bench: build ## Run every benchmark and print its figures
 	@cargo xtask bench all

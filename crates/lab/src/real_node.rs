@@ -24,6 +24,7 @@
 //! | `config` | config files of the node's programs |
 //! | `launch` | starting and finding a node from outside |
 //! | `init`, `mounts`, `node_network` | setup within the namespaces |
+//! | `virtual_machine` | a node that is a machine of its own, emulated by QEMU |
 //!
 //! Objects outside of a node's namespaces (bridge, cgroups, files) are named after the state
 //! folder. So [`remove`] finds them even if nothing else of the lab is left.
@@ -48,6 +49,17 @@ mod node_network;
 pub(crate) mod requirements;
 pub(crate) mod set;
 mod tool;
+pub(crate) mod virtual_machine;
+
+/// What a real node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum RealNodeKind {
+    /// Namespaces of this machine.
+    #[default]
+    Namespaces,
+    /// A virtual machine.
+    VirtualMachine,
+}
 
 /// A program of a real node. The node restarts it when it ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -86,6 +98,11 @@ impl NodeContext<'_> {
     /// Its address on the bridge.
     pub(crate) fn address(&self) -> Ipv4Addr {
         self.real.address(self.number)
+    }
+
+    /// Whether it is a virtual machine, and not a set of namespaces.
+    pub(crate) fn is_virtual_machine(&self) -> bool {
+        self.real.virtual_machines.is_some()
     }
 
     /// Path of its cgroup in every hierarchy.

@@ -9,8 +9,8 @@ use crate::cluster::component::Component;
 use crate::nodes::dynamic_mig::DynamicMig;
 use crate::nodes::nodeset::NodeSet;
 use crate::nodes::owner::Owners;
-use crate::real_node::RealProgram;
 use crate::real_node::set::RealNodeSet;
+use crate::real_node::{RealNodeKind, RealProgram};
 
 /// A real Kubernetes control plane with simulated GPU nodes, on this machine.
 #[derive(Debug, Args)]
@@ -81,6 +81,11 @@ pub(crate) struct UpArgs {
     /// plugins, iproute2, iptables and busybox-static
     #[arg(long, value_name = "COUNT[:MACHINE],...")]
     pub(crate) real_node: Option<RealNodeSet>,
+    /// What a real node is: namespaces of this machine, or a virtual machine with Debian's kernel,
+    /// systemd, cgroup version 2 alone and `AppArmor`, which needs qemu-system-x86, mmdebstrap,
+    /// e2fsprogs and virtiofsd [default: namespaces]
+    #[arg(long, requires = "real_node", value_name = "KIND")]
+    pub(crate) real_node_kind: Option<RealNodeKind>,
     /// Simulated driver library [default: the one in the folder of this binary]
     #[arg(long, env = "OCTAVO_FAKE_DRIVER", value_name = "FILE")]
     pub(crate) fake_driver: Option<PathBuf>,

@@ -61,6 +61,7 @@ async fn up(layout: &Layout, args: UpArgs) -> anyhow::Result<()> {
     };
     let options = UpOptions {
         real_nodes: args.real_node,
+        real_node_kind: args.real_node_kind,
         dynamic_mig: args.dynamic_mig,
         owners: args.owner,
         scheduler: scheduler.or(whole.scheduler),

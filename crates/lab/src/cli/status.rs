@@ -17,7 +17,7 @@ use crate::cluster::layout::Layout;
 use crate::cluster::process::Process;
 use crate::cluster::ready;
 use crate::cluster::settings::{Node, Settings};
-use crate::real_node::{RealProgram, launch, node_contexts};
+use crate::real_node::{NodeContext, RealProgram, launch, node_contexts};
 
 /// Longest wait for the API server.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -75,8 +75,7 @@ pub(crate) async fn gather(layout: &Layout) -> anyhow::Result<Status> {
             problem: None,
         });
     };
-    let real = node_contexts(layout, &settings)
-        .flat_map(|context| real_programs(layout, &context.node.name));
+    let real = node_contexts(layout, &settings).flat_map(|context| real_programs(&context));
     let components: Vec<ComponentStatus> = settings
         .components
         .iter()
@@ -101,13 +100,22 @@ pub(crate) async fn gather(layout: &Layout) -> anyhow::Result<Status> {
     })
 }
 
-/// The processes of a real node. All have ended if the node has.
-fn real_programs(layout: &Layout, node: &str) -> impl Iterator<Item = ComponentStatus> {
-    RealProgram::ALL.into_iter().map(move |program| {
-        let process = launch::program(layout, node, program);
-        let log = layout.real_log(node, program.name());
-        component_status(format!("{node}/{}", program.name()), process, log)
-    })
+/// The processes of a real node. All have ended if the node has. Of a virtual machine only QEMU's
+/// process is seen.
+fn real_programs(context: &NodeContext<'_>) -> Vec<ComponentStatus> {
+    let (layout, node) = (context.layout, context.node.name.as_str());
+    let status = |program: &str, process, log: &str| {
+        component_status(format!("{node}/{program}"), process, layout.real_log(node, log))
+    };
+    if context.is_virtual_machine() {
+        return vec![status("qemu", launch::main_process(layout, node), "node")];
+    }
+    let programs = RealProgram::ALL.into_iter();
+    programs
+        .map(|program| {
+            status(program.name(), launch::program(layout, node, program), program.name())
+        })
+        .collect()
 }
 
 fn status_of(component: Component, layout: &Layout) -> ComponentStatus {

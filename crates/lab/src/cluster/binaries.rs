@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cli::progress::Progress;
 use crate::cluster::settings::Tool;
+use crate::real_node::virtual_machine::image;
 
 mod build;
 mod source;
@@ -64,6 +65,13 @@ pub(crate) fn step_times() -> Option<PathBuf> {
 /// version.
 pub async fn containerd(progress: &Progress) -> anyhow::Result<PathBuf> {
     built(&source::containerd()?, progress).await
+}
+
+/// The folder with the image of virtual machines, made if the cache lacks this version.
+pub(crate) async fn virtual_machine(progress: &Progress) -> anyhow::Result<PathBuf> {
+    let cache = cache_folder(|name| std::env::var_os(name).filter(|value| !value.is_empty()))?;
+    progress.step("looking for the image of virtual machines: made once, in about a minute");
+    tokio::task::spawn_blocking(move || image::find(&cache)).await?
 }
 
 /// The result of a project's build.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use crate::cli::progress::Progress;
 use crate::cluster::component::{self, Component};
@@ -23,9 +23,11 @@ use crate::nodes::dynamic_mig::DynamicMig;
 use crate::nodes::nodeset::NodeSet;
 use crate::nodes::owner::Owners;
 use crate::nodes::provision::{self, NodeKind};
+use crate::real_node::RealNodeKind;
 use crate::real_node::set::RealNodeSet;
 
 mod real;
+mod same;
 
 /// Options of `up`.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub struct UpOptions {
     pub nodes: Option<NodeSet>,
     /// The real nodes. `None`: none, or the real nodes of a running lab.
     pub real_nodes: Option<RealNodeSet>,
+    /// What the real nodes are. `None`: the default, or what those of a running lab are.
+    pub real_node_kind: Option<RealNodeKind>,
     /// GPUs opted in to dynamic MIG. `None`: the default, or those of a running lab.
     pub dynamic_mig: Option<DynamicMig>,
     /// Owners of the nodes. `None`: the default, or those of a running lab.
@@ -70,6 +74,7 @@ impl UpOptions {
             state_dir: state_dir.into(),
             nodes: None,
             real_nodes: None,
+            real_node_kind: None,
             dynamic_mig: None,
             owners: None,
             scheduler: None,
@@ -326,48 +331,7 @@ impl Lab {
     }
 
     async fn resume(self, options: &UpOptions) -> anyhow::Result<Self> {
-        let names = |nodes: &[Node]| -> Vec<(String, String)> {
-            nodes.iter().map(|node| (node.name.clone(), node.machine.clone())).collect()
-        };
-        if let Some(requested) = &options.dynamic_mig
-            && self.settings.all_nodes().any(|node| requested.of(&node.name) != node.dynamic_mig)
-        {
-            bail!(
-                "a lab with another --dynamic-mig is up in {}: run `octavo lab down` first, or \
-                 change it with the node label {}",
-                self.layout.root().display(),
-                octavo_api::names::LABEL_DYNAMIC_MIG
-            );
-        }
-        if let Some(requested) = &options.owners
-            && self.settings.all_nodes().any(|node| requested.of(node) != node.owner)
-        {
-            bail!(
-                "a lab with another --owner is up in {}: run `octavo lab down` first, or change it \
-                 with the node label {}",
-                self.layout.root().display(),
-                octavo_api::names::LABEL_OWNER
-            );
-        }
-        if let Some(requested) = options.scheduler
-            && requested != self.settings.components.contains(&Component::OctavoScheduler)
-        {
-            bail!(
-                "a lab with{} Octavo's scheduler is up in {}: run `octavo lab down` first",
-                if requested { "out" } else { "" },
-                self.layout.root().display()
-            );
-        }
-        if let Some(requested) = &options.nodes
-            && names(&requested.nodes()) != names(&self.settings.nodes)
-        {
-            bail!(other_nodes_refusal("nodes", "--nodes", self.layout.root()));
-        }
-        if let Some(requested) = &options.real_nodes
-            && names(&requested.nodes()) != names(self.real_nodes())
-        {
-            bail!(other_nodes_refusal("real nodes", "--real-node", self.layout.root()));
-        }
+        self.check_same(options)?;
         let progress = &options.progress;
         let dead = |component: &&Component| self.process(**component).is_none();
         let dead: Vec<&str> = self
@@ -450,15 +414,6 @@ fn step_count(components: &[Component], nodes: bool, real_nodes: bool) -> usize 
     always + usize::from(nodes) + usize::from(node_programs) + usize::from(real_nodes)
 }
 
-/// Refuses an `up` with other nodes than those of the running lab.
-fn other_nodes_refusal(nodes: &str, flag: &str, root: &Path) -> String {
-    format!(
-        "a lab with other {nodes} is up in {}: run `octavo lab down` first, or omit {flag} to keep \
-         them",
-        root.display()
-    )
-}
-
 /// Removes the remains of a failed `up`, except the logs.
 async fn clean_up(layout: &Layout, lock: Lock) -> anyhow::Result<()> {
     stop::stop_processes(layout).await?;
@@ -477,16 +432,5 @@ mod tests {
         let whole = UpOptions::new("/lab", "/octavo").components(true, true);
         assert_eq!(step_count(&whole, true, false), 7);
         assert_eq!(step_count(&whole, true, true), 8);
-    }
-
-    #[test]
-    fn the_refusal_of_other_nodes_is_one_line_with_single_spaces() {
-        let text = other_nodes_refusal("real nodes", "--real-node", Path::new("/lab"));
-        assert_eq!(
-            text,
-            "a lab with other real nodes is up in /lab: run `octavo lab down` first, or omit \
-             --real-node to keep them"
-        );
-        assert!(!text.contains("  "), "{text}");
     }
 }

@@ -125,7 +125,7 @@ impl Layout {
         self.logs().join(format!("{name}.{program}.log"))
     }
 
-    /// Pid file of a real node's `unshare` process, with which the node ends.
+    /// Pid file of a real node's `unshare` or QEMU process, with which the node ends.
     pub(crate) fn real_pid(&self, name: &str) -> PathBuf {
         self.pids().join(name)
     }

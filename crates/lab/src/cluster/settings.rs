@@ -12,6 +12,7 @@ use crate::cluster::layout::Layout;
 use crate::cluster::ports::Ports;
 use crate::nodes::dynamic_mig::NodeDynamicMig;
 use crate::nodes::owner::Owner;
+use crate::real_node::RealNodeKind;
 
 /// All facts that later commands need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,6 +52,9 @@ pub struct RealNodes {
     pub network: u16,
     /// The nodes. A node's number is its index in this list.
     pub nodes: Vec<Node>,
+    /// Folder with the image of virtual machines, if the nodes are such; `None`: namespaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub virtual_machines: Option<PathBuf>,
 }
 
 /// A program with its leading arguments.
@@ -79,6 +83,16 @@ pub struct Node {
     /// The scheduler that allocates its devices.
     #[serde(default)]
     pub owner: Owner,
+}
+
+impl RealNodes {
+    /// What the nodes are.
+    pub fn kind(&self) -> RealNodeKind {
+        match self.virtual_machines {
+            None => RealNodeKind::Namespaces,
+            Some(_) => RealNodeKind::VirtualMachine,
+        }
+    }
 }
 
 impl Settings {

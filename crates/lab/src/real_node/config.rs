@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::images::PAUSE_IMAGE;
 use super::mounts::ETC_DIR;
+use super::virtual_machine::guest;
 use super::{NodeContext, RealProgram, requirements};
 use crate::cluster::kubeconfig::{self, Credential};
-use crate::cluster::layout::Layout;
 use crate::cluster::pki;
 use crate::cluster::settings::RealNodes;
 
@@ -44,15 +44,17 @@ pub(crate) fn write(context: &NodeContext<'_>) -> anyhow::Result<()> {
     let kubeconfig = context.layout.client_kubeconfig(&stem);
     let apiserver = context.settings.apiserver();
     kubeconfig::write(&kubeconfig, context.layout, apiserver, &Credential::Certificate(&stem))?;
-    let cni = requirements::cni_folder().context("the CNI plugins are gone")?;
-    let files = [
-        ("containerd.toml", containerd(cni, snapshotter(&folder))),
-        ("kubelet.yaml", yaml(&kubelet(context.layout, name, &context.cgroup()))?),
+    let mut files = vec![
+        ("containerd.toml", containerd(context)?),
+        ("kubelet.yaml", yaml(&kubelet(context))?),
         ("cni/10-octavo.conflist", format!("{:#}\n", cni_network(context.number))),
         // The machine's own file may be a link into `/run`, and names servers that a node cannot
         // reach.
         ("resolv.conf", "# A real node of the lab has no name server.\n".to_owned()),
     ];
+    if context.is_virtual_machine() {
+        files.extend(guest::files(context)?);
+    }
     for (file, text) in files {
         let path = etc.join(file);
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
@@ -93,23 +95,33 @@ pub(super) fn command(context: &NodeContext<'_>, program: RealProgram) -> Comman
 /// The command that imports the images into containerd.
 pub(super) fn import(context: &NodeContext<'_>) -> Command {
     let mut command = Command::new(context.real.containerd.join("ctr"));
-    let folder = context.layout.real_node(&context.node.name);
     command
         .args(["--namespace", "k8s.io", "images", "import", "--snapshotter"])
-        .arg(snapshotter(&folder))
+        .arg(snapshotter(context))
         .arg(context.layout.images());
     command
 }
 
 /// The snapshotter: overlayfs, unless the state folder is on an overlay, which the kernel does not
-/// stack.
-fn snapshotter(folder: &Path) -> &'static str {
-    let kind = rustix::fs::statfs(folder).map(|file_system| file_system.f_type);
-    if kind.is_ok_and(|kind| u64::try_from(kind) == Ok(OVERLAYFS)) { "native" } else { "overlayfs" }
+/// stack. A virtual machine has a disk of its own.
+fn snapshotter(context: &NodeContext<'_>) -> &'static str {
+    let folder = context.layout.real_node(&context.node.name);
+    let kind = rustix::fs::statfs(&folder).map(|file_system| file_system.f_type);
+    let is_overlay = kind.is_ok_and(|kind| u64::try_from(kind) == Ok(OVERLAYFS));
+    if is_overlay && !context.is_virtual_machine() { "native" } else { "overlayfs" }
 }
 
-fn containerd(cni: &str, snapshotter: &str) -> String {
-    format!(
+/// containerd's config file. A virtual machine has its own kernel and systemd. In namespaces,
+/// The profile of `AppArmor` would be loaded into the machine's kernel, and stay there. And to lower the
+/// score for the kernel's killer below one's own takes a right that root in a container often lacks.
+fn containerd(context: &NodeContext<'_>) -> anyhow::Result<String> {
+    let alone = context.is_virtual_machine();
+    let cni = if alone {
+        guest::CNI_FOLDER
+    } else {
+        requirements::cni_folder().context("the CNI plugins are gone")?
+    };
+    Ok(format!(
         "\
 version = 4
 root = '/var/lib/containerd'
@@ -124,17 +136,15 @@ disabled_plugins = ['io.containerd.nri.v1.nri']
   path = '/var/lib/containerd/opt'
 
 [plugins.'io.containerd.cri.v1.images']
-  snapshotter = '{snapshotter}'
+  snapshotter = '{}'
 
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{PAUSE_IMAGE}'
 
 [plugins.'io.containerd.cri.v1.runtime']
   cdi_spec_dirs = ['/run/cdi']
-  # Its profile would be loaded into the machine's kernel, and stay there.
-  disable_apparmor = true
-  # To lower the score below one's own takes a right that root in a container often has not.
-  restrict_oom_score_adj = true
+  disable_apparmor = {shared}
+  restrict_oom_score_adj = {shared}
 
 [plugins.'io.containerd.cri.v1.runtime'.cni]
   bin_dirs = ['{cni}']
@@ -144,14 +154,17 @@ disabled_plugins = ['io.containerd.nri.v1.nri']
   runtime_type = 'io.containerd.runc.v2'
 
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.runc.options]
-  SystemdCgroup = false
-"
-    )
+  SystemdCgroup = {alone}
+",
+        snapshotter(context),
+        shared = !alone,
+    ))
 }
 
-fn kubelet(layout: &Layout, node: &str, cgroup: &str) -> Value {
+fn kubelet(context: &NodeContext<'_>) -> Value {
+    let (layout, node) = (context.layout, &context.node.name);
     let pki = |name: String| layout.pki_file(&name);
-    json!({
+    let mut config = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "authentication": {
@@ -163,11 +176,9 @@ fn kubelet(layout: &Layout, node: &str, cgroup: &str) -> Value {
         "tlsCertFile": pki(format!("{}.crt", server_stem(node))),
         "tlsPrivateKeyFile": pki(format!("{}.key", server_stem(node))),
         "containerRuntimeEndpoint": format!("unix://{CONTAINERD_SOCKET}"),
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": cgroup,
-        "failCgroupV1": false,
+        "cgroupDriver": "systemd",
+        "failCgroupV1": true,
         "failSwapOn": false,
-        "oomScoreAdj": 0,
         "resolvConf": format!("{ETC_DIR}/resolv.conf"),
         // The default is below `/usr`.
         "volumePluginDir": "/var/lib/kubelet/volume-plugins",
@@ -178,7 +189,15 @@ fn kubelet(layout: &Layout, node: &str, cgroup: &str) -> Value {
         // A failed prepare is retried only at the pod's next sync, by default after a minute or
         // more.
         "syncFrequency": "10s",
-    })
+    });
+    if !context.is_virtual_machine() {
+        // No systemd, the machine's version of cgroups, and a part of its cgroups.
+        config["cgroupDriver"] = "cgroupfs".into();
+        config["cgroupRoot"] = context.cgroup().into();
+        config["failCgroupV1"] = false.into();
+        config["oomScoreAdj"] = 0.into();
+    }
+    config
 }
 
 fn cni_network(number: u8) -> Value {

@@ -101,6 +101,19 @@ pub(super) async fn connect(context: &NodeContext<'_>, unshare: Process) -> anyh
     made.map(drop).with_context(|| format!("connect {} to the bridge", context.node.name))
 }
 
+/// Adds the link of a virtual machine to the bridge, and returns its name. The node is its user.
+pub(super) fn add_tap(context: &NodeContext<'_>) -> anyhow::Result<String> {
+    let tap = veth(context.layout, context.number);
+    delete(&tap)?;
+    let bridge = bridge(context.layout);
+    let made = (|| {
+        tool::run("ip", &["tuntap", "add", "dev", &tap, "mode", "tap"])?;
+        tool::run("ip", &["link", "set", "dev", &tap, "master", &bridge, "up"])
+    })();
+    made.with_context(|| format!("connect {} to the bridge", context.node.name))?;
+    Ok(tap)
+}
+
 /// Whether a link of this lab exists.
 pub(super) fn has_leftovers(layout: &Layout) -> bool {
     !links(layout).is_empty()
@@ -164,7 +177,7 @@ mod tests {
     use super::*;
 
     fn real(network: u16) -> RealNodes {
-        RealNodes { containerd: "/c".into(), network, nodes: Vec::new() }
+        RealNodes { containerd: "/c".into(), network, nodes: Vec::new(), virtual_machines: None }
     }
 
     #[test]

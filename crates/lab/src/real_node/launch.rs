@@ -5,10 +5,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 
-use super::{NodeContext, RealProgram, cgroups, host_network, requirements};
+use super::{NodeContext, RealProgram, cgroups, host_network, requirements, virtual_machine};
 use crate::cluster::layout::Layout;
 use crate::cluster::process::{self, CommandLine, Process};
 use crate::cluster::start;
+use crate::nodes::provision;
 
 /// Lines of a node's log in an error message.
 const LOG_TAIL_LINES: usize = 12;
@@ -16,7 +17,15 @@ const LOG_TAIL_LINES: usize = 12;
 /// Starts a node unless it runs. Removes the remains of its last run first.
 pub(crate) async fn start(context: &NodeContext<'_>) -> anyhow::Result<()> {
     let (layout, name) = (context.layout, context.node.name.as_str());
-    if unshare_process(layout, name).is_some() && init(layout, name).is_some() {
+    if let Some(image) = &context.real.virtual_machines {
+        if main_process(layout, name).is_some() {
+            return Ok(());
+        }
+        stop(layout, name).await;
+        provision::reboot(&layout.node(name))?;
+        return virtual_machine::start(context, image).await;
+    }
+    if main_process(layout, name).is_some() && init(layout, name).is_some() {
         return Ok(());
     }
     stop(layout, name).await;
@@ -41,14 +50,17 @@ pub(crate) async fn start(context: &NodeContext<'_>) -> anyhow::Result<()> {
 
 /// Kills a node with all its processes and mounts.
 pub(crate) async fn stop(layout: &Layout, name: &str) {
-    let all: Vec<Process> =
-        unshare_process(layout, name).into_iter().chain(init(layout, name)).collect();
+    let all: Vec<Process> = main_process(layout, name)
+        .into_iter()
+        .chain(init(layout, name))
+        .chain(virtual_machine::files_process(layout, name))
+        .collect();
     process::stop(&all, std::time::Duration::ZERO).await;
 }
 
 /// Fails with the end of the node's log if the node has ended.
 pub(crate) fn check_alive(layout: &Layout, name: &str) -> anyhow::Result<()> {
-    if unshare_process(layout, name).is_some() {
+    if main_process(layout, name).is_some() {
         return Ok(());
     }
     let log = layout.real_log(name, "node");
@@ -59,8 +71,8 @@ pub(crate) fn check_alive(layout: &Layout, name: &str) -> anyhow::Result<()> {
     )
 }
 
-/// The node's `unshare` process; the node ends with it.
-pub(crate) fn unshare_process(layout: &Layout, name: &str) -> Option<Process> {
+/// The node's `unshare` or QEMU process; the node ends with it.
+pub(crate) fn main_process(layout: &Layout, name: &str) -> Option<Process> {
     Process::read(&layout.real_pid(name)).filter(|process| process.is_alive())
 }
 
@@ -71,11 +83,11 @@ pub(crate) fn all_processes(layout: &Layout) -> Vec<Process> {
         .filter(|process| inner_pid(process.pid) == Some(1));
     let files = fs::read_dir(layout.pids()).into_iter().flatten().flatten();
     let is_real = |name: &std::ffi::OsStr| name.as_encoded_bytes().starts_with(b"real-");
-    let unshare_processes = files
+    let main_processes = files
         .filter(|file| is_real(&file.file_name()))
         .filter_map(|file| Process::read(&file.path()))
         .filter(|process| process.is_alive());
-    unshare_processes.chain(inits).collect()
+    main_processes.chain(inits).collect()
 }
 
 /// Process 1 of the node.

@@ -33,21 +33,23 @@ pub(super) async fn set_up(context: &NodeContext<'_>) -> anyhow::Result<()> {
     }
     // A setting of this namespace, not of the machine.
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("let the node forward packets")?;
-    translate_service(context)
-}
-
-/// Redirects traffic for the service to the API server, from pods (PREROUTING) and from the node
-/// itself (OUTPUT).
-fn translate_service(context: &NodeContext<'_>) -> anyhow::Result<()> {
-    let (service, port) = SERVICE;
-    let apiserver = context.settings.apiserver().to_string();
-    for chain in ["PREROUTING", "OUTPUT"] {
-        let select = ["-A", chain, "-d", service, "-p", "tcp", "--dport", port];
-        let lead = ["-j", "DNAT", "--to-destination", &apiserver];
-        let rule = [&["-w", "-t", "nat"][..], &select, &lead].concat();
+    for rule in service_rules(context) {
+        let rule: Vec<&str> = rule.iter().map(String::as_str).collect();
         tool::run("iptables", &rule).context("redirect the service address to the API server")?;
     }
     Ok(())
+}
+
+/// Arguments of `iptables` that redirect traffic for the service to the API server, from pods
+/// (PREROUTING) and from the node itself (OUTPUT).
+pub(super) fn service_rules(context: &NodeContext<'_>) -> [Vec<String>; 2] {
+    let (service, port) = SERVICE;
+    let apiserver = context.settings.apiserver().to_string();
+    ["PREROUTING", "OUTPUT"].map(|chain| {
+        let select = ["-A", chain, "-d", service, "-p", "tcp", "--dport", port];
+        let lead = ["-j", "DNAT", "--to-destination", &apiserver];
+        [&["-w", "-t", "nat"][..], &select, &lead].concat().into_iter().map(str::to_owned).collect()
+    })
 }
 
 async fn wait_for_veth() -> anyhow::Result<()> {

@@ -66,6 +66,50 @@ pub(crate) fn check() -> anyhow::Result<()> {
         )
 }
 
+/// QEMU's program for machines like this one.
+pub(super) const QEMU: &str = "qemu-system-x86_64";
+
+/// Commands that virtual machines need besides, with their Debian packages.
+const VIRTUAL_MACHINE_COMMANDS: [(&str, &str); 3] =
+    [(QEMU, "qemu-system-x86"), ("mmdebstrap", "mmdebstrap"), ("mke2fs", "e2fsprogs")];
+
+/// Where distributions put virtiofsd, with the packages `virtiofsd` or `qemu-system-common`.
+const VIRTIOFSD: [&str; 3] =
+    ["/usr/libexec/virtiofsd", "/usr/lib/virtiofsd", "/usr/lib/qemu/virtiofsd"];
+
+/// The reason why this machine cannot run real nodes that are virtual machines; `None` if it can.
+pub fn virtual_machine_obstacle() -> Option<String> {
+    check().and_then(|()| check_virtual_machine()).err().map(|error| format!("{error:#}"))
+}
+
+/// Rejects a machine that cannot run virtual machines.
+pub(super) fn check_virtual_machine() -> anyhow::Result<()> {
+    if std::env::consts::ARCH != "x86_64" {
+        bail!("virtual machines are built for x86_64 only; use real nodes in namespaces here");
+    }
+    let missing = VIRTUAL_MACHINE_COMMANDS.into_iter().filter(|(name, _)| find(name).is_none());
+    let mut packages: Vec<&str> = missing.map(|(_, package)| package).collect();
+    if virtiofsd().is_none() {
+        packages.push("virtiofsd");
+    }
+    if !packages.is_empty() {
+        bail!(
+            "a virtual machine needs programs that are missing here: install with `apt-get install \
+             {}`, or the same packages of your distribution",
+            packages.join(" ")
+        );
+    }
+    if !Path::new("/dev/net/tun").exists() {
+        bail!("a virtual machine needs /dev/net/tun for its network: load the module `tun`");
+    }
+    Ok(())
+}
+
+/// The program that shares the machine's files with a virtual machine.
+pub(super) fn virtiofsd() -> Option<PathBuf> {
+    VIRTIOFSD.into_iter().map(PathBuf::from).find(|path| path.is_file())
+}
+
 /// Rejects files below folders that a node replaces, because the node would not see them.
 pub(crate) fn check_visible<'a>(
     layout: &'a Layout,

@@ -12,7 +12,7 @@ fn two_state_folders_share_no_name_on_the_machine() {
     assert_ne!(id("/a/lab"), id("/b/lab"));
 }
 
-fn settings(real: Option<RealNodes>) -> Settings {
+pub(super) fn settings(real: Option<RealNodes>) -> Settings {
     Settings {
         complete: true,
         started: String::new(),
@@ -27,9 +27,9 @@ fn settings(real: Option<RealNodes>) -> Settings {
     }
 }
 
-fn two_nodes() -> RealNodes {
+pub(super) fn two_nodes() -> RealNodes {
     let nodes = "1:t4,1:l4".parse::<set::RealNodeSet>().unwrap().nodes();
-    RealNodes { containerd: "/c".into(), network: 3, nodes }
+    RealNodes { containerd: "/c".into(), network: 3, nodes, virtual_machines: None }
 }
 
 #[test]

@@ -24,3 +24,4 @@ mod scheduler_rules;
 mod shares;
 mod testbed;
 mod tour;
+mod virtual_machine;

@@ -27,6 +27,9 @@ const MAX_LOST_BYTES: u64 = 512 << 20;
 /// Path of the binary under test in containers.
 const OCTAVO_IN_CONTAINER: &str = "/octavo/octavo";
 
+/// Arguments of a probe that reports and then keeps its memory.
+const HOLD: [&str; 5] = ["--no-timing", "--hold", "10000", "--output", "json"];
+
 /// A pod with a claim that runs `octavo probe` as its main process.
 fn probe_pod(name: &str, args: &[&str]) -> Value {
     let command: Vec<&str> =
@@ -74,7 +77,7 @@ async fn wait_for_report(testbed: &Testbed, pod: &str) -> Value {
     .await
 }
 
-async fn remove(testbed: &Testbed, name: &str) {
+pub(crate) async fn remove(testbed: &Testbed, name: &str) {
     testbed.delete_pod(name).await;
     testbed.claims().delete(name, &DeleteParams::default()).await.unwrap();
 }
@@ -107,17 +110,25 @@ async fn wait_for_enforced(testbed: &Testbed, claim: &str, status: &str, reason:
 async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
     let Some(_guard) = lock_real_nodes().await else { return };
     let testbed = Testbed::up_real("1:dgx-h100").await;
+    let names = eight_shares_are_enforced(&testbed).await;
+    for name in &names {
+        remove(&testbed, name).await;
+    }
+    a_bypass_and_a_spoiled_table_are_stopped(&testbed).await;
+}
+
+/// Eight containers probe their shares of one GPU, and keep their memory. Returns their names.
+pub(crate) async fn eight_shares_are_enforced(testbed: &Testbed) -> Vec<String> {
     let names: Vec<String> = (0..8).map(|index| format!("share-{index}")).collect();
     // All pods hold their memory, so the last ones meet their own limits and not their neighbours'.
-    let args = ["--no-timing", "--hold", "10000", "--output", "json"];
     for name in &names {
-        create(&testbed, name, EIGHTH_MIB, probe_pod(name, &args)).await;
+        create(testbed, name, EIGHTH_MIB, probe_pod(name, &HOLD)).await;
         testbed.wait_until_bound(name).await;
     }
     let mut gpus = Vec::new();
     for name in &names {
         testbed.wait_until_running(name).await;
-        let report = wait_for_report(&testbed, name).await;
+        let report = wait_for_report(testbed, name).await;
         let seen = report["seen"]["gpus"].as_array().unwrap();
         assert_eq!(seen.len(), 1, "{report:#}");
         assert_eq!(seen[0]["totalBytes"], USABLE_MIB << 20, "the share is the GPU: {report:#}");
@@ -137,19 +148,20 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
             least > (USABLE_MIB << 20) / 10 * 9,
             "the share is its owner's: {least} of {USABLE_MIB} MiB"
         );
-        wait_for_enforced(&testbed, name, "True", "Guard").await;
+        wait_for_enforced(testbed, name, "True", "Guard").await;
     }
     gpus.dedup();
     assert_eq!(gpus.len(), 1, "eight containers, one GPU: {gpus:?}");
-    for name in &names {
-        remove(&testbed, name).await;
-    }
+    names
+}
 
+/// Of a GPU's tenants only the one is stopped that takes what it may not have.
+pub(crate) async fn a_bypass_and_a_spoiled_table_are_stopped(testbed: &Testbed) {
     // One pod bypasses its limit beside a neighbour, and only that pod is ended.
-    create(&testbed, "neighbour", EIGHTH_MIB, probe_pod("neighbour", &args)).await;
-    wait_for_report(&testbed, "neighbour").await;
+    create(testbed, "neighbour", EIGHTH_MIB, probe_pod("neighbour", &HOLD)).await;
+    wait_for_report(testbed, "neighbour").await;
     let args = ["--no-timing", "--path", "alloc", "--bypass", "1000"];
-    create(&testbed, "rogue", EIGHTH_MIB, probe_pod("rogue", &args)).await;
+    create(testbed, "rogue", EIGHTH_MIB, probe_pod("rogue", &args)).await;
     let code = eventually("a program that bypasses the guard is killed", || async {
         let status = testbed.pods().get("rogue").await.ok()?.status?;
         let state = status.container_statuses?.first()?.state.clone()?;
@@ -162,7 +174,7 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
     // Whether it could report the bypass depends on timing.
     assert!(!log.contains("not stopped within"), "{log}");
     eventually("the pod's events say why", || async {
-        event_reasons(&testbed, "rogue").await.contains(&"MemoryOverflow".to_owned()).then_some(())
+        event_reasons(testbed, "rogue").await.contains(&"MemoryOverflow".to_owned()).then_some(())
     })
     .await;
     let neighbour = testbed.wait_until_running("neighbour").await;
@@ -170,8 +182,8 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
     assert!(
         statuses[0].state.as_ref().unwrap().running.is_some() && statuses[0].restart_count == 0
     );
-    assert!(!event_reasons(&testbed, "neighbour").await.contains(&"MemoryOverflow".to_owned()));
-    remove(&testbed, "rogue").await;
+    assert!(!event_reasons(testbed, "neighbour").await.contains(&"MemoryOverflow".to_owned()));
+    remove(testbed, "rogue").await;
 
     // A pod that corrupts its slot table is fenced; its neighbour is not.
     let spoil = format!(
@@ -181,11 +193,11 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
     let spoiler = with_program(shell_pod("spoiler", "real-0", &spoil, &["spoiler"]));
     let amounts = json!({"memory": format!("{EIGHTH_MIB}Mi")});
     testbed.create::<ResourceClaim>(share_claim("spoiler", &amounts)).await;
-    let log = log_of(&testbed, spoiler).await;
+    let log = log_of(testbed, spoiler).await;
     assert!(log.contains("code 1") && !log.contains("holds"), "nothing is granted: {log}");
-    wait_for_enforced(&testbed, "spoiler", "False", "StateTampered").await;
-    wait_for_enforced(&testbed, "neighbour", "True", "Guard").await;
+    wait_for_enforced(testbed, "spoiler", "False", "StateTampered").await;
+    wait_for_enforced(testbed, "neighbour", "True", "Guard").await;
     for name in ["spoiler", "neighbour"] {
-        remove(&testbed, name).await;
+        remove(testbed, name).await;
     }
 }

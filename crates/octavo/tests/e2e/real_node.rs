@@ -41,7 +41,7 @@ const MACHINE_DIRS: [&str; 8] = [
 ];
 
 /// Script that prints a container's view in named sections.
-const INSPECT_SCRIPT: &str = "\
+pub(crate) const INSPECT_SCRIPT: &str = "\
     echo '== devices'; ls -l /dev/nvidia* /dev/dri/card*; \
     echo '== opened'; for node in /dev/nvidiactl /dev/nvidia[0-9]*; do cat $node 2>&1; done; \
     mknod /tmp/other c 195 77 && cat /tmp/other 2>&1; \
@@ -114,7 +114,7 @@ fn part<'a>(log: &'a str, name: &str) -> Vec<&'a str> {
 }
 
 /// A pod waits for `nvidia-uvm`, and gets its device node by the number that the module has then.
-async fn a_module_may_come_late_and_with_another_number(testbed: &Testbed, node: &str) {
+pub(crate) async fn a_module_may_come_late_and_with_another_number(testbed: &Testbed, node: &str) {
     let path = testbed.node(node).join("proc/devices");
     let text = fs::read_to_string(&path).unwrap();
     let line = "508 nvidia-uvm\n";
@@ -217,26 +217,7 @@ async fn containers_get_their_claims_and_down_leaves_nothing() {
 
     doctor_finds_what_keeps_containers_from_gpus(&testbed);
 
-    // Parts of GPUs: a share has its limits beside it, a MIG device its capabilities.
-    opt_in(&testbed, "real-0", "7").await;
-    testbed
-        .create::<ResourceClaim>(share_claim("part", &json!({"memory": "20Gi", "compute": "25"})))
-        .await;
-    let look = "cat /run/octavo/shares/*/limits.json; echo; echo '== devices'; ls /dev/nvidia*";
-    let log = log_of(&testbed, shell_pod("part", "real-0", look, &["part"])).await;
-    let (limits, devices) = log.split_once("== devices").unwrap();
-    let limits: Value = serde_json::from_str(limits).unwrap();
-    // Its portion of what driver and firmware reserve is left out.
-    assert_eq!(limits["memoryBytes"], 20_341_u64 << 20, "{limits}");
-    assert_eq!(limits["computeMilliPercent"], 25_000, "{limits}");
-    assert_eq!(devices.matches("/dev/nvidia").count() - devices.matches("/dev/nvidia-").count(), 2);
-    testbed.create::<ResourceClaim>(mig_claim("cut", &["1g.10gb"])).await;
-    let log = log_of(&testbed, shell_pod("cut", "real-0", "ls /dev/nvidia-caps", &["cut"])).await;
-    assert_eq!(log.matches("nvidia-cap").count(), 2, "{log}");
-    for name in ["part", "cut"] {
-        testbed.delete_pod(name).await;
-        testbed.claims().delete(name, &DeleteParams::default()).await.unwrap();
-    }
+    parts_of_gpus_have_their_files(&testbed).await;
 
     eventually("the parts of GPUs are given back", || async {
         (claim_files(&testbed.lab, "real-0").len() == 2).then_some(())
@@ -267,6 +248,29 @@ async fn containers_get_their_claims_and_down_leaves_nothing() {
     testbed.octavo_ok(&["lab", "down"]);
     traces.wait_until_gone().await;
     assert_eq!(Footprint::take(), before);
+}
+
+/// A share has its limits beside it, a MIG device its capabilities.
+pub(crate) async fn parts_of_gpus_have_their_files(testbed: &Testbed) {
+    opt_in(testbed, "real-0", "7").await;
+    testbed
+        .create::<ResourceClaim>(share_claim("part", &json!({"memory": "20Gi", "compute": "25"})))
+        .await;
+    let look = "cat /run/octavo/shares/*/limits.json; echo; echo '== devices'; ls /dev/nvidia*";
+    let log = log_of(testbed, shell_pod("part", "real-0", look, &["part"])).await;
+    let (limits, devices) = log.split_once("== devices").unwrap();
+    let limits: Value = serde_json::from_str(limits).unwrap();
+    // Its portion of what driver and firmware reserve is left out.
+    assert_eq!(limits["memoryBytes"], 20_341_u64 << 20, "{limits}");
+    assert_eq!(limits["computeMilliPercent"], 25_000, "{limits}");
+    assert_eq!(devices.matches("/dev/nvidia").count() - devices.matches("/dev/nvidia-").count(), 2);
+    testbed.create::<ResourceClaim>(mig_claim("cut", &["1g.10gb"])).await;
+    let log = log_of(testbed, shell_pod("cut", "real-0", "ls /dev/nvidia-caps", &["cut"])).await;
+    assert_eq!(log.matches("nvidia-cap").count(), 2, "{log}");
+    for name in ["part", "cut"] {
+        testbed.delete_pod(name).await;
+        testbed.claims().delete(name, &DeleteParams::default()).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -340,7 +344,7 @@ fn agent_processes() -> Vec<rustix::process::Pid> {
 }
 
 /// Checks the view of a container with one GPU.
-fn assert_sees_its_gpu(log: &str, gpu: u32) {
+pub(crate) fn assert_sees_its_gpu(log: &str, gpu: u32) {
     let devices = part(log, "devices");
     for (node, numbers) in [
         ("/dev/nvidiactl", "195, 255"),
@@ -380,13 +384,13 @@ fn assert_sees_its_gpu(log: &str, gpu: u32) {
 }
 
 /// Minor number of the GPU allocated to a claim.
-async fn allocated_gpu(testbed: &Testbed, name: &str) -> u32 {
+pub(crate) async fn allocated_gpu(testbed: &Testbed, name: &str) -> u32 {
     let claim = testbed.claims().get(name).await.unwrap();
     let results = claim.status.unwrap().allocation.unwrap().devices.unwrap().results.unwrap();
     results[0].device.strip_prefix("gpu-").unwrap().parse().unwrap()
 }
 
-async fn restarts(testbed: &Testbed, name: &str) -> i32 {
+pub(crate) async fn restarts(testbed: &Testbed, name: &str) -> i32 {
     let status = testbed.pods().get(name).await.ok().and_then(|pod| pod.status);
     let containers = status.and_then(|status| status.container_statuses).unwrap_or_default();
     containers.iter().map(|container| container.restart_count).sum()

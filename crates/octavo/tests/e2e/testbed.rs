@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::{Device, ResourceClaim, ResourceSlice};
 use kube::api::{ListParams, PostParams};
 use kube::{Api, Client, ResourceExt};
-use octavo_lab::{DynamicMig, Lab, Owner, Owners, UpOptions};
+use octavo_lab::{DynamicMig, Lab, Owner, Owners, RealNodeKind, UpOptions};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -69,6 +69,17 @@ impl Testbed {
     pub(crate) async fn up_real(nodes: &str) -> Self {
         Self::up_with(|state| UpOptions {
             real_nodes: Some(nodes.parse().unwrap()),
+            ..UpOptions::control_plane_only(state, OCTAVO)
+        })
+        .await
+    }
+
+    /// Like `up_real`, with nodes that are virtual machines.
+    pub(crate) async fn up_virtual(nodes: &str) -> Self {
+        Self::up_with(|state| UpOptions {
+            real_nodes: Some(nodes.parse().unwrap()),
+            real_node_kind: Some(RealNodeKind::VirtualMachine),
+            ready_timeout: Duration::from_mins(10),
             ..UpOptions::control_plane_only(state, OCTAVO)
         })
         .await

@@ -20,7 +20,8 @@ use crate::nodes::driver_libraries::DriverLibraries;
 use crate::nodes::nodeset;
 use crate::real_node::set::RealNodeSet;
 use crate::real_node::{
-    self, RealProgram, agent_pod, host_network, images, launch, node_contexts, requirements,
+    self, RealNodeKind, RealProgram, agent_pod, host_network, images, launch, node_contexts,
+    requirements,
 };
 
 /// The requested real nodes. Fails if this machine cannot run them, or if their names collide with
@@ -65,7 +66,12 @@ pub(super) async fn plan(
     let kubelet = binaries.tools.get("kubelet").context("the lab's tools have no kubelet")?;
     let programs = [options.octavo.as_path(), &containerd, &kubelet.program];
     requirements::check_visible(layout, programs.into_iter())?;
-    Ok(Some(RealNodes { containerd, network: host_network::choose(layout)?, nodes }))
+    let virtual_machines = match options.real_node_kind.unwrap_or_default() {
+        RealNodeKind::Namespaces => None,
+        RealNodeKind::VirtualMachine => Some(binaries::virtual_machine(&options.progress).await?),
+    };
+    let network = host_network::choose(layout)?;
+    Ok(Some(RealNodes { containerd, network, nodes, virtual_machines }))
 }
 
 impl Lab {
@@ -74,12 +80,13 @@ impl Lab {
         self.settings.real.as_ref().map_or(&[], |real| &real.nodes)
     }
 
-    /// The running process of a program of a real node.
+    /// The running process of a program of a real node; `None` in a virtual machine.
     pub fn real_process(&self, node: &str, program: RealProgram) -> Option<Process> {
         launch::program(&self.layout, node, program)
     }
 
-    /// The root folder of a real node as seen from this process; `None` if the node does not run.
+    /// The root folder of a real node as seen from this process; `None` if the node does not run,
+    /// or is a virtual machine.
     pub fn real_root(&self, node: &str) -> Option<PathBuf> {
         let init = launch::init(&self.layout, node)?;
         Some(Path::new("/proc").join(init.pid.to_string()).join("root"))

@@ -129,7 +129,7 @@ fn users_and_groups_are_in_the_subject() {
 #[test]
 fn real_kubelets_have_a_client_and_a_server_certificate() {
     let nodes = "1:t4".parse::<crate::RealNodeSet>().unwrap().nodes();
-    let real = RealNodes { containerd: "/c".into(), network: 7, nodes };
+    let real = RealNodes { containerd: "/c".into(), network: 7, nodes, virtual_machines: None };
     let folder = Folder::with_nodes(Some(&real));
     for stem in ["kubelet-real-0", "kubelet-real-0-server", KUBELET_CLIENT] {
         assert!(folder.is_signed_by(stem, "ca"), "{stem}");
