@@ -246,6 +246,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
+    use crate::config::GpuName;
 
     #[derive(Debug, Parser)]
     struct Program {
@@ -269,7 +270,7 @@ mod tests {
         let run = parse(&["--config", "/c", "--cdi-root", "/cdi", "--admin-address", ":0"]);
         assert_eq!(run.unwrap().run.node.settings().cdi_root, Some("/cdi".into()));
         let cut = parse(&["--dynamic-mig", "0,3"]).unwrap().run.node.settings().dynamic_mig;
-        assert_eq!(cut, Some(DynamicMig::Minors([0, 3].into())));
+        assert_eq!(cut, Some(DynamicMig::Gpus([0, 3].map(GpuName::Minor).into())));
         assert!(parse(&["--dynamic-mig", "some"]).is_err());
         let owned = parse(&["--owner", "octavo"]).unwrap().run.node.settings().owner;
         assert_eq!(owned.unwrap().scheduler(), Some("octavo"));

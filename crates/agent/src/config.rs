@@ -18,7 +18,7 @@ use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_node::files::is_plain_name;
 use octavo_node::{HOOK_PROGRAM, HostMount, NodePaths};
 
-pub use dynamic_mig::{DynamicMig, DynamicMigError};
+pub use dynamic_mig::{DynamicMig, DynamicMigError, GpuName};
 pub use owner::{Owner, OwnerError};
 pub use renamed_setting::RenamedSetting;
 pub use watch_interval::{WatchInterval, WatchIntervalError};

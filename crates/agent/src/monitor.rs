@@ -229,6 +229,7 @@ impl Monitor {
 
     /// Handles events until `stop`, or until the driver is to be released.
     fn listen(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        let mut mode_changes = driver.mig_mode_changes();
         let mut events = self.subscribe(driver)?;
         let mut poll_at = Instant::now() + self.poll_delay(&*events);
         let mut mig_check_at = Instant::now() + MIG_CHECK_INTERVAL;
@@ -251,6 +252,11 @@ impl Monitor {
                     poll_at = poll_at.min(Instant::now() + self.backoff.next_delay());
                 }
             }
+            // What was registered for the GPU's events may be gone, and its minor number another.
+            let is_stale = driver.mig_mode_changes() != mode_changes;
+            if is_stale {
+                poll_at = Instant::now();
+            }
             if alive_check_at <= Instant::now() {
                 // A single GPU's loss is found elsewhere.
                 let health = self.gpus.keys().next().map(|uuid| driver.health(uuid));
@@ -272,12 +278,14 @@ impl Monitor {
             // A stream of events must not delay the poll of an unhealthy GPU.
             if poll_at <= Instant::now() {
                 let (known, sick) = (self.snapshot.inventory.clone(), self.sick());
+                mode_changes = driver.mig_mode_changes();
                 self.poll(driver)?;
                 if !self.is_sick() {
                     self.backoff.reset();
                 }
                 // A lost or reset GPU is no longer registered, and a new one not yet.
-                if !events.unmonitored().is_empty()
+                if is_stale
+                    || !events.unmonitored().is_empty()
                     || self.sick() != sick
                     || self.snapshot.inventory != known
                 {

@@ -110,6 +110,7 @@ struct Commands {
     health: BTreeMap<String, Result<GpuHealth, DriverError>>,
     unreadable: BTreeMap<u32, DriverError>,
     gone: Option<DriverError>,
+    mig_mode_changes: u64,
     listeners: Vec<Listener>,
 }
 
@@ -133,6 +134,7 @@ impl TestDriver {
             health: BTreeMap::new(),
             unreadable: BTreeMap::new(),
             gone: None,
+            mig_mode_changes: 0,
             listeners: Vec::new(),
         })))
     }
@@ -175,6 +177,11 @@ impl TestDriver {
         });
     }
 
+    /// Notes that a claim changed the MIG mode of a GPU.
+    pub(crate) fn mig_mode_changed(&self) {
+        self.0.lock().unwrap().mig_mode_changes += 1;
+    }
+
     /// How many listen.
     pub(crate) fn listeners(&self) -> usize {
         self.0.lock().unwrap().listeners.len()
@@ -208,6 +215,10 @@ impl Driver for TestDriver {
             return Err(error.clone());
         }
         commands.health.get(uuid).cloned().unwrap_or_else(|| Ok(well()))
+    }
+
+    fn mig_mode_changes(&self) -> u64 {
+        self.0.lock().unwrap().mig_mode_changes
     }
 
     fn has_mig_changed(&self, known: &Gpu) -> Result<bool, DriverError> {

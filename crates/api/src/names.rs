@@ -13,8 +13,6 @@ pub const OCTAVO_API_VERSION: &str = "octavo.dev/v1alpha1";
 pub const CLASS_GPU: &str = "gpu.nvidia.com";
 /// `DeviceClass` of MIG devices.
 pub const CLASS_MIG: &str = "mig.nvidia.com";
-/// `DeviceClass` of GPUs passed through to virtual machines.
-pub const CLASS_VFIO: &str = "vfio.gpu.nvidia.com";
 
 /// Extended resource provided by the class of whole GPUs.
 pub const EXTENDED_RESOURCE_GPU: &str = "nvidia.com/gpu";
@@ -23,8 +21,6 @@ pub const EXTENDED_RESOURCE_GPU: &str = "nvidia.com/gpu";
 pub const TAINT_XID: &str = "gpu.nvidia.com/xid";
 /// Taint on a device that the driver lost.
 pub const TAINT_GPU_LOST: &str = "gpu.nvidia.com/gpu-lost";
-/// Taint on a device whose health cannot be monitored.
-pub const TAINT_UNMONITORED: &str = "gpu.nvidia.com/unmonitored";
 
 /// Taint on every device of a node whose driver does not answer, or was released (the value is then
 /// [`DRIVER_RELEASED`]).

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use nvml_wrapper_sys::bindings as sys;
-use octavo_machine::{Event, EventKind};
+use octavo_machine::{Event, EventKind, State};
 
 /// An event set: a position in the machine's list of events, and its registrations.
 ///
@@ -24,6 +24,8 @@ struct Registration {
     gpu: u32,
     types: u64,
     since: usize,
+    /// Changes of the GPU's MIG mode before it. The next one ends it.
+    mode_changes: u32,
 }
 
 /// Event types that a GPU with or without error correction supports.
@@ -54,14 +56,17 @@ impl EventSet {
         Self { progress: Mutex::new(progress) }
     }
 
-    /// Registers for events of `gpu` after the first `past`.
-    pub(crate) fn register(&self, gpu: u32, types: u64, past: usize) {
+    /// Registers for events of `gpu` after the first `past`, until its MIG mode has changed more often
+    /// than `mode_changes` times.
+    pub(crate) fn register(&self, gpu: u32, types: u64, past: usize, mode_changes: u32) {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        progress.registrations.push(Registration { gpu, types, since: past });
+        progress.registrations.push(Registration { gpu, types, since: past, mode_changes });
     }
 
     /// The next event that the set is registered for.
-    pub(crate) fn take(&self, events: &[Event]) -> Option<Event> {
+    pub(crate) fn take(&self, state: &State) -> Option<Event> {
+        let events = &state.events;
+        let mode_changes = |gpu| state.gpus.get(&gpu).map_or(0, |gpu| gpu.mig_mode_changes);
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let Progress { registrations, next } = &mut *progress;
         if *next > events.len() {
@@ -75,7 +80,10 @@ impl EventSet {
             let place = *next;
             *next += 1;
             let wanted = |r: &Registration| {
-                r.gpu == event.gpu && r.types & event.kind.bit() != 0 && r.since <= place
+                r.gpu == event.gpu
+                    && r.types & event.kind.bit() != 0
+                    && r.since <= place
+                    && r.mode_changes == mode_changes(r.gpu)
             };
             if registrations.iter().any(wanted) {
                 return Some(*event);

@@ -132,7 +132,7 @@ pub(crate) fn wait(
             let session = library.session.as_mut().ok_or(Code::UNINITIALIZED)?;
             let set = session.set(handle)?.clone();
             session.begin(call)?;
-            if let Some(event) = set.take(&session.state().events) {
+            if let Some(event) = set.take(session.state()) {
                 return tell(session.handle(event.gpu), event);
             }
             drop(library);

@@ -70,6 +70,11 @@ impl GpuUsage {
         self.gpu.as_ref().map_or(0, FakeGpu::used)
     }
 
+    /// Whether no process has a context on the GPU, seen from here or not.
+    pub(crate) fn is_free(&self) -> bool {
+        self.gpu.as_ref().is_none_or(|gpu| gpu.processes().is_empty())
+    }
+
     /// Processes that use the GPU, in order of their pids.
     pub(crate) fn users(&self) -> Vec<User> {
         let Some(gpu) = &self.gpu else { return Vec::new() };

@@ -49,6 +49,19 @@ pub trait Driver: Send + Sync {
         Ok(false)
     }
 
+    /// Number of the GPU's device node `/dev/nvidiaN`, as the driver has it now. A change of MIG mode may
+    /// give the GPU another one (`nvmlDeviceGetMinorNumber` and `nvmlDeviceSetMigMode` in nvml.h).
+    fn minor(&self, uuid: &str) -> Result<u32, DriverError> {
+        let _ = uuid;
+        Err(DriverError::NotSupported { call: "nvmlDeviceGetMinorNumber" })
+    }
+
+    /// How many times a GPU's MIG mode was changed through this driver. After a change the GPU may have
+    /// another minor number, and an [`EventStream`] from before may tell no more of its events.
+    fn mig_mode_changes(&self) -> u64 {
+        0
+    }
+
     /// Turns a GPU's MIG mode on or off and returns the resulting mode. If the GPU needs a reset
     /// first, as an A100 does, only `pending` changes. A GPU in use or with instances fails with
     /// [`DriverError::InUse`] and keeps its `pending` mode.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::mig::{MigInstance, MigProfile};
-use crate::{Driver, DriverError};
+use crate::{Driver, DriverError, PciAddress};
 
 /// All facts about a node, read at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,7 +64,8 @@ pub struct Gpu {
     pub compute_capability: (u32, u32),
     /// Frame buffer in bytes, as NVML's total.
     pub memory_bytes: u64,
-    /// The part of `memory_bytes` that driver and firmware reserve, if reported.
+    /// The part of `memory_bytes` that driver and firmware reserve. Where the driver does not report
+    /// it, it is measured while the GPU is idle; `None` until then.
     pub reserved_bytes: Option<u64>,
     /// Streaming multiprocessors, if reported.
     pub multiprocessors: Option<u32>,
@@ -188,19 +189,6 @@ pub enum AddressingMode {
     Ats,
 }
 
-/// A PCI address; prints in sysfs's form, `0000:1b:00.0`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct PciAddress {
-    /// Domain.
-    pub domain: u32,
-    /// Bus.
-    pub bus: u8,
-    /// Device.
-    pub device: u8,
-    /// Function.
-    pub function: u8,
-}
-
 /// Health of a GPU at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GpuHealth {
@@ -247,13 +235,6 @@ impl Inventory {
             }
         }
         Ok(Self { versions, gpus, unreadable })
-    }
-}
-
-impl fmt::Display for PciAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { domain, bus, device, function } = self;
-        write!(f, "{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
     }
 }
 

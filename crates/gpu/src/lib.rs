@@ -11,6 +11,7 @@ mod handle;
 mod inventory;
 pub mod mig;
 pub mod nvml;
+mod pci_address;
 pub mod xid;
 
 pub use char_devices::CharDevices;
@@ -19,5 +20,6 @@ pub use driver::{Driver, DriverError, EventStream, GpuEvent, GpuEventKind, Memor
 pub use handle::DriverHandle;
 pub use inventory::{
     AddressingMode, Clique, DriverVersions, Fabric, FabricState, Gpu, GpuHealth, GpuProcess,
-    Inventory, Mig, NvLink, PciAddress, RecoveryAction, UnreadableGpu,
+    Inventory, Mig, NvLink, RecoveryAction, UnreadableGpu,
 };
+pub use pci_address::{PciAddress, PciAddressError};

@@ -87,6 +87,14 @@ impl Driver for Nvml {
         mig::has_changed(self.library.device_of(&known.uuid)?, known)
     }
 
+    fn minor(&self, uuid: &str) -> Result<u32, DriverError> {
+        self.library.device_of(uuid)?.minor()
+    }
+
+    fn mig_mode_changes(&self) -> u64 {
+        self.library.mig_mode_changes()
+    }
+
     fn set_mig_mode(&self, uuid: &str, enabled: bool) -> Result<Mig, DriverError> {
         mig::set_mode(self.library.device_of(uuid)?, enabled)
     }

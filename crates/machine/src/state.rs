@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Machine, MachineError, MigState};
+use crate::{Machine, MachineError, Mig, MigActivation, MigRefusal, MigState};
 
 /// State of a simulated machine.
 ///
@@ -28,6 +28,8 @@ pub struct State {
     pub extra_functions: BTreeSet<String>,
     /// Whether `cuGetProcAddress` returns the same pointers as `dlsym`; default: true.
     pub pointer_identity: Option<bool>,
+    /// Duration of a change of MIG mode, in milliseconds.
+    pub mig_mode_millis: u64,
     /// Duration of creating a GPU instance, in milliseconds.
     pub mig_create_millis: u64,
     /// Duration of destroying a GPU instance, in milliseconds.
@@ -65,6 +67,13 @@ pub struct GpuState {
     pub processes: u32,
     /// MIG mode and instances.
     pub mig: MigState,
+    /// Changes of the MIG mode so far. Each may unbind the GPU from the driver, and so ends what
+    /// processes have registered for its events.
+    pub mig_mode_changes: u32,
+    /// Minor number that the next change of the MIG mode gives the GPU.
+    pub next_minor: Option<u32>,
+    /// Minor number since such a change; `None`: that of the description.
+    pub minor: Option<u32>,
     /// Return codes by function name, for calls that fail on this GPU.
     pub failing_calls: BTreeMap<String, u32>,
     /// Exceptional kernels by name; the duration of other kernels follows from their name.
@@ -181,10 +190,30 @@ impl State {
             gpu.ecc.volatile_corrected = 0;
             gpu.ecc.volatile_uncorrected = 0;
             gpu.processes = 0;
+            gpu.minor = None;
             if let Some(mig) = &machine.model.mig {
                 gpu.mig.reboot(mig);
             }
         }
+    }
+}
+
+impl GpuState {
+    /// Requests a MIG mode, as [`MigState::set_mode`] does. `is_used`: processes that the state does
+    /// not name use the GPU, too.
+    pub fn set_mig_mode(
+        &mut self,
+        model: &Mig,
+        enabled: bool,
+        is_used: bool,
+    ) -> Result<MigActivation, MigRefusal> {
+        let before = self.mig.is_enabled(model);
+        let became = self.mig.set_mode(model, enabled, is_used || self.processes > 0)?;
+        if self.mig.is_enabled(model) != before {
+            self.mig_mode_changes += 1;
+            self.minor = self.next_minor.take().or(self.minor);
+        }
+        Ok(became)
     }
 }
 

@@ -112,7 +112,7 @@ fn is_replaced(devices: &Devices, held: &HeldDevice, mig: &HeldMig) -> bool {
 
 /// The GPU of a held device. A whole GPU must exist under its name. An instance stays on its GPU even after the GPU
 /// left dynamic MIG and the placement is no longer a device.
-fn gpu_of<'a>(devices: &'a Devices, held: &HeldDevice) -> Option<&'a KnownDevice> {
+pub(super) fn gpu_of<'a>(devices: &'a Devices, held: &HeldDevice) -> Option<&'a KnownDevice> {
     let named = devices.by_name.get(&held.device).filter(|device| device.uuid == held.uuid);
     if named.is_some() || !matches!(held.kind, HeldKind::Mig(_)) {
         return named;

@@ -4,12 +4,15 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use octavo_gpu::{Gpu, PciAddress};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
 
 /// The GPUs of a node that MIG partitions as claims request it.
 ///
-/// Written `all`, `none`, or as minor numbers. Numbers are separated by commas on the command line (`0,3`) and by
-/// underscores in a label (`0_3`), and form a list in a file (`[0, 3]`).
+/// Written `all`, `none`, or as GPUs: minor numbers, UUIDs or PCI addresses. GPUs are separated by commas on the command
+/// line (`0,3`) and by underscores in a label (`0_3`), and form a list in a file (`[0, 3]`). A label's value can have
+/// no PCI address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum DynamicMig {
     /// None: existing instances are offered as they are.
@@ -17,28 +20,72 @@ pub enum DynamicMig {
     None,
     /// All GPUs with MIG support.
     All,
-    /// Those with these minor numbers.
-    Minors(BTreeSet<u32>),
+    /// These.
+    Gpus(BTreeSet<GpuName>),
+}
+
+/// A GPU as an administrator names it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GpuName {
+    /// The number of its device node. A reboot, another GPU or a change of MIG mode may give it to another GPU.
+    Minor(u32),
+    /// `GPU-` and its UUID.
+    Uuid(String),
+    /// Its PCI address.
+    Pci(PciAddress),
 }
 
 /// Parse error of [`DynamicMig`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} does not say which GPUs to cut: give `all`, `none`, or minor numbers as in {1}")]
+#[error(
+    "{0:?} does not say which GPUs to cut: give `all`, `none`, or minor numbers, UUIDs or PCI addresses as in {1}"
+)]
 pub struct DynamicMigError(String, &'static str);
 
 impl DynamicMig {
-    /// Whether the GPU with this minor number is included.
-    pub fn has(&self, minor: u32) -> bool {
+    /// Whether the GPU is included.
+    pub fn has(&self, gpu: &Gpu) -> bool {
         match self {
             Self::None => false,
             Self::All => true,
-            Self::Minors(minors) => minors.contains(&minor),
+            Self::Gpus(names) => names.iter().any(|name| name.is(gpu)),
         }
     }
 
-    /// Parses the value of a node's label, with numbers separated by underscores.
+    /// Parses the value of a node's label, with GPUs separated by underscores.
     pub fn from_label(value: &str) -> Result<Self, DynamicMigError> {
         parse(value, '_').ok_or_else(|| DynamicMigError(value.to_owned(), "`0_3`"))
+    }
+}
+
+impl GpuName {
+    /// Whether it names this GPU.
+    pub fn is(&self, gpu: &Gpu) -> bool {
+        match self {
+            Self::Minor(minor) => gpu.minor == *minor,
+            Self::Uuid(uuid) => gpu.uuid == *uuid,
+            Self::Pci(address) => gpu.pci == *address,
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        if let Ok(minor) = text.parse() {
+            return Some(Self::Minor(minor));
+        }
+        if text.strip_prefix("GPU-").is_some_and(|uuid| !uuid.is_empty()) {
+            return Some(Self::Uuid(text.to_owned()));
+        }
+        text.parse().ok().map(Self::Pci)
+    }
+}
+
+impl fmt::Display for GpuName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Minor(minor) => write!(f, "gpu-{minor}"),
+            Self::Uuid(uuid) => f.write_str(uuid),
+            Self::Pci(address) => address.fmt(f),
+        }
     }
 }
 
@@ -54,48 +101,46 @@ fn parse(text: &str, separator: char) -> Option<DynamicMig> {
     match text.trim() {
         "all" => Some(DynamicMig::All),
         "none" => Some(DynamicMig::None),
-        numbers => {
-            let numbers = numbers.split(separator).map(|number| number.trim().parse().ok());
-            numbers.collect::<Option<_>>().map(DynamicMig::Minors)
+        names => {
+            let names = names.split(separator).map(|name| GpuName::parse(name.trim()));
+            names.collect::<Option<_>>().map(DynamicMig::Gpus)
         }
     }
 }
 
 impl<'de> Deserialize<'de> for DynamicMig {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reader)
-    }
-}
-
-struct Reader;
-
-impl<'de> Visitor<'de> for Reader {
-    type Value = DynamicMig;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("`all`, `none`, or a list of minor numbers such as [0, 3]")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<DynamicMig, E> {
-        text.parse().map_err(E::custom)
-    }
-
-    fn visit_u64<E: Error>(self, minor: u64) -> Result<DynamicMig, E> {
-        let minor = u32::try_from(minor).map_err(E::custom)?;
-        Ok(DynamicMig::Minors([minor].into()))
-    }
-
-    fn visit_i64<E: Error>(self, minor: i64) -> Result<DynamicMig, E> {
-        let minor = u32::try_from(minor).map_err(E::custom)?;
-        Ok(DynamicMig::Minors([minor].into()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<DynamicMig, A::Error> {
-        let mut minors = BTreeSet::new();
-        while let Some(minor) = list.next_element()? {
-            minors.insert(minor);
+        /// What a file has.
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Written {
+            Minor(u32),
+            Text(String),
+            List(Vec<Item>),
         }
-        Ok(DynamicMig::Minors(minors))
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Item {
+            Minor(u32),
+            Text(String),
+        }
+        let expected = || {
+            D::Error::custom(
+                "`dynamicMig` is `all`, `none`, or a list of minor numbers, UUIDs or PCI addresses, \
+                 such as [0, 3]",
+            )
+        };
+        match Written::deserialize(deserializer).map_err(|_| expected())? {
+            Written::Minor(minor) => Ok(Self::Gpus([GpuName::Minor(minor)].into())),
+            Written::Text(text) => text.parse().map_err(D::Error::custom),
+            Written::List(list) => {
+                let names = list.into_iter().map(|item| match item {
+                    Item::Minor(minor) => Some(GpuName::Minor(minor)),
+                    Item::Text(text) => GpuName::parse(&text),
+                });
+                names.collect::<Option<_>>().map(Self::Gpus).ok_or_else(expected)
+            }
+        }
     }
 }
 

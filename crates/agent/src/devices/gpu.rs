@@ -29,14 +29,18 @@ pub(super) fn device(
     if let Some(module) = gpu.module {
         attributes.int("octavo.dev/module", i64::from(module));
     }
-    let capacity = [(CAPACITY_MEMORY, memory(gpu.memory_bytes)), (CAPACITY_COMPUTE, compute())];
+    // Without memory of its own nothing says how much a share would have, so a claim takes all of it.
+    let has_memory = gpu.memory_bytes > 0;
+    let capacity = has_memory
+        .then(|| [(CAPACITY_MEMORY, memory(gpu.memory_bytes)), (CAPACITY_COMPUTE, compute())]);
+    let capacity = capacity.into_iter().flatten();
     Device {
         name: device_name(gpu),
         attributes: attributes.done(),
-        capacity: capacity.map(|(name, capacity)| (name.to_owned(), capacity)).into(),
+        capacity: capacity.map(|(name, capacity)| (name.to_owned(), capacity)).collect(),
         taints,
         consumes: set.map(counters::all).into_iter().collect(),
-        allow_multiple: true,
+        allow_multiple: has_memory,
         ..Device::default()
     }
 }

@@ -18,16 +18,16 @@ pub struct Note {
 /// The notes about a node, sorted.
 pub fn notes(node: &Node<'_>) -> Vec<Note> {
     let mut notes: Vec<_> = node.inventory.gpus.iter().flat_map(|gpu| of_gpu(node, gpu)).collect();
-    if let DynamicMig::Minors(minors) = node.dynamic {
-        for minor in minors {
-            let gpu = node.inventory.gpus.iter().find(|gpu| gpu.minor == *minor);
+    if let DynamicMig::Gpus(names) = node.dynamic {
+        for name in names {
+            let gpu = node.inventory.gpus.iter().find(|gpu| name.is(gpu));
             let why = match gpu {
                 None => "the node has no such GPU",
                 Some(gpu) if !offer::supports_mig(gpu) => "it has no MIG",
                 Some(_) => continue,
             };
             let text = format!(
-                "gpu-{minor} is named for dynamic MIG but {why}; take it out of the setting \
+                "{name} is named for dynamic MIG but {why}; take it out of the setting \
                  `dynamicMig` or of the node's label"
             );
             notes.push(Note { reason: "DynamicMigUnavailable", text });
@@ -44,7 +44,7 @@ fn of_gpu(node: &Node<'_>, gpu: &Gpu) -> Vec<Note> {
     let mut note = |reason, text| notes.push(Note { reason, text });
     let offer = Offer::of(node, gpu);
     match offer {
-        Offer::Whole if node.dynamic.has(gpu.minor) && offer::supports_mig(gpu) => note(
+        Offer::Whole if node.dynamic.has(gpu) && offer::supports_mig(gpu) => note(
             "DynamicMigNeedsReset",
             format!(
                 "{name} ({uuid}) is opted into dynamic MIG but its MIG mode is off, and on this GPU \

@@ -25,7 +25,7 @@ pub enum Offer {
 impl Offer {
     /// The offer for a GPU of a node.
     pub fn of(node: &Node<'_>, gpu: &Gpu) -> Self {
-        if node.dynamic.has(gpu.minor) && supports_mig(gpu) {
+        if node.dynamic.has(gpu) && supports_mig(gpu) {
             return match (needs_reset(gpu), is_on(gpu)) {
                 (false, _) => Self::WholeOrMig,
                 (true, true) => Self::DynamicMig,

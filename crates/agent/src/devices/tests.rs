@@ -114,6 +114,14 @@ fn a_claim_takes_all_memory_and_no_time_unless_it_says() {
 }
 
 #[test]
+fn a_gpu_without_memory_of_its_own_is_whole_only() {
+    let mut inventory = testing::inventory(1);
+    inventory.gpus[0].memory_bytes = 0;
+    let device = devices(&inventory, &BTreeMap::new()).remove(0);
+    assert!(!device.allow_multiple && device.capacity.is_empty(), "{device:?}");
+}
+
+#[test]
 fn share_memory_is_rounded_down_to_a_whole_mebibyte() {
     let mut inventory = testing::inventory(1);
     inventory.gpus[0].memory_bytes = (100 << 20) + 4096;

@@ -197,6 +197,18 @@ impl GpuTurn {
         Ok(instances.iter().any(|found| is_made(found, mig)))
     }
 
+    /// Refuses a device whose GPU has another minor number than the `known` one, as it may have after a change of MIG
+    /// mode: its containers would get another GPU's device node. The monitor reads the number again.
+    pub(crate) fn check_minor(&self, held: &HeldDevice, known: u32) -> Result<(), Refusal> {
+        match self.driver.minor(&held.uuid) {
+            Ok(now) if now != known => {
+                Err(Refusal::GpuRenumbered { device: held.device.clone(), known, now })
+            }
+            // A GPU that does not answer is found elsewhere.
+            _ => Ok(()),
+        }
+    }
+
     /// Turns MIG mode off for a claim that uses the GPU without MIG. Refused while the GPU has instances.
     pub(crate) fn leave_mig(&self, held: &HeldDevice) -> Result<(), Refusal> {
         let device = held.device.clone();

@@ -48,7 +48,7 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Binds the DRA socket, then the registration socket. The kubelet must never see the second without the first.
     pub(crate) fn bind(config: &NodeConfig) -> Result<Self, SocketError> {
-        let instance = config.instance_id.as_deref();
+        let instance = config.instance_id.as_deref().map(short_instance);
         let plugin_path = config.plugin_folder().join(socket_name(instance));
         let plugin = Socket::bind(&plugin_path)?;
         let registration =
@@ -100,6 +100,17 @@ impl Endpoint {
             ended = async { tokio::try_join!(plugin_server, registration_server) } => ended.map(|_| ()),
             () = answered => Ok(()),
         }
+    }
+}
+
+/// The part of an instance id that names sockets. Of a pod's UID it is the first eight digits, since kubelet roots such
+/// as that of `MicroK8s` leave no room for all. Two pods of one node with the same ones could not run beside each other,
+/// and the second waits.
+fn short_instance(id: &str) -> &str {
+    const UUID_LENGTH: usize = 36;
+    match id.split_once('-') {
+        Some((first, _)) if id.len() == UUID_LENGTH && first.len() == 8 => first,
+        _ => id,
     }
 }
 

@@ -111,6 +111,28 @@ async fn failed_event_stream_finds_the_lost_gpu_and_resubscribes() {
 }
 
 #[tokio::test]
+async fn a_claim_s_change_of_mig_mode_renews_the_events_and_the_minor_numbers() {
+    let mut watched = Watched::start(TestDriver::new(2));
+    watched.until(|snapshot| snapshot.inventory.is_some()).await;
+    watched.listeners(1).await;
+    let mut moved = crate::testing::gpu(1);
+    moved.minor = 5;
+    watched.driver.set_gpu(moved);
+    let began = Instant::now();
+    watched.driver.mig_mode_changed();
+    let is_read = |snapshot: &Snapshot| {
+        snapshot.inventory.as_ref().is_some_and(|inventory| inventory.gpus[1].minor == 5)
+    };
+    watched.until(is_read).await;
+    watched.listeners(2).await;
+    assert!(began.elapsed() < MIG_CHECK_INTERVAL, "not by the check of changes by hand");
+    // Once for each change.
+    let reads = watched.driver.reads();
+    tokio::time::sleep(RELEASE_CHECK_INTERVAL * 3).await;
+    assert_eq!(watched.driver.reads(), reads);
+}
+
+#[tokio::test]
 async fn an_unreadable_gpu_hides_no_other_and_is_served_once_it_can_be_read() {
     let driver = TestDriver::new(3);
     driver.set_unreadable(1, Some(DriverError::InUse { call: "nvmlDeviceGetUUID" }));

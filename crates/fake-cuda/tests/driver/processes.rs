@@ -249,6 +249,24 @@ fn the_management_library_lists_processes_with_their_memory() {
 }
 
 #[test]
+fn a_program_with_a_context_keeps_the_mig_mode_from_changing() {
+    const IN_USE: u32 = 19;
+    let node = Node::new("dgx-h100");
+    let nvml = management(&node);
+    let mut gpu = std::ptr::null_mut();
+    assert_eq!(unsafe { nvml.nvmlDeviceGetHandleByIndex_v2(0, &raw mut gpu) }, 0);
+    let set_mode = |mode| {
+        let mut activation = 0;
+        assert_eq!(unsafe { nvml.nvmlDeviceSetMigMode(gpu, mode, &raw mut activation) }, 0);
+        activation
+    };
+    let other = Other::start(&node, "holds_five_gibibytes");
+    assert_eq!(set_mode(1), IN_USE);
+    drop(other);
+    assert_eq!(set_mode(1), 0);
+}
+
+#[test]
 fn a_process_in_a_namespace_of_its_own_is_listed_by_the_hosts_id() {
     let mut unshare = Command::new("unshare");
     unshare.args(["--user", "--map-root-user", "--pid", "--fork", "--mount-proc"]);

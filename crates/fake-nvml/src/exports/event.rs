@@ -28,7 +28,9 @@ machine_calls! {
         if types & !supported_types(session.machine().model.ecc) != 0 {
             return Err(Code::NOT_SUPPORTED);
         }
-        set.register(gpu, types, session.state().events.len());
+        let state = session.state();
+        let mode_changes = state.gpus.get(&gpu).map_or(0, |gpu| gpu.mig_mode_changes);
+        set.register(gpu, types, state.events.len(), mode_changes);
         Ok(())
     }
 }

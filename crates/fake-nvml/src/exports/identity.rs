@@ -51,7 +51,9 @@ gpu_calls! {
         count.put(gpu.model.multiprocessors * cores_per_multiprocessor(gpu)?)
     }
 
-    fn nvmlDeviceGetMinorNumber(gpu, minor: Out<c_uint>) { minor.put(gpu.gpu.minor) }
+    fn nvmlDeviceGetMinorNumber(gpu, minor: Out<c_uint>) {
+        minor.put(gpu.state.minor.unwrap_or(gpu.gpu.minor))
+    }
 
     fn nvmlDeviceGetModuleId(gpu, module: Out<c_uint>) {
         module.put(gpu.gpu.module.ok_or(Code::NOT_SUPPORTED)?)

@@ -6,6 +6,7 @@ use nvml_wrapper_sys::bindings as sys;
 use octavo_machine::{MigActivation, MigProfile};
 
 use crate::code::{CallResult, Code};
+use crate::library;
 use crate::pointers::{ListOut, Out, Versioned, version_of};
 use crate::session::Device;
 
@@ -61,31 +62,34 @@ gpu_calls! {
     }
 }
 
-machine_calls! {
-    /// `activation` reports why an accepted mode is not active.
-    fn nvmlDeviceSetMigMode(
-        session,
-        device: sys::nvmlDevice_t,
-        mode: c_uint,
-        activation: Out<sys::nvmlReturn_t>,
-    ) {
-        let gpu = session.index("nvmlDeviceSetMigMode", device)?;
+/// `activation` reports why an accepted mode is not active.
+#[unsafe(no_mangle)]
+extern "C" fn nvmlDeviceSetMigMode(
+    device: sys::nvmlDevice_t,
+    mode: c_uint,
+    activation: Out<sys::nvmlReturn_t>,
+) -> sys::nvmlReturn_t {
+    let call = "nvmlDeviceSetMigMode";
+    library::on_machine_slowly(call, |state| state.mig_mode_millis, &mut |session| {
+        let gpu = session.index(call, device)?;
         activation.check()?;
         let enabled = match mode {
             sys::NVML_DEVICE_MIG_DISABLE => false,
             sys::NVML_DEVICE_MIG_ENABLE => true,
             _ => return Err(Code::INVALID_ARGUMENT),
         };
-        let became = session.change(gpu, &mut |mig, _, state| {
-            state.mig.set_mode(mig, enabled, state.processes > 0)
-        })?;
+        let is_used = !session.device(call, device)?.usage.is_free();
+        let became =
+            session.change(gpu, &mut |mig, _, state| state.set_mig_mode(mig, enabled, is_used))?;
         activation.put(Code::of(match became {
             MigActivation::Done => Ok(()),
             MigActivation::ResetRequired => Err(Code::RESET_REQUIRED),
             MigActivation::InUse => Err(Code::IN_USE),
         }))
-    }
+    })
+}
 
+machine_calls! {
     fn nvmlDeviceGetGpuInstanceRemainingCapacity(
         session,
         device: sys::nvmlDevice_t,

@@ -25,10 +25,13 @@ pub(super) struct Pci {
 }
 
 /// Frame buffer of a GPU in bytes.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct Memory {
     pub(super) total: u64,
+    /// What driver and firmware reserve; `None` if the driver does not say.
     pub(super) reserved: Option<u64>,
+    /// What is in use, in an answer that does not tell the reserve from it.
+    pub(super) used: u64,
 }
 
 impl<'l> Device<'l> {
@@ -95,12 +98,16 @@ impl<'l> Device<'l> {
             self.get(call, zero)
         });
         match second {
-            Ok(memory) => Ok(Memory { total: memory.total, reserved: Some(memory.reserved) }),
+            Ok(memory) => Ok(Memory {
+                total: memory.total,
+                reserved: Some(memory.reserved),
+                used: memory.used,
+            }),
             Err(error @ DriverError::GpuLost { .. }) => Err(error),
             Err(_) => {
                 let zero = sys::nvmlMemory_t { total: 0, free: 0, used: 0 };
                 let memory = self.get(call!(self.library, nvmlDeviceGetMemoryInfo)?, zero)?;
-                Ok(Memory { total: memory.total, reserved: None })
+                Ok(Memory { total: memory.total, reserved: None, used: memory.used })
             }
         }
     }

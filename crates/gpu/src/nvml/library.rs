@@ -1,8 +1,11 @@
 //! The loaded library: its lifetime, and facts about the system.
 
+use std::collections::BTreeMap;
 use std::ffi::{CString, c_int, c_uint};
 use std::path::Path;
 use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use nvml_wrapper_sys::bindings::{self as sys, NvmlLib};
 
@@ -17,6 +20,9 @@ pub(super) struct Library {
     symbols: NvmlLib,
     /// Functions that the bindings lack.
     limits: Option<Limits>,
+    mig_mode_changes: AtomicU64,
+    /// Measured reserves of GPUs in bytes, by UUID.
+    reserves: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Library {
@@ -33,7 +39,33 @@ impl Library {
         let init = Call::found("nvmlInitWithFlags", &symbols.nvmlInitWithFlags)?;
         let code = call::flags(init, sys::NVML_INIT_FLAG_NO_GPUS);
         let answer = status::check(init.name, code, || error_string(&symbols, code));
-        answer.map(|()| Self { symbols, limits: Limits::load(path) })
+        answer.map(|()| Self {
+            symbols,
+            limits: Limits::load(path),
+            mig_mode_changes: AtomicU64::new(0),
+            reserves: Mutex::default(),
+        })
+    }
+
+    /// The measured reserve of a GPU. `measure` is called until it gives one.
+    pub(super) fn reserve(&self, uuid: &str, measure: impl FnOnce() -> Option<u64>) -> Option<u64> {
+        let mut reserves = self.reserves.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = reserves.get(uuid) {
+            return Some(*known);
+        }
+        let measured = measure()?;
+        reserves.insert(uuid.to_owned(), measured);
+        Some(measured)
+    }
+
+    /// Counts a change of a MIG mode.
+    pub(super) fn mig_mode_changed(&self) {
+        self.mig_mode_changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Changes of MIG modes so far.
+    pub(super) fn mig_mode_changes(&self) -> u64 {
+        self.mig_mode_changes.load(Ordering::Relaxed)
     }
 
     /// The driver's cgroup limits, if it supports them.

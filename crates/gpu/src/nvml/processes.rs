@@ -22,10 +22,16 @@ const NOT_AVAILABLE: u64 = u64::MAX;
 /// with all of its memory.
 pub(super) fn processes(device: Device<'_>) -> Result<Vec<GpuProcess>, DriverError> {
     let library = device.library();
-    // Compute processes are mandatory; some drivers and GPUs lack the other lists.
-    let mut found = list(device, call!(library, nvmlDeviceGetComputeRunningProcesses_v3)?)?;
-    let graphics = call!(library, nvmlDeviceGetGraphicsRunningProcesses_v3);
-    let mps = call!(library, nvmlDeviceGetMPSComputeRunningProcesses_v3);
+    // Compute processes are mandatory; some drivers and GPUs lack the other lists. Drivers before r510
+    // have the second version, with the same structure.
+    let third = call!(library, nvmlDeviceGetComputeRunningProcesses_v3);
+    let second = || call!(library, nvmlDeviceGetComputeRunningProcesses_v2);
+    let compute = third.or_else(|missing| second().map_err(|_| missing))?;
+    let mut found = list(device, compute)?;
+    let graphics = call!(library, nvmlDeviceGetGraphicsRunningProcesses_v3)
+        .or_else(|_| call!(library, nvmlDeviceGetGraphicsRunningProcesses_v2));
+    let mps = call!(library, nvmlDeviceGetMPSComputeRunningProcesses_v3)
+        .or_else(|_| call!(library, nvmlDeviceGetMPSComputeRunningProcesses_v2));
     for call in [graphics, mps] {
         found.extend(optional(call.and_then(|call| list(device, call)))?.unwrap_or_default());
     }

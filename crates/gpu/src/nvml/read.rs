@@ -5,10 +5,10 @@ use std::path::Path;
 
 use nvml_wrapper_sys::bindings as sys;
 
-use super::device::Device;
+use super::device::{Device, Memory};
 use super::library::Library;
 use super::links::Links;
-use super::{fabric, links, names, sysfs};
+use super::{fabric, links, names, processes, sysfs};
 use crate::{DriverError, Gpu, Mig, PciAddress, UnreadableGpu};
 
 /// Reads every GPU that the driver counts.
@@ -36,7 +36,9 @@ fn gpu(
     let device = library.device_at(index)?;
     let uuid = device.uuid()?;
     let pci = device.pci()?;
-    let memory = device.memory()?;
+    // GPUs that share the processor's memory, such as GB10, have none of their own.
+    let memory = supported(device.memory())?.unwrap_or_default();
+    let reserved = memory.reserved.or_else(|| measured_reserve(library, device, &uuid, memory));
     let compute_capability = device.compute_capability()?;
     let power_limit = optional(device.power_limit_milliwatts())?;
     let sm_clock = optional(device.max_clock_mhz(sys::nvmlClockType_enum_NVML_CLOCK_SM))?;
@@ -69,7 +71,7 @@ fn gpu(
             .to_owned(),
         compute_capability,
         memory_bytes: memory.total,
-        reserved_bytes: memory.reserved,
+        reserved_bytes: reserved,
         multiprocessors: multiprocessors(device, compute_capability)?,
         pci: pci.address,
         pci_device_id: pci.device_id,
@@ -90,6 +92,20 @@ fn gpu(
         mig_instances,
     };
     Ok((gpu, links::links(device)?))
+}
+
+/// What driver and firmware reserve of a GPU whose driver does not say, as before r510: the memory that
+/// is in use while no process has any. It is measured once, at the first such moment.
+fn measured_reserve(
+    library: &Library,
+    device: Device<'_>,
+    uuid: &str,
+    memory: Memory,
+) -> Option<u64> {
+    library.reserve(uuid, || {
+        let is_idle = processes::processes(device).is_ok_and(|found| found.is_empty());
+        (is_idle && memory.total > 0).then_some(memory.used)
+    })
 }
 
 /// The driver reports CUDA cores on every GPU, multiprocessors only on some.

@@ -170,10 +170,28 @@ fn an_old_driver_is_asked_in_its_own_way() {
         ],
     ));
     let old = gpus(&driver).remove(1).unwrap();
-    assert_eq!((old.memory_bytes, old.reserved_bytes), (well.memory_bytes, None));
+    assert!(well.reserved_bytes.is_some_and(|reserved| reserved > 0));
+    assert_eq!(
+        (old.memory_bytes, old.reserved_bytes),
+        (well.memory_bytes, well.reserved_bytes),
+        "the reserve is measured"
+    );
+    // It was measured once: what is in use later is not part of it.
+    node.edit(|state| state.gpus.entry(1).or_default().memory_used_mib = 1000);
+    assert_eq!(gpus(&driver).remove(1).unwrap().reserved_bytes, well.reserved_bytes);
     let (old, well) = (old.fabric.unwrap(), well.fabric.unwrap());
     assert_eq!((old.clique, old.health_mask), (well.clique, None));
     assert!(well.health_mask.is_some());
+}
+
+#[test]
+fn a_gpu_without_memory_of_its_own_is_read() {
+    let node = Node::of(switched());
+    let driver = node.open();
+    let calls = ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2"];
+    node.set(&failing(1, &calls.map(|call| (call, NOT_SUPPORTED))));
+    let gpu = gpus(&driver).remove(1).unwrap();
+    assert_eq!((gpu.memory_bytes, gpu.reserved_bytes), (0, None));
 }
 
 #[test]

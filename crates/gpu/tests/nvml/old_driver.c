@@ -2,7 +2,8 @@
  * A driver library from before most functions: one A100 40 GB with two MIG profiles, and no
  * brand, architecture, events, links, fabric, health or words for errors. With VERSIONED it also
  * has the profile call that checks the version of its structure; with MIG_ON the mode is on; with
- * PROCESSES it lists forty that compute, of which one draws as well, and says nothing of MPS.
+ * PROCESSES it lists forty that compute, of which one draws as well, and says nothing of MPS; with
+ * IDLE it lists none, in the second version of the call.
  */
 #include <stdio.h>
 
@@ -66,7 +67,7 @@ int nvmlDeviceGetPciInfo_v3(void *d, struct pci *pci) {
 }
 int nvmlDeviceGetMemoryInfo(void *d, struct memory *memory) {
     (void)d;
-    *memory = (struct memory){40960ull << 20, 0, 0};
+    *memory = (struct memory){40960ull << 20, 0, 450ull << 20};
     return OK;
 }
 int nvmlDeviceGetNumGpuCores(void *d, unsigned *cores) { (void)d; *cores = 6912; return OK; }
@@ -124,6 +125,14 @@ int nvmlDeviceGetGpuInstancePossiblePlacements_v2(void *d, unsigned id, struct p
     *count = 2;
     return OK;
 }
+
+#ifdef IDLE
+int nvmlDeviceGetComputeRunningProcesses_v2(void *d, unsigned *count, void *found) {
+    (void)d, (void)found;
+    *count = 0;
+    return OK;
+}
+#endif
 
 #ifdef PROCESSES
 enum { INSUFFICIENT_SIZE = 7, COMPUTING = 40 };

@@ -139,6 +139,17 @@ fn processes_of_all_lists_are_merged_in_order() {
 }
 
 #[test]
+fn a_reserve_that_the_driver_does_not_say_is_what_an_idle_gpu_has_in_use() {
+    let reserve = |flags: &[&str]| {
+        let inventory = Inventory::read(&open(flags)).unwrap();
+        inventory.gpus[0].reserved_bytes
+    };
+    assert_eq!(reserve(&["-DIDLE"]), Some(450 << 20));
+    assert_eq!(reserve(&["-DPROCESSES"]), None, "part of it is the processes'");
+    assert_eq!(reserve(&[]), None, "whether the GPU is idle is not known");
+}
+
+#[test]
 fn a_driver_without_the_list_says_so_by_its_name() {
     let call = "nvmlDeviceGetComputeRunningProcesses_v3";
     assert_eq!(open(&[]).processes("GPU-old"), Err(DriverError::Missing { call }));

@@ -67,12 +67,18 @@ pub(crate) struct Set {
     /// Number of processes that use the whole GPU; while there are any, its MIG mode cannot change
     #[arg(long, value_name = "COUNT")]
     processes: Option<u32>,
+    /// Time to change a MIG mode, on all GPUs of the node
+    #[arg(long, value_name = "MILLISECONDS")]
+    mig_mode: Option<u64>,
     /// Time to create a MIG instance, on all GPUs of the node
     #[arg(long, value_name = "MILLISECONDS")]
     mig_create: Option<u64>,
     /// Time to destroy a MIG instance, on all GPUs of the node
     #[arg(long, value_name = "MILLISECONDS")]
     mig_destroy: Option<u64>,
+    /// Minor number that the next change of its MIG mode gives the GPU
+    #[arg(long, value_name = "NUMBER")]
+    next_minor: Option<u32>,
     /// Whether a row remap waits for a reset
     #[arg(long, value_name = "BOOL")]
     remap_pending: Option<bool>,
@@ -278,6 +284,7 @@ fn more_severe(left: RecoveryAction, right: RecoveryAction) -> RecoveryAction {
 }
 
 fn set(state: &mut State, index: u32, values: &Set) {
+    state.mig_mode_millis = values.mig_mode.unwrap_or(state.mig_mode_millis);
     state.mig_create_millis = values.mig_create.unwrap_or(state.mig_create_millis);
     state.mig_destroy_millis = values.mig_destroy.unwrap_or(state.mig_destroy_millis);
     let gpu = state.gpus.entry(index).or_default();
@@ -289,6 +296,7 @@ fn set(state: &mut State, index: u32, values: &Set) {
     gpu.memory_used_mib = values.memory_used.unwrap_or(gpu.memory_used_mib);
     gpu.remap_pending = values.remap_pending.unwrap_or(gpu.remap_pending);
     gpu.remap_failed = values.remap_failed.unwrap_or(gpu.remap_failed);
+    gpu.next_minor = values.next_minor.or(gpu.next_minor);
     gpu.fabric_health = values.fabric_health.or(gpu.fabric_health);
     for call in &values.call {
         if call.code == 0 {

@@ -121,9 +121,11 @@ impl CapabilityFiles {
             return None;
         }
         let minors = machine.gpus.iter().map(|gpu| gpu.minor);
+        let moved = state.gpus.values().filter_map(|gpu| gpu.minor);
         let wanted = (0..)
             .zip(minors.clone())
             .filter_map(|(index, minor)| Some((minor, state.gpus.get(&index)?)))
+            .map(|(minor, gpu)| (gpu.minor.unwrap_or(minor), gpu))
             .flat_map(|(minor, gpu)| {
                 gpu.mig.instances.iter().flat_map(move |(id, instance)| {
                     of_instance(minor, *id, instance.compute_instances.keys().copied())
@@ -133,7 +135,7 @@ impl CapabilityFiles {
                 (capability.path(), capability_text(capability.minor(), ALL_READ_MODE))
             })
             .collect();
-        Some(Self { root, wanted, gpus: minors.collect() })
+        Some(Self { root, wanted, gpus: minors.chain(moved).collect() })
     }
 
     /// Creates missing files.

@@ -42,6 +42,15 @@ pub(super) struct Card {
     pub(super) is_in_use: bool,
     /// How often the mode was changed.
     pub(super) switches: u32,
+    /// Minor number that the next change of the mode gives it, and the one that it has then.
+    pub(super) next_minor: Option<u32>,
+    minor: Option<u32>,
+}
+
+impl Card {
+    fn minor(&self, uuid: &str) -> u32 {
+        self.minor.unwrap_or_else(|| uuid.trim_start_matches("GPU-").parse().expect("is a number"))
+    }
 }
 
 /// A profile of the test's GPUs.
@@ -161,7 +170,7 @@ impl State {
             compute_instances: vec![MigComputeInstance { id: 0, uuid }],
         };
         card.instances.push(instance.clone());
-        let minor: u32 = gpu.trim_start_matches("GPU-").parse().expect("is a number");
+        let minor = card.minor(gpu);
         let folder =
             proc.join(format!("driver/nvidia/capabilities/gpu{minor}/mig/gi{gpu_instance}"));
         fs::create_dir_all(folder.join("ci0")).expect("makes");
@@ -199,6 +208,10 @@ impl Driver for MigDriver {
         Ok(instances)
     }
 
+    fn minor(&self, uuid: &str) -> Result<u32, DriverError> {
+        Ok(self.with(uuid, |card| card.minor(uuid)))
+    }
+
     fn set_mig_mode(&self, uuid: &str, enabled: bool) -> Result<Mig, DriverError> {
         let mut state = self.begin("mode", uuid)?;
         let card = state.gpus.get_mut(uuid).expect("is there");
@@ -209,6 +222,7 @@ impl Driver for MigDriver {
         if !card.needs_reset && card.is_on != enabled {
             card.is_on = enabled;
             card.switches += 1;
+            card.minor = card.next_minor.take().or(card.minor);
         }
         Ok(Mig { enabled: card.is_on, pending: card.pending })
     }
@@ -239,7 +253,7 @@ impl Driver for MigDriver {
             return Err(DriverError::InUse { call: "nvmlGpuInstanceDestroy" });
         }
         card.instances.remove(at);
-        let minor = uuid.trim_start_matches("GPU-");
+        let minor = card.minor(uuid);
         let folder = format!("driver/nvidia/capabilities/gpu{minor}/mig/gi{gpu_instance}");
         fs::remove_dir_all(self.proc.join(folder)).expect("removes");
         Ok(())

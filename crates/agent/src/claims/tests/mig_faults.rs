@@ -356,6 +356,37 @@ async fn a_gpu_in_use_keeps_its_mode() {
 }
 
 #[tokio::test]
+async fn a_gpu_that_its_mode_gave_another_minor_number_is_read_again_first() {
+    let node = Node::new();
+    let claims = node.start_mig().await;
+    let read_again = |minor| {
+        let mut devices = known_mig();
+        let of_gpu = devices.iter_mut().filter(|device| device.uuid == "GPU-0");
+        of_gpu.for_each(|device| device.minor = minor);
+        devices
+    };
+    for (name, device, minor) in [("a", SMALL, 6), ("b", "gpu-0", 7)] {
+        let claim = node.allocate(name, &[device]);
+        // The first claim turns the mode on, its end off, and that is found by the second.
+        node.driver.with("GPU-0", |card| card.next_minor = Some(minor));
+        if device == "gpu-0" {
+            node.driver.with("GPU-0", |card| (card.is_on, card.pending) = (true, true));
+        }
+        let refusal = claims.prepare(&claim).await.expect_err("has another number");
+        assert_eq!(refusal.reason(), "GpuRenumbered");
+        assert!(refusal.to_string().contains(&format!("is now /dev/nvidia{minor}")), "{refusal}");
+        assert!(!node.path(&Node::cdi(&claim)).exists(), "it would name another GPU");
+        claims.set_devices("580.95.05", read_again(minor)).await;
+        claims.prepare(&claim).await.expect("the kubelet retries");
+        let spec = fs::read_to_string(node.path(&Node::cdi(&claim))).expect("reads");
+        assert!(spec.contains(&format!("\"/dev/nvidia{minor}\"")), "{spec}");
+        assert!(!spec.contains("\"/dev/nvidia0\""), "{spec}");
+        claims.unprepare(&claim).await.expect("unprepares");
+    }
+    assert_nothing(&node, &claims);
+}
+
+#[tokio::test]
 async fn what_could_not_be_taken_back_is_taken_back_later() {
     let node = Node::new();
     let claims = node.start_mig().await;

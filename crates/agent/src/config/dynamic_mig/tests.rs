@@ -2,7 +2,7 @@ use super::*;
 use crate::config::NodeFile;
 
 fn minors(numbers: &[u32]) -> DynamicMig {
-    DynamicMig::Minors(numbers.iter().copied().collect())
+    DynamicMig::Gpus(numbers.iter().copied().map(GpuName::Minor).collect())
 }
 
 #[test]
@@ -35,7 +35,19 @@ fn what_says_nothing_is_refused_with_what_would() {
 }
 
 #[test]
-fn a_gpu_is_cut_if_its_minor_number_is_named() {
-    assert!(DynamicMig::All.has(5) && !DynamicMig::None.has(0));
-    assert!(minors(&[0, 3]).has(3) && !minors(&[0, 3]).has(1));
+fn a_gpu_is_cut_if_it_is_named() {
+    let gpu = crate::testing::gpu;
+    assert!(DynamicMig::All.has(&gpu(5)) && !DynamicMig::None.has(&gpu(0)));
+    assert!(minors(&[0, 3]).has(&gpu(3)) && !minors(&[0, 3]).has(&gpu(1)));
+    let (uuid, pci) = (gpu(1).uuid, gpu(2).pci.to_string());
+    let named: DynamicMig = format!("{uuid},{pci}").parse().unwrap();
+    assert!(named.has(&gpu(1)) && named.has(&gpu(2)) && !named.has(&gpu(0)));
+    let written = format!("dynamicMig: [0, \"{uuid}\", \"{pci}\"]");
+    let file = serde_saphyr::from_str::<NodeFile>(&written).unwrap().dynamic_mig.unwrap();
+    assert!(file.has(&gpu(0)) && file.has(&gpu(1)) && file.has(&gpu(2)) && !file.has(&gpu(3)));
+    // Its minor number may be another one tomorrow.
+    let mut moved = gpu(1);
+    moved.minor = 7;
+    assert!(named.has(&moved));
+    assert_eq!(DynamicMig::from_label(&uuid), Ok(DynamicMig::Gpus([GpuName::Uuid(uuid)].into())));
 }

@@ -1,5 +1,6 @@
 //! GPUs under dynamic MIG.
 
+use crate::config::GpuName;
 use octavo_api::names::TAINT_FOREIGN_MIG;
 use octavo_gpu::Gpu;
 
@@ -159,7 +160,7 @@ fn whole_gpu_and_overlapping_placements_exclude_each_other() {
 #[test]
 fn only_gpus_that_are_opted_in_and_can_be_cut_are_alternatives() {
     let mut opted = Opted::new([mig::gpu(0, false), mig::gpu(1, false), testing::gpu(2)]);
-    opted.dynamic = DynamicMig::Minors([1, 2, 9].into());
+    opted.dynamic = DynamicMig::Gpus([1, 2, 9].map(GpuName::Minor).into());
     let offered = opted.offered();
     assert_eq!(offered.counters.len(), 1);
     assert_eq!(offered.counters[0].name, "gpu-1-counter-set");

@@ -1,4 +1,5 @@
 use super::*;
+use crate::config::GpuName;
 use crate::config::NodeFile;
 
 fn config(dynamic: DynamicMig, owner: &str) -> NodeConfig {
@@ -18,14 +19,14 @@ fn labelled(labels: &[(&str, &str)]) -> ObjectMeta {
 
 #[test]
 fn the_label_goes_before_the_agent_s_own_setting() {
-    let own = DynamicMig::Minors([1].into());
+    let own = DynamicMig::Gpus([1].map(GpuName::Minor).into());
     let config = config(own.clone(), "");
     let of = |label: &str| NodeSettings::of(&config, &labelled(&[(LABEL_DYNAMIC_MIG, label)]));
     let plain = NodeSettings { dynamic: own, is_read: true, ..NodeSettings::default() };
     assert_eq!(NodeSettings::of(&config, &ObjectMeta::default()), plain);
     assert_eq!(of("none").dynamic, DynamicMig::None);
     assert_eq!(of("all").dynamic, DynamicMig::All);
-    assert_eq!(of("0_3").dynamic, DynamicMig::Minors([0, 3].into()));
+    assert_eq!(of("0_3").dynamic, DynamicMig::Gpus([0, 3].map(GpuName::Minor).into()));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 use octavo_gpu::Inventory;
 
 use super::*;
-use crate::config::DynamicMig;
+use crate::config::{DynamicMig, GpuName};
 use crate::devices::{MadeInstance, parse_mig_name};
 use crate::health::Health;
 use crate::testing::{self, mig};
@@ -25,7 +25,11 @@ fn known(
 
 #[test]
 fn every_place_of_a_gpu_that_is_cut_can_be_given() {
-    let known = known(&mig::inventory(2), &DynamicMig::Minors([1].into()), &BTreeSet::new());
+    let known = known(
+        &mig::inventory(2),
+        &DynamicMig::Gpus([1].map(GpuName::Minor).into()),
+        &BTreeSet::new(),
+    );
     assert_eq!(known.len(), 2 + 25);
     let place = known.iter().find(|device| device.name == "gpu-1-mig-3g40gb-9-4").unwrap();
     assert_eq!((place.uuid.as_str(), place.minor), (testing::uuid(1).as_str(), 1));
@@ -96,7 +100,7 @@ fn a_gpu_is_cut_by_its_setting_and_not_for_what_is_still_held() {
     let node = devices::Node {
         inventory: &inventory,
         health: &health,
-        dynamic: &DynamicMig::Minors([1, 2].into()),
+        dynamic: &DynamicMig::Gpus([1, 2].map(GpuName::Minor).into()),
         made: &made,
     };
     // The first GPU is opted out; the last stays whole until it is reset.

@@ -45,6 +45,7 @@ fn activate(device: Device<'_>, enabled: bool) -> Result<Result<(), DriverError>
     let call = call!(device.library(), nvmlDeviceSetMigMode)?;
     let mode = if enabled { sys::NVML_DEVICE_MIG_ENABLE } else { sys::NVML_DEVICE_MIG_DISABLE };
     let activation = device.get_at(call, mode, 0)?;
+    device.library().mig_mode_changed();
     Ok(device.library().check(call.name, activation))
 }
 

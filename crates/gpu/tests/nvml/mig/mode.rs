@@ -1,8 +1,10 @@
 //! The mode: immediate, pending and rejected changes.
 
 use std::slice;
+use std::time::Duration;
 
-use octavo_gpu::{Driver as _, DriverError, Inventory, Mig};
+use octavo_gpu::{Driver as _, DriverError, GpuEvent, Inventory, Mig};
+use octavo_machine::{Event, EventKind};
 
 use super::{at, profiles, with_mode_on};
 use crate::node::Node;
@@ -47,6 +49,40 @@ fn on_an_h100_a_reboot_ends_the_mode() {
             .next()
             .is_none()
     );
+}
+
+#[test]
+fn a_change_ends_the_gpu_s_events_and_may_give_it_another_minor_number() {
+    const SOON: Duration = Duration::from_secs(20);
+    let xid = |gpu, data| Event {
+        gpu,
+        kind: EventKind::Xid,
+        data,
+        gpu_instance: None,
+        compute_instance: None,
+    };
+    let node = Node::shipped("dgx-h100");
+    let (driver, uuid) = (node.open(), node.uuid(2));
+    let mut before = driver.events().unwrap();
+    node.edit(|state| state.gpus.entry(2).or_default().next_minor = Some(9));
+    assert_eq!((driver.minor(&uuid), driver.mig_mode_changes()), (Ok(2), 0));
+    driver.set_mig_mode(&uuid, true).unwrap();
+    assert_eq!((driver.minor(&uuid), driver.mig_mode_changes()), (Ok(9), 1));
+    driver.set_mig_mode(&uuid, true).unwrap();
+    assert_eq!(driver.mig_mode_changes(), 1, "the mode is there, nothing is changed");
+
+    node.edit(|state| state.events = vec![xid(2, 31), xid(1, 48)]);
+    let of = |event: Option<GpuEvent>| event.unwrap().uuid.unwrap();
+    assert_eq!(of(before.wait(SOON).unwrap()), node.uuid(1), "the other GPU's only");
+    let mut after = driver.events().unwrap();
+    node.edit(|state| state.events.push(xid(2, 79)));
+    assert_eq!(of(after.wait(SOON).unwrap()), uuid);
+
+    // Capabilities lie under the new number.
+    let profile = &profiles(&driver, &uuid)["1g.10gb"];
+    let made = driver.create_mig(&uuid, profile, at(profile, 0)).unwrap();
+    let caps = |minor| octavo_gpu::mig::caps(&node.proc_root(), minor, made.gpu_instance, 0);
+    assert!(caps(9).is_ok() && caps(2).is_err());
 }
 
 #[test]

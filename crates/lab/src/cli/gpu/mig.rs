@@ -113,7 +113,7 @@ pub(super) fn apply(
     let done = match &args.action {
         MigAction::Mode { mode } => {
             let is_on = *mode == Switch::On;
-            let became = gpu.mig.set_mode(model, is_on, gpu.processes > 0);
+            let became = gpu.set_mig_mode(model, is_on, false);
             let word = if is_on { "on" } else { "off" };
             match became.with_context(|| format!("turn the MIG mode {word}"))? {
                 MigActivation::Done => format!("has its MIG mode {word}"),
