@@ -19,7 +19,7 @@
 //! | `requirements` | requirements on the machine |
 //! | `host_network` | the bridge, and a veth pair to each node |
 //! | `cgroups` | one folder per hierarchy |
-//! | `images` | container images, packed on this machine |
+//! | `images`, `registry` | container images, packed on this machine, and their server |
 //! | `agent_pod` | the chart's `DaemonSet`, with the simulated kernel files |
 //! | `config` | config files of the node's programs |
 //! | `launch` | starting and finding a node from outside |
@@ -46,6 +46,7 @@ pub(crate) mod init;
 pub(crate) mod launch;
 mod mounts;
 mod node_network;
+pub(crate) mod registry;
 pub(crate) mod requirements;
 pub(crate) mod set;
 mod tool;

@@ -47,6 +47,9 @@ pub(crate) enum LabCommand {
     /// Run the simulated kubelets of all nodes. Started by `up`.
     #[command(hide = true)]
     Kubelets,
+    /// Serve the images of real nodes. Started by `up`.
+    #[command(hide = true)]
+    Registry,
     /// Wait until the process that brought the lab up has ended, then end the lab. Started by `up`.
     #[command(hide = true)]
     ParentWatch(ParentWatchArgs),
@@ -172,6 +175,15 @@ pub(crate) enum NodeAction {
     /// Give the node a new boot id and empty the folders that a reboot empties. The kubelet and the
     /// agent of a simulated node keep running; a real node is killed and started again.
     Reboot,
+    /// Unload the driver's kernel modules, as a driver upgrade does. Refused while a process uses
+    /// the driver.
+    UnloadDriver,
+    /// Load the driver's kernel modules again.
+    LoadDriver {
+        /// Major number that the module nvidia-uvm gets [default: 508]
+        #[arg(long, value_name = "NUMBER")]
+        uvm_major: Option<u32>,
+    },
 }
 
 #[derive(Debug, Args)]

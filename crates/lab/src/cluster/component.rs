@@ -19,6 +19,8 @@ pub enum Component {
     Etcd,
     /// The API server.
     KubeApiserver,
+    /// The registry of images for real nodes.
+    Registry,
     /// Kubernetes' controllers.
     KubeControllerManager,
     /// Kubernetes' scheduler.
@@ -33,9 +35,10 @@ pub enum Component {
 
 impl Component {
     /// All, in the order in which they start.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Etcd,
         Self::KubeApiserver,
+        Self::Registry,
         Self::KubeControllerManager,
         Self::KubeScheduler,
         Self::OctavoScheduler,
@@ -48,6 +51,7 @@ impl Component {
         match self {
             Self::Etcd => "etcd",
             Self::KubeApiserver => "kube-apiserver",
+            Self::Registry => "registry",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
             Self::OctavoScheduler => "octavo-scheduler",
@@ -69,14 +73,18 @@ pub(crate) fn command(component: Component, layout: &Layout, settings: &Settings
         Component::KubeControllerManager => controller_manager(layout, settings),
         Component::KubeScheduler => scheduler(layout, settings),
         Component::OctavoScheduler => octavo_scheduler(layout, settings),
-        Component::Kubelets => {
-            vec!["lab".into(), "kubelets".into(), "--state-dir".into(), text(layout.root())]
-        }
+        Component::Registry => of_lab("registry", layout),
+        Component::Kubelets => of_lab("kubelets", layout),
         Component::Agents => vec!["agent".into(), "--nodes".into(), text(&layout.nodes())],
     });
     // Of repeated flags the last one counts.
     args.extend(settings.more_args.get(&component).into_iter().flatten().cloned());
     CommandLine { program, args, env: BTreeMap::new() }
+}
+
+/// Arguments of a hidden subcommand of `octavo lab`.
+fn of_lab(command: &str, layout: &Layout) -> Vec<String> {
+    vec!["lab".into(), command.into(), "--state-dir".into(), text(layout.root())]
 }
 
 /// The scheduler's configuration file.

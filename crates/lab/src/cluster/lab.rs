@@ -103,8 +103,9 @@ impl UpOptions {
     }
 
     /// The processes to start. Agents are included only if there are simulated nodes.
-    fn components(&self, has_nodes: bool, scheduler: bool) -> Vec<Component> {
+    fn components(&self, has_nodes: bool, has_real: bool, scheduler: bool) -> Vec<Component> {
         let wanted = |component: &Component| match component {
+            Component::Registry => has_real,
             Component::OctavoScheduler => scheduler,
             Component::Kubelets => self.kubelets,
             Component::Agents => self.agents && has_nodes,
@@ -260,7 +261,8 @@ impl Lab {
         } else {
             Some(driver_libraries::find(options.fake_driver.as_deref(), &options.octavo)?)
         };
-        let components = options.components(!nodes.is_empty(), has_scheduler);
+        let components =
+            options.components(!nodes.is_empty(), !real_nodes.is_empty(), has_scheduler);
         let total = step_count(&components, libraries.is_some(), !real_nodes.is_empty());
         progress.plan(total, binaries::step_times());
         progress.next("finding Kubernetes' programs");
@@ -361,10 +363,13 @@ impl Lab {
         for component in [
             Component::Etcd,
             Component::KubeApiserver,
+            Component::Registry,
             Component::KubeControllerManager,
             Component::KubeScheduler,
         ] {
-            self.start(component).await?;
+            if self.settings.components.contains(&component) {
+                self.start(component).await?;
+            }
         }
         Ok(())
     }
@@ -427,9 +432,10 @@ mod tests {
 
     #[test]
     fn steps_are_counted_by_the_parts_of_the_lab() {
-        let alone = UpOptions::control_plane_only("/lab", "/octavo").components(false, false);
+        let alone =
+            UpOptions::control_plane_only("/lab", "/octavo").components(false, false, false);
         assert_eq!(step_count(&alone, false, false), 5);
-        let whole = UpOptions::new("/lab", "/octavo").components(true, true);
+        let whole = UpOptions::new("/lab", "/octavo").components(true, false, true);
         assert_eq!(step_count(&whole, true, false), 7);
         assert_eq!(step_count(&whole, true, true), 8);
     }

@@ -115,9 +115,9 @@ impl Layout {
         self.real().join(name)
     }
 
-    /// The archive with the images of real nodes.
+    /// Folder with the images of real nodes, an OCI image layout.
     pub(crate) fn images(&self) -> PathBuf {
-        self.real().join("images.tar")
+        self.real().join("images")
     }
 
     /// Log of a program of a real node, or of the node itself (`node`).

@@ -32,6 +32,8 @@ pub struct Ports {
     pub scheduler: u16,
     /// Octavo's scheduler: health and metrics.
     pub octavo_scheduler: u16,
+    /// The registry of images for real nodes, on their bridge.
+    pub registry: u16,
 }
 
 impl Ports {
@@ -59,6 +61,7 @@ impl Ports {
             controller_manager: next()?,
             scheduler: next()?,
             octavo_scheduler: next()?,
+            registry: next()?,
         })
     }
 }

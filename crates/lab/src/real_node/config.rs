@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::images::PAUSE_IMAGE;
 use super::mounts::ETC_DIR;
 use super::virtual_machine::guest;
-use super::{NodeContext, RealProgram, requirements};
+use super::{NodeContext, RealProgram, registry, requirements};
 use crate::cluster::kubeconfig::{self, Credential};
 use crate::cluster::pki;
 use crate::cluster::settings::RealNodes;
@@ -37,7 +37,12 @@ pub(crate) fn write(context: &NodeContext<'_>) -> anyhow::Result<()> {
     let name = &context.node.name;
     let folder = context.layout.real_node(name);
     let etc = folder.join("etc");
-    for folder in [folder.join("lib"), folder.join("log"), etc.join("cni")] {
+    for folder in [
+        folder.join("lib"),
+        folder.join("log"),
+        etc.join("cni"),
+        etc.join("certs.d").join(registry::HOST),
+    ] {
         fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     }
     let stem = client_stem(name);
@@ -47,6 +52,7 @@ pub(crate) fn write(context: &NodeContext<'_>) -> anyhow::Result<()> {
     let mut files = vec![
         ("containerd.toml", containerd(context)?),
         ("kubelet.yaml", yaml(&kubelet(context))?),
+        ("certs.d/octavo.dev/hosts.toml", registry_host(context)?),
         ("cni/10-octavo.conflist", format!("{:#}\n", cni_network(context.number))),
         // The machine's own file may be a link into `/run`, and names servers that a node cannot
         // reach.
@@ -92,16 +98,6 @@ pub(super) fn command(context: &NodeContext<'_>, program: RealProgram) -> Comman
     }
 }
 
-/// The command that imports the images into containerd.
-pub(super) fn import(context: &NodeContext<'_>) -> Command {
-    let mut command = Command::new(context.real.containerd.join("ctr"));
-    command
-        .args(["--namespace", "k8s.io", "images", "import", "--snapshotter"])
-        .arg(snapshotter(context))
-        .arg(context.layout.images());
-    command
-}
-
 /// The snapshotter: overlayfs, unless the state folder is on an overlay, which the kernel does not
 /// stack. A virtual machine has a disk of its own.
 fn snapshotter(context: &NodeContext<'_>) -> &'static str {
@@ -138,6 +134,9 @@ disabled_plugins = ['io.containerd.nri.v1.nri']
 [plugins.'io.containerd.cri.v1.images']
   snapshotter = '{}'
 
+[plugins.'io.containerd.cri.v1.images'.registry]
+  config_path = '{ETC_DIR}/certs.d'
+
 [plugins.'io.containerd.cri.v1.images'.pinned_images]
   sandbox = '{PAUSE_IMAGE}'
 
@@ -158,6 +157,14 @@ disabled_plugins = ['io.containerd.nri.v1.nri']
 ",
         snapshotter(context),
         shared = !alone,
+    ))
+}
+
+/// Where containerd finds the registry in the names of the lab's images (hosts.toml).
+fn registry_host(context: &NodeContext<'_>) -> anyhow::Result<String> {
+    let address = registry::address(context.settings).context("the lab has no registry")?;
+    Ok(format!(
+        "server = 'http://{address}'\n\n[host.'http://{address}']\n  capabilities = ['pull', 'resolve']\n"
     ))
 }
 

@@ -1,4 +1,4 @@
-//! The container images of real nodes, packed from programs of this machine without a registry.
+//! The container images of real nodes, packed from programs of this machine.
 //!
 //! The images for pods under test have one layer. It has busybox with a link per command, and a `cat`
 //! that is linked against this machine's C library. It also has the libraries needed by these, the
@@ -34,13 +34,19 @@ const OCTAVO_IMAGE: &str = "octavo.dev/lab/octavo:1";
 /// Folder of dynamically linked programs in the image.
 const DYNAMIC_DIR: &str = "dynamic";
 
-/// Packs the images into the lab's archive.
+/// Media type of a manifest.
+pub(super) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
+
+/// Annotation of the index with the whole name of an image, as containerd's own exports have it.
+pub(super) const IMAGE_NAME: &str = "io.containerd.image.name";
+
+/// Packs the images into the folder of the lab's registry.
 pub(crate) fn pack(
     layout: &Layout,
     libraries: &DriverLibraries,
     octavo: &Path,
 ) -> anyhow::Result<()> {
-    let work = layout.real().join("images");
+    let work = layout.real().join("images.work");
     let layer = |name: &str, fill: &dyn Fn(&Path) -> anyhow::Result<()>| {
         let root = work.join(name);
         fill(&root)?;
@@ -49,9 +55,7 @@ pub(crate) fn pack(
     };
     let tools = layer("tools", &|root| fill(root, libraries, octavo))?;
     let own = layer("octavo", &|root| fill_octavo(root, octavo))?;
-    let oci = work.join("oci");
-    write_layout(&oci, &tools, &own)?;
-    archive(&oci, &layout.images())?;
+    write_layout(&layout.images(), &tools, &own)?;
     fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))
 }
 
@@ -207,13 +211,13 @@ fn image(store: &Store, name: &str, entry: &Value, layer: &Value) -> anyhow::Res
     let config = store.add_json("application/vnd.oci.image.config.v1+json", &config)?;
     let manifest = json!({
         "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
+        "mediaType": MANIFEST_TYPE,
         "config": config,
         "layers": [layer],
     });
-    let mut line = store.add_json("application/vnd.oci.image.manifest.v1+json", &manifest)?;
+    let mut line = store.add_json(MANIFEST_TYPE, &manifest)?;
     line["platform"] = json!({ "architecture": architecture, "os": "linux" });
-    line["annotations"] = json!({ "io.containerd.image.name": name });
+    line["annotations"] = json!({ IMAGE_NAME: name });
     Ok(line)
 }
 
@@ -267,9 +271,8 @@ mod tests {
             format!("blobs/sha256/{digest}")
         };
         let index = read("index.json");
-        let names: Vec<&Value> = (0..3)
-            .map(|i| &index["manifests"][i]["annotations"]["io.containerd.image.name"])
-            .collect();
+        let names: Vec<&Value> =
+            (0..3).map(|i| &index["manifests"][i]["annotations"][IMAGE_NAME]).collect();
         assert_eq!(names, [PAUSE_IMAGE, TOOLS_IMAGE, OCTAVO_IMAGE]);
         for image in index["manifests"].as_array().unwrap() {
             let manifest = read(&blob(image));

@@ -55,7 +55,6 @@ pub(crate) async fn run(layout: &Layout, name: &str) -> anyhow::Result<()> {
     node.start(RealProgram::Containerd, 0)?;
     let mut exits = reap();
     wait_for_containerd(&mut node, &mut exits).await?;
-    import_images(&mut node, &mut exits).await?;
     node.start(RealProgram::Kubelet, 0)?;
     loop {
         let exit = exits.recv().await.context("the node's processes cannot be waited for")?;
@@ -126,24 +125,6 @@ async fn wait_for_containerd(
             }
         }
     }
-}
-
-async fn import_images(
-    node: &mut RunningNode<'_>,
-    exits: &mut mpsc::Receiver<Exit>,
-) -> anyhow::Result<()> {
-    let log = node.context.layout.real_log(&node.context.node.name, "node");
-    let importer = spawn(&mut config::import(&node.context), &log)?;
-    while let Some((pid, status)) = exits.recv().await {
-        if pid != importer {
-            node.handle_exit((pid, status)).await?;
-        } else if status.success() {
-            return Ok(());
-        } else {
-            bail!("containerd did not take the images ({status})");
-        }
-    }
-    bail!("the node's processes cannot be waited for")
 }
 
 /// Starts a program in its own process group. Its environment has only the lab's identity and basic

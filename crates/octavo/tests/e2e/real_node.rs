@@ -1,11 +1,11 @@
 //! Real nodes: kubelet, containerd and runc start a process, which reports what it sees.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod leftovers;
+
 use std::fs::{self, Permissions};
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
@@ -14,31 +14,11 @@ use octavo_lab::{Lab, RealProgram, TOOLS_IMAGE, UpOptions, real_node_obstacle};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
 
+use leftovers::{Footprint, Traces};
+
 use crate::mig::{mig_claim, opt_in};
 use crate::shares::share_claim;
 use crate::testbed::{OCTAVO, Testbed, claim, eventually, files};
-
-/// Settings of the whole machine that an unrestricted kubelet changes.
-const KERNEL_SETTINGS: [&str; 6] = [
-    "kernel/keys/root_maxbytes",
-    "kernel/keys/root_maxkeys",
-    "kernel/panic",
-    "kernel/panic_on_oops",
-    "vm/overcommit_memory",
-    "vm/panic_on_oom",
-];
-
-/// Folders of the machine that unrestricted programs of a node would create.
-const MACHINE_DIRS: [&str; 8] = [
-    "/etc/cni/net.d",
-    "/opt/cni",
-    "/opt/containerd",
-    "/run/cdi",
-    "/run/containerd",
-    "/usr/libexec/kubernetes",
-    "/var/lib/containerd",
-    "/var/lib/kubelet",
-];
 
 /// Script that prints a container's view in named sections.
 pub(crate) const INSPECT_SCRIPT: &str = "\
@@ -113,23 +93,22 @@ fn part<'a>(log: &'a str, name: &str) -> Vec<&'a str> {
     lines.take_while(|line| !line.starts_with("== ")).collect()
 }
 
-/// A pod waits for `nvidia-uvm`, and gets its device node by the number that the module has then.
+/// Pods wait for `nvidia-uvm`, and get its device node by the number that the module has then.
 pub(crate) async fn a_module_may_come_late_and_with_another_number(testbed: &Testbed, node: &str) {
     let path = testbed.node(node).join("proc/devices");
     let text = fs::read_to_string(&path).unwrap();
     let line = "508 nvidia-uvm\n";
     assert!(text.contains(line), "{text}");
     fs::write(&path, text.replace(line, "")).unwrap();
-    testbed.create::<ResourceClaim>(claim("late", &json!([]))).await;
-    testbed.create::<Pod>(shell_pod("late", node, "ls -l /dev/nvidia-uvm", &["late"])).await;
-    eventually("the claim says which module is missing", || async {
-        let claim = serde_json::to_value(testbed.claims().get("late").await.ok()?).ok()?;
-        let condition = &claim["status"]["devices"][0]["conditions"][0];
-        let message = condition["message"].as_str()?;
-        let is_it = condition["reason"] == "KernelModuleMissing" && message.contains("nvidia-uvm");
-        is_it.then_some(())
+    eventually("the node's devices say which module is missing", || async {
+        let taints = testbed.device(node, "gpu-0").await?.taints?;
+        let is_it = |value: &str| value == "missing-nvidia-uvm";
+        taints.iter().any(|taint| taint.value.as_deref().is_some_and(is_it)).then_some(())
     })
     .await;
+    testbed.create::<ResourceClaim>(claim("late", &json!([]))).await;
+    testbed.create::<Pod>(shell_pod("late", node, "ls -l /dev/nvidia-uvm", &["late"])).await;
+    testbed.wait_until_unschedulable("late").await;
     fs::write(&path, text.replace(line, "501 nvidia-uvm\n")).unwrap();
     testbed.wait_until_running("late").await;
     let log = testbed.octavo_ok(&["lab", "kubectl", "logs", "late"]);
@@ -137,6 +116,33 @@ pub(crate) async fn a_module_may_come_late_and_with_another_number(testbed: &Tes
     testbed.delete_pod("late").await;
     testbed.claims().delete("late", &DeleteParams::default()).await.unwrap();
     fs::write(&path, text).unwrap();
+}
+
+/// Images come from the lab's registry, as their pull policy says.
+async fn images_are_pulled_as_their_policy_says(testbed: &Testbed, node: &str) {
+    let with = |name: &str, image: &str, policy: &str| {
+        let mut pod = shell_pod(name, node, "true", &[]);
+        let container = &mut pod["spec"]["containers"][0];
+        container["image"] = json!(image);
+        container["imagePullPolicy"] = json!(policy);
+        pod
+    };
+    let reason = async |name: &str, wanted: &[&str]| {
+        eventually(&format!("{name} waits with one of {wanted:?}"), || async {
+            let status = testbed.pods().get(name).await.ok()?.status?;
+            let state = status.container_statuses?.first()?.state.clone()?;
+            wanted.contains(&state.waiting?.reason?.as_str()).then_some(())
+        })
+        .await;
+        testbed.delete_pod(name).await;
+    };
+    let unknown = "octavo.dev/lab/tools:2";
+    testbed.create::<Pod>(with("never", unknown, "Never")).await;
+    testbed.create::<Pod>(with("unknown", unknown, "IfNotPresent")).await;
+    log_of(testbed, with("always", TOOLS_IMAGE, "Always")).await;
+    testbed.delete_pod("always").await;
+    reason("never", &["ErrImageNeverPull"]).await;
+    reason("unknown", &["ErrImagePull", "ImagePullBackOff"]).await;
 }
 
 /// A container with a GPU starts on each node, until the program of the CDI hooks on one of them cannot be run.
@@ -211,6 +217,7 @@ async fn containers_get_their_claims_and_down_leaves_nothing() {
         let gpu = allocated_gpu(&testbed, name).await;
         assert_sees_its_gpu(&log, gpu);
     }
+    images_are_pulled_as_their_policy_says(&testbed, "real-0").await;
     // Without a claim no GPU is visible.
     let log = log_of(&testbed, shell_pod("none", "real-0", "ls /dev; env", &[])).await;
     assert!(!log.to_lowercase().contains("nvidia"), "{log}");
@@ -394,94 +401,4 @@ pub(crate) async fn restarts(testbed: &Testbed, name: &str) -> i32 {
     let status = testbed.pods().get(name).await.ok().and_then(|pod| pod.status);
     let containers = status.and_then(|status| status.container_statuses).unwrap_or_default();
     containers.iter().map(|container| container.restart_count).sum()
-}
-
-/// Parts of the machine that a lab could change.
-#[derive(Debug, PartialEq, Eq)]
-struct Footprint {
-    settings: BTreeMap<&'static str, String>,
-    folders: BTreeMap<&'static str, bool>,
-}
-
-impl Footprint {
-    fn take() -> Self {
-        let setting = |name: &'static str| {
-            (name, fs::read_to_string(Path::new("/proc/sys").join(name)).unwrap_or_default())
-        };
-        Self {
-            settings: KERNEL_SETTINGS.into_iter().map(setting).collect(),
-            folders: MACHINE_DIRS
-                .into_iter()
-                .map(|path| (path, Path::new(path).exists()))
-                .collect(),
-        }
-    }
-}
-
-/// Identifiers of the real nodes' objects on the machine.
-struct Traces {
-    state: PathBuf,
-    /// The eight digits in the names of links and cgroups.
-    id: String,
-    namespaces: BTreeSet<PathBuf>,
-}
-
-impl Traces {
-    fn of(lab: &Lab) -> Self {
-        let gateway = lab.settings().real.as_ref().unwrap().gateway().to_string();
-        let bridge = ip(&["-oneline", "-4", "address", "show", "to", &gateway]);
-        let bridge = bridge.split_whitespace().nth(1).unwrap();
-        let namespaces = lab.real_nodes().iter().flat_map(|node| {
-            let root = lab.real_root(&node.name).unwrap();
-            let namespace =
-                |kind: &str| fs::read_link(root.with_file_name("ns").join(kind)).unwrap();
-            ["net", "pid", "mnt"].map(namespace)
-        });
-        let own = |kind: &str| fs::read_link(format!("/proc/self/ns/{kind}")).unwrap();
-        let namespaces: BTreeSet<PathBuf> = namespaces.collect();
-        assert_eq!(namespaces.len(), 3 * lab.real_nodes().len());
-        assert!(["net", "pid", "mnt"].iter().all(|kind| !namespaces.contains(&own(kind))));
-        Self {
-            state: lab.state_dir().to_owned(),
-            id: bridge.strip_prefix("octavo-").unwrap().to_owned(),
-            namespaces,
-        }
-    }
-
-    async fn wait_until_gone(&self) {
-        assert!(!self.state.exists());
-        assert!(!ip(&["link"]).contains(&self.id), "links are left");
-        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-        assert!(!mounts.contains(self.state.to_str().unwrap()) && !mounts.contains(&self.id));
-        for hierarchy in mounts.lines().filter(|line| line.contains(" - cgroup")) {
-            let mount_point = Path::new(hierarchy.split(' ').nth(4).unwrap());
-            let left = mount_point.join(format!("octavo-{}", self.id));
-            assert!(!left.exists(), "{} is left", left.display());
-        }
-        // The last process in them may still be ending.
-        eventually("no process is in a namespace of the nodes", || async {
-            (self.processes_in_namespaces() == 0).then_some(())
-        })
-        .await;
-        let routes = ip(&["route", "show", "table", "all"]);
-        assert!(!routes.contains(&self.id), "{routes}");
-    }
-
-    fn processes_in_namespaces(&self) -> usize {
-        let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-        processes
-            .filter(|process| {
-                let in_one = |kind: &str| {
-                    let namespace = fs::read_link(process.join("ns").join(kind));
-                    namespace.is_ok_and(|namespace| self.namespaces.contains(&namespace))
-                };
-                ["net", "pid", "mnt"].into_iter().any(in_one)
-            })
-            .count()
-    }
-}
-
-fn ip(args: &[&str]) -> String {
-    let output = Command::new("ip").args(args).output().unwrap();
-    String::from_utf8(output.stdout).unwrap()
 }

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::bail;
 
@@ -106,11 +105,10 @@ fn setup(context: &NodeContext<'_>) -> anyhow::Result<String> {
     for rule in node_network::service_rules(context) {
         writeln!(script, "iptables {}", rule.join(" "))?;
     }
-    let import = shell_line(&config::import(context));
     writeln!(
         script,
         "cp {}/*.service /run/systemd/system/\nsystemctl daemon-reload\n\
-         systemctl start containerd.service\n{import}\nsystemctl start kubelet.service",
+         systemctl start containerd.service kubelet.service",
         mounts::ETC_DIR
     )?;
     Ok(script)
@@ -176,13 +174,6 @@ fn systemd_quoted(word: &str) -> String {
         }
     }
     text + "\""
-}
-
-/// A command as a line of a shell script.
-fn shell_line(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let words: Vec<String> = words.map(|word| quoted(Path::new(word))).collect();
-    words.join(" ")
 }
 
 /// A word of a shell script.

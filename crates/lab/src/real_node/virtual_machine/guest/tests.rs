@@ -1,6 +1,7 @@
 //! The script and the units of a virtual machine.
 
 use std::path::Path;
+use std::process::Command;
 
 use super::*;
 use crate::cluster::layout::Layout;
@@ -28,7 +29,7 @@ fn the_script_mounts_the_node_s_folders_and_sets_up_its_network() {
         r"mkdir -p '/run/nvidia'; mount --bind '/machine/it'\''s/nodes/real-1' '/run/nvidia'",
         "ip address add 198.18.3.11/24 dev eth0",
         "ip route add 10.244.0.0/24 via 198.18.3.10",
-        "systemctl start kubelet.service",
+        "systemctl start containerd.service kubelet.service",
     ] {
         assert!(script.lines().any(|found| found == line), "{line}: {script}");
     }
