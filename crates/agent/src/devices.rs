@@ -61,6 +61,17 @@ pub struct Offered {
 }
 
 impl Offered {
+    /// Taints the devices while a kernel module is not loaded that containers need.
+    #[must_use]
+    pub fn without_module(mut self, module: Option<&str>) -> Self {
+        if let Some(module) = module {
+            for device in self.devices.iter_mut().chain(&mut self.plain) {
+                device.taints.push(taints::without_module(module));
+            }
+        }
+        self
+    }
+
     /// Taints the devices with the owner, so that no other scheduler allocates them.
     #[must_use]
     pub fn owned_by(mut self, owner: &Owner) -> Self {

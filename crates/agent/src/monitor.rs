@@ -50,6 +50,9 @@ const DRIVER_CLOSE_POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Opens the driver; called again until it succeeds.
 pub(crate) type Opener = Box<dyn Fn() -> Result<Arc<dyn Driver>, DriverError> + Send>;
 
+/// Finds a kernel module that containers with GPUs need and that is not loaded: its name.
+pub(crate) type ModuleCheck = Box<dyn Fn() -> Option<&'static str> + Send>;
+
 /// State of a node's GPUs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Snapshot {
@@ -63,6 +66,8 @@ pub(crate) struct Snapshot {
     pub(crate) is_driver_gone: bool,
     /// Whether the driver is released: nothing of it is open, and nothing is to be.
     pub(crate) is_driver_released: bool,
+    /// A kernel module of the driver that is not loaded, so that no container can get a GPU.
+    pub(crate) missing_module: Option<&'static str>,
     /// The driver, for operations outside the monitor's thread.
     pub(crate) driver: DriverHandle,
 }
@@ -79,6 +84,7 @@ impl Snapshot {
 pub(crate) fn start(
     node: &str,
     open: Opener,
+    modules: ModuleCheck,
     release: watch::Receiver<Option<bool>>,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
@@ -86,6 +92,7 @@ pub(crate) fn start(
     let (sender, receiver) = watch::channel(Snapshot::default());
     let monitor = Monitor {
         node: node.to_owned(),
+        modules,
         release,
         metrics,
         stop,
@@ -103,6 +110,7 @@ pub(crate) fn start(
 
 struct Monitor {
     node: String,
+    modules: ModuleCheck,
     /// Whether the driver is to be released; `None` until the node's settings were read.
     release: watch::Receiver<Option<bool>>,
     metrics: Arc<Metrics>,
@@ -205,6 +213,7 @@ impl Monitor {
                     self.snapshot.error = None;
                     self.snapshot.is_driver_gone = false;
                     self.snapshot.driver = DriverHandle::of(&driver);
+                    self.check_modules();
                     self.backoff.reset();
                     self.publish();
                     return Some(driver);
@@ -267,6 +276,7 @@ impl Monitor {
                     poll_at = Instant::now();
                 }
                 was_alive = is_alive;
+                self.check_modules();
                 alive_check_at = Instant::now() + ALIVE_CHECK_INTERVAL;
             }
             if mig_check_at <= Instant::now() {
@@ -295,6 +305,20 @@ impl Monitor {
             }
             self.publish();
         }
+    }
+
+    /// Looks for missing kernel modules. One may be loaded or unloaded at any time, and nothing tells.
+    fn check_modules(&mut self) {
+        let missing = (self.modules)();
+        if missing == self.snapshot.missing_module {
+            return;
+        }
+        if let Some(module) = missing {
+            tracing::error!(node = %self.node, module, "a kernel module is not loaded: GPUs take no pods");
+        } else {
+            tracing::info!(node = %self.node, "all kernel modules are loaded");
+        }
+        self.snapshot.missing_module = missing;
     }
 
     fn subscribe(&self, driver: &dyn Driver) -> Result<Box<dyn EventStream>, DriverError> {
@@ -431,7 +455,8 @@ impl Monitor {
                 && old.health == self.snapshot.health
                 && old.error == self.snapshot.error
                 && old.is_driver_gone == self.snapshot.is_driver_gone
-                && old.is_driver_released == self.snapshot.is_driver_released;
+                && old.is_driver_released == self.snapshot.is_driver_released
+                && old.missing_module == self.snapshot.missing_module;
             old.clone_from(&self.snapshot);
             !is_same
         });

@@ -363,6 +363,18 @@ async fn kill_during_share_prepare_leaves_consistent_state() {
 }
 
 #[tokio::test]
+async fn kill_while_a_share_gets_its_file_system_leaves_consistent_state() {
+    let test = "kill_while_a_share_gets_its_file_system_leaves_consistent_state";
+    if !opened::is_in_namespace(test) || is_child().await {
+        return;
+    }
+    let steps = ["share.mounted", "share.bound"];
+    kill_prepares(test, EnforcementOptions::Share, &steps).await;
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains("uid-of-"), "{mounts}");
+}
+
+#[tokio::test]
 async fn kill_during_instance_creation_leaves_consistent_state() {
     if is_child().await {
         return;

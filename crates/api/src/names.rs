@@ -22,11 +22,13 @@ pub const TAINT_XID: &str = "gpu.nvidia.com/xid";
 /// Taint on a device that the driver lost.
 pub const TAINT_GPU_LOST: &str = "gpu.nvidia.com/gpu-lost";
 
-/// Taint on every device of a node whose driver does not answer, or was released (the value is then
-/// [`DRIVER_RELEASED`]).
+/// Taint on every device of a node whose driver does not answer, was released (the value is then
+/// [`DRIVER_RELEASED`]), or lacks a kernel module ([`MISSING_MODULE_PREFIX`]).
 pub const TAINT_DRIVER_UNAVAILABLE: &str = "octavo.dev/driver-unavailable";
 /// Value of [`TAINT_DRIVER_UNAVAILABLE`]: the agent holds nothing of the driver, at a request.
 pub const DRIVER_RELEASED: &str = "released";
+/// Begin of the value of [`TAINT_DRIVER_UNAVAILABLE`] that ends in the name of a kernel module that is not loaded.
+pub const MISSING_MODULE_PREFIX: &str = "missing-";
 /// Taint on a device for which the driver advises an action; the value is the action.
 pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
 /// Taint on a GPU that its NVLink fabric does not serve; the value is `not-started`, `in-progress`, `failed` or

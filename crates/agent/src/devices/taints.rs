@@ -1,8 +1,9 @@
 //! Taints that keep claims from devices.
 
 use octavo_api::names::{
-    DRIVER_RELEASED, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC, TAINT_FOREIGN_MIG, TAINT_GPU_LOST,
-    TAINT_OWNER, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
+    DRIVER_RELEASED, MISSING_MODULE_PREFIX, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC,
+    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_OWNER, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN,
+    TAINT_XID,
 };
 use octavo_dra::{DeviceTaint, TaintEffect};
 use octavo_gpu::Gpu;
@@ -47,6 +48,11 @@ pub(super) fn withdrawn() -> DeviceTaint {
 }
 
 /// A scheduler owns the device's node. Only that scheduler tolerates the taint, whatever the device's health.
+/// A kernel module is not loaded, so no container gets a device.
+pub(super) fn without_module(module: &str) -> DeviceTaint {
+    taint(TAINT_DRIVER_UNAVAILABLE, format!("{MISSING_MODULE_PREFIX}{module}"))
+}
+
 pub(super) fn owned_by(scheduler: &str) -> DeviceTaint {
     taint(TAINT_OWNER, scheduler.to_owned())
 }

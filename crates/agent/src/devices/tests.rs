@@ -114,6 +114,21 @@ fn a_claim_takes_all_memory_and_no_time_unless_it_says() {
 }
 
 #[test]
+fn a_module_that_is_not_loaded_taints_every_device() {
+    let inventory = testing::inventory(2);
+    let health = BTreeMap::new();
+    let (dynamic, made) = (DynamicMig::None, BTreeSet::new());
+    let node = Node { inventory: &inventory, health: &health, dynamic: &dynamic, made: &made };
+    let offered = offered(&node).without_module(Some("nvidia-uvm"));
+    assert_eq!(offered.devices.len(), 2);
+    for device in &offered.devices {
+        let [taint] = &device.taints[..] else { panic!("{:?}", device.taints) };
+        assert_eq!(taint.key, "octavo.dev/driver-unavailable");
+        assert_eq!(taint.value, "missing-nvidia-uvm");
+    }
+}
+
+#[test]
 fn a_gpu_without_memory_of_its_own_is_whole_only() {
     let mut inventory = testing::inventory(1);
     inventory.gpus[0].memory_bytes = 0;

@@ -27,7 +27,8 @@ impl Watched {
         let stop = CancellationToken::new();
         let metrics = Arc::new(Metrics::new(&mut Registry::default()));
         let (release, released) = watch::channel(Some(false));
-        let snapshots = start("node", open, released, metrics, stop.clone()).unwrap();
+        let snapshots =
+            start("node", open, Box::new(|| None), released, metrics, stop.clone()).unwrap();
         Self { driver, snapshots, release, stop }
     }
 
@@ -130,6 +131,33 @@ async fn a_claim_s_change_of_mig_mode_renews_the_events_and_the_minor_numbers() 
     let reads = watched.driver.reads();
     tokio::time::sleep(RELEASE_CHECK_INTERVAL * 3).await;
     assert_eq!(watched.driver.reads(), reads);
+}
+
+#[tokio::test]
+async fn a_kernel_module_that_goes_or_comes_is_noticed() {
+    let loaded = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let (driver, is_loaded) = (TestDriver::new(1), Arc::clone(&loaded));
+    let modules = Box::new(move || {
+        let is_loaded = is_loaded.load(std::sync::atomic::Ordering::Relaxed);
+        (!is_loaded).then_some("nvidia-uvm")
+    });
+    let stop = CancellationToken::new();
+    let _stopped = stop.clone().drop_guard();
+    let metrics = Arc::new(Metrics::new(&mut Registry::default()));
+    let (_release, released) = watch::channel(Some(false));
+    let open: Opener = Box::new(move || Ok(Arc::new(driver.clone())));
+    let mut snapshots = start("node", open, modules, released, metrics, stop).unwrap();
+    let mut until = async |missing| {
+        let wanted = snapshots.wait_for(|snapshot| {
+            snapshot.inventory.is_some() && snapshot.missing_module == missing
+        });
+        timeout(TIMEOUT, wanted).await.unwrap().unwrap();
+    };
+    until(None).await;
+    for (is_loaded, missing) in [(false, Some("nvidia-uvm")), (true, None)] {
+        loaded.store(is_loaded, std::sync::atomic::Ordering::Relaxed);
+        until(missing).await;
+    }
 }
 
 #[tokio::test]
@@ -274,7 +302,8 @@ async fn a_driver_that_is_to_be_released_from_the_start_is_never_opened() {
     let (release, released) = watch::channel(None);
     let opened = driver.clone();
     let open: Opener = Box::new(move || Ok(Arc::new(opened.clone())));
-    let mut snapshots = start("node", open, released, metrics, stop.clone()).unwrap();
+    let mut snapshots =
+        start("node", open, Box::new(|| None), released, metrics, stop.clone()).unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(driver.reads(), 0, "the settings are not read yet");
     release.send_replace(Some(true));
@@ -335,6 +364,7 @@ async fn mig_changes_by_hand_are_noticed_within_15_s() {
 fn monitor() -> Monitor {
     Monitor {
         node: "node".to_owned(),
+        modules: Box::new(|| None),
         release: watch::channel(Some(false)).1,
         metrics: Arc::new(Metrics::new(&mut Registry::default())),
         stop: CancellationToken::new(),

@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use kube::Client;
+use octavo_cdi::Majors;
 use octavo_gpu::nvml::{Nvml, find_library};
-use octavo_gpu::{Driver, DriverError};
+use octavo_gpu::{CharDevices, Driver, DriverError};
 use octavo_kube_io::admin::Check;
 use octavo_kube_io::client::{self, ClientOptions};
 use tokio::sync::watch;
@@ -45,7 +46,13 @@ impl NodeAgent {
         let node = config.node_name.clone();
         let (metrics, stop) = (Arc::clone(&shared.metrics), shared.stop.clone());
         let (release, released) = watch::channel(None);
-        let snapshots = monitor::start(&node, open, released, metrics, stop)
+        let proc_root = config.paths.proc_root.clone();
+        let modules = Box::new(move || {
+            // A file that cannot be read is named where a claim is refused.
+            let devices = CharDevices::read(&proc_root).ok()?;
+            Majors::of(&devices).err().map(|missing| missing.module)
+        });
+        let snapshots = monitor::start(&node, open, modules, released, metrics, stop)
             .with_context(|| format!("cannot start the driver's thread of node {node}"))?;
         let (config, standby_after) = (Arc::new(config), STANDBY_AFTER);
         let settings = watch::channel(None).0;

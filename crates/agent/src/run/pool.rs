@@ -11,9 +11,15 @@ use crate::config::Owner;
 use crate::devices::{self, Note, Offer, device_name, mig_name, needs_reset, offered};
 use crate::monitor::Snapshot;
 
-/// The pool that a node should publish.
-pub(super) fn pool(name: &str, node: &devices::Node<'_>, owner: &Owner) -> Pool {
-    let devices::Offered { counters, devices, plain } = offered(node).owned_by(owner);
+/// The pool that a node should publish. `missing_module`: a kernel module that is not loaded.
+pub(super) fn pool(
+    name: &str,
+    node: &devices::Node<'_>,
+    owner: &Owner,
+    missing_module: Option<&str>,
+) -> Pool {
+    let offered = offered(node).owned_by(owner).without_module(missing_module);
+    let devices::Offered { counters, devices, plain } = offered;
     Pool { name: name.to_owned(), counters, devices, plain }
 }
 

@@ -71,8 +71,8 @@ pub(super) struct PublishLoop {
     setting: watch::Receiver<Option<NodeSettings>>,
     outputs: PublishOutputs,
     observer: NodeObserver,
-    /// Whether the driver was open at the last step.
-    had_driver: bool,
+    /// Whether the driver was open and its modules loaded at the last step.
+    was_usable: bool,
     /// Last values set on the claims: driver version, devices, and MIG management.
     applied: Option<(String, Vec<KnownDevice>, MigManagement)>,
 }
@@ -94,7 +94,7 @@ impl PublishLoop {
             setting,
             outputs,
             observer: NodeObserver::default(),
-            had_driver: false,
+            was_usable: false,
             applied: None,
         }
     }
@@ -129,8 +129,9 @@ impl PublishLoop {
         let snapshot = self.snapshots.borrow_and_update().clone();
         self.claims.set_released(snapshot.is_driver_released);
         let driver = snapshot.driver.get();
-        let had_driver = std::mem::replace(&mut self.had_driver, driver.is_some());
-        let has_returned = driver.is_some() && !had_driver;
+        let is_usable = driver.is_some() && snapshot.missing_module.is_none();
+        let was_usable = std::mem::replace(&mut self.was_usable, is_usable);
+        let has_returned = is_usable && !was_usable;
         self.claims.set_driver(driver.as_ref()).await;
         drop(driver);
         let setting = self.setting.borrow_and_update().clone();
@@ -156,7 +157,8 @@ impl PublishLoop {
             self.applied = Some(applied);
         }
         if is_read {
-            set(&self.outputs.pool, Some(Arc::new(pool::pool(&self.name, &node, &owner))));
+            let pool = pool::pool(&self.name, &node, &owner, snapshot.missing_module);
+            set(&self.outputs.pool, Some(Arc::new(pool)));
         }
         set(&self.outputs.notes, notes(&node).into_iter().chain(problems).collect());
         true

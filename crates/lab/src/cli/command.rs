@@ -17,6 +17,7 @@ use crate::cluster::layout::Layout;
 use crate::cluster::process::Process;
 use crate::cluster::{Lab, UpOptions};
 use crate::cluster::{parent_watch, stop};
+use crate::nodes::hardware::driver_modules;
 use crate::nodes::provision;
 use crate::{kubelet, real_node};
 
@@ -41,6 +42,7 @@ pub async fn run(args: LabArgs) -> anyhow::Result<()> {
         LabCommand::Logs(args) => Box::pin(logs::show(&layout, &args)).await,
         LabCommand::Tour(args) => Box::pin(run_tour(&open(&layout)?, &args)).await,
         LabCommand::Kubelets => Box::pin(run_kubelets(&layout)).await,
+        LabCommand::Registry => Box::pin(real_node::registry::run(&layout)).await,
         LabCommand::ParentWatch(args) => {
             let parent = Process::parse(&args.parent);
             let parent = parent.with_context(|| format!("{:?} is not a process", args.parent))?;
@@ -133,6 +135,16 @@ async fn node(layout: &Layout, lab: &Lab, args: &NodeArgs) -> anyhow::Result<()>
             let boot_id =
                 provision::reboot(&folder).with_context(|| format!("reboot {}", args.node))?;
             print(&format!("{} has the boot id {boot_id}\n", args.node))
+        }
+        NodeAction::UnloadDriver => {
+            driver_modules::unload(&folder)
+                .with_context(|| format!("unload the driver of {}", args.node))?;
+            print(&format!("{} has no driver loaded\n", args.node))
+        }
+        NodeAction::LoadDriver { uvm_major } => {
+            driver_modules::load(&folder, uvm_major)
+                .with_context(|| format!("load the driver of {}", args.node))?;
+            print(&format!("{} has its driver loaded\n", args.node))
         }
     }
 }

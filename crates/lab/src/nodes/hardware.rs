@@ -25,6 +25,7 @@ use crate::nodes::driver_libraries::DriverLibraries;
 use tree::Tree;
 
 pub(crate) mod catalogue;
+pub(crate) mod driver_modules;
 mod driver_root;
 mod proc_files;
 mod sys_files;

@@ -56,6 +56,9 @@ async fn a_released_driver_is_closed_and_its_devices_take_no_pods() {
         })
     };
     let label = "octavo.dev/driver-released";
+    let refused = testbed.octavo(&["lab", "node", "l4-0", "unload-driver"]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(text.contains(&format!("octavo ({})", agents.pid)), "{text}");
     let text = testbed.octavo_ok(&["driver", "release", "l4-0"]);
     assert_eq!(text, "released: l4-0\n");
     taints(Some("released")).await;
@@ -74,6 +77,63 @@ async fn a_released_driver_is_closed_and_its_devices_take_no_pods() {
     let unknown = testbed.octavo(&["driver", "release", "l4-9"]);
     let text = String::from_utf8_lossy(&unknown.stderr);
     assert!(text.contains("there is no node \"l4-9\""), "{text}");
+}
+
+/// A driver is upgraded while pods come and go: NVIDIA's operator pauses the agent, restarts the driver's container, and
+/// resumes. The module `nvidia-uvm` has another number then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_driver_that_is_loaded_again_under_load_loses_no_claim() {
+    const NODE: &str = "dgx-h100-0";
+    const PAUSE: &str = "nvidia.com/gpu.deploy.dra-driver-kubelet-plugin";
+    let testbed = Testbed::up("dgx-h100=1").await;
+    let start = async |names: [&str; 2]| {
+        for name in names {
+            testbed.pod_with_claim(name, &json!([])).await;
+        }
+    };
+    let with_major = |major: &str| {
+        let specs = testbed.node_files(NODE).into_iter();
+        let specs = specs.filter(|path| path.extension() == Some("yaml".as_ref()));
+        let has = |path: &std::path::PathBuf| {
+            let text = std::fs::read_to_string(path).unwrap_or_default();
+            text.contains(&format!("\"major\": {major},"))
+        };
+        specs.filter(has).count()
+    };
+    start(["before-0", "before-1"]).await;
+    for name in ["before-0", "before-1"] {
+        testbed.wait_until_running(name).await;
+    }
+    assert_eq!((with_major("508"), with_major("501")), (2, 0));
+    // These are scheduled while the driver goes.
+    start(["during-0", "during-1"]).await;
+    let label = |value: &str| {
+        let value = format!("{PAUSE}={value}");
+        testbed.octavo_ok(&["lab", "kubectl", "label", "--overwrite", "node", NODE, &value]);
+    };
+    label("paused-for-driver-upgrade");
+    eventually("nothing holds the driver", || async {
+        let unloaded = testbed.octavo(&["lab", "node", NODE, "unload-driver"]);
+        unloaded.status.success().then_some(())
+    })
+    .await;
+    start(["after-0", "after-1"]).await;
+    testbed.wait_until_unschedulable("after-0").await;
+    testbed.octavo_ok(&["lab", "node", NODE, "load-driver", "--uvm-major", "501"]);
+    label("true");
+    let all = ["before-0", "before-1", "during-0", "during-1", "after-0", "after-1"];
+    for name in all {
+        testbed.wait_until_running(name).await;
+    }
+    eventually("every container that starts now gets the new number", || async {
+        ((with_major("501"), with_major("508")) == (6, 0)).then_some(())
+    })
+    .await;
+    for name in all {
+        testbed.delete_pod(name).await;
+    }
+    eventually("no file is left", || async { testbed.node_files(NODE).is_empty().then_some(()) })
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use octavo_api::names::{
-    CLASS_GPU, CLASS_MIG, DRIVER_RELEASED, OWNER_OCTAVO, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC,
-    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
+    CLASS_GPU, CLASS_MIG, DRIVER_RELEASED, MISSING_MODULE_PREFIX, OWNER_OCTAVO,
+    TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC, TAINT_FOREIGN_MIG, TAINT_GPU_LOST,
+    TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN, TAINT_XID,
 };
 
 use super::facts::{DeviceTaint, Facts, GpuNode, POLICIES};
@@ -181,6 +182,10 @@ fn of_taint(subject: &str, (key, value): (&str, &str), devices: &[&str], of: usi
         TAINT_DRIVER_UNAVAILABLE if value == DRIVER_RELEASED => {
             "the driver is released: run `octavo driver resume NODE`, or wait for the operator's \
              upgrade"
+        }
+        TAINT_DRIVER_UNAVAILABLE if value.starts_with(MISSING_MODULE_PREFIX) => {
+            "load the kernel module on the node with modprobe, and at each boot with \
+             /etc/modules-load.d"
         }
         TAINT_DRIVER_UNAVAILABLE => "run nvidia-smi on the node; reinstall or load the driver",
         TAINT_FABRIC => {

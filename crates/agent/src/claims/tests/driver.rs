@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 
 use octavo_gpu::mig::{
@@ -40,6 +40,8 @@ pub(super) struct Card {
     pub(super) busy: BTreeSet<u32>,
     /// Whether processes use the GPU outside of instances.
     pub(super) is_in_use: bool,
+    /// Whether the kernel has no files of its instances' capabilities.
+    pub(super) lacks_capabilities: bool,
     /// How often the mode was changed.
     pub(super) switches: u32,
     /// Minor number that the next change of the mode gives it, and the one that it has then.
@@ -152,7 +154,7 @@ impl MigDriver {
 impl State {
     fn add(
         &mut self,
-        proc: &std::path::Path,
+        proc: &Path,
         gpu: &str,
         profile_id: u32,
         placement: MigPlacement,
@@ -170,7 +172,17 @@ impl State {
             compute_instances: vec![MigComputeInstance { id: 0, uuid }],
         };
         card.instances.push(instance.clone());
-        let minor = card.minor(gpu);
+        if !card.lacks_capabilities {
+            card.write_capabilities(proc, gpu, gpu_instance);
+        }
+        instance
+    }
+}
+
+impl Card {
+    /// Writes the capability files of an instance.
+    pub(super) fn write_capabilities(&self, proc: &Path, gpu: &str, gpu_instance: u32) {
+        let minor = self.minor(gpu);
         let folder =
             proc.join(format!("driver/nvidia/capabilities/gpu{minor}/mig/gi{gpu_instance}"));
         fs::create_dir_all(folder.join("ci0")).expect("makes");
@@ -180,7 +192,6 @@ impl State {
                 format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
             fs::write(folder.join(file), text).expect("writes");
         }
-        instance
     }
 }
 
@@ -254,8 +265,10 @@ impl Driver for MigDriver {
         }
         card.instances.remove(at);
         let minor = card.minor(uuid);
-        let folder = format!("driver/nvidia/capabilities/gpu{minor}/mig/gi{gpu_instance}");
-        fs::remove_dir_all(self.proc.join(folder)).expect("removes");
+        if !card.lacks_capabilities {
+            let folder = format!("driver/nvidia/capabilities/gpu{minor}/mig/gi{gpu_instance}");
+            fs::remove_dir_all(self.proc.join(folder)).expect("removes");
+        }
         Ok(())
     }
 }

@@ -387,6 +387,33 @@ async fn a_gpu_that_its_mode_gave_another_minor_number_is_read_again_first() {
 }
 
 #[tokio::test]
+async fn an_instance_without_capability_files_is_refused_and_kept_for_its_claim() {
+    let node = Node::new();
+    let claims = node.start_mig().await;
+    let claim = node.allocate("a", &[SMALL]);
+    node.driver.with("GPU-0", |card| card.lacks_capabilities = true);
+    for _ in 0..2 {
+        let refusal = claims.prepare(&claim).await.expect_err("lacks a file");
+        assert_eq!(refusal.reason(), "MigNotUsable");
+        let text = refusal.to_string();
+        assert!(text.contains("capability files cannot be read"), "{text}");
+        assert!(text.contains("gpu0/mig/gi1"), "{text}");
+        assert!(!node.path(&Node::cdi(&claim)).exists(), "a container would start without nodes");
+        assert!(node.driver.slices("GPU-0").len() <= 1, "one instance at most");
+    }
+    node.driver.with("GPU-0", |card| {
+        card.lacks_capabilities = false;
+        if !card.instances.is_empty() {
+            card.write_capabilities(&node.path("proc"), "GPU-0", 1);
+        }
+    });
+    claims.prepare(&claim).await.expect("the kubelet retries");
+    assert_eq!(node.driver.slices("GPU-0"), [(3, 1)]);
+    claims.unprepare(&claim).await.expect("unprepares");
+    assert_nothing(&node, &claims);
+}
+
+#[tokio::test]
 async fn what_could_not_be_taken_back_is_taken_back_later() {
     let node = Node::new();
     let claims = node.start_mig().await;

@@ -15,7 +15,7 @@ fn known(
     let known = known_devices(&node);
     // Whatever is published can be given.
     let names: BTreeSet<_> = known.iter().map(|device| device.name.as_str()).collect();
-    let pool = pool("node", &node, &Owner::default());
+    let pool = pool("node", &node, &Owner::default(), None);
     for device in pool.devices.iter().chain(&pool.plain) {
         assert!(names.contains(device.name.as_str()), "{}", device.name);
     }
@@ -47,7 +47,7 @@ fn what_a_node_publishes_is_far_from_what_an_object_may_be() {
             dynamic: &dynamic,
             made: &made,
         };
-        let pool = pool("node", &node, &Owner::default());
+        let pool = pool("node", &node, &Owner::default(), None);
         let slices = pool.counters.chunks(8).map(|sets| (sets.to_vec(), Vec::new()));
         let slices = slices.chain(pool.devices.chunks(64).map(|part| (Vec::new(), part.to_vec())));
         let bytes = |(counters, devices)| {
