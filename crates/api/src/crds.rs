@@ -1,17 +1,74 @@
-//! Definitions of Octavo's custom resources, as the API server accepts them.
+//! Definitions of custom resources, as the API server accepts them.
 
 #[cfg(test)]
 mod tests;
 
 use kube::CustomResourceExt;
-use serde_json::Value;
+use schemars::generate::SchemaSettings;
+use serde_json::{Value, json};
 
+use crate::compute_domain::{ComputeDomain, ComputeDomainClique, ComputeDomainDaemon};
+use crate::names::{NVIDIA_GROUP, NVIDIA_VERSION};
 use crate::{PlacementPolicy, PodGroup};
 
 /// All `CustomResourceDefinition`s, sorted by name.
 pub fn crds() -> Result<Vec<Value>, serde_json::Error> {
     let all = [PlacementPolicy::crd(), PodGroup::crd()];
     all.iter().map(|crd| serde_json::to_value(crd).map(tidied)).collect()
+}
+
+/// The definitions of `ComputeDomains`, sorted by name. The group is NVIDIA's, whose driver may have installed them.
+pub fn compute_domain_crds() -> Result<Vec<Value>, serde_json::Error> {
+    Ok(vec![clique()?, tidied(serde_json::to_value(ComputeDomain::crd())?)])
+}
+
+/// The definition of `ComputeDomainClique`, whose list lies beside its metadata instead of in a spec.
+fn clique() -> Result<Value, serde_json::Error> {
+    let daemon = SchemaSettings::openapi3()
+        .with(|settings| settings.inline_subschemas = true)
+        .into_generator()
+        .into_root_schema_for::<ComputeDomainDaemon>();
+    let mut daemon = serde_json::to_value(daemon)?;
+    if let Some(schema) = daemon.as_object_mut() {
+        schema.retain(|key, _| !matches!(key.as_str(), "$schema" | "title"));
+    }
+    let group = NVIDIA_GROUP;
+    let plural = ComputeDomainClique::PLURAL;
+    let column = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path});
+    Ok(tidied(json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.{group}")},
+        "spec": {
+            "group": group,
+            "names": {
+                "kind": ComputeDomainClique::KIND,
+                "plural": plural,
+                "singular": "computedomainclique",
+            },
+            "scope": "Namespaced",
+            "versions": [{
+                "name": NVIDIA_VERSION,
+                "served": true,
+                "storage": true,
+                "additionalPrinterColumns": [
+                    column("Nodes", ".daemons[*].nodeName"),
+                    column("Status", ".daemons[*].status"),
+                ],
+                "schema": {"openAPIV3Schema": {
+                    "type": "object",
+                    "description": "The IMEX daemons of a ComputeDomain in one NVLink clique.",
+                    "properties": {"daemons": {
+                        "type": "array",
+                        "description": "The daemons, one a node.",
+                        "items": daemon,
+                        "x-kubernetes-list-type": "map",
+                        "x-kubernetes-list-map-keys": ["nodeName"],
+                    }},
+                }},
+            }],
+        },
+    })))
 }
 
 /// Removes parts of the derived schema: nullable optional fields, formats unknown to the API server, floating-point

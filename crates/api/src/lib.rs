@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod compute_domain;
 mod condition;
 pub mod config;
 pub mod crds;
@@ -18,6 +19,7 @@ pub mod pod_group;
 pub mod reasons;
 pub mod refusal;
 
+pub use compute_domain::{ComputeDomain, ComputeDomainClique};
 pub use condition::Condition;
 pub use config::{ConfigEntry, ConfigError, ConfigSource, DecodedConfig, OpaqueConfig};
 pub use placement_policy::{PlacementPolicy, PlacementPolicySpec, PlacementPolicyStatus};

@@ -3,6 +3,10 @@
 /// The DRA driver: in slices, classes, claims and the kubelet's registry.
 pub const DRIVER: &str = "gpu.nvidia.com";
 
+/// Group and version of NVIDIA's opaque configs and `ComputeDomains`.
+pub const NVIDIA_GROUP: &str = "resource.nvidia.com";
+/// Version in [`NVIDIA_GROUP`].
+pub const NVIDIA_VERSION: &str = "v1beta1";
 /// API version of NVIDIA's opaque configs and `ComputeDomains`.
 pub const NVIDIA_API_VERSION: &str = "resource.nvidia.com/v1beta1";
 
@@ -13,6 +17,23 @@ pub const OCTAVO_API_VERSION: &str = "octavo.dev/v1alpha1";
 pub const CLASS_GPU: &str = "gpu.nvidia.com";
 /// `DeviceClass` of MIG devices.
 pub const CLASS_MIG: &str = "mig.nvidia.com";
+
+/// The DRA driver of `ComputeDomains`.
+pub const DRIVER_COMPUTE_DOMAIN: &str = "compute-domain.nvidia.com";
+/// `DeviceClass` of the channel by which a pod enters a domain.
+pub const CLASS_CHANNEL: &str = "compute-domain-default-channel.nvidia.com";
+/// `DeviceClass` of a domain's daemon on a node.
+pub const CLASS_DAEMON: &str = "compute-domain-daemon.nvidia.com";
+/// Label with a domain's UID: of what is made for it, and of its nodes. Its finalizer has the same name.
+pub const LABEL_COMPUTE_DOMAIN: &str = "resource.nvidia.com/computeDomain";
+/// Label of a `ComputeDomainClique` with its clique id.
+pub const LABEL_COMPUTE_DOMAIN_CLIQUE: &str = "resource.nvidia.com/computeDomain.cliqueID";
+/// Label of a domain's claim templates: [`TARGET_DAEMON`] or [`TARGET_WORKLOAD`].
+pub const LABEL_COMPUTE_DOMAIN_TARGET: &str = "resource.nvidia.com/computeDomainTarget";
+/// The template of the daemons' claims.
+pub const TARGET_DAEMON: &str = "Daemon";
+/// The template of the pods' claims.
+pub const TARGET_WORKLOAD: &str = "Workload";
 
 /// Extended resource provided by the class of whole GPUs.
 pub const EXTENDED_RESOURCE_GPU: &str = "nvidia.com/gpu";

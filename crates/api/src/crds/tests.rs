@@ -105,3 +105,98 @@ fn both_have_a_status_and_columns_and_only_groups_have_a_namespace() {
         assert_eq!(crd["spec"]["scope"], scope);
     }
 }
+
+/// The schema of a kind of NVIDIA's group, without descriptions.
+fn nvidia(kind: &str) -> Value {
+    fn plain(value: &Value) -> Value {
+        match value {
+            Value::Object(map) => map
+                .iter()
+                .filter(|(key, value)| {
+                    !(matches!(key.as_str(), "description" | "format") && value.is_string())
+                })
+                .map(|(key, value)| (key.clone(), plain(value)))
+                .collect(),
+            Value::Array(list) => list.iter().map(plain).collect(),
+            other => other.clone(),
+        }
+    }
+    let crds = compute_domain_crds().unwrap();
+    let crd = crds.iter().find(|crd| crd["spec"]["names"]["kind"] == kind).unwrap();
+    assert_eq!(
+        (&crd["spec"]["group"], &crd["spec"]["scope"]),
+        (&json!("resource.nvidia.com"), &json!("Namespaced"))
+    );
+    let version = &crd["spec"]["versions"][0];
+    assert_eq!(version["name"], "v1beta1");
+    plain(&version["schema"]["openAPIV3Schema"]["properties"])
+}
+
+/// What NVIDIA's driver of 2026-08-07 (95932046) has in its definitions.
+#[test]
+fn compute_domains_have_the_fields_and_rules_of_nvidia_s_driver() {
+    let readiness = json!({"type": "string", "enum": ["Ready", "NotReady"], "default": "NotReady"});
+    let text = json!({"type": "string"});
+    let domain = nvidia("ComputeDomain");
+    assert_eq!(
+        domain["spec"],
+        json!({
+            "type": "object",
+            "required": ["channel"],
+            "x-kubernetes-validations": [{"message": "A computeDomain.spec is immutable", "rule": "self == oldSelf"}],
+            "properties": {
+                "numNodes": {"type": "integer", "default": 0, "minimum": 0},
+                "channel": {
+                    "type": "object",
+                    "required": ["resourceClaimTemplate"],
+                    "properties": {
+                        "allocationMode": {"type": "string", "enum": ["All", "Single"], "default": "Single"},
+                        "resourceClaimTemplate": {
+                            "type": "object", "required": ["name"], "properties": {"name": text},
+                        },
+                    },
+                },
+            },
+        })
+    );
+    let mut status = domain["status"].clone();
+    let conditions = status["properties"].as_object_mut().unwrap().remove("conditions").unwrap();
+    assert_eq!(conditions["x-kubernetes-list-map-keys"], json!(["type"]), "Octavo's addition");
+    let listed = |key: &str| {
+        json!({
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": [key],
+            "items": {
+                "type": "object",
+                "properties": {
+                    key: text, "ipAddress": text, "cliqueID": text,
+                    "index": {"type": "integer"}, "status": readiness,
+                },
+            },
+        })
+    };
+    let with_required = |mut list: Value, found: &Value| {
+        let mut required: Vec<_> = found["items"]["required"].as_array().unwrap().clone();
+        required.sort_by_key(Value::to_string);
+        list["items"]["required"] = found["items"]["required"].clone();
+        (list, required)
+    };
+    let nodes = &status["properties"]["nodes"];
+    let (expected, required) = with_required(listed("name"), nodes);
+    assert_eq!(
+        (nodes, required),
+        (&expected, vec![json!("cliqueID"), json!("ipAddress"), json!("name")])
+    );
+    assert_eq!(
+        (&status["required"], &status["properties"]["status"]),
+        (&json!(["status"]), &readiness)
+    );
+
+    let daemons = &nvidia("ComputeDomainClique")["daemons"];
+    let (expected, required) = with_required(listed("nodeName"), daemons);
+    assert_eq!(
+        (daemons, required),
+        (&expected, vec![json!("cliqueID"), json!("ipAddress"), json!("nodeName")])
+    );
+}
