@@ -118,8 +118,8 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     share_tmpfs: Option<bool>,
 
-    /// GPUs that MIG partitions on demand: all, none, or minor numbers as in 0,3. The node's label
-    /// octavo.dev/dynamic-mig takes precedence [default: none]
+    /// GPUs that MIG partitions on demand: all, none, or minor numbers, UUIDs or PCI addresses as in
+    /// 0,3. The node's label octavo.dev/dynamic-mig takes precedence [default: none]
     #[arg(long, value_name = "GPUS")]
     dynamic_mig: Option<DynamicMig>,
 

@@ -106,7 +106,7 @@ enum Rank {
 pub fn offered(node: &Node<'_>) -> Offered {
     let counters = |gpu| counter_set_of(node, gpu);
     let mut gpus: Vec<_> = node.inventory.gpus.iter().collect();
-    gpus.sort_by_key(|gpu| gpu.minor);
+    gpus.sort_by_key(|gpu| gpu.number);
     let counters: Vec<_> = gpus.into_iter().filter_map(counters).collect();
     let devices = list(node, Offer::of);
     let plain = if counters.is_empty() { Vec::new() } else { list(node, Offer::without_counters) };
@@ -155,7 +155,7 @@ fn whole(
     set: Option<&CounterSet>,
     taints: Vec<DeviceTaint>,
 ) -> (Rank, Device) {
-    let rank = Rank::Whole { is_mig_capable: set.is_some(), minor: gpu.minor };
+    let rank = Rank::Whole { is_mig_capable: set.is_some(), minor: gpu.number };
     (rank, gpu::device(gpu, &node.inventory.versions, set, taints))
 }
 
@@ -194,7 +194,7 @@ fn has_foreign(node: &Node<'_>, gpu: &Gpu) -> bool {
 }
 
 fn rank(gpu: &Gpu, profile: &MigProfile, is_place: bool, index: usize) -> Rank {
-    Rank::Mig { size: order::rank(profile), is_place, gpu: Reverse(gpu.minor), index }
+    Rank::Mig { size: order::rank(profile), is_place, gpu: Reverse(gpu.number), index }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@
 //! contradict them. [`GpuMode::admits`] is the rule that claims are checked by. While the driver is released, no GPU has a turn.
 
 mod instances;
+mod minors;
 mod turn;
 
 use std::collections::BTreeSet;
@@ -38,6 +39,8 @@ use crate::metrics::Metrics;
 
 pub(crate) use instances::{is_made, whole_instance};
 pub(crate) use turn::GpuTurn;
+
+use minors::MovedMinors;
 
 /// What a GPU is used as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +76,7 @@ pub(crate) struct GpuModes {
     /// Whether the driver is released, so that nothing may begin to use it.
     is_released: AtomicBool,
     management: Mutex<MigManagement>,
+    minors: Arc<MovedMinors>,
     metrics: OnceLock<Arc<Metrics>>,
 }
 
@@ -112,6 +116,7 @@ impl GpuModes {
             driver: Mutex::default(),
             is_released: AtomicBool::new(false),
             management: Mutex::default(),
+            minors: Arc::default(),
             metrics: OnceLock::new(),
         }
     }
@@ -152,6 +157,11 @@ impl GpuModes {
         self.driver.lock().unwrap_or_else(PoisonError::into_inner).get()
     }
 
+    /// A GPU's minor number, of which the last read said `read`: a claim may have moved it since.
+    pub(crate) fn minor(&self, uuid: &str, read: u32) -> u32 {
+        self.minors.of(uuid, read)
+    }
+
     /// Refuses a claim while the driver is closed.
     pub(crate) fn check_open(&self, claim: &ClaimRef) -> Result<(), Refusal> {
         self.driver().map(drop).ok_or_else(|| self.closed(claim))
@@ -172,6 +182,7 @@ impl GpuModes {
             driver,
             node: self.node.clone(),
             is_fixed: self.management().fixed.contains(uuid),
+            minors: Arc::clone(&self.minors),
             metrics: self.metrics.get().cloned(),
         })
     }

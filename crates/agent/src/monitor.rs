@@ -100,6 +100,7 @@ pub(crate) fn start(
         gpus: BTreeMap::new(),
         snapshot: Snapshot::default(),
         backoff: Backoff::new(MIN_POLL_DELAY, MAX_POLL_DELAY),
+        mode_changes: 0,
     };
     thread::Builder::new()
         .name("gpu-monitor".to_owned())
@@ -119,6 +120,8 @@ struct Monitor {
     gpus: BTreeMap<String, GpuHealthTracker>,
     snapshot: Snapshot,
     backoff: Backoff,
+    /// Changes of MIG mode through the driver before the last read.
+    mode_changes: u64,
 }
 
 impl Monitor {
@@ -202,6 +205,7 @@ impl Monitor {
                 return None;
             }
             let opened = open().and_then(|driver| {
+                self.mode_changes = driver.mig_mode_changes();
                 let inventory = Inventory::read(&*driver)?;
                 Ok((driver, inventory))
             });
@@ -238,7 +242,6 @@ impl Monitor {
 
     /// Handles events until `stop`, or until the driver is to be released.
     fn listen(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
-        let mut mode_changes = driver.mig_mode_changes();
         let mut events = self.subscribe(driver)?;
         let mut poll_at = Instant::now() + self.poll_delay(&*events);
         let mut mig_check_at = Instant::now() + MIG_CHECK_INTERVAL;
@@ -262,7 +265,7 @@ impl Monitor {
                 }
             }
             // What was registered for the GPU's events may be gone, and its minor number another.
-            let is_stale = driver.mig_mode_changes() != mode_changes;
+            let is_stale = driver.mig_mode_changes() != self.mode_changes;
             if is_stale {
                 poll_at = Instant::now();
             }
@@ -288,7 +291,6 @@ impl Monitor {
             // A stream of events must not delay the poll of an unhealthy GPU.
             if poll_at <= Instant::now() {
                 let (known, sick) = (self.snapshot.inventory.clone(), self.sick());
-                mode_changes = driver.mig_mode_changes();
                 self.poll(driver)?;
                 if !self.is_sick() {
                     self.backoff.reset();
@@ -384,6 +386,8 @@ impl Monitor {
 
     /// Polls the health of all GPUs and retries unreadable ones. Fails if the driver as a whole does not answer.
     fn poll(&mut self, driver: &dyn Driver) -> Result<(), DriverError> {
+        // Before the read: a change during it makes it stale.
+        self.mode_changes = driver.mig_mode_changes();
         let read = Inventory::read(driver).map(|inventory| self.adopt(inventory));
         if let Err(error) = &read {
             self.metrics.driver_failure(&self.node);
@@ -411,6 +415,7 @@ impl Monitor {
                 }
             }
             inventory.gpus.sort_by_key(|gpu| gpu.index);
+            inventory.keep_numbers(known);
         }
         if self.snapshot.inventory.as_deref() == Some(&inventory) {
             return;

@@ -26,6 +26,7 @@ pub(crate) fn gpu(index: u32) -> Gpu {
     Gpu {
         index,
         minor: index,
+        number: index,
         uuid: uuid(index),
         name: "NVIDIA H100 80GB HBM3".to_owned(),
         brand: "Nvidia".to_owned(),

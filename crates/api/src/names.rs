@@ -73,7 +73,7 @@ pub const CAPACITY_MEMORY: &str = "memory";
 /// Capacity of a GPU: its time, in percent. A claim without it gets a fair part of idle time.
 pub const CAPACITY_COMPUTE: &str = "compute";
 
-/// Node label with the GPUs under dynamic MIG: `all`, `none`, or minor numbers joined by `_` (`0_3`). It takes
+/// Node label with the GPUs under dynamic MIG: `all`, `none`, or minor numbers or UUIDs joined by `_` (`0_3`). It takes
 /// precedence over the agent's setting.
 pub const LABEL_DYNAMIC_MIG: &str = "octavo.dev/dynamic-mig";
 

@@ -188,18 +188,6 @@ pub enum Refusal {
         /// Error of the driver.
         error: String,
     },
-    /// The GPU has another minor number than its devices are published with.
-    #[error(
-        "device {device} was not prepared because its GPU is now /dev/nvidia{now} and was /dev/nvidia{known} when the node's GPUs were last read; the kubelet retries when they are read again"
-    )]
-    GpuRenumbered {
-        /// The device.
-        device: String,
-        /// Minor number by which it was known.
-        known: u32,
-        /// Minor number that the driver says now.
-        now: u32,
-    },
     /// The GPU's MIG mode changes only with a reset.
     #[error(
         "device {device} was not prepared because MIG mode of its GPU can only be turned {mode} with a reset of the GPU; drain the node, run `octavo driver release` for it, `nvidia-smi -i <GPU> -mig {switch}`, reset the GPU, and run `octavo driver resume`; or reboot, or take the GPU out of dynamic MIG"
@@ -409,7 +397,6 @@ reasons! {
     MigPlacementTaken => "MigPlacementTaken",
     MigProfileMissing => "MigProfileMissing",
     MigModeNotChanged => "MigModeNotChanged",
-    GpuRenumbered => "GpuRenumbered",
     MigModeNeedsReset => "MigModeNeedsReset",
     MigInstancesInTheWay => "MigInstancesInTheWay",
     MigNotCreated => "MigNotCreated",

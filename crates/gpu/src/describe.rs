@@ -240,4 +240,4 @@ fn packed(id: u32) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,5 +1,6 @@
 //! The facts that were read about a node's GPUs, as plain values.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::mig::{MigInstance, MigProfile};
@@ -54,6 +55,9 @@ pub struct Gpu {
     pub minor: u32,
     /// `GPU-...`.
     pub uuid: String,
+    /// Number in the names of its devices. It is the minor number with which the GPU was first read,
+    /// and stays if a change of MIG mode gives it another: claims have these names.
+    pub number: u32,
     /// Product name: `NVIDIA H100 80GB HBM3`.
     pub name: String,
     /// Brand, as NVIDIA's DRA driver prints it: `Nvidia`, `Tesla`.
@@ -238,6 +242,22 @@ impl Inventory {
     }
 }
 
+impl Inventory {
+    /// Gives the GPUs that `known` has the numbers that they have there. If two would have the same,
+    /// each gets its minor number.
+    pub fn keep_numbers(&mut self, known: &Self) {
+        for gpu in &mut self.gpus {
+            if let Some(known) = known.gpus.iter().find(|known| known.uuid == gpu.uuid) {
+                gpu.number = known.number;
+            }
+        }
+        let mut numbers = BTreeSet::new();
+        if !self.gpus.iter().all(|gpu| numbers.insert(gpu.number)) {
+            self.gpus.iter_mut().for_each(|gpu| gpu.number = gpu.minor);
+        }
+    }
+}
+
 impl fmt::Display for Clique {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.cluster, self.id)
@@ -255,26 +275,4 @@ impl fmt::Display for AddressingMode {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MIB: u64 = 1 << 20;
-
-    #[test]
-    fn parts_of_all_memory_fit_into_what_is_not_reserved() {
-        for (total, reserved) in [(81_559, 551), (15_360, 455), (40_960, 571), (100, 0)] {
-            let usable = total - reserved;
-            for count in [1, 2, 3, 7, 8, 64] {
-                let part = Gpu::usable_part(total * MIB / count, total * MIB, reserved * MIB);
-                assert!(part * count <= usable * MIB, "{count} of {total}");
-                assert!(
-                    part * count > usable.saturating_sub(count * 2) * MIB,
-                    "{count} of {total} waste memory"
-                );
-            }
-        }
-        assert_eq!(Gpu::usable_part(10 * MIB, 100 * MIB, 0), 10 * MIB);
-        assert_eq!(Gpu::usable_part(MIB, 100 * MIB, 50 * MIB), MIB, "no share is empty");
-        assert_eq!(Gpu::usable_part(MIB, 0, 0), MIB, "a GPU that does not tell its memory");
-    }
-}
+mod tests;

@@ -130,6 +130,7 @@ pub(crate) fn node_contexts<'a>(
 
 /// Removes the objects outside of the namespaces of ended nodes: bridge, veth pairs, cgroups.
 pub(crate) async fn remove(layout: &Layout) -> anyhow::Result<()> {
+    virtual_machine::remove_pid_files(layout);
     host_network::remove(layout)?;
     cgroups::remove(layout).await
 }

@@ -9,7 +9,9 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceSlice};
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::{Api, Client};
-use octavo_api::names::{DRIVER_RELEASED, LABEL_DRIVER_RELEASED, TAINT_DRIVER_UNAVAILABLE};
+use octavo_api::names::{
+    DRIVER_RELEASED, LABEL_DRIVER_RELEASED, MISSING_MODULE_PREFIX, TAINT_DRIVER_UNAVAILABLE,
+};
 use serde_json::json;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -113,11 +115,13 @@ pub async fn holders(
 }
 
 /// How many devices a node publishes, and how many of them say that the driver is not in use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Devices {
     all: usize,
     released: usize,
     unavailable: usize,
+    /// A kernel module that is not loaded.
+    missing_module: Option<String>,
 }
 
 impl Devices {
@@ -134,13 +138,16 @@ impl Devices {
             found.unavailable += usize::from(taint.is_some());
             let value = taint.and_then(|taint| taint.value);
             found.released += usize::from(value.as_deref() == Some(DRIVER_RELEASED));
+            let module =
+                value.as_deref().and_then(|value| value.strip_prefix(MISSING_MODULE_PREFIX));
+            found.missing_module = module.map(str::to_owned).or(found.missing_module);
         }
         Ok(found)
     }
 
     /// Why the agent is not there yet; `None` if it is.
     fn problem(self, wanted: DriverState) -> Option<String> {
-        let Self { all, released, unavailable } = self;
+        let Self { all, released, unavailable, missing_module } = self;
         match wanted {
             // An agent publishes after it has opened the driver, so nothing is known of its absence.
             _ if all == 0 => Some("no device is published".to_owned()),
@@ -153,6 +160,8 @@ impl Devices {
                 "its driver is still released: GPU Operator may pause it by nvidia.com/gpu.deploy.*"
                     .to_owned(),
             ),
+            DriverState::InUse if missing_module.is_some() => missing_module
+                .map(|module| format!("a kernel module is not loaded: `modprobe {module}` on the node")),
             DriverState::InUse => {
                 Some(format!("the driver of {unavailable} of {all} devices is unavailable"))
             }

@@ -27,6 +27,8 @@ pub(crate) struct CdiDevice<'a> {
     pub(crate) held: &'a HeldDevice,
     /// Its GPU.
     pub(crate) gpu: &'a KnownDevice,
+    /// Number of its device node now.
+    pub(crate) minor: u32,
     /// For a MIG instance: the capability nodes of its GPU instance and compute instance.
     pub(crate) caps: Option<[DeviceNode; 2]>,
     /// For a share: its enforcement backend, if any.
@@ -91,7 +93,7 @@ impl CdiDevice<'_> {
 
     /// Edits for a container with this device.
     fn edits(&self, paths: &NodePaths, majors: Majors, uid: &str) -> ContainerEdits {
-        let gpu_node = majors.gpu_node(self.gpu.minor);
+        let gpu_node = majors.gpu_node(self.minor);
         if let Some([gpu_instance, compute_instance]) = self.caps.clone() {
             // The GPU's node grants no access without the capability nodes.
             let device_nodes = vec![gpu_node, gpu_instance, compute_instance];

@@ -83,7 +83,14 @@ fn spec_of(paths: &NodePaths, files: &DriverFiles, gpu: &KnownDevice) -> Spec {
         files,
         majors,
         UID,
-        &[CdiDevice { held: &held, gpu, caps: None, backend: None, extra: ExtraNodes::default() }],
+        &[CdiDevice {
+            held: &held,
+            gpu,
+            minor: gpu.minor,
+            caps: None,
+            backend: None,
+            extra: ExtraNodes::default(),
+        }],
     )
 }
 
@@ -214,6 +221,7 @@ fn shares_and_mig_instances_have_their_own_cdi_devices() {
     let part = |held, caps| CdiDevice {
         held,
         gpu: &gpu,
+        minor: gpu.minor,
         caps,
         backend: None,
         extra: ExtraNodes::default(),

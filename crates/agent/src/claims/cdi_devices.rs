@@ -28,12 +28,13 @@ impl Inner {
                 device: held.device.clone(),
                 node: self.node.clone(),
             })?;
+            let minor = self.modes.minor(&gpu.uuid, gpu.minor);
             let caps = match &held.kind {
                 HeldKind::Mig(mig) if is_replaced(devices, held, mig) => {
                     return Err(self.replaced(held));
                 }
                 HeldKind::Mig(mig) => {
-                    let caps = self.caps(held, mig.made.as_ref(), gpu.minor)?;
+                    let caps = self.caps(held, mig.made.as_ref(), minor)?;
                     let node = |cap: MigCap| {
                         let node = majors.cap_node(cap.minor, cap.mode);
                         node.map_err(|missing| self.module_missing(&record.claim, missing))
@@ -43,7 +44,7 @@ impl Inner {
                 HeldKind::Whole | HeldKind::Share(_) => None,
             };
             let extra = ExtraNodes::find(&self.paths, held.extra_nodes, &char_devices);
-            Ok(CdiDevice { held, gpu, caps, backend: self.backend(devices, held)?, extra })
+            Ok(CdiDevice { held, gpu, minor, caps, backend: self.backend(devices, held)?, extra })
         });
         Ok((majors, cdi_devices.collect::<Result<_, _>>()?))
     }
@@ -112,7 +113,7 @@ fn is_replaced(devices: &Devices, held: &HeldDevice, mig: &HeldMig) -> bool {
 
 /// The GPU of a held device. A whole GPU must exist under its name. An instance stays on its GPU even after the GPU
 /// left dynamic MIG and the placement is no longer a device.
-pub(super) fn gpu_of<'a>(devices: &'a Devices, held: &HeldDevice) -> Option<&'a KnownDevice> {
+fn gpu_of<'a>(devices: &'a Devices, held: &HeldDevice) -> Option<&'a KnownDevice> {
     let named = devices.by_name.get(&held.device).filter(|device| device.uuid == held.uuid);
     if named.is_some() || !matches!(held.kind, HeldKind::Mig(_)) {
         return named;

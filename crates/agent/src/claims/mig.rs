@@ -14,7 +14,6 @@ use octavo_api::Refusal;
 use octavo_gpu::mig::MigProfile;
 use octavo_node::ClaimRef;
 
-use super::cdi_devices::gpu_of;
 use super::{DeviceKind, Devices, Inner};
 use crate::checkpoint::{HeldDevice, HeldMig, Record};
 use crate::gpu_mode::GpuMode;
@@ -60,7 +59,6 @@ impl Inner {
             node: self.node.clone(),
         })?;
         let turn = self.modes.turn(&held.uuid, claim).await?;
-        let minor = gpu_of(devices, held).map(|gpu| gpu.minor);
         let (inner, uid) = (Arc::clone(self), claim.uid.clone());
         let (held, mig) = (held.clone(), mig.clone());
         self.blocking(claim, move || {
@@ -71,9 +69,7 @@ impl Inner {
                 forgotten.map_err(|error| super::prepare::refusal(&error))
             };
             let made = turn.make(&held, &mig, &profile, own.as_ref(), &mut ask);
-            let taken = made
-                .and_then(|made| inner.assign_instance(&uid, &held, &mig, &made))
-                .and_then(|()| minor.map_or(Ok(()), |minor| turn.check_minor(&held, minor)));
+            let taken = made.and_then(|made| inner.assign_instance(&uid, &held, &mig, &made));
             (taken, was_asked)
         })
         .await
@@ -130,13 +126,8 @@ impl Inner {
                 continue;
             }
             let turn = self.modes.turn(&held.uuid, &record.claim).await?;
-            let minor = gpu_of(devices, held).map(|gpu| gpu.minor);
             let held = held.clone();
-            let left = self.blocking(&record.claim, move || {
-                turn.leave_mig(&held)?;
-                minor.map_or(Ok(()), |minor| turn.check_minor(&held, minor))
-            });
-            left.await??;
+            self.blocking(&record.claim, move || turn.leave_mig(&held)).await??;
         }
         Ok(())
     }

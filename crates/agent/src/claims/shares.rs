@@ -25,7 +25,7 @@ pub(super) fn write(
             device: &part.held.device,
             pool: &part.held.pool,
             gpu_uuid: &part.gpu.uuid,
-            gpu_minor: part.gpu.minor,
+            gpu_minor: part.minor,
             memory_bytes: amounts.memory_bytes,
             compute_milli_percent: amounts.compute_milli_percent,
             guarded: part.held.terms.map(|terms| GuardedShare {

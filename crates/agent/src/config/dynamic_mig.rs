@@ -54,7 +54,8 @@ impl DynamicMig {
 
     /// Parses the value of a node's label, with GPUs separated by underscores.
     pub fn from_label(value: &str) -> Result<Self, DynamicMigError> {
-        parse(value, '_').ok_or_else(|| DynamicMigError(value.to_owned(), "`0_3`"))
+        parse(value, '_')
+            .ok_or_else(|| DynamicMigError(value.to_owned(), "minor numbers or UUIDs as in `0_3`"))
     }
 }
 
@@ -62,7 +63,7 @@ impl GpuName {
     /// Whether it names this GPU.
     pub fn is(&self, gpu: &Gpu) -> bool {
         match self {
-            Self::Minor(minor) => gpu.minor == *minor,
+            Self::Minor(minor) => gpu.number == *minor,
             Self::Uuid(uuid) => gpu.uuid == *uuid,
             Self::Pci(address) => gpu.pci == *address,
         }
@@ -93,7 +94,10 @@ impl FromStr for DynamicMig {
     type Err = DynamicMigError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        parse(text, ',').ok_or_else(|| DynamicMigError(text.to_owned(), "`0,3`"))
+        parse(text, ',').ok_or_else(|| {
+            let gpus = "minor numbers, UUIDs or PCI addresses as in `0,3`";
+            DynamicMigError(text.to_owned(), gpus)
+        })
     }
 }
 

@@ -49,7 +49,7 @@ pub(super) fn counter_set(gpu: &Gpu) -> Option<CounterSet> {
         }
     }
     let has_slices = counters.contains_key(&slice_counter(0));
-    has_slices.then(|| CounterSet { name: counter_set_name(gpu.minor), counters })
+    has_slices.then(|| CounterSet { name: counter_set_name(gpu.number), counters })
 }
 
 /// Consumption of the whole GPU: all counters.

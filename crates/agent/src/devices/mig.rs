@@ -19,7 +19,7 @@ pub(super) fn place(
     taints: Vec<DeviceTaint>,
 ) -> Device {
     let attributes = attributes(gpu, versions, profile);
-    let consumes = vec![counters::part(gpu.minor, profile, placement)];
+    let consumes = vec![counters::part(gpu.number, profile, placement)];
     device(gpu, profile, placement, attributes, capacity(profile), consumes, taints)
 }
 
@@ -53,7 +53,7 @@ fn device(
     taints: Vec<DeviceTaint>,
 ) -> Device {
     Device {
-        name: mig_name(gpu.minor, profile, placement),
+        name: mig_name(gpu.number, profile, placement),
         attributes: attributes.done(),
         capacity,
         taints,

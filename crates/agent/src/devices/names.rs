@@ -18,17 +18,17 @@ pub struct MigName {
 
 /// The device name of a whole GPU.
 pub fn device_name(gpu: &Gpu) -> String {
-    format!("gpu-{}", gpu.minor)
+    format!("gpu-{}", gpu.number)
 }
 
-/// Device name of a placement and of the instance there: `gpu-<minor>-mig-<profile>-<profile id>-<first memory slice>`.
-pub fn mig_name(minor: u32, profile: &MigProfile, placement: MigPlacement) -> String {
-    format!("gpu-{minor}-mig-{}-{}-{}", label(&profile.name), profile.id, placement.start)
+/// Device name of a placement and of the instance there: `gpu-<number>-mig-<profile>-<profile id>-<first memory slice>`.
+pub fn mig_name(number: u32, profile: &MigProfile, placement: MigPlacement) -> String {
+    format!("gpu-{number}-mig-{}-{}-{}", label(&profile.name), profile.id, placement.start)
 }
 
 /// The counter set of a GPU.
-pub fn counter_set_name(minor: u32) -> String {
-    format!("gpu-{minor}-counter-set")
+pub fn counter_set_name(number: u32) -> String {
+    format!("gpu-{number}-counter-set")
 }
 
 /// Parses the name of a MIG device; `None` for other names.

@@ -47,12 +47,12 @@ pub(super) fn withdrawn() -> DeviceTaint {
     taint(TAINT_WITHDRAWN, String::new())
 }
 
-/// A scheduler owns the device's node. Only that scheduler tolerates the taint, whatever the device's health.
 /// A kernel module is not loaded, so no container gets a device.
 pub(super) fn without_module(module: &str) -> DeviceTaint {
     taint(TAINT_DRIVER_UNAVAILABLE, format!("{MISSING_MODULE_PREFIX}{module}"))
 }
 
+/// A scheduler owns the device's node. Only that scheduler tolerates the taint, whatever the device's health.
 pub(super) fn owned_by(scheduler: &str) -> DeviceTaint {
     taint(TAINT_OWNER, scheduler.to_owned())
 }

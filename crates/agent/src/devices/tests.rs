@@ -178,9 +178,9 @@ fn a_value_that_the_api_would_refuse_does_not_cost_the_device() {
 }
 
 #[test]
-fn devices_are_named_and_ordered_by_minor_number() {
+fn devices_are_named_and_ordered_by_the_numbers_of_their_gpus() {
     let mut inventory = testing::inventory(3);
-    inventory.gpus[0].minor = 7;
+    inventory.gpus[0].number = 7;
     let names: Vec<_> =
         devices(&inventory, &BTreeMap::new()).into_iter().map(|device| device.name).collect();
     assert_eq!(names, ["gpu-1", "gpu-2", "gpu-7"]);

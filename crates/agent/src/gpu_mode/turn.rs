@@ -9,6 +9,7 @@ use octavo_gpu::{Driver, DriverError};
 use octavo_node::failpoint;
 
 use super::instances::{is_made, is_recorded, whole_instance};
+use super::minors::MovedMinors;
 use crate::checkpoint::{HeldDevice, HeldMig, MadeMig};
 use crate::keyed_mutex::KeyedGuard;
 use crate::metrics::{Metrics, MigOperation};
@@ -20,6 +21,7 @@ pub(crate) struct GpuTurn {
     pub(super) node: String,
     /// Whether the GPU's MIG mode changes only with a reset.
     pub(super) is_fixed: bool,
+    pub(super) minors: Arc<MovedMinors>,
     pub(super) metrics: Option<Arc<Metrics>>,
 }
 
@@ -197,18 +199,6 @@ impl GpuTurn {
         Ok(instances.iter().any(|found| is_made(found, mig)))
     }
 
-    /// Refuses a device whose GPU has another minor number than the `known` one, as it may have after a change of MIG
-    /// mode: its containers would get another GPU's device node. The monitor reads the number again.
-    pub(crate) fn check_minor(&self, held: &HeldDevice, known: u32) -> Result<(), Refusal> {
-        match self.driver.minor(&held.uuid) {
-            Ok(now) if now != known => {
-                Err(Refusal::GpuRenumbered { device: held.device.clone(), known, now })
-            }
-            // A GPU that does not answer is found elsewhere.
-            _ => Ok(()),
-        }
-    }
-
     /// Turns MIG mode off for a claim that uses the GPU without MIG. Refused while the GPU has instances.
     pub(crate) fn leave_mig(&self, held: &HeldDevice) -> Result<(), Refusal> {
         let device = held.device.clone();
@@ -243,8 +233,14 @@ impl GpuTurn {
     /// Turns MIG mode on or off. A change that would need a reset is reverted, so that no later reset applies it.
     fn set_mode(&self, held: &HeldDevice, is_on: bool) -> Result<(), Refusal> {
         let (device, mode) = (held.device.clone(), if is_on { "on" } else { "off" });
+        let before = self.driver.minor(&held.uuid);
         match self.driver.set_mig_mode(&held.uuid, is_on) {
-            Ok(now) if now.enabled == is_on => Ok(()),
+            Ok(now) if now.enabled == is_on => {
+                if let (Ok(before), Ok(after)) = (before, self.driver.minor(&held.uuid)) {
+                    self.minors.moved(&held.uuid, before, after);
+                }
+                Ok(())
+            }
             Ok(now) => {
                 if now.pending == is_on
                     && let Err(error) = self.driver.set_mig_mode(&held.uuid, !is_on)

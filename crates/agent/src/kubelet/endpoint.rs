@@ -127,3 +127,26 @@ pub(crate) fn is_socket_name(name: &str) -> bool {
     let instance = name.strip_prefix("dra").and_then(|rest| rest.strip_suffix(".sock"));
     instance.is_some_and(|instance| instance.is_empty() || instance.starts_with('-'))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn the_sockets_of_a_pod_fit_below_long_roots() {
+        const MICROK8S: &str = "/var/snap/microk8s/common/var/lib/kubelet";
+        let uid = "5a1f3b52-0c5e-4d0a-9f6a-7d8e9f001122";
+        let short = Some(short_instance(uid));
+        assert_eq!(short, Some("5a1f3b52"));
+        let plugin = Path::new(MICROK8S).join("plugins/gpu.nvidia.com").join(socket_name(short));
+        let registry = Path::new(MICROK8S).join("plugins_registry");
+        for path in [plugin, registration::socket_path(&registry, short)] {
+            assert!(path.as_os_str().len() <= 107, "{}", path.display());
+        }
+        for id in ["a", "node-a", "12345678", "not-a-uid-although-it-has-36-letters"] {
+            assert_eq!(short_instance(id), id);
+        }
+    }
+}

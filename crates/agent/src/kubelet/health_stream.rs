@@ -104,7 +104,7 @@ fn names(gpu: &Gpu) -> Vec<String> {
         return vec![device_name(gpu)];
     }
     let places = gpu.mig_profiles.iter().flat_map(|profile| {
-        profile.placements.iter().map(|placement| mig_name(gpu.minor, profile, *placement))
+        profile.placements.iter().map(|placement| mig_name(gpu.number, profile, *placement))
     });
     places.collect()
 }

@@ -117,14 +117,15 @@ async fn a_claim_s_change_of_mig_mode_renews_the_events_and_the_minor_numbers() 
     watched.until(|snapshot| snapshot.inventory.is_some()).await;
     watched.listeners(1).await;
     let mut moved = crate::testing::gpu(1);
-    moved.minor = 5;
+    (moved.minor, moved.number) = (5, 5);
     watched.driver.set_gpu(moved);
     let began = Instant::now();
     watched.driver.mig_mode_changed();
     let is_read = |snapshot: &Snapshot| {
         snapshot.inventory.as_ref().is_some_and(|inventory| inventory.gpus[1].minor == 5)
     };
-    watched.until(is_read).await;
+    let read = watched.until(is_read).await.inventory.unwrap();
+    assert_eq!(read.gpus[1].number, 1, "claims have the names of its devices");
     watched.listeners(2).await;
     assert!(began.elapsed() < MIG_CHECK_INTERVAL, "not by the check of changes by hand");
     // Once for each change.
@@ -365,6 +366,7 @@ fn monitor() -> Monitor {
     Monitor {
         node: "node".to_owned(),
         modules: Box::new(|| None),
+        mode_changes: 0,
         release: watch::channel(Some(false)).1,
         metrics: Arc::new(Metrics::new(&mut Registry::default())),
         stop: CancellationToken::new(),

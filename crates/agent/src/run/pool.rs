@@ -63,7 +63,7 @@ fn known_parts(node: &devices::Node<'_>, gpu: &Gpu) -> BTreeMap<String, KnownDev
             let Some(profile) = profile else { continue };
             let kind =
                 DeviceKind::MigInstance { profile: profile.clone(), instance: instance.clone() };
-            let part = known(mig_name(gpu.minor, profile, instance.placement), kind);
+            let part = known(mig_name(gpu.number, profile, instance.placement), kind);
             parts.insert(part.name.clone(), part);
         }
     }
@@ -72,7 +72,7 @@ fn known_parts(node: &devices::Node<'_>, gpu: &Gpu) -> BTreeMap<String, KnownDev
             let made = (gpu.uuid.clone(), placement.start, placement.size);
             if offer.is_dynamic() || node.made.contains(&made) {
                 let (profile, placement) = (profile.clone(), *placement);
-                let name = mig_name(gpu.minor, &profile, placement);
+                let name = mig_name(gpu.number, &profile, placement);
                 let part = known(name, DeviceKind::MigPlacement { profile, placement });
                 parts.insert(part.name.clone(), part);
             }

@@ -17,7 +17,7 @@ pub(super) const NODES: &[Reason] = &[
         "DynamicMigLabelInvalid",
         EVENT,
         "The node's label `octavo.dev/dynamic-mig` is invalid and ignored.",
-        "Correct the label: `all`, `none`, or minor numbers joined by `_`.",
+        "Correct the label: `all`, `none`, or minor numbers or UUIDs joined by `_`.",
     ),
     row(
         "DynamicMigNeedsReset",

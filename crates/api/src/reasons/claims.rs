@@ -81,12 +81,6 @@ pub(super) const REFUSALS: &[Reason] = &[
         "Wait: the kubelet retries. If it lasts, check `memoryEnforcement` in the settings of the node's agent.",
     ),
     row(
-        "GpuRenumbered",
-        REFUSAL,
-        "A change of MIG mode gave the GPU another device node.",
-        "Wait: the kubelet retries when the agent has read the GPUs again.",
-    ),
-    row(
         "HandedOver",
         REFUSAL,
         "The node is being handed over to another agent.",

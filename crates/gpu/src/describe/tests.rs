@@ -4,10 +4,11 @@ use crate::{
     UnreadableGpu,
 };
 
-fn gpu(index: u32) -> Gpu {
+pub(crate) fn gpu(index: u32) -> Gpu {
     Gpu {
         index,
         minor: index,
+        number: index,
         uuid: format!("GPU-00000000-0000-0000-0000-00000000000{index}"),
         name: "NVIDIA L4".to_owned(),
         brand: "Nvidia".to_owned(),

@@ -38,7 +38,10 @@ fn gpu(
     let pci = device.pci()?;
     // GPUs that share the processor's memory, such as GB10, have none of their own.
     let memory = supported(device.memory())?.unwrap_or_default();
-    let reserved = memory.reserved.or_else(|| measured_reserve(library, device, &uuid, memory));
+    let reserved = match memory {
+        Memory { reserved: None, total: 1.., .. } => measured_reserve(library, device, &uuid),
+        known => known.reserved,
+    };
     let compute_capability = device.compute_capability()?;
     let power_limit = optional(device.power_limit_milliwatts())?;
     let sm_clock = optional(device.max_clock_mhz(sys::nvmlClockType_enum_NVML_CLOCK_SM))?;
@@ -60,9 +63,11 @@ fn gpu(
         }
         _ => Vec::new(),
     };
+    let minor = device.minor()?;
     let gpu = Gpu {
         index,
-        minor: device.minor()?,
+        minor,
+        number: minor,
         uuid,
         name: device.name()?,
         brand: supported(device.brand())?.map_or(names::UNKNOWN, names::brand).to_owned(),
@@ -96,15 +101,12 @@ fn gpu(
 
 /// What driver and firmware reserve of a GPU whose driver does not say, as before r510: the memory that
 /// is in use while no process has any. It is measured once, at the first such moment.
-fn measured_reserve(
-    library: &Library,
-    device: Device<'_>,
-    uuid: &str,
-    memory: Memory,
-) -> Option<u64> {
+fn measured_reserve(library: &Library, device: Device<'_>, uuid: &str) -> Option<u64> {
     library.reserve(uuid, || {
-        let is_idle = processes::processes(device).is_ok_and(|found| found.is_empty());
-        (is_idle && memory.total > 0).then_some(memory.used)
+        let is_idle = || processes::processes(device).is_ok_and(|found| found.is_empty());
+        // A process that ends or starts meanwhile would be part of it.
+        let used = is_idle().then(|| device.memory().ok())??.used;
+        is_idle().then_some(used)
     })
 }
 

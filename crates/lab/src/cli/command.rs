@@ -19,6 +19,7 @@ use crate::cluster::{Lab, UpOptions};
 use crate::cluster::{parent_watch, stop};
 use crate::nodes::hardware::driver_modules;
 use crate::nodes::provision;
+use crate::real_node::RealNodeKind;
 use crate::{kubelet, real_node};
 
 /// Runs one `octavo lab` command to its end.
@@ -135,6 +136,18 @@ async fn node(layout: &Layout, lab: &Lab, args: &NodeArgs) -> anyhow::Result<()>
             let boot_id =
                 provision::reboot(&folder).with_context(|| format!("reboot {}", args.node))?;
             print(&format!("{} has the boot id {boot_id}\n", args.node))
+        }
+        NodeAction::UnloadDriver | NodeAction::LoadDriver { .. }
+            if lab.settings().real.as_ref().is_some_and(|real| {
+                real.kind() == RealNodeKind::VirtualMachine
+                    && real.nodes.iter().any(|node| node.name == args.node)
+            }) =>
+        {
+            anyhow::bail!(
+                "{} is a virtual machine: who uses its driver cannot be seen from here; use a \
+                 simulated node, or a real node in namespaces",
+                args.node
+            )
         }
         NodeAction::UnloadDriver => {
             driver_modules::unload(&folder)

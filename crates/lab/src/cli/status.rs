@@ -108,7 +108,7 @@ fn real_programs(context: &NodeContext<'_>) -> Vec<ComponentStatus> {
         component_status(format!("{node}/{program}"), process, layout.real_log(node, log))
     };
     if context.is_virtual_machine() {
-        return vec![status("qemu", launch::main_process(layout, node), "node")];
+        return vec![status("node", launch::main_process(layout, node), "node")];
     }
     let programs = RealProgram::ALL.into_iter();
     programs

@@ -16,7 +16,7 @@ const RANGE: Range<u16> = 20_000..32_000;
 /// its component. Another lab in the same process, as in tests, could otherwise pick it, too.
 static PICKED: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
 
-/// The ports of a lab, all on 127.0.0.1.
+/// The ports of a lab. All are on 127.0.0.1, unless real nodes reach them on their bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Ports {
@@ -96,6 +96,7 @@ mod tests {
             ports.controller_manager,
             ports.scheduler,
             ports.octavo_scheduler,
+            ports.registry,
         ];
         let listeners: Vec<_> =
             all.iter().map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port))).collect();

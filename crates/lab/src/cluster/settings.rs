@@ -24,7 +24,7 @@ pub struct Settings {
     pub started: String,
     /// Version of Kubernetes, `v1.36.3`; `None` if the lab built none of it.
     pub kubernetes: Option<String>,
-    /// Ports on 127.0.0.1.
+    /// Its ports.
     pub ports: Ports,
     /// Programs of the control plane by name, `kubectl` included.
     pub control_plane: BTreeMap<String, Tool>,

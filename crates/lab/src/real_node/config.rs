@@ -107,8 +107,8 @@ fn snapshotter(context: &NodeContext<'_>) -> &'static str {
     if is_overlay && !context.is_virtual_machine() { "native" } else { "overlayfs" }
 }
 
-/// containerd's config file. A virtual machine has its own kernel and systemd. In namespaces,
-/// The profile of `AppArmor` would be loaded into the machine's kernel, and stay there. And to lower the
+/// containerd's config file. A virtual machine has its own kernel and systemd. In namespaces the
+/// profile of `AppArmor` would be loaded into the machine's kernel, and stay there. And to lower the
 /// score for the kernel's killer below one's own takes a right that root in a container often lacks.
 fn containerd(context: &NodeContext<'_>) -> anyhow::Result<String> {
     let alone = context.is_virtual_machine();

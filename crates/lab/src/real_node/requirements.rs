@@ -83,7 +83,7 @@ pub fn virtual_machine_obstacle() -> Option<String> {
 }
 
 /// Rejects a machine that cannot run virtual machines.
-pub(super) fn check_virtual_machine() -> anyhow::Result<()> {
+pub(crate) fn check_virtual_machine() -> anyhow::Result<()> {
     if std::env::consts::ARCH != "x86_64" {
         bail!("virtual machines are built for x86_64 only; use real nodes in namespaces here");
     }

@@ -41,6 +41,12 @@ const PROCESSORS: &str = "2";
 /// Tag by which the virtual machine mounts the machine's files.
 const FILES_TAG: &str = "machine";
 
+/// Name of the socket between QEMU and virtiofsd in a node's folder.
+const SOCKET: &str = "files.sock";
+
+/// Folder of virtiofsd's pid files.
+const PID_FILES: &str = "/run/virtiofsd";
+
 /// Longest wait for the program that shares the machine's files.
 const FILES_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -57,7 +63,8 @@ pub(super) async fn start(context: &NodeContext<'_>, image: &Path) -> anyhow::Re
     let tap = host_network::add_tap(context)?;
     process::allow_open_files();
     let log = layout.real_log(name, "node");
-    let socket = layout.real_node(name).join("files.sock");
+    let socket = layout.real_node(name).join(SOCKET);
+    let _ = std::fs::remove_file(&socket);
     let files = process::spawn(&files(&socket)?, layout.root(), &log, &files_pid(layout, name))
         .context("start virtiofsd")?;
     wait_for(&socket, files, &log).await?;
@@ -70,6 +77,16 @@ pub(super) async fn start(context: &NodeContext<'_>, image: &Path) -> anyhow::Re
 /// The process that shares the machine's files with a node. It ends with the virtual machine.
 pub(super) fn files_process(layout: &Layout, name: &str) -> Option<Process> {
     Process::read(&files_pid(layout, name)).filter(|process| process.is_alive())
+}
+
+/// Removes what virtiofsd of Debian 12 leaves outside of the state folder: pid files, named after their
+/// sockets.
+pub(super) fn remove_pid_files(layout: &Layout) {
+    for node in std::fs::read_dir(layout.real()).into_iter().flatten().flatten() {
+        let socket = node.path().join(SOCKET);
+        let stem = socket.to_string_lossy().replace('/', ".");
+        let _ = std::fs::remove_file(format!("{PID_FILES}/{stem}.pid"));
+    }
 }
 
 fn files_pid(layout: &Layout, name: &str) -> PathBuf {
@@ -137,7 +154,9 @@ fn qemu(
         ["-netdev", &net],
         ["-device", &card],
         ["-device", "virtio-rng-pci"],
-        ["-serial", "file:/dev/stdout"],
+        // Appended: QEMU's own messages are in the same log.
+        ["-chardev", "file,id=console,path=/dev/stdout,append=on"],
+        ["-serial", "chardev:console"],
         ["-display", "none"],
         ["-monitor", "none"],
     ];

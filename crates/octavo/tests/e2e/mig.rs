@@ -101,6 +101,35 @@ async fn four_mig_devices_of_one_parent_are_made_and_gone_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gpu_whose_minor_number_moves_keeps_its_name_and_serves_its_claims() {
+    let testbed = Testbed::up("dgx-h100=1").await;
+    opt_in(&testbed, NODE, "7").await;
+    let next_minor = |number: &str| {
+        testbed.octavo_ok(&["lab", "gpu", NODE, "7", "set", "--next-minor", number]);
+    };
+    // Mode on: 9. Mode off: 12. On again: 13.
+    for (pod, on, off) in [("first", "9", "12"), ("second", "13", "14")] {
+        next_minor(on);
+        pod_with_mig(&testbed, pod, &["1g.10gb"]).await;
+        let running = testbed.wait_until_running(pod).await;
+        let (device, _) = wait_for_mig_devices(&testbed, pod, 1).await.remove(0);
+        assert!(device.starts_with("gpu-7-mig-"), "{device}");
+        let gpus = testbed.container(NODE, &running, "main").gpus();
+        assert_eq!(gpus, [format!("/dev/nvidia{on}")], "{pod}");
+        next_minor(off);
+        testbed.delete_pod(pod).await;
+        testbed.claims().delete(pod, &DeleteParams::default()).await.unwrap();
+        eventually("no instance is left", || async {
+            (testbed.mig_instances(NODE) == 0).then_some(())
+        })
+        .await;
+    }
+    assert!(testbed.device(NODE, "gpu-7").await.is_some(), "its name stays");
+    eventually("no file is left", || async { testbed.node_files(NODE).is_empty().then_some(()) })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn freed_slices_grow_into_another_profile_beside_their_neighbours() {
     let testbed = Testbed::up("dgx-h100=1").await;
     opt_in(&testbed, NODE, "7").await;

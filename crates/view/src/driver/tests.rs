@@ -46,6 +46,8 @@ async fn the_taints_tell_what_the_agent_did() {
     assert_eq!(late(slices(None), InUse).await, BTreeMap::new());
     let problem = words(late(slices(Some("")), InUse).await);
     assert_eq!(problem.as_deref(), Some("the driver of 2 of 2 devices is unavailable"));
+    let problem = words(late(slices(Some("missing-nvidia-uvm")), InUse).await).unwrap();
+    assert!(problem.contains("`modprobe nvidia-uvm`"), "{problem}");
     let problem = words(late(slices(Some("released")), InUse).await).unwrap();
     assert!(problem.contains("still released"), "{problem}");
     assert_eq!(words(late(empty(), InUse).await).as_deref(), Some("no device is published"));

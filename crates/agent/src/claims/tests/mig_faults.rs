@@ -356,33 +356,34 @@ async fn a_gpu_in_use_keeps_its_mode() {
 }
 
 #[tokio::test]
-async fn a_gpu_that_its_mode_gave_another_minor_number_is_read_again_first() {
+async fn a_container_gets_the_device_node_that_its_gpu_has_after_the_change_of_mode() {
     let node = Node::new();
     let claims = node.start_mig().await;
-    let read_again = |minor| {
-        let mut devices = known_mig();
-        let of_gpu = devices.iter_mut().filter(|device| device.uuid == "GPU-0");
-        of_gpu.for_each(|device| device.minor = minor);
-        devices
+    let numbers = |claim: &ClaimRef| {
+        let spec = fs::read_to_string(node.path(&Node::cdi(claim))).expect("reads");
+        (0..9).filter(|n| spec.contains(&format!("\"/dev/nvidia{n}\""))).collect::<Vec<u32>>()
     };
-    for (name, device, minor) in [("a", SMALL, 6), ("b", "gpu-0", 7)] {
-        let claim = node.allocate(name, &[device]);
-        // The first claim turns the mode on, its end off, and that is found by the second.
-        node.driver.with("GPU-0", |card| card.next_minor = Some(minor));
-        if device == "gpu-0" {
-            node.driver.with("GPU-0", |card| (card.is_on, card.pending) = (true, true));
-        }
-        let refusal = claims.prepare(&claim).await.expect_err("has another number");
-        assert_eq!(refusal.reason(), "GpuRenumbered");
-        assert!(refusal.to_string().contains(&format!("is now /dev/nvidia{minor}")), "{refusal}");
-        assert!(!node.path(&Node::cdi(&claim)).exists(), "it would name another GPU");
-        claims.set_devices("580.95.05", read_again(minor)).await;
-        claims.prepare(&claim).await.expect("the kubelet retries");
-        let spec = fs::read_to_string(node.path(&Node::cdi(&claim))).expect("reads");
-        assert!(spec.contains(&format!("\"/dev/nvidia{minor}\"")), "{spec}");
-        assert!(!spec.contains("\"/dev/nvidia0\""), "{spec}");
-        claims.unprepare(&claim).await.expect("unprepares");
-    }
+    // The first claim turns the mode on; its end turns it off.
+    let cut = node.allocate("a", &[SMALL]);
+    node.driver.with("GPU-0", |card| card.next_minor = Some(6));
+    claims.prepare(&cut).await.expect("prepares");
+    assert_eq!(numbers(&cut), [6]);
+    // The monitor reads it again: the device's name stays, its node is another.
+    let mut devices = known_mig();
+    let of_gpu = devices.iter_mut().filter(|device| device.uuid == "GPU-0");
+    of_gpu.for_each(|device| device.minor = 6);
+    claims.set_devices("580.95.05", devices).await;
+    claims.sweep().await;
+    assert_eq!(numbers(&cut), [6]);
+    claims.unprepare(&cut).await.expect("unprepares");
+
+    let whole = node.allocate("b", &["gpu-0"]);
+    node.driver.with("GPU-0", |card| {
+        (card.is_on, card.pending, card.next_minor) = (true, true, Some(7));
+    });
+    claims.prepare(&whole).await.expect("prepares");
+    assert_eq!(numbers(&whole), [7]);
+    claims.unprepare(&whole).await.expect("unprepares");
     assert_nothing(&node, &claims);
 }
 
@@ -399,13 +400,14 @@ async fn an_instance_without_capability_files_is_refused_and_kept_for_its_claim(
         assert!(text.contains("capability files cannot be read"), "{text}");
         assert!(text.contains("gpu0/mig/gi1"), "{text}");
         assert!(!node.path(&Node::cdi(&claim)).exists(), "a container would start without nodes");
-        assert!(node.driver.slices("GPU-0").len() <= 1, "one instance at most");
+        let instances = node.driver.with("GPU-0", |card| card.instances.clone());
+        let [instance] = &instances[..] else { panic!("{instances:?}") };
+        let uuid = &instance.compute_instances[0].uuid;
+        assert_eq!((instance.gpu_instance, uuid.as_str()), (1, "MIG-1"), "the first one stays");
     }
     node.driver.with("GPU-0", |card| {
         card.lacks_capabilities = false;
-        if !card.instances.is_empty() {
-            card.write_capabilities(&node.path("proc"), "GPU-0", 1);
-        }
+        card.write_capabilities(&node.path("proc"), "GPU-0", 1);
     });
     claims.prepare(&claim).await.expect("the kubelet retries");
     assert_eq!(node.driver.slices("GPU-0"), [(3, 1)]);

@@ -68,7 +68,10 @@ pub(super) async fn plan(
     requirements::check_visible(layout, programs.into_iter())?;
     let virtual_machines = match options.real_node_kind.unwrap_or_default() {
         RealNodeKind::Namespaces => None,
-        RealNodeKind::VirtualMachine => Some(binaries::virtual_machine(&options.progress).await?),
+        RealNodeKind::VirtualMachine => {
+            requirements::check_virtual_machine()?;
+            Some(binaries::virtual_machine(&options.progress).await?)
+        }
     };
     let network = host_network::choose(layout)?;
     Ok(Some(RealNodes { containerd, network, nodes, virtual_machines }))

@@ -2,7 +2,7 @@
 //!
 //! As with real modules, a process that holds a device keeps them from being unloaded. The
 //! simulated libraries hold `machine.yaml` open as long as they are initialised, as the real ones
-//! hold `/dev/nvidiactl`. A program with a CUDA context has a file of the GPU's chip mapped.
+//! hold `/dev/nvidiactl`. A program with a CUDA context has a file of the GPU's chip open.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -66,10 +66,8 @@ fn holders(driver_dir: &Path) -> Vec<String> {
     pids.sort_unstable();
     let holds = |pid: &u32| {
         // A file of another mount namespace is found by its identity.
-        ["fd", "map_files"].into_iter().any(|folder| {
-            let files = fs::read_dir(format!("/proc/{pid}/{folder}")).into_iter().flatten();
-            files.flatten().any(|file| identity(&file.path()).is_some_and(|id| held.contains(&id)))
-        })
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten();
+        files.flatten().any(|file| identity(&file.path()).is_some_and(|id| held.contains(&id)))
     };
     let name = |pid: u32| {
         let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

@@ -21,6 +21,10 @@ const MACHINE_DIR: &str = "/machine";
 /// Folder of the CNI plugins of Debian's package.
 pub(in crate::real_node) const CNI_FOLDER: &str = "/usr/lib/cni";
 
+/// Folders of the virtual machine that no folder of the machine covers.
+const OWN_DIRS: [&str; 7] =
+    ["/", "/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin"];
+
 /// Unit of the image that makes the virtual machine a node.
 pub(super) const UNIT: &str = "\
 [Unit]
@@ -120,8 +124,9 @@ fn seen_folders(context: &NodeContext<'_>) -> BTreeSet<PathBuf> {
     let kubelet = settings.control_plane.get("kubelet").map(|tool| tool.program.as_path());
     let programs = [Some(settings.octavo.as_path()), kubelet];
     let folders = programs.into_iter().flatten().filter_map(Path::parent);
-    // The root is the virtual machine's own.
-    let folders = folders.filter(|folder| folder.parent().is_some());
+    // These are the virtual machine's own. The image has the program `octavo`.
+    let is_own = |folder: &&Path| OWN_DIRS.iter().any(|own| *folder == Path::new(own));
+    let folders = folders.filter(|folder| !is_own(folder));
     let all: BTreeSet<&Path> =
         folders.chain([context.layout.root(), context.real.containerd.as_path()]).collect();
     all.iter()

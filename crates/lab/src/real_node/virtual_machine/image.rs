@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use sha2::{Digest as _, Sha256};
 
 use super::guest;
-use crate::real_node::{requirements, tool};
+use crate::real_node::tool;
 
 /// Names of the image's files.
 pub(super) const DISK: &str = "disk.img";
@@ -37,7 +37,6 @@ pub(crate) fn find(cache: &Path) -> anyhow::Result<PathBuf> {
     if image.exists() {
         return Ok(image);
     }
-    requirements::check_virtual_machine()?;
     let work = folder.join(format!("next.{}", std::process::id()));
     fs::create_dir_all(&work).with_context(|| format!("make {}", work.display()))?;
     let made = make(&work).context("make the image of the virtual machines").and_then(|()| {
