@@ -126,3 +126,14 @@ request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ 
 {{- define "octavo.agent.tokenNode" -}}
 request.userInfo.?extra['authentication.kubernetes.io/node-name'][0].orValue('')
 {{- end }}
+
+{{/* Who may read the agents' metrics: Prometheus has to, where a PodMonitor sends it. */}}
+{{- define "octavo.agent.metricsAccess" -}}
+{{- if ne .Values.agent.metricsAccess "auto" -}}
+{{- .Values.agent.metricsAccess -}}
+{{- else if .Values.monitoring.podMonitor.enabled -}}
+everyone
+{{- else -}}
+loopback
+{{- end -}}
+{{- end }}

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use octavo_api::config::OverflowPolicy;
-use octavo_kube_io::admin::AdminAddress;
+use octavo_kube_io::admin::{AdminAddress, MetricsAccess};
 
 use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_node::HostMount;
@@ -49,6 +49,11 @@ pub(crate) struct RunArgs {
     /// Serve health checks and metrics at ADDRESS:PORT, :PORT, or none; port 0 selects a free port
     #[arg(long, value_name = "ADDRESS", default_value = "none")]
     pub(crate) admin_address: AdminAddress,
+
+    /// Who may read metrics, which name claims and GPUs: everyone, or clients on the loopback, such as a
+    /// port-forward. Health checks are for everyone
+    #[arg(long, value_name = "everyone|loopback", default_value_t)]
+    pub(crate) metrics_access: MetricsAccess,
 
     #[command(flatten)]
     pub(crate) node: NodeArgs,

@@ -5,6 +5,7 @@
 //! event. Changes of MIG by hand are such changes: a check of a few calls finds them soon and causes a poll. A driver
 //! that stops answering, for example after an upgrade, is closed and reopened.
 
+mod no_events;
 mod release;
 
 use std::collections::BTreeMap;
@@ -19,6 +20,8 @@ use octavo_gpu::{
 use octavo_kube_io::Backoff;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use no_events::NoEvents;
 
 use crate::health::{GpuHealthTracker, Health, HealthReading};
 use crate::metrics::Metrics;
@@ -477,22 +480,6 @@ impl Monitor {
             }
             thread::sleep(left.min(Duration::from_millis(500)));
         }
-    }
-}
-
-/// Stands in for events where a driver has none.
-struct NoEvents {
-    deaf: Vec<String>,
-}
-
-impl EventStream for NoEvents {
-    fn wait(&mut self, timeout: Duration) -> Result<Option<GpuEvent>, DriverError> {
-        thread::sleep(timeout);
-        Ok(None)
-    }
-
-    fn unmonitored(&self) -> &[String] {
-        &self.deaf
     }
 }
 

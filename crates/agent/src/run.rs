@@ -75,7 +75,9 @@ async fn serve(args: &RunArgs) -> anyhow::Result<()> {
     // Detect an address in use before anything else is started.
     let admin = match args.admin_address {
         AdminAddress::None => None,
-        AdminAddress::Listen(address) => Some(AdminServer::bind(address).await?),
+        AdminAddress::Listen(address) => {
+            Some(AdminServer::bind(address).await?.with_access(args.metrics_access))
+        }
     };
     tracing::info!(nodes = nodes.len(), "starting");
     for config in nodes {

@@ -18,7 +18,7 @@ use rustix::mount::{
     fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, unmount,
 };
 
-use super::guard::{attach, detached, is_shared};
+use super::guard::{Mounts, attach, detached};
 use super::rootfs::Rootfs;
 
 /// The parameters of the kernel module.
@@ -60,7 +60,7 @@ pub(super) fn forbid(root: &Rootfs) -> anyhow::Result<()> {
 /// moment.
 fn cover(root: &Rootfs, path: &Path, text: &str) -> io::Result<()> {
     let target = root.place(path)?;
-    if is_shared(&target).unwrap_or(true) {
+    if Mounts::default().is_shared(&target).unwrap_or(true) {
         // A pod with the host's own /proc: the host's file would be covered, too.
         return Ok(());
     }

@@ -10,7 +10,7 @@ mod search_paths;
 #[cfg(test)]
 mod tests;
 
-pub(super) use cover::{attach, detached, is_shared};
+pub(super) use cover::{Mounts, attach, detached};
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;

@@ -10,10 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::connect_info::Connected;
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use axum::serve::IncomingStream;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -58,11 +61,76 @@ pub struct AdminError {
     pub source: std::io::Error,
 }
 
+/// Answer to who may not read more than health.
+pub const LOOPBACK_ONLY: &str =
+    "metrics are for clients on the loopback: use a port-forward, or set --metrics-access everyone";
+
+/// Who may read metrics, and what a program serves besides. Health is for everyone: kubelets ask from outside of a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricsAccess {
+    /// Everyone who reaches the port.
+    #[default]
+    Everyone,
+    /// Clients on the loopback: within the pod, or through a port-forward, which the API server authorises.
+    Loopback,
+}
+
+/// The text is no [`MetricsAccess`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is neither everyone nor loopback")]
+pub struct ParseMetricsAccessError(String);
+
+impl FromStr for MetricsAccess {
+    type Err = ParseMetricsAccessError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "everyone" => Ok(Self::Everyone),
+            "loopback" => Ok(Self::Loopback),
+            other => Err(ParseMetricsAccessError(other.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for MetricsAccess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Everyone => "everyone",
+            Self::Loopback => "loopback",
+        })
+    }
+}
+
+/// The address of a client.
+#[derive(Clone, Copy)]
+struct Peer(SocketAddr);
+
+impl Connected<IncomingStream<'_, LimitedListener>> for Peer {
+    fn connect_info(stream: IncomingStream<'_, LimitedListener>) -> Self {
+        Self(*stream.remote_addr())
+    }
+}
+
+/// Answers only health to clients elsewhere than on the loopback.
+async fn loopback_only(
+    ConnectInfo(Peer(peer)): ConnectInfo<Peer>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_health = matches!(request.uri().path(), "/healthz" | "/readyz");
+    // On a socket for both versions, addresses of IPv4 are mapped.
+    if is_health || peer.ip().to_canonical().is_loopback() {
+        return next.run(request).await;
+    }
+    (StatusCode::FORBIDDEN, LOOPBACK_ONLY).into_response()
+}
+
 /// An admin server that is bound but not yet serving.
 #[derive(Debug)]
 pub struct AdminServer {
     listener: TcpListener,
     address: SocketAddr,
+    access: MetricsAccess,
 }
 
 impl AdminServer {
@@ -78,7 +146,13 @@ impl AdminServer {
         };
         let listener = listener.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address })
+        Ok(Self { listener, address, access: MetricsAccess::default() })
+    }
+
+    /// Limits who may read metrics.
+    #[must_use]
+    pub fn with_access(self, access: MetricsAccess) -> Self {
+        Self { access, ..self }
     }
 
     /// The address that it listens on, with the real port if port 0 was requested.
@@ -104,8 +178,12 @@ impl AdminServer {
         more: Router,
         stop: CancellationToken,
     ) {
-        let routes = routes(readiness, registry).merge(more);
-        let server = axum::serve(LimitedListener::new(self.listener), routes)
+        let mut routes = routes(readiness, registry).merge(more);
+        if self.access == MetricsAccess::Loopback {
+            routes = routes.layer(middleware::from_fn(loopback_only));
+        }
+        let service = routes.into_make_service_with_connect_info::<Peer>();
+        let server = axum::serve(LimitedListener::new(self.listener), service)
             .with_graceful_shutdown(stop.clone().cancelled_owned())
             .into_future();
         // A client that connects and sends nothing must not delay the program's end.

@@ -33,6 +33,7 @@ mod device;
 
 #[cfg(test)]
 mod fixtures;
+mod port_forward;
 
 pub use command::{
     DoctorArgs, DoctorStatus, DriverArgs, ExplainArgs, ExplainStatus, TopArgs, run_doctor,

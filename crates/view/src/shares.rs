@@ -1,8 +1,8 @@
 //! `octavo top --shares`: the limit and the current use of each share.
 //!
 //! The API server knows the shares and their owners. Only the nodes know their use: it is in the
-//! agents' metrics. They are read through the API server's proxy for pods, so the right to `get`
-//! `pods/proxy` is enough. Agents that are no pods, as in the lab, are named by address and read
+//! agents' metrics. They are read through the API server's proxy for pods, with the right to `get`
+//! `pods/proxy`, or by a port-forward, with the right to `create` `pods/portforward`. Agents that are no pods, as in the lab, are named by address and read
 //! directly.
 
 mod agents;

@@ -18,7 +18,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 21] = [
+pub(super) const REFUSED: [Refused; 22] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -32,6 +32,7 @@ pub(super) const REFUSED: [Refused; 21] = [
     set("agent.kubeletRoot=var/lib", "'/agent/kubeletRoot': 'var/lib' does not match"),
     set("agent.hookDir=/", "'/agent/hookDir': '/' does not match"),
     set("agent.adminPort=0", "'/agent/adminPort': minimum: got 0, want 1"),
+    set("agent.metricsAccess=me", "'/agent/metricsAccess': value must be one of"),
     set("agent.updateStrategy.rollingUpdate.maxSurge=one", "/maxSurge': 'one' does not match"),
     set("scheduler.replicas=-1", "'/scheduler/replicas': minimum: got -1, want 0"),
     set("scheduler.name=My Scheduler", "'/scheduler/name': 'My Scheduler' does not match"),
@@ -167,6 +168,12 @@ fn default_facts() -> Vec<Fact> {
         fact("DaemonSet", CONTEXT, privileged),
         fact("DaemonSet", RUNTIME, Value::Null),
         fact("DaemonSet", "/spec/template/spec/hostPID", json!(true)),
+        // No pod reads the names of claims, unless Prometheus does.
+        fact(
+            "DaemonSet",
+            "/spec/template/spec/containers/0/command/4",
+            json!("--metrics-access=loopback"),
+        ),
         // Two pods are on a node while one replaces another: no port of the node may be theirs.
         fact("DaemonSet", "/spec/template/spec/hostNetwork", Value::Null),
         fact("DaemonSet", "/spec/template/spec/containers/0/ports/0/hostPort", Value::Null),
@@ -233,6 +240,11 @@ fn every_value_facts() -> Vec<Fact> {
             "DaemonSet",
             "/spec/template/spec/containers/0/command/3",
             json!("--admin-address=:9999"),
+        ),
+        fact(
+            "DaemonSet",
+            "/spec/template/spec/containers/0/command/4",
+            json!("--metrics-access=everyone"),
         ),
         fact("Deployment", "/spec/replicas", json!(3)),
         fact("Deployment", "/spec/template/spec/affinity", json!({"nodeAffinity": {}})),

@@ -95,9 +95,16 @@ impl CdiDevice<'_> {
     fn edits(&self, paths: &NodePaths, majors: Majors, uid: &str) -> ContainerEdits {
         let gpu_node = majors.gpu_node(self.minor);
         if let Some([gpu_instance, compute_instance]) = self.caps.clone() {
-            // The GPU's node grants no access without the capability nodes.
-            let device_nodes = vec![gpu_node, gpu_instance, compute_instance];
-            return ContainerEdits { device_nodes, ..ContainerEdits::default() };
+            // The GPU's node grants no access without the capability nodes. Only profiles with graphics draw.
+            let is_drawing =
+                matches!(&self.held.kind, HeldKind::Mig(mig) if mig.profile.contains("+gfx"));
+            let mut edits = if is_drawing {
+                drm_edits(paths, &self.gpu.pci)
+            } else {
+                ContainerEdits::default()
+            };
+            edits.device_nodes.splice(0..0, [gpu_node, gpu_instance, compute_instance]);
+            return edits;
         }
         let mut edits = drm_edits(paths, &self.gpu.pci);
         edits.device_nodes.insert(0, gpu_node);

@@ -197,6 +197,43 @@ fn a_spec_of_the_usual_roots_names_no_other_path_on_the_host() {
 }
 
 #[test]
+fn only_mig_instances_with_graphics_have_the_nodes_that_draw() {
+    let node = node(&["sys/bus/pci/devices/0000:01:00.0/drm/card1/dev"]);
+    let drm = node.path().join("sys/bus/pci/devices/0000:01:00.0/drm/card1/dev");
+    fs::write(drm, "226:1\n").expect("writes");
+    let paths = paths(&node);
+    let (gpu, majors) = (gpu(1), majors(&paths));
+    let caps = [66, 67].map(|minor| majors.cap_node(minor, 0o444).expect("has capabilities"));
+    for (profile, draws) in [("1g.24gb", false), ("1g.24gb+gfx", true)] {
+        let mig = HeldMig {
+            profile: profile.to_owned(),
+            profile_id: 19,
+            start: 0,
+            size: 1,
+            is_dynamic: true,
+            made: None,
+        };
+        let held = held("gpu-1-mig", None, HeldKind::Mig(mig));
+        let device = CdiDevice {
+            held: &held,
+            gpu: &gpu,
+            minor: 1,
+            caps: Some(caps.clone()),
+            backend: None,
+            extra: ExtraNodes::default(),
+        };
+        let spec = spec_for(&paths, &DriverFiles::default(), majors, UID, &[device]);
+        let nodes = spec.devices[0].container_edits.device_nodes.iter();
+        let nodes: Vec<_> = nodes.map(|node| node.path.as_str()).collect();
+        assert_eq!(
+            nodes[..3],
+            ["/dev/nvidia1", "/dev/nvidia-caps/nvidia-cap66", "/dev/nvidia-caps/nvidia-cap67"]
+        );
+        assert_eq!(nodes[3..].contains(&"/dev/dri/card1"), draws, "{profile}: {nodes:?}");
+    }
+}
+
+#[test]
 fn shares_and_mig_instances_have_their_own_cdi_devices() {
     let node = node(&[]);
     let paths = NodePaths { run_root: "/run".into(), ..paths(&node) };

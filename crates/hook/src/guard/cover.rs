@@ -1,5 +1,6 @@
 //! Bind-mounts a file over others in a container's mount namespace.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
@@ -17,6 +18,7 @@ pub(super) fn cover(root: &Rootfs, file: &Path, paths: &[PathBuf]) -> anyhow::Re
     let is_read_only = fs::fstatvfs(&source)?.f_flag.contains(StatVfsMountFlags::RDONLY);
     ensure!(is_read_only, "{} can be written to in the container", file.display());
     let mut covered = 0;
+    let mut mounts = Mounts::default();
     for path in paths {
         // A link that leads nowhere loads nothing.
         let Ok(target) = root.place(path) else { continue };
@@ -27,7 +29,8 @@ pub(super) fn cover(root: &Rootfs, file: &Path, paths: &[PathBuf]) -> anyhow::Re
         if identity(&target)? == own {
             continue;
         }
-        let is_shared = is_shared(&target)
+        let is_shared = mounts
+            .is_shared(&target)
             .with_context(|| format!("finding out how {} is mounted", path.display()))?;
         ensure!(
             !is_shared,
@@ -60,21 +63,45 @@ pub(crate) fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<
     move_mount(mount, "", target, "", flags)
 }
 
-/// Whether a mount on the file would propagate elsewhere, that is to the host.
-pub(crate) fn is_shared(target: &OwnedFd) -> anyhow::Result<bool> {
-    // Of this thread, which may have its own mount namespace.
-    let info = format!("/proc/thread-self/fdinfo/{}", target.as_raw_fd());
-    let info = std::fs::read_to_string(&info).with_context(|| format!("reading {info}"))?;
-    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim);
-    let id = id.context("the kernel does not tell which mount a file is of")?;
-    let mounts = "/proc/thread-self/mountinfo";
-    let mounts = std::fs::read_to_string(mounts).with_context(|| format!("reading {mounts}"))?;
-    // See proc(5): optional fields are between the sixth field and a dash.
-    let own = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-    let own = own.into_iter().find(|fields| fields.first() == Some(&id));
-    let own = own.with_context(|| format!("mount {id} is not among those of this namespace"))?;
-    let optional = own.iter().skip(6).take_while(|field| **field != "-");
-    Ok(optional.into_iter().any(|field| field.starts_with("shared:")))
+/// The mounts of this namespace: whether a mount on one would propagate elsewhere, that is to the host. They are read
+/// once for all files of a container, since each reading takes time with the number of mounts.
+#[derive(Default)]
+pub(crate) struct Mounts {
+    /// Whether it is shared, by the mount's id.
+    is_shared: BTreeMap<String, bool>,
+}
+
+impl Mounts {
+    /// Whether a mount on the file would propagate elsewhere.
+    pub(crate) fn is_shared(&mut self, target: &OwnedFd) -> anyhow::Result<bool> {
+        // Of this thread, which may have its own mount namespace.
+        let info = format!("/proc/thread-self/fdinfo/{}", target.as_raw_fd());
+        let info = std::fs::read_to_string(&info).with_context(|| format!("reading {info}"))?;
+        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")).map(str::trim);
+        let id = id.context("the kernel does not tell which mount a file is of")?;
+        if !self.is_shared.contains_key(id) {
+            self.read()?;
+        }
+        let found = self.is_shared.get(id).copied();
+        found.with_context(|| format!("mount {id} is not among those of this namespace"))
+    }
+
+    fn read(&mut self) -> anyhow::Result<()> {
+        let mounts = "/proc/thread-self/mountinfo";
+        let mounts =
+            std::fs::read_to_string(mounts).with_context(|| format!("reading {mounts}"))?;
+        self.is_shared.extend(mounts.lines().filter_map(parse));
+        Ok(())
+    }
+}
+
+/// The id of a line of `mountinfo`, and whether its mount is shared (proc(5)): optional fields are between the sixth field
+/// and a dash.
+pub(super) fn parse(line: &str) -> Option<(String, bool)> {
+    let mut fields = line.split(' ');
+    let id = fields.next()?.to_owned();
+    let mut optional = fields.skip(5).take_while(|field| *field != "-");
+    Some((id, optional.any(|field| field.starts_with("shared:"))))
 }
 
 /// Device and inode of a file.

@@ -288,3 +288,14 @@ fn a_proxy_that_can_be_written_to_keeps_the_container_from_starting() {
         assert!(made.refusal().contains("can be written to"));
     });
 }
+
+#[test]
+fn a_mount_is_shared_if_its_optional_fields_say_so() {
+    let of = |line: &str| super::cover::parse(line);
+    let found = |id: &str, is_shared| Some((id.to_owned(), is_shared));
+    let line = "36 35 98:0 /a /b rw,noatime shared:7 master:1 - ext4 /dev/root rw,shared:9";
+    assert_eq!(of(line), found("36", true));
+    let line = "37 35 98:0 /shared:1 /b rw,noatime master:1 - ext4 /dev/root rw,shared:9";
+    assert_eq!(of(line), found("37", false));
+    assert_eq!(of("38 35 98:0 / / rw - tmpfs tmpfs rw"), found("38", false));
+}

@@ -162,3 +162,35 @@ async fn headers_without_end_close_the_connection() {
     stop.cancel();
     serving.await.unwrap();
 }
+
+#[tokio::test]
+async fn others_than_the_loopback_get_health_only() {
+    let routes = routes(Arc::default(), Arc::new(Registry::default()))
+        .layer(middleware::from_fn(loopback_only));
+    let status = async |peer: &str, path: &str| {
+        let peer: SocketAddr = peer.parse().unwrap();
+        let mut request = Request::new(axum::body::Body::empty());
+        *request.uri_mut() = path.parse().unwrap();
+        request.extensions_mut().insert(ConnectInfo(Peer(peer)));
+        let answer = tower::ServiceExt::oneshot(routes.clone(), request).await.unwrap();
+        answer.status().as_u16()
+    };
+    for peer in ["127.0.0.1:5", "[::1]:5", "[::ffff:127.0.0.1]:5"] {
+        assert_eq!(status(peer, "/metrics").await, 200, "{peer}");
+    }
+    for peer in ["10.0.0.7:5", "[fd00::7]:5", "[::ffff:10.0.0.7]:5"] {
+        assert_eq!(status(peer, "/metrics").await, 403, "{peer}");
+        assert_eq!(status(peer, "/healthz").await, 200, "{peer}");
+        assert_eq!(status(peer, "/readyz").await, 503, "{peer}: answered");
+    }
+}
+
+#[tokio::test]
+async fn a_server_for_the_loopback_knows_its_clients() {
+    let server = AdminServer::bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+    let server = server.with_access(MetricsAccess::Loopback);
+    let (address, stop) = (server.address(), CancellationToken::new());
+    tokio::spawn(server.serve(Arc::default(), Arc::new(Registry::default()), stop.clone()));
+    assert_eq!(ask(address, "/metrics").await.0, 200);
+    stop.cancel();
+}

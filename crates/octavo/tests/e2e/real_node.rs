@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceClaim;
-use kube::api::DeleteParams;
+use kube::api::{Api, DeleteParams, ListParams};
 use octavo_lab::{Lab, RealProgram, TOOLS_IMAGE, UpOptions, real_node_obstacle};
 use serde_json::{Value, json};
 use tokio::sync::{Mutex, MutexGuard};
@@ -257,6 +257,26 @@ async fn containers_get_their_claims_and_down_leaves_nothing() {
     assert_eq!(Footprint::take(), before);
 }
 
+/// The agent answers a port-forward. Other pods get health only.
+async fn the_shares_of_an_agent_are_read_by_port_forward(testbed: &Testbed, share: &str) {
+    let text = testbed.octavo_ok(&["top", "--shares", "-o", "json"]);
+    let shares: Value = serde_json::from_str(&text).unwrap();
+    assert!(shares.to_string().contains(&format!("\"{share}\"")), "{shares:#}");
+    let agents: Api<Pod> = Api::namespaced(testbed.client.clone(), "octavo-system");
+    let labels = ListParams::default().labels("app.kubernetes.io/component=agent");
+    let agents = agents.list(&labels).await.unwrap().items;
+    let on_node = |pod: &&Pod| {
+        pod.spec.as_ref().is_some_and(|spec| spec.node_name.as_deref() == Some("real-0"))
+    };
+    let agent = agents.iter().find(on_node).unwrap().status.clone().unwrap().pod_ip.unwrap();
+    let ask =
+        format!("for path in healthz metrics; do wget -qO- http://{agent}:9178/$path 2>&1; done");
+    let log = log_of(testbed, shell_pod("reader", "real-0", &ask, &[])).await;
+    assert!(log.contains("ok\n") && log.contains("403"), "{log}");
+    assert!(!log.contains("octavo_"), "{log}");
+    testbed.delete_pod("reader").await;
+}
+
 /// A share has its limits beside it, a MIG device its capabilities.
 pub(crate) async fn parts_of_gpus_have_their_files(testbed: &Testbed) {
     opt_in(testbed, "real-0", "7").await;
@@ -271,6 +291,7 @@ pub(crate) async fn parts_of_gpus_have_their_files(testbed: &Testbed) {
     assert_eq!(limits["memoryBytes"], 20_341_u64 << 20, "{limits}");
     assert_eq!(limits["computeMilliPercent"], 25_000, "{limits}");
     assert_eq!(devices.matches("/dev/nvidia").count() - devices.matches("/dev/nvidia-").count(), 2);
+    the_shares_of_an_agent_are_read_by_port_forward(testbed, "part").await;
     testbed.create::<ResourceClaim>(mig_claim("cut", &["1g.10gb"])).await;
     let log = log_of(testbed, shell_pod("cut", "real-0", "ls /dev/nvidia-caps", &["cut"])).await;
     assert_eq!(log.matches("nvidia-cap").count(), 2, "{log}");

@@ -1,4 +1,4 @@
-//! Reading the agents' metrics: through the API server's proxy for pods, or directly.
+//! Reading the agents' metrics: through the API server's proxy or port-forward for pods, or directly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -9,8 +9,10 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 
 use super::{AgentReadings, UnreadNode, parse};
-use crate::address;
+use octavo_kube_io::admin::LOOPBACK_ONLY;
+
 use crate::error::ViewError;
+use crate::{address, port_forward};
 
 /// Labels of the agents' pods, for any release name.
 const AGENT_LABELS: &str = "app.kubernetes.io/part-of=octavo,app.kubernetes.io/component=agent";
@@ -99,11 +101,10 @@ async fn of_node(client: &Client, agents: &[AgentPod]) -> Result<Vec<String>, St
     let mut texts = Vec::new();
     let mut problem = None;
     for agent in agents {
-        let AgentPod { namespace, name, port, .. } = agent;
-        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics");
-        match address::get_text(client, &path).await {
+        match metrics(client, agent).await {
             Ok(text) => texts.push(text),
             Err(error) => {
+                let AgentPod { namespace, name, .. } = agent;
                 problem = Some(format!("agent {namespace}/{name} could not be asked: {error}"));
             }
         }
@@ -114,6 +115,25 @@ async fn of_node(client: &Client, agents: &[AgentPod]) -> Result<Vec<String>, St
         (true, None) => {
             Err("it has no agent pod; name an agent outside a pod with --agent".to_owned())
         }
+    }
+}
+
+/// The metrics of an agent: through the API server's proxy, or where the agent serves its loopback only, through a
+/// port-forward.
+async fn metrics(client: &Client, agent: &AgentPod) -> Result<String, String> {
+    let AgentPod { namespace, name, port, .. } = agent;
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy/metrics");
+    let error = match address::get_text(client, &path).await {
+        Ok(text) => return Ok(text),
+        Err(error) => error,
+    };
+    let is_for_loopback = |status: &kube::core::Status| status.message.contains(LOOPBACK_ONLY);
+    match (error, u16::try_from(*port)) {
+        (kube::Error::Api(status), Ok(port)) if is_for_loopback(&status) => {
+            let text = port_forward::get_text(client, namespace, name, port, "/metrics").await;
+            text.map_err(|error| error.to_string())
+        }
+        (error, _) => Err(error.to_string()),
     }
 }
 
