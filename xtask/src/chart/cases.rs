@@ -168,6 +168,17 @@ fn default_facts() -> Vec<Fact> {
         fact("DaemonSet", CONTEXT, privileged),
         fact("DaemonSet", RUNTIME, Value::Null),
         fact("DaemonSet", "/spec/template/spec/hostPID", json!(true)),
+        // The mounts of a driver's container that starts again are seen.
+        fact(
+            "DaemonSet",
+            "/spec/template/spec/containers/0/volumeMounts/7/name",
+            json!("driver-root"),
+        ),
+        fact(
+            "DaemonSet",
+            "/spec/template/spec/containers/0/volumeMounts/7/mountPropagation",
+            json!("HostToContainer"),
+        ),
         // No pod reads the names of claims, unless Prometheus does.
         fact(
             "DaemonSet",

@@ -117,8 +117,14 @@ async fn a_driver_that_is_loaded_again_under_load_loses_no_claim() {
         unloaded.status.success().then_some(())
     })
     .await;
+    // Whether the scheduler knows the taints yet or not: these wait on the node, or before it.
     start(["after-0", "after-1"]).await;
-    testbed.wait_until_unschedulable("after-0").await;
+    eventually("the devices are tainted", || async {
+        let taints = testbed.device(NODE, "gpu-0").await?.taints?;
+        let is_released = |value: &str| value == "released";
+        taints.iter().any(|taint| taint.value.as_deref().is_some_and(is_released)).then_some(())
+    })
+    .await;
     testbed.octavo_ok(&["lab", "node", NODE, "load-driver", "--uvm-major", "501"]);
     label("true");
     let all = ["before-0", "before-1", "during-0", "during-1", "after-0", "after-1"];
