@@ -37,9 +37,7 @@ pub enum GpuName {
 
 /// Parse error of [`DynamicMig`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} does not say which GPUs to cut: give `all`, `none`, or minor numbers, UUIDs or PCI addresses as in {1}"
-)]
+#[error("{0:?} does not say which GPUs to cut: give `all`, `none`, or {1}")]
 pub struct DynamicMigError(String, &'static str);
 
 impl DynamicMig {
