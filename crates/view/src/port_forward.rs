@@ -3,12 +3,18 @@
 //! The kubelet connects from within the pod's network namespace, so the pod sees a client on its loopback. It takes the right to
 //! `create` `pods/portforward`.
 
+use std::convert::Infallible;
+use std::time::Duration;
+
 use http::{Request, header};
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
 use kube::client::Body;
 use kube::{Api, Client};
+
+/// Longest wait for an answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why a pod could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -25,6 +31,9 @@ pub(crate) enum PortForwardError {
     /// The pod refused.
     #[error("port-forward: the pod answers {0}")]
     Status(http::StatusCode),
+    /// The pod does not answer.
+    #[error("port-forward: no answer within {} s", TIMEOUT.as_secs())]
+    Timeout,
     /// The answer is not UTF-8.
     #[error("port-forward: the answer is no text")]
     NoText,
@@ -57,14 +66,15 @@ pub(crate) async fn get_text(
         let bytes = answer.into_body().collect().await?.to_bytes();
         String::from_utf8(bytes.to_vec()).map_err(|_| PortForwardError::NoText)
     };
-    // The connection has to be driven while the answer is read.
+    // The connection has to be driven while the answer is read. A pod that hangs must not hold up the others.
     let driven = async {
         let _ = connection.await;
-        std::future::pending::<()>().await;
+        std::future::pending::<Infallible>().await
     };
     let text = tokio::select! {
         text = answer => text,
-        () = driven => Err(PortForwardError::NoStream(port)),
+        never = driven => match never {},
+        () = tokio::time::sleep(TIMEOUT) => Err(PortForwardError::Timeout),
     };
     forwarder.abort();
     text
