@@ -13,7 +13,7 @@ const STATIC: &str = "-C target-feature=+crt-static";
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let here = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?);
     let crates = here.parent().ok_or("this crate has no parent folder")?;
-    for source in ["guard", "guard-abi", "hook"] {
+    for source in ["guard", "guard-abi", "hook", "proxy"] {
         let folder = crates.join(source);
         for part in ["Cargo.toml", "build.rs", "src"] {
             let part = folder.join(part);

@@ -5,12 +5,11 @@
 //! other claims or of the pod's volumes could otherwise uncover the driver. Any deviation from the agent's files fails
 //! the container's start.
 
+mod compat;
 mod cover;
 mod search_paths;
 #[cfg(test)]
 mod tests;
-
-pub(super) use cover::{Mounts, attach, detached};
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -39,6 +38,10 @@ pub struct Args {
     /// A folder of the container with the driver's libraries.
     #[arg(long = "folder", value_name = "DIR")]
     folders: Vec<PathBuf>,
+    /// Version of the host's driver. A newer CUDA library of the image is used if programs would load it (CUDA forward
+    /// compatibility).
+    #[arg(long, value_name = "VERSION")]
+    cuda_compat: Option<String>,
 }
 
 /// Checks the mounts and covers the driver's libraries. Idempotent.
@@ -46,7 +49,8 @@ pub(super) fn install(root: &Rootfs, container: &Container, args: &Args) -> anyh
     let guard = Path::new(GUARD);
     let folder = guard.parent().unwrap_or(Path::new("/"));
     check(root, &args.guard, folder)?;
-    check(root, &args.guard.join(guard.file_name().unwrap_or_default()), guard)?;
+    let guard_on_host = args.guard.join(guard.file_name().unwrap_or_default());
+    check(root, &guard_on_host, guard)?;
     for real in &args.real {
         check(root, real, &Path::new(REAL).join(name(real)?))?;
     }
@@ -58,9 +62,13 @@ pub(super) fn install(root: &Rootfs, container: &Container, args: &Args) -> anyh
         }
     }
     check_shares(root, container)?;
+    let compat = args.cuda_compat.as_deref();
+    let compat = compat.map(|driver| compat::proxy(root, &guard_on_host, driver));
+    let compat = compat.transpose().context("covering the image's own CUDA library")?.flatten();
     for (library, stem) in search_paths::LIBRARIES {
         let proxy = folder.join(library);
         check(root, &args.guard.join(library), &proxy)?;
+        let proxy = compat.clone().filter(|_| library == compat::SONAME).unwrap_or(proxy);
         let found = search_paths::find(root, container, &args.folders, stem)
             .context("searching the container's driver libraries")?;
         let covered = cover::cover(root, &proxy, &found)

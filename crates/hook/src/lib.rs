@@ -21,6 +21,7 @@ pub mod ldcache;
 mod linker;
 mod links;
 pub mod memory_limits;
+mod mounts;
 mod oci;
 pub mod rootfs;
 #[cfg(test)]

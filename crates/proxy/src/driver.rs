@@ -58,8 +58,8 @@ fn damaged(what: &'static str) -> ProxyError {
 }
 
 impl<'a> Driver<'a> {
-    /// Parses the file of a library.
-    pub(crate) fn read(file: &'a [u8]) -> Result<Self, ProxyError> {
+    /// Parses the file of a library. Only its headers and tables are read.
+    pub(crate) fn read(file: impl ReadRef<'a>) -> Result<Self, ProxyError> {
         let header = header(file)?;
         let machine = Architecture::of(header.e_machine.get(LE)).ok_or_else(|| {
             ProxyError::Foreign { found: format!("machine {} of ELF", header.e_machine.get(LE).0) }
@@ -111,8 +111,8 @@ impl<'a> Driver<'a> {
 }
 
 /// The header of a library, if its first bytes are supported.
-fn header(file: &[u8]) -> Result<&elf::FileHeader64<LE>, ProxyError> {
-    if !file.starts_with(&elf::ELFMAG) {
+fn header<'a>(file: impl ReadRef<'a>) -> Result<&'a elf::FileHeader64<LE>, ProxyError> {
+    if file.read_bytes_at(0, elf::ELFMAG.len() as u64) != Ok(elf::ELFMAG.as_slice()) {
         return Err(ProxyError::NotElf);
     }
     let short = || damaged("it ends before its header does");

@@ -41,6 +41,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 pub use error::ProxyError;
+pub use object::read::{ReadCache, ReadRef};
 
 use driver::Driver;
 use stubs::Stubs;
@@ -93,8 +94,21 @@ impl fmt::Debug for Proxy {
     }
 }
 
+/// The names of a guard's hooks, as in the driver, from the guard's file.
+pub fn hooks_of(guard: &[u8]) -> Result<BTreeSet<&str>, ProxyError> {
+    let exports = Driver::read(guard)?.exports.into_iter();
+    let names = exports.filter_map(|export| export.name.strip_prefix(HOOK_PREFIX.as_bytes()));
+    Ok(names.filter_map(|name| std::str::from_utf8(name).ok()).collect())
+}
+
 /// Writes the proxy of a driver's library, given its whole file.
 pub fn write(driver: &[u8], plan: &Plan<'_>) -> Result<Proxy, ProxyError> {
+    write_from(driver, plan)
+}
+
+/// Writes the proxy of a driver's library, of which only headers and tables are read. A file is given as a
+/// [`ReadCache`] of it.
+pub fn write_from<'a>(driver: impl ReadRef<'a>, plan: &Plan<'_>) -> Result<Proxy, ProxyError> {
     for path in [plan.guard, plan.real] {
         if !path.is_absolute() || path.as_os_str().as_bytes().contains(&0) {
             return Err(ProxyError::Path { path: path.to_path_buf() });

@@ -10,7 +10,7 @@ use crate::architecture::Architecture;
 use crate::driver::{Driver, Export, ExportKind, Version};
 use crate::image;
 use crate::stubs::Stubs;
-use crate::{Plan, Proxy, ProxyError, write};
+use crate::{Plan, Proxy, ProxyError, ReadCache, hooks_of, write, write_from};
 
 const GUARD: &str = "/run/octavo/guard/liboctavo_guard.so";
 const REAL: &str = "/run/octavo/real/libcuda.so.580.95.05";
@@ -59,7 +59,10 @@ fn driver() -> Vec<u8> {
 
 fn proxy(driver: &[u8], hooks: &[&str]) -> Result<Proxy, ProxyError> {
     let hooks = hooks.iter().copied().collect();
-    write(driver, &plan(&hooks))
+    let proxy = write(driver, &plan(&hooks));
+    let file = ReadCache::new(std::io::Cursor::new(driver));
+    assert_eq!(write_from(&file, &plan(&hooks)), proxy, "the same from a file");
+    proxy
 }
 
 #[test]
@@ -82,10 +85,19 @@ fn a_function_of_two_versions_is_hooked_in_both() {
     let driver = library(Architecture::X86_64, &functions, &[("NEW", 2), ("OLD", 3)]);
     let proxy = proxy(&driver, &["nvmlInit"]).unwrap();
     assert_eq!(proxy.hooked, ["nvmlInit"]);
-    let read = Driver::read(&proxy.bytes).unwrap();
+    let read = Driver::read(proxy.bytes.as_slice()).unwrap();
     let versions: Vec<_> = read.exports.iter().map(|export| export.version).collect();
     assert_eq!(versions, [2, 0x8003]);
     // The version without hooks is defined, too: the dynamic linker checks it when programs start.
     let names: Vec<_> = read.versions.iter().map(|version| version.name).collect();
     assert_eq!(names, [SONAME.as_bytes(), b"NEW", b"OLD"]);
+}
+
+#[test]
+fn the_hooks_of_a_guard_are_its_exports_with_the_prefix() {
+    let names =
+        ["octavo_hook_cuInit", "octavo_hook_nvmlInit_v2", "octavo_unknown_entry", "hook_cu"];
+    let guard = library(Architecture::X86_64, &names.map(|name| (name, 1)), &[]);
+    assert_eq!(hooks_of(&guard).unwrap(), BTreeSet::from(["cuInit", "nvmlInit_v2"]));
+    assert_eq!(hooks_of(b"no library"), Err(ProxyError::NotElf));
 }

@@ -24,7 +24,7 @@ const ALLOWED: [(&str, &[&str]); 30] = [
     ("kube-io", &["api", "dra"]),
     ("guard-abi", &[]),
     ("guard", &["guard-abi"]),
-    ("hook", &["guard-abi"]),
+    ("hook", &["guard-abi", "proxy"]),
     ("embedded", &["guard", "guard-abi"]),
     ("proxy", &["guard-abi"]),
     ("node", &[]),

@@ -48,8 +48,6 @@ pub(crate) fn spec_for(
     uid: &str,
     cdi_devices: &[CdiDevice<'_>],
 ) -> Spec {
-    // The guard stands before the host's CUDA library, and before no other.
-    let has_share = cdi_devices.iter().any(|device| device.share().is_some());
     let mut devices: Vec<SpecDevice> = Vec::new();
     for part in cdi_devices {
         let name = part.name(uid);
@@ -67,7 +65,7 @@ pub(crate) fn spec_for(
         cdi_version: VERSION.to_owned(),
         kind: KIND.to_owned(),
         devices,
-        container_edits: common_edits(paths, files, majors, has_share),
+        container_edits: common_edits(paths, files, majors),
     }
 }
 
@@ -129,12 +127,7 @@ impl CdiDevice<'_> {
 }
 
 /// Edits for every container.
-fn common_edits(
-    paths: &NodePaths,
-    files: &DriverFiles,
-    majors: Majors,
-    has_share: bool,
-) -> ContainerEdits {
+fn common_edits(paths: &NodePaths, files: &DriverFiles, majors: Majors) -> ContainerEdits {
     // Tells NVIDIA's runtime hook, if installed, to add nothing.
     let mut env = vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()];
     env.extend(files.cuda_folder.iter().map(|f| format!("NVIDIA_CTK_LIBCUDA_DIR={}", f.display())));
@@ -157,7 +150,7 @@ fn common_edits(
         let folders = files.library_folders.iter();
         let args = folders.flat_map(|f| ["--folder".to_owned(), f.to_string_lossy().into_owned()]);
         let compat = ["--cuda-compat".to_owned(), files.version.clone()];
-        let compat = compat.into_iter().filter(|_| !has_share && !files.version.is_empty());
+        let compat = compat.into_iter().filter(|_| !files.version.is_empty());
         hooks.push(Hook::octavo(paths, "createContainer", "update-ldcache", args.chain(compat)));
     }
     ContainerEdits {

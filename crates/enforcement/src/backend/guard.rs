@@ -46,6 +46,8 @@ pub(super) struct GuardBackend {
     real: Vec<PathBuf>,
     /// Folders in which containers search the driver's libraries.
     library_folders: Vec<PathBuf>,
+    /// The driver's version; empty if it is not known.
+    version: String,
 }
 
 impl GuardBackend {
@@ -61,7 +63,8 @@ impl GuardBackend {
         }
         let folder = paths.run_root.join(FOLDER).join(digest(&made));
         let library_folders = files.library_folders.clone();
-        let backend = Self { folder, files: made, real, library_folders };
+        let version = files.version.clone();
+        let backend = Self { folder, files: made, real, library_folders, version };
         backend.ensure().map_err(|error| error.to_string())?;
         tracing::info!(folder = %backend.folder.display(), "the guard is ready for this driver");
         Ok(backend)
@@ -87,6 +90,9 @@ impl Backend for GuardBackend {
         }
         for folder in &self.library_folders {
             args.extend(["--folder".to_owned(), text(folder)]);
+        }
+        if !self.version.is_empty() {
+            args.extend(["--cuda-compat".to_owned(), self.version.clone()]);
         }
         let hook = Hook::octavo(paths, "createContainer", "guard", args);
         ContainerEdits { mounts, hooks: vec![hook], ..ContainerEdits::default() }

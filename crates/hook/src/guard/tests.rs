@@ -66,6 +66,7 @@ impl Made {
             shares: vec![at("shares/uid_s")],
             real: vec![at("driver/libcuda.so.580"), at("driver/libnvidia-ml.so.580")],
             folders: vec!["/usr/lib64".into()],
+            cuda_compat: None,
         };
         let made = Self { folder, args, container };
         made.mount("guard", "/run/octavo/guard", true);
@@ -112,6 +113,18 @@ impl Made {
     fn refusal(&self) -> String {
         format!("{:#}", self.install().expect_err("is refused"))
     }
+}
+
+/// Compiles a shared object.
+fn compile(path: &Path, source: &str, soname: &str) {
+    fs::create_dir_all(path.parent().expect("has a parent")).expect("makes");
+    let text = path.with_extension("c");
+    fs::write(&text, source).expect("writes");
+    let soname = format!("-Wl,-soname,{soname}");
+    let mut command = Command::new("cc");
+    command.args(["-shared", "-fPIC", "-nostdlib", &soname, "-o"]).arg(path).arg(&text);
+    assert!(command.status().expect("a C compiler").success());
+    fs::remove_file(text).expect("removes");
 }
 
 fn write(path: &Path, content: &str) {
@@ -289,13 +302,96 @@ fn a_proxy_that_can_be_written_to_keeps_the_container_from_starting() {
     });
 }
 
+/// An image with CUDA libraries of its own on a node with driver 580.
+fn with_compat(version: &str) -> Made {
+    let mut made = Made::new();
+    made.args.cuda_compat = Some("580.65.06".to_owned());
+    let guard = "int octavo_hook_cuMemAlloc_v2(void) { return 0; }\n\
+                 int octavo_hook_cuMemFree_v2(void) { return 0; }\n\
+                 int octavo_unknown_entry(void) { return 0; }";
+    compile(&made.folder.path().join("guard/liboctavo_guard.so"), guard, "liboctavo_guard.so");
+    let compat = made.at("/usr/local/cuda-14.0/compat");
+    let image = "int cuMemAlloc_v2(void) { return 2; }\n\
+                 int cuMemFree_v2(void) { return 2; }\n\
+                 int cuMemAllocNewly(void) { return 2; }";
+    compile(&compat.join(format!("libcuda.so.{version}")), image, "libcuda.so.1");
+    symlink(format!("libcuda.so.{version}"), compat.join("libcuda.so.1")).expect("links");
+    symlink("cuda-14.0", made.at("/usr/local/cuda")).expect("links");
+    made
+}
+
+impl Made {
+    /// Updates the linker's cache, as the hook before the guard's does.
+    fn update_cache(&self) {
+        let root = Rootfs::open(&self.container.root).expect("opens");
+        let driver = self.args.cuda_compat.as_deref();
+        crate::linker::update(&root, &self.args.folders, driver).expect("updates");
+    }
+}
+
 #[test]
-fn a_mount_is_shared_if_its_optional_fields_say_so() {
-    let of = |line: &str| super::cover::parse(line);
-    let found = |id: &str, is_shared| Some((id.to_owned(), is_shared));
-    let line = "36 35 98:0 /a /b rw,noatime shared:7 master:1 - ext4 /dev/root rw,shared:9";
-    assert_eq!(of(line), found("36", true));
-    let line = "37 35 98:0 /shared:1 /b rw,noatime master:1 - ext4 /dev/root rw,shared:9";
-    assert_eq!(of(line), found("37", false));
-    assert_eq!(of("38 35 98:0 / / rw - tmpfs tmpfs rw"), found("38", false));
+fn newer_cuda_libraries_of_an_image_are_covered_by_a_proxy_of_their_own() {
+    in_namespace("newer_cuda_libraries_of_an_image_are_covered_by_a_proxy_of_their_own", || {
+        let made = with_compat("610.1");
+        let compat = "/usr/local/cuda/compat/libcuda.so.610.1";
+        let own = fs::read(made.at(compat)).expect("reads");
+        made.update_cache();
+        made.install().expect("installs");
+        assert_eq!(fs::read(made.at("/run/octavo/real/libcuda.so.610.1")).expect("reads"), own);
+        let proxy = fs::read(made.at(compat)).expect("reads");
+        let has = |name: &str| proxy.windows(name.len()).any(|part| part == name.as_bytes());
+        assert!(has("octavo_hook_cuMemAlloc_v2") && has("octavo_hook_cuMemFree_v2"));
+        assert!(has("cuMemAllocNewly"), "a function that the node's driver lacks is counted");
+        assert!(has("/run/octavo/real/libcuda.so.610.1"));
+        // Wherever a program finds the library, it gets the same driver.
+        for path in ["/usr/local/cuda/compat/libcuda.so.1", "/usr/lib64/libcuda.so.580"] {
+            assert_eq!(fs::read(made.at(path)).expect("reads"), proxy, "{path}");
+            let error = fs::write(made.at(path), "changed").expect_err("is read-only");
+            assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem, "{path}");
+        }
+        assert_eq!(made.read("/usr/lib64/libnvidia-ml.so.1"), "proxy of nvml");
+        assert_eq!(made.read("/run/octavo/real/libcuda.so.580"), "driver's cuda");
+        let before = mounts();
+        made.install().expect("installs again, as the hook of another claim does");
+        assert_eq!(mounts(), before);
+        assert_eq!(fs::read(made.at(compat)).expect("reads"), proxy);
+    });
+}
+
+#[test]
+fn cuda_libraries_that_no_program_would_load_first_get_the_node_s_proxy() {
+    in_namespace("cuda_libraries_that_no_program_would_load_first_get_the_node_s_proxy", || {
+        let compat = "/usr/local/cuda/compat/libcuda.so.1";
+        for (version, has_cache, knows_driver) in
+            [("580.95.05", true, true), ("610.1", false, true), ("610.1", true, false)]
+        {
+            let mut made = with_compat(version);
+            if has_cache {
+                made.update_cache();
+            }
+            made.args.cuda_compat.take_if(|_| !knows_driver);
+            made.install().expect("installs");
+            assert_eq!(made.read(compat), "proxy of cuda", "{version} {has_cache} {knows_driver}");
+            assert_eq!(made.read("/usr/lib64/libcuda.so.1"), "proxy of cuda");
+        }
+    });
+}
+
+#[test]
+fn a_newer_cuda_library_without_a_proxy_keeps_the_container_from_starting() {
+    in_namespace("a_newer_cuda_library_without_a_proxy_keeps_the_container_from_starting", || {
+        let damaged = with_compat("610.1");
+        let library = damaged.at("/usr/local/cuda/compat/libcuda.so.610.1");
+        let bytes = fs::read(&library).expect("reads");
+        damaged.update_cache();
+        for (content, reason) in [
+            (&bytes[..bytes.len() / 4], "ends before its segments do"),
+            (&b"no library"[..], "no ELF file"),
+        ] {
+            fs::write(&library, content).expect("writes");
+            let refusal = damaged.refusal();
+            assert!(refusal.contains("/usr/local/cuda/compat/libcuda.so.610.1"), "{refusal}");
+            assert!(refusal.contains(reason), "{refusal}");
+        }
+    });
 }

@@ -114,7 +114,39 @@ async fn eight_shares_are_enforced_and_a_bypass_is_stopped() {
     for name in &names {
         remove(&testbed, name).await;
     }
+    newer_cuda_of_an_image_is_held_too(&testbed).await;
     a_bypass_and_a_spoiled_table_are_stopped(&testbed).await;
+}
+
+/// A container with a CUDA library that is newer than the node's uses it within its share (CUDA forward compatibility).
+async fn newer_cuda_of_an_image_is_held_too(testbed: &Testbed) {
+    let compat = testbed.lab.state_dir().join("compat");
+    std::fs::create_dir(&compat).unwrap();
+    let newer = compat.join("libcuda.so.990.1");
+    let library = Path::new(OCTAVO).with_file_name("liboctavo_fake_cuda.so");
+    std::fs::copy(&library, &newer).unwrap();
+    std::os::unix::fs::symlink("libcuda.so.990.1", compat.join("libcuda.so.1")).unwrap();
+    let mut pod = probe_pod("newer", &HOLD);
+    let volume = json!({"name": "compat", "hostPath": {"path": compat}});
+    pod["spec"]["volumes"].as_array_mut().unwrap().push(volume);
+    let mount = json!({"name": "compat", "mountPath": "/usr/local/cuda/compat"});
+    pod["spec"]["containers"][0]["volumeMounts"].as_array_mut().unwrap().push(mount);
+    create(testbed, "newer", EIGHTH_MIB, pod).await;
+    let report = wait_for_report(testbed, "newer").await;
+    assert_eq!(report["seen"]["gpus"][0]["totalBytes"], USABLE_MIB << 20, "{report:#}");
+    let findings = report["gpus"][0]["findings"].as_array().unwrap();
+    assert!(findings.len() >= 12, "every way was tried: {report:#}");
+    assert!(findings.iter().all(|finding| finding["verdict"] == "holds"), "{report:#}");
+    let loaded = "grep -ho '/.*libcuda.*' /proc/[0-9]*/maps | sort -u";
+    let loaded = testbed.octavo_ok(&["lab", "kubectl", "exec", "newer", "--", "sh", "-c", loaded]);
+    let loaded: Vec<&str> = loaded.lines().collect();
+    assert!(loaded.contains(&"/run/octavo/real/libcuda.so.990.1"), "{loaded:?}");
+    assert!(
+        !loaded.iter().any(|path| path.starts_with("/run/octavo/real/libcuda.so.5")),
+        "{loaded:?}"
+    );
+    assert_eq!(std::fs::read(&newer).unwrap(), std::fs::read(&library).unwrap(), "it is unchanged");
+    remove(testbed, "newer").await;
 }
 
 /// Eight containers probe their shares of one GPU, and keep their memory. Returns their names.

@@ -11,32 +11,38 @@ use crate::error::ProxyError;
 /// Maximum length of a name, in bytes.
 const MAX_NAME_BYTES: usize = 512;
 
+/// Maximum size of a table, in bytes. Those of drivers have some hundred KiB.
+const MAX_TABLE_BYTES: u64 = 16 << 20;
+
+/// Bytes that are read of a table whose size is written nowhere: hash tables, versions.
+const MAX_UNSIZED_BYTES: u64 = 1 << 20;
+
 /// A file as it lies in memory when it is loaded.
-pub(super) struct LoadedImage<'a> {
-    pub(super) file: &'a [u8],
+pub(super) struct LoadedImage<'a, R> {
+    pub(super) file: R,
     pub(super) segments: &'a [elf::ProgramHeader64<LE>],
 }
 
-impl<'a> LoadedImage<'a> {
+impl<'a, R: ReadRef<'a>> LoadedImage<'a, R> {
     /// Whether the file contains all loadable segments.
     pub(super) fn is_whole(&self) -> bool {
+        let length = self.file.len().unwrap_or(0);
         self.segments.iter().filter(|segment| segment.p_type.get(LE) == elf::PT_LOAD).all(
             |segment| {
                 let end = segment.p_offset.get(LE).checked_add(segment.p_filesz.get(LE));
-                end.is_some_and(|end| end <= self.file.len() as u64)
+                end.is_some_and(|end| end <= length)
             },
         )
     }
 
-    /// The bytes from an address to the end of its segment in the file.
-    fn at(&self, address: u64) -> Option<&'a [u8]> {
+    /// The bytes from an address to the end of its segment in the file, `limit` at most.
+    fn at(&self, address: u64, limit: u64) -> Option<&'a [u8]> {
         self.segments.iter().filter(|segment| segment.p_type.get(LE) == elf::PT_LOAD).find_map(
             |segment| {
                 let into = address.checked_sub(segment.p_vaddr.get(LE))?;
                 let rest = segment.p_filesz.get(LE).checked_sub(into).filter(|rest| *rest > 0)?;
-                let start = usize::try_from(segment.p_offset.get(LE).checked_add(into)?).ok()?;
-                let file = self.file.get(start..)?;
-                Some(&file[..file.len().min(usize::try_from(rest).unwrap_or(usize::MAX))])
+                let start = segment.p_offset.get(LE).checked_add(into)?;
+                self.file.read_bytes_at(start, rest.min(limit).min(MAX_TABLE_BYTES)).ok()
             },
         )
     }
@@ -45,7 +51,7 @@ impl<'a> LoadedImage<'a> {
     pub(super) fn versions(&self, dynamic: &Dynamic<'a>) -> Result<Vec<Version<'a>>, ProxyError> {
         let wrong = || damaged("the versions that it defines lie outside of it");
         let Some(address) = dynamic.value(elf::DT_VERDEF) else { return Ok(Vec::new()) };
-        let table = self.at(address).ok_or_else(wrong)?;
+        let table = self.at(address, MAX_UNSIZED_BYTES).ok_or_else(wrong)?;
         // Bounded by the number of possible indices, so that a cyclic list ends as well.
         let count = dynamic.value(elf::DT_VERDEFNUM).unwrap_or(0).min(0x7fff);
         let mut versions = Vec::new();
@@ -76,7 +82,7 @@ pub(super) struct Dynamic<'a> {
 }
 
 impl<'a> Dynamic<'a> {
-    pub(super) fn read(memory: &LoadedImage<'a>) -> Result<Self, ProxyError> {
+    pub(super) fn read<R: ReadRef<'a>>(memory: &LoadedImage<'a, R>) -> Result<Self, ProxyError> {
         let is_dynamic =
             |segment: &&elf::ProgramHeader64<LE>| segment.p_type.get(LE) == elf::PT_DYNAMIC;
         let segment = memory.segments.iter().find(is_dynamic);
@@ -91,9 +97,10 @@ impl<'a> Dynamic<'a> {
         let mut dynamic = Self { entries: &entries[..end.unwrap_or(entries.len())], strings: &[] };
         let wrong = || damaged("the names of its symbols lie outside of it");
         if let Some(address) = dynamic.value(elf::DT_STRTAB) {
-            let size = dynamic.value(elf::DT_STRSZ).and_then(|size| usize::try_from(size).ok());
-            let strings = memory.at(address).ok_or_else(wrong)?;
-            dynamic.strings = strings.get(..size.ok_or_else(wrong)?).ok_or_else(wrong)?;
+            let size = dynamic.value(elf::DT_STRSZ).ok_or_else(wrong)?;
+            let strings = memory.at(address, size).ok_or_else(wrong)?;
+            dynamic.strings =
+                Some(strings).filter(|it| it.len() as u64 == size).ok_or_else(wrong)?;
         }
         Ok(dynamic)
     }
@@ -138,8 +145,8 @@ pub(super) struct Symbols<'a> {
 }
 
 impl<'a> Symbols<'a> {
-    pub(super) fn read(
-        memory: &LoadedImage<'a>,
+    pub(super) fn read<R: ReadRef<'a>>(
+        memory: &LoadedImage<'a, R>,
         dynamic: &Dynamic<'a>,
     ) -> Result<Self, ProxyError> {
         let wrong = || damaged("its symbols lie outside of it");
@@ -148,11 +155,13 @@ impl<'a> Symbols<'a> {
         };
         let count =
             Self::count(memory, dynamic).ok_or_else(|| damaged("its hash table is wrong"))?;
-        let table = memory.at(address).ok_or_else(wrong)?;
+        let bytes = |size: usize| (count as u64).saturating_mul(size as u64);
+        let table = memory.at(address, bytes(size_of::<elf::Sym64<LE>>())).ok_or_else(wrong)?;
         let table = table.read_slice_at(0, count).map_err(|()| wrong())?;
         let versions = match dynamic.value(elf::DT_VERSYM) {
             Some(address) => {
-                let versions = memory.at(address).ok_or_else(wrong)?;
+                let size = size_of::<elf::Versym<LE>>();
+                let versions = memory.at(address, bytes(size)).ok_or_else(wrong)?;
                 versions.read_slice_at(0, count).map_err(|()| wrong())?
             }
             None => &[],
@@ -162,18 +171,21 @@ impl<'a> Symbols<'a> {
 
     /// Number of symbols, which only the hash tables tell. A GNU hash table without exports does
     /// not tell it.
-    fn count(memory: &LoadedImage<'a>, dynamic: &Dynamic<'a>) -> Option<usize> {
+    fn count<R: ReadRef<'a>>(memory: &LoadedImage<'a, R>, dynamic: &Dynamic<'a>) -> Option<usize> {
         type Header = elf::FileHeader64<LE>;
         let plain = match dynamic.value(elf::DT_HASH) {
             Some(address) => {
-                let table = HashTable::<Header>::parse(LE, memory.at(address)?).ok()?;
+                let table =
+                    HashTable::<Header>::parse(LE, memory.at(address, MAX_UNSIZED_BYTES)?).ok()?;
                 Some(table.symbol_table_length())
             }
             None => None,
         };
         let gnu = match dynamic.value(elf::DT_GNU_HASH) {
             Some(address) => {
-                let table = GnuHashTable::<Header>::parse(LE, memory.at(address)?).ok()?;
+                let table =
+                    GnuHashTable::<Header>::parse(LE, memory.at(address, MAX_UNSIZED_BYTES)?)
+                        .ok()?;
                 table.symbol_table_length(LE)
             }
             None => None,

@@ -173,7 +173,7 @@ proptest! {
         }
         if let Ok(proxy) = proxy(&driver, &["cuInit", "cuMemAlloc_v2"]) {
             prop_assert!(proxy.bytes.len() <= bound(driver.len()));
-            prop_assert!(Driver::read(&proxy.bytes).is_ok());
+            prop_assert!(Driver::read(proxy.bytes.as_slice()).is_ok());
         }
     }
 

@@ -198,7 +198,7 @@ fn no_segment_is_writable_and_executable() {
 #[test]
 fn guard_comes_before_driver() {
     let proxy = proxy(&driver(), &["cuInit"]).unwrap();
-    let read = Driver::read(&proxy.bytes).unwrap();
+    let read = Driver::read(proxy.bytes.as_slice()).unwrap();
     assert_eq!(read.needed, [GUARD.as_bytes(), REAL.as_bytes()]);
     assert_eq!(read.soname, Some(SONAME.as_bytes()));
 }
@@ -223,7 +223,7 @@ proptest! {
         let defined = ["V1", "V2", "V3"].into_iter().zip(2..2 + versions).collect::<Vec<_>>();
         let bytes = library(machine, &functions, &defined);
 
-        let read = Driver::read(&bytes).unwrap();
+        let read = Driver::read(bytes.as_slice()).unwrap();
         prop_assert_eq!(read.machine, machine);
         let exports: Vec<_> =
             read.exports.iter().map(|it| (str::from_utf8(it.name).unwrap(), it.version)).collect();
