@@ -17,7 +17,7 @@ step = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
 # One cargo, one target folder: steps side by side would only wait for one another.
 .NOTPARALLEL:
-.PHONY: help demo programs build test vm bench fmt lint unit doc tidy deny clean require
+.PHONY: help demo programs build test vm upgrade bench fmt lint unit doc tidy deny clean require
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -45,6 +45,12 @@ vm: require ## Run the tests of a node that is a virtual machine (about 10 minut
 	$(call step,a node with cgroup version 2 alone, systemd and AppArmor)
 	@cargo build --workspace --locked
 	@OCTAVO_TEST_VIRTUAL_MACHINE=1 cargo test --workspace --locked --test e2e -- --nocapture virtual_machine
+
+upgrade: require ## Run the test of an upgrade from and a downgrade to OLD, the path of an older octavo
+	$(call step,from an older agent to this one and back)
+	@[ -x "$(OLD)" ] || { echo "give the path of an older program: make upgrade OLD=../old/target/debug/octavo" >&2; exit 2; }
+	@cargo build --workspace --locked
+	@OCTAVO_TEST_OLD_PROGRAM="$(abspath $(OLD))" cargo test --workspace --locked --test e2e -- --nocapture upgrade::
 
 bench: build ## Run every benchmark and print its figures
 	@cargo xtask bench all

@@ -25,4 +25,5 @@ mod scheduler_rules;
 mod shares;
 mod testbed;
 mod tour;
+mod upgrade;
 mod virtual_machine;

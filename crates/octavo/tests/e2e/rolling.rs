@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::testbed::{OCTAVO, Testbed, eventually};
 const NODE: &str = "l4-0";
 
 /// An agent beside the lab's own.
-struct Agent {
+pub(crate) struct Agent {
     process: Child,
     admin: SocketAddr,
 }
@@ -24,14 +25,25 @@ struct Agent {
 impl Agent {
     /// Starts an agent for the node with its own instance id.
     fn start(testbed: &Testbed, instance: &str) -> Self {
+        let config = testbed.node(NODE).join("agent.yaml");
+        Self::start_program(testbed, Path::new(OCTAVO), &config, instance)
+    }
+
+    /// Starts the agent of a program with a config file and its own instance id.
+    pub(crate) fn start_program(
+        testbed: &Testbed,
+        program: &Path,
+        config: &Path,
+        instance: &str,
+    ) -> Self {
         // The port was free a moment ago; the readiness report shows who listens there.
         let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let log = testbed.lab.layout().root().join(format!("logs/agent-{instance}.log"));
         let log = std::fs::File::create(log).unwrap();
-        let process = Command::new(OCTAVO)
+        let process = Command::new(program)
             .args(["agent", "--instance-id", instance, "--admin-address", &admin.to_string()])
             .arg("--config")
-            .arg(testbed.node(NODE).join("agent.yaml"))
+            .arg(config)
             .env("RUST_LOG", "info")
             .stdout(Stdio::null())
             .stderr(log)
@@ -53,12 +65,12 @@ impl Agent {
     }
 
     /// Waits until the agent reports that it is ready, with this line.
-    async fn wait_until_ready(&self, line: &str) {
+    pub(crate) async fn wait_until_ready(&self, line: &str) {
         let is_ready = |report: &str| report.contains("200 OK") && report.contains(line);
         eventually(line, async || is_ready(&self.report()).then_some(())).await;
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
     }
