@@ -62,16 +62,21 @@ pub(super) fn install(root: &Rootfs, container: &Container, args: &Args) -> anyh
         }
     }
     check_shares(root, container)?;
-    let compat = args.cuda_compat.as_deref();
-    let compat = compat.map(|driver| compat::proxy(root, &guard_on_host, driver));
-    let compat = compat.transpose().context("covering the image's own CUDA library")?.flatten();
+    let compat = match &args.cuda_compat {
+        Some(driver) => compat::proxy(root, container, &guard_on_host, driver)
+            .context("covering the image's own CUDA library")?,
+        None => None,
+    };
     for (library, stem) in search_paths::LIBRARIES {
         let proxy = folder.join(library);
         check(root, &args.guard.join(library), &proxy)?;
-        let proxy = compat.clone().filter(|_| library == compat::SONAME).unwrap_or(proxy);
+        let proxy = match &compat {
+            Some(of_image) if library == compat::SONAME => of_image,
+            _ => &proxy,
+        };
         let found = search_paths::find(root, container, &args.folders, stem)
             .context("searching the container's driver libraries")?;
-        let covered = cover::cover(root, &proxy, &found)
+        let covered = cover::cover(root, proxy, &found)
             .with_context(|| format!("laying the guard over {library} of the container"))?;
         if covered == 0 {
             // A driver's root may lack the library. A failed message is harmless.

@@ -14,7 +14,7 @@ const CONFIG: &str = "/etc/ld.so.conf.d/00-octavo-driver.conf";
 
 /// Folder in which NVIDIA's CUDA images have the CUDA libraries of a newer driver (CUDA compatibility guide, "Forward
 /// Compatibility").
-const COMPAT_FOLDER: &str = "/usr/local/cuda/compat";
+pub(super) const COMPAT_FOLDER: &str = "/usr/local/cuda/compat";
 
 /// Adds the libraries of some folders to the container's cache, before others of the same names.
 ///
@@ -30,8 +30,8 @@ pub(super) fn update(
     folders: &[PathBuf],
     host_driver: Option<&str>,
 ) -> anyhow::Result<()> {
-    let compat = host_driver.and_then(|version| newer_cuda(root, version));
-    let compat = compat.map(|_| PathBuf::from(COMPAT_FOLDER));
+    let compat = host_driver.is_some_and(|version| has_newer_cuda(root, version));
+    let compat = compat.then(|| PathBuf::from(COMPAT_FOLDER));
     let folders: Vec<PathBuf> = compat.into_iter().chain(folders.iter().cloned()).collect();
     let mut libraries = Vec::new();
     for folder in &folders {
@@ -62,24 +62,13 @@ pub(super) fn update(
     Ok(())
 }
 
-/// The image's own CUDA library, if it is of a later driver release than the host's. Within a release the host's serves.
-pub(super) fn newer_cuda(root: &Rootfs, host_driver: &str) -> Option<PathBuf> {
+/// Whether the image has CUDA libraries of a later driver release than the host's. Within a release the host's serve.
+pub(super) fn has_newer_cuda(root: &Rootfs, host_driver: &str) -> bool {
     let release = |version: &str| version.split_once('.')?.0.parse::<u32>().ok();
-    let host = release(host_driver)?;
+    let Some(host) = release(host_driver) else { return false };
     let entries = root.list(Path::new(COMPAT_FOLDER)).unwrap_or_default();
-    let files = entries.into_iter().filter(|entry| entry.kind == EntryKind::File);
-    let releases = files
-        .filter_map(|file| Some((release(file.name.strip_prefix("libcuda.so.")?)?, file.name)));
-    let (newest, name) = releases.max()?;
-    (newest > host).then(|| Path::new(COMPAT_FOLDER).join(name))
-}
-
-/// Whether the linker's cache leads programs that load `name` to the file at `path`.
-pub(super) fn is_first(root: &Rootfs, name: &str, path: &Path) -> io::Result<bool> {
-    let cached = ldcache::read(root)?;
-    let first = cached.iter().find(|library| library.name == name);
-    let found = first.and_then(|library| root.identity(Path::new(&library.path)));
-    Ok(found.is_some() && found == root.identity(path))
+    let files = entries.iter().filter(|entry| entry.kind == EntryKind::File);
+    files.filter_map(|entry| release(entry.name.strip_prefix("libcuda.so.")?)).any(|own| own > host)
 }
 
 /// Names and flags of the cached libraries in one of `folders`, by whatever path.

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 
 use anyhow::Context;
 use rustix::fd::{AsFd, AsRawFd as _, OwnedFd};
-use rustix::fs::{Mode, OFlags, openat};
+use rustix::fs::{Mode, OFlags, fchmod, openat};
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags,
     fsconfig_create, fsconfig_reconfigure, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
@@ -36,6 +36,8 @@ pub(crate) fn attach(mount: impl AsFd, target: impl AsFd) -> rustix::io::Result<
 pub(crate) struct MountInfo {
     /// Whether a mount on it would propagate elsewhere, that is to the host.
     pub(crate) is_shared: bool,
+    /// Type of its file system.
+    pub(crate) kind: String,
     /// Its source.
     pub(crate) source: String,
 }
@@ -78,8 +80,8 @@ fn parse(line: &str) -> Option<(String, MountInfo)> {
     let id = fields.next()?.to_owned();
     let mut optional = fields.by_ref().skip(5).take_while(|field| *field != "-");
     let is_shared = optional.by_ref().fold(false, |found, it| found | it.starts_with("shared:"));
-    let source = fields.nth(1)?.to_owned();
-    Some((id, MountInfo { is_shared, source }))
+    let (kind, source) = (fields.next()?.to_owned(), fields.next()?.to_owned());
+    Some((id, MountInfo { is_shared, kind, source }))
 }
 
 /// A file in a read-only file system of its own, as a mount that is attached nowhere yet.
@@ -98,8 +100,11 @@ pub(crate) fn file_in_memory(
     let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     let mount = fsmount(&tmpfs, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
-    let file = openat(&mount, FILE, flags, Mode::from_raw_mode(mode))?;
-    File::from(file).write_all(content)?;
+    let mut file = File::from(openat(&mount, FILE, flags, Mode::empty())?);
+    file.write_all(content)?;
+    // Not by `openat`: a runtime's umask does not matter.
+    fchmod(&file, Mode::from_raw_mode(mode))?;
+    drop(file);
     fsconfig_set_flag(&tmpfs, "ro")?;
     fsconfig_reconfigure(&tmpfs)?;
     attach(&mount, folder)?;
@@ -115,14 +120,15 @@ mod tests {
 
     #[test]
     fn a_mount_has_a_source_and_is_shared_if_its_optional_fields_say_so() {
-        let found = |id: &str, is_shared, source: &str| {
-            Some((id.to_owned(), MountInfo { is_shared, source: source.to_owned() }))
+        let found = |id: &str, is_shared, kind: &str, source: &str| {
+            let (kind, source) = (kind.to_owned(), source.to_owned());
+            Some((id.to_owned(), MountInfo { is_shared, kind, source }))
         };
         let line = "36 35 98:0 /a /b rw,noatime shared:7 master:1 - ext4 /dev/root rw,shared:9";
-        assert_eq!(parse(line), found("36", true, "/dev/root"));
+        assert_eq!(parse(line), found("36", true, "ext4", "/dev/root"));
         let line = "37 35 98:0 /shared:1 /b rw,noatime master:1 - ext4 /dev/root rw,shared:9";
-        assert_eq!(parse(line), found("37", false, "/dev/root"));
-        assert_eq!(parse("38 35 98:0 / / rw - tmpfs own rw"), found("38", false, "own"));
+        assert_eq!(parse(line), found("37", false, "ext4", "/dev/root"));
+        assert_eq!(parse("38 35 98:0 / / rw - tmpfs own rw"), found("38", false, "tmpfs", "own"));
         assert_eq!(parse("39 35 98:0 / / rw"), None);
     }
 }

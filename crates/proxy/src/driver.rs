@@ -70,6 +70,9 @@ impl<'a> Driver<'a> {
             elf::ET_REL => return Err(ProxyError::NotShared { found: "an object file" }),
             _ => return Err(ProxyError::NotShared { found: "neither program nor library" }),
         }
+        if header.e_phnum.get(LE) == elf::PN_XNUM {
+            return Err(damaged("it has too many program headers"));
+        }
         let segments = header
             .program_headers(LE, file)
             .map_err(|_| damaged("its program headers lie outside of it"))?;

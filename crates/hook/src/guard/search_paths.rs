@@ -51,6 +51,21 @@ pub(super) fn find(
     Ok(found)
 }
 
+/// Where the dynamic linker finds a library first: in the environment's folders, else by its cache. `None` leaves it to
+/// the linker's own folders.
+pub(super) fn first(
+    root: &Rootfs,
+    container: &Container,
+    name: &str,
+) -> io::Result<Option<PathBuf>> {
+    let named = named_in_environment(container).into_iter().map(|folder| folder.join(name));
+    if let Some(path) = named.into_iter().find(|path| root.is_file(path)) {
+        return Ok(Some(path));
+    }
+    let cached = ldcache::read(root)?.into_iter().find(|library| library.name == name);
+    Ok(cached.map(|library| PathBuf::from(library.path)))
+}
+
 /// Whether a file name is that of a library, with or without version: `libcuda.so`, `libcuda.so.580.95.05`.
 fn is_named(name: &str, stem: &str) -> bool {
     name.strip_prefix(stem).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))

@@ -337,12 +337,12 @@ fn newer_cuda_libraries_of_an_image_are_covered_by_a_proxy_of_their_own() {
         let own = fs::read(made.at(compat)).expect("reads");
         made.update_cache();
         made.install().expect("installs");
-        assert_eq!(fs::read(made.at("/run/octavo/real/libcuda.so.610.1")).expect("reads"), own);
+        assert_eq!(fs::read(made.at("/run/octavo/real/compat/libcuda.so.1")).expect("reads"), own);
         let proxy = fs::read(made.at(compat)).expect("reads");
         let has = |name: &str| proxy.windows(name.len()).any(|part| part == name.as_bytes());
         assert!(has("octavo_hook_cuMemAlloc_v2") && has("octavo_hook_cuMemFree_v2"));
-        assert!(has("cuMemAllocNewly"), "a function that the node's driver lacks is counted");
-        assert!(has("/run/octavo/real/libcuda.so.610.1"));
+        assert!(has("octavo_unknown_entry"), "a function that the guard does not know is counted");
+        assert!(has("/run/octavo/real/compat/libcuda.so.1"));
         // Wherever a program finds the library, it gets the same driver.
         for path in ["/usr/local/cuda/compat/libcuda.so.1", "/usr/lib64/libcuda.so.580"] {
             assert_eq!(fs::read(made.at(path)).expect("reads"), proxy, "{path}");
@@ -362,17 +362,33 @@ fn newer_cuda_libraries_of_an_image_are_covered_by_a_proxy_of_their_own() {
 fn cuda_libraries_that_no_program_would_load_first_get_the_node_s_proxy() {
     in_namespace("cuda_libraries_that_no_program_would_load_first_get_the_node_s_proxy", || {
         let compat = "/usr/local/cuda/compat/libcuda.so.1";
-        for (version, has_cache, knows_driver) in
-            [("580.95.05", true, true), ("610.1", false, true), ("610.1", true, false)]
-        {
-            let mut made = with_compat(version);
-            if has_cache {
-                made.update_cache();
+        let same_release = with_compat("580.95.05");
+        same_release.update_cache();
+        let without_cache = with_compat("610.1");
+        let mut unknown_driver = with_compat("610.1");
+        unknown_driver.update_cache();
+        unknown_driver.args.cuda_compat = None;
+        let mut named_elsewhere = with_compat("610.1");
+        named_elsewhere.update_cache();
+        named_elsewhere.container.env.push("LD_LIBRARY_PATH=/usr/lib64".to_owned());
+        let cached_elsewhere = with_compat("610.1");
+        let library = crate::ldcache::Library {
+            flags: 0x0303,
+            name: "libcuda.so.1".to_owned(),
+            path: "/usr/lib64/libcuda.so.1".to_owned(),
+            hwcap: 0,
+        };
+        let cache = crate::ldcache::format(&[library]).expect("fits");
+        fs::create_dir_all(cached_elsewhere.at("/etc")).expect("makes");
+        fs::write(cached_elsewhere.at(crate::ldcache::CACHE), cache).expect("writes");
+        let all = [same_release, without_cache, unknown_driver, named_elsewhere, cached_elsewhere];
+        for (case, made) in all.iter().enumerate() {
+            // The second hook decides as the first, though all paths lead to one file now.
+            for _ in 0..2 {
+                made.install().expect("installs");
+                assert_eq!(made.read(compat), "proxy of cuda", "case {case}");
+                assert_eq!(made.read("/usr/lib64/libcuda.so.1"), "proxy of cuda", "case {case}");
             }
-            made.args.cuda_compat.take_if(|_| !knows_driver);
-            made.install().expect("installs");
-            assert_eq!(made.read(compat), "proxy of cuda", "{version} {has_cache} {knows_driver}");
-            assert_eq!(made.read("/usr/lib64/libcuda.so.1"), "proxy of cuda");
         }
     });
 }
@@ -390,7 +406,7 @@ fn a_newer_cuda_library_without_a_proxy_keeps_the_container_from_starting() {
         ] {
             fs::write(&library, content).expect("writes");
             let refusal = damaged.refusal();
-            assert!(refusal.contains("/usr/local/cuda/compat/libcuda.so.610.1"), "{refusal}");
+            assert!(refusal.contains("/usr/local/cuda/compat/libcuda.so.1"), "{refusal}");
             assert!(refusal.contains(reason), "{refusal}");
         }
     });

@@ -140,7 +140,7 @@ async fn newer_cuda_of_an_image_is_held_too(testbed: &Testbed) {
     let loaded = "grep -ho '/.*libcuda.*' /proc/[0-9]*/maps | sort -u";
     let loaded = testbed.octavo_ok(&["lab", "kubectl", "exec", "newer", "--", "sh", "-c", loaded]);
     let loaded: Vec<&str> = loaded.lines().collect();
-    assert!(loaded.contains(&"/run/octavo/real/libcuda.so.990.1"), "{loaded:?}");
+    assert!(loaded.contains(&"/run/octavo/real/compat/libcuda.so.1"), "{loaded:?}");
     assert!(
         !loaded.iter().any(|path| path.starts_with("/run/octavo/real/libcuda.so.5")),
         "{loaded:?}"

@@ -14,7 +14,7 @@ const MAX_NAME_BYTES: usize = 512;
 /// Maximum size of a table, in bytes. Those of drivers have some hundred KiB.
 const MAX_TABLE_BYTES: u64 = 16 << 20;
 
-/// Bytes that are read of a table whose size is written nowhere: hash tables, versions.
+/// Bytes that are read of the dynamic section, and of tables whose size is written nowhere: hash tables, versions.
 const MAX_UNSIZED_BYTES: u64 = 1 << 20;
 
 /// A file as it lies in memory when it is loaded.
@@ -88,7 +88,8 @@ impl<'a> Dynamic<'a> {
         let segment = memory.segments.iter().find(is_dynamic);
         let segment = segment.ok_or(ProxyError::NotShared { found: "statically linked" })?;
         let wrong = || damaged("its dynamic section lies outside of it");
-        let size = usize::try_from(segment.p_filesz.get(LE)).map_err(|_| wrong())?;
+        let size = segment.p_filesz.get(LE).min(MAX_UNSIZED_BYTES);
+        let size = usize::try_from(size).map_err(|_| wrong())?;
         let entries: &[elf::Dyn64<LE>] = memory
             .file
             .read_slice_at(segment.p_offset.get(LE), size / size_of::<elf::Dyn64<LE>>())

@@ -124,6 +124,32 @@ fn a_version_that_is_not_defined_is_refused() {
 }
 
 #[test]
+fn a_library_of_a_terabyte_is_read_in_parts() {
+    const TERABYTE: u64 = 1 << 40;
+    // A sparse file, in which a segment claims to be all of it.
+    let sparse = |change: &dyn Fn(&mut [u8])| {
+        let mut bytes = driver();
+        change(&mut bytes);
+        let mut file = tempfile::tempfile().unwrap();
+        std::io::Write::write_all(&mut file, &bytes).unwrap();
+        file.set_len(TERABYTE).unwrap();
+        let hooks = ["cuInit"].into();
+        write_from(&ReadCache::new(file), &plan(&hooks)).map(|proxy| proxy.hooked)
+    };
+    let size_of_segment = |index: usize| 64 + index * 56 + 32;
+    for index in [0, 3] {
+        let hooked = sparse(&|bytes| {
+            bytes[size_of_segment(index)..][..8]
+                .copy_from_slice(&(TERABYTE - (1 << 20)).to_le_bytes());
+        });
+        assert_eq!(hooked, Ok(vec!["cuInit".to_owned()]), "segment {index}");
+    }
+    let what = "it has too many program headers";
+    let headers = sparse(&|bytes| bytes[56..58].copy_from_slice(&u16::MAX.to_le_bytes()));
+    assert_eq!(headers, Err(ProxyError::Damaged { what }));
+}
+
+#[test]
 fn errors_say_what_to_do() {
     let path = "libcuda.so.1".into();
     let (found, expected) = ("libcuda.so.1".to_owned(), "libnvidia-ml.so.1".to_owned());
