@@ -1,6 +1,6 @@
 # syntax=docker/dockerfile:1
 #
-# The image of every Octavo program: one binary, `octavo`.
+# The image of every Octavo program: `octavo`, and `octavo-agent` for the nodes.
 #
 #   docker buildx build --platform linux/amd64,linux/arm64 --tag REGISTRY/octavo:0.1.0 \
 #     --build-arg REVISION="$(git rev-parse HEAD)" .
@@ -30,7 +30,7 @@ RUN --mount=type=cache,id=octavo-registry-${TARGETARCH},target=/usr/local/cargo/
     --mount=type=cache,id=octavo-target-${TARGETARCH},target=/src/target \
     if [ -n "$REVISION" ]; then export OCTAVO_COMMIT="$REVISION"; fi && \
     cargo build --locked --profile dist --package octavo && \
-    install -D -m 0755 target/dist/octavo /out/octavo
+    install -D -m 0755 --target-directory /out target/dist/octavo target/dist/octavo-agent
 
 FROM ${BASE}${BASE_DIGEST:+@${BASE_DIGEST}}
 ARG VERSION=0.1.0
@@ -41,6 +41,7 @@ LABEL org.opencontainers.image.title="octavo" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}"
 COPY --from=builder /out/octavo /usr/local/bin/octavo
+COPY --from=builder /out/octavo-agent /usr/local/bin/octavo-agent
 COPY LICENSE /usr/share/doc/octavo/LICENSE
 # Root: the agent makes sockets, checkpoints, mounts and CDI specs in folders of the host that are root's. Programs that
 # write no host folder are run as another user by their pod. The lab packs the files that this stage copies.

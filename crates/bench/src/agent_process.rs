@@ -14,7 +14,7 @@ pub(crate) struct AgentProcess {
 }
 
 impl AgentProcess {
-    /// Starts `octavo agent --config CONFIG`.
+    /// Starts `octavo-agent --config CONFIG`, the program beside `octavo`.
     pub(crate) fn start(octavo: &Path, config: &Path) -> anyhow::Result<Self> {
         Self::start_to(octavo, config, Stdio::null())
     }
@@ -28,14 +28,15 @@ impl AgentProcess {
     fn start_to(octavo: &Path, config: &Path, log: Stdio) -> anyhow::Result<Self> {
         let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let admin = format!("127.0.0.1:{port}");
-        let child = Command::new(octavo)
-            .args(["agent", "--admin-address", &admin, "--config"])
+        let program = octavo.with_file_name("octavo-agent");
+        let child = Command::new(&program)
+            .args(["--admin-address", &admin, "--config"])
             .arg(config)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
-            .with_context(|| format!("start {}", octavo.display()))?;
+            .with_context(|| format!("start {}", program.display()))?;
         Ok(Self { child, admin })
     }
 

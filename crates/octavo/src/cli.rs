@@ -6,12 +6,12 @@ use std::path::Path;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
-use crate::logging::LogArgs;
 use crate::snapshot::SnapshotArgs;
+use octavo::logging::LogArgs;
 
 /// The GPUs of a Kubernetes cluster as one pool
 #[derive(Debug, Parser)]
-#[command(name = "octavo", version = crate::version::TEXT, propagate_version = false)]
+#[command(name = "octavo", version = octavo::VERSION, propagate_version = false)]
 #[command(disable_help_subcommand = true, max_term_width = 100)]
 #[command(after_help = "\
 Exit codes: 0 success, 1 failure, 2 wrong usage, 3 the pod or gang in question waits.

@@ -4,24 +4,15 @@ mod shell_line;
 
 use std::env;
 use std::ffi::OsStr;
-use std::future::Future;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
-use tokio::runtime::{Builder, Runtime};
+use octavo::logging::{self, LogProfile};
+use octavo::runtime::{client_runtime, server_runtime, with_tls};
 
 use crate::cli::{Cli, Generated, Program, VersionForm, command};
 use crate::exit_status::ExitStatus;
-use crate::logging::{self, LogProfile};
 use crate::{reference, snapshot, version};
-
-/// Threads of programs that serve many calls at once.
-const WORKER_THREADS: usize = 2;
-
-/// Largest number of threads for blocking calls, mostly on files. A process for hundreds of nodes
-/// would otherwise start as many at once.
-const MAX_BLOCKING_THREADS: usize = 64;
 
 /// Runs a program to its end.
 pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
@@ -104,33 +95,6 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
     }
     Ok(ExitStatus::Success.into())
-}
-
-/// Runs a future that uses TLS. rustls takes its cryptography provider from the process, once.
-fn with_tls<T>(
-    runtime: &Runtime,
-    program: impl Future<Output = anyhow::Result<T>>,
-) -> anyhow::Result<T> {
-    rustls::crypto::ring::default_provider()
-        .install_default()
-        .map_err(|_| anyhow!("another TLS library was installed before"))?;
-    runtime.block_on(Box::pin(program))
-}
-
-/// A runtime for a client command; the current thread suffices.
-fn client_runtime() -> anyhow::Result<Runtime> {
-    Builder::new_current_thread().enable_all().build().context("the runtime cannot start")
-}
-
-/// A runtime for a server.
-fn server_runtime() -> anyhow::Result<Runtime> {
-    let mut builder = Builder::new_multi_thread();
-    builder
-        .worker_threads(WORKER_THREADS)
-        .max_blocking_threads(MAX_BLOCKING_THREADS)
-        .enable_all()
-        .build()
-        .context("the runtime cannot start")
 }
 
 /// Writes to standard output. A closed pipe is not an error, as in `octavo version | true`.

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use octavo::error_text::error_text;
 use octavo_sim::document::DocumentError;
 use octavo_sim::run::SimError;
 use octavo_view::ViewError;
@@ -23,17 +24,9 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if is_usage(error) { ExitCode::from(EXIT_USAGE) } else { ExitCode::FAILURE }
 }
 
-/// The lines for an error. Omits a cause that the previous line already includes.
+/// The lines for an error, with a hint if there is one.
 fn text(error: &anyhow::Error, lab_is_up: bool) -> String {
-    let mut last = error.to_string();
-    let mut text = format!("error: {last}\n");
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        if !last.contains(&cause) {
-            let _ = writeln!(text, "  caused by: {cause}");
-            last = cause;
-        }
-    }
+    let mut text = error_text(error);
     let view = view_error(error);
     if lab_is_up && view.is_some_and(ViewError::is_without_cluster) {
         text.push_str("hint: a lab is up here: export KUBECONFIG=$(octavo lab kubeconfig)\n");

@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 /// Verbosity and format of the logs.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Logs")]
-pub(crate) struct LogArgs {
+pub struct LogArgs {
     /// Log more; twice, still more. `RUST_LOG` overrides it
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
@@ -30,7 +30,7 @@ enum LogFormat {
 
 /// Default verbosity of a program.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum LogProfile {
+pub enum LogProfile {
     /// An interactive command: only warnings and errors.
     Command,
     /// A long-running program: also its actions.
@@ -38,7 +38,7 @@ pub(crate) enum LogProfile {
 }
 
 /// Starts logging for the whole process.
-pub(crate) fn start(args: LogArgs, profile: LogProfile) {
+pub fn start(args: LogArgs, profile: LogProfile) {
     let filter = EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| EnvFilter::new(directives(profile, args.verbose)));
     let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);

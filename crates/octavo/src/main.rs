@@ -1,4 +1,4 @@
-//! The one binary. It only wires: each subcommand is implemented in another crate.
+//! `octavo`. It only wires: each subcommand is implemented in another crate.
 
 #![forbid(unsafe_code)]
 
@@ -6,7 +6,6 @@ mod cli;
 mod dispatch;
 mod exit_status;
 mod failure;
-mod logging;
 mod reference;
 mod snapshot;
 mod version;

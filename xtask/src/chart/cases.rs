@@ -182,7 +182,7 @@ fn default_facts() -> Vec<Fact> {
         // No pod reads the names of claims, unless Prometheus does.
         fact(
             "DaemonSet",
-            "/spec/template/spec/containers/0/command/4",
+            "/spec/template/spec/containers/0/command/3",
             json!("--metrics-access=loopback"),
         ),
         // Two pods are on a node while one replaces another: no port of the node may be theirs.
@@ -249,12 +249,12 @@ fn every_value_facts() -> Vec<Fact> {
         fact("ConfigMap", "/data/agent.yaml", json!(AGENT_CONFIG)),
         fact(
             "DaemonSet",
-            "/spec/template/spec/containers/0/command/3",
+            "/spec/template/spec/containers/0/command/2",
             json!("--admin-address=:9999"),
         ),
         fact(
             "DaemonSet",
-            "/spec/template/spec/containers/0/command/4",
+            "/spec/template/spec/containers/0/command/3",
             json!("--metrics-access=everyone"),
         ),
         fact("Deployment", "/spec/replicas", json!(3)),

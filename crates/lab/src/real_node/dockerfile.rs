@@ -8,8 +8,8 @@ use anyhow::{Context as _, bail};
 const DOCKERFILE: &str = include_str!("../../../../Dockerfile");
 /// The license that the image has.
 const LICENSE: &str = include_str!("../../../../LICENSE");
-/// The program where the first stage leaves it.
-const BUILT: &str = "/out/octavo";
+/// Folder in which the first stage leaves the programs.
+const BUILT: &str = "/out/";
 
 /// A file of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,8 @@ pub(super) struct ImageFile {
 /// Where the content of a file comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Content {
-    /// The program `octavo`.
-    Octavo,
+    /// The program of this name.
+    Program(&'static str),
     /// This text.
     Text(&'static str),
 }
@@ -38,10 +38,10 @@ pub(super) fn files() -> anyhow::Result<Vec<ImageFile>> {
         let (Some(from), Some(to), None) = (words.next(), words.next(), words.next()) else {
             bail!("this line of the Dockerfile does not copy one file: COPY {copy}");
         };
-        let content = match from {
-            BUILT => Content::Octavo,
-            "LICENSE" => Content::Text(LICENSE),
-            other => bail!("the lab's image lacks {other}, which the Dockerfile copies"),
+        let content = match (from.strip_prefix(BUILT), from) {
+            (Some(name), _) => Content::Program(name),
+            (None, "LICENSE") => Content::Text(LICENSE),
+            (None, other) => bail!("the lab's image lacks {other}, which the Dockerfile copies"),
         };
         Ok(ImageFile { path: Path::new(to), content })
     };
@@ -55,8 +55,11 @@ mod tests {
     #[test]
     fn the_lab_can_pack_what_the_dockerfile_copies() {
         let files = files().unwrap();
-        let program = files.iter().find(|file| file.content == Content::Octavo).unwrap();
-        assert_eq!(program.path, Path::new("/usr/local/bin/octavo"));
+        for name in ["octavo", "octavo-agent"] {
+            let is_it = |file: &&ImageFile| file.content == Content::Program(name);
+            let program = files.iter().find(is_it).unwrap();
+            assert_eq!(program.path, Path::new("/usr/local/bin").join(name));
+        }
         assert!(files.iter().all(|file| file.path.is_absolute()), "{files:?}");
         assert!(DOCKERFILE.contains("\nENTRYPOINT [\"octavo\"]\n"), "the lab starts it so");
     }

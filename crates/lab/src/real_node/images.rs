@@ -62,13 +62,16 @@ pub(crate) fn pack(
 /// Fills the root file system of Octavo's containers.
 fn fill_octavo(root: &Path, octavo: &Path) -> anyhow::Result<()> {
     fill_base(root)?;
+    let mut programs = Vec::new();
     for file in dockerfile::files()? {
         let path = root.join(file.path.strip_prefix("/").unwrap_or(file.path));
         match file.content {
-            Content::Octavo => {
-                copy(octavo, &path)?;
+            Content::Program(name) => {
+                let program = octavo.with_file_name(name);
+                copy(&program, &path)?;
                 // Of a debug build nine tenths are symbols.
                 tool::run("strip", &["--strip-debug", &path.to_string_lossy()])?;
+                programs.push(program);
             }
             Content::Text(text) => {
                 let folder = path.parent().unwrap_or(root);
@@ -78,7 +81,8 @@ fn fill_octavo(root: &Path, octavo: &Path) -> anyhow::Result<()> {
             }
         }
     }
-    copy_libraries(root, &[octavo])
+    let programs: Vec<&Path> = programs.iter().map(PathBuf::as_path).collect();
+    copy_libraries(root, &programs)
 }
 
 /// Makes the folders of a root file system, and its accounts.

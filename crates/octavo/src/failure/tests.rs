@@ -9,12 +9,6 @@ use octavo_view::ViewError;
 use super::{is_broken_pipe, text};
 
 #[test]
-fn causes_follow_without_repetition() {
-    let error = anyhow!("disk full").context("cannot write a: disk full").context("cannot save");
-    assert_eq!(text(&error, false), "error: cannot save\n  caused by: cannot write a: disk full\n");
-}
-
-#[test]
 fn a_hint_comes_last() {
     let error = anyhow::Error::new(ViewError::NoNamespace { namespace: "x".to_owned() });
     assert_eq!(

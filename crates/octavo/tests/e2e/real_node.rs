@@ -364,7 +364,7 @@ async fn a_new_pod_gets_its_gpu(testbed: &Testbed, node: &str, killed: &str) {
 fn agent_processes() -> Vec<rustix::process::Pid> {
     let is_agent = |pid: i32| {
         let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        words.starts_with(b"octavo\0agent\0--config=/etc/octavo/")
+        words.starts_with(b"octavo-agent\0--config=/etc/octavo/")
     };
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());

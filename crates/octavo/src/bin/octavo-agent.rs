@@ -1,0 +1,35 @@
+//! `octavo-agent`: `octavo agent` as a program of its own, as the chart runs it on each node.
+//!
+//! It has neither scheduler nor simulator nor lab. So the privileged program of a node is a third as large, and needs less
+//! memory.
+
+#![forbid(unsafe_code)]
+
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use clap::Parser;
+use octavo::error_text::error_text;
+use octavo::logging::{self, LogArgs, LogProfile};
+use octavo::runtime::{server_runtime, with_tls};
+
+/// Publish a node's GPUs and prepare them for containers; the same as `octavo agent`
+#[derive(Debug, Parser)]
+#[command(name = "octavo-agent", version = octavo::VERSION, disable_help_subcommand = true)]
+#[command(max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    agent: octavo_agent::AgentArgs,
+    #[command(flatten)]
+    log: LogArgs,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    logging::start(cli.log, LogProfile::Daemon);
+    let ended = server_runtime().and_then(|it| with_tls(&it, octavo_agent::run(cli.agent)));
+    let Err(error) = ended else { return ExitCode::SUCCESS };
+    // Ignored: standard error may be closed.
+    let _ = io::stderr().lock().write_all(error_text(&error).as_bytes());
+    ExitCode::FAILURE
+}
