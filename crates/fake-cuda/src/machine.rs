@@ -1,8 +1,5 @@
 //! The machine as seen by a program: its driver and its visible GPUs.
 
-use std::fs::OpenOptions;
-use std::path::{Path, PathBuf};
-
 use octavo_fake_gpu::Clock;
 use octavo_fake_gpu::locate::{self, MachineLocation};
 use octavo_machine::{Machine, SimulationClock};
@@ -23,21 +20,20 @@ pub(crate) struct Driver {
 impl Driver {
     /// Reads the machine and finds its visible GPUs.
     pub(crate) fn open() -> Result<Self, Code> {
-        let MachineLocation { folder, is_for_containers } =
-            locate::machine().ok_or(Code::NO_DEVICE)?;
+        let location = locate::machine().ok_or(Code::NO_DEVICE)?;
+        let folder = &location.folder;
         let mut machine = read()?;
         machine.instantiate(&folder.to_string_lossy());
-        let may_open = |name: &str| !is_for_containers || may_open(Path::new("/dev").join(name));
-        if !may_open("nvidiactl") {
+        if !location.may_open("nvidiactl") {
             return Err(Code::NO_DEVICE);
         }
-        if !may_open("nvidia-uvm") {
+        if !location.may_open("nvidia-uvm") {
             // What programs get while that module is not loaded.
             return Err(Code::UNKNOWN);
         }
         let present: Vec<u32> = (0..)
             .zip(&machine.gpus)
-            .filter(|(_, gpu)| may_open(&format!("nvidia{}", gpu.minor)))
+            .filter(|(_, gpu)| location.may_open(&format!("nvidia{}", gpu.minor)))
             .map(|(index, _)| index)
             .collect();
         let wanted = std::env::var("CUDA_VISIBLE_DEVICES").ok();
@@ -95,15 +91,6 @@ pub(crate) fn cuda_version(machine: &Machine) -> i32 {
 pub(crate) fn parse_version(text: &str) -> (i32, i32) {
     let (major, minor) = text.split_once('.').unwrap_or((text, "0"));
     (major.parse().unwrap_or(0), minor.parse().unwrap_or(0))
-}
-
-/// Whether this container may open a device. No driver stands behind the numbers of a simulated
-/// node, so a permitted one does not open either. But the device cgroup refuses others before that.
-fn may_open(path: PathBuf) -> bool {
-    match OpenOptions::new().read(true).write(true).open(path) {
-        Ok(_) => true,
-        Err(error) => matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)),
-    }
 }
 
 /// The GPUs in `CUDA_VISIBLE_DEVICES`, in its order: by ordinal or by prefix of a UUID. Entries

@@ -1,6 +1,7 @@
 //! Location of this copy of a simulated library, and of its machine.
 
 use std::ffi::{CStr, OsStr, c_void};
+use std::fs::OpenOptions;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -14,19 +15,31 @@ const CONTAINER_FOLDER: &str = "/run/octavo-simulator";
 pub struct MachineLocation {
     /// Folder of its description.
     pub folder: PathBuf,
-    /// Whether it is the folder for containers, and not the library's own.
-    pub is_for_containers: bool,
+    /// In a container, the folder of its device nodes: they say what of the machine it may use. `None` beside the library,
+    /// where a program may use everything.
+    pub devices: Option<PathBuf>,
+}
+
+impl MachineLocation {
+    /// Whether a program may open a device node. No driver stands behind the numbers of a simulated node, so a permitted
+    /// one does not open either. But the device cgroup refuses others before that.
+    pub fn may_open(&self, name: &str) -> bool {
+        let Some(devices) = &self.devices else { return true };
+        match OpenOptions::new().read(true).write(true).open(devices.join(name)) {
+            Ok(_) => true,
+            Err(error) => matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)),
+        }
+    }
 }
 
 /// Finds the machine; `None` if there is no description.
 pub fn machine() -> Option<MachineLocation> {
     let has_machine = |folder: &PathBuf| folder.join("machine.yaml").exists();
     let beside_library = library_folder().filter(has_machine);
-    let beside_library =
-        beside_library.map(|folder| MachineLocation { folder, is_for_containers: false });
+    let beside_library = beside_library.map(|folder| MachineLocation { folder, devices: None });
     beside_library.or_else(|| {
         let in_container = Some(PathBuf::from(CONTAINER_FOLDER)).filter(has_machine);
-        in_container.map(|folder| MachineLocation { folder, is_for_containers: true })
+        in_container.map(|folder| MachineLocation { folder, devices: Some("/dev".into()) })
     })
 }
 

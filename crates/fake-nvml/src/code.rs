@@ -24,6 +24,8 @@ impl Code {
     pub(crate) const TIMEOUT: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_TIMEOUT);
     pub(crate) const LIBRARY_NOT_FOUND: Self =
         Self(sys::nvmlReturn_enum_NVML_ERROR_LIBRARY_NOT_FOUND);
+    pub(crate) const DRIVER_NOT_LOADED: Self =
+        Self(sys::nvmlReturn_enum_NVML_ERROR_DRIVER_NOT_LOADED);
     pub(crate) const GPU_IS_LOST: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_GPU_IS_LOST);
     pub(crate) const IN_USE: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_IN_USE);
     pub(crate) const RESET_REQUIRED: Self = Self(sys::nvmlReturn_enum_NVML_ERROR_RESET_REQUIRED);

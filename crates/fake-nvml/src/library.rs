@@ -1,12 +1,12 @@
 //! State of this copy of the library, and its entry points from C.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t, nvmlReturn_t};
-use octavo_fake_gpu::locate;
+use octavo_fake_gpu::locate::{self, MachineLocation};
 use octavo_machine::{Event, MachineError, State};
 
 use crate::code::{CallResult, Code};
@@ -32,11 +32,14 @@ pub(crate) fn init(call: &str) -> nvmlReturn_t {
         let session = if let Some(session) = &mut library.session {
             session
         } else {
-            let folder = machine_folder().ok_or(Code::LIBRARY_NOT_FOUND)?;
+            let location = location().ok_or(Code::LIBRARY_NOT_FOUND)?;
+            if !location.may_open("nvidiactl") {
+                return Err(Code::DRIVER_NOT_LOADED);
+            }
             let anchor = (&raw const LIBRARY).addr();
             let handles = Handles::new(anchor, library.sessions.wrapping_add(1));
-            let session = Session::open(&folder, handles);
-            write_error_file(&folder, session.as_ref().err());
+            let session = Session::open(&location, handles);
+            write_error_file(&location.folder, session.as_ref().err());
             opened.insert(session.map_err(|error| code_of(&error))?)
         };
         session.begin(call)?;
@@ -145,9 +148,10 @@ pub(crate) fn wait(
     })
 }
 
-/// Folder of the machine's description; the library's own if there is none.
-fn machine_folder() -> Option<PathBuf> {
-    locate::machine().map(|found| found.folder).or_else(locate::library_folder)
+/// Where the machine's description is; the library's own folder if there is none.
+fn location() -> Option<MachineLocation> {
+    let own = || Some(MachineLocation { folder: locate::library_folder()?, devices: None });
+    locate::machine().or_else(own)
 }
 
 fn lock() -> MutexGuard<'static, Library> {

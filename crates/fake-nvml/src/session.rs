@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlEventSet_t};
+use octavo_fake_gpu::locate::MachineLocation;
 use octavo_machine::{Gpu, GpuState, Machine, MachineError, MigTable, Model, State, StateFile};
 
 use crate::code::{CallResult, Code};
@@ -19,6 +20,8 @@ use crate::processes::GpuUsage;
 pub(crate) struct Session {
     folder: PathBuf,
     machine: Machine,
+    /// Places in the machine of the GPUs that this process may use, by their index in NVML.
+    visible: Vec<u32>,
     /// MIG profiles of the machine's GPUs, if any.
     table: Option<MigTable>,
     state: StateFile,
@@ -43,6 +46,9 @@ pub(crate) struct Settings {
 
 /// One GPU during one call.
 pub(crate) struct Device<'a> {
+    /// Its place in the machine.
+    pub(crate) place: u32,
+    /// Its index in NVML.
     pub(crate) index: u32,
     pub(crate) machine: &'a Machine,
     pub(crate) model: &'a Model,
@@ -60,14 +66,18 @@ pub(crate) struct Device<'a> {
 const MAX_EVENT_SETS: u32 = 1024;
 
 impl Session {
-    /// Reads the machine in `folder`; `handles` must differ from those of earlier sessions.
-    pub(crate) fn open(folder: &Path, handles: Handles) -> Result<Self, MachineError> {
+    /// Reads the machine of a location; `handles` must differ from those of earlier sessions.
+    pub(crate) fn open(location: &MachineLocation, handles: Handles) -> Result<Self, MachineError> {
+        let folder = location.folder.as_path();
         let mut machine = Machine::read(&folder.join("machine.yaml"))?;
         // A description that was never instantiated for a node still gets unique GPU identities.
         machine.instantiate(&folder.to_string_lossy());
         let settings = machine.gpus.iter().map(|_| Settings::new()).collect();
         let usages = machine.gpus.iter().map(|_| GpuUsage::default()).collect();
+        let may_open = |gpu: &Gpu| location.may_open(&format!("nvidia{}", gpu.minor));
+        let visible = (0..).zip(&machine.gpus).filter(|(_, gpu)| may_open(gpu));
         Ok(Self {
+            visible: visible.map(|(place, _)| place).collect(),
             folder: folder.to_owned(),
             table: machine.model.mig.as_ref().and_then(|mig| MigTable::find(&mig.table)),
             machine,
@@ -102,12 +112,12 @@ impl Session {
 
     /// The GPU behind a handle, unless it is lost or the state fails this call.
     pub(crate) fn device(&mut self, call: &str, handle: nvmlDevice_t) -> Result<Device<'_>, Code> {
-        let index = self.index(call, handle)?;
+        let index = self.place(call, handle)?;
         self.device_at(call, index)
     }
 
-    /// Index of the GPU behind a handle, unless it is lost or the state fails this call.
-    pub(crate) fn index(&self, call: &str, handle: nvmlDevice_t) -> Result<u32, Code> {
+    /// Place in the machine of the GPU behind a handle, unless it is lost or the state fails this call.
+    pub(crate) fn place(&self, call: &str, handle: nvmlDevice_t) -> Result<u32, Code> {
         let index = self.handles.number(HandleKind::Gpu, handle)?;
         self.answers(call, index)?;
         Ok(index)
@@ -121,13 +131,22 @@ impl Session {
         otherwise: Code,
         wanted: &dyn Fn(u32, &Gpu) -> bool,
     ) -> Result<nvmlDevice_t, Code> {
-        let found = (0u32..).zip(&self.machine.gpus).find(|(index, gpu)| wanted(*index, gpu));
-        let (index, _) = found.ok_or(otherwise)?;
-        self.answers(call, index)?;
-        Ok(self.handle(index))
+        let is_wanted = |index: u32, place: u32| {
+            self.machine.gpus.get(place as usize).is_some_and(|gpu| wanted(index, gpu))
+        };
+        let mut visible = (0..).zip(self.visible.iter().copied());
+        let found = visible.find(|&(index, place)| is_wanted(index, place));
+        let (_, place) = found.ok_or(otherwise)?;
+        self.answers(call, place)?;
+        Ok(self.handle(place))
     }
 
-    /// The handle of the GPU with that index.
+    /// Number of the GPUs that this process may use.
+    pub(crate) fn count(&self) -> usize {
+        self.visible.len()
+    }
+
+    /// The handle of the GPU at that place of the machine.
     pub(crate) fn handle(&self, index: u32) -> nvmlDevice_t {
         self.handles.make(HandleKind::Gpu, index)
     }
@@ -168,8 +187,10 @@ impl Session {
         let gpu = self.machine.gpus.get(slot).ok_or(Code::INVALID_ARGUMENT)?;
         let usage = self.usages.get_mut(slot).ok_or(Code::INVALID_ARGUMENT)?;
         usage.open(&self.folder, gpu.minor, &self.machine);
+        let seen = self.visible.iter().position(|place| *place == index);
         Ok(Device {
-            index,
+            place: index,
+            index: seen.and_then(|seen| u32::try_from(seen).ok()).unwrap_or(u32::MAX),
             machine: &self.machine,
             model: &self.machine.model,
             gpu,

@@ -23,7 +23,7 @@ machine_calls! {
         types: c_ulonglong,
         set: sys::nvmlEventSet_t,
     ) {
-        let gpu = session.index("nvmlDeviceRegisterEvents", device)?;
+        let gpu = session.place("nvmlDeviceRegisterEvents", device)?;
         let set = session.set(set)?;
         if types & !supported_types(session.machine().model.ecc) != 0 {
             return Err(Code::NOT_SUPPORTED);

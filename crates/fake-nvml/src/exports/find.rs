@@ -49,7 +49,7 @@ machine_calls! {
 }
 
 fn count_of(session: &Session, count: Out<c_uint>) -> CallResult {
-    count.put(c_uint::try_from(session.machine().gpus.len()).unwrap_or(c_uint::MAX))
+    count.put(c_uint::try_from(session.count()).unwrap_or(c_uint::MAX))
 }
 
 fn by_index(session: &Session, call: &str, wanted: u32) -> Result<nvmlDevice_t, Code> {

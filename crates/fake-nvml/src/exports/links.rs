@@ -65,7 +65,7 @@ machine_calls! {
         level: Out<sys::nvmlGpuTopologyLevel_t>,
     ) {
         let call = "nvmlDeviceGetTopologyCommonAncestor";
-        let (one, other) = (session.index(call, one)?, session.index(call, other)?);
+        let (one, other) = (session.place(call, one)?, session.place(call, other)?);
         level.put(common_ancestor(session.machine(), one, other)?)
     }
 
@@ -77,7 +77,7 @@ machine_calls! {
         status: Out<sys::nvmlGpuP2PStatus_t>,
     ) {
         let call = "nvmlDeviceGetP2PStatus";
-        let (one, other) = (session.index(call, one)?, session.index(call, other)?);
+        let (one, other) = (session.place(call, one)?, session.place(call, other)?);
         status.put(peer_status(session.machine(), one, other, capability)?)
     }
 }
@@ -133,7 +133,7 @@ fn switch(gpu: &Device<'_>, nvlink: NvLink, link: c_uint) -> Option<sys::nvmlPci
 fn peer<'a>(gpu: &Device<'a>, nvlink: NvLink, link: c_uint) -> Option<&'a Gpu> {
     let others: Vec<&Gpu> = (0u32..)
         .zip(&gpu.machine.gpus)
-        .filter(|(index, _)| *index != gpu.index)
+        .filter(|(index, _)| *index != gpu.place)
         .map(|(_, gpu)| gpu)
         .collect();
     let busy_percent = nvlink.links as usize / others.len().max(1);

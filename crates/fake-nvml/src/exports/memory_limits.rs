@@ -32,7 +32,7 @@ machine_calls! {
         device: sys::nvmlDevice_t,
         limits: In<SetMemoryLimits>,
     ) {
-        let gpu = session.index("nvmlDeviceSetMemoryLimits_v1", device)?;
+        let gpu = session.place("nvmlDeviceSetMemoryLimits_v1", device)?;
         let machine = session.machine();
         let major = machine.driver.version.split('.').next().and_then(|major| major.parse().ok());
         if major.is_none_or(|major: u32| major < FIRST) {

@@ -71,7 +71,7 @@ extern "C" fn nvmlDeviceSetMigMode(
 ) -> sys::nvmlReturn_t {
     let call = "nvmlDeviceSetMigMode";
     library::on_machine_slowly(call, |state| state.mig_mode_millis, &mut |session| {
-        let gpu = session.index(call, device)?;
+        let gpu = session.place(call, device)?;
         activation.check()?;
         let enabled = match mode {
             sys::NVML_DEVICE_MIG_DISABLE => false,

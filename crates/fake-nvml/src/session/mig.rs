@@ -73,8 +73,8 @@ impl Session {
 
     /// The handle of the MIG device with that UUID.
     pub(crate) fn find_slice(&self, call: &str, uuid: &str) -> Result<nvmlDevice_t, Code> {
-        let found = (0u32..).zip(&self.machine.gpus).find_map(|(gpu, identity)| {
-            let whole = identity.uuid.as_deref()?;
+        let found = self.visible.iter().find_map(|&gpu| {
+            let whole = self.machine.gpus.get(gpu as usize)?.uuid.as_deref()?;
             let (gpu_instance, compute_instance) = self
                 .gpu_state(gpu)
                 .mig
@@ -142,7 +142,7 @@ impl Session {
         call: &str,
         handle: nvmlDevice_t,
     ) -> Result<(u32, &MigTable, &GpuState), Code> {
-        let gpu = self.index(call, handle)?;
+        let gpu = self.place(call, handle)?;
         let mig = self.machine.model.mig.as_ref().ok_or(Code::NOT_SUPPORTED)?;
         let table = self.table.as_ref().ok_or(Code::NOT_SUPPORTED)?;
         let state = self.gpu_state(gpu);

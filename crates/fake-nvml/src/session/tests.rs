@@ -1,5 +1,6 @@
 use std::fs;
 
+use octavo_fake_gpu::locate::MachineLocation;
 use octavo_machine::{GpuState, State};
 
 use super::{Session, without_version};
@@ -15,7 +16,8 @@ fn folder() -> tempfile::TempDir {
 }
 
 fn open(folder: &tempfile::TempDir, number: u32) -> Session {
-    Session::open(folder.path(), Handles::new(0x1000, number)).unwrap()
+    let location = MachineLocation { folder: folder.path().to_owned(), devices: None };
+    Session::open(&location, Handles::new(0x1000, number)).unwrap()
 }
 
 #[test]
@@ -84,4 +86,28 @@ fn only_a_version_at_the_end_is_left_out() {
     assert_eq!(without_version("nvmlInit_v2"), "nvmlInit");
     assert_eq!(without_version("nvmlDeviceGetGpuFabricInfoV"), "nvmlDeviceGetGpuFabricInfoV");
     assert_eq!(without_version("a_vX"), "a_vX");
+}
+
+#[test]
+fn a_container_sees_the_gpus_whose_device_nodes_it_has() {
+    let (folder, devices) = (folder(), tempfile::tempdir().unwrap());
+    for name in ["nvidiactl", "nvidia1", "nvidia3"] {
+        fs::write(devices.path().join(name), "").unwrap();
+    }
+    let location = MachineLocation {
+        folder: folder.path().to_owned(),
+        devices: Some(devices.path().to_owned()),
+    };
+    assert!(location.may_open("nvidiactl") && !location.may_open("nvidia0"));
+    let mut session = Session::open(&location, Handles::new(0x1000, 1)).unwrap();
+    assert_eq!(session.count(), 2);
+    let at = |session: &Session, wanted| {
+        session.find("call", Code::NOT_FOUND, &|index, _| index == wanted)
+    };
+    for (index, place) in [(0, 1), (1, 3)] {
+        let handle = at(&session, index).unwrap();
+        let gpu = session.device("call", handle).unwrap();
+        assert_eq!((gpu.index, gpu.place, gpu.gpu.minor), (index, place, place));
+    }
+    assert_eq!(at(&session, 2), Err(Code::NOT_FOUND));
 }

@@ -2,6 +2,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
 
+use octavo_guard_abi::limits::Terms;
+use octavo_node::files::write_atomically;
+
+use super::super::files;
 use super::*;
 
 /// Set where a test runs in a mount namespace of its own.
@@ -68,5 +72,42 @@ fn files_of_an_older_version_stay_where_they_are() {
         assert_eq!(fs::read_to_string(folder.join("limits")).unwrap(), "mapped");
         remove(&folder).unwrap();
         assert!(folder.join("limits").exists());
+    });
+}
+
+#[test]
+fn a_container_that_fills_the_file_system_hinders_no_new_limits_for_long() {
+    in_namespace("a_container_that_fills_the_file_system_hinders_no_new_limits_for_long", || {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("shares/uid_s");
+        ensure(&folder).unwrap();
+        let terms = |memory_bytes| Terms {
+            generation: 7,
+            gpu: [1; 16],
+            memory_bytes,
+            context_bytes: 1,
+            compute_milli_percent: 0,
+            flags: 0,
+        };
+        files::write(&folder, &terms(1 << 30)).unwrap();
+        write_atomically(&folder.join("limits.json"), b"first", false).unwrap();
+        let state = File::options().write(true).open(folder.join("state")).unwrap();
+        let block = vec![1; 4 << 10];
+        let full =
+            (0..1 << 20).find(|n| state.write_all_at(&block, n * (4 << 10)).is_err()).unwrap();
+        assert!(full > 0);
+        // What is there is changed in place, so limits for guards are never late.
+        files::write(&folder, &terms(2 << 30)).unwrap();
+        let limits = files::LimitsFile::open(&folder).unwrap();
+        assert_eq!(limits.terms().unwrap().memory_bytes, 2 << 30);
+        // The file for people is replaced as a whole: the error says so, and the first stays.
+        let large = vec![b'x'; 64 << 10];
+        let error = write_atomically(&folder.join("limits.json"), &large, false).unwrap_err();
+        assert_eq!(error.error.kind(), io::ErrorKind::StorageFull, "{error}");
+        assert_eq!(fs::read(folder.join("limits.json")).unwrap(), b"first");
+        // The watchdog cuts the state back to its size; the next attempt succeeds.
+        state.set_len(state::SIZE as u64).unwrap();
+        write_atomically(&folder.join("limits.json"), &large, false).unwrap();
+        assert_eq!(fs::read(folder.join("limits.json")).unwrap(), large);
     });
 }
