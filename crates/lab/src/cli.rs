@@ -3,6 +3,7 @@
 pub(crate) mod args;
 pub(crate) mod command;
 pub(crate) mod gpu;
+pub(crate) mod imex;
 pub(crate) mod logs;
 pub(crate) mod output;
 pub(crate) mod progress;

@@ -27,5 +27,7 @@ pub use mig::{
     ComputeInstance, GpuInstance, MigActivation, MigCapability, MigComputeProfile, MigProfile,
     MigRefusal, MigState, MigTable, capability_text, mig_capabilities, mig_uuid,
 };
-pub use state::{Ecc, Event, EventKind, GpuState, KernelFault, KernelState, RecoveryAction, State};
+pub use state::{
+    Ecc, Event, EventKind, GpuState, ImexState, KernelFault, KernelState, RecoveryAction, State,
+};
 pub use state_file::StateFile;

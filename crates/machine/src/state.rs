@@ -34,9 +34,25 @@ pub struct State {
     pub mig_create_millis: u64,
     /// Duration of destroying a GPU instance, in milliseconds.
     pub mig_destroy_millis: u64,
+    /// Faults of the node's IMEX service.
+    pub imex: ImexState,
     /// Events for `nvmlEventSetWait`, oldest first. Append only: an event set delivers the events
     /// appended after its creation.
     pub events: Vec<Event>,
+}
+
+/// Faults of the IMEX service.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ImexState {
+    /// Version of the service, if it is not the driver's: then it does not start.
+    pub version: Option<String>,
+    /// Time that a start takes, in milliseconds.
+    pub start_millis: u64,
+    /// State in which the service stays, as `nvidia-imex-ctl -q` names it.
+    pub stuck_in: Option<String>,
+    /// Peers that the service cannot reach, and that cannot reach it, by their index.
+    pub cut_peers: BTreeSet<u32>,
 }
 
 /// State of one GPU.

@@ -11,7 +11,7 @@ use super::{Finding, SourceFile};
 
 /// Rooms in the order in which data flows, each with the rooms it may use. `octavo` and `xtask`
 /// wire and check the others.
-const ALLOWED: [(&str, &[&str]); 30] = [
+const ALLOWED: [(&str, &[&str]); 31] = [
     ("machine", &[]),
     ("gpu", &["machine"]),
     ("cel", &[]),
@@ -54,6 +54,7 @@ const ALLOWED: [(&str, &[&str]); 30] = [
     ("fake-gpu", &["machine"]),
     ("fake-nvml", &["machine", "fake-gpu"]),
     ("fake-cuda", &["machine", "fake-gpu"]),
+    ("fake-imex", &["machine"]),
     ("probe", &["term"]),
     ("figure", &["term"]),
     ("research", &["agent", "figure", "gpu", "sim"]),

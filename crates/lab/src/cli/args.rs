@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::cli::gpu::GpuAction;
+use crate::cli::imex::ImexFaults;
 use crate::cluster::component::Component;
 use crate::nodes::dynamic_mig::DynamicMig;
 use crate::nodes::nodeset::NodeSet;
@@ -178,6 +179,8 @@ pub(crate) enum NodeAction {
     /// Unload the driver's kernel modules, as a driver upgrade does. Refused while a process uses
     /// the driver.
     UnloadDriver,
+    /// Set the faults of the node's IMEX service; without a flag there are none.
+    Imex(ImexFaults),
     /// Load the driver's kernel modules again.
     LoadDriver {
         /// Major number that the module nvidia-uvm gets [default: 508]

@@ -12,7 +12,7 @@ use crate::cli::args::{
 };
 use crate::cli::output::{self, print};
 use crate::cli::progress::Progress;
-use crate::cli::{gpu, logs, status, tour};
+use crate::cli::{gpu, imex, logs, status, tour};
 use crate::cluster::layout::Layout;
 use crate::cluster::process::Process;
 use crate::cluster::{Lab, UpOptions};
@@ -148,6 +148,10 @@ async fn node(layout: &Layout, lab: &Lab, args: &NodeArgs) -> anyhow::Result<()>
                  simulated node, or a real node in namespaces",
                 args.node
             )
+        }
+        NodeAction::Imex(ref faults) => {
+            imex::set(&folder, &args.node, faults.clone())?;
+            print(&format!("the IMEX service of {} has these faults and no others\n", args.node))
         }
         NodeAction::UnloadDriver => {
             driver_modules::unload(&folder)

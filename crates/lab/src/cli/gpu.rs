@@ -163,7 +163,7 @@ pub(crate) fn machine_file(folder: &Path) -> PathBuf {
 }
 
 /// Changes the state of the node in `folder`, one writer at a time.
-fn edit<T>(
+pub(crate) fn edit<T>(
     folder: &Path,
     machine: &Machine,
     change: impl FnOnce(&mut State) -> anyhow::Result<T>,

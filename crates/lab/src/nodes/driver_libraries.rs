@@ -1,4 +1,4 @@
-//! Finds the simulated driver's libraries.
+//! Finds the simulated driver's libraries and programs.
 
 use std::path::{Path, PathBuf};
 
@@ -9,13 +9,18 @@ const MANAGEMENT_FILE: &str = "liboctavo_fake_nvml.so";
 /// File name of the CUDA library in cargo's output.
 const CUDA_FILE: &str = "liboctavo_fake_cuda.so";
 
-/// The libraries of a simulated driver.
+/// File names of the programs of the IMEX service.
+pub(crate) const IMEX_PROGRAMS: [&str; 2] = ["nvidia-imex", "nvidia-imex-ctl"];
+
+/// The libraries and programs of a simulated driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DriverLibraries {
     /// `libnvidia-ml.so.1`, loaded by the agent.
     pub(crate) management: PathBuf,
     /// `libcuda.so.1`, loaded by programs in containers.
     pub(crate) cuda: PathBuf,
+    /// The programs of the IMEX service, in the order of [`IMEX_PROGRAMS`].
+    pub(crate) imex: [PathBuf; 2],
 }
 
 /// Finds the driver libraries. The management library is `named`, or lies beside the `octavo`
@@ -28,8 +33,10 @@ pub(crate) fn find(named: Option<&Path>, octavo: &Path) -> anyhow::Result<Driver
         Some(path) => bail!("there is no simulated driver library at {}", path.display()),
         None => find_near(octavo, MANAGEMENT_FILE)?,
     };
-    let cuda = find_near(&management, CUDA_FILE).or_else(|_| find_near(octavo, CUDA_FILE))?;
-    Ok(DriverLibraries { management, cuda })
+    let near = |name| find_near(&management, name).or_else(|_| find_near(octavo, name));
+    let [service, command] = IMEX_PROGRAMS;
+    let imex = [near(service)?, near(command)?];
+    Ok(DriverLibraries { cuda: near(CUDA_FILE)?, imex, management })
 }
 
 /// Finds a library beside a file, or in the `deps` folder there.
@@ -62,11 +69,17 @@ mod tests {
         let below = folder.path().join("deps").join(MANAGEMENT_FILE);
         std::fs::write(&below, "").unwrap();
         let message = find(None, &octavo).unwrap_err().to_string();
+        assert!(message.contains("no nvidia-imex "), "{message}");
+        let imex = IMEX_PROGRAMS.map(|name| folder.path().join(name));
+        for program in &imex {
+            std::fs::write(program, "").unwrap();
+        }
+        let message = find(None, &octavo).unwrap_err().to_string();
         assert!(message.contains(CUDA_FILE), "{message}");
         let cuda = folder.path().join(CUDA_FILE);
         std::fs::write(&cuda, "").unwrap();
         let found = find(None, &octavo).unwrap();
-        assert_eq!(found, DriverLibraries { management: below.clone(), cuda });
+        assert_eq!(found, DriverLibraries { management: below.clone(), cuda, imex });
         let beside = folder.path().join(MANAGEMENT_FILE);
         std::fs::write(&beside, "").unwrap();
         assert_eq!(find(None, &octavo).unwrap().management, beside);

@@ -190,3 +190,67 @@ async fn reboot_discards_prepared_state() {
     })
     .await;
 }
+
+/// A running IMEX service, ended when dropped.
+struct ImexService(std::process::Child);
+
+impl Drop for ImexService {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_imex_services_of_two_trays_connect_and_fail_as_asked() {
+    let testbed = Testbed::up("gb200-tray=2").await;
+    let folder = tempfile::tempdir().unwrap();
+    let nodes = folder.path().join("nodes.cfg");
+    std::fs::write(&nodes, "127.0.0.51\n127.0.0.52\n").unwrap();
+    let free = || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let (port, command_port) = (free(), free());
+    let mut services = Vec::new();
+    for (index, address) in ["127.0.0.51", "127.0.0.52"].into_iter().enumerate() {
+        let config = folder.path().join(format!("imexd-{index}.cfg"));
+        let text = format!(
+            "BIND_INTERFACE_IP={address}\nSERVER_PORT={port}\nIMEX_NODE_CONFIG_FILE={}\n\
+             IMEX_CMD_ENABLED=1\nIMEX_CMD_BIND_INTERFACE_IP={address}\nIMEX_CMD_PORT={command_port}\n",
+            nodes.display()
+        );
+        std::fs::write(&config, text).unwrap();
+        let programs = testbed.node(&format!("gb200-tray-{index}")).join("driver/usr/bin");
+        let service = std::process::Command::new(programs.join("nvidia-imex"))
+            .arg("-c")
+            .arg(&config)
+            .stderr(std::process::Stdio::null())
+            .spawn();
+        services.push(ImexService(service.unwrap()));
+    }
+    let domain = || {
+        let programs = testbed.node("gb200-tray-0").join("driver/usr/bin");
+        let output = std::process::Command::new(programs.join("nvidia-imex-ctl"))
+            .args(["-N", "-j", "-c"])
+            .arg(folder.path().join("imexd-0.cfg"))
+            .output()
+            .unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap()
+    };
+    eventually("the domain is up", async || (domain()["status"] == "UP").then_some(())).await;
+    testbed.octavo_ok(&["lab", "node", "gb200-tray-0", "imex", "--cut-peer", "1"]);
+    eventually("both have lost each other", async || {
+        let nodes = domain()["nodes"].clone();
+        let link = |from: &str, to: &str| nodes[from]["connections"][to]["status"].clone();
+        (link("0", "1") == "RECOVERING" && link("1", "0") == "RECOVERING").then_some(())
+    })
+    .await;
+    testbed.octavo_ok(&["lab", "node", "gb200-tray-0", "imex"]);
+    eventually("the domain is up again", async || (domain()["status"] == "UP").then_some(())).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_without_a_fabric_has_no_imex_service() {
+    let testbed = Testbed::up("l4=1").await;
+    let refused = testbed.octavo(&["lab", "node", "l4-0", "imex", "--stuck-in", "INIT_GPU"]);
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && text.contains("no fabric between nodes"), "{text}");
+}

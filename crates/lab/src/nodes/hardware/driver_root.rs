@@ -7,8 +7,9 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use octavo_machine::Machine;
 
+use super::proc_files::has_channels;
 use super::tree::Tree;
-use crate::nodes::driver_libraries::DriverLibraries;
+use crate::nodes::driver_libraries::{DriverLibraries, IMEX_PROGRAMS};
 
 /// Folder of the libraries, of the machine description and of its state.
 pub(super) const LIBRARY_DIR: &str = "driver/usr/lib64";
@@ -37,9 +38,6 @@ const PROGRAMS: &[&str] = &[
     "nvidia-smi",
 ];
 
-/// Programs that connect the hosts of a multi-node fabric.
-const FABRIC_PROGRAMS: &[&str] = &["nvidia-imex", "nvidia-imex-ctl"];
-
 /// Firmware images: one for Turing, one for later architectures. Every driver has both.
 const FIRMWARE: &[&str] = &["gsp_ga10x.bin", "gsp_tu10x.bin"];
 
@@ -56,7 +54,7 @@ pub(super) fn write(
     tree.link(libraries.join("libnvidia-ml.so.1"), &name)?;
     tree.link(libraries.join("libnvidia-ml.so"), "libnvidia-ml.so.1")?;
     let name = format!("libcuda.so.{version}");
-    link_or_copy_library(&sources.cuda, &tree.path(&libraries.join(&name)))?;
+    link_or_copy(&sources.cuda, &tree.path(&libraries.join(&name)))?;
     tree.link(libraries.join("libcuda.so.1"), &name)?;
     for (stem, interface) in OTHER_LIBRARIES {
         let name = format!("{stem}.so.{version}");
@@ -68,13 +66,18 @@ pub(super) fn write(
         let name = format!("{stem}.so.{version}");
         tree.file(libraries.join(&name), &placeholder(&name))?;
     }
-    let fabric = if super::proc_files::has_channels(machine) { FABRIC_PROGRAMS } else { &[] };
-    for program in PROGRAMS.iter().chain(fabric) {
+    let programs = Path::new("driver/usr/bin");
+    for program in PROGRAMS {
         let script = format!(
             "#!/bin/sh\necho '{program}: a stand-in of a simulated node; it does nothing' >&2\n\
              exit 1\n"
         );
-        tree.program(Path::new("driver/usr/bin").join(program), &script)?;
+        tree.program(programs.join(program), &script)?;
+    }
+    if has_channels(machine) {
+        for (name, program) in IMEX_PROGRAMS.iter().zip(&sources.imex) {
+            link_or_copy(program, &tree.path(&programs.join(name)))?;
+        }
     }
     let firmware = Path::new("driver/lib/firmware/nvidia").join(version);
     for name in FIRMWARE {
@@ -104,9 +107,9 @@ fn copy_library(library: &Path, to: &Path) -> anyhow::Result<()> {
     fs::rename(&next, to).with_context(context)
 }
 
-/// Provides the library by hard link on the same file system, otherwise by copy. A hard link is
-/// safe because no process opens the CUDA libraries of two nodes.
-fn link_or_copy_library(library: &Path, to: &Path) -> anyhow::Result<()> {
+/// Provides a file by hard link on the same file system, otherwise by copy. A hard link of a library
+/// is safe because no process opens the CUDA libraries of two nodes.
+fn link_or_copy(library: &Path, to: &Path) -> anyhow::Result<()> {
     let next = to.with_extension("next");
     let _ = fs::remove_file(&next);
     if fs::hard_link(library, &next).is_err() {

@@ -23,7 +23,11 @@ impl Node {
             fs::write(&path, "the simulated library").unwrap();
             path
         };
-        let libraries = DriverLibraries { management: file("library.so"), cuda: file("cuda.so") };
+        let libraries = DriverLibraries {
+            management: file("library.so"),
+            cuda: file("cuda.so"),
+            imex: [file("nvidia-imex"), file("nvidia-imex-ctl")],
+        };
         Self { folder, libraries }
     }
 
@@ -142,7 +146,10 @@ fn a_tray_of_a_rack_has_channels_to_the_others() {
     let capability = node.read("proc/driver/nvidia/capabilities/fabric-imex-mgmt");
     assert!(capability.starts_with("DeviceFileMinor: 4323\n"), "{capability}");
     assert!(node.read("proc/devices").contains("nvidia-caps-imex-channels\n"));
-    assert!(node.dir().join("driver/usr/bin/nvidia-imex").exists());
+    for name in ["nvidia-imex", "nvidia-imex-ctl"] {
+        let program = node.dir().join("driver/usr/bin").join(name);
+        assert_eq!(fs::read_to_string(program).unwrap(), "the simulated library");
+    }
     assert!(node.read("proc/driver/nvidia/version").contains("aarch64"));
 }
 

@@ -1,0 +1,181 @@
+//! The connections between the nodes of a domain.
+
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::daemon::Shared;
+use crate::status::ConnectionStatus;
+use crate::stream::{Lines, next_line};
+
+/// Time for a connection and for each answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Interval of the lines that show that a peer lives.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+
+/// Time between attempts.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// What a calling node says first.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Hello {
+    /// Version of its driver.
+    version: String,
+    /// Its index in the list.
+    index: u32,
+    /// Its list.
+    nodes: Vec<String>,
+}
+
+/// What the called node answers.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Reply {
+    status: ConnectionStatus,
+}
+
+/// Keeps the connection to a peer. Its name is looked up at the start and at each reload; an address that stays keeps its
+/// connection.
+pub(crate) async fn keep(shared: Arc<Shared>, peer: u32) {
+    let mut reload = shared.reloads();
+    let mut lost_at = None;
+    loop {
+        reload.mark_unchanged();
+        let Some(address) = shared.address(peer) else {
+            if reload.changed().await.is_err() {
+                return;
+            }
+            continue;
+        };
+        loop {
+            let ended = hold(&shared, peer, address, &mut reload).await;
+            if shared.link(peer) == ConnectionStatus::Connected {
+                shared.set_link(peer, ConnectionStatus::Recovering);
+                lost_at = Some(Instant::now());
+            }
+            if lost_at.is_some_and(|at| shared.grace_time().is_some_and(|it| at.elapsed() >= it)) {
+                shared.set_link(peer, ConnectionStatus::Disconnected);
+            }
+            if ended.is_ok() || reload.has_changed().unwrap_or(true) {
+                break;
+            }
+            sleep(RETRY).await;
+        }
+    }
+}
+
+/// Connects and stays connected. Ends well when the peer has another address after a reload.
+async fn hold(
+    shared: &Shared,
+    peer: u32,
+    address: IpAddr,
+    reload: &mut watch::Receiver<u64>,
+) -> io::Result<()> {
+    if shared.is_cut(peer) {
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    let mut stream = timeout(ANSWER_TIMEOUT, call(shared, peer, address)).await??;
+    let hello = Hello {
+        version: shared.version().to_owned(),
+        index: shared.own(),
+        nodes: shared.nodes().to_vec(),
+    };
+    let mut line = serde_json::to_vec(&hello)?;
+    line.push(b'\n');
+    stream.write_all(&line).await?;
+    stream.flush().await?;
+    let reply = timeout(ANSWER_TIMEOUT, next_line(&mut stream)).await??;
+    let reply: Reply = serde_json::from_str(&reply)?;
+    shared.set_link(peer, reply.status);
+    if reply.status != ConnectionStatus::Connected {
+        // The other side has closed it; the next attempt asks again.
+        return Err(io::ErrorKind::ConnectionRefused.into());
+    }
+    loop {
+        tokio::select! {
+            changed = reload.changed() => {
+                if changed.is_err() || shared.address(peer) != Some(address) {
+                    return Ok(());
+                }
+            }
+            () = sleep(HEARTBEAT) => {
+                if shared.is_cut(peer) {
+                    return Err(io::ErrorKind::ConnectionReset.into());
+                }
+                stream.write_all(b"\n").await?;
+                stream.flush().await?;
+                timeout(ANSWER_TIMEOUT, next_line(&mut stream)).await??;
+            }
+            // A peer says nothing by itself: what comes is its end.
+            _ = end_of(&mut stream) => {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+        }
+    }
+}
+
+/// Ends when the peer ends the connection.
+async fn end_of(stream: &mut Lines) -> io::Result<()> {
+    use tokio::io::AsyncBufReadExt as _;
+    stream.fill_buf().await.map(drop)
+}
+
+async fn call(shared: &Shared, peer: u32, address: IpAddr) -> io::Result<Lines> {
+    let tcp = TcpStream::connect((address, shared.port())).await?;
+    tcp.set_nodelay(true)?;
+    shared.transport().connect(tcp, shared.node(peer)).await
+}
+
+/// Answers the calls of peers.
+pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
+    let mut calls = JoinSet::new();
+    loop {
+        let Ok((tcp, _)) = listener.accept().await else {
+            sleep(RETRY).await;
+            continue;
+        };
+        while calls.try_join_next().is_some() {}
+        let shared = Arc::clone(&shared);
+        calls.spawn(async move {
+            // A call that fails is the caller's to repeat.
+            let _ = answer(&shared, tcp).await;
+        });
+    }
+}
+
+async fn answer(shared: &Shared, tcp: TcpStream) -> io::Result<()> {
+    tcp.set_nodelay(true)?;
+    let mut stream = timeout(ANSWER_TIMEOUT, shared.transport().accept(tcp)).await??;
+    let hello = timeout(ANSWER_TIMEOUT, next_line(&mut stream)).await??;
+    let hello: Hello = serde_json::from_str(&hello)?;
+    if shared.is_cut(hello.index) {
+        return Ok(());
+    }
+    let status = if hello.version != shared.version() {
+        ConnectionStatus::VersionMismatch
+    } else if hello.nodes != shared.nodes() {
+        ConnectionStatus::NodeMapMismatch
+    } else {
+        ConnectionStatus::Connected
+    };
+    let mut line = serde_json::to_vec(&Reply { status })?;
+    line.push(b'\n');
+    stream.write_all(&line).await?;
+    stream.flush().await?;
+    while status == ConnectionStatus::Connected && !shared.is_cut(hello.index) {
+        timeout(HEARTBEAT * 4, next_line(&mut stream)).await??;
+        stream.write_all(b"\n").await?;
+        stream.flush().await?;
+    }
+    Ok(())
+}
