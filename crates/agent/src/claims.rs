@@ -52,7 +52,7 @@ use crate::checkpoint::Store;
 use crate::gpu_mode::GpuModes;
 use crate::keyed_mutex::KeyedMutex;
 use crate::metrics::Metrics;
-use crate::node::{DRIVER_NAME, PreparedDevice};
+use crate::node::{DraDriver, PreparedDevice};
 use claim_holds::ClaimHolds;
 use drain_gate::DrainGate;
 
@@ -173,7 +173,8 @@ impl Claims {
         reader: Arc<dyn ClaimReader>,
         reporter: Arc<dyn Reporter>,
     ) -> Result<(Self, Opened), OpenError> {
-        let store = Store::open(&checkpoint_folder(&paths), &boot_id(&paths)?)?;
+        let store =
+            Store::open(&DraDriver::GPU.checkpoint_folder(&paths.kubelet_root), &boot_id(&paths)?)?;
         Self::open_store(store, paths, node, reader, reporter)
     }
 
@@ -184,7 +185,10 @@ impl Claims {
         reader: Arc<dyn ClaimReader>,
         reporter: Arc<dyn Reporter>,
     ) -> Result<(Self, Opened), OpenError> {
-        let store = Store::open_locked(&checkpoint_folder(&paths), &boot_id(&paths)?)?;
+        let store = Store::open_locked(
+            &DraDriver::GPU.checkpoint_folder(&paths.kubelet_root),
+            &boot_id(&paths)?,
+        )?;
         Self::open_store(store, paths, node, reader, reporter)
     }
 
@@ -391,11 +395,6 @@ impl Claims {
         }
         repaired
     }
-}
-
-/// Folder of a node's checkpoints.
-fn checkpoint_folder(paths: &NodePaths) -> PathBuf {
-    paths.kubelet_root.join("plugins").join(DRIVER_NAME).join("checkpoint")
 }
 
 /// The current boot of a node.

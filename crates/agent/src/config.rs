@@ -18,6 +18,8 @@ use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_node::files::is_plain_name;
 use octavo_node::{HOOK_PROGRAM, HostMount, NodePaths};
 
+use crate::node::DraDriver;
+
 pub use dynamic_mig::{DynamicMig, DynamicMigError, GpuName};
 pub use owner::{Owner, OwnerError};
 pub use renamed_setting::RenamedSetting;
@@ -261,14 +263,14 @@ impl NodeFile {
 }
 
 impl NodeConfig {
-    /// Folder of the driver's own files and of its DRA socket.
+    /// Folder of the GPU driver's own files and of its DRA socket.
     pub fn plugin_folder(&self) -> PathBuf {
-        self.paths.kubelet_root.join("plugins").join(crate::node::DRIVER_NAME)
+        DraDriver::GPU.plugin_folder(&self.paths.kubelet_root)
     }
 
-    /// Folder of the node's checkpoints.
+    /// Folder of the GPU driver's checkpoints.
     pub fn checkpoint_folder(&self) -> PathBuf {
-        self.plugin_folder().join("checkpoint")
+        DraDriver::GPU.checkpoint_folder(&self.paths.kubelet_root)
     }
 
     /// Folder in which the kubelet looks for registration sockets.

@@ -22,5 +22,5 @@ mod testing;
 
 pub use args::AgentArgs;
 pub use metrics::metrics_reference;
-pub use node::{DRIVER_NAME, PreparedDevice};
+pub use node::{DraDriver, PreparedDevice};
 pub use run::run;

@@ -15,7 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::node::DRIVER_NAME;
+use crate::node::DraDriver;
 
 pub use reference::metrics_reference;
 
@@ -79,6 +79,12 @@ struct PreparedLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DriverLabels {
+    node: String,
+    driver: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct NodeLabels {
     node: String,
 }
@@ -113,7 +119,7 @@ pub(crate) struct Metrics {
     gpus: Family<GpuLabels, Gauge>,
     xids: Family<XidLabels, Counter>,
     driver_failures: Family<NodeLabels, Counter>,
-    registered: Family<NodeLabels, Gauge>,
+    registered: Family<DriverLabels, Gauge>,
     missing_features: Family<GateLabels, Gauge>,
     shares: Family<NodeLabels, Gauge>,
     mig_duration: Family<MigLabels, Histogram, fn() -> Histogram>,
@@ -199,7 +205,7 @@ impl Metrics {
         );
         registry.register(
             "octavo_agent_kubelet_registered",
-            "Whether the kubelet uses this driver, according to its last report",
+            "Whether the kubelet uses the driver, according to its last report",
             metrics.registered.clone(),
         );
         registry.register(
@@ -226,27 +232,28 @@ impl Metrics {
     }
 
     /// Counts a call until the value goes.
-    pub(crate) fn begin(&self, operation: Operation) -> InFlight<'_> {
-        let labels = OperationLabels { driver: DRIVER_NAME, operation: operation.name() };
+    pub(crate) fn begin(&self, driver: DraDriver, operation: Operation) -> InFlight<'_> {
+        let labels = OperationLabels { driver: driver.name(), operation: operation.name() };
         self.requests.get_or_create(&labels).inc();
         self.inflight.get_or_create(&labels).inc();
         InFlight { metrics: self, labels, started: std::time::Instant::now() }
     }
 
     /// Counts a refused claim by the refusal's reason.
-    pub(crate) fn refused(&self, operation: Operation, reason: &'static str) {
+    pub(crate) fn refused(&self, driver: DraDriver, operation: Operation, reason: &'static str) {
         let family = match operation {
             Operation::Prepare => &self.prepare_errors,
             Operation::Unprepare => &self.unprepare_errors,
         };
-        family.get_or_create(&ErrorLabels { driver: DRIVER_NAME, error_type: reason }).inc();
+        family.get_or_create(&ErrorLabels { driver: driver.name(), error_type: reason }).inc();
     }
 
-    /// Sets the number of devices held by a node's claims. A share counts as its device's type.
+    /// Sets the number of the GPU driver's devices held by a node's claims. A share counts as its device's type.
     pub(crate) fn prepared(&self, node: &str, held: HeldCounts) {
         let HeldCounts { gpus, shares, mig } = held;
         for (device_type, devices) in [("gpu", gpus + shares), ("mig", mig)] {
-            let labels = PreparedLabels { node: node.to_owned(), driver: DRIVER_NAME, device_type };
+            let driver = DraDriver::GPU.name();
+            let labels = PreparedLabels { node: node.to_owned(), driver, device_type };
             self.prepared.get_or_create(&labels).set(count(devices));
         }
         let shared = self.shares.get_or_create_owned(&NodeLabels { node: node.to_owned() });
@@ -287,9 +294,10 @@ impl Metrics {
         self.missing_features.get_or_create(&labels).set(i64::from(is_missing));
     }
 
-    /// Sets whether the kubelet of a node uses this driver.
-    pub(crate) fn registered(&self, node: &str, is_registered: bool) {
-        let gauge = self.registered.get_or_create_owned(&NodeLabels { node: node.to_owned() });
+    /// Sets whether the kubelet of a node uses a driver.
+    pub(crate) fn registered(&self, driver: DraDriver, node: &str, is_registered: bool) {
+        let labels = DriverLabels { node: node.to_owned(), driver: driver.name() };
+        let gauge = self.registered.get_or_create_owned(&labels);
         gauge.set(i64::from(is_registered));
     }
 }
@@ -332,8 +340,8 @@ mod tests {
     fn metric_names_and_labels_match_the_upstream_driver() {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
-        drop(metrics.begin(Operation::Prepare));
-        metrics.refused(Operation::Prepare, "DeviceInUse");
+        drop(metrics.begin(DraDriver::GPU, Operation::Prepare));
+        metrics.refused(DraDriver::GPU, Operation::Prepare, "DeviceInUse");
         metrics.prepared("node-1", HeldCounts { gpus: 1, shares: 2, mig: 4 });
         metrics.mig("node-1", MigOperation::Destroy, Duration::from_millis(10), false);
         let mut text = String::new();

@@ -16,6 +16,7 @@ use super::{
 use crate::checkpoint::Lock;
 use crate::config::NodeConfig;
 use crate::kubelet::socket::{SOCKET_CHECK_INTERVAL, Socket, stale};
+use crate::node::DraDriver;
 
 /// Delay before the sockets of an exited newcomer are cleaned up. The system closes them one by one.
 const NEWCOMER_EXIT_DELAY: Duration = Duration::from_secs(1);
@@ -115,7 +116,7 @@ async fn converse(
             tracing::warn!(%node, ?outcome, "another agent was there and did not take the node");
             drop(stream);
             sleep(NEWCOMER_EXIT_DELAY).await;
-            stale::remove(config).await;
+            stale::remove(DraDriver::GPU, config).await;
         }
     }
 }

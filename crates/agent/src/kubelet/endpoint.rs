@@ -17,10 +17,13 @@ use tonic::transport::Server;
 use crate::config::NodeConfig;
 use crate::kubelet::health_stream::HealthService;
 use crate::kubelet::plugin::{Plugin, Preparer};
-use crate::kubelet::registration::{self, KubeletRegistration, Registrar};
+use crate::kubelet::registration::{
+    HEALTH_VERSIONS, KubeletRegistration, PLUGIN_VERSIONS, Registrar,
+};
 use crate::kubelet::socket::{self, Socket, SocketError};
 use crate::metrics::Metrics;
 use crate::monitor::Snapshot;
+use crate::node::DraDriver;
 
 /// Time for the last answers to be sent at shutdown.
 const FINAL_ANSWERS_DELAY: Duration = Duration::from_millis(200);
@@ -28,10 +31,16 @@ const FINAL_ANSWERS_DELAY: Duration = Duration::from_millis(200);
 /// Dependencies of a node's services.
 pub(crate) struct Services<P> {
     pub(crate) preparer: Arc<P>,
-    pub(crate) snapshots: watch::Receiver<Snapshot>,
+    /// What the health of devices is taken from; `None` for a driver whose devices have none.
+    pub(crate) health: Option<HealthSource>,
     pub(crate) metrics: Arc<Metrics>,
     /// Registration state at the kubelet.
     pub(crate) registration: Arc<KubeletRegistration>,
+}
+
+/// Source of the health of devices.
+pub(crate) struct HealthSource {
+    pub(crate) snapshots: watch::Receiver<Snapshot>,
     /// Triggers a repeated health report without a change.
     pub(crate) again: watch::Receiver<()>,
 }
@@ -39,6 +48,7 @@ pub(crate) struct Services<P> {
 /// Bound sockets that are not served yet. Connections wait in them.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
+    driver: DraDriver,
     node: String,
     plugin_path: PathBuf,
     plugin: Socket,
@@ -46,14 +56,15 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Binds the DRA socket, then the registration socket. The kubelet must never see the second without the first.
-    pub(crate) fn bind(config: &NodeConfig) -> Result<Self, SocketError> {
+    /// Binds a driver's DRA socket, then its registration socket. The kubelet must never see the second without the first.
+    pub(crate) fn bind(driver: DraDriver, config: &NodeConfig) -> Result<Self, SocketError> {
         let instance = config.instance_id.as_deref().map(short_instance);
-        let plugin_path = config.plugin_folder().join(socket_name(instance));
+        let folder = driver.plugin_folder(&config.paths.kubelet_root);
+        let plugin_path = folder.join(socket_name(instance));
         let plugin = Socket::bind(&plugin_path)?;
-        let registration =
-            Socket::bind(&registration::socket_path(&config.registry_folder(), instance))?;
-        Ok(Self { node: config.node_name.clone(), plugin_path, plugin, registration })
+        let registration = config.registry_folder().join(driver.registration_socket(instance));
+        let registration = Socket::bind(&registration)?;
+        Ok(Self { driver, node: config.node_name.clone(), plugin_path, plugin, registration })
     }
 
     /// Serves both sockets until `stop`, and finishes running calls. Idle connections are not awaited, so a hanging
@@ -63,27 +74,39 @@ impl Endpoint {
         parts: Services<P>,
         stop: CancellationToken,
     ) -> Result<(), tonic::transport::Error> {
-        let Services { preparer, snapshots, metrics, registration, again } = parts;
-        let registrar =
-            Registrar::new(&self.node, &self.plugin_path, registration, Arc::clone(&metrics));
-        let health = HealthService::new(&self.node, snapshots, again, stop.clone());
+        let Services { preparer, health, metrics, registration } = parts;
+        let mut services = PLUGIN_VERSIONS.to_vec();
+        services.extend(health.iter().flat_map(|_| HEALTH_VERSIONS));
+        let registrar = Registrar::new(
+            self.driver,
+            &self.node,
+            &self.plugin_path,
+            &services,
+            registration,
+            Arc::clone(&metrics),
+        );
+        let health = health
+            .map(|from| HealthService::new(&self.node, from.snapshots, from.again, stop.clone()));
         let calls = TaskTracker::new();
-        let plugin = Plugin::new(preparer, metrics, calls.clone());
+        let plugin = Plugin::new(self.driver, preparer, metrics, calls.clone());
         let (plugin_calls, registration_calls) =
             socket::accept(self.plugin, self.registration, stop.clone());
-        let plugin_server = Server::builder()
-            .add_service(v1::dra_plugin_server::DraPluginServer::new(plugin.clone()))
-            .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(plugin))
-            .add_service(health::v1::dra_resource_health_server::DraResourceHealthServer::new(
-                health.clone(),
-            ))
-            .add_service(
-                health::v1alpha1::dra_resource_health_server::DraResourceHealthServer::new(health),
-            )
-            .serve_with_incoming_shutdown(
-                ReceiverStream::new(plugin_calls),
-                stop.clone().cancelled_owned(),
-            );
+        let plugin_server =
+            Server::builder()
+                .add_service(v1::dra_plugin_server::DraPluginServer::new(plugin.clone()))
+                .add_service(v1beta1::dra_plugin_server::DraPluginServer::new(plugin))
+                .add_optional_service(
+                    health
+                        .clone()
+                        .map(health::v1::dra_resource_health_server::DraResourceHealthServer::new),
+                )
+                .add_optional_service(health.map(
+                    health::v1alpha1::dra_resource_health_server::DraResourceHealthServer::new,
+                ))
+                .serve_with_incoming_shutdown(
+                    ReceiverStream::new(plugin_calls),
+                    stop.clone().cancelled_owned(),
+                );
         let registration_server = Server::builder()
             .add_service(RegistrationServer::new(registrar))
             .serve_with_incoming_shutdown(
@@ -122,7 +145,7 @@ fn socket_name(instance: Option<&str>) -> String {
     }
 }
 
-/// Whether a file name is that of a DRA socket of this driver, from any instance.
+/// Whether a file name is that of a DRA socket, from any instance.
 pub(crate) fn is_socket_name(name: &str) -> bool {
     let instance = name.strip_prefix("dra").and_then(|rest| rest.strip_suffix(".sock"));
     instance.is_some_and(|instance| instance.is_empty() || instance.starts_with('-'))
@@ -140,9 +163,10 @@ mod tests {
         let uid = "5a1f3b52-0c5e-4d0a-9f6a-7d8e9f001122";
         let short = Some(short_instance(uid));
         assert_eq!(short, Some("5a1f3b52"));
-        let plugin = Path::new(MICROK8S).join("plugins/gpu.nvidia.com").join(socket_name(short));
+        let driver = DraDriver::GPU;
+        let plugin = driver.plugin_folder(Path::new(MICROK8S)).join(socket_name(short));
         let registry = Path::new(MICROK8S).join("plugins_registry");
-        for path in [plugin, registration::socket_path(&registry, short)] {
+        for path in [plugin, registry.join(driver.registration_socket(short))] {
             assert!(path.as_os_str().len() <= 107, "{}", path.display());
         }
         for id in ["a", "node-a", "12345678", "not-a-uid-although-it-has-36-letters"] {

@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
 use crate::metrics::{Metrics, Operation};
-use crate::node::PreparedDevice;
+use crate::node::{DraDriver, PreparedDevice};
 
 /// Prepares and unprepares claims.
 pub(crate) trait Preparer: Send + Sync + 'static {
@@ -28,6 +28,7 @@ pub(crate) trait Preparer: Send + Sync + 'static {
 /// Serves `DRAPlugin`.
 #[derive(Debug)]
 pub(crate) struct Plugin<P> {
+    driver: DraDriver,
     preparer: Arc<P>,
     metrics: Arc<Metrics>,
     calls: TaskTracker,
@@ -37,30 +38,41 @@ pub(crate) struct Plugin<P> {
 type Outcomes<T> = Vec<(String, Result<T, String>)>;
 
 impl<P: Preparer> Plugin<P> {
-    /// Serves `preparer`. Running calls are counted in `calls`.
-    pub(crate) fn new(preparer: Arc<P>, metrics: Arc<Metrics>, calls: TaskTracker) -> Self {
-        Self { preparer, metrics, calls }
+    /// Serves a driver by `preparer`. Running calls are counted in `calls`.
+    pub(crate) fn new(
+        driver: DraDriver,
+        preparer: Arc<P>,
+        metrics: Arc<Metrics>,
+        calls: TaskTracker,
+    ) -> Self {
+        Self { driver, preparer, metrics, calls }
     }
 
     async fn prepare_all(&self, claims: Vec<ClaimRef>) -> Outcomes<Vec<PreparedDevice>> {
-        let _call = self.calls.token();
+        let (_call, driver) = (self.calls.token(), self.driver);
         side_by_side(claims, |claim| {
             let (preparer, metrics) = (Arc::clone(&self.preparer), Arc::clone(&self.metrics));
             async move {
-                let _in_flight = metrics.begin(Operation::Prepare);
-                report(&metrics, Operation::Prepare, &claim, preparer.prepare(&claim).await)
+                let _in_flight = metrics.begin(driver, Operation::Prepare);
+                report(driver, &metrics, Operation::Prepare, &claim, preparer.prepare(&claim).await)
             }
         })
         .await
     }
 
     async fn unprepare_all(&self, claims: Vec<ClaimRef>) -> Outcomes<()> {
-        let _call = self.calls.token();
+        let (_call, driver) = (self.calls.token(), self.driver);
         side_by_side(claims, |claim| {
             let (preparer, metrics) = (Arc::clone(&self.preparer), Arc::clone(&self.metrics));
             async move {
-                let _in_flight = metrics.begin(Operation::Unprepare);
-                report(&metrics, Operation::Unprepare, &claim, preparer.unprepare(&claim).await)
+                let _in_flight = metrics.begin(driver, Operation::Unprepare);
+                report(
+                    driver,
+                    &metrics,
+                    Operation::Unprepare,
+                    &claim,
+                    preparer.unprepare(&claim).await,
+                )
             }
         })
         .await
@@ -71,7 +83,7 @@ impl<P: Preparer> Plugin<P> {
 impl<P> Clone for Plugin<P> {
     fn clone(&self) -> Self {
         let (preparer, metrics) = (Arc::clone(&self.preparer), Arc::clone(&self.metrics));
-        Self { preparer, metrics, calls: self.calls.clone() }
+        Self { driver: self.driver, preparer, metrics, calls: self.calls.clone() }
     }
 }
 
@@ -89,6 +101,7 @@ where
 }
 
 fn report<T>(
+    driver: DraDriver,
     metrics: &Metrics,
     operation: Operation,
     claim: &ClaimRef,
@@ -101,7 +114,7 @@ fn report<T>(
             Ok(value)
         }
         Err(refusal) => {
-            metrics.refused(operation, refusal.reason());
+            metrics.refused(driver, operation, refusal.reason());
             tracing::warn!(%namespace, %name, %uid, ?operation, error = %refusal, "refused");
             Err(refusal.to_string())
         }

@@ -9,6 +9,7 @@ use prometheus_client::registry::Registry;
 use octavo_enforcement::metrics::{ShareFigures, ShareLabels};
 
 use super::{HeldCounts, Metrics, MigOperation, Operation};
+use crate::node::DraDriver;
 
 /// The page `docs/reference/agent-metrics.md`: every metric with its kind, labels and help.
 pub fn metrics_reference() -> String {
@@ -19,9 +20,9 @@ pub fn metrics_reference() -> String {
 
 /// Sets each metric once, so that its labels appear.
 fn touch_all(metrics: &Metrics) {
-    drop(metrics.begin(Operation::Prepare));
-    metrics.refused(Operation::Prepare, "");
-    metrics.refused(Operation::Unprepare, "");
+    drop(metrics.begin(DraDriver::GPU, Operation::Prepare));
+    metrics.refused(DraDriver::GPU, Operation::Prepare, "");
+    metrics.refused(DraDriver::GPU, Operation::Unprepare, "");
     metrics.prepared("", HeldCounts::default());
     metrics.mig("", MigOperation::Create, Duration::ZERO, false);
     let versions = DriverVersions { driver: String::new(), cuda: (0, 0), nvml: String::new() };
@@ -29,7 +30,7 @@ fn touch_all(metrics: &Metrics) {
     metrics.xid("", 0);
     metrics.driver_failure("");
     metrics.missing_feature("", "", false);
-    metrics.registered("", false);
+    metrics.registered(DraDriver::GPU, "", false);
     let share = ShareLabels {
         node: String::new(),
         namespace: String::new(),

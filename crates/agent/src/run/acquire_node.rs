@@ -15,6 +15,7 @@ use super::sockets::Sockets;
 use crate::checkpoint::Lock;
 use crate::handover::{self, HANDOVER_SOCKET, HandoverError, HandoverOffer};
 use crate::kubelet::endpoint::Endpoint;
+use crate::node::DraDriver;
 
 /// Poll interval of an agent without the node.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -151,8 +152,9 @@ impl NodeAgent {
         lock: Option<Lock>,
     ) -> Result<Acquired, HandoverError> {
         // Without an instance id both agents would use the same sockets.
-        let sockets =
-            Endpoint::bind(&self.config).ok().map(|bound| Sockets::start(self, Some(bound)));
+        let sockets = Endpoint::bind(DraDriver::GPU, &self.config)
+            .ok()
+            .map(|bound| Sockets::start(self, Some(bound)));
         if let Some(sockets) = &sockets {
             // Do not wait for a slow kubelet. It repeats lost calls.
             let _ = timeout(REGISTRATION_TIMEOUT, sockets.registered()).await;

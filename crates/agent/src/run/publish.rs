@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::node::NodeAgent;
-use crate::node::DRIVER_NAME;
+use crate::node::DraDriver;
 
 /// Publishes every pool sent to the returned sender.
 pub(super) fn start(
@@ -24,7 +24,7 @@ pub(super) fn start(
     let node = agent.config.node_name.clone();
     let (wanted, receiver) = watch::channel(None);
     let (state, mut states) = watch::channel(PublishState::Waiting);
-    let publisher = Publisher::new(client, DRIVER_NAME, node.clone());
+    let publisher = Publisher::new(client, DraDriver::GPU.name(), node.clone());
     tasks.spawn(Box::pin(publisher.run(receiver, state, stop.clone())));
     let check = agent.check("slices", "nothing is published yet");
     let metrics = Arc::clone(&agent.shared.metrics);

@@ -24,6 +24,7 @@ use crate::devices::Note;
 use crate::handover::{self, HandoverRequest};
 use crate::kubelet::socket::stale;
 use crate::monitor::Snapshot;
+use crate::node::DraDriver;
 
 /// Interval between sweeps for claims that disappeared without a kubelet call.
 const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
@@ -81,7 +82,7 @@ impl NodeAgent {
         period.tasks.wait().await;
         let (node, metrics) = (&self.config.node_name, &self.shared.metrics);
         metrics.prepared(node, HeldCounts::default());
-        metrics.registered(node, false);
+        metrics.registered(DraDriver::GPU, node, false);
         request
     }
 
@@ -137,7 +138,7 @@ impl NodeAgent {
         });
         let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
         period.tasks.spawn(async move {
-            stop.run_until_cancelled(stale::remove(&config)).await;
+            stop.run_until_cancelled(stale::remove(DraDriver::GPU, &config)).await;
         });
         let retry_hook = async {
             if !is_installed {

@@ -12,8 +12,9 @@ use super::call_gate::{CallGate, GatedPreparer};
 use super::node::NodeAgent;
 use super::retry::retry_delays;
 use crate::claims::Claims;
-use crate::kubelet::endpoint::{Endpoint, Services};
+use crate::kubelet::endpoint::{Endpoint, HealthSource, Services};
 use crate::kubelet::registration::KubeletRegistration;
+use crate::node::DraDriver;
 
 /// Sockets for the kubelet's calls. Dropping this closes them.
 pub(super) struct Sockets {
@@ -42,10 +43,9 @@ impl Sockets {
             (agent.snapshots.clone(), again.subscribe(), Arc::clone(&registration));
         let parts = move || Services {
             preparer: Arc::clone(&preparer),
-            snapshots: snapshots.clone(),
+            health: Some(HealthSource { snapshots: snapshots.clone(), again: listener.clone() }),
             metrics: Arc::clone(&metrics),
             registration: Arc::clone(&served),
-            again: listener.clone(),
         };
         let serve = serve(Arc::clone(&agent.config), bound, check, parts, stop.clone());
         let task = agent.shared.tasks.spawn(serve);
@@ -87,7 +87,7 @@ async fn serve(
 ) {
     let mut backoff = retry_delays();
     while !stop.is_cancelled() {
-        let endpoint = bound.take().map_or_else(|| Endpoint::bind(&config), Ok);
+        let endpoint = bound.take().map_or_else(|| Endpoint::bind(DraDriver::GPU, &config), Ok);
         let error = match endpoint {
             Err(error) => error.to_string(),
             Ok(endpoint) => {

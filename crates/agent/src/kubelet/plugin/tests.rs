@@ -15,9 +15,10 @@ use tonic::transport::{Channel, Endpoint as Client};
 use super::*;
 use crate::config::{NodeConfig, NodeFile};
 use crate::health::GpuState;
-use crate::kubelet::endpoint::{Endpoint, Services};
+use crate::kubelet::endpoint::{Endpoint, HealthSource, Services};
 use crate::kubelet::registration::KubeletRegistration;
 use crate::monitor::Snapshot;
+use crate::node::DraDriver;
 use crate::testing;
 
 const TIMEOUT: Duration = Duration::from_mins(1);
@@ -77,14 +78,13 @@ fn serve(together: usize) -> Served {
     let preparer = Arc::new(TestPreparer { together, arrived });
     let parts = Services {
         preparer: Arc::clone(&preparer),
-        snapshots,
+        health: Some(HealthSource { snapshots, again: watch::channel(()).1 }),
         metrics: Arc::new(Metrics::new(&mut Registry::default())),
         registration: Arc::new(KubeletRegistration::new(
             Arc::new(Readiness::default()).check("kubelet", "not registered"),
         )),
-        again: watch::channel(()).1,
     };
-    let endpoint = Endpoint::bind(&config).unwrap();
+    let endpoint = Endpoint::bind(DraDriver::GPU, &config).unwrap();
     assert!(config.registry_folder().join("gpu.nvidia.com@reg.sock").exists());
     let stop = CancellationToken::new();
     let stopped = stop.clone();

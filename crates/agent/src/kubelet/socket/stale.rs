@@ -11,15 +11,18 @@ use tokio::time::sleep;
 
 use super::{identity, remove as remove_file};
 use crate::config::NodeConfig;
-use crate::kubelet::{endpoint, registration};
+use crate::kubelet::endpoint;
+use crate::node::DraDriver;
 
 /// Delay before a dead socket is checked again. A new socket does not listen yet for a moment.
 const RECHECK_DELAY: Duration = Duration::from_millis(500);
 
-/// Removes this driver's sockets without a listener, registrations first.
-pub(crate) async fn remove(config: &NodeConfig) {
-    let mut dead = dead_sockets(&config.registry_folder(), registration::is_socket_name).await;
-    dead.extend(dead_sockets(&config.plugin_folder(), endpoint::is_socket_name).await);
+/// Removes a driver's sockets without a listener, registrations first.
+pub(crate) async fn remove(driver: DraDriver, config: &NodeConfig) {
+    let is_registration = |name: &str| driver.is_registration_socket(name);
+    let mut dead = dead_sockets(&config.registry_folder(), is_registration).await;
+    let plugin_folder = driver.plugin_folder(&config.paths.kubelet_root);
+    dead.extend(dead_sockets(&plugin_folder, endpoint::is_socket_name).await);
     if dead.is_empty() {
         return;
     }
@@ -37,11 +40,11 @@ pub(crate) async fn remove(config: &NodeConfig) {
 }
 
 /// Sockets in a folder without a listener, with their identities.
-async fn dead_sockets(folder: &Path, is_ours: fn(&str) -> bool) -> Vec<(PathBuf, (u64, u64))> {
+async fn dead_sockets(folder: &Path, is_ours: impl Fn(&str) -> bool) -> Vec<(PathBuf, (u64, u64))> {
     let mut dead = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
-        if entry.file_name().to_str().is_some_and(is_ours)
+        if entry.file_name().to_str().is_some_and(&is_ours)
             && let Some(file) = identity(&path)
             && is_dead(&path).await
         {
