@@ -24,10 +24,27 @@ struct Cli {
     log: LogArgs,
 }
 
+/// Without `hookDir` this program is that of the CDI hooks, too.
+#[derive(Debug, Parser)]
+struct HookCli {
+    #[command(subcommand)]
+    program: HookProgram,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum HookProgram {
+    CdiHook(octavo_hook::Args),
+}
+
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    logging::start(cli.log, LogProfile::Daemon);
-    let ended = server_runtime().and_then(|it| with_tls(&it, octavo_agent::run(cli.agent)));
+    let ended = if std::env::args_os().nth(1).is_some_and(|word| word == "cdi-hook") {
+        let HookProgram::CdiHook(args) = HookCli::parse().program;
+        octavo_hook::run(&args)
+    } else {
+        let cli = Cli::parse();
+        logging::start(cli.log, LogProfile::Daemon);
+        server_runtime().and_then(|it| with_tls(&it, octavo_agent::run(cli.agent)))
+    };
     let Err(error) = ended else { return ExitCode::SUCCESS };
     // Ignored: standard error may be closed.
     let _ = io::stderr().lock().write_all(error_text(&error).as_bytes());

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -26,7 +26,12 @@ impl Agent {
     /// Starts an agent for the node with its own instance id.
     fn start(testbed: &Testbed, instance: &str) -> Self {
         let config = testbed.node(NODE).join("agent.yaml");
-        Self::start_program(testbed, Path::new(OCTAVO), &config, instance)
+        Self::start_program(testbed, &Self::program(), &config, instance)
+    }
+
+    /// The program that the chart runs.
+    pub(crate) fn program() -> PathBuf {
+        Path::new(OCTAVO).with_file_name("octavo-agent")
     }
 
     /// Starts the agent of a program with a config file and its own instance id.
@@ -40,8 +45,11 @@ impl Agent {
         let admin = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let log = testbed.lab.layout().root().join(format!("logs/agent-{instance}.log"));
         let log = std::fs::File::create(log).unwrap();
+        // Of `octavo` the agent is a subcommand.
+        let subcommand = program.file_name().filter(|name| *name == "octavo").map(|_| "agent");
         let process = Command::new(program)
-            .args(["agent", "--instance-id", instance, "--admin-address", &admin.to_string()])
+            .args(subcommand)
+            .args(["--instance-id", instance, "--admin-address", &admin.to_string()])
             .arg("--config")
             .arg(config)
             .env("RUST_LOG", "info")

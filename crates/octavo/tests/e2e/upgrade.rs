@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::mig::mig_claim;
 use crate::rolling::Agent;
 use crate::shares::share_claim;
-use crate::testbed::{OCTAVO, Testbed, claim, eventually, pod};
+use crate::testbed::{Testbed, claim, eventually, pod};
 
 /// Environment variable with the older program.
 const PROGRAM: &str = "OCTAVO_TEST_OLD_PROGRAM";
@@ -119,7 +119,7 @@ async fn claims_outlive_an_upgrade_and_a_downgrade() {
     let slices = testbed.slices_of(NODE).await;
 
     // As in a rolling update: the new agent is ready before the old one ends.
-    let now = Agent::start_program(&testbed, Path::new(OCTAVO), &new_config, "new");
+    let now = Agent::start_program(&testbed, &Agent::program(), &new_config, "new");
     now.wait_until_ready("ready: kubelet").await;
     before.kill();
     assert_eq!(testbed.node_files(NODE).len(), 6, "a record and a spec for each claim");
