@@ -8,13 +8,14 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use jiff::Zoned;
-use tokio::io::{AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -41,17 +42,22 @@ pub(crate) async fn listen(address: &CommandAddress) -> anyhow::Result<Listener>
             .await
             .map(Listener::Tcp)
             .with_context(|| format!("listening on {address} for commands")),
-        CommandAddress::Unix(path) => match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => UnixListener::bind(path).map(Listener::Unix),
+        CommandAddress::Unix(path) => {
+            if UnixStream::connect(path).await.is_ok() {
+                bail!("another service listens on {}", path.display());
+            }
+            let is_socket =
+                std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
+            let removed = if is_socket { std::fs::remove_file(path) } else { Ok(()) };
+            removed
+                .and_then(|()| UnixListener::bind(path).map(Listener::Unix))
+                .with_context(|| format!("listening on {} for commands", path.display()))
         }
-        .with_context(|| format!("listening on {} for commands", path.display())),
     }
 }
 
 /// Answers commands.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: Listener) {
-    let mut clients = JoinSet::new();
     loop {
         let accepted: io::Result<Box<dyn Stream>> = match &listener {
             Listener::Tcp(listener) => listener.accept().await.map(|(it, _)| Box::new(it) as _),
@@ -61,11 +67,10 @@ pub(crate) async fn serve(shared: Arc<Shared>, listener: Listener) {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        while clients.try_join_next().is_some() {}
-        let shared = Arc::clone(&shared);
-        clients.spawn(async move {
+        let asked = Arc::clone(&shared);
+        shared.spawn(async move {
             // A client that goes away is answered no more.
-            let _ = answer(&shared, stream).await;
+            let _ = answer(&asked, stream).await;
         });
     }
 }
@@ -80,8 +85,17 @@ async fn answer(shared: &Shared, stream: Box<dyn Stream>) -> io::Result<()> {
         line.push(b'\n');
         stream.write_all(&line).await?;
         stream.flush().await?;
-        if request != "subscribe" || changes.changed().await.is_err() {
+        if request != "subscribe" {
             return Ok(());
+        }
+        tokio::select! {
+            changed = changes.changed() => {
+                if changed.is_err() {
+                    return Ok(());
+                }
+            }
+            // A subscriber says nothing: what comes is its end.
+            _ = stream.fill_buf() => return Ok(()),
         }
     }
 }
@@ -105,9 +119,10 @@ impl Subscription {
 ///
 /// # Errors
 ///
-/// Nothing answers there.
+/// Nothing answers there within two seconds.
 pub async fn subscribe(address: &CommandAddress) -> anyhow::Result<Subscription> {
-    ask(address, "subscribe").await.map(Subscription)
+    let asked = timeout(ANSWER_TIMEOUT, ask(address, "subscribe")).await;
+    asked.context("the service does not answer")?.map(Subscription)
 }
 
 /// Asks one service for its state.
@@ -147,13 +162,15 @@ async fn ask(
 ///
 /// A list of nodes that cannot be read, or a service whose commands are not at a port.
 pub async fn domain(config: &Config, hosts: &Path) -> anyhow::Result<Domain> {
-    let Some(CommandAddress::Tcp(command)) = config.command else {
-        bail!("IMEX_CMD_ENABLED and a port are needed to ask other nodes");
-    };
+    let port = config.commands.iter().find_map(|address| match address {
+        CommandAddress::Tcp(address) => Some(address.port()),
+        CommandAddress::Unix(_) => None,
+    });
+    let port = port.context("IMEX_CMD_ENABLED is needed to ask other nodes")?;
     let (list, names) = (names::read(&config.nodes_file)?, Names::new(hosts));
     let mut asked = JoinSet::new();
     for (index, host) in (0..).zip(list.iter().cloned()) {
-        let address = names.address(&host).map(|address| SocketAddr::new(address, command.port()));
+        let address = names.address(&host).map(|address| SocketAddr::new(address, port));
         asked.spawn(async move {
             let node = match address {
                 Some(address) => status(&CommandAddress::Tcp(address)).await.ok(),

@@ -11,9 +11,8 @@ use anyhow::{Context, bail, ensure};
 pub const DEFAULT_PATH: &str = "/etc/nvidia-imex/config.cfg";
 
 /// Keys of the log's rotation and of statistics, which the simulated service does not write.
-const IGNORED: [&str; 7] = [
+const IGNORED: [&str; 6] = [
     "LOG_LEVEL",
-    "LOG_APPEND_TO_LOG",
     "LOG_FILE_MAX_SIZE",
     "LOG_MAX_ROTATE_COUNT",
     "LOG_USE_SYSLOG",
@@ -35,11 +34,13 @@ pub struct Config {
     /// Time after which a lost connection is cleaned up; `None`: never.
     pub grace_time: Option<Duration>,
     /// Keys for TLS; `None`: connections are plain.
-    pub tls: Option<TlsFiles>,
-    /// Where commands are served; `None`: nowhere.
-    pub command: Option<CommandAddress>,
+    pub tls: Option<TlsKeys>,
+    /// Where commands are served: at a port, at a socket, or both.
+    pub commands: Vec<CommandAddress>,
     /// The log; `None`: standard error.
     pub log_file: Option<PathBuf>,
+    /// Whether the log is kept at a start.
+    pub is_log_kept: bool,
 }
 
 /// What a service waits for before it is ready.
@@ -62,26 +63,31 @@ pub enum CommandAddress {
     Unix(PathBuf),
 }
 
-/// Text in PEM form: own key and certificate, and the authority of the peers.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Identity {
-    /// Private key.
-    pub key: Vec<u8>,
-    /// Certificate with its chain.
-    pub certificate: Vec<u8>,
-    /// Authority that has signed the certificates of peers.
-    pub authority: Vec<u8>,
+/// Where a text in PEM form is. It is read when the service starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pem {
+    /// In a file.
+    File(PathBuf),
+    /// In a file that a variable of the environment names.
+    FileOf(String),
+    /// In a variable of the environment.
+    Variable(String),
 }
 
-impl std::fmt::Debug for Identity {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Identity")
-    }
+/// Own key and certificate, and the authority of the peers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Private key.
+    pub key: Pem,
+    /// Certificate with its chain.
+    pub certificate: Pem,
+    /// Authority that has signed the certificates of peers.
+    pub authority: Pem,
 }
 
 /// Keys of the two sides of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TlsFiles {
+pub struct TlsKeys {
     /// As the side that is called.
     pub server: Identity,
     /// As the side that calls.
@@ -90,12 +96,25 @@ pub struct TlsFiles {
     pub target: Option<String>,
 }
 
+impl Pem {
+    /// Reads the text.
+    pub(crate) fn read(&self) -> anyhow::Result<Vec<u8>> {
+        let variable = |name| std::env::var(name).with_context(|| format!("reading ${name}"));
+        let path = match self {
+            Self::File(path) => path.clone(),
+            Self::FileOf(name) => variable(name)?.into(),
+            Self::Variable(name) => return Ok(variable(name)?.into_bytes()),
+        };
+        std::fs::read(&path).with_context(|| format!("reading {}", path.display()))
+    }
+}
+
 impl Config {
     /// Reads a file.
     ///
     /// # Errors
     ///
-    /// A file or key file that cannot be read, or a setting that this service does not have.
+    /// A file that cannot be read, or a setting that this service does not have.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("reading the config file {}", path.display()))?;
@@ -112,7 +131,10 @@ impl Config {
         for key in IGNORED {
             keys.take(key);
         }
-        ensure!(!keys.flag("DAEMONIZE")?, "DAEMONIZE=1 is not simulated: run it in the foreground");
+        ensure!(
+            !keys.flag("DAEMONIZE", false)?,
+            "DAEMONIZE=1 is not simulated: run it in the foreground"
+        );
         let config = Self {
             address: keys.parsed("BIND_INTERFACE_IP")?,
             port: keys.parsed("SERVER_PORT")?.unwrap_or(50_000),
@@ -131,8 +153,9 @@ impl Config {
                 Some(seconds) => Some(Duration::from_secs(seconds.unsigned_abs())),
             },
             tls: tls(&mut keys)?,
-            command: command(&mut keys)?,
+            commands: commands(&mut keys)?,
             log_file: keys.take("LOG_FILE_NAME").map(Into::into),
+            is_log_kept: keys.flag("LOG_APPEND_TO_LOG", true)?,
         };
         if let Some(unknown) = keys.0.keys().find(|key| !key.starts_with("IMEX_GSS_")) {
             bail!("unknown key {unknown}");
@@ -142,50 +165,51 @@ impl Config {
 }
 
 /// Where commands are served.
-fn command(keys: &mut Keys) -> anyhow::Result<Option<CommandAddress>> {
-    let is_enabled = keys.flag("IMEX_CMD_ENABLED")?;
+fn commands(keys: &mut Keys) -> anyhow::Result<Vec<CommandAddress>> {
+    let is_enabled = keys.flag("IMEX_CMD_ENABLED", false)?;
     let address: Option<IpAddr> = keys.parsed("IMEX_CMD_BIND_INTERFACE_IP")?;
     let port = keys.parsed("IMEX_CMD_PORT")?.unwrap_or(50_005);
-    let socket = keys.take("IMEX_CMD_UNIX_DOMAIN_PATH");
     let address = SocketAddr::new(address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), port);
+    let socket = keys.take("IMEX_CMD_UNIX_DOMAIN_PATH");
     let socket = socket.map(|path| CommandAddress::Unix(path.into()));
-    Ok(is_enabled.then(|| socket.unwrap_or(CommandAddress::Tcp(address))))
+    let all = socket.into_iter().chain([CommandAddress::Tcp(address)]);
+    Ok(all.filter(|_| is_enabled).collect())
 }
 
-/// Keys for TLS: from files, from files named in the environment, or from the environment.
-fn tls(keys: &mut Keys) -> anyhow::Result<Option<TlsFiles>> {
-    let is_enabled = keys.flag("IMEX_ENABLE_AUTH_ENCRYPTION")?;
+/// Keys for TLS: in files, in files named in the environment, or in the environment.
+fn tls(keys: &mut Keys) -> anyhow::Result<Option<TlsKeys>> {
+    let is_enabled = keys.flag("IMEX_ENABLE_AUTH_ENCRYPTION", false)?;
     let mode = keys.take("IMEX_AUTH_ENCRYPTION_MODE");
-    if let Some(mode) = mode.filter(|mode| is_enabled && mode != "SSL_TLS") {
-        bail!("IMEX_AUTH_ENCRYPTION_MODE={mode} is not simulated: write SSL_TLS");
-    }
     let source = keys.take("IMEX_AUTH_SOURCE");
     let target = keys.take("IMEX_SECURITY_TARGET_OVERRIDE");
-    let mut identity = |side: &str| {
-        let mut part = |name: &str| {
+    let names = ["KEY", "CERT", "CERT_AUTH"];
+    let mut values = |side: &str| {
+        names.map(|name| {
             let key = format!("IMEX_{side}_{name}");
-            let value = keys.take(&key);
-            if !is_enabled {
-                return Ok(Vec::new());
-            }
-            let value = value.with_context(|| format!("{key} is missing"))?;
-            let named = || std::env::var(&value).with_context(|| format!("{key}: {value}"));
-            let text = match source.as_deref() {
-                Some("FILE") => std::fs::read(&value),
-                Some("ENV_PATH") => std::fs::read(named()?),
-                Some("ENV_VAL") => Ok(named()?.into_bytes()),
-                _ => bail!("IMEX_AUTH_SOURCE is none of FILE, ENV_PATH and ENV_VAL"),
-            };
-            text.with_context(|| format!("reading {key}"))
-        };
-        anyhow::Ok(Identity {
-            key: part("KEY")?,
-            certificate: part("CERT")?,
-            authority: part("CERT_AUTH")?,
+            keys.take(&key).with_context(|| format!("{key} is missing"))
         })
     };
-    let (server, client) = (identity("SERVER")?, identity("CLIENT")?);
-    Ok(is_enabled.then_some(TlsFiles { server, client, target }))
+    let (server, client) = (values("SERVER"), values("CLIENT"));
+    if !is_enabled {
+        return Ok(None);
+    }
+    if let Some(mode) = mode.filter(|mode| mode != "SSL_TLS") {
+        bail!("IMEX_AUTH_ENCRYPTION_MODE={mode} is not simulated: write SSL_TLS");
+    }
+    let pem = |value: String| match source.as_deref() {
+        Some("FILE") => Ok(Pem::File(value.into())),
+        Some("ENV_PATH") => Ok(Pem::FileOf(value)),
+        Some("ENV_VAL") => Ok(Pem::Variable(value)),
+        _ => bail!("IMEX_AUTH_SOURCE is none of FILE, ENV_PATH and ENV_VAL"),
+    };
+    let identity = |[key, certificate, authority]: [anyhow::Result<String>; 3]| {
+        anyhow::Ok(Identity {
+            key: pem(key?)?,
+            certificate: pem(certificate?)?,
+            authority: pem(authority?)?,
+        })
+    };
+    Ok(Some(TlsKeys { server: identity(server)?, client: identity(client)?, target }))
 }
 
 /// Keys that were not looked at yet.
@@ -213,10 +237,11 @@ impl Keys {
         value.parse().map(Some).map_err(|_| anyhow::anyhow!("{key}={value} is no valid value"))
     }
 
-    /// A switch, off by default.
-    fn flag(&mut self, key: &str) -> anyhow::Result<bool> {
+    /// A switch.
+    fn flag(&mut self, key: &str, default: bool) -> anyhow::Result<bool> {
         match self.take(key).as_deref() {
-            None | Some("0") => Ok(false),
+            None => Ok(default),
+            Some("0") => Ok(false),
             Some("1") => Ok(true),
             Some(other) => bail!("{key}={other}: write 0 or 1"),
         }

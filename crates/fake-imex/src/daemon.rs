@@ -1,17 +1,18 @@
 //! A running service.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use octavo_machine::ImexState;
+use octavo_machine::{ImexState, StateFile};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::sleep;
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Quorum};
 use crate::driver::DriverSession;
@@ -26,8 +27,11 @@ pub use crate::driver::folder as driver_folder;
 /// Time in which a second SIGUSR1 is ignored.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Interval in which a starting service looks at what it waits for.
-const START_INTERVAL: Duration = Duration::from_millis(20);
+/// Interval in which the file with the faults is looked at.
+const FAULT_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Time in which subscribers are told that the service ends.
+const NOTICE: Duration = Duration::from_millis(50);
 
 /// Version of a service without a driver.
 const NO_DRIVER: &str = "0.0";
@@ -45,8 +49,9 @@ pub struct Environment {
 pub struct Daemon {
     shared: Arc<Shared>,
     reloaded_at: Mutex<Option<Instant>>,
-    /// Its tasks; only the one that makes it ready ends by itself.
-    tasks: JoinSet<()>,
+    _stop: DropGuard,
+    /// Held until all tasks have ended.
+    _driver: Option<DriverSession>,
 }
 
 /// What the tasks of a service have in common.
@@ -55,13 +60,15 @@ pub(crate) struct Shared {
     nodes: Vec<String>,
     own: u32,
     names: Names,
-    driver: Option<DriverSession>,
     version: String,
     transport: Transport,
     log: Log,
     /// State and connections; the sender tells of each change.
     state: watch::Sender<State>,
     reload: watch::Sender<u64>,
+    faults: watch::Receiver<ImexState>,
+    stop: CancellationToken,
+    tasks: TaskTracker,
 }
 
 /// What changes while a service runs.
@@ -79,58 +86,70 @@ impl Daemon {
     /// A list without this node, keys that cannot be read, ports in use, a driver of another version or one that has a
     /// session already.
     pub async fn start(config: Config, environment: &Environment) -> anyhow::Result<Self> {
-        let log = Log::open(config.log_file.as_deref())?;
-        let driver = environment.driver.as_deref().map(DriverSession::open).transpose()?;
+        let log = Log::open(config.log_file.as_deref(), config.is_log_kept);
+        let state = environment.driver.as_deref().map(|it| StateFile::open(it.join("state.json")));
+        let machine = state.as_ref().map(|file| file.state().clone()).unwrap_or_default();
+        let driver = environment.driver.as_deref();
+        let driver = driver.map(|folder| DriverSession::open(folder, &machine)).transpose()?;
         let version = driver.as_ref().map_or(NO_DRIVER, |driver| &driver.version).to_owned();
-        let faults = driver.as_ref().map(DriverSession::faults).unwrap_or_default();
-        if let Some(own) = faults.version.filter(|own| *own != version) {
+        if let Some(own) = machine.imex.version.as_ref().filter(|own| **own != version) {
             bail!("this service is of version {own}, and the driver of {version}");
         }
         let nodes = names::read(&config.nodes_file)?;
         let names = Names::new(&environment.hosts);
-        let own = names::own_index(&nodes, &names, config.address).with_context(|| {
-            format!("no node of {} has an address of this host", config.nodes_file.display())
+        let (own, address) = names::own(&nodes, &names, config.address).with_context(|| {
+            let file = config.nodes_file.display();
+            format!("no node of {file} has an address of this host")
         })?;
         let transport = Transport::new(config.tls.as_ref())?;
-        let address = config.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into());
         let listener = TcpListener::bind((address, config.port)).await;
         let listener =
             listener.with_context(|| format!("listening on {address} port {}", config.port))?;
-        let commands = match &config.command {
-            Some(address) => Some(command::listen(address).await?),
-            None => None,
-        };
-        let state = State {
-            status: NodeStatus::Initializing,
-            links: vec![ConnectionStatus::NeverConnected; nodes.len()],
-        };
+        let mut commands = Vec::new();
+        for address in &config.commands {
+            commands.push(command::listen(address).await?);
+        }
+        let (faults, seen_faults) = watch::channel(machine.imex);
+        let stop = CancellationToken::new();
         let shared = Arc::new(Shared {
-            own: u32::try_from(own).context("the list of nodes is too long")?,
+            own,
+            state: watch::Sender::new(State {
+                status: NodeStatus::Initializing,
+                links: vec![ConnectionStatus::NeverConnected; nodes.len()],
+            }),
             nodes,
             names,
-            driver,
             version,
             transport,
             log,
-            state: watch::Sender::new(state),
             reload: watch::Sender::new(0),
+            faults: seen_faults,
+            stop: stop.clone(),
+            tasks: TaskTracker::new(),
             config,
         });
-        let mut tasks = JoinSet::new();
-        tasks.spawn(peers::serve(Arc::clone(&shared), listener));
-        for peer in (0..).take(shared.nodes.len()) {
-            tasks.spawn(peers::keep(Arc::clone(&shared), peer));
-        }
-        if let Some(listener) = commands {
-            tasks.spawn(command::serve(Arc::clone(&shared), listener));
-        }
-        tasks.spawn(become_ready(Arc::clone(&shared)));
         shared.log.line(&format!(
             "node {own} of {}, version {}",
             shared.nodes.len(),
             shared.version
         ));
-        Ok(Self { shared, reloaded_at: Mutex::new(None), tasks })
+        if let Some(file) = state {
+            shared.spawn(follow_faults(file, faults));
+        }
+        shared.spawn(peers::serve(Arc::clone(&shared), listener));
+        for peer in (0..).take(shared.nodes.len()).filter(|peer| *peer != own) {
+            shared.spawn(peers::keep(Arc::clone(&shared), peer));
+        }
+        for listener in commands {
+            shared.spawn(command::serve(Arc::clone(&shared), listener));
+        }
+        shared.spawn(become_ready(Arc::clone(&shared)));
+        Ok(Self {
+            shared,
+            reloaded_at: Mutex::new(None),
+            _stop: stop.drop_guard(),
+            _driver: driver,
+        })
     }
 
     /// Looks the names of peers up again, as on SIGUSR1. A second call within five seconds is ignored; returns whether it
@@ -152,22 +171,36 @@ impl Daemon {
         self.shared.state.borrow().status
     }
 
-    /// Ends the service. Ports and driver are free afterwards.
-    pub async fn shut_down(mut self) {
+    /// Ends the service: subscribers are told, ports and driver are free afterwards.
+    pub async fn shut_down(self) {
         self.shared.set_status(NodeStatus::ShuttingDown);
-        self.tasks.shutdown().await;
+        sleep(NOTICE).await;
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+}
+
+/// Reads the faults again where their file changes.
+async fn follow_faults(mut file: StateFile, faults: watch::Sender<ImexState>) {
+    loop {
+        let now = file.refresh().imex.clone();
+        faults.send_if_modified(|faults| {
+            let is_changed = *faults != now;
+            *faults = now;
+            is_changed
+        });
+        sleep(FAULT_INTERVAL).await;
     }
 }
 
 /// Takes a service from its start to readiness.
 async fn become_ready(shared: Arc<Shared>) {
     shared.pass(NodeStatus::Initializing).await;
-    sleep(Duration::from_millis(shared.faults().start_millis)).await;
+    let start = Duration::from_millis(shared.faults.borrow().start_millis);
+    sleep(start).await;
     if shared.config.tls.is_some() {
         shared.pass(NodeStatus::StartingAuthServer).await;
-    }
-    if shared.driver.is_some() {
-        shared.pass(NodeStatus::InitGpu).await;
     }
     match shared.config.quorum {
         Quorum::None => {}
@@ -175,16 +208,29 @@ async fn become_ready(shared: Arc<Shared>) {
         Quorum::Recovery => shared.pass(NodeStatus::WaitingForRecovery).await,
         Quorum::Full => {
             shared.pass(NodeStatus::WaitingForPeers).await;
-            let is_connected = |link: &ConnectionStatus| *link == ConnectionStatus::Connected;
             let mut state = shared.state.subscribe();
+            let own = shared.own as usize;
+            let is_whole = |state: &State| {
+                let mut links = state.links.iter().enumerate();
+                links.all(|(peer, it)| peer == own || *it == ConnectionStatus::Connected)
+            };
             // The sender lives as long as this task.
-            let _ = state.wait_for(|state| state.links.iter().all(is_connected)).await;
+            let _ = state.wait_for(is_whole).await;
         }
     }
+    shared.pass(NodeStatus::InitGpu).await;
+    // A node is connected to itself.
+    shared.set_link(shared.own, ConnectionStatus::Connected);
     shared.set_status(NodeStatus::Ready);
 }
 
 impl Shared {
+    /// Runs a task until the service ends.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move { stop.run_until_cancelled(task).await });
+    }
+
     pub(crate) fn own(&self) -> u32 {
         self.own
     }
@@ -230,7 +276,7 @@ impl Shared {
 
     /// Whether a fault separates this node from a peer.
     pub(crate) fn is_cut(&self, peer: u32) -> bool {
-        self.faults().cut_peers.contains(&peer)
+        self.faults.borrow().cut_peers.contains(&peer)
     }
 
     pub(crate) fn link(&self, peer: u32) -> ConnectionStatus {
@@ -265,6 +311,11 @@ impl Shared {
         }
     }
 
+    /// Writes a line to the log.
+    pub(crate) fn log(&self, text: &str) {
+        self.log.line(text);
+    }
+
     fn set_status(&self, status: NodeStatus) {
         self.state.send_modify(|state| state.status = status);
         self.log.line(status.name());
@@ -273,12 +324,9 @@ impl Shared {
     /// Enters a state, and stays in it as long as a fault says so.
     async fn pass(&self, status: NodeStatus) {
         self.set_status(status);
-        while self.faults().stuck_in.as_deref() == Some(status.name()) {
-            sleep(START_INTERVAL).await;
-        }
-    }
-
-    fn faults(&self) -> ImexState {
-        self.driver.as_ref().map(DriverSession::faults).unwrap_or_default()
+        let mut faults = self.faults.clone();
+        let is_over = |faults: &ImexState| faults.stuck_in.as_deref() != Some(status.name());
+        // Without a driver there are no faults.
+        let _ = faults.wait_for(is_over).await;
     }
 }

@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use anyhow::Context;
 use jiff::Zoned;
 
 /// A log to standard error or a file.
@@ -13,13 +12,18 @@ use jiff::Zoned;
 pub(crate) struct Log(Arc<Mutex<Option<File>>>);
 
 impl Log {
-    /// Opens a file for appending; `None` is standard error.
-    pub(crate) fn open(file: Option<&Path>) -> anyhow::Result<Self> {
-        let open = |path: &Path| {
-            let file = OpenOptions::new().create(true).append(true).open(path);
-            file.with_context(|| format!("opening the log {}", path.display()))
-        };
-        Ok(Self(Arc::new(Mutex::new(file.map(open).transpose()?))))
+    /// Opens a file, and empties it unless it is to be kept. `None` is standard error, as is a file that cannot be opened.
+    pub(crate) fn open(path: Option<&Path>, is_kept: bool) -> Self {
+        let Some(path) = path else { return Self(Arc::default()) };
+        let mut options = OpenOptions::new();
+        options.create(true).append(is_kept).write(true).truncate(!is_kept);
+        let opened = options.open(path);
+        let error = opened.as_ref().err().map(|error| format!("{}: {error}", path.display()));
+        let log = Self(Arc::new(Mutex::new(opened.ok())));
+        if let Some(error) = error {
+            log.line(&format!("the log is written to standard error: {error}"));
+        }
+        log
     }
 
     /// Writes a line. A log that cannot be written is no reason to end.

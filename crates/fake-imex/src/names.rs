@@ -47,13 +47,14 @@ pub(crate) fn read(file: &Path) -> anyhow::Result<Vec<String>> {
     Ok(nodes)
 }
 
-/// The node's own place in a list: the first one that leads to `own`, or to any address of this host.
-pub(crate) fn own_index(nodes: &[String], names: &Names, own: Option<IpAddr>) -> Option<usize> {
-    let is_own = |address: IpAddr| match own {
-        Some(own) => address == own,
-        None => UdpSocket::bind((address, 0)).is_ok(),
+/// The node's own index and address: of the first node that leads to `own`, or to any address of this host.
+pub(crate) fn own(nodes: &[String], names: &Names, own: Option<IpAddr>) -> Option<(u32, IpAddr)> {
+    let is_own = |address: &IpAddr| match own {
+        Some(own) => *address == own,
+        None => UdpSocket::bind((*address, 0)).is_ok(),
     };
-    nodes.iter().position(|node| names.address(node).is_some_and(is_own))
+    let addresses = nodes.iter().map(|node| names.address(node).filter(is_own));
+    (0..).zip(addresses).find_map(|(index, address)| Some((index, address?)))
 }
 
 #[cfg(test)]
@@ -82,10 +83,11 @@ mod tests {
         fs::write(&hosts, "192.0.2.1 first\n127.0.0.9 second\n").unwrap();
         let names = Names::new(&hosts);
         let nodes = ["unknown", "first", "second"].map(str::to_owned);
-        assert_eq!(own_index(&nodes, &names, None), Some(2), "only that address is of this host");
-        let first = "192.0.2.1".parse().ok();
-        assert_eq!(own_index(&nodes, &names, first), Some(1));
-        assert_eq!(own_index(&nodes, &names, "192.0.2.2".parse().ok()), None);
+        let found = own(&nodes, &names, None).map(|(index, _)| index);
+        assert_eq!(found, Some(2), "only that address is of this host");
+        let first: IpAddr = "192.0.2.1".parse().unwrap();
+        assert_eq!(own(&nodes, &names, Some(first)), Some((1, first)));
+        assert_eq!(own(&nodes, &names, "192.0.2.2".parse().ok()), None);
     }
 
     #[test]

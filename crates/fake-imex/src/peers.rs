@@ -9,7 +9,6 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::daemon::Shared;
@@ -22,8 +21,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 /// Interval of the lines that show that a peer lives.
 const HEARTBEAT: Duration = Duration::from_millis(500);
 
-/// Time between attempts.
+/// Time between attempts: at first, and at most.
 const RETRY: Duration = Duration::from_millis(250);
+const MAX_RETRY: Duration = Duration::from_secs(1);
 
 /// What a calling node says first.
 #[derive(Serialize, Deserialize)]
@@ -48,28 +48,39 @@ struct Reply {
 /// connection.
 pub(crate) async fn keep(shared: Arc<Shared>, peer: u32) {
     let mut reload = shared.reloads();
-    let mut lost_at = None;
+    let (mut pause, mut problem) = (RETRY, String::new());
+    // When a lost connection is given up.
+    let mut deadline = None;
     loop {
         reload.mark_unchanged();
-        let Some(address) = shared.address(peer) else {
-            if reload.changed().await.is_err() {
-                return;
-            }
-            continue;
-        };
-        loop {
+        if let Some(address) = shared.address(peer) {
             let ended = hold(&shared, peer, address, &mut reload).await;
             if shared.link(peer) == ConnectionStatus::Connected {
                 shared.set_link(peer, ConnectionStatus::Recovering);
-                lost_at = Some(Instant::now());
+                deadline = shared.grace_time().map(|time| Instant::now() + time);
+                pause = RETRY;
             }
-            if lost_at.is_some_and(|at| shared.grace_time().is_some_and(|it| at.elapsed() >= it)) {
-                shared.set_link(peer, ConnectionStatus::Disconnected);
+            match ended {
+                Ok(()) => continue,
+                Err(error) if error.to_string() != problem => {
+                    problem = error.to_string();
+                    shared.log(&format!("node {peer} ({}): {problem}", shared.node(peer)));
+                }
+                Err(_) => {}
             }
-            if ended.is_ok() || reload.has_changed().unwrap_or(true) {
-                break;
+        }
+        if shared.link(peer) == ConnectionStatus::Recovering
+            && deadline.is_some_and(|deadline| Instant::now() >= deadline)
+        {
+            shared.set_link(peer, ConnectionStatus::Disconnected);
+        }
+        tokio::select! {
+            changed = reload.changed() => {
+                if changed.is_err() {
+                    return;
+                }
             }
-            sleep(RETRY).await;
+            () = sleep(pause) => pause = (pause * 2).min(MAX_RETRY),
         }
     }
 }
@@ -138,17 +149,16 @@ async fn call(shared: &Shared, peer: u32, address: IpAddr) -> io::Result<Lines> 
 
 /// Answers the calls of peers.
 pub(crate) async fn serve(shared: Arc<Shared>, listener: TcpListener) {
-    let mut calls = JoinSet::new();
     loop {
         let Ok((tcp, _)) = listener.accept().await else {
             sleep(RETRY).await;
             continue;
         };
-        while calls.try_join_next().is_some() {}
-        let shared = Arc::clone(&shared);
-        calls.spawn(async move {
-            // A call that fails is the caller's to repeat.
-            let _ = answer(&shared, tcp).await;
+        let called = Arc::clone(&shared);
+        shared.spawn(async move {
+            if let Err(error) = answer(&called, tcp).await {
+                called.log(&format!("a call of a peer has ended: {error}"));
+            }
         });
     }
 }

@@ -13,7 +13,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, 
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::config::{Identity, TlsFiles};
+use crate::config::{Identity, TlsKeys};
 
 /// Longest line in bytes: a list of nodes with long names fits.
 const MAX_LINE_BYTES: u64 = 1 << 20;
@@ -36,7 +36,7 @@ pub(crate) enum Transport {
 
 impl Transport {
     /// With TLS if there are keys.
-    pub(crate) fn new(keys: Option<&TlsFiles>) -> anyhow::Result<Self> {
+    pub(crate) fn new(keys: Option<&TlsKeys>) -> anyhow::Result<Self> {
         let Some(keys) = keys else { return Ok(Self::Plain) };
         let provider = Arc::new(ring::default_provider());
         Ok(Self::Tls {
@@ -108,14 +108,15 @@ fn connector(provider: &Arc<CryptoProvider>, own: &Identity) -> anyhow::Result<T
 type Parts = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
 fn parts(own: &Identity) -> anyhow::Result<Parts> {
-    let chain = CertificateDer::pem_slice_iter(&own.certificate).collect::<Result<_, _>>();
-    let key = PrivateKeyDer::from_pem_slice(&own.key);
+    let chain = own.certificate.read()?;
+    let chain = CertificateDer::pem_slice_iter(&chain).collect::<Result<_, _>>();
+    let key = PrivateKeyDer::from_pem_slice(&own.key.read()?);
     Ok((chain.context("reading the certificate")?, key.context("reading the private key")?))
 }
 
 fn roots(own: &Identity) -> anyhow::Result<RootCertStore> {
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&own.authority) {
+    for certificate in CertificateDer::pem_slice_iter(&own.authority.read()?) {
         roots.add(certificate.context("reading the authority")?)?;
     }
     Ok(roots)

@@ -17,6 +17,10 @@ mod mig;
 mod state;
 mod state_file;
 
+/// Minor number of the capability to manage IMEX channels: the first after all MIG instances of 32
+/// GPUs.
+pub const IMEX_MANAGEMENT_MINOR: u32 = 4323;
+
 pub use change::change;
 pub use description::{
     AddressingMode, Driver, Fabric, FabricState, Gpu, Machine, Mig, Model, NvLink, Simulation,

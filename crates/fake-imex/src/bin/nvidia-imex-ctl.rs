@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::{ArgGroup, Parser};
-use octavo_fake_imex::command;
+use octavo_fake_imex::command::{self, Subscription};
 use octavo_fake_imex::config::{self, CommandAddress, Config};
 use octavo_fake_imex::status::{Domain, NodeStatus};
 
@@ -65,7 +65,7 @@ async fn main() -> anyhow::Result<ExitCode> {
     }
     let address = address(&args)?;
     if args.subscribe {
-        let watch = subscribe(&address);
+        let watch = follow(command::subscribe(&address).await?);
         return match args.timeout {
             Some(time) => tokio::time::timeout(Duration::from_millis(time), watch)
                 .await
@@ -94,11 +94,11 @@ fn address(args: &Args) -> anyhow::Result<CommandAddress> {
         return Ok(CommandAddress::Tcp(SocketAddr::new(address, port)));
     }
     let config = Config::read(&args.config)?;
-    config.command.context("IMEX_CMD_ENABLED is off: the service answers no commands")
+    let first = config.commands.into_iter().next();
+    first.context("IMEX_CMD_ENABLED is off: the service answers no commands")
 }
 
-async fn subscribe(address: &CommandAddress) -> anyhow::Result<ExitCode> {
-    let mut subscription = command::subscribe(address).await?;
+async fn follow(mut subscription: Subscription) -> anyhow::Result<ExitCode> {
     let mut last = None;
     loop {
         let status = subscription.next().await?.status;

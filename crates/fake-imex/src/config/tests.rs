@@ -41,8 +41,9 @@ fn the_usual_file_is_read() {
         quorum: Quorum::Recovery,
         grace_time: None,
         tls: None,
-        command: Some(CommandAddress::Tcp("10.0.0.7:50005".parse().unwrap())),
+        commands: vec![CommandAddress::Tcp("10.0.0.7:50005".parse().unwrap())],
         log_file: None,
+        is_log_kept: false,
     };
     assert_eq!(Config::parse(USUAL).unwrap(), expected);
 }
@@ -50,15 +51,40 @@ fn the_usual_file_is_read() {
 #[test]
 fn an_empty_file_has_the_defaults() {
     let config = Config::parse("").unwrap();
-    assert_eq!((config.port, config.command, config.grace_time), (50_000, None, None));
+    assert_eq!((config.port, config.commands, config.grace_time), (50_000, Vec::new(), None));
+    assert!(config.is_log_kept);
     assert_eq!(config.nodes_file, Path::new("/etc/nvidia-imex/nodes_config.cfg"));
 }
 
 #[test]
-fn a_socket_is_preferred_for_commands() {
+fn commands_may_have_a_socket_beside_the_port() {
     let text = "IMEX_CMD_ENABLED=1\nIMEX_CMD_UNIX_DOMAIN_PATH=/run/imex.sock\n";
-    let command = Config::parse(text).unwrap().command;
-    assert_eq!(command, Some(CommandAddress::Unix("/run/imex.sock".into())));
+    let expected = [
+        CommandAddress::Unix("/run/imex.sock".into()),
+        CommandAddress::Tcp("0.0.0.0:50005".parse().unwrap()),
+    ];
+    assert_eq!(Config::parse(text).unwrap().commands, expected);
+}
+
+#[test]
+fn keys_are_named_and_not_read() {
+    let text = |source: &str| {
+        let keys = ["KEY", "CERT", "CERT_AUTH"]
+            .map(|key| format!("IMEX_SERVER_{key}=/no/s_{key}\nIMEX_CLIENT_{key}=/no/c_{key}\n"));
+        format!(
+            "IMEX_ENABLE_AUTH_ENCRYPTION=1\nIMEX_AUTH_ENCRYPTION_MODE=SSL_TLS\n\
+             IMEX_AUTH_SOURCE={source}\nIMEX_SECURITY_TARGET_OVERRIDE=imex\n{}",
+            keys.concat()
+        )
+    };
+    let tls = |source: &str| Config::parse(&text(source)).unwrap().tls.unwrap();
+    let files = tls("FILE");
+    assert_eq!(files.server.key, Pem::File("/no/s_KEY".into()));
+    assert_eq!(files.client.authority, Pem::File("/no/c_CERT_AUTH".into()));
+    assert_eq!(files.target.as_deref(), Some("imex"));
+    assert_eq!(tls("ENV_PATH").client.key, Pem::FileOf("/no/c_KEY".into()));
+    assert_eq!(tls("ENV_VAL").server.certificate, Pem::Variable("/no/s_CERT".into()));
+    assert!(refusal(&text("NONE")).contains("IMEX_AUTH_SOURCE is none of"));
 }
 
 #[test]

@@ -36,11 +36,12 @@ async fn three_nodes_are_up_once_all_are_connected() {
 #[tokio::test]
 async fn a_lost_node_is_seen_at_once_and_given_up_after_its_time() {
     let rack = Rack::new(2);
-    let config = Config { grace_time: Some(Duration::from_millis(1)), ..rack.config(0) };
+    let config = Config { grace_time: Some(Duration::from_secs(2)), ..rack.config(0) };
     let _first = rack.start_with(config, 0).await;
     let second = rack.start(1).await;
     rack.wait_for_link(0, 1, ConnectionStatus::Connected).await;
     second.shut_down().await;
+    rack.wait_for_link(0, 1, ConnectionStatus::Recovering).await;
     rack.wait_for_link(0, 1, ConnectionStatus::Disconnected).await;
     let _again = rack.start(1).await;
     rack.wait_for_link(0, 1, ConnectionStatus::Connected).await;
@@ -108,4 +109,19 @@ async fn a_node_that_is_not_in_the_list_does_not_start() {
     let config = Config { address: "127.0.0.200".parse().ok(), ..rack.config(0) };
     let refusal = rack.refusal(config, 0).await;
     assert!(refusal.contains("has an address of this host"), "{refusal}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rack_of_eighteen_runs_in_one_process_and_its_nodes_restart_at_once() {
+    let rack = Rack::new(18);
+    let mut all = Vec::new();
+    for node in 0..18 {
+        all.push(rack.start(node).await);
+    }
+    eventually("the domain is up", async || rack.domain().await.status == DomainStatus::Up).await;
+    for _ in 0..5 {
+        all.pop().unwrap().shut_down().await;
+        all.push(rack.start(17).await);
+    }
+    eventually("it is up again", async || rack.domain().await.status == DomainStatus::Up).await;
 }

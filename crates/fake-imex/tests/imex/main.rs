@@ -65,8 +65,9 @@ impl Rack {
             quorum: Quorum::Recovery,
             grace_time: None,
             tls: None,
-            command: Some(self.command_address(node)),
+            commands: vec![self.command_address(node)],
             log_file: Some(self.path("log")),
+            is_log_kept: true,
         }
     }
 
@@ -159,7 +160,7 @@ fn free_port() -> u16 {
 
 /// Writes a node's config file.
 pub(crate) fn write_config(path: &Path, config: &Config) {
-    let CommandAddress::Tcp(command) = config.command.clone().unwrap() else { panic!("a port") };
+    let [CommandAddress::Tcp(command)] = config.commands[..] else { panic!("a port") };
     let text = format!(
         "BIND_INTERFACE_IP={}\nSERVER_PORT={}\nIMEX_NODE_CONFIG_FILE={}\nIMEX_CMD_ENABLED=1\n\
          IMEX_CMD_BIND_INTERFACE_IP={}\nIMEX_CMD_PORT={}\n",

@@ -19,8 +19,8 @@ pub(crate) struct DriverLibraries {
     pub(crate) management: PathBuf,
     /// `libcuda.so.1`, loaded by programs in containers.
     pub(crate) cuda: PathBuf,
-    /// The programs of the IMEX service, in the order of [`IMEX_PROGRAMS`].
-    pub(crate) imex: [PathBuf; 2],
+    /// The folder with the [`IMEX_PROGRAMS`]; `None` if it was not found.
+    pub(crate) imex: Option<PathBuf>,
 }
 
 /// Finds the driver libraries. The management library is `named`, or lies beside the `octavo`
@@ -34,8 +34,8 @@ pub(crate) fn find(named: Option<&Path>, octavo: &Path) -> anyhow::Result<Driver
         None => find_near(octavo, MANAGEMENT_FILE)?,
     };
     let near = |name| find_near(&management, name).or_else(|_| find_near(octavo, name));
-    let [service, command] = IMEX_PROGRAMS;
-    let imex = [near(service)?, near(command)?];
+    // Machines without a fabric need none.
+    let imex = near(IMEX_PROGRAMS[0]).ok().and_then(|path| Some(path.parent()?.to_owned()));
     Ok(DriverLibraries { cuda: near(CUDA_FILE)?, imex, management })
 }
 
@@ -69,17 +69,13 @@ mod tests {
         let below = folder.path().join("deps").join(MANAGEMENT_FILE);
         std::fs::write(&below, "").unwrap();
         let message = find(None, &octavo).unwrap_err().to_string();
-        assert!(message.contains("no nvidia-imex "), "{message}");
-        let imex = IMEX_PROGRAMS.map(|name| folder.path().join(name));
-        for program in &imex {
-            std::fs::write(program, "").unwrap();
-        }
-        let message = find(None, &octavo).unwrap_err().to_string();
         assert!(message.contains(CUDA_FILE), "{message}");
         let cuda = folder.path().join(CUDA_FILE);
         std::fs::write(&cuda, "").unwrap();
         let found = find(None, &octavo).unwrap();
-        assert_eq!(found, DriverLibraries { management: below.clone(), cuda, imex });
+        assert_eq!(found, DriverLibraries { management: below.clone(), cuda, imex: None });
+        std::fs::write(folder.path().join(IMEX_PROGRAMS[0]), "").unwrap();
+        assert_eq!(find(None, &octavo).unwrap().imex.as_deref(), Some(folder.path()));
         let beside = folder.path().join(MANAGEMENT_FILE);
         std::fs::write(&beside, "").unwrap();
         assert_eq!(find(None, &octavo).unwrap().management, beside);

@@ -75,8 +75,11 @@ pub(super) fn write(
         tree.program(programs.join(program), &script)?;
     }
     if has_channels(machine) {
-        for (name, program) in IMEX_PROGRAMS.iter().zip(&sources.imex) {
-            link_or_copy(program, &tree.path(&programs.join(name)))?;
+        let folder = sources.imex.as_deref().context(
+            "no nvidia-imex beside octavo: a machine with a fabric needs it; run `cargo build` in Octavo's repository",
+        )?;
+        for name in IMEX_PROGRAMS {
+            link_or_copy(&folder.join(name), &tree.path(&programs.join(name)))?;
         }
     }
     let firmware = Path::new("driver/lib/firmware/nvidia").join(version);

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use octavo_machine::{AddressingMode, Gpu, Machine, capability_text, mig_capabilities};
+use octavo_machine::{
+    AddressingMode, Gpu, IMEX_MANAGEMENT_MINOR, Machine, capability_text, mig_capabilities,
+};
 
 use super::tree::Tree;
 
@@ -42,10 +44,6 @@ const PARAMETERS: &[(&str, &str)] = &[
 /// Minor numbers of the capabilities to configure and to monitor MIG, the lowest of all.
 const MIG_MINORS: [(&str, u32); 2] = [("config", 1), ("monitor", 2)];
 
-/// Minor number of the capability to manage IMEX channels: the first after all MIG instances of 32
-/// GPUs.
-const IMEX_MGMT_MINOR: u32 = 4323;
-
 /// Mode of these capabilities' nodes: root only.
 const ROOT_ONLY_MODE: u32 = 0o400;
 
@@ -72,7 +70,7 @@ pub(super) fn write(tree: &Tree<'_>, machine: &Machine, boot_id: &str) -> anyhow
         }
     }
     if has_channels(machine) {
-        let text = capability_text(IMEX_MGMT_MINOR, ROOT_ONLY_MODE);
+        let text = capability_text(IMEX_MANAGEMENT_MINOR, ROOT_ONLY_MODE);
         tree.file(capabilities.join("fabric-imex-mgmt"), &text)?;
     }
     Ok(())

@@ -23,10 +23,11 @@ impl Node {
             fs::write(&path, "the simulated library").unwrap();
             path
         };
+        file("nvidia-imex-ctl");
         let libraries = DriverLibraries {
             management: file("library.so"),
             cuda: file("cuda.so"),
-            imex: [file("nvidia-imex"), file("nvidia-imex-ctl")],
+            imex: file("nvidia-imex").parent().map(Path::to_owned),
         };
         Self { folder, libraries }
     }
