@@ -127,10 +127,10 @@ request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ 
 request.userInfo.?extra['authentication.kubernetes.io/node-name'][0].orValue('')
 {{- end }}
 
-{{/* Who may read the agents' metrics: Prometheus has to, where a PodMonitor sends it. */}}
-{{- define "octavo.agent.metricsAccess" -}}
-{{- if ne .Values.agent.metricsAccess "auto" -}}
-{{- .Values.agent.metricsAccess -}}
+{{/* Who may read the metrics of a component, by its setting: Prometheus has to, where a PodMonitor sends it. */}}
+{{- define "octavo.metricsAccess" -}}
+{{- if ne .setting "auto" -}}
+{{- .setting -}}
 {{- else if .Values.monitoring.podMonitor.enabled -}}
 everyone
 {{- else -}}

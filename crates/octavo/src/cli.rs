@@ -43,7 +43,8 @@ It says what the pod or gang waits for, what its placement costs, and which plac
 If there is no placement, it says why and what would help.
 
 The holder of the Lease octavo-system/octavo-scheduler is asked. Pods are reached through the API
-server, which needs the right to get pods/proxy; a scheduler that is no pod, at its own address.
+server, which needs the rights to get pods/proxy and to create pods/portforward; a scheduler that is
+no pod, at its own address.
 --scheduler-lease names another Lease, --scheduler an address.
 
 Selectors are shown as written and are not evaluated. If too few GPUs are free, the pod cannot run.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use octavo_kube_io::admin::AdminAddress;
+use octavo_kube_io::admin::{AdminAddress, MetricsAccess};
 use octavo_kube_io::lease::LeaseOptions;
 use serde::{Deserialize, Serialize};
 
@@ -30,6 +30,9 @@ pub struct SchedulerArgs {
     /// pods and nodes
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:9477")]
     pub metrics_listen: AdminAddress,
+    /// Who may read all but health there: everyone, or clients on the loopback, such as a port-forward
+    #[arg(long, value_name = "everyone|loopback", default_value_t)]
+    pub metrics_access: MetricsAccess,
     /// Name of this process in the lease and in events [default: the host's name]
     #[arg(long, value_name = "NAME", env = "POD_NAME")]
     pub identity: Option<String>,

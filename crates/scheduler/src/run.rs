@@ -59,7 +59,7 @@ pub async fn run(args: SchedulerArgs) -> anyhow::Result<()> {
     let admin = match args.metrics_listen {
         AdminAddress::None => None,
         AdminAddress::Listen(wanted) => {
-            let server = AdminServer::bind(wanted).await?;
+            let server = AdminServer::bind(wanted).await?.with_access(args.metrics_access);
             if !is_pod(&args, |variable| std::env::var_os(variable)) {
                 address = Some(reachable_address(server.address(), &host_name()));
             }

@@ -6,7 +6,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use http::{Request, header};
+use http::{Request, StatusCode, header};
 use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::Pod;
@@ -28,9 +28,6 @@ pub(crate) enum PortForwardError {
     /// The pod does not speak HTTP there, or ended the connection.
     #[error("port-forward: {0}")]
     Http(#[from] hyper::Error),
-    /// The pod refused.
-    #[error("port-forward: the pod answers {0}")]
-    Status(http::StatusCode),
     /// The pod does not answer.
     #[error("port-forward: no answer within {} s", TIMEOUT.as_secs())]
     Timeout,
@@ -39,14 +36,14 @@ pub(crate) enum PortForwardError {
     NoText,
 }
 
-/// The text at a path of a pod's port.
-pub(crate) async fn get_text(
+/// The status and the text at a path of a pod's port.
+pub(crate) async fn get(
     client: &Client,
     namespace: &str,
     pod: &str,
     port: u16,
     path: &str,
-) -> Result<String, PortForwardError> {
+) -> Result<(StatusCode, String), PortForwardError> {
     let pods = Api::<Pod>::namespaced(client.clone(), namespace);
     let mut forwarder = pods.portforward(pod, &[port]).await?;
     let stream = forwarder.take_stream(port).ok_or(PortForwardError::NoStream(port))?;
@@ -60,11 +57,9 @@ pub(crate) async fn get_text(
     let answer = async {
         let answer = sender.send_request(request).await?;
         let status = answer.status();
-        if !status.is_success() {
-            return Err(PortForwardError::Status(status));
-        }
         let bytes = answer.into_body().collect().await?.to_bytes();
-        String::from_utf8(bytes.to_vec()).map_err(|_| PortForwardError::NoText)
+        let text = String::from_utf8(bytes.to_vec()).map_err(|_| PortForwardError::NoText)?;
+        Ok((status, text))
     };
     // The connection has to be driven while the answer is read. A pod that hangs must not hold up the others.
     let driven = async {

@@ -2,8 +2,10 @@
 //! decisions.
 //!
 //! The scheduler is the holder of a [`Lease`](LeaseName). A holder that is no pod annotates the lease
-//! with its address and is asked there. Pods are reached through the API server's proxy, for which
-//! the right to `get` `pods/proxy` is enough; only the leader among them decides.
+//! with its address and is asked there. Pods are reached through the API server's proxy, with the
+//! right to `get` `pods/proxy`. Where they serve their loopback only, as with the chart's defaults, a
+//! port-forward is made, with the right to `create` `pods/portforward`. Only the leader among them
+//! decides.
 
 mod lease;
 mod text;
@@ -16,13 +18,15 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
 use kube::{Api, Client};
 use octavo_engine::explain::{Explanation, PreemptionHint};
+use octavo_kube_io::admin::LOOPBACK_ONLY;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use self::lease::LeaseHolder;
-use crate::address;
 use crate::error::ViewError;
+use crate::port_forward::PortForwardError;
 use crate::snapshot::ObjectName;
+use crate::{address, port_forward};
 
 pub use lease::{LeaseName, LeaseNameError, LeaseProblem};
 pub(crate) use text::explanation_lines;
@@ -68,8 +72,18 @@ pub struct Scheduler {
     /// Path prefix of the admin server.
     prefix: String,
     name: String,
+    /// The pod that it is, for port-forwards.
+    pod: Option<PodPort>,
     /// The lease that gave the address.
     lease: Option<LeaseName>,
+}
+
+/// A port of a pod.
+#[derive(Clone)]
+struct PodPort {
+    namespace: String,
+    name: String,
+    port: u16,
 }
 
 /// The kind of a question's subject.
@@ -189,7 +203,7 @@ impl Scheduler {
         let SchedulerAddress(uri) = address;
         let name = format!("at {}", uri.to_string().trim_end_matches('/'));
         match address::client(uri) {
-            Ok(client) => Ok(Self { client, prefix: String::new(), name, lease: None }),
+            Ok(client) => Ok(Self { client, prefix: String::new(), name, pod: None, lease: None }),
             Err(error) => {
                 Err(ViewError::SchedulerUnreachable { scheduler: name, message: error.to_string() })
             }
@@ -258,6 +272,11 @@ impl Scheduler {
         Some(Self {
             client: client.clone(),
             prefix: format!("/api/v1/namespaces/{namespace}/pods/{name}:{port}/proxy"),
+            pod: u16::try_from(port).ok().map(|port| PodPort {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                port,
+            }),
             name: format!("{namespace}/{name}"),
             lease: None,
         })
@@ -303,13 +322,28 @@ impl Scheduler {
         let answer =
             address::get_with_status(&self.client, &format!("{}{path}", self.prefix)).await;
         let scheduler = self.name.clone();
-        let (code, text) = answer.map_err(|error| {
+        let (mut code, mut text) = answer.map_err(|error| {
             let (scheduler, mut message) = (scheduler.clone(), error_chain(&error));
             if let Some(lease) = &self.lease {
                 message = format!("{message}; the Lease {lease} gives this address");
             }
             ViewError::SchedulerUnreachable { scheduler, message }
         })?;
+        if let Some(PodPort { namespace, name, port }) = &self.pod
+            && text.contains(LOOPBACK_ONLY)
+        {
+            let answer = port_forward::get(&self.client, namespace, name, *port, path).await;
+            (code, text) = answer.map_err(|error| match error {
+                PortForwardError::Kube(kube::Error::Api(status)) if status.code == 403 => {
+                    let message = status.message.clone();
+                    ViewError::Refused { kind: "pods/portforward", code: 403, message }
+                }
+                error => {
+                    let (scheduler, message) = (scheduler.clone(), error.to_string());
+                    ViewError::SchedulerUnreachable { scheduler, message }
+                }
+            })?;
+        }
         if code.is_success() {
             return Ok(text);
         }

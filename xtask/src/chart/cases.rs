@@ -18,7 +18,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 22] = [
+pub(super) const REFUSED: [Refused; 23] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -33,6 +33,7 @@ pub(super) const REFUSED: [Refused; 22] = [
     set("agent.hookDir=/", "'/agent/hookDir': '/' does not match"),
     set("agent.adminPort=0", "'/agent/adminPort': minimum: got 0, want 1"),
     set("agent.metricsAccess=me", "'/agent/metricsAccess': value must be one of"),
+    set("scheduler.metricsAccess=me", "'/scheduler/metricsAccess': value must be one of"),
     set("agent.updateStrategy.rollingUpdate.maxSurge=one", "/maxSurge': 'one' does not match"),
     set("scheduler.replicas=-1", "'/scheduler/replicas': minimum: got -1, want 0"),
     set("scheduler.name=My Scheduler", "'/scheduler/name': 'My Scheduler' does not match"),
@@ -183,6 +184,11 @@ fn default_facts() -> Vec<Fact> {
         fact(
             "DaemonSet",
             "/spec/template/spec/containers/0/command/3",
+            json!("--metrics-access=loopback"),
+        ),
+        fact(
+            "Deployment",
+            "/spec/template/spec/containers/0/command/4",
             json!("--metrics-access=loopback"),
         ),
         // Two pods are on a node while one replaces another: no port of the node may be theirs.

@@ -1,3 +1,5 @@
+use std::sync::{Arc, Mutex};
+
 use octavo_testkit::{ScriptedApi, failure};
 use serde_json::{Value, json};
 
@@ -214,6 +216,7 @@ async fn scheduler_errors_differ_from_api_server_errors() {
         client: client(move |_| (answer.0, answer.1.to_owned())),
         prefix: String::new(),
         name: "octavo/s-0".to_owned(),
+        pod: None,
         lease: None,
     };
     let gang = ObjectName::new("a", "train");
@@ -299,4 +302,24 @@ fn a_pod_in_a_lent_place_is_shown_with_its_lender() {
     let says: SchedulerExplanation =
         serde_json::from_value(json!({"node": "n0", "loan": loan})).unwrap();
     assert_eq!(text::explanation_lines(&says, ""), format!("  {loan}\n"));
+}
+
+#[tokio::test]
+async fn a_scheduler_that_serves_its_loopback_is_asked_by_a_port_forward() {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let paths = Arc::clone(&asked);
+    let client = client(move |path| {
+        paths.lock().unwrap().push(path.to_owned());
+        match path {
+            path if path.contains("/leases/") => missing(),
+            path if path.contains("/proxy/") => (403, LOOPBACK_ONLY.to_owned()),
+            path if path.contains("/portforward") => status(403, "forbidden"),
+            _ => list(&[pod("s-0", "Running", "metrics")]),
+        }
+    });
+    let error = found(&client).await.unwrap_err();
+    assert!(matches!(error, ViewError::Refused { kind: "pods/portforward", .. }), "{error}");
+    let asked = asked.lock().unwrap();
+    let forward = "/api/v1/namespaces/octavo/pods/s-0/portforward";
+    assert!(asked.iter().any(|path| path.starts_with(forward)), "{asked:?}");
 }

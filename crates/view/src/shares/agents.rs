@@ -130,8 +130,11 @@ async fn metrics(client: &Client, agent: &AgentPod) -> Result<String, String> {
     let is_for_loopback = |status: &kube::core::Status| status.message.contains(LOOPBACK_ONLY);
     match (error, u16::try_from(*port)) {
         (kube::Error::Api(status), Ok(port)) if is_for_loopback(&status) => {
-            let text = port_forward::get_text(client, namespace, name, port, "/metrics").await;
-            text.map_err(|error| error.to_string())
+            match port_forward::get(client, namespace, name, port, "/metrics").await {
+                Ok((status, text)) if status.is_success() => Ok(text),
+                Ok((status, _)) => Err(format!("port-forward: the pod answers {status}")),
+                Err(error) => Err(error.to_string()),
+            }
         }
         (error, _) => Err(error.to_string()),
     }
