@@ -98,6 +98,17 @@ struct Testbed {
     limit: u64,
 }
 
+/// Makes what an agent reads of `/proc` where no driver is loaded. Returns the folder.
+fn simulated_proc(folder: &Path) -> anyhow::Result<PathBuf> {
+    let random = folder.join("sys/kernel/random");
+    fs::create_dir_all(&random)?;
+    fs::copy("/proc/sys/kernel/random/boot_id", random.join("boot_id"))?;
+    let devices =
+        "Character devices:\n195 nvidia\n195 nvidia-modeset\n195 nvidiactl\n508 nvidia-uvm\n";
+    fs::write(folder.join("devices"), devices)?;
+    Ok(folder.to_owned())
+}
+
 impl Testbed {
     async fn new(options: &Options) -> anyhow::Result<Self> {
         let folder = tempfile::Builder::new().prefix("or").tempdir().context("make a folder")?;
@@ -130,12 +141,17 @@ impl Testbed {
                 })
             })
             .collect();
+        let proc_root = match options.simulator {
+            Some(_) => simulated_proc(&testbed.path("proc"))?,
+            None => "/proc".into(),
+        };
         // JSON is YAML.
         let config = json!({
             "nodeName": NODE,
             "kubeconfig": testbed.path("kubeconfig"),
             "driverRoot": options.driver_root,
             "sysRoot": options.sys_root,
+            "procRoot": proc_root,
             "cgroupRoot": "/sys/fs/cgroup",
             "kubeletRoot": testbed.path("kubelet"),
             "cdiRoot": testbed.path("cdi"),
