@@ -37,10 +37,14 @@ pub fn machine() -> Option<MachineLocation> {
     let has_machine = |folder: &PathBuf| folder.join("machine.yaml").exists();
     let beside_library = library_folder().filter(has_machine);
     let beside_library = beside_library.map(|folder| MachineLocation { folder, devices: None });
-    beside_library.or_else(|| {
-        let in_container = Some(PathBuf::from(CONTAINER_FOLDER)).filter(has_machine);
-        in_container.map(|folder| MachineLocation { folder, devices: Some("/dev".into()) })
-    })
+    beside_library.or_else(machine_of_container)
+}
+
+/// The machine that this container is on; `None` outside of a container.
+pub fn machine_of_container() -> Option<MachineLocation> {
+    let folder = PathBuf::from(CONTAINER_FOLDER);
+    let has_machine = folder.join("machine.yaml").exists();
+    has_machine.then(|| MachineLocation { folder, devices: Some("/dev".into()) })
 }
 
 /// The folder of the library: this code is linked into it, so its own address identifies the file.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use octavo_fake_gpu::locate::MachineLocation;
 use octavo_machine::{ImexState, StateFile};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -22,7 +23,7 @@ use crate::status::{Connection, ConnectionStatus, Node, NodeStatus};
 use crate::stream::Transport;
 use crate::{command, peers};
 
-pub use crate::driver::folder as driver_folder;
+pub use crate::driver::machine;
 
 /// Time in which a second SIGUSR1 is ignored.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
@@ -30,7 +31,7 @@ const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 /// Interval in which the file with the faults is looked at.
 const FAULT_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Time in which subscribers are told that the service ends.
+/// Time in which subscribers receive the last state.
 const NOTICE: Duration = Duration::from_millis(50);
 
 /// Version of a service without a driver.
@@ -41,8 +42,8 @@ const NO_DRIVER: &str = "0.0";
 pub struct Environment {
     /// The hosts file.
     pub hosts: PathBuf,
-    /// Folder of the machine; `None`: without a driver (`--nogpu`).
-    pub driver: Option<PathBuf>,
+    /// The machine; `None`: without a driver (`--nogpu`).
+    pub machine: Option<MachineLocation>,
 }
 
 /// A running service. It ends when dropped, and has ended after [`Daemon::shut_down`].
@@ -87,10 +88,10 @@ impl Daemon {
     /// session already.
     pub async fn start(config: Config, environment: &Environment) -> anyhow::Result<Self> {
         let log = Log::open(config.log_file.as_deref(), config.is_log_kept);
-        let state = environment.driver.as_deref().map(|it| StateFile::open(it.join("state.json")));
+        let location = environment.machine.as_ref();
+        let state = location.map(|it| StateFile::open(it.folder.join("state.json")));
         let machine = state.as_ref().map(|file| file.state().clone()).unwrap_or_default();
-        let driver = environment.driver.as_deref();
-        let driver = driver.map(|folder| DriverSession::open(folder, &machine)).transpose()?;
+        let driver = location.map(|it| DriverSession::open(it, &machine)).transpose()?;
         let version = driver.as_ref().map_or(NO_DRIVER, |driver| &driver.version).to_owned();
         if let Some(own) = machine.imex.version.as_ref().filter(|own| **own != version) {
             bail!("this service is of version {own}, and the driver of {version}");
@@ -171,7 +172,7 @@ impl Daemon {
         self.shared.state.borrow().status
     }
 
-    /// Ends the service: subscribers are told, ports and driver are free afterwards.
+    /// Ends the service. Subscribers receive the last state; ports and driver are free afterwards.
     pub async fn shut_down(self) {
         self.shared.set_status(NodeStatus::ShuttingDown);
         sleep(NOTICE).await;

@@ -1,26 +1,20 @@
 //! The simulated driver below the service: its version and its one session.
 
-use std::fs::{File, OpenOptions};
-use std::io;
-use std::path::{Path, PathBuf};
+use std::fs::File;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use octavo_fake_gpu::locate::{self, MachineLocation};
 use octavo_machine::{IMEX_MANAGEMENT_MINOR, Machine, State};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
-/// Folder of the machine in containers.
-const CONTAINER_FOLDER: &str = "/run/octavo-simulator";
-
-/// Folder of the capabilities' device nodes in containers.
-const CAPABILITIES: &str = "/dev/nvidia-caps";
-
-/// Folder of the machine that this program is installed on: a container's, or beside the program in the driver's root.
-pub fn folder() -> Option<PathBuf> {
-    let has_machine = |folder: &PathBuf| folder.join("machine.yaml").exists();
-    let in_container = PathBuf::from(CONTAINER_FOLDER);
-    let beside = std::env::current_exe().ok()?.parent()?.parent()?.join("lib64");
-    [in_container, beside].into_iter().find(has_machine)
+/// The machine that this program is installed on: a container's, or beside the program in the driver's root.
+pub fn machine() -> Option<MachineLocation> {
+    locate::machine_of_container().or_else(|| {
+        let folder = std::env::current_exe().ok()?.parent()?.parent()?.join("lib64");
+        let has_machine = folder.join("machine.yaml").exists();
+        has_machine.then_some(MachineLocation { folder, devices: None })
+    })
 }
 
 /// The driver, held by one service at a time.
@@ -34,14 +28,17 @@ pub(crate) struct DriverSession {
 
 impl DriverSession {
     /// Opens the driver of a machine.
-    pub(crate) fn open(folder: &Path, state: &State) -> anyhow::Result<Self> {
+    pub(crate) fn open(location: &MachineLocation, state: &State) -> anyhow::Result<Self> {
         if let Some(code) = state.failing_calls.get("nvmlInit").filter(|code| **code != 0) {
             bail!("no driver is loaded (NVML says {code})");
         }
+        let folder = &location.folder;
         let machine = Machine::read(&folder.join("machine.yaml"))?;
-        if folder == Path::new(CONTAINER_FOLDER) {
-            may_manage(Path::new(CAPABILITIES))?;
-        }
+        let capability = format!("nvidia-caps/nvidia-cap{IMEX_MANAGEMENT_MINOR}");
+        ensure!(
+            location.may_open(&capability),
+            "/dev/{capability} may not be opened: this container may not manage IMEX"
+        );
         let lock = File::open(folder).with_context(|| format!("opening {}", folder.display()))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Self { version: machine.driver.version, _lock: lock }),
@@ -51,34 +48,26 @@ impl DriverSession {
     }
 }
 
-/// Refuses a container without the capability to manage IMEX. No driver stands behind the numbers of its node.
-fn may_manage(folder: &Path) -> anyhow::Result<()> {
-    let node = folder.join(format!("nvidia-cap{IMEX_MANAGEMENT_MINOR}"));
-    match OpenOptions::new().read(true).open(&node) {
-        Ok(_) => Ok(()),
-        Err(error) if is_without_driver(&error) => Ok(()),
-        Err(error) => Err(error).with_context(|| {
-            format!("opening {}: this container may not manage IMEX", node.display())
-        }),
-    }
-}
-
-fn is_without_driver(error: &io::Error) -> bool {
-    let codes = [Errno::NXIO, Errno::NODEV].map(Errno::raw_os_error);
-    error.raw_os_error().is_some_and(|code| codes.contains(&code))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const MACHINE: &str = include_str!("../../../machines/gb200-tray.yaml");
+
     #[test]
     fn only_the_capability_of_imex_lets_a_container_manage_it() {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("nvidia-cap1"), "").unwrap();
-        let refusal = may_manage(folder.path()).unwrap_err().to_string();
+        let (machine, devices) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        std::fs::write(machine.path().join("machine.yaml"), MACHINE).unwrap();
+        let location = MachineLocation {
+            folder: machine.path().to_owned(),
+            devices: Some(devices.path().to_owned()),
+        };
+        let capabilities = devices.path().join("nvidia-caps");
+        std::fs::create_dir(&capabilities).unwrap();
+        std::fs::write(capabilities.join("nvidia-cap1"), "").unwrap();
+        let refusal = DriverSession::open(&location, &State::default()).unwrap_err().to_string();
         assert!(refusal.contains("nvidia-cap4323"), "{refusal}");
-        std::fs::write(folder.path().join("nvidia-cap4323"), "").unwrap();
-        may_manage(folder.path()).unwrap();
+        std::fs::write(capabilities.join("nvidia-cap4323"), "").unwrap();
+        DriverSession::open(&location, &State::default()).unwrap();
     }
 }

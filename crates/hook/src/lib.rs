@@ -100,6 +100,26 @@ struct Line {
     args: Args,
 }
 
+/// Prepares a container's root; run by container runtimes through CDI specs.
+#[derive(clap::Parser)]
+#[command(name = "octavo-cdi-hook", version)]
+struct ProgramLine {
+    #[command(subcommand)]
+    program: Program,
+}
+
+#[derive(clap::Subcommand)]
+enum Program {
+    /// Prepares a container's root.
+    CdiHook(Args),
+}
+
+/// Runs the hook of this process's command line, whose first word is `cdi-hook`. Ends the process for a wrong one.
+pub fn run_program() -> anyhow::Result<()> {
+    let Program::CdiHook(args) = ProgramLine::parse().program;
+    run(&args)
+}
+
 /// Runs a hook for the container whose state is on standard input. An error fails the container's start and appears in
 /// its pod's events.
 pub fn run(args: &Args) -> anyhow::Result<()> {

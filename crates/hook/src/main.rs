@@ -5,23 +5,6 @@
 
 #![forbid(unsafe_code)]
 
-use clap::Parser;
-
-/// Prepares a container's root; run by container runtimes through CDI specs.
-#[derive(Parser)]
-#[command(name = "octavo-cdi-hook", version)]
-struct Line {
-    #[command(subcommand)]
-    program: Program,
-}
-
-#[derive(clap::Subcommand)]
-enum Program {
-    /// Prepares a container's root.
-    CdiHook(octavo_hook::Args),
-}
-
 fn main() -> anyhow::Result<()> {
-    let Program::CdiHook(args) = Line::parse().program;
-    octavo_hook::run(&args)
+    octavo_hook::run_program()
 }

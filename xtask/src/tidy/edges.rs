@@ -54,7 +54,7 @@ const ALLOWED: [(&str, &[&str]); 31] = [
     ("fake-gpu", &["machine"]),
     ("fake-nvml", &["machine", "fake-gpu"]),
     ("fake-cuda", &["machine", "fake-gpu"]),
-    ("fake-imex", &["machine"]),
+    ("fake-imex", &["machine", "fake-gpu"]),
     ("probe", &["term"]),
     ("figure", &["term"]),
     ("research", &["agent", "figure", "gpu", "sim"]),

@@ -27,17 +27,17 @@ struct Args {
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> anyhow::Result<()> {
     let args = Args::parse();
-    let driver = if args.nogpu {
+    let machine = if args.nogpu {
         None
     } else {
-        Some(daemon::driver_folder().context("there is no driver on this node")?)
+        Some(daemon::machine().context("there is no driver on this node")?)
     };
     // Before the service is ready: a signal must not end it.
     let mut reload = signal(SignalKind::user_defined1())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let config = Config::read(&args.config)?;
-    let daemon = Daemon::start(config, &Environment { hosts: args.hosts, driver }).await?;
+    let daemon = Daemon::start(config, &Environment { hosts: args.hosts, machine }).await?;
     loop {
         tokio::select! {
             _ = reload.recv() => { daemon.reload(); }

@@ -3,7 +3,7 @@
 use std::fs;
 
 use octavo_fake_imex::status::{ConnectionStatus, NodeStatus};
-use octavo_fake_imex::{Config, Daemon, Environment};
+use octavo_fake_imex::{Config, Daemon};
 
 use crate::{MACHINE, Rack, eventually};
 
@@ -12,7 +12,7 @@ async fn a_driver_has_one_session() {
     let rack = Rack::new(2);
     let first = rack.start(0).await;
     let config = Config { address: Some(Rack::address(1)), ..rack.config(1) };
-    let second = Environment { driver: Some(rack.machine(0)), ..rack.environment(1) };
+    let second = rack.environment(0);
     let error = Daemon::start(config.clone(), &second).await.err().unwrap();
     assert!(error.to_string().contains("has the session of this driver"), "{error:#}");
     first.shut_down().await;

@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use octavo_fake_gpu::locate::MachineLocation;
 use octavo_fake_imex::config::{CommandAddress, Quorum};
 use octavo_fake_imex::status::{ConnectionStatus, Domain, Node, NodeStatus};
 use octavo_fake_imex::{Config, Daemon, Environment, command};
@@ -93,7 +94,8 @@ impl Rack {
     }
 
     pub(crate) fn environment(&self, node: u8) -> Environment {
-        Environment { hosts: self.path("hosts"), driver: Some(self.machine(node)) }
+        let machine = MachineLocation { folder: self.machine(node), devices: None };
+        Environment { hosts: self.path("hosts"), machine: Some(machine) }
     }
 
     /// Starts a node.

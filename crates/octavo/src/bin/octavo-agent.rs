@@ -24,22 +24,10 @@ struct Cli {
     log: LogArgs,
 }
 
-/// Without `hookDir` this program is that of the CDI hooks, too.
-#[derive(Debug, Parser)]
-struct HookCli {
-    #[command(subcommand)]
-    program: HookProgram,
-}
-
-#[derive(Debug, clap::Subcommand)]
-enum HookProgram {
-    CdiHook(octavo_hook::Args),
-}
-
 fn main() -> ExitCode {
+    // Without `hookDir` this program is that of the CDI hooks, too.
     let ended = if std::env::args_os().nth(1).is_some_and(|word| word == "cdi-hook") {
-        let HookProgram::CdiHook(args) = HookCli::parse().program;
-        octavo_hook::run(&args)
+        octavo_hook::run_program()
     } else {
         let cli = Cli::parse();
         logging::start(cli.log, LogProfile::Daemon);
