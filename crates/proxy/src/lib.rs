@@ -23,7 +23,7 @@
 //!   Names that the proxy does not define have the address of a trap there: they can be linked to,
 //!   but not called.
 //!
-//! Pure: bytes in, bytes out; the same driver and plan give the same result.
+//! Pure but for reading a driver that is given as a file; the same driver and plan give the same result.
 
 #![forbid(unsafe_code)]
 
