@@ -6,6 +6,7 @@
 #![expect(unreachable_pub, reason = "KubeSchema writes each type a second time, in a function")]
 
 use std::borrow::Cow;
+use std::str::FromStr;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -124,6 +125,32 @@ pub enum Readiness {
     NotReady,
 }
 
+/// Which daemons a pod of a domain waits for without end ([`ANNOTATION_READY_WHEN`](crate::names::ANNOTATION_READY_WHEN)).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadyWhen {
+    /// `Node`: that of its own node.
+    Node,
+    /// `Members`: those of all nodes with an allocated channel.
+    Members,
+    /// A number: so many, its own among them.
+    Count(u32),
+}
+
+impl FromStr for ReadyWhen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "Node" => Ok(Self::Node),
+            "Members" => Ok(Self::Members),
+            _ => match text.parse() {
+                Ok(count) if count > 0 => Ok(Self::Count(count)),
+                _ => Err(format!("{text:?} is not Node, Members or a number above 0")),
+            },
+        }
+    }
+}
+
 /// The IMEX daemons of a domain in one NVLink clique. It lies in the namespace of the driver and is named
 /// `<UID of the domain>.<clique id>`. It has no spec.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -214,4 +241,20 @@ fn readiness(_: &mut SchemaGenerator) -> Schema {
 
 fn allocation_mode(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["All", "Single"], "default": "Single"})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ready_when_is_a_word_or_a_positive_number() {
+        assert_eq!("Node".parse(), Ok(ReadyWhen::Node));
+        assert_eq!("Members".parse(), Ok(ReadyWhen::Members));
+        assert_eq!("18".parse(), Ok(ReadyWhen::Count(18)));
+        for text in ["", "0", "-1", "members", "2.5"] {
+            let error = text.parse::<ReadyWhen>().unwrap_err();
+            assert!(error.contains(text) && error.contains("Members"), "{error}");
+        }
+    }
 }

@@ -34,6 +34,26 @@ pub const LABEL_COMPUTE_DOMAIN_TARGET: &str = "resource.nvidia.com/computeDomain
 pub const TARGET_DAEMON: &str = "Daemon";
 /// The template of the pods' claims.
 pub const TARGET_WORKLOAD: &str = "Workload";
+/// Annotation of a claim from a domain's template: the domain, `<namespace>/<name>`. A hint: the UID in the claim's config decides.
+pub const ANNOTATION_COMPUTE_DOMAIN: &str = "octavo.dev/compute-domain";
+/// Annotation of a `ComputeDomain`: which daemons a pod waits for without end. See [`ReadyWhen`](crate::compute_domain::ReadyWhen).
+pub const ANNOTATION_READY_WHEN: &str = "octavo.dev/ready-when";
+/// Condition of a `ComputeDomain`: whether the daemons of all nodes with an allocated channel are ready. Prepare waits for it.
+pub const CONDITION_MEMBERS_READY: &str = "MembersReady";
+/// Condition of a `ComputeDomain`: whether another domain has nodes in the same NVLink clique.
+pub const CONDITION_SHARED_CLIQUE: &str = "SharedClique";
+/// Prefix of the field managers of domains' daemons; a hash of the node's name follows.
+pub const IMEX_DAEMON_MANAGER_PREFIX: &str = "octavo-imex-daemon-";
+/// `reportingController` of the controller's events, and its field manager.
+pub const CONTROLLER: &str = "octavo.dev/controller";
+/// Variable of a domain's daemon, from its CDI spec, as in NVIDIA's driver: the clique of its node, or empty.
+pub const ENV_CLIQUE_ID: &str = "CLIQUE_ID";
+/// The same: UID of the domain.
+pub const ENV_COMPUTE_DOMAIN_UUID: &str = "COMPUTE_DOMAIN_UUID";
+/// The same: name of the domain.
+pub const ENV_COMPUTE_DOMAIN_NAME: &str = "COMPUTE_DOMAIN_NAME";
+/// The same: namespace of the domain.
+pub const ENV_COMPUTE_DOMAIN_NAMESPACE: &str = "COMPUTE_DOMAIN_NAMESPACE";
 
 /// Extended resource provided by the class of whole GPUs.
 pub const EXTENDED_RESOURCE_GPU: &str = "nvidia.com/gpu";
