@@ -162,6 +162,14 @@ pub(crate) struct NodeArgs {
     /// Interval between checks of shares, while there are any, as in 200ms or 1s [default: 200ms]
     #[arg(long, value_name = "TIME")]
     watch_interval: Option<WatchInterval>,
+
+    /// Be the driver of ComputeDomains, too: channels and daemons for GPUs of several nodes [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    compute_domains: Option<bool>,
+
+    /// Namespace in which daemons of ComputeDomains run [default: that of the service account or kubeconfig]
+    #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
+    daemon_namespace: Option<String>,
 }
 
 /// Arguments of `octavo agent inventory`.
@@ -218,6 +226,8 @@ impl NodeArgs {
             wall: _,
             mounts,
             watch_interval,
+            compute_domains,
+            daemon_namespace,
         } = self.clone();
         NodeFile {
             node_name,
@@ -242,6 +252,8 @@ impl NodeArgs {
             wall: None,
             mounts: (!mounts.is_empty()).then_some(mounts),
             watch_interval,
+            compute_domains,
+            daemon_namespace,
         }
     }
 }

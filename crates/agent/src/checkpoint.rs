@@ -1,10 +1,10 @@
 //! State of the agent that survives restarts: one file per claim.
 //!
 //! ```text
-//! <kubelet root>/plugins/gpu.nvidia.com/checkpoint/
+//! <kubelet root>/plugins/<driver>/checkpoint/
 //!   <claim uid>.json      devices of the claim: version, checksum, record
 //!   boot                  the boot in which the folder was last used
-//!   lock                  held by the node's active agent
+//!   lock                  held by the node's active agent, in the folder of the GPUs' driver
 //!   kept/<name>.<reason>  damaged files, for diagnosis
 //! ```
 //!
@@ -12,6 +12,7 @@
 //! after a power failure. Each claim has its own file, so claims do not wait for each other.
 
 mod files;
+mod format;
 mod lock;
 mod record;
 #[cfg(test)]
@@ -20,33 +21,35 @@ mod tests;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
+pub(crate) use format::{Checkpointed, ClaimRecord, Damage, decode, encode};
 pub(crate) use lock::Lock;
 pub(crate) use record::{
-    Damage, HeldDevice, HeldKind, HeldMig, HeldShare, HeldTerms, MadeMig, Record, RecordState,
-    decode, encode,
+    HeldDevice, HeldKind, HeldMig, HeldShare, HeldTerms, MadeMig, Record, RecordState,
 };
 
 use octavo_node::ClaimRef;
 use octavo_node::files::{StorageError, remove, write_atomically};
 
-/// The folder of checkpoints, locked for this process.
+/// The folder of a driver's checkpoints, locked for this process.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct Store<R = Record> {
     folder: PathBuf,
     boot_id: String,
     /// Whether an earlier boot used the folder last. Unreadable files then belong to no running container.
     is_new_boot: bool,
     /// Held for the life of the store, unless the caller holds the lock.
     _lock: Option<Lock>,
+    _records: PhantomData<fn(R) -> R>,
 }
 
 /// Files found at start.
-#[derive(Debug, Default)]
-pub(crate) struct Loaded {
+#[derive(Debug)]
+pub(crate) struct Loaded<R = Record> {
     /// Records of this boot by UID.
-    pub(crate) records: BTreeMap<String, Record>,
+    pub(crate) records: BTreeMap<String, R>,
     /// UIDs of claims with a record of an earlier boot.
     pub(crate) forgotten: Vec<String>,
     /// UIDs of unreadable files, with the readable parts.
@@ -62,7 +65,7 @@ pub(crate) struct Damaged {
     pub(crate) claim: Option<ClaimRef>,
 }
 
-impl Store {
+impl<R: Checkpointed> Store<R> {
     /// Opens the folder, creates it if missing, locks it, and removes half-written files of a crash.
     pub(crate) fn open(folder: &Path, boot_id: &str) -> Result<Self, StorageError> {
         let is_taken = || {
@@ -92,6 +95,7 @@ impl Store {
             boot_id: boot_id.to_owned(),
             is_new_boot,
             _lock: lock,
+            _records: PhantomData,
         })
     }
 
@@ -106,8 +110,9 @@ impl Store {
     }
 
     /// Reads every claim's file.
-    pub(crate) fn load(&self) -> Result<Loaded, StorageError> {
-        let mut loaded = Loaded::default();
+    pub(crate) fn load(&self) -> Result<Loaded<R>, StorageError> {
+        let mut loaded =
+            Loaded { records: BTreeMap::new(), forgotten: Vec::new(), damaged: BTreeMap::new() };
         for entry in fs::read_dir(&self.folder).map_err(StorageError::of("read", &self.folder))? {
             let entry = entry.map_err(StorageError::of("read", &self.folder))?;
             let name = entry.file_name();
@@ -119,13 +124,13 @@ impl Store {
                     let damaged = Damaged { damage: Damage::Unreadable, claim: None };
                     loaded.damaged.insert(uid.to_owned(), damaged);
                 }
-                Ok(text) => match decode(&text, uid) {
-                    Ok(record) if record.boot_id == self.boot_id => {
+                Ok(text) => match decode::<R>(&text, uid) {
+                    Ok(record) if record.boot_id() == self.boot_id => {
                         loaded.records.insert(uid.to_owned(), record);
                     }
                     Ok(_) => loaded.forgotten.push(uid.to_owned()),
                     Err(damage) => {
-                        let claim = record::claim_in(&text, uid);
+                        let claim = format::claim_in(&text, uid);
                         loaded.damaged.insert(uid.to_owned(), Damaged { damage, claim });
                     }
                 },
@@ -144,8 +149,8 @@ impl Store {
     }
 
     /// Writes a claim's file. The file is on disk when this returns.
-    pub(crate) fn write(&self, record: &Record) -> Result<(), StorageError> {
-        write_atomically(&self.path(&record.claim.uid), encode(record).as_bytes(), true)
+    pub(crate) fn write(&self, record: &R) -> Result<(), StorageError> {
+        write_atomically(&self.path(&record.claim().uid), encode(record).as_bytes(), true)
     }
 
     /// Removes a claim's file if it exists.
@@ -157,8 +162,8 @@ impl Store {
     }
 
     /// Whether a claim's file is unchanged since it was written.
-    pub(crate) fn is_intact(&self, record: &Record) -> bool {
-        fs::read(self.path(&record.claim.uid)).is_ok_and(|text| text == encode(record).as_bytes())
+    pub(crate) fn is_intact(&self, record: &R) -> bool {
+        fs::read(self.path(&record.claim().uid)).is_ok_and(|text| text == encode(record).as_bytes())
     }
 
     /// Moves a damaged file aside and writes `replacement` in its place, if given. The claim always has a file in
@@ -167,7 +172,7 @@ impl Store {
         &self,
         uid: &str,
         damage: Damage,
-        replacement: Option<&Record>,
+        replacement: Option<&R>,
     ) -> Result<PathBuf, StorageError> {
         let path = self.path(uid);
         let kept = self.folder.join("kept");

@@ -17,7 +17,6 @@ mod active_shares;
 mod cdi_devices;
 mod claim_holds;
 mod conflict;
-mod drain_gate;
 mod enforcement;
 mod extent;
 mod hook;
@@ -49,14 +48,17 @@ use octavo_node::{ClaimRef, NodePaths};
 
 use crate::cdi::CdiFolder;
 use crate::checkpoint::Store;
+use crate::drain_gate::DrainGate;
 use crate::gpu_mode::GpuModes;
 use crate::keyed_mutex::KeyedMutex;
 use crate::metrics::Metrics;
 use crate::node::{DraDriver, PreparedDevice};
 use claim_holds::ClaimHolds;
-use drain_gate::DrainGate;
 
 pub use octavo_node::files::StorageError;
+
+pub(crate) use plan::{mismatched, parent_request, parse_bytes};
+pub(crate) use prepare::refusal;
 
 pub use crate::gpu_mode::MigManagement;
 pub use crate::metrics::HeldCounts;
@@ -199,7 +201,7 @@ impl Claims {
         reader: Arc<dyn ClaimReader>,
         reporter: Arc<dyn Reporter>,
     ) -> Result<(Self, Opened), OpenError> {
-        let cdi = CdiFolder::open(&paths.cdi_root)?;
+        let cdi = CdiFolder::open(&paths.cdi_root, DraDriver::GPU)?;
         let (holds, opened) = recover::recover(&store, &cdi)?;
         shares::remove_leftovers(&paths, &holds)?;
         let modes = GpuModes::new(node.clone());
@@ -398,7 +400,7 @@ impl Claims {
 }
 
 /// The current boot of a node.
-fn boot_id(paths: &NodePaths) -> Result<String, OpenError> {
+pub(crate) fn boot_id(paths: &NodePaths) -> Result<String, OpenError> {
     let path = paths.proc_root.join("sys/kernel/random/boot_id");
     match std::fs::read_to_string(&path) {
         Ok(boot_id) => Ok(boot_id.trim().to_owned()),

@@ -76,6 +76,10 @@ pub struct NodeFile {
     pub mounts: Option<Vec<HostMount>>,
     /// Interval between checks of shares, while there are any. Default `200ms`.
     pub watch_interval: Option<WatchInterval>,
+    /// Whether the agent is the driver of `ComputeDomains`, too. Default `false`.
+    pub compute_domains: Option<bool>,
+    /// Namespace in which daemons of `ComputeDomains` run. Default: that of the agent's service account or kubeconfig.
+    pub daemon_namespace: Option<String>,
 }
 
 /// Complete settings of one node.
@@ -103,6 +107,15 @@ pub struct NodeConfig {
     pub min_overflow_policy: OverflowPolicy,
     /// Interval between checks of shares, while there are any.
     pub watch_interval: WatchInterval,
+    /// Settings for `ComputeDomains`; `None`: the agent is no driver of theirs.
+    pub compute_domains: Option<ComputeDomains>,
+}
+
+/// Settings for `ComputeDomains`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ComputeDomains {
+    /// Namespace in which their daemons run; `None`: that of the agent's service account or kubeconfig.
+    pub namespace: Option<String>,
 }
 
 /// Why the settings cannot be used.
@@ -199,6 +212,8 @@ impl NodeFile {
             wall: self.wall.or(other.wall),
             mounts: self.mounts.or(other.mounts),
             watch_interval: self.watch_interval.or(other.watch_interval),
+            compute_domains: self.compute_domains.or(other.compute_domains),
+            daemon_namespace: self.daemon_namespace.or(other.daemon_namespace),
         }
     }
 
@@ -241,6 +256,10 @@ impl NodeFile {
             memory_enforcement: self.memory_enforcement.unwrap_or_default(),
             min_overflow_policy: self.min_overflow_policy.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),
+            compute_domains: self
+                .compute_domains
+                .unwrap_or_default()
+                .then_some(ComputeDomains { namespace: self.daemon_namespace }),
             paths: NodePaths {
                 driver_root_seen: path("driverRootSeen", self.driver_root_seen, &driver_root)?,
                 driver_root,
@@ -271,6 +290,12 @@ impl NodeConfig {
     /// Folder of the GPU driver's checkpoints.
     pub fn checkpoint_folder(&self) -> PathBuf {
         DraDriver::GPU.checkpoint_folder(&self.paths.kubelet_root)
+    }
+
+    /// The drivers that the agent is on this node.
+    pub(crate) fn drivers(&self) -> impl Iterator<Item = DraDriver> + use<> {
+        let domains = self.compute_domains.as_ref().map(|_| DraDriver::COMPUTE_DOMAIN);
+        [DraDriver::GPU].into_iter().chain(domains)
     }
 
     /// Folder in which the kubelet looks for registration sockets.

@@ -75,13 +75,18 @@ impl Offered {
     /// Taints the devices with the owner, so that no other scheduler allocates them.
     #[must_use]
     pub fn owned_by(mut self, owner: &Owner) -> Self {
-        if let Some(scheduler) = owner.scheduler() {
+        if let Some(taint) = owner_taint(owner) {
             for device in self.devices.iter_mut().chain(&mut self.plain) {
-                device.taints.push(taints::owned_by(scheduler));
+                device.taints.push(taint.clone());
             }
         }
         self
     }
+}
+
+/// The taint of an owner's devices.
+pub(crate) fn owner_taint(owner: &Owner) -> Option<octavo_dra::DeviceTaint> {
+    owner.scheduler().map(taints::owned_by)
 }
 
 /// Where a device stands in the list: see [`order`].

@@ -15,6 +15,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+use crate::compute_domain::DomainCounts;
 use crate::node::DraDriver;
 
 pub use reference::metrics_reference;
@@ -258,6 +259,15 @@ impl Metrics {
         }
         let shared = self.shares.get_or_create_owned(&NodeLabels { node: node.to_owned() });
         shared.set(count(shares));
+    }
+
+    /// Sets how many devices of domains a node's claims hold.
+    pub(crate) fn prepared_in_domains(&self, node: &str, held: DomainCounts) {
+        for (device_type, devices) in [("channel", held.channels), ("daemon", held.daemons)] {
+            let driver = DraDriver::COMPUTE_DOMAIN.name();
+            let labels = PreparedLabels { node: node.to_owned(), driver, device_type };
+            self.prepared.get_or_create(&labels).set(count(devices));
+        }
     }
 
     /// Counts a driver operation on a MIG instance.

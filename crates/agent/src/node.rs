@@ -20,10 +20,22 @@ pub struct DraDriver {
 impl DraDriver {
     /// The driver of GPUs, shares and MIG devices.
     pub const GPU: Self = Self { name: names::DRIVER };
+    /// The driver of channels and daemons of `ComputeDomains`.
+    pub const COMPUTE_DOMAIN: Self = Self { name: names::DRIVER_COMPUTE_DOMAIN };
 
     /// Its name in slices, classes, claims and the kubelet.
     pub const fn name(self) -> &'static str {
         self.name
+    }
+
+    /// Vendor and class of its CDI devices (CDI specification, `kind`).
+    pub fn cdi_kind(self) -> String {
+        format!("k8s.{}/claim", self.name)
+    }
+
+    /// Begin of the file names of its CDI specs; a claim's UID follows.
+    pub(crate) fn cdi_file_prefix(self) -> String {
+        format!("k8s.{}-claim_", self.name)
     }
 
     /// The folder of its socket and its checkpoints below a kubelet's root.
@@ -71,13 +83,13 @@ pub struct PreparedDevice {
 mod tests {
     use super::*;
 
-    /// Another driver of the same agent.
-    const OTHER: DraDriver = DraDriver { name: names::DRIVER_COMPUTE_DOMAIN };
-
     #[test]
     fn a_registration_socket_has_its_at_sign_and_plain_characters_after_it() {
         let uid = "0b8a2e5c-9d7b-4f0e-8a65-3f1d2c4b5a69";
-        for (driver, other) in [(DraDriver::GPU, OTHER), (OTHER, DraDriver::GPU)] {
+        for (driver, other) in [
+            (DraDriver::GPU, DraDriver::COMPUTE_DOMAIN),
+            (DraDriver::COMPUTE_DOMAIN, DraDriver::GPU),
+        ] {
             for instance in [None, Some(uid)] {
                 let name = driver.registration_socket(instance);
                 let (before, after) = name.split_once('@').unwrap();
@@ -99,6 +111,7 @@ mod tests {
         let root = Path::new("/var/lib/kubelet");
         let folder = DraDriver::GPU.checkpoint_folder(root);
         assert_eq!(folder, Path::new("/var/lib/kubelet/plugins/gpu.nvidia.com/checkpoint"));
-        assert!(!folder.starts_with(OTHER.plugin_folder(root)));
+        assert!(!folder.starts_with(DraDriver::COMPUTE_DOMAIN.plugin_folder(root)));
+        assert_eq!(DraDriver::GPU.cdi_kind(), octavo_cdi::KIND);
     }
 }

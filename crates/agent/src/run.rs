@@ -3,6 +3,7 @@
 mod acquire_node;
 mod call_gate;
 mod clique_label;
+mod compute_domains;
 mod hook_program;
 pub(crate) mod hook_socket;
 mod inventory;
@@ -107,7 +108,12 @@ async fn serve(args: &RunArgs) -> anyhow::Result<()> {
 fn configs(args: &RunArgs) -> anyhow::Result<Vec<NodeConfig>> {
     if let Some(folder) = &args.nodes {
         // The environment of a pod describes one node only.
-        let settings = NodeFile { node_name: None, instance_id: None, ..args.node.settings() };
+        let settings = NodeFile {
+            node_name: None,
+            instance_id: None,
+            daemon_namespace: None,
+            ..args.node.settings()
+        };
         ensure!(
             settings == NodeFile::default(),
             "--nodes takes every setting from <node>/agent.yaml: remove the other flags"

@@ -78,7 +78,7 @@ pub enum Refusal {
     },
     /// Another claim holds the device.
     #[error(
-        "device {device} was not prepared because claim {holder} holds it: two claims were allocated the same GPU; delete the pod of one of them, and let one scheduler own the node"
+        "device {device} was not prepared because claim {holder} holds it: two claims were allocated the same device; delete the pod of one of them, and let one scheduler own the node"
     )]
     DeviceInUse {
         /// The device.
@@ -298,6 +298,40 @@ pub enum Refusal {
         /// This node.
         node: String,
     },
+    /// The claim is no claim of its domain.
+    #[error(
+        "claim {claim} was not prepared because {problem}; create it from the template that the ComputeDomain names, in the domain's namespace"
+    )]
+    NotInComputeDomain {
+        /// Namespace and name.
+        claim: String,
+        /// What does not fit.
+        problem: String,
+    },
+    /// Daemons of the claim's domain are not ready.
+    #[error(
+        "claim {claim} has to wait for ComputeDomain {domain}: {problem}; the kubelet retries, see `octavo explain computedomain` if this lasts"
+    )]
+    ComputeDomainNotReady {
+        /// Namespace and name.
+        claim: String,
+        /// Namespace and name of the domain.
+        domain: String,
+        /// Which daemons, and why.
+        problem: String,
+    },
+    /// The node's NVLink fabric is not up.
+    #[error(
+        "claim {claim} has to wait because {problem}; the kubelet retries, see the health of the GPUs of node {node} if this lasts"
+    )]
+    FabricNotReady {
+        /// Namespace and name.
+        claim: String,
+        /// The state of the fabric.
+        problem: String,
+        /// This node.
+        node: String,
+    },
     /// The program of CDI hooks does not run on the node.
     #[error(
         "claim {claim} was not prepared because the program of its containers' hooks does not run on node {node}: {problem}; the kubelet retries, check `hookDir` in the agent's settings"
@@ -407,6 +441,9 @@ reasons! {
     ConfigMismatch => "ConfigMismatch",
     NotYetSupported => "NotYetSupported",
     KernelModuleMissing => "KernelModuleMissing",
+    NotInComputeDomain => "NotInComputeDomain",
+    ComputeDomainNotReady => "ComputeDomainNotReady",
+    FabricNotReady => "FabricNotReady",
     HookNotReady => "HookNotReady",
     NotReady => "NotReady",
     ApiUnavailable => "ApiUnavailable",

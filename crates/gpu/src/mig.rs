@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-pub use caps::{MigCap, MigCaps, MigCapsError, caps};
+pub use caps::{Capability, CapabilityError, MigCaps, caps, imex_management};
 
 /// A GPU instance profile, as reported by the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -126,8 +126,12 @@ impl CdiDevice<'_> {
     }
 }
 
-/// Edits for every container.
-fn common_edits(paths: &NodePaths, files: &DriverFiles, majors: Majors) -> ContainerEdits {
+/// Edits for every container with a GPU: the driver's files, its common device nodes, and the hooks.
+pub(crate) fn common_edits(
+    paths: &NodePaths,
+    files: &DriverFiles,
+    majors: Majors,
+) -> ContainerEdits {
     // Tells NVIDIA's runtime hook, if installed, to add nothing.
     let mut env = vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()];
     env.extend(files.cuda_folder.iter().map(|f| format!("NVIDIA_CTK_LIBCUDA_DIR={}", f.display())));

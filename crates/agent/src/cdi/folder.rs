@@ -9,9 +9,8 @@ use octavo_node::files::{StorageError, TEMP_SUFFIX, is_plain_name, write_atomica
 use serde::Deserialize;
 
 use crate::checkpoint::{Record, decode, encode};
+use crate::node::DraDriver;
 
-/// Part of a file name before the UID.
-const PREFIX: &str = "k8s.gpu.nvidia.com-claim_";
 /// Part of a file name after the UID.
 const SUFFIX: &str = ".yaml";
 /// Part of the first line before the record.
@@ -30,10 +29,12 @@ pub(super) fn device_name(uid: &str, device: &str, share: Option<&str>) -> Strin
     }
 }
 
-/// The folder of CDI specs. Only files of claims are touched.
+/// The folder of CDI specs. Only files of one driver's claims are touched.
 #[derive(Debug)]
 pub(crate) struct CdiFolder {
     folder: PathBuf,
+    /// Part of a file name before the UID.
+    prefix: String,
 }
 
 /// Content of a claim's spec.
@@ -48,18 +49,19 @@ pub(crate) enum SpecContent {
 }
 
 impl CdiFolder {
-    /// Opens a folder, creates it if missing, and removes half-written files of a crash.
-    pub(crate) fn open(folder: &Path) -> Result<Self, StorageError> {
+    /// Opens a folder for the claims of a driver, creates it if missing, and removes half-written files of a crash.
+    pub(crate) fn open(folder: &Path, driver: DraDriver) -> Result<Self, StorageError> {
+        let prefix = driver.cdi_file_prefix();
         fs::create_dir_all(folder).map_err(StorageError::of("create", folder))?;
         for entry in fs::read_dir(folder).map_err(StorageError::of("read", folder))?.flatten() {
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if name.starts_with(&format!(".{PREFIX}")) && name.ends_with(TEMP_SUFFIX) {
+            if name.starts_with(&format!(".{prefix}")) && name.ends_with(TEMP_SUFFIX) {
                 let path = entry.path();
                 fs::remove_file(&path).map_err(StorageError::of("remove", &path))?;
             }
         }
-        Ok(Self { folder: folder.to_owned() })
+        Ok(Self { folder: folder.to_owned(), prefix })
     }
 
     /// UIDs of the claims with a spec, sorted.
@@ -70,7 +72,7 @@ impl CdiFolder {
             let name = entry.file_name();
             let uid = name
                 .to_str()
-                .and_then(|name| name.strip_prefix(PREFIX)?.strip_suffix(SUFFIX))
+                .and_then(|name| name.strip_prefix(&self.prefix)?.strip_suffix(SUFFIX))
                 .filter(|uid| is_plain_name(uid));
             uids.extend(uid.map(str::to_owned));
         }
@@ -80,14 +82,22 @@ impl CdiFolder {
 
     /// Writes a claim's spec. The spec is not flushed: it can be rebuilt from the record, which is.
     pub(crate) fn write(&self, record: &Record, spec: &Spec) -> Result<(), StorageError> {
-        let text = text_of(record, spec);
-        write_atomically(&self.path(&record.claim.uid), text.as_bytes(), false)
+        self.write_text(&record.claim.uid, &text_of(record, spec))
     }
 
     /// Whether a claim's spec exists exactly as it would be written now.
     pub(crate) fn is_intact(&self, record: &Record, spec: &Spec) -> bool {
-        let path = self.path(&record.claim.uid);
-        fs::read(path).is_ok_and(|text| text == text_of(record, spec).as_bytes())
+        self.has_text(&record.claim.uid, &text_of(record, spec))
+    }
+
+    /// Writes the text of a claim's spec, without flushing it.
+    pub(crate) fn write_text(&self, uid: &str, text: &str) -> Result<(), StorageError> {
+        write_atomically(&self.path(uid), text.as_bytes(), false)
+    }
+
+    /// Whether a claim's spec has a text.
+    pub(crate) fn has_text(&self, uid: &str, text: &str) -> bool {
+        fs::read(self.path(uid)).is_ok_and(|found| found == text.as_bytes())
     }
 
     /// Removes a claim's spec if it exists.
@@ -118,15 +128,21 @@ impl CdiFolder {
 
     /// The file of a claim.
     pub(crate) fn path(&self, uid: &str) -> PathBuf {
-        self.folder.join(format!("{PREFIX}{uid}{SUFFIX}"))
+        self.folder.join(format!("{}{uid}{SUFFIX}", self.prefix))
     }
 }
 
 /// The whole text of a claim's spec.
 fn text_of(record: &Record, spec: &Spec) -> String {
+    format!("{RECORD_PREFIX}{}\n{}", encode(record), spec_text(spec))
+}
+
+/// The text of a spec alone.
+pub(crate) fn spec_text(spec: &Spec) -> String {
     // The type holds strings and lists only, so serialization cannot fail.
-    let spec = serde_json::to_string_pretty(spec).unwrap_or_default();
-    format!("{RECORD_PREFIX}{}\n{spec}\n", encode(record))
+    let mut text = serde_json::to_string_pretty(spec).unwrap_or_default();
+    text.push('\n');
+    text
 }
 
 /// Device names in a claim's spec, each once, regardless of which driver wrote it.

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use super::{CdiDevice, CdiFolder, SpecContent, cdi_id, spec_for};
 use crate::checkpoint::{HeldDevice, HeldKind, HeldMig, HeldShare, Record, RecordState};
 use crate::claims::KnownDevice;
+use crate::node::DraDriver;
 use crate::testing::PROC_DEVICES;
 
 const UID: &str = "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d";
@@ -290,7 +291,7 @@ fn shares_and_mig_instances_have_their_own_cdi_devices() {
     assert_eq!((cap.major, cap.minor, cap.file_mode), (236, 66, 0o444));
 
     // Without its record the spec still tells which GPU is in use.
-    let folder = CdiFolder::open(&paths.cdi_root).expect("opens");
+    let folder = CdiFolder::open(&paths.cdi_root, DraDriver::GPU).expect("opens");
     folder.write(&record(), &spec).expect("writes");
     let text = fs::read_to_string(folder.path(UID)).expect("reads");
     let (_, body) = text.split_once('\n').expect("has lines");
@@ -303,7 +304,7 @@ fn shares_and_mig_instances_have_their_own_cdi_devices() {
 fn a_file_gives_back_its_record_and_is_yaml() {
     let node = node(&[]);
     let paths = paths(&node);
-    let folder = CdiFolder::open(&paths.cdi_root).expect("opens");
+    let folder = CdiFolder::open(&paths.cdi_root, DraDriver::GPU).expect("opens");
     let spec = spec_of(&paths, &DriverFiles::default(), &gpu(1));
     folder.write(&record(), &spec).expect("writes");
     assert!(folder.is_intact(&record(), &spec));
@@ -327,7 +328,7 @@ fn a_file_gives_back_its_record_and_is_yaml() {
 fn leftovers_of_a_crash_are_removed_and_other_files_stay() {
     let ours = format!("cdi/.k8s.gpu.nvidia.com-claim_{UID}.yaml.octavo-tmp");
     let node = node(&[&ours, "cdi/.other.yaml.octavo-tmp", "cdi/vendor.json"]);
-    CdiFolder::open(&node.path().join("cdi")).expect("opens");
+    CdiFolder::open(&node.path().join("cdi"), DraDriver::GPU).expect("opens");
     assert!(!node.path().join(&ours).exists());
     assert!(node.path().join("cdi/.other.yaml.octavo-tmp").exists());
     assert!(node.path().join("cdi/vendor.json").exists());

@@ -1,13 +1,12 @@
-//! The record of a claim, and its text format.
+//! The record of a claim on GPUs.
 
 use octavo_api::config::{DeviceNodesConfig, OverflowPolicy, ShareClass, Strictness};
 use octavo_enforcement::backend::BackendKind;
 use octavo_gpu::mig::MigPlacement;
 use octavo_node::ClaimRef;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use sha2::{Digest, Sha256};
 
+use super::format::{Checkpointed, ClaimRecord};
 use crate::node::PreparedDevice;
 
 /// Newest version of the format. Readers reject newer versions.
@@ -159,41 +158,6 @@ pub(crate) struct MadeMig {
     pub(crate) uuid: String,
 }
 
-/// Damage of a record's text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Damage {
-    /// The file cannot be read.
-    #[error("it cannot be read")]
-    Unreadable,
-    /// The text ends early or is no JSON.
-    #[error("it is cut short or is not JSON")]
-    Truncated,
-    /// The content contradicts its checksum, its format or its file name.
-    #[error("its content was changed")]
-    Changed,
-    /// It was written by a newer version.
-    #[error("it was written by a newer version of Octavo")]
-    FutureVersion,
-}
-
-/// The text format: version and checksum around the record.
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Envelope<'a> {
-    version: u64,
-    sha256: String,
-    record: &'a Record,
-}
-
-/// The text form of [`ClaimRef`].
-#[derive(Serialize, Deserialize)]
-#[serde(remote = "ClaimRef", deny_unknown_fields)]
-struct ClaimRecord {
-    namespace: String,
-    name: String,
-    uid: String,
-}
-
 impl HeldDevice {
     /// The device as reported to the kubelet.
     pub(crate) fn prepared(&self) -> PreparedDevice {
@@ -221,8 +185,9 @@ impl HeldMig {
     }
 }
 
-impl Record {
-    /// The oldest format version that can express the record.
+impl Checkpointed for Record {
+    const NEWEST_VERSION: u64 = VERSION;
+
     fn version(&self) -> u64 {
         let is_plain = |device: &HeldDevice| device.kind.is_whole() && device.share_id.is_none();
         let is_first = self.state != RecordState::Preparing
@@ -238,6 +203,16 @@ impl Record {
         }
     }
 
+    fn claim(&self) -> &ClaimRef {
+        &self.claim
+    }
+
+    fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+}
+
+impl Record {
     /// Whether the claim's status describes any of its devices.
     pub(crate) fn has_facts(&self) -> bool {
         self.devices.iter().any(|device| !device.kind.is_whole())
@@ -286,58 +261,4 @@ impl Record {
             _ => None,
         })
     }
-}
-
-impl Damage {
-    /// The name of the damage, for file names.
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Unreadable => "unreadable",
-            Self::Truncated => "truncated",
-            Self::Changed => "changed",
-            Self::FutureVersion => "future-version",
-        }
-    }
-}
-
-/// The text of a record: one line of JSON.
-pub(crate) fn encode(record: &Record) -> String {
-    let envelope = Envelope { version: record.version(), sha256: checksum(record), record };
-    // The type holds strings and lists only, so serialization cannot fail.
-    serde_json::to_string(&envelope).unwrap_or_default()
-}
-
-/// Reads the record of a claim.
-pub(crate) fn decode(text: &[u8], uid: &str) -> Result<Record, Damage> {
-    let value: Value = serde_json::from_slice(text).map_err(|_| Damage::Truncated)?;
-    let version = match value.get("version").and_then(Value::as_u64) {
-        Some(version @ FIRST_VERSION..=VERSION) => version,
-        Some(version) if version > VERSION => return Err(Damage::FutureVersion),
-        _ => return Err(Damage::Changed),
-    };
-    let record = value.get("record").cloned().ok_or(Damage::Changed)?;
-    let record: Record = serde_json::from_value(record).map_err(|_| Damage::Changed)?;
-    let is_whole = value.get("sha256").and_then(Value::as_str) == Some(&checksum(&record))
-        && record.version() == version
-        && record.claim.uid == uid;
-    if is_whole { Ok(record) } else { Err(Damage::Changed) }
-}
-
-/// The claim named in damaged text, if it is readable.
-pub(super) fn claim_in(text: &[u8], uid: &str) -> Option<ClaimRef> {
-    let value: Value = serde_json::from_slice(text).ok()?;
-    let claim = value.get("record")?.get("claim")?;
-    let part = |name| claim.get(name)?.as_str().map(str::to_owned);
-    let claim = ClaimRef { namespace: part("namespace")?, name: part("name")?, uid: part("uid")? };
-    (claim.uid == uid).then_some(claim)
-}
-
-/// Hash of a record's text, in hexadecimal.
-fn checksum(record: &Record) -> String {
-    use std::fmt::Write;
-    let text = serde_json::to_vec(record).unwrap_or_default();
-    Sha256::digest(&text).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }

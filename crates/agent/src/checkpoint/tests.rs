@@ -73,7 +73,7 @@ fn a_share_or_an_instance_needs_the_second_version() {
         assert!(text.starts_with("{\"version\":2,"), "{text}");
         assert_eq!(decode(text.as_bytes(), "u"), Ok(record));
         let older = text.replacen("\"version\":2", "\"version\":1", 1);
-        assert_eq!(decode(older.as_bytes(), "u"), Err(Damage::Changed));
+        assert_eq!(decode::<Record>(older.as_bytes(), "u"), Err(Damage::Changed));
     }
 }
 
@@ -98,7 +98,7 @@ fn a_share_that_something_holds_needs_the_third_version() {
     assert_eq!(decode(text.as_bytes(), "u"), Ok(held));
     assert_eq!(text, THIRD_FORM.replace("SUM", THIRD_SUM), "the backend is written as `wall`");
     let older = text.replacen("\"version\":3", "\"version\":2", 1);
-    assert_eq!(decode(older.as_bytes(), "u"), Err(Damage::Changed));
+    assert_eq!(decode::<Record>(older.as_bytes(), "u"), Err(Damage::Changed));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn nodes_of_a_class_need_the_fourth_version() {
     assert!(text.ends_with(part), "its form is fixed for version 4: {text}");
     assert_eq!(decode(text.as_bytes(), "u"), Ok(held));
     let older = text.replacen("\"version\":4", "\"version\":3", 1);
-    assert_eq!(decode(older.as_bytes(), "u"), Err(Damage::Changed));
+    assert_eq!(decode::<Record>(older.as_bytes(), "u"), Err(Damage::Changed));
 }
 
 #[test]
@@ -121,20 +121,24 @@ fn no_change_of_one_byte_goes_unseen() {
     for at in 0..text.len() {
         let mut changed = text.clone().into_bytes();
         changed[at] ^= 1;
-        if let Ok(read) = decode(&changed, "u") {
+        if let Ok(read) = decode::<Record>(&changed, "u") {
             panic!("byte {at} was changed and read as {read:?}");
         }
-        assert!(decode(&text.as_bytes()[..at], "u").is_err(), "cut at {at}");
+        assert!(decode::<Record>(&text.as_bytes()[..at], "u").is_err(), "cut at {at}");
     }
-    assert_eq!(decode(text.as_bytes(), "other"), Err(Damage::Changed), "under another name");
+    assert_eq!(
+        decode::<Record>(text.as_bytes(), "other"),
+        Err(Damage::Changed),
+        "under another name"
+    );
     let future = text.replace("\"version\":1", "\"version\":5");
-    assert_eq!(decode(future.as_bytes(), "u"), Err(Damage::FutureVersion));
+    assert_eq!(decode::<Record>(future.as_bytes(), "u"), Err(Damage::FutureVersion));
 }
 
 #[test]
 fn records_are_sorted_by_boot_and_damage_at_start() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let store = Store::open(folder.path(), "boot-2").expect("opens");
+    let store = Store::<Record>::open(folder.path(), "boot-2").expect("opens");
     store.write(&record("now", "boot-2")).expect("writes");
     store.write(&record("before", "boot-1")).expect("writes");
     store.write(&record("cut", "boot-2")).expect("writes");
@@ -165,32 +169,32 @@ fn records_are_sorted_by_boot_and_damage_at_start() {
 #[test]
 fn only_one_agent_uses_a_folder() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let first = Store::open(folder.path(), "boot").expect("opens");
-    let error = Store::open(folder.path(), "boot").expect_err("is locked").to_string();
+    let first = Store::<Record>::open(folder.path(), "boot").expect("opens");
+    let error = Store::<Record>::open(folder.path(), "boot").expect_err("is locked").to_string();
     assert!(error.contains("another agent"), "{error}");
     drop(first);
-    Store::open(folder.path(), "boot").expect("opens again");
+    Store::<Record>::open(folder.path(), "boot").expect("opens again");
 }
 
 #[test]
 fn leftovers_of_a_crash_are_removed_and_a_new_boot_is_seen() {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let store = Store::open(folder.path(), "boot-1").expect("opens");
+    let store = Store::<Record>::open(folder.path(), "boot-1").expect("opens");
     assert!(!store.is_new_boot());
     store.mark_boot().expect("marks");
     drop(store);
     let leftover = folder.path().join(".u.json.octavo-tmp");
     fs::write(&leftover, "half").expect("writes");
-    assert!(!Store::open(folder.path(), "boot-1").expect("opens").is_new_boot());
+    assert!(!Store::<Record>::open(folder.path(), "boot-1").expect("opens").is_new_boot());
     assert!(!leftover.exists());
-    assert!(Store::open(folder.path(), "boot-2").expect("opens").is_new_boot());
+    assert!(Store::<Record>::open(folder.path(), "boot-2").expect("opens").is_new_boot());
 }
 
 #[test]
 fn a_deleted_folder_is_made_again() {
     let parent = tempfile::tempdir().expect("a temporary folder");
     let folder = parent.path().join("checkpoint");
-    let store = Store::open(&folder, "boot").expect("opens");
+    let store = Store::<Record>::open(&folder, "boot").expect("opens");
     fs::remove_dir_all(&folder).expect("removes");
     store.write(&record("u", "boot")).expect("writes");
     assert!(store.is_intact(&record("u", "boot")));

@@ -3,7 +3,7 @@
 use octavo_api::Refusal;
 use octavo_cdi::{ExtraNodes, Majors, MissingModule};
 use octavo_gpu::CharDevices;
-use octavo_gpu::mig::{MigCap, MigCaps};
+use octavo_gpu::mig::{Capability, MigCaps};
 use octavo_node::ClaimRef;
 
 use super::{DeviceKind, Devices, Inner, KnownDevice};
@@ -35,7 +35,7 @@ impl Inner {
                 }
                 HeldKind::Mig(mig) => {
                     let caps = self.caps(held, mig.made.as_ref(), minor)?;
-                    let node = |cap: MigCap| {
+                    let node = |cap: Capability| {
                         let node = majors.cap_node(cap.minor, cap.mode);
                         node.map_err(|missing| self.module_missing(&record.claim, missing))
                     };

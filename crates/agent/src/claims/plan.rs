@@ -181,7 +181,7 @@ pub(super) fn mig(
 }
 
 /// The request without its subrequest, as the kubelet expects it.
-fn parent_request(request: &str) -> &str {
+pub(crate) fn parent_request(request: &str) -> &str {
     request.split_once('/').map_or(request, |(parent, _)| parent)
 }
 
@@ -210,7 +210,7 @@ fn check_config(
 }
 
 /// The refusal of a config for another device type.
-fn mismatched(mismatch: ConfigMismatch) -> Refusal {
+pub(crate) fn mismatched(mismatch: ConfigMismatch) -> Refusal {
     Refusal::ConfigMismatch {
         request: mismatch.request,
         kind: mismatch.kind,
@@ -219,7 +219,7 @@ fn mismatched(mismatch: ConfigMismatch) -> Refusal {
 }
 
 /// Reads a quantity as whole bytes.
-fn parse_bytes(text: &str) -> Result<i128, String> {
+pub(crate) fn parse_bytes(text: &str) -> Result<i128, String> {
     let quantity: Quantity = text.parse().map_err(|error| format!("{error}"))?;
     Ok(quantity.value())
 }

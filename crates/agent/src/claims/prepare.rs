@@ -273,7 +273,7 @@ pub(super) fn now() -> i64 {
 }
 
 /// A failed file operation as a refusal.
-pub(super) fn refusal(error: &StorageError) -> Refusal {
+pub(crate) fn refusal(error: &StorageError) -> Refusal {
     Refusal::Storage {
         action: error.action,
         path: error.path.display().to_string(),

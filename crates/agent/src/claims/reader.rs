@@ -8,7 +8,7 @@ use futures::future::BoxFuture;
 use k8s_openapi::api::resource::v1::{
     DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
 };
-use octavo_api::names::{CONDITION_READY, DRIVER};
+use octavo_api::names::{ANNOTATION_COMPUTE_DOMAIN, CONDITION_READY, DRIVER};
 use octavo_api::{ConfigEntry, ConfigSource};
 
 use octavo_node::ClaimRef;
@@ -39,6 +39,8 @@ pub struct AllocatedClaim {
     pub allocation: Option<Allocation>,
     /// Whether this driver reported a device as not ready.
     pub is_reported_not_ready: bool,
+    /// Namespace and name of its `ComputeDomain`, as its annotation has them.
+    pub compute_domain: Option<String>,
 }
 
 /// The allocation of a claim.
@@ -104,6 +106,8 @@ impl ClaimReader for KubeReader {
 
 /// Extracts the relevant parts of a claim's object.
 pub fn claim_of(object: ResourceClaim) -> AllocatedClaim {
+    let annotations = object.metadata.annotations.unwrap_or_default();
+    let compute_domain = annotations.get(ANNOTATION_COMPUTE_DOMAIN).cloned();
     let claim = ClaimRef {
         namespace: object.metadata.namespace.unwrap_or_default(),
         name: object.metadata.name.unwrap_or_default(),
@@ -123,7 +127,7 @@ pub fn claim_of(object: ResourceClaim) -> AllocatedClaim {
             configs: devices.config.unwrap_or_default().into_iter().filter_map(config_of).collect(),
         }
     });
-    AllocatedClaim { claim, allocation, is_reported_not_ready }
+    AllocatedClaim { claim, allocation, is_reported_not_ready, compute_domain }
 }
 
 /// Converts a result of an allocation.

@@ -11,11 +11,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::node::NodeAgent;
 use super::retry::retry_delays;
-use super::sockets::Sockets;
+use super::sockets::{BoundSockets, NodeSockets};
 use crate::checkpoint::Lock;
 use crate::handover::{self, HANDOVER_SOCKET, HandoverError, HandoverOffer};
-use crate::kubelet::endpoint::Endpoint;
-use crate::node::DraDriver;
 
 /// Poll interval of an agent without the node.
 const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -38,7 +36,7 @@ pub(super) enum Role {
 }
 
 /// The lock, and already bound sockets.
-type Acquired = (Lock, Option<Sockets>);
+type Acquired = (Lock, Option<NodeSockets>);
 
 impl NodeAgent {
     /// Waits until this agent serves the node. Already bound sockets are returned with it.
@@ -152,9 +150,9 @@ impl NodeAgent {
         lock: Option<Lock>,
     ) -> Result<Acquired, HandoverError> {
         // Without an instance id both agents would use the same sockets.
-        let sockets = Endpoint::bind(DraDriver::GPU, &self.config)
+        let sockets = BoundSockets::bind(&self.config)
             .ok()
-            .map(|bound| Sockets::start(self, Some(bound)));
+            .map(|bound| NodeSockets::start(self, Some(bound)));
         if let Some(sockets) = &sockets {
             // Do not wait for a slow kubelet. It repeats lost calls.
             let _ = timeout(REGISTRATION_TIMEOUT, sockets.registered()).await;

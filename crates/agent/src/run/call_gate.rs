@@ -1,4 +1,4 @@
-//! Gate between the kubelet's calls and the node's claims. During a handover calls wait at the new agent's gate, so
+//! Gate between the kubelet's calls and a driver's claims. During a handover calls wait at the new agent's gate, so
 //! that no pod start fails.
 
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::claims::Claims;
+use crate::compute_domain::DomainClaims;
 use crate::kubelet::plugin::Preparer;
 use crate::metrics::Metrics;
 use crate::node::PreparedDevice;
@@ -18,29 +19,35 @@ use crate::node::PreparedDevice;
 /// Maximum wait of a call. Shorter than the kubelet's timeout (45 s), so that the kubelet gets the reason.
 const CALL_TIMEOUT: Duration = Duration::from_secs(40);
 
+/// A driver's claims, as the gate sees them.
+pub(super) trait GatedClaims: Preparer + Clone {
+    /// Updates the metrics of the devices that they hold.
+    fn count(&self, node: &str, metrics: &Metrics);
+}
+
 /// State of the gate.
 #[derive(Clone)]
-pub(super) enum CallGate {
+pub(super) enum CallGate<C> {
     /// Calls wait: this agent will have the node soon.
     Waiting,
     /// They go through.
-    Open(Claims),
+    Open(C),
     /// They are refused: another agent has the node.
     Closed,
 }
 
 /// Passes the kubelet's calls to the claims while the gate is open.
-pub(super) struct GatedPreparer {
-    gate: watch::Receiver<CallGate>,
+pub(super) struct GatedPreparer<C> {
+    gate: watch::Receiver<CallGate<C>>,
     node: String,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 }
 
-impl GatedPreparer {
+impl<C: GatedClaims> GatedPreparer<C> {
     /// Follows `gate` until `stop`, after which no call waits.
     pub(super) fn new(
-        gate: watch::Receiver<CallGate>,
+        gate: watch::Receiver<CallGate<C>>,
         node: String,
         metrics: Arc<Metrics>,
         stop: CancellationToken,
@@ -48,7 +55,7 @@ impl GatedPreparer {
         Self { gate, node, metrics, stop }
     }
 
-    async fn claims(&self, claim: &ClaimRef) -> Result<Claims, Refusal> {
+    async fn claims(&self, claim: &ClaimRef) -> Result<C, Refusal> {
         let mut gate = self.gate.clone();
         let decided = async {
             let decided = gate.wait_for(|gate| !matches!(gate, CallGate::Waiting)).await;
@@ -61,23 +68,50 @@ impl GatedPreparer {
     }
 }
 
-impl Preparer for GatedPreparer {
+impl<C: GatedClaims> Preparer for GatedPreparer<C> {
     async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
         let claims = self.claims(claim).await?;
         let outcome = claims.prepare(claim).await;
-        count(&claims, &self.node, &self.metrics);
+        claims.count(&self.node, &self.metrics);
         outcome
     }
 
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Refusal> {
         let claims = self.claims(claim).await?;
         let outcome = claims.unprepare(claim).await;
-        count(&claims, &self.node, &self.metrics);
+        claims.count(&self.node, &self.metrics);
         outcome
     }
 }
 
-/// Updates the metrics of devices held by a node's claims.
-pub(super) fn count(claims: &Claims, node: &str, metrics: &Metrics) {
-    metrics.prepared(node, claims.counts());
+impl Preparer for Claims {
+    async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
+        Self::prepare(self, claim).await
+    }
+
+    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Refusal> {
+        Self::unprepare(self, claim).await
+    }
+}
+
+impl GatedClaims for Claims {
+    fn count(&self, node: &str, metrics: &Metrics) {
+        metrics.prepared(node, self.counts());
+    }
+}
+
+impl Preparer for DomainClaims {
+    async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
+        Self::prepare(self, claim).await
+    }
+
+    async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Refusal> {
+        Self::unprepare(self, claim).await
+    }
+}
+
+impl GatedClaims for DomainClaims {
+    fn count(&self, node: &str, metrics: &Metrics) {
+        metrics.prepared_in_domains(node, self.counts());
+    }
 }

@@ -22,6 +22,7 @@ use super::node_settings::NodeSettings;
 use super::retry::retry_delays;
 use crate::config::NodeConfig;
 use crate::monitor::{self, Opener, Snapshot};
+use crate::node::DraDriver;
 
 /// Time without an answer after which a newcomer reports readiness as standby. Only then does a rolling update end the
 /// unresponsive agent.
@@ -112,6 +113,14 @@ impl NodeAgent {
                     sleep(backoff.next_delay()).await;
                 }
             }
+        }
+    }
+
+    /// A readiness check of one driver.
+    pub(super) fn check_of(&self, driver: DraDriver, name: &str, reason: &str) -> Check {
+        match driver {
+            DraDriver::GPU => self.check(name, reason),
+            _ => self.check(&format!("{}-{name}", driver.name()), reason),
         }
     }
 

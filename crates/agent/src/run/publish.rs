@@ -1,4 +1,4 @@
-//! Starts the publisher of slices, and reflects its state in the readiness report, metrics and events.
+//! Starts the publisher of a driver's slices, and reflects its state in the readiness report, metrics and events.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use crate::node::DraDriver;
 /// Publishes every pool sent to the returned sender.
 pub(super) fn start(
     agent: &NodeAgent,
+    driver: DraDriver,
     client: Client,
     events: Events,
     stop: &CancellationToken,
@@ -24,9 +25,9 @@ pub(super) fn start(
     let node = agent.config.node_name.clone();
     let (wanted, receiver) = watch::channel(None);
     let (state, mut states) = watch::channel(PublishState::Waiting);
-    let publisher = Publisher::new(client, DraDriver::GPU.name(), node.clone());
+    let publisher = Publisher::new(client, driver.name(), node.clone());
     tasks.spawn(Box::pin(publisher.run(receiver, state, stop.clone())));
-    let check = agent.check("slices", "nothing is published yet");
+    let check = agent.check_of(driver, "slices", "nothing is published yet");
     let metrics = Arc::clone(&agent.shared.metrics);
     let (losses, mut loss_changes) = watch::channel(BTreeSet::new());
     tasks.spawn(async move {

@@ -14,12 +14,13 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::call_gate::count;
+use super::call_gate::GatedClaims as _;
 use super::node::NodeAgent;
 use super::publish_loop::{PublishLoop, PublishOutputs};
-use super::sockets::Sockets;
+use super::sockets::NodeSockets;
 use super::{clique_label, hook_socket, pool, publish};
 use crate::claims::{Claims, HeldCounts, KubeReader, KubeReporter};
+use crate::compute_domain::DomainClaims;
 use crate::devices::Note;
 use crate::handover::{self, HandoverRequest};
 use crate::kubelet::socket::stale;
@@ -27,7 +28,7 @@ use crate::monitor::Snapshot;
 use crate::node::DraDriver;
 
 /// Interval between sweeps for claims that disappeared without a kubelet call.
-const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+pub(super) const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 /// Delay before a missing claim is checked again.
 const RECHECK_DELAY: Duration = Duration::from_secs(35);
 /// Seconds over which the sweeps of a cluster's agents are spread.
@@ -39,11 +40,18 @@ const HOOK_TRIAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for unsent reports on claims at shutdown.
 const FINAL_REPORTS_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// What is closed when another agent gets the node.
+struct Served {
+    sockets: NodeSockets,
+    claims: Claims,
+    domain_claims: Option<DomainClaims>,
+}
+
 /// The time in which an agent is active: its tasks and their stop token.
 #[derive(Clone)]
-struct ActivePeriod {
-    stop: CancellationToken,
-    tasks: TaskTracker,
+pub(super) struct ActivePeriod {
+    pub(super) stop: CancellationToken,
+    pub(super) tasks: TaskTracker,
 }
 
 impl NodeAgent {
@@ -51,7 +59,7 @@ impl NodeAgent {
     /// caller holds the lock throughout.
     pub(super) async fn serve(
         &self,
-        ahead: Option<Sockets>,
+        ahead: Option<NodeSockets>,
         client: &Client,
     ) -> Option<HandoverRequest> {
         let stop = self.shared.stop.child_token();
@@ -71,8 +79,11 @@ impl NodeAgent {
             () = self.begin(ahead, client, &period, &mut served) => None,
         };
         failpoint::hit("handover.leaving");
-        if let Some((sockets, claims)) = served {
+        if let Some(Served { sockets, claims, domain_claims }) = served {
             sockets.refuse_calls();
+            if let Some(domain_claims) = domain_claims {
+                domain_claims.close().await;
+            }
             claims.close().await;
             failpoint::hit("handover.closed");
             sockets.close().await;
@@ -82,32 +93,41 @@ impl NodeAgent {
         period.tasks.wait().await;
         let (node, metrics) = (&self.config.node_name, &self.shared.metrics);
         metrics.prepared(node, HeldCounts::default());
-        metrics.registered(DraDriver::GPU, node, false);
+        for driver in self.config.drivers() {
+            metrics.registered(driver, node, false);
+        }
         request
     }
 
     /// Starts everything and follows the GPUs forever. `served` must be closed afterwards.
     async fn begin(
         &self,
-        ahead: Option<Sockets>,
+        ahead: Option<NodeSockets>,
         client: &Client,
         period: &ActivePeriod,
-        served: &mut Option<(Sockets, Claims)>,
+        served: &mut Option<Served>,
     ) {
         let node = &self.config.node_name;
         let events = Events::new(client.clone(), names::AGENT_CONTROLLER, node);
         let (stop, tasks) = (&period.stop, &period.tasks);
-        let wanted = publish::start(self, client.clone(), events.clone(), stop, tasks);
+        let wanted =
+            publish::start(self, DraDriver::GPU, client.clone(), events.clone(), stop, tasks);
         let setting = self.settings.subscribe();
         let claims = self.open_claims(client, period).await;
         claims.set_metrics(Arc::clone(&self.shared.metrics));
         claims.set_memory_enforcement(self.config.memory_enforcement);
         claims.set_min_overflow(self.config.min_overflow_policy);
-        count(&claims, node, &self.shared.metrics);
+        claims.count(node, &self.shared.metrics);
+        let domain_claims = self.open_domain_claims(client, &events, period).await;
         failpoint::hit("handover.opened");
         let is_taken_over = ahead.is_some();
-        let sockets = ahead.unwrap_or_else(|| Sockets::start(self, None));
-        let (sockets, _) = served.insert((sockets, claims.clone()));
+        let sockets = ahead.unwrap_or_else(|| NodeSockets::start(self, None));
+        let (claims_of_gpus, claims_of_domains) = (claims.clone(), domain_claims.clone());
+        let Served { sockets, .. } = served.insert(Served {
+            sockets,
+            claims: claims_of_gpus,
+            domain_claims: claims_of_domains,
+        });
         let (notes, note_changes) = watch::channel(BTreeSet::new());
         let outputs = PublishOutputs { pool: wanted, notes };
         let snapshots = self.snapshots.clone();
@@ -121,7 +141,10 @@ impl NodeAgent {
         claims.set_hook_problem(Some("it was not tried yet".to_owned()));
         let mut hook = Box::pin(self.install_hook(&claims));
         let is_installed = timeout(HOOK_TRIAL_TIMEOUT, &mut hook).await.is_ok();
-        sockets.open(claims.clone());
+        sockets.open(claims.clone(), domain_claims.clone());
+        if let Some(domain_claims) = domain_claims {
+            self.serve_domains(domain_claims, client, &events, period);
+        }
         period.tasks.spawn(self.watch(claims.clone(), client.clone(), events.clone(), period));
         period.tasks.spawn(self.report(events, note_changes, period));
         period.tasks.spawn(self.sweep(claims.clone(), period));
@@ -136,10 +159,12 @@ impl NodeAgent {
         period.tasks.spawn(async move {
             stop.run_until_cancelled(hooks).await;
         });
-        let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
-        period.tasks.spawn(async move {
-            stop.run_until_cancelled(stale::remove(DraDriver::GPU, &config)).await;
-        });
+        for driver in self.config.drivers() {
+            let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
+            period.tasks.spawn(async move {
+                stop.run_until_cancelled(stale::remove(driver, &config)).await;
+            });
+        }
         let retry_hook = async {
             if !is_installed {
                 hook.await;
@@ -261,7 +286,7 @@ impl NodeAgent {
         async move {
             while stop.run_until_cancelled(sleep(pause)).await.is_some() {
                 let swept = claims.sweep().await;
-                count(&claims, &node, &metrics);
+                claims.count(&node, &metrics);
                 pause = if claims.has_gone() { RECHECK_DELAY } else { SWEEP_INTERVAL + spread };
                 for claim in swept.released {
                     tracing::info!(%node, %claim, "a claim was gone; its devices are free again");
@@ -272,7 +297,7 @@ impl NodeAgent {
 }
 
 /// Delay of a node's sweeps in seconds: constant per node, evenly distributed over nodes.
-fn spread(node: &str) -> u64 {
+pub(super) fn spread(node: &str) -> u64 {
     let hash = |hash: u64, byte: u8| hash.wrapping_mul(31).wrapping_add(byte.into());
     node.bytes().fold(7, hash) % SWEEP_SPREAD_SECONDS
 }

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::call_gate::{CallGate, GatedPreparer};
 use crate::checkpoint::Lock;
+use crate::claims::Claims;
 use crate::kubelet::plugin::Preparer;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -240,7 +241,7 @@ fn claim() -> ClaimRef {
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_came_too_early_waits_less_long_than_the_kubelet() {
-    let (_door, watched) = tokio::sync::watch::channel(CallGate::Waiting);
+    let (_door, watched) = tokio::sync::watch::channel(CallGate::<Claims>::Waiting);
     let preparer = GatedPreparer::new(
         watched,
         "node".to_owned(),
@@ -255,7 +256,7 @@ async fn a_call_that_came_too_early_waits_less_long_than_the_kubelet() {
 
 #[tokio::test]
 async fn waiting_call_is_refused_when_this_agent_does_not_get_the_node() {
-    let (gate, watched) = tokio::sync::watch::channel(CallGate::Waiting);
+    let (gate, watched) = tokio::sync::watch::channel(CallGate::<Claims>::Waiting);
     let stop = CancellationToken::new();
     let preparer =
         GatedPreparer::new(watched, "node".to_owned(), fixtures::metrics(), stop.clone());

@@ -27,6 +27,10 @@ pub enum DeviceType {
     Mig,
     /// A passed-through GPU.
     Vfio,
+    /// A channel of a `ComputeDomain`.
+    Channel,
+    /// The daemon of a `ComputeDomain`.
+    Daemon,
 }
 
 /// A config that does not fit a request's device. Either it names the request, or it fits no device type of this
@@ -140,7 +144,7 @@ fn find<'a, T>(
                     None => continue,
                 }
             }
-            if is_named || !DeviceType::ALL.iter().any(|kind| kind.takes(&entry.config)) {
+            if is_named || !device_type.of_driver().iter().any(|kind| kind.takes(&entry.config)) {
                 return Err(ConfigMismatch {
                     request: request.to_owned(),
                     kind: entry.config.kind(),
@@ -153,8 +157,15 @@ fn find<'a, T>(
 }
 
 impl DeviceType {
-    /// Every type.
-    const ALL: [Self; 4] = [Self::Gpu, Self::Share, Self::Mig, Self::Vfio];
+    /// All types of the same driver.
+    fn of_driver(self) -> &'static [Self] {
+        match self {
+            Self::Gpu | Self::Share | Self::Mig | Self::Vfio => {
+                &[Self::Gpu, Self::Share, Self::Mig, Self::Vfio]
+            }
+            Self::Channel | Self::Daemon => &[Self::Channel, Self::Daemon],
+        }
+    }
 
     /// The device type, for messages.
     pub fn name(self) -> &'static str {
@@ -163,6 +174,8 @@ impl DeviceType {
             Self::Share => "gpu in shares",
             Self::Mig => "mig",
             Self::Vfio => "vfio",
+            Self::Channel => "channel",
+            Self::Daemon => "daemon",
         }
     }
 
@@ -175,6 +188,8 @@ impl DeviceType {
                 | (Self::Mig, OpaqueConfig::MigDevice(_))
                 | (Self::Gpu | Self::Share | Self::Mig, OpaqueConfig::DeviceNodes(_))
                 | (Self::Vfio, OpaqueConfig::VfioDevice(_))
+                | (Self::Channel, OpaqueConfig::ComputeDomainChannel(_))
+                | (Self::Daemon, OpaqueConfig::ComputeDomainDaemon(_))
         )
     }
 }

@@ -45,6 +45,12 @@ pub(super) const REFUSALS: &[Reason] = &[
         "Delete the pod that refers to the old claim.",
     ),
     row(
+        "ComputeDomainNotReady",
+        NO_CLAIM,
+        "Daemons of the claim's ComputeDomain are not ready.",
+        "Wait: the kubelet retries. If it lasts, see the status of the ComputeDomain and the log of its daemon's pod.",
+    ),
+    row(
         "ConfigMismatch",
         REFUSAL,
         "The claim's config is for another type of device.",
@@ -53,7 +59,7 @@ pub(super) const REFUSALS: &[Reason] = &[
     row(
         "DeviceInUse",
         REFUSAL,
-        "Another claim holds the GPU. Two claims were allocated the same GPU.",
+        "Another claim holds the device. Two claims were allocated the same device.",
         ONE_SCHEDULER,
     ),
     row(
@@ -79,6 +85,12 @@ pub(super) const REFUSALS: &[Reason] = &[
         REFUSAL,
         "The share's memory limit cannot be enforced.",
         "Wait: the kubelet retries. If it lasts, check `memoryEnforcement` in the settings of the node's agent.",
+    ),
+    row(
+        "FabricNotReady",
+        NO_CLAIM,
+        "The GPUs of the node are not all members of one NVLink clique yet.",
+        "Wait: the kubelet retries. If it lasts, see the fabric state in `nvidia-smi -q` on the node.",
     ),
     row(
         "HandedOver",
@@ -169,6 +181,12 @@ pub(super) const REFUSALS: &[Reason] = &[
         REFUSAL,
         "The claim has no allocation.",
         "Wait for the scheduler. The claim's events tell why it does not allocate.",
+    ),
+    row(
+        "NotInComputeDomain",
+        NO_CLAIM,
+        "The claim's config names a ComputeDomain of another namespace, or none.",
+        "Create the claim from the template that the ComputeDomain names, in the domain's namespace.",
     ),
     row("NotReady", REFUSAL, "The agent has not read the node's GPUs yet.", WAIT),
     row(

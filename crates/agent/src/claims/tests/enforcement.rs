@@ -16,7 +16,7 @@ use octavo_node::ClaimRef;
 use serde_json::{Value, json};
 
 use super::fixtures::{Node, known, share_id};
-use crate::checkpoint::{decode, encode};
+use crate::checkpoint::{Record, decode, encode};
 use crate::claims::{Claims, Fact};
 
 /// A driver that only reports whether it supports limits.
@@ -304,7 +304,8 @@ async fn share_from_before_enforcement_is_reported_as_unenforced() {
     let claim = share(&node, "a");
     start(&node, MemoryEnforcement::Off).await.prepare(&claim).await.expect("prepares");
     let path = node.path(&Node::checkpoint(&claim));
-    let mut record = decode(&fs::read(&path).expect("reads"), &claim.uid).expect("is whole");
+    let mut record: Record =
+        decode(&fs::read(&path).expect("reads"), &claim.uid).expect("is whole");
     record.devices[0].terms = None;
     fs::write(&path, encode(&record)).expect("writes");
     let claims = start(&node, MemoryEnforcement::Guard).await;

@@ -1,6 +1,6 @@
 use std::fs;
 
-use super::{MigCap, MigCaps, MigCapsError, cap_in, caps};
+use super::{Capability, CapabilityError, MigCaps, cap_in, caps};
 
 /// A `/proc` with one instance, whose files have the driver's format.
 fn proc_root(outer: &str, inner: &str) -> tempfile::TempDir {
@@ -18,7 +18,7 @@ fn an_instance_has_two_nodes() {
         |minor| format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
     let folder = proc_root(&text(489), &text(490));
     let read = caps(folder.path(), 3, 9, 0).unwrap();
-    let cap = |minor| MigCap { minor, mode: 0o444 };
+    let cap = |minor| Capability { minor, mode: 0o444 };
     assert_eq!(read, MigCaps { gpu_instance: cap(489), compute_instance: cap(490) });
 }
 
@@ -33,7 +33,7 @@ fn a_missing_instance_is_named_by_its_file() {
     ] {
         let error = caps(folder.path(), minor, gi, ci).unwrap_err();
         assert!(error.to_string().contains(file), "{error}");
-        assert!(matches!(error, MigCapsError::Read { .. }));
+        assert!(matches!(error, CapabilityError::Read { .. }));
     }
 }
 
@@ -45,11 +45,11 @@ fn a_file_without_numbers_is_no_capability() {
         assert_eq!(cap_in(&text), None, "{text:?}");
         let folder = proc_root("DeviceFileMinor: 5\nDeviceFileMode: 292\n", &text);
         let error = caps(folder.path(), 3, 9, 0).unwrap_err();
-        assert!(matches!(&error, MigCapsError::Form { path } if path.ends_with("ci0/access")));
+        assert!(matches!(&error, CapabilityError::Form { path } if path.ends_with("ci0/access")));
     }
     for mode in ["", "DeviceFileMode: r--\n", "DeviceFileMode: 65536\n"] {
         assert_eq!(cap_in(&format!("DeviceFileMinor: 1\n{mode}")), None, "{mode:?}");
     }
     let text = "Other: 1\n DeviceFileMinor :\t77 \nDeviceFileMode: 256\n";
-    assert_eq!(cap_in(text), Some(MigCap { minor: 77, mode: 0o400 }));
+    assert_eq!(cap_in(text), Some(Capability { minor: 77, mode: 0o400 }));
 }

@@ -2,7 +2,7 @@
 
 use std::slice;
 
-use octavo_gpu::mig::{MigCap, MigCaps, MigCapsError, MigPlacement, caps};
+use octavo_gpu::mig::{Capability, CapabilityError, MigCaps, MigPlacement, caps};
 use octavo_gpu::{Driver as _, DriverError, Inventory, Mig};
 
 use super::{at, profiles, with_mode_on};
@@ -162,11 +162,11 @@ fn an_instance_has_its_capabilities_while_it_is_there() {
     let made = driver.create_mig(&uuid, profile, at(profile, 1)).unwrap();
     let read = || caps(&node.proc_root(), 0, made.gpu_instance, 0);
     // The 8th of 15 GPU instances, with 9 numbers each, after the first three numbers.
-    let cap = |minor| MigCap { minor, mode: 0o444 };
+    let cap = |minor| Capability { minor, mode: 0o444 };
     let (gpu_instance, compute_instance) = (cap(3 + 8 * 9), cap(3 + 8 * 9 + 1));
     assert_eq!(read().unwrap(), MigCaps { gpu_instance, compute_instance });
     driver.destroy_mig(&uuid, made.gpu_instance).unwrap();
-    assert!(matches!(read(), Err(MigCapsError::Read { .. })));
+    assert!(matches!(read(), Err(CapabilityError::Read { .. })));
 }
 
 #[test]

@@ -1,0 +1,144 @@
+//! Which claim holds which channel or daemon of the node.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use octavo_api::Refusal;
+use octavo_node::ClaimRef;
+use octavo_node::files::{StorageError, is_plain_name};
+use tokio::time::Instant;
+
+use super::record::{DomainCounts, DomainDevice, DomainRecord};
+use crate::cdi::CdiFolder;
+use crate::checkpoint::Store;
+use crate::claims::Opened;
+
+/// Time after which a claim without an object loses its devices.
+const GRACE_PERIOD: Duration = Duration::from_secs(30);
+
+/// Whether a claim's object is missing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// It exists.
+    #[default]
+    No,
+    /// It was found missing at this time.
+    Since(Instant),
+}
+
+/// The claims that hold devices, by UID.
+#[derive(Debug, Default)]
+pub(super) struct DomainHolds {
+    by_uid: BTreeMap<String, (DomainRecord, Missing)>,
+}
+
+impl DomainHolds {
+    /// Reads the checkpoints. Those of an earlier boot are removed with their specs; a damaged one is moved aside, and its
+    /// claim holds every device.
+    pub(super) fn recover(
+        store: &Store<DomainRecord>,
+        cdi: &CdiFolder,
+    ) -> Result<(Self, Opened), StorageError> {
+        let (mut holds, mut opened) = (Self::default(), Opened::default());
+        let loaded = store.load()?;
+        for uid in loaded.forgotten {
+            cdi.remove(&uid)?;
+            store.remove(&uid)?;
+            opened.forgotten += 1;
+        }
+        for record in loaded.records.into_values() {
+            holds.insert(record);
+        }
+        for (uid, damaged) in loaded.damaged {
+            let may_run = !store.is_new_boot() && is_plain_name(&uid);
+            let claim = damaged.claim.unwrap_or_else(|| ClaimRef {
+                namespace: String::new(),
+                name: String::new(),
+                uid: uid.clone(),
+            });
+            let boot_id = store.boot_id().to_owned();
+            let record = DomainRecord { claim, boot_id, is_unresolved: true, devices: Vec::new() };
+            let record = may_run.then_some(record);
+            let aside = store.quarantine(&uid, damaged.damage, record.as_ref())?;
+            let what_now = match &record {
+                Some(_) => "no other claim gets a channel until this one is unprepared or gone",
+                None => "nothing is held by it any more",
+            };
+            opened.damage.push(format!(
+                "checkpoint {} is damaged, {}; it is kept as {}; {what_now}",
+                store.path(&uid).display(),
+                damaged.damage,
+                aside.display()
+            ));
+            if let Some(record) = record {
+                holds.insert(record);
+            }
+        }
+        // A spec without a record belongs to no running container: the record is written first and removed last.
+        for uid in cdi.uids()?.into_iter().filter(|uid| !holds.by_uid.contains_key(uid)) {
+            cdi.remove(&uid)?;
+        }
+        store.mark_boot()?;
+        opened.held = holds.by_uid.len();
+        Ok((holds, opened))
+    }
+
+    /// The record of a claim that is prepared, and known for certain.
+    pub(super) fn prepared(&self, uid: &str) -> Option<DomainRecord> {
+        let (record, _) = self.by_uid.get(uid)?;
+        (!record.is_unresolved).then(|| record.clone())
+    }
+
+    /// Refuses devices that another claim holds.
+    pub(super) fn check_free(&self, wanted: &DomainRecord) -> Result<(), Refusal> {
+        for device in &wanted.devices {
+            let others = self.by_uid.values().map(|(record, _)| record);
+            let mut others = others.filter(|other| other.claim.uid != wanted.claim.uid);
+            let holder = others.find(|other| {
+                other.is_unresolved || other.devices.iter().any(|held| held.device == device.device)
+            });
+            if let Some(holder) = holder {
+                let (device, holder) = (device.device.clone(), holder.claim.to_string());
+                return Err(Refusal::DeviceInUse { device, holder });
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds or replaces a claim.
+    pub(super) fn insert(&mut self, record: DomainRecord) {
+        self.by_uid.insert(record.claim.uid.clone(), (record, Missing::No));
+    }
+
+    /// Forgets a claim.
+    pub(super) fn remove(&mut self, uid: &str) {
+        self.by_uid.remove(uid);
+    }
+
+    /// Sets whether a claim's object is missing. Returns whether it has been missing for the grace period.
+    pub(super) fn set_missing(&mut self, uid: &str, found: Missing) -> bool {
+        let Some((_, missing)) = self.by_uid.get_mut(uid) else { return false };
+        if let (Missing::Since(first), Missing::Since(now)) = (*missing, found) {
+            return now - first >= GRACE_PERIOD;
+        }
+        *missing = found;
+        false
+    }
+
+    /// The claims that hold devices.
+    pub(super) fn claims(&self) -> Vec<ClaimRef> {
+        self.by_uid.values().map(|(record, _)| record.claim.clone()).collect()
+    }
+
+    /// How many devices claims hold.
+    pub(super) fn counts(&self) -> DomainCounts {
+        let devices = self.by_uid.values().flat_map(|(record, _)| &record.devices);
+        devices.fold(DomainCounts::default(), |mut counts, held| {
+            match held.kind {
+                DomainDevice::Channels { .. } => counts.channels += 1,
+                DomainDevice::Daemon { .. } => counts.daemons += 1,
+            }
+            counts
+        })
+    }
+}

@@ -1,0 +1,71 @@
+//! Whether a domain's status lets a pod of a node start. No I/O.
+
+use octavo_api::compute_domain::{ComputeDomain, Readiness, ReadyWhen};
+use octavo_api::names::{ANNOTATION_READY_WHEN, CONDITION_MEMBERS_READY};
+
+/// Names of nodes in a message.
+const MAX_NAMES: usize = 5;
+
+/// What a pod may do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum DomainState {
+    /// It may start.
+    Ready,
+    /// It may start when the time is over: what is missing.
+    Enough(String),
+    /// It may not start: why.
+    Refused(String),
+}
+
+/// The state of a domain for a node.
+pub(super) fn state(domain: &ComputeDomain, node: &str) -> DomainState {
+    let annotation = domain.metadata.annotations.as_ref();
+    let annotation = annotation.and_then(|all| all.get(ANNOTATION_READY_WHEN));
+    let ready_when = match annotation.map(|text| text.parse::<ReadyWhen>()).transpose() {
+        Ok(ready_when) => ready_when,
+        Err(error) => {
+            return DomainState::Refused(format!(
+                "its annotation {ANNOTATION_READY_WHEN}: {error}"
+            ));
+        }
+    };
+    let status = domain.status.clone().unwrap_or_default();
+    let Some(own) = status.nodes.iter().find(|member| member.name == node) else {
+        return DomainState::Refused(format!("node {node} is not in its status yet"));
+    };
+    if own.status != Readiness::Ready {
+        return DomainState::Refused(format!("the IMEX daemon of node {node} is not ready"));
+    }
+    let (ready, waiting): (Vec<_>, Vec<_>) =
+        status.nodes.iter().partition(|member| member.status == Readiness::Ready);
+    let condition = status.conditions.iter().find(|it| it.type_ == CONDITION_MEMBERS_READY);
+    // NVIDIA's controller sets no condition.
+    let is_complete = condition.map_or(waiting.is_empty(), |it| it.status == "True");
+    let missing = || match condition {
+        Some(condition) if waiting.is_empty() => condition.message.clone(),
+        _ => missing(&waiting.iter().map(|member| member.name.as_str()).collect::<Vec<_>>()),
+    };
+    match ready_when {
+        Some(ReadyWhen::Count(count))
+            if ready.len() < usize::try_from(count).unwrap_or(usize::MAX) =>
+        {
+            DomainState::Refused(format!("{} of {count} nodes are ready", ready.len()))
+        }
+        Some(ReadyWhen::Node | ReadyWhen::Count(_)) => DomainState::Ready,
+        _ if is_complete => DomainState::Ready,
+        Some(ReadyWhen::Members) => DomainState::Refused(missing()),
+        None => DomainState::Enough(missing()),
+    }
+}
+
+/// The nodes whose daemons are not ready.
+fn missing(names: &[&str]) -> String {
+    let shown = names[..names.len().min(MAX_NAMES)].join(", ");
+    match names.len().saturating_sub(MAX_NAMES) {
+        0 => format!("the IMEX daemons of {shown} are not ready"),
+        more => format!("the IMEX daemons of {shown} and {more} more nodes are not ready"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

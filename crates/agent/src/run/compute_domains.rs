@@ -1,0 +1,102 @@
+//! The second driver of a node: its claims, its slice and its sweeps.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use octavo_kube_io::events::Events;
+use tokio::time::sleep;
+
+use super::call_gate::GatedClaims as _;
+use super::node::NodeAgent;
+use super::publish;
+use super::serving::{ActivePeriod, SWEEP_INTERVAL, spread};
+use crate::claims::KubeReader;
+use crate::compute_domain::{DomainClaims, DomainNode, pool};
+use crate::node::DraDriver;
+
+impl NodeAgent {
+    /// Opens the claims on channels and daemons; `None` if the agent is no driver of domains.
+    pub(super) async fn open_domain_claims(
+        &self,
+        client: &Client,
+        events: &Events,
+        period: &ActivePeriod,
+    ) -> Option<DomainClaims> {
+        let settings = self.config.compute_domains.as_ref()?;
+        let namespace = settings.namespace.clone();
+        let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
+        let driver = DraDriver::COMPUTE_DOMAIN;
+        let check = self.check_of(driver, "claims", "the checkpoints are being read");
+        let node = &self.config.node_name;
+        let (claims, opened) = self
+            .until_ok(&check, || {
+                let node = DomainNode {
+                    name: node.clone(),
+                    paths: self.config.paths.clone(),
+                    namespace: namespace.clone(),
+                    snapshots: self.snapshots.clone(),
+                };
+                let (client, events) = (client.clone(), events.clone());
+                let reader = Arc::new(KubeReader::new(client.clone()));
+                // A task of the period: the node must not pass to another agent before it ends.
+                let task = period
+                    .tasks
+                    .spawn_blocking(move || DomainClaims::open(node, reader, client, events));
+                async move {
+                    let opened = task.await.map_err(|error| error.to_string())?;
+                    opened.map_err(|error| error.to_string())
+                }
+            })
+            .await;
+        for damage in &opened.damage {
+            tracing::error!(%node, driver = driver.name(), "{damage}");
+        }
+        let (held, forgotten) = (opened.held, opened.forgotten);
+        tracing::info!(%node, driver = driver.name(), held, forgotten, "claims are known");
+        claims.count(node, &self.shared.metrics);
+        Some(claims)
+    }
+
+    /// Publishes the node's channel and daemon, and sweeps their claims, while the period lasts.
+    pub(super) fn serve_domains(
+        &self,
+        claims: DomainClaims,
+        client: &Client,
+        events: &Events,
+        period: &ActivePeriod,
+    ) {
+        let (stop, tasks) = (&period.stop, &period.tasks);
+        let driver = DraDriver::COMPUTE_DOMAIN;
+        let wanted = publish::start(self, driver, client.clone(), events.clone(), stop, tasks);
+        let (node, mut settings) = (self.config.node_name.clone(), self.settings.subscribe());
+        settings.mark_changed();
+        let publish = async move {
+            while settings.changed().await.is_ok() {
+                // Before the labels are read, the owner is not known.
+                let owner = settings
+                    .borrow_and_update()
+                    .as_ref()
+                    .and_then(|settings| settings.is_read.then(|| settings.owner.clone()));
+                if let Some(owner) = owner {
+                    wanted.send_replace(Some(Arc::new(pool(&node, &owner))));
+                }
+            }
+        };
+        let (node, metrics) = (self.config.node_name.clone(), Arc::clone(&self.shared.metrics));
+        let pause = SWEEP_INTERVAL + Duration::from_secs(spread(&node));
+        let sweep = async move {
+            loop {
+                sleep(pause).await;
+                for claim in claims.sweep().await {
+                    tracing::info!(%node, %claim, "a claim was gone; its channel or daemon is free again");
+                }
+                claims.count(&node, &metrics);
+            }
+        };
+        let stop = stop.clone();
+        tasks.spawn(async move {
+            stop.run_until_cancelled(async { tokio::join!(publish, sweep) }).await;
+        });
+    }
+}
