@@ -16,7 +16,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
-use crate::names::{NVIDIA_API_VERSION, NVIDIA_GROUP, NVIDIA_VERSION};
+use crate::names::{IMEX_DAEMON_MANAGER_PREFIX, NVIDIA_API_VERSION, NVIDIA_GROUP, NVIDIA_VERSION};
 
 /// A set of nodes on which the pods of one workload share GPU memory over NVLink, through IMEX. The spec cannot change.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -235,6 +235,16 @@ impl Resource for ComputeDomainClique {
     }
 }
 
+/// The field manager of a node's daemon: the prefix, and the FNV-1a hash of the node's name in 16 hexadecimal digits.
+///
+/// Names of field managers have at most 128 characters, those of nodes 253. So it has a hash instead of the name.
+pub fn daemon_manager(node: &str) -> String {
+    let hash = node.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    format!("{IMEX_DAEMON_MANAGER_PREFIX}{hash:016x}")
+}
+
 fn readiness(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": "string", "enum": ["Ready", "NotReady"], "default": "NotReady"})
 }
@@ -256,5 +266,13 @@ mod tests {
             let error = text.parse::<ReadyWhen>().unwrap_err();
             assert!(error.contains(text) && error.contains("Members"), "{error}");
         }
+    }
+
+    /// The published test vectors of FNV-1a, 64 bits.
+    #[test]
+    fn field_managers_of_daemons_have_the_hash_of_the_node() {
+        assert_eq!(daemon_manager(""), "octavo-imex-daemon-cbf29ce484222325");
+        assert_eq!(daemon_manager("a"), "octavo-imex-daemon-af63dc4c8601ec8c");
+        assert_eq!(daemon_manager("foobar"), "octavo-imex-daemon-85944171f73967e8");
     }
 }
