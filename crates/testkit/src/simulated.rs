@@ -1,4 +1,4 @@
-//! The simulated libraries of the driver.
+//! The simulated libraries and programs of the driver.
 
 use std::path::PathBuf;
 
@@ -20,10 +20,19 @@ pub fn simulated_cuda() -> PathBuf {
     beside("liboctavo_fake_cuda.so")
 }
 
-/// Cargo puts a library beside the test or one folder above it.
+/// The simulated service of IMEX, and its command. `cargo build` makes them.
+///
+/// # Panics
+///
+/// Without the programs beside the test.
+pub fn simulated_imex() -> (PathBuf, PathBuf) {
+    (beside("nvidia-imex"), beside("nvidia-imex-ctl"))
+}
+
+/// Cargo puts libraries and programs beside the test or one folder above it.
 fn beside(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let mut folders = test.ancestors().skip(1).take(2).map(|folder| folder.join(name));
     let found = folders.find(|path| path.is_file());
-    found.ok_or_else(|| format!("no {name} beside {}", test.display())).unwrap()
+    found.ok_or_else(|| format!("no {name} beside {}: run `cargo build`", test.display())).unwrap()
 }

@@ -11,7 +11,7 @@ use super::{Finding, SourceFile};
 
 /// Rooms in the order in which data flows, each with the rooms it may use. `octavo` and `xtask`
 /// wire and check the others.
-const ALLOWED: [(&str, &[&str]); 31] = [
+const ALLOWED: [(&str, &[&str]); 32] = [
     ("machine", &[]),
     ("gpu", &["machine"]),
     ("cel", &[]),
@@ -50,6 +50,7 @@ const ALLOWED: [(&str, &[&str]); 31] = [
         ],
     ),
     ("scheduler", &["api", "cel", "dra", "engine", "kube-io"]),
+    ("imex-daemon", &["api", "kube-io"]),
     ("view", &["api", "dra", "engine", "kube-io", "term"]),
     ("fake-gpu", &["machine"]),
     ("fake-nvml", &["machine", "fake-gpu"]),
@@ -68,12 +69,13 @@ const WIRING: [&str; 3] = ["octavo", "xtask", "octavo-bench"];
 
 /// Rooms that may name the Kubernetes client; `api` its derive of custom resources alone, without the
 /// client ([`check_api`]).
-const NAME_KUBE: [&str; 10] = [
+const NAME_KUBE: [&str; 11] = [
     API,
     "octavo-kube-io",
     "octavo-agent",
     "octavo-enforcement",
     "octavo-scheduler",
+    "octavo-imex-daemon",
     "octavo-view",
     "octavo-lab",
     "octavo",
