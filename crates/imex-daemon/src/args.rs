@@ -61,11 +61,11 @@ pub struct RunArgs {
     #[arg(long, value_name = "UID", env = "COMPUTE_DOMAIN_UUID")]
     pub domain_uid: Option<String>,
     /// Name of the domain, for logs
-    #[arg(long, value_name = "NAME", env = "COMPUTE_DOMAIN_NAME", default_value = "")]
-    pub domain_name: String,
+    #[arg(long, value_name = "NAME", env = "COMPUTE_DOMAIN_NAME")]
+    pub domain_name: Option<String>,
     /// Namespace of the domain, for logs
-    #[arg(long, value_name = "NAMESPACE", env = "COMPUTE_DOMAIN_NAMESPACE", default_value = "")]
-    pub domain_namespace: String,
+    #[arg(long, value_name = "NAMESPACE", env = "COMPUTE_DOMAIN_NAMESPACE")]
+    pub domain_namespace: Option<String>,
     /// File with the addresses of nodes' names
     #[arg(long, value_name = "FILE", default_value = "/etc/hosts")]
     pub hosts_file: PathBuf,

@@ -78,7 +78,7 @@ async fn supervise(
     };
     let name = ComputeDomainClique::new(domain_uid, clique_id).name_any();
     tracing::info!(
-        domain = %format!("{}/{}", args.domain_namespace, args.domain_name), clique = %name,
+        domain = args.domain_name, namespace = args.domain_namespace, clique = %name,
         node = %args.node_name, address = %args.pod_ip, "supervising nvidia-imex"
     );
     let api: Api<ComputeDomainClique> = Api::namespaced(client, &args.pod_namespace);

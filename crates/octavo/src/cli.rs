@@ -107,6 +107,17 @@ Examples:
   octavo scheduler --kubeconfig admin.conf --config scheduler.yaml")]
     Scheduler(octavo_scheduler::SchedulerArgs),
 
+    /// Run nvidia-imex on a node of a compute domain
+    #[command(name = "imex-daemon")]
+    #[command(after_help = "\
+Each node of a ComputeDomain has a pod with this program. The device daemon-0 of its claim brings
+CLIQUE_ID, COMPUTE_DOMAIN_UUID and the driver's programs.
+
+Examples:
+  octavo imex-daemon run      supervise nvidia-imex; arguments come from the pod's environment
+  octavo imex-daemon check    the pod's probe")]
+    ImexDaemon(octavo_imex_daemon::ImexDaemonArgs),
+
     /// Run a cluster on this machine: a real control plane, simulated GPU nodes
     Lab(Box<octavo_lab::LabArgs>),
 

@@ -27,6 +27,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             logging::start(cli.log, LogProfile::Daemon);
             with_tls(&server_runtime()?, octavo_scheduler::run(args))?;
         }
+        Program::ImexDaemon(args) => {
+            logging::start(cli.log, LogProfile::Daemon);
+            with_tls(&client_runtime()?, octavo_imex_daemon::run(args))?;
+        }
         Program::Lab(args) => {
             logging::start(cli.log, LogProfile::Command);
             with_tls(&server_runtime()?, octavo_lab::run(*args))?;
