@@ -40,8 +40,8 @@ pub async fn run(args: ImexDaemonArgs) -> anyhow::Result<()> {
                 signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
             let signalled = async move {
                 tokio::select! {
-                    _ = terminate.recv() => tracing::info!("SIGTERM: stopping nvidia-imex"),
-                    _ = interrupt.recv() => tracing::info!("SIGINT: stopping nvidia-imex"),
+                    _ = terminate.recv() => tracing::info!("SIGTERM: leaving the domain"),
+                    _ = interrupt.recv() => tracing::info!("SIGINT: leaving the domain"),
                 }
             };
             let Some(clique_id) = args.check.clique() else {
