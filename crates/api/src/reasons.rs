@@ -3,6 +3,7 @@
 
 mod agent;
 mod claims;
+mod controller;
 mod scheduler;
 
 use std::fmt::Write as _;
@@ -45,6 +46,7 @@ pub const SECTIONS: &[Section] = &[
         note: "",
         reasons: agent::BLIND_SPOTS,
     },
+    Section { title: "Controller: ComputeDomains", note: "", reasons: controller::DOMAINS },
     Section { title: "Scheduler: pods and gangs", note: "", reasons: scheduler::PODS },
     Section { title: "Scheduler: placement policies", note: "", reasons: scheduler::POLICIES },
     Section {

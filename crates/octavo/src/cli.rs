@@ -107,6 +107,15 @@ Examples:
   octavo scheduler --kubeconfig admin.conf --config scheduler.yaml")]
     Scheduler(octavo_scheduler::SchedulerArgs),
 
+    /// Keep ComputeDomains: their templates, daemons, node labels, indices and status
+    #[command(after_help = "\
+The config file names at least the image of the daemons. Several may run: a lease selects one leader.
+
+Examples:
+  octavo controller --config controller.yaml     in a cluster, with the pod's service account
+  octavo controller --kubeconfig admin.conf --namespace octavo-system --config controller.yaml")]
+    Controller(Box<octavo_controller::ControllerArgs>),
+
     /// Run nvidia-imex on a node of a compute domain
     #[command(name = "imex-daemon")]
     #[command(after_help = "\
@@ -190,6 +199,8 @@ pub(crate) enum Generated {
     Reasons,
     /// docs/reference/agent-metrics.md
     AgentMetrics,
+    /// docs/reference/controller-metrics.md
+    ControllerMetrics,
     /// docs/reference/scheduler-metrics.md
     SchedulerMetrics,
 }

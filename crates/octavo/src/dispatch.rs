@@ -27,6 +27,10 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
             logging::start(cli.log, LogProfile::Daemon);
             with_tls(&server_runtime()?, octavo_scheduler::run(args))?;
         }
+        Program::Controller(args) => {
+            logging::start(cli.log, LogProfile::Daemon);
+            with_tls(&server_runtime()?, octavo_controller::run(*args))?;
+        }
         Program::ImexDaemon(args) => {
             logging::start(cli.log, LogProfile::Daemon);
             with_tls(&client_runtime()?, octavo_imex_daemon::run(args))?;
@@ -93,6 +97,9 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         }
         Program::Generate { what: Generated::AgentMetrics } => {
             write(octavo_agent::metrics_reference().as_bytes())?;
+        }
+        Program::Generate { what: Generated::ControllerMetrics } => {
+            write(octavo_controller::metrics::reference().as_bytes())?;
         }
         Program::Generate { what: Generated::SchedulerMetrics } => {
             write(octavo_scheduler::metrics::reference().as_bytes())?;

@@ -8,10 +8,11 @@ use anyhow::{Context, bail};
 use super::Generated;
 
 /// What `octavo generate` writes, and where it lies.
-const REFERENCES: [(&str, &str); 4] = [
+const REFERENCES: [(&str, &str); 5] = [
     ("cli-reference", "docs/reference/cli.md"),
     ("reasons", "docs/reference/reasons.md"),
     ("agent-metrics", "docs/reference/agent-metrics.md"),
+    ("controller-metrics", "docs/reference/controller-metrics.md"),
     ("scheduler-metrics", "docs/reference/scheduler-metrics.md"),
 ];
 

@@ -40,7 +40,7 @@ fn sources() -> Vec<String> {
     }
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
     let mut files = Vec::new();
-    for program in ["agent", "enforcement", "scheduler"] {
+    for program in ["agent", "controller", "enforcement", "scheduler"] {
         collect(&crates.join(program).join("src"), &mut files);
     }
     let own = |text: String| text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();

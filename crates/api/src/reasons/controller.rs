@@ -1,0 +1,74 @@
+//! Reasons about `ComputeDomains`.
+
+use super::{Reason, row};
+
+/// The conditions whether all nodes are ready.
+const BOTH: &str = "ComputeDomain: conditions `Ready` and `MembersReady` are `False`";
+/// The condition `Ready`.
+const READY: &str = "ComputeDomain: condition `Ready` is `False`";
+/// The condition `Ready`, and an event.
+const READY_AND_EVENT: &str = "ComputeDomain: condition `Ready` is `False`, event";
+
+/// Reasons on domains and their claims.
+pub(super) const DOMAINS: &[Reason] = &[
+    row(
+        "AllNodesReady",
+        "ComputeDomain: conditions `Ready` and `MembersReady` are `True`",
+        "The IMEX daemons of all nodes with a pod of the domain are ready.",
+        "",
+    ),
+    row(
+        "CliqueFull",
+        READY_AND_EVENT,
+        "More nodes of one NVLink clique have pods of the domain than an IMEX domain can have.",
+        "Use several domains, or fewer nodes.",
+    ),
+    row(
+        "Deleting",
+        READY,
+        "The domain is deleted, and claims of its pods are still allocated, or its daemons are being removed.",
+        "Delete the pods, if the domain is to disappear.",
+    ),
+    row(
+        "FewerNodesThanNumNodes",
+        READY,
+        "Fewer nodes than `spec.numNodes` have a pod of the domain.",
+        "Create the other pods. The pods that exist do not wait for this.",
+    ),
+    row(
+        "ForeignNamespace",
+        "ResourceClaim: event",
+        "The claim names a domain of another namespace. Its node does not join, and its pods do not start.",
+        "Create a ComputeDomain in the claim's namespace.",
+    ),
+    row(
+        "NoNodes",
+        BOTH,
+        "No pod of the domain has an allocated claim.",
+        "Create pods with a claim from the domain's template.",
+    ),
+    row(
+        "NoOtherDomain",
+        "ComputeDomain: condition `SharedClique` is `False`",
+        "Another domain had nodes in a clique of this one, and has none any more.",
+        "",
+    ),
+    row(
+        "NodesNotReady",
+        BOTH,
+        "The IMEX daemons of the nodes in the message are not ready.",
+        "See the daemons' pods on these nodes, and the node label `nvidia.com/gpu.clique`.",
+    ),
+    row(
+        "OtherDomain",
+        "ComputeDomain: condition `SharedClique` is `True`",
+        "The domains in the message have nodes in the same NVLink clique.",
+        "",
+    ),
+    row(
+        "TemplateNameTaken",
+        READY_AND_EVENT,
+        "A ResourceClaimTemplate with the name in the domain's spec exists, and is not of this domain. It is left as it is.",
+        "Delete the template, or create the domain with another name in its spec.",
+    ),
+];

@@ -1,0 +1,58 @@
+use super::*;
+
+fn read(text: &str) -> Result<Config, ConfigError> {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    Config::read(Some(file.path()), Some("from-pod"))
+}
+
+#[test]
+fn missing_keys_have_defaults_and_the_namespace_is_the_pods() {
+    let config = read("daemon: {image: example.com/octavo}\n").unwrap();
+    assert_eq!(config.namespace, "from-pod");
+    assert_eq!(config.max_nodes_per_imex_domain, 18);
+    assert_eq!(config.daemon.command, ["octavo", "imex-daemon"]);
+    assert_eq!(config.daemon.resources.requests, config.daemon.resources.limits);
+    let lease = config.lease("me", None);
+    assert_eq!((lease.namespace.as_str(), lease.name.as_str()), ("from-pod", "octavo-controller"));
+    let config = read("{namespace: other, daemon: {image: a}}").unwrap();
+    assert_eq!(config.namespace, "other");
+}
+
+#[test]
+fn all_keys_are_read_and_unknown_ones_are_errors() {
+    let text = "
+namespace: gpu
+maxNodesPerImexDomain: 4
+daemon:
+  image: a
+  imagePullPolicy: Always
+  imagePullSecrets: [{name: pull}]
+  resources: {requests: {cpu: 1}, limits: {memory: 1Gi}}
+  logLevel: debug
+  serviceAccountName: sa
+  command: [imex]
+  priorityClassName: high
+leaderElection: {enabled: false, namespace: n, name: l, leaseSeconds: 3, renewDeadlineSeconds: 2, retrySeconds: 1}
+";
+    let config = read(text).unwrap();
+    assert_eq!(config.daemon.image_pull_secrets[0].name, "pull");
+    assert_eq!(config.daemon.resources.requests["cpu"], "1");
+    assert!(!config.leader_election.enabled);
+    let error = read("daemon: {image: a, imagee: b}").unwrap_err().to_string();
+    assert!(error.contains("imagee"), "{error}");
+}
+
+#[test]
+fn errors_name_the_setting() {
+    for (text, wanted) in [
+        ("namespace: a", "daemon.image"),
+        ("daemon: {image: a, command: []}", "daemon.command"),
+        ("{daemon: {image: a}, maxNodesPerImexDomain: 0}", "maxNodesPerImexDomain"),
+    ] {
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
+    let error = Config::read(None, None).unwrap_err().to_string();
+    assert!(error.contains("POD_NAMESPACE"), "{error}");
+}

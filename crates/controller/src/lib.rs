@@ -1,0 +1,28 @@
+//! The controller of `ComputeDomains`: from claims, nodes and daemons to labels, indices and status.
+//!
+//! ```text
+//!  API server --watches--> store: facts of objects, by version --.
+//!      ^                     |                                   |
+//!      |                     v domains that a change concerns    v view of one domain
+//!      |                   queue: due times, backoff --------> plan: pure, all rules
+//!      '------------------ writer: checks the lease <----------- writes, status, events
+//! ```
+//!
+//! `plan` decides and does no I/O. A write is conditional on what was observed: a version, a UID, or a `test`. So a write that
+//! was decided on an older state fails, and its domain is planned again. The object that a write returns enters the store at
+//! once. While nothing changes, nothing is read or written.
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod metrics;
+pub mod plan;
+mod shell;
+pub mod store;
+#[cfg(test)]
+mod testing;
+pub mod view;
+pub mod wanted;
+
+pub use config::ControllerArgs;
+pub use shell::run;

@@ -1,0 +1,100 @@
+//! The controller's metrics. The encoder adds `_total` to counters.
+
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+use octavo_kube_io::metrics_page;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// A label with its value.
+type Label = (&'static str, &'static str);
+
+/// All metrics of the controller. Clones share the counters.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    domains: Family<[Label; 1], Gauge>,
+    domain_info: Family<[Label; 1], Gauge>,
+    writes: Family<[Label; 2], Counter>,
+    plan_time: Histogram,
+    leader: Gauge,
+}
+
+impl Metrics {
+    /// Makes the metrics and registers them.
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            domains: Family::default(),
+            domain_info: Family::default(),
+            writes: Family::default(),
+            // From 10 us to 10 s.
+            plan_time: Histogram::new(exponential_buckets(0.000_01, 2.0, 21)),
+            leader: Gauge::default(),
+        };
+        // The name that NVIDIA's controller has, for dashboards.
+        registry.register(
+            "nvidia_dra_compute_domain_info",
+            "ComputeDomains by status, as in NVIDIA's driver",
+            metrics.domain_info.clone(),
+        );
+        let registry = registry.sub_registry_with_prefix("octavo_controller");
+        registry.register("compute_domains", "ComputeDomains by status", metrics.domains.clone());
+        registry.register(
+            "writes",
+            "Writes to the API server, by kind and result (done, conflict, failed, not-leader)",
+            metrics.writes.clone(),
+        );
+        registry.register_with_unit(
+            "plan",
+            "Time of one plan, without any write",
+            Unit::Seconds,
+            metrics.plan_time.clone(),
+        );
+        registry.register(
+            "leader",
+            "1 while this controller leads, otherwise 0",
+            metrics.leader.clone(),
+        );
+        metrics
+    }
+
+    /// Domains that are ready, and that are not.
+    pub fn domains(&self, ready: usize, not_ready: usize) {
+        for (status, count) in [("Ready", ready), ("NotReady", not_ready)] {
+            let count = i64::try_from(count).unwrap_or(i64::MAX);
+            self.domains.get_or_create(&[("status", status)]).set(count);
+            self.domain_info.get_or_create(&[("status", status)]).set(count);
+        }
+    }
+
+    /// Counts a write.
+    pub fn write(&self, kind: &'static str, result: &'static str) {
+        self.writes.get_or_create(&[("kind", kind), ("result", result)]).inc();
+    }
+
+    /// Records the time of a plan.
+    pub fn planned(&self, took: Duration) {
+        self.plan_time.observe(took.as_secs_f64());
+    }
+
+    /// Whether this controller leads.
+    pub fn leader(&self, is_leader: bool) {
+        self.leader.set(is_leader.into());
+    }
+}
+
+/// The page `docs/reference/controller-metrics.md`: every metric with its kind, labels and help.
+pub fn reference() -> String {
+    let mut registry = Registry::default();
+    let metrics = Metrics::new(&mut registry);
+    metrics.domains(0, 0);
+    metrics.write("status", "done");
+    metrics.planned(Duration::ZERO);
+    metrics.leader(false);
+    metrics_page("Metrics of the controller", &registry)
+}

@@ -1,0 +1,189 @@
+//! What is to be written for one domain: a pure function of what was observed.
+//!
+//! A plan has the writes that can be done now. Writes of one plan do not depend on each other; what must follow another write
+//! is in the next plan, once that write was observed.
+
+mod cliques;
+mod conditions;
+mod labels;
+mod objects;
+mod reasons;
+mod status;
+mod teardown;
+#[cfg(test)]
+mod tests;
+
+use octavo_api::compute_domain::ComputeDomainStatus;
+use serde_json::Value;
+
+use crate::config::Config;
+use crate::view::{ChannelClaim, OwnedObject, View};
+
+pub use reasons::Reason;
+
+/// A write to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Write {
+    /// Sets the finalizers of the domain.
+    SetFinalizers {
+        /// Namespace of the domain.
+        namespace: String,
+        /// Name of the domain.
+        name: String,
+        /// The version to which it applies.
+        resource_version: String,
+        /// All finalizers.
+        finalizers: Vec<String>,
+    },
+    /// Writes the status of the domain.
+    SetStatus {
+        /// Namespace of the domain.
+        namespace: String,
+        /// Name of the domain.
+        name: String,
+        /// UID of the domain.
+        uid: String,
+        /// The status. Conditions that have changed have no time yet.
+        status: ComputeDomainStatus,
+    },
+    /// Names the domain in an annotation of a claim.
+    AnnotateClaim {
+        /// Namespace of the claim.
+        namespace: String,
+        /// Name of the claim.
+        name: String,
+        /// UID of the claim.
+        uid: String,
+        /// The domain, as `<namespace>/<name>`.
+        domain: String,
+    },
+    /// Sets the label of a node, or removes it.
+    LabelNode {
+        /// The node.
+        node: String,
+        /// The version to which it applies.
+        resource_version: String,
+        /// UID of the domain.
+        domain: Option<String>,
+    },
+    /// Creates a template, a `DaemonSet` or a clique.
+    Create(Value),
+    /// Replaces a `DaemonSet`.
+    ReplaceDaemonSet {
+        /// The version to which it applies.
+        resource_version: String,
+        /// The object.
+        object: Value,
+    },
+    /// Removes the finalizer that NVIDIA's controller left on an object.
+    DropFinalizer(OwnedObject),
+    /// Deletes an object.
+    Delete(OwnedObject),
+    /// Sets the labels of a clique that was made without them.
+    LabelClique {
+        /// The clique.
+        object: OwnedObject,
+        /// All its labels that matter.
+        labels: [(&'static str, String); 2],
+    },
+    /// Gives indices to entries of a clique.
+    AssignIndices {
+        /// The clique.
+        object: OwnedObject,
+        /// All entries with an index, by name of their node.
+        indices: Vec<(String, i64)>,
+    },
+    /// Removes entries of a clique, unless a pod with the address of one exists: the watch of pods may lag behind that of
+    /// cliques, and the index of a running daemon must not become free.
+    RemoveEntries {
+        /// The clique.
+        object: OwnedObject,
+        /// Position, node and address of each, from the last position to the first.
+        entries: Vec<(usize, String, String)>,
+    },
+}
+
+/// The object of an event.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Regarding {
+    /// The domain.
+    Domain,
+    /// A claim.
+    Claim {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Its UID.
+        uid: String,
+    },
+}
+
+/// A warning that holds now. It is reported once while it holds.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Warning {
+    /// The object.
+    pub regarding: Regarding,
+    /// The reason.
+    pub reason: Reason,
+    /// What happened, and what to do.
+    pub note: String,
+}
+
+/// What is to be written for one domain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// The writes that can be done now.
+    pub writes: Vec<Write>,
+    /// The domain's status, if it changes.
+    pub status: Option<Write>,
+    /// Warnings that hold now.
+    pub warnings: Vec<Warning>,
+}
+
+/// Decides what is to be written for one domain.
+pub fn plan(view: &View, config: &Config) -> Plan {
+    let Some(domain) = &view.domain else {
+        let mut writes = labels::plan(view);
+        writes.extend(teardown::orphans(view));
+        return Plan { writes, ..Plan::default() };
+    };
+    if !domain.is_deleting && !domain.has_finalizer() {
+        // Nothing is made for a domain that could disappear without a trace.
+        return Plan { writes: vec![teardown::add_finalizer(domain)], ..Plan::default() };
+    }
+    let members = view.members();
+    let mut writes: Vec<Write> =
+        view.claims.iter().filter_map(|claim| annotate(view, claim)).collect();
+    writes.extend(labels::plan(view));
+    let mut full = Vec::new();
+    let is_taken = !domain.is_deleting && objects::is_template_taken(view, domain);
+    if !domain.is_deleting {
+        writes.extend(objects::workload_template(view, domain));
+    }
+    if !domain.is_deleting || !members.is_empty() {
+        if domain.is_deleting {
+            writes.extend(teardown::workload_templates(view, config));
+        }
+        writes.extend(objects::daemons(view, domain, config));
+        let cliques = cliques::plan(view, &members, config);
+        writes.extend(cliques.writes);
+        full = cliques.full;
+    } else {
+        writes.extend(teardown::domain(view, domain));
+    }
+    let facts = status::Facts { view, domain, members: &members, is_taken, full: &full };
+    Plan { writes, status: facts.changed_status(), warnings: facts.warnings() }
+}
+
+/// A claim that was written by hand names its domain in the config only, by UID. An agent finds a domain by name.
+fn annotate(view: &View, claim: &ChannelClaim) -> Option<Write> {
+    let domain = view.domain.as_ref()?;
+    let is_needed = claim.namespace == domain.namespace && !claim.is_annotated;
+    is_needed.then(|| Write::AnnotateClaim {
+        namespace: claim.namespace.clone(),
+        name: claim.name.clone(),
+        uid: claim.uid.clone(),
+        domain: domain.full_name(),
+    })
+}

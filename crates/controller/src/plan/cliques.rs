@@ -1,0 +1,120 @@
+//! Cliques of a domain: creation, labels, stale entries, and indices.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use octavo_api::compute_domain::ComputeDomainDaemon;
+use octavo_api::names::{LABEL_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN_CLIQUE};
+
+use super::Write;
+use crate::config::Config;
+use crate::view::{Clique, View};
+use crate::wanted;
+
+/// The writes for all cliques of a domain.
+#[derive(Debug, Default)]
+pub(super) struct CliquePlan {
+    pub(super) writes: Vec<Write>,
+    /// Cliques without a free index, and the members that wait for one.
+    pub(super) full: Vec<(String, Vec<String>)>,
+}
+
+pub(super) fn plan(view: &View, members: &BTreeSet<&str>, config: &Config) -> CliquePlan {
+    let mut plan = CliquePlan::default();
+    let wanted: BTreeSet<&str> =
+        members.iter().filter_map(|node| view.clique_label(node)).collect();
+    for id in wanted {
+        if !view.cliques.iter().any(|clique| clique.id == id) {
+            plan.writes.push(Write::Create(wanted::clique(&view.uid, id, config)));
+        }
+    }
+    for clique in view.cliques.iter().filter(|clique| !clique.object.is_deleting) {
+        if !has_labels(clique, &view.uid) {
+            let object = clique.object.clone();
+            let labels = Clique::labels(&view.uid, &clique.id);
+            plan.writes.push(Write::LabelClique { object, labels });
+            continue;
+        }
+        if let Some(removal) = remove_stale(view, members, clique) {
+            plan.writes.push(removal);
+            continue;
+        }
+        let indices = Indices::of(view, members, clique, config.max_nodes_per_imex_domain.into());
+        if !indices.waiting.is_empty() {
+            plan.full.push((clique.id.clone(), indices.waiting));
+        }
+        if indices.is_changed {
+            let object = clique.object.clone();
+            plan.writes.push(Write::AssignIndices { object, indices: indices.given });
+        }
+    }
+    plan
+}
+
+fn has_labels(clique: &Clique, domain: &str) -> bool {
+    Clique::labels(domain, &clique.id).iter().all(|(key, value)| match *key {
+        LABEL_COMPUTE_DOMAIN => clique.object.domain.as_ref() == Some(value),
+        LABEL_COMPUTE_DOMAIN_CLIQUE => clique.id_label.as_ref() == Some(value),
+        _ => true,
+    })
+}
+
+/// Removes entries whose node is no member and has no daemon any more, or has another clique now.
+fn remove_stale(view: &View, members: &BTreeSet<&str>, clique: &Clique) -> Option<Write> {
+    let is_stale = |daemon: &ComputeDomainDaemon| {
+        let node = daemon.node_name.as_str();
+        let is_gone = !members.contains(node) && view.pod(node).is_none();
+        is_gone || view.clique_with_entry(node).is_some_and(|other| other.id != clique.id)
+    };
+    let stale = clique.daemons.iter().enumerate().filter(|(_, daemon)| is_stale(daemon)).rev();
+    let entries: Vec<_> = stale
+        .map(|(position, daemon)| (position, daemon.node_name.clone(), daemon.ip_address.clone()))
+        .collect();
+    let object = clique.object.clone();
+    (!entries.is_empty()).then_some(Write::RemoveEntries { object, entries })
+}
+
+/// The indices of a clique.
+struct Indices {
+    /// All entries with an index.
+    given: Vec<(String, i64)>,
+    /// Whether they differ from those of the object.
+    is_changed: bool,
+    /// Members for which none is free.
+    waiting: Vec<String>,
+}
+
+impl Indices {
+    /// Present indices stay. Members without one get the lowest free one, in order of names.
+    fn of(view: &View, members: &BTreeSet<&str>, clique: &Clique, limit: i64) -> Self {
+        let entries: BTreeMap<&str, Option<i64>> =
+            clique.daemons.iter().map(|daemon| (daemon.node_name.as_str(), daemon.index)).collect();
+        let mut given: BTreeMap<&str, i64> = BTreeMap::new();
+        let mut taken: BTreeSet<i64> = BTreeSet::new();
+        // Of two daemons with the same index, which NVIDIA's may have had, a member keeps it.
+        let mut kept: Vec<(&str, i64)> =
+            entries.iter().filter_map(|(node, index)| Some((*node, (*index)?))).collect();
+        kept.sort_by_key(|(node, _)| (!members.contains(node), *node));
+        for (node, index) in kept {
+            if taken.insert(index) {
+                given.insert(node, index);
+            }
+        }
+        let mut free = (0..limit).filter(|index| !taken.contains(index));
+        let mut waiting = Vec::new();
+        let here = |node: &&str| view.clique_with_entry(node).is_some_and(|c| c.id == clique.id);
+        for node in members.iter().filter(|node| entries.contains_key(**node)).filter(|n| here(n)) {
+            if given.contains_key(node) {
+                continue;
+            }
+            match free.next() {
+                Some(index) => {
+                    given.insert(node, index);
+                }
+                None => waiting.push((*node).to_owned()),
+            }
+        }
+        let is_changed = entries.iter().any(|(node, index)| given.get(node) != index.as_ref());
+        let given = given.into_iter().map(|(node, index)| (node.to_owned(), index)).collect();
+        Self { given, is_changed, waiting }
+    }
+}

@@ -1,0 +1,44 @@
+//! Reasons of conditions and warnings.
+
+/// A reason; the catalogue in `octavo-api` says what each means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// All nodes are ready.
+    AllNodesReady,
+    /// A clique has no free index.
+    CliqueFull,
+    /// The domain is deleted.
+    Deleting,
+    /// Fewer nodes have a channel than the spec asks for.
+    FewerNodesThanNumNodes,
+    /// A claim names a domain of another namespace.
+    ForeignNamespace,
+    /// No node has a channel.
+    NoNodes,
+    /// No other domain has nodes in the cliques.
+    NoOtherDomain,
+    /// Nodes are not ready.
+    NodesNotReady,
+    /// Another domain has nodes in a clique.
+    OtherDomain,
+    /// The template's name is taken.
+    TemplateNameTaken,
+}
+
+impl Reason {
+    /// The reason on the wire.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::AllNodesReady => "AllNodesReady",
+            Self::CliqueFull => "CliqueFull",
+            Self::Deleting => "Deleting",
+            Self::FewerNodesThanNumNodes => "FewerNodesThanNumNodes",
+            Self::ForeignNamespace => "ForeignNamespace",
+            Self::NoNodes => "NoNodes",
+            Self::NoOtherDomain => "NoOtherDomain",
+            Self::NodesNotReady => "NodesNotReady",
+            Self::OtherDomain => "OtherDomain",
+            Self::TemplateNameTaken => "TemplateNameTaken",
+        }
+    }
+}

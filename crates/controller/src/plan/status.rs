@@ -1,0 +1,207 @@
+//! The status of a domain, and what is wrong with it.
+
+use std::collections::BTreeSet;
+
+use octavo_api::Condition;
+use octavo_api::compute_domain::{ComputeDomainNode, ComputeDomainStatus, Readiness};
+use octavo_api::names::{CONDITION_MEMBERS_READY, CONDITION_READY, CONDITION_SHARED_CLIQUE};
+
+use super::conditions::{Verdict, listed, updated};
+use super::{Reason, Regarding, Warning, Write};
+use crate::view::{Domain, View};
+
+/// What the status depends on.
+pub(super) struct Facts<'a> {
+    pub(super) view: &'a View,
+    pub(super) domain: &'a Domain,
+    pub(super) members: &'a BTreeSet<&'a str>,
+    /// Whether the template's name is taken.
+    pub(super) is_taken: bool,
+    /// Cliques without a free index, and the members that wait for one.
+    pub(super) full: &'a [(String, Vec<String>)],
+}
+
+impl Facts<'_> {
+    /// The write of the status, if it changes.
+    pub(super) fn changed_status(&self) -> Option<Write> {
+        let nodes: Vec<ComputeDomainNode> =
+            self.members.iter().map(|name| self.node(name)).collect();
+        let ready = self.ready(&nodes);
+        let status = if ready.is_true { Readiness::Ready } else { Readiness::NotReady };
+        let old = self.domain.status.as_ref();
+        let conditions = old.map(|status| status.conditions.as_slice()).unwrap_or_default();
+        let verdicts = [
+            (CONDITION_READY, Some(ready)),
+            (CONDITION_MEMBERS_READY, Some(members_ready(&nodes))),
+            (CONDITION_SHARED_CLIQUE, self.shared_clique(conditions)),
+        ];
+        let conditions = updated(conditions, &verdicts, self.domain.generation);
+        let status = ComputeDomainStatus { status, nodes, conditions };
+        (old != Some(&status)).then(|| Write::SetStatus {
+            namespace: self.domain.namespace.clone(),
+            name: self.domain.name.clone(),
+            uid: self.domain.uid.clone(),
+            status,
+        })
+    }
+
+    /// Warnings that hold now.
+    pub(super) fn warnings(&self) -> Vec<Warning> {
+        let mut warnings = Vec::new();
+        if self.is_taken {
+            let (reason, note) = (Reason::TemplateNameTaken, self.template_taken());
+            warnings.push(Warning { regarding: Regarding::Domain, reason, note });
+        }
+        if !self.full.is_empty() {
+            let (reason, note) = (Reason::CliqueFull, self.clique_full());
+            warnings.push(Warning { regarding: Regarding::Domain, reason, note });
+        }
+        let is_foreign = |namespace: &str| namespace != self.domain.namespace;
+        for claim in self.view.claims.iter().filter(|claim| is_foreign(&claim.namespace)) {
+            warnings.push(Warning {
+                regarding: Regarding::Claim {
+                    namespace: claim.namespace.clone(),
+                    name: claim.name.clone(),
+                    uid: claim.uid.clone(),
+                },
+                reason: Reason::ForeignNamespace,
+                note: format!(
+                    "The claim names the ComputeDomain {}, which is in another namespace. Its node does not join the domain, and \
+                     its pods do not start. Create a ComputeDomain in namespace {}, and use its template.",
+                    self.domain.full_name(),
+                    claim.namespace
+                ),
+            });
+        }
+        warnings
+    }
+
+    fn node(&self, name: &str) -> ComputeDomainNode {
+        let name = name.to_owned();
+        let pod = self.view.pod(&name);
+        if let Some(entry) =
+            self.view.clique_with_entry(&name).and_then(|clique| clique.entry(&name))
+        {
+            // The entry of an earlier daemon stays until the present one has written its own.
+            let is_earlier =
+                pod.is_some_and(|pod| !pod.ip.is_empty() && pod.ip != entry.ip_address);
+            return ComputeDomainNode {
+                name,
+                ip_address: entry.ip_address.clone(),
+                clique_id: entry.clique_id.clone(),
+                index: entry.index,
+                status: if is_earlier { Readiness::NotReady } else { entry.status },
+            };
+        }
+        if let Some(clique) = self.view.clique_label(&name) {
+            return ComputeDomainNode {
+                name: name.clone(),
+                clique_id: clique.to_owned(),
+                ..ComputeDomainNode::default()
+            };
+        }
+        let is_ready = pod.is_some_and(|pod| pod.is_ready && !pod.ip.is_empty());
+        ComputeDomainNode {
+            name: name.clone(),
+            ip_address: pod.map(|pod| pod.ip.clone()).unwrap_or_default(),
+            status: if is_ready { Readiness::Ready } else { Readiness::NotReady },
+            ..ComputeDomainNode::default()
+        }
+    }
+
+    /// The rule of NVIDIA's controller: enough nodes, all ready. Here a domain without nodes is not ready.
+    fn ready(&self, nodes: &[ComputeDomainNode]) -> Verdict {
+        if self.domain.is_deleting {
+            return Verdict::no(Reason::Deleting, self.deleting());
+        }
+        if self.is_taken {
+            return Verdict::no(Reason::TemplateNameTaken, self.template_taken());
+        }
+        if !self.full.is_empty() {
+            return Verdict::no(Reason::CliqueFull, self.clique_full());
+        }
+        let wanted = usize::try_from(self.domain.num_nodes).unwrap_or_default();
+        if !nodes.is_empty() && nodes.len() < wanted {
+            let note = format!(
+                "{} of {wanted} nodes (spec.numNodes) have a pod of the domain.",
+                nodes.len()
+            );
+            return Verdict::no(Reason::FewerNodesThanNumNodes, note);
+        }
+        members_ready(nodes)
+    }
+
+    fn shared_clique(&self, old: &[Condition]) -> Option<Verdict> {
+        let cliques: BTreeSet<&str> =
+            self.members.iter().filter_map(|node| self.view.clique_label(node)).collect();
+        let others: BTreeSet<&str> = cliques
+            .iter()
+            .filter_map(|clique| self.view.neighbours.get(*clique))
+            .flatten()
+            .map(String::as_str)
+            .collect();
+        if !others.is_empty() {
+            let note = format!(
+                "Other ComputeDomains have nodes in the same NVLink clique: {}.",
+                listed(others)
+            );
+            return Some(Verdict::yes(Reason::OtherDomain, note));
+        }
+        let was_shared = old.iter().any(|condition| condition.type_ == CONDITION_SHARED_CLIQUE);
+        let note = "No other ComputeDomain has nodes in the cliques of this one.";
+        was_shared.then(|| Verdict::no(Reason::NoOtherDomain, note.to_owned()))
+    }
+
+    fn deleting(&self) -> String {
+        if self.members.is_empty() {
+            return "The domain is deleted: its daemons are removed.".to_owned();
+        }
+        format!(
+            "The domain is deleted, and its claims are still allocated on nodes: {}. It disappears with its last pod.",
+            listed(self.members.iter().copied())
+        )
+    }
+
+    fn template_taken(&self) -> String {
+        let name = &self.domain.template;
+        format!(
+            "The ResourceClaimTemplate {name} exists and is not of this domain. Delete it, or create the domain with another \
+             spec.channel.resourceClaimTemplate.name."
+        )
+    }
+
+    fn clique_full(&self) -> String {
+        let cliques = listed(self.full.iter().map(|(clique, _)| clique.as_str()));
+        let nodes = self.full.iter().flat_map(|(_, nodes)| nodes).map(String::as_str);
+        format!(
+            "No index is free in NVLink clique {cliques} for nodes: {}. They cannot join until others leave. Use several domains, \
+             or fewer nodes.",
+            listed(nodes)
+        )
+    }
+}
+
+fn members_ready(nodes: &[ComputeDomainNode]) -> Verdict {
+    if nodes.is_empty() {
+        let note = "No pod of the domain has an allocated claim. Create pods with its template.";
+        return Verdict::no(Reason::NoNodes, note.to_owned());
+    }
+    let missing: Vec<&str> = nodes
+        .iter()
+        .filter(|node| node.status == Readiness::NotReady)
+        .map(|node| node.name.as_str())
+        .collect();
+    if missing.is_empty() {
+        return Verdict::yes(
+            Reason::AllNodesReady,
+            format!("Nodes that are ready: {}.", nodes.len()),
+        );
+    }
+    let note = format!(
+        "{} of {} nodes are not ready: {}. See the pods of their daemons.",
+        missing.len(),
+        nodes.len(),
+        listed(missing)
+    );
+    Verdict::no(Reason::NodesNotReady, note)
+}

@@ -1,0 +1,81 @@
+//! The end of a domain, in order: labels, `DaemonSet`, templates, cliques, finalizer.
+
+use octavo_api::names::LABEL_COMPUTE_DOMAIN;
+
+use super::Write;
+use crate::config::Config;
+use crate::view::{Domain, OwnedObject, View};
+use crate::wanted;
+
+/// Adds the finalizer.
+pub(super) fn add_finalizer(domain: &Domain) -> Write {
+    let finalizers = domain.finalizers.iter().map(String::as_str);
+    set_finalizers(domain, finalizers.chain([LABEL_COMPUTE_DOMAIN]))
+}
+
+/// Removes all that was made for a deleted domain without members, and its finalizer last.
+pub(super) fn domain(view: &View, domain: &Domain) -> Vec<Write> {
+    let rest = remove(view);
+    if rest.is_empty() && is_bare(view) && domain.has_finalizer() {
+        let others = domain.finalizers.iter().map(String::as_str);
+        return vec![set_finalizers(domain, others.filter(|name| *name != LABEL_COMPUTE_DOMAIN))];
+    }
+    rest
+}
+
+/// Removes all with the label of a domain that does not exist. Daemons stay while claims of the domain are allocated.
+pub(super) fn orphans(view: &View) -> Vec<Write> {
+    if view.claims.is_empty() { remove(view) } else { Vec::new() }
+}
+
+/// Deletes the templates of the pods' claims, and keeps those of the daemons.
+pub(super) fn workload_templates(view: &View, config: &Config) -> Vec<Write> {
+    let name = wanted::daemon_name(&view.uid);
+    let is_daemons =
+        |object: &OwnedObject| object.namespace == config.namespace && object.name == name;
+    view.templates.iter().filter(|object| !is_daemons(object)).filter_map(delete).collect()
+}
+
+/// Deletes an object. NVIDIA's controller would wait for its finalizer, which nothing removes any more.
+pub(super) fn delete(object: &OwnedObject) -> Option<Write> {
+    if object.has_finalizer() {
+        return Some(Write::DropFinalizer(object.clone()));
+    }
+    (!object.is_deleting).then(|| Write::Delete(object.clone()))
+}
+
+/// The writes of the first kind of which something is left.
+fn remove(view: &View) -> Vec<Write> {
+    let has_label = view.nodes.values().any(|node| node.label.as_ref() == Some(&view.uid));
+    if has_label {
+        return Vec::new();
+    }
+    if !view.daemon_sets.is_empty() {
+        return view.daemon_sets.iter().filter_map(delete).collect();
+    }
+    if !view.templates.is_empty() {
+        return view.templates.iter().filter_map(delete).collect();
+    }
+    // A daemon that still runs would write its entry again.
+    if view.pods.iter().any(|pod| !pod.is_deleting) {
+        return Vec::new();
+    }
+    view.cliques.iter().filter_map(|clique| delete(&clique.object)).collect()
+}
+
+fn is_bare(view: &View) -> bool {
+    view.daemon_sets.is_empty()
+        && view.templates.is_empty()
+        && view.cliques.is_empty()
+        && view.pods.iter().all(|pod| pod.is_deleting)
+        && view.nodes.values().all(|node| node.label.as_ref() != Some(&view.uid))
+}
+
+fn set_finalizers<'a>(domain: &Domain, finalizers: impl Iterator<Item = &'a str>) -> Write {
+    Write::SetFinalizers {
+        namespace: domain.namespace.clone(),
+        name: domain.name.clone(),
+        resource_version: domain.resource_version.clone(),
+        finalizers: finalizers.map(str::to_owned).collect(),
+    }
+}

@@ -1,0 +1,253 @@
+//! Random sequences of events, with watches that lag behind, on a server in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use octavo_testkit::Rng;
+
+use super::*;
+use crate::store::{Fact, KINDS, Key, Kind, Store};
+use crate::testing::{claim, domain, object};
+use crate::view::{Domain, OwnedKind};
+
+const NODES: usize = 7;
+const DOMAINS: [&str; 3] = ["a", "b", "c"];
+
+struct World {
+    rng: Rng,
+    server: Server,
+    store: Store,
+    dirty: BTreeSet<String>,
+    /// Index by clique and node, since the node's entry exists.
+    indices: BTreeMap<(String, String), i64>,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut server = Server::default();
+        for number in 0..NODES {
+            let clique = [
+                None,
+                Some("c.0"),
+                Some("c.1"),
+                Some("c.1"),
+                Some("c.1"),
+                Some("c.1"),
+                Some("c.1"),
+            ];
+            server.put_node(&format!("n{number}"), clique[number], None);
+        }
+        for kind in KINDS {
+            server.relist(kind);
+        }
+        let (store, dirty, indices) = Default::default();
+        Self { rng: Rng::new(seed), server, store, dirty, indices }
+    }
+
+    /// A change by users, kubelets, nodes or daemons.
+    fn event(&mut self) {
+        let uid = self.rng.word(&DOMAINS);
+        let node = format!("n{}", self.rng.below(NODES));
+        let name = format!("domain-{uid}");
+        match self.rng.below(12) {
+            0 if self.server.domain(&name).is_none() => {
+                self.server.put_domain(Domain { finalizers: Vec::new(), ..domain(uid) });
+            }
+            1 if self.rng.chance(30) && self.server.domain(&name).is_some() => {
+                self.server.delete_domain(&name);
+            }
+            2..=4 if self.server.domain(&name).is_some_and(|domain| !domain.is_deleting) => {
+                self.server.put_claim(claim(uid, &node));
+            }
+            5..=6 => self.remove_any(Kind::Claim),
+            7 if self.rng.chance(30) => self.remove_any(Kind::Pod),
+            8 if self.rng.chance(20) => {
+                let kind = *self.rng.pick(&KINDS);
+                self.server.relist(kind);
+            }
+            9 if self.rng.chance(20) => {
+                let name = format!("template-{uid}");
+                if self.server.fact(Kind::Template, "team", &name).is_none() {
+                    self.server.put_template(object(OwnedKind::Template, "team", &name, None));
+                }
+            }
+            _ => {
+                let rng = &mut self.rng;
+                self.server.step_daemons(|| rng.chance(50));
+            }
+        }
+    }
+
+    fn remove_any(&mut self, kind: Kind) {
+        let keys: Vec<Key> =
+            self.server.objects.keys().filter(|key| key.kind == kind).cloned().collect();
+        if !keys.is_empty() {
+            let key = self.rng.pick(&keys).clone();
+            self.server.remove(&key);
+        }
+    }
+
+    /// Some watches deliver some of their events.
+    fn deliver(&mut self, percent: usize) {
+        let mut events = std::mem::take(&mut self.server.events);
+        for changes in events.values_mut() {
+            let count = if self.rng.chance(percent) {
+                changes.len()
+            } else {
+                self.rng.below(changes.len() + 1)
+            };
+            for change in changes.drain(..count) {
+                self.dirty.extend(self.store.apply(change));
+            }
+        }
+        self.server.events = events;
+    }
+
+    /// Plans a dirty domain. Its writes are carried out in any order; some may be lost.
+    fn plan_one(&mut self, loses: bool) -> bool {
+        let dirty: Vec<String> = self.dirty.iter().cloned().collect();
+        if dirty.is_empty() || !self.store.is_complete() {
+            return false;
+        }
+        let uid = self.rng.pick(&dirty).clone();
+        self.dirty.remove(&uid);
+        let plan = plan(&self.store.view(&uid), &config());
+        let mut writes: Vec<Write> = plan.writes.into_iter().chain(plan.status).collect();
+        self.rng.shuffle(&mut writes);
+        for write in &writes {
+            let live = self.live_entries();
+            let answer =
+                if loses && self.rng.chance(10) { Err("lost") } else { self.server.write(write) };
+            self.check_indices();
+            if let Write::RemoveEntries { .. } = write {
+                assert!(live.is_subset(&self.live_entries()), "a running daemon lost its entry");
+            }
+            match answer {
+                Ok(change) => self.dirty.extend(self.store.apply_own(change)),
+                Err(_) => drop(self.dirty.insert(uid.clone())),
+            }
+        }
+        true
+    }
+
+    /// Entries of daemons whose pod runs.
+    fn live_entries(&self) -> BTreeSet<(String, String)> {
+        let addresses: BTreeSet<String> =
+            self.server.pods().into_iter().map(|(_, pod)| pod.ip).collect();
+        let mut entries = BTreeSet::new();
+        for key in self.server.objects.keys().filter(|key| key.kind == Kind::Clique) {
+            for daemon in self.server.clique(&key.name).unwrap().daemons {
+                if addresses.contains(&daemon.ip_address) {
+                    entries.insert((key.name.clone(), daemon.node_name));
+                }
+            }
+        }
+        entries
+    }
+
+    /// No index is given twice, and none changes while its entry exists.
+    fn check_indices(&mut self) {
+        let mut now = BTreeMap::new();
+        for key in self.server.objects.keys().filter(|key| key.kind == Kind::Clique) {
+            let mut given = BTreeSet::new();
+            for daemon in self.server.clique(&key.name).unwrap().daemons {
+                let place = (key.name.clone(), daemon.node_name.clone());
+                let before = self.indices.get(&place);
+                if before.is_some() {
+                    assert_eq!(daemon.index.as_ref(), before, "{place:?} has another index");
+                }
+                if let Some(index) = daemon.index {
+                    assert!((0..4).contains(&index), "{index}");
+                    assert!(given.insert(index), "{index} of {} is given twice", key.name);
+                    now.insert(place, index);
+                }
+            }
+        }
+        self.indices = now;
+    }
+
+    /// Lets everything happen that is to happen.
+    fn settle(&mut self) {
+        for _ in 0..10_000 {
+            self.deliver(100);
+            let has_planned = self.plan_one(false);
+            let has_stepped = self.server.step_daemons(|| true);
+            self.check_indices();
+            if !has_planned && !has_stepped && self.server.events.values().all(Vec::is_empty) {
+                return;
+            }
+        }
+        panic!("the domains do not settle: {:?}", self.dirty);
+    }
+
+    fn check_settled(&self) {
+        let observed = observe(&self.server);
+        for uid in self.store.all_uids().iter().chain(&observed.all_uids()) {
+            for store in [&self.store, &observed] {
+                let plan = plan(&store.view(uid), &config());
+                assert!(plan.writes.is_empty() && plan.status.is_none(), "{uid}: {plan:?}");
+            }
+        }
+        for (node, _, label) in self.server.nodes() {
+            let claims = self.server.objects.values().filter_map(|object| match &object.fact {
+                Some(Fact::Claim(claim)) if claim.node == node => Some(claim.domain.clone()),
+                _ => None,
+            });
+            let claims: BTreeSet<String> = claims.collect();
+            let is_right = match label {
+                Some(label) => claims.contains(&label),
+                None => {
+                    claims.iter().all(|uid| self.server.domain(&format!("domain-{uid}")).is_none())
+                }
+            };
+            assert!(is_right, "the label of {node} is not of {claims:?}");
+        }
+    }
+
+    /// Ends all claims and domains.
+    fn end(&mut self) {
+        while self.server.objects.keys().any(|key| key.kind == Kind::Claim) {
+            self.remove_any(Kind::Claim);
+        }
+        for uid in DOMAINS {
+            let name = format!("domain-{uid}");
+            if self.server.domain(&name).is_some_and(|domain| !domain.is_deleting) {
+                self.server.delete_domain(&name);
+            }
+        }
+        self.settle();
+        for (key, object) in &self.server.objects {
+            let is_of_others = match &object.fact {
+                Some(Fact::Node { label, .. }) => label.is_none(),
+                Some(Fact::Template(template)) => template.domain.is_none(),
+                _ => false,
+            };
+            assert!(is_of_others, "{key:?} is left");
+        }
+    }
+}
+
+#[test]
+fn domains_settle_after_any_sequence_and_leave_nothing() {
+    for seed in 0..40 {
+        let mut world = World::new(seed);
+        for round in 0..3 {
+            for _ in 0..60 {
+                world.event();
+                world.deliver(40);
+                for _ in 0..world.rng.below(4) {
+                    world.plan_one(true);
+                }
+            }
+            world.settle();
+            world.check_settled();
+            if round == 1 {
+                // Another controller takes over, and knows nothing of what was.
+                world.store = Store::default();
+                for kind in KINDS {
+                    world.server.relist(kind);
+                }
+            }
+        }
+        world.end();
+    }
+}

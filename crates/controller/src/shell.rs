@@ -1,0 +1,13 @@
+//! The process around the plans: watches, the loop that plans, writes, and the lease.
+
+mod event_loop;
+mod leadership;
+mod queue;
+mod requests;
+mod run;
+#[cfg(test)]
+mod tests;
+mod watches;
+mod writer;
+
+pub use run::run;

@@ -1,0 +1,271 @@
+//! The loop: changes in, plans out. It alone has the store and the queue.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use octavo_api::compute_domain::Readiness;
+use octavo_kube_io::lease;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::leadership::Leadership;
+use super::queue::Queue;
+use super::writer::{WriteError, Writer, kind};
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::plan::{Plan, Warning, plan};
+use crate::store::{Change, Store};
+use crate::view::Domain;
+
+/// Least time between two writes of a domain's status.
+const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Writes of one plan at the same time.
+const MAX_WRITES: usize = 16;
+
+/// What the loop listens to.
+pub(super) struct Inputs {
+    pub(super) changes: mpsc::Receiver<Change>,
+    /// Changes of the lease; `None` without leader election.
+    pub(super) lease: Option<watch::Receiver<lease::Leadership>>,
+    /// Called once every kind was listed.
+    pub(super) synced: Box<dyn Fn() + Send>,
+    pub(super) stop: CancellationToken,
+}
+
+/// What a running plan sends.
+enum Message {
+    /// A write left this.
+    Left(Box<Change>),
+    /// All writes of a domain's plan were tried.
+    Done { uid: String, has_failed: bool },
+}
+
+/// What is remembered of a domain between plans.
+#[derive(Default)]
+struct Memory {
+    last_status: Option<Instant>,
+    /// Warnings that were reported and still hold.
+    warnings: BTreeSet<Warning>,
+}
+
+pub(super) struct EventLoop<W> {
+    config: Config,
+    writer: Arc<W>,
+    leadership: Leadership,
+    metrics: Metrics,
+    store: Store,
+    queue: Queue,
+    memory: BTreeMap<String, Memory>,
+    sender: mpsc::UnboundedSender<Message>,
+    messages: mpsc::UnboundedReceiver<Message>,
+    /// Whether it led when it last looked.
+    was_leading: bool,
+    is_synced: bool,
+}
+
+impl<W: Writer> EventLoop<W> {
+    pub(super) fn new(config: Config, writer: W, leadership: Leadership, metrics: Metrics) -> Self {
+        let (sender, messages) = mpsc::unbounded_channel();
+        Self {
+            config,
+            writer: Arc::new(writer),
+            leadership,
+            metrics,
+            store: Store::default(),
+            queue: Queue::default(),
+            memory: BTreeMap::new(),
+            sender,
+            messages,
+            was_leading: false,
+            is_synced: false,
+        }
+    }
+
+    /// Runs until `stop`, and then until the writes in flight have ended.
+    pub(super) async fn run(mut self, mut inputs: Inputs) {
+        loop {
+            self.look_at_lease();
+            self.start_due();
+            let wake = if self.can_plan() { self.queue.next_due() } else { None };
+            tokio::select! {
+                biased;
+                () = inputs.stop.cancelled() => break,
+                Some(message) = self.messages.recv() => self.receive(message),
+                () = lease_changed(&mut inputs.lease) => {}
+                Some(change) = inputs.changes.recv() => {
+                    self.apply(change);
+                    // A burst is planned once.
+                    while let Ok(change) = inputs.changes.try_recv() {
+                        self.apply(change);
+                    }
+                    if !self.is_synced && self.store.is_complete() {
+                        self.is_synced = true;
+                        (inputs.synced)();
+                    }
+                    self.count_domains();
+                }
+                () = at(wake) => {}
+            }
+        }
+        while self.queue.is_running() {
+            match self.messages.recv().await {
+                Some(message) => self.receive(message),
+                None => break,
+            }
+        }
+    }
+
+    fn can_plan(&self) -> bool {
+        self.was_leading && self.is_synced
+    }
+
+    fn look_at_lease(&mut self) {
+        let is_leading = self.leadership.is_leading();
+        if is_leading && !self.was_leading {
+            // The watches went on; what the last leader left undone is done now.
+            let now = Instant::now();
+            for uid in self.store.all_uids() {
+                self.queue.mark(&uid, now);
+            }
+            self.memory.clear();
+        }
+        self.was_leading = is_leading;
+        self.metrics.leader(is_leading);
+    }
+
+    fn apply(&mut self, change: Change) {
+        let concerned = self.store.apply(change);
+        self.mark(&concerned);
+    }
+
+    fn receive(&mut self, message: Message) {
+        match message {
+            Message::Left(change) => {
+                let concerned = self.store.apply_own(*change);
+                self.mark(&concerned);
+                self.count_domains();
+            }
+            Message::Done { uid, has_failed } => self.queue.done(&uid, has_failed, Instant::now()),
+        }
+    }
+
+    fn mark(&mut self, uids: &BTreeSet<String>) {
+        let now = Instant::now();
+        for uid in uids {
+            self.queue.mark(uid, now);
+        }
+    }
+
+    fn count_domains(&self) {
+        let is_ready = |domain: &&Domain| {
+            domain.status.as_ref().is_some_and(|status| status.status == Readiness::Ready)
+        };
+        let (all, ready) =
+            (self.store.domains().count(), self.store.domains().filter(is_ready).count());
+        self.metrics.domains(ready, all - ready);
+    }
+
+    fn start_due(&mut self) {
+        while self.can_plan()
+            && let Some(uid) = self.queue.take(Instant::now())
+        {
+            self.start(uid);
+        }
+    }
+
+    fn start(&mut self, uid: String) {
+        let now = Instant::now();
+        let view = self.store.view(&uid);
+        let mut plan = plan(&view, &self.config);
+        self.metrics.planned(now.elapsed());
+        if view.domain.is_none() && plan.writes.is_empty() {
+            self.memory.remove(&uid);
+            self.queue.done(&uid, false, now);
+            return;
+        }
+        let memory = self.memory.entry(uid.clone()).or_default();
+        if plan.status.is_some() {
+            let due = memory.last_status.map(|last| last + STATUS_INTERVAL);
+            match due.filter(|due| *due > now) {
+                Some(due) => {
+                    plan.status = None;
+                    self.queue.mark(&uid, due);
+                }
+                None => memory.last_status = Some(now),
+            }
+        }
+        let warnings: BTreeSet<Warning> = std::mem::take(&mut plan.warnings).into_iter().collect();
+        plan.warnings = warnings.difference(&memory.warnings).cloned().collect();
+        memory.warnings = warnings;
+        if plan == Plan::default() {
+            self.queue.done(&uid, false, now);
+            return;
+        }
+        let (writer, sender) = (Arc::clone(&self.writer), self.sender.clone());
+        tokio::spawn(carry_out(writer, uid, view.domain, plan, sender));
+    }
+}
+
+/// Carries out a plan. Its writes do not depend on each other.
+async fn carry_out<W: Writer>(
+    writer: Arc<W>,
+    uid: String,
+    domain: Option<Domain>,
+    plan: Plan,
+    sender: mpsc::UnboundedSender<Message>,
+) {
+    let Plan { writes, status, warnings } = plan;
+    let mut has_failed = false;
+    let results = futures::stream::iter(writes.into_iter().chain(status)).map(|write| {
+        let writer = &writer;
+        async move { (kind(&write), writer.write(&write).await) }
+    });
+    let mut results = std::pin::pin!(results.buffer_unordered(MAX_WRITES));
+    while let Some((kind, result)) = results.next().await {
+        match result {
+            Ok(change) => {
+                // The loop listens until this plan is done.
+                let _ = sender.send(Message::Left(Box::new(change)));
+            }
+            Err(error) => {
+                has_failed = true;
+                report(&uid, domain.as_ref(), kind, &error);
+            }
+        }
+    }
+    for warning in &warnings {
+        writer.report(domain.as_ref(), warning).await;
+    }
+    let _ = sender.send(Message::Done { uid, has_failed });
+}
+
+fn report(uid: &str, domain: Option<&Domain>, kind: &str, error: &WriteError) {
+    let domain = domain.map_or_else(|| uid.to_owned(), Domain::full_name);
+    match error {
+        WriteError::NotLeader | WriteError::Conflict(_) => {
+            tracing::debug!(%domain, kind, %error, "a write was not done");
+        }
+        WriteError::Failed(_) | WriteError::Timeout(_) => {
+            tracing::warn!(%domain, kind, %error, "a write failed; it is tried again");
+        }
+    }
+}
+
+async fn lease_changed(lease: &mut Option<watch::Receiver<lease::Leadership>>) {
+    if let Some(receiver) = lease
+        && receiver.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending::<()>().await;
+}
+
+async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,107 @@
+//! Watches of all kinds, as changes of the store.
+
+use std::fmt::Debug;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Config, Event, watcher};
+use kube::{Api, Client};
+use octavo_api::names::LABEL_COMPUTE_DOMAIN;
+use octavo_api::{ComputeDomain, ComputeDomainClique};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::store::{self, Change, Kind, Observed};
+
+/// Changes that wait for the loop.
+const CAPACITY: usize = 1024;
+
+/// Watches all kinds until `stop`. An object becomes facts at once and is dropped.
+pub(super) fn watch(
+    client: &Client,
+    namespace: &str,
+    stop: &CancellationToken,
+) -> mpsc::Receiver<Change> {
+    let (sender, receiver) = mpsc::channel(CAPACITY);
+    let all = Config::default;
+    let labelled = || Config::default().labels(LABEL_COMPUTE_DOMAIN);
+    let start = Start { sender, stop };
+    let domains: Api<ComputeDomain> = Api::all(client.clone());
+    start.kind(Kind::Domain, watcher(domains, all()), store::domain);
+    let claims: Api<ResourceClaim> = Api::all(client.clone());
+    start.kind(Kind::Claim, watcher(claims, all()), |claim| store::claim(&claim));
+    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
+    start.kind(Kind::Node, watcher(nodes, all()), |node| store::node(&node));
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    start.kind(Kind::Pod, watcher(pods, labelled()), |pod| store::pod(&pod));
+    // All of them: one without labels is labelled.
+    let cliques: Api<ComputeDomainClique> = Api::namespaced(client.clone(), namespace);
+    start.kind(Kind::Clique, watcher(cliques, all()), store::clique);
+    // All of them: a template of another owner may have the name of a domain's, and leave it.
+    let templates: Api<PartialObjectMeta<ResourceClaimTemplate>> = Api::all(client.clone());
+    start.kind(Kind::Template, watcher(templates, all()), |object| store::template(&object));
+    let sets: Api<PartialObjectMeta<DaemonSet>> = Api::namespaced(client.clone(), namespace);
+    start.kind(Kind::DaemonSet, watcher(sets, labelled()), |object| store::daemon_set(&object));
+    receiver
+}
+
+struct Start<'a> {
+    sender: mpsc::Sender<Change>,
+    stop: &'a CancellationToken,
+}
+
+impl Start<'_> {
+    fn kind<K: Debug + Send + 'static>(
+        &self,
+        kind: Kind,
+        events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
+        fact: impl Fn(K) -> Observed + Send + 'static,
+    ) {
+        let (sender, stop) = (self.sender.clone(), self.stop.clone());
+        let forward = async move {
+            let mut events = std::pin::pin!(events.default_backoff());
+            let mut problem = None;
+            while let Some(event) = events.next().await {
+                let change = match event {
+                    Ok(event) => change(kind, event, &fact),
+                    Err(error) => {
+                        report(kind, &error, &mut problem);
+                        continue;
+                    }
+                };
+                problem = None;
+                if sender.send(change).await.is_err() {
+                    return;
+                }
+            }
+        };
+        tokio::spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = forward => {}
+            }
+        });
+    }
+}
+
+fn change<K>(kind: Kind, event: Event<K>, fact: impl Fn(K) -> Observed) -> Change {
+    match event {
+        Event::Init => Change::Begin(kind),
+        Event::InitDone => Change::End(kind),
+        Event::Apply(object) | Event::InitApply(object) => Change::Put(fact(object)),
+        Event::Delete(object) => Change::Gone(fact(object)),
+    }
+}
+
+/// Logs a problem once.
+fn report(kind: Kind, error: &watcher::Error, problem: &mut Option<String>) {
+    let text = error.to_string();
+    if problem.as_ref() != Some(&text) {
+        tracing::warn!(?kind, error = %text, "cannot watch; it is tried again");
+        *problem = Some(text);
+    }
+}

@@ -1,0 +1,265 @@
+//! Carries out writes, while this process leads.
+
+mod removal;
+
+use std::future::Future;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::metadata::PartialObjectMetaExt;
+use kube::{Api, Client, Resource, ResourceExt};
+use octavo_api::names::{CONTROLLER, NVIDIA_API_VERSION};
+use octavo_api::{ComputeDomain, ComputeDomainClique};
+use octavo_kube_io::events::{EventType, Events};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::leadership::Leadership;
+use super::requests;
+use crate::metrics::Metrics;
+use crate::plan::{Regarding, Warning, Write};
+use crate::store::{self, Change, Observed};
+use crate::view::Domain;
+
+/// Carries out writes and reports warnings.
+pub(super) trait Writer: Send + Sync + 'static {
+    /// Carries out a write, and returns what it left.
+    fn write(&self, write: &Write) -> impl Future<Output = Result<Change, WriteError>> + Send;
+
+    /// Reports a warning, at best effort.
+    fn report(&self, domain: Option<&Domain>, warning: &Warning)
+    -> impl Future<Output = ()> + Send;
+}
+
+/// Why a write was not done.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteError {
+    /// Another process leads, or the lease is about to end.
+    #[error("this process does not lead")]
+    NotLeader,
+    /// It was decided on an older state.
+    #[error("the object has changed: {0}")]
+    Conflict(kube::Error),
+    /// The server refused it, or cannot be reached.
+    #[error(transparent)]
+    Failed(kube::Error),
+    /// No answer came in time.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+}
+
+/// Writes to the API server.
+pub(super) struct KubeWriter {
+    client: Client,
+    events: Events,
+    leadership: Leadership,
+    metrics: Metrics,
+}
+
+impl KubeWriter {
+    pub(super) fn new(
+        client: Client,
+        identity: &str,
+        leadership: Leadership,
+        metrics: Metrics,
+    ) -> Self {
+        let events = Events::new(client.clone(), CONTROLLER, identity);
+        Self { client, events, leadership, metrics }
+    }
+
+    async fn send(&self, write: &Write) -> kube::Result<Change> {
+        let params = manager();
+        match write {
+            Write::SetFinalizers { namespace, name, resource_version, finalizers } => {
+                let patch = Patch::Merge(requests::finalizers(resource_version, finalizers));
+                let written = self.in_namespace(namespace).patch(name, &params, &patch).await?;
+                Ok(left(store::domain(written), finalizers.is_empty()))
+            }
+            Write::SetStatus { namespace, name, uid, status } => {
+                let patch = Patch::Merge(requests::status(uid, status, &now()));
+                let domains: Api<ComputeDomain> = self.in_namespace(namespace);
+                let written = domains.patch_status(name, &params, &patch).await?;
+                Ok(Change::Put(store::domain(written)))
+            }
+            Write::AnnotateClaim { namespace, name, uid, domain } => {
+                let patch = Patch::Merge(requests::claim_annotation(uid, domain));
+                let claims: Api<ResourceClaim> = self.in_namespace(namespace);
+                Ok(Change::Put(store::claim(&claims.patch(name, &params, &patch).await?)))
+            }
+            Write::LabelNode { node, resource_version, domain } => {
+                let patch = Patch::Merge(requests::node_label(resource_version, domain.as_ref()));
+                let nodes: Api<Node> = Api::all(self.client.clone());
+                let written = nodes.patch_metadata(node, &params, &patch).await?;
+                Ok(Change::Put(store::node(&written)))
+            }
+            Write::Create(object) => self.create(object).await,
+            Write::ReplaceDaemonSet { resource_version, object } => {
+                let mut object: DaemonSet = parsed(object)?;
+                object.metadata.resource_version = Some(resource_version.clone());
+                let sets: Api<DaemonSet> =
+                    self.in_namespace(&object.namespace().unwrap_or_default());
+                let written = sets.replace(&object.name_any(), &post(), &object).await?;
+                Ok(Change::Put(store::daemon_set(&written.metadata.into_response_partial())))
+            }
+            Write::DropFinalizer(object) => self.drop_finalizer(object).await,
+            Write::Delete(object) => self.delete(object).await,
+            Write::LabelClique { object, labels } => {
+                let patch = Patch::Merge(requests::labels(&object.resource_version, labels));
+                let cliques: Api<ComputeDomainClique> = self.in_namespace(&object.namespace);
+                let written = cliques.patch(&object.name, &params, &patch).await?;
+                Ok(Change::Put(store::clique(written)))
+            }
+            Write::AssignIndices { object, indices } => {
+                let patch = Patch::Apply(requests::indices(object, indices));
+                let cliques: Api<ComputeDomainClique> = self.in_namespace(&object.namespace);
+                let written = cliques.patch(&object.name, &params.force(), &patch).await?;
+                Ok(Change::Put(store::clique(written)))
+            }
+            Write::RemoveEntries { object, entries } => self.remove_entries(object, entries).await,
+        }
+    }
+
+    async fn create(&self, object: &Value) -> kube::Result<Change> {
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or_default();
+        match object["kind"].as_str() {
+            Some("ResourceClaimTemplate") => {
+                let api: Api<ResourceClaimTemplate> = self.in_namespace(namespace);
+                let written = api.create(&post(), &parsed(object)?).await?;
+                Ok(Change::Put(store::template(&written.metadata.into_response_partial())))
+            }
+            Some("DaemonSet") => {
+                let api: Api<DaemonSet> = self.in_namespace(namespace);
+                let written = api.create(&post(), &parsed(object)?).await?;
+                Ok(Change::Put(store::daemon_set(&written.metadata.into_response_partial())))
+            }
+            _ => {
+                let api: Api<ComputeDomainClique> = self.in_namespace(namespace);
+                Ok(Change::Put(store::clique(api.create(&post(), &parsed(object)?).await?)))
+            }
+        }
+    }
+
+    fn in_namespace<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+}
+
+impl Writer for KubeWriter {
+    async fn write(&self, write: &Write) -> Result<Change, WriteError> {
+        let written = match self.leadership.time_for_write() {
+            None => Err(WriteError::NotLeader),
+            Some(time) => match tokio::time::timeout(time, self.send(write)).await {
+                Ok(Ok(change)) => Ok(change),
+                Ok(Err(error)) if is_conflict(write, &error) => Err(WriteError::Conflict(error)),
+                Ok(Err(error)) => Err(WriteError::Failed(error)),
+                Err(_) => Err(WriteError::Timeout(time)),
+            },
+        };
+        let result = match &written {
+            Ok(_) => "done",
+            Err(WriteError::NotLeader) => "not-leader",
+            Err(WriteError::Conflict(_)) => "conflict",
+            Err(WriteError::Failed(_) | WriteError::Timeout(_)) => "failed",
+        };
+        self.metrics.write(kind(write), result);
+        written
+    }
+
+    async fn report(&self, domain: Option<&Domain>, warning: &Warning) {
+        let regarding = match (&warning.regarding, domain) {
+            (Regarding::Domain, None) => return,
+            (Regarding::Domain, Some(domain)) => {
+                let kind = ("ComputeDomain", NVIDIA_API_VERSION);
+                reference(kind, &domain.namespace, &domain.name, &domain.uid)
+            }
+            (Regarding::Claim { namespace, name, uid }, _) => {
+                reference(("ResourceClaim", "resource.k8s.io/v1"), namespace, name, uid)
+            }
+        };
+        if self.leadership.is_leading() {
+            let (reason, note) = (warning.reason.as_str(), &warning.note);
+            let action = "Plan";
+            self.events.record(&regarding, EventType::Warning, reason, action, note).await;
+        }
+    }
+}
+
+/// The name of a write in metrics and logs.
+pub(super) fn kind(write: &Write) -> &'static str {
+    match write {
+        Write::SetFinalizers { .. } => "finalizers",
+        Write::SetStatus { .. } => "status",
+        Write::AnnotateClaim { .. } => "claim-annotation",
+        Write::LabelNode { .. } => "node-label",
+        Write::Create(_) => "create",
+        Write::ReplaceDaemonSet { .. } => "daemonset",
+        Write::DropFinalizer(_) => "drop-finalizer",
+        Write::Delete(_) => "delete",
+        Write::LabelClique { .. } => "clique-labels",
+        Write::AssignIndices { .. } => "indices",
+        Write::RemoveEntries { .. } => "remove-entries",
+    }
+}
+
+/// Whether the object has changed, appeared or gone, which a watch will show. A failed `test`, and an index for an entry that
+/// is gone, are answered with 422.
+fn is_conflict(write: &Write, error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else { return false };
+    match write {
+        Write::AssignIndices { .. } | Write::RemoveEntries { .. } => {
+            matches!(status.code, 404 | 409 | 422)
+        }
+        Write::Create(_) => status.code == 409,
+        _ => matches!(status.code, 404 | 409),
+    }
+}
+
+/// What a write left: an object whose last finalizer it removed may be gone.
+fn left(observed: Observed, is_last: bool) -> Change {
+    let is_deleted = match &observed.fact {
+        Some(store::Fact::Domain(domain)) => domain.is_deleting,
+        _ => true,
+    };
+    if is_last && is_deleted { Change::Gone(observed) } else { Change::Put(observed) }
+}
+
+fn parsed<K: DeserializeOwned>(object: &Value) -> kube::Result<K> {
+    serde_json::from_value(object.clone()).map_err(kube::Error::SerdeError)
+}
+
+fn manager() -> PatchParams {
+    PatchParams { field_manager: Some(CONTROLLER.to_owned()), ..PatchParams::default() }
+}
+
+fn post() -> PostParams {
+    PostParams { field_manager: Some(CONTROLLER.to_owned()), ..PostParams::default() }
+}
+
+/// The time in whole seconds, as in all conditions.
+fn now() -> String {
+    let seconds = Timestamp::now().as_second();
+    Timestamp::from_second(seconds).unwrap_or(Timestamp::UNIX_EPOCH).to_string()
+}
+
+fn reference(
+    (kind, api_version): (&str, &str),
+    namespace: &str,
+    name: &str,
+    uid: &str,
+) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(api_version.to_owned()),
+        kind: Some(kind.to_owned()),
+        namespace: Some(namespace.to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid.to_owned()),
+        ..ObjectReference::default()
+    }
+}

@@ -1,0 +1,223 @@
+//! The observed objects, as facts, and which domains a change concerns.
+//!
+//! Changes come from watches and from the answers to writes. Of two versions of an object the newer one stays.
+
+mod facts;
+mod related;
+#[cfg(test)]
+mod tests;
+mod views;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::view::{ChannelClaim, Clique, DaemonPod, Domain, OwnedObject};
+
+pub use facts::{claim, clique, daemon_set, domain, node, pod, template};
+
+/// Kinds that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// `ComputeDomain`.
+    Domain,
+    /// `ResourceClaim`.
+    Claim,
+    /// `Node`.
+    Node,
+    /// Pods of daemons.
+    Pod,
+    /// `ComputeDomainClique`.
+    Clique,
+    /// `ResourceClaimTemplate`.
+    Template,
+    /// `DaemonSet`.
+    DaemonSet,
+}
+
+/// All kinds.
+pub const KINDS: [Kind; 7] = [
+    Kind::Domain,
+    Kind::Claim,
+    Kind::Node,
+    Kind::Pod,
+    Kind::Clique,
+    Kind::Template,
+    Kind::DaemonSet,
+];
+
+/// What the plans need of an object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Fact {
+    /// Of a domain.
+    Domain(Domain),
+    /// Of a claim with an allocated channel.
+    Claim(ChannelClaim),
+    /// Of a node.
+    Node {
+        /// Its clique.
+        clique: Option<String>,
+        /// UID of the domain in its label.
+        label: Option<String>,
+    },
+    /// Of the pod of a daemon.
+    Pod(DaemonPod),
+    /// Of a clique.
+    Clique(Clique),
+    /// Of a template.
+    Template(OwnedObject),
+    /// Of a `DaemonSet`.
+    DaemonSet(OwnedObject),
+}
+
+/// Where an object is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Key {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its namespace; empty for nodes.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// An object as observed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    /// Where it is.
+    pub key: Key,
+    /// Its UID.
+    pub uid: String,
+    /// Its version.
+    pub resource_version: String,
+    /// What matters of it; `None`: nothing, such as a claim without a channel.
+    pub fact: Option<Fact>,
+}
+
+/// A change of the cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// All objects of a kind follow.
+    Begin(Kind),
+    /// All objects of a kind were there.
+    End(Kind),
+    /// An object exists.
+    Put(Observed),
+    /// An object is gone.
+    Gone(Observed),
+}
+
+/// A row of the store.
+#[derive(Clone, Debug)]
+struct Row {
+    uid: String,
+    resource_version: String,
+    fact: Fact,
+    /// The list in which it was last seen.
+    round: u64,
+}
+
+/// All observed objects.
+#[derive(Clone, Debug, Default)]
+pub struct Store {
+    rows: BTreeMap<Key, Row>,
+    /// Lists so far, by kind.
+    rounds: BTreeMap<Kind, u64>,
+    /// Kinds of which one list is complete.
+    complete: BTreeSet<Kind>,
+    /// UIDs of objects that a write deleted, until a watch says so.
+    deleted: BTreeMap<String, Kind>,
+}
+
+impl Store {
+    /// Whether every kind was listed once. Before that, what is missing may exist.
+    pub fn is_complete(&self) -> bool {
+        self.complete.len() == KINDS.len()
+    }
+
+    /// Applies a change of a watch, and returns the UIDs of the domains that it concerns.
+    pub fn apply(&mut self, change: Change) -> BTreeSet<String> {
+        match change {
+            Change::Begin(kind) => {
+                *self.rounds.entry(kind).or_default() += 1;
+                BTreeSet::new()
+            }
+            Change::End(kind) => self.end(kind),
+            Change::Put(observed) => self.put(observed),
+            Change::Gone(observed) => {
+                let is_late = self.rows.get(&observed.key).is_some_and(|row| {
+                    // Another object of the name exists, which this deletion made room for.
+                    row.uid != observed.uid
+                        && !is_older(&row.resource_version, &observed.resource_version)
+                });
+                self.deleted.remove(&observed.uid);
+                if is_late { BTreeSet::new() } else { self.remove(&observed.key) }
+            }
+        }
+    }
+
+    /// Applies the answer to a write. An object that a write deleted does not return with an older event.
+    pub fn apply_own(&mut self, change: Change) -> BTreeSet<String> {
+        if let Change::Gone(observed) = &change {
+            let (uid, kind) = (observed.uid.clone(), observed.key.kind);
+            let concerned = self.apply(change);
+            self.deleted.insert(uid, kind);
+            return concerned;
+        }
+        self.apply(change)
+    }
+
+    fn put(&mut self, observed: Observed) -> BTreeSet<String> {
+        let Observed { key, uid, resource_version, fact } = observed;
+        if self.deleted.contains_key(&uid) {
+            return BTreeSet::new();
+        }
+        let round = self.rounds.get(&key.kind).copied().unwrap_or_default();
+        let old = self.rows.get_mut(&key);
+        if let Some(old) = old {
+            if is_older(&resource_version, &old.resource_version) {
+                old.round = round;
+                return BTreeSet::new();
+            }
+            if fact.as_ref() == Some(&old.fact) {
+                (old.uid, old.resource_version, old.round) = (uid, resource_version, round);
+                return BTreeSet::new();
+            }
+        }
+        let Some(fact) = fact else { return self.remove(&key) };
+        let mut concerned = self.concerned_by(&key);
+        self.rows.insert(key.clone(), Row { uid, resource_version, fact, round });
+        concerned.extend(self.concerned_by(&key));
+        concerned
+    }
+
+    fn remove(&mut self, key: &Key) -> BTreeSet<String> {
+        let mut concerned = self.concerned_by(key);
+        if self.rows.remove(key).is_some() && key.kind == Kind::Domain {
+            // Its claims may have held labels and counted as neighbours.
+            let more: Vec<_> = concerned.iter().flat_map(|uid| self.related(uid)).collect();
+            concerned.extend(more);
+        }
+        concerned
+    }
+
+    fn end(&mut self, kind: Kind) -> BTreeSet<String> {
+        let round = self.rounds.get(&kind).copied().unwrap_or_default();
+        let old = self.rows.iter().filter(|(key, row)| key.kind == kind && row.round < round);
+        let old: Vec<Key> = old.map(|(key, _)| key.clone()).collect();
+        let mut concerned = BTreeSet::new();
+        for key in old {
+            concerned.extend(self.remove(&key));
+        }
+        // The list was made after these deletions.
+        self.deleted.retain(|_, deleted| *deleted != kind);
+        self.complete.insert(kind);
+        concerned
+    }
+}
+
+/// Whether a version is older. Versions of one resource are numbers that grow.
+fn is_older(version: &str, than: &str) -> bool {
+    match (version.parse::<u64>(), than.parse::<u64>()) {
+        (Ok(version), Ok(than)) => version < than,
+        _ => false,
+    }
+}

@@ -1,0 +1,177 @@
+//! What matters of objects of the API.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::resource::v1::{
+    DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
+    ResourceClaimTemplate,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::core::PartialObjectMeta;
+use octavo_api::names::{
+    ANNOTATION_COMPUTE_DOMAIN, DRIVER_COMPUTE_DOMAIN, LABEL_CLIQUE, LABEL_COMPUTE_DOMAIN,
+    LABEL_COMPUTE_DOMAIN_CLIQUE, NVIDIA_GROUP,
+};
+use octavo_api::{ComputeDomain, ComputeDomainClique};
+
+use super::{Fact, Key, Kind, Observed};
+use crate::view::{ChannelClaim, Clique, DaemonPod, Domain, OwnedKind, OwnedObject};
+use crate::wanted::ANNOTATION_SPEC_HASH;
+
+/// A domain.
+pub fn domain(object: ComputeDomain) -> Observed {
+    let ComputeDomain { metadata, spec, status } = object;
+    let fact = Domain {
+        uid: metadata.uid.clone().unwrap_or_default(),
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        generation: metadata.generation,
+        is_deleting: metadata.deletion_timestamp.is_some(),
+        finalizers: metadata.finalizers.clone().unwrap_or_default(),
+        template: spec.channel.resource_claim_template.name,
+        allocation_mode: spec.channel.allocation_mode,
+        num_nodes: spec.num_nodes,
+        status,
+    };
+    observed(Kind::Domain, &metadata, Some(Fact::Domain(fact)))
+}
+
+/// A claim. Only those with an allocated channel of a domain matter.
+pub fn claim(object: &ResourceClaim) -> Observed {
+    let metadata = &object.metadata;
+    let fact = channel(object).map(|(node, domain)| {
+        Fact::Claim(ChannelClaim {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            node,
+            domain,
+            is_annotated: annotation(metadata, ANNOTATION_COMPUTE_DOMAIN).is_some(),
+        })
+    });
+    observed(Kind::Claim, metadata, fact)
+}
+
+/// A node.
+pub fn node(object: &PartialObjectMeta<Node>) -> Observed {
+    let metadata = &object.metadata;
+    let fact = Fact::Node {
+        clique: label(metadata, LABEL_CLIQUE).filter(|clique| !clique.is_empty()),
+        label: label(metadata, LABEL_COMPUTE_DOMAIN),
+    };
+    observed(Kind::Node, metadata, Some(fact))
+}
+
+/// A pod. Those that ended, or have no node yet, do not matter.
+pub fn pod(object: &Pod) -> Observed {
+    let metadata = &object.metadata;
+    let node = object.spec.as_ref().and_then(|spec| spec.node_name.clone());
+    let status = object.status.as_ref();
+    let phase = status.and_then(|status| status.phase.as_deref());
+    let has_ended = matches!(phase, Some("Succeeded" | "Failed"));
+    let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    let fact = label(metadata, LABEL_COMPUTE_DOMAIN).zip(node).filter(|_| !has_ended);
+    let fact = fact.map(|(domain, node)| {
+        Fact::Pod(DaemonPod {
+            domain,
+            node,
+            ip: status.and_then(|status| status.pod_ip.clone()).unwrap_or_default(),
+            is_ready: conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"),
+            is_deleting: metadata.deletion_timestamp.is_some(),
+        })
+    });
+    observed(Kind::Pod, metadata, fact)
+}
+
+/// A clique.
+pub fn clique(object: ComputeDomainClique) -> Observed {
+    let ComputeDomainClique { metadata, daemons, .. } = object;
+    let name = metadata.name.clone().unwrap_or_default();
+    let fact = name.split_once('.').map(|(domain, id)| {
+        let mut object = owned(OwnedKind::Clique, &metadata);
+        let id_label =
+            label(&metadata, LABEL_COMPUTE_DOMAIN_CLIQUE).filter(|_| object.is_of(domain));
+        // Without its label it still belongs to the domain in its name.
+        object.domain = Some(domain.to_owned());
+        Fact::Clique(Clique { object, id: id.to_owned(), id_label, daemons })
+    });
+    observed(Kind::Clique, &metadata, fact)
+}
+
+/// A template.
+pub fn template(object: &PartialObjectMeta<ResourceClaimTemplate>) -> Observed {
+    let fact = Fact::Template(owned(OwnedKind::Template, &object.metadata));
+    observed(Kind::Template, &object.metadata, Some(fact))
+}
+
+/// A `DaemonSet`.
+pub fn daemon_set(object: &PartialObjectMeta<DaemonSet>) -> Observed {
+    let fact = Fact::DaemonSet(owned(OwnedKind::DaemonSet, &object.metadata));
+    observed(Kind::DaemonSet, &object.metadata, Some(fact))
+}
+
+fn observed(kind: Kind, metadata: &ObjectMeta, fact: Option<Fact>) -> Observed {
+    let namespace = metadata.namespace.clone().unwrap_or_default();
+    Observed {
+        key: Key { kind, namespace, name: metadata.name.clone().unwrap_or_default() },
+        uid: metadata.uid.clone().unwrap_or_default(),
+        resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        fact,
+    }
+}
+
+fn owned(kind: OwnedKind, metadata: &ObjectMeta) -> OwnedObject {
+    OwnedObject {
+        kind,
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        uid: metadata.uid.clone().unwrap_or_default(),
+        resource_version: metadata.resource_version.clone().unwrap_or_default(),
+        domain: label(metadata, LABEL_COMPUTE_DOMAIN),
+        hash: annotation(metadata, ANNOTATION_SPEC_HASH).cloned(),
+        finalizers: metadata.finalizers.clone().unwrap_or_default(),
+        is_deleting: metadata.deletion_timestamp.is_some(),
+    }
+}
+
+fn label(metadata: &ObjectMeta, key: &str) -> Option<String> {
+    metadata.labels.as_ref()?.get(key).cloned()
+}
+
+fn annotation<'a>(metadata: &'a ObjectMeta, key: &str) -> Option<&'a String> {
+    metadata.annotations.as_ref()?.get(key)
+}
+
+/// Node and domain of a claim's allocated channel.
+fn channel(claim: &ResourceClaim) -> Option<(String, String)> {
+    let devices = claim.status.as_ref()?.allocation.as_ref()?.devices.as_ref()?;
+    let configs = devices.config.as_deref().unwrap_or_default();
+    let results = devices.results.as_deref().unwrap_or_default();
+    let mut ours = results.iter().filter(|result| result.driver == DRIVER_COMPUTE_DOMAIN);
+    ours.find_map(|result| Some((result.pool.clone(), domain_of(result, configs)?)))
+}
+
+/// The domain in the config of a channel. That of the claim comes before that of its class, and a later one before an earlier
+/// one. Fields that are not known here do not matter: the agent is strict.
+fn domain_of(
+    result: &DeviceRequestAllocationResult,
+    configs: &[DeviceAllocationConfiguration],
+) -> Option<String> {
+    let parent = result.request.split('/').next().unwrap_or_default();
+    let applies = |config: &&DeviceAllocationConfiguration| {
+        let requests = config.requests.as_deref().unwrap_or_default();
+        requests.is_empty() || requests.iter().any(|name| *name == result.request || name == parent)
+    };
+    let found = configs.iter().filter(applies).filter_map(|config| {
+        let opaque = config.opaque.as_ref().filter(|it| it.driver == DRIVER_COMPUTE_DOMAIN)?;
+        let parameters = &opaque.parameters.0;
+        let group = parameters["apiVersion"].as_str()?.split('/').next()?;
+        let is_channel =
+            group == NVIDIA_GROUP && parameters["kind"] == "ComputeDomainChannelConfig";
+        let domain = parameters["domainID"].as_str().filter(|_| is_channel)?;
+        Some((config.source == "FromClaim", domain.to_owned()))
+    });
+    // The last of the greatest.
+    found.max_by_key(|(is_from_claim, _)| *is_from_claim).map(|(_, domain)| domain)
+}
