@@ -3,6 +3,7 @@
 //! Changes come from watches and from the answers to writes. Of two versions of an object the newer one stays.
 
 mod facts;
+mod index;
 mod related;
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,8 @@ mod views;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::view::{ChannelClaim, Clique, DaemonPod, Domain, OwnedObject};
+
+use index::Index;
 
 pub use facts::{claim, clique, daemon_set, domain, node, pod, template};
 
@@ -119,6 +122,7 @@ struct Row {
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     rows: BTreeMap<Key, Row>,
+    index: Index,
     /// Lists so far, by kind.
     rounds: BTreeMap<Kind, u64>,
     /// Kinds of which one list is complete.
@@ -184,6 +188,22 @@ impl Store {
         }
         let Some(fact) = fact else { return self.remove(&key) };
         let mut concerned = self.concerned_by(&key);
+        let old = self.rows.get(&key).map(|row| row.uid.clone());
+        if let Some(row) = self.rows.get(&key) {
+            if row.uid != uid
+                && let Fact::Domain(domain) = &row.fact
+            {
+                concerned.extend(self.related(&domain.uid));
+            }
+            self.index.remove(&key, &row.fact);
+        }
+        self.index.add(&key, &fact);
+        if let Fact::Domain(domain) = &fact
+            && old.as_ref() != Some(&uid)
+        {
+            // Claims of it may have been there before: they hold labels and count as neighbours now.
+            concerned.extend(self.related(&domain.uid));
+        }
         self.rows.insert(key.clone(), Row { uid, resource_version, fact, round });
         concerned.extend(self.concerned_by(&key));
         concerned
@@ -191,10 +211,11 @@ impl Store {
 
     fn remove(&mut self, key: &Key) -> BTreeSet<String> {
         let mut concerned = self.concerned_by(key);
-        if self.rows.remove(key).is_some() && key.kind == Kind::Domain {
-            // Its claims may have held labels and counted as neighbours.
-            let more: Vec<_> = concerned.iter().flat_map(|uid| self.related(uid)).collect();
-            concerned.extend(more);
+        if let Some(row) = self.rows.remove(key) {
+            self.index.remove(key, &row.fact);
+            if let Fact::Domain(domain) = &row.fact {
+                concerned.extend(self.related(&domain.uid));
+            }
         }
         concerned
     }

@@ -25,6 +25,9 @@ use crate::plan::{Regarding, Warning, Write};
 use crate::store::{self, Change, Observed};
 use crate::view::Domain;
 
+/// Most time of one event. Events are best effort.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Carries out writes and reports warnings.
 pub(super) trait Writer: Send + Sync + 'static {
     /// Carries out a write, and returns what it left.
@@ -186,7 +189,8 @@ impl Writer for KubeWriter {
         if self.leadership.is_leading() {
             let (reason, note) = (warning.reason.as_str(), &warning.note);
             let action = "Plan";
-            self.events.record(&regarding, EventType::Warning, reason, action, note).await;
+            let event = self.events.record(&regarding, EventType::Warning, reason, action, note);
+            let _ = tokio::time::timeout(EVENT_TIMEOUT, event).await;
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use super::index::uid_in;
 use super::{Fact, Key, Kind, Row, Store};
 use crate::view::{ChannelClaim, Domain};
 
 impl Store {
-    /// UIDs of all domains of which something exists.
+    /// UIDs of all domains that something names.
     pub fn all_uids(&self) -> BTreeSet<String> {
-        self.rows.values().filter_map(|row| uid_in(&row.fact)).cloned().collect()
+        self.index.uids().cloned().collect()
     }
 
     /// UIDs of the domains that an object concerns, as it is stored.
@@ -16,92 +17,92 @@ impl Store {
         let Some(row) = self.rows.get(key) else { return BTreeSet::new() };
         let mut uids: BTreeSet<String> = uid_in(&row.fact).cloned().into_iter().collect();
         match &row.fact {
-            Fact::Domain(domain) => uids.extend(self.related(&domain.uid)),
-            Fact::Claim(claim) => uids.extend(self.on_node(&claim.node)),
-            Fact::Node { clique, .. } => {
-                uids.extend(self.claims().filter(|c| c.node == key.name).map(|c| c.domain.clone()));
-                if let Some(clique) = clique {
-                    uids.extend(self.in_clique(clique));
-                }
-            }
+            Fact::Claim(claim) => self.add_domains_on(&claim.node, &mut uids),
+            Fact::Node { .. } => self.add_domains_on(&key.name, &mut uids),
             // A domain may wait for the name.
             Fact::Template(template) => uids.extend(
                 self.domains()
                     .filter(|d| d.namespace == template.namespace && d.template == template.name)
                     .map(|domain| domain.uid.clone()),
             ),
-            Fact::Pod(_) | Fact::Clique(_) | Fact::DaemonSet(_) => {}
+            Fact::Domain(_) | Fact::Pod(_) | Fact::Clique(_) | Fact::DaemonSet(_) => {}
         }
         uids
     }
 
-    /// Domains with claims on the nodes, or in the cliques, of a domain's claims.
+    /// Domains with claims on the nodes, or in the cliques, of a domain's claims: its appearance and its end concern them.
     pub(super) fn related(&self, uid: &str) -> BTreeSet<String> {
-        let nodes: BTreeSet<&str> = self
-            .claims()
-            .filter(|claim| claim.domain == uid)
-            .map(|claim| claim.node.as_str())
-            .collect();
-        nodes.into_iter().flat_map(|node| self.on_node(node)).collect()
+        let mut uids = BTreeSet::new();
+        let mut cliques = BTreeSet::new();
+        for claim in self.index.of_domain(uid).filter_map(|key| self.claim(key)) {
+            match self.clique_of(&claim.node) {
+                // Each clique once.
+                Some(clique) if !cliques.insert(clique) => {
+                    self.add_label_of(&claim.node, &mut uids);
+                }
+                _ => self.add_domains_on(&claim.node, &mut uids),
+            }
+        }
+        uids
     }
 
     /// Domains with claims on a node or in its clique, and that of its label.
-    fn on_node(&self, node: &str) -> BTreeSet<String> {
-        let on_it = self.claims().filter(|claim| claim.node == node);
-        let mut uids: BTreeSet<String> = on_it.map(|claim| claim.domain.clone()).collect();
-        if let Some(Fact::Node { clique, label }) = self.node_row(node).map(|row| &row.fact) {
-            uids.extend(label.clone());
-            uids.extend(clique.iter().flat_map(|clique| self.in_clique(clique)));
+    fn add_domains_on(&self, node: &str, uids: &mut BTreeSet<String>) {
+        self.add_label_of(node, uids);
+        uids.extend(self.claims_on(node).map(|claim| claim.domain.clone()));
+        if let Some(clique) = self.clique_of(node) {
+            uids.extend(self.claims_in(clique).map(|claim| claim.domain.clone()));
         }
-        uids
     }
 
-    /// Domains with claims on nodes of a clique.
-    fn in_clique(&self, clique: &str) -> BTreeSet<String> {
-        let is_in = |claim: &&ChannelClaim| self.clique_of(&claim.node) == Some(clique);
-        self.claims().filter(is_in).map(|claim| claim.domain.clone()).collect()
+    fn add_label_of(&self, node: &str, uids: &mut BTreeSet<String>) {
+        if let Some(Fact::Node { label: Some(label), .. }) = self.node(node).map(|row| &row.fact) {
+            uids.insert(label.clone());
+        }
     }
 
-    pub(super) fn node_row(&self, name: &str) -> Option<&Row> {
+    pub(super) fn node(&self, name: &str) -> Option<&Row> {
         self.rows.get(&Key { kind: Kind::Node, namespace: String::new(), name: name.to_owned() })
     }
 
     pub(super) fn clique_of(&self, node: &str) -> Option<&str> {
-        match &self.node_row(node)?.fact {
+        match &self.node(node)?.fact {
             Fact::Node { clique, .. } => clique.as_deref(),
             _ => None,
         }
     }
 
+    pub(super) fn claim(&self, key: &Key) -> Option<&ChannelClaim> {
+        match &self.rows.get(key)?.fact {
+            Fact::Claim(claim) => Some(claim),
+            _ => None,
+        }
+    }
+
+    pub(super) fn claims_on(&self, node: &str) -> impl Iterator<Item = &ChannelClaim> {
+        self.index.claims_on(node).filter_map(|key| self.claim(key))
+    }
+
+    pub(super) fn claims_in(&self, clique: &str) -> impl Iterator<Item = &ChannelClaim> {
+        self.index.nodes_in(clique).flat_map(|node| self.claims_on(&node.name))
+    }
+
     /// All domains.
     pub fn domains(&self) -> impl Iterator<Item = &Domain> {
-        self.of(Kind::Domain).filter_map(|(_, row)| match &row.fact {
+        let first = Key { kind: Kind::Domain, namespace: String::new(), name: String::new() };
+        let rows = self.rows.range(first..).take_while(|(key, _)| key.kind == Kind::Domain);
+        rows.filter_map(|(_, row)| match &row.fact {
             Fact::Domain(domain) => Some(domain),
             _ => None,
         })
     }
 
-    pub(super) fn claims(&self) -> impl Iterator<Item = &ChannelClaim> {
-        self.of(Kind::Claim).filter_map(|(_, row)| match &row.fact {
-            Fact::Claim(claim) => Some(claim),
+    /// The domain of a UID.
+    pub(super) fn domain(&self, uid: &str) -> Option<&Domain> {
+        let key = self.index.of_domain(uid).find(|key| key.kind == Kind::Domain)?;
+        match &self.rows.get(key)?.fact {
+            Fact::Domain(domain) => Some(domain),
             _ => None,
-        })
-    }
-
-    pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = (&Key, &Row)> {
-        let first = Key { kind, namespace: String::new(), name: String::new() };
-        self.rows.range(first..).take_while(move |(key, _)| key.kind == kind)
-    }
-}
-
-/// The domain that an object names.
-fn uid_in(fact: &Fact) -> Option<&String> {
-    match fact {
-        Fact::Domain(domain) => Some(&domain.uid),
-        Fact::Claim(claim) => Some(&claim.domain),
-        Fact::Node { label, .. } => label.as_ref(),
-        Fact::Pod(pod) => Some(&pod.domain),
-        Fact::Clique(clique) => clique.object.domain.as_ref(),
-        Fact::Template(object) | Fact::DaemonSet(object) => object.domain.as_ref(),
+        }
     }
 }

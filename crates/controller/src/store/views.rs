@@ -2,93 +2,62 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Fact, Key, Kind, Row, Store};
+use super::{Fact, Key, Kind, Store};
 use crate::view::{ChannelClaim, Domain, NodeFacts, OwnedObject, View};
 
 impl Store {
     /// All that concerns a domain.
     pub fn view(&self, uid: &str) -> View {
-        let domains: BTreeMap<&str, &Domain> =
-            self.domains().map(|domain| (domain.uid.as_str(), domain)).collect();
-        let domain = domains.get(uid).copied();
-        let claims: Vec<ChannelClaim> =
-            self.claims().filter(|claim| claim.domain == uid).cloned().collect();
-        // The others that can have members: claims of another namespace, or of no domain, do not count.
-        let is_of_other = |claim: &&ChannelClaim| {
-            let other = domains.get(claim.domain.as_str());
-            claim.domain != uid && other.is_some_and(|other| other.namespace == claim.namespace)
-        };
-        let others: Vec<&ChannelClaim> = self.claims().filter(is_of_other).collect();
-        View {
-            uid: uid.to_owned(),
-            domain: domain.cloned(),
-            nodes: self.nodes(uid, &claims, &others),
-            pods: self.facts(Kind::Pod, |fact| match fact {
-                Fact::Pod(pod) if pod.domain == uid => Some(pod.clone()),
-                _ => None,
-            }),
-            cliques: self.facts(Kind::Clique, |fact| match fact {
-                Fact::Clique(clique) if is_clique_of(&clique.object, uid) => Some(clique.clone()),
-                _ => None,
-            }),
-            templates: self.facts(Kind::Template, |fact| match fact {
-                Fact::Template(object) if object.is_of(uid) => Some(object.clone()),
-                _ => None,
-            }),
-            template_by_name: domain.and_then(|domain| self.template(domain)),
-            daemon_sets: self.facts(Kind::DaemonSet, |fact| match fact {
-                Fact::DaemonSet(object) if object.is_of(uid) => Some(object.clone()),
-                _ => None,
-            }),
-            neighbours: self.neighbours(&claims, &others, &domains),
-            claims,
-        }
-    }
-
-    fn nodes(
-        &self,
-        uid: &str,
-        claims: &[ChannelClaim],
-        others: &[&ChannelClaim],
-    ) -> BTreeMap<String, NodeFacts> {
-        let with_claim: BTreeSet<&str> = claims.iter().map(|claim| claim.node.as_str()).collect();
-        let mut on_node: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
-        for claim in others {
-            on_node.entry(&claim.node).or_default().insert(claim.domain.clone());
-        }
-        let nodes = self.of(Kind::Node).filter_map(|(key, row): (&Key, &Row)| {
-            let Fact::Node { clique, label } = &row.fact else { return None };
-            let name = key.name.as_str();
-            let concerns = label.as_deref() == Some(uid) || with_claim.contains(name);
-            let facts = || NodeFacts {
-                resource_version: row.resource_version.clone(),
-                clique: clique.clone(),
-                label: label.clone(),
-                others: on_node.get(name).cloned().unwrap_or_default(),
-            };
-            concerns.then(|| (name.to_owned(), facts()))
-        });
-        nodes.collect()
-    }
-
-    fn neighbours(
-        &self,
-        claims: &[ChannelClaim],
-        others: &[&ChannelClaim],
-        domains: &BTreeMap<&str, &Domain>,
-    ) -> BTreeMap<String, BTreeSet<String>> {
-        let own: BTreeSet<&str> =
-            claims.iter().filter_map(|claim| self.clique_of(&claim.node)).collect();
-        let mut neighbours: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for claim in others {
-            if let Some(clique) = self.clique_of(&claim.node)
-                && own.contains(clique)
-                && let Some(domain) = domains.get(claim.domain.as_str())
-            {
-                neighbours.entry(clique.to_owned()).or_default().insert(domain.full_name());
+        let mut view = View { uid: uid.to_owned(), ..View::default() };
+        let mut nodes: BTreeSet<&str> = BTreeSet::new();
+        for key in self.index.of_domain(uid) {
+            match self.rows.get(key).map(|row| &row.fact) {
+                Some(Fact::Domain(domain)) => {
+                    view.template_by_name = self.template(domain);
+                    view.domain = Some(domain.clone());
+                }
+                Some(Fact::Claim(claim)) => {
+                    nodes.insert(&claim.node);
+                    view.claims.push(claim.clone());
+                }
+                Some(Fact::Node { .. }) => drop(nodes.insert(&key.name)),
+                Some(Fact::Pod(pod)) => view.pods.push(pod.clone()),
+                Some(Fact::Clique(clique)) => view.cliques.push(clique.clone()),
+                Some(Fact::Template(object)) => view.templates.push(object.clone()),
+                Some(Fact::DaemonSet(object)) => view.daemon_sets.push(object.clone()),
+                None => {}
             }
         }
-        neighbours
+        view.nodes = nodes.iter().filter_map(|node| self.node_facts(uid, node)).collect();
+        let cliques: BTreeSet<&str> =
+            view.claims.iter().filter_map(|claim| self.clique_of(&claim.node)).collect();
+        let neighbours = cliques.into_iter().map(|clique| {
+            let others = self.claims_in(clique).filter_map(|claim| self.other(uid, claim));
+            (clique.to_owned(), others.map(Domain::full_name).collect::<BTreeSet<String>>())
+        });
+        let neighbours: BTreeMap<String, BTreeSet<String>> =
+            neighbours.filter(|(_, others)| !others.is_empty()).collect();
+        view.neighbours = neighbours;
+        view
+    }
+
+    fn node_facts(&self, uid: &str, name: &str) -> Option<(String, NodeFacts)> {
+        let row = self.node(name)?;
+        let Fact::Node { clique, label } = &row.fact else { return None };
+        let others = self.claims_on(name).filter_map(|claim| self.other(uid, claim));
+        let facts = NodeFacts {
+            resource_version: row.resource_version.clone(),
+            clique: clique.clone(),
+            label: label.clone(),
+            others: others.map(|domain| domain.uid.clone()).collect(),
+        };
+        Some((name.to_owned(), facts))
+    }
+
+    /// The other domain of which a claim makes its node a member. Claims of another namespace, or of no domain, do not count.
+    fn other(&self, uid: &str, claim: &ChannelClaim) -> Option<&Domain> {
+        let domain = self.domain(&claim.domain).filter(|domain| domain.uid != uid)?;
+        (domain.namespace == claim.namespace).then_some(domain)
     }
 
     fn template(&self, domain: &Domain) -> Option<OwnedObject> {
@@ -98,13 +67,4 @@ impl Store {
             _ => None,
         }
     }
-
-    fn facts<T>(&self, kind: Kind, pick: impl Fn(&Fact) -> Option<T>) -> Vec<T> {
-        self.of(kind).filter_map(|(_, row)| pick(&row.fact)).collect()
-    }
-}
-
-/// A clique belongs to the domain in its name; a daemon may have made it without labels.
-fn is_clique_of(object: &OwnedObject, uid: &str) -> bool {
-    object.name.split_once('.').is_some_and(|(domain, _)| domain == uid)
 }

@@ -1,0 +1,268 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use octavo_api::compute_domain::{ComputeDomainDaemon, Readiness};
+use octavo_kube_io::lease;
+use octavo_testkit::eventually;
+use prometheus_client::registry::Registry;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::metrics::Metrics;
+use crate::plan::{Warning, Write};
+use crate::shell::event_loop::{EventLoop, Inputs};
+use crate::shell::leadership;
+use crate::shell::writer::{WriteError, Writer};
+use crate::store::{Change, Fact, KINDS, Key, Kind};
+use crate::testing::{Server, claim, config, domain, object, pod};
+use crate::view::{Domain, OwnedKind};
+
+const HOUR: Duration = Duration::from_hours(1);
+
+/// What the tests and the writer share.
+#[derive(Default)]
+struct Shared {
+    server: Server,
+    writes: Vec<(Instant, Write)>,
+    warnings: Vec<Warning>,
+    /// Writes that fail from now on.
+    failures: usize,
+}
+
+#[derive(Clone)]
+struct ServerWriter(Arc<Mutex<Shared>>);
+
+impl Writer for ServerWriter {
+    async fn write(&self, write: &Write) -> Result<Change, WriteError> {
+        let mut shared = self.0.lock().unwrap();
+        shared.writes.push((Instant::now(), write.clone()));
+        if shared.failures > 0 {
+            shared.failures -= 1;
+            return Err(WriteError::Timeout(Duration::ZERO));
+        }
+        shared.server.write(write).map_err(|_| WriteError::NotLeader)
+    }
+
+    async fn report(&self, _: Option<&Domain>, warning: &Warning) {
+        self.0.lock().unwrap().warnings.push(warning.clone());
+    }
+}
+
+/// A running loop.
+struct Running {
+    shared: Arc<Mutex<Shared>>,
+    changes: mpsc::Sender<Change>,
+    lease: watch::Sender<lease::Leadership>,
+    is_synced: Arc<AtomicBool>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl Running {
+    fn new(state: lease::Leadership) -> Self {
+        let shared: Arc<Mutex<Shared>> = Arc::default();
+        let (changes, receiver) = mpsc::channel(64);
+        let (lease, state) = watch::channel(state);
+        let leadership = leadership::Leadership::of(state.clone());
+        let metrics = Metrics::new(&mut Registry::default());
+        let writer = ServerWriter(Arc::clone(&shared));
+        let event_loop = EventLoop::new(config(), writer, leadership, metrics);
+        let (is_synced, stop) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
+        let flag = Arc::clone(&is_synced);
+        let synced = Box::new(move || flag.store(true, Ordering::Relaxed));
+        let inputs = Inputs { changes: receiver, lease: Some(state), synced, stop: stop.clone() };
+        let task = tokio::spawn(event_loop.run(inputs));
+        Self { shared, changes, lease, is_synced, stop, task }
+    }
+
+    /// Delivers the events of all watches, and waits until nothing more happens.
+    async fn settle(&self) {
+        loop {
+            let events = std::mem::take(&mut self.shared.lock().unwrap().server.events);
+            if events.is_empty() {
+                return;
+            }
+            for change in events.into_values().flatten() {
+                self.changes.send(change).await.unwrap();
+            }
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+    }
+
+    fn edit(&self, edit: impl FnOnce(&mut Server)) {
+        edit(&mut self.shared.lock().unwrap().server);
+    }
+
+    fn writes(&self) -> usize {
+        self.shared.lock().unwrap().writes.len()
+    }
+
+    fn relist(&self) {
+        self.edit(|server| KINDS.iter().for_each(|kind| server.relist(*kind)));
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}
+
+fn one_domain(server: &mut Server) {
+    server.put_domain(domain("a"));
+    server.put_node("n", Some("c"), None);
+    server.put_claim(claim("a", "n"));
+}
+
+fn enter(server: &mut Server, status: Readiness) {
+    let mut clique = server.clique("a.c").unwrap();
+    clique.daemons = vec![ComputeDomainDaemon {
+        node_name: "n".to_owned(),
+        ip_address: "1".to_owned(),
+        clique_id: "c".to_owned(),
+        index: clique.daemons.first().and_then(|daemon| daemon.index),
+        status,
+    }];
+    let key = Key { kind: Kind::Clique, namespace: "octavo".to_owned(), name: "a.c".to_owned() };
+    server.put(key, Fact::Clique(clique));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_domain_becomes_ready_and_then_nothing_is_written() {
+    let running = Running::new(leading(HOUR * 100));
+    running.edit(one_domain);
+    running.relist();
+    running.settle().await;
+    assert!(running.is_synced.load(Ordering::Relaxed));
+    running.edit(|server| {
+        server.put_pod(pod("a", "n", "1"));
+        enter(server, Readiness::NotReady);
+    });
+    running.settle().await;
+    running.edit(|server| enter(server, Readiness::Ready));
+    running.settle().await;
+    running.edit(|server| {
+        let status = server.domain("domain-a").unwrap().status.unwrap();
+        assert_eq!((status.status, status.nodes[0].index), (Readiness::Ready, Some(0)));
+        assert_eq!(server.node_label("n").as_deref(), Some("a"));
+    });
+    let before = running.writes();
+    tokio::time::sleep(HOUR).await;
+    assert_eq!(running.writes(), before);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_planned_before_all_lists_are_complete() {
+    let running = Running::new(leading(HOUR * 100));
+    running.edit(one_domain);
+    running.relist();
+    let claims = running.shared.lock().unwrap().server.events.remove(&Kind::Claim).unwrap();
+    running.settle().await;
+    assert_eq!(running.writes(), 0);
+    running.edit(|server| drop(server.events.insert(Kind::Claim, claims)));
+    running.settle().await;
+    assert!(running.writes() > 0);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_watches_and_writes_only_once_it_leads() {
+    let running = Running::new(following());
+    running.edit(one_domain);
+    running.relist();
+    running.settle().await;
+    tokio::time::sleep(HOUR).await;
+    assert_eq!(running.writes(), 0);
+    running.lease.send_replace(leading(HOUR));
+    eventually("it writes", || running.writes() > 0).await;
+    running.settle().await;
+    // The lease ends, and a change comes after.
+    tokio::time::sleep(HOUR).await;
+    let before = running.writes();
+    running.edit(|server| {
+        server.remove(&Key {
+            kind: Kind::Claim,
+            namespace: "team".to_owned(),
+            name: "claim-a-n".to_owned(),
+        });
+    });
+    running.settle().await;
+    assert_eq!(running.writes(), before);
+    running.lease.send_replace(leading(HOUR));
+    eventually("the label is removed", || {
+        running.shared.lock().unwrap().server.node_label("n").is_none()
+    })
+    .await;
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_status_is_written_at_once_and_then_at_most_once_a_second() {
+    let running = Running::new(leading(HOUR * 100));
+    running.edit(one_domain);
+    running.relist();
+    running.settle().await;
+    running.edit(|server| {
+        server.put_pod(pod("a", "n", "1"));
+        enter(server, Readiness::NotReady);
+    });
+    running.settle().await;
+    running.shared.lock().unwrap().writes.clear();
+    let begin = Instant::now();
+    for round in 0..30 {
+        let status = if round % 2 == 0 { Readiness::Ready } else { Readiness::NotReady };
+        running.edit(|server| enter(server, status));
+        let events = std::mem::take(&mut running.shared.lock().unwrap().server.events);
+        for change in events.into_values().flatten() {
+            running.changes.send(change).await.unwrap();
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    running.edit(|server| enter(server, Readiness::Ready));
+    running.settle().await;
+    let writes = std::mem::take(&mut running.shared.lock().unwrap().writes);
+    let is_status = |write: &Write| matches!(write, Write::SetStatus { .. });
+    let times: Vec<Instant> =
+        writes.iter().filter(|(_, write)| is_status(write)).map(|(at, _)| *at).collect();
+    assert!(times[0] - begin < Duration::from_millis(100), "{:?}", times[0] - begin);
+    assert!(times.windows(2).all(|pair| pair[1] - pair[0] >= Duration::from_secs(1)));
+    assert!((2..=5).contains(&times.len()), "{}", times.len());
+    running.edit(|server| {
+        let status = server.domain("domain-a").unwrap().status.unwrap();
+        assert_eq!(status.status, Readiness::Ready);
+    });
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_writes_are_tried_again() {
+    let running = Running::new(leading(HOUR * 100));
+    running.edit(one_domain);
+    running.shared.lock().unwrap().failures = 50;
+    running.relist();
+    running.settle().await;
+    eventually("the label is set", || {
+        running.shared.lock().unwrap().server.node_label("n").is_some()
+    })
+    .await;
+    running.settle().await;
+    assert!(running.writes() > 50);
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_warning_is_reported_once_while_it_holds() {
+    let running = Running::new(leading(HOUR * 100));
+    running.edit(|server| {
+        one_domain(server);
+        server.put_template(object(OwnedKind::Template, "team", "template-a", None));
+    });
+    running.relist();
+    running.settle().await;
+    running.edit(|server| server.put_claim(claim("a", "m")));
+    running.settle().await;
+    assert_eq!(running.shared.lock().unwrap().warnings.len(), 1);
+    running.end().await;
+}

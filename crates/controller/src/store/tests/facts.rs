@@ -1,0 +1,110 @@
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::super::{Fact, claim, clique, node, pod};
+
+fn parsed<K: DeserializeOwned>(object: Value) -> K {
+    serde_json::from_value(object).unwrap()
+}
+
+fn config(source: &str, requests: &[&str], kind: &str, domain: &str) -> Value {
+    json!({"source": source, "requests": requests, "opaque": {
+        "driver": "compute-domain.nvidia.com",
+        "parameters": {"apiVersion": "resource.nvidia.com/v1beta1", "kind": kind, "domainID": domain, "later": 1},
+    }})
+}
+
+fn with_allocation(driver: &str, configs: &[Value]) -> ResourceClaim {
+    parsed(json!({
+        "metadata": {"namespace": "team", "name": "it", "uid": "u", "resourceVersion": "7"},
+        "spec": {},
+        "status": {"allocation": {"devices": {
+            "results": [
+                {"request": "gpu", "driver": "gpu.nvidia.com", "pool": "n", "device": "gpu-0"},
+                {"request": "channel", "driver": driver, "pool": "n", "device": "channel-0"},
+            ],
+            "config": configs,
+        }}},
+    }))
+}
+
+fn domain_of(claim_object: &ResourceClaim) -> Option<String> {
+    match claim(claim_object).fact? {
+        Fact::Claim(claim) => {
+            assert_eq!((claim.node.as_str(), claim.namespace.as_str()), ("n", "team"));
+            Some(claim.domain)
+        }
+        _ => None,
+    }
+}
+
+#[test]
+fn only_allocated_channels_of_domains_matter() {
+    let (driver, channel) = ("compute-domain.nvidia.com", "ComputeDomainChannelConfig");
+    let ours = config("FromClaim", &["channel"], channel, "a");
+    assert_eq!(
+        domain_of(&with_allocation(driver, std::slice::from_ref(&ours))).as_deref(),
+        Some("a")
+    );
+    assert_eq!(domain_of(&with_allocation("other.example.com", std::slice::from_ref(&ours))), None);
+    assert_eq!(domain_of(&with_allocation(driver, &[])), None);
+    for other in [
+        config("FromClaim", &["channel"], "ComputeDomainDaemonConfig", "a"),
+        config("FromClaim", &["gpu"], channel, "a"),
+    ] {
+        assert_eq!(domain_of(&with_allocation(driver, &[other])), None);
+    }
+    let free: ResourceClaim = parsed(json!({"metadata": {"name": "it"}, "spec": {}}));
+    assert_eq!(claim(&free).fact, None);
+}
+
+#[test]
+fn a_claims_config_comes_before_its_classs_and_a_later_one_before_an_earlier_one() {
+    let (driver, channel) = ("compute-domain.nvidia.com", "ComputeDomainChannelConfig");
+    let configs = [
+        config("FromClaim", &[], channel, "first"),
+        config("FromClaim", &["channel"], channel, "second"),
+        config("FromClass", &[], channel, "of-class"),
+    ];
+    assert_eq!(domain_of(&with_allocation(driver, &configs)).as_deref(), Some("second"));
+    assert_eq!(domain_of(&with_allocation(driver, &configs[2..])).as_deref(), Some("of-class"));
+}
+
+#[test]
+fn pods_that_ended_do_not_count_as_daemons() {
+    let with_phase = |phase: &str| {
+        parsed(json!({
+            "metadata": {"name": "p", "labels": {"resource.nvidia.com/computeDomain": "a"}},
+            "spec": {"nodeName": "n", "containers": []},
+            "status": {"phase": phase, "podIP": "10.0.0.1", "conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+    };
+    let Some(Fact::Pod(running)) = pod(&with_phase("Running")).fact else { panic!("no pod") };
+    assert!(running.is_ready && running.ip == "10.0.0.1" && running.node == "n");
+    assert_eq!(pod(&with_phase("Failed")).fact, None);
+    assert_eq!(pod(&with_phase("Succeeded")).fact, None);
+}
+
+#[test]
+fn an_empty_clique_label_is_no_clique() {
+    let with_label = |value: &str| {
+        parsed(json!({"metadata": {"name": "n", "labels": {"nvidia.com/gpu.clique": value}}}))
+    };
+    let fact =
+        |clique: Option<&str>| Some(Fact::Node { clique: clique.map(str::to_owned), label: None });
+    assert_eq!(node(&with_label("")).fact, fact(None));
+    assert_eq!(node(&with_label("c.1")).fact, fact(Some("c.1")));
+}
+
+#[test]
+fn a_clique_belongs_to_the_domain_in_its_name() {
+    let bare = parsed(json!({
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomainClique",
+        "metadata": {"name": "a.cluster.1", "namespace": "octavo"},
+    }));
+    let Some(Fact::Clique(found)) = clique(bare).fact else { panic!("no clique") };
+    assert_eq!((found.object.domain.as_deref(), found.id.as_str()), (Some("a"), "cluster.1"));
+    assert_eq!(found.id_label, None);
+}
