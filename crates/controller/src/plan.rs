@@ -145,7 +145,7 @@ pub struct Plan {
 pub fn plan(view: &View, config: &Config) -> Plan {
     let Some(domain) = &view.domain else {
         let mut writes = labels::plan(view);
-        writes.extend(teardown::orphans(view));
+        writes.extend(teardown::orphans(view, config));
         return Plan { writes, ..Plan::default() };
     };
     if !domain.is_deleting && !domain.has_finalizer() {

@@ -65,11 +65,11 @@ impl Facts<'_> {
                     uid: claim.uid.clone(),
                 },
                 reason: Reason::ForeignNamespace,
+                // Neither name nor namespace of the domain: its tenant is another one.
                 note: format!(
-                    "The claim names the ComputeDomain {}, which is in another namespace. Its node does not join the domain, and \
-                     its pods do not start. Create a ComputeDomain in namespace {}, and use its template.",
-                    self.domain.full_name(),
-                    claim.namespace
+                    "The claim names a ComputeDomain of another namespace, with UID {}. Its node does not join the domain, and its \
+                     pods do not start. Create a ComputeDomain in namespace {}, and use its template.",
+                    self.domain.uid, claim.namespace
                 ),
             });
         }

@@ -23,9 +23,11 @@ pub(super) fn domain(view: &View, domain: &Domain) -> Vec<Write> {
     rest
 }
 
-/// Removes all with the label of a domain that does not exist. Daemons stay while claims of the domain are allocated.
-pub(super) fn orphans(view: &View) -> Vec<Write> {
-    if view.claims.is_empty() { remove(view) } else { Vec::new() }
+/// Removes all with the label of a domain that does not exist. Nodes keep the label while claims of the domain are allocated
+/// there, and with it their daemons; new claims are not made.
+pub(super) fn orphans(view: &View, config: &Config) -> Vec<Write> {
+    let rest = remove(view);
+    if rest.is_empty() { workload_templates(view, config) } else { rest }
 }
 
 /// Deletes the templates of the pods' claims, and keeps those of the daemons.

@@ -1,4 +1,5 @@
 mod event_loop;
+mod watches;
 mod writer;
 
 use std::time::{Duration, SystemTime};

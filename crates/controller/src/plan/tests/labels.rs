@@ -84,7 +84,8 @@ fn a_claim_of_another_namespace_is_no_member_and_is_warned_about() {
     assert!(
         matches!(&warning.regarding, Regarding::Claim { namespace, .. } if namespace == "other")
     );
-    assert!(warning.note.contains("team/domain-a") && warning.note.contains("namespace other"));
+    assert!(warning.note.contains("UID a") && warning.note.contains("namespace other"));
+    assert!(!warning.note.contains("team") && !warning.note.contains("domain-a"));
     // It does not hold the node against a domain of its own.
     server.put_domain(domain("b"));
     server.put_claim(claim("b", "n"));

@@ -78,7 +78,10 @@ fn objects_of_a_domain_that_does_not_exist_are_removed() {
     server.put_template(object(OwnedKind::Template, "team", "free", None));
     remove(&mut server, Kind::Domain, "team", "domain-a");
     // The pods of a domain that was removed by force run on.
-    assert_eq!(plan_of(&mut server, "a"), Plan::default());
+    settle(&mut server, "a");
+    assert!(server.fact(Kind::Template, "team", "template-a").is_none());
+    assert!(server.fact(Kind::DaemonSet, "octavo", "computedomain-daemon-a").is_some());
+    assert_eq!(server.node_label("n").as_deref(), Some("a"));
     remove(&mut server, Kind::Claim, "team", "claim-a-n");
     settle(&mut server, "a");
     remove(&mut server, Kind::Pod, "octavo", "a-n");
