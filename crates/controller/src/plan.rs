@@ -152,7 +152,7 @@ pub fn plan(view: &View, config: &Config) -> Plan {
         // Nothing is made for a domain that could disappear without a trace.
         return Plan { writes: vec![teardown::add_finalizer(domain)], ..Plan::default() };
     }
-    let members = view.members();
+    let (members, daemons) = (view.members(), view.daemons());
     let mut writes: Vec<Write> =
         view.claims.iter().filter_map(|claim| annotate(view, claim)).collect();
     writes.extend(labels::plan(view));
@@ -166,13 +166,14 @@ pub fn plan(view: &View, config: &Config) -> Plan {
             writes.extend(teardown::workload_templates(view, config));
         }
         writes.extend(objects::daemons(view, domain, config));
-        let cliques = cliques::plan(view, &members, config);
+        let cliques = cliques::plan(view, &members, &daemons, config);
         writes.extend(cliques.writes);
         full = cliques.full;
     } else {
         writes.extend(teardown::domain(view, domain));
     }
-    let facts = status::Facts { view, domain, members: &members, is_taken, full: &full };
+    let facts =
+        status::Facts { view, domain, members: &members, daemons: &daemons, is_taken, full: &full };
     Plan { writes, status: facts.changed_status(), warnings: facts.warnings() }
 }
 

@@ -180,11 +180,6 @@ impl Clique {
     pub fn labels(domain: &str, id: &str) -> [(&'static str, String); 2] {
         [(LABEL_COMPUTE_DOMAIN, domain.to_owned()), (LABEL_COMPUTE_DOMAIN_CLIQUE, id.to_owned())]
     }
-
-    /// The entry of a node.
-    pub fn entry(&self, node: &str) -> Option<&ComputeDomainDaemon> {
-        self.daemons.iter().find(|daemon| daemon.node_name == node)
-    }
 }
 
 impl View {
@@ -195,22 +190,55 @@ impl View {
         own.map(|claim| claim.node.as_str()).collect()
     }
 
-    /// The clique in which a node has its entry. That of its label comes first: a node may have moved.
-    pub fn clique_with_entry(&self, node: &str) -> Option<&Clique> {
-        let label = self.clique_label(node);
-        let with_entry = || self.cliques.iter().filter(|clique| clique.entry(node).is_some());
-        let labelled = with_entry().find(|clique| Some(clique.id.as_str()) == label);
-        labelled.or_else(|| with_entry().next())
-    }
-
     /// The clique of a node's label.
     pub fn clique_label(&self, node: &str) -> Option<&str> {
         self.nodes.get(node)?.clique.as_deref()
     }
 
+    /// Entries and pods by node.
+    pub fn daemons(&self) -> Daemons<'_> {
+        let mut daemons = Daemons::default();
+        for clique in &self.cliques {
+            for entry in &clique.daemons {
+                let node = entry.node_name.as_str();
+                // A node may have moved: its entry is in the clique of its label, or in any.
+                if self.clique_label(node) == Some(clique.id.as_str())
+                    || !daemons.entries.contains_key(node)
+                {
+                    daemons.entries.insert(node, (clique, entry));
+                }
+            }
+        }
+        for pod in &self.pods {
+            let found = daemons.pods.entry(&pod.node).or_insert(pod);
+            if found.is_deleting {
+                *found = pod;
+            }
+        }
+        daemons
+    }
+}
+
+/// Entries and pods of a domain's daemons, by node.
+#[derive(Clone, Debug, Default)]
+pub struct Daemons<'a> {
+    entries: BTreeMap<&'a str, (&'a Clique, &'a ComputeDomainDaemon)>,
+    pods: BTreeMap<&'a str, &'a DaemonPod>,
+}
+
+impl<'a> Daemons<'a> {
+    /// The clique in which a node has its entry.
+    pub fn clique(&self, node: &str) -> Option<&'a Clique> {
+        self.entries.get(node).map(|(clique, _)| *clique)
+    }
+
+    /// The entry of a node.
+    pub fn entry(&self, node: &str) -> Option<&'a ComputeDomainDaemon> {
+        self.entries.get(node).map(|(_, entry)| *entry)
+    }
+
     /// The daemon's pod on a node; one that runs comes before one that ends.
-    pub fn pod(&self, node: &str) -> Option<&DaemonPod> {
-        let pods = self.pods.iter().filter(|pod| pod.node == node);
-        pods.min_by_key(|pod| pod.is_deleting)
+    pub fn pod(&self, node: &str) -> Option<&'a DaemonPod> {
+        self.pods.get(node).copied()
     }
 }

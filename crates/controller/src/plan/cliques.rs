@@ -7,7 +7,7 @@ use octavo_api::names::{LABEL_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN_CLIQUE};
 
 use super::Write;
 use crate::config::Config;
-use crate::view::{Clique, View};
+use crate::view::{Clique, Daemons, View};
 use crate::wanted;
 
 /// The writes for all cliques of a domain.
@@ -18,7 +18,12 @@ pub(super) struct CliquePlan {
     pub(super) full: Vec<(String, Vec<String>)>,
 }
 
-pub(super) fn plan(view: &View, members: &BTreeSet<&str>, config: &Config) -> CliquePlan {
+pub(super) fn plan(
+    view: &View,
+    members: &BTreeSet<&str>,
+    daemons: &Daemons<'_>,
+    config: &Config,
+) -> CliquePlan {
     let mut plan = CliquePlan::default();
     let wanted: BTreeSet<&str> =
         members.iter().filter_map(|node| view.clique_label(node)).collect();
@@ -34,11 +39,12 @@ pub(super) fn plan(view: &View, members: &BTreeSet<&str>, config: &Config) -> Cl
             plan.writes.push(Write::LabelClique { object, labels });
             continue;
         }
-        if let Some(removal) = remove_stale(view, members, clique) {
+        if let Some(removal) = remove_stale(members, daemons, clique) {
             plan.writes.push(removal);
             continue;
         }
-        let indices = Indices::of(view, members, clique, config.max_nodes_per_imex_domain.into());
+        let indices =
+            Indices::of(members, daemons, clique, config.max_nodes_per_imex_domain.into());
         if !indices.waiting.is_empty() {
             plan.full.push((clique.id.clone(), indices.waiting));
         }
@@ -59,11 +65,11 @@ fn has_labels(clique: &Clique, domain: &str) -> bool {
 }
 
 /// Removes entries whose node is no member and has no daemon any more, or has another clique now.
-fn remove_stale(view: &View, members: &BTreeSet<&str>, clique: &Clique) -> Option<Write> {
+fn remove_stale(members: &BTreeSet<&str>, daemons: &Daemons<'_>, clique: &Clique) -> Option<Write> {
     let is_stale = |daemon: &ComputeDomainDaemon| {
         let node = daemon.node_name.as_str();
-        let is_gone = !members.contains(node) && view.pod(node).is_none();
-        is_gone || view.clique_with_entry(node).is_some_and(|other| other.id != clique.id)
+        let is_gone = !members.contains(node) && daemons.pod(node).is_none();
+        is_gone || daemons.clique(node).is_some_and(|other| other.id != clique.id)
     };
     let stale = clique.daemons.iter().enumerate().filter(|(_, daemon)| is_stale(daemon)).rev();
     let entries: Vec<_> = stale
@@ -85,7 +91,7 @@ struct Indices {
 
 impl Indices {
     /// Present indices stay. Members without one get the lowest free one, in order of names.
-    fn of(view: &View, members: &BTreeSet<&str>, clique: &Clique, limit: i64) -> Self {
+    fn of(members: &BTreeSet<&str>, daemons: &Daemons<'_>, clique: &Clique, limit: i64) -> Self {
         let entries: BTreeMap<&str, Option<i64>> =
             clique.daemons.iter().map(|daemon| (daemon.node_name.as_str(), daemon.index)).collect();
         let mut given: BTreeMap<&str, i64> = BTreeMap::new();
@@ -101,7 +107,7 @@ impl Indices {
         }
         let mut free = (0..limit).filter(|index| !taken.contains(index));
         let mut waiting = Vec::new();
-        let here = |node: &&str| view.clique_with_entry(node).is_some_and(|c| c.id == clique.id);
+        let here = |node: &&str| daemons.clique(node).is_some_and(|c| c.id == clique.id);
         for node in members.iter().filter(|node| entries.contains_key(**node)).filter(|n| here(n)) {
             if given.contains_key(node) {
                 continue;

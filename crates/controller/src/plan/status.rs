@@ -8,13 +8,14 @@ use octavo_api::names::{CONDITION_MEMBERS_READY, CONDITION_READY, CONDITION_SHAR
 
 use super::conditions::{Verdict, listed, updated};
 use super::{Reason, Regarding, Warning, Write};
-use crate::view::{Domain, View};
+use crate::view::{Daemons, Domain, View};
 
 /// What the status depends on.
 pub(super) struct Facts<'a> {
     pub(super) view: &'a View,
     pub(super) domain: &'a Domain,
     pub(super) members: &'a BTreeSet<&'a str>,
+    pub(super) daemons: &'a Daemons<'a>,
     /// Whether the template's name is taken.
     pub(super) is_taken: bool,
     /// Cliques without a free index, and the members that wait for one.
@@ -78,10 +79,8 @@ impl Facts<'_> {
 
     fn node(&self, name: &str) -> ComputeDomainNode {
         let name = name.to_owned();
-        let pod = self.view.pod(&name);
-        if let Some(entry) =
-            self.view.clique_with_entry(&name).and_then(|clique| clique.entry(&name))
-        {
+        let pod = self.daemons.pod(&name);
+        if let Some(entry) = self.daemons.entry(&name) {
             // The entry of an earlier daemon stays until the present one has written its own.
             let is_earlier =
                 pod.is_some_and(|pod| !pod.ip.is_empty() && pod.ip != entry.ip_address);

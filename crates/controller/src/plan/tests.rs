@@ -2,6 +2,7 @@ mod indices;
 mod labels;
 mod objects;
 mod sequences;
+mod size;
 mod status;
 mod teardown;
 

@@ -81,7 +81,10 @@ impl Server {
             }
             Write::AssignIndices { object, indices } => {
                 let mut clique = self.clique_at(object)?;
-                if indices.iter().any(|(node, _)| clique.entry(node).is_none()) {
+                if indices
+                    .iter()
+                    .any(|(node, _)| !clique.daemons.iter().any(|daemon| daemon.node_name == *node))
+                {
                     return Err("an index without entry: 422");
                 }
                 for daemon in &mut clique.daemons {
