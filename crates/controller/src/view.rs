@@ -143,7 +143,7 @@ pub struct View {
     pub cliques: Vec<Clique>,
     /// Templates with its label.
     pub templates: Vec<OwnedObject>,
-    /// The template with the name that its spec has, whoever made it.
+    /// The template with the name that its spec has, of this domain or of another owner.
     pub template_by_name: Option<OwnedObject>,
     /// `DaemonSets` with its label.
     pub daemon_sets: Vec<OwnedObject>,
