@@ -83,6 +83,7 @@ impl<R: Checkpointed> Store<R> {
     }
 
     fn open_with(folder: &Path, boot_id: &str, lock: Option<Lock>) -> Result<Self, StorageError> {
+        fs::create_dir_all(folder).map_err(StorageError::of("create", folder))?;
         files::remove_leftovers(folder)?;
         let marker = folder.join("boot");
         // Without the marker the boot is unknown. Assuming the same boot never allocates a GPU twice.

@@ -29,7 +29,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "CLIQUE", env = "CLIQUE_ID")]
     pub clique_id: Option<String>,
     /// Folder of imexd.cfg and nodes.cfg
-    #[arg(long, value_name = "FOLDER", default_value = "/imexd")]
+    #[arg(long, value_name = "FOLDER", env = "OCTAVO_IMEXD_FOLDER", default_value = "/imexd")]
     pub folder: PathBuf,
     /// The command that asks the service for its state
     #[arg(long, value_name = "PROGRAM", default_value = "nvidia-imex-ctl")]
@@ -67,7 +67,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "NAMESPACE", env = "COMPUTE_DOMAIN_NAMESPACE")]
     pub domain_namespace: Option<String>,
     /// File with the addresses of nodes' names
-    #[arg(long, value_name = "FILE", default_value = "/etc/hosts")]
+    #[arg(long, value_name = "FILE", env = "OCTAVO_HOSTS_FILE", default_value = "/etc/hosts")]
     pub hosts_file: PathBuf,
     /// The service
     #[arg(long, value_name = "PROGRAM", default_value = "nvidia-imex")]

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use self::node::{Node, PodAddresses};
+use self::pods::processes::ProcessHost;
 use self::settings::Settings;
 
 mod claims;
@@ -33,6 +34,8 @@ mod node;
 mod plugins;
 mod pods;
 mod settings;
+
+pub(crate) use pods::processes::HOST_IMAGE;
 
 /// Longest duration of one call to the API server.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,6 +65,7 @@ pub(crate) async fn run(
     let settings = Arc::new(Settings::read(&state_dir.join("kubelets.yaml"))?);
     let client = crate::cluster::kubeconfig::client(kubeconfig).await?;
     let folders = node_folders(&state_dir.join("nodes"))?;
+    let host = Arc::new(ProcessHost::new(state_dir)?);
     let (addresses, tasks) = (Arc::new(PodAddresses::default()), TaskTracker::new());
     let mut nodes = BTreeMap::new();
     for (ordinal, folder) in folders.into_iter().enumerate() {
@@ -69,7 +73,7 @@ pub(crate) async fn run(
             folder,
             ordinal,
             client.clone(),
-            Arc::clone(&addresses),
+            (Arc::clone(&addresses), Arc::clone(&host)),
             shutdown.child_token(),
         )?;
         nodes.insert(node.name.clone(), Arc::new(node));

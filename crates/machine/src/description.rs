@@ -177,6 +177,14 @@ pub struct Gpu {
 }
 
 impl Machine {
+    /// Whether its GPUs are in an `NVLink` fabric of several machines. A cluster UUID of zeros is that of one chassis.
+    pub fn has_multi_node_fabric(&self) -> bool {
+        let is_shared = |uuid: &str| uuid.bytes().any(|byte| !matches!(byte, b'0' | b'-'));
+        self.fabric.as_ref().is_some_and(|fabric| {
+            fabric.state != FabricState::NotSupported && is_shared(&fabric.cluster_uuid)
+        })
+    }
+
     /// Reads and checks a description.
     pub fn read(path: &Path) -> Result<Self, MachineError> {
         let text = std::fs::read_to_string(path).map_err(|source| MachineError::Io {

@@ -53,7 +53,7 @@ struct Args {
     #[arg(short = 't', value_name = "MILLISECONDS")]
     timeout: Option<u64>,
     /// Hosts file in which names of nodes are looked up
-    #[arg(long, value_name = "FILE", default_value = "/etc/hosts")]
+    #[arg(long, value_name = "FILE", env = "OCTAVO_HOSTS_FILE", default_value = "/etc/hosts")]
     hosts: PathBuf,
 }
 

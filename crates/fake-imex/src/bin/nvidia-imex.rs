@@ -20,7 +20,7 @@ struct Args {
     #[arg(long)]
     nogpu: bool,
     /// Hosts file in which names of nodes are looked up
-    #[arg(long, value_name = "FILE", default_value = "/etc/hosts")]
+    #[arg(long, value_name = "FILE", env = "OCTAVO_HOSTS_FILE", default_value = "/etc/hosts")]
     hosts: PathBuf,
 }
 

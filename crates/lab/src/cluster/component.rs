@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::layout::Layout;
+use crate::cluster::manifests::CONTROLLER;
 use crate::cluster::pki::KUBELET_CLIENT;
 use crate::cluster::process::CommandLine;
 use crate::cluster::settings::Settings;
@@ -27,6 +28,8 @@ pub enum Component {
     KubeScheduler,
     /// Octavo's scheduler.
     OctavoScheduler,
+    /// Octavo's controller of `ComputeDomains`.
+    OctavoController,
     /// The simulated kubelets of all nodes.
     Kubelets,
     /// The real agents of all nodes.
@@ -35,13 +38,14 @@ pub enum Component {
 
 impl Component {
     /// All, in the order in which they start.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::Registry,
         Self::KubeControllerManager,
         Self::KubeScheduler,
         Self::OctavoScheduler,
+        Self::OctavoController,
         Self::Kubelets,
         Self::Agents,
     ];
@@ -55,6 +59,7 @@ impl Component {
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
             Self::OctavoScheduler => "octavo-scheduler",
+            Self::OctavoController => "octavo-controller",
             Self::Kubelets => "kubelets",
             Self::Agents => "agents",
         }
@@ -73,6 +78,7 @@ pub(crate) fn command(component: Component, layout: &Layout, settings: &Settings
         Component::KubeControllerManager => controller_manager(layout, settings),
         Component::KubeScheduler => scheduler(layout, settings),
         Component::OctavoScheduler => octavo_scheduler(layout, settings),
+        Component::OctavoController => octavo_controller(layout, settings),
         Component::Registry => of_lab("registry", layout),
         Component::Kubelets => of_lab("kubelets", layout),
         Component::Agents => vec!["agent".into(), "--nodes".into(), text(&layout.nodes())],
@@ -207,6 +213,15 @@ fn octavo_scheduler(layout: &Layout, settings: &Settings) -> Vec<String> {
         flag("kubeconfig", &layout.client_kubeconfig("octavo-scheduler")),
         flag("config", &layout.octavo_scheduler_config()),
         format!("--metrics-listen=127.0.0.1:{}", settings.ports.octavo_scheduler),
+    ]
+}
+
+fn octavo_controller(layout: &Layout, settings: &Settings) -> Vec<String> {
+    vec![
+        "controller".into(),
+        flag("kubeconfig", &layout.client_kubeconfig(CONTROLLER)),
+        flag("config", &layout.octavo_controller_config()),
+        format!("--metrics-listen=127.0.0.1:{}", settings.ports.octavo_controller),
     ]
 }
 

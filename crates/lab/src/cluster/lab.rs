@@ -17,7 +17,9 @@ use crate::cluster::process::Process;
 use crate::cluster::ready::{self, Wanted};
 use crate::cluster::settings::{Node, Settings};
 use crate::cluster::stop;
-use crate::cluster::{binaries, manifests, octavo_scheduler, parent_watch, pki, start};
+use crate::cluster::{
+    binaries, manifests, octavo_controller, octavo_scheduler, parent_watch, pki, start,
+};
 use crate::nodes::driver_libraries;
 use crate::nodes::dynamic_mig::DynamicMig;
 use crate::nodes::nodeset::NodeSet;
@@ -48,6 +50,9 @@ pub struct UpOptions {
     pub scheduler: Option<bool>,
     /// Keys of the scheduler's config file; they override the lab's.
     pub scheduler_config: Option<serde_json::Value>,
+    /// Whether to run Octavo's controller, with agents that are drivers of `ComputeDomains`. `None`: if the binary has one
+    /// and a node has a fabric of several nodes.
+    pub controller: Option<bool>,
     /// Additional process arguments, which override the lab's own.
     pub more_args: BTreeMap<Component, Vec<String>>,
     /// The `octavo` binary for agents and kubelets.
@@ -79,6 +84,7 @@ impl UpOptions {
             owners: None,
             scheduler: None,
             scheduler_config: None,
+            controller: None,
             more_args: BTreeMap::new(),
             octavo: octavo.into(),
             fake_driver: None,
@@ -96,6 +102,7 @@ impl UpOptions {
         Self {
             nodes: Some(NodeSet::none()),
             scheduler: Some(false),
+            controller: Some(false),
             agents: false,
             kubelets: false,
             ..Self::new(state_dir, octavo)
@@ -103,10 +110,16 @@ impl UpOptions {
     }
 
     /// The processes to start. Agents are included only if there are simulated nodes.
-    fn components(&self, has_nodes: bool, has_real: bool, scheduler: bool) -> Vec<Component> {
+    fn components(
+        &self,
+        has_nodes: bool,
+        has_real: bool,
+        (scheduler, controller): (bool, bool),
+    ) -> Vec<Component> {
         let wanted = |component: &Component| match component {
             Component::Registry => has_real,
             Component::OctavoScheduler => scheduler,
+            Component::OctavoController => controller,
             Component::Kubelets => self.kubelets,
             Component::Agents => self.agents && has_nodes,
             _ => true,
@@ -261,8 +274,14 @@ impl Lab {
         } else {
             Some(driver_libraries::find(options.fake_driver.as_deref(), &options.octavo)?)
         };
-        let components =
-            options.components(!nodes.is_empty(), !real_nodes.is_empty(), has_scheduler);
+        let has_fabric = machines.values().any(octavo_machine::Machine::has_multi_node_fabric);
+        let has_controller =
+            octavo_controller::should_run(options.controller, has_fabric, &options.octavo)?;
+        let components = options.components(
+            !nodes.is_empty(),
+            !real_nodes.is_empty(),
+            (has_scheduler, has_controller),
+        );
         let total = step_count(&components, libraries.is_some(), !real_nodes.is_empty());
         progress.plan(total, binaries::step_times());
         progress.next("finding Kubernetes' programs");
@@ -311,6 +330,9 @@ impl Lab {
         if has_scheduler {
             let more = options.scheduler_config.as_ref();
             octavo_scheduler::write_files(&client, layout, &lab.settings, more).await?;
+        }
+        if has_controller {
+            octavo_controller::write_files(&client, layout, &lab.settings).await?;
         }
         if let Some(libraries) = libraries {
             progress.next(&format!("making nodes ({})", lab.settings.all_nodes().count()));
@@ -375,7 +397,12 @@ impl Lab {
     }
 
     async fn start_node_programs(&self, progress: &Progress) -> anyhow::Result<()> {
-        for component in [Component::OctavoScheduler, Component::Kubelets, Component::Agents] {
+        for component in [
+            Component::OctavoScheduler,
+            Component::OctavoController,
+            Component::Kubelets,
+            Component::Agents,
+        ] {
             if self.settings.components.contains(&component) {
                 progress.next("starting scheduler, kubelets and agents");
                 self.start(component).await?;
@@ -432,10 +459,13 @@ mod tests {
 
     #[test]
     fn steps_are_counted_by_the_parts_of_the_lab() {
-        let alone =
-            UpOptions::control_plane_only("/lab", "/octavo").components(false, false, false);
+        let alone = UpOptions::control_plane_only("/lab", "/octavo").components(
+            false,
+            false,
+            (false, false),
+        );
         assert_eq!(step_count(&alone, false, false), 5);
-        let whole = UpOptions::new("/lab", "/octavo").components(true, false, true);
+        let whole = UpOptions::new("/lab", "/octavo").components(true, false, (true, true));
         assert_eq!(step_count(&whole, true, false), 7);
         assert_eq!(step_count(&whole, true, true), 8);
     }

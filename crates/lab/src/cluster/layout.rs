@@ -12,10 +12,10 @@ use crate::real_node::RealProgram;
 const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 /// The longest socket path below a node's folder.
-const DEEPEST_SOCKET_PATH: &str = "kubelet/plugins_registry/gpu.nvidia.com@reg.sock";
+const DEEPEST_SOCKET_PATH: &str = "kubelet/plugins_registry/compute-domain.nvidia.com@reg.sock";
 
 /// All parts of a state folder. `down` removes these and nothing else.
-const PARTS: [&str; 14] = [
+const PARTS: [&str; 15] = [
     "pki",
     "etcd",
     "logs",
@@ -27,6 +27,7 @@ const PARTS: [&str; 14] = [
     "lab.json",
     "scheduler.yaml",
     "octavo-scheduler.yaml",
+    "octavo-controller.yaml",
     "kubelets.yaml",
     "kubectl-cache",
     "flex-volumes",
@@ -188,8 +189,9 @@ impl Layout {
         self.root.join("octavo-scheduler.yaml")
     }
 
-    pub(crate) fn octavo_scheduler_token(&self) -> PathBuf {
-        self.pki_file("octavo-scheduler.token")
+    /// Config file of Octavo's controller.
+    pub fn octavo_controller_config(&self) -> PathBuf {
+        self.root.join("octavo-controller.yaml")
     }
 
     /// kubectl's discovery cache; the default is a permanent folder in the user's home.

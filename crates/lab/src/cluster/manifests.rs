@@ -14,6 +14,9 @@ pub(crate) const AGENT: &str = "octavo-agent";
 /// Service account of the scheduler.
 pub(crate) const SCHEDULER: &str = "octavo-scheduler";
 
+/// Service account of the controller.
+pub(crate) const CONTROLLER: &str = "octavo-controller";
+
 /// The chart, rendered for the lab.
 const CHART: &str = include_str!("../../manifests/octavo.yaml");
 

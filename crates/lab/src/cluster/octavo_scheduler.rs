@@ -1,32 +1,18 @@
-//! Octavo's scheduler in a lab: availability, token and config file.
+//! Octavo's scheduler in a lab: availability and config file.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, bail};
-use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::api::{Api, PostParams};
 use serde_json::{Value, json};
 
-use crate::cluster::kubeconfig::{self, Credential};
 use crate::cluster::layout::Layout;
 use crate::cluster::manifests;
-use crate::cluster::pki;
+use crate::cluster::program::{has_program, write_kubeconfig};
 use crate::cluster::settings::Settings;
-
-/// Lifetime of its token in seconds: 30 days. The lab does not renew it.
-const TOKEN_SECONDS: i64 = 30 * 24 * 3600;
 
 /// Whether this `octavo` binary has a scheduler.
 pub fn has_scheduler(octavo: &Path) -> bool {
-    let status = Command::new(octavo)
-        .args(["scheduler", "--help"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status();
-    status.is_ok_and(|status| status.success())
+    has_program(octavo, "scheduler")
 }
 
 /// Whether to run the scheduler, from the request and the binary's abilities.
@@ -42,34 +28,14 @@ pub(crate) fn should_run(requested: Option<bool>, octavo: &Path) -> anyhow::Resu
     }
 }
 
-/// Writes the scheduler's files: a kubeconfig with a token of the chart's service account, which
-/// has exactly the chart's rights, and the config file.
+/// Writes the scheduler's files: its kubeconfig and its config file.
 pub(crate) async fn write_files(
     client: &kube::Client,
     layout: &Layout,
     settings: &Settings,
     more: Option<&Value>,
 ) -> anyhow::Result<()> {
-    let request = TokenRequest {
-        spec: Some(TokenRequestSpec {
-            expiration_seconds: Some(TOKEN_SECONDS),
-            ..TokenRequestSpec::default()
-        }),
-        ..TokenRequest::default()
-    };
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), manifests::NAMESPACE);
-    let token = accounts
-        .create_token_request(manifests::SCHEDULER, &PostParams::default(), &request)
-        .await
-        .context("ask for the token of Octavo's scheduler")?
-        .status
-        .and_then(|status| status.token)
-        .context("the API server answered without a token")?;
-    let token_file = layout.octavo_scheduler_token();
-    pki::write_secret(&token_file, &token)?;
-    let kubeconfig = layout.client_kubeconfig("octavo-scheduler");
-    let credential = Credential::TokenFile(&token_file);
-    kubeconfig::write(&kubeconfig, layout, settings.apiserver(), &credential)?;
+    write_kubeconfig(client, layout, settings, manifests::SCHEDULER).await?;
     let text = serde_saphyr::to_string(&config(more)).context("write a config file as YAML")?;
     let path = layout.octavo_scheduler_config();
     std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))

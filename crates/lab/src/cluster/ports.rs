@@ -32,6 +32,8 @@ pub struct Ports {
     pub scheduler: u16,
     /// Octavo's scheduler: health and metrics.
     pub octavo_scheduler: u16,
+    /// Octavo's controller: health and metrics.
+    pub octavo_controller: u16,
     /// The registry of images for real nodes, on their bridge.
     pub registry: u16,
 }
@@ -61,6 +63,7 @@ impl Ports {
             controller_manager: next()?,
             scheduler: next()?,
             octavo_scheduler: next()?,
+            octavo_controller: next()?,
             registry: next()?,
         })
     }
@@ -96,6 +99,7 @@ mod tests {
             ports.controller_manager,
             ports.scheduler,
             ports.octavo_scheduler,
+            ports.octavo_controller,
             ports.registry,
         ];
         let listeners: Vec<_> =

@@ -44,9 +44,14 @@ pub(crate) async fn stop_processes(layout: &Layout) -> anyhow::Result<usize> {
     let running = |component: Component| {
         Process::read(&layout.pid_file(component)).filter(|process| process.is_alive())
     };
-    let on_nodes = [Component::Agents, Component::Kubelets, Component::OctavoScheduler]
-        .into_iter()
-        .filter_map(running);
+    let on_nodes = [
+        Component::Agents,
+        Component::Kubelets,
+        Component::OctavoController,
+        Component::OctavoScheduler,
+    ]
+    .into_iter()
+    .filter_map(running);
     let on_nodes: Vec<Process> = on_nodes.collect();
     let mut all: Vec<Process> = Component::ALL.into_iter().filter_map(running).collect();
     all.extend(process::processes_of_lab(layout.root()));

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::kubelet::claims::claim_info::ClaimInfoCache;
 use crate::kubelet::plugins::Plugins;
 use crate::kubelet::plugins::health::{Reports, SharedReports};
+use crate::kubelet::pods::processes::ProcessHost;
 
 /// A simulated node.
 pub(crate) struct Node {
@@ -38,6 +39,8 @@ pub(crate) struct Node {
     pub(crate) reports: SharedReports,
     /// Pod addresses, from one range for all nodes.
     pub(crate) pod_addresses: Arc<PodAddresses>,
+    /// Where containers run that are processes of this machine.
+    pub(crate) host: Arc<ProcessHost>,
     /// Cancels all tasks of the node.
     pub(crate) shutdown: CancellationToken,
     claim_infos: Mutex<ClaimInfoCache>,
@@ -45,10 +48,20 @@ pub(crate) struct Node {
     recorder: Recorder,
 }
 
-/// Allocator of pod addresses. No network has these addresses, and no packet carries them.
+/// Allocator of pod addresses. Pods whose containers are recorded get an address that no network has; pods with processes
+/// get one of the loopback.
 #[derive(Debug, Default)]
 pub(crate) struct PodAddresses {
     taken: Mutex<(u32, BTreeSet<Ipv4Addr>)>,
+}
+
+/// A range of pod addresses, of four million each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AddressRange {
+    /// 10.64.0.0/10: no packet carries them.
+    Unused,
+    /// 127.128.0.0/10: every process of this machine can listen there.
+    Loopback,
 }
 
 /// One lock per claim that is being prepared or unprepared.
@@ -64,7 +77,7 @@ impl Node {
         folder: PathBuf,
         ordinal: usize,
         client: Client,
-        pod_addresses: Arc<PodAddresses>,
+        (pod_addresses, host): (Arc<PodAddresses>, Arc<ProcessHost>),
         shutdown: CancellationToken,
     ) -> anyhow::Result<Self> {
         let name = folder
@@ -94,6 +107,7 @@ impl Node {
             plugins: Plugins::new(),
             reports: SharedReports::new(Reports::default()),
             pod_addresses,
+            host,
             shutdown,
             claim_infos: Mutex::new(claim_infos),
             locks: ClaimLocks::default(),
@@ -112,6 +126,11 @@ impl Node {
     /// Folder of CDI specs.
     pub(crate) fn cdi(&self) -> PathBuf {
         self.folder.join("cdi")
+    }
+
+    /// Folder of the driver's programs.
+    pub(crate) fn driver_programs(&self) -> PathBuf {
+        self.folder.join("driver/usr/bin")
     }
 
     /// Folder of the container records of pod `uid`.
@@ -167,13 +186,17 @@ impl Node {
 }
 
 impl PodAddresses {
-    /// Allocates a free address of 10.64.0.0/10.
-    pub(crate) fn allocate(&self) -> Ipv4Addr {
+    /// Allocates a free address.
+    pub(crate) fn allocate(&self, range: AddressRange) -> Ipv4Addr {
+        let first = match range {
+            AddressRange::Unused => Ipv4Addr::new(10, 64, 0, 0),
+            AddressRange::Loopback => Ipv4Addr::new(127, 128, 0, 0),
+        };
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             // Four million addresses are never exhausted on one machine.
             taken.0 = (taken.0 + 1) % (1 << 22);
-            let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 64, 0, 0)) + taken.0);
+            let address = Ipv4Addr::from(u32::from(first) + taken.0);
             if !taken.0.is_multiple_of(256) && taken.1.insert(address) {
                 return address;
             }

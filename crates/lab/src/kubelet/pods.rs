@@ -5,5 +5,6 @@ mod cdi;
 pub(crate) mod containers;
 pub(crate) mod dispatch;
 pub(crate) mod plan;
+pub(crate) mod processes;
 pub(crate) mod status;
 pub(crate) mod worker;

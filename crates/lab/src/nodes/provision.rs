@@ -19,6 +19,7 @@ use serde_json::json;
 
 use crate::cli::gpu;
 use crate::cli::progress::Progress;
+use crate::cluster::component::Component;
 use crate::cluster::kubeconfig::{self, Credential};
 use crate::cluster::layout::Layout;
 use crate::cluster::manifests;
@@ -271,7 +272,8 @@ impl NodeBuilder<'_> {
         let kubeconfig = folder.join("kubeconfig");
         let credential = Credential::TokenFile(&token_file);
         kubeconfig::write(&kubeconfig, self.layout, self.settings.apiserver(), &credential)?;
-        let config = AgentConfig::new(node, folder, kubeconfig);
+        let has_domains = self.settings.components.contains(&Component::OctavoController);
+        let config = AgentConfig::new(node, folder, kubeconfig, has_domains);
         std::fs::create_dir_all(&config.run_root)
             .with_context(|| format!("create {}", config.run_root.display()))?;
         let text = serde_saphyr::to_string(&config).context("write an agent's config as YAML")?;
@@ -330,10 +332,12 @@ struct AgentConfig<'a> {
     cdi_root: PathBuf,
     run_root: PathBuf,
     dynamic_mig: &'a NodeDynamicMig,
+    compute_domains: bool,
+    daemon_namespace: &'a str,
 }
 
 impl<'a> AgentConfig<'a> {
-    fn new(node: &'a Node, folder: &'a Path, kubeconfig: PathBuf) -> Self {
+    fn new(node: &'a Node, folder: &'a Path, kubeconfig: PathBuf, compute_domains: bool) -> Self {
         Self {
             node_name: &node.name,
             kubeconfig,
@@ -344,6 +348,8 @@ impl<'a> AgentConfig<'a> {
             cdi_root: folder.join("cdi"),
             run_root: folder.join("run"),
             dynamic_mig: &node.dynamic_mig,
+            compute_domains,
+            daemon_namespace: manifests::NAMESPACE,
         }
     }
 }
@@ -386,7 +392,7 @@ mod tests {
             dynamic_mig: NodeDynamicMig::Some([1, 3].into()),
             owner: Owner::Kube,
         };
-        let config = AgentConfig::new(&node, folder, folder.join("kubeconfig"));
+        let config = AgentConfig::new(&node, folder, folder.join("kubeconfig"), true);
         let text = serde_saphyr::to_string(&config).unwrap();
         let read: BTreeMap<String, serde_json::Value> = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(read["nodeName"], "n");
@@ -394,6 +400,8 @@ mod tests {
         assert_eq!(read["cdiRoot"], "/s/nodes/n/cdi");
         assert_eq!(read["runRoot"], "/s/nodes/n/run");
         assert_eq!(read["dynamicMig"], serde_json::json!([1, 3]));
+        assert_eq!(read["computeDomains"], true);
+        assert_eq!(read["daemonNamespace"], "octavo-system");
     }
 
     #[test]

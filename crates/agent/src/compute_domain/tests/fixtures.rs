@@ -104,7 +104,6 @@ impl Node {
             share_tmpfs: false,
             mounts: Vec::new(),
         };
-        fs::create_dir_all(path("kubelet/plugins/compute-domain.nvidia.com/checkpoint")).unwrap();
         let node = DomainNode {
             name: "node".to_owned(),
             paths,

@@ -54,6 +54,21 @@ pub(crate) fn create(node: &Node, pod: &Pod) -> Result<(), CreateFailure> {
     Ok(())
 }
 
+/// The variables that a created container gets from its CDI devices, `NAME=value`.
+pub(crate) fn cdi_variables(
+    node: &Node,
+    uid: &str,
+    container: &str,
+) -> std::io::Result<Vec<String>> {
+    #[derive(serde::Deserialize)]
+    struct Record {
+        #[serde(default)]
+        env: Vec<String>,
+    }
+    let text = std::fs::read(node.pod_folder(uid).join(format!("{container}.json")))?;
+    Ok(serde_json::from_slice::<Record>(&text)?.env)
+}
+
 /// Removes the records of pod `uid`.
 pub(crate) fn remove(node: &Node, uid: &str) {
     let folder = node.pod_folder(uid);

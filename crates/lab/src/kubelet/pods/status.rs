@@ -46,6 +46,8 @@ pub(crate) struct View {
     pub(crate) host_ip: String,
     /// Address of the pod, once assigned.
     pub(crate) pod_ip: Option<String>,
+    /// Whether the probes of running containers succeed.
+    pub(crate) is_ready: bool,
     /// State of all containers without an entry in `exceptions`.
     pub(crate) state: State,
     /// State of single containers, by name.
@@ -117,8 +119,8 @@ fn container_status(pod: &Pod, container: &Container, init: bool, view: &View) -
         image_id: String::new(),
         container_id: started
             .then(|| format!("octavo-lab://{}/{}", pod.uid().unwrap_or_default(), container.name)),
-        ready: running || (init && !sidecar && ended_well),
-        started: Some(running),
+        ready: (running && view.is_ready) || (init && !sidecar && ended_well),
+        started: Some(running && view.is_ready),
         restart_count: view.restarts,
         state: Some(api_state(&state)),
         last_state: view.last.as_ref().map(api_state),
@@ -161,6 +163,7 @@ fn api_state(state: &State) -> ContainerState {
 fn conditions(pod: &Pod, view: &View, now: Timestamp) -> Vec<PodCondition> {
     let ready = view.phase == Phase::Running
         && matches!(view.state, State::Running { .. })
+        && view.is_ready
         && view.exceptions.is_empty();
     let why_not = match view.phase {
         Phase::Succeeded => "PodCompleted",

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodStatus};
 use kube::Api;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
@@ -24,10 +24,11 @@ use tokio::sync::watch;
 
 use crate::kubelet::claims;
 use crate::kubelet::claims::prepare;
-use crate::kubelet::node::Node;
+use crate::kubelet::node::{AddressRange, Node};
 use crate::kubelet::pods::allocated_resources;
 use crate::kubelet::pods::containers;
 use crate::kubelet::pods::plan::{AfterExit, Plan, restart_delay};
+use crate::kubelet::pods::processes::{self, ProcessEvent};
 use crate::kubelet::pods::status::{Phase, State, View, status_of};
 use crate::kubelet::{ApiError, backoff, within};
 
@@ -85,6 +86,7 @@ impl PodWorker {
             start_time: status.start_time.map_or_else(Timestamp::now, |time| time.0),
             host_ip: node.address.to_string(),
             pod_ip: status.pod_ip.clone(),
+            is_ready: true,
             state: creating(),
             exceptions: BTreeMap::new(),
             last: None,
@@ -104,6 +106,9 @@ impl PodWorker {
         };
         let mut started = running_since(&pod);
         let Some(()) = self.start(started.is_some()).await else { return };
+        if let Some(container) = processes::container_of(&pod) {
+            return self.run_process(&container, &plan).await;
+        }
         loop {
             let since = *started.get_or_insert_with(Timestamp::now);
             self.view.phase = Phase::Running;
@@ -117,22 +122,81 @@ impl PodWorker {
             let exit_code = plan.exit_code;
             let finished = Timestamp::now();
             let ended = State::Terminated { exit_code, started: Some(since), finished };
-            match plan.after_exit() {
-                AfterExit::Finish { succeeded } => {
-                    self.view.phase = if succeeded { Phase::Succeeded } else { Phase::Failed };
-                    self.view.state = ended;
-                    return;
+            if self.exited(&plan, ended).await == WaitResult::Ending {
+                return;
+            }
+            started = None;
+        }
+    }
+
+    /// Handles the end of the containers: a final phase, or a restart after a delay.
+    async fn exited(&mut self, plan: &Plan, ended: State) -> WaitResult {
+        match plan.after_exit() {
+            AfterExit::Finish { succeeded } => {
+                self.view.phase = if succeeded { Phase::Succeeded } else { Phase::Failed };
+                self.view.state = ended;
+                WaitResult::Ending
+            }
+            AfterExit::Restart => {
+                self.view.last = Some(ended);
+                self.view.state = waiting("CrashLoopBackOff", "restarting".to_owned());
+                self.report().await;
+                if self.sleep(restart_delay(self.view.restarts)).await == WaitResult::Ending {
+                    return WaitResult::Ending;
                 }
-                AfterExit::Restart => {
-                    self.view.last = Some(ended);
-                    self.view.state = waiting("CrashLoopBackOff", "restarting".to_owned());
+                self.view.restarts += 1;
+                WaitResult::Due
+            }
+        }
+    }
+
+    /// Runs a container as a process of this machine until the pod is deleted or finished.
+    async fn run_process(&mut self, container: &Container, plan: &Plan) {
+        loop {
+            let Some(pod) = self.pod().filter(|_| !is_ending(&self.latest)) else { return };
+            let address = self.view.pod_ip.clone().unwrap_or_default();
+            let process = match processes::start(&self.node, &pod, container, &address).await {
+                Ok(process) => process,
+                Err(error) => {
+                    let error = format!("{error:#}");
+                    tracing::warn!(pod = pod.name_any(), error, "a process was not started");
+                    self.view.state = waiting("RunContainerError", error);
                     self.report().await;
                     if self.sleep(restart_delay(self.view.restarts)).await == WaitResult::Ending {
                         return;
                     }
                     self.view.restarts += 1;
-                    started = None;
+                    continue;
                 }
+            };
+            let since = Timestamp::now();
+            (self.view.phase, self.view.is_ready) = (Phase::Running, !process.has_probe());
+            self.view.state = State::Running { started: since };
+            self.report().await;
+            loop {
+                tokio::select! {
+                    biased;
+                    () = wait_until_ending(&mut self.latest) => {
+                        let grace = self.pod().and_then(|pod| pod.metadata.deletion_grace_period_seconds);
+                        process.stop(grace).await;
+                        return;
+                    }
+                    event = process.next(self.view.is_ready) => match event {
+                        ProcessEvent::Exited => break,
+                        ProcessEvent::Ready(is_ready) => {
+                            if self.view.is_ready != is_ready {
+                                self.view.is_ready = is_ready;
+                                self.report().await;
+                            }
+                        }
+                    }
+                }
+            }
+            let finished = Timestamp::now();
+            self.view.is_ready = false;
+            let ended = State::Terminated { exit_code: 1, started: Some(since), finished };
+            if self.exited(plan, ended).await == WaitResult::Ending {
+                return;
             }
         }
     }
@@ -319,7 +383,9 @@ impl PodWorker {
     }
 
     fn assign_address(&mut self) {
-        let address = *self.address.get_or_insert_with(|| self.node.pod_addresses.allocate());
+        let has_process = self.pod().is_some_and(|pod| processes::container_of(&pod).is_some());
+        let range = if has_process { AddressRange::Loopback } else { AddressRange::Unused };
+        let address = *self.address.get_or_insert_with(|| self.node.pod_addresses.allocate(range));
         self.view.pod_ip = Some(address.to_string());
     }
 

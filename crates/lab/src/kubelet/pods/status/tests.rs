@@ -27,6 +27,7 @@ fn at(second: i64) -> Timestamp {
 
 fn view(phase: Phase, state: State) -> View {
     View {
+        is_ready: true,
         phase,
         start_time: at(0),
         host_ip: "127.66.0.1".to_owned(),

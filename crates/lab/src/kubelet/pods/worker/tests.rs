@@ -9,6 +9,7 @@ use crate::kubelet::fake_api::{FakeApi, TEST_TIMEOUT};
 use crate::kubelet::fake_plugin::FakePlugin;
 use crate::kubelet::node::PodAddresses;
 use crate::kubelet::plugins::registrar::Registrar;
+use crate::kubelet::pods::processes::ProcessHost;
 
 const CLAIM: &str = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/shared";
 const SPEC: &str = r#"{"cdiVersion": "0.7.0", "kind": "k8s.gpu.nvidia.com/claim", "devices": [
@@ -114,8 +115,9 @@ fn path_of(name: &str) -> String {
 
 fn open(folder: &Path, api: &FakeApi) -> Arc<Node> {
     let addresses = Arc::new(PodAddresses::default());
+    let host = Arc::new(ProcessHost::new(folder).unwrap());
     let token = CancellationToken::new();
-    let node = Node::open(folder.join("node"), 0, api.client(), addresses, token).unwrap();
+    let node = Node::open(folder.join("node"), 0, api.client(), (addresses, host), token).unwrap();
     Arc::new(node)
 }
 
