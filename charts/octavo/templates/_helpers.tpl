@@ -17,20 +17,6 @@
 {{- end }}
 {{- end }}
 
-{{/* Selector labels of the agent's pods. They never change within a release. */}}
-{{- define "octavo.agent.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "octavo.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: agent
-{{- end }}
-
-{{/* Selector labels of the scheduler's pods. They never change within a release. */}}
-{{- define "octavo.scheduler.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "octavo.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
-app.kubernetes.io/component: scheduler
-{{- end }}
-
 {{/* Refuses values that have been renamed or removed, and says what to do. */}}
 {{- define "octavo.renamedValues" -}}
 {{- if hasKey .Values.agent "devRoot" }}
@@ -105,13 +91,10 @@ unavailable pods wants them instead of the default surge, so the surge is set to
 {{- toYaml $strategy }}
 {{- end }}
 
-{{/* The scheduler's config file. One replica needs a lease, too: a rolling update briefly has two. */}}
+{{/* The scheduler's config file. */}}
 {{- define "octavo.scheduler.config" -}}
 schedulerName: {{ .Values.scheduler.name | quote }}
-leaderElection:
-  enabled: true
-  namespace: {{ .Release.Namespace | quote }}
-  name: {{ printf "%s-scheduler" (include "octavo.fullname" .) | quote }}
+{{ include "octavo.leaderElection" (dict "root" . "component" "scheduler") }}
 {{- with .Values.scheduler.config }}
 {{ toYaml . }}
 {{- end }}
