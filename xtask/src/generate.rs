@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let root = root()?;
     let mut stale = Vec::new();
     let mut files = protobuf::generate(root)?;
-    files.push(crds::generate()?);
+    files.extend(crds::generate()?);
     files.extend(reference::generate(root)?);
     for file in files {
         let path = root.join(&file.path);

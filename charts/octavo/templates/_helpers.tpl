@@ -75,6 +75,10 @@ mounts: {{ . | toJson }}
 {{- end }}
 hookDirSeen: /host/hook-dir
 hookDir: {{ trimSuffix "/" .Values.agent.hookDir | quote }}
+{{- if .Values.computeDomains.enabled }}
+computeDomains: true
+daemonNamespace: {{ .Release.Namespace | quote }}
+{{- end }}
 {{- end }}
 
 {{/*
@@ -100,14 +104,64 @@ schedulerName: {{ .Values.scheduler.name | quote }}
 {{- end }}
 {{- end }}
 
-{{/* CEL: whether a request is one of an agent. */}}
-{{- define "octavo.agent.isRequester" -}}
-request.userInfo.username == 'system:serviceaccount:{{ .Release.Namespace }}:{{ .Values.serviceAccount.name }}'
+{{/* The controller's config file. */}}
+{{- define "octavo.controller.config" -}}
+namespace: {{ .Release.Namespace | quote }}
+maxNodesPerImexDomain: {{ .Values.computeDomains.maxNodesPerImexDomain }}
+{{- with .Values.computeDomains.daemon }}
+daemon:
+  image: {{ include "octavo.image" $ | quote }}
+  imagePullPolicy: {{ $.Values.image.pullPolicy }}
+  {{- with $.Values.imagePullSecrets }}
+  imagePullSecrets: {{ . | toJson }}
+  {{- end }}
+  resources:
+    requests: {{ include "octavo.amounts" .resources.requests }}
+    limits: {{ include "octavo.amounts" .resources.limits }}
+  logLevel: {{ .logLevel | quote }}
+  serviceAccountName: {{ .serviceAccount.name | quote }}
+  priorityClassName: {{ .priorityClassName | quote }}
+{{- end }}
+{{ include "octavo.leaderElection" (dict "root" . "component" "controller") }}
+{{- end }}
+
+{{/* Amounts by resource as JSON, each as text: config files have no numbers there. */}}
+{{- define "octavo.amounts" -}}
+{{- $amounts := dict }}
+{{- range $name, $amount := . }}
+{{- $_ := set $amounts $name (toString $amount) }}
+{{- end }}
+{{- toJson $amounts }}
+{{- end }}
+
+{{/* CEL: whether a request is one of an account. */}}
+{{- define "octavo.isRequester" -}}
+request.userInfo.username == 'system:serviceaccount:{{ .root.Release.Namespace }}:{{ .account.name }}'
 {{- end }}
 
 {{/* CEL: the node of the requester's token; empty if it is bound to none. */}}
-{{- define "octavo.agent.tokenNode" -}}
+{{- define "octavo.tokenNode" -}}
 request.userInfo.?extra['authentication.kubernetes.io/node-name'][0].orValue('')
+{{- end }}
+
+{{/* CEL: whether a write changes a label of a node, and nothing else. Its status has rights of its own. */}}
+{{- define "octavo.changesNodeLabelOnly" -}}
+request.operation == 'UPDATE' && object.spec == oldObject.spec
+&& object.metadata.?annotations == oldObject.metadata.?annotations
+&& object.metadata.?finalizers == oldObject.metadata.?finalizers
+&& object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
+&& object.metadata.?labels.orValue({}).all(k, k == '{{ . }}'
+|| (k in oldObject.metadata.?labels.orValue({}) && object.metadata.labels[k] == oldObject.metadata.labels[k]))
+&& oldObject.metadata.?labels.orValue({}).all(k, k == '{{ . }}' || k in object.metadata.?labels.orValue({}))
+{{- end }}
+
+{{/* The drivers that an agent is, as a list of JSON. */}}
+{{- define "octavo.agent.drivers" -}}
+{{- $drivers := list "gpu.nvidia.com" }}
+{{- if .Values.computeDomains.enabled }}
+{{- $drivers = append $drivers "compute-domain.nvidia.com" }}
+{{- end }}
+{{- toJson $drivers }}
 {{- end }}
 
 {{/* Who may read the metrics of a component, by its setting: Prometheus has to, where a PodMonitor sends it. */}}

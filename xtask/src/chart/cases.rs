@@ -1,5 +1,7 @@
 //! Values that the chart is tried with: what each must render to, and which are refused.
 
+mod compute_domains;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +20,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 23] = [
+pub(super) const REFUSED: [Refused; 33] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -44,6 +46,22 @@ pub(super) const REFUSED: [Refused; 23] = [
     set("agent.privileged=true", "agent.privileged is gone"),
     set("agent.runtimeClassName=nvidia", "agent.runtimeClassName is gone"),
     set("deviceClasses.gpuExtendedResourceName=gpu", "'/deviceClasses/gpuExtendedResourceName'"),
+    set("computeDomain.enabled=true", "additional properties 'computeDomain' not allowed"),
+    set("computeDomains.enabled=some", "'/computeDomains/enabled': got string, want boolean"),
+    set("computeDomains.crds.keep=true", "'/computeDomains/crds': additional properties 'keep'"),
+    set(
+        "computeDomains.maxNodesPerImexDomain=0",
+        "/maxNodesPerImexDomain': minimum: got 0, want 1",
+    ),
+    set("computeDomains.controller.replicas=-1", "/controller/replicas': minimum: got -1, want 0"),
+    set("computeDomains.controller.config.a=b", "additional properties 'config' not allowed"),
+    set(
+        "computeDomains.controller.metricsAccess=me",
+        "'/computeDomains/controller/metricsAccess': value must be one of",
+    ),
+    set("computeDomains.controller.metricsPort=0", "/controller/metricsPort': minimum: got 0"),
+    set("computeDomains.daemon.serviceAccount.name=A", "/serviceAccount/name': 'A' does not match"),
+    set("computeDomains.daemon.resources.claims=a", "additional properties 'claims' not allowed"),
     Refused { arguments: ["--kube-version", "1.33.0"], message: "requires kubeVersion: >=1.34" },
 ];
 
@@ -85,10 +103,14 @@ pub(super) fn variants(chart: &Path) -> anyhow::Result<Vec<PathBuf>> {
 pub(super) fn expectation(values: &Path, objects: &[Value]) -> anyhow::Result<()> {
     let name = values.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let facts = match name {
-        "default-values.yaml" => default_facts(),
+        "default-values.yaml" => both(default_facts(), compute_domains::default_facts()),
+        "foreign-crds-values.yaml" => compute_domains::foreign_crds_facts(),
+        "without-compute-domains-values.yaml" => compute_domains::disabled_facts(),
         "real-node-values.yaml" => real_node_facts(),
-        "every-value-values.yaml" => every_value_facts(),
-        "lab-values.yaml" => lab_facts(),
+        "every-value-values.yaml" => {
+            both(every_value_facts(), compute_domains::every_value_facts())
+        }
+        "lab-values.yaml" => both(lab_facts(), compute_domains::lab_facts()),
         "unavailable-values.yaml" => unavailable_facts(),
         "nothing-values.yaml" => {
             ensure!(objects.is_empty(), "{name}: everything is off, yet objects are rendered");
@@ -122,9 +144,15 @@ const fn fact(kind: &'static str, pointer: &'static str, expected: Value) -> Fac
     Fact { kind, pointer, expected }
 }
 
+fn both(mut facts: Vec<Fact>, more: Vec<Fact>) -> Vec<Fact> {
+    facts.extend(more);
+    facts
+}
+
 const CONTEXT: &str = "/spec/template/spec/containers/0/securityContext";
 const IMAGE: &str = "/spec/template/spec/containers/0/image";
 const KEPT: &str = "/metadata/annotations/helm.sh~1resource-policy";
+const POLICIES: &str = "CustomResourceDefinition/placementpolicies.octavo.dev";
 const SCHEDULER: &str = "octavo-scheduler";
 const RUNTIME: &str = "/spec/template/spec/runtimeClassName";
 
@@ -146,6 +174,8 @@ watchInterval: \"1s\"
 mounts: [{\"containerPath\":\"/opt/tools\",\"hostPath\":\"/opt/tools\",\"readOnly\":false}]
 hookDirSeen: /host/hook-dir
 hookDir: \"/home/kubernetes/bin\"
+computeDomains: true
+daemonNamespace: \"octavo-system\"
 ";
 
 /// The scheduler's config file.
@@ -187,7 +217,7 @@ fn default_facts() -> Vec<Fact> {
             json!("--metrics-access=loopback"),
         ),
         fact(
-            "Deployment",
+            "Deployment/octavo-scheduler",
             "/spec/template/spec/containers/0/command/4",
             json!("--metrics-access=loopback"),
         ),
@@ -206,26 +236,34 @@ fn default_facts() -> Vec<Fact> {
         ),
         fact("DaemonSet", IMAGE, json!(image)),
         // What the restricted Pod Security Standard asks for.
-        fact("Deployment", CONTEXT, restricted),
+        fact("Deployment/octavo-scheduler", CONTEXT, restricted),
         fact(
-            "Deployment",
+            "Deployment/octavo-scheduler",
             "/spec/template/spec/securityContext",
             json!({
                 "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
                 "seccompProfile": {"type": "RuntimeDefault"},
             }),
         ),
-        fact("Deployment", "/spec/template/spec/hostPID", Value::Null),
-        fact("Deployment", "/spec/template/spec/hostNetwork", Value::Null),
-        fact("Deployment", "/spec/template/spec/volumes/0/configMap/name", json!(SCHEDULER)),
-        fact("Deployment", "/spec/template/spec/volumes/1", Value::Null),
-        fact("Deployment", "/spec/replicas", json!(2)),
-        fact("Deployment", "/spec/template/spec/serviceAccountName", json!(SCHEDULER)),
-        fact("PodDisruptionBudget", "/spec/maxUnavailable", json!(1)),
-        fact("Role", "/rules/1/resourceNames", json!([SCHEDULER])),
+        fact("Deployment/octavo-scheduler", "/spec/template/spec/hostPID", Value::Null),
+        fact("Deployment/octavo-scheduler", "/spec/template/spec/hostNetwork", Value::Null),
+        fact(
+            "Deployment/octavo-scheduler",
+            "/spec/template/spec/volumes/0/configMap/name",
+            json!(SCHEDULER),
+        ),
+        fact("Deployment/octavo-scheduler", "/spec/template/spec/volumes/1", Value::Null),
+        fact("Deployment/octavo-scheduler", "/spec/replicas", json!(2)),
+        fact(
+            "Deployment/octavo-scheduler",
+            "/spec/template/spec/serviceAccountName",
+            json!(SCHEDULER),
+        ),
+        fact("PodDisruptionBudget/octavo-scheduler", "/spec/maxUnavailable", json!(1)),
+        fact("Role/octavo-scheduler", "/rules/1/resourceNames", json!([SCHEDULER])),
         fact("DeviceClass", "/spec/extendedResourceName", json!("nvidia.com/gpu")),
-        fact("CustomResourceDefinition", "/metadata/name", json!("placementpolicies.octavo.dev")),
-        fact("CustomResourceDefinition", KEPT, json!("keep")),
+        fact(POLICIES, "/spec/group", json!("octavo.dev")),
+        fact(POLICIES, KEPT, json!("keep")),
         fact("ValidatingAdmissionPolicy", "/spec/failurePolicy", json!("Fail")),
         fact("ValidatingAdmissionPolicy/octavo-runtimeclass", "", Value::Null),
         fact("ValidatingAdmissionPolicyBinding", "/spec/validationActions", json!(["Deny"])),
@@ -242,7 +280,7 @@ fn real_node_facts() -> Vec<Fact> {
     vec![
         fact("DaemonSet", IMAGE, json!("octavo.dev/lab/octavo:1")),
         fact("DaemonSet", "/spec/template/spec/nodeSelector", json!({"octavo.dev/lab": "real"})),
-        fact("Deployment", "", Value::Null),
+        fact("Deployment/octavo-scheduler", "", Value::Null),
     ]
 }
 
@@ -263,17 +301,21 @@ fn every_value_facts() -> Vec<Fact> {
             "/spec/template/spec/containers/0/command/3",
             json!("--metrics-access=everyone"),
         ),
-        fact("Deployment", "/spec/replicas", json!(3)),
-        fact("Deployment", "/spec/template/spec/affinity", json!({"nodeAffinity": {}})),
+        fact("Deployment/octavo-gpus-scheduler", "/spec/replicas", json!(3)),
         fact(
-            "Deployment",
+            "Deployment/octavo-gpus-scheduler",
+            "/spec/template/spec/affinity",
+            json!({"nodeAffinity": {}}),
+        ),
+        fact(
+            "Deployment/octavo-gpus-scheduler",
             "/spec/template/spec/containers/0/command/3",
             json!("--metrics-listen=:9998"),
         ),
         fact("RoleBinding/octavo-gpus-scheduler", "/subjects/0/name", json!("gpu-scheduler")),
         fact("DaemonSet", "/spec/updateStrategy", json!({"type": "OnDelete"})),
         fact("DeviceClass", "/spec/extendedResourceName", Value::Null),
-        fact("CustomResourceDefinition", KEPT, Value::Null),
+        fact(POLICIES, KEPT, Value::Null),
         fact("ClusterRoleBinding", "/subjects/0/name", json!("gpu-agent")),
         fact(
             "ValidatingAdmissionPolicy/octavo-gpus-runtimeclass",
@@ -306,9 +348,9 @@ fn unavailable_facts() -> Vec<Fact> {
 fn lab_facts() -> Vec<Fact> {
     vec![
         fact("DaemonSet", "", Value::Null),
-        fact("CustomResourceDefinition", "/spec/group", json!("octavo.dev")),
-        fact("ConfigMap", "/data/scheduler.yaml", json!(SCHEDULER_CONFIG)),
-        fact("RoleBinding", "/subjects/0/name", json!(SCHEDULER)),
+        fact(POLICIES, "/spec/group", json!("octavo.dev")),
+        fact("ConfigMap/octavo-scheduler", "/data/scheduler.yaml", json!(SCHEDULER_CONFIG)),
+        fact("RoleBinding/octavo-scheduler", "/subjects/0/name", json!(SCHEDULER)),
         fact("ServiceAccount", "/metadata/name", json!("octavo-agent")),
         fact("ClusterRoleBinding", "/subjects/0/namespace", json!("octavo-system")),
         fact("DeviceClass", "/metadata/name", json!("gpu.nvidia.com")),

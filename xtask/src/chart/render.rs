@@ -52,8 +52,8 @@ pub(super) fn lab_manifests(rendered: &str) -> String {
 /// The agent of the lab's real nodes: the `DaemonSet` and the `ConfigMap` of what was rendered.
 pub(super) fn agent_manifests(rendered: &str) -> String {
     let of_agent = |document: &&str| {
-        let is = |kind: &str| document.lines().any(|line| line == format!("kind: {kind}"));
-        is("DaemonSet") || is("ConfigMap")
+        let has = |text: &str| document.lines().any(|line| line == text);
+        has("kind: DaemonSet") || (has("kind: ConfigMap") && has("  name: octavo-agent"))
     };
     let documents: Vec<&str> = rendered.split("---\n").filter(of_agent).collect();
     format!("{GENERATED}{}", documents.join("---\n"))

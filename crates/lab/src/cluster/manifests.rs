@@ -51,6 +51,23 @@ mod tests {
         assert!(has("ServiceAccount", SCHEDULER) && has("ClusterRole", SCHEDULER));
         assert!(has("Role", SCHEDULER) && has("RoleBinding", SCHEDULER));
         assert!(has("DeviceClass", "gpu.nvidia.com"));
+        for account in ["octavo-controller", "octavo-imex-daemon"] {
+            assert!(has("ServiceAccount", account) && has("Role", account), "{account}");
+            assert!(has("RoleBinding", account), "{account}");
+        }
+        assert!(has("ClusterRole", "octavo-controller"));
+        for plural in ["computedomains", "computedomaincliques"] {
+            let name = format!("{plural}.resource.nvidia.com");
+            assert!(has("CustomResourceDefinition", &name), "{name}");
+        }
+        for class in ["compute-domain-daemon", "compute-domain-default-channel"] {
+            assert!(has("DeviceClass", &format!("{class}.nvidia.com")), "{class}");
+        }
+        for policy in ["controller-nodelabel", "controller-daemonsets", "cliqueentry"] {
+            let name = format!("octavo-{policy}");
+            assert!(has("ValidatingAdmissionPolicy", &name), "{name}");
+            assert!(has("ValidatingAdmissionPolicyBinding", &name), "{name}");
+        }
         assert!(objects.iter().any(|object| apply::kind(object) == "ClusterRoleBinding"));
         let kinds: Vec<&str> = objects.iter().map(apply::kind).collect();
         for absent in ["DaemonSet", "Deployment", "ConfigMap", "PodDisruptionBudget"] {

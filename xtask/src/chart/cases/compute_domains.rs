@@ -1,0 +1,312 @@
+//! What `ComputeDomains` render to.
+
+use serde_json::{Value, json};
+
+use super::{CONTEXT, Fact, KEPT, fact};
+
+const DOMAINS: &str = "CustomResourceDefinition/computedomains.resource.nvidia.com";
+const CLIQUES: &str = "CustomResourceDefinition/computedomaincliques.resource.nvidia.com";
+const CHANNEL_CLASS: &str = "DeviceClass/compute-domain-default-channel.nvidia.com";
+const DAEMON_CLASS: &str = "DeviceClass/compute-domain-daemon.nvidia.com";
+const EXPRESSION: &str = "/spec/selectors/0/cel/expression";
+const CONDITION: &str = "/spec/matchConditions/0/expression";
+const SUBJECT: &str = "/subjects/0/name";
+const COMMAND: &str = "/spec/template/spec/containers/0/command";
+
+/// The rule of a policy for the drivers of slices.
+const DRIVERS: &str = "/spec/validations/5/expression";
+
+/// The controller's config file: the keys are those of its `Config`.
+const CONFIG: &str = "\
+namespace: \"octavo-system\"
+maxNodesPerImexDomain: 18
+daemon:
+  image: \"octavo/octavo:VERSION\"
+  imagePullPolicy: IfNotPresent
+  resources:
+    requests: {\"cpu\":\"100m\",\"memory\":\"128Mi\"}
+    limits: {\"cpu\":\"100m\",\"memory\":\"128Mi\"}
+  logLevel: \"info\"
+  serviceAccountName: \"octavo-imex-daemon\"
+  priorityClassName: \"system-node-critical\"
+leaderElection:
+  enabled: true
+  namespace: \"octavo-system\"
+  name: \"octavo-controller\"
+";
+
+/// The same with everything set: amounts are text, also where the value is a number.
+const EVERY_CONFIG: &str = "\
+namespace: \"octavo-system\"
+maxNodesPerImexDomain: 36
+daemon:
+  image: \"registry.example.com:5000/mirror/octavo@sha256:DIGEST\"
+  imagePullPolicy: Always
+  imagePullSecrets: [{\"name\":\"registry-credentials\"}]
+  resources:
+    requests: {\"cpu\":\"1\",\"memory\":\"256Mi\"}
+    limits: {\"cpu\":\"1\",\"memory\":\"256Mi\"}
+  logLevel: \"debug\"
+  serviceAccountName: \"gpu-imex-daemon\"
+  priorityClassName: \"gpu-critical\"
+leaderElection:
+  enabled: true
+  namespace: \"octavo-system\"
+  name: \"octavo-gpus-controller\"
+";
+
+pub(super) fn default_facts() -> Vec<Fact> {
+    let mut facts = rights();
+    facts.extend(objects());
+    facts
+}
+
+fn objects() -> Vec<Fact> {
+    let config = CONFIG.replace("VERSION", env!("CARGO_PKG_VERSION"));
+    let restricted = json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": {"drop": ["ALL"]},
+    });
+    let channel = "device.driver == 'compute-domain.nvidia.com' \
+        && device.attributes['compute-domain.nvidia.com'].type == 'channel' \
+        && device.attributes['compute-domain.nvidia.com'].id == 0";
+    let daemon = "device.driver == 'compute-domain.nvidia.com' \
+        && device.attributes['compute-domain.nvidia.com'].type == 'daemon'";
+    let command = json!([
+        "octavo",
+        "controller",
+        "--config=/etc/octavo/controller.yaml",
+        "--metrics-listen=:9480",
+        "--metrics-access=loopback",
+    ]);
+    vec![
+        fact(DOMAINS, KEPT, json!("keep")),
+        fact(CLIQUES, KEPT, json!("keep")),
+        fact(CHANNEL_CLASS, EXPRESSION, json!(channel)),
+        fact(DAEMON_CLASS, EXPRESSION, json!(daemon)),
+        fact("ConfigMap/octavo-controller", "/data/controller.yaml", json!(config)),
+        fact("Deployment/octavo-controller", COMMAND, command),
+        fact("Deployment/octavo-controller", "/spec/replicas", json!(2)),
+        fact("Deployment/octavo-controller", CONTEXT, restricted),
+        fact(
+            "Deployment/octavo-controller",
+            "/spec/template/spec/securityContext",
+            json!({
+                "runAsNonRoot": true, "runAsUser": 65532, "runAsGroup": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"},
+            }),
+        ),
+        fact(
+            "Deployment/octavo-controller",
+            "/spec/template/spec/serviceAccountName",
+            json!("octavo-controller"),
+        ),
+        fact("PodDisruptionBudget/octavo-controller", "/spec/maxUnavailable", json!(1)),
+        fact(
+            "DaemonSet",
+            "/spec/template/spec/containers/0/volumeMounts/8/mountPath",
+            json!("/var/lib/kubelet/plugins/compute-domain.nvidia.com"),
+        ),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-resourceslices",
+            DRIVERS,
+            json!("variables.spec.driver in ['gpu.nvidia.com','compute-domain.nvidia.com']"),
+        ),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-controller-nodelabel",
+            CONDITION,
+            json!(requester("octavo-controller")),
+        ),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-controller-daemonsets",
+            CONDITION,
+            json!(requester("octavo-controller")),
+        ),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-cliqueentry",
+            CONDITION,
+            json!(requester("octavo-imex-daemon")),
+        ),
+        fact(
+            "ValidatingAdmissionPolicyBinding/octavo-cliqueentry",
+            "/spec/validationActions/0",
+            json!("Deny"),
+        ),
+        fact("NetworkPolicy/octavo-imex-daemon", "", Value::Null),
+        fact("SecurityContextConstraints", "", Value::Null),
+    ]
+}
+
+/// All rights, so that one more is a decision.
+fn rights() -> Vec<Fact> {
+    let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
+    let nvidia = "resource.nvidia.com";
+    let cluster = json!([
+        rule(nvidia, "computedomains", &["list", "watch", "patch"]),
+        rule(nvidia, "computedomains/status", &["patch"]),
+        rule(
+            "resource.k8s.io",
+            "resourceclaimtemplates",
+            &["list", "watch", "create", "patch", "delete"]
+        ),
+        rule("resource.k8s.io", "resourceclaims", &["list", "watch", "patch"]),
+        rule("", "nodes", &["list", "watch", "patch"]),
+        rule("events.k8s.io", "events", &["create", "patch"]),
+    ]);
+    let mut lease = rule("coordination.k8s.io", "leases", &["get", "update"]);
+    lease["resourceNames"] = json!(["octavo-controller"]);
+    let namespace = json!([
+        rule("apps", "daemonsets", &["list", "watch", "create", "update", "patch", "delete"]),
+        rule(nvidia, "computedomaincliques", &["list", "watch", "create", "patch", "delete"]),
+        rule("", "pods", &["list", "watch"]),
+        rule("coordination.k8s.io", "leases", &["create"]),
+        lease,
+    ]);
+    let daemon = json!([rule(nvidia, "computedomaincliques", &["list", "watch", "patch"])]);
+    let agent = rule(nvidia, "computedomains", &["get", "watch"]);
+    vec![
+        fact("ClusterRole/octavo-controller", "/rules", cluster),
+        fact("Role/octavo-controller", "/rules", namespace),
+        fact("Role/octavo-imex-daemon", "/rules", daemon),
+        fact("ClusterRole/octavo-imex-daemon", "", Value::Null),
+        fact("ClusterRole/octavo-agent", "/rules/6", agent),
+        fact("ClusterRoleBinding/octavo-controller", SUBJECT, json!("octavo-controller")),
+        fact("RoleBinding/octavo-controller", SUBJECT, json!("octavo-controller")),
+        fact("RoleBinding/octavo-imex-daemon", SUBJECT, json!("octavo-imex-daemon")),
+    ]
+}
+
+pub(super) fn every_value_facts() -> Vec<Fact> {
+    let config = EVERY_CONFIG.replace("DIGEST", &"0123456789abcdef".repeat(4));
+    let daemons = json!({"matchExpressions": [
+        {"key": "resource.nvidia.com/computeDomain", "operator": "Exists"},
+    ]});
+    let ports = json!([{"port": 50000, "protocol": "TCP"}, {"port": 50005, "protocol": "TCP"}]);
+    vec![
+        fact(DOMAINS, KEPT, Value::Null),
+        fact(CLIQUES, KEPT, Value::Null),
+        fact("ConfigMap/octavo-gpus-controller", "/data/controller.yaml", json!(config)),
+        fact("Deployment/octavo-gpus-controller", "/spec/replicas", json!(3)),
+        fact(
+            "Deployment/octavo-gpus-controller",
+            "/spec/template/spec/affinity",
+            json!({"nodeAffinity": {}}),
+        ),
+        fact(
+            "Deployment/octavo-gpus-controller",
+            "/spec/template/spec/containers/0/command/3",
+            json!("--metrics-listen=:9997"),
+        ),
+        // Prometheus reads the metrics.
+        fact(
+            "Deployment/octavo-gpus-controller",
+            "/spec/template/spec/containers/0/command/4",
+            json!("--metrics-access=everyone"),
+        ),
+        fact(
+            "PodMonitor/octavo-gpus-controller",
+            "/spec/podMetricsEndpoints/0/port",
+            json!("metrics"),
+        ),
+        fact(
+            "DaemonSet",
+            "/spec/template/spec/volumes/8/hostPath/path",
+            json!("/var/lib/k0s/kubelet/plugins/compute-domain.nvidia.com"),
+        ),
+        fact("ClusterRoleBinding/octavo-gpus-controller", SUBJECT, json!("gpu-controller")),
+        fact("RoleBinding/octavo-gpus-imex-daemon", SUBJECT, json!("gpu-imex-daemon")),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-gpus-controller-nodelabel",
+            CONDITION,
+            json!(requester("gpu-controller")),
+        ),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-gpus-cliqueentry",
+            CONDITION,
+            json!(requester("gpu-imex-daemon")),
+        ),
+        fact("NetworkPolicy/octavo-gpus-controller", "/spec/ingress/0/ports/0/port", json!(9997)),
+        // Only daemons reach daemons.
+        fact("NetworkPolicy/octavo-gpus-imex-daemon", "/spec/podSelector", daemons.clone()),
+        fact(
+            "NetworkPolicy/octavo-gpus-imex-daemon",
+            "/spec/ingress",
+            json!([{"from": [{"podSelector": daemons}], "ports": ports}]),
+        ),
+        fact("SecurityContextConstraints", "/metadata/name", json!("octavo-gpus-imex-daemon")),
+        fact("SecurityContextConstraints", "/allowHostDirVolumePlugin", json!(false)),
+        fact("SecurityContextConstraints", "/allowPrivilegedContainer", json!(false)),
+        fact("SecurityContextConstraints", "/runAsUser/type", json!("RunAsAny")),
+        fact(
+            "Role/octavo-gpus-imex-daemon-scc",
+            "/rules/0/resourceNames",
+            json!(["octavo-gpus-imex-daemon"]),
+        ),
+        fact("RoleBinding/octavo-gpus-imex-daemon-scc", SUBJECT, json!("gpu-imex-daemon")),
+    ]
+}
+
+/// One replica, and definitions that another installation owns.
+pub(super) fn foreign_crds_facts() -> Vec<Fact> {
+    vec![
+        fact(DOMAINS, "", Value::Null),
+        fact(CLIQUES, "", Value::Null),
+        fact("CustomResourceDefinition", "/metadata/name", json!("placementpolicies.octavo.dev")),
+        fact(CHANNEL_CLASS, "/kind", json!("DeviceClass")),
+        fact("Deployment/octavo-controller", "/spec/replicas", json!(1)),
+        fact("PodDisruptionBudget/octavo-controller", "", Value::Null),
+        fact("PodDisruptionBudget/octavo-scheduler", "/spec/maxUnavailable", json!(1)),
+    ]
+}
+
+/// Nothing is left, and the agent is no driver of `ComputeDomains`.
+pub(super) fn disabled_facts() -> Vec<Fact> {
+    let drivers = "variables.spec.driver in ['gpu.nvidia.com']";
+    let absent = [
+        DOMAINS,
+        CLIQUES,
+        CHANNEL_CLASS,
+        DAEMON_CLASS,
+        "ConfigMap/octavo-controller",
+        "Deployment/octavo-controller",
+        "PodDisruptionBudget/octavo-controller",
+        "ServiceAccount/octavo-controller",
+        "ServiceAccount/octavo-imex-daemon",
+        "ClusterRole/octavo-controller",
+        "ClusterRoleBinding/octavo-controller",
+        "Role/octavo-controller",
+        "Role/octavo-imex-daemon",
+        "RoleBinding/octavo-controller",
+        "RoleBinding/octavo-imex-daemon",
+        "ValidatingAdmissionPolicy/octavo-controller-nodelabel",
+        "ValidatingAdmissionPolicy/octavo-controller-daemonsets",
+        "ValidatingAdmissionPolicy/octavo-cliqueentry",
+        "NetworkPolicy/octavo-controller",
+        "NetworkPolicy/octavo-imex-daemon",
+        "PodMonitor/octavo-controller",
+        "SecurityContextConstraints",
+    ];
+    let mut facts: Vec<Fact> = absent.map(|object| fact(object, "", Value::Null)).into();
+    facts.extend([
+        fact("ClusterRole/octavo-agent", "/rules/6/resources", json!(["events"])),
+        fact("DaemonSet", "/spec/template/spec/containers/0/volumeMounts/8", Value::Null),
+        fact("DaemonSet", "/spec/template/spec/volumes/8", Value::Null),
+        fact("ValidatingAdmissionPolicy/octavo-resourceslices", DRIVERS, json!(drivers)),
+    ]);
+    facts
+}
+
+/// The lab runs the programs as processes, with the tokens of these accounts.
+pub(super) fn lab_facts() -> Vec<Fact> {
+    vec![
+        fact("ServiceAccount/octavo-controller", "/metadata/namespace", json!("octavo-system")),
+        fact("ServiceAccount/octavo-imex-daemon", "/metadata/namespace", json!("octavo-system")),
+        fact(DOMAINS, "/spec/group", json!("resource.nvidia.com")),
+        fact(CHANNEL_CLASS, "/kind", json!("DeviceClass")),
+    ]
+}
+
+fn requester(account: &str) -> String {
+    format!("request.userInfo.username == 'system:serviceaccount:octavo-system:{account}'")
+}
