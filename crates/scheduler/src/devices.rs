@@ -34,6 +34,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use octavo_api::names::OWNER_OCTAVO;
+use octavo_api::names::{DRIVER_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN};
 use octavo_dra::{Classes, Feature, Features, PoolRef, Toleration};
 use octavo_engine::gpu::{GpuModel, ModelId};
 use octavo_engine::placement::GpuParts;
@@ -210,6 +211,12 @@ impl Devices {
     /// Whether a device class serves an extended resource.
     pub fn is_class_resource(&self, resource: &str) -> bool {
         self.classes.for_resource(resource).is_some()
+    }
+
+    /// Names of the nodes on which a `ComputeDomain`, by its UID, has channels. Its driver names pools after nodes.
+    pub fn domain_nodes(&self, domain: &str) -> BTreeSet<String> {
+        let label = (LABEL_COMPUTE_DOMAIN, domain);
+        self.assume_cache.pools_held_with_label(label, DRIVER_COMPUTE_DOMAIN)
     }
 
     /// A claim by name, as last observed.

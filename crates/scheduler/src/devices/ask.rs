@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use octavo_api::names::EXTENDED_RESOURCE_GPU;
+use octavo_api::names::{EXTENDED_RESOURCE_GPU, LABEL_COMPUTE_DOMAIN};
 use octavo_dra::{DeviceRequest, ExtendedClaim, NodeSelector, Request, extended_claim};
 use octavo_engine::gpu::ModelSet;
 use octavo_engine::shape::GpuDemand;
@@ -173,6 +173,14 @@ impl AskError {
                 | Self::BeingRolledBack { .. }
                 | Self::NotEvaluated { .. }
         )
+    }
+}
+
+impl Ask {
+    /// UID of the `ComputeDomain` whose channels it asks for: claims from a domain's template have it as a label.
+    pub fn domain(&self) -> Option<&str> {
+        let mut labels = self.claims.iter().map(|claim| &claim.claim().meta.labels);
+        labels.find_map(|labels| labels.get(LABEL_COMPUTE_DOMAIN)).map(String::as_str)
     }
 }
 

@@ -104,6 +104,25 @@ impl AssumeCache {
         self.claims.get(name)
     }
 
+    /// The pools from which claims with a label hold devices of a driver.
+    pub(super) fn pools_held_with_label(
+        &self,
+        (label, value): (&str, &str),
+        driver: &str,
+    ) -> BTreeSet<String> {
+        let labelled = self
+            .claims
+            .values()
+            .filter(|claim| claim.meta.labels.get(label).is_some_and(|found| found == value));
+        let allocations = labelled.filter_map(|claim| match self.pending(&claim.uid()) {
+            Some(assumed) => assumed.claim.allocation.as_ref(),
+            None => claim.claim.allocation.as_ref(),
+        });
+        let results = allocations.flat_map(|allocation| &allocation.results);
+        let of_driver = results.filter(|result| result.driver == driver);
+        of_driver.map(|result| result.pool.clone()).collect()
+    }
+
     /// The existing claim for a pod's extended resources.
     pub(super) fn extended_claim_of(&self, pod: &str) -> Option<&Arc<Claim>> {
         self.claims.get(self.extended.get(pod)?)

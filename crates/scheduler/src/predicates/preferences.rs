@@ -6,6 +6,7 @@
 //! | `NodeAffinity` | preferred node affinity | 2 |
 //! | `PodTopologySpread` | constraints with `ScheduleAnyway`; no default constraints | 2 |
 //! | `DynamicResources` | how early the alternatives are that `firstAvailable` requests get | 2 |
+//! | none | the NVLink clique in which the pod's `ComputeDomain` has nodes | 4 |
 //! | `InterPodAffinity` | preferred affinity and anti-affinity of the pod, and of pods that have a node; their required affinity | 2 |
 //!
 //! A plugin scores the candidate nodes from 0 to 100. Scores and weights are those of
@@ -29,6 +30,8 @@ const NODE_AFFINITY: (&str, i64) = ("NodeAffinity", 2);
 const SPREAD: (&str, i64) = ("PodTopologySpread", 2);
 const POD_AFFINITY: (&str, i64) = ("InterPodAffinity", 2);
 const DEVICES: (&str, i64) = ("DynamicResources", 2);
+/// Weight above that of each plugin: GPU memory of another clique is out of reach.
+const DOMAIN: (&str, i64) = ("ComputeDomain", 4);
 
 /// The scores of candidate nodes for one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -78,6 +81,13 @@ impl Scores {
         let (plugin, weight) = DEVICES;
         let weighted = scaled(raw).into_iter().map(|score| score * weight).collect();
         self.by_plugin.insert(plugin, weighted);
+    }
+
+    /// Adds which candidates are in a clique of the pod's `ComputeDomain`, in their order.
+    pub fn add_domain(&mut self, is_near: &[bool]) {
+        let (plugin, weight) = DOMAIN;
+        let scores = is_near.iter().map(|is_near| if *is_near { MAX_SCORE * weight } else { 0 });
+        self.by_plugin.insert(plugin, scores.collect());
     }
 
     /// Weighted scores by plugin and node. Plugins with nothing to say are left out.

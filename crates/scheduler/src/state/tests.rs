@@ -6,6 +6,7 @@ mod changes;
 mod claim_preemption;
 mod claims;
 mod competing_demand;
+mod compute_domains;
 mod faults_backlog;
 mod faults_clock;
 mod faults_input;

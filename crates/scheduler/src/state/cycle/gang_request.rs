@@ -9,11 +9,12 @@ mod segments;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use octavo_api::names::LABEL_CLIQUE;
 use octavo_engine::gang::{Group, NodeLimit};
 use octavo_engine::gpu::ModelSet;
 use octavo_engine::shape::GpuDemand;
 use octavo_engine::solve::{NodeSet, Pinned};
-use octavo_engine::workload::Profile;
+use octavo_engine::workload::{Profile, TopologyConstraint};
 use octavo_engine::{Gang, Placement, Shape};
 
 use octavo_kube_io::objects::{ClaimUid, PodUid};
@@ -136,7 +137,7 @@ impl Scheduler {
         let mut cache = ForbiddenCache::default();
         let mut caveats = BTreeSet::new();
         let mut next_number = vec![0_u32; spec.subs.len()];
-        let mut has_uncounted = false;
+        let (mut has_uncounted, mut is_in_domain) = (false, false);
         for MemberOrder { sub, uid, .. } in members {
             let number = next_number[sub];
             next_number[sub] += 1;
@@ -164,6 +165,7 @@ impl Scheduler {
                     &mut cache,
                 );
                 has_uncounted |= self.cache.has_uncounted(&uid, &ask);
+                is_in_domain |= ask.domain().is_some();
                 let limits = self.cache.limits_of(&uid, &ports, restrictions);
                 (shape, NodeConstraints { forbidden, limits })
             };
@@ -210,6 +212,9 @@ impl Scheduler {
         request.caveats.append(&mut caveats);
         request.shares_claim = claims.values().any(|members| *members > 1);
         request.has_uncounted = has_uncounted;
+        if is_in_domain {
+            self.cache.keep_in_a_clique(&mut request.gang);
+        }
         Ok(request)
     }
 }
@@ -271,6 +276,16 @@ impl Cache {
             }
         }
         request
+    }
+
+    /// Prefers one NVLink clique for a gang that says nothing of topology: its members share memory over NVLink.
+    fn keep_in_a_clique(&self, gang: &mut Gang) {
+        let is_free = |wish: &TopologyConstraint| *wish == TopologyConstraint::default();
+        let is_silent = is_free(&gang.profile.topology)
+            && gang.groups.iter().all(|group| is_free(&group.topology) && group.segment.is_none());
+        if is_silent {
+            gang.profile.topology.preferred = self.level(LABEL_CLIQUE);
+        }
     }
 
     /// Pending and placed members, in rank order.

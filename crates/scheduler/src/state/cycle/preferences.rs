@@ -1,12 +1,13 @@
 //! What pods prefer, as penalties of nodes in the engine's requests.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use octavo_api::names::LABEL_CLIQUE;
 use octavo_engine::NodeId;
 use octavo_engine::objective::CostTerm;
 use octavo_engine::objective::policy::PlacementPolicy;
-use octavo_kube_io::objects::PodUid;
+use octavo_kube_io::objects::{Node, PodUid};
 
 use crate::devices::{Ask, Feasibility};
 use crate::predicates::{NodeFilterKey, Scores, has_preferences};
@@ -26,7 +27,9 @@ impl Cache {
         let Some(record) = self.pod(uid) else { return Arc::default() };
         let pod = &record.pod;
         let has_alternatives = ask.has_alternatives();
-        let is_any = has_alternatives || has_preferences(pod, self.neighbours());
+        let cliques = ask.domain().map(|domain| self.cliques_of_domain(domain)).unwrap_or_default();
+        let is_any =
+            has_alternatives || !cliques.is_empty() || has_preferences(pod, self.neighbours());
         if !policy.has(CostTerm::PreferencesMissed) || !is_any {
             return Arc::default();
         }
@@ -52,11 +55,24 @@ impl Cache {
         if has_alternatives {
             scores.add_devices(&alternatives);
         }
+        if !cliques.is_empty() {
+            let is_near = |node: &&Arc<Node>| {
+                node.meta.labels.get(LABEL_CLIQUE).is_some_and(|clique| cliques.contains(clique))
+            };
+            scores.add_domain(&candidates.iter().map(is_near).collect::<Vec<_>>());
+        }
         let known = scores.penalties().filter_map(|(node, points)| {
             let id = self.engine().node(node)?;
             Some((id, points))
         });
         Arc::new(known.collect())
+    }
+
+    /// The NVLink cliques in which a `ComputeDomain` has nodes.
+    fn cliques_of_domain(&self, domain: &str) -> BTreeSet<String> {
+        let nodes = self.devices().domain_nodes(domain);
+        let nodes = nodes.iter().filter_map(|name| self.nodes().get(name.as_str()));
+        nodes.filter_map(|record| record.node.meta.labels.get(LABEL_CLIQUE).cloned()).collect()
     }
 
     /// Adds what the members of a gang prefer to its request. The first pending member of a group
