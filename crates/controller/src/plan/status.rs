@@ -81,15 +81,15 @@ impl Facts<'_> {
         let name = name.to_owned();
         let pod = self.daemons.pod(&name);
         if let Some(entry) = self.daemons.entry(&name) {
-            // The entry of an earlier daemon stays until the present one has written its own.
-            let is_earlier =
-                pod.is_some_and(|pod| !pod.ip.is_empty() && pod.ip != entry.ip_address);
+            // A daemon that was killed or cut off cannot write that it is not ready. Its entry stays, with its index, until
+            // the next daemon has written its own.
+            let is_served = pod.is_some_and(|pod| pod.may_serve(&entry.ip_address));
             return ComputeDomainNode {
                 name,
                 ip_address: entry.ip_address.clone(),
                 clique_id: entry.clique_id.clone(),
                 index: entry.index,
-                status: if is_earlier { Readiness::NotReady } else { entry.status },
+                status: if is_served { entry.status } else { Readiness::NotReady },
             };
         }
         if let Some(clique) = self.view.clique_label(&name) {

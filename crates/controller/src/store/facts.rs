@@ -1,7 +1,7 @@
 //! What matters of objects of the API.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{ContainerState, Node, Pod, PodStatus};
 use k8s_openapi::api::resource::v1::{
     DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
     ResourceClaimTemplate,
@@ -78,10 +78,23 @@ pub fn pod(object: &Pod) -> Observed {
             node,
             ip: status.and_then(|status| status.pod_ip.clone()).unwrap_or_default(),
             is_ready: conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"),
+            has_exited: status.is_some_and(has_exited),
             is_deleting: metadata.deletion_timestamp.is_some(),
         })
     });
     observed(Kind::Pod, metadata, fact)
+}
+
+/// Whether a container has ended and not started again.
+fn has_exited(status: &PodStatus) -> bool {
+    let mut containers = status.container_statuses.iter().flatten();
+    containers.any(|container| {
+        let state = container.state.as_ref();
+        let is_running = state.is_some_and(|state| state.running.is_some());
+        let is_over = |state: &ContainerState| state.terminated.is_some();
+        !is_running
+            && (state.is_some_and(is_over) || container.last_state.as_ref().is_some_and(is_over))
+    })
 }
 
 /// A clique.

@@ -4,7 +4,7 @@ use octavo_api::compute_domain::{ComputeDomainDaemon, ComputeDomainStatus, Readi
 use super::*;
 use crate::store::{Fact, Key, Kind};
 use crate::testing::{claim, domain, pod};
-use crate::view::Domain;
+use crate::view::{DaemonPod, Domain};
 
 fn status(server: &Server, name: &str) -> ComputeDomainStatus {
     server.domain(name).unwrap().status.unwrap()
@@ -27,6 +27,7 @@ fn enter(server: &mut Server, node: &str, status: Readiness) {
     });
     let key = Key { kind: Kind::Clique, namespace: "octavo".to_owned(), name: "a.c".to_owned() };
     server.put(key, Fact::Clique(clique));
+    server.put_pod(pod("a", node, &format!("ip-{node}")));
 }
 
 fn two_nodes(num_nodes: i64) -> Server {
@@ -122,9 +123,15 @@ fn a_node_without_fabric_is_as_ready_as_its_daemons_pod() {
 fn the_entry_of_an_earlier_daemon_does_not_make_a_node_ready() {
     let mut server = two_nodes(0);
     enter(&mut server, "n", Readiness::Ready);
-    server.put_pod(pod("a", "n", "another-address"));
-    settle(&mut server, "a");
-    assert_eq!(status(&server, "domain-a").nodes[1].status, Readiness::NotReady);
+    for lost in [
+        pod("a", "n", "another-address"),
+        DaemonPod { has_exited: true, ..pod("a", "n", "ip-n") },
+        DaemonPod { is_deleting: true, ..pod("a", "n", "ip-n") },
+    ] {
+        server.put_pod(lost);
+        settle(&mut server, "a");
+        assert_eq!(status(&server, "domain-a").nodes[1].status, Readiness::NotReady);
+    }
 }
 
 #[test]

@@ -87,6 +87,28 @@ fn pods_that_ended_do_not_count_as_daemons() {
 }
 
 #[test]
+fn a_daemon_whose_container_ended_has_exited_until_it_starts_again() {
+    let with_container = |state: serde_json::Value, last: serde_json::Value| {
+        let object = parsed(json!({
+            "metadata": {"name": "p", "labels": {"resource.nvidia.com/computeDomain": "a"}},
+            "spec": {"nodeName": "n", "containers": []},
+            "status": {"phase": "Running", "containerStatuses": [{
+                "name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 1,
+                "state": state, "lastState": last,
+            }]},
+        }));
+        let Some(Fact::Pod(pod)) = pod(&object).fact else { panic!("no pod") };
+        pod.has_exited
+    };
+    let ended = json!({"terminated": {"exitCode": 137}});
+    assert!(!with_container(json!({"waiting": {"reason": "ContainerCreating"}}), json!({})));
+    assert!(!with_container(json!({"running": {}}), json!({})));
+    assert!(with_container(ended.clone(), json!({})));
+    assert!(with_container(json!({"waiting": {"reason": "CrashLoopBackOff"}}), ended.clone()));
+    assert!(!with_container(json!({"running": {}}), ended));
+}
+
+#[test]
 fn an_empty_clique_label_is_no_clique() {
     let with_label = |value: &str| {
         parsed(json!({"metadata": {"name": "n", "labels": {"nvidia.com/gpu.clique": value}}}))
