@@ -21,6 +21,7 @@ use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, T
 use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Probe, ServiceAccount};
 use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
+use rustix::process::{Pid, Signal};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::cluster::kubeconfig::{self, Credential};
@@ -150,11 +151,21 @@ impl ContainerProcess {
     pub(crate) async fn stop(&self, grace: Option<i64>) {
         let grace = u64::try_from(grace.unwrap_or(DEFAULT_GRACE_SECONDS)).unwrap_or_default();
         process::stop(&[self.process], Duration::from_secs(grace)).await;
+        self.kill_rest();
     }
 
     async fn ended(&self) {
         while self.process.is_alive() {
             sleep(LOOK_INTERVAL).await;
+        }
+        self.kill_rest();
+    }
+
+    /// Kills what the ended process has left in its group, as the end of a container's first process does.
+    fn kill_rest(&self) {
+        if let Some(group) = Pid::from_raw(self.process.pid) {
+            // There is none, mostly.
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
         }
     }
 
