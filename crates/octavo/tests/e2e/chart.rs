@@ -1,5 +1,7 @@
 //! The Helm chart on a real API server, applied by a real helm, and the rights that it grants.
 
+mod compute_domains;
+
 use std::path::Path;
 use std::process::Command;
 
@@ -47,6 +49,7 @@ async fn helm_installs_the_chart_and_upgrades_it() {
     let pod = set.spec.unwrap().template.spec.unwrap();
     assert_eq!(pod.service_account_name.as_deref(), Some("octavo-agent"));
     agent_reads_its_config(&testbed).await;
+    compute_domains::controller_reads_its_config(&testbed).await;
 
     run(&["upgrade", "octavo", chart, "--set", "agent.enabled=false"]);
     assert!(run(&["history", "octavo"]).contains("superseded"));
