@@ -19,6 +19,7 @@ mod agent;
 mod agent_process;
 mod api_server;
 mod claims;
+mod domains;
 mod driver;
 mod engine;
 mod hook;
@@ -83,6 +84,8 @@ enum Name {
     /// A share of this machine's own GPU, prepared by the agent, with a command under memory enforcement.
     /// Needs root and is not part of `all`.
     RealShare,
+    /// `ComputeDomains` on a rack of 18 trays: start, end, loss, API writes, memory.
+    Domains,
     /// All benchmarks, one after another.
     All,
 }
@@ -142,6 +145,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
         (Name::Engine, "engine"),
         (Name::MemoryEnforcement, "memory-enforcement"),
         (Name::Scheduler, "scheduler"),
+        (Name::Domains, "domains"),
         (Name::RealShare, "real-share"),
     ];
     for (name, wanted) in all {
@@ -156,6 +160,7 @@ async fn run(args: &Args) -> anyhow::Result<bool> {
             Name::Mig => Box::pin(mig::run(&octavo()?)).await?,
             Name::Pods => Box::pin(pods::run(&octavo()?)).await?,
             Name::Hook => hook::run()?,
+            Name::Domains => Box::pin(domains::run(&octavo()?)).await?,
             Name::Slices => Box::pin(slices::run(&octavo()?)).await?,
             Name::MigOrder => mig_order::run()?,
             Name::Packing => packing::run()?,

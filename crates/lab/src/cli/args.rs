@@ -81,11 +81,11 @@ pub(crate) struct UpArgs {
     #[arg(long, overrides_with = "scheduler")]
     pub(crate) no_scheduler: bool,
     /// Start Octavo's controller, for ComputeDomains [default: if a node is in an NVLink fabric of several nodes]
-    #[arg(long, overrides_with = "no_controller")]
-    pub(crate) controller: bool,
-    /// Do not start Octavo's controller
-    #[arg(long, overrides_with = "controller")]
-    pub(crate) no_controller: bool,
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) controller: Option<bool>,
     /// Real nodes besides the simulated ones, with a kubelet, containerd and the GPUs of a machine:
     /// COUNT or COUNT:MACHINE [default: 0; default machine: dgx-h100]. Needs root, runc, CNI
     /// plugins, iproute2, iptables and busybox-static
@@ -110,21 +110,11 @@ pub(crate) struct UpArgs {
 impl UpArgs {
     /// The scheduler choice of the command line; `None` if neither flag is given.
     pub(crate) fn octavo_scheduler(&self) -> Option<bool> {
-        choice(self.scheduler, self.no_scheduler)
-    }
-
-    /// The choice of the controller; `None` if neither flag is given.
-    pub(crate) fn octavo_controller(&self) -> Option<bool> {
-        choice(self.controller, self.no_controller)
-    }
-}
-
-/// The choice that two opposite flags make; `None` if neither is given.
-fn choice(yes: bool, no: bool) -> Option<bool> {
-    match (yes, no) {
-        (true, _) => Some(true),
-        (_, true) => Some(false),
-        (false, false) => None,
+        match (self.scheduler, self.no_scheduler) {
+            (true, _) => Some(true),
+            (_, true) => Some(false),
+            (false, false) => None,
+        }
     }
 }
 

@@ -107,7 +107,7 @@ impl PodWorker {
         let mut started = running_since(&pod);
         let Some(()) = self.start(started.is_some()).await else { return };
         if let Some(container) = processes::container_of(&pod) {
-            return self.run_process(&container, &plan).await;
+            return Box::pin(self.run_process(&container, &plan)).await;
         }
         loop {
             let since = *started.get_or_insert_with(Timestamp::now);
