@@ -36,7 +36,7 @@ Examples:
   octavo top -o json               for programs; apiVersion cli.octavo.dev/v1alpha1, kind Top or Shares")]
     Top(octavo_view::TopArgs),
 
-    /// Show the state of a pod's claims and, if a pod or a gang waits, the reason
+    /// Show the state of a pod's claims and, if a pod, a gang or a ComputeDomain waits, the reason
     #[command(after_help = "\
 For gangs, and for pods that do not use Kubernetes' own scheduler, Octavo's scheduler is also asked.
 It says what the pod or gang waits for, what its placement costs, and which placement was second best.
@@ -50,14 +50,20 @@ no pod, at its own address.
 Selectors are shown as written and are not evaluated. If too few GPUs are free, the pod cannot run.
 If enough are free, selectors may still exclude them.
 
-Exit code 3 means that the pod or the gang waits.
+A ComputeDomain is explained node by node: the first step that is missing, why, and what to do.
+Its daemons are in the namespace of the Lease octavo-system/octavo-controller, or of the chart's
+controller; --controller-lease names another Lease.
+
+Exit code 3 means that the pod, the gang or the ComputeDomain waits.
 
 Examples:
   octavo explain pod train -n team-a
   octavo explain pod/train -o wide    with a line for each GPU that it could use
   octavo explain pod/train -o yaml    for programs; kind PodExplanation
   octavo explain podgroup train       a gang: a PodGroup, or the JobSet, Job, ... that owns its pods
-  octavo explain podgroup train --scheduler-lease team-a/octavo-scheduler")]
+  octavo explain podgroup train --scheduler-lease team-a/octavo-scheduler
+  octavo explain computedomain nvl -n team-a
+  octavo explain computedomain/nvl -o json    for programs; kind ComputeDomainExplanation")]
     Explain(octavo_view::ExplainArgs),
 
     /// Find out what keeps GPUs from use, and what to do about it

@@ -53,6 +53,21 @@ pub enum ViewError {
         /// Namespaces that have a pod of this name.
         elsewhere: Vec<String>,
     },
+    /// The `ComputeDomain` does not exist.
+    #[error("there is no ComputeDomain {:?} in namespace {:?}", domain.name, domain.namespace)]
+    NoDomain {
+        /// Its name.
+        domain: ObjectName,
+        /// Those of the namespace.
+        known: Vec<String>,
+        /// Namespaces that have one of this name.
+        elsewhere: Vec<String>,
+    },
+    /// The cluster does not serve `ComputeDomains`.
+    #[error(
+        "the cluster has no CustomResourceDefinition of ComputeDomains (resource.nvidia.com/v1beta1)"
+    )]
+    NoDomainKind,
     /// A node that was named has no devices.
     #[error("no devices are published for node {node:?}")]
     NoNode {
@@ -129,7 +144,7 @@ pub enum ViewError {
         /// Where and why.
         message: String,
     },
-    /// Only pods and gangs can be explained.
+    /// Only pods, gangs and `ComputeDomains` can be explained.
     #[error("{kind:?} cannot be explained")]
     Kind {
         /// The requested kind.
@@ -199,6 +214,19 @@ impl ViewError {
             Self::NoPod { elsewhere, .. } => {
                 Some(format!("a pod of this name is in: {} (use -n)", elsewhere.join(", ")))
             }
+            Self::NoDomain { elsewhere, .. } if !elsewhere.is_empty() => Some(format!(
+                "a ComputeDomain of this name is in: {} (use -n)",
+                elsewhere.join(", ")
+            )),
+            Self::NoDomain { known, .. } if !known.is_empty() => {
+                Some(format!("those of this namespace are: {}", known.join(", ")))
+            }
+            Self::NoDomain { .. } => {
+                Some("`kubectl get computedomains -A` lists those of all namespaces".to_owned())
+            }
+            Self::NoDomainKind => {
+                Some("install the chart with computeDomains.enabled=true".to_owned())
+            }
             Self::NoNode { .. } => Some(
                 "`octavo top` without names lists all nodes with devices; check that the agent runs \
                  on the node"
@@ -227,7 +255,8 @@ impl ViewError {
                 Some("use the octavo of the scheduler's version (`octavo version`)".to_owned())
             }
             Self::Kind { .. } | Self::NoName { .. } => Some(
-                "write `octavo explain pod NAME` or `octavo explain podgroup NAME`".to_owned(),
+                "write `octavo explain pod NAME`, `octavo explain podgroup NAME` or `octavo explain computedomain NAME`"
+                    .to_owned(),
             ),
             Self::Client(_)
             | Self::Refused { .. }

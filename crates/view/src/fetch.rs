@@ -16,6 +16,8 @@ use crate::error::ViewError;
 use crate::explain::{AllocatorInput, Event};
 use crate::snapshot::{ClaimSource, ClusterSnapshot, DRIVER, Gap, GapKind, ObjectName};
 
+pub(crate) use convert::event as event_of;
+
 /// Objects in one answer of the API server; bounds its memory and ours in a large cluster.
 const PAGE_SIZE: u32 = 500;
 /// Namespace of events about objects without a namespace.

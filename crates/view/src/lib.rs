@@ -5,6 +5,7 @@
 //! | [`fetch`] | reads a [`snapshot::ClusterSnapshot`] from the API server |
 //! | [`top`], [`shares`], [`explain`] | pure functions from a snapshot to a report |
 //! | [`doctor`] | what keeps GPUs from use, with remedies; probe pods |
+//! | [`compute_domain`] | what a `ComputeDomain` and its pods wait for |
 //! | [`driver`] | lets agents release the driver, and waits for them |
 //! | [`shares::read`] | adds the figures of the agents |
 //! | [`scheduler`] | adds the explanation of Octavo's scheduler |
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod command;
+pub mod compute_domain;
 pub mod connect;
 pub mod doctor;
 pub mod driver;
@@ -29,10 +31,12 @@ pub mod usage;
 
 mod address;
 mod age;
+mod controller;
 mod device;
 
 #[cfg(test)]
 mod fixtures;
+mod pod_trouble;
 mod port_forward;
 
 pub use command::{

@@ -28,6 +28,7 @@ use crate::port_forward::PortForwardError;
 use crate::snapshot::ObjectName;
 use crate::{address, port_forward};
 
+pub(crate) use lease::holder as lease_holder;
 pub use lease::{LeaseName, LeaseNameError, LeaseProblem};
 pub(crate) use text::explanation_lines;
 pub use text::{GangTextOptions, render};

@@ -277,6 +277,16 @@ pub enum GapKind {
     Scheduler,
     /// Objects of any kind that were read and not understood.
     Unreadable,
+    /// Pods.
+    Pods,
+    /// Pods of the daemons of `ComputeDomains`.
+    DaemonPods,
+    /// `DaemonSets`.
+    DaemonSets,
+    /// `ComputeDomainCliques`.
+    Cliques,
+    /// The lease of the controller.
+    Lease,
 }
 
 impl ClusterSnapshot {
@@ -325,6 +335,11 @@ impl fmt::Display for GapKind {
             Self::NodeEvents => "events of nodes",
             Self::Scheduler => "the explanation of Octavo's scheduler",
             Self::Unreadable => "objects that cannot be parsed",
+            Self::Pods => "pods",
+            Self::DaemonPods => "pods of the daemons",
+            Self::DaemonSets => "daemonsets",
+            Self::Cliques => "computedomaincliques",
+            Self::Lease => "the lease of the controller",
         })
     }
 }

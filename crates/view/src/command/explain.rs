@@ -4,21 +4,23 @@ use clap::Args;
 use jiff::Timestamp;
 
 use super::{ExplainStatus, OutputArgs, colour, write};
+use crate::compute_domain::{self, DomainTextOptions};
 use crate::connect::{ConnectArgs, Connection};
 use crate::error::ViewError;
 use crate::explain::{self, PodExplanation, TextOptions, WaitReason, explain_pod};
 use crate::fetch;
 use crate::output::{self, Format};
 use crate::scheduler::{
-    self, DEFAULT_SCHEDULER, GangExplanation, GangTextOptions, SchedulerSelection, Subject,
+    self, DEFAULT_SCHEDULER, GangExplanation, GangTextOptions, LeaseName, SchedulerSelection,
+    Subject,
 };
 use crate::snapshot::{Gap, GapKind, ObjectName};
 
 /// Options of `octavo explain`.
 #[derive(Args, Clone, Debug)]
 pub struct ExplainArgs {
-    /// What to explain: `pod NAME`, `pod/NAME`, or `podgroup NAME` for a gang, by the object that
-    /// announces it
+    /// What to explain: `pod NAME`, `pod/NAME`, `podgroup NAME` for a gang, by the object that
+    /// announces it, or `computedomain NAME`
     #[arg(value_name = "KIND NAME", num_args = 1..=2, required = true)]
     pub target: Vec<String>,
     /// Namespace [default: that of the context]
@@ -27,6 +29,10 @@ pub struct ExplainArgs {
     /// Which scheduler
     #[command(flatten)]
     pub scheduler: SchedulerSelection,
+    /// The Lease of the controller of ComputeDomains, in the namespace of their daemons [default:
+    /// octavo-system/octavo-controller, else that of the chart's pods]
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    pub controller_lease: Option<LeaseName>,
     /// How it is written
     #[command(flatten)]
     pub form: OutputArgs,
@@ -35,15 +41,25 @@ pub struct ExplainArgs {
     pub connect: ConnectArgs,
 }
 
+/// What is explained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    /// What a scheduler places.
+    Placed(Subject),
+    /// A `ComputeDomain`.
+    Domain,
+}
+
 /// Runs `octavo explain`.
 pub async fn run_explain(args: &ExplainArgs) -> Result<ExplainStatus, ViewError> {
-    let (subject, name) = parse_target(&args.target)?;
+    let (target, name) = parse_target(&args.target)?;
     let connection = args.connect.connect().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| connection.namespace.clone());
     let name = ObjectName::new(namespace, name);
-    let (text, waits) = match subject {
-        Subject::Pod => pod(args, &connection, &name).await?,
-        Subject::Gang => gang(args, &connection, &name).await?,
+    let (text, waits) = match target {
+        Target::Placed(Subject::Pod) => pod(args, &connection, &name).await?,
+        Target::Placed(Subject::Gang) => gang(args, &connection, &name).await?,
+        Target::Domain => domain(args, &connection, &name).await?,
     };
     write(&text)?;
     Ok(if waits { ExplainStatus::Waiting } else { ExplainStatus::Settled })
@@ -104,6 +120,28 @@ async fn gang(
     Ok((text, explanation.waits))
 }
 
+async fn domain(
+    args: &ExplainArgs,
+    connection: &Connection,
+    name: &ObjectName,
+) -> Result<(String, bool), ViewError> {
+    let now = Timestamp::now();
+    let lease = args.controller_lease.as_ref();
+    let facts = compute_domain::read(&connection.client, name, lease, now);
+    let facts = Box::pin(connection.within(facts)).await?;
+    let explanation = compute_domain::explain(&facts);
+    let text = match args.form.output {
+        Format::Json => output::json("ComputeDomainExplanation", &explanation)?,
+        Format::Yaml => output::yaml("ComputeDomainExplanation", &explanation)?,
+        form => {
+            let (wide, headers) = (form == Format::Wide, !args.form.no_headers);
+            let options = DomainTextOptions { wide, headers, colour: colour(), now };
+            compute_domain::render(&explanation, options)
+        }
+    };
+    Ok((text, explanation.waits))
+}
+
 /// Asks the scheduler. Returns its name and its explanation.
 async fn ask(
     args: &ExplainArgs,
@@ -149,22 +187,23 @@ fn add_scheduler_answer(
     Ok(())
 }
 
-/// Parses `pod NAME`, `podgroup NAME` or `KIND/NAME`. The kind may be one of kubectl's short names.
-fn parse_target(words: &[String]) -> Result<(Subject, &str), ViewError> {
+/// Parses `pod NAME`, `podgroup NAME`, `computedomain NAME` or `KIND/NAME`. The kind may be one of kubectl's short names.
+fn parse_target(words: &[String]) -> Result<(Target, &str), ViewError> {
     let (kind, name) = match words {
         [kind, name] => (&**kind, &**name),
         [word] => word.split_once('/').unwrap_or((word, "")),
         _ => ("", ""),
     };
-    let subject = match kind {
-        "pod" | "pods" | "po" => Subject::Pod,
-        "podgroup" | "podgroups" | "pg" => Subject::Gang,
+    let target = match kind {
+        "pod" | "pods" | "po" => Target::Placed(Subject::Pod),
+        "podgroup" | "podgroups" | "pg" => Target::Placed(Subject::Gang),
+        "computedomain" | "computedomains" => Target::Domain,
         _ => return Err(ViewError::Kind { kind: kind.to_owned() }),
     };
     if name.is_empty() || name.contains('/') {
         return Err(ViewError::NoName { kind: kind.to_owned() });
     }
-    Ok((subject, name))
+    Ok((target, name))
 }
 
 #[cfg(test)]

@@ -111,7 +111,7 @@ pub(super) fn pod(pod: core::Pod) -> Pod {
     }
 }
 
-pub(super) fn event(event: core::Event) -> Event {
+pub(crate) fn event(event: core::Event) -> Event {
     let series = event.series.unwrap_or_default();
     let last_seen = series
         .last_observed_time

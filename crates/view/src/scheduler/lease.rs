@@ -30,9 +30,9 @@ pub struct LeaseNameError(String);
 
 /// The holder of a lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LeaseHolder {
+pub(crate) struct LeaseHolder {
     /// Its identity; a pod's name if it is a pod.
-    pub(super) identity: String,
+    pub(crate) identity: String,
     /// The address of its admin server, if it is no pod.
     pub(super) address: Option<SchedulerAddress>,
 }
@@ -66,7 +66,17 @@ pub enum LeaseProblem {
 }
 
 impl LeaseName {
-    pub(super) fn namespace(&self) -> &str {
+    /// A lease by its name.
+    pub(crate) fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self(ObjectName::new(namespace, name))
+    }
+
+    /// That of a controller of `ComputeDomains` without a config file.
+    pub(crate) fn controller() -> Self {
+        Self::new("octavo-system", "octavo-controller")
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
         let Self(name) = self;
         &name.namespace
     }
@@ -74,7 +84,7 @@ impl LeaseName {
 
 impl Default for LeaseName {
     fn default() -> Self {
-        Self(ObjectName::new("octavo-system", "octavo-scheduler"))
+        Self::new("octavo-system", "octavo-scheduler")
     }
 }
 
@@ -148,7 +158,7 @@ impl LeaseProblem {
 }
 
 /// The holder of a lease at a given time. Any failure but a missing right ends the command.
-pub(super) async fn holder(
+pub(crate) async fn holder(
     client: &Client,
     lease: &LeaseName,
     now: Timestamp,

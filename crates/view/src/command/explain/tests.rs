@@ -6,20 +6,23 @@ use crate::connect::Timeout;
 use crate::fixtures::{object, read};
 use crate::scheduler::{LeaseName, LeaseProblem, SchedulerExplanation};
 
-fn name(words: &[&str]) -> Result<(Subject, String), String> {
+fn name(words: &[&str]) -> Result<(Target, String), String> {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     let found = parse_target(&words).map(|(subject, name)| (subject, name.to_owned()));
     found.map_err(|error| error.to_string())
 }
 
 #[test]
-fn a_pod_and_a_gang_are_named_in_both_of_kubectls_ways() {
-    let is = |subject| Ok((subject, "train".to_owned()));
+fn pods_gangs_and_domains_are_named_in_both_of_kubectls_ways() {
+    let is = |target| Ok((target, "train".to_owned()));
     for words in [&["pod", "train"][..], &["po/train"], &["pods/train"]] {
-        assert_eq!(name(words), is(Subject::Pod));
+        assert_eq!(name(words), is(Target::Placed(Subject::Pod)));
     }
     for words in [&["podgroup", "train"][..], &["pg/train"], &["podgroups/train"]] {
-        assert_eq!(name(words), is(Subject::Gang));
+        assert_eq!(name(words), is(Target::Placed(Subject::Gang)));
+    }
+    for words in [&["computedomain", "train"][..], &["computedomains/train"]] {
+        assert_eq!(name(words), is(Target::Domain));
     }
 }
 
@@ -44,6 +47,7 @@ fn args() -> ExplainArgs {
         target: Vec::new(),
         namespace: None,
         scheduler: SchedulerSelection::default(),
+        controller_lease: None,
         form: OutputArgs { output: Format::Table, no_headers: false },
         connect: ConnectArgs::default(),
     }
