@@ -70,6 +70,9 @@ Examples:
     #[command(after_help = "\
 Exit code 1 means that errors were found. Warnings alone are no failure.
 
+Where a node has an NVLink clique, or the cluster has ComputeDomains, what these need is checked, too:
+definitions, DeviceClasses, controller, channels, kubelets, drivers, network policies, NVIDIA's driver.
+
 With --probe it needs the rights to make a namespace, claims and pods. Each pod runs the agent's
 prepare, the CDI spec and its hook through the node's own container runtime, and starts CUDA.
 

@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `facts` | reads [`Facts`] from the API server |
 //! | `checks` | pure functions from facts to findings |
+//! | `domains` | facts and checks of `ComputeDomains` |
 //! | `probe` | runs a pod on each node: checks of the host that only a container sees |
 
 mod checks;
+mod domains;
 mod facts;
 mod probe;
 #[cfg(test)]
@@ -18,6 +20,7 @@ use octavo_term::{RowStyle, paint};
 use serde::Serialize;
 
 pub use checks::check;
+pub use domains::DomainFacts;
 pub use facts::{AgentPod, DeviceTaint, Facts, GpuNode, read};
 pub use probe::{ProbeOptions, probe};
 
@@ -31,6 +34,18 @@ pub struct DoctorReport {
     pub nodes: usize,
     /// Nodes on which a probe pod ran and saw its GPU.
     pub probed: usize,
+    /// What was looked at of `ComputeDomains`; empty if the cluster is too old.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub compute_domains: String,
+}
+
+/// The result of the checks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Checked {
+    /// The findings, in any order.
+    pub findings: Vec<Finding>,
+    /// What was looked at of `ComputeDomains`; empty if the cluster is too old.
+    pub compute_domains: String,
 }
 
 /// Something that is not as it should be.
@@ -59,10 +74,11 @@ pub enum Severity {
 
 impl DoctorReport {
     /// A report with sorted findings.
-    pub fn new(mut findings: Vec<Finding>, nodes: usize, probed: usize) -> Self {
+    pub fn new(checked: Checked, nodes: usize, probed: usize) -> Self {
+        let Checked { mut findings, compute_domains } = checked;
         findings.sort();
         findings.dedup();
-        Self { findings, nodes, probed }
+        Self { findings, nodes, probed, compute_domains }
     }
 
     /// Whether there is an error.
@@ -85,6 +101,9 @@ impl DoctorReport {
             let line = paint(&format!("{word}: {subject}: {problem}"), style, colour);
             // Writing to a string cannot fail.
             let _ = writeln!(text, "{line}\n  remedy: {remedy}");
+        }
+        if !self.compute_domains.is_empty() {
+            let _ = writeln!(text, "ComputeDomains: {}", self.compute_domains);
         }
         let (errors, warnings) = (self.count(Severity::Error), self.count(Severity::Warning));
         let _ = write!(text, "errors: {errors}, warnings: {warnings}, GPU nodes: {}", self.nodes);

@@ -54,17 +54,18 @@ pub async fn run_doctor(args: &DoctorArgs) -> Result<DoctorStatus, ViewError> {
     if !wanted.is_empty() {
         facts.nodes.retain(|name, _| wanted.contains(name));
         facts.agents.retain(|agent| wanted.contains(&agent.node));
+        facts.domains.nodes.retain(|name, _| wanted.contains(name));
     }
-    let mut findings = doctor::check(&facts);
+    let mut checked = doctor::check(&facts);
     let mut seen = 0;
     if args.probe {
         let nodes: Vec<String> = offering(&facts);
         let options = ProbeOptions { image: image(args, &facts)?, timeout: args.probe_timeout.0 };
         let probed = doctor::probe(&connection.client, &nodes, &options).await;
-        findings.extend(probed.0);
+        checked.findings.extend(probed.0);
         seen = probed.1;
     }
-    let report = DoctorReport::new(findings, facts.nodes.len(), seen);
+    let report = DoctorReport::new(checked, facts.nodes.len(), seen);
     let text = match args.output {
         Format::Json => output::json("Doctor", &report)?,
         Format::Yaml => output::yaml("Doctor", &report)?,

@@ -9,7 +9,7 @@ use octavo_api::names::{
 };
 
 use super::facts::{DeviceTaint, Facts, GpuNode, POLICIES};
-use super::{Finding, node};
+use super::{Checked, Finding, domains, node};
 
 /// The oldest Kubernetes that is served, and the oldest with shares and dynamic MIG.
 const OLDEST: (u32, u32) = (1, 34);
@@ -22,14 +22,18 @@ const CLUSTER: &str = "cluster";
 const MAX_NAMES: usize = 4;
 
 /// All findings about a cluster.
-pub fn check(facts: &Facts) -> Vec<Finding> {
+pub fn check(facts: &Facts) -> Checked {
     let mut findings = versions(facts);
+    let mut compute_domains = String::new();
     if facts.serves_dra {
         findings.extend(objects(facts));
         findings.extend(facts.nodes.iter().flat_map(|(name, found)| of_node(facts, name, found)));
         findings.extend(agents(facts));
+        let (found, words) = domains::check(facts);
+        findings.extend(found);
+        compute_domains = words;
     }
-    findings
+    Checked { findings, compute_domains }
 }
 
 fn versions(facts: &Facts) -> Vec<Finding> {

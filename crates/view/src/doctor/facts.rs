@@ -13,8 +13,10 @@ use octavo_api::names::LABEL_OWNER;
 use octavo_dra::AttributeValue;
 use octavo_dra::slice::Device;
 
+use super::domains::{self, DomainFacts};
 use crate::error::ViewError;
 use crate::fetch::list;
+use crate::pod_trouble;
 use crate::snapshot::{DRIVER, newest_generations};
 
 /// The resource of admission policies.
@@ -57,6 +59,8 @@ pub struct Facts {
     pub agents: Vec<AgentPod>,
     /// Whether a pod of Octavo's scheduler is ready, or its lease has a holder.
     pub has_scheduler: bool,
+    /// What is known of `ComputeDomains`.
+    pub domains: DomainFacts,
 }
 
 /// A node with a GPU.
@@ -118,6 +122,7 @@ pub async fn read(client: &Client) -> Result<Facts, ViewError> {
     let mut facts =
         Facts { server: (number(&version.major), number(&version.minor)), ..Facts::default() };
     for node in list::<Node>("nodes", &Api::all(client.clone()), ListParams::default()).await? {
+        facts.domains.add_node(&node);
         facts.nodes.insert(node.name_any(), gpu_node(node));
     }
     let params = ListParams::default().fields(&format!("spec.driver={DRIVER}"));
@@ -163,12 +168,13 @@ pub async fn read(client: &Client) -> Result<Facts, ViewError> {
         let mut holders = lease.into_iter().filter_map(|lease| lease.spec?.holder_identity);
         facts.has_scheduler = holders.any(|holder| !holder.is_empty());
     }
+    domains::read(client, &mut facts).await?;
     Ok(facts)
 }
 
 impl Facts {
     /// The objects of an answer. Those that the user may not read are noted.
-    fn readable<T>(
+    pub(super) fn readable<T>(
         &mut self,
         kind: &'static str,
         answer: Result<Vec<T>, ViewError>,
@@ -217,6 +223,7 @@ fn add_slices(facts: &mut Facts, slices: &[ResourceSlice]) {
     // An unreadable slice makes its pool incomplete.
     let slices = slices.iter().filter_map(|slice| octavo_kube_io::slices::from_api(slice).ok());
     for pool in newest_generations(slices).into_values() {
+        facts.domains.add_gpus(&pool);
         let Some(node) = facts.nodes.get_mut(&pool.node) else { continue };
         node.is_incomplete |= !pool.is_complete();
         node.devices = Some(node.devices.unwrap_or(0) + pool.devices.len());
@@ -237,20 +244,6 @@ fn add_slices(facts: &mut Facts, slices: &[ResourceSlice]) {
 
 fn agent(pod: &Pod) -> AgentPod {
     let spec = pod.spec.clone().unwrap_or_default();
-    let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
-    let mut trouble = None;
-    for status in statuses {
-        let waiting = status.state.iter().find_map(|state| state.waiting.as_ref());
-        let ended = status.last_state.iter().find_map(|state| state.terminated.as_ref());
-        let words = |reason: Option<&String>, message: Option<&String>| {
-            [reason, message].into_iter().flatten().cloned().collect::<Vec<_>>().join(": ")
-        };
-        trouble = match (waiting, ended) {
-            (Some(waiting), None) => Some(words(waiting.reason.as_ref(), waiting.message.as_ref())),
-            (_, Some(ended)) => Some(words(ended.reason.as_ref(), ended.message.as_ref())),
-            (None, None) => trouble,
-        };
-    }
     AgentPod {
         name: format!("{}/{}", pod.namespace().unwrap_or_default(), pod.name_any()),
         node: spec.node_name.unwrap_or_default(),
@@ -260,7 +253,7 @@ fn agent(pod: &Pod) -> AgentPod {
             .find_map(|container| container.image)
             .unwrap_or_default(),
         is_ready: is_ready(pod),
-        trouble: trouble.filter(|text| !text.is_empty()),
+        trouble: pod_trouble::trouble(pod),
     }
 }
 

@@ -1,6 +1,6 @@
 use super::facts::{AgentPod, DeviceTaint, Facts, GpuNode, POLICIES};
 use super::probe::not_started;
-use super::{DoctorReport, Severity, check};
+use super::{Checked, DoctorReport, Severity, check};
 
 /// A cluster without a fault: one node with eight GPUs and its agent.
 fn well() -> Facts {
@@ -55,11 +55,14 @@ fn check_one(change: impl FnOnce(&mut Facts), severity: Severity, subject: &str,
 #[test]
 fn a_cluster_without_a_fault_has_no_findings() {
     assert_eq!(found(|_| {}), []);
-    let text = DoctorReport::new(Vec::new(), 3, 2).text(false);
+    let text = DoctorReport::new(Checked::default(), 3, 2).text(false);
     assert_eq!(
         text,
         "errors: 0, warnings: 0, GPU nodes: 3, with a container that saw its GPU: 2\n"
     );
+    let checked = Checked { compute_domains: "not served here".to_owned(), ..Checked::default() };
+    let text = DoctorReport::new(checked, 1, 0).text(false);
+    assert!(text.starts_with("ComputeDomains: not served here\nerrors: 0"), "{text}");
 }
 
 #[test]
