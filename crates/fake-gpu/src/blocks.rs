@@ -4,6 +4,7 @@ use std::io;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
+use crate::fabric;
 use crate::file::{self, LockByte, LockKind};
 use crate::layout::{BLOCKS, Block};
 use crate::lock::Locked;
@@ -29,6 +30,21 @@ impl ProcessHandle {
     ///
     /// All blocks are in use, or the GPU's file cannot be locked.
     pub fn share(&self, bytes: u64, contents: FileIdentity) -> io::Result<BlockId> {
+        self.share_in_fabric(bytes, contents, 0)
+    }
+
+    /// As [`share`](Self::share), for memory that other nodes can import under this number: it lives until they have
+    /// dropped it as well.
+    ///
+    /// # Errors
+    ///
+    /// As for `share`.
+    pub fn share_in_fabric(
+        &self,
+        bytes: u64,
+        contents: FileIdentity,
+        allocation: u64,
+    ) -> io::Result<BlockId> {
         let locked = self.lock();
         locked.reap();
         let free = (0..BLOCKS).find(|&index| self.block(index).state.load(Acquire) == 0);
@@ -40,6 +56,7 @@ impl ProcessHandle {
         block.bytes.store(bytes, Relaxed);
         block.device.store(contents.device, Relaxed);
         block.inode.store(contents.inode, Relaxed);
+        block.allocation.store(allocation, Relaxed);
         block.state.store(1, Release);
         let used = u32::try_from(index + 1).unwrap_or(u32::MAX);
         self.map().header.blocks_used.fetch_max(used, AcqRel);
@@ -123,6 +140,9 @@ impl Locked<'_> {
         for (index, block) in map.blocks.iter().enumerate().take(used) {
             let byte = LockByte::Block(index);
             if block.state.load(Acquire) == 0 || file::is_held(file, byte) || self.0.uses(index) {
+                continue;
+            }
+            if !fabric::remove_unless_imported(self.0.fabric(), block.allocation.load(Relaxed)) {
                 continue;
             }
             block.bytes.store(0, Relaxed);

@@ -23,6 +23,10 @@ pub(crate) enum LockByte {
     Slot(usize),
     /// Use of a shared block.
     Block(usize),
+    /// Life of the process that has made a file of the fabric, or of an IMEX service.
+    Owner,
+    /// Use of a file of the fabric by a process that has imported it.
+    User,
 }
 
 impl LockByte {
@@ -30,6 +34,8 @@ impl LockByte {
         let number = |base: i64, index: usize| base + i64::try_from(index).unwrap_or(0);
         match self {
             Self::Making => LOCK_BASE,
+            Self::Owner => LOCK_BASE + 1,
+            Self::User => LOCK_BASE + 2,
             Self::Slot(index) => number(LOCK_BASE + (1 << 20), index),
             Self::Block(index) => number(LOCK_BASE + (1 << 21), index),
         }
@@ -66,10 +72,7 @@ fn version_mismatch(path: &Path) -> io::Error {
 fn make(path: &Path) -> io::Result<File> {
     let permissions = |mode| Permissions::from_mode(mode);
     if let Some(folder) = path.parent() {
-        // Containers run as any user, and all of them share the GPU.
-        if DirBuilder::new().mode(0o777).create(folder).is_ok() {
-            std::fs::set_permissions(folder, permissions(0o1777))?;
-        }
+        make_folder(folder)?;
     }
     let mut options = OpenOptions::new();
     let file =
@@ -77,6 +80,14 @@ fn make(path: &Path) -> io::Result<File> {
     // Independent of this process's umask. The file of another user has its mode already.
     let _ = file.set_permissions(permissions(0o666));
     Ok(file)
+}
+
+/// Makes a folder in which processes of any user have files: containers run as any user, and all of them share the GPU.
+pub(crate) fn make_folder(folder: &Path) -> io::Result<()> {
+    if DirBuilder::new().mode(0o777).create(folder).is_ok() {
+        std::fs::set_permissions(folder, Permissions::from_mode(0o1777))?;
+    }
+    Ok(())
 }
 
 fn prepare(file: &File, path: &Path, capacity: u64) -> io::Result<Map> {

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+use crate::fabric;
 use crate::file::{self, LockByte, Map};
 use crate::layout::{Block, Slot};
 use crate::process::Process;
@@ -27,6 +28,8 @@ pub struct FakeGpu {
     pub(crate) file: File,
     pub(crate) map: Map,
     pub(crate) clock: Clock,
+    /// Folder of the memory that other nodes can import.
+    pub(crate) fabric: PathBuf,
 }
 
 impl FakeGpu {
@@ -43,7 +46,7 @@ impl FakeGpu {
     /// The file cannot be created or mapped, or has another version.
     pub fn open(folder: &Path, minor: u32, capacity: u64, clock: Clock) -> io::Result<Self> {
         let (file, map) = file::open(&Self::path(folder, minor), capacity)?;
-        Ok(Self { file, map, clock })
+        Ok(Self { file, map, clock, fabric: fabric::folder(folder) })
     }
 
     /// Opens the GPU if a process has used it already.
@@ -53,7 +56,7 @@ impl FakeGpu {
     /// There is none ([`io::ErrorKind::NotFound`]), it cannot be mapped, or it has another version.
     pub fn existing(folder: &Path, minor: u32, clock: Clock) -> io::Result<Self> {
         let (file, map) = file::open_existing(&Self::path(folder, minor))?;
-        Ok(Self { file, map, clock })
+        Ok(Self { file, map, clock, fabric: fabric::folder(folder) })
     }
 
     /// Claims a slot for this process.
@@ -139,7 +142,9 @@ impl FakeGpu {
         let used = self.map.header.blocks_used.load(Acquire) as usize;
         let blocks = self.map.blocks.iter().enumerate().take(used);
         blocks.filter(|(index, block)| {
-            block.state.load(Acquire) != 0 && file::is_held(&self.file, LockByte::Block(*index))
+            block.state.load(Acquire) != 0
+                && (file::is_held(&self.file, LockByte::Block(*index))
+                    || fabric::is_imported(&self.fabric, block.allocation.load(Relaxed)))
         })
     }
 }

@@ -12,7 +12,7 @@ pub const BLOCKS: usize = 1024;
 pub(crate) const SEGMENTS: usize = 64;
 
 /// First word of the file: `OCTCHIP` and the version of the layout.
-pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"OCTCHIP\x01");
+pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"OCTCHIP\x02");
 
 /// Size of the file in bytes.
 pub(crate) const SIZE: usize = size_of::<Layout>();
@@ -94,4 +94,6 @@ pub(crate) struct Block {
     /// Device and inode of the file with the block's contents.
     pub(crate) device: AtomicU64,
     pub(crate) inode: AtomicU64,
+    /// Its allocation in the fabric; 0 if other nodes cannot import it.
+    pub(crate) allocation: AtomicU64,
 }

@@ -13,19 +13,24 @@
 //!
 //! The file is trusted: a process that may map it can write anything into it. This is a simulation.
 //!
+//! Nodes of one NVLink fabric share memory through files ([`fabric`]), while their IMEX services are connected ([`imex`]).
+//!
 //! The crate also has what both libraries need at their C interface: the location of the machine
 //! ([`locate`]), and pointer arguments ([`pointers`]).
 
 mod blocks;
 mod clock;
+pub mod fabric;
 mod file;
 mod gpu;
 mod history;
 mod identity;
+pub mod imex;
 mod layout;
 pub mod locate;
 mod lock;
 mod memory;
+mod node_id;
 pub mod pointers;
 mod process;
 mod process_handle;
@@ -33,6 +38,7 @@ mod process_handle;
 pub use blocks::{BlockId, FileIdentity};
 pub use gpu::{Clock, FakeGpu};
 pub use layout::{BLOCKS, SLOTS};
+pub use node_id::NodeId;
 pub use process::Process;
 pub use process_handle::ProcessHandle;
 

@@ -8,15 +8,18 @@ use std::path::{Path, PathBuf};
 
 /// Folder of the machine if it is not beside the library, as when only the library is mounted into
 /// a container.
-const CONTAINER_FOLDER: &str = "/run/octavo-simulator";
+pub(crate) const CONTAINER_FOLDER: &str = "/run/octavo-simulator";
+
+/// Folder of the device nodes of IMEX channels.
+const CHANNELS: &str = "nvidia-caps-imex-channels";
 
 /// Location of a machine.
 #[derive(Clone, Debug)]
 pub struct MachineLocation {
     /// Folder of its description.
     pub folder: PathBuf,
-    /// In a container, the folder of its device nodes: they say what of the machine it may use. `None` beside the library,
-    /// where a program may use everything.
+    /// The folder of device nodes, which say what of the machine a program may use: in a container `/dev`, beside the
+    /// library the folder `dev` if there is one. `None`: a program may use everything.
     pub devices: Option<PathBuf>,
 }
 
@@ -30,13 +33,31 @@ impl MachineLocation {
             Err(error) => matches!(error.raw_os_error(), Some(libc::ENXIO | libc::ENODEV)),
         }
     }
+
+    /// Whether a program may open an IMEX channel.
+    pub fn may_open_channel(&self, channel: u32) -> bool {
+        self.may_open(&format!("{CHANNELS}/channel{channel}"))
+    }
+
+    /// The lowest IMEX channel that a program may open.
+    pub fn lowest_channel(&self) -> Option<u32> {
+        let Some(devices) = &self.devices else { return Some(0) };
+        let nodes = std::fs::read_dir(devices.join(CHANNELS)).ok()?;
+        let numbers = nodes.filter_map(|node| {
+            node.ok()?.file_name().to_str()?.strip_prefix("channel")?.parse().ok()
+        });
+        numbers.filter(|channel| self.may_open_channel(*channel)).min()
+    }
 }
 
 /// Finds the machine; `None` if there is no description.
 pub fn machine() -> Option<MachineLocation> {
     let has_machine = |folder: &PathBuf| folder.join("machine.yaml").exists();
     let beside_library = library_folder().filter(has_machine);
-    let beside_library = beside_library.map(|folder| MachineLocation { folder, devices: None });
+    let beside_library = beside_library.map(|folder| {
+        let devices = Some(folder.join("dev")).filter(|devices| devices.is_dir());
+        MachineLocation { folder, devices }
+    });
     beside_library.or_else(machine_of_container)
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -88,6 +89,10 @@ impl ProcessHandle {
 
     pub(crate) fn file(&self) -> &File {
         &self.gpu.file
+    }
+
+    pub(crate) fn fabric(&self) -> &Path {
+        &self.gpu.fabric
     }
 
     pub(crate) fn clock(&self) -> Clock {

@@ -137,6 +137,13 @@ pub struct Fabric {
     pub state: FabricState,
 }
 
+impl Fabric {
+    /// Whether it spans several nodes, which share memory through IMEX channels. A fabric within one chassis does not.
+    pub fn spans_nodes(&self) -> bool {
+        self.cluster_uuid.bytes().any(|byte| !matches!(byte, b'0' | b'-'))
+    }
+}
+
 /// State of a GPU's registration with its fabric (`nvmlGpuFabricState_t`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -177,12 +184,9 @@ pub struct Gpu {
 }
 
 impl Machine {
-    /// Whether its GPUs are in an `NVLink` fabric of several machines. A cluster UUID of zeros is that of one chassis.
+    /// Whether its GPUs are in an `NVLink` fabric of several nodes.
     pub fn has_multi_node_fabric(&self) -> bool {
-        let is_shared = |uuid: &str| uuid.bytes().any(|byte| !matches!(byte, b'0' | b'-'));
-        self.fabric.as_ref().is_some_and(|fabric| {
-            fabric.state != FabricState::NotSupported && is_shared(&fabric.cluster_uuid)
-        })
+        self.fabric.as_ref().is_some_and(Fabric::spans_nodes)
     }
 
     /// Reads and checks a description.

@@ -84,10 +84,10 @@ pub(crate) fn build(
 /// unchanged.
 pub(crate) fn place_in_fabric(machine: &mut Machine, tray_index: u32) {
     let rack = tray_index / TRAYS_PER_RACK;
-    if rack == 0 || !machine.has_multi_node_fabric() {
+    let Some(fabric) = &mut machine.fabric else { return };
+    if !fabric.spans_nodes() || rack == 0 {
         return;
     }
-    let Some(fabric) = &mut machine.fabric else { return };
     let derived = octavo_machine::derive_uuid(&fabric.cluster_uuid, rack);
     derived.trim_start_matches("GPU-").clone_into(&mut fabric.cluster_uuid);
 }

@@ -143,6 +143,5 @@ pub(super) fn mig_minors(machine: &Machine) -> String {
 
 /// Whether the machine's fabric spans hosts, which communicate through IMEX channels.
 pub(super) fn has_channels(machine: &Machine) -> bool {
-    let cluster = machine.fabric.as_ref().map(|fabric| fabric.cluster_uuid.as_str());
-    cluster.is_some_and(|uuid| uuid.bytes().any(|byte| !matches!(byte, b'0' | b'-')))
+    machine.fabric.as_ref().is_some_and(octavo_machine::Fabric::spans_nodes)
 }
