@@ -1,7 +1,5 @@
 //! A running service.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -19,11 +17,14 @@ use crate::config::{Config, Quorum};
 use crate::driver::DriverSession;
 use crate::log::Log;
 use crate::names::{self, Names};
-use crate::status::{Connection, ConnectionStatus, Node, NodeStatus};
+use crate::status::{ConnectionStatus, NodeStatus};
 use crate::stream::Transport;
 use crate::{command, peers};
 
 pub use crate::driver::machine;
+pub(crate) use shared::{Shared, State};
+
+mod shared;
 
 /// Time in which a second SIGUSR1 is ignored.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
@@ -51,32 +52,6 @@ pub struct Daemon {
     shared: Arc<Shared>,
     reloaded_at: Mutex<Option<Instant>>,
     _stop: DropGuard,
-    /// Held until all tasks have ended.
-    _driver: Option<DriverSession>,
-}
-
-/// What the tasks of a service have in common.
-pub(crate) struct Shared {
-    config: Config,
-    nodes: Vec<String>,
-    own: u32,
-    names: Names,
-    version: String,
-    transport: Transport,
-    log: Log,
-    /// State and connections; the sender tells of each change.
-    state: watch::Sender<State>,
-    reload: watch::Sender<u64>,
-    faults: watch::Receiver<ImexState>,
-    stop: CancellationToken,
-    tasks: TaskTracker,
-}
-
-/// What changes while a service runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct State {
-    status: NodeStatus,
-    links: Vec<ConnectionStatus>,
 }
 
 impl Daemon {
@@ -111,18 +86,21 @@ impl Daemon {
             commands.push(command::listen(address).await?);
         }
         let (faults, seen_faults) = watch::channel(machine.imex);
+        let node = driver.as_ref().and_then(|driver| driver.node);
         let stop = CancellationToken::new();
         let shared = Arc::new(Shared {
             own,
             state: watch::Sender::new(State {
                 status: NodeStatus::Initializing,
                 links: vec![ConnectionStatus::NeverConnected; nodes.len()],
+                peers: node.into_iter().map(|node| (own, node)).collect(),
             }),
             nodes,
             names,
             version,
             transport,
             log,
+            driver,
             reload: watch::Sender::new(0),
             faults: seen_faults,
             stop: stop.clone(),
@@ -145,12 +123,7 @@ impl Daemon {
             shared.spawn(command::serve(Arc::clone(&shared), listener));
         }
         shared.spawn(become_ready(Arc::clone(&shared)));
-        Ok(Self {
-            shared,
-            reloaded_at: Mutex::new(None),
-            _stop: stop.drop_guard(),
-            _driver: driver,
-        })
+        Ok(Self { shared, reloaded_at: Mutex::new(None), _stop: stop.drop_guard() })
     }
 
     /// Looks the names of peers up again, as on SIGUSR1. A second call within five seconds is ignored; returns whether it
@@ -223,111 +196,4 @@ async fn become_ready(shared: Arc<Shared>) {
     // A node is connected to itself.
     shared.set_link(shared.own, ConnectionStatus::Connected);
     shared.set_status(NodeStatus::Ready);
-}
-
-impl Shared {
-    /// Runs a task until the service ends.
-    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let stop = self.stop.clone();
-        self.tasks.spawn(async move { stop.run_until_cancelled(task).await });
-    }
-
-    pub(crate) fn own(&self) -> u32 {
-        self.own
-    }
-
-    pub(crate) fn nodes(&self) -> &[String] {
-        &self.nodes
-    }
-
-    /// A node's name in the list.
-    pub(crate) fn node(&self, index: u32) -> &str {
-        self.nodes.get(index as usize).map_or("", String::as_str)
-    }
-
-    pub(crate) fn version(&self) -> &str {
-        &self.version
-    }
-
-    pub(crate) fn port(&self) -> u16 {
-        self.config.port
-    }
-
-    pub(crate) fn transport(&self) -> &Transport {
-        &self.transport
-    }
-
-    pub(crate) fn grace_time(&self) -> Option<Duration> {
-        self.config.grace_time
-    }
-
-    pub(crate) fn reloads(&self) -> watch::Receiver<u64> {
-        self.reload.subscribe()
-    }
-
-    /// Changes of the state.
-    pub(crate) fn changes(&self) -> watch::Receiver<State> {
-        self.state.subscribe()
-    }
-
-    /// A peer's address, as its name leads to now.
-    pub(crate) fn address(&self, peer: u32) -> Option<IpAddr> {
-        self.names.address(self.node(peer))
-    }
-
-    /// Whether a fault separates this node from a peer.
-    pub(crate) fn is_cut(&self, peer: u32) -> bool {
-        self.faults.borrow().cut_peers.contains(&peer)
-    }
-
-    pub(crate) fn link(&self, peer: u32) -> ConnectionStatus {
-        let links = &self.state.borrow().links;
-        links.get(peer as usize).copied().unwrap_or(ConnectionStatus::Invalid)
-    }
-
-    pub(crate) fn set_link(&self, peer: u32, status: ConnectionStatus) {
-        let is_changed = self.state.send_if_modified(|state| {
-            let Some(link) = state.links.get_mut(peer as usize) else { return false };
-            std::mem::replace(link, status) != status
-        });
-        if is_changed {
-            self.log.line(&format!("node {peer} ({}): {status:?}", self.node(peer)));
-        }
-    }
-
-    /// The service as it reports itself.
-    pub(crate) fn report(&self) -> Node {
-        let state = self.state.borrow().clone();
-        let links = (0..).zip(&state.links).map(|(peer, status)| {
-            let host = self.node(peer).to_owned();
-            (peer, Connection { host, status: *status, changed: false })
-        });
-        Node {
-            status: state.status,
-            host: self.node(self.own).to_owned(),
-            connections: links.collect::<BTreeMap<_, _>>(),
-            changed: false,
-            version: self.version.clone(),
-            host_name: String::new(),
-        }
-    }
-
-    /// Writes a line to the log.
-    pub(crate) fn log(&self, text: &str) {
-        self.log.line(text);
-    }
-
-    fn set_status(&self, status: NodeStatus) {
-        self.state.send_modify(|state| state.status = status);
-        self.log.line(status.name());
-    }
-
-    /// Enters a state, and stays in it as long as a fault says so.
-    async fn pass(&self, status: NodeStatus) {
-        self.set_status(status);
-        let mut faults = self.faults.clone();
-        let is_over = |faults: &ImexState| faults.stuck_in.as_deref() != Some(status.name());
-        // Without a driver there are no faults.
-        let _ = faults.wait_for(is_over).await;
-    }
 }

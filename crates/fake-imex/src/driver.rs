@@ -1,8 +1,12 @@
-//! The simulated driver below the service: its version and its one session.
+//! The simulated driver below the service: its version, its one session, and what it is told of the service.
 
 use std::fs::File;
+use std::io;
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, bail, ensure};
+use octavo_fake_gpu::NodeId;
+use octavo_fake_gpu::imex::{Publication, ServiceReport};
 use octavo_fake_gpu::locate::{self, MachineLocation};
 use octavo_machine::{IMEX_MANAGEMENT_MINOR, Machine, State};
 use rustix::fs::FlockOperation;
@@ -22,6 +26,10 @@ pub fn machine() -> Option<MachineLocation> {
 pub(crate) struct DriverSession {
     /// Version of the driver that is loaded.
     pub(crate) version: String,
+    /// The node in its fabric.
+    pub(crate) node: Option<NodeId>,
+    /// By it programs learn whether the service serves them.
+    publication: Mutex<Publication>,
     /// Locked as long as the service runs. It is the folder, since files in it are replaced.
     _lock: File,
 }
@@ -33,7 +41,9 @@ impl DriverSession {
             bail!("no driver is loaded (NVML says {code})");
         }
         let folder = &location.folder;
-        let machine = Machine::read(&folder.join("machine.yaml"))?;
+        let mut machine = Machine::read(&folder.join("machine.yaml"))?;
+        // As the library of programs does it, whose folder has no links.
+        machine.instantiate(&folder.canonicalize()?.to_string_lossy());
         let capability = format!("nvidia-caps/nvidia-cap{IMEX_MANAGEMENT_MINOR}");
         ensure!(
             location.may_open(&capability),
@@ -41,10 +51,20 @@ impl DriverSession {
         );
         let lock = File::open(folder).with_context(|| format!("opening {}", folder.display()))?;
         match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Self { version: machine.driver.version, _lock: lock }),
+            Ok(()) => Ok(Self {
+                node: NodeId::of(&machine),
+                version: machine.driver.version,
+                publication: Mutex::new(Publication::new(folder)),
+                _lock: lock,
+            }),
             Err(Errno::WOULDBLOCK) => bail!("another IMEX service has the session of this driver"),
             Err(errno) => bail!("locking {}: {errno}", folder.display()),
         }
+    }
+
+    /// Tells programs the state of the service.
+    pub(crate) fn publish(&self, report: &ServiceReport) -> io::Result<()> {
+        self.publication.lock().unwrap_or_else(PoisonError::into_inner).publish(report)
     }
 }
 

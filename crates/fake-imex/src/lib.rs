@@ -1,7 +1,8 @@
 //! The IMEX service of a simulated node, and the command that asks it (NVIDIA IMEX Service for NVLink Networks).
 //!
-//! The real service lets programs map GPU memory of other hosts over NVLink. This one reads the same files, has the same
-//! states, ports and signals, and moves no memory.
+//! The service lets programs map GPU memory of other hosts over NVLink. This one reads the same files and has the same
+//! states, ports and signals. It moves no memory itself: the simulated driver asks it which nodes it is connected with
+//! ([`octavo_fake_gpu::imex`]), and imports memory of these alone.
 //!
 //! ```text
 //! nvidia-imex ── config.cfg, nodes_config.cfg at start ── /etc/hosts at start and on SIGUSR1

@@ -35,6 +35,8 @@ struct Hello {
     index: u32,
     /// Its list.
     nodes: Vec<String>,
+    /// Its place in the fabric, in hex digits; `None` without a driver.
+    fabric_node: Option<String>,
 }
 
 /// What the called node answers.
@@ -42,6 +44,8 @@ struct Hello {
 #[serde(deny_unknown_fields)]
 struct Reply {
     status: ConnectionStatus,
+    /// As of the calling node.
+    fabric_node: Option<String>,
 }
 
 /// Keeps the connection to a peer. Its name is looked up at the start and at each reload; an address that stays keeps its
@@ -100,6 +104,7 @@ async fn hold(
         version: shared.version().to_owned(),
         index: shared.own(),
         nodes: shared.nodes().to_vec(),
+        fabric_node: shared.fabric_node().map(|node| node.to_string()),
     };
     let mut line = serde_json::to_vec(&hello)?;
     line.push(b'\n');
@@ -107,6 +112,7 @@ async fn hold(
     stream.flush().await?;
     let reply = timeout(ANSWER_TIMEOUT, next_line(&mut stream)).await??;
     let reply: Reply = serde_json::from_str(&reply)?;
+    shared.set_peer(peer, reply.fabric_node.and_then(|node| node.parse().ok()));
     shared.set_link(peer, reply.status);
     if reply.status != ConnectionStatus::Connected {
         // The other side has closed it; the next attempt asks again.
@@ -178,7 +184,8 @@ async fn answer(shared: &Shared, tcp: TcpStream) -> io::Result<()> {
     } else {
         ConnectionStatus::Connected
     };
-    let mut line = serde_json::to_vec(&Reply { status })?;
+    let fabric_node = shared.fabric_node().map(|node| node.to_string());
+    let mut line = serde_json::to_vec(&Reply { status, fabric_node })?;
     line.push(b'\n');
     stream.write_all(&line).await?;
     stream.flush().await?;

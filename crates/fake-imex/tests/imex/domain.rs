@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use octavo_fake_gpu::imex::ServiceReport;
 use octavo_fake_imex::Config;
 use octavo_fake_imex::config::Quorum;
 use octavo_fake_imex::status::{ConnectionStatus, DomainStatus, NodeStatus};
@@ -124,4 +125,26 @@ async fn a_rack_of_eighteen_runs_in_one_process_and_its_nodes_restart_at_once() 
         all.push(rack.start(17).await);
     }
     eventually("it is up again", async || rack.domain().await.status == DomainStatus::Up).await;
+}
+
+#[tokio::test]
+async fn programs_learn_with_which_nodes_the_service_is_connected() {
+    let rack = Rack::new(2);
+    let config = Config { grace_time: Some(Duration::from_secs(1)), ..rack.config(0) };
+    let reaches = |to: u8| {
+        let report = ServiceReport::read(&rack.machine(0));
+        (report.reaches(rack.fabric_node(to)), report.lost.contains(&rack.fabric_node(to)))
+    };
+    assert_eq!(reaches(0), (false, false), "there is no service");
+    let first = rack.start_with(config, 0).await;
+    rack.wait_until_ready(0).await;
+    assert_eq!((reaches(0), reaches(1)), ((true, false), (false, false)));
+    let second = rack.start(1).await;
+    rack.wait_for_link(0, 1, ConnectionStatus::Connected).await;
+    assert_eq!(reaches(1), (true, false), "at once");
+    second.shut_down().await;
+    rack.wait_for_link(0, 1, ConnectionStatus::Disconnected).await;
+    assert_eq!(reaches(1), (false, true));
+    first.shut_down().await;
+    assert_eq!((reaches(0), reaches(1)), ((false, false), (false, false)));
 }

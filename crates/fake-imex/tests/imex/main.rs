@@ -12,10 +12,12 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use octavo_fake_gpu::NodeId;
 use octavo_fake_gpu::locate::MachineLocation;
 use octavo_fake_imex::config::{CommandAddress, Quorum};
 use octavo_fake_imex::status::{ConnectionStatus, Domain, Node, NodeStatus};
 use octavo_fake_imex::{Config, Daemon, Environment, command};
+use octavo_machine::Machine;
 
 /// Description of a machine with an NVLink fabric.
 const MACHINE: &str = include_str!("../../../../machines/gb200-tray.yaml");
@@ -84,6 +86,13 @@ impl Rack {
             fs::write(folder.join("machine.yaml"), MACHINE).unwrap();
         }
         folder
+    }
+
+    /// A node in its fabric.
+    pub(crate) fn fabric_node(&self, node: u8) -> NodeId {
+        let mut machine = Machine::parse(MACHINE).unwrap();
+        machine.instantiate(&self.machine(node).canonicalize().unwrap().to_string_lossy());
+        NodeId::of(&machine).unwrap()
     }
 
     /// Sets the faults of a node: the text of `imex` in `state.json`.
