@@ -23,6 +23,9 @@ pub(crate) mod location {
 /// Handle type that can be sent over a Unix socket.
 pub(crate) const POSIX_FILE_DESCRIPTOR: u32 = 1;
 
+/// Handle type that processes of other nodes can import.
+pub(crate) const FABRIC: u32 = 8;
+
 /// `CUmemAllocationProp`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,6 +12,7 @@ const MIB: u64 = 1 << 20;
 
 /// Result of `cuInit`.
 pub(crate) struct Driver {
+    pub(crate) location: MachineLocation,
     pub(crate) machine: Machine,
     pub(crate) devices: Vec<Device>,
     pub(crate) state: StateWatcher,
@@ -55,7 +56,8 @@ impl Driver {
             Device::new(ordinal, index, gpu, capacity, folder.clone(), clock)
         };
         let devices = visible.iter().enumerate().map(device).collect();
-        Ok(Self { devices, state: StateWatcher::new(folder.join("state.json")), machine })
+        let state = StateWatcher::new(folder.join("state.json"));
+        Ok(Self { location, machine, devices, state })
     }
 
     /// Highest CUDA version in the format of `cuDriverGetVersion`: 13000.

@@ -5,13 +5,15 @@ use std::fs::File;
 use std::os::fd::{BorrowedFd, IntoRawFd};
 
 use crate::abi::{
-    MemAccessDesc, MemAllocationProp, MemLocation, MulticastProp, POSIX_FILE_DESCRIPTOR,
+    FABRIC, MemAccessDesc, MemAllocationProp, MemLocation, MulticastProp, POSIX_FILE_DESCRIPTOR,
 };
 use crate::code::{CallResult, Code};
 use crate::context;
 use crate::execution::stream;
 use crate::library::device;
 use crate::memory::arena::GRANULE;
+use crate::memory::fabric::HandleBytes;
+use crate::memory::mappings;
 use crate::memory::vmm;
 use crate::pointers::{In, Out};
 use crate::table::Handle;
@@ -25,10 +27,10 @@ calls! { CALLS = call;
         _flags: c_ulonglong,
     ) {
         address.check()?;
-        address.put(vmm::reserve(size, align)?)
+        address.put(mappings::reserve(size, align)?)
     }
 
-    fn cuMemAddressFree(address: u64, size: u64) { vmm::free_addresses(address, size) }
+    fn cuMemAddressFree(address: u64, size: u64) { mappings::free_addresses(address, size) }
 
     fn cuMemCreate(
         handle: Out<Handle>,
@@ -44,26 +46,26 @@ calls! { CALLS = call;
 
     fn cuMemRetainAllocationHandle(handle: Out<Handle>, address: u64) {
         handle.check()?;
-        handle.put(vmm::retain(address)?)
+        handle.put(mappings::retain(address)?)
     }
 
     fn cuMemMap(address: u64, size: u64, offset: u64, handle: Handle, flags: c_ulonglong) {
         if flags != 0 {
             return Err(Code::INVALID_VALUE);
         }
-        vmm::map(address, size, offset, handle)
+        mappings::map(address, size, offset, handle)
     }
 
-    fn cuMemUnmap(address: u64, size: u64) { vmm::unmap(address, size) }
+    fn cuMemUnmap(address: u64, size: u64) { mappings::unmap(address, size) }
 
     fn cuMemSetAccess(address: u64, size: u64, access: In<MemAccessDesc>, count: usize) {
         let highest = access.list(count)?.iter().map(|access| access.flags).max();
-        vmm::set_access(address, size, highest.ok_or(Code::INVALID_VALUE)?)
+        mappings::set_access(address, size, highest.ok_or(Code::INVALID_VALUE)?)
     }
 
     fn cuMemGetAccess(flags: Out<c_ulonglong>, place: In<MemLocation>, address: u64) {
         place.read()?;
-        flags.put(vmm::access(address)?.into())
+        flags.put(mappings::access(address)?.into())
     }
 
     fn cuMemGetAllocationGranularity(
@@ -79,28 +81,39 @@ calls! { CALLS = call;
         prop.put(vmm::prop(handle)?)
     }
 
+    /// The caller owns a descriptor from then on.
     fn cuMemExportToShareableHandle(
-        shareable: Out<c_int>,
+        shareable: usize,
         handle: Handle,
         kind: c_uint,
         _flags: c_ulonglong,
     ) {
-        shareable.check()?;
-        if kind != POSIX_FILE_DESCRIPTOR {
-            return Err(Code::NOT_SUPPORTED);
+        match kind {
+            POSIX_FILE_DESCRIPTOR => {
+                let shareable = Out::<c_int>::at(shareable);
+                shareable.check()?;
+                shareable.put(vmm::export(handle)?.into_raw_fd())
+            }
+            FABRIC => {
+                let shareable = Out::<HandleBytes>::at(shareable);
+                shareable.check()?;
+                shareable.put(vmm::export_to_fabric(handle)?)
+            }
+            _ => Err(Code::NOT_SUPPORTED),
         }
-        let fd = vmm::export(handle)?;
-        // The caller owns it from now on.
-        shareable.put(fd.into_raw_fd())
     }
 
-    /// The caller keeps the descriptor.
+    /// The caller keeps a descriptor.
     fn cuMemImportFromShareableHandle(handle: Out<Handle>, shareable: usize, kind: c_uint) {
         handle.check()?;
-        if kind != POSIX_FILE_DESCRIPTOR {
-            return Err(Code::INVALID_VALUE);
+        match kind {
+            POSIX_FILE_DESCRIPTOR => handle.put(vmm::import(borrowed(shareable)?)?),
+            FABRIC => {
+                let bytes = In::<HandleBytes>::within(shareable).read()?;
+                handle.put(vmm::import_from_fabric(&bytes)?)
+            }
+            _ => Err(Code::INVALID_VALUE),
         }
-        handle.put(vmm::import(borrowed(shareable)?)?)
     }
 
     fn cuMulticastCreate(handle: Out<Handle>, prop: In<MulticastProp>) {
@@ -137,7 +150,7 @@ calls! { CALLS = call;
         _size: u64,
         _flags: c_ulonglong,
     ) {
-        vmm::access(address)?;
+        mappings::access(address)?;
         vmm::check_multicast(handle)
     }
 
@@ -166,7 +179,7 @@ calls! { CALLS = call;
         _flags: c_ulonglong,
     ) {
         device(ordinal)?;
-        vmm::access(address)?;
+        mappings::access(address)?;
         vmm::check_multicast(handle)
     }
 

@@ -194,7 +194,7 @@ fn clear(to: u64, bytes: u64) -> bool {
     let mut is_private = start < end;
     let mut at = start;
     while is_private && at < end {
-        is_private = !crate::memory::vmm::is_file(at) && !crate::memory::ipc::is_file(at);
+        is_private = !crate::memory::mappings::is_file(at) && !crate::memory::ipc::is_file(at);
         at += GRANULE;
     }
     if !is_private {

@@ -10,7 +10,9 @@ use crate::execution::stream::{self, Default, STREAMS};
 use crate::library;
 use crate::memory::arena;
 use crate::memory::arrays;
+use crate::memory::fabric;
 use crate::memory::heap;
+use crate::memory::mappings;
 use crate::table::Handle;
 
 /// Location of one end of a copy.
@@ -204,6 +206,9 @@ fn check_fill(params: &MemsetParams) -> CallResult {
 fn check((side, address): (Side, u64), bytes: u64) -> CallResult {
     if bytes == 0 || side == Side::Host {
         return Ok(());
+    }
+    if fabric::has_imported() {
+        mappings::check_reachable(address)?;
     }
     match heap::find(address) {
         Some(range) if bytes <= range.size - (address - range.start) => Ok(()),

@@ -9,9 +9,9 @@ use crate::context;
 use crate::device::Device;
 use crate::memory::arena::{self, GRANULE, granules};
 use crate::memory::ipc;
+use crate::memory::mappings;
 use crate::memory::pool;
 use crate::memory::spans::FreeList;
-use crate::memory::vmm;
 use crate::table::{Handle, lock};
 
 /// An allocation.
@@ -253,7 +253,7 @@ pub(crate) fn find(address: u64) -> Option<Range> {
     let heap = heap();
     let found = heap.ranges.range(..=address).next_back().map(|(_, range)| *range);
     drop(heap);
-    found.filter(|range| address - range.start < range.size).or_else(|| vmm::find(address))
+    found.filter(|range| address - range.start < range.size).or_else(|| mappings::find(address))
 }
 
 /// Records that bytes will be written.

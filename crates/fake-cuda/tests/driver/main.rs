@@ -12,6 +12,7 @@
 
 mod contexts;
 mod copies;
+mod fabric;
 mod faults;
 mod graphs;
 mod memory;

@@ -19,7 +19,7 @@ use crate::node::{CONTEXT, Cuda, GIB, MIB, Node, OUT_OF_MEMORY, built};
 const FOLDER: &str = "OCTAVO_TEST_MACHINE";
 
 /// Another process, which prints `ready` and lives until its input ends.
-struct Other {
+pub(crate) struct Other {
     child: Child,
 }
 
@@ -28,10 +28,24 @@ impl Other {
         Self::start_by(Command::new(env::current_exe().unwrap()), node, role)
     }
 
-    fn start_by(mut command: Command, node: &Node, role: &str) -> Self {
-        let name = format!("processes::{role}");
+    /// A process that is the test of this path.
+    pub(crate) fn start_as(node: &Node, path: &str) -> Self {
+        Self::start_test(Command::new(env::current_exe().unwrap()), node, path)
+    }
+
+    /// Kills it, without a chance to clean up.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn start_by(command: Command, node: &Node, role: &str) -> Self {
+        Self::start_test(command, node, &format!("processes::{role}"))
+    }
+
+    fn start_test(mut command: Command, node: &Node, path: &str) -> Self {
         let child = command
-            .args(["--exact", &name, "--nocapture", "--test-threads=1"])
+            .args(["--exact", path, "--nocapture", "--test-threads=1"])
             .env(FOLDER, node.folder.path())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -59,11 +73,11 @@ impl Drop for Other {
 }
 
 /// The machine of a process that another test has started.
-fn machine() -> Option<PathBuf> {
+pub(crate) fn machine() -> Option<PathBuf> {
     env::var_os(FOLDER).map(PathBuf::from)
 }
 
-fn say_ready_and_wait() {
+pub(crate) fn say_ready_and_wait() {
     let mut out = std::io::stdout();
     out.write_all(b"ready\n").unwrap();
     out.flush().unwrap();

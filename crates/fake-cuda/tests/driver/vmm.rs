@@ -4,9 +4,14 @@ use crate::call;
 use crate::node::{CONTEXT, Cuda, GIB, INVALID_VALUE, MIB, Node, OUT_OF_MEMORY};
 
 impl Cuda {
+    /// Memory that can be exported as a file descriptor.
     pub(crate) fn create(&self, size: u64) -> Result<usize, u32> {
-        // Pinned, exportable as a file descriptor; on device 0.
-        let prop: [u32; 8] = [1, 1, 1, 0, 0, 0, 0, 0];
+        self.create_for(1, size)
+    }
+
+    /// Pinned memory on device 0 that can be exported by these types of handles.
+    pub(crate) fn create_for(&self, handle_types: u32, size: u64) -> Result<usize, u32> {
+        let prop: [u32; 8] = [1, handle_types, 1, 0, 0, 0, 0, 0];
         let mut handle = 0_usize;
         match call!(self, cuMemCreate(
             &raw mut handle => *mut usize, size => u64, prop.as_ptr() => *const u32, 0 => u64))
@@ -35,11 +40,11 @@ impl Cuda {
             address => u64, size => u64, access.as_ptr() => *const u32, 1 => usize))
     }
 
-    fn unmap(&self, address: u64, size: u64) -> u32 {
+    pub(crate) fn unmap(&self, address: u64, size: u64) -> u32 {
         call!(self, cuMemUnmap(address => u64, size => u64))
     }
 
-    fn release(&self, handle: usize) -> u32 {
+    pub(crate) fn release(&self, handle: usize) -> u32 {
         call!(self, cuMemRelease(handle => usize))
     }
 }
