@@ -3,6 +3,7 @@
 
 mod arrays;
 mod graphs;
+mod list;
 mod lookups;
 mod plain;
 mod pools;
@@ -12,6 +13,8 @@ mod virtual_memory;
 use serde::Serialize;
 
 use crate::driver::{Code, Cuda, CudaError, Handle};
+
+pub(crate) use list::ALLOCATION_PATHS;
 
 /// A GPU with its current context.
 pub(crate) struct GpuContext<'a> {
@@ -59,92 +62,11 @@ enum Kind {
     HostBacked,
     /// It sets a context limit once, which reserves memory.
     ContextLimit,
+    /// Like pieces; without being named, only on GPUs that other nodes can reach.
+    Fabric,
     /// Like pieces, but only if it is named: it loads the driver a second time.
     OnRequest,
 }
-
-/// All paths, in the order of their trial.
-pub(crate) const ALLOCATION_PATHS: &[AllocationPath] = &[
-    AllocationPath { name: "alloc", what: "cuMemAlloc", take: plain::alloc, kind: Kind::Pieces },
-    AllocationPath {
-        name: "pitch",
-        what: "cuMemAllocPitch",
-        take: plain::pitch,
-        kind: Kind::Pieces,
-    },
-    AllocationPath {
-        name: "managed",
-        what: "cuMemAllocManaged",
-        take: plain::managed,
-        kind: Kind::HostBacked,
-    },
-    AllocationPath {
-        name: "resolved",
-        what: "cuMemAlloc from cuGetProcAddress",
-        take: lookups::resolved,
-        kind: Kind::Pieces,
-    },
-    AllocationPath {
-        name: "create",
-        what: "cuMemCreate",
-        take: virtual_memory::create,
-        kind: Kind::Pieces,
-    },
-    AllocationPath {
-        name: "map",
-        what: "cuMemCreate, cuMemMap, cuMemRelease",
-        take: virtual_memory::map,
-        kind: Kind::Pieces,
-    },
-    AllocationPath {
-        name: "async",
-        what: "cuMemAllocAsync",
-        take: pools::default,
-        kind: Kind::Pieces,
-    },
-    AllocationPath {
-        name: "pool",
-        what: "cuMemAllocFromPoolAsync, a pool of its own",
-        take: pools::own,
-        kind: Kind::Pieces,
-    },
-    AllocationPath {
-        name: "graph",
-        what: "a graph with a cuGraphAddMemAllocNode",
-        take: graphs::node,
-        kind: Kind::Pieces,
-    },
-    AllocationPath {
-        name: "array",
-        what: "cuArray3DCreate",
-        take: arrays::array,
-        kind: Kind::Pieces,
-    },
-    AllocationPath {
-        name: "mipmap",
-        what: "cuMipmappedArrayCreate",
-        take: arrays::mipmap,
-        kind: Kind::Pieces,
-    },
-    AllocationPath {
-        name: "heap",
-        what: "cuCtxSetLimit, heap of kernels",
-        take: settings::heap,
-        kind: Kind::ContextLimit,
-    },
-    AllocationPath {
-        name: "print",
-        what: "cuCtxSetLimit, buffer of printf",
-        take: settings::print,
-        kind: Kind::ContextLimit,
-    },
-    AllocationPath {
-        name: "namespace",
-        what: "cuMemAlloc from dlmopen",
-        take: lookups::namespace,
-        kind: Kind::OnRequest,
-    },
-];
 
 /// Result of one path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -260,6 +182,18 @@ pub(crate) fn is_default(path: &AllocationPath) -> bool {
     path.kind != Kind::OnRequest
 }
 
+/// Whether a GPU has the path at all.
+pub(crate) fn is_possible(path: &AllocationPath, context: &GpuContext<'_>) -> bool {
+    /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED`.
+    const FABRIC_SUPPORTED: u32 = 128;
+    let mut value = 0;
+    path.kind != Kind::Fabric
+        || context
+            .cuda
+            .device_attribute(&mut value, FABRIC_SUPPORTED, context.device)
+            .is_ok_and(|()| value == 1)
+}
+
 /// Allocates pieces, smaller ones when larger ones are refused, until nothing fits or the limit is
 /// exceeded. Then frees them. Returns the bytes, the last refusal, and an error of freeing.
 fn fill(
@@ -301,3 +235,6 @@ fn free(cuda: &Cuda) -> Option<u64> {
 fn size(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,7 +86,7 @@ pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult>
     let mut reports = Vec::new();
     let tried: &[&Gpu] = if args.seen { &[] } else { &gpus };
     for gpu in tried {
-        reports.push(probe(&cuda, gpu, &environment, &paths_to_try, !args.no_timing)?);
+        reports.push(probe(&cuda, gpu, &environment, &paths_to_try, args)?);
     }
     let leaks =
         reports.iter().flat_map(|report| &report.findings).any(|f| f.verdict == Verdict::Passes);
@@ -126,18 +126,20 @@ fn probe(
     gpu: &Gpu,
     environment: &Environment,
     paths_to_try: &[&'static AllocationPath],
-    has_timing: bool,
+    args: &ProbeArgs,
 ) -> anyhow::Result<GpuReport> {
     let context = make_current(cuda, gpu.number)?;
     let is_share = environment.shares.iter().any(|share| share.gpu == gpu.uuid);
     let limit = gpu.total_bytes;
-    let findings = paths_to_try.iter().map(|path| {
+    let is_named = !args.paths.is_empty();
+    let tried = paths_to_try.iter().filter(|path| is_named || paths::is_possible(path, &context));
+    let findings = tried.map(|path| {
         let finding = paths::try_path(path, &context, limit, is_share);
         // The path may have made another context current.
         cuda.context_set(context.context).map(|()| finding)
     });
     let findings = findings.collect::<Result<Vec<_>, _>>()?;
-    let costs = if has_timing { timing::measure(&context)? } else { Vec::new() };
+    let costs = if args.no_timing { Vec::new() } else { timing::measure(&context)? };
     cuda.primary_release(context.device)?;
     Ok(GpuReport { gpu: gpu.number, limit_bytes: limit, is_share, findings, costs })
 }

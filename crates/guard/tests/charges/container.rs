@@ -88,6 +88,10 @@ fn made(limit: u64, chip: u64) -> tempfile::TempDir {
     let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../machines");
     let mut machine = Machine::read(&machines.join("dgx-h100.yaml")).expect("a machine");
     machine.instantiate("charges");
+    // Of several nodes, so that its memory can have fabric handles.
+    if let Some(fabric) = &mut machine.fabric {
+        "6f1c2a7e-94d3-4b58-8e0b-3d5a71c9f246".clone_into(&mut fabric.cluster_uuid);
+    }
     machine.model.memory_mib = chip / MIB + machine.model.reserved_mib;
     fs::write(driver.join("machine.yaml"), machine.to_yaml().expect("text")).expect("written");
 

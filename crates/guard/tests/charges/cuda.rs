@@ -69,6 +69,11 @@ impl Prop {
     pub(crate) fn at(location: Location) -> Self {
         Self { kind: 1, handle_types: 1, location, windows: 0, max: 0, rest: [0; 56] }
     }
+
+    /// On the first GPU, for handles that other nodes can import.
+    pub(crate) fn for_fabric() -> Self {
+        Self { handle_types: 8, ..Self::at(FIRST_GPU) }
+    }
 }
 
 impl Cuda {
@@ -146,8 +151,11 @@ impl Cuda {
     }
 
     pub(crate) fn create(&self, bytes: u64, location: Location) -> Result<u64, u32> {
+        self.create_with(bytes, Prop::at(location))
+    }
+
+    pub(crate) fn create_with(&self, bytes: u64, prop: Prop) -> Result<u64, u32> {
         let mut handle = 0;
-        let prop = Prop::at(location);
         ok(
             call!(self, cuMemCreate(
                 &raw mut handle => *mut u64, bytes => u64, &raw const prop => *const Prop, 0 => u64)),

@@ -46,6 +46,7 @@ mod cuda;
 
 mod arrays;
 mod exported_pools;
+mod fabric;
 mod faults;
 mod freed;
 mod graphs;

@@ -45,6 +45,11 @@ impl AllocationProperties {
             reserved: [0; 4],
         }
     }
+
+    /// Memory of a GPU that processes of other nodes can import (`CU_MEM_HANDLE_TYPE_FABRIC`).
+    pub(crate) const fn fabric(number: i32) -> Self {
+        Self { handle_types: 8, ..Self::device(number) }
+    }
 }
 
 /// `CUmemAccessDesc`.

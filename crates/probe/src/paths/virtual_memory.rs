@@ -8,7 +8,17 @@ pub(super) fn create<'a>(
     context: &'a GpuContext<'a>,
     bytes: u64,
 ) -> Result<Allocation<'a>, CudaError> {
-    let handle = physical(context, bytes)?;
+    let handle = physical(context, bytes, AllocationProperties::device(context.device))?;
+    Ok(Allocation::new(move || context.cuda.release(handle)))
+}
+
+/// `cuMemCreate` of memory that processes of other nodes can import, not mapped. It is not exported: the guard counts
+/// exported memory until the process ends.
+pub(super) fn fabric<'a>(
+    context: &'a GpuContext<'a>,
+    bytes: u64,
+) -> Result<Allocation<'a>, CudaError> {
+    let handle = physical(context, bytes, AllocationProperties::fabric(context.device))?;
     Ok(Allocation::new(move || context.cuda.release(handle)))
 }
 
@@ -18,7 +28,7 @@ pub(super) fn map<'a>(
     context: &'a GpuContext<'a>,
     bytes: u64,
 ) -> Result<Allocation<'a>, CudaError> {
-    let handle = physical(context, bytes)?;
+    let handle = physical(context, bytes, AllocationProperties::device(context.device))?;
     let mut pointer = 0;
     let mapped = context.cuda.reserve(&mut pointer, size(bytes), 0, 0, 0).and_then(|()| {
         let mapped = context.cuda.map(pointer, size(bytes), 0, handle, 0).and_then(|()| {
@@ -37,9 +47,12 @@ pub(super) fn map<'a>(
     }))
 }
 
-fn physical(context: &GpuContext<'_>, bytes: u64) -> Result<u64, CudaError> {
+fn physical(
+    context: &GpuContext<'_>,
+    bytes: u64,
+    properties: AllocationProperties,
+) -> Result<u64, CudaError> {
     let mut handle = 0;
-    let properties = AllocationProperties::device(context.device);
     context.cuda.create(&mut handle, size(bytes), &properties, 0)?;
     Ok(handle)
 }
