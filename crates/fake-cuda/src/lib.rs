@@ -8,6 +8,7 @@
 //! The machine is beside the library (`machine.yaml`, `state.json`). Otherwise, as in a container
 //! into which only the library is mounted, it is in `/run/octavo-simulator`. There only GPUs whose
 //! `/dev/nvidiaN` the container may open are visible, and `nvidiactl` and `nvidia-uvm` are needed.
+//! A folder `dev` beside the library stands for `/dev` in the same way.
 //!
 //! Deliberate differences from hardware:
 //!
@@ -18,6 +19,8 @@
 //! - The runtime library (`libcudart`) needs undocumented tables of functions (`cuGetExportTable`)
 //!   and does not start.
 //! - There are no MIG devices.
+//! - Memory of another node needs the simulated IMEX service, and a folder that both nodes see. The design of the lab
+//!   lists the details (`docs/design/lab.md`).
 //!
 //! [`exports`](self) holds the C functions by subject, each a line or two on top of the safe
 //! modules below; [`abi`](self) the structures that callers pass. The only environment variable is

@@ -9,13 +9,15 @@
 //! There are no device nodes: containers get them by the numbers of `proc/devices`.
 //!
 //! `sys` and the capability numbers are the same on all nodes of a machine. Each is a symbolic link
-//! to a folder that these nodes share. With hundreds of nodes these are most of the files, and
+//! to a folder that these nodes share. So is the folder through which nodes of a fabric share memory. With hundreds of nodes these are most of the files, and
 //! removing a copy per node would dominate the time of `down`.
 //!
 //! The driver library is the simulated one, with one copy per node, because it reads the machine
 //! description beside itself. All other files are only found, mounted and linked; no program runs
 //! them. Removing the node's folder removes the hardware.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -37,12 +39,22 @@ const TRAYS_PER_RACK: u32 = 18;
 /// Folder of capability numbers within the shared folder.
 const MIG_TABLE_DIR: &str = "nvidia-caps";
 
+/// Folder of the memory that nodes of a fabric share, within the shared folder.
+pub(crate) const FABRIC_DIR: &str = "fabric";
+
 /// Builds the files that all nodes of a machine share, in `shared_dir`.
 pub(crate) fn build_shared(shared_dir: &Path, machine: &Machine) -> anyhow::Result<()> {
     let tree = Tree::new(shared_dir);
     if machine.model.mig.is_some() {
         let table = proc_files::mig_minors(machine);
         tree.file(Path::new(MIG_TABLE_DIR).join("mig-minors"), &table)?;
+    }
+    if proc_files::has_channels(machine) {
+        // Programs of any user share memory.
+        tree.folder(FABRIC_DIR)?;
+        let folder = shared_dir.join(FABRIC_DIR);
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o1777))
+            .with_context(|| format!("let all users write to {}", folder.display()))?;
     }
     sys_files::write(&tree, machine)
 }
@@ -76,7 +88,11 @@ pub(crate) fn build(
     if machine.model.mig.is_some() {
         tree.link(proc_files::MIG_TABLE, shared_dir.join(MIG_TABLE_DIR))?;
     }
-    tree.replace(&Path::new(driver_root::LIBRARY_DIR).join("machine.yaml"), &description)
+    let libraries = Path::new(driver_root::LIBRARY_DIR);
+    if proc_files::has_channels(&machine) {
+        tree.link(libraries.join(FABRIC_DIR), shared_dir.join(FABRIC_DIR))?;
+    }
+    tree.replace(&libraries.join("machine.yaml"), &description)
 }
 
 /// Assigns the machine to a fabric. 18 trays in index order are one rack with one cluster and

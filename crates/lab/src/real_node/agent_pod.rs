@@ -11,7 +11,7 @@ use anyhow::Context as _;
 use kube::api::DynamicObject;
 use serde_json::{Value, json};
 
-use super::mounts::DRIVER_ROOT;
+use super::mounts::{DRIVER_ROOT, FABRIC_DIR};
 use crate::cluster::apply;
 
 /// The chart's agent, rendered for real nodes.
@@ -19,6 +19,9 @@ const CHART: &str = include_str!("../../manifests/agent.yaml");
 
 /// Path in containers at which the simulated driver finds its machine.
 const SIMULATOR_DIR: &str = "/run/octavo-simulator";
+
+/// Path in containers of the memory that nodes of a fabric share.
+const SIMULATED_FABRIC_DIR: &str = "/run/octavo-fabric";
 
 /// Name of the volume with the driver's root, and where the chart mounts it.
 const DRIVER_VOLUME: &str = "driver-root";
@@ -53,11 +56,12 @@ fn use_simulated_files(object: &mut Value) -> anyhow::Result<()> {
     let hardware = Path::new(DRIVER_MOUNT);
     config["procRoot"] = json!(hardware.join("proc"));
     config["sysRoot"] = json!(hardware.join("sys"));
-    config["mounts"] = json!([{
-        "hostPath": Path::new(DRIVER_ROOT).join("usr/lib64"),
-        "containerPath": SIMULATOR_DIR,
-        "readOnly": false,
-    }]);
+    let libraries = Path::new(DRIVER_ROOT).join("usr/lib64");
+    // The link to the fabric's folder leads nowhere in a container.
+    config["mounts"] = json!([
+        {"hostPath": libraries, "containerPath": SIMULATOR_DIR, "readOnly": false},
+        {"hostPath": FABRIC_DIR, "containerPath": SIMULATED_FABRIC_DIR, "readOnly": false},
+    ]);
     *text = serde_saphyr::to_string(&config).context("write the agent's config file")?.into();
     Ok(())
 }

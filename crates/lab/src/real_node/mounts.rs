@@ -5,6 +5,7 @@
 //! | `/run` | a tmpfs, empty at each start as after a boot |
 //! | `/var/lib`, `/var/log` | the node's own folders in the state folder |
 //! | `/run/nvidia` | the simulated hardware; `driver` is the driver's root, as with a driver container |
+//! | `/run/octavo-lab/fabric` | the memory that nodes of a fabric share, one folder of all nodes of a machine |
 //! | some files of `/proc/sys` | stand-ins, so that the kubelet changes no setting of the machine |
 
 use std::fs;
@@ -14,6 +15,7 @@ use anyhow::Context as _;
 use rustix::mount::{MountFlags, MountPropagationFlags};
 
 use super::NodeContext;
+use crate::nodes::{hardware, nodeset};
 
 /// Folders of the machine that are hidden from a node.
 pub(super) const REPLACED_DIRS: [&str; 3] = ["/run", "/var/lib", "/var/log"];
@@ -26,6 +28,9 @@ pub(super) const HARDWARE_DIR: &str = "/run/nvidia";
 
 /// Root of the driver.
 pub(super) const DRIVER_ROOT: &str = "/run/nvidia/driver";
+
+/// Folder of the memory that nodes of a fabric share; empty on other nodes.
+pub(super) const FABRIC_DIR: &str = "/run/octavo-lab/fabric";
 
 /// Kernel settings that the kubelet requires, and writes if they differ. They apply to the whole
 /// machine. The kubelet therefore reads the required values from stand-in files.
@@ -51,7 +56,16 @@ pub(super) fn prepare(context: &NodeContext<'_>) -> anyhow::Result<()> {
     let hardware = context.layout.node(&context.node.name);
     // Mounted as a whole: the simulated driver locates its `/proc` files relative to itself.
     bind_mount(&hardware, HARDWARE_DIR)?;
+    share_fabric(context)?;
     shadow_kernel_settings()
+}
+
+/// Mounts the memory of the node's fabric. Without one the folder is there, too: all containers mount it.
+fn share_fabric(context: &NodeContext<'_>) -> anyhow::Result<()> {
+    fs::create_dir_all(FABRIC_DIR).with_context(|| format!("make {FABRIC_DIR}"))?;
+    let stem = nodeset::stem(&context.node.machine);
+    let shared = stem.map(|stem| context.layout.machine(&stem).join(hardware::FABRIC_DIR));
+    shared.filter(|shared| shared.is_dir()).map_or(Ok(()), |shared| bind_mount(&shared, FABRIC_DIR))
 }
 
 fn mount_tmpfs(path: impl AsRef<Path>) -> anyhow::Result<()> {

@@ -152,6 +152,9 @@ fn a_tray_of_a_rack_has_channels_to_the_others() {
         assert_eq!(fs::read_to_string(program).unwrap(), "the simulated library");
     }
     assert!(node.read("proc/driver/nvidia/version").contains("aarch64"));
+    let fabric = node.dir().join("driver/usr/lib64/fabric");
+    assert!(fs::read_link(&fabric).unwrap().is_dir(), "a folder of all nodes");
+    assert_eq!(fs::metadata(fabric).unwrap().permissions().mode() & 0o7777, 0o1777);
 }
 
 #[test]

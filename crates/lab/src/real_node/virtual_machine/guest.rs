@@ -96,6 +96,8 @@ fn setup(context: &NodeContext<'_>) -> anyhow::Result<String> {
     let etc = context.layout.real_node(&context.node.name).join("etc");
     bind(&etc, Path::new(mounts::ETC_DIR))?;
     bind(&context.layout.node(&context.node.name), Path::new(mounts::HARDWARE_DIR))?;
+    // Containers have the folder. Virtual machines share no memory.
+    writeln!(script, "mkdir -p -m 1777 {}", mounts::FABRIC_DIR)?;
     let gateway = context.real.gateway();
     writeln!(script, "ip address add {}/24 dev eth0", context.address())?;
     writeln!(script, "ip link set dev eth0 up")?;
