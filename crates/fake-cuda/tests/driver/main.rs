@@ -20,5 +20,6 @@ mod names;
 mod node;
 mod pools;
 mod processes;
+mod rack;
 mod streams;
 mod vmm;
