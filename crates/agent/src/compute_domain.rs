@@ -9,7 +9,6 @@
 //!
 //! The rules are in `docs/design/compute-domains.md`, after NVIDIA's driver (kubernetes-sigs/dra-driver-nvidia-gpu).
 
-mod fabric;
 mod holds;
 mod plan;
 mod pool;
@@ -26,20 +25,20 @@ use std::time::Duration;
 use kube::Client;
 use octavo_api::Refusal;
 use octavo_cdi::DriverFiles;
-use octavo_kube_io::events::Events;
+use octavo_kube_io::events::{EventType, Events};
 use octavo_node::files::{StorageError, is_plain_name};
 use octavo_node::{ClaimRef, NodePaths, failpoint};
 use tokio::sync::watch;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::cdi::{CdiFolder, spec_text};
 use crate::checkpoint::Store;
 use crate::claims::{ClaimReader, OpenError, Opened, boot_id};
 use crate::drain_gate::DrainGate;
+use crate::fabric::Fabric;
 use crate::keyed_mutex::KeyedMutex;
 use crate::monitor::Snapshot;
 use crate::node::{DraDriver, PreparedDevice};
-use fabric::Fabric;
 use holds::{DomainHolds, Missing};
 use plan::{Plan, WaitFor};
 use record::DomainRecord;
@@ -48,8 +47,8 @@ use waiters::{Waiter, Waiters};
 pub(crate) use pool::pool;
 pub(crate) use record::DomainCounts;
 
-/// Maximum duration of a prepare. Shorter than the kubelet's timeout (45 s), so that the kubelet gets the reason.
-const PREPARE_TIMEOUT: Duration = Duration::from_secs(40);
+/// Time for an event about a prepared claim.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The node, as claims of domains see it.
 pub(crate) struct DomainNode {
@@ -121,23 +120,51 @@ impl DomainClaims {
         Ok((Self { inner: Arc::new(inner) }, opened))
     }
 
-    /// Makes a claim's devices ready. Idempotent.
-    pub(crate) async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
-        let deadline = Instant::now() + PREPARE_TIMEOUT;
+    /// Makes a claim's devices ready. Idempotent. Waits for a domain until `deadline`.
+    pub(crate) async fn prepare(
+        &self,
+        claim: &ClaimRef,
+        deadline: Instant,
+    ) -> Result<Vec<PreparedDevice>, Refusal> {
         // Before the claim is read: an unprepare from now on must end this call.
         let waiter = self.inner.waiters.join(&claim.uid);
-        let begun = self.work(claim, |inner, claim| async move { inner.begin(&claim).await });
+        let begun = self.work(claim, {
+            let waiter = waiter.clone();
+            |inner, claim| async move { inner.begin(&claim, &waiter).await }
+        });
         let (plan, wait) = match begun.await? {
             Begun::Prepared(devices) => return Ok(devices),
             Begun::Waiting(plan, wait) => (plan, wait),
         };
         // In the caller's task and without a lock: an abandoned call waits no longer.
-        self.inner.wait(claim, &wait, deadline, &waiter).await?;
-        self.work(claim, |inner, claim| async move {
-            check_waiter(&claim, &waiter)?;
-            inner.hold(*plan).await
-        })
-        .await
+        let missing = self.inner.wait(claim, &wait, deadline, &waiter).await?;
+        let devices = self
+            .work(claim, |inner, claim| async move {
+                check_waiter(&claim, &waiter)?;
+                inner.hold(*plan).await
+            })
+            .await?;
+        if let Some(missing) = missing {
+            self.report_missing(claim, &wait, &missing);
+        }
+        Ok(devices)
+    }
+
+    /// Reports that a claim was prepared although members of its domain are missing. The kubelet does not wait for it.
+    fn report_missing(&self, claim: &ClaimRef, domain: &WaitFor, missing: &str) {
+        let WaitFor { namespace, name, .. } = domain;
+        tracing::warn!(%claim, domain = %format_args!("{namespace}/{name}"), missing, "prepared without all members");
+        let note = format!(
+            "prepared although ComputeDomain {namespace}/{name} is not complete: {missing}"
+        );
+        let (events, claim) = (self.inner.events.clone(), wait::claim_reference(claim));
+        tokio::spawn(async move {
+            let warning = EventType::Warning;
+            let event = events.record(&claim, warning, "MembersMissing", "Prepare", &note);
+            if timeout(EVENT_TIMEOUT, event).await.is_err() {
+                tracing::debug!("an event about a claim was not recorded in time");
+            }
+        });
     }
 
     /// Releases a claim's devices. Idempotent. Needs no API server.
@@ -178,6 +205,11 @@ impl DomainClaims {
         self.inner.gate.close().await;
     }
 
+    /// Whether a claim without an object still keeps its devices for its grace period.
+    pub(crate) fn has_gone(&self) -> bool {
+        self.inner.holds().has_missing()
+    }
+
     /// How many devices claims hold.
     pub(crate) fn counts(&self) -> DomainCounts {
         self.inner.holds().counts()
@@ -214,7 +246,8 @@ impl DomainClaims {
 
 impl Inner {
     /// The first half of a prepare. The caller holds the claim's lock.
-    async fn begin(self: &Arc<Self>, claim: &ClaimRef) -> Result<Begun, Refusal> {
+    async fn begin(self: &Arc<Self>, claim: &ClaimRef, waiter: &Waiter) -> Result<Begun, Refusal> {
+        check_waiter(claim, waiter)?;
         let prepared = self.holds().prepared(&claim.uid);
         if let Some(record) = prepared {
             self.repair(&claim.uid).await?;
@@ -333,6 +366,10 @@ impl Inner {
 
     /// Whether a claim has no object for the second time, 30 s after the first.
     async fn is_gone(&self, claim: &ClaimRef) -> bool {
+        if claim.name.is_empty() {
+            // A damaged record that no longer names its claim: only the kubelet can give it back.
+            return false;
+        }
         let is_missing = match self.reader.read(claim).await {
             Ok(object) => object.is_none_or(|object| object.claim.uid != claim.uid),
             Err(_) => return false,

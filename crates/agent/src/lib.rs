@@ -10,6 +10,7 @@ mod compute_domain;
 pub mod config;
 pub mod devices;
 mod drain_gate;
+mod fabric;
 mod gpu_mode;
 mod handover;
 pub mod health;

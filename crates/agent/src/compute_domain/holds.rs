@@ -8,8 +8,8 @@ use octavo_node::ClaimRef;
 use octavo_node::files::{StorageError, is_plain_name};
 use tokio::time::Instant;
 
-use super::record::{DomainCounts, DomainDevice, DomainRecord};
-use crate::cdi::CdiFolder;
+use super::record::{DomainCounts, DomainDevice, DomainRecord, HeldDomainDevice};
+use crate::cdi::{CdiFolder, SpecContent};
 use crate::checkpoint::Store;
 use crate::claims::Opened;
 
@@ -33,8 +33,8 @@ pub(super) struct DomainHolds {
 }
 
 impl DomainHolds {
-    /// Reads the checkpoints. Those of an earlier boot are removed with their specs; a damaged one is moved aside, and its
-    /// claim holds every device.
+    /// Reads the checkpoints. Those of an earlier boot are removed with their specs; a damaged one is moved aside. Its claim
+    /// holds the devices that its spec names, or else every device.
     pub(super) fn recover(
         store: &Store<DomainRecord>,
         cdi: &CdiFolder,
@@ -57,11 +57,21 @@ impl DomainHolds {
                 uid: uid.clone(),
             });
             let boot_id = store.boot_id().to_owned();
-            let record = DomainRecord { claim, boot_id, is_unresolved: true, devices: Vec::new() };
+            // The spec was written after the record, and names its devices.
+            let devices = match cdi.read(&uid) {
+                Some(SpecContent::Devices(devices)) => devices,
+                _ => Vec::new(),
+            };
+            let devices = devices.into_iter().map(HeldDomainDevice::possible).collect();
+            let is_nameless = claim.name.is_empty();
+            let record = DomainRecord { claim, boot_id, is_unresolved: true, devices };
             let record = may_run.then_some(record);
             let aside = store.quarantine(&uid, damaged.damage, record.as_ref())?;
             let what_now = match &record {
-                Some(_) => "no other claim gets a channel until this one is unprepared or gone",
+                Some(_) if is_nameless => {
+                    "no other claim gets its devices until the kubelet unprepares it, or the node reboots"
+                }
+                Some(_) => "no other claim gets its devices until it is unprepared or gone",
                 None => "nothing is held by it any more",
             };
             opened.damage.push(format!(
@@ -95,7 +105,8 @@ impl DomainHolds {
             let others = self.by_uid.values().map(|(record, _)| record);
             let mut others = others.filter(|other| other.claim.uid != wanted.claim.uid);
             let holder = others.find(|other| {
-                other.is_unresolved || other.devices.iter().any(|held| held.device == device.device)
+                let holds = other.devices.iter().any(|held| held.device == device.device);
+                holds || (other.is_unresolved && other.devices.is_empty())
             });
             if let Some(holder) = holder {
                 let (device, holder) = (device.device.clone(), holder.claim.to_string());
@@ -123,6 +134,11 @@ impl DomainHolds {
         }
         *missing = found;
         false
+    }
+
+    /// Whether a claim's object was found missing.
+    pub(super) fn has_missing(&self) -> bool {
+        self.by_uid.values().any(|(_, missing)| *missing != Missing::No)
     }
 
     /// The claims that hold devices.

@@ -6,10 +6,10 @@ use octavo_api::config::{
 use octavo_api::{Refusal, names};
 
 use super::DomainNode;
-use super::fabric::Fabric;
 use super::record::{DomainDevice, DomainRecord, HeldDomainDevice};
 use super::spec::{ALL_CHANNELS, cdi_id};
 use crate::claims::{AllocatedClaim, AllocatedDevice, mismatched, parent_request, parse_bytes};
+use crate::fabric::Fabric;
 
 /// What a claim gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ pub(super) struct WaitFor {
     pub(super) name: String,
     /// UID.
     pub(super) uid: String,
+    /// The node's clique.
+    pub(super) clique: String,
 }
 
 /// The devices of a claim, and what it waits for.
@@ -55,6 +57,10 @@ pub(super) fn plan(
                 device: result.device.clone(),
                 node: node.name.clone(),
             });
+        }
+        if result.admin_access {
+            let what = "administrators' access to a channel or daemon (adminAccess)".to_owned();
+            return Err(Refusal::NotYetSupported { request: result.request.clone(), what });
         }
         let (domain, kind) = if device_type(result, &node.name)? == DeviceType::Daemon {
             daemon(claim, node, result, &configs, fabric)?
@@ -122,7 +128,8 @@ fn channel(
         (_, ChannelAllocationMode::All) => ALL_CHANNELS,
     };
     let uid = config.domain_id.clone();
-    Ok((WaitFor { namespace, name, uid }, DomainDevice::Channels { first: 0, count }))
+    let clique = fabric.clique().to_owned();
+    Ok((WaitFor { namespace, name, uid, clique }, DomainDevice::Channels { first: 0, count }))
 }
 
 /// The place of a domain's daemon. Only the driver's namespace has such claims: the daemon may manage all channels of its

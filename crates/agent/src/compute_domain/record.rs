@@ -86,6 +86,20 @@ impl Checkpointed for DomainRecord {
     }
 }
 
+impl HeldDomainDevice {
+    /// A device that a claim with a damaged record may hold.
+    pub(super) fn possible(device: String) -> Self {
+        Self {
+            requests: Vec::new(),
+            pool: String::new(),
+            device,
+            cdi_ids: Vec::new(),
+            domain: String::new(),
+            kind: DomainDevice::Channels { first: 0, count: 0 },
+        }
+    }
+}
+
 impl DomainRecord {
     /// The devices as reported to the kubelet.
     pub(super) fn prepared(&self) -> Vec<PreparedDevice> {

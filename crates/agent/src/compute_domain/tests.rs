@@ -9,9 +9,9 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::record::DomainCounts;
-use fixtures::{CLIQUE, DOMAIN, Node, claim};
+use fixtures::{CLIQUE, DOMAIN, Node, claim, prepare};
 
-/// Time in which a call must end that must not wait for a domain. A prepare that waits takes 40 s.
+/// Time in which a call must end that must not wait for a domain. A prepare that waits takes 38 s.
 const SOON: Duration = Duration::from_secs(20);
 
 #[tokio::test]
@@ -22,12 +22,12 @@ async fn a_channel_comes_when_the_domain_is_ready() {
     node.domain(&[("node", false), ("other", false)], false);
     let call = tokio::spawn({
         let (claims, asked) = (claims.clone(), asked.clone());
-        async move { claims.prepare(&asked).await }
+        async move { prepare(&claims, &asked).await }
     });
     node.watched().await;
     // The daemon of the same domain is prepared meanwhile: nothing is locked.
     let daemon = claim(node.daemon("d"));
-    timeout(SOON, claims.prepare(&daemon)).await.unwrap().unwrap();
+    timeout(SOON, prepare(&claims, &daemon)).await.unwrap().unwrap();
     node.domain(&[("node", true), ("other", false)], false);
     node.domain(&[("node", true), ("other", true)], true);
     let devices = timeout(SOON, call).await.unwrap().unwrap().unwrap();
@@ -49,7 +49,7 @@ async fn a_channel_comes_when_the_domain_is_ready() {
     assert_eq!(claims.counts(), DomainCounts { channels: 1, daemons: 1 });
     // The kubelet asks again after its restart; the domain is not asked.
     node.domain(&[], false);
-    assert_eq!(claims.prepare(&asked).await.unwrap(), devices);
+    assert_eq!(prepare(&claims, &asked).await.unwrap(), devices);
     claims.unprepare(&asked).await.unwrap();
     claims.unprepare(&daemon).await.unwrap();
     assert!(!node.has_spec("c") && !node.has_spec("d") && node.checkpoints().is_empty());
@@ -60,7 +60,7 @@ async fn all_channels_are_those_of_the_driver() {
     let node = Node::new();
     node.domain(&[("node", true)], true);
     let claims = node.open();
-    claims.prepare(&claim(node.channel("c", "All"))).await.unwrap();
+    prepare(&claims, &claim(node.channel("c", "All"))).await.unwrap();
     let spec = node.spec("c");
     let nodes = spec["devices"][0]["containerEdits"]["deviceNodes"].as_array().unwrap();
     assert_eq!(nodes.len(), 16, "as the driver's parameters say");
@@ -71,7 +71,7 @@ async fn all_channels_are_those_of_the_driver() {
 async fn a_daemon_gets_its_domain_the_driver_and_the_capability() {
     let node = Node::new();
     let claims = node.open();
-    claims.prepare(&claim(node.daemon("d"))).await.unwrap();
+    prepare(&claims, &claim(node.daemon("d"))).await.unwrap();
     let edits = node.spec("d")["devices"][0]["containerEdits"].clone();
     let env = edits["env"].as_array().unwrap();
     for variable in [
@@ -96,11 +96,11 @@ async fn without_a_fabric_claims_succeed_without_devices() {
     let node = Node::without_fabric();
     let claims = node.open();
     // No domain is read: there is none.
-    let devices = timeout(SOON, claims.prepare(&claim(node.channel("c", "Single")))).await;
+    let devices = timeout(SOON, prepare(&claims, &claim(node.channel("c", "Single")))).await;
     let devices = devices.unwrap().unwrap();
     assert_eq!(devices[0].cdi_ids, [""; 0]);
     assert!(!node.has_spec("c"));
-    claims.prepare(&claim(node.daemon("d"))).await.unwrap();
+    prepare(&claims, &claim(node.daemon("d"))).await.unwrap();
     let edits = node.spec("d")["devices"][0]["containerEdits"].clone();
     assert_eq!(edits["deviceNodes"], json!(null));
     assert!(edits["env"].as_array().unwrap().contains(&json!("CLIQUE_ID=")));
@@ -114,7 +114,7 @@ async fn an_unprepare_ends_a_waiting_prepare() {
     let asked = claim(node.channel("c", "Single"));
     let call = tokio::spawn({
         let (claims, asked) = (claims.clone(), asked.clone());
-        async move { claims.prepare(&asked).await }
+        async move { prepare(&claims, &asked).await }
     });
     node.watched().await;
     claims.unprepare(&asked).await.unwrap();
@@ -131,7 +131,7 @@ async fn another_agent_ends_a_waiting_prepare() {
     let asked = claim(node.channel("c", "Single"));
     let call = tokio::spawn({
         let (claims, asked) = (claims.clone(), asked.clone());
-        async move { claims.prepare(&asked).await }
+        async move { prepare(&claims, &asked).await }
     });
     node.watched().await;
     timeout(SOON, claims.close()).await.unwrap();
@@ -145,12 +145,13 @@ async fn after_its_time_a_prepare_takes_what_is_there() {
     let node = Node::new();
     let claims = node.open();
     node.domain(&[("node", true), ("other", false)], false);
-    claims.prepare(&claim(node.channel("c", "Single"))).await.unwrap();
+    prepare(&claims, &claim(node.channel("c", "Single"))).await.unwrap();
+    eventually("the event is there", || node.has_event("MembersMissing")).await;
     let event = node.event("MembersMissing");
     assert!(event["note"].as_str().unwrap().contains("other"), "{event}");
     claims.unprepare(&claim("c")).await.unwrap();
     node.domain(&[("node", false)], false);
-    let refusal = claims.prepare(&claim("c")).await.unwrap_err();
+    let refusal = prepare(&claims, &claim("c")).await.unwrap_err();
     assert_eq!(refusal.reason(), "ComputeDomainNotReady");
     assert!(refusal.to_string().contains("team/domain"), "{refusal}");
 }
@@ -160,7 +161,7 @@ async fn a_claim_of_another_domain_or_namespace_is_refused() {
     let node = Node::new();
     let claims = node.open();
     let refused = async |name: &str| {
-        let refusal = timeout(SOON, claims.prepare(&claim(name))).await.unwrap().unwrap_err();
+        let refusal = timeout(SOON, prepare(&claims, &claim(name))).await.unwrap().unwrap_err();
         assert_eq!(refusal.reason(), "NotInComputeDomain", "{refusal}");
         refusal.to_string()
     };
@@ -180,15 +181,15 @@ async fn a_channel_is_given_once() {
     let node = Node::new();
     node.domain(&[("node", true)], true);
     let claims = node.open();
-    claims.prepare(&claim(node.channel("first", "Single"))).await.unwrap();
+    prepare(&claims, &claim(node.channel("first", "Single"))).await.unwrap();
     let second = claim(node.channel("second", "Single"));
-    let refusal = timeout(SOON, claims.prepare(&second)).await.unwrap().unwrap_err();
+    let refusal = timeout(SOON, prepare(&claims, &second)).await.unwrap().unwrap_err();
     assert!(
         matches!(&refusal, Refusal::DeviceInUse { holder, .. } if holder.contains("first")),
         "{refusal}"
     );
     claims.unprepare(&claim("first")).await.unwrap();
-    claims.prepare(&second).await.unwrap();
+    prepare(&claims, &second).await.unwrap();
 }
 
 #[tokio::test]
@@ -198,14 +199,14 @@ async fn claims_survive_the_agent_but_not_the_boot() {
     let asked = claim(node.channel("c", "Single"));
     let devices = {
         let claims = node.open();
-        let devices = claims.prepare(&asked).await.unwrap();
+        let devices = prepare(&claims, &asked).await.unwrap();
         claims.close().await;
         devices
     };
     let spec = node.spec("c");
     fs::remove_file(node.spec_path("c")).unwrap();
     let claims = node.open();
-    assert_eq!(claims.prepare(&asked).await.unwrap(), devices);
+    assert_eq!(prepare(&claims, &asked).await.unwrap(), devices);
     assert_eq!(node.spec("c"), spec, "is rewritten");
     claims.close().await;
     node.boot("boot-2");
@@ -220,18 +221,20 @@ async fn a_damaged_checkpoint_keeps_others_from_the_channel() {
     node.domain(&[("node", true)], true);
     let asked = claim(node.channel("c", "Single"));
     let claims = node.open();
-    claims.prepare(&asked).await.unwrap();
+    prepare(&claims, &asked).await.unwrap();
     claims.close().await;
     let file = node.checkpoint_path("c");
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, &text[..text.len() / 2]).unwrap();
     let claims = node.open();
+    // Its spec names the channel; the place of the daemon is free.
+    prepare(&claims, &claim(node.daemon("d"))).await.unwrap();
     let other = claim(node.channel("other", "Single"));
-    assert_eq!(claims.prepare(&other).await.unwrap_err().reason(), "DeviceInUse");
+    assert_eq!(prepare(&claims, &other).await.unwrap_err().reason(), "DeviceInUse");
     // The same claim is planned again, and is certain then.
-    claims.prepare(&asked).await.unwrap();
+    prepare(&claims, &asked).await.unwrap();
     claims.unprepare(&asked).await.unwrap();
-    claims.prepare(&other).await.unwrap();
+    prepare(&claims, &other).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -240,7 +243,7 @@ async fn a_claim_without_an_object_is_released_after_a_while() {
     node.domain(&[("node", true)], true);
     let claims = node.open();
     let asked = claim(node.channel("c", "Single"));
-    claims.prepare(&asked).await.unwrap();
+    prepare(&claims, &asked).await.unwrap();
     assert_eq!(claims.sweep().await, []);
     node.delete_claim("c");
     assert_eq!(claims.sweep().await, [], "its containers may still run");
@@ -259,7 +262,7 @@ async fn a_domain_that_appears_late_and_an_api_that_fails_are_waited_for() {
     node.domain(&[("node", false)], false);
     let call = tokio::spawn({
         let (claims, asked) = (claims.clone(), asked.clone());
-        async move { claims.prepare(&asked).await }
+        async move { prepare(&claims, &asked).await }
     });
     node.watched().await;
     node.end_watches();
@@ -272,6 +275,44 @@ async fn a_domain_that_appears_late_and_an_api_that_fails_are_waited_for() {
 async fn a_fabric_that_is_not_up_is_waited_for() {
     let node = Node::with_fabric_in_progress();
     let claims = node.open();
-    let refusal = claims.prepare(&claim(node.channel("c", "Single"))).await.unwrap_err();
+    let refusal = prepare(&claims, &claim(node.channel("c", "Single"))).await.unwrap_err();
     assert_eq!(refusal.reason(), "FabricNotReady");
+}
+
+#[tokio::test]
+async fn two_damaged_checkpoints_do_not_block_each_other() {
+    let node = Node::new();
+    node.domain(&[("node", true)], true);
+    let asked = [claim(node.channel("c", "Single")), claim(node.daemon("d"))];
+    let claims = node.open();
+    for asked in &asked {
+        prepare(&claims, asked).await.unwrap();
+    }
+    claims.close().await;
+    for name in ["c", "d"] {
+        fs::write(node.checkpoint_path(name), "{").unwrap();
+    }
+    let claims = node.open();
+    for asked in &asked {
+        prepare(&claims, asked).await.unwrap();
+        claims.unprepare(asked).await.unwrap();
+    }
+    // Without its spec it may hold everything.
+    prepare(&claims, &asked[0]).await.unwrap();
+    claims.close().await;
+    fs::write(node.checkpoint_path("c"), "{").unwrap();
+    fs::remove_file(node.spec_path("c")).unwrap();
+    let claims = node.open();
+    assert_eq!(prepare(&claims, &asked[1]).await.unwrap_err().reason(), "DeviceInUse");
+}
+
+#[tokio::test]
+async fn administrators_access_is_refused() {
+    let node = Node::new();
+    node.domain(&[("node", true)], true);
+    let claims = node.open();
+    let asked = claim(node.channel("c", "Single"));
+    node.with_admin_access("c");
+    let refusal = prepare(&claims, &asked).await.unwrap_err();
+    assert_eq!(refusal.reason(), "NotYetSupported");
 }

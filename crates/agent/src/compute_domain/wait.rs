@@ -12,7 +12,6 @@ use kube::Api;
 use kube::api::{WatchEvent, WatchParams};
 use octavo_api::Refusal;
 use octavo_api::compute_domain::ComputeDomain;
-use octavo_kube_io::events::EventType;
 use octavo_node::ClaimRef;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -25,42 +24,33 @@ use readiness::{DomainState, state};
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 impl Inner {
-    /// Waits until the domain is ready, the time is over, or the prepare must end.
+    /// Waits until the domain is ready, the time is over, or the prepare must end. Returns which members are missing.
     pub(super) async fn wait(
         &self,
         claim: &ClaimRef,
         domain: &WaitFor,
         deadline: Instant,
         waiter: &Waiter,
-    ) -> Result<(), Refusal> {
-        let name = format!("{}/{}", domain.namespace, domain.name);
+    ) -> Result<Option<String>, Refusal> {
         let mut last = DomainState::Refused("its status was not read yet".to_owned());
         let outcome = tokio::select! {
             () = waiter.cancelled() => {
                 if self.waiters.is_closed() {
                     return Err(self.handed_over(claim));
                 }
-                return check_waiter(claim, waiter);
+                return check_waiter(claim, waiter).map(|()| None);
             }
             outcome = timeout_at(deadline, self.follow(claim, domain, &mut last)) => outcome,
         };
         if let Ok(outcome) = outcome {
-            return outcome;
+            return outcome.map(|()| None);
         }
         match last {
-            DomainState::Ready => Ok(()),
-            DomainState::Enough(missing) => {
-                tracing::warn!(%claim, domain = %name, %missing, "prepared without all members");
-                let note =
-                    format!("prepared although ComputeDomain {name} is not complete: {missing}");
-                let claim = claim_reference(claim);
-                let warning = EventType::Warning;
-                self.events.record(&claim, warning, "MembersMissing", "Prepare", &note).await;
-                Ok(())
-            }
+            DomainState::Ready => Ok(None),
+            DomainState::Enough(missing) => Ok(Some(missing)),
             DomainState::Refused(problem) => Err(Refusal::ComputeDomainNotReady {
                 claim: claim.to_string(),
-                domain: name,
+                domain: format!("{}/{}", domain.namespace, domain.name),
                 problem,
             }),
         }
@@ -126,18 +116,19 @@ impl Inner {
         wanted: &WaitFor,
         found: Option<&ComputeDomain>,
     ) -> Result<DomainState, Refusal> {
-        let WaitFor { namespace, name, uid } = wanted;
+        let WaitFor { namespace, name, uid, clique } = wanted;
         let found = found.filter(|found| found.metadata.uid.as_deref() == Some(uid));
         let Some(found) = found else {
             let problem =
                 format!("namespace {namespace} has no ComputeDomain {name} with UID {uid}");
             return Err(Refusal::NotInComputeDomain { claim: claim.to_string(), problem });
         };
-        Ok(state(found, &self.node.name))
+        Ok(state(found, &self.node.name, clique))
     }
 }
 
-fn claim_reference(claim: &ClaimRef) -> ObjectReference {
+/// Refers to a claim.
+pub(super) fn claim_reference(claim: &ClaimRef) -> ObjectReference {
     ObjectReference {
         api_version: Some("resource.k8s.io/v1".to_owned()),
         kind: Some("ResourceClaim".to_owned()),

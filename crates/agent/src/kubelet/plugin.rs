@@ -3,22 +3,28 @@
 //! The claims of a call are handled in parallel. An error affects only its own claim.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use octavo_api::Refusal;
 use octavo_kubelet_api::dra::{v1, v1beta1};
 use octavo_node::ClaimRef;
+use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 use tonic::{Request, Response, Status};
 
 use crate::metrics::{Metrics, Operation};
 use crate::node::{DraDriver, PreparedDevice};
 
+/// Time that a prepare may wait. Shorter than the kubelet's timeout (45 s), so that the kubelet gets the reason.
+pub(crate) const PREPARE_TIMEOUT: Duration = Duration::from_secs(38);
+
 /// Prepares and unprepares claims.
 pub(crate) trait Preparer: Send + Sync + 'static {
-    /// Makes the devices of a claim ready. Idempotent.
+    /// Makes the devices of a claim ready. Idempotent. What is waited for, is waited for until `deadline`.
     fn prepare(
         &self,
         claim: &ClaimRef,
+        deadline: Instant,
     ) -> impl Future<Output = Result<Vec<PreparedDevice>, Refusal>> + Send;
 
     /// Releases the devices of a claim. An unknown claim has none.
@@ -50,11 +56,13 @@ impl<P: Preparer> Plugin<P> {
 
     async fn prepare_all(&self, claims: Vec<ClaimRef>) -> Outcomes<Vec<PreparedDevice>> {
         let (_call, driver) = (self.calls.token(), self.driver);
+        let deadline = Instant::now() + PREPARE_TIMEOUT;
         side_by_side(claims, |claim| {
             let (preparer, metrics) = (Arc::clone(&self.preparer), Arc::clone(&self.metrics));
             async move {
                 let _in_flight = metrics.begin(driver, Operation::Prepare);
-                report(driver, &metrics, Operation::Prepare, &claim, preparer.prepare(&claim).await)
+                let prepared = preparer.prepare(&claim, deadline).await;
+                report(driver, &metrics, Operation::Prepare, &claim, prepared)
             }
         })
         .await

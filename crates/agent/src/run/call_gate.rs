@@ -7,7 +7,7 @@ use std::time::Duration;
 use octavo_api::Refusal;
 use octavo_node::ClaimRef;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::claims::Claims;
@@ -16,8 +16,8 @@ use crate::kubelet::plugin::Preparer;
 use crate::metrics::Metrics;
 use crate::node::PreparedDevice;
 
-/// Maximum wait of a call. Shorter than the kubelet's timeout (45 s), so that the kubelet gets the reason.
-const CALL_TIMEOUT: Duration = Duration::from_secs(40);
+/// Maximum wait of an unprepare. Shorter than the kubelet's timeout (45 s), so that the kubelet gets the reason.
+const UNPREPARE_TIMEOUT: Duration = Duration::from_secs(40);
 
 /// A driver's claims, as the gate sees them.
 pub(super) trait GatedClaims: Preparer + Clone {
@@ -55,13 +55,13 @@ impl<C: GatedClaims> GatedPreparer<C> {
         Self { gate, node, metrics, stop }
     }
 
-    async fn claims(&self, claim: &ClaimRef) -> Result<C, Refusal> {
+    async fn claims(&self, claim: &ClaimRef, deadline: Instant) -> Result<C, Refusal> {
         let mut gate = self.gate.clone();
         let decided = async {
             let decided = gate.wait_for(|gate| !matches!(gate, CallGate::Waiting)).await;
             decided.map_or(CallGate::Closed, |gate| gate.clone())
         };
-        match self.stop.run_until_cancelled(timeout(CALL_TIMEOUT, decided)).await {
+        match self.stop.run_until_cancelled(timeout_at(deadline, decided)).await {
             Some(Ok(CallGate::Open(claims))) => Ok(claims),
             _ => Err(Refusal::HandedOver { claim: claim.to_string(), node: self.node.clone() }),
         }
@@ -69,15 +69,19 @@ impl<C: GatedClaims> GatedPreparer<C> {
 }
 
 impl<C: GatedClaims> Preparer for GatedPreparer<C> {
-    async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
-        let claims = self.claims(claim).await?;
-        let outcome = claims.prepare(claim).await;
+    async fn prepare(
+        &self,
+        claim: &ClaimRef,
+        deadline: Instant,
+    ) -> Result<Vec<PreparedDevice>, Refusal> {
+        let claims = self.claims(claim, deadline).await?;
+        let outcome = claims.prepare(claim, deadline).await;
         claims.count(&self.node, &self.metrics);
         outcome
     }
 
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Refusal> {
-        let claims = self.claims(claim).await?;
+        let claims = self.claims(claim, Instant::now() + UNPREPARE_TIMEOUT).await?;
         let outcome = claims.unprepare(claim).await;
         claims.count(&self.node, &self.metrics);
         outcome
@@ -85,7 +89,11 @@ impl<C: GatedClaims> Preparer for GatedPreparer<C> {
 }
 
 impl Preparer for Claims {
-    async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
+    async fn prepare(
+        &self,
+        claim: &ClaimRef,
+        _deadline: Instant,
+    ) -> Result<Vec<PreparedDevice>, Refusal> {
         Self::prepare(self, claim).await
     }
 
@@ -101,8 +109,12 @@ impl GatedClaims for Claims {
 }
 
 impl Preparer for DomainClaims {
-    async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
-        Self::prepare(self, claim).await
+    async fn prepare(
+        &self,
+        claim: &ClaimRef,
+        deadline: Instant,
+    ) -> Result<Vec<PreparedDevice>, Refusal> {
+        Self::prepare(self, claim, deadline).await
     }
 
     async fn unprepare(&self, claim: &ClaimRef) -> Result<(), Refusal> {

@@ -3,7 +3,6 @@
 //! NVIDIA's GPU feature discovery and DRA driver write the same label. The agent applies it server-side, so a value of
 //! theirs stays, and only the agent's own is removed.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
@@ -16,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::retry::retry_delays;
+use crate::fabric::Fabric;
 use crate::monitor::Snapshot;
 
 /// Delay after a refusal: the program that owns the label may go, or the right may come.
@@ -23,10 +23,10 @@ const REFUSAL_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The clique of which all GPUs with an NVLink fabric are members; `None` if there is none.
 fn clique(inventory: &Inventory) -> Option<String> {
-    let fabrics = inventory.gpus.iter().filter_map(|gpu| gpu.fabric.as_ref());
-    let cliques: BTreeSet<_> = fabrics.map(|fabric| fabric.clique.as_ref()).collect();
-    let [Some(clique)] = cliques.into_iter().collect::<Vec<_>>()[..] else { return None };
-    Some(clique.to_string())
+    match Fabric::of(inventory) {
+        Fabric::Clique(clique) => Some(clique),
+        Fabric::Absent | Fabric::NotUp(_) => None,
+    }
 }
 
 /// Keeps the label as the GPUs are, forever. It is left alone until the GPUs are read.
@@ -81,31 +81,5 @@ async fn write(nodes: &Api<Node>, node: &str, clique: Option<&str>) -> bool {
                 sleep(backoff.next_delay()).await;
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use octavo_gpu::{Clique, FabricState};
-
-    use super::*;
-    use crate::testing;
-
-    #[test]
-    fn a_node_has_the_clique_that_all_of_its_gpus_are_in() {
-        let mut inventory = testing::inventory(3);
-        let one = "9c6f1f3e-0000-0000-0000-000000000001.1";
-        assert_eq!(clique(&inventory).as_deref(), Some(one));
-        // A GPU without a fabric takes no part.
-        inventory.gpus[0].fabric = None;
-        assert_eq!(clique(&inventory).as_deref(), Some(one));
-        let second = inventory.gpus[1].fabric.as_mut().unwrap();
-        second.clique = Some(Clique { cluster: "other".to_owned(), id: 1 });
-        assert_eq!(clique(&inventory), None, "they are in two");
-        let second = inventory.gpus[1].fabric.as_mut().unwrap();
-        (second.state, second.clique) = (FabricState::InProgress, None);
-        assert_eq!(clique(&inventory), None, "one is not in yet");
-        inventory.gpus.clear();
-        assert_eq!(clique(&inventory), None);
     }
 }

@@ -1,30 +1,74 @@
 //! The second driver of a node: its claims, its slice and its sweeps.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use kube::Client;
 use octavo_kube_io::events::Events;
 use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
 
-use super::call_gate::GatedClaims as _;
+use super::call_gate::{CallGate, GatedClaims as _};
 use super::node::NodeAgent;
 use super::publish;
-use super::serving::{ActivePeriod, SWEEP_INTERVAL, spread};
+use super::serving::{ActivePeriod, RECHECK_DELAY, SWEEP_INTERVAL, spread};
+use super::sockets::NodeSockets;
 use crate::claims::KubeReader;
 use crate::compute_domain::{DomainClaims, DomainNode, pool};
+use crate::config::ComputeDomains;
 use crate::node::DraDriver;
 
+/// The driver of domains, as it is opened beside that of GPUs: an error of its files delays no GPU.
+pub(super) struct ServedDomains {
+    opening: CancellationToken,
+    claims: Arc<OnceLock<DomainClaims>>,
+}
+
+impl ServedDomains {
+    /// Ends the opening. Returns the claims if they were opened, which must be closed.
+    pub(super) fn end(self) -> Option<DomainClaims> {
+        self.opening.cancel();
+        self.claims.get().cloned()
+    }
+}
+
 impl NodeAgent {
-    /// Opens the claims on channels and daemons; `None` if the agent is no driver of domains.
-    pub(super) async fn open_domain_claims(
+    /// Opens the claims on channels and daemons and serves them, in a task of its own; `None` if the agent is no driver
+    /// of domains.
+    pub(super) fn start_domains(
         &self,
+        sockets: &NodeSockets,
         client: &Client,
         events: &Events,
         period: &ActivePeriod,
-    ) -> Option<DomainClaims> {
-        let settings = self.config.compute_domains.as_ref()?;
-        let namespace = settings.namespace.clone();
+    ) -> Option<ServedDomains> {
+        let settings = self.config.compute_domains.clone()?;
+        let gate = sockets.domain_gate()?;
+        let served = ServedDomains { opening: period.stop.child_token(), claims: Arc::default() };
+        let (opening, opened) = (served.opening.clone(), Arc::clone(&served.claims));
+        let (agent, client, events) = (self.clone(), client.clone(), events.clone());
+        let period = period.clone();
+        period.tasks.clone().spawn(async move {
+            let open = agent.open_domain_claims(settings, &client, &events, &period);
+            let Some(claims) = opening.run_until_cancelled(Box::pin(open)).await else { return };
+            // Nothing is awaited from here on: who ends the opening sees the claims, or they are not served.
+            if opened.set(claims.clone()).is_err() || opening.is_cancelled() {
+                return;
+            }
+            gate.send_replace(CallGate::Open(claims.clone()));
+            agent.serve_domains(claims, &client, &events, &period);
+        });
+        Some(served)
+    }
+
+    async fn open_domain_claims(
+        &self,
+        settings: ComputeDomains,
+        client: &Client,
+        events: &Events,
+        period: &ActivePeriod,
+    ) -> DomainClaims {
+        let namespace = settings.namespace;
         let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
         let driver = DraDriver::COMPUTE_DOMAIN;
         let check = self.check_of(driver, "claims", "the checkpoints are being read");
@@ -55,11 +99,11 @@ impl NodeAgent {
         let (held, forgotten) = (opened.held, opened.forgotten);
         tracing::info!(%node, driver = driver.name(), held, forgotten, "claims are known");
         claims.count(node, &self.shared.metrics);
-        Some(claims)
+        claims
     }
 
     /// Publishes the node's channel and daemon, and sweeps their claims, while the period lasts.
-    pub(super) fn serve_domains(
+    fn serve_domains(
         &self,
         claims: DomainClaims,
         client: &Client,
@@ -84,10 +128,10 @@ impl NodeAgent {
             }
         };
         let (node, metrics) = (self.config.node_name.clone(), Arc::clone(&self.shared.metrics));
-        let pause = SWEEP_INTERVAL + Duration::from_secs(spread(&node));
+        let regular = SWEEP_INTERVAL + Duration::from_secs(spread(&node));
         let sweep = async move {
             loop {
-                sleep(pause).await;
+                sleep(if claims.has_gone() { RECHECK_DELAY } else { regular }).await;
                 for claim in claims.sweep().await {
                     tracing::info!(%node, %claim, "a claim was gone; its channel or daemon is free again");
                 }

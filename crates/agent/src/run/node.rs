@@ -28,7 +28,8 @@ use crate::node::DraDriver;
 /// unresponsive agent.
 const STANDBY_AFTER: Duration = Duration::from_secs(20);
 
-/// The agent of one node.
+/// The agent of one node. Clones share its state.
+#[derive(Clone)]
 pub(super) struct NodeAgent {
     pub(super) config: Arc<NodeConfig>,
     pub(super) shared: Shared,

@@ -15,12 +15,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::call_gate::GatedClaims as _;
+use super::compute_domains::ServedDomains;
 use super::node::NodeAgent;
 use super::publish_loop::{PublishLoop, PublishOutputs};
 use super::sockets::NodeSockets;
 use super::{clique_label, hook_socket, pool, publish};
 use crate::claims::{Claims, HeldCounts, KubeReader, KubeReporter};
-use crate::compute_domain::DomainClaims;
+use crate::compute_domain::DomainCounts;
 use crate::devices::Note;
 use crate::handover::{self, HandoverRequest};
 use crate::kubelet::socket::stale;
@@ -30,7 +31,7 @@ use crate::node::DraDriver;
 /// Interval between sweeps for claims that disappeared without a kubelet call.
 pub(super) const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 /// Delay before a missing claim is checked again.
-const RECHECK_DELAY: Duration = Duration::from_secs(35);
+pub(super) const RECHECK_DELAY: Duration = Duration::from_secs(35);
 /// Seconds over which the sweeps of a cluster's agents are spread.
 const SWEEP_SPREAD_SECONDS: u64 = 60;
 /// Timeout for the first devices before a node that was handed over is served.
@@ -44,7 +45,7 @@ const FINAL_REPORTS_TIMEOUT: Duration = Duration::from_secs(2);
 struct Served {
     sockets: NodeSockets,
     claims: Claims,
-    domain_claims: Option<DomainClaims>,
+    domains: Option<ServedDomains>,
 }
 
 /// The time in which an agent is active: its tasks and their stop token.
@@ -79,7 +80,9 @@ impl NodeAgent {
             () = self.begin(ahead, client, &period, &mut served) => None,
         };
         failpoint::hit("handover.leaving");
-        if let Some(Served { sockets, claims, domain_claims }) = served {
+        if let Some(Served { sockets, claims, domains }) = served {
+            // Before the gates are closed, which its task could open again.
+            let domain_claims = domains.and_then(ServedDomains::end);
             sockets.refuse_calls();
             if let Some(domain_claims) = domain_claims {
                 domain_claims.close().await;
@@ -93,6 +96,9 @@ impl NodeAgent {
         period.tasks.wait().await;
         let (node, metrics) = (&self.config.node_name, &self.shared.metrics);
         metrics.prepared(node, HeldCounts::default());
+        if self.config.compute_domains.is_some() {
+            metrics.prepared_in_domains(node, DomainCounts::default());
+        }
         for driver in self.config.drivers() {
             metrics.registered(driver, node, false);
         }
@@ -118,16 +124,12 @@ impl NodeAgent {
         claims.set_memory_enforcement(self.config.memory_enforcement);
         claims.set_min_overflow(self.config.min_overflow_policy);
         claims.count(node, &self.shared.metrics);
-        let domain_claims = self.open_domain_claims(client, &events, period).await;
         failpoint::hit("handover.opened");
         let is_taken_over = ahead.is_some();
         let sockets = ahead.unwrap_or_else(|| NodeSockets::start(self, None));
-        let (claims_of_gpus, claims_of_domains) = (claims.clone(), domain_claims.clone());
-        let Served { sockets, .. } = served.insert(Served {
-            sockets,
-            claims: claims_of_gpus,
-            domain_claims: claims_of_domains,
-        });
+        let domains = self.start_domains(&sockets, client, &events, period);
+        let Served { sockets, .. } =
+            served.insert(Served { sockets, claims: claims.clone(), domains });
         let (notes, note_changes) = watch::channel(BTreeSet::new());
         let outputs = PublishOutputs { pool: wanted, notes };
         let snapshots = self.snapshots.clone();
@@ -141,10 +143,7 @@ impl NodeAgent {
         claims.set_hook_problem(Some("it was not tried yet".to_owned()));
         let mut hook = Box::pin(self.install_hook(&claims));
         let is_installed = timeout(HOOK_TRIAL_TIMEOUT, &mut hook).await.is_ok();
-        sockets.open(claims.clone(), domain_claims.clone());
-        if let Some(domain_claims) = domain_claims {
-            self.serve_domains(domain_claims, client, &events, period);
-        }
+        sockets.open(claims.clone());
         period.tasks.spawn(self.watch(claims.clone(), client.clone(), events.clone(), period));
         period.tasks.spawn(self.report(events, note_changes, period));
         period.tasks.spawn(self.sweep(claims.clone(), period));

@@ -1,11 +1,12 @@
 //! The sockets of a node's drivers, served in the background.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use octavo_kube_io::admin::Check;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::call_gate::{CallGate, GatedClaims, GatedPreparer};
@@ -88,6 +89,9 @@ impl<C: GatedClaims> Sockets<C> {
     }
 }
 
+/// Time for the kubelet to register the driver of domains after that of GPUs, at a handover.
+const DOMAIN_REGISTRATION_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// The sockets of all drivers of a node.
 pub(super) struct NodeSockets {
     gpu: Sockets<Claims>,
@@ -101,12 +105,13 @@ pub(super) struct BoundSockets {
 }
 
 impl BoundSockets {
-    /// Binds the sockets of a node's drivers.
+    /// Binds the sockets of a node's drivers. Fails if those for GPUs cannot be bound.
     pub(super) fn bind(config: &NodeConfig) -> Result<Self, SocketError> {
         let gpu = Endpoint::bind(DraDriver::GPU, config)?;
         let domain = config.compute_domains.as_ref();
-        let domain = domain.map(|_| Endpoint::bind(DraDriver::COMPUTE_DOMAIN, config));
-        Ok(Self { gpu, domain: domain.transpose()? })
+        // If it fails, it is tried again while the GPUs are served.
+        let domain = domain.and_then(|_| Endpoint::bind(DraDriver::COMPUTE_DOMAIN, config).ok());
+        Ok(Self { gpu, domain })
     }
 }
 
@@ -122,20 +127,22 @@ impl NodeSockets {
         Self { gpu: Sockets::start(agent, DraDriver::GPU, gpu, true), domain: is_on.then(start) }
     }
 
-    /// Waits until the kubelet has registered all drivers through these sockets.
+    /// Waits until the kubelet has registered the drivers through these sockets; for that of domains not long.
     pub(super) async fn registered(&self) {
         self.gpu.registered().await;
         if let Some(domain) = &self.domain {
-            domain.registered().await;
+            let _ = timeout(DOMAIN_REGISTRATION_TIMEOUT, domain.registered()).await;
         }
     }
 
-    /// Passes calls to the claims.
-    pub(super) fn open(&self, claims: Claims, domain_claims: Option<DomainClaims>) {
+    /// Passes calls for GPUs to the claims.
+    pub(super) fn open(&self, claims: Claims) {
         self.gpu.open(claims);
-        if let (Some(sockets), Some(claims)) = (&self.domain, domain_claims) {
-            sockets.open(claims);
-        }
+    }
+
+    /// The gate of the driver of domains, which is opened later than that of GPUs.
+    pub(super) fn domain_gate(&self) -> Option<watch::Sender<CallGate<DomainClaims>>> {
+        self.domain.as_ref().map(|sockets| sockets.gate.clone())
     }
 
     /// Refuses calls, also those that wait.

@@ -249,7 +249,8 @@ async fn a_call_that_came_too_early_waits_less_long_than_the_kubelet() {
         CancellationToken::default(),
     );
     let started = tokio::time::Instant::now();
-    let refusal = preparer.prepare(&claim()).await.unwrap_err();
+    let deadline = started + crate::kubelet::plugin::PREPARE_TIMEOUT;
+    let refusal = preparer.prepare(&claim(), deadline).await.unwrap_err();
     assert_eq!(refusal.reason(), "HandedOver");
     assert!(started.elapsed() < Duration::from_secs(45), "{:?}", started.elapsed());
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use octavo_api::names;
+use octavo_api::{Refusal, names};
 use octavo_gpu::{FabricState, Inventory};
 use octavo_kube_io::events::Events;
 use octavo_node::{ClaimRef, NodePaths};
@@ -12,10 +12,13 @@ use octavo_testkit::{FakeApi, eventually};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use crate::claims::KubeReader;
 use crate::compute_domain::{DomainClaims, DomainNode};
+use crate::kubelet::plugin::PREPARE_TIMEOUT;
 use crate::monitor::Snapshot;
+use crate::node::PreparedDevice;
 use crate::testing;
 
 /// UID of the domain.
@@ -45,6 +48,14 @@ pub(super) fn claim(name: impl AsRef<str>) -> ClaimRef {
         name: name.to_owned(),
         uid: format!("uid-of-{name}"),
     }
+}
+
+/// Prepares a claim, as a kubelet does.
+pub(super) async fn prepare(
+    claims: &DomainClaims,
+    claim: &ClaimRef,
+) -> Result<Vec<PreparedDevice>, Refusal> {
+    claims.prepare(claim, Instant::now() + PREPARE_TIMEOUT).await
 }
 
 impl Node {
@@ -173,6 +184,13 @@ impl Node {
         self.api.put(CLAIMS, object);
     }
 
+    /// Gives a claim's device with admin access.
+    pub(super) fn with_admin_access(&self, name: &str) {
+        let mut object = self.api.object(CLAIMS, &claim(name).namespace, name).unwrap();
+        object["status"]["allocation"]["devices"]["results"][0]["adminAccess"] = true.into();
+        self.api.put(CLAIMS, object);
+    }
+
     pub(super) fn delete_claim(&self, name: &str) {
         self.api.delete(CLAIMS, &claim(name).namespace, name);
     }
@@ -219,6 +237,10 @@ impl Node {
 
     pub(super) fn end_watches(&self) {
         self.api.end_watches(DOMAINS);
+    }
+
+    pub(super) fn has_event(&self, reason: &str) -> bool {
+        self.api.objects(EVENTS).iter().any(|event| event["reason"] == reason)
     }
 
     /// The event with this reason.

@@ -17,8 +17,8 @@ pub(super) enum DomainState {
     Refused(String),
 }
 
-/// The state of a domain for a node.
-pub(super) fn state(domain: &ComputeDomain, node: &str) -> DomainState {
+/// The state of a domain for a node in a clique.
+pub(super) fn state(domain: &ComputeDomain, node: &str, clique: &str) -> DomainState {
     let annotation = domain.metadata.annotations.as_ref();
     let annotation = annotation.and_then(|all| all.get(ANNOTATION_READY_WHEN));
     let ready_when = match annotation.map(|text| text.parse::<ReadyWhen>()).transpose() {
@@ -33,6 +33,12 @@ pub(super) fn state(domain: &ComputeDomain, node: &str) -> DomainState {
     let Some(own) = status.nodes.iter().find(|member| member.name == node) else {
         return DomainState::Refused(format!("node {node} is not in its status yet"));
     };
+    if !own.clique_id.is_empty() && own.clique_id != clique {
+        return DomainState::Refused(format!(
+            "node {node} is in NVLink clique {clique} now, and its IMEX daemon is still in {}; delete the daemon's pod",
+            own.clique_id
+        ));
+    }
     if own.status != Readiness::Ready {
         return DomainState::Refused(format!("the IMEX daemon of node {node} is not ready"));
     }

@@ -30,7 +30,11 @@ struct TestPreparer {
 }
 
 impl Preparer for TestPreparer {
-    async fn prepare(&self, claim: &ClaimRef) -> Result<Vec<PreparedDevice>, Refusal> {
+    async fn prepare(
+        &self,
+        claim: &ClaimRef,
+        _deadline: Instant,
+    ) -> Result<Vec<PreparedDevice>, Refusal> {
         self.arrived.add_permits(1);
         self.together.wait().await;
         if claim.name == "bad" {

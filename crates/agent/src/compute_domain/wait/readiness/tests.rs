@@ -18,6 +18,7 @@ fn domain(
     let mut domain = ComputeDomain::new("d", ComputeDomainSpec { num_nodes: 0, channel });
     let nodes = nodes.iter().map(|(name, is_ready)| ComputeDomainNode {
         name: (*name).to_owned(),
+        clique_id: "c".to_owned(),
         status: if *is_ready { Readiness::Ready } else { Readiness::NotReady },
         ..ComputeDomainNode::default()
     });
@@ -40,38 +41,38 @@ fn domain(
 #[test]
 fn a_pod_needs_its_own_daemon_at_least() {
     let absent = domain(&[("b", true)], Some(true), None);
-    let DomainState::Refused(problem) = state(&absent, "a") else { panic!() };
+    let DomainState::Refused(problem) = state(&absent, "a", "c") else { panic!() };
     assert!(problem.contains("node a"), "{problem}");
     let waiting = domain(&[("a", false), ("b", true)], None, Some("Node"));
-    let DomainState::Refused(problem) = state(&waiting, "a") else { panic!() };
+    let DomainState::Refused(problem) = state(&waiting, "a", "c") else { panic!() };
     assert!(problem.contains("node a"), "{problem}");
-    assert_eq!(state(&waiting, "b"), DomainState::Ready);
+    assert_eq!(state(&waiting, "b", "c"), DomainState::Ready);
 }
 
 #[test]
 fn without_an_annotation_the_others_are_waited_for_but_not_needed() {
     let nodes = [("a", true), ("b", false), ("c", false)];
-    let DomainState::Enough(missing) = state(&domain(&nodes, Some(false), None), "a") else {
+    let DomainState::Enough(missing) = state(&domain(&nodes, Some(false), None), "a", "c") else {
         panic!()
     };
     assert!(missing.contains("b, c are not ready"), "{missing}");
-    assert_eq!(state(&domain(&[("a", true)], Some(true), None), "a"), DomainState::Ready);
+    assert_eq!(state(&domain(&[("a", true)], Some(true), None), "a", "c"), DomainState::Ready);
     // NVIDIA's controller has no condition.
-    assert_eq!(state(&domain(&[("a", true)], None, None), "a"), DomainState::Ready);
-    let DomainState::Enough(_) = state(&domain(&nodes, None, None), "a") else { panic!() };
+    assert_eq!(state(&domain(&[("a", true)], None, None), "a", "c"), DomainState::Ready);
+    let DomainState::Enough(_) = state(&domain(&nodes, None, None), "a", "c") else { panic!() };
 }
 
 #[test]
 fn the_condition_may_know_of_pods_without_a_node() {
     let gang = domain(&[("a", true)], Some(false), None);
-    let DomainState::Enough(missing) = state(&gang, "a") else { panic!() };
+    let DomainState::Enough(missing) = state(&gang, "a", "c") else { panic!() };
     assert!(missing.contains("gang g"), "{missing}");
 }
 
 #[test]
 fn an_annotation_makes_the_wait_strict() {
     let nodes = [("a", true), ("b", true), ("c", false)];
-    let strict = |text| state(&domain(&nodes, Some(false), Some(text)), "a");
+    let strict = |text| state(&domain(&nodes, Some(false), Some(text)), "a", "c");
     assert!(matches!(strict("Members"), DomainState::Refused(_)));
     assert_eq!(strict("2"), DomainState::Ready);
     let DomainState::Refused(problem) = strict("3") else { panic!() };
@@ -86,4 +87,11 @@ fn a_long_list_of_names_is_cut() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let text = missing(&names);
     assert!(text.contains("n4 and 3 more nodes") && !text.contains("n5"), "{text}");
+}
+
+#[test]
+fn a_daemon_in_the_clique_of_before_is_no_daemon() {
+    let ready = domain(&[("a", true)], Some(true), None);
+    let DomainState::Refused(problem) = state(&ready, "a", "another") else { panic!() };
+    assert!(problem.contains("another") && problem.contains("delete"), "{problem}");
 }
