@@ -162,11 +162,20 @@ impl Store {
     pub fn apply_own(&mut self, change: Change) -> BTreeSet<String> {
         if let Change::Gone(observed) = &change {
             let (uid, kind) = (observed.uid.clone(), observed.key.kind);
+            // Where the watch was first, no older event can follow.
+            let is_known = self.rows.get(&observed.key).is_some_and(|row| row.uid == uid);
             let concerned = self.apply(change);
-            self.deleted.insert(uid, kind);
+            if is_known {
+                self.deleted.insert(uid, kind);
+            }
             return concerned;
         }
         self.apply(change)
+    }
+
+    /// Forgets an object that a write did not find. The answer to an earlier write may have come after its deletion.
+    pub fn forget(&mut self, key: &Key) -> BTreeSet<String> {
+        self.remove(key)
     }
 
     fn put(&mut self, observed: Observed) -> BTreeSet<String> {

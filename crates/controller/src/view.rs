@@ -75,8 +75,8 @@ pub struct DaemonPod {
     pub ip: String,
     /// Whether it is ready.
     pub is_ready: bool,
-    /// Whether its container ended and has not started again.
-    pub has_exited: bool,
+    /// Whether it is known not to run: its container has ended, or its node does not report.
+    pub is_lost: bool,
     /// Whether it is deleted and still runs.
     pub is_deleting: bool,
 }
@@ -84,7 +84,7 @@ pub struct DaemonPod {
 impl DaemonPod {
     /// Whether it can be what wrote an entry with this address: it runs, or starts.
     pub fn may_serve(&self, address: &str) -> bool {
-        !self.has_exited && !self.is_deleting && (self.ip.is_empty() || self.ip == address)
+        !self.is_lost && !self.is_deleting && (self.ip.is_empty() || self.ip == address)
     }
 }
 

@@ -2,10 +2,11 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
-use tokio::process::Command;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 /// Time for an answer.
@@ -37,15 +38,21 @@ impl Ctl {
     pub(crate) async fn ask(&self) -> Answer {
         let mut command = Command::new(&self.program);
         command.arg("-c").arg(&self.config_file).arg("-q");
-        command.stdin(Stdio::null()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let program = self.program.display();
-        let output = match timeout(ANSWER_TIMEOUT, command.output()).await {
+        let mut child = match command.kill_on_drop(true).spawn() {
+            Ok(child) => child,
+            Err(error) => return Answer::Unavailable(cannot_start(&program.to_string(), &error)),
+        };
+        let output = match timeout(ANSWER_TIMEOUT, output(&mut child)).await {
             Err(_) => {
+                // Waited for, too: after the end of a probe no other process would do that.
+                let _ = child.kill().await;
                 let seconds = ANSWER_TIMEOUT.as_secs();
                 return Answer::Unavailable(format!("{program} does not end in {seconds} s"));
             }
             Ok(Err(error)) => {
-                return Answer::Unavailable(cannot_start(&program.to_string(), &error));
+                return Answer::Unavailable(format!("cannot read {program}: {error}"));
             }
             Ok(Ok(output)) => output,
         };
@@ -60,6 +67,21 @@ impl Ctl {
         let text = if errors.is_empty() { state } else { errors };
         Answer::Unavailable(format!("{program} ended with {}: {}", output.status, shorten(&text)))
     }
+}
+
+/// What a process writes until it ends.
+async fn output(child: &mut Child) -> io::Result<Output> {
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (stdout, stderr, status) = tokio::try_join!(all(stdout), all(stderr), child.wait())?;
+    Ok(Output { status, stdout, stderr })
+}
+
+async fn all(stream: Option<impl AsyncRead + Unpin>) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    if let Some(mut stream) = stream {
+        stream.read_to_end(&mut bytes).await?;
+    }
+    Ok(bytes)
 }
 
 /// Why a program of the driver does not start.

@@ -13,7 +13,6 @@ use octavo_kube_io::Backoff;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::sleep;
-use tokio_util::sync::CancellationToken;
 
 use crate::clique::Seen;
 
@@ -79,30 +78,24 @@ impl OwnEntry {
         fields
     }
 
-    /// Keeps the entry current. Once `leave` is cancelled it is made `NotReady`, and this ends.
+    /// Keeps the entry current, forever. At the end of the pod nothing is written: the controller sees the pod.
     pub(crate) async fn publish(
         self,
         api: Api<ComputeDomainClique>,
         mut seen: watch::Receiver<Seen>,
         mut readiness: watch::Receiver<Readiness>,
-        leave: CancellationToken,
     ) {
         let parameters = PatchParams::apply(&daemon_manager(&self.node)).force();
         let mut backoff = Backoff::new(RETRY, MAX_RETRY);
         let mut newest: Seen = None;
         loop {
-            let is_leaving = leave.is_cancelled();
-            let ready = *readiness.borrow_and_update();
-            let status = if is_leaving { Readiness::NotReady } else { ready };
+            let status = *readiness.borrow_and_update();
             newest = newer(newest, seen.borrow_and_update().clone());
             let Some(clique) = newest.as_ref().filter(|it| !self.is_current(it, status)) else {
-                if is_leaving {
-                    return;
-                }
                 tokio::select! {
                     Ok(()) = seen.changed() => {}
                     Ok(()) = readiness.changed() => {}
-                    () = leave.cancelled() => {}
+                    else => return,
                 }
                 continue;
             };
@@ -120,13 +113,10 @@ impl OwnEntry {
                         clique = %name, %error,
                         "cannot apply the entry of this node to the ComputeDomainClique; trying again"
                     );
-                    if is_leaving { LEAST_INTERVAL } else { backoff.next_delay() }
+                    backoff.next_delay()
                 }
             };
-            tokio::select! {
-                () = sleep(delay) => {}
-                () = leave.cancelled(), if !is_leaving => {}
-            }
+            sleep(delay).await;
         }
     }
 }

@@ -1,14 +1,11 @@
 //! The process: its tasks from the start to a signal.
 
-use std::time::Duration;
-
 use anyhow::{Context, bail};
 use kube::{Api, Client, ResourceExt as _};
 use octavo_api::compute_domain::{ComputeDomainClique, Readiness};
 use octavo_kube_io::client::{self, ClientOptions};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -21,9 +18,6 @@ use crate::hosts::HostsFile;
 use crate::service_config::ServiceConfig;
 use crate::slots::Slots;
 use crate::supervisor::Supervisor;
-
-/// Time for the last write of the entry.
-const LEAVE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Runs a command of `octavo imex-daemon`: `run` until a signal, `check` at once.
 ///
@@ -89,12 +83,12 @@ async fn supervise(
     };
     let (seen_sender, seen) = watch::channel(None);
     let (readiness_sender, readiness) = watch::channel(Readiness::NotReady);
-    let (leaving, stop) = (CancellationToken::new(), CancellationToken::new());
+    let stop = CancellationToken::new();
     let supervisor = supervisor(args, own.clone(), seen.clone(), readiness_sender);
 
     let follow = tokio::spawn(clique::follow(api.clone(), name, seen_sender));
     let _follow = AbortOnDropHandle::new(follow);
-    let publish = tokio::spawn(own.publish(api, seen, readiness, leaving.clone()));
+    let publish = tokio::spawn(own.publish(api, seen, readiness));
     let mut publish = AbortOnDropHandle::new(publish);
     let mut supervisor = AbortOnDropHandle::new(tokio::spawn(supervisor.run(stop.clone())));
     tokio::select! {
@@ -102,12 +96,8 @@ async fn supervise(
         ended = &mut supervisor => bail!("the supervision of nvidia-imex has ended: {ended:?}"),
         ended = &mut publish => bail!("the writer of this node's entry has ended: {ended:?}"),
     }
-    leaving.cancel();
-    if timeout(LEAVE_TIMEOUT, &mut publish).await.is_err() {
-        tracing::warn!(
-            "the entry of this node is not NotReady: the API server does not answer in time"
-        );
-    }
+    // The end of the service is that of the pod, which the controller sees.
+    drop(publish);
     stop.cancel();
     supervisor.await.context("the supervision of nvidia-imex has ended")
 }

@@ -17,7 +17,7 @@ use super::writer::{WriteError, Writer, kind};
 use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::plan::{Plan, Warning, plan};
-use crate::store::{Change, Store};
+use crate::store::{Change, Key, Store};
 use crate::view::Domain;
 
 /// Least time between two writes of a domain's status.
@@ -39,6 +39,8 @@ pub(super) struct Inputs {
 enum Message {
     /// A write left this.
     Left(Box<Change>),
+    /// A write did not find this.
+    Absent(Key),
     /// All writes of a domain's plan were tried.
     Done { uid: String, has_failed: bool },
 }
@@ -148,6 +150,10 @@ impl<W: Writer> EventLoop<W> {
                 self.mark(&concerned);
                 self.count_domains();
             }
+            Message::Absent(key) => {
+                let concerned = self.store.forget(&key);
+                self.mark(&concerned);
+            }
             Message::Done { uid, has_failed } => self.queue.done(&uid, has_failed, Instant::now()),
         }
     }
@@ -233,19 +239,23 @@ async fn carry_out<W: Writer>(
             Err(error) => {
                 has_failed = true;
                 report(&uid, domain.as_ref(), kind, &error);
+                if let WriteError::Absent(key) = error {
+                    let _ = sender.send(Message::Absent(key));
+                }
             }
         }
     }
+    let _ = sender.send(Message::Done { uid, has_failed });
+    // Each may take seconds while the server is slow, and nothing depends on it.
     for warning in &warnings {
         writer.report(domain.as_ref(), warning).await;
     }
-    let _ = sender.send(Message::Done { uid, has_failed });
 }
 
 fn report(uid: &str, domain: Option<&Domain>, kind: &str, error: &WriteError) {
     let domain = domain.map_or_else(|| uid.to_owned(), Domain::full_name);
     match error {
-        WriteError::NotLeader | WriteError::Conflict(_) => {
+        WriteError::NotLeader | WriteError::Conflict(_) | WriteError::Absent(_) => {
             tracing::debug!(%domain, kind, %error, "a write was not done");
         }
         WriteError::Failed(_) | WriteError::Timeout(_) => {

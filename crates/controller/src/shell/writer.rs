@@ -22,8 +22,8 @@ use super::leadership::Leadership;
 use super::requests;
 use crate::metrics::Metrics;
 use crate::plan::{Regarding, Warning, Write};
-use crate::store::{self, Change, Observed};
-use crate::view::Domain;
+use crate::store::{self, Change, Key, Kind, Observed};
+use crate::view::{Domain, OwnedKind};
 
 /// Most time of one event. Events are best effort.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -47,6 +47,9 @@ pub(super) enum WriteError {
     /// It was decided on an older state.
     #[error("the object has changed: {0}")]
     Conflict(kube::Error),
+    /// Its object does not exist.
+    #[error("there is no {}", .0.name)]
+    Absent(Key),
     /// The server refused it, or cannot be reached.
     #[error(transparent)]
     Failed(kube::Error),
@@ -160,6 +163,9 @@ impl Writer for KubeWriter {
             None => Err(WriteError::NotLeader),
             Some(time) => match tokio::time::timeout(time, self.send(write)).await {
                 Ok(Ok(change)) => Ok(change),
+                Ok(Err(error)) if let Some(key) = absent(write, &error) => {
+                    Err(WriteError::Absent(key))
+                }
                 Ok(Err(error)) if is_conflict(write, &error) => Err(WriteError::Conflict(error)),
                 Ok(Err(error)) => Err(WriteError::Failed(error)),
                 Err(_) => Err(WriteError::Timeout(time)),
@@ -168,7 +174,7 @@ impl Writer for KubeWriter {
         let result = match &written {
             Ok(_) => "done",
             Err(WriteError::NotLeader) => "not-leader",
-            Err(WriteError::Conflict(_)) => "conflict",
+            Err(WriteError::Conflict(_) | WriteError::Absent(_)) => "conflict",
             Err(WriteError::Failed(_) | WriteError::Timeout(_)) => "failed",
         };
         self.metrics.write(kind(write), result);
@@ -210,6 +216,27 @@ pub(super) fn kind(write: &Write) -> &'static str {
         Write::AssignIndices { .. } => "indices",
         Write::RemoveEntries { .. } => "remove-entries",
     }
+}
+
+/// The object of a write, if the server says that it does not exist.
+fn absent(write: &Write, error: &kube::Error) -> Option<Key> {
+    let kube::Error::Api(status) = error else { return None };
+    let (kind, namespace, name) = match write {
+        _ if status.code != 404 => return None,
+        Write::LabelNode { node, .. } => (Kind::Node, "", node.as_str()),
+        Write::Delete(object)
+        | Write::DropFinalizer(object)
+        | Write::LabelClique { object, .. } => {
+            let kind = match object.kind {
+                OwnedKind::Template => Kind::Template,
+                OwnedKind::DaemonSet => Kind::DaemonSet,
+                OwnedKind::Clique => Kind::Clique,
+            };
+            (kind, object.namespace.as_str(), object.name.as_str())
+        }
+        _ => return None,
+    };
+    Some(Key { kind, namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
 /// Whether the object has changed, appeared or gone, which a watch will show. A failed `test`, and an index for an entry that

@@ -1,7 +1,7 @@
 //! What matters of objects of the API.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ContainerState, Node, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerState, Node, Pod, PodCondition, PodStatus};
 use k8s_openapi::api::resource::v1::{
     DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
     ResourceClaimTemplate,
@@ -78,7 +78,7 @@ pub fn pod(object: &Pod) -> Observed {
             node,
             ip: status.and_then(|status| status.pod_ip.clone()).unwrap_or_default(),
             is_ready: conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"),
-            has_exited: status.is_some_and(has_exited),
+            is_lost: status.is_some_and(has_exited) || is_on_lost_node(conditions),
             is_deleting: metadata.deletion_timestamp.is_some(),
         })
     });
@@ -95,6 +95,16 @@ fn has_exited(status: &PodStatus) -> bool {
         !is_running
             && (state.is_some_and(is_over) || container.last_state.as_ref().is_some_and(is_over))
     })
+}
+
+/// Whether the pod's node does not report any more. The controller of nodes then sets the condition `Ready` alone; a failed
+/// probe changes `ContainersReady`, too.
+fn is_on_lost_node(conditions: &[PodCondition]) -> bool {
+    let status = |type_: &str| {
+        let found = conditions.iter().find(|condition| condition.type_ == type_);
+        found.map(|condition| condition.status.as_str())
+    };
+    status("Ready") == Some("False") && status("ContainersReady") == Some("True")
 }
 
 /// A clique.
@@ -161,7 +171,12 @@ fn channel(claim: &ResourceClaim) -> Option<(String, String)> {
     let devices = claim.status.as_ref()?.allocation.as_ref()?.devices.as_ref()?;
     let configs = devices.config.as_deref().unwrap_or_default();
     let results = devices.results.as_deref().unwrap_or_default();
-    let mut ours = results.iter().filter(|result| result.driver == DRIVER_COMPUTE_DOMAIN);
+    // The other device of the driver is a daemon's place, which makes no member.
+    let mut ours = results.iter().filter(|result| {
+        result.driver == DRIVER_COMPUTE_DOMAIN
+            && result.device.starts_with("channel-")
+            && !result.admin_access.unwrap_or_default()
+    });
     ours.find_map(|result| Some((result.pool.clone(), domain_of(result, configs)?)))
 }
 

@@ -49,7 +49,7 @@ pub(crate) fn pod(domain: &str, node: &str, ip: &str) -> DaemonPod {
         node: node.to_owned(),
         ip: ip.to_owned(),
         is_ready: true,
-        has_exited: false,
+        is_lost: false,
         is_deleting: false,
     }
 }

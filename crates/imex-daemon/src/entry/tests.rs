@@ -16,18 +16,15 @@ fn own() -> OwnEntry {
 struct Writer {
     cliques: FakeCliques,
     readiness: watch::Sender<Readiness>,
-    leave: CancellationToken,
-    task: tokio::task::JoinHandle<()>,
 }
 
 impl Writer {
     fn start(cliques: &FakeCliques) -> Self {
         let (sender, seen) = watch::channel(None);
         let (readiness, ready) = watch::channel(Readiness::NotReady);
-        let leave = CancellationToken::new();
         tokio::spawn(clique::follow(cliques.api(), FakeCliques::name(), sender));
-        let task = tokio::spawn(own().publish(cliques.api(), seen, ready, leave.clone()));
-        Self { cliques: cliques.clone(), readiness, leave, task }
+        tokio::spawn(own().publish(cliques.api(), seen, ready));
+        Self { cliques: cliques.clone(), readiness }
     }
 
     async fn wait_for(&self, status: &str) {
@@ -134,22 +131,4 @@ async fn failed_writes_are_tried_again() {
     let writer = Writer::start(&cliques);
     writer.wait_for("NotReady").await;
     assert_eq!(cliques.writes().len(), 4);
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_daemon_that_leaves_is_not_ready() {
-    let cliques = FakeCliques::new();
-    cliques.put("first", &json!([]));
-    let writer = Writer::start(&cliques);
-    writer.readiness.send_replace(Readiness::Ready);
-    writer.wait_for("Ready").await;
-    cliques.server.fail(&http::Method::PATCH, &[500]);
-    writer.leave.cancel();
-    writer.task.await.unwrap();
-    assert_eq!(cliques.entry("node-a")["status"], "NotReady");
-
-    let without_clique = Writer::start(&FakeCliques::new());
-    without_clique.leave.cancel();
-    without_clique.task.await.unwrap();
-    assert!(without_clique.cliques.writes().is_empty());
 }

@@ -125,7 +125,7 @@ fn the_entry_of_an_earlier_daemon_does_not_make_a_node_ready() {
     enter(&mut server, "n", Readiness::Ready);
     for lost in [
         pod("a", "n", "another-address"),
-        DaemonPod { has_exited: true, ..pod("a", "n", "ip-n") },
+        DaemonPod { is_lost: true, ..pod("a", "n", "ip-n") },
         DaemonPod { is_deleting: true, ..pod("a", "n", "ip-n") },
     ] {
         server.put_pod(lost);

@@ -17,7 +17,7 @@ use crate::store::{self, Change, Fact, Key, Kind, Observed};
 use crate::view::{OwnedKind, OwnedObject};
 
 impl KubeWriter {
-    /// Removes entries, unless a daemon with the address of one exists.
+    /// Removes entries, unless the daemon of one exists: on its node, with its address.
     pub(super) async fn remove_entries(
         &self,
         object: &OwnedObject,
@@ -28,7 +28,7 @@ impl KubeWriter {
         let of_domain = ListParams::default().labels(&format!("{LABEL_COMPUTE_DOMAIN}={domain}"));
         for pod in &pods.list(&of_domain).await? {
             if let Some(Fact::Pod(pod)) = store::pod(pod).fact
-                && entries.iter().any(|(_, _, address)| *address == pod.ip)
+                && entries.iter().any(|(_, node, address)| *node == pod.node && *address == pod.ip)
             {
                 return Err(conflict(&format!("the daemon of node {} runs", pod.node)));
             }

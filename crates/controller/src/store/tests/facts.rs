@@ -98,7 +98,7 @@ fn a_daemon_whose_container_ended_has_exited_until_it_starts_again() {
             }]},
         }));
         let Some(Fact::Pod(pod)) = pod(&object).fact else { panic!("no pod") };
-        pod.has_exited
+        pod.is_lost
     };
     let ended = json!({"terminated": {"exitCode": 137}});
     assert!(!with_container(json!({"waiting": {"reason": "ContainerCreating"}}), json!({})));
@@ -106,6 +106,25 @@ fn a_daemon_whose_container_ended_has_exited_until_it_starts_again() {
     assert!(with_container(ended.clone(), json!({})));
     assert!(with_container(json!({"waiting": {"reason": "CrashLoopBackOff"}}), ended.clone()));
     assert!(!with_container(json!({"running": {}}), ended));
+}
+
+#[test]
+fn a_daemon_on_a_node_that_does_not_report_is_lost() {
+    let with_conditions = |ready: &str, containers: &str| {
+        let object = parsed(json!({
+            "metadata": {"name": "p", "labels": {"resource.nvidia.com/computeDomain": "a"}},
+            "spec": {"nodeName": "n", "containers": []},
+            "status": {"phase": "Running", "conditions": [
+                {"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": containers},
+            ]},
+        }));
+        let Some(Fact::Pod(pod)) = pod(&object).fact else { panic!("no pod") };
+        pod.is_lost
+    };
+    assert!(with_conditions("False", "True"));
+    // It starts, or its probe fails: the daemon itself says so in its entry.
+    assert!(!with_conditions("False", "False"));
+    assert!(!with_conditions("True", "True"));
 }
 
 #[test]
