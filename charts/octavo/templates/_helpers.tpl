@@ -144,15 +144,20 @@ request.userInfo.username == 'system:serviceaccount:{{ .root.Release.Namespace }
 request.userInfo.?extra['authentication.kubernetes.io/node-name'][0].orValue('')
 {{- end }}
 
+{{/* CEL: whether labels or annotations change at one key at most. */}}
+{{- define "octavo.changesKeyOnly" -}}
+object.metadata.?{{ .map }}.orValue({}).all(k, k == '{{ .key }}'
+|| (k in oldObject.metadata.?{{ .map }}.orValue({}) && object.metadata.{{ .map }}[k] == oldObject.metadata.{{ .map }}[k]))
+&& oldObject.metadata.?{{ .map }}.orValue({}).all(k, k == '{{ .key }}' || k in object.metadata.?{{ .map }}.orValue({}))
+{{- end }}
+
 {{/* CEL: whether a write changes a label of a node, and nothing else. Its status has rights of its own. */}}
 {{- define "octavo.changesNodeLabelOnly" -}}
 request.operation == 'UPDATE' && object.spec == oldObject.spec
 && object.metadata.?annotations == oldObject.metadata.?annotations
 && object.metadata.?finalizers == oldObject.metadata.?finalizers
 && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
-&& object.metadata.?labels.orValue({}).all(k, k == '{{ . }}'
-|| (k in oldObject.metadata.?labels.orValue({}) && object.metadata.labels[k] == oldObject.metadata.labels[k]))
-&& oldObject.metadata.?labels.orValue({}).all(k, k == '{{ . }}' || k in object.metadata.?labels.orValue({}))
+&& {{ include "octavo.changesKeyOnly" (dict "map" "labels" "key" .) }}
 {{- end }}
 
 {{/* The drivers that an agent is, as a list of JSON. */}}

@@ -13,6 +13,9 @@ const CONDITION: &str = "/spec/matchConditions/0/expression";
 const SUBJECT: &str = "/subjects/0/name";
 const COMMAND: &str = "/spec/template/spec/containers/0/command";
 
+/// The rule for the image of the controller's `DaemonSets`.
+const IMAGE: &str = "/spec/validations/1/expression";
+
 /// The rule of a policy for the drivers of slices.
 const DRIVERS: &str = "/spec/validations/5/expression";
 
@@ -124,6 +127,11 @@ fn objects() -> Vec<Fact> {
             json!(requester("octavo-controller")),
         ),
         fact(
+            "ValidatingAdmissionPolicy/octavo-controller-daemonsets",
+            IMAGE,
+            json!(image(&format!("octavo/octavo:{}", env!("CARGO_PKG_VERSION")))),
+        ),
+        fact(
             "ValidatingAdmissionPolicy/octavo-cliqueentry",
             CONDITION,
             json!(requester("octavo-imex-daemon")),
@@ -178,7 +186,8 @@ fn rights() -> Vec<Fact> {
 }
 
 pub(super) fn every_value_facts() -> Vec<Fact> {
-    let config = EVERY_CONFIG.replace("DIGEST", &"0123456789abcdef".repeat(4));
+    let digest = "0123456789abcdef".repeat(4);
+    let config = EVERY_CONFIG.replace("DIGEST", &digest);
     let daemons = json!({"matchExpressions": [
         {"key": "resource.nvidia.com/computeDomain", "operator": "Exists"},
     ]});
@@ -220,6 +229,11 @@ pub(super) fn every_value_facts() -> Vec<Fact> {
             "ValidatingAdmissionPolicy/octavo-gpus-controller-nodelabel",
             CONDITION,
             json!(requester("gpu-controller")),
+        ),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-gpus-controller-daemonsets",
+            IMAGE,
+            json!(image(&format!("registry.example.com:5000/mirror/octavo@sha256:{digest}"))),
         ),
         fact(
             "ValidatingAdmissionPolicy/octavo-gpus-cliqueentry",
@@ -309,4 +323,8 @@ pub(super) fn lab_facts() -> Vec<Fact> {
 
 fn requester(account: &str) -> String {
     format!("request.userInfo.username == 'system:serviceaccount:octavo-system:{account}'")
+}
+
+fn image(name: &str) -> String {
+    format!("variables.isSameSpec || variables.containers.all(c, c.image == '{name}')")
 }

@@ -33,8 +33,8 @@ use crate::kubelet::node::Node;
 use crate::kubelet::pods::containers;
 use crate::kubelet::within;
 
-/// Image of the containers that run as processes.
-pub(crate) const HOST_IMAGE: &str = "lab.octavo.dev/octavo";
+/// Image of the containers that run as processes. It is that of the rendered chart, whose policies name it.
+pub(crate) const HOST_IMAGE: &str = "lab.octavo.dev/octavo:1";
 
 /// Interval between two looks at a process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

@@ -20,8 +20,11 @@ use serde_json::{Value, json};
 
 use crate::testbed::{OCTAVO, Testbed, eventually};
 
-const NAMESPACE: &str = "octavo-system";
+pub(super) const NAMESPACE: &str = "octavo-system";
 const DOMAIN: &str = "6f1b6d3e-5d2c-4f0e-9b1a-0c2d4e6f8a01";
+
+/// Image in the lab's rendering of the chart.
+const IMAGE: &str = "lab.octavo.dev/octavo:1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_controller_labels_nodes_with_their_domain_and_changes_nothing_else_of_them() {
@@ -80,7 +83,7 @@ async fn the_controller_writes_daemon_sets_of_domains_only() {
     create(&wanted).await.unwrap();
     let name = wanted::daemon_name(DOMAIN);
     let mut changed = wanted.clone();
-    changed["spec"]["template"]["spec"]["containers"][0]["image"] = "octavo/octavo:2".into();
+    changed["spec"]["template"]["spec"]["priorityClassName"] = "system-cluster-critical".into();
     sets.replace(&name, &PostParams::default(), &parsed(&changed)).await.unwrap();
 
     // Pods with other rights are not.
@@ -88,24 +91,71 @@ async fn the_controller_writes_daemon_sets_of_domains_only() {
     assert!(error.contains("DaemonSets with the label"), "{error}");
     let host_folder = json!([{"name": "imexd", "hostPath": {"path": "/"}}]);
     let secret = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]);
-    for (pointer, value) in [
-        ("/serviceAccountName", json!("octavo-agent")),
-        ("/hostNetwork", json!(true)),
-        ("/hostPID", json!(true)),
-        ("/hostIPC", json!(true)),
-        ("/volumes", host_folder),
-        ("/containers/0/securityContext", json!({"privileged": true})),
-        ("/containers/0/securityContext", json!({"capabilities": {"add": ["SYS_ADMIN"]}})),
-        ("/containers/0/env", secret),
+    let rights = "pods of the controller's DaemonSets have the account";
+    let settings = "pods of the controller's DaemonSets have no annotations";
+    let image = "have the image lab.octavo.dev/octavo:1";
+    for (pointer, value, reason) in [
+        ("/spec/serviceAccountName", json!("octavo-agent"), rights),
+        ("/spec/hostNetwork", json!(true), rights),
+        ("/spec/hostPID", json!(true), rights),
+        ("/spec/hostIPC", json!(true), rights),
+        ("/spec/volumes", host_folder, rights),
+        ("/spec/containers/0/securityContext", json!({"privileged": true}), rights),
+        (
+            "/spec/containers/0/securityContext",
+            json!({"capabilities": {"add": ["SYS_ADMIN"]}}),
+            rights,
+        ),
+        ("/spec/containers/0/env", secret, rights),
+        ("/spec/containers/0/image", json!("lab.octavo.dev/octavo:2"), image),
+        ("/spec/initContainers", json!([{"name": "a", "image": "a"}]), image),
+        ("/metadata/annotations", json!({"cdi.k8s.io/a": "nvidia.com/gpu=all"}), settings),
+        ("/spec/runtimeClassName", json!("nvidia"), settings),
+        ("/spec/securityContext", json!({"sysctls": [{"name": "a", "value": "1"}]}), settings),
+        ("/spec/securityContext", json!({"seLinuxOptions": {"type": "spc_t"}}), settings),
+        ("/spec/securityContext", json!({"seccompProfile": {"type": "Unconfined"}}), settings),
+        ("/spec/securityContext", json!({"appArmorProfile": {"type": "Unconfined"}}), settings),
+        ("/spec/containers/0/securityContext/seLinuxOptions", json!({"type": "spc_t"}), settings),
+        ("/spec/containers/0/securityContext/seccompProfile", Value::Null, settings),
+        (
+            "/spec/containers/0/securityContext/seccompProfile",
+            json!({"type": "Unconfined"}),
+            settings,
+        ),
+        (
+            "/spec/containers/0/securityContext/appArmorProfile",
+            json!({"type": "Unconfined"}),
+            settings,
+        ),
+        ("/spec/containers/0/ports", json!([{"containerPort": 1, "hostPort": 1}]), settings),
     ] {
         let mut set = wanted.clone();
         set["metadata"]["name"] = "other".into();
-        let pod = &mut set["spec"]["template"]["spec"];
         let (folder, key) = pointer.rsplit_once('/').unwrap();
-        pod.pointer_mut(folder).unwrap()[key] = value;
+        set["spec"]["template"].pointer_mut(folder).unwrap()[key] = value;
         let error = create(&set).await.unwrap_err();
-        assert!(error.contains("pods of the controller's DaemonSets have"), "{pointer}: {error}");
+        assert!(error.contains(reason), "{pointer}: {error}");
     }
+    // The API server wants a user namespace for it.
+    let mut unmasked = wanted.clone();
+    unmasked["spec"]["template"]["spec"]["hostUsers"] = false.into();
+    unmasked["spec"]["template"]["spec"]["containers"][0]["securityContext"]["procMount"] =
+        "Unmasked".into();
+    let error = create(&unmasked).await.unwrap_err();
+    assert!(error.contains(settings), "{error}");
+
+    // One with another image, such as of an older release, is deleted, and not changed.
+    let mut old = wanted.clone();
+    old["metadata"]["name"] = "old".into();
+    old["spec"]["template"]["spec"]["containers"][0]["image"] = "octavo/octavo:0".into();
+    all.create(&PostParams::default(), &parsed(&old)).await.unwrap();
+    let merge =
+        async |patch: Value| sets.patch("old", &PatchParams::default(), &Patch::Merge(patch)).await;
+    merge(json!({"metadata": {"finalizers": ["example.com/a"]}})).await.unwrap();
+    merge(json!({"metadata": {"finalizers": null}})).await.unwrap();
+    let error = refused(merge(json!({"spec": {"minReadySeconds": 5}})).await);
+    assert!(error.contains(image), "{error}");
+    sets.delete("old", &DeleteParams::default()).await.unwrap();
 
     // DaemonSets of others, such as the agent's, are out of its reach.
     all.create(&PostParams::default(), &parsed(&foreign)).await.unwrap();
@@ -216,20 +266,20 @@ pub(super) async fn controller_reads_its_config(testbed: &Testbed) {
     assert_eq!(found, wanted);
 }
 
-async fn control_plane() -> Testbed {
+pub(super) async fn control_plane() -> Testbed {
     Testbed::up_with(|state| UpOptions::control_plane_only(state, OCTAVO)).await
 }
 
 /// Waits until a write is refused: the API server learns of a policy a moment after its creation. The write is a dry run.
-async fn in_force(write: impl AsyncFn() -> Result<(), String>) {
+pub(super) async fn in_force(write: impl AsyncFn() -> Result<(), String>) {
     eventually("the policy is in force", async || write().await.err()).await;
 }
 
-fn refused<T: Debug>(written: kube::Result<T>) -> String {
+pub(super) fn refused<T: Debug>(written: kube::Result<T>) -> String {
     written.unwrap_err().to_string()
 }
 
-fn parsed<K: DeserializeOwned>(object: &Value) -> K {
+pub(super) fn parsed<K: DeserializeOwned>(object: &Value) -> K {
     serde_json::from_value(object.clone()).unwrap()
 }
 
@@ -261,23 +311,28 @@ async fn create_node(testbed: &Testbed, name: &str) {
     nodes.create(&PostParams::default(), &parsed(&node)).await.unwrap();
 }
 
-/// The `DaemonSet` that the controller makes for a domain.
-fn daemon_set() -> Value {
-    let domain = Domain {
+pub(super) fn domain() -> Domain {
+    Domain {
         uid: DOMAIN.to_owned(),
         namespace: "default".to_owned(),
         name: "domain".to_owned(),
+        template: "channel".to_owned(),
         ..Domain::default()
-    };
-    let config = config::Config {
+    }
+}
+
+/// The controller's config, as in the lab.
+pub(super) fn config() -> config::Config {
+    config::Config {
         namespace: NAMESPACE.to_owned(),
-        daemon: config::DaemonConfig {
-            image: "octavo/octavo:1".to_owned(),
-            ..config::DaemonConfig::default()
-        },
+        daemon: config::DaemonConfig { image: IMAGE.to_owned(), ..config::DaemonConfig::default() },
         ..config::Config::default()
-    };
-    wanted::daemon_set(&domain, &config)
+    }
+}
+
+/// The `DaemonSet` that the controller makes for a domain.
+fn daemon_set() -> Value {
+    wanted::daemon_set(&domain(), &config())
 }
 
 /// A pod as the `DaemonSet` makes it on a node.
@@ -301,7 +356,11 @@ async fn daemon_pod(testbed: &Testbed, node: &str) -> BoundObjectReference {
 }
 
 /// A client with a token of a service account, which may be bound to a pod.
-async fn client(testbed: &Testbed, account: &str, pod: Option<BoundObjectReference>) -> Client {
+pub(super) async fn client(
+    testbed: &Testbed,
+    account: &str,
+    pod: Option<BoundObjectReference>,
+) -> Client {
     let accounts: Api<ServiceAccount> = in_namespace(testbed.client.clone());
     let spec = TokenRequestSpec { bound_object_ref: pod, ..TokenRequestSpec::default() };
     let request = TokenRequest { spec: Some(spec), ..TokenRequest::default() };
