@@ -64,7 +64,14 @@ mod tests {
         for class in ["compute-domain-daemon", "compute-domain-default-channel"] {
             assert!(has("DeviceClass", &format!("{class}.nvidia.com")), "{class}");
         }
-        for policy in ["controller-nodelabel", "controller-daemonsets", "cliqueentry"] {
+        for policy in [
+            "controller-nodelabel",
+            "controller-daemonsets",
+            "controller-templates",
+            "controller-claims",
+            "cliqueentry",
+            "daemonclaims",
+        ] {
             let name = format!("octavo-{policy}");
             assert!(has("ValidatingAdmissionPolicy", &name), "{name}");
             assert!(has("ValidatingAdmissionPolicyBinding", &name), "{name}");

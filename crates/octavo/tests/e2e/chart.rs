@@ -1,5 +1,6 @@
 //! The Helm chart on a real API server, applied by a real helm, and the rights that it grants.
 
+mod compute_domain_claims;
 mod compute_domains;
 
 use std::path::Path;

@@ -13,6 +13,9 @@ const CONDITION: &str = "/spec/matchConditions/0/expression";
 const SUBJECT: &str = "/subjects/0/name";
 const COMMAND: &str = "/spec/template/spec/containers/0/command";
 
+const DAEMON_CLAIMS: &str = "ValidatingAdmissionPolicy/octavo-daemonclaims";
+const NAMESPACES: &str = "/spec/matchConstraints/namespaceSelector/matchExpressions/0/values";
+
 /// The rule for the image of the controller's `DaemonSets`.
 const IMAGE: &str = "/spec/validations/1/expression";
 
@@ -141,6 +144,27 @@ fn objects() -> Vec<Fact> {
             "/spec/validationActions/0",
             json!("Deny"),
         ),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-controller-templates",
+            CONDITION,
+            json!(requester("octavo-controller")),
+        ),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-controller-claims",
+            CONDITION,
+            json!(requester("octavo-controller")),
+        ),
+        // All users, in all other namespaces.
+        fact(DAEMON_CLAIMS, "/spec/failurePolicy", json!("Fail")),
+        fact(DAEMON_CLAIMS, NAMESPACES, json!(["octavo-system"])),
+        fact(DAEMON_CLAIMS, "/spec/matchConditions/0/name", json!("changes-spec")),
+        fact(DAEMON_CLAIMS, "/spec/matchConditions/1/name", json!("names-daemon")),
+        fact(DAEMON_CLAIMS, "/spec/matchConditions/2", Value::Null),
+        fact(
+            "ValidatingAdmissionPolicyBinding/octavo-daemonclaims",
+            "/spec/validationActions/0",
+            json!("Deny"),
+        ),
         fact("NetworkPolicy/octavo-imex-daemon", "", Value::Null),
         fact("SecurityContextConstraints", "", Value::Null),
     ]
@@ -236,6 +260,11 @@ pub(super) fn every_value_facts() -> Vec<Fact> {
             json!(image(&format!("registry.example.com:5000/mirror/octavo@sha256:{digest}"))),
         ),
         fact(
+            "ValidatingAdmissionPolicy/octavo-gpus-controller-claims",
+            CONDITION,
+            json!(requester("gpu-controller")),
+        ),
+        fact(
             "ValidatingAdmissionPolicy/octavo-gpus-cliqueentry",
             CONDITION,
             json!(requester("gpu-imex-daemon")),
@@ -295,7 +324,10 @@ pub(super) fn disabled_facts() -> Vec<Fact> {
         "RoleBinding/octavo-imex-daemon",
         "ValidatingAdmissionPolicy/octavo-controller-nodelabel",
         "ValidatingAdmissionPolicy/octavo-controller-daemonsets",
+        "ValidatingAdmissionPolicy/octavo-controller-templates",
+        "ValidatingAdmissionPolicy/octavo-controller-claims",
         "ValidatingAdmissionPolicy/octavo-cliqueentry",
+        DAEMON_CLAIMS,
         "NetworkPolicy/octavo-controller",
         "NetworkPolicy/octavo-imex-daemon",
         "PodMonitor/octavo-controller",
