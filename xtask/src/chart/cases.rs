@@ -106,6 +106,8 @@ pub(super) fn expectation(values: &Path, objects: &[Value]) -> anyhow::Result<()
         "default-values.yaml" => both(default_facts(), compute_domains::default_facts()),
         "foreign-crds-values.yaml" => compute_domains::foreign_crds_facts(),
         "without-compute-domains-values.yaml" => compute_domains::disabled_facts(),
+        "without-policies-values.yaml" => compute_domains::without_policies_facts(),
+        "without-both-values.yaml" => without_both_facts(),
         "real-node-values.yaml" => real_node_facts(),
         "every-value-values.yaml" => {
             both(every_value_facts(), compute_domains::every_value_facts())
@@ -336,6 +338,15 @@ fn every_value_facts() -> Vec<Fact> {
         fact("Role/octavo-gpus-figures", "/rules/0/verbs", json!(["get"])),
         fact("Role/octavo-gpus-figures", "/metadata/namespace", json!("octavo-system")),
         fact("RoleBinding/octavo-gpus-figures", "/subjects/0/name", json!("gpu-users")),
+    ]
+}
+
+/// Without a policy and without need, an agent has no right to change nodes.
+fn without_both_facts() -> Vec<Fact> {
+    vec![
+        fact("ValidatingAdmissionPolicy", "", Value::Null),
+        fact("ClusterRole/octavo-agent", "/rules/4/verbs", json!(["get", "list", "watch"])),
+        fact("ClusterRole/octavo-agent", "/rules/5/resources", json!(["events"])),
     ]
 }
 

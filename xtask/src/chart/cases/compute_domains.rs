@@ -343,6 +343,17 @@ pub(super) fn disabled_facts() -> Vec<Fact> {
     facts
 }
 
+/// `ComputeDomains` need the clique's label of nodes, which agents write.
+pub(super) fn without_policies_facts() -> Vec<Fact> {
+    let patch = json!({"apiGroups": [""], "resources": ["nodes"], "verbs": ["patch"]});
+    vec![
+        fact("ValidatingAdmissionPolicy", "", Value::Null),
+        fact("ValidatingAdmissionPolicyBinding", "", Value::Null),
+        fact("ClusterRole/octavo-agent", "/rules/5", patch),
+        fact("Deployment/octavo-controller", "/spec/replicas", json!(2)),
+    ]
+}
+
 /// The lab runs the programs as processes, with the tokens of these accounts.
 pub(super) fn lab_facts() -> Vec<Fact> {
     vec![
