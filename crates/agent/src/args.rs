@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
 use octavo_api::config::OverflowPolicy;
+use octavo_api::imex::{ImexIsolation, ImexMode};
 use octavo_kube_io::admin::{AdminAddress, MetricsAccess};
 
 use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_node::HostMount;
 
-use crate::config::{DynamicMig, NodeFile, Owner, RenamedSetting, WatchInterval};
+use crate::config::{DynamicMig, ImexFile, NodeFile, Owner, RenamedSetting, WatchInterval};
 
 /// Arguments of `octavo agent`.
 #[derive(Clone, Debug, Args)]
@@ -170,6 +171,21 @@ pub(crate) struct NodeArgs {
     /// Namespace in which daemons of ComputeDomains run [default: that of the service account or kubeconfig]
     #[arg(long, value_name = "NAMESPACE", env = "POD_NAMESPACE")]
     daemon_namespace: Option<String>,
+
+    /// Who runs the IMEX services of ComputeDomains: driverManaged for daemons of the controller, or hostManaged for
+    /// services of the hosts. The controller needs the same [default: driverManaged]
+    #[arg(long, value_name = "MODE")]
+    imex_mode: Option<ImexMode>,
+
+    /// What keeps the memory of two ComputeDomains apart: domain for an IMEX domain each, or channel for a channel each in
+    /// that of their NVLink clique. The controller needs the same [default: domain]
+    #[arg(long, value_name = "ISOLATION")]
+    imex_isolation: Option<ImexIsolation>,
+
+    /// Socket for commands to the host's IMEX service, as it is called there; for hostManaged only [default:
+    /// /etc/nvidia-imex/imex_ctrl.sock]
+    #[arg(long, value_name = "PATH")]
+    imex_host_socket: Option<PathBuf>,
 }
 
 /// Arguments of `octavo agent inventory`.
@@ -228,7 +244,11 @@ impl NodeArgs {
             watch_interval,
             compute_domains,
             daemon_namespace,
+            imex_mode: mode,
+            imex_isolation: isolation,
+            imex_host_socket: host_socket_path,
         } = self.clone();
+        let imex = ImexFile { mode, isolation, host_socket_path };
         NodeFile {
             node_name,
             instance_id,
@@ -254,6 +274,7 @@ impl NodeArgs {
             watch_interval,
             compute_domains,
             daemon_namespace,
+            imex: (imex != ImexFile::default()).then_some(imex),
         }
     }
 }
@@ -293,6 +314,11 @@ mod tests {
         assert_eq!(owned.unwrap().scheduler(), Some("octavo"));
         let enforcement = parse(&["--memory-enforcement", "guard"]).unwrap().run.node.settings();
         assert_eq!(enforcement.memory_enforcement, Some(MemoryEnforcement::Guard));
+        let host = ["--imex-mode", "hostManaged", "--imex-host-socket", "/s"];
+        let imex = parse(&host).unwrap().run.node.settings().imex.unwrap();
+        assert_eq!((imex.mode, imex.isolation), (Some(ImexMode::HostManaged), None));
+        assert_eq!(imex.host_socket_path, Some("/s".into()));
+        assert!(parse(&["--imex-isolation", "channels"]).is_err());
         let inventory = parse(&["inventory", "-o", "yaml", "--sys-root", "/s"]).unwrap();
         assert!(matches!(
             inventory.command,

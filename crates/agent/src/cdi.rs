@@ -10,4 +10,4 @@ mod folder;
 mod tests;
 
 pub(crate) use edits::{CdiDevice, common_edits, spec_for};
-pub(crate) use folder::{CdiFolder, SpecContent, cdi_id, spec_text};
+pub(crate) use folder::{CdiFolder, SpecContent, cdi_id, device_name, spec_text};

@@ -10,6 +10,7 @@
 //! The rules are in `docs/design/compute-domains.md`, after NVIDIA's driver (kubernetes-sigs/dra-driver-nvidia-gpu).
 
 mod holds;
+mod host_service;
 mod plan;
 mod pool;
 mod record;
@@ -24,6 +25,7 @@ use std::time::Duration;
 
 use kube::Client;
 use octavo_api::Refusal;
+use octavo_api::imex::ImexServices;
 use octavo_cdi::DriverFiles;
 use octavo_kube_io::events::{EventType, Events};
 use octavo_node::files::{StorageError, is_plain_name};
@@ -34,6 +36,7 @@ use tokio::time::{Instant, timeout};
 use crate::cdi::{CdiFolder, spec_text};
 use crate::checkpoint::Store;
 use crate::claims::{ClaimReader, OpenError, Opened, boot_id};
+use crate::config::Imex;
 use crate::drain_gate::DrainGate;
 use crate::fabric::Fabric;
 use crate::keyed_mutex::KeyedMutex;
@@ -58,6 +61,8 @@ pub(crate) struct DomainNode {
     pub(crate) paths: NodePaths,
     /// Namespace in which daemons run.
     pub(crate) namespace: String,
+    /// The IMEX services.
+    pub(crate) imex: Imex,
     /// State of its GPUs.
     pub(crate) snapshots: watch::Receiver<Snapshot>,
 }
@@ -132,19 +137,21 @@ impl DomainClaims {
             let waiter = waiter.clone();
             |inner, claim| async move { inner.begin(&claim, &waiter).await }
         });
-        let (plan, wait) = match begun.await? {
+        let (mut plan, wait) = match begun.await? {
             Begun::Prepared(devices) => return Ok(devices),
             Begun::Waiting(plan, wait) => (plan, wait),
         };
         // In the caller's task and without a lock: an abandoned call waits no longer.
-        let missing = self.inner.wait(claim, &wait, deadline, &waiter).await?;
+        let admitted = self.inner.wait(claim, &wait, deadline, &waiter).await?;
+        plan.record.set_channel(admitted.channel);
+        self.inner.check_host_service(claim, &wait).await?;
         let devices = self
             .work(claim, |inner, claim| async move {
                 check_waiter(&claim, &waiter)?;
                 inner.hold(*plan).await
             })
             .await?;
-        if let Some(missing) = missing {
+        if let Some(missing) = admitted.missing {
             self.report_missing(claim, &wait, &missing);
         }
         Ok(devices)
@@ -152,11 +159,9 @@ impl DomainClaims {
 
     /// Reports that a claim was prepared although members of its domain are missing. The kubelet does not wait for it.
     fn report_missing(&self, claim: &ClaimRef, domain: &WaitFor, missing: &str) {
-        let WaitFor { namespace, name, .. } = domain;
-        tracing::warn!(%claim, domain = %format_args!("{namespace}/{name}"), missing, "prepared without all members");
-        let note = format!(
-            "prepared although ComputeDomain {namespace}/{name} is not complete: {missing}"
-        );
+        let domain = domain.full_name();
+        tracing::warn!(%claim, %domain, missing, "prepared without all members");
+        let note = format!("prepared although ComputeDomain {domain} is not complete: {missing}");
         let (events, claim) = (self.inner.events.clone(), wait::claim_reference(claim));
         tokio::spawn(async move {
             let warning = EventType::Warning;
@@ -208,6 +213,11 @@ impl DomainClaims {
     /// Whether a claim without an object still keeps its devices for its grace period.
     pub(crate) fn has_gone(&self) -> bool {
         self.inner.holds().has_missing()
+    }
+
+    /// The IMEX services of the node.
+    pub(crate) fn services(&self) -> ImexServices {
+        self.inner.node.imex.services()
     }
 
     /// How many devices claims hold.
@@ -271,6 +281,17 @@ impl Inner {
         }
     }
 
+    /// Refuses while the host's IMEX service is not ready, if the host has one.
+    async fn check_host_service(&self, claim: &ClaimRef, domain: &WaitFor) -> Result<(), Refusal> {
+        let Imex::OfHost { socket } = &self.node.imex else { return Ok(()) };
+        let checked = host_service::check(&self.node.paths, socket).await;
+        checked.map_err(|problem| Refusal::ComputeDomainNotReady {
+            claim: claim.to_string(),
+            domain: domain.full_name(),
+            problem,
+        })
+    }
+
     /// The second half: reserves the devices and writes the files. The caller holds the claim's lock.
     async fn hold(self: &Arc<Self>, plan: Plan) -> Result<Vec<PreparedDevice>, Refusal> {
         let record = plan.record;
@@ -278,6 +299,7 @@ impl Inner {
         {
             let mut holds = self.holds();
             holds.check_free(&record)?;
+            holds.check_channels(&record)?;
             holds.insert(record.clone());
         }
         failpoint::hit("domain.reserved");
@@ -413,9 +435,11 @@ impl Inner {
 
 /// Ends a prepare whose claim was unprepared.
 fn check_waiter(claim: &ClaimRef, waiter: &Waiter) -> Result<(), Refusal> {
-    if !waiter.is_cancelled() {
-        return Ok(());
-    }
+    if waiter.is_cancelled() { Err(taken_back(claim)) } else { Ok(()) }
+}
+
+/// The claim was unprepared.
+fn taken_back(claim: &ClaimRef) -> Refusal {
     let (claim, error) = (claim.to_string(), "the kubelet took it back meanwhile".to_owned());
-    Err(Refusal::Interrupted { claim, error })
+    Refusal::Interrupted { claim, error }
 }

@@ -4,6 +4,7 @@
 //! file, and the file over defaults. Unknown keys are errors.
 
 mod dynamic_mig;
+mod imex;
 mod owner;
 mod renamed_setting;
 mod watch_interval;
@@ -21,6 +22,7 @@ use octavo_node::{HOOK_PROGRAM, HostMount, NodePaths};
 use crate::node::DraDriver;
 
 pub use dynamic_mig::{DynamicMig, DynamicMigError, GpuName};
+pub use imex::{Imex, ImexError, ImexFile};
 pub use owner::{Owner, OwnerError};
 pub use renamed_setting::RenamedSetting;
 pub use watch_interval::{WatchInterval, WatchIntervalError};
@@ -80,6 +82,9 @@ pub struct NodeFile {
     pub compute_domains: Option<bool>,
     /// Namespace in which daemons of `ComputeDomains` run. Default: that of the agent's service account or kubeconfig.
     pub daemon_namespace: Option<String>,
+    /// Who runs the IMEX services of `ComputeDomains`, and what keeps domains apart. Default: daemons of the controller, and an
+    /// IMEX domain for each. The controller needs the same.
+    pub imex: Option<ImexFile>,
 }
 
 /// Complete settings of one node.
@@ -116,6 +121,8 @@ pub struct NodeConfig {
 pub struct ComputeDomains {
     /// Namespace in which their daemons run; `None`: that of the agent's service account or kubeconfig.
     pub namespace: Option<String>,
+    /// The IMEX services.
+    pub imex: Imex,
 }
 
 /// Why the settings cannot be used.
@@ -157,6 +164,9 @@ pub enum ConfigError {
     /// The agent's view of a folder that is not set.
     #[error("hookDirSeen is set and hookDir is not: name the folder on the host, too")]
     NoHookDir,
+    /// The IMEX settings do not fit together.
+    #[error(transparent)]
+    Imex(#[from] ImexError),
     /// A folder of nodes has none.
     #[error("no node in {0}: it needs at least one <node>/agent.yaml")]
     NoNodes(PathBuf),
@@ -214,6 +224,7 @@ impl NodeFile {
             watch_interval: self.watch_interval.or(other.watch_interval),
             compute_domains: self.compute_domains.or(other.compute_domains),
             daemon_namespace: self.daemon_namespace.or(other.daemon_namespace),
+            imex: ImexFile::or(self.imex, other.imex),
         }
     }
 
@@ -245,6 +256,12 @@ impl NodeFile {
             path("mounts.hostPath", Some(mount.host_path.clone()), root)?;
             path("mounts.containerPath", Some(mount.container_path.clone()), root)?;
         }
+        let imex = self.imex.unwrap_or_default().complete()?;
+        let compute_domains = match self.compute_domains {
+            Some(true) => Some(ComputeDomains { namespace: self.daemon_namespace, imex }),
+            _ if imex != Imex::default() => return Err(ImexError::NoComputeDomains.into()),
+            _ => None,
+        };
         Ok(NodeConfig {
             node_name,
             instance_id,
@@ -256,10 +273,7 @@ impl NodeFile {
             memory_enforcement: self.memory_enforcement.unwrap_or_default(),
             min_overflow_policy: self.min_overflow_policy.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),
-            compute_domains: self
-                .compute_domains
-                .unwrap_or_default()
-                .then_some(ComputeDomains { namespace: self.daemon_namespace }),
+            compute_domains,
             paths: NodePaths {
                 driver_root_seen: path("driverRootSeen", self.driver_root_seen, &driver_root)?,
                 driver_root,

@@ -1,12 +1,13 @@
 //! `ComputeDomain` and `ComputeDomainClique` of NVIDIA's DRA driver: GPUs of several nodes that map each other's memory over NVLink.
 //!
 //! Group, fields, defaults and rules are those of `resource.nvidia.com/v1beta1` in kubernetes-sigs/dra-driver-nvidia-gpu, so that
-//! its manifests and clients work. Conditions and columns are Octavo's additions.
+//! its manifests and clients work. Conditions, channel numbers and columns are Octavo's additions.
 
 #![expect(unreachable_pub, reason = "KubeSchema writes each type a second time, in a function")]
 
+mod ready_when;
+
 use std::borrow::Cow;
-use std::str::FromStr;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -17,6 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
 use crate::names::{IMEX_DAEMON_MANAGER_PREFIX, NVIDIA_API_VERSION, NVIDIA_GROUP, NVIDIA_VERSION};
+
+pub use ready_when::ReadyWhen;
 
 /// A set of nodes on which the pods of one workload share GPU memory over NVLink, through IMEX. The spec cannot change.
 #[derive(CustomResource, KubeSchema, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,10 +92,27 @@ pub struct ComputeDomainStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub nodes: Vec<ComputeDomainNode>,
+    /// Its IMEX channels, one in each NVLink clique of its nodes, where domains share the IMEX domain of a clique. An addition to
+    /// the fields of NVIDIA's driver.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["cliqueID".into()]))]
+    pub channels: Vec<ComputeDomainChannelNumber>,
     /// `Ready`: whether pods of the domain can share memory, and the reason if not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
+}
+
+/// The IMEX channel of a domain in an NVLink clique. No two domains with nodes in a clique have the same there.
+#[derive(KubeSchema, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ComputeDomainChannelNumber {
+    /// The NVLink clique: `<cluster UUID>.<clique id>`.
+    #[serde(rename = "cliqueID")]
+    pub clique_id: String,
+    /// Number of the channel.
+    #[schemars(range(min = 0, max = 2047))]
+    pub channel: u32,
 }
 
 /// A node of a domain.
@@ -125,29 +145,11 @@ pub enum Readiness {
     NotReady,
 }
 
-/// Which daemons a pod of a domain waits for without end ([`ANNOTATION_READY_WHEN`](crate::names::ANNOTATION_READY_WHEN)).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadyWhen {
-    /// `Node`: that of its own node.
-    Node,
-    /// `Members`: those of all nodes with an allocated channel.
-    Members,
-    /// A number: so many, its own among them.
-    Count(u32),
-}
-
-impl FromStr for ReadyWhen {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "Node" => Ok(Self::Node),
-            "Members" => Ok(Self::Members),
-            _ => match text.parse() {
-                Ok(count) if count > 0 => Ok(Self::Count(count)),
-                _ => Err(format!("{text:?} is not Node, Members or a number above 0")),
-            },
-        }
+impl ComputeDomainStatus {
+    /// The domain's channel in a clique.
+    pub fn channel(&self, clique: &str) -> Option<u32> {
+        let found = self.channels.iter().find(|channel| channel.clique_id == clique);
+        found.map(|channel| channel.channel)
     }
 }
 
@@ -256,17 +258,6 @@ fn allocation_mode(_: &mut SchemaGenerator) -> Schema {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ready_when_is_a_word_or_a_positive_number() {
-        assert_eq!("Node".parse(), Ok(ReadyWhen::Node));
-        assert_eq!("Members".parse(), Ok(ReadyWhen::Members));
-        assert_eq!("18".parse(), Ok(ReadyWhen::Count(18)));
-        for text in ["", "0", "-1", "members", "2.5"] {
-            let error = text.parse::<ReadyWhen>().unwrap_err();
-            assert!(error.contains(text) && error.contains("Members"), "{error}");
-        }
-    }
 
     /// The published test vectors of FNV-1a, 64 bits.
     #[test]

@@ -13,6 +13,7 @@ pub mod compute_domain;
 mod condition;
 pub mod config;
 pub mod crds;
+pub mod imex;
 pub mod names;
 pub mod placement_policy;
 pub mod pod_group;

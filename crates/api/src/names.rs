@@ -40,6 +40,11 @@ pub const ANNOTATION_COMPUTE_DOMAIN: &str = "octavo.dev/compute-domain";
 pub const ANNOTATION_READY_WHEN: &str = "octavo.dev/ready-when";
 /// Condition of a `ComputeDomain`: whether the daemons of all nodes with an allocated channel are ready. Prepare waits for it.
 pub const CONDITION_MEMBERS_READY: &str = "MembersReady";
+/// Stands for a domain's UID in what is made for all domains together: the IMEX domains of cliques, with `imex.isolation: channel`.
+/// It is the name-based UUID (version 5) of the DNS name `shared.compute-domain.octavo.dev`.
+pub const SHARED_IMEX_DOMAIN: &str = "43edba59-0cc9-511f-aa1d-c5e3f5616e80";
+/// Reason of [`CONDITION_MEMBERS_READY`] and of the condition `Ready`: the hosts run the IMEX services.
+pub const REASON_HOST_MANAGED: &str = "HostManaged";
 /// Condition of a `ComputeDomain`: whether another domain has nodes in the same NVLink clique.
 pub const CONDITION_SHARED_CLIQUE: &str = "SharedClique";
 /// Prefix of the field managers of domains' daemons; a hash of the node's name follows.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use octavo_api::imex::{ImexConflict, ImexIsolation, ImexMode, ImexServices};
 use octavo_kube_io::admin::{AdminAddress, MetricsAccess};
 use octavo_kube_io::lease::LeaseOptions;
 use serde::{Deserialize, Serialize};
@@ -50,8 +51,20 @@ pub struct Config {
     pub daemon: DaemonConfig,
     /// Most nodes of a clique in one domain: slots in the daemons' list of nodes.
     pub max_nodes_per_imex_domain: u32,
+    /// Who runs the IMEX services, and what keeps domains apart.
+    pub imex: Imex,
     /// Which of several controllers is active.
     pub leader_election: LeaderElection,
+}
+
+/// Who runs the IMEX services, and what keeps domains apart. The agents need the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Imex {
+    /// Who runs the services.
+    pub mode: ImexMode,
+    /// What keeps domains apart.
+    pub isolation: ImexIsolation,
 }
 
 /// The daemons' pods.
@@ -135,6 +148,9 @@ pub enum ConfigError {
     /// A setting is missing or wrong.
     #[error("{0}")]
     Setting(&'static str),
+    /// Two settings exclude each other.
+    #[error(transparent)]
+    Imex(#[from] ImexConflict),
 }
 
 impl Default for Config {
@@ -143,6 +159,7 @@ impl Default for Config {
             namespace: String::new(),
             daemon: DaemonConfig::default(),
             max_nodes_per_imex_domain: MAX_NODES_PER_IMEX_DOMAIN,
+            imex: Imex::default(),
             leader_election: LeaderElection::default(),
         }
     }
@@ -204,7 +221,13 @@ impl Config {
             namespace.unwrap_or_default().clone_into(&mut config.namespace);
         }
         config.check().map_err(ConfigError::Setting)?;
+        ImexServices::new(config.imex.mode, config.imex.isolation)?;
         Ok(config)
+    }
+
+    /// The IMEX services. A config that was read has no conflict.
+    pub fn services(&self) -> ImexServices {
+        ImexServices::new(self.imex.mode, self.imex.isolation).unwrap_or_default()
     }
 
     fn check(&self) -> Result<(), &'static str> {
@@ -212,7 +235,7 @@ impl Config {
             return Err("the namespace of the driver is not known: set `namespace` in the config \
                  file, --namespace, or the variable POD_NAMESPACE");
         }
-        if self.daemon.image.is_empty() {
+        if self.daemon.image.is_empty() && self.imex.mode == ImexMode::DriverManaged {
             return Err("`daemon.image` is not set in the config file: it is the image of the \
                  domains' daemons, such as that of this program");
         }

@@ -19,6 +19,7 @@ pub mod metrics;
 pub mod plan;
 mod shell;
 pub mod store;
+pub mod switch;
 #[cfg(test)]
 mod testing;
 pub mod view;

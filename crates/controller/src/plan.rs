@@ -3,21 +3,27 @@
 //! A plan has the writes that can be done now. Writes of one plan do not depend on each other; what must follow another write
 //! is in the next plan, once that write was observed.
 
+mod channels;
 mod cliques;
 mod conditions;
 mod labels;
 mod objects;
 mod reasons;
+mod shared;
 mod status;
 mod teardown;
 #[cfg(test)]
 mod tests;
 
-use octavo_api::compute_domain::ComputeDomainStatus;
+use octavo_api::compute_domain::{ComputeDomainChannelNumber, ComputeDomainStatus};
+use octavo_api::imex::ImexServices;
+use octavo_api::names::SHARED_IMEX_DOMAIN;
 use serde_json::Value;
 
 use crate::config::Config;
 use crate::view::{ChannelClaim, OwnedObject, View};
+use crate::wanted::DaemonsOf;
+use channels::ChannelPlan;
 
 pub use reasons::Reason;
 
@@ -43,6 +49,8 @@ pub enum Write {
         name: String,
         /// UID of the domain.
         uid: String,
+        /// The version to which it applies; `None`: any. A channel must not be taken from pods that started meanwhile.
+        resource_version: Option<String>,
         /// The status. Conditions that have changed have no time yet.
         status: ComputeDomainStatus,
     },
@@ -141,8 +149,23 @@ pub struct Plan {
     pub warnings: Vec<Warning>,
 }
 
+impl Plan {
+    /// The channels that the domain has when the plan is carried out.
+    pub fn channels<'a>(&'a self, view: &'a View) -> &'a [ComputeDomainChannelNumber] {
+        let old = view.domain.as_ref().and_then(|domain| domain.status.as_ref());
+        let status = match &self.status {
+            Some(Write::SetStatus { status, .. }) => Some(status),
+            _ => old,
+        };
+        status.map(|status| status.channels.as_slice()).unwrap_or_default()
+    }
+}
+
 /// Decides what is to be written for one domain.
 pub fn plan(view: &View, config: &Config) -> Plan {
+    if view.uid == SHARED_IMEX_DOMAIN && config.services() == ImexServices::PerClique {
+        return shared::plan(view, config);
+    }
     let Some(domain) = &view.domain else {
         let mut writes = labels::plan(view);
         writes.extend(teardown::orphans(view, config));
@@ -152,28 +175,52 @@ pub fn plan(view: &View, config: &Config) -> Plan {
         // Nothing is made for a domain that could disappear without a trace.
         return Plan { writes: vec![teardown::add_finalizer(domain)], ..Plan::default() };
     }
-    let (members, daemons) = (view.members(), view.daemons());
+    let (members, services) = (view.members(), config.services());
+    let is_shared = services == ImexServices::PerClique;
+    let daemons = if is_shared { view.shared_daemons() } else { view.daemons() };
+    let channels =
+        if is_shared { channels::plan(view, domain, &members) } else { ChannelPlan::default() };
     let mut writes: Vec<Write> =
         view.claims.iter().filter_map(|claim| annotate(view, claim)).collect();
-    writes.extend(labels::plan(view));
+    writes.extend(match services {
+        ImexServices::PerDomain => labels::plan(view),
+        ImexServices::PerClique | ImexServices::OfHost => labels::removals(view),
+    });
     let mut full = Vec::new();
     let is_taken = !domain.is_deleting && objects::is_template_taken(view, domain);
-    if !domain.is_deleting {
-        writes.extend(objects::workload_template(view, domain));
-    }
-    if !domain.is_deleting || !members.is_empty() {
+    if domain.is_deleting && members.is_empty() {
+        writes.extend(teardown::domain(view, domain));
+    } else {
         if domain.is_deleting {
             writes.extend(teardown::workload_templates(view, config));
+        } else {
+            writes.extend(objects::workload_template(view, domain));
         }
-        writes.extend(objects::daemons(view, domain, config));
-        let cliques = cliques::plan(view, &members, &daemons, config);
-        writes.extend(cliques.writes);
-        full = cliques.full;
-    } else {
-        writes.extend(teardown::domain(view, domain));
+        match services {
+            ImexServices::PerDomain => {
+                writes.extend(objects::daemons(view, DaemonsOf::Domain(domain), config));
+                let cliques = cliques::plan(view, &members, &daemons, config);
+                writes.extend(cliques.writes);
+                full = cliques.full;
+            }
+            ImexServices::PerClique | ImexServices::OfHost => {
+                writes.extend(teardown::daemons(view, config));
+            }
+        }
+        if is_shared {
+            full = shared::full(view, &members, config);
+        }
     }
-    let facts =
-        status::Facts { view, domain, members: &members, daemons: &daemons, is_taken, full: &full };
+    let facts = status::Facts {
+        view,
+        domain,
+        services,
+        members: &members,
+        daemons: &daemons,
+        is_taken,
+        full: &full,
+        channels: &channels,
+    };
     Plan { writes, status: facts.changed_status(), warnings: facts.warnings() }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Changes come from watches and from the answers to writes. Of two versions of an object the newer one stays.
 
+mod channels;
 mod facts;
 mod index;
 mod related;
@@ -11,8 +12,12 @@ mod views;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use octavo_api::compute_domain::ComputeDomainChannelNumber;
+use octavo_api::imex::ImexServices;
+
 use crate::view::{ChannelClaim, Clique, DaemonPod, Domain, OwnedObject};
 
+use channels::Channels;
 use index::Index;
 
 pub use facts::{claim, clique, daemon_set, domain, node, pod, template};
@@ -121,8 +126,10 @@ struct Row {
 /// All observed objects.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
+    services: ImexServices,
     rows: BTreeMap<Key, Row>,
     index: Index,
+    channels: Channels,
     /// Lists so far, by kind.
     rounds: BTreeMap<Kind, u64>,
     /// Kinds of which one list is complete.
@@ -132,6 +139,21 @@ pub struct Store {
 }
 
 impl Store {
+    /// An empty store, for these IMEX services.
+    pub fn new(services: ImexServices) -> Self {
+        Self { services, ..Self::default() }
+    }
+
+    /// Notes the channels that a plan has decided for a domain.
+    pub fn decide(&mut self, uid: &str, channels: &[ComputeDomainChannelNumber]) {
+        self.channels.decide(uid, channels);
+    }
+
+    /// Forgets all decisions: those of a leadership that is over.
+    pub fn forget_decisions(&mut self) {
+        self.channels.forget_decisions();
+    }
+
     /// Whether every kind was listed once. Before that, what is missing may exist.
     pub fn is_complete(&self) -> bool {
         self.complete.len() == KINDS.len()
@@ -199,12 +221,17 @@ impl Store {
         let mut concerned = self.concerned_by(&key);
         let old = self.rows.get(&key).map(|row| row.uid.clone());
         if let Some(row) = self.rows.get(&key) {
-            if row.uid != uid
-                && let Fact::Domain(domain) = &row.fact
-            {
-                concerned.extend(self.related(&domain.uid));
+            if let Fact::Domain(domain) = &row.fact {
+                if row.uid != uid {
+                    concerned.extend(self.related(&domain.uid));
+                }
+                self.channels.remove(domain);
+                concerned.extend(self.sharing_channels(domain, &fact));
             }
             self.index.remove(&key, &row.fact);
+        }
+        if let Fact::Domain(domain) = &fact {
+            self.channels.add(domain);
         }
         self.index.add(&key, &fact);
         if let Fact::Domain(domain) = &fact
@@ -223,6 +250,7 @@ impl Store {
         if let Some(row) = self.rows.remove(key) {
             self.index.remove(key, &row.fact);
             if let Fact::Domain(domain) = &row.fact {
+                self.channels.remove(domain);
                 concerned.extend(self.related(&domain.uid));
             }
         }

@@ -5,5 +5,5 @@ mod objects;
 mod server;
 mod writes;
 
-pub(crate) use objects::{claim, config, domain, object, pod, read};
+pub(crate) use objects::{claim, config, domain, object, pod, read, read_with};
 pub(crate) use server::Server;

@@ -1,11 +1,15 @@
 //! What was observed of one domain: the input of [`plan`](crate::plan::plan).
 
+mod daemons;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_api::compute_domain::{
     ComputeDomainAllocationMode, ComputeDomainDaemon, ComputeDomainStatus,
 };
 use octavo_api::names::{LABEL_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN_CLIQUE};
+
+pub use daemons::Daemons;
 
 /// A `ComputeDomain`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,6 +24,8 @@ pub struct Domain {
     pub resource_version: String,
     /// Its generation.
     pub generation: Option<i64>,
+    /// When it was created, as text that sorts by time.
+    pub created: String,
     /// Whether it is deleted, and kept by finalizers.
     pub is_deleting: bool,
     /// Its finalizers.
@@ -158,9 +164,49 @@ pub struct View {
     pub daemon_sets: Vec<OwnedObject>,
     /// Other domains with members in a clique: by clique id, as `<namespace>/<name>`.
     pub neighbours: BTreeMap<String, BTreeSet<String>>,
+    /// What domains share where they share the IMEX domains of cliques.
+    pub shared: Shared,
+}
+
+/// What a domain shares with others where they share the IMEX domains of cliques.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shared {
+    /// The cliques of its nodes.
+    pub cliques: Vec<Clique>,
+    /// The daemons' pods on its nodes.
+    pub pods: Vec<DaemonPod>,
+    /// Channels of other domains, by clique id.
+    pub taken: BTreeMap<String, Vec<TakenChannel>>,
+    /// Channels that earlier plans gave this domain, by clique id. Its status may lack them yet.
+    pub decided: BTreeMap<String, u32>,
+}
+
+/// A channel of another domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakenChannel {
+    /// Its number.
+    pub channel: u32,
+    /// The domain, as `<namespace>/<name>`.
+    pub domain: String,
+    /// Creation and UID of the domain: their order decides.
+    pub age: (String, String),
+    /// Whether pods may have started with it.
+    pub is_used: bool,
 }
 
 impl Domain {
+    /// Creation and UID: of two domains the lesser one is older.
+    pub fn age(&self) -> (String, String) {
+        (self.created.clone(), self.uid.clone())
+    }
+
+    /// Whether pods may have started with the domain's channel in a clique: its status has the channel, and a node with an index.
+    pub fn uses_channel(&self, clique: &str) -> bool {
+        let Some(status) = &self.status else { return false };
+        let mut nodes = status.nodes.iter().filter(|node| node.clique_id == clique);
+        status.channel(clique).is_some() && nodes.any(|node| node.index.is_some())
+    }
+
     /// `<namespace>/<name>`.
     pub fn full_name(&self) -> String {
         format!("{}/{}", self.namespace, self.name)
@@ -204,50 +250,23 @@ impl View {
         self.nodes.get(node)?.clique.as_deref()
     }
 
-    /// Entries and pods by node.
+    /// The clique of a member. One whose label is gone, as while its driver is unloaded, stays in the clique of the status: its
+    /// pods may run on.
+    pub fn clique_of_member(&self, node: &str) -> Option<&str> {
+        self.clique_label(node).or_else(|| {
+            let status = self.domain.as_ref()?.status.as_ref()?;
+            let last = status.nodes.iter().find(|last| last.name == node)?;
+            Some(last.clique_id.as_str()).filter(|clique| !clique.is_empty())
+        })
+    }
+
+    /// Entries and pods of the domain's own daemons, by node.
     pub fn daemons(&self) -> Daemons<'_> {
-        let mut daemons = Daemons::default();
-        for clique in &self.cliques {
-            for entry in &clique.daemons {
-                let node = entry.node_name.as_str();
-                // A node may have moved: its entry is in the clique of its label, or in any.
-                if self.clique_label(node) == Some(clique.id.as_str())
-                    || !daemons.entries.contains_key(node)
-                {
-                    daemons.entries.insert(node, (clique, entry));
-                }
-            }
-        }
-        for pod in &self.pods {
-            let found = daemons.pods.entry(&pod.node).or_insert(pod);
-            if found.is_deleting {
-                *found = pod;
-            }
-        }
-        daemons
-    }
-}
-
-/// Entries and pods of a domain's daemons, by node.
-#[derive(Clone, Debug, Default)]
-pub struct Daemons<'a> {
-    entries: BTreeMap<&'a str, (&'a Clique, &'a ComputeDomainDaemon)>,
-    pods: BTreeMap<&'a str, &'a DaemonPod>,
-}
-
-impl<'a> Daemons<'a> {
-    /// The clique in which a node has its entry.
-    pub fn clique(&self, node: &str) -> Option<&'a Clique> {
-        self.entries.get(node).map(|(clique, _)| *clique)
+        Daemons::of(self, &self.cliques, &self.pods)
     }
 
-    /// The entry of a node.
-    pub fn entry(&self, node: &str) -> Option<&'a ComputeDomainDaemon> {
-        self.entries.get(node).map(|(_, entry)| *entry)
-    }
-
-    /// The daemon's pod on a node; one that runs comes before one that ends.
-    pub fn pod(&self, node: &str) -> Option<&'a DaemonPod> {
-        self.pods.get(node).copied()
+    /// Entries and pods of the daemons that domains share, by node.
+    pub fn shared_daemons(&self) -> Daemons<'_> {
+        Daemons::of(self, &self.shared.cliques, &self.shared.pods)
     }
 }

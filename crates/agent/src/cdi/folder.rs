@@ -22,7 +22,7 @@ pub(crate) fn cdi_id(uid: &str, device: &str, share: Option<&str>) -> String {
 }
 
 /// Name of a claim's device within the kind. Device names contain no dot, so the dot separates the share id.
-pub(super) fn device_name(uid: &str, device: &str, share: Option<&str>) -> String {
+pub(crate) fn device_name(uid: &str, device: &str, share: Option<&str>) -> String {
     match share {
         None => format!("{uid}-{device}"),
         Some(share) => format!("{uid}-{device}.{share}"),

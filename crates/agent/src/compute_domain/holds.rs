@@ -1,6 +1,7 @@
 //! Which claim holds which channel or daemon of the node.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::time::Duration;
 
 use octavo_api::Refusal;
@@ -99,14 +100,18 @@ impl DomainHolds {
         (!record.is_unresolved).then(|| record.clone())
     }
 
-    /// Refuses devices that another claim holds.
+    /// Refuses devices that another claim holds. Shares of one device do not exclude each other.
     pub(super) fn check_free(&self, wanted: &DomainRecord) -> Result<(), Refusal> {
         for device in &wanted.devices {
-            let others = self.by_uid.values().map(|(record, _)| record);
-            let mut others = others.filter(|other| other.claim.uid != wanted.claim.uid);
-            let holder = others.find(|other| {
-                let holds = other.devices.iter().any(|held| held.device == device.device);
-                holds || (other.is_unresolved && other.devices.is_empty())
+            let may_share = |held: &HeldDomainDevice| {
+                held.share_id.is_some()
+                    && device.share_id.is_some()
+                    && held.share_id != device.share_id
+            };
+            let holder = self.others(wanted).find(|other| {
+                let mut same = other.devices.iter().filter(|held| held.device == device.device);
+                let may_hold_any = other.is_unresolved && other.devices.is_empty();
+                may_hold_any || same.any(|held| !may_share(held))
             });
             if let Some(holder) = holder {
                 let (device, holder) = (device.device.clone(), holder.claim.to_string());
@@ -114,6 +119,40 @@ impl DomainHolds {
             }
         }
         Ok(())
+    }
+
+    /// Refuses channels that a claim of another domain holds, and other channels than those that a claim of the same domain
+    /// holds.
+    pub(super) fn check_channels(&self, wanted: &DomainRecord) -> Result<(), Refusal> {
+        for (domain, channels) in channels(wanted) {
+            for other in self.others(wanted) {
+                for (other_domain, held) in self::channels(other) {
+                    let meets = channels.start < held.end && held.start < channels.end;
+                    if domain != other_domain && meets {
+                        let device = format!("channel {}", channels.start.max(held.start));
+                        let holder = other.claim.to_string();
+                        return Err(Refusal::DeviceInUse { device, holder });
+                    }
+                    if domain == other_domain && held.start != channels.start {
+                        return Err(Refusal::ComputeDomainNotReady {
+                            claim: wanted.claim.to_string(),
+                            domain: domain.to_owned(),
+                            problem: format!(
+                                "its status says channel {}, and its claim {} has channel {} on this node; wait until that \
+                                 pod has ended",
+                                channels.start, other.claim, held.start
+                            ),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn others<'a>(&'a self, wanted: &'a DomainRecord) -> impl Iterator<Item = &'a DomainRecord> {
+        let others = self.by_uid.values().map(|(record, _)| record);
+        others.filter(|other| other.claim.uid != wanted.claim.uid)
     }
 
     /// Adds or replaces a claim.
@@ -157,4 +196,14 @@ impl DomainHolds {
             counts
         })
     }
+}
+
+/// The channels of a record, with the UIDs of their domains.
+fn channels(record: &DomainRecord) -> impl Iterator<Item = (&str, Range<u32>)> {
+    record.devices.iter().filter_map(|held| match held.kind {
+        DomainDevice::Channels { first, count } if count > 0 => {
+            Some((held.domain.as_str(), first..first.saturating_add(count)))
+        }
+        _ => None,
+    })
 }

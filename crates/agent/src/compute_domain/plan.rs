@@ -3,6 +3,7 @@
 use octavo_api::config::{
     ChannelAllocationMode, DecodedConfig, DeviceType, OpaqueConfig, decode_entries, for_request,
 };
+use octavo_api::imex::ImexServices;
 use octavo_api::{Refusal, names};
 
 use super::DomainNode;
@@ -29,8 +30,15 @@ pub(super) struct WaitFor {
     pub(super) name: String,
     /// UID.
     pub(super) uid: String,
-    /// The node's clique.
+    /// The node's clique, in which the domain has a channel.
     pub(super) clique: String,
+}
+
+impl WaitFor {
+    /// `<namespace>/<name>`.
+    pub(super) fn full_name(&self) -> String {
+        format!("{}/{}", self.namespace, self.name)
+    }
 }
 
 /// The devices of a claim, and what it waits for.
@@ -62,10 +70,10 @@ pub(super) fn plan(
             let what = "administrators' access to a channel or daemon (adminAccess)".to_owned();
             return Err(Refusal::NotYetSupported { request: result.request.clone(), what });
         }
-        let (domain, kind) = if device_type(result, &node.name)? == DeviceType::Daemon {
+        let (domain, kind) = if device_type(result, node)? == DeviceType::Daemon {
             daemon(claim, node, result, &configs, fabric)?
         } else {
-            let (wait, kind) = channel(claim, result, &configs, fabric)?;
+            let (wait, kind) = channel(claim, node, result, &configs, fabric)?;
             let uid = wait.uid.clone();
             if *fabric != Fabric::Absent {
                 wait_for = Some(wait);
@@ -77,8 +85,9 @@ pub(super) fn plan(
             requests: vec![parent_request(&result.request).to_owned()],
             pool: result.pool.clone(),
             device: result.device.clone(),
+            share_id: result.share_id.clone(),
             cdi_ids: has_spec
-                .then(|| cdi_id(&claim.claim.uid, &result.device))
+                .then(|| cdi_id(&claim.claim.uid, &result.device, result.share_id.as_deref()))
                 .into_iter()
                 .collect(),
             domain,
@@ -97,17 +106,21 @@ pub(super) fn plan(
 }
 
 /// The type of an allocated device.
-fn device_type(result: &AllocatedDevice, node: &str) -> Result<DeviceType, Refusal> {
+fn device_type(result: &AllocatedDevice, node: &DomainNode) -> Result<DeviceType, Refusal> {
     match result.device.as_str() {
         "channel-0" => Ok(DeviceType::Channel),
-        "daemon-0" => Ok(DeviceType::Daemon),
-        device => Err(Refusal::UnknownDevice { device: device.to_owned(), node: node.to_owned() }),
+        "daemon-0" if node.imex.services() != ImexServices::OfHost => Ok(DeviceType::Daemon),
+        device => {
+            let (device, node) = (device.to_owned(), node.name.clone());
+            Err(Refusal::UnknownDevice { device, node })
+        }
     }
 }
 
 /// A channel of the domain in the claim's config.
 fn channel(
     claim: &AllocatedClaim,
+    node: &DomainNode,
     result: &AllocatedDevice,
     configs: &[DecodedConfig],
     fabric: &Fabric,
@@ -122,13 +135,21 @@ fn channel(
             format!("it is in another namespace than its ComputeDomain {namespace}/{name}");
         return Err(not_in_domain(claim, problem));
     }
+    let is_shared = node.imex.services() == ImexServices::PerClique;
+    if is_shared && config.allocation_mode == ChannelAllocationMode::All {
+        let problem = format!(
+            "it asks for all channels of node {} (allocationMode: All), and each ComputeDomain has one (imex.isolation: \
+             channel)",
+            node.name
+        );
+        return Err(not_in_domain(claim, problem));
+    }
     let count = match (fabric, config.allocation_mode) {
         (Fabric::Absent, _) => 0,
         (_, ChannelAllocationMode::Single) => 1,
         (_, ChannelAllocationMode::All) => ALL_CHANNELS,
     };
-    let uid = config.domain_id.clone();
-    let clique = fabric.clique().to_owned();
+    let (uid, clique) = (config.domain_id.clone(), fabric.clique().to_owned());
     Ok((WaitFor { namespace, name, uid, clique }, DomainDevice::Channels { first: 0, count }))
 }
 
@@ -149,8 +170,19 @@ fn daemon(
     let Some(OpaqueConfig::ComputeDomainDaemon(config)) = found else {
         return Err(not_in_domain(claim, no_config(result, "ComputeDomainDaemonConfig")));
     };
-    let (namespace, name) = domain_name(claim)?;
     let clique = fabric.clique().to_owned();
+    let is_shared = config.domain_id == names::SHARED_IMEX_DOMAIN;
+    if is_shared != (node.imex.services() == ImexServices::PerClique) {
+        let problem = format!(
+            "it is for daemons of other settings than those of the agent of node {} ({}); give controller and agents the same",
+            node.name,
+            node.imex.services()
+        );
+        return Err(not_in_domain(claim, problem));
+    }
+    // The daemons of a clique are of no domain.
+    let (namespace, name) =
+        if is_shared { (node.namespace.clone(), "shared".to_owned()) } else { domain_name(claim)? };
     Ok((config.domain_id.clone(), DomainDevice::Daemon { clique, namespace, name }))
 }
 

@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use octavo_api::imex::ImexServices;
 use octavo_dra::{AttributeValue, Device};
 use octavo_kube_io::slices::Pool;
 
 use crate::config::Owner;
 use crate::devices::owner_taint;
 
-/// The pool of a node: `channel-0` and `daemon-0`, as NVIDIA's driver offers them.
-pub(crate) fn pool(node: &str, owner: &Owner) -> Pool {
+/// The pool of a node: `channel-0` and `daemon-0`, as NVIDIA's driver offers them. With a service of the host there is no daemon.
+/// Where domains share a clique, `channel-0` is for many claims.
+pub(crate) fn pool(node: &str, owner: &Owner, services: ImexServices) -> Pool {
     let device = |kind: &str| {
         let attributes =
             [("type", AttributeValue::String(kind.to_owned())), ("id", AttributeValue::Int(0))];
@@ -20,6 +22,36 @@ pub(crate) fn pool(node: &str, owner: &Owner) -> Pool {
             ..Device::default()
         }
     };
-    let devices = vec![device("channel"), device("daemon")];
+    let mut channel = device("channel");
+    channel.allow_multiple = services == ImexServices::PerClique;
+    let mut devices = vec![channel];
+    if services != ImexServices::OfHost {
+        devices.push(device("daemon"));
+    }
     Pool { name: node.to_owned(), counters: Vec::new(), devices, plain: Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_with_its_own_service_offers_no_daemon() {
+        let names = |services| {
+            let pool = pool("node", &Owner::default(), services);
+            pool.devices.into_iter().map(|device| device.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(ImexServices::PerDomain), ["channel-0", "daemon-0"]);
+        assert_eq!(names(ImexServices::OfHost), ["channel-0"]);
+    }
+
+    #[test]
+    fn domains_that_share_a_clique_share_its_channel_device() {
+        let shared = |services| {
+            let pool = pool("node", &Owner::default(), services);
+            pool.devices.into_iter().map(|device| device.allow_multiple).collect::<Vec<_>>()
+        };
+        assert_eq!(shared(ImexServices::PerClique), [true, false]);
+        assert_eq!(shared(ImexServices::PerDomain), [false, false]);
+    }
 }

@@ -31,6 +31,9 @@ pub(super) struct HeldDomainDevice {
     pub(super) pool: String,
     /// Name in the pool.
     pub(super) device: String,
+    /// Share id, where claims share the device. Format 2.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) share_id: Option<String>,
     /// CDI names for the runtime. None for a channel without a fabric.
     pub(super) cdi_ids: Vec<String>,
     /// UID of the domain.
@@ -71,10 +74,10 @@ pub(crate) struct DomainCounts {
 }
 
 impl Checkpointed for DomainRecord {
-    const NEWEST_VERSION: u64 = 1;
+    const NEWEST_VERSION: u64 = 2;
 
     fn version(&self) -> u64 {
-        1
+        if self.devices.iter().any(|held| held.share_id.is_some()) { 2 } else { 1 }
     }
 
     fn claim(&self) -> &ClaimRef {
@@ -94,6 +97,7 @@ impl HeldDomainDevice {
             pool: String::new(),
             device,
             cdi_ids: Vec::new(),
+            share_id: None,
             domain: String::new(),
             kind: DomainDevice::Channels { first: 0, count: 0 },
         }
@@ -101,6 +105,15 @@ impl HeldDomainDevice {
 }
 
 impl DomainRecord {
+    /// Sets the number of the first channel, which the domain's status says.
+    pub(super) fn set_channel(&mut self, channel: u32) {
+        for held in &mut self.devices {
+            if let DomainDevice::Channels { first, count: 1.. } = &mut held.kind {
+                *first = channel;
+            }
+        }
+    }
+
     /// The devices as reported to the kubelet.
     pub(super) fn prepared(&self) -> Vec<PreparedDevice> {
         let device = |held: &HeldDomainDevice| PreparedDevice {
@@ -108,7 +121,7 @@ impl DomainRecord {
             pool: held.pool.clone(),
             device: held.device.clone(),
             cdi_ids: held.cdi_ids.clone(),
-            share_id: None,
+            share_id: held.share_id.clone(),
         };
         self.devices.iter().map(device).collect()
     }

@@ -14,7 +14,7 @@ use octavo_gpu::{CharDevices, Inventory};
 use octavo_node::{ClaimRef, NodePaths};
 
 use super::record::{DomainDevice, DomainRecord, HeldDomainDevice};
-use crate::cdi::common_edits;
+use crate::cdi::{common_edits, device_name};
 use crate::node::DraDriver;
 
 /// Count of a claim on all channels. How many there are, the driver's parameter says when the spec is written.
@@ -37,15 +37,15 @@ pub(super) struct Facts<'a> {
 }
 
 /// Qualified CDI name of a claim's device.
-pub(super) fn cdi_id(uid: &str, device: &str) -> String {
-    format!("{}={uid}-{device}", DraDriver::COMPUTE_DOMAIN.cdi_kind())
+pub(super) fn cdi_id(uid: &str, device: &str, share_id: Option<&str>) -> String {
+    format!("{}={}", DraDriver::COMPUTE_DOMAIN.cdi_kind(), device_name(uid, device, share_id))
 }
 
 /// The spec of a claim; `None` if none of its devices has a CDI name. Blocks on files.
 pub(super) fn spec(facts: &Facts<'_>, record: &DomainRecord) -> Result<Option<Spec>, Refusal> {
     let with_names = record.devices.iter().filter(|held| !held.cdi_ids.is_empty());
     let devices = with_names.map(|held| {
-        let name = format!("{}-{}", record.claim.uid, held.device);
+        let name = device_name(&record.claim.uid, &held.device, held.share_id.as_deref());
         Ok(SpecDevice { name, container_edits: edits(facts, &record.claim, held)? })
     });
     let devices = devices.collect::<Result<Vec<_>, Refusal>>()?;
@@ -78,7 +78,16 @@ fn edits(
             let major = major
                 .ok_or(MissingModule { device: CHANNELS, module: "nvidia" })
                 .map_err(missing)?;
-            let end = first.saturating_add(*count).min(channel_count(&facts.paths.proc_root));
+            let present = channel_count(&facts.paths.proc_root);
+            if *first >= present {
+                let problem = format!(
+                    "the ComputeDomain has channel {first}, and the driver has {present} channels: load the kernel module \
+                     nvidia with NVreg_ImexChannelCount={DEFAULT_CHANNEL_COUNT}"
+                );
+                let (claim, node) = (claim.to_string(), facts.node.to_owned());
+                return Err(Refusal::FabricNotReady { claim, problem, node });
+            }
+            let end = first.saturating_add(*count).min(present);
             let node = |channel| {
                 let path = format!("/dev/{CHANNELS}/channel{channel}");
                 DeviceNode::new(path, major, channel, ALL_MODE)

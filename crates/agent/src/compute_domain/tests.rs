@@ -1,4 +1,6 @@
+mod channels;
 mod fixtures;
+mod host;
 
 use std::fs;
 use std::time::Duration;

@@ -17,40 +17,50 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::plan::WaitFor;
 use super::waiters::Waiter;
-use super::{Inner, check_waiter};
-use readiness::{DomainState, state};
+use super::{Inner, taken_back};
+use readiness::{DomainState, Place, state};
 
 /// Delay after a failed request.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
+/// A prepare that need not wait any more.
+pub(super) struct Admitted {
+    /// The domain's channel.
+    pub(super) channel: u32,
+    /// Which members are missing, if any.
+    pub(super) missing: Option<String>,
+}
+
 impl Inner {
-    /// Waits until the domain is ready, the time is over, or the prepare must end. Returns which members are missing.
+    /// Waits until the domain is ready, the time is over, or the prepare must end.
     pub(super) async fn wait(
         &self,
         claim: &ClaimRef,
         domain: &WaitFor,
         deadline: Instant,
         waiter: &Waiter,
-    ) -> Result<Option<String>, Refusal> {
+    ) -> Result<Admitted, Refusal> {
         let mut last = DomainState::Refused("its status was not read yet".to_owned());
         let outcome = tokio::select! {
             () = waiter.cancelled() => {
                 if self.waiters.is_closed() {
                     return Err(self.handed_over(claim));
                 }
-                return check_waiter(claim, waiter).map(|()| None);
+                return Err(taken_back(claim));
             }
             outcome = timeout_at(deadline, self.follow(claim, domain, &mut last)) => outcome,
         };
         if let Ok(outcome) = outcome {
-            return outcome.map(|()| None);
+            return outcome.map(|channel| Admitted { channel, missing: None });
         }
         match last {
-            DomainState::Ready => Ok(None),
-            DomainState::Enough(missing) => Ok(Some(missing)),
+            DomainState::Ready(channel) => Ok(Admitted { channel, missing: None }),
+            DomainState::Enough(channel, missing) => {
+                Ok(Admitted { channel, missing: Some(missing) })
+            }
             DomainState::Refused(problem) => Err(Refusal::ComputeDomainNotReady {
                 claim: claim.to_string(),
-                domain: format!("{}/{}", domain.namespace, domain.name),
+                domain: domain.full_name(),
                 problem,
             }),
         }
@@ -62,14 +72,14 @@ impl Inner {
         claim: &ClaimRef,
         domain: &WaitFor,
         last: &mut DomainState,
-    ) -> Result<(), Refusal> {
+    ) -> Result<u32, Refusal> {
         let api: Api<ComputeDomain> = Api::namespaced(self.client.clone(), &domain.namespace);
         loop {
             let version = match api.get_opt(&domain.name).await {
                 Ok(found) => {
                     *last = self.state(claim, domain, found.as_ref())?;
-                    if *last == DomainState::Ready {
-                        return Ok(());
+                    if let DomainState::Ready(channel) = last {
+                        return Ok(*channel);
                     }
                     found.and_then(|found| found.metadata.resource_version).unwrap_or_default()
                 }
@@ -97,8 +107,8 @@ impl Inner {
                         }
                         let found = is_there.then_some(changed);
                         *last = self.state(claim, domain, found.as_ref())?;
-                        if *last == DomainState::Ready {
-                            return Ok(());
+                        if let DomainState::Ready(channel) = last {
+                            return Ok(*channel);
                         }
                     }
                 }
@@ -123,7 +133,8 @@ impl Inner {
                 format!("namespace {namespace} has no ComputeDomain {name} with UID {uid}");
             return Err(Refusal::NotInComputeDomain { claim: claim.to_string(), problem });
         };
-        Ok(state(found, &self.node.name, clique))
+        let (node, services) = (&self.node.name, self.node.imex.services());
+        Ok(state(found, &Place { node, clique, services }))
     }
 }
 

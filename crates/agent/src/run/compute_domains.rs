@@ -68,7 +68,7 @@ impl NodeAgent {
         events: &Events,
         period: &ActivePeriod,
     ) -> DomainClaims {
-        let namespace = settings.namespace;
+        let ComputeDomains { namespace, imex } = settings;
         let namespace = namespace.unwrap_or_else(|| client.default_namespace().to_owned());
         let driver = DraDriver::COMPUTE_DOMAIN;
         let check = self.check_of(driver, "claims", "the checkpoints are being read");
@@ -79,6 +79,7 @@ impl NodeAgent {
                     name: node.clone(),
                     paths: self.config.paths.clone(),
                     namespace: namespace.clone(),
+                    imex: imex.clone(),
                     snapshots: self.snapshots.clone(),
                 };
                 let (client, events) = (client.clone(), events.clone());
@@ -113,6 +114,7 @@ impl NodeAgent {
         let (stop, tasks) = (&period.stop, &period.tasks);
         let driver = DraDriver::COMPUTE_DOMAIN;
         let wanted = publish::start(self, driver, client.clone(), events.clone(), stop, tasks);
+        let services = claims.services();
         let (node, mut settings) = (self.config.node_name.clone(), self.settings.subscribe());
         settings.mark_changed();
         let publish = async move {
@@ -123,7 +125,7 @@ impl NodeAgent {
                     .as_ref()
                     .and_then(|settings| settings.is_read.then(|| settings.owner.clone()));
                 if let Some(owner) = owner {
-                    wanted.send_replace(Some(Arc::new(pool(&node, &owner))));
+                    wanted.send_replace(Some(Arc::new(pool(&node, &owner, services))));
                 }
             }
         };

@@ -200,3 +200,16 @@ fn compute_domains_have_the_fields_and_rules_of_nvidia_s_driver() {
         (&expected, vec![json!("cliqueID"), json!("ipAddress"), json!("nodeName")])
     );
 }
+
+#[test]
+fn channels_of_a_domain_are_one_a_clique() {
+    let all = compute_domain_crds().unwrap();
+    let domain = all.iter().find(|crd| crd["spec"]["names"]["kind"] == "ComputeDomain").unwrap();
+    let schema = &domain["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let channels = &schema["properties"]["status"]["properties"]["channels"];
+    assert_eq!(channels["x-kubernetes-list-type"], "map", "{channels}");
+    assert_eq!(channels["x-kubernetes-list-map-keys"], json!(["cliqueID"]));
+    let number = &channels["items"]["properties"]["channel"];
+    assert_eq!((&number["minimum"], &number["maximum"]), (&json!(0), &json!(2047)));
+    assert_eq!(channels["items"]["required"], json!(["channel", "cliqueID"]));
+}

@@ -18,6 +18,24 @@ pub(super) const DOMAINS: &[Reason] = &[
         "",
     ),
     row(
+        "AllNotWithChannels",
+        BOTH,
+        "The domain asks for all channels, and each domain has one (`imex.isolation: channel`).",
+        "Create the domain with `allocationMode: Single`.",
+    ),
+    row(
+        "ChannelConflict",
+        BOTH,
+        "Pods of an older domain run with the same channel in the NVLink clique of the message. New pods of this domain wait there.",
+        "Delete the pods of one of the domains.",
+    ),
+    row(
+        "ChannelsUsedUp",
+        BOTH,
+        "All channels of an NVLink clique are used by other domains.",
+        "Wait until other domains leave the clique.",
+    ),
+    row(
         "CliqueFull",
         READY_AND_EVENT,
         "More nodes of one NVLink clique have pods of the domain than an IMEX domain can have.",
@@ -40,6 +58,12 @@ pub(super) const DOMAINS: &[Reason] = &[
         "ResourceClaim: event",
         "The claim names a domain of another namespace. Its node does not join, and its pods do not start.",
         "Create a ComputeDomain in the claim's namespace.",
+    ),
+    row(
+        "HostManaged",
+        "ComputeDomain: conditions `Ready` and `MembersReady` are `True`",
+        "The hosts run the IMEX services (`imex.mode: hostManaged`). The agents ask them when pods start.",
+        "",
     ),
     row(
         "NoNodes",

@@ -24,6 +24,7 @@ fn all_keys_are_read_and_unknown_ones_are_errors() {
     let text = "
 namespace: gpu
 maxNodesPerImexDomain: 4
+imex: {mode: driverManaged, isolation: channel}
 daemon:
   image: a
   imagePullPolicy: Always
@@ -39,6 +40,7 @@ leaderElection: {enabled: false, namespace: n, name: l, leaseSeconds: 3, renewDe
     assert_eq!(config.daemon.image_pull_secrets[0].name, "pull");
     assert_eq!(config.daemon.resources.requests["cpu"], "1");
     assert!(!config.leader_election.enabled);
+    assert_eq!(config.services(), ImexServices::PerClique);
     let error = read("daemon: {image: a, imagee: b}").unwrap_err().to_string();
     assert!(error.contains("imagee"), "{error}");
 }
@@ -55,4 +57,16 @@ fn errors_name_the_setting() {
     }
     let error = Config::read(None, None).unwrap_err().to_string();
     assert!(error.contains("POD_NAMESPACE"), "{error}");
+}
+
+#[test]
+fn the_services_are_per_domain_unless_the_file_says_otherwise() {
+    assert_eq!(read("daemon: {image: a}").unwrap().services(), ImexServices::PerDomain);
+    // The hosts' services need no image.
+    assert_eq!(read("imex: {mode: hostManaged}").unwrap().services(), ImexServices::OfHost);
+    let error = read("imex: {mode: hostManaged, isolation: channel}").unwrap_err().to_string();
+    assert!(error.contains("imex.isolation"), "{error}");
+    for text in ["imex: {mode: host}", "imex: {hostSocketPath: /s}"] {
+        assert!(matches!(read(text), Err(ConfigError::Invalid { .. })), "{text}");
+    }
 }

@@ -21,6 +21,17 @@ pub(super) fn plan(view: &View) -> Vec<Write> {
     writes.collect()
 }
 
+/// Removes the domain's label from all nodes: it has no daemons of its own.
+pub(super) fn removals(view: &View) -> Vec<Write> {
+    let labelled = view.nodes.iter().filter(|(_, facts)| facts.label.as_ref() == Some(&view.uid));
+    let writes = labelled.map(|(node, facts)| Write::LabelNode {
+        node: node.clone(),
+        resource_version: facts.resource_version.clone(),
+        domain: None,
+    });
+    writes.collect()
+}
+
 /// Whether this domain must remove its label, or set it.
 fn must_change(view: &View, node: &str, facts: &NodeFacts, is_member: bool) -> bool {
     let uid = &view.uid;

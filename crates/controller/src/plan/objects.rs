@@ -6,7 +6,7 @@ use super::Write;
 use super::teardown::delete;
 use crate::config::Config;
 use crate::view::{Domain, OwnedObject, View};
-use crate::wanted;
+use crate::wanted::{self, DaemonsOf};
 
 /// Whether the name of the workload template belongs to another object.
 pub(super) fn is_template_taken(view: &View, domain: &Domain) -> bool {
@@ -22,14 +22,14 @@ pub(super) fn workload_template(view: &View, domain: &Domain) -> Option<Write> {
 }
 
 /// Makes the daemons' template, and then their `DaemonSet`.
-pub(super) fn daemons(view: &View, domain: &Domain, config: &Config) -> Option<Write> {
-    let name = wanted::daemon_name(&domain.uid);
+pub(super) fn daemons(view: &View, daemons: DaemonsOf<'_>, config: &Config) -> Option<Write> {
+    let name = wanted::daemon_name(&view.uid);
     let is_named =
         |object: &&OwnedObject| object.namespace == config.namespace && object.name == name;
     let found = view.templates.iter().find(is_named);
-    template(found, wanted::daemon_template(domain, config)).or_else(|| {
+    template(found, wanted::daemon_template(daemons, config)).or_else(|| {
         let found = view.daemon_sets.iter().find(is_named);
-        daemon_set(found, wanted::daemon_set(domain, config))
+        daemon_set(found, wanted::daemon_set(daemons, config))
     })
 }
 

@@ -1,10 +1,18 @@
 //! Reasons of conditions and warnings.
 
+use octavo_api::names::REASON_HOST_MANAGED;
+
 /// A reason; the catalogue in `octavo-api` says what each means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
     /// All nodes are ready.
     AllNodesReady,
+    /// A claim on all channels, where each domain has one.
+    AllNotWithChannels,
+    /// Another domain has the same channel.
+    ChannelConflict,
+    /// A clique has no free channel.
+    ChannelsUsedUp,
     /// A clique has no free index.
     CliqueFull,
     /// The domain is deleted.
@@ -13,6 +21,8 @@ pub enum Reason {
     FewerNodesThanNumNodes,
     /// A claim names a domain of another namespace.
     ForeignNamespace,
+    /// The hosts run the services.
+    HostManaged,
     /// No node has a channel.
     NoNodes,
     /// No other domain has nodes in the cliques.
@@ -30,10 +40,14 @@ impl Reason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::AllNodesReady => "AllNodesReady",
+            Self::AllNotWithChannels => "AllNotWithChannels",
+            Self::ChannelConflict => "ChannelConflict",
+            Self::ChannelsUsedUp => "ChannelsUsedUp",
             Self::CliqueFull => "CliqueFull",
             Self::Deleting => "Deleting",
             Self::FewerNodesThanNumNodes => "FewerNodesThanNumNodes",
             Self::ForeignNamespace => "ForeignNamespace",
+            Self::HostManaged => REASON_HOST_MANAGED,
             Self::NoNodes => "NoNodes",
             Self::NoOtherDomain => "NoOtherDomain",
             Self::NodesNotReady => "NodesNotReady",

@@ -1,11 +1,16 @@
 //! The status of a domain, and what is wrong with it.
 
+mod channels;
+mod nodes;
+
 use std::collections::BTreeSet;
 
 use octavo_api::Condition;
 use octavo_api::compute_domain::{ComputeDomainNode, ComputeDomainStatus, Readiness};
+use octavo_api::imex::ImexServices;
 use octavo_api::names::{CONDITION_MEMBERS_READY, CONDITION_READY, CONDITION_SHARED_CLIQUE};
 
+use super::channels::ChannelPlan;
 use super::conditions::{Verdict, listed, updated};
 use super::{Reason, Regarding, Warning, Write};
 use crate::view::{Daemons, Domain, View};
@@ -14,12 +19,14 @@ use crate::view::{Daemons, Domain, View};
 pub(super) struct Facts<'a> {
     pub(super) view: &'a View,
     pub(super) domain: &'a Domain,
+    pub(super) services: ImexServices,
     pub(super) members: &'a BTreeSet<&'a str>,
     pub(super) daemons: &'a Daemons<'a>,
     /// Whether the template's name is taken.
     pub(super) is_taken: bool,
     /// Cliques without a free index, and the members that wait for one.
     pub(super) full: &'a [(String, Vec<String>)],
+    pub(super) channels: &'a ChannelPlan,
 }
 
 impl Facts<'_> {
@@ -33,15 +40,18 @@ impl Facts<'_> {
         let conditions = old.map(|status| status.conditions.as_slice()).unwrap_or_default();
         let verdicts = [
             (CONDITION_READY, Some(ready)),
-            (CONDITION_MEMBERS_READY, Some(members_ready(&nodes))),
+            (CONDITION_MEMBERS_READY, Some(self.members_ready(&nodes))),
             (CONDITION_SHARED_CLIQUE, self.shared_clique(conditions)),
         ];
         let conditions = updated(conditions, &verdicts, self.domain.generation);
-        let status = ComputeDomainStatus { status, nodes, conditions };
+        let channels = self.channels.given.clone();
+        let version = &self.domain.resource_version;
+        let status = ComputeDomainStatus { status, nodes, channels, conditions };
         (old != Some(&status)).then(|| Write::SetStatus {
             namespace: self.domain.namespace.clone(),
             name: self.domain.name.clone(),
             uid: self.domain.uid.clone(),
+            resource_version: self.is_shared().then(|| version.clone()),
             status,
         })
     }
@@ -77,37 +87,6 @@ impl Facts<'_> {
         warnings
     }
 
-    fn node(&self, name: &str) -> ComputeDomainNode {
-        let name = name.to_owned();
-        let pod = self.daemons.pod(&name);
-        if let Some(entry) = self.daemons.entry(&name) {
-            // A daemon that was killed or cut off cannot write that it is not ready. Its entry stays, with its index, until
-            // the next daemon has written its own.
-            let is_served = pod.is_some_and(|pod| pod.may_serve(&entry.ip_address));
-            return ComputeDomainNode {
-                name,
-                ip_address: entry.ip_address.clone(),
-                clique_id: entry.clique_id.clone(),
-                index: entry.index,
-                status: if is_served { entry.status } else { Readiness::NotReady },
-            };
-        }
-        if let Some(clique) = self.view.clique_label(&name) {
-            return ComputeDomainNode {
-                name: name.clone(),
-                clique_id: clique.to_owned(),
-                ..ComputeDomainNode::default()
-            };
-        }
-        let is_ready = pod.is_some_and(|pod| pod.is_ready && !pod.ip.is_empty());
-        ComputeDomainNode {
-            name: name.clone(),
-            ip_address: pod.map(|pod| pod.ip.clone()).unwrap_or_default(),
-            status: if is_ready { Readiness::Ready } else { Readiness::NotReady },
-            ..ComputeDomainNode::default()
-        }
-    }
-
     /// The rule of NVIDIA's controller: enough nodes, all ready. Here a domain without nodes is not ready.
     fn ready(&self, nodes: &[ComputeDomainNode]) -> Verdict {
         if self.domain.is_deleting {
@@ -119,6 +98,12 @@ impl Facts<'_> {
         if !self.full.is_empty() {
             return Verdict::no(Reason::CliqueFull, self.clique_full());
         }
+        if self.services == ImexServices::OfHost {
+            return host_managed();
+        }
+        if let Some(problem) = self.channel_problem() {
+            return problem;
+        }
         let wanted = usize::try_from(self.domain.num_nodes).unwrap_or_default();
         if !nodes.is_empty() && nodes.len() < wanted {
             let note = format!(
@@ -127,10 +112,27 @@ impl Facts<'_> {
             );
             return Verdict::no(Reason::FewerNodesThanNumNodes, note);
         }
-        members_ready(nodes)
+        self.members_ready(nodes)
+    }
+
+    fn members_ready(&self, nodes: &[ComputeDomainNode]) -> Verdict {
+        match self.services {
+            ImexServices::OfHost => host_managed(),
+            ImexServices::PerDomain | ImexServices::PerClique => {
+                self.channel_problem().unwrap_or_else(|| members_ready(nodes))
+            }
+        }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.services == ImexServices::PerClique
     }
 
     fn shared_clique(&self, old: &[Condition]) -> Option<Verdict> {
+        if self.is_shared() {
+            // It is what the setting is for.
+            return None;
+        }
         let cliques: BTreeSet<&str> =
             self.members.iter().filter_map(|node| self.view.clique_label(node)).collect();
         let others: BTreeSet<&str> = cliques
@@ -178,6 +180,12 @@ impl Facts<'_> {
             listed(nodes)
         )
     }
+}
+
+/// The verdict on services that the controller does not see.
+fn host_managed() -> Verdict {
+    let note = "The hosts run the IMEX services. The agents ask them when pods start.";
+    Verdict::yes(Reason::HostManaged, note.to_owned())
 }
 
 fn members_ready(nodes: &[ComputeDomainNode]) -> Verdict {

@@ -15,7 +15,7 @@ pub(super) fn add_finalizer(domain: &Domain) -> Write {
 
 /// Removes all that was made for a deleted domain without members, and its finalizer last.
 pub(super) fn domain(view: &View, domain: &Domain) -> Vec<Write> {
-    let rest = remove(view);
+    let rest = remove(view, view.templates.iter().collect());
     if rest.is_empty() && is_bare(view) && domain.has_finalizer() {
         let others = domain.finalizers.iter().map(String::as_str);
         return vec![set_finalizers(domain, others.filter(|name| *name != LABEL_COMPUTE_DOMAIN))];
@@ -26,16 +26,25 @@ pub(super) fn domain(view: &View, domain: &Domain) -> Vec<Write> {
 /// Removes all with the label of a domain that does not exist. Nodes keep the label while claims of the domain are allocated
 /// there, and with it their daemons; new claims are not made.
 pub(super) fn orphans(view: &View, config: &Config) -> Vec<Write> {
-    let rest = remove(view);
+    let rest = remove(view, view.templates.iter().collect());
     if rest.is_empty() { workload_templates(view, config) } else { rest }
+}
+
+/// Removes the daemons that a domain had before the setting changed.
+pub(super) fn daemons(view: &View, config: &Config) -> Vec<Write> {
+    let templates = view.templates.iter().filter(|object| is_daemons(object, view, config));
+    remove(view, templates.collect())
 }
 
 /// Deletes the templates of the pods' claims, and keeps those of the daemons.
 pub(super) fn workload_templates(view: &View, config: &Config) -> Vec<Write> {
-    let name = wanted::daemon_name(&view.uid);
-    let is_daemons =
-        |object: &OwnedObject| object.namespace == config.namespace && object.name == name;
-    view.templates.iter().filter(|object| !is_daemons(object)).filter_map(delete).collect()
+    let templates = view.templates.iter().filter(|object| !is_daemons(object, view, config));
+    templates.filter_map(delete).collect()
+}
+
+/// Whether a template is that of the daemons' claims.
+fn is_daemons(object: &OwnedObject, view: &View, config: &Config) -> bool {
+    object.namespace == config.namespace && object.name == wanted::daemon_name(&view.uid)
 }
 
 /// Deletes an object. NVIDIA's controller would wait for its finalizer, which nothing removes any more.
@@ -46,8 +55,8 @@ pub(super) fn delete(object: &OwnedObject) -> Option<Write> {
     (!object.is_deleting).then(|| Write::Delete(object.clone()))
 }
 
-/// The writes of the first kind of which something is left.
-fn remove(view: &View) -> Vec<Write> {
+/// The writes of the first kind of which something is left: daemons, these templates, cliques.
+fn remove(view: &View, templates: Vec<&OwnedObject>) -> Vec<Write> {
     let has_label = view.nodes.values().any(|node| node.label.as_ref() == Some(&view.uid));
     if has_label {
         return Vec::new();
@@ -55,8 +64,8 @@ fn remove(view: &View) -> Vec<Write> {
     if !view.daemon_sets.is_empty() {
         return view.daemon_sets.iter().filter_map(delete).collect();
     }
-    if !view.templates.is_empty() {
-        return view.templates.iter().filter_map(delete).collect();
+    if !templates.is_empty() {
+        return templates.into_iter().filter_map(delete).collect();
     }
     // A daemon that still runs would write its entry again.
     if view.pods.iter().any(|pod| !pod.is_deleting) {

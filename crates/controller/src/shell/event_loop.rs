@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::plan::{Plan, Warning, plan};
 use crate::store::{Change, Key, Store};
+use crate::switch::{self, SwitchRefused};
 use crate::view::Domain;
 
 /// Least time between two writes of a domain's status.
@@ -30,8 +31,8 @@ pub(super) struct Inputs {
     pub(super) changes: mpsc::Receiver<Change>,
     /// Changes of the lease; `None` without leader election.
     pub(super) lease: Option<watch::Receiver<lease::Leadership>>,
-    /// Called once every kind was listed.
-    pub(super) synced: Box<dyn Fn() + Send>,
+    /// Called once every kind was listed, unless the settings are refused. The lease may be asked for then.
+    pub(super) synced: Option<Box<dyn FnOnce() + Send>>,
     pub(super) stop: CancellationToken,
 }
 
@@ -66,30 +67,37 @@ pub(super) struct EventLoop<W> {
     /// Whether it led when it last looked.
     was_leading: bool,
     is_synced: bool,
+    /// Why the settings cannot be used: the loop ends.
+    refused: Option<SwitchRefused>,
 }
 
 impl<W: Writer> EventLoop<W> {
     pub(super) fn new(config: Config, writer: W, leadership: Leadership, metrics: Metrics) -> Self {
         let (sender, messages) = mpsc::unbounded_channel();
+        let store = Store::new(config.services());
         Self {
             config,
             writer: Arc::new(writer),
             leadership,
             metrics,
-            store: Store::default(),
+            store,
             queue: Queue::default(),
             memory: BTreeMap::new(),
             sender,
             messages,
             was_leading: false,
             is_synced: false,
+            refused: None,
         }
     }
 
-    /// Runs until `stop`, and then until the writes in flight have ended.
-    pub(super) async fn run(mut self, mut inputs: Inputs) {
+    /// Runs until `stop`, and then until the writes in flight have ended. It ends itself if the settings are refused.
+    pub(super) async fn run(mut self, mut inputs: Inputs) -> Result<(), SwitchRefused> {
         loop {
             self.look_at_lease();
+            if let Some(refused) = self.refused.take() {
+                return Err(refused);
+            }
             self.start_due();
             let wake = if self.can_plan() { self.queue.next_due() } else { None };
             tokio::select! {
@@ -103,9 +111,11 @@ impl<W: Writer> EventLoop<W> {
                     while let Ok(change) = inputs.changes.try_recv() {
                         self.apply(change);
                     }
-                    if !self.is_synced && self.store.is_complete() {
+                    if !self.is_synced && self.store.is_complete() && self.may_lead() {
                         self.is_synced = true;
-                        (inputs.synced)();
+                        if let Some(synced) = inputs.synced.take() {
+                            synced();
+                        }
                     }
                     self.count_domains();
                 }
@@ -118,6 +128,13 @@ impl<W: Writer> EventLoop<W> {
                 None => break,
             }
         }
+        Ok(())
+    }
+
+    /// Whether the domains allow the settings. Those of another controller may have got pods while this one waited.
+    fn may_lead(&mut self) -> bool {
+        self.refused = switch::check(&self.store, self.config.services()).err();
+        self.refused.is_none()
     }
 
     fn can_plan(&self) -> bool {
@@ -126,13 +143,14 @@ impl<W: Writer> EventLoop<W> {
 
     fn look_at_lease(&mut self) {
         let is_leading = self.leadership.is_leading();
-        if is_leading && !self.was_leading {
+        if is_leading && !self.was_leading && (!self.is_synced || self.may_lead()) {
             // The watches went on; what the last leader left undone is done now.
             let now = Instant::now();
             for uid in self.store.all_uids() {
                 self.queue.mark(&uid, now);
             }
             self.memory.clear();
+            self.store.forget_decisions();
         }
         self.was_leading = is_leading;
         self.metrics.leader(is_leading);
@@ -187,6 +205,10 @@ impl<W: Writer> EventLoop<W> {
         let view = self.store.view(&uid);
         let mut plan = plan(&view, &self.config);
         self.metrics.planned(now.elapsed());
+        // The channels of pods that outlive a removed domain stay taken.
+        if view.domain.is_some() || view.claims.is_empty() {
+            self.store.decide(&uid, plan.channels(&view));
+        }
         if view.domain.is_none() && plan.writes.is_empty() {
             self.memory.remove(&uid);
             self.queue.done(&uid, false, now);

@@ -34,7 +34,16 @@ pub(super) fn labels(resource_version: &str, labels: &[(&'static str, String)]) 
 }
 
 /// A merge patch of a status: it replaces lists as a whole. `now` is the time of conditions that changed.
-pub(super) fn status(uid: &str, status: &ComputeDomainStatus, now: &str) -> Value {
+pub(super) fn status(
+    uid: &str,
+    resource_version: Option<&str>,
+    status: &ComputeDomainStatus,
+    now: &str,
+) -> Value {
+    let mut metadata = json!({"uid": uid});
+    if let Some(version) = resource_version {
+        metadata["resourceVersion"] = version.into();
+    }
     let conditions: Vec<_> = status
         .conditions
         .iter()
@@ -46,9 +55,16 @@ pub(super) fn status(uid: &str, status: &ComputeDomainStatus, now: &str) -> Valu
             condition
         })
         .collect();
+    // Null removes the key: a domain without channels has no empty list.
+    let channels = (!status.channels.is_empty()).then_some(&status.channels);
     json!({
-        "metadata": {"uid": uid},
-        "status": {"status": status.status, "nodes": status.nodes, "conditions": conditions},
+        "metadata": metadata,
+        "status": {
+            "status": status.status,
+            "nodes": status.nodes,
+            "channels": channels,
+            "conditions": conditions,
+        },
     })
 }
 

@@ -9,6 +9,7 @@ use octavo_kube_io::client::{self, ClientOptions};
 use octavo_kube_io::lease::Elector;
 use prometheus_client::registry::Registry;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::event_loop::{EventLoop, Inputs};
@@ -51,28 +52,36 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
         }
     };
 
-    // The lease is released last: until then no other controller may write.
+    // The lease is asked for once the cluster allows the settings, and released last: until then no other controller may write.
+    let (synced, is_admitted) = oneshot::channel();
     let leave = CancellationToken::new();
     let (leadership, lease, elector) = if config.leader_election.enabled {
         let (elector, state) = Elector::new(&writing, config.lease(&identity, address))?;
-        let elector = tokio::spawn(elector.run(leave.clone()));
+        let leave = leave.clone();
+        let elector = tokio::spawn(async move {
+            if is_admitted.await.is_ok() {
+                elector.run(leave).await;
+            }
+        });
         (Leadership::of(state.clone()), Some(state), Some(elector))
     } else {
         (Leadership::always(), None, None)
     };
     let changes = watches::watch(&reading, &config.namespace, &stop);
     let writer = KubeWriter::new(writing, &identity, leadership.clone(), metrics.clone());
-    let synced = Box::new(move || {
+    let synced: Box<dyn FnOnce() + Send> = Box::new(move || {
         is_synced.pass();
         tracing::info!("the cluster is read");
+        // Without leader election nothing waits for it.
+        let _ = synced.send(());
     });
-    let inputs = Inputs { changes, lease, synced, stop: stop.clone() };
+    let inputs = Inputs { changes, lease, synced: Some(synced), stop: stop.clone() };
     let event_loop = EventLoop::new(config, writer, leadership, metrics);
     // However the loop ends, the process ends: without it nothing is planned.
     let ends = stop.clone().drop_guard();
     let event_loop = tokio::spawn(async move {
         let _ends = ends;
-        event_loop.run(inputs).await;
+        event_loop.run(inputs).await
     });
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: finishing writes in progress"),
@@ -88,7 +97,7 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     if let Some(admin) = admin {
         let _ = admin.await;
     }
-    ended.context("the loop of the controller has panicked")
+    Ok(ended.context("the loop of the controller has panicked")??)
 }
 
 /// The address at which others reach a server. One that listens on all addresses is reached by the host's name.

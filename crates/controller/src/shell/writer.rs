@@ -10,6 +10,7 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Status;
 use kube::core::metadata::PartialObjectMetaExt;
 use kube::{Api, Client, Resource, ResourceExt};
 use octavo_api::names::{CONTROLLER, NVIDIA_API_VERSION};
@@ -85,10 +86,15 @@ impl KubeWriter {
                 let written = self.in_namespace(namespace).patch(name, &params, &patch).await?;
                 Ok(left(store::domain(written), finalizers.is_empty()))
             }
-            Write::SetStatus { namespace, name, uid, status } => {
-                let patch = Patch::Merge(requests::status(uid, status, &now()));
+            Write::SetStatus { namespace, name, uid, resource_version, status } => {
+                let version = resource_version.as_deref();
+                let patch = Patch::Merge(requests::status(uid, version, status, &now()));
                 let domains: Api<ComputeDomain> = self.in_namespace(namespace);
                 let written = domains.patch_status(name, &params, &patch).await?;
+                let kept = written.status.as_ref().is_some_and(|it| it.channels == status.channels);
+                if !status.channels.is_empty() && !kept {
+                    return Err(dropped_channels());
+                }
                 Ok(Change::Put(store::domain(written)))
             }
             Write::AnnotateClaim { namespace, name, uid, domain } => {
@@ -250,6 +256,13 @@ fn is_conflict(write: &Write, error: &kube::Error) -> bool {
         Write::Create(_) => status.code == 409,
         _ => matches!(status.code, 404 | 409),
     }
+}
+
+/// The status has no channels after its write: the definition of the resource lacks them.
+fn dropped_channels() -> kube::Error {
+    let message = "the API server drops status.channels: its CustomResourceDefinition of ComputeDomain is not Octavo's; install \
+                   Octavo's, or set `imex.isolation: domain`";
+    kube::Error::Api(Box::new(Status::failure(message, "Invalid").with_code(422)))
 }
 
 /// What a write left: an object whose last finalizer it removed may be gone.

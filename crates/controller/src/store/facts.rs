@@ -27,6 +27,11 @@ pub fn domain(object: ComputeDomain) -> Observed {
         name: metadata.name.clone().unwrap_or_default(),
         resource_version: metadata.resource_version.clone().unwrap_or_default(),
         generation: metadata.generation,
+        created: metadata
+            .creation_timestamp
+            .as_ref()
+            .map(|at| at.0.to_string())
+            .unwrap_or_default(),
         is_deleting: metadata.deletion_timestamp.is_some(),
         finalizers: metadata.finalizers.clone().unwrap_or_default(),
         template: spec.channel.resource_claim_template.name,

@@ -56,6 +56,10 @@ impl Index {
         self.claims_by_node.get(node).into_iter().flatten()
     }
 
+    pub(super) fn nodes_with_clique(&self) -> impl Iterator<Item = &Key> {
+        self.nodes_by_clique.values().flatten()
+    }
+
     pub(super) fn nodes_in(&self, clique: &str) -> impl Iterator<Item = &Key> {
         self.nodes_by_clique.get(clique).into_iter().flatten()
     }

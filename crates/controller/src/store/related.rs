@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use octavo_api::imex::ImexServices;
+use octavo_api::names::SHARED_IMEX_DOMAIN;
+
 use super::index::uid_in;
 use super::{Fact, Key, Kind, Row, Store};
 use crate::view::{ChannelClaim, Domain};
@@ -9,7 +12,26 @@ use crate::view::{ChannelClaim, Domain};
 impl Store {
     /// UIDs of all domains that something names.
     pub fn all_uids(&self) -> BTreeSet<String> {
-        self.index.uids().cloned().collect()
+        let shared = self.is_shared().then(|| SHARED_IMEX_DOMAIN.to_owned());
+        self.index.uids().cloned().chain(shared).collect()
+    }
+
+    /// Whether domains share the IMEX domains of cliques.
+    pub(super) fn is_shared(&self) -> bool {
+        self.services == ImexServices::PerClique
+    }
+
+    /// Domains in the cliques in which a domain's channel changes: they may wait for it.
+    pub(super) fn sharing_channels(&self, old: &Domain, new: &Fact) -> BTreeSet<String> {
+        let Fact::Domain(new) = new else { return BTreeSet::new() };
+        let channels = |domain: &Domain| {
+            let status = domain.status.as_ref();
+            status.map(|status| status.channels.clone()).unwrap_or_default()
+        };
+        let (old, new) = (channels(old), channels(new));
+        let changed = old.iter().filter(|channel| !new.contains(channel));
+        let claims = changed.flat_map(|channel| self.claims_in(&channel.clique_id));
+        claims.map(|claim| claim.domain.clone()).collect()
     }
 
     /// UIDs of the domains that an object concerns, as it is stored.
@@ -18,7 +40,18 @@ impl Store {
         let mut uids: BTreeSet<String> = uid_in(&row.fact).cloned().into_iter().collect();
         match &row.fact {
             Fact::Claim(claim) => self.add_domains_on(&claim.node, &mut uids),
-            Fact::Node { .. } => self.add_domains_on(&key.name, &mut uids),
+            Fact::Node { .. } => {
+                self.add_domains_on(&key.name, &mut uids);
+                if self.is_shared() {
+                    uids.insert(SHARED_IMEX_DOMAIN.to_owned());
+                }
+            }
+            Fact::Clique(clique) if clique.object.is_of(SHARED_IMEX_DOMAIN) => {
+                uids.extend(self.claims_in(&clique.id).map(|claim| claim.domain.clone()));
+            }
+            Fact::Pod(pod) if pod.domain == SHARED_IMEX_DOMAIN => {
+                uids.extend(self.claims_on(&pod.node).map(|claim| claim.domain.clone()));
+            }
             // A domain may wait for the name.
             Fact::Template(template) => uids.extend(
                 self.domains()

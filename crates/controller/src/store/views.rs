@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Fact, Key, Kind, Store};
-use crate::view::{ChannelClaim, Domain, NodeFacts, OwnedObject, View};
+use octavo_api::names::SHARED_IMEX_DOMAIN;
+
+use crate::view::{ChannelClaim, Domain, NodeFacts, OwnedObject, Shared, TakenChannel, View};
 
 impl Store {
     /// All that concerns a domain.
@@ -38,7 +40,65 @@ impl Store {
         let neighbours: BTreeMap<String, BTreeSet<String>> =
             neighbours.filter(|(_, others)| !others.is_empty()).collect();
         view.neighbours = neighbours;
+        if self.is_shared() {
+            if uid == SHARED_IMEX_DOMAIN {
+                view.nodes = self.nodes_with_clique();
+            } else {
+                view.shared = self.shared(uid, &view);
+            }
+        }
         view
+    }
+
+    /// All nodes of NVLink cliques.
+    fn nodes_with_clique(&self) -> BTreeMap<String, NodeFacts> {
+        let nodes = self.index.nodes_with_clique().filter_map(|key| {
+            let row = self.rows.get(key)?;
+            let Fact::Node { clique, label } = &row.fact else { return None };
+            let facts = NodeFacts {
+                resource_version: row.resource_version.clone(),
+                clique: clique.clone(),
+                label: label.clone(),
+                others: BTreeSet::new(),
+            };
+            Some((key.name.clone(), facts))
+        });
+        nodes.collect()
+    }
+
+    /// What a domain shares with others.
+    fn shared(&self, uid: &str, view: &View) -> Shared {
+        let status = view.domain.as_ref().and_then(|domain| domain.status.as_ref());
+        let of_status = status.into_iter().flat_map(|status| &status.nodes);
+        let of_nodes = view.nodes.values().filter_map(|node| node.clique.as_deref());
+        let cliques: BTreeSet<&str> =
+            of_status.map(|node| node.clique_id.as_str()).chain(of_nodes).collect();
+        let mut shared = Shared { decided: self.channels.decided(uid), ..Shared::default() };
+        for key in self.index.of_domain(SHARED_IMEX_DOMAIN) {
+            match self.rows.get(key).map(|row| &row.fact) {
+                Some(Fact::Clique(clique)) if cliques.contains(clique.id.as_str()) => {
+                    shared.cliques.push(clique.clone());
+                }
+                Some(Fact::Pod(pod)) if view.nodes.contains_key(&pod.node) => {
+                    shared.pods.push(pod.clone());
+                }
+                _ => {}
+            }
+        }
+        for clique in cliques.into_iter().filter(|clique| !clique.is_empty()) {
+            let others = self.channels.in_clique(clique).into_iter();
+            let taken = others.filter(|(other, _)| *other != uid).map(|(other, channel)| {
+                let domain = self.domain(other);
+                TakenChannel {
+                    channel,
+                    domain: domain.map_or_else(|| other.to_owned(), Domain::full_name),
+                    age: domain.map(Domain::age).unwrap_or_default(),
+                    is_used: domain.is_none_or(|domain| domain.uses_channel(clique)),
+                }
+            });
+            shared.taken.insert(clique.to_owned(), taken.collect());
+        }
+        shared
     }
 
     fn node_facts(&self, uid: &str, name: &str) -> Option<(String, NodeFacts)> {

@@ -1,6 +1,9 @@
 //! What the controller of `DaemonSets`, kubelets and daemons do.
 
+use std::collections::BTreeSet;
+
 use octavo_api::compute_domain::{ComputeDomainDaemon, Readiness};
+use octavo_api::names::SHARED_IMEX_DOMAIN;
 
 use super::server::{Server, key};
 use crate::store::{Fact, Key, Kind};
@@ -11,18 +14,18 @@ impl Server {
     /// One step of each daemon and its pod; returns whether something changed. `may` lets a step happen.
     pub(crate) fn step_daemons(&mut self, mut may: impl FnMut() -> bool) -> bool {
         let mut has_changed = false;
-        for (name, _, label) in self.nodes() {
-            let Some(uid) = label else { continue };
-            let has_set = self.fact(Kind::DaemonSet, "octavo", &daemon_name(&uid)).is_some();
+        let wanted = self.wanted_daemons();
+        for (name, uid) in &wanted {
+            let has_set = self.fact(Kind::DaemonSet, "octavo", &daemon_name(uid)).is_some();
             let has_pod = self.fact(Kind::Pod, "octavo", &format!("{uid}-{name}")).is_some();
             if has_set && !has_pod && may() {
                 let ip = format!("address-{}", self.version());
-                self.put_pod(DaemonPod { is_ready: false, ..super::pod(&uid, &name, &ip) });
+                self.put_pod(DaemonPod { is_ready: false, ..super::pod(uid, name, &ip) });
                 has_changed = true;
             }
         }
         for (pod_key, pod) in self.pods() {
-            let is_wanted = self.node_label(&pod.node).as_ref() == Some(&pod.domain)
+            let is_wanted = wanted.contains(&(pod.node.clone(), pod.domain.clone()))
                 && self.fact(Kind::DaemonSet, "octavo", &daemon_name(&pod.domain)).is_some();
             if !may() {
                 continue;
@@ -38,6 +41,15 @@ impl Server {
             }
         }
         has_changed
+    }
+
+    /// Nodes and the UIDs of the domains whose daemons belong there: that of the label, and the shared ones with a clique.
+    fn wanted_daemons(&self) -> BTreeSet<(String, String)> {
+        let nodes = self.nodes().into_iter().flat_map(|(name, clique, label)| {
+            let shared = clique.map(|_| SHARED_IMEX_DOMAIN.to_owned());
+            label.into_iter().chain(shared).map(move |uid| (name.clone(), uid))
+        });
+        nodes.collect()
     }
 
     /// A daemon writes its entry, and is ready once it has an index. Without a fabric it is ready at once.

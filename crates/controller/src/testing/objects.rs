@@ -1,5 +1,6 @@
 //! Objects of tests.
 
+use octavo_api::imex::ImexServices;
 use octavo_api::names::LABEL_COMPUTE_DOMAIN;
 
 use crate::config::Config;
@@ -76,7 +77,15 @@ pub(crate) fn object(
 
 /// A store that has read all changes.
 pub(crate) fn read(changes: impl IntoIterator<Item = Change>) -> Store {
-    let mut store = Store::default();
+    read_with(ImexServices::PerDomain, changes)
+}
+
+/// The same, for these IMEX services.
+pub(crate) fn read_with(
+    services: ImexServices,
+    changes: impl IntoIterator<Item = Change>,
+) -> Store {
+    let mut store = Store::new(services);
     for kind in KINDS {
         store.apply(Change::Begin(kind));
         store.apply(Change::End(kind));

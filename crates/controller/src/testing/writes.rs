@@ -26,9 +26,10 @@ impl Server {
                 }
                 Ok(self.put(key, Fact::Domain(domain)))
             }
-            Write::SetStatus { namespace, name, uid, status } => {
+            Write::SetStatus { namespace, name, uid, resource_version, status } => {
                 let key = key(Kind::Domain, namespace, name);
-                let Fact::Domain(mut domain) = self.at(&key, Some(uid), None)? else {
+                let version = resource_version.as_ref();
+                let Fact::Domain(mut domain) = self.at(&key, Some(uid), version)? else {
                     return Err("no domain");
                 };
                 let mut status = status.clone();

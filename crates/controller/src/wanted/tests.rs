@@ -33,12 +33,12 @@ fn is_whole<K: DeserializeOwned + Serialize>(object: &Value) {
 fn objects_are_of_the_api() {
     let mut config = config();
     is_whole::<ResourceClaimTemplate>(&workload_template(&domain()));
-    is_whole::<ResourceClaimTemplate>(&daemon_template(&domain(), &config));
-    is_whole::<DaemonSet>(&daemon_set(&domain(), &config));
+    is_whole::<ResourceClaimTemplate>(&daemon_template(DaemonsOf::Domain(&domain()), &config));
+    is_whole::<DaemonSet>(&daemon_set(DaemonsOf::Domain(&domain()), &config));
     config.daemon.image_pull_policy = "Always".to_owned();
     config.daemon.image_pull_secrets = vec![PullSecret { name: "pull".to_owned() }];
     config.daemon.priority_class_name = String::new();
-    let set = daemon_set(&domain(), &config);
+    let set = daemon_set(DaemonsOf::Domain(&domain()), &config);
     is_whole::<DaemonSet>(&set);
     let pod = &set["spec"]["template"]["spec"];
     assert_eq!(pod["imagePullSecrets"], json!([{"name": "pull"}]));
@@ -64,7 +64,7 @@ fn claims_name_their_domain_by_uid_and_by_name() {
     let parameters =
         &workload_template(&all)["spec"]["spec"]["devices"]["config"][0]["opaque"]["parameters"];
     assert_eq!(parameters["allocationMode"], "All");
-    let daemons = daemon_template(&domain(), &config());
+    let daemons = daemon_template(DaemonsOf::Domain(&domain()), &config());
     let request = &daemons["spec"]["spec"]["devices"]["requests"][0];
     assert_eq!(
         request["exactly"]["tolerations"],
@@ -79,7 +79,9 @@ fn configs_are_those_that_the_agent_decodes() {
     let parse = |_: &str| Err("none".to_owned());
     let uid = "0d3b9a2e-8a39-4a3c-9d0c-6d1f6b1a2c3d".to_owned();
     let domain = Domain { uid, ..domain() };
-    for template in [workload_template(&domain), daemon_template(&domain, &config())] {
+    for template in
+        [workload_template(&domain), daemon_template(DaemonsOf::Domain(&domain), &config())]
+    {
         let parameters = &template["spec"]["spec"]["devices"]["config"][0]["opaque"]["parameters"];
         octavo_api::config::decode(parameters, parse).unwrap();
     }
@@ -87,7 +89,7 @@ fn configs_are_those_that_the_agent_decodes() {
 
 #[test]
 fn the_daemons_pod_is_that_of_the_design() {
-    let set = daemon_set(&domain(), &config());
+    let set = daemon_set(DaemonsOf::Domain(&domain()), &config());
     assert_eq!(set["spec"]["updateStrategy"]["type"], "OnDelete");
     assert_eq!(set["spec"]["selector"]["matchLabels"], json!({LABEL_COMPUTE_DOMAIN: "0d3b9a2e"}));
     let pod = &set["spec"]["template"]["spec"];
@@ -117,9 +119,32 @@ fn the_daemons_pod_is_that_of_the_design() {
 
 #[test]
 fn the_hash_is_that_of_the_spec_alone() {
-    let (old, mut config) = (daemon_set(&domain(), &config()), config());
-    assert_eq!(hash_of(&old), hash_of(&daemon_set(&domain(), &config)));
+    let (old, mut config) = (daemon_set(DaemonsOf::Domain(&domain()), &config()), config());
+    assert_eq!(hash_of(&old), hash_of(&daemon_set(DaemonsOf::Domain(&domain()), &config)));
     assert_eq!(hash_of(&old).unwrap().len(), 32);
     config.daemon.image = "example.com/octavo:2".to_owned();
-    assert_ne!(hash_of(&old), hash_of(&daemon_set(&domain(), &config)));
+    assert_ne!(hash_of(&old), hash_of(&daemon_set(DaemonsOf::Domain(&domain()), &config)));
+}
+
+#[test]
+fn shared_daemons_run_where_a_clique_is() {
+    let (template, set) =
+        (daemon_template(DaemonsOf::Cliques, &config()), daemon_set(DaemonsOf::Cliques, &config()));
+    is_whole::<ResourceClaimTemplate>(&template);
+    is_whole::<DaemonSet>(&set);
+    let name = "computedomain-daemon-shared";
+    assert_eq!(
+        (&template["metadata"]["name"], &set["metadata"]["name"]),
+        (&json!(name), &json!(name))
+    );
+    let parameters = &template["spec"]["spec"]["devices"]["config"][0]["opaque"]["parameters"];
+    assert_eq!(parameters["domainID"], SHARED_IMEX_DOMAIN);
+    octavo_api::config::decode(parameters, |_: &str| Err("none".to_owned())).unwrap();
+    assert!(template["spec"]["metadata"].get("annotations").is_none(), "there is no such domain");
+    let pod = &set["spec"]["template"]["spec"];
+    assert!(pod.get("nodeSelector").is_none());
+    assert_eq!(pod["resourceClaims"][0]["resourceClaimTemplateName"], name);
+    let terms = &pod["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"];
+    let wanted = json!([{"key": "nvidia.com/gpu.clique", "operator": "Exists"}]);
+    assert_eq!(terms["nodeSelectorTerms"][0]["matchExpressions"], wanted);
 }

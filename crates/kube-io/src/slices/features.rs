@@ -52,7 +52,9 @@ impl Feature {
     pub fn loss(self) -> &'static str {
         match self {
             Self::Counters => "GPUs that are opted into dynamic MIG are offered whole only",
-            Self::Shares => "GPUs are offered whole only, without shares",
+            Self::Shares => {
+                "GPUs are offered whole only, without shares, and a node's channel of ComputeDomains is for one claim at a time"
+            }
             Self::Taints => {
                 "unhealthy devices, and all devices of a node that a scheduler owns, are left out instead of tainted"
             }

@@ -1,6 +1,7 @@
 //! A node with two GPUs in a clique, and an API server with claims and one domain.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use tokio::time::Instant;
 
 use crate::claims::KubeReader;
 use crate::compute_domain::{DomainClaims, DomainNode};
+use crate::config::Imex;
 use crate::kubelet::plugin::PREPARE_TIMEOUT;
 use crate::monitor::Snapshot;
 use crate::node::PreparedDevice;
@@ -56,6 +58,11 @@ pub(super) async fn prepare(
     claim: &ClaimRef,
 ) -> Result<Vec<PreparedDevice>, Refusal> {
     claims.prepare(claim, Instant::now() + PREPARE_TIMEOUT).await
+}
+
+/// The id of a claim's share of the channel.
+pub(super) fn share_of(name: &str) -> String {
+    format!("share-of-{name}")
 }
 
 impl Node {
@@ -101,6 +108,11 @@ impl Node {
 
     /// Opens the claims, as an agent that starts.
     pub(super) fn open(&self) -> DomainClaims {
+        self.open_with(Imex::PerDomain)
+    }
+
+    /// The same, with these IMEX services.
+    pub(super) fn open_with(&self, imex: Imex) -> DomainClaims {
         let path = |part: &str| self.path(part);
         let paths = NodePaths {
             driver_root: "/".into(),
@@ -119,6 +131,7 @@ impl Node {
             name: "node".to_owned(),
             paths,
             namespace: "octavo-system".to_owned(),
+            imex,
             snapshots: self.snapshots.subscribe(),
         };
         let client = self.api.client();
@@ -173,6 +186,47 @@ impl Node {
         name
     }
 
+    /// Makes a claim on a share of the node's channel, for a domain of this UID; returns its name.
+    pub(super) fn shared_channel<'a>(&self, name: &'a str, domain: &str) -> &'a str {
+        self.channel(name, "Single");
+        let mut object = self.api.object(CLAIMS, "team", name).unwrap();
+        let devices = &mut object["status"]["allocation"]["devices"];
+        devices["results"][0]["shareID"] = share_of(name).into();
+        devices["config"][0]["opaque"]["parameters"]["domainID"] = domain.into();
+        let annotation = json!({names::ANNOTATION_COMPUTE_DOMAIN: format!("team/{domain}")});
+        object["metadata"]["annotations"] = annotation;
+        self.api.put(CLAIMS, object);
+        name
+    }
+
+    /// Sets a channel in the status of a domain that is ready. Its name is its UID.
+    pub(super) fn domain_with_channel(&self, uid: &str, channel: Option<u32>) {
+        let channels = channel.map(|channel| json!({"cliqueID": CLIQUE, "channel": channel}));
+        let status = json!({
+            "status": "Ready",
+            "nodes": [{"name": "node", "ipAddress": "", "cliqueID": CLIQUE, "status": "Ready"}],
+            "channels": channels.into_iter().collect::<Vec<_>>(),
+        });
+        self.store_domain_named(uid, uid, &status);
+    }
+
+    /// Takes the share out of a claim's allocation: it has the whole device.
+    pub(super) fn drop_share(&self, name: &str) {
+        let mut object = self.api.object(CLAIMS, "team", name).unwrap();
+        let result = &mut object["status"]["allocation"]["devices"]["results"][0];
+        result.as_object_mut().unwrap().remove("shareID");
+        self.api.put(CLAIMS, object);
+    }
+
+    /// Changes the UID of the domain in the config of a claim.
+    pub(super) fn set_domain_id(&self, name: &str, uid: &str) {
+        let namespace = claim(name).namespace;
+        let mut object = self.api.object(CLAIMS, &namespace, name).unwrap();
+        let devices = &mut object["status"]["allocation"]["devices"];
+        devices["config"][0]["opaque"]["parameters"]["domainID"] = uid.into();
+        self.api.put(CLAIMS, object);
+    }
+
     /// Changes the annotation with a claim's domain.
     pub(super) fn annotate(&self, name: &str, domain: Option<&str>) {
         let namespace = claim(name).namespace;
@@ -220,10 +274,14 @@ impl Node {
     }
 
     fn store_domain(&self, uid: &str, status: &Value) {
+        self.store_domain_named("domain", uid, status);
+    }
+
+    fn store_domain_named(&self, name: &str, uid: &str, status: &Value) {
         let object = json!({
             "apiVersion": names::NVIDIA_API_VERSION,
             "kind": "ComputeDomain",
-            "metadata": {"name": "domain", "namespace": "team", "uid": uid},
+            "metadata": {"name": name, "namespace": "team", "uid": uid},
             "spec": {"numNodes": 0, "channel": {"resourceClaimTemplate": {"name": "template"}}},
             "status": status,
         });
@@ -274,7 +332,16 @@ impl Node {
         names.filter(|name| name.starts_with("uid-of-")).collect()
     }
 
-    fn path(&self, part: &str) -> PathBuf {
+    /// Puts a program into the driver's root.
+    pub(super) fn install(&self, path: &str, script: &str) {
+        let path = self.path(&format!("driver/{path}"));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// A path below the folder of the node.
+    pub(super) fn path(&self, part: &str) -> PathBuf {
         self.folder.path().join(part)
     }
 }

@@ -1,7 +1,8 @@
 //! Whether a domain's status lets a pod of a node start. No I/O.
 
-use octavo_api::compute_domain::{ComputeDomain, Readiness, ReadyWhen};
-use octavo_api::names::{ANNOTATION_READY_WHEN, CONDITION_MEMBERS_READY};
+use octavo_api::compute_domain::{ComputeDomain, ComputeDomainStatus, Readiness, ReadyWhen};
+use octavo_api::imex::ImexServices;
+use octavo_api::names::{ANNOTATION_READY_WHEN, CONDITION_MEMBERS_READY, REASON_HOST_MANAGED};
 
 /// Names of nodes in a message.
 const MAX_NAMES: usize = 5;
@@ -9,16 +10,27 @@ const MAX_NAMES: usize = 5;
 /// What a pod may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DomainState {
-    /// It may start.
-    Ready,
-    /// It may start when the time is over: what is missing.
-    Enough(String),
+    /// It may start, with this channel.
+    Ready(u32),
+    /// It may start when the time is over, with this channel: what is missing.
+    Enough(u32, String),
     /// It may not start: why.
     Refused(String),
 }
 
-/// The state of a domain for a node in a clique.
-pub(super) fn state(domain: &ComputeDomain, node: &str, clique: &str) -> DomainState {
+/// Where a pod is to start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    pub(super) node: &'a str,
+    /// The node's clique.
+    pub(super) clique: &'a str,
+    /// The node's IMEX services.
+    pub(super) services: ImexServices,
+}
+
+/// The state of a domain for a pod.
+pub(super) fn state(domain: &ComputeDomain, place: &Place<'_>) -> DomainState {
+    let Place { node, clique, .. } = *place;
     let annotation = domain.metadata.annotations.as_ref();
     let annotation = annotation.and_then(|all| all.get(ANNOTATION_READY_WHEN));
     let ready_when = match annotation.map(|text| text.parse::<ReadyWhen>()).transpose() {
@@ -30,6 +42,11 @@ pub(super) fn state(domain: &ComputeDomain, node: &str, clique: &str) -> DomainS
         }
     };
     let status = domain.status.clone().unwrap_or_default();
+    let channel = match channel(&status, place) {
+        Ok(channel) => channel,
+        Err(problem) => return DomainState::Refused(problem),
+    };
+    let condition = status.conditions.iter().find(|it| it.type_ == CONDITION_MEMBERS_READY);
     let Some(own) = status.nodes.iter().find(|member| member.name == node) else {
         return DomainState::Refused(format!("node {node} is not in its status yet"));
     };
@@ -44,7 +61,6 @@ pub(super) fn state(domain: &ComputeDomain, node: &str, clique: &str) -> DomainS
     }
     let (ready, waiting): (Vec<_>, Vec<_>) =
         status.nodes.iter().partition(|member| member.status == Readiness::Ready);
-    let condition = status.conditions.iter().find(|it| it.type_ == CONDITION_MEMBERS_READY);
     // NVIDIA's controller sets no condition.
     let is_complete = condition.map_or(waiting.is_empty(), |it| it.status == "True");
     let missing = || match condition {
@@ -57,11 +73,35 @@ pub(super) fn state(domain: &ComputeDomain, node: &str, clique: &str) -> DomainS
         {
             DomainState::Refused(format!("{} of {count} nodes are ready", ready.len()))
         }
-        Some(ReadyWhen::Node | ReadyWhen::Count(_)) => DomainState::Ready,
-        _ if is_complete => DomainState::Ready,
+        Some(ReadyWhen::Node | ReadyWhen::Count(_)) => DomainState::Ready(channel),
+        _ if is_complete => DomainState::Ready(channel),
         Some(ReadyWhen::Members) => DomainState::Refused(missing()),
-        None => DomainState::Enough(missing()),
+        None => DomainState::Enough(channel, missing()),
     }
+}
+
+/// The domain's channel for a pod. Controller and agent must have the same settings: else pods would get the channel of others,
+/// or of a service that does not run.
+fn channel(status: &ComputeDomainStatus, place: &Place<'_>) -> Result<u32, String> {
+    let Place { node, clique, services } = *place;
+    let differs = |other: ImexServices| {
+        format!(
+            "the controller has `{other}`, and the agent of node {node} has `{services}`: give both the same settings"
+        )
+    };
+    let is_of_host = status.conditions.iter().any(|it| it.reason == REASON_HOST_MANAGED);
+    if is_of_host && services != ImexServices::OfHost {
+        return Err(differs(ImexServices::OfHost));
+    }
+    if services != ImexServices::PerClique {
+        let has_channels = !status.channels.is_empty();
+        return if has_channels { Err(differs(ImexServices::PerClique)) } else { Ok(0) };
+    }
+    status.channel(clique).ok_or_else(|| {
+        format!(
+            "it has no channel in NVLink clique {clique} yet, which a controller with `{services}` gives"
+        )
+    })
 }
 
 /// The nodes whose daemons are not ready.

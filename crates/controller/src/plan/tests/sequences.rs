@@ -2,9 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use octavo_api::compute_domain::{ComputeDomainNode, Readiness};
+use octavo_api::imex::{ImexIsolation, ImexServices};
+use octavo_api::names::SHARED_IMEX_DOMAIN;
 use octavo_testkit::Rng;
 
 use super::*;
+use crate::config::Config;
 use crate::store::{Fact, KINDS, Key, Kind, Store};
 use crate::testing::{claim, domain, object};
 use crate::view::{Domain, OwnedKind};
@@ -19,10 +23,13 @@ struct World {
     dirty: BTreeSet<String>,
     /// Index by clique and node, since the node's entry exists.
     indices: BTreeMap<(String, String), i64>,
+    config: Config,
+    /// Channel by domain and clique, since the domain has members there.
+    channels: BTreeMap<(String, String), u32>,
 }
 
 impl World {
-    fn new(seed: u64) -> Self {
+    fn new(seed: u64, config: Config) -> Self {
         let mut server = Server::default();
         for number in 0..NODES {
             let clique = [
@@ -39,8 +46,9 @@ impl World {
         for kind in KINDS {
             server.relist(kind);
         }
-        let (store, dirty, indices) = Default::default();
-        Self { rng: Rng::new(seed), server, store, dirty, indices }
+        let (dirty, indices, channels) = Default::default();
+        let store = Store::new(config.services());
+        Self { rng: Rng::new(seed), server, store, dirty, indices, config, channels }
     }
 
     /// A change by users, kubelets, nodes or daemons.
@@ -110,7 +118,11 @@ impl World {
         }
         let uid = self.rng.pick(&dirty).clone();
         self.dirty.remove(&uid);
-        let plan = plan(&self.store.view(&uid), &config());
+        let view = self.store.view(&uid);
+        let plan = plan(&view, &self.config);
+        if view.domain.is_some() || view.claims.is_empty() {
+            self.store.decide(&uid, plan.channels(&view));
+        }
         let mut writes: Vec<Write> = plan.writes.into_iter().chain(plan.status).collect();
         self.rng.shuffle(&mut writes);
         for write in &writes {
@@ -118,6 +130,7 @@ impl World {
             let answer =
                 if loses && self.rng.chance(10) { Err("lost") } else { self.server.write(write) };
             self.check_indices();
+            self.check_channels();
             if let Write::RemoveEntries { .. } = write {
                 assert!(live.is_subset(&self.live_entries()), "a running daemon lost its entry");
             }
@@ -165,6 +178,41 @@ impl World {
         self.indices = now;
     }
 
+    /// Cliques in which a domain has members, by its UID.
+    fn cliques_of_members(&self) -> BTreeSet<(String, String)> {
+        let cliques: BTreeMap<String, Option<String>> =
+            self.server.nodes().into_iter().map(|(node, clique, _)| (node, clique)).collect();
+        let claims = self.server.objects.values().filter_map(|object| match &object.fact {
+            Some(Fact::Claim(claim)) => Some(claim),
+            _ => None,
+        });
+        let cliques = claims
+            .filter_map(|claim| Some((claim.domain.clone(), cliques.get(&claim.node)?.clone()?)));
+        cliques.collect()
+    }
+
+    /// No two domains have one channel of a clique, and a domain with members there keeps its own.
+    fn check_channels(&mut self) {
+        let (mut now, mut given) = (BTreeMap::new(), BTreeSet::new());
+        let members = self.cliques_of_members();
+        for uid in DOMAINS {
+            let domain = self.server.domain(&format!("domain-{uid}"));
+            let status = domain.and_then(|domain| domain.status).unwrap_or_default();
+            for channel in status.channels {
+                let place = (uid.to_owned(), channel.clique_id.clone());
+                let number = channel.channel;
+                assert!(given.insert((channel.clique_id, number)), "{number} is given twice");
+                if members.contains(&place) {
+                    if let Some(before) = self.channels.get(&place) {
+                        assert_eq!(number, *before, "{place:?} has another channel");
+                    }
+                    now.insert(place, number);
+                }
+            }
+        }
+        self.channels = now;
+    }
+
     /// Lets everything happen that is to happen.
     fn settle(&mut self) {
         for _ in 0..10_000 {
@@ -172,6 +220,7 @@ impl World {
             let has_planned = self.plan_one(false);
             let has_stepped = self.server.step_daemons(|| true);
             self.check_indices();
+            self.check_channels();
             if !has_planned && !has_stepped && self.server.events.values().all(Vec::is_empty) {
                 return;
             }
@@ -180,12 +229,16 @@ impl World {
     }
 
     fn check_settled(&self) {
-        let observed = observe(&self.server);
+        let observed = observe_with(&self.server, &self.config);
         for uid in self.store.all_uids().iter().chain(&observed.all_uids()) {
             for store in [&self.store, &observed] {
-                let plan = plan(&store.view(uid), &config());
+                let plan = plan(&store.view(uid), &self.config);
                 assert!(plan.writes.is_empty() && plan.status.is_none(), "{uid}: {plan:?}");
             }
+        }
+        if self.config.services() == ImexServices::PerClique {
+            self.check_settled_channels();
+            return;
         }
         for (node, _, label) in self.server.nodes() {
             let claims = self.server.objects.values().filter_map(|object| match &object.fact {
@@ -203,6 +256,19 @@ impl World {
         }
     }
 
+    /// Domains that live have a channel where they have members, and their nodes are ready. No node has a label.
+    fn check_settled_channels(&self) {
+        for (uid, clique) in self.cliques_of_members() {
+            let Some(domain) = self.server.domain(&format!("domain-{uid}")) else { continue };
+            let status = domain.status.unwrap();
+            assert!(status.channel(&clique).is_some(), "{uid} has no channel in {clique}");
+            let waits = |node: &&ComputeDomainNode| node.status == Readiness::NotReady;
+            // A clique of the tests has one node more than it has slots.
+            assert!(status.nodes.iter().filter(waits).count() <= 1, "{:?}", status.nodes);
+        }
+        assert!(self.server.nodes().iter().all(|(.., label)| label.is_none()));
+    }
+
     /// Ends all claims and domains.
     fn end(&mut self) {
         while self.server.objects.keys().any(|key| key.kind == Kind::Claim) {
@@ -218,7 +284,11 @@ impl World {
         for (key, object) in &self.server.objects {
             let is_of_others = match &object.fact {
                 Some(Fact::Node { label, .. }) => label.is_none(),
-                Some(Fact::Template(template)) => template.domain.is_none(),
+                Some(Fact::Template(object) | Fact::DaemonSet(object)) => {
+                    object.domain.is_none() || object.is_of(SHARED_IMEX_DOMAIN)
+                }
+                Some(Fact::Clique(clique)) => clique.object.is_of(SHARED_IMEX_DOMAIN),
+                Some(Fact::Pod(pod)) => pod.domain == SHARED_IMEX_DOMAIN,
                 _ => false,
             };
             assert!(is_of_others, "{key:?} is left");
@@ -226,10 +296,9 @@ impl World {
     }
 }
 
-#[test]
-fn domains_settle_after_any_sequence_and_leave_nothing() {
+fn run(config: &Config) {
     for seed in 0..40 {
-        let mut world = World::new(seed);
+        let mut world = World::new(seed, config.clone());
         for round in 0..3 {
             for _ in 0..60 {
                 world.event();
@@ -242,7 +311,7 @@ fn domains_settle_after_any_sequence_and_leave_nothing() {
             world.check_settled();
             if round == 1 {
                 // Another controller takes over, and knows nothing of what was.
-                world.store = Store::default();
+                world.store = Store::new(config.services());
                 for kind in KINDS {
                     world.server.relist(kind);
                 }
@@ -250,4 +319,16 @@ fn domains_settle_after_any_sequence_and_leave_nothing() {
         }
         world.end();
     }
+}
+
+#[test]
+fn domains_settle_after_any_sequence_and_leave_nothing() {
+    run(&config());
+}
+
+#[test]
+fn domains_that_share_cliques_settle_after_any_sequence_with_a_channel_each() {
+    let mut config = config();
+    config.imex.isolation = ImexIsolation::Channel;
+    run(&config);
 }

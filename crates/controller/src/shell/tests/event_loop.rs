@@ -10,12 +10,14 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::config::Config;
 use crate::metrics::Metrics;
 use crate::plan::{Warning, Write};
 use crate::shell::event_loop::{EventLoop, Inputs};
 use crate::shell::leadership;
 use crate::shell::writer::{WriteError, Writer};
 use crate::store::{Change, Fact, KINDS, Key, Kind};
+use crate::switch::SwitchRefused;
 use crate::testing::{Server, claim, config, domain, object, pod};
 use crate::view::{Domain, OwnedKind};
 
@@ -57,21 +59,27 @@ struct Running {
     lease: watch::Sender<lease::Leadership>,
     is_synced: Arc<AtomicBool>,
     stop: CancellationToken,
-    task: JoinHandle<()>,
+    task: JoinHandle<Result<(), SwitchRefused>>,
 }
 
 impl Running {
     fn new(state: lease::Leadership) -> Self {
+        Self::with(config(), state)
+    }
+
+    fn with(config: Config, state: lease::Leadership) -> Self {
         let shared: Arc<Mutex<Shared>> = Arc::default();
         let (changes, receiver) = mpsc::channel(64);
         let (lease, state) = watch::channel(state);
         let leadership = leadership::Leadership::of(state.clone());
         let metrics = Metrics::new(&mut Registry::default());
         let writer = ServerWriter(Arc::clone(&shared));
-        let event_loop = EventLoop::new(config(), writer, leadership, metrics);
+        let event_loop = EventLoop::new(config, writer, leadership, metrics);
         let (is_synced, stop) = (Arc::new(AtomicBool::new(false)), CancellationToken::new());
         let flag = Arc::clone(&is_synced);
-        let synced = Box::new(move || flag.store(true, Ordering::Relaxed));
+        let synced: Box<dyn FnOnce() + Send> =
+            Box::new(move || flag.store(true, Ordering::Relaxed));
+        let synced = Some(synced);
         let inputs = Inputs { changes: receiver, lease: Some(state), synced, stop: stop.clone() };
         let task = tokio::spawn(event_loop.run(inputs));
         Self { shared, changes, lease, is_synced, stop, task }
@@ -91,6 +99,16 @@ impl Running {
         }
     }
 
+    /// Delivers the events until the loop has ended.
+    async fn settle_until_end(&self) {
+        let events = std::mem::take(&mut self.shared.lock().unwrap().server.events);
+        for change in events.into_values().flatten() {
+            // The loop may end before all have come.
+            let _ = self.changes.send(change).await;
+        }
+        eventually("the loop ends", || self.task.is_finished()).await;
+    }
+
     fn edit(&self, edit: impl FnOnce(&mut Server)) {
         edit(&mut self.shared.lock().unwrap().server);
     }
@@ -105,7 +123,7 @@ impl Running {
 
     async fn end(self) {
         self.stop.cancel();
-        self.task.await.unwrap();
+        self.task.await.unwrap().unwrap();
     }
 }
 
@@ -265,4 +283,41 @@ async fn a_warning_is_reported_once_while_it_holds() {
     running.settle().await;
     assert_eq!(running.shared.lock().unwrap().warnings.len(), 1);
     running.end().await;
+}
+
+/// A domain whose pods started with a host's service.
+fn started_on_host(server: &mut Server) {
+    one_domain(server);
+    let mut of_host = config();
+    of_host.imex.mode = octavo_api::imex::ImexMode::HostManaged;
+    let store = crate::testing::read(server.objects.values().cloned().map(Change::Put));
+    let status = crate::plan::plan(&store.view("a"), &of_host).status.unwrap();
+    server.write(&status).unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn other_settings_than_those_of_running_pods_end_the_loop_before_it_leads() {
+    let running = Running::new(following());
+    running.edit(started_on_host);
+    running.relist();
+    running.settle_until_end().await;
+    assert!(!running.is_synced.load(Ordering::Relaxed), "the lease would be asked for");
+    assert_eq!(running.writes(), 0);
+    let refused = running.task.await.unwrap().unwrap_err();
+    assert_eq!(refused.domains, ["team/domain-a"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_that_start_under_the_last_leaders_settings_end_the_loop_when_it_leads() {
+    let running = Running::new(following());
+    running.edit(one_domain);
+    running.relist();
+    running.settle().await;
+    assert!(running.is_synced.load(Ordering::Relaxed));
+    running.edit(started_on_host);
+    running.settle().await;
+    running.lease.send_replace(leading(HOUR));
+    running.settle_until_end().await;
+    assert_eq!(running.writes(), 0);
+    running.task.await.unwrap().unwrap_err();
 }

@@ -1,5 +1,5 @@
 use http::Method;
-use octavo_api::compute_domain::{ComputeDomainStatus, Readiness};
+use octavo_api::compute_domain::{ComputeDomainChannelNumber, ComputeDomainStatus, Readiness};
 use octavo_testkit::{Request, ScriptedApi, failure};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ use crate::shell::writer::{KubeWriter, WriteError, Writer};
 use crate::store::{Change, Kind};
 use crate::testing::{config, domain, object};
 use crate::view::OwnedKind;
-use crate::wanted;
+use crate::wanted::{self, DaemonsOf};
 
 fn writer(api: &ScriptedApi, lease: octavo_kube_io::lease::Leadership) -> KubeWriter {
     let leadership = leadership::Leadership::of(watch::channel(lease).1);
@@ -154,12 +154,14 @@ async fn a_status_replaces_lists_and_changed_conditions_get_a_time() {
     let status = ComputeDomainStatus {
         status: Readiness::NotReady,
         nodes: Vec::new(),
+        channels: Vec::new(),
         conditions: vec![condition(""), condition("then")],
     };
     let write = Write::SetStatus {
         namespace: "team".to_owned(),
         name: "train".to_owned(),
         uid: "u".to_owned(),
+        resource_version: Some("7".to_owned()),
         status,
     };
     let mut answer = answer("ComputeDomain", "train");
@@ -170,6 +172,8 @@ async fn a_status_replaces_lists_and_changed_conditions_get_a_time() {
     assert_eq!(content_type(&requests[0]), "application/merge-patch+json");
     let body = body(&requests[0]);
     assert_eq!((&body["metadata"]["uid"], &body["status"]["nodes"]), (&json!("u"), &json!([])));
+    assert_eq!(body["metadata"]["resourceVersion"], "7");
+    assert_eq!(body["status"].get("channels"), Some(&Value::Null), "stale ones are removed");
     let conditions = &body["status"]["conditions"];
     assert_eq!(conditions[1]["lastTransitionTime"], "then");
     let time = conditions[0]["lastTransitionTime"].as_str().unwrap();
@@ -206,7 +210,10 @@ async fn objects_are_created_where_they_belong() {
             wanted::workload_template(&domain),
             "/apis/resource.k8s.io/v1/namespaces/team/resourceclaimtemplates",
         ),
-        (wanted::daemon_set(&domain, &config), "/apis/apps/v1/namespaces/octavo/daemonsets"),
+        (
+            wanted::daemon_set(DaemonsOf::Domain(&domain), &config),
+            "/apis/apps/v1/namespaces/octavo/daemonsets",
+        ),
         (
             wanted::clique("a", "c", &config),
             "/apis/resource.nvidia.com/v1beta1/namespaces/octavo/computedomaincliques",
@@ -221,7 +228,7 @@ async fn objects_are_created_where_they_belong() {
 
 #[tokio::test]
 async fn a_daemon_set_is_replaced_for_one_version() {
-    let object = wanted::daemon_set(&domain("a"), &config());
+    let object = wanted::daemon_set(DaemonsOf::Domain(&domain("a")), &config());
     let write =
         Write::ReplaceDaemonSet { resource_version: "7".to_owned(), object: object.clone() };
     let (requests, result) = send(&write, 200, object).await;
@@ -283,4 +290,27 @@ async fn a_warning_is_an_event_on_its_object() {
     assert_eq!((&event["reason"], &event["type"]), (&json!("CliqueFull"), &json!("Warning")));
     assert_eq!(event["regarding"]["uid"], "a");
     assert_eq!(event["reportingController"], "octavo.dev/controller");
+}
+
+#[tokio::test]
+async fn channels_that_the_server_drops_are_a_failure() {
+    let channel = ComputeDomainChannelNumber { clique_id: "c".to_owned(), channel: 3 };
+    let status = ComputeDomainStatus { channels: vec![channel], ..ComputeDomainStatus::default() };
+    let write = Write::SetStatus {
+        namespace: "team".to_owned(),
+        name: "train".to_owned(),
+        uid: "u".to_owned(),
+        resource_version: None,
+        status,
+    };
+    let mut answer = answer("ComputeDomain", "train");
+    answer["spec"] = json!({"channel": {"resourceClaimTemplate": {"name": "t"}}});
+    answer["status"] = json!({"status": "NotReady"});
+    let (requests, result) = send(&write, 200, answer.clone()).await;
+    assert!(body(&requests[0])["metadata"].get("resourceVersion").is_none());
+    assert_eq!(body(&requests[0])["status"]["channels"], json!([{"cliqueID": "c", "channel": 3}]));
+    let Err(WriteError::Failed(error)) = result else { panic!("{result:?}") };
+    assert!(error.to_string().contains("CustomResourceDefinition"), "{error}");
+    answer["status"]["channels"] = json!([{"cliqueID": "c", "channel": 3}]);
+    send(&write, 200, answer).await.1.unwrap();
 }

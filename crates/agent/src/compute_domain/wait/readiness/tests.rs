@@ -1,7 +1,7 @@
 use octavo_api::Condition;
 use octavo_api::compute_domain::{
-    ComputeDomainChannel, ComputeDomainNode, ComputeDomainSpec, ComputeDomainStatus,
-    ComputeDomainTemplate,
+    ComputeDomainChannel, ComputeDomainChannelNumber, ComputeDomainNode, ComputeDomainSpec,
+    ComputeDomainStatus, ComputeDomainTemplate,
 };
 
 use super::*;
@@ -38,43 +38,80 @@ fn domain(
     domain
 }
 
+/// The state for a node whose services are those of its domain.
+fn state(domain: &ComputeDomain, node: &str) -> DomainState {
+    state_with(domain, node, ImexServices::PerDomain)
+}
+
+fn state_with(domain: &ComputeDomain, node: &str, services: ImexServices) -> DomainState {
+    super::state(domain, &Place { node, clique: "c", services })
+}
+
+#[test]
+fn a_pod_gets_the_channel_of_its_clique() {
+    let mut shared = domain(&[("a", true)], Some(true), None);
+    let DomainState::Refused(problem) = state_with(&shared, "a", ImexServices::PerClique) else {
+        panic!()
+    };
+    assert!(problem.contains("clique c") && problem.contains("isolation: channel"), "{problem}");
+    let number = |clique: &str, channel| ComputeDomainChannelNumber {
+        clique_id: clique.to_owned(),
+        channel,
+    };
+    shared.status.as_mut().unwrap().channels = vec![number("b", 1), number("c", 7)];
+    assert_eq!(state_with(&shared, "a", ImexServices::PerClique), DomainState::Ready(7));
+    // Channel 0 would be that of another domain.
+    let DomainState::Refused(problem) = state(&shared, "a") else { panic!() };
+    assert!(problem.contains("the same settings"), "{problem}");
+}
+
+#[test]
+fn an_agent_with_other_settings_than_the_controller_prepares_nothing() {
+    let mut of_host = domain(&[("a", true)], Some(true), None);
+    let condition = &mut of_host.status.as_mut().unwrap().conditions[0];
+    condition.reason = REASON_HOST_MANAGED.to_owned();
+    let DomainState::Refused(problem) = state(&of_host, "a") else { panic!() };
+    assert!(problem.contains("hostManaged") && problem.contains("driverManaged"), "{problem}");
+    assert_eq!(state_with(&of_host, "a", ImexServices::OfHost), DomainState::Ready(0));
+}
+
 #[test]
 fn a_pod_needs_its_own_daemon_at_least() {
     let absent = domain(&[("b", true)], Some(true), None);
-    let DomainState::Refused(problem) = state(&absent, "a", "c") else { panic!() };
+    let DomainState::Refused(problem) = state(&absent, "a") else { panic!() };
     assert!(problem.contains("node a"), "{problem}");
     let waiting = domain(&[("a", false), ("b", true)], None, Some("Node"));
-    let DomainState::Refused(problem) = state(&waiting, "a", "c") else { panic!() };
+    let DomainState::Refused(problem) = state(&waiting, "a") else { panic!() };
     assert!(problem.contains("node a"), "{problem}");
-    assert_eq!(state(&waiting, "b", "c"), DomainState::Ready);
+    assert_eq!(state(&waiting, "b"), DomainState::Ready(0));
 }
 
 #[test]
 fn without_an_annotation_the_others_are_waited_for_but_not_needed() {
     let nodes = [("a", true), ("b", false), ("c", false)];
-    let DomainState::Enough(missing) = state(&domain(&nodes, Some(false), None), "a", "c") else {
+    let DomainState::Enough(0, missing) = state(&domain(&nodes, Some(false), None), "a") else {
         panic!()
     };
     assert!(missing.contains("b, c are not ready"), "{missing}");
-    assert_eq!(state(&domain(&[("a", true)], Some(true), None), "a", "c"), DomainState::Ready);
+    assert_eq!(state(&domain(&[("a", true)], Some(true), None), "a"), DomainState::Ready(0));
     // NVIDIA's controller has no condition.
-    assert_eq!(state(&domain(&[("a", true)], None, None), "a", "c"), DomainState::Ready);
-    let DomainState::Enough(_) = state(&domain(&nodes, None, None), "a", "c") else { panic!() };
+    assert_eq!(state(&domain(&[("a", true)], None, None), "a"), DomainState::Ready(0));
+    let DomainState::Enough(0, _) = state(&domain(&nodes, None, None), "a") else { panic!() };
 }
 
 #[test]
 fn the_condition_may_know_of_pods_without_a_node() {
     let gang = domain(&[("a", true)], Some(false), None);
-    let DomainState::Enough(missing) = state(&gang, "a", "c") else { panic!() };
+    let DomainState::Enough(0, missing) = state(&gang, "a") else { panic!() };
     assert!(missing.contains("gang g"), "{missing}");
 }
 
 #[test]
 fn an_annotation_makes_the_wait_strict() {
     let nodes = [("a", true), ("b", true), ("c", false)];
-    let strict = |text| state(&domain(&nodes, Some(false), Some(text)), "a", "c");
+    let strict = |text| state(&domain(&nodes, Some(false), Some(text)), "a");
     assert!(matches!(strict("Members"), DomainState::Refused(_)));
-    assert_eq!(strict("2"), DomainState::Ready);
+    assert_eq!(strict("2"), DomainState::Ready(0));
     let DomainState::Refused(problem) = strict("3") else { panic!() };
     assert_eq!(problem, "2 of 3 nodes are ready");
     let DomainState::Refused(problem) = strict("all") else { panic!() };
@@ -92,6 +129,8 @@ fn a_long_list_of_names_is_cut() {
 #[test]
 fn a_daemon_in_the_clique_of_before_is_no_daemon() {
     let ready = domain(&[("a", true)], Some(true), None);
-    let DomainState::Refused(problem) = state(&ready, "a", "another") else { panic!() };
+    let services = ImexServices::PerDomain;
+    let another = Place { node: "a", clique: "another", services };
+    let DomainState::Refused(problem) = super::state(&ready, &another) else { panic!() };
     assert!(problem.contains("another") && problem.contains("delete"), "{problem}");
 }

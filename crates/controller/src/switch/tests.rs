@@ -1,0 +1,70 @@
+use octavo_api::Condition;
+use octavo_api::compute_domain::{ComputeDomainChannelNumber, ComputeDomainNode};
+
+use super::*;
+use crate::store::Change;
+use crate::testing::{Server, claim, domain, read};
+use crate::view::Domain;
+
+fn status(index: Option<i64>) -> ComputeDomainStatus {
+    let node = ComputeDomainNode { index, name: "n".to_owned(), ..ComputeDomainNode::default() };
+    ComputeDomainStatus { nodes: vec![node], ..ComputeDomainStatus::default() }
+}
+
+fn with_channel() -> ComputeDomainStatus {
+    let channel = ComputeDomainChannelNumber { clique_id: "c".to_owned(), channel: 0 };
+    ComputeDomainStatus { channels: vec![channel], ..status(Some(0)) }
+}
+
+fn of_host() -> ComputeDomainStatus {
+    let condition = Condition {
+        type_: CONDITION_MEMBERS_READY.to_owned(),
+        reason: REASON_HOST_MANAGED.to_owned(),
+        ..Condition::default()
+    };
+    ComputeDomainStatus { conditions: vec![condition], ..status(None) }
+}
+
+/// The check with a domain that has this status, with or without a member.
+fn checked(
+    status: ComputeDomainStatus,
+    has_member: bool,
+    wanted: ImexServices,
+) -> Result<(), SwitchRefused> {
+    let mut server = Server::default();
+    server.put_domain(Domain { status: Some(status), ..domain("a") });
+    if has_member {
+        server.put_claim(claim("a", "n"));
+    }
+    check(&read(server.objects.values().cloned().map(Change::Put)), wanted)
+}
+
+#[test]
+fn members_under_other_settings_refuse_the_change() {
+    use ImexServices::{OfHost, PerClique, PerDomain};
+    for (status, services) in
+        [(status(Some(0)), PerDomain), (with_channel(), PerClique), (of_host(), OfHost)]
+    {
+        for wanted in [PerDomain, PerClique, OfHost] {
+            let checked = |has_member| checked(status.clone(), has_member, wanted);
+            assert_eq!(checked(true).is_ok(), services == wanted, "{services} to {wanted}");
+            assert_eq!(checked(false), Ok(()), "without members all are fine");
+        }
+    }
+}
+
+#[test]
+fn the_refusal_names_settings_and_domains() {
+    let error = checked(with_channel(), true, ImexServices::OfHost).unwrap_err().to_string();
+    for part in ["hostManaged", "isolation: channel", "team/domain-a", "delete", "a ComputeDomain"]
+    {
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn members_without_a_service_do_not_count() {
+    // No daemon has an index yet, or the node has no fabric: nothing is imported.
+    assert_eq!(checked(status(None), true, ImexServices::PerClique), Ok(()));
+    assert_eq!(checked(ComputeDomainStatus::default(), true, ImexServices::OfHost), Ok(()));
+}
