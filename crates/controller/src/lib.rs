@@ -8,13 +8,14 @@
 //!      '------------------ writer: checks the lease <----------- writes, status, events
 //! ```
 //!
-//! `plan` decides and does no I/O. A write is conditional on what was observed: a version, a UID, or a `test`. So a write that
+//! A pod of a claim is read once, for its gang. `plan` decides and does no I/O. A write is conditional on what was observed: a version, a UID, or a `test`. So a write that
 //! was decided on an older state fails, and its domain is planned again. The object that a write returns enters the store at
 //! once. While nothing changes, nothing is read or written.
 
 #![forbid(unsafe_code)]
 
 pub mod config;
+pub mod gangs;
 pub mod metrics;
 pub mod plan;
 mod shell;

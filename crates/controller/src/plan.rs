@@ -221,7 +221,9 @@ pub fn plan(view: &View, config: &Config) -> Plan {
         full: &full,
         channels: &channels,
     };
-    Plan { writes, status: facts.changed_status(), warnings: facts.warnings() }
+    // A status before the gangs are known could let pods start too early. Reading pods takes moments.
+    let status = if view.is_reading { None } else { facts.changed_status() };
+    Plan { writes, status, warnings: facts.warnings() }
 }
 
 /// A claim that was written by hand names its domain in the config only, by UID. An agent finds a domain by name.

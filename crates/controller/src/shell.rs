@@ -2,6 +2,7 @@
 
 mod event_loop;
 mod leadership;
+mod pod_reader;
 mod queue;
 mod requests;
 mod run;

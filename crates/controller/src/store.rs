@@ -4,6 +4,7 @@
 
 mod channels;
 mod facts;
+mod gangs;
 mod index;
 mod related;
 #[cfg(test)]
@@ -15,12 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use octavo_api::compute_domain::ComputeDomainChannelNumber;
 use octavo_api::imex::ImexServices;
 
+use crate::gangs::PodGang;
 use crate::view::{ChannelClaim, Clique, DaemonPod, Domain, OwnedObject};
 
 use channels::Channels;
+use gangs::{Pods, pods_of};
 use index::Index;
 
-pub use facts::{claim, clique, daemon_set, domain, node, pod, template};
+pub use facts::{claim, clique, daemon_set, domain, gang, node, pod, template};
 
 /// Kinds that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,10 +42,12 @@ pub enum Kind {
     Template,
     /// `DaemonSet`.
     DaemonSet,
+    /// Objects that announce gangs, of several kinds.
+    Gang,
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 7] = [
+pub const KINDS: [Kind; 8] = [
     Kind::Domain,
     Kind::Claim,
     Kind::Node,
@@ -50,6 +55,7 @@ pub const KINDS: [Kind; 7] = [
     Kind::Clique,
     Kind::Template,
     Kind::DaemonSet,
+    Kind::Gang,
 ];
 
 /// What the plans need of an object.
@@ -74,6 +80,8 @@ pub enum Fact {
     Template(OwnedObject),
     /// Of a `DaemonSet`.
     DaemonSet(OwnedObject),
+    /// Of an object that announces a gang: its minimum.
+    Gang(u32),
 }
 
 /// Where an object is.
@@ -111,6 +119,13 @@ pub enum Change {
     Put(Observed),
     /// An object is gone.
     Gone(Observed),
+    /// A pod of a claim was read.
+    PodRead {
+        /// UID of the pod.
+        uid: String,
+        /// Its gang; `None` if it has none, or could not be read.
+        gang: Option<PodGang>,
+    },
 }
 
 /// A row of the store.
@@ -130,6 +145,7 @@ pub struct Store {
     rows: BTreeMap<Key, Row>,
     index: Index,
     channels: Channels,
+    pods: Pods,
     /// Lists so far, by kind.
     rounds: BTreeMap<Kind, u64>,
     /// Kinds of which one list is complete.
@@ -168,6 +184,7 @@ impl Store {
             }
             Change::End(kind) => self.end(kind),
             Change::Put(observed) => self.put(observed),
+            Change::PodRead { uid, gang } => self.pod_read(&uid, gang),
             Change::Gone(observed) => {
                 let is_late = self.rows.get(&observed.key).is_some_and(|row| {
                     // Another object of the name exists, which this deletion made room for.
@@ -233,6 +250,8 @@ impl Store {
         if let Fact::Domain(domain) = &fact {
             self.channels.add(domain);
         }
+        let before = self.rows.get(&key).map(|row| &row.fact);
+        self.pods.replace(&key, pods_of(before), pods_of(Some(&fact)));
         self.index.add(&key, &fact);
         if let Fact::Domain(domain) = &fact
             && old.as_ref() != Some(&uid)
@@ -253,6 +272,7 @@ impl Store {
                 self.channels.remove(domain);
                 concerned.extend(self.related(&domain.uid));
             }
+            self.pods.replace(key, pods_of(Some(&row.fact)), &[]);
         }
         concerned
     }

@@ -55,6 +55,30 @@ pub struct ChannelClaim {
     pub domain: String,
     /// Whether it has the annotation with the domain's name.
     pub is_annotated: bool,
+    /// The pods that use it, or own it.
+    pub pods: Vec<ClaimPod>,
+}
+
+/// A pod of a claim.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimPod {
+    /// Its UID.
+    pub uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A gang of a domain's pods.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gang {
+    /// What announces it, as in `PodGroup team/train`.
+    pub name: String,
+    /// Its pods with a channel of the domain.
+    pub pods: u32,
+    /// Pods that it needs at least.
+    pub minimum: u32,
 }
 
 /// A node, as one domain sees it.
@@ -166,6 +190,10 @@ pub struct View {
     pub neighbours: BTreeMap<String, BTreeSet<String>>,
     /// What domains share where they share the IMEX domains of cliques.
     pub shared: Shared,
+    /// Gangs of its pods, of which the minimum is known.
+    pub gangs: Vec<Gang>,
+    /// Whether pods of its members are being read, so that their gangs are not known yet.
+    pub is_reading: bool,
 }
 
 /// What a domain shares with others where they share the IMEX domains of cliques.

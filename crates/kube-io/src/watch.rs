@@ -110,16 +110,7 @@ impl Default for WatchOptions {
 /// No answer of the server ends them: failed requests are retried with backoff, and [`WatchHealth`]
 /// and the log name the problem. Must be called in a tokio runtime.
 pub fn watch(client: &Client, options: WatchOptions) -> Watches {
-    let (sender, receiver) = mpsc::channel(options.capacity.max(1));
-    let first = Arc::new(PendingFirstLists::new(resource::ALWAYS_WATCHED + options.kinds.len()));
-    let starter = Starter {
-        client: client.clone(),
-        sender,
-        health: WatchHealth::default(),
-        relist: Relist::default(),
-        first,
-        options,
-    };
+    let (starter, receiver) = Starter::new(client, options, resource::ALWAYS_WATCHED);
     starter.start("", "v1", "Pod", "pods", Change::Pod);
     starter.start("", "v1", "Node", "nodes", Change::Node);
     starter.start("", "v1", "Namespace", "namespaces", Change::Namespace);
@@ -136,9 +127,14 @@ pub fn watch(client: &Client, options: WatchOptions) -> Watches {
     let capacities = "csistoragecapacities";
     starter.start(storage, "v1", "CSIStorageCapacity", capacities, Change::CsiCapacity);
     starter.start("policy", "v1", "PodDisruptionBudget", "poddisruptionbudgets", Change::Budget);
-    for wanted in &starter.options.kinds {
-        starter.spawn(Source::Wanted(wanted.clone()), Change::Object);
-    }
+    starter.start_wanted();
+    Watches { events: receiver, health: starter.health, relist: starter.relist }
+}
+
+/// Starts watches of [`WatchOptions::kinds`] alone: for programs that need no more.
+pub fn watch_wanted(client: &Client, options: WatchOptions) -> Watches {
+    let (starter, receiver) = Starter::new(client, options, 0);
+    starter.start_wanted();
     Watches { events: receiver, health: starter.health, relist: starter.relist }
 }
 
@@ -152,6 +148,30 @@ struct Starter {
 }
 
 impl Starter {
+    /// For the wanted kinds and some that are always watched.
+    fn new(
+        client: &Client,
+        options: WatchOptions,
+        always: usize,
+    ) -> (Self, mpsc::Receiver<WatchEvent>) {
+        let (sender, receiver) = mpsc::channel(options.capacity.max(1));
+        let starter = Self {
+            client: client.clone(),
+            sender,
+            health: WatchHealth::default(),
+            relist: Relist::default(),
+            first: Arc::new(PendingFirstLists::new(always + options.kinds.len())),
+            options,
+        };
+        (starter, receiver)
+    }
+
+    fn start_wanted(&self) {
+        for wanted in &self.options.kinds {
+            self.spawn(Source::Wanted(wanted.clone()), Change::Object);
+        }
+    }
+
     fn start<T: WatchedType>(
         &self,
         group: &str,

@@ -60,6 +60,12 @@ pub(super) const DOMAINS: &[Reason] = &[
         "Create a ComputeDomain in the claim's namespace.",
     ),
     row(
+        "GangIncomplete",
+        "ComputeDomain: condition `MembersReady` is `False`",
+        "Fewer pods of a gang than its minimum have a channel. Pods of the domain wait for the others, at most 40 s by default.",
+        "See why the other pods of the gang are not scheduled. The annotation `octavo.dev/ready-when` says whether pods wait longer.",
+    ),
+    row(
         "HostManaged",
         "ComputeDomain: conditions `Ready` and `MembersReady` are `True`",
         "The hosts run the IMEX services (`imex.mode: hostManaged`). The agents ask them when pods start.",

@@ -21,6 +21,8 @@ pub enum Reason {
     FewerNodesThanNumNodes,
     /// A claim names a domain of another namespace.
     ForeignNamespace,
+    /// A gang's minimum has no channels yet.
+    GangIncomplete,
     /// The hosts run the services.
     HostManaged,
     /// No node has a channel.
@@ -47,6 +49,7 @@ impl Reason {
             Self::Deleting => "Deleting",
             Self::FewerNodesThanNumNodes => "FewerNodesThanNumNodes",
             Self::ForeignNamespace => "ForeignNamespace",
+            Self::GangIncomplete => "GangIncomplete",
             Self::HostManaged => REASON_HOST_MANAGED,
             Self::NoNodes => "NoNodes",
             Self::NoOtherDomain => "NoOtherDomain",

@@ -13,7 +13,7 @@ use octavo_api::names::{CONDITION_MEMBERS_READY, CONDITION_READY, CONDITION_SHAR
 use super::channels::ChannelPlan;
 use super::conditions::{Verdict, listed, updated};
 use super::{Reason, Regarding, Warning, Write};
-use crate::view::{Daemons, Domain, View};
+use crate::view::{Daemons, Domain, Gang, View};
 
 /// What the status depends on.
 pub(super) struct Facts<'a> {
@@ -112,16 +112,23 @@ impl Facts<'_> {
             );
             return Verdict::no(Reason::FewerNodesThanNumNodes, note);
         }
-        self.members_ready(nodes)
+        self.nodes_ready(nodes)
     }
 
+    /// The condition that prepare waits for: the nodes, and the minimums of the gangs of their pods.
     fn members_ready(&self, nodes: &[ComputeDomainNode]) -> Verdict {
-        match self.services {
+        let nodes_ready = match self.services {
             ImexServices::OfHost => host_managed(),
-            ImexServices::PerDomain | ImexServices::PerClique => {
-                self.channel_problem().unwrap_or_else(|| members_ready(nodes))
-            }
-        }
+            ImexServices::PerDomain | ImexServices::PerClique => self.nodes_ready(nodes),
+        };
+        let incomplete = gang_incomplete(&self.view.gangs);
+        // The pods of a deleted domain end: their gangs will not be complete again.
+        let incomplete = incomplete.filter(|_| !self.domain.is_deleting);
+        incomplete.filter(|_| self.channel_problem().is_none()).unwrap_or(nodes_ready)
+    }
+
+    fn nodes_ready(&self, nodes: &[ComputeDomainNode]) -> Verdict {
+        self.channel_problem().unwrap_or_else(|| members_ready(nodes))
     }
 
     fn is_shared(&self) -> bool {
@@ -186,6 +193,20 @@ impl Facts<'_> {
 fn host_managed() -> Verdict {
     let note = "The hosts run the IMEX services. The agents ask them when pods start.";
     Verdict::yes(Reason::HostManaged, note.to_owned())
+}
+
+/// The verdict on gangs whose pods do not all have a channel yet.
+fn gang_incomplete(gangs: &[Gang]) -> Option<Verdict> {
+    let incomplete = gangs.iter().filter(|gang| gang.pods < gang.minimum);
+    let incomplete: Vec<String> = incomplete
+        .map(|gang| {
+            format!("{} of {} pods of {} have a channel", gang.pods, gang.minimum, gang.name)
+        })
+        .collect();
+    (!incomplete.is_empty()).then(|| {
+        let note = format!("{}.", listed(incomplete.iter().map(String::as_str)));
+        Verdict::no(Reason::GangIncomplete, note)
+    })
 }
 
 fn members_ready(nodes: &[ComputeDomainNode]) -> Verdict {

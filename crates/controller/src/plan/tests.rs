@@ -1,4 +1,5 @@
 mod channels;
+mod gangs;
 mod host;
 mod indices;
 mod labels;

@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::plan::{Plan, Warning, plan};
 use crate::store::{Change, Key, Store};
 use crate::switch::{self, SwitchRefused};
-use crate::view::Domain;
+use crate::view::{ClaimPod, Domain};
 
 /// Least time between two writes of a domain's status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
@@ -29,6 +29,8 @@ const MAX_WRITES: usize = 16;
 /// What the loop listens to.
 pub(super) struct Inputs {
     pub(super) changes: mpsc::Receiver<Change>,
+    /// Pods that are to be read. Changes answer.
+    pub(super) pods: mpsc::UnboundedSender<ClaimPod>,
     /// Changes of the lease; `None` without leader election.
     pub(super) lease: Option<watch::Receiver<lease::Leadership>>,
     /// Called once every kind was listed, unless the settings are refused. The lease may be asked for then.
@@ -97,6 +99,10 @@ impl<W: Writer> EventLoop<W> {
             self.look_at_lease();
             if let Some(refused) = self.refused.take() {
                 return Err(refused);
+            }
+            for pod in self.store.take_unread() {
+                // Without a reader the process is about to end.
+                let _ = inputs.pods.send(pod);
             }
             self.start_due();
             let wake = if self.can_plan() { self.queue.next_due() } else { None };

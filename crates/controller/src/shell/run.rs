@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::event_loop::{EventLoop, Inputs};
 use super::leadership::Leadership;
-use super::watches;
 use super::writer::KubeWriter;
+use super::{pod_reader, watches};
 use crate::config::{Config, ControllerArgs};
 use crate::metrics::Metrics;
 
@@ -67,7 +67,8 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     } else {
         (Leadership::always(), None, None)
     };
-    let changes = watches::watch(&reading, &config.namespace, &stop);
+    let (sender, changes) = watches::watch(&reading, &config.namespace, &stop);
+    let pods = pod_reader::start(reading, sender, stop.clone());
     let writer = KubeWriter::new(writing, &identity, leadership.clone(), metrics.clone());
     let synced: Box<dyn FnOnce() + Send> = Box::new(move || {
         is_synced.pass();
@@ -75,7 +76,7 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
         // Without leader election nothing waits for it.
         let _ = synced.send(());
     });
-    let inputs = Inputs { changes, lease, synced: Some(synced), stop: stop.clone() };
+    let inputs = Inputs { changes, pods, lease, synced: Some(synced), stop: stop.clone() };
     let event_loop = EventLoop::new(config, writer, leadership, metrics);
     // However the loop ends, the process ends: without it nothing is planned.
     let ends = stop.clone().drop_guard();

@@ -1,4 +1,5 @@
 mod event_loop;
+mod pods;
 mod watches;
 mod writer;
 

@@ -1,5 +1,7 @@
 //! Watches of all kinds, as changes of the store.
 
+mod gangs;
+
 use std::fmt::Debug;
 
 use futures::{Stream, StreamExt};
@@ -20,16 +22,16 @@ use crate::store::{self, Change, Kind, Observed};
 /// Changes that wait for the loop.
 const CAPACITY: usize = 1024;
 
-/// Watches all kinds until `stop`. An object becomes facts at once and is dropped.
+/// Watches all kinds until `stop`. An object becomes facts at once and is dropped. Others may send changes, too.
 pub(super) fn watch(
     client: &Client,
     namespace: &str,
     stop: &CancellationToken,
-) -> mpsc::Receiver<Change> {
+) -> (mpsc::Sender<Change>, mpsc::Receiver<Change>) {
     let (sender, receiver) = mpsc::channel(CAPACITY);
     let all = Config::default;
     let labelled = || Config::default().labels(LABEL_COMPUTE_DOMAIN);
-    let start = Start { sender, stop };
+    let start = Start { sender: sender.clone(), stop };
     let domains: Api<ComputeDomain> = Api::all(client.clone());
     start.kind(Kind::Domain, watcher(domains, all()), store::domain);
     let claims: Api<ResourceClaim> = Api::all(client.clone());
@@ -46,7 +48,8 @@ pub(super) fn watch(
     start.kind(Kind::Template, watcher(templates, all()), |object| store::template(&object));
     let sets: Api<PartialObjectMeta<DaemonSet>> = Api::namespaced(client.clone(), namespace);
     start.kind(Kind::DaemonSet, watcher(sets, labelled()), |object| store::daemon_set(&object));
-    receiver
+    tokio::spawn(gangs::watch(client.clone(), sender.clone(), stop.clone()));
+    (sender, receiver)
 }
 
 struct Start<'a> {

@@ -1,5 +1,7 @@
 //! What matters of objects of the API.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{ContainerState, Node, Pod, PodCondition, PodStatus};
 use k8s_openapi::api::resource::v1::{
@@ -13,9 +15,11 @@ use octavo_api::names::{
     LABEL_COMPUTE_DOMAIN_CLIQUE, NVIDIA_GROUP,
 };
 use octavo_api::{ComputeDomain, ComputeDomainClique};
+use octavo_kube_io::objects::WatchedObject;
 
 use super::{Fact, Key, Kind, Observed};
-use crate::view::{ChannelClaim, Clique, DaemonPod, Domain, OwnedKind, OwnedObject};
+use crate::gangs::{self, GangName};
+use crate::view::{ChannelClaim, ClaimPod, Clique, DaemonPod, Domain, OwnedKind, OwnedObject};
 use crate::wanted::ANNOTATION_SPEC_HASH;
 
 /// A domain.
@@ -53,9 +57,49 @@ pub fn claim(object: &ResourceClaim) -> Observed {
             node,
             domain,
             is_annotated: annotation(metadata, ANNOTATION_COMPUTE_DOMAIN).is_some(),
+            pods: pods_of(object),
         })
     });
     observed(Kind::Claim, metadata, fact)
+}
+
+/// The pods that use a claim. One that is made from a template is owned by its pod.
+fn pods_of(claim: &ResourceClaim) -> Vec<ClaimPod> {
+    let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+    let pod = |uid: &str, name: &str| ClaimPod {
+        uid: uid.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    let owners = claim.metadata.owner_references.iter().flatten();
+    let owners = owners.filter(|owner| owner.kind == "Pod" && owner.api_version == "v1");
+    let users = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+    let users = users.filter(|user| {
+        user.resource == "pods" && user.api_group.as_deref().unwrap_or_default().is_empty()
+    });
+    let pods = owners.map(|owner| pod(&owner.uid, &owner.name));
+    let pods: BTreeSet<_> = pods.chain(users.map(|user| pod(&user.uid, &user.name))).collect();
+    pods.into_iter().collect()
+}
+
+/// An object that announces a gang.
+pub fn gang(object: &WatchedObject) -> Option<Observed> {
+    let (name, minimum) = gangs::announced(object)?;
+    Some(Observed {
+        key: gang_key(&name),
+        uid: object.meta.uid.to_string(),
+        resource_version: object.meta.version.to_string(),
+        fact: Some(Fact::Gang(minimum)),
+    })
+}
+
+/// Where a gang is. Objects of several kinds announce gangs.
+pub(super) fn gang_key(gang: &GangName) -> Key {
+    Key {
+        kind: Kind::Gang,
+        namespace: gang.namespace.clone(),
+        name: format!("{:?}/{}", gang.kind, gang.name),
+    }
 }
 
 /// A node.

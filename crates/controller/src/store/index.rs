@@ -83,5 +83,6 @@ pub(super) fn uid_in(fact: &Fact) -> Option<&String> {
         Fact::Pod(pod) => Some(&pod.domain),
         Fact::Clique(clique) => clique.object.domain.as_ref(),
         Fact::Template(object) | Fact::DaemonSet(object) => object.domain.as_ref(),
+        Fact::Gang(_) => None,
     }
 }

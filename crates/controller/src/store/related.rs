@@ -58,6 +58,10 @@ impl Store {
                     .filter(|d| d.namespace == template.namespace && d.template == template.name)
                     .map(|domain| domain.uid.clone()),
             ),
+            Fact::Gang(_) => {
+                let claims = self.pods.claims_in(key).filter_map(|key| self.claim(key));
+                uids.extend(claims.map(|claim| claim.domain.clone()));
+            }
             Fact::Domain(_) | Fact::Pod(_) | Fact::Clique(_) | Fact::DaemonSet(_) => {}
         }
         uids

@@ -27,7 +27,8 @@ impl Store {
                 Some(Fact::Clique(clique)) => view.cliques.push(clique.clone()),
                 Some(Fact::Template(object)) => view.templates.push(object.clone()),
                 Some(Fact::DaemonSet(object)) => view.daemon_sets.push(object.clone()),
-                None => {}
+                // Gangs are found by the pods of claims.
+                Some(Fact::Gang(_)) | None => {}
             }
         }
         view.nodes = nodes.iter().filter_map(|node| self.node_facts(uid, node)).collect();
@@ -40,6 +41,9 @@ impl Store {
         let neighbours: BTreeMap<String, BTreeSet<String>> =
             neighbours.filter(|(_, others)| !others.is_empty()).collect();
         view.neighbours = neighbours;
+        if let Some(domain) = &view.domain {
+            (view.gangs, view.is_reading) = self.gangs(domain, &view.claims);
+        }
         if self.is_shared() {
             if uid == SHARED_IMEX_DOMAIN {
                 view.nodes = self.nodes_with_clique();

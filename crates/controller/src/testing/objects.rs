@@ -40,6 +40,7 @@ pub(crate) fn claim(domain: &str, node: &str) -> ChannelClaim {
         node: node.to_owned(),
         domain: domain.to_owned(),
         is_annotated: true,
+        pods: Vec::new(),
     }
 }
 

@@ -39,7 +39,7 @@ impl Server {
                 object.resource_version.clone_from(&version);
                 object.uid.clone_from(&uid);
             }
-            Fact::Claim(_) | Fact::Node { .. } | Fact::Pod(_) => {}
+            Fact::Claim(_) | Fact::Node { .. } | Fact::Pod(_) | Fact::Gang(_) => {}
         }
         let observed =
             Observed { key: key.clone(), uid, resource_version: version, fact: Some(fact) };

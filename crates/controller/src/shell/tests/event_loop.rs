@@ -19,7 +19,7 @@ use crate::shell::writer::{WriteError, Writer};
 use crate::store::{Change, Fact, KINDS, Key, Kind};
 use crate::switch::SwitchRefused;
 use crate::testing::{Server, claim, config, domain, object, pod};
-use crate::view::{Domain, OwnedKind};
+use crate::view::{ChannelClaim, ClaimPod, Domain, OwnedKind};
 
 const HOUR: Duration = Duration::from_hours(1);
 
@@ -56,6 +56,7 @@ impl Writer for ServerWriter {
 struct Running {
     shared: Arc<Mutex<Shared>>,
     changes: mpsc::Sender<Change>,
+    unread: Mutex<mpsc::UnboundedReceiver<ClaimPod>>,
     lease: watch::Sender<lease::Leadership>,
     is_synced: Arc<AtomicBool>,
     stop: CancellationToken,
@@ -80,9 +81,13 @@ impl Running {
         let synced: Box<dyn FnOnce() + Send> =
             Box::new(move || flag.store(true, Ordering::Relaxed));
         let synced = Some(synced);
-        let inputs = Inputs { changes: receiver, lease: Some(state), synced, stop: stop.clone() };
+        let (pods, unread) = mpsc::unbounded_channel();
+        let (lease_state, changes_in) = (Some(state), receiver);
+        let inputs =
+            Inputs { changes: changes_in, pods, lease: lease_state, synced, stop: stop.clone() };
         let task = tokio::spawn(event_loop.run(inputs));
-        Self { shared, changes, lease, is_synced, stop, task }
+        let unread = Mutex::new(unread);
+        Self { shared, changes, unread, lease, is_synced, stop, task }
     }
 
     /// Delivers the events of all watches, and waits until nothing more happens.
@@ -320,4 +325,28 @@ async fn pods_that_start_under_the_last_leaders_settings_end_the_loop_when_it_le
     running.settle_until_end().await;
     assert_eq!(running.writes(), 0);
     running.task.await.unwrap().unwrap_err();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_waits_until_the_pods_of_new_claims_are_read() {
+    let running = Running::new(leading(HOUR * 100));
+    running.edit(|server| {
+        server.put_domain(domain("a"));
+        let (uid, namespace, name) = ("p".to_owned(), "team".to_owned(), "pod".to_owned());
+        let pods = vec![ClaimPod { uid, namespace, name }];
+        server.put_claim(ChannelClaim { pods, ..claim("a", "n") });
+    });
+    running.relist();
+    running.settle().await;
+    let pod = running.unread.lock().unwrap().try_recv().unwrap();
+    assert_eq!(pod.name, "pod");
+    let status = |server: &mut Server| server.domain("domain-a").unwrap().status;
+    running.edit(|server| assert_eq!(status(server), None));
+    running.changes.send(Change::PodRead { uid: pod.uid, gang: None }).await.unwrap();
+    eventually("the status is written", || {
+        running.shared.lock().unwrap().server.domain("domain-a").unwrap().status.is_some()
+    })
+    .await;
+    assert!(running.unread.lock().unwrap().try_recv().is_err(), "it is read once");
+    running.end().await;
 }

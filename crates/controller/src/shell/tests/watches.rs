@@ -41,7 +41,7 @@ async fn all_kinds_are_listed_and_then_watched() {
     });
     api.put(DOMAINS, domain);
     api.put(NODES, node("a"));
-    let mut changes = watches::watch(&api.client(), "octavo", &stop);
+    let (_, mut changes) = watches::watch(&api.client(), "octavo", &stop);
     let mut store = Store::default();
     while !store.is_complete() {
         let change = next(&mut changes).await;

@@ -149,3 +149,22 @@ fn a_clique_belongs_to_the_domain_in_its_name() {
     assert_eq!((found.object.domain.as_deref(), found.id.as_str()), (Some("a"), "cluster.1"));
     assert_eq!(found.id_label, None);
 }
+
+#[test]
+fn the_pods_of_a_claim_are_its_users_and_its_owner() {
+    let (driver, channel) = ("compute-domain.nvidia.com", "ComputeDomainChannelConfig");
+    let ours = config("FromClaim", &["channel"], channel, "a");
+    let mut object = with_allocation(driver, &[ours]);
+    let user =
+        |resource: &str, name: &str| json!({"resource": resource, "name": name, "uid": name});
+    object.metadata.owner_references = parsed(json!([
+        {"apiVersion": "v1", "kind": "Pod", "name": "owner", "uid": "owner", "controller": true},
+        {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "set", "uid": "set"},
+    ]));
+    object.status.as_mut().unwrap().reserved_for =
+        parsed(json!([user("pods", "owner"), user("pods", "user"), user("others", "other")]));
+    let Some(Fact::Claim(found)) = claim(&object).fact else { panic!("no claim") };
+    let names: Vec<&str> = found.pods.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!(names, ["owner", "user"]);
+    assert!(found.pods.iter().all(|pod| pod.namespace == "team"));
+}
