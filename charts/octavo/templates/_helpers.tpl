@@ -78,6 +78,25 @@ hookDir: {{ trimSuffix "/" .Values.agent.hookDir | quote }}
 {{- if .Values.computeDomains.enabled }}
 computeDomains: true
 daemonNamespace: {{ .Release.Namespace | quote }}
+{{- include "octavo.imex" . | nindent 0 }}
+{{- with .Values.computeDomains.imex.hostSocketPath }}
+  hostSocketPath: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Who runs the IMEX services, and what keeps domains apart. Controller and agents need the same. */}}
+{{- define "octavo.imex" -}}
+{{- with .Values.computeDomains.imex }}
+{{- if and (eq .mode "hostManaged") (eq .isolation "channel") }}
+{{- fail "octavo: computeDomains.imex.isolation: channel needs daemons of the controller, and computeDomains.imex.mode is hostManaged: set one of the two to its default" }}
+{{- end }}
+{{- if and .hostSocketPath (ne .mode "hostManaged") }}
+{{- fail "octavo: computeDomains.imex.hostSocketPath is set and computeDomains.imex.mode is driverManaged: the host's service is not asked then; remove one of the two" }}
+{{- end -}}
+imex:
+  mode: {{ .mode }}
+  isolation: {{ .isolation }}
 {{- end }}
 {{- end }}
 
@@ -108,6 +127,7 @@ schedulerName: {{ .Values.scheduler.name | quote }}
 {{- define "octavo.controller.config" -}}
 namespace: {{ .Release.Namespace | quote }}
 maxNodesPerImexDomain: {{ .Values.computeDomains.maxNodesPerImexDomain }}
+{{- include "octavo.imex" . | nindent 0 }}
 {{- with .Values.computeDomains.daemon }}
 daemon:
   image: {{ include "octavo.image" $ | quote }}

@@ -20,7 +20,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 33] = [
+pub(super) const REFUSED: [Refused; 38] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -52,6 +52,14 @@ pub(super) const REFUSED: [Refused; 33] = [
     set(
         "computeDomains.maxNodesPerImexDomain=0",
         "/maxNodesPerImexDomain': minimum: got 0, want 1",
+    ),
+    set("computeDomains.imex.mode=none", "'/computeDomains/imex/mode': value must be one of"),
+    set("computeDomains.imex.isolation=none", "/imex/isolation': value must be one of"),
+    set("computeDomains.imex.hostSocketPath=s", "/imex/hostSocketPath': 's' does not match"),
+    set("computeDomains.imex.hostSocketPath=/s", "the host's service is not asked then"),
+    set(
+        "computeDomains.imex.mode=hostManaged,computeDomains.imex.isolation=channel",
+        "isolation: channel needs daemons of the controller",
     ),
     set("computeDomains.controller.replicas=-1", "/controller/replicas': minimum: got -1, want 0"),
     set("computeDomains.controller.config.a=b", "additional properties 'config' not allowed"),
@@ -105,6 +113,7 @@ pub(super) fn expectation(values: &Path, objects: &[Value]) -> anyhow::Result<()
     let facts = match name {
         "default-values.yaml" => both(default_facts(), compute_domains::default_facts()),
         "foreign-crds-values.yaml" => compute_domains::foreign_crds_facts(),
+        "host-imex-values.yaml" => compute_domains::host_imex_facts(),
         "without-compute-domains-values.yaml" => compute_domains::disabled_facts(),
         "without-policies-values.yaml" => compute_domains::without_policies_facts(),
         "without-both-values.yaml" => without_both_facts(),
@@ -178,6 +187,9 @@ hookDirSeen: /host/hook-dir
 hookDir: \"/home/kubernetes/bin\"
 computeDomains: true
 daemonNamespace: \"octavo-system\"
+imex:
+  mode: driverManaged
+  isolation: channel
 ";
 
 /// The scheduler's config file.

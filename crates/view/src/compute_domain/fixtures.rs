@@ -50,6 +50,7 @@ pub(super) fn well() -> DomainFacts {
         status: ComputeDomainStatus {
             status: Readiness::Ready,
             nodes: status.collect(),
+            channels: Vec::new(),
             conditions: ready.to_vec(),
         },
         template_state: Some(TemplateState::Own),

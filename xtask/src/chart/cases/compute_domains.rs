@@ -26,6 +26,9 @@ const DRIVERS: &str = "/spec/validations/5/expression";
 const CONFIG: &str = "\
 namespace: \"octavo-system\"
 maxNodesPerImexDomain: 18
+imex:
+  mode: driverManaged
+  isolation: domain
 daemon:
   image: \"octavo/octavo:VERSION\"
   imagePullPolicy: IfNotPresent
@@ -45,6 +48,9 @@ leaderElection:
 const EVERY_CONFIG: &str = "\
 namespace: \"octavo-system\"
 maxNodesPerImexDomain: 36
+imex:
+  mode: driverManaged
+  isolation: channel
 daemon:
   image: \"registry.example.com:5000/mirror/octavo@sha256:DIGEST\"
   imagePullPolicy: Always
@@ -59,6 +65,30 @@ leaderElection:
   enabled: true
   namespace: \"octavo-system\"
   name: \"octavo-gpus-controller\"
+";
+
+/// The config file of agents that ask a service of the host.
+const HOST_AGENT_CONFIG: &str = "\
+driverRoot: \"/\"
+driverRootSeen: \"/driver-root\"
+procRoot: /proc
+sysRoot: /sys
+kubeletRoot: \"/var/lib/kubelet\"
+cdiRoot: \"/var/run/cdi\"
+dynamicMig: \"none\"
+cgroupRoot: /host/sys/fs/cgroup
+shareTmpfs: true
+memoryEnforcement: \"auto\"
+minOverflowPolicy: Kill
+watchInterval: \"200ms\"
+hookDirSeen: /host/hook-dir
+hookDir: \"/opt/octavo/bin\"
+computeDomains: true
+daemonNamespace: \"octavo-system\"
+imex:
+  mode: hostManaged
+  isolation: domain
+  hostSocketPath: \"/run/imex/ctrl.sock\"
 ";
 
 pub(super) fn default_facts() -> Vec<Fact> {
@@ -174,6 +204,8 @@ fn objects() -> Vec<Fact> {
 fn rights() -> Vec<Fact> {
     let rule = |group: &str, resource: &str, verbs: &[&str]| json!({"apiGroups": [group], "resources": [resource], "verbs": verbs});
     let nvidia = "resource.nvidia.com";
+    let mut groups = rule("octavo.dev", "podgroups", &["list", "watch"]);
+    groups["apiGroups"] = json!(["octavo.dev", "scheduling.k8s.io"]);
     let cluster = json!([
         rule(nvidia, "computedomains", &["list", "watch", "patch"]),
         rule(nvidia, "computedomains/status", &["patch"]),
@@ -184,6 +216,9 @@ fn rights() -> Vec<Fact> {
         ),
         rule("resource.k8s.io", "resourceclaims", &["list", "watch", "patch"]),
         rule("", "nodes", &["list", "watch", "patch"]),
+        rule("", "pods", &["get"]),
+        groups,
+        rule("batch", "jobs", &["list", "watch"]),
         rule("events.k8s.io", "events", &["create", "patch"]),
     ]);
     let mut lease = rule("coordination.k8s.io", "leases", &["get", "update"]);
@@ -300,6 +335,18 @@ pub(super) fn foreign_crds_facts() -> Vec<Fact> {
         fact("Deployment/octavo-controller", "/spec/replicas", json!(1)),
         fact("PodDisruptionBudget/octavo-controller", "", Value::Null),
         fact("PodDisruptionBudget/octavo-scheduler", "/spec/maxUnavailable", json!(1)),
+    ]
+}
+
+/// The hosts run `nvidia-imex`: there are no daemons, and so no class for their claims.
+pub(super) fn host_imex_facts() -> Vec<Fact> {
+    let config = CONFIG.replace("VERSION", env!("CARGO_PKG_VERSION"));
+    let config = config.replace("driverManaged", "hostManaged");
+    vec![
+        fact(DAEMON_CLASS, "", Value::Null),
+        fact(CHANNEL_CLASS, "/kind", json!("DeviceClass")),
+        fact("ConfigMap/octavo-controller", "/data/controller.yaml", json!(config)),
+        fact("ConfigMap/octavo-agent", "/data/agent.yaml", json!(HOST_AGENT_CONFIG)),
     ]
 }
 

@@ -19,7 +19,7 @@ fn open(node: &Node) -> DomainClaims {
 async fn refused(node: &Node, claims: &DomainClaims) -> String {
     node.domain(&[("node", true)], true);
     loop {
-        let refusal = prepare(&claims, &claim(node.channel("c", "Single"))).await.unwrap_err();
+        let refusal = prepare(claims, &claim(node.channel("c", "Single"))).await.unwrap_err();
         assert_eq!(refusal.reason(), "ComputeDomainNotReady", "{refusal}");
         let text = refusal.to_string();
         // Another test's child may have the script open for an instant.

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use octavo_api::names::{ANNOTATION_COMPUTE_DOMAIN, CLASS_CHANNEL, CLASS_DAEMON};
-use octavo_controller::wanted;
+use octavo_controller::wanted::{self, DaemonsOf};
 use serde_json::{Value, json};
 
 use super::compute_domains::{
@@ -97,8 +97,8 @@ async fn the_controller_writes_templates_of_domains_only() {
         let created = own.create(&PostParams::default(), &parsed(template)).await;
         created.map(drop).map_err(|error| error.to_string())
     };
-    let (pods, daemons) =
-        (wanted::workload_template(&domain()), wanted::daemon_template(&domain(), &config()));
+    let pods = wanted::workload_template(&domain());
+    let daemons = wanted::daemon_template(DaemonsOf::Domain(&domain()), &config());
     let mut foreign = pods.clone();
     foreign["metadata"] = json!({"namespace": "default", "name": "foreign"});
     in_force(async || {

@@ -12,8 +12,9 @@ use kube::{Api, Client, Config, Resource};
 use octavo_api::ComputeDomainClique;
 use octavo_api::compute_domain::daemon_manager;
 use octavo_api::names::{CONTROLLER, LABEL_COMPUTE_DOMAIN};
+use octavo_controller::config;
 use octavo_controller::view::Domain;
-use octavo_controller::{config, wanted};
+use octavo_controller::wanted::{self, DaemonsOf};
 use octavo_lab::UpOptions;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -332,7 +333,7 @@ pub(super) fn config() -> config::Config {
 
 /// The `DaemonSet` that the controller makes for a domain.
 fn daemon_set() -> Value {
-    wanted::daemon_set(&domain(), &config())
+    wanted::daemon_set(DaemonsOf::Domain(&domain()), &config())
 }
 
 /// A pod as the `DaemonSet` makes it on a node.
