@@ -17,7 +17,11 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::condition::Condition;
-use crate::names::{IMEX_DAEMON_MANAGER_PREFIX, NVIDIA_API_VERSION, NVIDIA_GROUP, NVIDIA_VERSION};
+use crate::imex::ImexServices;
+use crate::names::{
+    IMEX_DAEMON_MANAGER_PREFIX, NVIDIA_API_VERSION, NVIDIA_GROUP, NVIDIA_VERSION,
+    REASON_HOST_MANAGED,
+};
 
 pub use ready_when::ReadyWhen;
 
@@ -150,6 +154,18 @@ impl ComputeDomainStatus {
     pub fn channel(&self, clique: &str) -> Option<u32> {
         let found = self.channels.iter().find(|channel| channel.clique_id == clique);
         found.map(|channel| channel.channel)
+    }
+
+    /// The services under which pods of the domain may have started. `None`: nothing of them is in the status.
+    pub fn services(&self) -> Option<ImexServices> {
+        if self.conditions.iter().any(|condition| condition.reason == REASON_HOST_MANAGED) {
+            return Some(ImexServices::OfHost);
+        }
+        if !self.channels.is_empty() {
+            return Some(ImexServices::PerClique);
+        }
+        // Without an index no service of a domain runs. Nodes without a fabric have none, and need none.
+        self.nodes.iter().any(|node| node.index.is_some()).then_some(ImexServices::PerDomain)
     }
 }
 

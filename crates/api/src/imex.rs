@@ -28,6 +28,23 @@ pub enum ImexIsolation {
     Channel,
 }
 
+/// The two settings, as config files have them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct ImexSettings {
+    /// Who runs the services.
+    pub mode: ImexMode,
+    /// What keeps domains apart.
+    pub isolation: ImexIsolation,
+}
+
+impl ImexSettings {
+    /// The services.
+    pub fn services(self) -> Result<ImexServices, ImexConflict> {
+        ImexServices::new(self.mode, self.isolation)
+    }
+}
+
 /// The services that follow from mode and isolation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ImexServices {

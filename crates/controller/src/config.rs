@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use octavo_api::imex::{ImexConflict, ImexIsolation, ImexMode, ImexServices};
+use octavo_api::imex::{ImexConflict, ImexMode, ImexServices, ImexSettings};
 use octavo_kube_io::admin::{AdminAddress, MetricsAccess};
 use octavo_kube_io::lease::LeaseOptions;
 use serde::{Deserialize, Serialize};
@@ -52,19 +52,9 @@ pub struct Config {
     /// Most nodes of a clique in one domain: slots in the daemons' list of nodes.
     pub max_nodes_per_imex_domain: u32,
     /// Who runs the IMEX services, and what keeps domains apart.
-    pub imex: Imex,
+    pub imex: ImexSettings,
     /// Which of several controllers is active.
     pub leader_election: LeaderElection,
-}
-
-/// Who runs the IMEX services, and what keeps domains apart. The agents need the same.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Imex {
-    /// Who runs the services.
-    pub mode: ImexMode,
-    /// What keeps domains apart.
-    pub isolation: ImexIsolation,
 }
 
 /// The daemons' pods.
@@ -159,7 +149,7 @@ impl Default for Config {
             namespace: String::new(),
             daemon: DaemonConfig::default(),
             max_nodes_per_imex_domain: MAX_NODES_PER_IMEX_DOMAIN,
-            imex: Imex::default(),
+            imex: ImexSettings::default(),
             leader_election: LeaderElection::default(),
         }
     }
@@ -221,13 +211,13 @@ impl Config {
             namespace.unwrap_or_default().clone_into(&mut config.namespace);
         }
         config.check().map_err(ConfigError::Setting)?;
-        ImexServices::new(config.imex.mode, config.imex.isolation)?;
+        config.imex.services()?;
         Ok(config)
     }
 
     /// The IMEX services. A config that was read has no conflict.
     pub fn services(&self) -> ImexServices {
-        ImexServices::new(self.imex.mode, self.imex.isolation).unwrap_or_default()
+        self.imex.services().unwrap_or_default()
     }
 
     fn check(&self) -> Result<(), &'static str> {

@@ -8,7 +8,6 @@ mod tests;
 
 use octavo_api::compute_domain::ComputeDomainStatus;
 use octavo_api::imex::ImexServices;
-use octavo_api::names::{CONDITION_MEMBERS_READY, REASON_HOST_MANAGED};
 
 use crate::store::Store;
 
@@ -35,7 +34,9 @@ pub struct SwitchRefused {
 pub fn check(store: &Store, wanted: ImexServices) -> Result<(), SwitchRefused> {
     let mut refused: Option<SwitchRefused> = None;
     for domain in store.domains() {
-        let Some(found) = domain.status.as_ref().and_then(services_of) else { continue };
+        // Without nodes in its status no pod can have started.
+        let status = domain.status.as_ref().filter(|status| !status.nodes.is_empty());
+        let Some(found) = status.and_then(ComputeDomainStatus::services) else { continue };
         let is_other = found != wanted && refused.as_ref().is_none_or(|it| it.found == found);
         if is_other && !store.view(&domain.uid).members().is_empty() {
             let refused =
@@ -44,23 +45,6 @@ pub fn check(store: &Store, wanted: ImexServices) -> Result<(), SwitchRefused> {
         }
     }
     refused.map_or(Ok(()), Err)
-}
-
-/// The services under which pods of a domain may have started; `None` if none can have.
-fn services_of(status: &ComputeDomainStatus) -> Option<ImexServices> {
-    if status.nodes.is_empty() {
-        return None;
-    }
-    let mut conditions = status.conditions.iter();
-    if conditions.any(|it| it.type_ == CONDITION_MEMBERS_READY && it.reason == REASON_HOST_MANAGED)
-    {
-        return Some(ImexServices::OfHost);
-    }
-    if !status.channels.is_empty() {
-        return Some(ImexServices::PerClique);
-    }
-    // Without an index no service of a domain runs. Nodes without a fabric have none, and need none.
-    status.nodes.iter().any(|node| node.index.is_some()).then_some(ImexServices::PerDomain)
 }
 
 fn count(domains: usize) -> String {

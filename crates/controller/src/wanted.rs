@@ -22,12 +22,9 @@ use pod::pod_spec;
 /// Annotation with the hash of the wanted spec. What the API server adds by default does not count as a difference.
 pub const ANNOTATION_SPEC_HASH: &str = "octavo.dev/spec-hash";
 
-/// Name of a domain's `DaemonSet`, and of the template of its claims.
+/// Name of a domain's `DaemonSet`, and of the template of its claims. A policy of the chart knows daemons by it.
 pub fn daemon_name(domain: &str) -> String {
-    match domain {
-        SHARED_IMEX_DOMAIN => "computedomain-daemon-shared".to_owned(),
-        domain => format!("computedomain-daemon-{domain}"),
-    }
+    format!("computedomain-daemon-{domain}")
 }
 
 /// Whose daemons are made.

@@ -21,9 +21,12 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use self::node::{Node, PodAddresses};
+use self::node::Node;
+use self::pod_addresses::PodAddresses;
 use self::pods::processes::ProcessHost;
 use self::settings::Settings;
+use crate::cluster::layout::Layout;
+use crate::cluster::settings::Settings as LabSettings;
 
 mod claims;
 #[cfg(test)]
@@ -32,6 +35,7 @@ mod fake_api;
 mod fake_plugin;
 mod node;
 mod plugins;
+mod pod_addresses;
 mod pods;
 mod settings;
 
@@ -66,7 +70,10 @@ pub(crate) async fn run(
     let client = crate::cluster::kubeconfig::client(kubeconfig).await?;
     let folders = node_folders(&state_dir.join("nodes"))?;
     let host = Arc::new(ProcessHost::new(state_dir)?);
-    let (addresses, tasks) = (Arc::new(PodAddresses::default()), TaskTracker::new());
+    // No two labs that run have the same port.
+    let lab = LabSettings::read(&Layout::new(state_dir)?)?;
+    let lab = lab.map_or(0, |lab| lab.ports.apiserver);
+    let (addresses, tasks) = (Arc::new(PodAddresses::new(lab)), TaskTracker::new());
     let mut nodes = BTreeMap::new();
     for (ordinal, folder) in folders.into_iter().enumerate() {
         let node = Node::open(

@@ -50,6 +50,8 @@ pub struct DomainExplanation {
     pub waits: bool,
     /// Its state.
     pub state: DomainState,
+    /// Who runs its IMEX services, and what keeps domains apart: the settings of the controller.
+    pub services: String,
     /// The daemons for which its pods wait.
     pub pods_wait_for: String,
     /// Its conditions.
@@ -91,6 +93,9 @@ pub struct NodeReport {
     /// Its place in the clique's list of IMEX nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<i64>,
+    /// The domain's channel in the clique, where domains share the clique.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<u32>,
     /// The pod of its daemon.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub daemon: Option<String>,
@@ -133,6 +138,8 @@ pub enum Step {
     Index,
     /// The daemon is ready.
     Ready,
+    /// The controller gives the domain a channel in the clique, where domains share it.
+    Channel,
     /// The controller copies the entry to the domain's status.
     Status,
     /// The pod runs.
@@ -177,6 +184,7 @@ impl Step {
             Self::Entry => "clique entry",
             Self::Index => "index",
             Self::Ready => "IMEX service",
+            Self::Channel => "channel",
             Self::Status => "domain status",
             Self::Pod => "pod",
         }
@@ -195,6 +203,7 @@ pub(crate) fn explain(facts: &DomainFacts) -> DomainExplanation {
             node: member.name.to_owned(),
             clique: member.clique().map(str::to_owned),
             index: member.index(),
+            channel: member.channel(facts),
             daemon: member.daemon.map(facts::DomainPod::full_name),
             ready: member.is_ready(),
             missing: first.as_ref().map(|first| first.step),
@@ -227,6 +236,7 @@ pub(crate) fn explain(facts: &DomainFacts) -> DomainExplanation {
             (false, true) => DomainState::Ready,
             (false, false) => DomainState::NotReady,
         },
+        services: facts.services.to_string(),
         pods_wait_for: whole::pods_wait_for(facts),
         conditions: conditions.collect(),
         nodes,

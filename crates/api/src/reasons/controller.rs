@@ -62,7 +62,7 @@ pub(super) const DOMAINS: &[Reason] = &[
     row(
         "GangIncomplete",
         "ComputeDomain: condition `MembersReady` is `False`",
-        "Fewer pods of a gang than its minimum have a channel. Pods of the domain wait for the others, at most 40 s by default.",
+        "Fewer pods of a gang than its minimum have a channel. Pods of the domain wait for the others, at most 38 s by default.",
         "See why the other pods of the gang are not scheduled. The annotation `octavo.dev/ready-when` says whether pods wait longer.",
     ),
     row(

@@ -1,5 +1,6 @@
 use octavo_api::Condition;
 use octavo_api::compute_domain::{ComputeDomainChannelNumber, ComputeDomainNode};
+use octavo_api::names::{CONDITION_READY, REASON_HOST_MANAGED};
 
 use super::*;
 use crate::store::Change;
@@ -18,7 +19,8 @@ fn with_channel() -> ComputeDomainStatus {
 
 fn of_host() -> ComputeDomainStatus {
     let condition = Condition {
-        type_: CONDITION_MEMBERS_READY.to_owned(),
+        // `MembersReady` may have another reason, such as a gang that is not complete.
+        type_: CONDITION_READY.to_owned(),
         reason: REASON_HOST_MANAGED.to_owned(),
         ..Condition::default()
     };

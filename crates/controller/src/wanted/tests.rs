@@ -132,7 +132,7 @@ fn shared_daemons_run_where_a_clique_is() {
         (daemon_template(DaemonsOf::Cliques, &config()), daemon_set(DaemonsOf::Cliques, &config()));
     is_whole::<ResourceClaimTemplate>(&template);
     is_whole::<DaemonSet>(&set);
-    let name = "computedomain-daemon-shared";
+    let name = format!("computedomain-daemon-{SHARED_IMEX_DOMAIN}");
     assert_eq!(
         (&template["metadata"]["name"], &set["metadata"]["name"]),
         (&json!(name), &json!(name))

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use octavo_api::imex::{ImexIsolation, ImexMode, ImexSettings};
 
 use crate::cli::gpu::GpuAction;
 use crate::cli::imex::ImexFaults;
@@ -86,6 +87,13 @@ pub(crate) struct UpArgs {
         default_missing_value = "true"
     )]
     pub(crate) controller: Option<bool>,
+    /// Who runs `nvidia-imex` on simulated nodes: driverManaged, daemons of Octavo's controller; or hostManaged, you
+    /// [default: driverManaged]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) imex_mode: Option<ImexMode>,
+    /// What keeps ComputeDomains apart: domain, an IMEX domain for each; or channel, a channel for each [default: domain]
+    #[arg(long, value_name = "ISOLATION")]
+    pub(crate) imex_isolation: Option<ImexIsolation>,
     /// Real nodes besides the simulated ones, with a kubelet, containerd and the GPUs of a machine:
     /// COUNT or COUNT:MACHINE [default: 0; default machine: dgx-h100]. Needs root, runc, CNI
     /// plugins, iproute2, iptables and busybox-static
@@ -115,6 +123,15 @@ impl UpArgs {
             (_, true) => Some(false),
             (false, false) => None,
         }
+    }
+
+    /// The settings for IMEX; `None` if none is given.
+    pub(crate) fn imex(&self) -> Option<ImexSettings> {
+        let is_given = self.imex_mode.is_some() || self.imex_isolation.is_some();
+        is_given.then(|| ImexSettings {
+            mode: self.imex_mode.unwrap_or_default(),
+            isolation: self.imex_isolation.unwrap_or_default(),
+        })
     }
 }
 

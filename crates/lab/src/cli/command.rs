@@ -56,7 +56,7 @@ pub async fn run(args: LabArgs) -> anyhow::Result<()> {
 async fn up(layout: &Layout, args: UpArgs) -> anyhow::Result<()> {
     let began = tokio::time::Instant::now();
     let octavo = std::env::current_exe().context("find the path of this program")?;
-    let (scheduler, controller) = (args.octavo_scheduler(), args.controller);
+    let (scheduler, controller, imex) = (args.octavo_scheduler(), args.controller, args.imex());
     let whole = if args.control_plane_only {
         UpOptions::control_plane_only(layout.root(), octavo)
     } else {
@@ -69,6 +69,7 @@ async fn up(layout: &Layout, args: UpArgs) -> anyhow::Result<()> {
         owners: args.owner,
         scheduler: scheduler.or(whole.scheduler),
         controller: controller.or(whole.controller),
+        imex,
         fake_driver: args.fake_driver,
         ready_timeout: Duration::from_secs(args.timeout),
         progress: Progress::to_stderr(),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use octavo_api::imex::ImexSettings;
 
 use crate::cli::progress::Progress;
 use crate::cluster::component::{self, Component};
@@ -53,6 +54,8 @@ pub struct UpOptions {
     /// Whether to run Octavo's controller, with agents that are drivers of `ComputeDomains`. `None`: if the binary has one
     /// and a node has a fabric of several nodes.
     pub controller: Option<bool>,
+    /// Who runs the IMEX services of simulated nodes, and what keeps domains apart. `None`: the default, or as in a running lab.
+    pub imex: Option<ImexSettings>,
     /// Additional process arguments, which override the lab's own.
     pub more_args: BTreeMap<Component, Vec<String>>,
     /// The `octavo` binary for agents and kubelets.
@@ -85,6 +88,7 @@ impl UpOptions {
             scheduler: None,
             scheduler_config: None,
             controller: None,
+            imex: None,
             more_args: BTreeMap::new(),
             octavo: octavo.into(),
             fake_driver: None,
@@ -277,6 +281,7 @@ impl Lab {
         let has_fabric = machines.values().any(octavo_machine::Machine::has_multi_node_fabric);
         let has_controller =
             octavo_controller::should_run(options.controller, has_fabric, &options.octavo)?;
+        octavo_controller::check_imex(options.imex, has_controller, !real_nodes.is_empty())?;
         let components = options.components(
             !nodes.is_empty(),
             !real_nodes.is_empty(),
@@ -312,6 +317,7 @@ impl Lab {
             octavo: options.octavo.clone(),
             components,
             more_args: options.more_args.clone(),
+            imex: options.imex.unwrap_or_default(),
             nodes,
             real,
         };

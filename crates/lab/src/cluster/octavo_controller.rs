@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context as _, bail};
+use octavo_api::imex::ImexSettings;
 use serde_json::{Value, json};
 
 use crate::cluster::layout::Layout;
@@ -28,6 +29,27 @@ pub(crate) fn should_run(
     }
 }
 
+/// Refuses settings for IMEX that exclude each other, or that no program of the lab follows.
+pub(crate) fn check_imex(
+    imex: Option<ImexSettings>,
+    has_controller: bool,
+    has_real_nodes: bool,
+) -> anyhow::Result<()> {
+    let Some(imex) = imex else { return Ok(()) };
+    imex.services()?;
+    if !has_controller {
+        bail!(
+            "--imex-mode and --imex-isolation are for Octavo's controller, which this lab has not: add --controller"
+        );
+    }
+    if has_real_nodes && imex != ImexSettings::default() {
+        bail!(
+            "--imex-mode and --imex-isolation are for simulated nodes: omit them, or --real-node"
+        );
+    }
+    Ok(())
+}
+
 /// Writes the controller's files: its kubeconfig and its config file.
 pub(crate) async fn write_files(
     client: &kube::Client,
@@ -35,14 +57,16 @@ pub(crate) async fn write_files(
     settings: &Settings,
 ) -> anyhow::Result<()> {
     write_kubeconfig(client, layout, settings, manifests::CONTROLLER).await?;
-    let text = serde_saphyr::to_string(&config()).context("write a config file as YAML")?;
+    let text =
+        serde_saphyr::to_string(&config(settings.imex)).context("write a config file as YAML")?;
     let path = layout.octavo_controller_config();
     std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
 }
 
 /// The config file: the chart's, with daemons that simulated kubelets run as processes.
-fn config() -> Value {
+fn config(imex: ImexSettings) -> Value {
     json!({
+        "imex": imex,
         "namespace": manifests::NAMESPACE,
         // It is the only controller, and the lease of a killed one would delay its successor.
         "leaderElection": { "enabled": false },
@@ -52,7 +76,23 @@ fn config() -> Value {
 
 #[cfg(test)]
 mod tests {
+    use octavo_api::imex::{ImexIsolation, ImexMode};
+
     use super::*;
+
+    #[test]
+    fn imex_settings_without_effect_are_refused() {
+        let channel = ImexSettings { isolation: ImexIsolation::Channel, ..ImexSettings::default() };
+        let host = ImexSettings { mode: ImexMode::HostManaged, ..channel };
+        assert!(check_imex(None, false, true).is_ok());
+        assert!(check_imex(Some(channel), true, false).is_ok());
+        let refused = |imex, has_controller, has_real| {
+            check_imex(Some(imex), has_controller, has_real).unwrap_err().to_string()
+        };
+        assert!(refused(host, true, false).contains("imex.isolation"));
+        assert!(refused(channel, false, false).contains("--controller"));
+        assert!(refused(channel, true, true).contains("--real-node"));
+    }
 
     #[test]
     fn a_lab_with_a_fabric_has_a_controller_unless_it_is_not_wanted() {

@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use octavo_api::imex::ImexSettings;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::component::Component;
@@ -35,6 +36,9 @@ pub struct Settings {
     /// Additional arguments of processes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub more_args: BTreeMap<Component, Vec<String>>,
+    /// Settings of Octavo's controller and of the simulated nodes' agents for IMEX.
+    #[serde(default)]
+    pub imex: ImexSettings,
     /// The simulated nodes, as requested.
     pub nodes: Vec<Node>,
     /// The real nodes; `None` without any.

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::kubelet::claims::claim_info::ClaimInfoCache;
 use crate::kubelet::plugins::Plugins;
 use crate::kubelet::plugins::health::{Reports, SharedReports};
+use crate::kubelet::pod_addresses::PodAddresses;
 use crate::kubelet::pods::processes::ProcessHost;
 
 /// A simulated node.
@@ -46,22 +47,6 @@ pub(crate) struct Node {
     claim_infos: Mutex<ClaimInfoCache>,
     locks: ClaimLocks,
     recorder: Recorder,
-}
-
-/// Allocator of pod addresses. Pods whose containers are recorded get an address that no network has; pods with processes
-/// get one of the loopback.
-#[derive(Debug, Default)]
-pub(crate) struct PodAddresses {
-    taken: Mutex<(u32, BTreeSet<Ipv4Addr>)>,
-}
-
-/// A range of pod addresses, of four million each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum AddressRange {
-    /// 10.64.0.0/10: no packet carries them.
-    Unused,
-    /// 127.128.0.0/10: every process of this machine can listen there.
-    Loopback,
 }
 
 /// One lock per claim that is being prepared or unprepared.
@@ -182,35 +167,6 @@ impl Node {
             Ok(Err(error)) => tracing::warn!(node = self.name, reason, %error, "event not written"),
             Err(_) => tracing::warn!(node = self.name, reason, "event not written in time"),
         }
-    }
-}
-
-impl PodAddresses {
-    /// Allocates a free address.
-    pub(crate) fn allocate(&self, range: AddressRange) -> Ipv4Addr {
-        let first = match range {
-            AddressRange::Unused => Ipv4Addr::new(10, 64, 0, 0),
-            AddressRange::Loopback => Ipv4Addr::new(127, 128, 0, 0),
-        };
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        loop {
-            // Four million addresses are never exhausted on one machine.
-            taken.0 = (taken.0 + 1) % (1 << 22);
-            let address = Ipv4Addr::from(u32::from(first) + taken.0);
-            if !taken.0.is_multiple_of(256) && taken.1.insert(address) {
-                return address;
-            }
-        }
-    }
-
-    /// Reserves an address that a pod got from an earlier process.
-    pub(crate) fn reserve(&self, address: Ipv4Addr) {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.insert(address);
-    }
-
-    /// Returns an address to the pool.
-    pub(crate) fn release(&self, address: Ipv4Addr) {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&address);
     }
 }
 

@@ -12,6 +12,7 @@ use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Node as NodeObject, ServiceAccount};
 use kube::api::{Api, PostParams};
+use octavo_api::imex::ImexSettings;
 use octavo_api::names;
 use octavo_machine::Machine;
 use serde::Serialize;
@@ -273,7 +274,8 @@ impl NodeBuilder<'_> {
         let credential = Credential::TokenFile(&token_file);
         kubeconfig::write(&kubeconfig, self.layout, self.settings.apiserver(), &credential)?;
         let has_domains = self.settings.components.contains(&Component::OctavoController);
-        let config = AgentConfig::new(node, folder, kubeconfig, has_domains);
+        let config =
+            AgentConfig::new(node, folder, kubeconfig, has_domains.then_some(self.settings.imex));
         std::fs::create_dir_all(&config.run_root)
             .with_context(|| format!("create {}", config.run_root.display()))?;
         let text = serde_saphyr::to_string(&config).context("write an agent's config as YAML")?;
@@ -333,11 +335,18 @@ struct AgentConfig<'a> {
     run_root: PathBuf,
     dynamic_mig: &'a NodeDynamicMig,
     compute_domains: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    imex: Option<ImexSettings>,
     daemon_namespace: &'a str,
 }
 
 impl<'a> AgentConfig<'a> {
-    fn new(node: &'a Node, folder: &'a Path, kubeconfig: PathBuf, compute_domains: bool) -> Self {
+    fn new(
+        node: &'a Node,
+        folder: &'a Path,
+        kubeconfig: PathBuf,
+        imex: Option<ImexSettings>,
+    ) -> Self {
         Self {
             node_name: &node.name,
             kubeconfig,
@@ -348,7 +357,8 @@ impl<'a> AgentConfig<'a> {
             cdi_root: folder.join("cdi"),
             run_root: folder.join("run"),
             dynamic_mig: &node.dynamic_mig,
-            compute_domains,
+            compute_domains: imex.is_some(),
+            imex,
             daemon_namespace: manifests::NAMESPACE,
         }
     }
@@ -392,7 +402,12 @@ mod tests {
             dynamic_mig: NodeDynamicMig::Some([1, 3].into()),
             owner: Owner::Kube,
         };
-        let config = AgentConfig::new(&node, folder, folder.join("kubeconfig"), true);
+        let config = AgentConfig::new(
+            &node,
+            folder,
+            folder.join("kubeconfig"),
+            Some(ImexSettings::default()),
+        );
         let text = serde_saphyr::to_string(&config).unwrap();
         let read: BTreeMap<String, serde_json::Value> = serde_saphyr::from_str(&text).unwrap();
         assert_eq!(read["nodeName"], "n");
@@ -401,6 +416,7 @@ mod tests {
         assert_eq!(read["runRoot"], "/s/nodes/n/run");
         assert_eq!(read["dynamicMig"], serde_json::json!([1, 3]));
         assert_eq!(read["computeDomains"], true);
+        assert_eq!(read["imex"]["isolation"], "domain");
         assert_eq!(read["daemonNamespace"], "octavo-system");
     }
 

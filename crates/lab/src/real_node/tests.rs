@@ -22,6 +22,7 @@ pub(super) fn settings(real: Option<RealNodes>) -> Settings {
         octavo: "/octavo".into(),
         components: Vec::new(),
         more_args: std::collections::BTreeMap::new(),
+        imex: octavo_api::imex::ImexSettings::default(),
         nodes: Vec::new(),
         real,
     }

@@ -13,6 +13,7 @@
 mod chart;
 mod claims;
 mod compute_domain_faults;
+mod compute_domain_modes;
 mod compute_domain_pods;
 mod compute_domains;
 mod hardware;

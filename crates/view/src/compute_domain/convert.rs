@@ -23,6 +23,7 @@ const ENV_SLOTS: &str = "MAX_NODES_PER_IMEX_DOMAIN";
 pub(super) fn domain(object: ComputeDomain, controller: Controller) -> DomainFacts {
     let name = ObjectName::new(object.namespace().unwrap_or_default(), object.name_any());
     let ComputeDomain { metadata, spec, status } = object;
+    let status = status.unwrap_or_default();
     let ready_when = metadata.annotations.as_ref().and_then(|all| all.get(ANNOTATION_READY_WHEN));
     DomainFacts {
         name,
@@ -33,7 +34,8 @@ pub(super) fn domain(object: ComputeDomain, controller: Controller) -> DomainFac
         finalizers: metadata.finalizers.unwrap_or_default(),
         template: spec.channel.resource_claim_template.name,
         num_nodes: spec.num_nodes,
-        status: status.unwrap_or_default(),
+        services: status.services().unwrap_or_default(),
+        status,
         template_state: None,
         controller,
         claims: Vec::new(),
@@ -144,7 +146,7 @@ pub(super) fn node(node: &Node) -> (String, NodeFacts) {
     (node.name_any(), facts)
 }
 
-/// A clique, if it is one of the domain.
+/// A clique, if it is one of the daemons with this UID.
 pub(super) fn clique(object: ComputeDomainClique, uid: &str) -> Option<CliqueFacts> {
     let name = object.metadata.name.clone().unwrap_or_default();
     let (domain, id) = name.split_once('.')?;

@@ -52,7 +52,7 @@ pub(super) fn missing(member: &Member<'_>, facts: &DomainFacts) -> Option<Missin
 
 fn absent(member: &Member<'_>, facts: &DomainFacts) -> Missing {
     let namespace = facts.controller.lease.namespace();
-    let set = daemon_set_name(&facts.uid);
+    let set = daemon_set_name(facts.daemons_uid());
     let describe = format!("kubectl describe daemonset -n {namespace} {set}");
     let found = facts.daemon_set.as_ref();
     if found.is_some_and(|found| !found.exists) {

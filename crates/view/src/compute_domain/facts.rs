@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use octavo_api::compute_domain::{ComputeDomainDaemon, ComputeDomainStatus};
+use octavo_api::imex::ImexServices;
+use octavo_api::names::SHARED_IMEX_DOMAIN;
 
 use crate::controller::Controller;
 use crate::explain::Event;
@@ -23,6 +25,8 @@ pub(crate) struct DomainFacts {
     /// The annotation `octavo.dev/ready-when`, as written.
     pub(crate) ready_when: Option<String>,
     pub(crate) status: ComputeDomainStatus,
+    /// The IMEX services of its nodes.
+    pub(crate) services: ImexServices,
     pub(crate) template_state: Option<TemplateState>,
     pub(crate) controller: Controller,
     /// Its claims in its own namespace.
@@ -113,6 +117,16 @@ pub(crate) struct CliqueFacts {
     /// Its id, from its name.
     pub(crate) id: String,
     pub(crate) daemons: Vec<ComputeDomainDaemon>,
+}
+
+impl DomainFacts {
+    /// UID of whom its daemons and cliques are: of itself, or what stands for all domains.
+    pub(crate) fn daemons_uid(&self) -> &str {
+        match self.services {
+            ImexServices::PerClique => SHARED_IMEX_DOMAIN,
+            ImexServices::PerDomain | ImexServices::OfHost => &self.uid,
+        }
+    }
 }
 
 impl DomainPod {

@@ -3,6 +3,7 @@
 use octavo_api::compute_domain::{
     ComputeDomainDaemon, ComputeDomainNode, ComputeDomainStatus, Readiness,
 };
+use octavo_api::imex::ImexServices;
 
 use super::facts::{
     CliqueFacts, DaemonSetFacts, DomainClaim, DomainFacts, DomainPod, NodeFacts, TemplateState,
@@ -53,6 +54,7 @@ pub(super) fn well() -> DomainFacts {
             channels: Vec::new(),
             conditions: ready.to_vec(),
         },
+        services: ImexServices::PerDomain,
         template_state: Some(TemplateState::Own),
         controller: Controller {
             lease: LeaseName::controller(),

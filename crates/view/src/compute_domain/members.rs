@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_api::compute_domain::{ComputeDomainDaemon, ComputeDomainNode, Readiness};
-use octavo_api::names::LABEL_COMPUTE_DOMAIN;
+use octavo_api::imex::ImexServices;
+use octavo_api::names::{CONDITION_READY, LABEL_COMPUTE_DOMAIN};
 
 use super::facts::{CliqueFacts, DomainClaim, DomainFacts, DomainPod, NodeFacts};
 use super::{Missing, Step, daemons, pods};
@@ -93,12 +94,44 @@ impl<'a> Member<'a> {
     /// The first step that is missing, in the order of a pod's start.
     pub(super) fn first_missing(&self, facts: &DomainFacts) -> Option<Missing> {
         self.label(facts)
-            .or_else(|| daemons::missing(self, facts))
-            .or_else(|| self.entry(facts))
-            .or_else(|| self.index_of(facts))
-            .or_else(|| self.service(facts))
+            .or_else(|| self.of_daemon(facts))
+            .or_else(|| self.channel_of(facts))
             .or_else(|| self.copied(facts))
             .or_else(|| pods::not_running(self, facts))
+    }
+
+    /// What its daemon lacks, where there is one.
+    fn of_daemon(&self, facts: &DomainFacts) -> Option<Missing> {
+        let has_daemon = match facts.services {
+            ImexServices::PerDomain => true,
+            // Shared daemons are where a clique is.
+            ImexServices::PerClique => self.clique().is_some(),
+            ImexServices::OfHost => false,
+        };
+        let missing = || {
+            daemons::missing(self, facts)
+                .or_else(|| self.entry(facts))
+                .or_else(|| self.index_of(facts))
+                .or_else(|| self.service(facts))
+        };
+        has_daemon.then(missing).flatten()
+    }
+
+    /// The domain's channel in its clique, where domains share the clique.
+    pub(super) fn channel(&self, facts: &DomainFacts) -> Option<u32> {
+        facts.status.channel(self.clique()?)
+    }
+
+    fn channel_of(&self, facts: &DomainFacts) -> Option<Missing> {
+        let clique = self.clique().filter(|_| facts.services == ImexServices::PerClique)?;
+        if self.channel(facts).is_some() {
+            return None;
+        }
+        let ready = facts.status.conditions.iter().find(|it| it.type_ == CONDITION_READY);
+        let cause = ready.map(|it| format!("the controller says: {}: {}", it.reason, it.message));
+        let problem = format!("the domain has no channel in clique {clique}");
+        let cause = facts.controller.problem().or(cause);
+        Some(self.missing(Step::Channel, problem, cause, facts.controller.remedy()))
     }
 
     /// Something that is missing on this node.
@@ -133,7 +166,7 @@ impl<'a> Member<'a> {
                 "delete the pods of these claims; their controller makes them again elsewhere",
             ));
         };
-        if node.domain.as_ref() == Some(&facts.uid) {
+        if facts.services != ImexServices::PerDomain || node.domain.as_ref() == Some(&facts.uid) {
             return None;
         }
         let problem = format!("the node has no label {LABEL_COMPUTE_DOMAIN}: no daemon comes");
@@ -158,7 +191,7 @@ impl<'a> Member<'a> {
             if !cliques.iter().any(|found| found.id == clique) {
                 let problem = format!(
                     "there is no ComputeDomainClique {}.{clique}, into which the daemon writes",
-                    facts.uid
+                    facts.daemons_uid()
                 );
                 let cause = facts.controller.problem();
                 return Some(self.missing(Step::Entry, problem, cause, facts.controller.remedy()));
@@ -235,6 +268,9 @@ impl<'a> Member<'a> {
                 return Some(self.missing(Step::Ready, problem, self.node_trouble(), remedy));
             }
             (_, None) => "the node is not in the domain's status",
+            (_, Some(_)) if facts.services == ImexServices::OfHost => {
+                "the domain's status does not have it as ready yet"
+            }
             (_, Some(_)) => "its daemon is ready, and the domain's status does not say so yet",
         };
         Some(self.missing(Step::Status, problem, facts.controller.problem(), remedy))

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use octavo_api::compute_domain::{Readiness, ReadyWhen};
-use octavo_api::names::ANNOTATION_READY_WHEN;
+use octavo_api::imex::ImexServices;
+use octavo_api::names::{ANNOTATION_READY_WHEN, CONDITION_MEMBERS_READY};
 
 use super::facts::{DomainFacts, DomainPod};
 use super::members::Member;
@@ -65,7 +66,11 @@ pub(super) fn not_running(member: &Member<'_>, facts: &DomainFacts) -> Option<Mi
         .or_else(|| waits_for_others(facts))
         .or_else(|| first.warning_text());
     let remedy = format!("octavo explain pod {} -n {}", first.name, facts.name.namespace);
-    let problem = format!("the daemon is ready, and pods do not run yet: {names}");
+    let service = match facts.services {
+        ImexServices::OfHost => "the node's own IMEX service is asked",
+        ImexServices::PerDomain | ImexServices::PerClique => "the daemon is ready",
+    };
+    let problem = format!("{service}, and pods do not run yet: {names}");
     Some(member.missing(Step::Pod, problem, cause, remedy))
 }
 
@@ -85,7 +90,14 @@ fn waits_for_others(facts: &DomainFacts) -> Option<String> {
             Some(format!("{ANNOTATION_READY_WHEN} is {count}, and {} nodes are ready", ready.len()))
         }
         None if !waiting.is_empty() => {
-            Some(format!("it waits up to 40 s for nodes that are not ready: {names}"))
+            Some(format!("it waits up to 38 s for nodes that are not ready: {names}"))
+        }
+        None | Some(Ok(ReadyWhen::Members)) => {
+            // All nodes are ready: the minimum of a gang is missing.
+            let members = facts.status.conditions.iter();
+            let mut members = members.filter(|it| it.type_ == CONDITION_MEMBERS_READY);
+            let found = members.find(|it| it.status == "False")?;
+            Some(format!("the domain is not complete: {}: {}", found.reason, found.message))
         }
         _ => None,
     }

@@ -12,7 +12,8 @@ use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use octavo_api::ComputeDomainClique;
 use octavo_api::compute_domain::ComputeDomain;
-use octavo_api::names::LABEL_COMPUTE_DOMAIN;
+use octavo_api::imex::ImexServices;
+use octavo_api::names::{LABEL_COMPUTE_DOMAIN, SHARED_IMEX_DOMAIN};
 
 use super::convert;
 use super::facts::{DaemonSetFacts, DomainFacts, DomainPod, TemplateState};
@@ -111,7 +112,16 @@ async fn read_nodes(client: &Client, facts: &mut DomainFacts) -> Result<(), View
 /// Daemons and cliques in the driver's namespace.
 async fn read_daemons(client: &Client, facts: &mut DomainFacts) -> Result<(), ViewError> {
     let namespace = facts.controller.lease.namespace().to_owned();
-    let labelled = ListParams::default().labels(&selector(&facts.uid));
+    let sets: Api<DaemonSet> = Api::namespaced(client.clone(), &namespace);
+    if facts.status.services().is_none() {
+        // The status does not say yet who runs the services.
+        let shared = daemon_set(&sets, SHARED_IMEX_DOMAIN).await;
+        if facts.known(GapKind::DaemonSets, shared)?.is_some_and(|shared| shared.exists) {
+            facts.services = ImexServices::PerClique;
+        }
+    }
+    let uid = facts.daemons_uid().to_owned();
+    let labelled = ListParams::default().labels(&selector(&uid));
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let pods = list("pods", &pods, labelled.clone()).await;
     let pods = facts.known(GapKind::DaemonPods, pods)?;
@@ -121,22 +131,26 @@ async fn read_daemons(client: &Client, facts: &mut DomainFacts) -> Result<(), Vi
         pods.sort_by_key(|pod| (!pod.is_deleting, !pod.has_ended()));
         pods
     });
-    let sets: Api<DaemonSet> = Api::namespaced(client.clone(), &namespace);
-    let set = sets.get_opt(&daemon_set_name(&facts.uid)).await;
-    let set = set.map_err(|error| ViewError::api("daemonsets", error));
-    facts.daemon_set = facts.known(GapKind::DaemonSets, set)?.map(|set| DaemonSetFacts {
-        exists: set.is_some(),
-        desired: set.and_then(|set| set.status).map_or(0, |status| status.desired_number_scheduled),
-        warning: None,
-    });
+    let set = daemon_set(&sets, &uid).await;
+    facts.daemon_set = facts.known(GapKind::DaemonSets, set)?;
     let cliques: Api<ComputeDomainClique> = Api::namespaced(client.clone(), &namespace);
     // The name decides, as for the controller: a clique may lack its label.
     let cliques = list("computedomaincliques", &cliques, ListParams::default()).await;
     let cliques = facts.known(GapKind::Cliques, cliques)?;
     facts.cliques = cliques.map(|cliques| {
-        cliques.into_iter().filter_map(|clique| convert::clique(clique, &facts.uid)).collect()
+        cliques.into_iter().filter_map(|clique| convert::clique(clique, &uid)).collect()
     });
     Ok(())
+}
+
+async fn daemon_set(sets: &Api<DaemonSet>, uid: &str) -> Result<DaemonSetFacts, ViewError> {
+    let set = sets.get_opt(&daemon_set_name(uid)).await;
+    let set = set.map_err(|error| ViewError::api("daemonsets", error))?;
+    Ok(DaemonSetFacts {
+        exists: set.is_some(),
+        desired: set.and_then(|set| set.status).map_or(0, |status| status.desired_number_scheduled),
+        warning: None,
+    })
 }
 
 /// Name of a domain's `DaemonSet`.

@@ -1,4 +1,5 @@
 mod domain;
+mod modes;
 mod nodes;
 mod reading;
 
@@ -45,7 +46,7 @@ fn a_ready_domain_lacks_nothing() {
     insta::assert_snapshot!(text(&well()), @r"
     ComputeDomain team/train is ready: 3 of 3 nodes are ready
 
-    Its pods wait for the daemon of their own node, and at most 40 s for those of other nodes.
+    Its pods wait for the daemon of their own node, and at most 38 s for those of other nodes.
 
     Conditions
       Ready           True    AllNodesReady    Nodes that are ready: 3.
@@ -74,7 +75,7 @@ fn a_missing_daemon_is_explained() {
     insta::assert_snapshot!(text(&facts), @r"
     ComputeDomain team/train is not ready: 2 of 3 nodes are ready, created 10m ago
 
-    Its pods wait for the daemon of their own node, and at most 40 s for those of other nodes.
+    Its pods wait for the daemon of their own node, and at most 38 s for those of other nodes.
 
     Conditions
       Ready           False    NodesNotReady    1 of 3 nodes are not ready: n-2. See the pods of their daemons.

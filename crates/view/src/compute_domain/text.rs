@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use jiff::Timestamp;
+use octavo_api::imex::ImexServices;
 use octavo_term::{RowStyle, TextTable, paint};
 
 use super::{DomainExplanation, DomainState, Missing, NodeReport, PodReport, Step};
@@ -10,6 +11,8 @@ use crate::age::age;
 
 /// Nodes and missing things that are shown, unless all are requested.
 const MAX_ROWS: usize = 20;
+/// Place of the column of channels, which only domains that share cliques have.
+const CHANNEL_COLUMN: usize = 3;
 
 /// Text options.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +79,10 @@ fn headline(explanation: &DomainExplanation, options: DomainTextOptions) -> Stri
 
 fn domain(explanation: &DomainExplanation) -> String {
     let mut text = format!("Its pods wait for {}.\n", explanation.pods_wait_for);
+    // The default is known, so it is not repeated.
+    if explanation.services != ImexServices::PerDomain.to_string() {
+        let _ = writeln!(text, "IMEX services: {}.", explanation.services);
+    }
     let mut table = TextTable::new(&[]);
     for found in &explanation.conditions {
         let words = [found.kind.as_str(), &found.status, &found.reason, &found.message];
@@ -88,7 +95,11 @@ fn domain(explanation: &DomainExplanation) -> String {
 }
 
 fn nodes(nodes: &[NodeReport], options: DomainTextOptions) -> String {
-    let header = ["  NODE", "CLIQUE", "INDEX", "STATE", "MISSING", "DAEMON", "PODS"];
+    let has_channels = nodes.iter().any(|node| node.channel.is_some());
+    let mut header = vec!["  NODE", "CLIQUE", "INDEX", "STATE", "MISSING", "DAEMON", "PODS"];
+    if has_channels {
+        header.insert(CHANNEL_COLUMN, "CHANNEL");
+    }
     let mut table = TextTable::new(&header);
     // Nodes that lack something come first where not all are shown.
     let is_short = nodes.len() > MAX_ROWS && !options.wide;
@@ -98,18 +109,20 @@ fn nodes(nodes: &[NodeReport], options: DomainTextOptions) -> String {
     for node in waiting.into_iter().chain(done).take(shown) {
         let style = if node.missing.is_some() { RowStyle::Warn } else { RowStyle::Plain };
         let dash = || "-".to_owned();
-        table.row(
-            style,
-            vec![
-                format!("  {}", node.node),
-                node.clique.clone().unwrap_or_else(dash),
-                node.index.map_or_else(dash, |index| index.to_string()),
-                if node.ready { "Ready".to_owned() } else { "NotReady".to_owned() },
-                node.missing.map_or_else(dash, |step| step.word().to_owned()),
-                node.daemon.clone().unwrap_or_else(dash),
-                if node.pods.is_empty() { dash() } else { pods(&node.pods) },
-            ],
-        );
+        let mut cells = vec![
+            format!("  {}", node.node),
+            node.clique.clone().unwrap_or_else(dash),
+            node.index.map_or_else(dash, |index| index.to_string()),
+            if node.ready { "Ready".to_owned() } else { "NotReady".to_owned() },
+            node.missing.map_or_else(dash, |step| step.word().to_owned()),
+            node.daemon.clone().unwrap_or_else(dash),
+            if node.pods.is_empty() { dash() } else { pods(&node.pods) },
+        ];
+        if has_channels {
+            let channel = node.channel.map_or_else(dash, |channel| channel.to_string());
+            cells.insert(CHANNEL_COLUMN, channel);
+        }
+        table.row(style, cells);
     }
     let more = nodes.len().saturating_sub(shown);
     table.draw(options.headers, options.colour) + &rest(more)

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use octavo_api::compute_domain::{Readiness, ReadyWhen};
+use octavo_api::imex::ImexServices;
 use octavo_api::names::{
     ANNOTATION_READY_WHEN, CONDITION_READY, CONDITION_SHARED_CLIQUE, LABEL_CLIQUE,
 };
@@ -15,9 +16,12 @@ use super::{Missing, Note, Step};
 /// The daemons for which a domain's pods wait, by its annotation.
 pub(super) fn pods_wait_for(facts: &DomainFacts) -> String {
     let annotation = facts.ready_when.as_deref();
+    if facts.services == ImexServices::OfHost && annotation.is_none() {
+        return "the IMEX service that their own node runs".to_owned();
+    }
     match annotation.map(str::parse::<ReadyWhen>) {
         None => {
-            "the daemon of their own node, and at most 40 s for those of other nodes".to_owned()
+            "the daemon of their own node, and at most 38 s for those of other nodes".to_owned()
         }
         Some(Ok(ReadyWhen::Node)) => "the daemon of their own node".to_owned(),
         Some(Ok(ReadyWhen::Members)) => {

@@ -2,7 +2,7 @@
 
 use octavo_api::compute_domain::{ComputeDomain, ComputeDomainStatus, Readiness, ReadyWhen};
 use octavo_api::imex::ImexServices;
-use octavo_api::names::{ANNOTATION_READY_WHEN, CONDITION_MEMBERS_READY, REASON_HOST_MANAGED};
+use octavo_api::names::{ANNOTATION_READY_WHEN, CONDITION_MEMBERS_READY};
 
 /// Names of nodes in a message.
 const MAX_NAMES: usize = 5;
@@ -89,13 +89,13 @@ fn channel(status: &ComputeDomainStatus, place: &Place<'_>) -> Result<u32, Strin
             "the controller has `{other}`, and the agent of node {node} has `{services}`: give both the same settings"
         )
     };
-    let is_of_host = status.conditions.iter().any(|it| it.reason == REASON_HOST_MANAGED);
-    if is_of_host && services != ImexServices::OfHost {
-        return Err(differs(ImexServices::OfHost));
+    if let Some(found @ (ImexServices::OfHost | ImexServices::PerClique)) = status.services()
+        && found != services
+    {
+        return Err(differs(found));
     }
     if services != ImexServices::PerClique {
-        let has_channels = !status.channels.is_empty();
-        return if has_channels { Err(differs(ImexServices::PerClique)) } else { Ok(0) };
+        return Ok(0);
     }
     status.channel(clique).ok_or_else(|| {
         format!(

@@ -75,9 +75,9 @@ fn created(uid: &str, created: &str) -> Domain {
 fn daemons_run_on_all_nodes_with_a_clique_and_outlive_domains() {
     let mut server = nodes();
     settle(&mut server);
-    let name = "computedomain-daemon-shared";
-    assert!(server.fact(Kind::Template, "octavo", name).is_some());
-    assert!(server.fact(Kind::DaemonSet, "octavo", name).is_some());
+    let name = format!("computedomain-daemon-{SHARED_IMEX_DOMAIN}");
+    assert!(server.fact(Kind::Template, "octavo", &name).is_some());
+    assert!(server.fact(Kind::DaemonSet, "octavo", &name).is_some());
     let entries = |server: &Server, clique: &str| {
         let clique = server.clique(&format!("{SHARED_IMEX_DOMAIN}.{clique}")).unwrap();
         let entries = clique.daemons.into_iter();

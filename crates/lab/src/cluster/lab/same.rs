@@ -43,6 +43,14 @@ impl Lab {
                 self.layout.root().display()
             );
         }
+        if let Some(requested) = options.imex
+            && requested != self.settings.imex
+        {
+            bail!(
+                "a lab with another --imex-mode or --imex-isolation is up in {}: run `octavo lab down` first",
+                self.layout.root().display()
+            );
+        }
         if let Some(requested) = &options.nodes
             && names(&requested.nodes()) != names(&self.settings.nodes)
         {

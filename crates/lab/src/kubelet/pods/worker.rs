@@ -24,7 +24,8 @@ use tokio::sync::watch;
 
 use crate::kubelet::claims;
 use crate::kubelet::claims::prepare;
-use crate::kubelet::node::{AddressRange, Node};
+use crate::kubelet::node::Node;
+use crate::kubelet::pod_addresses::AddressRange;
 use crate::kubelet::pods::allocated_resources;
 use crate::kubelet::pods::containers;
 use crate::kubelet::pods::plan::{AfterExit, Plan, restart_delay};

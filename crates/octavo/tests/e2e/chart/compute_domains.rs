@@ -11,7 +11,7 @@ use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Config, Resource};
 use octavo_api::ComputeDomainClique;
 use octavo_api::compute_domain::daemon_manager;
-use octavo_api::names::{CONTROLLER, LABEL_COMPUTE_DOMAIN};
+use octavo_api::names::{CONTROLLER, LABEL_COMPUTE_DOMAIN, SHARED_IMEX_DOMAIN};
 use octavo_controller::config;
 use octavo_controller::view::Domain;
 use octavo_controller::wanted::{self, DaemonsOf};
@@ -183,7 +183,7 @@ async fn an_imex_daemon_writes_the_entry_of_its_own_node_only() {
         all.create(&PostParams::default(), clique).await.unwrap();
     }
     let daemon = async |node: &str| {
-        let pod = daemon_pod(&testbed, node).await;
+        let pod = daemon_pod(&testbed, DOMAIN, node).await;
         cliques(client(&testbed, "octavo-imex-daemon", Some(pod)).await)
     };
     let (a, b) = (daemon("a").await, daemon("b").await);
@@ -237,6 +237,17 @@ async fn an_imex_daemon_writes_the_entry_of_its_own_node_only() {
         let error = refused(patched);
         assert!(error.contains(reason), "{patch}: {error}");
     }
+
+    // Daemons of a shared clique have a name of the same form.
+    let shared = ComputeDomainClique::new(SHARED_IMEX_DOMAIN, "c.1");
+    all.create(&PostParams::default(), &shared).await.unwrap();
+    let pod = daemon_pod(&testbed, SHARED_IMEX_DOMAIN, "a").await;
+    let daemon = cliques(client(&testbed, "octavo-imex-daemon", Some(pod)).await);
+    let shared = shared.metadata.name.unwrap();
+    apply(&daemon, &shared, &of_a, entry("a", "Ready")).await.unwrap();
+    let error = apply(&a, &shared, &of_a, entry("a", "Ready")).await.unwrap_err();
+    assert!(error.contains("of its own domain only"), "{error}");
+
     let unbound = cliques(client(&testbed, "octavo-imex-daemon", None).await);
     let error = apply(&unbound, &name, &of_a, entry("a", "Ready")).await.unwrap_err();
     assert!(error.contains("not bound to a node"), "{error}");
@@ -337,8 +348,8 @@ fn daemon_set() -> Value {
 }
 
 /// A pod as the `DaemonSet` makes it on a node.
-async fn daemon_pod(testbed: &Testbed, node: &str) -> BoundObjectReference {
-    let name = format!("{}-abcd{node}", wanted::daemon_name(DOMAIN));
+async fn daemon_pod(testbed: &Testbed, domain: &str, node: &str) -> BoundObjectReference {
+    let name = format!("{}-abcd{node}", wanted::daemon_name(domain));
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
         "spec": {

@@ -36,7 +36,7 @@ fn an_invalid_annotation_keeps_pods_from_starting() {
     check(change, Step::Domain, "no pod starts", "\"All\" is not Node, Members or a number");
     let mut facts = well();
     for (value, words) in [
-        (None, "at most 40 s"),
+        (None, "at most 38 s"),
         (Some("Node"), "the daemon of their own node"),
         (Some("Members"), "all nodes with an allocated channel"),
         (Some("4"), "4 ready daemons"),

@@ -161,7 +161,7 @@ fn a_pod_that_does_not_run_although_its_daemon_is_ready() {
     let first = &mut facts.pods.as_mut().unwrap()[0];
     "Pending".clone_into(&mut first.phase);
     for (ready_when, words) in [
-        (None, "it waits up to 40 s for nodes that are not ready: n-2"),
+        (None, "it waits up to 38 s for nodes that are not ready: n-2"),
         (Some("Members"), "octavo.dev/ready-when is Members, and nodes are not ready: n-2"),
         (Some("3"), "octavo.dev/ready-when is 3, and 2 nodes are ready"),
     ] {

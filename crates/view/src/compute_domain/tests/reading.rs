@@ -142,8 +142,8 @@ async fn what_may_not_be_read_is_a_gap() {
         [
             "the lease of the controller",
             "nodes",
-            "pods of the daemons",
             "daemonsets",
+            "pods of the daemons",
             "computedomaincliques"
         ]
     );

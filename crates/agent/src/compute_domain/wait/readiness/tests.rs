@@ -69,7 +69,7 @@ fn a_pod_gets_the_channel_of_its_clique() {
 fn an_agent_with_other_settings_than_the_controller_prepares_nothing() {
     let mut of_host = domain(&[("a", true)], Some(true), None);
     let condition = &mut of_host.status.as_mut().unwrap().conditions[0];
-    condition.reason = REASON_HOST_MANAGED.to_owned();
+    condition.reason = octavo_api::names::REASON_HOST_MANAGED.to_owned();
     let DomainState::Refused(problem) = state(&of_host, "a") else { panic!() };
     assert!(problem.contains("hostManaged") && problem.contains("driverManaged"), "{problem}");
     assert_eq!(state_with(&of_host, "a", ImexServices::OfHost), DomainState::Ready(0));

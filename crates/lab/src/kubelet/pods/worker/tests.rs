@@ -7,8 +7,8 @@ use tokio_util::task::TaskTracker;
 use super::*;
 use crate::kubelet::fake_api::{FakeApi, TEST_TIMEOUT};
 use crate::kubelet::fake_plugin::FakePlugin;
-use crate::kubelet::node::PodAddresses;
 use crate::kubelet::plugins::registrar::Registrar;
+use crate::kubelet::pod_addresses::PodAddresses;
 use crate::kubelet::pods::processes::ProcessHost;
 
 const CLAIM: &str = "/apis/resource.k8s.io/v1/namespaces/ns/resourceclaims/shared";
