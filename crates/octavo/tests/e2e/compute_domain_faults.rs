@@ -181,12 +181,14 @@ async fn killed_programs_are_waited_for_and_nothing_is_lost() {
     assert_eq!((domains.pids(a).await, domains.pids(b).await), before);
     testbed.delete_pod("again").await;
 
-    // With `Members` a pod waits for the others, too; without it, 40 s at most.
+    // With `Members` a pod waits for the others, too; without it, 38 s at most.
     testbed.delete_pod("w1").await;
     let strict =
         Patch::Merge(json!({"metadata": {"annotations": {ANNOTATION_READY_WHEN: "Members"}}}));
     domains.api().patch("job", &PatchParams::default(), &strict).await.unwrap();
     testbed.delete_pod("w0").await;
+    // Else the pod that follows on this node could start with the status of the one that left.
+    domains.wait("job", &[]).await;
     stuck(b, Some("INIT_GPU"));
     domains.pod("late", "job", b).await;
     testbed.wait_until_bound("late").await;

@@ -120,7 +120,7 @@ pub(crate) struct CliqueFacts {
 }
 
 impl DomainFacts {
-    /// UID of whom its daemons and cliques are: of itself, or what stands for all domains.
+    /// UID in the names of its daemons and cliques: its own, or what stands for all domains.
     pub(crate) fn daemons_uid(&self) -> &str {
         match self.services {
             ImexServices::PerClique => SHARED_IMEX_DOMAIN,
