@@ -1,7 +1,7 @@
 //! The command line of `octavo imex-daemon`.
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
@@ -34,6 +34,10 @@ pub struct CheckArgs {
     /// The command that asks the service for its state
     #[arg(long, value_name = "PROGRAM", default_value = "nvidia-imex-ctl")]
     pub ctl_program: PathBuf,
+    /// Folder with tls.key, tls.crt and ca.crt: nvidia-imex then speaks mutual TLS. The certificate
+    /// needs the name of each node, compute-domain-daemon-0000 and so on
+    #[arg(long, value_name = "FOLDER", env = "OCTAVO_TLS_FOLDER")]
+    pub tls_folder: Option<PathBuf>,
 }
 
 /// Options of `octavo imex-daemon run`.
@@ -72,10 +76,6 @@ pub struct RunArgs {
     /// The service
     #[arg(long, value_name = "PROGRAM", default_value = "nvidia-imex")]
     pub imex_program: PathBuf,
-    /// Folder with tls.key, tls.crt and ca.crt: nvidia-imex then speaks mutual TLS. The certificate
-    /// needs the name of each node, compute-domain-daemon-0000 and so on
-    #[arg(long, value_name = "FOLDER")]
-    pub tls_folder: Option<PathBuf>,
     /// Kubeconfig of the cluster [default: that of the environment, else the pod's service account]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
@@ -91,6 +91,11 @@ impl CheckArgs {
     /// The clique; `None` on a node without a fabric.
     pub(crate) fn clique(&self) -> Option<&str> {
         self.clique_id.as_deref().filter(|id| !id.is_empty())
+    }
+
+    /// The folder with the certificate; `None`: connections are plain.
+    pub(crate) fn tls_folder(&self) -> Option<&Path> {
+        self.tls_folder.as_deref().filter(|folder| !folder.as_os_str().is_empty())
     }
 
     /// The service's config file.

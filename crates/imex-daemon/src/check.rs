@@ -4,6 +4,8 @@ use anyhow::bail;
 
 use crate::args::CheckArgs;
 use crate::ctl::{Answer, Ctl};
+use crate::slots;
+use crate::tls::Tls;
 
 /// Succeeds if the service is ready, or if there is none since the node has no clique.
 pub(crate) async fn check(args: &CheckArgs) -> anyhow::Result<()> {
@@ -11,10 +13,19 @@ pub(crate) async fn check(args: &CheckArgs) -> anyhow::Result<()> {
         return Ok(());
     }
     let ctl = Ctl { program: args.ctl_program.clone(), config_file: args.config_file() };
-    match ctl.ask().await {
+    let answer = ctl.ask().await;
+    if answer != Answer::Ready
+        && let Some(folder) = args.tls_folder()
+    {
+        // Without a certificate the service is not started. All have the name of the first slot.
+        Tls::read(folder, &slots::name(0)).map_err(anyhow::Error::msg)?;
+    }
+    match answer {
         Answer::Ready => Ok(()),
         Answer::State(state) => bail!("nvidia-imex is not ready: its state is {state}"),
-        Answer::Unavailable(reason) => bail!("nvidia-imex does not answer: {reason}"),
+        Answer::Unavailable(reason) | Answer::Refused(reason) => {
+            bail!("nvidia-imex does not answer: {reason}")
+        }
     }
 }
 
@@ -27,6 +38,7 @@ mod tests {
             clique_id: clique.map(str::to_owned),
             folder: "/no/such/folder".into(),
             ctl_program: "/no/such/ctl".into(),
+            tls_folder: None,
         }
     }
 
@@ -40,5 +52,12 @@ mod tests {
     async fn a_service_that_cannot_be_asked_fails_with_the_reason() {
         let error = check(&args(Some("c.1"))).await.unwrap_err().to_string();
         assert!(error.starts_with("nvidia-imex does not answer: /no/such/ctl"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_certificate_that_cannot_be_used_is_the_reason() {
+        let args = CheckArgs { tls_folder: Some("/no/such/tls".into()), ..args(Some("c.1")) };
+        let error = check(&args).await.unwrap_err().to_string();
+        assert!(error.starts_with("/no/such/tls/tls.crt cannot be read"), "{error}");
     }
 }

@@ -23,6 +23,7 @@ mod service;
 mod service_config;
 mod slots;
 mod supervisor;
+mod tls;
 
 pub use args::{CheckArgs, ImexDaemonArgs, ImexDaemonCommand, RunArgs};
 pub use run::run;

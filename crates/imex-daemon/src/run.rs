@@ -1,5 +1,7 @@
 //! The process: its tasks from the start to a signal.
 
+use std::path::Path;
+
 use anyhow::{Context, bail};
 use kube::{Api, Client, ResourceExt as _};
 use octavo_api::compute_domain::{ComputeDomainClique, Readiness};
@@ -116,7 +118,7 @@ fn supervisor(
             server_port: args.server_port,
             command_port: args.command_port,
             nodes_file: args.check.nodes_file(),
-            tls_folder: args.tls_folder.clone(),
+            tls_folder: args.check.tls_folder().map(Path::to_owned),
         },
         hosts: HostsFile::new(&args.hosts_file),
         slots: Slots::new(args.max_nodes),

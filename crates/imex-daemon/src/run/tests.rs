@@ -1,3 +1,5 @@
+mod encryption;
+
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
@@ -74,6 +76,7 @@ impl Rack {
                     &format!("exec '{ctl}' --hosts '{file}' \"$@\""),
                 ),
                 folder,
+                tls_folder: None,
             },
             node_name: format!("node-{node}"),
             pod_ip: format!("127.0.0.{}", node + 30).parse().unwrap(),
@@ -84,7 +87,6 @@ impl Rack {
             domain_namespace: Some("team".to_owned()),
             imex_program: self.script(node, "imex", &service),
             hosts_file: hosts,
-            tls_folder: None,
             kubeconfig: None,
             server_port: self.ports[0],
             command_port: self.ports[1],
@@ -124,15 +126,21 @@ impl Rack {
         eventually(&format!("node {node} is ready"), || self.is_ready(node)).await;
     }
 
-    /// What a node's service says of its connection to another.
-    fn link(&self, node: u8, to: u8) -> serde_json::Value {
+    /// What a node's service answers to a command.
+    fn command_output(&self, node: u8, args: &[&str]) -> String {
         let output = std::process::Command::new(self.node(node).join("ctl"))
             .arg("-c")
             .arg(self.node(node).join("imexd.cfg"))
-            .args(["-N", "-j"])
+            .args(args)
             .output()
             .unwrap();
-        let domain: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// What a node's service says of its connection to another.
+    fn link(&self, node: u8, to: u8) -> serde_json::Value {
+        let text = self.command_output(node, &["-N", "-j"]);
+        let domain: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
         domain["nodes"][node.to_string()]["connections"][to.to_string()]["status"].clone()
     }
 
