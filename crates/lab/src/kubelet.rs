@@ -39,8 +39,6 @@ mod pod_addresses;
 mod pods;
 mod settings;
 
-pub(crate) use pods::processes::HOST_IMAGE;
-
 /// Longest duration of one call to the API server.
 const API_TIMEOUT: Duration = Duration::from_secs(30);
 /// Longest time for tasks to end.

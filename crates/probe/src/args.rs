@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 
 /// Arguments of `octavo probe`.
+#[expect(clippy::struct_excessive_bools, reason = "they are flags of a command line")]
 #[derive(Clone, Debug, clap::Args)]
 pub struct ProbeArgs {
     /// Only this GPU, by its number in this container
@@ -21,11 +22,15 @@ pub struct ProbeArgs {
     #[arg(long, conflicts_with_all = ["paths", "no_timing", "bypass", "hold", "list"])]
     pub seen: bool,
 
+    /// As a rank of an MPI job: give all other ranks memory of a GPU over the NVLink fabric, and check every byte of theirs
+    #[arg(long, conflicts_with_all = ["gpu", "paths", "no_timing", "bypass", "list", "seen"])]
+    pub fabric: bool,
+
     /// Do not time launches and allocations
     #[arg(long)]
     pub no_timing: bool,
 
-    /// At the end, allocate all memory up to the limit and hold it for SECONDS
+    /// At the end, allocate all memory up to the limit and hold it for SECONDS; with --fabric, repeat for SECONDS
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub hold: u32,
 

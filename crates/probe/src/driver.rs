@@ -8,7 +8,8 @@ mod types;
 pub(crate) use code::{Code, CudaError};
 pub(crate) use library::{Cuda, checked};
 pub(crate) use types::{
-    AccessDescription, AllocationProperties, ArrayDescription, MemAllocNode, PoolProperties,
+    AccessDescription, AllocationProperties, ArrayDescription, FABRIC, FabricHandle, MemAllocNode,
+    PoolProperties,
 };
 
 /// `CUdeviceptr`.

@@ -12,6 +12,8 @@
 mod args;
 mod driver;
 mod environment;
+mod fabric;
+mod mpi;
 mod nvml;
 mod output;
 mod paths;

@@ -15,6 +15,7 @@ use serde::Serialize;
 use crate::args::ProbeArgs;
 use crate::driver::{Cuda, CudaError};
 use crate::environment::{self, Environment, Gpu};
+use crate::fabric;
 use crate::output;
 use crate::paths::{self, ALLOCATION_PATHS, AllocationPath, Finding, GpuContext, Verdict};
 use crate::timing::{self, Cost};
@@ -65,6 +66,10 @@ pub(crate) struct GpuReport {
 pub fn run(args: &ProbeArgs, out: &mut dyn Write) -> anyhow::Result<ProbeResult> {
     if args.list {
         output::list(out)?;
+        return Ok(ProbeResult::Holds);
+    }
+    if args.fabric {
+        fabric::run(Duration::from_secs(args.hold.into()), out)?;
         return Ok(ProbeResult::Holds);
     }
     let paths_to_try = select_paths(&args.paths)?;
@@ -145,7 +150,7 @@ fn probe(
 }
 
 /// Makes a GPU's context current.
-fn make_current(cuda: &Cuda, number: i32) -> Result<GpuContext<'_>, CudaError> {
+pub(crate) fn make_current(cuda: &Cuda, number: i32) -> Result<GpuContext<'_>, CudaError> {
     let mut device = 0;
     cuda.device_get(&mut device, number)?;
     let mut context = null_mut();

@@ -37,7 +37,7 @@ fn objects() -> anyhow::Result<Vec<DynamicObject>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kubelet::HOST_IMAGE;
+    use crate::real_node::images::OCTAVO_IMAGE;
 
     #[test]
     fn rendered_chart_has_accounts_and_roles_but_no_workloads() {
@@ -76,7 +76,7 @@ mod tests {
             assert!(has("ValidatingAdmissionPolicy", &name), "{name}");
             assert!(has("ValidatingAdmissionPolicyBinding", &name), "{name}");
         }
-        assert!(CHART.contains(&format!("c.image == '{HOST_IMAGE}'")), "daemons are refused");
+        assert!(CHART.contains(&format!("c.image == '{OCTAVO_IMAGE}'")), "daemons are refused");
         assert!(objects.iter().any(|object| apply::kind(object) == "ClusterRoleBinding"));
         let kinds: Vec<&str> = objects.iter().map(apply::kind).collect();
         for absent in ["DaemonSet", "Deployment", "ConfigMap", "PodDisruptionBudget"] {

@@ -10,7 +10,7 @@ use crate::cluster::layout::Layout;
 use crate::cluster::manifests;
 use crate::cluster::program::{has_program, write_kubeconfig};
 use crate::cluster::settings::Settings;
-use crate::kubelet::HOST_IMAGE;
+use crate::real_node::images::OCTAVO_IMAGE;
 
 /// Whether to run the controller. Unless it is asked for, a lab has one if a node has a fabric of several nodes.
 pub(crate) fn should_run(
@@ -63,14 +63,14 @@ pub(crate) async fn write_files(
     std::fs::write(&path, text).with_context(|| format!("write {}", path.display()))
 }
 
-/// The config file: the chart's, with daemons that simulated kubelets run as processes.
+/// The config file: the chart's, with daemons in the lab's image, which simulated kubelets run as processes.
 fn config(imex: ImexSettings) -> Value {
     json!({
         "imex": imex,
         "namespace": manifests::NAMESPACE,
         // It is the only controller, and the lease of a killed one would delay its successor.
         "leaderElection": { "enabled": false },
-        "daemon": { "image": HOST_IMAGE, "imagePullPolicy": "Never" },
+        "daemon": { "image": OCTAVO_IMAGE, "imagePullPolicy": "IfNotPresent" },
     })
 }
 

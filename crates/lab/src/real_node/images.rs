@@ -28,8 +28,8 @@ pub(crate) const PAUSE_IMAGE: &str = "octavo.dev/lab/pause:1";
 /// Image for tests: a shell and its commands.
 pub const TOOLS_IMAGE: &str = "octavo.dev/lab/tools:1";
 
-/// Image of Octavo's agent, as the rendered chart names it.
-const OCTAVO_IMAGE: &str = "octavo.dev/lab/octavo:1";
+/// Octavo's image, as the rendered chart and its policies name it. Simulated kubelets run its containers as processes.
+pub(crate) const OCTAVO_IMAGE: &str = "octavo.dev/lab/octavo:1";
 
 /// Folder of dynamically linked programs in the image.
 const DYNAMIC_DIR: &str = "dynamic";

@@ -15,6 +15,7 @@ mod claims;
 mod compute_domain_faults;
 mod compute_domain_modes;
 mod compute_domain_pods;
+mod compute_domain_real;
 mod compute_domains;
 mod hardware;
 mod memory_enforcement;

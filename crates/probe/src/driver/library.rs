@@ -5,8 +5,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW, Symbol};
 
 use super::{
-    AccessDescription, AllocationProperties, ArrayDescription, Code, CudaError, Handle,
-    MemAllocNode, Pointer, PoolProperties,
+    AccessDescription, AllocationProperties, ArrayDescription, Code, CudaError, FabricHandle,
+    Handle, MemAllocNode, Pointer, PoolProperties,
 };
 
 /// An open driver library.
@@ -160,6 +160,14 @@ calls! {
         handle: &mut u64, bytes: usize, properties: &AllocationProperties, flags: u64
     );
     release = "cuMemRelease"(handle: u64);
+    export = "cuMemExportToShareableHandle"(
+        shareable: &mut FabricHandle, handle: u64, kind: c_uint, flags: u64
+    );
+    import = "cuMemImportFromShareableHandle"(
+        handle: &mut u64, shareable: &FabricHandle, kind: c_uint
+    );
+    copy_to_device = "cuMemcpyHtoD_v2"(to: Pointer, from: *const u8, bytes: usize);
+    copy_to_host = "cuMemcpyDtoH_v2"(to: *mut u8, from: Pointer, bytes: usize);
     reserve = "cuMemAddressReserve"(
         pointer: &mut Pointer, bytes: usize, alignment: usize, wanted: Pointer, flags: u64
     );

@@ -2,6 +2,14 @@
 
 use super::Pointer;
 
+/// `CU_MEM_HANDLE_TYPE_FABRIC`.
+pub(crate) const FABRIC: u32 = 8;
+
+/// `CUmemFabricHandle`: memory by which processes of other nodes find it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub(crate) struct FabricHandle(pub(crate) [u8; 64]);
+
 /// `CUmemLocation`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -48,7 +56,7 @@ impl AllocationProperties {
 
     /// Memory of a GPU that processes of other nodes can import (`CU_MEM_HANDLE_TYPE_FABRIC`).
     pub(crate) const fn fabric(number: i32) -> Self {
-        Self { handle_types: 8, ..Self::device(number) }
+        Self { handle_types: FABRIC, ..Self::device(number) }
     }
 }
 

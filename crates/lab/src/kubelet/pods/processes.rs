@@ -32,9 +32,7 @@ use crate::cluster::settings::Settings;
 use crate::kubelet::node::Node;
 use crate::kubelet::pods::containers;
 use crate::kubelet::within;
-
-/// Image of the containers that run as processes. It is that of the rendered chart, whose policies name it.
-pub(crate) const HOST_IMAGE: &str = "lab.octavo.dev/octavo:1";
+use crate::real_node::images::OCTAVO_IMAGE;
 
 /// Interval between two looks at a process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -94,7 +92,7 @@ impl ProcessHost {
 pub(crate) fn container_of(pod: &Pod) -> Option<Container> {
     let containers = pod.spec.as_ref().map(|spec| &spec.containers)?;
     match containers.as_slice() {
-        [container] if container.image.as_deref() == Some(HOST_IMAGE) => Some(container.clone()),
+        [container] if container.image.as_deref() == Some(OCTAVO_IMAGE) => Some(container.clone()),
         _ => None,
     }
 }
@@ -319,9 +317,9 @@ mod tests {
             let spec = json!({"containers": containers.collect::<Vec<_>>()});
             serde_json::from_value(json!({"spec": spec})).unwrap()
         };
-        assert!(container_of(&pod(&[HOST_IMAGE])).is_some());
+        assert!(container_of(&pod(&[OCTAVO_IMAGE])).is_some());
         assert!(container_of(&pod(&["ubuntu:24.04"])).is_none());
-        assert!(container_of(&pod(&[HOST_IMAGE, HOST_IMAGE])).is_none());
+        assert!(container_of(&pod(&[OCTAVO_IMAGE, OCTAVO_IMAGE])).is_none());
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(super) const NAMESPACE: &str = "octavo-system";
 const DOMAIN: &str = "6f1b6d3e-5d2c-4f0e-9b1a-0c2d4e6f8a01";
 
 /// Image in the lab's rendering of the chart.
-const IMAGE: &str = "lab.octavo.dev/octavo:1";
+const IMAGE: &str = "octavo.dev/lab/octavo:1";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_controller_labels_nodes_with_their_domain_and_changes_nothing_else_of_them() {
@@ -94,7 +94,7 @@ async fn the_controller_writes_daemon_sets_of_domains_only() {
     let secret = json!([{"name": "A", "valueFrom": {"secretKeyRef": {"name": "a", "key": "b"}}}]);
     let rights = "pods of the controller's DaemonSets have the account";
     let settings = "pods of the controller's DaemonSets have no annotations";
-    let image = "have the image lab.octavo.dev/octavo:1";
+    let image = "have the image octavo.dev/lab/octavo:1";
     for (pointer, value, reason) in [
         ("/spec/serviceAccountName", json!("octavo-agent"), rights),
         ("/spec/hostNetwork", json!(true), rights),
@@ -108,7 +108,7 @@ async fn the_controller_writes_daemon_sets_of_domains_only() {
             rights,
         ),
         ("/spec/containers/0/env", secret, rights),
-        ("/spec/containers/0/image", json!("lab.octavo.dev/octavo:2"), image),
+        ("/spec/containers/0/image", json!("octavo.dev/lab/octavo:2"), image),
         ("/spec/initContainers", json!([{"name": "a", "image": "a"}]), image),
         ("/metadata/annotations", json!({"cdi.k8s.io/a": "nvidia.com/gpu=all"}), settings),
         ("/spec/runtimeClassName", json!("nvidia"), settings),
