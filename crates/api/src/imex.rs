@@ -1,5 +1,5 @@
-//! Who runs the IMEX services of `ComputeDomains`, and what keeps domains apart: the settings `imex.mode` and
-//! `imex.isolation`, in the words of NVIDIA's driver.
+//! Who runs the IMEX services of `ComputeDomains`, what keeps domains apart, and whether services encrypt: the settings
+//! `imex.mode` and `imex.isolation`, in the words of NVIDIA's driver, and `imex.encryption`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -28,7 +28,7 @@ pub enum ImexIsolation {
     Channel,
 }
 
-/// The two settings, as config files have them.
+/// The settings, as config files have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct ImexSettings {
@@ -36,12 +36,21 @@ pub struct ImexSettings {
     pub mode: ImexMode,
     /// What keeps domains apart.
     pub isolation: ImexIsolation,
+    /// Whether the daemons of a domain encrypt what they send to each other. Agents have no such setting.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub encryption: bool,
 }
 
 impl ImexSettings {
     /// The services.
     pub fn services(self) -> Result<ImexServices, ImexConflict> {
-        ImexServices::new(self.mode, self.isolation)
+        let services = ImexServices::new(self.mode, self.isolation)?;
+        let is_of_host = services == ImexServices::OfHost;
+        if self.encryption && is_of_host {
+            Err(ImexConflict::EncryptionOfHost)
+        } else {
+            Ok(services)
+        }
     }
 }
 
@@ -59,10 +68,19 @@ pub enum ImexServices {
 
 /// Why the services cannot be as set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`imex.isolation: channel` needs daemons of the controller, and `imex.mode` is hostManaged: set one of the two to its default"
-)]
-pub struct ImexConflict;
+pub enum ImexConflict {
+    /// Channels of services that hosts run.
+    #[error(
+        "`imex.isolation: channel` needs daemons of the controller, and `imex.mode` is hostManaged: set one of the two to its default"
+    )]
+    ChannelOfHost,
+    /// Encryption of services that hosts run.
+    #[error(
+        "`imex.encryption` is of the controller's daemons, and `imex.mode` is hostManaged: turn it off, and set the keys in the \
+         config of the host's service"
+    )]
+    EncryptionOfHost,
+}
 
 impl ImexServices {
     /// The services for a mode and an isolation.
@@ -71,7 +89,7 @@ impl ImexServices {
             (ImexMode::DriverManaged, ImexIsolation::Domain) => Ok(Self::PerDomain),
             (ImexMode::DriverManaged, ImexIsolation::Channel) => Ok(Self::PerClique),
             (ImexMode::HostManaged, ImexIsolation::Domain) => Ok(Self::OfHost),
-            (ImexMode::HostManaged, ImexIsolation::Channel) => Err(ImexConflict),
+            (ImexMode::HostManaged, ImexIsolation::Channel) => Err(ImexConflict::ChannelOfHost),
         }
     }
 }
@@ -133,9 +151,13 @@ mod tests {
     }
 
     #[test]
-    fn hosts_have_no_channels() {
+    fn hosts_have_neither_channels_nor_encryption() {
         let error = ImexServices::new(ImexMode::HostManaged, ImexIsolation::Channel).unwrap_err();
         assert!(error.to_string().contains("imex.isolation"), "{error}");
+        let encrypted = ImexSettings { encryption: true, ..ImexSettings::default() };
+        assert_eq!(encrypted.services(), Ok(ImexServices::PerDomain));
+        let of_host = ImexSettings { mode: ImexMode::HostManaged, ..encrypted };
+        assert_eq!(of_host.services(), Err(ImexConflict::EncryptionOfHost));
         let shared = ImexServices::new(ImexMode::DriverManaged, ImexIsolation::Channel).unwrap();
         assert!(shared.to_string().contains("channel"), "{shared}");
     }

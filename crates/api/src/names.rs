@@ -47,6 +47,11 @@ pub const SHARED_IMEX_DOMAIN: &str = "43edba59-0cc9-511f-aa1d-c5e3f5616e80";
 pub const REASON_HOST_MANAGED: &str = "HostManaged";
 /// Condition of a `ComputeDomain`: whether another domain has nodes in the same NVLink clique.
 pub const CONDITION_SHARED_CLIQUE: &str = "SharedClique";
+/// Condition of a `ComputeDomain`: what is wrong with the certificate of its daemons, where they encrypt.
+pub const CONDITION_CERTIFICATE_PROBLEM: &str = "CertificateProblem";
+/// Begin of the names of slots, by which the daemons of an IMEX domain call each other; four digits follow. They are those of
+/// NVIDIA's driver.
+pub const IMEX_SLOT_PREFIX: &str = "compute-domain-daemon-";
 /// Prefix of the field managers of domains' daemons; a hash of the node's name follows.
 pub const IMEX_DAEMON_MANAGER_PREFIX: &str = "octavo-imex-daemon-";
 /// `reportingController` of the controller's events, and its field manager.

@@ -14,6 +14,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod certificate;
 pub mod config;
 pub mod gangs;
 pub mod metrics;

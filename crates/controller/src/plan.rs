@@ -3,6 +3,7 @@
 //! A plan has the writes that can be done now. Writes of one plan do not depend on each other; what must follow another write
 //! is in the next plan, once that write was observed.
 
+mod certificate;
 mod channels;
 mod cliques;
 mod conditions;
@@ -20,6 +21,7 @@ use octavo_api::imex::ImexServices;
 use octavo_api::names::SHARED_IMEX_DOMAIN;
 use serde_json::Value;
 
+use crate::certificate::CertificateRequest;
 use crate::config::Config;
 use crate::view::{ChannelClaim, OwnedObject, View};
 use crate::wanted::DaemonsOf;
@@ -76,6 +78,8 @@ pub enum Write {
     },
     /// Creates a template, a `DaemonSet` or a clique.
     Create(Value),
+    /// Issues a certificate, and creates its Secret.
+    IssueCertificate(CertificateRequest),
     /// Replaces a `DaemonSet`.
     ReplaceDaemonSet {
         /// The version to which it applies.
@@ -220,6 +224,7 @@ pub fn plan(view: &View, config: &Config) -> Plan {
         is_taken,
         full: &full,
         channels: &channels,
+        certificate: certificate::problem(view, domain, is_shared, config),
     };
     // A status before the gangs are known could let pods start too early. Reading pods takes moments.
     let status = if view.is_reading { None } else { facts.changed_status() };

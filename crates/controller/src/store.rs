@@ -17,13 +17,13 @@ use octavo_api::compute_domain::ComputeDomainChannelNumber;
 use octavo_api::imex::ImexServices;
 
 use crate::gangs::PodGang;
-use crate::view::{ChannelClaim, Clique, DaemonPod, Domain, OwnedObject};
+use crate::view::{CertificateSecret, ChannelClaim, Clique, DaemonPod, Domain, OwnedObject};
 
 use channels::Channels;
 use gangs::{Pods, pods_of};
 use index::Index;
 
-pub use facts::{claim, clique, daemon_set, domain, gang, node, pod, template};
+pub use facts::{claim, clique, daemon_set, domain, gang, node, pod, secret, template};
 
 /// Kinds that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,10 +44,12 @@ pub enum Kind {
     DaemonSet,
     /// Objects that announce gangs, of several kinds.
     Gang,
+    /// `Secret`.
+    Secret,
 }
 
 /// All kinds.
-pub const KINDS: [Kind; 8] = [
+pub const KINDS: [Kind; 9] = [
     Kind::Domain,
     Kind::Claim,
     Kind::Node,
@@ -56,6 +58,7 @@ pub const KINDS: [Kind; 8] = [
     Kind::Template,
     Kind::DaemonSet,
     Kind::Gang,
+    Kind::Secret,
 ];
 
 /// What the plans need of an object.
@@ -82,6 +85,8 @@ pub enum Fact {
     DaemonSet(OwnedObject),
     /// Of an object that announces a gang: its minimum.
     Gang(u32),
+    /// Of a Secret with the name of daemons.
+    Secret(CertificateSecret),
 }
 
 /// Where an object is.

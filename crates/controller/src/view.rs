@@ -1,14 +1,17 @@
 //! What was observed of one domain: the input of [`plan`](crate::plan::plan).
 
+mod certificate;
 mod daemons;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use octavo_api::compute_domain::{
     ComputeDomainAllocationMode, ComputeDomainDaemon, ComputeDomainStatus,
 };
 use octavo_api::names::{LABEL_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN_CLIQUE};
 
+pub use certificate::CertificateSecret;
 pub use daemons::Daemons;
 
 /// A `ComputeDomain`.
@@ -109,9 +112,16 @@ pub struct DaemonPod {
     pub is_lost: bool,
     /// Whether it is deleted and still runs.
     pub is_deleting: bool,
+    /// The Secret with its certificate; `None`: it does not encrypt.
+    pub secret: Option<String>,
 }
 
 impl DaemonPod {
+    /// Whether it encrypts.
+    pub fn is_encrypted(&self) -> bool {
+        self.secret.is_some()
+    }
+
     /// Whether it can be what wrote an entry with this address: it runs, or starts.
     pub fn may_serve(&self, address: &str) -> bool {
         !self.is_lost && !self.is_deleting && (self.ip.is_empty() || self.ip == address)
@@ -127,6 +137,8 @@ pub enum OwnedKind {
     DaemonSet,
     /// `ComputeDomainClique`.
     Clique,
+    /// `Secret`.
+    Secret,
 }
 
 /// Metadata of an object that is made for a domain.
@@ -188,6 +200,10 @@ pub struct View {
     pub daemon_sets: Vec<OwnedObject>,
     /// Other domains with members in a clique: by clique id, as `<namespace>/<name>`.
     pub neighbours: BTreeMap<String, BTreeSet<String>>,
+    /// The Secret with the name of that of its own daemons.
+    pub secret: Option<CertificateSecret>,
+    /// The time.
+    pub now: Timestamp,
     /// What domains share where they share the IMEX domains of cliques.
     pub shared: Shared,
     /// Gangs of its pods, of which the minimum is known.
@@ -203,6 +219,10 @@ pub struct Shared {
     pub cliques: Vec<Clique>,
     /// The daemons' pods on its nodes.
     pub pods: Vec<DaemonPod>,
+    /// The Secret with the name of that of the shared daemons.
+    pub secret: Option<CertificateSecret>,
+    /// Of the shared daemons themselves: whether a domain has claims on their nodes.
+    pub is_used: bool,
     /// Channels of other domains, by clique id.
     pub taken: BTreeMap<String, Vec<TakenChannel>>,
     /// Channels that earlier plans gave this domain, by clique id. Its status may lack them yet.

@@ -15,6 +15,7 @@ use octavo_api::{ComputeDomainClique, compute_domain::ComputeDomainAllocationMod
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::certificate::{CertificateRequest, Issued, slot_names};
 use crate::config::Config;
 use crate::view::{Clique, Domain};
 use pod::pod_spec;
@@ -27,6 +28,9 @@ pub fn daemon_name(domain: &str) -> String {
     format!("computedomain-daemon-{domain}")
 }
 
+/// Annotation of a Secret with the time at which its certificate ends.
+pub const ANNOTATION_EXPIRES: &str = "octavo.dev/certificate-expires";
+
 /// Whose daemons are made.
 #[derive(Clone, Copy, Debug)]
 pub enum DaemonsOf<'a> {
@@ -37,6 +41,14 @@ pub enum DaemonsOf<'a> {
 }
 
 impl DaemonsOf<'_> {
+    /// What a certificate calls them.
+    pub(crate) fn title(self) -> String {
+        match self {
+            Self::Domain(domain) => format!("ComputeDomain {}", domain.uid),
+            Self::Cliques => "ComputeDomains".to_owned(),
+        }
+    }
+
     /// UID of the domain, or what stands for it.
     fn uid(&self) -> &str {
         match self {
@@ -116,6 +128,39 @@ pub fn daemon_set(daemons: DaemonsOf<'_>, config: &Config) -> Value {
         },
         "spec": spec.take(),
     })
+}
+
+/// The Secret with the certificate of daemons, owned by their `DaemonSet`. It cannot change: nodes keep what they have read.
+pub fn certificate_secret(request: &CertificateRequest, issued: &Issued) -> Value {
+    let (namespace, name, uid) = (&request.namespace, daemon_name(&request.domain), &request.owner);
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "labels": {LABEL_COMPUTE_DOMAIN: request.domain},
+            "annotations": {
+                ANNOTATION_SPEC_HASH: names_hash(request.slots),
+                ANNOTATION_EXPIRES: issued.expires.to_string(),
+            },
+            "ownerReferences": [
+                {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": uid},
+            ],
+        },
+        "type": "kubernetes.io/tls",
+        "immutable": true,
+        "stringData": {
+            "tls.key": issued.key,
+            "tls.crt": issued.certificate,
+            "ca.crt": issued.authority,
+        },
+    })
+}
+
+/// The hash of the names in a certificate for so many slots.
+pub(crate) fn names_hash(slots: u32) -> String {
+    hash(&json!(slot_names(slots)))
 }
 
 /// A clique without entries.

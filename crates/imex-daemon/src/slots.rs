@@ -3,9 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use octavo_api::compute_domain::ComputeDomainDaemon;
-
-/// Begin of a slot's name; the index follows. The names are those of NVIDIA's driver.
-pub(crate) const NAME_PREFIX: &str = "compute-domain-daemon-";
+use octavo_api::names::IMEX_SLOT_PREFIX;
 
 /// Address of a free slot, so that its name needs no DNS. NVIDIA's driver has the same. It is of no interface, and a connection
 /// to it never leaves the pod and is refused at once: `nvidia-imex` listens on the pod's address alone.
@@ -19,7 +17,7 @@ pub(crate) struct Slots {
 
 /// The name of a slot.
 pub(crate) fn name(index: usize) -> String {
-    format!("{NAME_PREFIX}{index:04}")
+    format!("{IMEX_SLOT_PREFIX}{index:04}")
 }
 
 impl Slots {

@@ -33,8 +33,8 @@ use crate::slots;
 const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What to do where certificates do not fit.
-const REMEDY: &str = "once no pod of the domain runs, delete the Secret of this pod's volume and then the pods of all its daemons: the \
-                      controller issues another certificate";
+const REMEDY: &str = "once no pod uses the daemons of this DaemonSet, delete it: the controller makes it again, with another \
+                      certificate";
 
 /// Key, certificate and authority, as the service uses them.
 #[derive(Clone)]

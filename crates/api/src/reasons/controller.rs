@@ -6,6 +6,8 @@ use super::{Reason, row};
 const BOTH: &str = "ComputeDomain: conditions `Ready` and `MembersReady` are `False`";
 /// The condition `Ready`.
 const READY: &str = "ComputeDomain: condition `Ready` is `False`";
+/// The condition about certificates, and an event.
+const CERTIFICATE: &str = "ComputeDomain: condition `CertificateProblem` is `True`, event";
 /// The condition `Ready`, and an event.
 const READY_AND_EVENT: &str = "ComputeDomain: condition `Ready` is `False`, event";
 
@@ -22,6 +24,30 @@ pub(super) const DOMAINS: &[Reason] = &[
         BOTH,
         "The domain asks for all channels, and each domain has one (`imex.isolation: channel`).",
         "Create the domain with `allocationMode: Single`.",
+    ),
+    row(
+        "CertificateExpires",
+        CERTIFICATE,
+        "The certificate of the domain's daemons ends within 90 days, or has ended. Daemons that start after its end do not become ready.",
+        "Once no pod uses these daemons, delete their DaemonSet. It is made again, with another certificate.",
+    ),
+    row(
+        "CertificateGood",
+        "ComputeDomain: condition `CertificateProblem` is `False`",
+        "The certificate of the domain's daemons had a problem, and has none any more.",
+        "",
+    ),
+    row(
+        "CertificateLost",
+        CERTIFICATE,
+        "The Secret with the certificate of the domain's daemons was deleted while daemons run with it. They run on. Further daemons wait: they would not trust each other with another certificate.",
+        "Once no pod uses these daemons, delete their DaemonSet. It is made again, with another certificate.",
+    ),
+    row(
+        "CertificateNameTaken",
+        "ComputeDomain: condition `CertificateProblem` is `True`, condition `Ready` is `False`, event",
+        "A Secret with the name of that of the domain's daemons exists, and is not the controller's. It is left as it is, and no daemons are made.",
+        "Delete the Secret.",
     ),
     row(
         "ChannelConflict",

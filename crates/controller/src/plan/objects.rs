@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Write;
+use super::certificate::{self, Before};
 use super::teardown::delete;
 use crate::config::Config;
 use crate::view::{Domain, OwnedObject, View};
@@ -21,7 +22,7 @@ pub(super) fn workload_template(view: &View, domain: &Domain) -> Option<Write> {
     template(view.template_by_name.as_ref(), wanted::workload_template(domain))
 }
 
-/// Makes the daemons' template, and then their `DaemonSet`.
+/// Makes the daemons' template, then their `DaemonSet`, and then their certificate.
 pub(super) fn daemons(view: &View, daemons: DaemonsOf<'_>, config: &Config) -> Option<Write> {
     let name = wanted::daemon_name(&view.uid);
     let is_named =
@@ -29,7 +30,13 @@ pub(super) fn daemons(view: &View, daemons: DaemonsOf<'_>, config: &Config) -> O
     let found = view.templates.iter().find(is_named);
     template(found, wanted::daemon_template(daemons, config)).or_else(|| {
         let found = view.daemon_sets.iter().find(is_named);
+        match certificate::before_daemons(view, found, config) {
+            Before::Nothing => {}
+            Before::Waiting => return None,
+            Before::Deletion(object) => return delete(object),
+        }
         daemon_set(found, wanted::daemon_set(daemons, config))
+            .or_else(|| certificate::issue(view, daemons, found, config))
     })
 }
 

@@ -9,6 +9,14 @@ pub enum Reason {
     AllNodesReady,
     /// A claim on all channels, where each domain has one.
     AllNotWithChannels,
+    /// The certificate of daemons ends soon.
+    CertificateExpires,
+    /// The certificate of daemons has no problem any more.
+    CertificateGood,
+    /// The Secret with the certificate is gone.
+    CertificateLost,
+    /// The Secret's name is taken.
+    CertificateNameTaken,
     /// Another domain has the same channel.
     ChannelConflict,
     /// A clique has no free channel.
@@ -43,6 +51,10 @@ impl Reason {
         match self {
             Self::AllNodesReady => "AllNodesReady",
             Self::AllNotWithChannels => "AllNotWithChannels",
+            Self::CertificateExpires => "CertificateExpires",
+            Self::CertificateGood => "CertificateGood",
+            Self::CertificateLost => "CertificateLost",
+            Self::CertificateNameTaken => "CertificateNameTaken",
             Self::ChannelConflict => "ChannelConflict",
             Self::ChannelsUsedUp => "ChannelsUsedUp",
             Self::CliqueFull => "CliqueFull",

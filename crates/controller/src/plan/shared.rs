@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Plan, cliques, objects, teardown};
+use super::{Plan, Write, certificate, cliques, objects, teardown};
 use crate::config::Config;
 use crate::view::View;
 use crate::wanted::DaemonsOf;
@@ -13,8 +13,14 @@ pub(super) fn plan(view: &View, config: &Config) -> Plan {
     let members: BTreeSet<&str> = nodes.map(|(name, _)| name.as_str()).collect();
     let cliques: BTreeSet<&str> =
         view.nodes.values().filter_map(|facts| facts.clique.as_deref()).collect();
-    let mut writes: Vec<_> =
-        objects::daemons(view, DaemonsOf::Cliques, config).into_iter().collect();
+    let mut writes: Vec<Write> = if certificate::must_restart(view, config) && !view.shared.is_used
+    {
+        view.daemon_sets.iter().filter_map(teardown::delete).collect()
+    } else if certificate::has_other_daemons(view, config) {
+        Vec::new()
+    } else {
+        objects::daemons(view, DaemonsOf::Cliques, config).into_iter().collect()
+    };
     writes.extend(cliques::plan(view, &members, &view.daemons(), config).writes);
     let is_left = |id: &str| !cliques.contains(id);
     let left = view.cliques.iter().filter(|it| is_left(&it.id) && it.daemons.is_empty());

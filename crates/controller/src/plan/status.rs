@@ -8,8 +8,12 @@ use std::collections::BTreeSet;
 use octavo_api::Condition;
 use octavo_api::compute_domain::{ComputeDomainNode, ComputeDomainStatus, Readiness};
 use octavo_api::imex::ImexServices;
-use octavo_api::names::{CONDITION_MEMBERS_READY, CONDITION_READY, CONDITION_SHARED_CLIQUE};
+use octavo_api::names::{
+    CONDITION_CERTIFICATE_PROBLEM, CONDITION_MEMBERS_READY, CONDITION_READY,
+    CONDITION_SHARED_CLIQUE,
+};
 
+use super::certificate::Problem;
 use super::channels::ChannelPlan;
 use super::conditions::{Verdict, listed, updated};
 use super::{Reason, Regarding, Warning, Write};
@@ -27,6 +31,8 @@ pub(super) struct Facts<'a> {
     /// Cliques without a free index, and the members that wait for one.
     pub(super) full: &'a [(String, Vec<String>)],
     pub(super) channels: &'a ChannelPlan,
+    /// What is wrong with the certificate of its daemons.
+    pub(super) certificate: Option<Problem>,
 }
 
 impl Facts<'_> {
@@ -42,6 +48,7 @@ impl Facts<'_> {
             (CONDITION_READY, Some(ready)),
             (CONDITION_MEMBERS_READY, Some(self.members_ready(&nodes))),
             (CONDITION_SHARED_CLIQUE, self.shared_clique(conditions)),
+            (CONDITION_CERTIFICATE_PROBLEM, self.certificate_problem(conditions)),
         ];
         let conditions = updated(conditions, &verdicts, self.domain.generation);
         let channels = self.channels.given.clone();
@@ -65,6 +72,10 @@ impl Facts<'_> {
         }
         if !self.full.is_empty() {
             let (reason, note) = (Reason::CliqueFull, self.clique_full());
+            warnings.push(Warning { regarding: Regarding::Domain, reason, note });
+        }
+        if let Some(problem) = &self.certificate {
+            let (reason, note) = (problem.reason(), problem.note());
             warnings.push(Warning { regarding: Regarding::Domain, reason, note });
         }
         let is_foreign = |namespace: &str| namespace != self.domain.namespace;
@@ -94,6 +105,9 @@ impl Facts<'_> {
         }
         if self.is_taken {
             return Verdict::no(Reason::TemplateNameTaken, self.template_taken());
+        }
+        if let Some(refusal) = self.certificate.as_ref().and_then(Problem::refusal) {
+            return refusal;
         }
         if !self.full.is_empty() {
             return Verdict::no(Reason::CliqueFull, self.clique_full());
@@ -158,6 +172,15 @@ impl Facts<'_> {
         let was_shared = old.iter().any(|condition| condition.type_ == CONDITION_SHARED_CLIQUE);
         let note = "No other ComputeDomain has nodes in the cliques of this one.";
         was_shared.then(|| Verdict::no(Reason::NoOtherDomain, note.to_owned()))
+    }
+
+    fn certificate_problem(&self, old: &[Condition]) -> Option<Verdict> {
+        if let Some(problem) = &self.certificate {
+            return Some(problem.verdict());
+        }
+        let had = old.iter().any(|condition| condition.type_ == CONDITION_CERTIFICATE_PROBLEM);
+        let note = "The certificate of the domain's daemons has no problem.";
+        had.then(|| Verdict::no(Reason::CertificateGood, note.to_owned()))
     }
 
     fn deleting(&self) -> String {

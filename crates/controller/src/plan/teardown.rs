@@ -1,10 +1,10 @@
-//! The end of a domain, in order: labels, `DaemonSet`, templates, cliques, finalizer.
+//! The end of a domain, in order: labels, `DaemonSet`, templates, Secret, cliques, finalizer.
 
 use octavo_api::names::LABEL_COMPUTE_DOMAIN;
 
 use super::Write;
 use crate::config::Config;
-use crate::view::{Domain, OwnedObject, View};
+use crate::view::{CertificateSecret, Domain, OwnedObject, View};
 use crate::wanted;
 
 /// Adds the finalizer.
@@ -55,7 +55,7 @@ pub(super) fn delete(object: &OwnedObject) -> Option<Write> {
     (!object.is_deleting).then(|| Write::Delete(object.clone()))
 }
 
-/// The writes of the first kind of which something is left: daemons, these templates, cliques.
+/// The writes of the first kind of which something is left: daemons, these templates, Secret, cliques.
 fn remove(view: &View, templates: Vec<&OwnedObject>) -> Vec<Write> {
     let has_label = view.nodes.values().any(|node| node.label.as_ref() == Some(&view.uid));
     if has_label {
@@ -67,6 +67,10 @@ fn remove(view: &View, templates: Vec<&OwnedObject>) -> Vec<Write> {
     if !templates.is_empty() {
         return templates.into_iter().filter_map(delete).collect();
     }
+    let secrets: Vec<&CertificateSecret> = own_secret(view).collect();
+    if !secrets.is_empty() {
+        return secrets.into_iter().filter_map(|secret| delete(&secret.object)).collect();
+    }
     // A daemon that still runs would write its entry again.
     if view.pods.iter().any(|pod| !pod.is_deleting) {
         return Vec::new();
@@ -74,8 +78,14 @@ fn remove(view: &View, templates: Vec<&OwnedObject>) -> Vec<Write> {
     view.cliques.iter().filter_map(|clique| delete(&clique.object)).collect()
 }
 
+/// The Secret of the domain's daemons. One of another owner stays.
+fn own_secret(view: &View) -> impl Iterator<Item = &CertificateSecret> {
+    view.secret.iter().filter(|secret| !secret.is_foreign())
+}
+
 fn is_bare(view: &View) -> bool {
     view.daemon_sets.is_empty()
+        && own_secret(view).next().is_none()
         && view.templates.is_empty()
         && view.cliques.is_empty()
         && view.pods.iter().all(|pod| pod.is_deleting)

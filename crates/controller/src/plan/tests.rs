@@ -1,3 +1,4 @@
+mod certificate;
 mod channels;
 mod gangs;
 mod host;

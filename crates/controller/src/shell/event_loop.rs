@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
+use jiff::Timestamp;
 use octavo_api::compute_domain::Readiness;
 use octavo_kube_io::lease;
 use tokio::sync::{mpsc, watch};
@@ -23,6 +24,8 @@ use crate::view::{ClaimPod, Domain};
 
 /// Least time between two writes of a domain's status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Time between two looks at the age of a certificate.
+const CERTIFICATE_INTERVAL: Duration = Duration::from_hours(24);
 /// Writes of one plan at the same time.
 const MAX_WRITES: usize = 16;
 
@@ -139,7 +142,7 @@ impl<W: Writer> EventLoop<W> {
 
     /// Whether the domains allow the settings. Those of another controller may have got pods while this one waited.
     fn may_lead(&mut self) -> bool {
-        self.refused = switch::check(&self.store, self.config.services()).err();
+        self.refused = switch::check(&self.store, self.config.imex).err();
         self.refused.is_none()
     }
 
@@ -208,7 +211,12 @@ impl<W: Writer> EventLoop<W> {
 
     fn start(&mut self, uid: String) {
         let now = Instant::now();
-        let view = self.store.view(&uid);
+        let mut view = self.store.view(&uid);
+        view.now = Timestamp::now();
+        if self.config.imex.encryption && (view.domain.is_some() || view.secret.is_some()) {
+            // No change says that a certificate has become old.
+            self.queue.mark(&uid, now + CERTIFICATE_INTERVAL);
+        }
         let mut plan = plan(&view, &self.config);
         self.metrics.planned(now.elapsed());
         // The channels of pods that outlive a removed domain stay taken.

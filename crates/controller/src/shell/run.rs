@@ -67,7 +67,7 @@ pub async fn run(args: ControllerArgs) -> anyhow::Result<()> {
     } else {
         (Leadership::always(), None, None)
     };
-    let (sender, changes) = watches::watch(&reading, &config.namespace, &stop);
+    let (sender, changes) = watches::watch(&reading, &config, &stop);
     let pods = pod_reader::start(reading, sender, stop.clone());
     let writer = KubeWriter::new(writing, &identity, leadership.clone(), metrics.clone());
     let synced: Box<dyn FnOnce() + Send> = Box::new(move || {

@@ -6,17 +6,18 @@ use std::fmt::Debug;
 
 use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::core::PartialObjectMeta;
 use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Config, Event, watcher};
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
 use octavo_api::names::LABEL_COMPUTE_DOMAIN;
 use octavo_api::{ComputeDomain, ComputeDomainClique};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::config::Config;
 use crate::store::{self, Change, Kind, Observed};
 
 /// Changes that wait for the loop.
@@ -25,12 +26,13 @@ const CAPACITY: usize = 1024;
 /// Watches all kinds until `stop`. An object becomes facts at once and is dropped. Others may send changes, too.
 pub(super) fn watch(
     client: &Client,
-    namespace: &str,
+    config: &Config,
     stop: &CancellationToken,
 ) -> (mpsc::Sender<Change>, mpsc::Receiver<Change>) {
     let (sender, receiver) = mpsc::channel(CAPACITY);
-    let all = Config::default;
-    let labelled = || Config::default().labels(LABEL_COMPUTE_DOMAIN);
+    let namespace = &config.namespace;
+    let all = watcher::Config::default;
+    let labelled = || all().labels(LABEL_COMPUTE_DOMAIN);
     let start = Start { sender: sender.clone(), stop };
     let domains: Api<ComputeDomain> = Api::all(client.clone());
     start.kind(Kind::Domain, watcher(domains, all()), store::domain);
@@ -48,6 +50,14 @@ pub(super) fn watch(
     start.kind(Kind::Template, watcher(templates, all()), |object| store::template(&object));
     let sets: Api<PartialObjectMeta<DaemonSet>> = Api::namespaced(client.clone(), namespace);
     start.kind(Kind::DaemonSet, watcher(sets, labelled()), |object| store::daemon_set(&object));
+    if config.imex.encryption {
+        // Names and labels of all of them, without their content: one of another owner may have the name of a domain's.
+        let secrets: Api<PartialObjectMeta<Secret>> = Api::namespaced(client.clone(), namespace);
+        start.kind(Kind::Secret, watcher(secrets, all()), |object| store::secret(&object));
+    } else {
+        // There is no right to read them. The channel has room.
+        let _ = sender.try_send(Change::End(Kind::Secret));
+    }
     tokio::spawn(gangs::watch(client.clone(), sender.clone(), stop.clone()));
     (sender, receiver)
 }

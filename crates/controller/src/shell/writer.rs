@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{Node, ObjectReference};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Secret};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::core::Status;
@@ -21,10 +21,12 @@ use serde_json::Value;
 
 use super::leadership::Leadership;
 use super::requests;
+use crate::certificate::{self, CertificateRequest};
 use crate::metrics::Metrics;
 use crate::plan::{Regarding, Warning, Write};
 use crate::store::{self, Change, Key, Kind, Observed};
 use crate::view::{Domain, OwnedKind};
+use crate::wanted;
 
 /// Most time of one event. Events are best effort.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -109,6 +111,7 @@ impl KubeWriter {
                 Ok(Change::Put(store::node(&written)))
             }
             Write::Create(object) => self.create(object).await,
+            Write::IssueCertificate(request) => self.issue(request).await,
             Write::ReplaceDaemonSet { resource_version, object } => {
                 let mut object: DaemonSet = parsed(object)?;
                 object.metadata.resource_version = Some(resource_version.clone());
@@ -153,6 +156,15 @@ impl KubeWriter {
                 Ok(Change::Put(store::clique(api.create(&post(), &parsed(object)?).await?)))
             }
         }
+    }
+
+    /// A new certificate. Its key is nowhere but in the Secret.
+    async fn issue(&self, request: &CertificateRequest) -> kube::Result<Change> {
+        let issued = certificate::issue(request, Timestamp::now()).map_err(not_issued)?;
+        let secret = parsed(&wanted::certificate_secret(request, &issued))?;
+        let secrets: Api<Secret> = self.in_namespace(&request.namespace);
+        let written = secrets.create(&post(), &secret).await?;
+        Ok(Change::Put(store::secret(&written.metadata.into_response_partial())))
     }
 
     fn in_namespace<K>(&self, namespace: &str) -> Api<K>
@@ -215,6 +227,7 @@ pub(super) fn kind(write: &Write) -> &'static str {
         Write::AnnotateClaim { .. } => "claim-annotation",
         Write::LabelNode { .. } => "node-label",
         Write::Create(_) => "create",
+        Write::IssueCertificate(_) => "certificate",
         Write::ReplaceDaemonSet { .. } => "daemonset",
         Write::DropFinalizer(_) => "drop-finalizer",
         Write::Delete(_) => "delete",
@@ -237,6 +250,7 @@ fn absent(write: &Write, error: &kube::Error) -> Option<Key> {
                 OwnedKind::Template => Kind::Template,
                 OwnedKind::DaemonSet => Kind::DaemonSet,
                 OwnedKind::Clique => Kind::Clique,
+                OwnedKind::Secret => Kind::Secret,
             };
             (kind, object.namespace.as_str(), object.name.as_str())
         }
@@ -253,7 +267,7 @@ fn is_conflict(write: &Write, error: &kube::Error) -> bool {
         Write::AssignIndices { .. } | Write::RemoveEntries { .. } => {
             matches!(status.code, 404 | 409 | 422)
         }
-        Write::Create(_) => status.code == 409,
+        Write::Create(_) | Write::IssueCertificate(_) => status.code == 409,
         _ => matches!(status.code, 404 | 409),
     }
 }
@@ -263,6 +277,10 @@ fn dropped_channels() -> kube::Error {
     let message = "the API server drops status.channels: its CustomResourceDefinition of ComputeDomain is not Octavo's; install \
                    Octavo's, or set `imex.isolation: domain`";
     kube::Error::Api(Box::new(Status::failure(message, "Invalid").with_code(422)))
+}
+
+fn not_issued(error: rcgen::Error) -> kube::Error {
+    kube::Error::Service(Box::new(error))
 }
 
 /// What a write left: an object whose last finalizer it removed may be gone.

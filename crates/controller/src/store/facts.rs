@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ContainerState, Node, Pod, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerState, Node, Pod, PodCondition, PodStatus, Secret};
 use k8s_openapi::api::resource::v1::{
     DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
     ResourceClaimTemplate,
@@ -19,8 +19,10 @@ use octavo_kube_io::objects::WatchedObject;
 
 use super::{Fact, Key, Kind, Observed};
 use crate::gangs::{self, GangName};
-use crate::view::{ChannelClaim, ClaimPod, Clique, DaemonPod, Domain, OwnedKind, OwnedObject};
-use crate::wanted::ANNOTATION_SPEC_HASH;
+use crate::view::{
+    CertificateSecret, ChannelClaim, ClaimPod, Clique, DaemonPod, Domain, OwnedKind, OwnedObject,
+};
+use crate::wanted::{ANNOTATION_EXPIRES, ANNOTATION_SPEC_HASH, daemon_name};
 
 /// A domain.
 pub fn domain(object: ComputeDomain) -> Observed {
@@ -122,7 +124,11 @@ pub fn pod(object: &Pod) -> Observed {
     let conditions = status.and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     let fact = label(metadata, LABEL_COMPUTE_DOMAIN).zip(node).filter(|_| !has_ended);
     let fact = fact.map(|(domain, node)| {
+        let secret = daemon_name(&domain);
+        let volumes = object.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+        let mut secrets = volumes.filter_map(|volume| volume.secret.as_ref()?.secret_name.as_ref());
         Fact::Pod(DaemonPod {
+            secret: secrets.find(|name| **name == secret).cloned(),
             domain,
             node,
             ip: status.and_then(|status| status.pod_ip.clone()).unwrap_or_default(),
@@ -181,6 +187,25 @@ pub fn template(object: &PartialObjectMeta<ResourceClaimTemplate>) -> Observed {
 pub fn daemon_set(object: &PartialObjectMeta<DaemonSet>) -> Observed {
     let fact = Fact::DaemonSet(owned(OwnedKind::DaemonSet, &object.metadata));
     observed(Kind::DaemonSet, &object.metadata, Some(fact))
+}
+
+/// A Secret. Only those with the name of daemons matter.
+pub fn secret(object: &PartialObjectMeta<Secret>) -> Observed {
+    let metadata = &object.metadata;
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let fact = name.strip_prefix(&daemon_name("")).filter(|domain| !domain.is_empty());
+    let mut owners = metadata.owner_references.iter().flatten();
+    let owner = owners.find(|owner| owner.kind == "DaemonSet").map(|owner| owner.uid.clone());
+    let fact = fact.map(|domain| {
+        Fact::Secret(CertificateSecret {
+            object: owned(OwnedKind::Secret, metadata),
+            domain: domain.to_owned(),
+            owner,
+            created: metadata.creation_timestamp.as_ref().map(|time| time.0),
+            expires: annotation(metadata, ANNOTATION_EXPIRES).and_then(|time| time.parse().ok()),
+        })
+    });
+    observed(Kind::Secret, metadata, fact)
 }
 
 fn observed(kind: Kind, metadata: &ObjectMeta, fact: Option<Fact>) -> Observed {

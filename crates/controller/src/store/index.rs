@@ -83,6 +83,7 @@ pub(super) fn uid_in(fact: &Fact) -> Option<&String> {
         Fact::Pod(pod) => Some(&pod.domain),
         Fact::Clique(clique) => clique.object.domain.as_ref(),
         Fact::Template(object) | Fact::DaemonSet(object) => object.domain.as_ref(),
+        Fact::Secret(secret) => Some(&secret.domain),
         Fact::Gang(_) => None,
     }
 }

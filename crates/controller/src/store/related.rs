@@ -62,7 +62,14 @@ impl Store {
                 let claims = self.pods.claims_in(key).filter_map(|key| self.claim(key));
                 uids.extend(claims.map(|claim| claim.domain.clone()));
             }
-            Fact::Domain(_) | Fact::Pod(_) | Fact::Clique(_) | Fact::DaemonSet(_) => {}
+            Fact::Secret(secret) if secret.domain == SHARED_IMEX_DOMAIN => {
+                uids.extend(self.domains().map(|domain| domain.uid.clone()));
+            }
+            Fact::Domain(_)
+            | Fact::Pod(_)
+            | Fact::Clique(_)
+            | Fact::DaemonSet(_)
+            | Fact::Secret(_) => {}
         }
         uids
     }

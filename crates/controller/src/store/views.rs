@@ -27,6 +27,7 @@ impl Store {
                 Some(Fact::Clique(clique)) => view.cliques.push(clique.clone()),
                 Some(Fact::Template(object)) => view.templates.push(object.clone()),
                 Some(Fact::DaemonSet(object)) => view.daemon_sets.push(object.clone()),
+                Some(Fact::Secret(secret)) => view.secret = Some(secret.clone()),
                 // Gangs are found by the pods of claims.
                 Some(Fact::Gang(_)) | None => {}
             }
@@ -47,6 +48,8 @@ impl Store {
         if self.is_shared() {
             if uid == SHARED_IMEX_DOMAIN {
                 view.nodes = self.nodes_with_clique();
+                view.shared.is_used =
+                    view.nodes.keys().any(|node| self.claims_on(node).next().is_some());
             } else {
                 view.shared = self.shared(uid, &view);
             }
@@ -86,6 +89,7 @@ impl Store {
                 Some(Fact::Pod(pod)) if view.nodes.contains_key(&pod.node) => {
                     shared.pods.push(pod.clone());
                 }
+                Some(Fact::Secret(secret)) => shared.secret = Some(secret.clone()),
                 _ => {}
             }
         }

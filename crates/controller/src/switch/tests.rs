@@ -1,10 +1,11 @@
 use octavo_api::Condition;
 use octavo_api::compute_domain::{ComputeDomainChannelNumber, ComputeDomainNode};
-use octavo_api::names::{CONDITION_READY, REASON_HOST_MANAGED};
+use octavo_api::imex::{ImexIsolation, ImexMode};
+use octavo_api::names::{CONDITION_READY, REASON_HOST_MANAGED, SHARED_IMEX_DOMAIN};
 
 use super::*;
 use crate::store::Change;
-use crate::testing::{Server, claim, domain, read};
+use crate::testing::{Server, claim, domain, pod, read, read_with};
 use crate::view::Domain;
 
 fn status(index: Option<i64>) -> ComputeDomainStatus {
@@ -27,12 +28,22 @@ fn of_host() -> ComputeDomainStatus {
     ComputeDomainStatus { conditions: vec![condition], ..status(None) }
 }
 
+fn settings(services: ImexServices) -> ImexSettings {
+    let (mode, isolation) = match services {
+        ImexServices::PerDomain => (ImexMode::DriverManaged, ImexIsolation::Domain),
+        ImexServices::PerClique => (ImexMode::DriverManaged, ImexIsolation::Channel),
+        ImexServices::OfHost => (ImexMode::HostManaged, ImexIsolation::Domain),
+    };
+    ImexSettings { mode, isolation, encryption: false }
+}
+
 /// The check with a domain that has this status, with or without a member.
 fn checked(
     status: ComputeDomainStatus,
     has_member: bool,
     wanted: ImexServices,
 ) -> Result<(), SwitchRefused> {
+    let wanted = settings(wanted);
     let mut server = Server::default();
     server.put_domain(Domain { status: Some(status), ..domain("a") });
     if has_member {
@@ -69,4 +80,35 @@ fn members_without_a_service_do_not_count() {
     // No daemon has an index yet, or the node has no fabric: nothing is imported.
     assert_eq!(checked(status(None), true, ImexServices::PerClique), Ok(()));
     assert_eq!(checked(ComputeDomainStatus::default(), true, ImexServices::OfHost), Ok(()));
+}
+
+#[test]
+fn members_whose_daemons_do_not_encrypt_refuse_encryption_and_the_other_way_round() {
+    for (services, status) in
+        [(ImexServices::PerDomain, status(Some(0))), (ImexServices::PerClique, with_channel())]
+    {
+        let daemons = if services == ImexServices::PerClique { SHARED_IMEX_DOMAIN } else { "a" };
+        for (wanted, is_encrypted) in [(true, false), (false, true), (true, true)] {
+            let mut server = Server::default();
+            server.put_domain(Domain { status: Some(status.clone()), ..domain("a") });
+            server.put_node("n", Some("c"), None);
+            let secret = is_encrypted.then(|| "s".to_owned());
+            server.put_pod(DaemonPod { secret, ..pod(daemons, "n", "1") });
+            let wanted_settings = ImexSettings { encryption: wanted, ..settings(services) };
+            let checked = |server: &Server| {
+                let changes = server.objects.values().cloned().map(Change::Put);
+                check(&read_with(services, changes), wanted_settings)
+            };
+            assert_eq!(checked(&server), Ok(()), "without members all are fine");
+            server.put_claim(claim("a", "n"));
+            let result = checked(&server);
+            assert_eq!(result.is_ok(), wanted == is_encrypted, "{result:?}");
+            if let Err(error) = result {
+                let text = error.to_string();
+                let wanted = format!("encryption: {wanted}`");
+                let found = format!("encryption: {is_encrypted}`");
+                assert!(text.contains(&wanted) && text.contains(&found), "{text}");
+            }
+        }
+    }
 }

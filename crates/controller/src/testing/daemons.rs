@@ -6,7 +6,7 @@ use octavo_api::compute_domain::{ComputeDomainDaemon, Readiness};
 use octavo_api::names::SHARED_IMEX_DOMAIN;
 
 use super::server::{Server, key};
-use crate::store::{Fact, Key, Kind};
+use crate::store::{Fact, Key, Kind, Observed};
 use crate::view::DaemonPod;
 use crate::wanted::daemon_name;
 
@@ -19,11 +19,14 @@ impl Server {
             let has_set = self.fact(Kind::DaemonSet, "octavo", &daemon_name(uid)).is_some();
             let has_pod = self.fact(Kind::Pod, "octavo", &format!("{uid}-{name}")).is_some();
             if has_set && !has_pod && may() {
-                let ip = format!("address-{}", self.version());
-                self.put_pod(DaemonPod { is_ready: false, ..super::pod(uid, name, &ip) });
+                let ip = if self.encrypts { String::new() } else { self.address() };
+                let secret = self.encrypts.then(|| daemon_name(uid));
+                let pod = super::pod(uid, name, &ip);
+                self.put_pod(DaemonPod { is_ready: false, secret, ..pod });
                 has_changed = true;
             }
         }
+        has_changed |= self.collect_garbage(&mut may);
         for (pod_key, pod) in self.pods() {
             let is_wanted = wanted.contains(&(pod.node.clone(), pod.domain.clone()))
                 && self.fact(Kind::DaemonSet, "octavo", &daemon_name(&pod.domain)).is_some();
@@ -36,11 +39,48 @@ impl Server {
             } else if !is_wanted {
                 self.put_pod(DaemonPod { is_deleting: true, ..pod });
                 has_changed = true;
+            } else if pod.ip.is_empty() {
+                has_changed |= self.start_encrypted(&pod_key, pod);
             } else {
                 has_changed |= self.step_daemon(pod);
             }
         }
         has_changed
+    }
+
+    fn address(&self) -> String {
+        format!("address-{}", self.version())
+    }
+
+    /// A Secret disappears with the `DaemonSet` that owns it.
+    fn collect_garbage(&mut self, may: &mut impl FnMut() -> bool) -> bool {
+        let sets = self.objects.iter().filter(|(key, _)| key.kind == Kind::DaemonSet);
+        let sets: BTreeSet<String> = sets.map(|(_, set)| set.uid.clone()).collect();
+        let is_left = |observed: &&Observed| match &observed.fact {
+            Some(Fact::Secret(secret)) => {
+                secret.owner.as_ref().is_some_and(|it| !sets.contains(it))
+            }
+            _ => false,
+        };
+        let left: Vec<Key> =
+            self.objects.values().filter(is_left).map(|observed| observed.key.clone()).collect();
+        let left: Vec<Key> = left.into_iter().filter(|_| may()).collect();
+        for key in &left {
+            self.remove(key);
+        }
+        !left.is_empty()
+    }
+
+    /// A pod with the volume of a Secret waits for it.
+    fn start_encrypted(&mut self, pod_key: &Key, pod: DaemonPod) -> bool {
+        let secret = key(Kind::Secret, "octavo", &daemon_name(&pod.domain));
+        let Some(uid) = self.objects.get(&secret).map(|secret| secret.uid.clone()) else {
+            return false;
+        };
+        self.certificates.insert(pod_key.clone(), uid);
+        let ip = self.address();
+        self.put_pod(DaemonPod { ip, ..pod });
+        true
     }
 
     /// Nodes and the UIDs of the domains whose daemons belong there: that of the label, and the shared ones with a clique.

@@ -53,6 +53,7 @@ pub(crate) fn pod(domain: &str, node: &str, ip: &str) -> DaemonPod {
         is_ready: true,
         is_lost: false,
         is_deleting: false,
+        secret: None,
     }
 }
 

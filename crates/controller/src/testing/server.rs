@@ -12,6 +12,10 @@ pub(crate) struct Server {
     version: u64,
     /// What watches have not seen yet, by kind.
     pub(crate) events: BTreeMap<Kind, Vec<Change>>,
+    /// Whether new pods of daemons have a certificate.
+    pub(crate) encrypts: bool,
+    /// UIDs of the Secrets that pods of daemons have read.
+    pub(crate) certificates: BTreeMap<Key, String>,
 }
 
 pub(crate) fn key(kind: Kind, namespace: &str, name: &str) -> Key {
@@ -39,6 +43,10 @@ impl Server {
                 object.resource_version.clone_from(&version);
                 object.uid.clone_from(&uid);
             }
+            Fact::Secret(secret) => {
+                secret.object.resource_version.clone_from(&version);
+                secret.object.uid.clone_from(&uid);
+            }
             Fact::Claim(_) | Fact::Node { .. } | Fact::Pod(_) | Fact::Gang(_) => {}
         }
         let observed =
@@ -52,6 +60,7 @@ impl Server {
     pub(crate) fn remove(&mut self, key: &Key) -> Change {
         self.version += 1;
         let mut observed = self.objects.remove(key).unwrap();
+        self.certificates.remove(key);
         observed.resource_version = self.version.to_string();
         self.say(key.kind, Change::Gone(observed))
     }

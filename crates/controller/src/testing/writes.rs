@@ -3,10 +3,11 @@
 use serde_json::Value;
 
 use super::server::{Server, key};
+use crate::certificate::CertificateRequest;
 use crate::plan::Write;
 use crate::store::{Change, Fact, Key, Kind};
-use crate::view::{Clique, OwnedKind, OwnedObject};
-use crate::wanted::hash_of;
+use crate::view::{CertificateSecret, Clique, OwnedKind, OwnedObject};
+use crate::wanted::{daemon_name, hash_of, names_hash};
 
 /// A refused write.
 pub(crate) type Refused = &'static str;
@@ -57,6 +58,7 @@ impl Server {
                 Ok(self.put(key, Fact::Node { clique, label: domain.clone() }))
             }
             Write::Create(object) => self.create(object),
+            Write::IssueCertificate(request) => self.create_secret(request),
             Write::ReplaceDaemonSet { resource_version, object } => {
                 let (key, mut new) = made(object);
                 let Fact::DaemonSet(old) = self.at(&key, None, Some(resource_version))? else {
@@ -134,6 +136,21 @@ impl Server {
         Ok(self.put(key, fact))
     }
 
+    fn create_secret(&mut self, request: &CertificateRequest) -> Result<Change, Refused> {
+        let name = daemon_name(&request.domain);
+        let key = key(Kind::Secret, &request.namespace, &name);
+        if self.objects.contains_key(&key) {
+            return Err("exists already: 409");
+        }
+        let namespace = &request.namespace;
+        let mut object = super::object(OwnedKind::Secret, namespace, &name, Some(&request.domain));
+        object.hash = Some(names_hash(request.slots));
+        let (domain, owner) = (request.domain.clone(), Some(request.owner.clone()));
+        let (created, expires) = (None, None);
+        let secret = CertificateSecret { object, domain, owner, created, expires };
+        Ok(self.put(key, Fact::Secret(secret)))
+    }
+
     fn at(
         &self,
         key: &Key,
@@ -168,12 +185,14 @@ impl Server {
             OwnedKind::Template => Kind::Template,
             OwnedKind::DaemonSet => Kind::DaemonSet,
             OwnedKind::Clique => Kind::Clique,
+            OwnedKind::Secret => Kind::Secret,
         };
         let key = key(kind, &object.namespace, &object.name);
         let version = is_versioned.then_some(&object.resource_version);
         let mut fact = self.at(&key, Some(&object.uid), version)?;
         let (Fact::Template(found)
         | Fact::DaemonSet(found)
+        | Fact::Secret(CertificateSecret { object: found, .. })
         | Fact::Clique(Clique { object: found, .. })) = &mut fact
         else {
             return Err("not an owned object");

@@ -8,9 +8,11 @@ use crate::config::Config;
 
 /// Folder of the daemon's own files.
 const DAEMON_FOLDER: &str = "/imexd";
+/// Folder of its certificate.
+const TLS_FOLDER: &str = "/imexd-tls";
 
-/// The spec of a daemon's pod, with claims from a template.
-pub(super) fn pod_spec(daemons: DaemonsOf<'_>, config: &Config, template: &str) -> Value {
+/// The spec of a daemon's pod. Template and Secret have the same name.
+pub(super) fn pod_spec(daemons: DaemonsOf<'_>, config: &Config, name: &str) -> Value {
     let daemon = &config.daemon;
     let mut container = json!({
         "name": "imex-daemon",
@@ -47,7 +49,7 @@ pub(super) fn pod_spec(daemons: DaemonsOf<'_>, config: &Config, template: &str) 
         "priorityClassName": daemon.priority_class_name,
         "terminationGracePeriodSeconds": 10,
         "tolerations": tolerations,
-        "resourceClaims": [{"name": "daemon", "resourceClaimTemplateName": template}],
+        "resourceClaims": [{"name": "daemon", "resourceClaimTemplateName": name}],
         "volumes": [{"name": "imexd", "emptyDir": {"medium": "Memory", "sizeLimit": "16Mi"}}],
         "containers": [container],
     });
@@ -63,6 +65,9 @@ pub(super) fn pod_spec(daemons: DaemonsOf<'_>, config: &Config, template: &str) 
             }});
         }
     }
+    if config.imex.encryption {
+        encrypt(&mut spec, name);
+    }
     if daemon.priority_class_name.is_empty()
         && let Some(spec) = spec.as_object_mut()
     {
@@ -72,6 +77,24 @@ pub(super) fn pod_spec(daemons: DaemonsOf<'_>, config: &Config, template: &str) 
         spec["imagePullSecrets"] = json!(daemon.image_pull_secrets);
     }
     spec
+}
+
+/// Mounts the certificate. The variable is for the probes, too.
+fn encrypt(spec: &mut Value, secret: &str) {
+    // 256 is 0400: the daemon is root.
+    let volume = json!({"name": "tls", "secret": {"secretName": secret, "defaultMode": 256}});
+    let mount = json!({"name": "tls", "mountPath": TLS_FOLDER, "readOnly": true});
+    let variable = json!({"name": "OCTAVO_TLS_FOLDER", "value": TLS_FOLDER});
+    let parts = [
+        ("/volumes", volume),
+        ("/containers/0/volumeMounts", mount),
+        ("/containers/0/env", variable),
+    ];
+    for (list, item) in parts {
+        if let Some(Value::Array(list)) = spec.pointer_mut(list) {
+            list.push(item);
+        }
+    }
 }
 
 fn environment(config: &Config) -> Vec<Value> {

@@ -1,4 +1,5 @@
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use octavo_api::names::ANNOTATION_READY_WHEN;
 use serde::Serialize;
@@ -124,6 +125,51 @@ fn the_hash_is_that_of_the_spec_alone() {
     assert_eq!(hash_of(&old).unwrap().len(), 32);
     config.daemon.image = "example.com/octavo:2".to_owned();
     assert_ne!(hash_of(&old), hash_of(&daemon_set(DaemonsOf::Domain(&domain()), &config)));
+}
+
+#[test]
+fn daemons_that_encrypt_read_the_secret_of_their_name() {
+    let mut config = config();
+    let plain = daemon_set(DaemonsOf::Domain(&domain()), &config);
+    config.imex.encryption = true;
+    let set = daemon_set(DaemonsOf::Domain(&domain()), &config);
+    is_whole::<DaemonSet>(&set);
+    assert_ne!(hash_of(&plain), hash_of(&set));
+    let pod = &set["spec"]["template"]["spec"];
+    let secret = json!({"secretName": set["metadata"]["name"], "defaultMode": 0o400});
+    assert_eq!(pod["volumes"][1], json!({"name": "tls", "secret": secret}));
+    let container = &pod["containers"][0];
+    let folder = &container["volumeMounts"][1]["mountPath"];
+    assert_eq!(container["volumeMounts"][1]["name"], "tls");
+    let variable = json!({"name": "OCTAVO_TLS_FOLDER", "value": folder});
+    assert!(container["env"].as_array().unwrap().contains(&variable));
+    assert!(!plain.to_string().contains("tls"));
+}
+
+#[test]
+fn a_secret_with_a_certificate_is_owned_by_the_daemon_set_and_does_not_change() {
+    let request = CertificateRequest {
+        namespace: "octavo".to_owned(),
+        domain: "0d3b9a2e".to_owned(),
+        title: "ComputeDomain 0d3b9a2e".to_owned(),
+        owner: "u".to_owned(),
+        slots: 18,
+    };
+    let issued = crate::certificate::issue(&request, jiff::Timestamp::UNIX_EPOCH).unwrap();
+    let object = certificate_secret(&request, &issued);
+    is_whole::<Secret>(&object);
+    let metadata = &object["metadata"];
+    assert_eq!(metadata["name"], daemon_name("0d3b9a2e"));
+    assert_eq!(metadata["labels"][LABEL_COMPUTE_DOMAIN], "0d3b9a2e");
+    assert_eq!(metadata["ownerReferences"][0]["uid"], "u");
+    assert_eq!(hash_of(&object), Some(names_hash(18).as_str()));
+    assert_ne!(names_hash(18), names_hash(36));
+    assert_eq!(
+        (&object["immutable"], &object["type"]),
+        (&json!(true), &json!("kubernetes.io/tls"))
+    );
+    let keys: Vec<&String> = object["stringData"].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["ca.crt", "tls.crt", "tls.key"]);
 }
 
 #[test]

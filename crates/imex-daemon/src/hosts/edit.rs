@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
+use octavo_api::names::IMEX_SLOT_PREFIX;
+
 use crate::slots::{self, Slots};
 
 /// First and last line of the slots' lines. A fragment of them at the end of a file is known by the common begin.
@@ -167,14 +169,14 @@ fn is_slot_begin(text: &str) -> bool {
         return false;
     };
     address.trim_end_matches(' ').bytes().all(is_in_address)
-        && match name.strip_prefix(' ').unwrap_or(name).strip_prefix(slots::NAME_PREFIX) {
+        && match name.strip_prefix(' ').unwrap_or(name).strip_prefix(IMEX_SLOT_PREFIX) {
             Some(index) => are_digits(index),
-            None => format!(" {}", slots::NAME_PREFIX).starts_with(name),
+            None => format!(" {IMEX_SLOT_PREFIX}").starts_with(name),
         }
 }
 
 fn is_slot_name(word: &str) -> bool {
-    let index = word.strip_prefix(slots::NAME_PREFIX);
+    let index = word.strip_prefix(IMEX_SLOT_PREFIX);
     index.is_some_and(|index| index.len() >= 4 && are_digits(index))
 }
 

@@ -61,7 +61,7 @@ fn a_certificate_is_used_while_it_is_valid_and_of_this_authority() {
     fs::write(path.join("ca.crt"), &theirs.pem).unwrap();
     let foreign = problem(NAME);
     assert!(foreign.contains("not signed by the authority"), "{foreign}");
-    assert!(foreign.contains("delete the Secret"), "{foreign}");
+    assert!(foreign.contains("DaemonSet"), "{foreign}");
 
     ours.issue(&path, 2021);
     let expired = problem(NAME);

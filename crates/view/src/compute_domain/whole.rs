@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use octavo_api::compute_domain::{Readiness, ReadyWhen};
 use octavo_api::imex::ImexServices;
 use octavo_api::names::{
-    ANNOTATION_READY_WHEN, CONDITION_READY, CONDITION_SHARED_CLIQUE, LABEL_CLIQUE,
+    ANNOTATION_READY_WHEN, CONDITION_CERTIFICATE_PROBLEM, CONDITION_READY, CONDITION_SHARED_CLIQUE,
+    LABEL_CLIQUE,
 };
 
 use super::facts::{DomainFacts, TemplateState};
@@ -68,10 +69,17 @@ pub(super) fn notes(facts: &DomainFacts, members: &[Member<'_>], waits: bool) ->
             remedy: facts.controller.remedy(),
         });
     }
-    let mut shared = facts.status.conditions.iter();
-    if let Some(shared) =
-        shared.find(|it| it.type_ == CONDITION_SHARED_CLIQUE && it.status == "True")
-    {
+    let condition = |type_: &str| {
+        let mut conditions = facts.status.conditions.iter();
+        conditions.find(|it| it.type_ == type_ && it.status == "True")
+    };
+    if let Some(certificate) = condition(CONDITION_CERTIFICATE_PROBLEM) {
+        notes.push(Note {
+            text: format!("{}: {}", certificate.reason, certificate.message),
+            remedy: "as the controller says".to_owned(),
+        });
+    }
+    if let Some(shared) = condition(CONDITION_SHARED_CLIQUE) {
         notes.push(Note {
             text: format!("SharedClique: {}", shared.message),
             remedy: "drivers may refuse two domains in one clique; end one of them where its pods cannot map memory".to_owned(),

@@ -46,6 +46,7 @@ impl World {
         for kind in KINDS {
             server.relist(kind);
         }
+        server.encrypts = config.imex.encryption;
         let (dirty, indices, channels) = Default::default();
         let store = Store::new(config.services());
         Self { rng: Rng::new(seed), server, store, dirty, indices, config, channels }
@@ -131,6 +132,7 @@ impl World {
                 if loses && self.rng.chance(10) { Err("lost") } else { self.server.write(write) };
             self.check_indices();
             self.check_channels();
+            self.check_certificates();
             if let Write::RemoveEntries { .. } = write {
                 assert!(live.is_subset(&self.live_entries()), "a running daemon lost its entry");
             }
@@ -155,6 +157,21 @@ impl World {
             }
         }
         entries
+    }
+
+    /// All daemons of an IMEX domain have the same certificate, unless some end.
+    fn check_certificates(&self) {
+        let mut found: BTreeMap<String, &String> = BTreeMap::new();
+        for (key, pod) in self.server.pods() {
+            let certificate = self.server.certificates.get(&key);
+            assert_eq!(certificate.is_some(), self.server.encrypts && !pod.ip.is_empty());
+            if let Some(certificate) = certificate
+                && !pod.is_deleting
+            {
+                let first = found.entry(pod.domain).or_insert(certificate);
+                assert_eq!(*first, certificate, "two certificates: {key:?}");
+            }
+        }
     }
 
     /// No index is given twice, and none changes while its entry exists.
@@ -221,6 +238,7 @@ impl World {
             let has_stepped = self.server.step_daemons(|| true);
             self.check_indices();
             self.check_channels();
+            self.check_certificates();
             if !has_planned && !has_stepped && self.server.events.values().all(Vec::is_empty) {
                 return;
             }
@@ -289,6 +307,7 @@ impl World {
                 }
                 Some(Fact::Clique(clique)) => clique.object.is_of(SHARED_IMEX_DOMAIN),
                 Some(Fact::Pod(pod)) => pod.domain == SHARED_IMEX_DOMAIN,
+                Some(Fact::Secret(secret)) => secret.domain == SHARED_IMEX_DOMAIN,
                 _ => false,
             };
             assert!(is_of_others, "{key:?} is left");
@@ -331,4 +350,13 @@ fn domains_that_share_cliques_settle_after_any_sequence_with_a_channel_each() {
     let mut config = config();
     config.imex.isolation = ImexIsolation::Channel;
     run(&config);
+}
+
+#[test]
+fn domains_that_encrypt_settle_after_any_sequence_with_a_certificate_each() {
+    for isolation in [ImexIsolation::Domain, ImexIsolation::Channel] {
+        let mut config = config();
+        (config.imex.isolation, config.imex.encryption) = (isolation, true);
+        run(&config);
+    }
 }

@@ -9,6 +9,7 @@ use super::*;
 use crate::gangs::PodGang;
 use crate::shell::{pod_reader, watches};
 use crate::store::{Change, Fact, Kind};
+use crate::testing::config;
 use crate::view::ClaimPod;
 
 fn pod(uid: &str) -> ClaimPod {
@@ -58,7 +59,7 @@ async fn gangs_are_watched_where_they_are_served() {
             "metadata": {"name": "train", "namespace": "team", "uid": "u"}, "spec": {"minMember": 8},
         }),
     );
-    let (_, mut changes) = watches::watch(&api.client(), "octavo", &stop);
+    let (_, mut changes) = watches::watch(&api.client(), &config(), &stop);
     let mut minimum = None;
     loop {
         let change = tokio::time::timeout(Duration::from_mins(1), changes.recv()).await;

@@ -1,10 +1,11 @@
-use octavo_testkit::FakeApi;
+use octavo_testkit::{FakeApi, Request, ScriptedApi, eventually, failure};
 use serde_json::json;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::shell::watches;
 use crate::store::{Change, Fact, Kind, Store};
+use crate::testing::config;
 
 const DOMAINS: &str = "/apis/resource.nvidia.com/v1beta1/computedomains";
 const NODES: &str = "/api/v1/nodes";
@@ -41,7 +42,7 @@ async fn all_kinds_are_listed_and_then_watched() {
     });
     api.put(DOMAINS, domain);
     api.put(NODES, node("a"));
-    let (_, mut changes) = watches::watch(&api.client(), "octavo", &stop);
+    let (_, mut changes) = watches::watch(&api.client(), &config(), &stop);
     let mut store = Store::default();
     while !store.is_complete() {
         let change = next(&mut changes).await;
@@ -75,4 +76,30 @@ async fn all_kinds_are_listed_and_then_watched() {
         );
     }
     stop.cancel();
+}
+
+#[tokio::test]
+async fn secrets_are_asked_for_only_with_encryption_and_without_their_content() {
+    for encryption in [false, true] {
+        let (api, stop) =
+            (ScriptedApi::new(|_: &Request| failure(404, "none")), CancellationToken::new());
+        let mut config = config();
+        config.imex.encryption = encryption;
+        let (_, mut changes) = watches::watch(&api.client(), &config, &stop);
+        let of = |kind: &str| {
+            let requests = api.requests().clone().into_iter();
+            let found = requests.filter(|it| it.uri().path().ends_with(kind));
+            found.map(|it| it.headers()["accept"].to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        if encryption {
+            eventually("they are asked for", || !of("/namespaces/octavo/secrets").is_empty()).await;
+            let accepted = of("/secrets");
+            assert!(accepted.iter().all(|it| it.contains("as=PartialObject")), "{accepted:?}");
+        } else {
+            while !matches!(next(&mut changes).await, Change::End(Kind::Secret)) {}
+            eventually("others are asked for", || !of("/daemonsets").is_empty()).await;
+            assert!(of("/secrets").is_empty());
+        }
+        stop.cancel();
+    }
 }

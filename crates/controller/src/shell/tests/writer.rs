@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use super::*;
+use crate::certificate::CertificateRequest;
 use crate::metrics::Metrics;
 use crate::plan::{Reason, Regarding, Warning, Write};
 use crate::shell::leadership;
@@ -224,6 +225,29 @@ async fn objects_are_created_where_they_belong() {
         assert_eq!((requests[0].method(), requests[0].uri().path()), (&Method::POST, path));
         assert_eq!(body(&requests[0])["metadata"]["labels"], object["metadata"]["labels"]);
     }
+}
+
+#[tokio::test]
+async fn a_certificate_is_issued_into_a_secret_and_another_owner_s_is_kept() {
+    let request = CertificateRequest {
+        namespace: "octavo".to_owned(),
+        domain: "a".to_owned(),
+        title: "ComputeDomain a".to_owned(),
+        owner: "u".to_owned(),
+        slots: 4,
+    };
+    let write = Write::IssueCertificate(request);
+    let (requests, result) = send(&write, 201, answer("Secret", "computedomain-daemon-a")).await;
+    let Ok(Change::Put(observed)) = result else { panic!("{result:?}") };
+    assert_eq!(observed.key.kind, Kind::Secret);
+    let (method, path) = (requests[0].method(), requests[0].uri().path());
+    assert_eq!((method, path), (&Method::POST, "/api/v1/namespaces/octavo/secrets"));
+    let key = body(&requests[0])["stringData"]["tls.key"].as_str().unwrap().to_owned();
+    assert!(key.starts_with("-----BEGIN PRIVATE KEY-----"));
+    // No message has the key.
+    assert!(!format!("{write:?} {observed:?}").contains("PRIVATE"));
+    let (_, result) = send(&write, 409, failure(409, "it exists").1).await;
+    assert!(matches!(result, Err(WriteError::Conflict(_))), "{result:?}");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 //! Removes objects that were made for a domain.
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 use k8s_openapi::api::resource::v1::ResourceClaimTemplate;
 use kube::api::{DeleteParams, ListParams, Patch, Preconditions, PropagationPolicy};
 use kube::core::Status;
@@ -56,6 +56,10 @@ impl KubeWriter {
                 let api: Api<DaemonSet> = self.in_namespace(namespace);
                 store::daemon_set(&api.patch_metadata(name, &params, &patch).await?)
             }
+            OwnedKind::Secret => {
+                let api: Api<Secret> = self.in_namespace(namespace);
+                store::secret(&api.patch_metadata(name, &params, &patch).await?)
+            }
             OwnedKind::Clique => {
                 let api: Api<ComputeDomainClique> = self.in_namespace(namespace);
                 store::clique(api.patch(name, &params, &patch).await?)
@@ -78,6 +82,12 @@ impl KubeWriter {
                 let kept = remove(&api, name, &object.uid).await?;
                 let kept = kept.map(|it| store::daemon_set(&it.metadata.into_response_partial()));
                 Ok(after_delete(Kind::DaemonSet, object, kept))
+            }
+            OwnedKind::Secret => {
+                let api: Api<Secret> = self.in_namespace(namespace);
+                let kept = remove(&api, name, &object.uid).await?;
+                let kept = kept.map(|it| store::secret(&it.metadata.into_response_partial()));
+                Ok(after_delete(Kind::Secret, object, kept))
             }
             OwnedKind::Clique => {
                 let api: Api<ComputeDomainClique> = self.in_namespace(namespace);

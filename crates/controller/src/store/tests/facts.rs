@@ -2,7 +2,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::super::{Fact, claim, clique, node, pod};
+use super::super::{Fact, claim, clique, node, pod, secret};
 
 fn parsed<K: DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).unwrap()
@@ -84,6 +84,59 @@ fn pods_that_ended_do_not_count_as_daemons() {
     assert!(running.is_ready && running.ip == "10.0.0.1" && running.node == "n");
     assert_eq!(pod(&with_phase("Failed")).fact, None);
     assert_eq!(pod(&with_phase("Succeeded")).fact, None);
+}
+
+#[test]
+fn a_pod_with_the_secret_of_its_daemons_encrypts() {
+    let with_secret = |name: &str| {
+        let object = parsed(json!({
+            "metadata": {"name": "p", "labels": {"resource.nvidia.com/computeDomain": "a"}},
+            "spec": {"nodeName": "n", "containers": [], "volumes": [
+                {"name": "imexd", "emptyDir": {}}, {"name": "tls", "secret": {"secretName": name}},
+            ]},
+        }));
+        let Some(Fact::Pod(pod)) = pod(&object).fact else { panic!("no pod") };
+        pod.is_encrypted()
+    };
+    assert!(with_secret("computedomain-daemon-a"));
+    assert!(!with_secret("other"));
+}
+
+#[test]
+fn a_secret_is_the_controller_s_by_name_label_and_owner() {
+    let read = |name: &str, label: Option<&str>, owner: Option<&str>| {
+        let owner = owner.map(
+            |kind| json!([{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": "set"}]),
+        );
+        let object = parsed(json!({
+            "metadata": {
+                "name": name, "namespace": "octavo", "uid": "u", "ownerReferences": owner,
+                "labels": label.map(|uid| json!({"resource.nvidia.com/computeDomain": uid})),
+                "creationTimestamp": "2026-01-01T00:00:00Z",
+                "annotations": {"octavo.dev/certificate-expires": "2031-01-01T00:00:00Z"},
+            },
+        }));
+        match secret(&object).fact {
+            Some(Fact::Secret(secret)) => Some(secret),
+            _ => None,
+        }
+    };
+    let name = "computedomain-daemon-a";
+    let own = read(name, Some("a"), Some("DaemonSet")).unwrap();
+    assert!(!own.is_foreign());
+    assert_eq!((own.domain.as_str(), own.owner.as_deref()), ("a", Some("set")));
+    assert_eq!(own.created.unwrap().to_string(), "2026-01-01T00:00:00Z");
+    assert_eq!(own.expires.unwrap().to_string(), "2031-01-01T00:00:00Z");
+    for foreign in [
+        read(name, Some("b"), Some("DaemonSet")),
+        read(name, None, Some("DaemonSet")),
+        read(name, Some("a"), Some("Deployment")),
+        read(name, Some("a"), None),
+    ] {
+        assert!(foreign.unwrap().is_foreign());
+    }
+    assert!(read("computedomain-daemon-", Some("a"), None).is_none());
+    assert!(read("token", Some("a"), Some("DaemonSet")).is_none());
 }
 
 #[test]

@@ -134,6 +134,18 @@ fn a_status_without_a_known_reason_quotes_the_controller() {
 }
 
 #[test]
+fn a_problem_of_the_certificate_is_noted() {
+    let certificate = |facts: &mut DomainFacts| {
+        let mut condition = facts.status.conditions[0].clone();
+        "CertificateProblem".clone_into(&mut condition.type_);
+        "CertificateLost".clone_into(&mut condition.reason);
+        "The Secret is gone.".clone_into(&mut condition.message);
+        facts.status.conditions.push(condition);
+    };
+    assert_eq!(notes(certificate), ["CertificateLost: The Secret is gone."]);
+}
+
+#[test]
 fn cliques_are_noted_when_shared_several_or_full() {
     let shared = |facts: &mut DomainFacts| {
         let mut condition = facts.status.conditions[0].clone();
