@@ -87,13 +87,8 @@ pub(crate) struct UpArgs {
         default_missing_value = "true"
     )]
     pub(crate) controller: Option<bool>,
-    /// Who runs `nvidia-imex` on simulated nodes: driverManaged, daemons of Octavo's controller; or hostManaged, you
-    /// [default: driverManaged]
-    #[arg(long, value_name = "MODE")]
-    pub(crate) imex_mode: Option<ImexMode>,
-    /// What keeps ComputeDomains apart: domain, an IMEX domain for each; or channel, a channel for each [default: domain]
-    #[arg(long, value_name = "ISOLATION")]
-    pub(crate) imex_isolation: Option<ImexIsolation>,
+    #[command(flatten)]
+    pub(crate) imex: ImexArgs,
     /// Real nodes besides the simulated ones, with a kubelet, containerd and the GPUs of a machine:
     /// COUNT or COUNT:MACHINE [default: 0; default machine: dgx-h100]. Needs root, runc, CNI
     /// plugins, iproute2, iptables and busybox-static
@@ -124,13 +119,31 @@ impl UpArgs {
             (false, false) => None,
         }
     }
+}
 
+/// Settings for IMEX.
+#[derive(Debug, Args)]
+pub(crate) struct ImexArgs {
+    /// Who runs `nvidia-imex` on simulated nodes: driverManaged, daemons of Octavo's controller; or hostManaged, you
+    /// [default: driverManaged]
+    #[arg(long = "imex-mode", value_name = "MODE")]
+    mode: Option<ImexMode>,
+    /// What keeps ComputeDomains apart: domain, an IMEX domain for each; or channel, a channel for each [default: domain]
+    #[arg(long = "imex-isolation", value_name = "ISOLATION")]
+    isolation: Option<ImexIsolation>,
+    /// Let the daemons of ComputeDomains encrypt what they send to each other, with certificates of Octavo's controller
+    #[arg(long = "imex-encryption")]
+    encryption: bool,
+}
+
+impl ImexArgs {
     /// The settings for IMEX; `None` if none is given.
-    pub(crate) fn imex(&self) -> Option<ImexSettings> {
-        let is_given = self.imex_mode.is_some() || self.imex_isolation.is_some();
+    pub(crate) fn settings(&self) -> Option<ImexSettings> {
+        let is_given = self.mode.is_some() || self.isolation.is_some() || self.encryption;
         is_given.then(|| ImexSettings {
-            mode: self.imex_mode.unwrap_or_default(),
-            isolation: self.imex_isolation.unwrap_or_default(),
+            mode: self.mode.unwrap_or_default(),
+            isolation: self.isolation.unwrap_or_default(),
+            encryption: self.encryption,
         })
     }
 }

@@ -56,7 +56,8 @@ pub async fn run(args: LabArgs) -> anyhow::Result<()> {
 async fn up(layout: &Layout, args: UpArgs) -> anyhow::Result<()> {
     let began = tokio::time::Instant::now();
     let octavo = std::env::current_exe().context("find the path of this program")?;
-    let (scheduler, controller, imex) = (args.octavo_scheduler(), args.controller, args.imex());
+    let (scheduler, controller, imex) =
+        (args.octavo_scheduler(), args.controller, args.imex.settings());
     let whole = if args.control_plane_only {
         UpOptions::control_plane_only(layout.root(), octavo)
     } else {

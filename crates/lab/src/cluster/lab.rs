@@ -54,7 +54,8 @@ pub struct UpOptions {
     /// Whether to run Octavo's controller, with agents that are drivers of `ComputeDomains`. `None`: if the binary has one
     /// and a node has a fabric of several nodes.
     pub controller: Option<bool>,
-    /// Who runs the IMEX services of simulated nodes, and what keeps domains apart. `None`: the default, or as in a running lab.
+    /// Who runs the IMEX services of simulated nodes, what keeps domains apart, and whether they encrypt. `None`: the default,
+    /// or as in a running lab.
     pub imex: Option<ImexSettings>,
     /// Additional process arguments, which override the lab's own.
     pub more_args: BTreeMap<Component, Vec<String>>,

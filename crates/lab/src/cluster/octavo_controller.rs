@@ -39,10 +39,11 @@ pub(crate) fn check_imex(
     imex.services()?;
     if !has_controller {
         bail!(
-            "--imex-mode and --imex-isolation are for Octavo's controller, which this lab has not: add --controller"
+            "--imex-mode, --imex-isolation and --imex-encryption are for Octavo's controller, which this lab has not: add --controller"
         );
     }
-    if has_real_nodes && imex != ImexSettings::default() {
+    // Agents know nothing of encryption.
+    if has_real_nodes && (ImexSettings { encryption: false, ..imex }) != ImexSettings::default() {
         bail!(
             "--imex-mode and --imex-isolation are for simulated nodes: omit them, or --real-node"
         );
@@ -90,6 +91,9 @@ mod tests {
             check_imex(Some(imex), has_controller, has_real).unwrap_err().to_string()
         };
         assert!(refused(host, true, false).contains("imex.isolation"));
+        let encrypted = ImexSettings { encryption: true, ..ImexSettings::default() };
+        assert!(check_imex(Some(encrypted), true, true).is_ok());
+        assert!(refused(encrypted, false, true).contains("--imex-encryption"));
         assert!(refused(channel, false, false).contains("--controller"));
         assert!(refused(channel, true, true).contains("--real-node"));
     }

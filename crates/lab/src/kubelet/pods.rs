@@ -7,4 +7,5 @@ pub(crate) mod dispatch;
 pub(crate) mod plan;
 pub(crate) mod processes;
 pub(crate) mod status;
+mod volumes;
 pub(crate) mod worker;

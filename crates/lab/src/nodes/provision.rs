@@ -358,7 +358,8 @@ impl<'a> AgentConfig<'a> {
             run_root: folder.join("run"),
             dynamic_mig: &node.dynamic_mig,
             compute_domains: imex.is_some(),
-            imex,
+            // Agents have no such setting.
+            imex: imex.map(|imex| ImexSettings { encryption: false, ..imex }),
             daemon_namespace: manifests::NAMESPACE,
         }
     }

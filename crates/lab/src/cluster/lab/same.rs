@@ -47,7 +47,7 @@ impl Lab {
             && requested != self.settings.imex
         {
             bail!(
-                "a lab with another --imex-mode or --imex-isolation is up in {}: run `octavo lab down` first",
+                "a lab with another --imex-mode, --imex-isolation or --imex-encryption is up in {}: run `octavo lab down` first",
                 self.layout.root().display()
             );
         }

@@ -3,7 +3,7 @@
 //! ```text
 //! address      one of the loopback, for each pod
 //! environment  the container's, and that of its CDI devices; a kubeconfig with a token of the pod's account
-//! files        /etc/hosts and /imexd are files of the pod's folder, named by variables
+//! files        /etc/hosts, /imexd and volumes of Secrets are files of the pod's folder, named by variables
 //! programs     octavo is this program; the driver's are those of the node
 //! probes       the readiness probe's command; a startup probe's interval until it succeeds
 //! ```
@@ -30,7 +30,7 @@ use crate::cluster::pki;
 use crate::cluster::process::{self, CommandLine, Process};
 use crate::cluster::settings::Settings;
 use crate::kubelet::node::Node;
-use crate::kubelet::pods::containers;
+use crate::kubelet::pods::{containers, volumes};
 use crate::kubelet::within;
 use crate::real_node::images::OCTAVO_IMAGE;
 
@@ -201,6 +201,9 @@ async fn command(
         if let Some((name, value)) = variable.split_once('=') {
             env.insert(name.to_owned(), value.to_owned());
         }
+    }
+    for (path, place) in volumes::folders(pod, container, folder) {
+        env.values_mut().filter(|value| **value == path).for_each(|value| *value = text(&place));
     }
     let programs = node.driver_programs();
     env.insert("PATH".to_owned(), format!("{}:/usr/bin:/bin", programs.display()));

@@ -31,6 +31,7 @@ use crate::kubelet::pods::containers;
 use crate::kubelet::pods::plan::{AfterExit, Plan, restart_delay};
 use crate::kubelet::pods::processes::{self, ProcessEvent};
 use crate::kubelet::pods::status::{Phase, State, View, status_of};
+use crate::kubelet::pods::volumes;
 use crate::kubelet::{ApiError, backoff, within};
 
 /// Receives the newest version of a pod; `None` after its deletion.
@@ -202,14 +203,14 @@ impl PodWorker {
         }
     }
 
-    /// Prepares the claims and creates the containers, with retries. `None` if the pod is deleted
+    /// Mounts Secrets, prepares the claims and creates the containers, with retries. `None` if the pod is deleted
     /// first. A pod that ran before a restart keeps its status.
     async fn start(&mut self, runs: bool) -> Option<()> {
         let mut attempt = 0;
         loop {
             let pod = self.pod().filter(|_| !is_ending(&self.latest))?;
             let mut plugins = self.node.plugins.changes();
-            let failure = match prepare::prepare(&self.node, &pod).await {
+            let failure = match volumes::set_up(&self.node, &pod).await {
                 Ok(()) => match containers::create(&self.node, &pod) {
                     Ok(()) => {
                         self.view.exceptions.clear();
@@ -223,10 +224,9 @@ impl PodWorker {
                         ("Failed", format!("Error: {}", failed.message))
                     }
                 },
-                Err(error) => {
+                Err(failure) => {
                     self.view.exceptions.clear();
-                    let note = format!("Failed to prepare dynamic resources: {error}");
-                    ("FailedPrepareDynamicResources", note)
+                    failure
                 }
             };
             if !runs {
