@@ -91,6 +91,9 @@ daemonNamespace: {{ .Release.Namespace | quote }}
 {{- if and (eq .mode "hostManaged") (eq .isolation "channel") }}
 {{- fail "octavo: computeDomains.imex.isolation: channel needs daemons of the controller, and computeDomains.imex.mode is hostManaged: set one of the two to its default" }}
 {{- end }}
+{{- if and .encryption (eq .mode "hostManaged") }}
+{{- fail "octavo: computeDomains.imex.encryption is of the controller's daemons, and computeDomains.imex.mode is hostManaged: turn it off, and set the keys in the config of the host's service" }}
+{{- end }}
 {{- if and .hostSocketPath (ne .mode "hostManaged") }}
 {{- fail "octavo: computeDomains.imex.hostSocketPath is set and computeDomains.imex.mode is driverManaged: the host's service is not asked then; remove one of the two" }}
 {{- end -}}
@@ -128,6 +131,7 @@ schedulerName: {{ .Values.scheduler.name | quote }}
 namespace: {{ .Release.Namespace | quote }}
 maxNodesPerImexDomain: {{ .Values.computeDomains.maxNodesPerImexDomain }}
 {{- include "octavo.imex" . | nindent 0 }}
+  encryption: {{ .Values.computeDomains.imex.encryption }}
 {{- with .Values.computeDomains.daemon }}
 daemon:
   image: {{ include "octavo.image" $ | quote }}

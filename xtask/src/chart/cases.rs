@@ -20,7 +20,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 38] = [
+pub(super) const REFUSED: [Refused; 40] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -55,6 +55,11 @@ pub(super) const REFUSED: [Refused; 38] = [
     ),
     set("computeDomains.imex.mode=none", "'/computeDomains/imex/mode': value must be one of"),
     set("computeDomains.imex.isolation=none", "/imex/isolation': value must be one of"),
+    set("computeDomains.imex.encryption=on", "/imex/encryption': got string, want boolean"),
+    set(
+        "computeDomains.imex.mode=hostManaged,computeDomains.imex.encryption=true",
+        "encryption is of the controller's daemons",
+    ),
     set("computeDomains.imex.hostSocketPath=s", "/imex/hostSocketPath': 's' does not match"),
     set("computeDomains.imex.hostSocketPath=/s", "the host's service is not asked then"),
     set(

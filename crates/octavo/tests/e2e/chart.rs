@@ -1,6 +1,7 @@
 //! The Helm chart on a real API server, applied by a real helm, and the rights that it grants.
 
 mod compute_domain_claims;
+mod compute_domain_secrets;
 mod compute_domains;
 
 use std::path::Path;

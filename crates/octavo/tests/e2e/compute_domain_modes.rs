@@ -18,7 +18,7 @@ use crate::testbed::{OCTAVO, Testbed, eventually};
 
 const CHANNELS: &str = "/dev/nvidia-caps-imex-channels/";
 
-async fn lab(nodes: &str, imex: ImexSettings) -> Testbed {
+pub(crate) async fn lab(nodes: &str, imex: ImexSettings) -> Testbed {
     Testbed::up_with(|state| UpOptions {
         nodes: Some(nodes.parse().unwrap()),
         imex: Some(imex),
@@ -48,7 +48,7 @@ impl Domains<'_> {
     }
 
     /// Deletes a domain, and waits until it is gone.
-    async fn delete(&self, domain: &str) {
+    pub(crate) async fn delete(&self, domain: &str) {
         let api = self.api();
         api.delete(domain, &DeleteParams::default()).await.unwrap();
         eventually(&format!("{domain} is gone"), || async {

@@ -12,6 +12,7 @@
 
 mod chart;
 mod claims;
+mod compute_domain_encryption;
 mod compute_domain_faults;
 mod compute_domain_modes;
 mod compute_domain_pods;

@@ -29,6 +29,7 @@ maxNodesPerImexDomain: 18
 imex:
   mode: driverManaged
   isolation: domain
+  encryption: false
 daemon:
   image: \"octavo/octavo:VERSION\"
   imagePullPolicy: IfNotPresent
@@ -51,6 +52,7 @@ maxNodesPerImexDomain: 36
 imex:
   mode: driverManaged
   isolation: channel
+  encryption: true
 daemon:
   image: \"registry.example.com:5000/mirror/octavo@sha256:DIGEST\"
   imagePullPolicy: Always
@@ -195,6 +197,7 @@ fn objects() -> Vec<Fact> {
             "/spec/validationActions/0",
             json!("Deny"),
         ),
+        fact("ValidatingAdmissionPolicy/octavo-controller-secrets", "", Value::Null),
         fact("NetworkPolicy/octavo-imex-daemon", "", Value::Null),
         fact("SecurityContextConstraints", "", Value::Null),
     ]
@@ -282,6 +285,26 @@ pub(super) fn every_value_facts() -> Vec<Fact> {
             "/spec/template/spec/volumes/8/hostPath/path",
             json!("/var/lib/k0s/kubelet/plugins/compute-domain.nvidia.com"),
         ),
+        // Certificates of the daemons.
+        fact(
+            "Role/octavo-gpus-controller",
+            "/rules/3",
+            json!({
+                "apiGroups": [""], "resources": ["secrets"],
+                "verbs": ["list", "watch", "create", "delete"],
+            }),
+        ),
+        fact(
+            "ValidatingAdmissionPolicy/octavo-gpus-controller-secrets",
+            CONDITION,
+            json!(requester("gpu-controller")),
+        ),
+        fact(
+            "ValidatingAdmissionPolicyBinding/octavo-gpus-controller-secrets",
+            "/spec/validationActions/0",
+            json!("Deny"),
+        ),
+        fact("SecurityContextConstraints", "/volumes/2", json!("secret")),
         fact("ClusterRoleBinding/octavo-gpus-controller", SUBJECT, json!("gpu-controller")),
         fact("RoleBinding/octavo-gpus-imex-daemon", SUBJECT, json!("gpu-imex-daemon")),
         fact(

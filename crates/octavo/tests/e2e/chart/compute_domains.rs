@@ -86,6 +86,10 @@ async fn the_controller_writes_daemon_sets_of_domains_only() {
     let mut changed = wanted.clone();
     changed["spec"]["template"]["spec"]["priorityClassName"] = "system-cluster-critical".into();
     sets.replace(&name, &PostParams::default(), &parsed(&changed)).await.unwrap();
+    let mut encrypted = config();
+    encrypted.imex.encryption = true;
+    let encrypted = wanted::daemon_set(DaemonsOf::Domain(&domain()), &encrypted);
+    sets.replace(&name, &PostParams::default(), &parsed(&encrypted)).await.unwrap();
 
     // Pods with other rights are not.
     let error = create(&foreign).await.unwrap_err();
@@ -101,6 +105,9 @@ async fn the_controller_writes_daemon_sets_of_domains_only() {
         ("/spec/hostPID", json!(true), rights),
         ("/spec/hostIPC", json!(true), rights),
         ("/spec/volumes", host_folder, rights),
+        ("/spec/volumes", json!([{"name": "imexd", "secret": {"secretName": "a"}}]), rights),
+        // The Secret of another DaemonSet.
+        ("/spec/volumes", json!([{"name": "imexd", "secret": {"secretName": name}}]), rights),
         ("/spec/containers/0/securityContext", json!({"privileged": true}), rights),
         (
             "/spec/containers/0/securityContext",
@@ -307,7 +314,7 @@ fn cliques(client: Client) -> Api<ComputeDomainClique> {
     in_namespace(client)
 }
 
-fn in_namespace<K>(client: Client) -> Api<K>
+pub(super) fn in_namespace<K>(client: Client) -> Api<K>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
@@ -343,7 +350,7 @@ pub(super) fn config() -> config::Config {
 }
 
 /// The `DaemonSet` that the controller makes for a domain.
-fn daemon_set() -> Value {
+pub(super) fn daemon_set() -> Value {
     wanted::daemon_set(DaemonsOf::Domain(&domain()), &config())
 }
 
