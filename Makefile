@@ -17,7 +17,7 @@ step = @printf '\n\033[1m==> %s\033[0m\n' "$(1)"
 
 # One cargo, one target folder: steps side by side would only wait for one another.
 .NOTPARALLEL:
-.PHONY: help demo programs build test vm upgrade bench fmt lint unit doc tidy deny clean require
+.PHONY: help demo programs build test vm mpi upgrade bench fmt lint unit doc tidy deny clean require
 
 help: ## List the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -46,6 +46,17 @@ vm: require ## Run the tests of a node that is a virtual machine (about 10 minut
 	@cargo build --workspace --locked
 	@OCTAVO_TEST_VIRTUAL_MACHINE=1 cargo test --workspace --locked --test e2e -- --nocapture virtual_machine
 
+mpi: require ## Run MPI over the simulated NVLink fabric of two real nodes
+	$(call step,build (the name server and the MPI operator take 2 to 4 minutes the first time))
+	@cargo build --locked
+	$(call step,two nodes with four GPUs each and an MPI job with a rank on each GPU)
+	@state=$$(mktemp -d); lab="$(OCTAVO) lab --state-dir $$state/lab"; \
+	  trap '$$lab down; rm -rf "$$state"' EXIT; \
+	  $$lab up --control-plane-only --real-node 2:gb200-tray --controller --mpi-operator > /dev/null; \
+	  $$lab kubectl apply -f examples/mpi/fabric.yaml; \
+	  $$lab kubectl wait --for=condition=Succeeded --timeout=3m mpijob/fabric || failed=1; \
+	  $$lab kubectl logs --tail=-1 -l training.kubeflow.org/job-role=launcher; exit $${failed:-0}
+
 upgrade: require ## Run the test of an upgrade from and a downgrade to OLD, the path of an older octavo
 	$(call step,from an older agent to this one and back)
 	@[ -x "$(OLD)" ] || { echo "give the path of an older program: make upgrade OLD=../old/target/debug/octavo" >&2; exit 2; }
@@ -67,13 +78,13 @@ lint: require
 	@cargo clippy --workspace --all-targets --locked -- -D warnings
 	$(call step,go vet)
 	@# With the flags of the build, so that both share what they compile.
-	@cd lab/control-plane && CGO_ENABLED=0 GOWORK=off go vet $(GO_FLAGS) ./...
+	@for module in control-plane add-ons; do (cd lab/$$module && CGO_ENABLED=0 GOWORK=off go vet $(GO_FLAGS) ./...); done
 
 unit: require
-	$(call step,programs of the tests (Kubernetes and helm are built once))
+	$(call step,programs of the tests (Kubernetes, its add-ons and helm are built once))
 	@cargo build --workspace --locked
 	@state=$$(mktemp -d); lab="$(TARGET)/debug/octavo lab --state-dir $$state/lab"; \
-	  trap '$$lab down > /dev/null; rm -rf "$$state"' EXIT; $$lab up --control-plane-only --real-node 1 > /dev/null || $$lab up --control-plane-only > /dev/null
+	  trap '$$lab down > /dev/null; rm -rf "$$state"' EXIT; $$lab up --control-plane-only --real-node 1 --mpi-operator > /dev/null || $$lab up --control-plane-only --mpi-operator > /dev/null
 	@cargo xtask chart helm-path
 	$(call step,tests (the end-to-end ones start the lab))
 	@cargo test --workspace --locked

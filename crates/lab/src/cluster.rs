@@ -1,5 +1,6 @@
 //! A lab from start to end: the control plane, its files and its processes.
 
+pub(crate) mod add_ons;
 pub(crate) mod apply;
 pub(crate) mod binaries;
 pub(crate) mod component;

@@ -68,12 +68,13 @@ fn rank(
 
 /// Exports own memory, and checks that of all other ranks. Returns how many these are.
 fn round(mpi: &Mpi, context: &GpuContext<'_>) -> anyhow::Result<usize> {
-    let own = Memory::export(context, mpi.rank).context("export memory over the fabric")?;
+    let own = Memory::fill(context, mpi.rank)
+        .context("make memory for the fabric: the container needs an IMEX channel")?;
     let mut shareable = FabricHandle([0; 64]);
     context
         .cuda
         .export(&mut shareable, own.handle, FABRIC, 0)
-        .context("export memory over the fabric: the container needs an IMEX channel")?;
+        .context("export memory to the fabric")?;
     let all = mpi.all_gather(&shareable.0)?;
     let others = all.iter().enumerate().filter(|(rank, _)| *rank != mpi.rank);
     let mut read = 0;
@@ -106,7 +107,7 @@ struct Memory<'a> {
 
 impl<'a> Memory<'a> {
     /// Memory of this process, filled for others.
-    fn export(context: &'a GpuContext<'a>, rank: usize) -> anyhow::Result<Self> {
+    fn fill(context: &'a GpuContext<'a>, rank: usize) -> anyhow::Result<Self> {
         let mut handle = 0;
         let properties = AllocationProperties::fabric(context.device);
         context.cuda.create(&mut handle, BYTES, &properties, 0)?;

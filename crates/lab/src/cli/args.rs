@@ -99,6 +99,19 @@ pub(crate) struct UpArgs {
     /// e2fsprogs and virtiofsd [default: namespaces]
     #[arg(long, requires = "real_node", value_name = "KIND")]
     pub(crate) real_node_kind: Option<RealNodeKind>,
+    /// Start `CoreDNS`, so that pods of real nodes find Services and each other by name [default: with --mpi-operator]
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) dns: Option<bool>,
+    /// Start Kubeflow's operator of `MPIJobs`. For real nodes an image with Open MPI and sshd is packed as well, which
+    /// needs openmpi-bin, openssh-client and openssh-server of Debian [default: false]
+    #[arg(
+        long, value_name = "BOOL", num_args = 0..=1, require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub(crate) mpi_operator: Option<bool>,
     /// Simulated driver library [default: the one in the folder of this binary]
     #[arg(long, env = "OCTAVO_FAKE_DRIVER", value_name = "FILE")]
     pub(crate) fake_driver: Option<PathBuf>,

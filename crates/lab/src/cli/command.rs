@@ -71,6 +71,8 @@ async fn up(layout: &Layout, args: UpArgs) -> anyhow::Result<()> {
         scheduler: scheduler.or(whole.scheduler),
         controller: controller.or(whole.controller),
         imex,
+        dns: args.dns,
+        mpi_operator: args.mpi_operator,
         fake_driver: args.fake_driver,
         ready_timeout: Duration::from_secs(args.timeout),
         progress: Progress::to_stderr(),

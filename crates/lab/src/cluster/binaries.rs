@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::cli::progress::Progress;
+use crate::cluster::add_ons::AddOns;
 use crate::cluster::settings::Tool;
 use crate::real_node::virtual_machine::image;
 
@@ -28,7 +29,11 @@ pub(crate) struct Binaries {
 /// Programs in the folder that `KUBEBUILDER_ASSETS` names are used unchanged. Programs missing
 /// there come from the lab's own build. So a folder with only etcd and kube-apiserver, as envtest
 /// projects use it, is enough. `kubelet` requests the kubelet of real nodes as well.
-pub(crate) async fn find(kubelet: bool, progress: &Progress) -> anyhow::Result<Binaries> {
+pub(crate) async fn find(
+    kubelet: bool,
+    add_ons: AddOns,
+    progress: &Progress,
+) -> anyhow::Result<Binaries> {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty());
     let mut tools =
         assets.map(|folder| from_assets(Path::new(&folder))).transpose()?.unwrap_or_default();
@@ -44,6 +49,17 @@ pub(crate) async fn find(kubelet: bool, progress: &Progress) -> anyhow::Result<B
     if kubelet {
         let program = built(&source::kubelet()?, progress).await?;
         tools.insert("kubelet".to_owned(), Tool { program, args: Vec::new() });
+    }
+    if add_ons.any() {
+        let folder = built(&source::add_ons()?, progress).await?;
+        for (name, is_wanted) in
+            [("coredns", add_ons.name_server), ("mpi-operator", add_ons.mpi_operator)]
+        {
+            if is_wanted {
+                let program = folder.join(name);
+                tools.insert(name.to_owned(), Tool { program, args: Vec::new() });
+            }
+        }
     }
     let version = is_built.then(source::kubernetes_version).transpose()?.map(str::to_owned);
     Ok(Binaries { tools, version })

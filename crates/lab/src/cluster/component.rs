@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use crate::cluster::add_ons;
 use crate::cluster::layout::Layout;
 use crate::cluster::manifests::CONTROLLER;
 use crate::cluster::pki::KUBELET_CLIENT;
@@ -22,6 +23,8 @@ pub enum Component {
     KubeApiserver,
     /// The registry of images for real nodes.
     Registry,
+    /// `CoreDNS`: the name server of pods on real nodes.
+    Coredns,
     /// Kubernetes' controllers.
     KubeControllerManager,
     /// Kubernetes' scheduler.
@@ -30,6 +33,8 @@ pub enum Component {
     OctavoScheduler,
     /// Octavo's controller of `ComputeDomains`.
     OctavoController,
+    /// Kubeflow's operator of `MPIJobs`.
+    MpiOperator,
     /// The simulated kubelets of all nodes.
     Kubelets,
     /// The real agents of all nodes.
@@ -38,14 +43,16 @@ pub enum Component {
 
 impl Component {
     /// All, in the order in which they start.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Etcd,
         Self::KubeApiserver,
         Self::Registry,
+        Self::Coredns,
         Self::KubeControllerManager,
         Self::KubeScheduler,
         Self::OctavoScheduler,
         Self::OctavoController,
+        Self::MpiOperator,
         Self::Kubelets,
         Self::Agents,
     ];
@@ -56,10 +63,12 @@ impl Component {
             Self::Etcd => "etcd",
             Self::KubeApiserver => "kube-apiserver",
             Self::Registry => "registry",
+            Self::Coredns => "coredns",
             Self::KubeControllerManager => "kube-controller-manager",
             Self::KubeScheduler => "kube-scheduler",
             Self::OctavoScheduler => "octavo-scheduler",
             Self::OctavoController => "octavo-controller",
+            Self::MpiOperator => "mpi-operator",
             Self::Kubelets => "kubelets",
             Self::Agents => "agents",
         }
@@ -79,6 +88,8 @@ pub(crate) fn command(component: Component, layout: &Layout, settings: &Settings
         Component::KubeScheduler => scheduler(layout, settings),
         Component::OctavoScheduler => octavo_scheduler(layout, settings),
         Component::OctavoController => octavo_controller(layout, settings),
+        Component::Coredns => vec!["-conf".into(), text(&layout.name_server_config())],
+        Component::MpiOperator => mpi_operator(layout),
         Component::Registry => of_lab("registry", layout),
         Component::Kubelets => of_lab("kubelets", layout),
         Component::Agents => vec!["agent".into(), "--nodes".into(), text(&layout.nodes())],
@@ -222,6 +233,16 @@ fn octavo_controller(layout: &Layout, settings: &Settings) -> Vec<String> {
         flag("kubeconfig", &layout.client_kubeconfig(CONTROLLER)),
         flag("config", &layout.octavo_controller_config()),
         format!("--metrics-listen=127.0.0.1:{}", settings.ports.octavo_controller),
+    ]
+}
+
+/// The operator as clusters have it, at a higher rate of requests.
+fn mpi_operator(layout: &Layout) -> Vec<String> {
+    vec![
+        flag("kubeConfig", &layout.kubeconfig()),
+        format!("--cluster-domain={}", add_ons::DOMAIN),
+        "--kube-api-qps=100".into(),
+        "--kube-api-burst=200".into(),
     ]
 }
 

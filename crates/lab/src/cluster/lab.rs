@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use octavo_api::imex::ImexSettings;
 
 use crate::cli::progress::Progress;
+use crate::cluster::add_ons::{self, AddOns};
 use crate::cluster::component::{self, Component};
 use crate::cluster::kubeconfig;
 use crate::cluster::layout::Layout;
@@ -22,116 +22,13 @@ use crate::cluster::{
     binaries, manifests, octavo_controller, octavo_scheduler, parent_watch, pki, start,
 };
 use crate::nodes::driver_libraries;
-use crate::nodes::dynamic_mig::DynamicMig;
-use crate::nodes::nodeset::NodeSet;
-use crate::nodes::owner::Owners;
 use crate::nodes::provision::{self, NodeKind};
-use crate::real_node::RealNodeKind;
-use crate::real_node::set::RealNodeSet;
 
+mod options;
 mod real;
 mod same;
 
-/// Options of `up`.
-#[derive(Debug)]
-pub struct UpOptions {
-    /// State folder; created if missing.
-    pub state_dir: PathBuf,
-    /// The simulated nodes. `None`: the default, or the nodes of a running lab.
-    pub nodes: Option<NodeSet>,
-    /// The real nodes. `None`: none, or the real nodes of a running lab.
-    pub real_nodes: Option<RealNodeSet>,
-    /// What the real nodes are. `None`: the default, or what those of a running lab are.
-    pub real_node_kind: Option<RealNodeKind>,
-    /// GPUs opted in to dynamic MIG. `None`: the default, or those of a running lab.
-    pub dynamic_mig: Option<DynamicMig>,
-    /// Owners of the nodes. `None`: the default, or those of a running lab.
-    pub owners: Option<Owners>,
-    /// Whether to run Octavo's scheduler. `None`: if the binary has one.
-    pub scheduler: Option<bool>,
-    /// Keys of the scheduler's config file; they override the lab's.
-    pub scheduler_config: Option<serde_json::Value>,
-    /// Whether to run Octavo's controller, with agents that are drivers of `ComputeDomains`. `None`: if the binary has one
-    /// and a node has a fabric of several nodes.
-    pub controller: Option<bool>,
-    /// Who runs the IMEX services of simulated nodes, what keeps domains apart, and whether they encrypt. `None`: the default,
-    /// or as in a running lab.
-    pub imex: Option<ImexSettings>,
-    /// Additional process arguments, which override the lab's own.
-    pub more_args: BTreeMap<Component, Vec<String>>,
-    /// The `octavo` binary for agents and kubelets.
-    pub octavo: PathBuf,
-    /// The simulated driver library. `None`: search beside `octavo`.
-    pub fake_driver: Option<PathBuf>,
-    /// Whether to run the agents; without them no slices are published.
-    pub agents: bool,
-    /// Whether to run the simulated kubelets; without them no node becomes Ready.
-    pub kubelets: bool,
-    /// Whether the lab ends with this process, however the process ends. Tests and benchmarks set
-    /// it; otherwise the lab stays up until `down`. Ignored if the lab is already up.
-    pub stops_with_parent: bool,
-    /// Longest wait for the nodes.
-    pub ready_timeout: Duration,
-    /// Destination of progress messages.
-    pub progress: Progress,
-}
-
-impl UpOptions {
-    /// A whole lab with the default nodes and silent progress.
-    pub fn new(state_dir: impl Into<PathBuf>, octavo: impl Into<PathBuf>) -> Self {
-        Self {
-            state_dir: state_dir.into(),
-            nodes: None,
-            real_nodes: None,
-            real_node_kind: None,
-            dynamic_mig: None,
-            owners: None,
-            scheduler: None,
-            scheduler_config: None,
-            controller: None,
-            imex: None,
-            more_args: BTreeMap::new(),
-            octavo: octavo.into(),
-            fake_driver: None,
-            agents: true,
-            kubelets: true,
-            stops_with_parent: false,
-            ready_timeout: Duration::from_mins(3),
-            progress: Progress::silent(),
-        }
-    }
-
-    /// The control plane and Octavo's objects alone: no simulated nodes, agents or kubelets.
-    /// Kubernetes' own scheduler is the only one.
-    pub fn control_plane_only(state_dir: impl Into<PathBuf>, octavo: impl Into<PathBuf>) -> Self {
-        Self {
-            nodes: Some(NodeSet::none()),
-            scheduler: Some(false),
-            controller: Some(false),
-            agents: false,
-            kubelets: false,
-            ..Self::new(state_dir, octavo)
-        }
-    }
-
-    /// The processes to start. Agents are included only if there are simulated nodes.
-    fn components(
-        &self,
-        has_nodes: bool,
-        has_real: bool,
-        (scheduler, controller): (bool, bool),
-    ) -> Vec<Component> {
-        let wanted = |component: &Component| match component {
-            Component::Registry => has_real,
-            Component::OctavoScheduler => scheduler,
-            Component::OctavoController => controller,
-            Component::Kubelets => self.kubelets,
-            Component::Agents => self.agents && has_nodes,
-            _ => true,
-        };
-        Component::ALL.into_iter().filter(wanted).collect()
-    }
-}
+pub use options::UpOptions;
 
 /// A running lab. Dropping it leaves the lab up. [`Lab::down`] ends it, and so does the end of this
 /// process if [`UpOptions::stops_with_parent`] is set.
@@ -283,15 +180,17 @@ impl Lab {
         let has_controller =
             octavo_controller::should_run(options.controller, has_fabric, &options.octavo)?;
         octavo_controller::check_imex(options.imex, has_controller, !real_nodes.is_empty())?;
+        let add_ons = AddOns::requested(options.dns, options.mpi_operator, !real_nodes.is_empty())?;
         let components = options.components(
             !nodes.is_empty(),
             !real_nodes.is_empty(),
             (has_scheduler, has_controller),
+            add_ons,
         );
         let total = step_count(&components, libraries.is_some(), !real_nodes.is_empty());
         progress.plan(total, binaries::step_times());
         progress.next("finding Kubernetes' programs");
-        let binaries = Box::pin(binaries::find(!real_nodes.is_empty(), progress)).await?;
+        let binaries = Box::pin(binaries::find(!real_nodes.is_empty(), add_ons, progress)).await?;
         let real = Box::pin(real::plan(layout, options, &binaries, real_nodes)).await?;
 
         progress.next("making keys and certificates");
@@ -329,6 +228,12 @@ impl Lab {
         std::fs::write(layout.scheduler_config(), scheduler)
             .context("write the scheduler's configuration")?;
 
+        if add_ons.name_server
+            && let Some(real) = &settings.real
+        {
+            add_ons::write_name_server(layout, real)?;
+        }
+
         let mut lab = Self { layout: layout.clone(), settings };
         lab.start_control_plane(progress).await?;
         let client = lab.client().await?;
@@ -340,6 +245,9 @@ impl Lab {
         }
         if has_controller {
             octavo_controller::write_files(&client, layout, &lab.settings).await?;
+        }
+        if add_ons.mpi_operator {
+            add_ons::apply_mpi_jobs(&client, &lab.settings).await?;
         }
         if let Some(libraries) = libraries {
             progress.next(&format!("making nodes ({})", lab.settings.all_nodes().count()));
@@ -393,6 +301,7 @@ impl Lab {
             Component::Etcd,
             Component::KubeApiserver,
             Component::Registry,
+            Component::Coredns,
             Component::KubeControllerManager,
             Component::KubeScheduler,
         ] {
@@ -407,6 +316,7 @@ impl Lab {
         for component in [
             Component::OctavoScheduler,
             Component::OctavoController,
+            Component::MpiOperator,
             Component::Kubelets,
             Component::Agents,
         ] {
@@ -445,7 +355,14 @@ impl Lab {
 /// Number of steps of a fresh start.
 fn step_count(components: &[Component], nodes: bool, real_nodes: bool) -> usize {
     let node_program = |component: &Component| {
-        matches!(component, Component::OctavoScheduler | Component::Kubelets | Component::Agents)
+        matches!(
+            component,
+            Component::OctavoScheduler
+                | Component::OctavoController
+                | Component::MpiOperator
+                | Component::Kubelets
+                | Component::Agents
+        )
     };
     // Programs, keys, etcd and API server, objects, readiness.
     let always = 5;
@@ -470,9 +387,15 @@ mod tests {
             false,
             false,
             (false, false),
+            AddOns::default(),
         );
         assert_eq!(step_count(&alone, false, false), 5);
-        let whole = UpOptions::new("/lab", "/octavo").components(true, false, (true, true));
+        let whole = UpOptions::new("/lab", "/octavo").components(
+            true,
+            false,
+            (true, true),
+            AddOns::default(),
+        );
         assert_eq!(step_count(&whole, true, false), 7);
         assert_eq!(step_count(&whole, true, true), 8);
     }

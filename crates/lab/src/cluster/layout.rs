@@ -15,7 +15,7 @@ const MAX_SOCKET_PATH_BYTES: usize = 107;
 const DEEPEST_SOCKET_PATH: &str = "kubelet/plugins_registry/compute-domain.nvidia.com@reg.sock";
 
 /// All parts of a state folder. `down` removes these and nothing else.
-const PARTS: [&str; 15] = [
+const PARTS: [&str; 16] = [
     "pki",
     "etcd",
     "logs",
@@ -28,6 +28,7 @@ const PARTS: [&str; 15] = [
     "scheduler.yaml",
     "octavo-scheduler.yaml",
     "octavo-controller.yaml",
+    "Corefile",
     "kubelets.yaml",
     "kubectl-cache",
     "flex-volumes",
@@ -192,6 +193,11 @@ impl Layout {
     /// Config file of Octavo's controller.
     pub fn octavo_controller_config(&self) -> PathBuf {
         self.root.join("octavo-controller.yaml")
+    }
+
+    /// Config file of the name server.
+    pub(crate) fn name_server_config(&self) -> PathBuf {
+        self.root.join("Corefile")
     }
 
     /// kubectl's discovery cache; the default is a permanent folder in the user's home.

@@ -12,6 +12,8 @@ use super::images::PAUSE_IMAGE;
 use super::mounts::ETC_DIR;
 use super::virtual_machine::guest;
 use super::{NodeContext, RealProgram, registry, requirements};
+use crate::cluster::add_ons;
+use crate::cluster::component::Component;
 use crate::cluster::kubeconfig::{self, Credential};
 use crate::cluster::pki;
 use crate::cluster::settings::RealNodes;
@@ -56,7 +58,10 @@ pub(crate) fn write(context: &NodeContext<'_>) -> anyhow::Result<()> {
         ("cni/10-octavo.conflist", format!("{:#}\n", cni_network(context.number))),
         // The machine's own file may be a link into `/run`, and names servers that a node cannot
         // reach.
-        ("resolv.conf", "# A real node of the lab has no name server.\n".to_owned()),
+        (
+            "resolv.conf",
+            "# The name server of pods, if there is one, is in the kubelet's config.\n".to_owned(),
+        ),
     ];
     if context.is_virtual_machine() {
         files.extend(guest::files(context)?);
@@ -197,6 +202,10 @@ fn kubelet(context: &NodeContext<'_>) -> Value {
         // more.
         "syncFrequency": "10s",
     });
+    if context.settings.components.contains(&Component::Coredns) {
+        config["clusterDNS"] = json!([context.real.gateway()]);
+        config["clusterDomain"] = add_ons::DOMAIN.into();
+    }
     if !context.is_virtual_machine() {
         // No systemd, the machine's version of cgroups, and a part of its cgroups.
         config["cgroupDriver"] = "cgroupfs".into();
@@ -216,7 +225,8 @@ fn cni_network(number: u8) -> Value {
                 "type": "bridge",
                 "bridge": "cni0",
                 "isGateway": true,
-                "ipMasq": true,
+                // The node's own rule does it, which leaves out the pods of other nodes.
+                "ipMasq": false,
                 "hairpinMode": true,
                 "ipam": {
                     "type": "host-local",

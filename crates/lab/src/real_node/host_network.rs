@@ -27,6 +27,9 @@ const LINKS_DIR: &str = "/sys/class/net";
 const NAMESPACE_TIMEOUT: Duration = Duration::from_mins(1);
 
 impl RealNodes {
+    /// The network of all pods.
+    pub(super) const ALL_PODS: &str = "10.244.0.0/16";
+
     /// The machine's address on the bridge, on which the API server listens.
     pub fn gateway(&self) -> Ipv4Addr {
         host(self.network, 1)

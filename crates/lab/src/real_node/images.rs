@@ -8,6 +8,8 @@
 //! Octavo's own image has what the `Dockerfile` puts into it, the libraries that the program is linked
 //! against, and no shell.
 
+pub(crate) mod mpi;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -31,6 +33,9 @@ pub const TOOLS_IMAGE: &str = "octavo.dev/lab/tools:1";
 /// Octavo's image, as the rendered chart and its policies name it. Simulated kubelets run its containers as processes.
 pub(crate) const OCTAVO_IMAGE: &str = "octavo.dev/lab/octavo:1";
 
+/// Image for MPI jobs: Open MPI, sshd, a shell and `octavo`.
+pub const MPI_IMAGE: &str = "octavo.dev/lab/mpi:1";
+
 /// Folder of dynamically linked programs in the image.
 const DYNAMIC_DIR: &str = "dynamic";
 
@@ -40,11 +45,12 @@ pub(super) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+js
 /// Annotation of the index with the whole name of an image, as containerd's own exports have it.
 pub(super) const IMAGE_NAME: &str = "io.containerd.image.name";
 
-/// Packs the images into the folder of the lab's registry.
+/// Packs the images into the folder of the lab's registry. That for MPI jobs takes another second.
 pub(crate) fn pack(
     layout: &Layout,
     libraries: &DriverLibraries,
     octavo: &Path,
+    has_mpi: bool,
 ) -> anyhow::Result<()> {
     let work = layout.real().join("images.work");
     let layer = |name: &str, fill: &dyn Fn(&Path) -> anyhow::Result<()>| {
@@ -55,7 +61,19 @@ pub(crate) fn pack(
     };
     let tools = layer("tools", &|root| fill(root, libraries, octavo))?;
     let own = layer("octavo", &|root| fill_octavo(root, octavo))?;
-    write_layout(&layout.images(), &tools, &own)?;
+    // Ends only by SIGKILL, as a pause process should.
+    let sleep = json!(["/bin/busybox", "sleep", "2147483647"]);
+    let mut images = vec![
+        Image { name: PAUSE_IMAGE, command: sleep, layers: vec![&tools] },
+        Image { name: TOOLS_IMAGE, command: json!(["/bin/busybox", "sh"]), layers: vec![&tools] },
+        Image { name: OCTAVO_IMAGE, command: json!(["octavo"]), layers: vec![&own] },
+    ];
+    let mpi = if has_mpi { Some(layer("mpi", &mpi::fill)?) } else { None };
+    if let Some(mpi) = &mpi {
+        let command = json!(["/usr/sbin/sshd", "-De"]);
+        images.push(Image { name: MPI_IMAGE, command, layers: vec![&tools, &own, mpi] });
+    }
+    write_layout(&layout.images(), &images)?;
     fs::remove_dir_all(&work).with_context(|| format!("remove {}", work.display()))
 }
 
@@ -103,11 +121,7 @@ fn fill_base(root: &Path) -> anyhow::Result<()> {
 
 /// Copies the libraries that the dynamic linker loads for some files.
 fn copy_libraries(root: &Path, files: &[&Path]) -> anyhow::Result<()> {
-    let mut libraries = BTreeSet::new();
-    for file in files {
-        libraries.extend(libraries_of(file)?);
-    }
-    for library in libraries {
+    for library in libraries_of(files)? {
         copy(&library, &root.join(library.strip_prefix("/").unwrap_or(&library)))?;
     }
     Ok(())
@@ -132,22 +146,24 @@ fn fill(root: &Path, driver: &DriverLibraries, octavo: &Path) -> anyhow::Result<
     copy_libraries(root, &[&busybox, &cat, &driver.management, &driver.cuda, octavo])
 }
 
-/// The libraries that the dynamic linker loads for a program or library on this machine.
-fn libraries_of(file: &Path) -> anyhow::Result<BTreeSet<PathBuf>> {
-    let output = tool::command("ldd").arg(file).output().context("start ldd")?;
+/// The libraries that the dynamic linker loads for programs and libraries on this machine.
+fn libraries_of(files: &[&Path]) -> anyhow::Result<BTreeSet<PathBuf>> {
+    let output = tool::command("ldd").args(files).output().context("start ldd")?;
     let stdout = String::from_utf8_lossy(&output.stdout);
     let stderr = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() && !stderr.contains("not a dynamic executable") {
-        bail!("`ldd {}` failed ({}): {}", file.display(), output.status, stderr.trim());
+        let first = files.first().map(|file| file.display().to_string()).unwrap_or_default();
+        bail!("`ldd {first}` failed ({}): {}", output.status, stderr.trim());
     }
     if let Some(line) = stdout.lines().find(|line| line.contains("not found")) {
-        bail!("{} needs a library that does not exist: {}", file.display(), line.trim());
+        bail!("a program for an image needs a library that does not exist: {}", line.trim());
     }
     Ok(parse_ldd(&stdout))
 }
 
 fn parse_ldd(text: &str) -> BTreeSet<PathBuf> {
-    let paths = text.lines().filter_map(|line| {
+    // Of several files each has its path in a line of its own.
+    let paths = text.lines().filter(|line| line.starts_with('\t')).filter_map(|line| {
         let line = line.split_once("=>").map_or(line, |(_, path)| path);
         line.split_whitespace().next().filter(|word| word.starts_with('/'))
     });
@@ -170,25 +186,20 @@ fn archive(folder: &Path, to: &Path) -> anyhow::Result<()> {
     tool::run("tar", &args).map(drop)
 }
 
-/// Writes an OCI image layout with all images in it.
-fn write_layout(folder: &Path, tools: &Path, octavo: &Path) -> anyhow::Result<()> {
+/// An image to pack.
+struct Image<'a> {
+    name: &'a str,
+    command: Value,
+    /// Archives, the lowest first.
+    layers: Vec<&'a PathBuf>,
+}
+
+/// Writes an OCI image layout with these images in it.
+fn write_layout(folder: &Path, images: &[Image<'_>]) -> anyhow::Result<()> {
     let store = Store { blobs: folder.join("blobs/sha256") };
     fs::create_dir_all(&store.blobs).context("make the folder of an image's parts")?;
-    let add_layer = |layer: &Path| {
-        let layer = fs::read(layer).context("read an image's layer")?;
-        store.add("application/vnd.oci.image.layer.v1.tar", &layer)
-    };
-    let (tools, octavo) = (add_layer(tools)?, add_layer(octavo)?);
-    // Ends only by SIGKILL, as a pause process should.
-    let sleep = json!(["/bin/busybox", "sleep", "2147483647"]);
-    let manifests = [
-        (PAUSE_IMAGE, sleep, &tools),
-        (TOOLS_IMAGE, json!(["/bin/busybox", "sh"]), &tools),
-        (OCTAVO_IMAGE, json!(["octavo"]), &octavo),
-    ]
-    .into_iter()
-    .map(|(name, entry, layer)| image(&store, name, &entry, layer))
-    .collect::<anyhow::Result<Vec<Value>>>()?;
+    let manifests =
+        images.iter().map(|image| add_image(&store, image)).collect::<anyhow::Result<Vec<_>>>()?;
     let index = json!({
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",
@@ -200,28 +211,35 @@ fn write_layout(folder: &Path, tools: &Path, octavo: &Path) -> anyhow::Result<()
 }
 
 /// Adds an image and returns its index entry.
-fn image(store: &Store, name: &str, entry: &Value, layer: &Value) -> anyhow::Result<Value> {
+fn add_image(store: &Store, image: &Image<'_>) -> anyhow::Result<Value> {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
         arch => arch,
     };
+    let mut layers = Vec::new();
+    for layer in &image.layers {
+        let layer = fs::read(layer).context("read an image's layer")?;
+        layers.push(store.add("application/vnd.oci.image.layer.v1.tar", &layer)?);
+    }
+    let digests: Vec<&Value> = layers.iter().map(|layer| &layer["digest"]).collect();
+    let path = format!("PATH=/usr/local/bin:/usr/sbin:/bin:/usr/bin:/{DYNAMIC_DIR}");
     let config = json!({
         "architecture": architecture,
         "os": "linux",
-        "config": { "Env": [format!("PATH=/usr/local/bin:/bin:/usr/bin:/{DYNAMIC_DIR}")], "Cmd": entry },
-        "rootfs": { "type": "layers", "diff_ids": [layer["digest"]] },
+        "config": { "Env": [path], "Cmd": image.command },
+        "rootfs": { "type": "layers", "diff_ids": digests },
     });
     let config = store.add_json("application/vnd.oci.image.config.v1+json", &config)?;
     let manifest = json!({
         "schemaVersion": 2,
         "mediaType": MANIFEST_TYPE,
         "config": config,
-        "layers": [layer],
+        "layers": layers,
     });
     let mut line = store.add_json(MANIFEST_TYPE, &manifest)?;
     line["platform"] = json!({ "architecture": architecture, "os": "linux" });
-    line["annotations"] = json!({ IMAGE_NAME: name });
+    line["annotations"] = json!({ IMAGE_NAME: image.name });
     Ok(line)
 }
 
@@ -266,7 +284,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let layer = folder.path().join("layer.tar");
         fs::write(&layer, "a layer").unwrap();
-        write_layout(folder.path(), &layer, &layer).unwrap();
+        let image = |name| Image { name, command: json!(["sh"]), layers: vec![&layer, &layer] };
+        write_layout(folder.path(), &[image("a"), image("b")]).unwrap();
         let read = |path: &str| -> Value {
             serde_json::from_slice(&fs::read(folder.path().join(path)).unwrap()).unwrap()
         };
@@ -276,13 +295,13 @@ mod tests {
         };
         let index = read("index.json");
         let names: Vec<&Value> =
-            (0..3).map(|i| &index["manifests"][i]["annotations"][IMAGE_NAME]).collect();
-        assert_eq!(names, [PAUSE_IMAGE, TOOLS_IMAGE, OCTAVO_IMAGE]);
+            (0..2).map(|i| &index["manifests"][i]["annotations"][IMAGE_NAME]).collect();
+        assert_eq!(names, ["a", "b"]);
         for image in index["manifests"].as_array().unwrap() {
             let manifest = read(&blob(image));
             let config = read(&blob(&manifest["config"]));
-            let layer = &manifest["layers"][0];
-            assert_eq!(config["rootfs"]["diff_ids"][0], layer["digest"]);
+            let layer = &manifest["layers"][1];
+            assert_eq!(config["rootfs"]["diff_ids"][1], layer["digest"]);
             assert_eq!(fs::read(folder.path().join(blob(layer))).unwrap(), b"a layer");
         }
     }

@@ -1,5 +1,5 @@
 //! The network of a real node within its namespace: its address, routes to the other nodes' pods,
-//! and the API server's service address. No kube-proxy translates that address here.
+//! and the addresses that are translated. No kube-proxy does that here.
 
 use std::fs;
 use std::time::Duration;
@@ -33,23 +33,31 @@ pub(super) async fn set_up(context: &NodeContext<'_>) -> anyhow::Result<()> {
     }
     // A setting of this namespace, not of the machine.
     fs::write("/proc/sys/net/ipv4/ip_forward", "1").context("let the node forward packets")?;
-    for rule in service_rules(context) {
+    for rule in address_rules(context) {
         let rule: Vec<&str> = rule.iter().map(String::as_str).collect();
-        tool::run("iptables", &rule).context("redirect the service address to the API server")?;
+        tool::run("iptables", &rule).context("set up the translation of addresses")?;
     }
     Ok(())
 }
 
-/// Arguments of `iptables` that redirect traffic for the service to the API server, from pods
-/// (PREROUTING) and from the node itself (OUTPUT).
-pub(super) fn service_rules(context: &NodeContext<'_>) -> [Vec<String>; 2] {
+/// Arguments of `iptables` for a node's translated addresses.
+///
+/// Traffic for the service goes to the API server, from pods (PREROUTING) and from the node itself
+/// (OUTPUT). Pods keep their addresses among themselves. Outside they have the node's, because the
+/// machine has no route to them.
+pub(super) fn address_rules(context: &NodeContext<'_>) -> Vec<Vec<String>> {
     let (service, port) = SERVICE;
     let apiserver = context.settings.apiserver().to_string();
-    ["PREROUTING", "OUTPUT"].map(|chain| {
+    let pods = RealNodes::pods(context.number);
+    let to_service = |chain| {
         let select = ["-A", chain, "-d", service, "-p", "tcp", "--dport", port];
-        let lead = ["-j", "DNAT", "--to-destination", &apiserver];
-        [&["-w", "-t", "nat"][..], &select, &lead].concat().into_iter().map(str::to_owned).collect()
-    })
+        [&select[..], &["-j", "DNAT", "--to-destination", &apiserver]].concat()
+    };
+    let select = ["-A", "POSTROUTING", "-s", &pods, "!", "-d", RealNodes::ALL_PODS];
+    let from_pods = [&select[..], &["-j", "MASQUERADE"]].concat();
+    [to_service("PREROUTING"), to_service("OUTPUT"), from_pods]
+        .map(|rule| ["-w", "-t", "nat"].into_iter().chain(rule).map(str::to_owned).collect())
+        .into()
 }
 
 async fn wait_for_veth() -> anyhow::Result<()> {

@@ -21,6 +21,7 @@ mod compute_domains;
 mod hardware;
 mod memory_enforcement;
 mod mig;
+mod mpi;
 mod outages;
 mod real_node;
 mod rolling;

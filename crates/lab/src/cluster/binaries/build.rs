@@ -94,6 +94,7 @@ async fn build(
         remove_partial_results(project, folder);
     }
     outcome?;
+    build.copy_module_files(&partial).await?;
     std::fs::rename(&partial, result).with_context(|| format!("put {title} into the cache"))?;
     progress.line(&format!("built {title} in {}", folder.display()));
     Ok(())
@@ -146,6 +147,20 @@ impl Build<'_> {
             progress.figure(&format!("building {}: package {built} of {total}", project.title));
         })
         .await?;
+        Ok(())
+    }
+
+    /// Puts the files of modules into the folder of the result.
+    async fn copy_module_files(&mut self, target: &Path) -> anyhow::Result<()> {
+        for (module, path) in self.project.module_files {
+            let mut command = self.go();
+            command.args(["list", "-m", "-f", "{{.Dir}}", module]).stdout(Stdio::piped());
+            let from = Path::new(self.run(command, |_| {}).await?.trim()).join(path);
+            let name = from.file_name().with_context(|| format!("{path} names no file"))?;
+            tokio::fs::copy(&from, target.join(name))
+                .await
+                .with_context(|| format!("copy {}", from.display()))?;
+        }
         Ok(())
     }
 

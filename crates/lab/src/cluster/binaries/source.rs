@@ -19,6 +19,8 @@ pub(super) struct Project {
     pub(super) files: &'static [(&'static str, &'static str)],
     /// Package argument of `go build`.
     pub(super) packages: &'static str,
+    /// Files of its modules that the build result has besides: a module, and a path in it.
+    pub(super) module_files: &'static [(&'static str, &'static str)],
     /// Value of `-ldflags`.
     pub(super) link_flags: String,
 }
@@ -26,7 +28,7 @@ pub(super) struct Project {
 impl Project {
     /// Whether the build result is a folder.
     pub(super) fn is_folder(&self) -> bool {
-        self.packages == TOOLS
+        self.packages == TOOLS || self.packages == COMMANDS
     }
 
     /// Names a build: equal sources and flags give equal names.
@@ -38,6 +40,10 @@ impl Project {
                 hash.update(part.as_bytes());
             }
         }
+        for (module, path) in self.module_files {
+            hash.update(module.as_bytes());
+            hash.update(path.as_bytes());
+        }
         hash.update(self.link_flags.as_bytes());
         let digest = hash.finalize();
         let (high, _) = digest.split_at(16);
@@ -47,6 +53,9 @@ impl Project {
 
 /// The `go build` argument for all tools of a module.
 const TOOLS: &str = "tool";
+
+/// The `go build` argument for all commands within a module.
+const COMMANDS: &str = "./...";
 
 /// The control plane.
 pub(super) fn control_plane() -> anyhow::Result<Project> {
@@ -59,6 +68,7 @@ pub(super) fn control_plane() -> anyhow::Result<Project> {
                   kube-controller-manager, kube-scheduler and kubectl",
         files: &CONTROL_PLANE_FILES,
         packages: ".",
+        module_files: &[],
         link_flags: link_flags()?,
     })
 }
@@ -73,6 +83,7 @@ pub(super) fn kubelet() -> anyhow::Result<Project> {
         alternative: "",
         files: &KUBELET_FILES,
         packages: "./kubelet",
+        module_files: &[],
         link_flags: link_flags()?,
     })
 }
@@ -87,6 +98,7 @@ pub(super) fn oracles() -> anyhow::Result<Project> {
         alternative: "",
         files: &ORACLES_FILES,
         packages: "./oracles",
+        module_files: &[],
         link_flags: link_flags()?,
     })
 }
@@ -102,11 +114,43 @@ pub(super) fn containerd() -> anyhow::Result<Project> {
         alternative: "",
         files: &CONTAINERD_FILES,
         packages: TOOLS,
+        module_files: &[],
         link_flags: format!(
             "-s -w -X github.com/containerd/containerd/v2/version.Version={version}"
         ),
     })
 }
+
+/// What clusters have and Kubernetes itself has not: a name server, and the operator of `MPIJobs`.
+pub(super) fn add_ons() -> anyhow::Result<Project> {
+    let version = |module| required_version(&ADD_ON_FILES, module);
+    Ok(Project {
+        name: "add-ons",
+        result: "add-ons",
+        title: format!(
+            "CoreDNS {} and the MPI operator {}",
+            version("github.com/coredns/coredns ")?,
+            version("github.com/kubeflow/mpi-operator ")?
+        ),
+        duration_hint: "2 to 4 minutes",
+        alternative: "",
+        files: &ADD_ON_FILES,
+        packages: COMMANDS,
+        module_files: &[MPI_JOBS],
+        link_flags: "-s -w".to_owned(),
+    })
+}
+
+/// The definition of `MPIJobs`.
+const MPI_JOBS: (&str, &str) =
+    ("github.com/kubeflow/mpi-operator", "manifests/base/kubeflow.org_mpijobs.yaml");
+
+const ADD_ON_FILES: [(&str, &str); 4] = [
+    ("coredns/main.go", include_str!("../../../../../lab/add-ons/coredns/main.go")),
+    ("mpi-operator/main.go", include_str!("../../../../../lab/add-ons/mpi-operator/main.go")),
+    ("go.mod", include_str!("../../../../../lab/add-ons/go.mod")),
+    ("go.sum", include_str!("../../../../../lab/add-ons/go.sum")),
+];
 
 const CONTAINERD_FILES: [(&str, &str); 3] = [
     ("cdi-devices/main.go", include_str!("../../../../../lab/containerd/cdi-devices/main.go")),
@@ -211,9 +255,11 @@ mod tests {
     #[test]
     fn every_file_of_the_modules_is_embedded() {
         let kubernetes = [control_plane().unwrap(), kubelet().unwrap(), oracles().unwrap()];
-        for (module, projects) in
-            [("control-plane", kubernetes.as_slice()), ("containerd", &[containerd().unwrap()])]
-        {
+        for (module, projects) in [
+            ("control-plane", kubernetes.as_slice()),
+            ("containerd", &[containerd().unwrap()]),
+            ("add-ons", &[add_ons().unwrap()]),
+        ] {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lab").join(module);
             let embedded: BTreeSet<String> = projects
                 .iter()

@@ -13,6 +13,7 @@ use serde_json::json;
 use super::{Lab, UpOptions};
 use crate::cli::progress::Progress;
 use crate::cluster::binaries::{self, Binaries};
+use crate::cluster::component::Component;
 use crate::cluster::layout::Layout;
 use crate::cluster::process::{self, Process};
 use crate::cluster::settings::{Node, RealNodes};
@@ -32,6 +33,9 @@ pub(super) fn requested(options: &UpOptions, simulated: &[Node]) -> anyhow::Resu
         return Ok(nodes);
     }
     requirements::check()?;
+    if options.mpi_operator == Some(true) {
+        images::mpi::check()?;
+    }
     let names: Vec<&str> = simulated.iter().map(|node| node.name.as_str()).collect();
     if let Some(duplicate) = nodes.iter().find(|node| names.contains(&&*node.name)) {
         bail!(
@@ -132,7 +136,8 @@ impl Lab {
         }
         let (layout, libraries) = (self.layout.clone(), libraries.clone());
         let octavo = self.settings.octavo.clone();
-        tokio::task::spawn_blocking(move || images::pack(&layout, &libraries, &octavo))
+        let has_mpi = self.settings.components.contains(&Component::MpiOperator);
+        tokio::task::spawn_blocking(move || images::pack(&layout, &libraries, &octavo, has_mpi))
             .await
             .context("pack the images of the real nodes")?
             .context("pack the images of the real nodes")?;

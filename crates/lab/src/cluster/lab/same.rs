@@ -43,6 +43,18 @@ impl Lab {
                 self.layout.root().display()
             );
         }
+        for (component, requested, flag) in [
+            (Component::Coredns, options.dns, "--dns"),
+            (Component::MpiOperator, options.mpi_operator, "--mpi-operator"),
+        ] {
+            let runs = self.settings.components.contains(&component);
+            if requested.is_some_and(|requested| requested != runs) {
+                bail!(
+                    "a lab with another {flag} is up in {}: run `octavo lab down` first",
+                    self.layout.root().display()
+                );
+            }
+        }
         if let Some(requested) = options.imex
             && requested != self.settings.imex
         {

@@ -108,7 +108,7 @@ fn setup(context: &NodeContext<'_>) -> anyhow::Result<String> {
         writeln!(script, "ip route add {} via {}", RealNodes::pods(peer.number), peer.address())?;
     }
     writeln!(script, "echo 1 > /proc/sys/net/ipv4/ip_forward")?;
-    for rule in node_network::service_rules(context) {
+    for rule in node_network::address_rules(context) {
         writeln!(script, "iptables {}", rule.join(" "))?;
     }
     writeln!(

@@ -29,6 +29,7 @@ fn the_script_mounts_the_node_s_folders_and_sets_up_its_network() {
         r"mkdir -p '/run/nvidia'; mount --bind '/machine/it'\''s/nodes/real-1' '/run/nvidia'",
         "ip address add 198.18.3.11/24 dev eth0",
         "ip route add 10.244.0.0/24 via 198.18.3.10",
+        "iptables -w -t nat -A POSTROUTING -s 10.244.1.0/24 ! -d 10.244.0.0/16 -j MASQUERADE",
         "systemctl start containerd.service kubelet.service",
     ] {
         assert!(script.lines().any(|found| found == line), "{line}: {script}");
