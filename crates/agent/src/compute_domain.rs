@@ -11,6 +11,7 @@
 
 mod holds;
 mod host_service;
+mod obstacle;
 mod plan;
 mod pool;
 mod record;
@@ -384,6 +385,11 @@ impl Inner {
                 Arc::clone(found)
             }
         }
+    }
+
+    /// Forgets the driver's files, so that they are searched again.
+    fn forget_driver_files(&self) {
+        *self.files.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// Whether a claim has no object for the second time, 30 s after the first.

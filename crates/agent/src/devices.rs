@@ -19,6 +19,8 @@ mod offer;
 pub mod order;
 mod taints;
 
+pub(crate) use taints::imex_taint;
+
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 

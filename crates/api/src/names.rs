@@ -85,6 +85,15 @@ pub const TAINT_RECOVERY_ACTION: &str = "octavo.dev/recovery-action";
 /// Taint on a GPU that its NVLink fabric does not serve; the value is `not-started`, `in-progress`, `failed` or
 /// `route-unhealthy`.
 pub const TAINT_FABRIC: &str = "octavo.dev/fabric-not-ready";
+/// Taint on the channel and the daemon of a node that is in an NVLink fabric and cannot serve claims of `ComputeDomains`. The
+/// value says what is missing: [`NO_IMEX_CHANNELS`], [`NO_IMEX_SERVICE`] or [`NO_IMEX_CONTROL`].
+pub const TAINT_IMEX: &str = "octavo.dev/imex-unavailable";
+/// Value of [`TAINT_IMEX`]: the kernel module has no channels.
+pub const NO_IMEX_CHANNELS: &str = "no-channels";
+/// Value of [`TAINT_IMEX`]: the driver's root has no `nvidia-imex`.
+pub const NO_IMEX_SERVICE: &str = "no-nvidia-imex";
+/// Value of [`TAINT_IMEX`]: the driver's root has no `nvidia-imex-ctl`, by which the host's service is asked.
+pub const NO_IMEX_CONTROL: &str = "no-nvidia-imex-ctl";
 /// Taint on a dynamic MIG instance on a GPU that left dynamic MIG. It disappears with its claim.
 pub const TAINT_WITHDRAWN: &str = "octavo.dev/withdrawn";
 /// Taint on a MIG placement that overlaps a foreign instance.

@@ -52,7 +52,7 @@ pub(super) async fn check(paths: &NodePaths, socket: &Path) -> Result<(), String
 }
 
 /// The command as this process sees it. Links do not lead out of the root.
-fn program(root: &Path) -> Option<PathBuf> {
+pub(super) fn program(root: &Path) -> Option<PathBuf> {
     let rootfs = Rootfs::open(root).ok()?;
     FOLDERS.iter().find_map(|folder| {
         let path = Path::new(folder).join(PROGRAM);

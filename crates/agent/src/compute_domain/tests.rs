@@ -1,6 +1,7 @@
 mod channels;
 mod fixtures;
 mod host;
+mod obstacle;
 
 use std::fs;
 use std::time::Duration;

@@ -2,8 +2,8 @@
 
 use octavo_api::names::{
     DRIVER_RELEASED, MISSING_MODULE_PREFIX, TAINT_DRIVER_UNAVAILABLE, TAINT_FABRIC,
-    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_OWNER, TAINT_RECOVERY_ACTION, TAINT_WITHDRAWN,
-    TAINT_XID,
+    TAINT_FOREIGN_MIG, TAINT_GPU_LOST, TAINT_IMEX, TAINT_OWNER, TAINT_RECOVERY_ACTION,
+    TAINT_WITHDRAWN, TAINT_XID,
 };
 use octavo_dra::{DeviceTaint, TaintEffect};
 use octavo_gpu::Gpu;
@@ -50,6 +50,11 @@ pub(super) fn withdrawn() -> DeviceTaint {
 /// A kernel module is not loaded, so no container gets a device.
 pub(super) fn without_module(module: &str) -> DeviceTaint {
     taint(TAINT_DRIVER_UNAVAILABLE, format!("{MISSING_MODULE_PREFIX}{module}"))
+}
+
+/// The node cannot serve claims of domains.
+pub(crate) fn imex_taint(obstacle: &'static str) -> DeviceTaint {
+    taint(TAINT_IMEX, obstacle.to_owned())
 }
 
 /// A scheduler owns the device's node. Only that scheduler tolerates the taint, whatever the device's health.

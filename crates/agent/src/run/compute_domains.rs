@@ -18,6 +18,9 @@ use crate::compute_domain::{DomainClaims, DomainNode, pool};
 use crate::config::ComputeDomains;
 use crate::node::DraDriver;
 
+/// Interval between looks for the programs of a node, which may be installed at any time.
+const OBSTACLE_INTERVAL: Duration = Duration::from_mins(1);
+
 /// The driver of domains, as it is opened beside that of GPUs: an error of its files delays no GPU.
 pub(super) struct ServedDomains {
     opening: CancellationToken,
@@ -114,18 +117,34 @@ impl NodeAgent {
         let (stop, tasks) = (&period.stop, &period.tasks);
         let driver = DraDriver::COMPUTE_DOMAIN;
         let wanted = publish::start(self, driver, client.clone(), events.clone(), stop, tasks);
-        let services = claims.services();
         let (node, mut settings) = (self.config.node_name.clone(), self.settings.subscribe());
-        settings.mark_changed();
+        let (mut snapshots, offered) = (self.snapshots.clone(), claims.clone());
         let publish = async move {
-            while settings.changed().await.is_ok() {
+            let services = offered.services();
+            loop {
                 // Before the labels are read, the owner is not known.
                 let owner = settings
                     .borrow_and_update()
                     .as_ref()
                     .and_then(|settings| settings.is_read.then(|| settings.owner.clone()));
                 if let Some(owner) = owner {
-                    wanted.send_replace(Some(Arc::new(pool(&node, &owner, services))));
+                    snapshots.mark_unchanged();
+                    let pool = pool(&node, &owner, services, offered.obstacle().await);
+                    wanted.send_if_modified(|wanted| {
+                        let is_other = wanted.as_deref() != Some(&pool);
+                        if is_other {
+                            *wanted = Some(Arc::new(pool));
+                        }
+                        is_other
+                    });
+                }
+                let changed = tokio::select! {
+                    changed = settings.changed() => changed,
+                    changed = snapshots.changed() => changed,
+                    () = sleep(OBSTACLE_INTERVAL) => Ok(()),
+                };
+                if changed.is_err() {
+                    return;
                 }
             }
         };

@@ -14,7 +14,10 @@ mod network;
 #[cfg(test)]
 mod tests;
 
-use octavo_api::names::{CLASS_CHANNEL, CLASS_DAEMON, LABEL_CLIQUE, LABEL_COMPUTE_DOMAIN};
+use octavo_api::names::{
+    CLASS_CHANNEL, CLASS_DAEMON, LABEL_CLIQUE, LABEL_COMPUTE_DOMAIN, NO_IMEX_CHANNELS,
+    NO_IMEX_CONTROL, NO_IMEX_SERVICE,
+};
 
 use super::facts::Facts;
 use super::{Finding, node};
@@ -143,6 +146,14 @@ fn nodes(facts: &Facts) -> Vec<Finding> {
                 "upgrade the kubelet to 1.34.2 or later",
             ));
         }
+        if let Some(obstacle) = &found.obstacle {
+            let (problem, remedy) = of_obstacle(obstacle);
+            findings.push(Finding::error(
+                &subject,
+                format!("no pod of a ComputeDomain comes here: {problem}"),
+                remedy,
+            ));
+        }
         for version in &found.drivers {
             if facts::version(version).is_some_and(|number| number < DRIVER) {
                 findings.push(Finding::error(
@@ -168,6 +179,27 @@ fn nodes(facts: &Facts) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// What the value of the taint of a node's channel means, and what to do.
+fn of_obstacle(obstacle: &str) -> (&str, &str) {
+    match obstacle {
+        NO_IMEX_CHANNELS => (
+            "its kernel module nvidia has no IMEX channels",
+            "upgrade NVIDIA's driver, or load its module without NVreg_ImexChannelCount=0",
+        ),
+        NO_IMEX_SERVICE => (
+            "its driver's root has no nvidia-imex",
+            "install NVIDIA's package nvidia-imex of the driver's version on the node, or in the driver's container",
+        ),
+        NO_IMEX_CONTROL => (
+            "its driver's root has no nvidia-imex-ctl, by which the host's IMEX service is asked",
+            "install NVIDIA's package nvidia-imex on the node, or set computeDomains.imex.mode=driverManaged",
+        ),
+        other => {
+            (other, "see the taint of the device channel-0: kubectl get resourceslices -o yaml")
+        }
+    }
 }
 
 /// The first names of a list.

@@ -11,8 +11,8 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use octavo_api::compute_domain::ComputeDomain;
-use octavo_api::names::{DRIVER_COMPUTE_DOMAIN, LABEL_CLIQUE, LABEL_COMPUTE_DOMAIN};
-use octavo_dra::AttributeValue;
+use octavo_api::names::{DRIVER_COMPUTE_DOMAIN, LABEL_CLIQUE, LABEL_COMPUTE_DOMAIN, TAINT_IMEX};
+use octavo_dra::{AttributeValue, Device};
 
 use super::definitions::{self, Definition};
 use super::foreign;
@@ -32,7 +32,7 @@ pub struct DomainFacts {
     pub(super) domains: Option<BTreeSet<String>>,
     /// Nodes with a clique, or with the label of a domain.
     pub(crate) nodes: BTreeMap<String, FabricNode>,
-    /// Nodes that offer a channel and a daemon.
+    /// Nodes that offer a channel.
     pub(super) published: BTreeSet<String>,
     /// The controller's lease.
     pub(super) controller: Option<Controller>,
@@ -53,6 +53,8 @@ pub(crate) struct FabricNode {
     pub(super) kubelet: Option<[u32; 3]>,
     /// Versions of NVIDIA's driver, as its devices have them.
     pub(super) drivers: BTreeSet<String>,
+    /// What its channel lacks, as its taint says.
+    pub(super) obstacle: Option<String>,
 }
 
 impl DomainFacts {
@@ -65,7 +67,7 @@ impl DomainFacts {
         }
         let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
         let kubelet = info.and_then(|info| version(&info.kubelet_version));
-        let found = FabricNode { clique, domain, kubelet, drivers: BTreeSet::new() };
+        let found = FabricNode { clique, domain, kubelet, ..FabricNode::default() };
         self.nodes.insert(node.name_any(), found);
     }
 
@@ -76,6 +78,21 @@ impl DomainFacts {
             if let Some(AttributeValue::Version(version)) = device.attributes.get("driverVersion") {
                 node.drivers.insert(version.clone());
             }
+        }
+    }
+
+    /// Notes which nodes offer a channel, and what their channels lack.
+    fn add_channels(&mut self, slices: &[ResourceSlice]) {
+        let slices = slices.iter().filter_map(|slice| octavo_kube_io::slices::from_api(slice).ok());
+        let kind = AttributeValue::String("channel".to_owned());
+        for pool in newest_generations(slices).into_values().filter(Pool::is_complete) {
+            let is_channel = |device: &&Device| device.attributes.get("type") == Some(&kind);
+            let Some(channel) = pool.devices.iter().find(is_channel) else { continue };
+            if let Some(node) = self.nodes.get_mut(&pool.node) {
+                let taint = channel.taints.iter().find(|taint| taint.key == TAINT_IMEX);
+                node.obstacle = taint.map(|taint| taint.value.clone());
+            }
+            self.published.insert(pool.node);
         }
     }
 
@@ -119,7 +136,7 @@ pub(in crate::doctor) async fn read(client: &Client, facts: &mut Facts) -> Resul
     };
     let params = all().fields(&format!("spec.driver={DRIVER_COMPUTE_DOMAIN}"));
     let slices = list("resourceslices", &Api::<ResourceSlice>::all(client.clone()), params).await?;
-    facts.domains.published = published(&slices);
+    facts.domains.add_channels(&slices);
     let sets = list("daemonsets", &Api::<DaemonSet>::all(client.clone()), all()).await;
     let sets = facts.readable("daemonsets", sets)?;
     let sets = sets.iter().filter(|set| {
@@ -143,19 +160,6 @@ pub(in crate::doctor) async fn read(client: &Client, facts: &mut Facts) -> Resul
 
 fn full_name(kind: &str, object: &impl ResourceExt) -> String {
     format!("{kind} {}/{}", object.namespace().unwrap_or_default(), object.name_any())
-}
-
-/// The nodes of complete pools with a channel and a daemon.
-fn published(slices: &[ResourceSlice]) -> BTreeSet<String> {
-    let slices = slices.iter().filter_map(|slice| octavo_kube_io::slices::from_api(slice).ok());
-    let pools = newest_generations(slices).into_values();
-    let has = |pool: &Pool, kind: &str| {
-        let kind = AttributeValue::String(kind.to_owned());
-        pool.devices.iter().any(|device| device.attributes.get("type") == Some(&kind))
-    };
-    let complete =
-        pools.filter(|pool| pool.is_complete() && has(pool, "channel") && has(pool, "daemon"));
-    complete.map(|pool| pool.node).collect()
 }
 
 /// The first three numbers of a version, such as `v1.34.2-gke.5` or `570.158.01`.

@@ -14,6 +14,7 @@ fn well() -> Facts {
         domain: Some("u-1".to_owned()),
         kubelet: Some([1, 36, 0]),
         drivers: ["580.95.5".to_owned()].into(),
+        obstacle: None,
     };
     let domains = DomainFacts {
         definitions: definitions::wanted()
@@ -134,6 +135,17 @@ fn each_fault_of_a_node_is_one_finding() {
     let warning = Severity::Warning;
     let silent = |facts: &mut Facts| facts.domains.published.clear();
     check_one(silent, Severity::Error, "node a", "offers no channel");
+    for (obstacle, words) in [
+        (NO_IMEX_CHANNELS, "has no IMEX channels"),
+        (NO_IMEX_SERVICE, "has no nvidia-imex"),
+        (NO_IMEX_CONTROL, "has no nvidia-imex-ctl"),
+        ("of-a-later-version", "of-a-later-version"),
+    ] {
+        let lacking = |facts: &mut Facts| {
+            facts.domains.nodes.get_mut("a").unwrap().obstacle = Some(obstacle.to_owned());
+        };
+        check_one(lacking, Severity::Error, "node a", words);
+    }
     let old = |facts: &mut Facts| {
         facts.domains.nodes.get_mut("a").unwrap().kubelet = facts::version("v1.34.1-gke.3");
     };
