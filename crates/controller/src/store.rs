@@ -23,7 +23,7 @@ use channels::Channels;
 use gangs::{Pods, pods_of};
 use index::Index;
 
-pub use facts::{claim, clique, daemon_set, domain, gang, node, pod, secret, template};
+pub use facts::{SeenNode, claim, clique, daemon_set, domain, gang, node, pod, secret, template};
 
 /// Kinds that are watched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -74,6 +74,8 @@ pub enum Fact {
         clique: Option<String>,
         /// UID of the domain in its label.
         label: Option<String>,
+        /// Whether it does not report any more.
+        is_lost: bool,
     },
     /// Of the pod of a daemon.
     Pod(DaemonPod),

@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod, Secret};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
-use kube::core::PartialObjectMeta;
+use kube::core::{ApiResource, PartialObjectMeta};
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Api, Client};
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::store::{self, Change, Kind, Observed};
+use crate::store::{self, Change, Kind, Observed, SeenNode};
 
 /// Changes that wait for the loop.
 const CAPACITY: usize = 1024;
@@ -38,7 +38,7 @@ pub(super) fn watch(
     start.kind(Kind::Domain, watcher(domains, all()), store::domain);
     let claims: Api<ResourceClaim> = Api::all(client.clone());
     start.kind(Kind::Claim, watcher(claims, all()), |claim| store::claim(&claim));
-    let nodes: Api<PartialObjectMeta<Node>> = Api::all(client.clone());
+    let nodes: Api<SeenNode> = Api::all_with(client.clone(), &ApiResource::erase::<Node>(&()));
     start.kind(Kind::Node, watcher(nodes, all()), |node| store::node(&node));
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     start.kind(Kind::Pod, watcher(pods, labelled()), |pod| store::pod(&pod));

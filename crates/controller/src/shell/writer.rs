@@ -10,8 +10,8 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Secret};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::core::Status;
 use kube::core::metadata::PartialObjectMetaExt;
+use kube::core::{ApiResource, Status};
 use kube::{Api, Client, Resource, ResourceExt};
 use octavo_api::names::{CONTROLLER, NVIDIA_API_VERSION};
 use octavo_api::{ComputeDomain, ComputeDomainClique};
@@ -24,7 +24,7 @@ use super::requests;
 use crate::certificate::{self, CertificateRequest};
 use crate::metrics::Metrics;
 use crate::plan::{Regarding, Warning, Write};
-use crate::store::{self, Change, Key, Kind, Observed};
+use crate::store::{self, Change, Key, Kind, Observed, SeenNode};
 use crate::view::{Domain, OwnedKind};
 use crate::wanted;
 
@@ -106,8 +106,9 @@ impl KubeWriter {
             }
             Write::LabelNode { node, resource_version, domain } => {
                 let patch = Patch::Merge(requests::node_label(resource_version, domain.as_ref()));
-                let nodes: Api<Node> = Api::all(self.client.clone());
-                let written = nodes.patch_metadata(node, &params, &patch).await?;
+                let kind = ApiResource::erase::<Node>(&());
+                let nodes: Api<SeenNode> = Api::all_with(self.client.clone(), &kind);
+                let written = nodes.patch(node, &params, &patch).await?;
                 Ok(Change::Put(store::node(&written)))
             }
             Write::Create(object) => self.create(object).await,

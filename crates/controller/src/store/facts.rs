@@ -3,19 +3,20 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::DaemonSet;
-use k8s_openapi::api::core::v1::{ContainerState, Node, Pod, PodCondition, PodStatus, Secret};
+use k8s_openapi::api::core::v1::{ContainerState, Pod, PodStatus, Secret, Taint};
 use k8s_openapi::api::resource::v1::{
     DeviceAllocationConfiguration, DeviceRequestAllocationResult, ResourceClaim,
     ResourceClaimTemplate,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::PartialObjectMeta;
+use kube::core::{NotUsed, Object, PartialObjectMeta};
 use octavo_api::names::{
     ANNOTATION_COMPUTE_DOMAIN, DRIVER_COMPUTE_DOMAIN, LABEL_CLIQUE, LABEL_COMPUTE_DOMAIN,
     LABEL_COMPUTE_DOMAIN_CLIQUE, NVIDIA_GROUP,
 };
 use octavo_api::{ComputeDomain, ComputeDomainClique};
 use octavo_kube_io::objects::WatchedObject;
+use serde::Deserialize;
 
 use super::{Fact, Key, Kind, Observed};
 use crate::gangs::{self, GangName};
@@ -23,6 +24,9 @@ use crate::view::{
     CertificateSecret, ChannelClaim, ClaimPod, Clique, DaemonPod, Domain, OwnedKind, OwnedObject,
 };
 use crate::wanted::{ANNOTATION_EXPIRES, ANNOTATION_SPEC_HASH, daemon_name};
+
+/// Taint of nodes that Kubernetes' controller of nodes does not hear from.
+const TAINT_UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 
 /// A domain.
 pub fn domain(object: ComputeDomain) -> Observed {
@@ -104,12 +108,24 @@ pub(super) fn gang_key(gang: &GangName) -> Key {
     }
 }
 
+/// A node without its status, which is long.
+pub type SeenNode = Object<SeenNodeSpec, NotUsed>;
+
+/// The taints of a node.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct SeenNodeSpec {
+    /// The taints, of which Kubernetes' controller of nodes has some.
+    #[serde(default)]
+    pub taints: Vec<Taint>,
+}
+
 /// A node.
-pub fn node(object: &PartialObjectMeta<Node>) -> Observed {
+pub fn node(object: &SeenNode) -> Observed {
     let metadata = &object.metadata;
     let fact = Fact::Node {
         clique: label(metadata, LABEL_CLIQUE).filter(|clique| !clique.is_empty()),
         label: label(metadata, LABEL_COMPUTE_DOMAIN),
+        is_lost: object.spec.taints.iter().any(|taint| taint.key == TAINT_UNREACHABLE),
     };
     observed(Kind::Node, metadata, Some(fact))
 }
@@ -133,7 +149,7 @@ pub fn pod(object: &Pod) -> Observed {
             node,
             ip: status.and_then(|status| status.pod_ip.clone()).unwrap_or_default(),
             is_ready: conditions.iter().any(|it| it.type_ == "Ready" && it.status == "True"),
-            is_lost: status.is_some_and(has_exited) || is_on_lost_node(conditions),
+            is_lost: status.is_some_and(has_exited),
             is_deleting: metadata.deletion_timestamp.is_some(),
         })
     });
@@ -150,16 +166,6 @@ fn has_exited(status: &PodStatus) -> bool {
         !is_running
             && (state.is_some_and(is_over) || container.last_state.as_ref().is_some_and(is_over))
     })
-}
-
-/// Whether the pod's node does not report any more. The controller of nodes then sets the condition `Ready` alone; a failed
-/// probe changes `ContainersReady`, too.
-fn is_on_lost_node(conditions: &[PodCondition]) -> bool {
-    let status = |type_: &str| {
-        let found = conditions.iter().find(|condition| condition.type_ == type_);
-        found.map(|condition| condition.status.as_str())
-    };
-    status("Ready") == Some("False") && status("ContainersReady") == Some("True")
 }
 
 /// A clique.

@@ -17,7 +17,7 @@ fn observed(version: u64, uid: &str, label: Option<&str>) -> Observed {
         key: key(Kind::Node, "", "n"),
         uid: uid.to_owned(),
         resource_version: version.to_string(),
-        fact: Some(Fact::Node { clique: None, label: label.map(str::to_owned) }),
+        fact: Some(Fact::Node { clique: None, label: label.map(str::to_owned), is_lost: false }),
     }
 }
 
@@ -114,4 +114,22 @@ fn a_change_concerns_the_domains_of_its_node_clique_label_and_name() {
     assert_eq!(changed(&mut store, &mut server), uids(&["a", "b"]));
     server.put_domain(domain("a"));
     assert_eq!(changed(&mut store, &mut server), uids(&["a", "b"]));
+}
+
+#[test]
+fn a_daemon_is_lost_with_its_node() {
+    let node = |is_lost| Observed {
+        fact: Some(Fact::Node { clique: None, label: Some("a".to_owned()), is_lost }),
+        ..observed(if is_lost { 2 } else { 1 }, "u", None)
+    };
+    let daemon = Observed {
+        key: key(Kind::Pod, "octavo-system", "d"),
+        uid: "p".to_owned(),
+        resource_version: "1".to_owned(),
+        fact: Some(Fact::Pod(pod("a", "n", "ip"))),
+    };
+    let mut store = read([Change::Put(node(false)), Change::Put(daemon)]);
+    assert!(!store.view("a").pods[0].is_lost);
+    assert_eq!(store.apply(Change::Put(node(true))), uids(&["a"]));
+    assert!(store.view("a").pods[0].is_lost);
 }

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Fact, Key, Kind, Store};
 use octavo_api::names::SHARED_IMEX_DOMAIN;
 
-use crate::view::{ChannelClaim, Domain, NodeFacts, OwnedObject, Shared, TakenChannel, View};
+use crate::view::{
+    ChannelClaim, DaemonPod, Domain, NodeFacts, OwnedObject, Shared, TakenChannel, View,
+};
 
 impl Store {
     /// All that concerns a domain.
@@ -23,7 +25,7 @@ impl Store {
                     view.claims.push(claim.clone());
                 }
                 Some(Fact::Node { .. }) => drop(nodes.insert(&key.name)),
-                Some(Fact::Pod(pod)) => view.pods.push(pod.clone()),
+                Some(Fact::Pod(pod)) => view.pods.push(self.seen(pod)),
                 Some(Fact::Clique(clique)) => view.cliques.push(clique.clone()),
                 Some(Fact::Template(object)) => view.templates.push(object.clone()),
                 Some(Fact::DaemonSet(object)) => view.daemon_sets.push(object.clone()),
@@ -61,7 +63,7 @@ impl Store {
     fn nodes_with_clique(&self) -> BTreeMap<String, NodeFacts> {
         let nodes = self.index.nodes_with_clique().filter_map(|key| {
             let row = self.rows.get(key)?;
-            let Fact::Node { clique, label } = &row.fact else { return None };
+            let Fact::Node { clique, label, .. } = &row.fact else { return None };
             let facts = NodeFacts {
                 resource_version: row.resource_version.clone(),
                 clique: clique.clone(),
@@ -87,7 +89,7 @@ impl Store {
                     shared.cliques.push(clique.clone());
                 }
                 Some(Fact::Pod(pod)) if view.nodes.contains_key(&pod.node) => {
-                    shared.pods.push(pod.clone());
+                    shared.pods.push(self.seen(pod));
                 }
                 Some(Fact::Secret(secret)) => shared.secret = Some(secret.clone()),
                 _ => {}
@@ -109,9 +111,16 @@ impl Store {
         shared
     }
 
+    /// A pod, which is lost with its node. Its own conditions stay as they were before.
+    fn seen(&self, pod: &DaemonPod) -> DaemonPod {
+        let node = self.node(&pod.node).map(|row| &row.fact);
+        let is_on_lost_node = matches!(node, Some(Fact::Node { is_lost: true, .. }));
+        DaemonPod { is_lost: pod.is_lost || is_on_lost_node, ..pod.clone() }
+    }
+
     fn node_facts(&self, uid: &str, name: &str) -> Option<(String, NodeFacts)> {
         let row = self.node(name)?;
-        let Fact::Node { clique, label } = &row.fact else { return None };
+        let Fact::Node { clique, label, .. } = &row.fact else { return None };
         let others = self.claims_on(name).filter_map(|claim| self.other(uid, claim));
         let facts = NodeFacts {
             resource_version: row.resource_version.clone(),

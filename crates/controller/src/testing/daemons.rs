@@ -134,7 +134,7 @@ impl Server {
 
     pub(crate) fn nodes(&self) -> Vec<(String, Option<String>, Option<String>)> {
         let nodes = self.objects.iter().filter_map(|(key, object)| match &object.fact {
-            Some(Fact::Node { clique, label }) => {
+            Some(Fact::Node { clique, label, .. }) => {
                 Some((key.name.clone(), clique.clone(), label.clone()))
             }
             _ => None,

@@ -95,7 +95,7 @@ impl Server {
 
     pub(crate) fn put_node(&mut self, name: &str, clique: Option<&str>, label: Option<&str>) {
         let (clique, label) = (clique.map(str::to_owned), label.map(str::to_owned));
-        self.put(key(Kind::Node, "", name), Fact::Node { clique, label });
+        self.put(key(Kind::Node, "", name), Fact::Node { clique, label, is_lost: false });
     }
 
     pub(crate) fn put_pod(&mut self, pod: DaemonPod) {

@@ -55,7 +55,7 @@ impl Server {
                 let Fact::Node { clique, .. } = self.at(&key, None, Some(resource_version))? else {
                     return Err("no node");
                 };
-                Ok(self.put(key, Fact::Node { clique, label: domain.clone() }))
+                Ok(self.put(key, Fact::Node { clique, label: domain.clone(), is_lost: false }))
             }
             Write::Create(object) => self.create(object),
             Write::IssueCertificate(request) => self.create_secret(request),

@@ -16,7 +16,12 @@ use crate::testbed::{OCTAVO, Testbed, eventually};
 
 impl Domains<'_> {
     /// Status, reason and message of a condition, once it has this reason.
-    async fn wait_for_reason(&self, domain: &str, type_: &str, reason: &str) -> (String, String) {
+    pub(crate) async fn wait_for_reason(
+        &self,
+        domain: &str,
+        type_: &str,
+        reason: &str,
+    ) -> (String, String) {
         let api = self.api();
         eventually(&format!("{type_} of {domain} has the reason {reason}"), || async {
             let status = api.get(domain).await.ok()?.status?;

@@ -14,6 +14,7 @@ mod chart;
 mod claims;
 mod compute_domain_encryption;
 mod compute_domain_faults;
+mod compute_domain_losses;
 mod compute_domain_modes;
 mod compute_domain_pods;
 mod compute_domain_real;

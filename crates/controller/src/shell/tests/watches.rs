@@ -12,7 +12,7 @@ const NODES: &str = "/api/v1/nodes";
 
 fn node(label: &str) -> serde_json::Value {
     json!({
-        "apiVersion": "v1", "kind": "Node",
+        "apiVersion": "v1", "kind": "Node", "spec": {},
         "metadata": {"name": "n", "uid": "u", "labels": {"resource.nvidia.com/computeDomain": label}},
     })
 }

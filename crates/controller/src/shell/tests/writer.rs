@@ -77,7 +77,7 @@ async fn a_label_is_set_and_removed_for_one_version() {
             resource_version: "7".to_owned(),
             domain: value,
         };
-        let answer = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "n", "resourceVersion": "8"}});
+        let answer = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "8"}, "spec": {}});
         let (requests, result) = send(&write, 200, answer).await;
         let Ok(Change::Put(observed)) = result else { panic!("{result:?}") };
         assert_eq!((observed.key.kind, observed.resource_version.as_str()), (Kind::Node, "8"));

@@ -2,7 +2,7 @@ use k8s_openapi::api::resource::v1::ResourceClaim;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::super::{Fact, claim, clique, node, pod, secret};
+use super::super::{Fact, SeenNode, claim, clique, node, pod, secret};
 
 fn parsed<K: DeserializeOwned>(object: Value) -> K {
     serde_json::from_value(object).unwrap()
@@ -162,31 +162,30 @@ fn a_daemon_whose_container_ended_has_exited_until_it_starts_again() {
 }
 
 #[test]
-fn a_daemon_on_a_node_that_does_not_report_is_lost() {
-    let with_conditions = |ready: &str, containers: &str| {
-        let object = parsed(json!({
-            "metadata": {"name": "p", "labels": {"resource.nvidia.com/computeDomain": "a"}},
-            "spec": {"nodeName": "n", "containers": []},
-            "status": {"phase": "Running", "conditions": [
-                {"type": "Ready", "status": ready}, {"type": "ContainersReady", "status": containers},
-            ]},
-        }));
-        let Some(Fact::Pod(pod)) = pod(&object).fact else { panic!("no pod") };
-        pod.is_lost
+fn a_node_that_does_not_report_is_lost() {
+    let is_lost = |taints: serde_json::Value| {
+        let object: SeenNode =
+            parsed(json!({"metadata": {"name": "n"}, "spec": {"taints": taints}}));
+        let Some(Fact::Node { is_lost, .. }) = node(&object).fact else { panic!("no node") };
+        is_lost
     };
-    assert!(with_conditions("False", "True"));
-    // It starts, or its probe fails: the daemon itself says so in its entry.
-    assert!(!with_conditions("False", "False"));
-    assert!(!with_conditions("True", "True"));
+    let taint = |key: &str| json!([{"key": key, "effect": "NoSchedule"}]);
+    assert!(is_lost(taint("node.kubernetes.io/unreachable")));
+    // Its kubelet reports that it is not ready, and so it is there.
+    assert!(!is_lost(taint("node.kubernetes.io/not-ready")));
+    assert!(!is_lost(json!([])));
 }
 
 #[test]
 fn an_empty_clique_label_is_no_clique() {
     let with_label = |value: &str| {
-        parsed(json!({"metadata": {"name": "n", "labels": {"nvidia.com/gpu.clique": value}}}))
+        parsed(json!({
+            "metadata": {"name": "n", "labels": {"nvidia.com/gpu.clique": value}}, "spec": {},
+        }))
     };
-    let fact =
-        |clique: Option<&str>| Some(Fact::Node { clique: clique.map(str::to_owned), label: None });
+    let fact = |clique: Option<&str>| {
+        Some(Fact::Node { clique: clique.map(str::to_owned), label: None, is_lost: false })
+    };
     assert_eq!(node(&with_label("")).fact, fact(None));
     assert_eq!(node(&with_label("c.1")).fact, fact(Some("c.1")));
 }
