@@ -1,6 +1,6 @@
 //! Attributes of devices: from the machine's description, or common to all GPUs since Turing.
 
-use octavo_machine::{Fabric, Machine};
+use octavo_machine::Machine;
 
 use crate::code::Code;
 use crate::device::Device;
@@ -66,10 +66,8 @@ pub(crate) fn value(machine: &Machine, device: &Device, attribute: u32) -> Resul
         }
         // Persisting L2 cache.
         108 | 109 => 32 << 20,
-        // Thread block clusters.
-        120 => i32::from(major >= 9),
-        // Fabric handles.
-        128 => i32::from(machine.fabric.as_ref().is_some_and(Fabric::spans_nodes)),
+        // Thread block clusters, and fabric handles: an H100 has them in no fabric, too (driver 580).
+        120 | 128 => i32::from(major >= 9),
         // Features of all GPUs: host memory mapping, concurrent kernels, unified addressing, stream
         // priorities, caches, managed memory, compute preemption, stream memory operations,
         // cooperative launches, virtual memory management, file descriptor handles, memory pools.

@@ -24,8 +24,8 @@ static HAS_IMPORTED: AtomicBool = AtomicBool::new(false);
 /// Creates memory of zeros with a handle.
 pub(crate) fn create(bytes: u64) -> Result<(FabricHandle, File), Code> {
     let driver = library::driver()?;
-    let place = place(driver)?;
     let channel = driver.location.lowest_channel().ok_or(Code::NOT_PERMITTED)?;
+    let place = place(driver)?;
     let folder = fabric::folder(&driver.location.folder);
     fabric::create(&folder, place, channel, bytes).map_err(|_| Code::OPERATING_SYSTEM)
 }

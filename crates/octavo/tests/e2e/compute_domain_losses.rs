@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::resource::v1::ResourceSlice;
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use octavo_api::compute_domain::Readiness;
 use octavo_api::names::{LABEL_COMPUTE_DOMAIN, TAINT_IMEX};
@@ -49,7 +49,8 @@ async fn members_are_lost_and_come_back_and_survivors_notice_nothing() {
     // All daemons are deleted by force: others come, with the same indices. The workers run on.
     let api: Api<Pod> = Api::namespaced(testbed.client.clone(), "octavo-system");
     let labelled = ListParams::default().labels(LABEL_COMPUTE_DOMAIN);
-    let old: Vec<_> = api.list(&labelled).await.unwrap().iter().filter_map(|it| it.uid()).collect();
+    let old: Vec<_> =
+        api.list(&labelled).await.unwrap().iter().filter_map(ResourceExt::uid).collect();
     api.delete_collection(&force(), &labelled).await.unwrap();
     eventually("the daemons are others, and ready", || async {
         let pods = api.list(&labelled).await.ok()?.items;
