@@ -75,6 +75,20 @@ pub(crate) async fn writes(client: &Client) -> anyhow::Result<BTreeMap<String, f
     Ok(writes)
 }
 
+/// Counts the writes so far that were refused because the object has another version, by resource. `nodes/status` counts as
+/// another resource.
+pub(crate) async fn conflicts(client: &Client) -> anyhow::Result<BTreeMap<String, f64>> {
+    let text = metrics(client).await?;
+    let mut conflicts = BTreeMap::new();
+    for (labels, value) in samples(&text, "apiserver_request_total") {
+        let is_conflict = label(labels, "code") == "409" && label(labels, "verb") != "POST";
+        if is_conflict && label(labels, "subresource").is_empty() {
+            *conflicts.entry(label(labels, "resource").to_owned()).or_default() += value;
+        }
+    }
+    Ok(conflicts)
+}
+
 /// Open watches over claims, of all clients.
 pub(crate) async fn claim_watches(client: &Client) -> anyhow::Result<f64> {
     let text = metrics(client).await?;

@@ -4,6 +4,7 @@
 //! starts at once, so its own time is not in the figures. Each turn is a domain with a pod on each tray.
 
 mod rack;
+mod scale;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,7 +31,7 @@ const CYCLES: usize = 100;
 /// Time without a change.
 const IDLE: Duration = Duration::from_secs(20);
 
-/// Measures a rack under each scheduler.
+/// Measures a rack under each scheduler, then larger clusters.
 pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
     let mut figures = Vec::new();
     for (scheduler, owner) in [("kube-scheduler", Owner::Kube), ("Octavo", Owner::Octavo)] {
@@ -44,12 +45,13 @@ pub(crate) async fn run(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
         lab.down().await?;
         figures.extend(measured?);
     }
+    figures.extend(Box::pin(scale::run(octavo)).await?);
     Ok(figures)
 }
 
 async fn measure(lab: &Lab, scheduler: &str, owner: Owner) -> anyhow::Result<Vec<Figure>> {
     let client = lab.client().await?;
-    let rack = Rack::new(&client, owner);
+    let rack = Rack::new(&client, owner, TRAYS);
     // The first domain of a lab fills caches.
     rack.turn("first").await?;
     let before = domain_writes(&client).await?;

@@ -27,6 +27,7 @@ use tempfile::TempDir;
 
 use crate::agent_process::AgentProcess;
 use crate::kubelet::Kubelet;
+use crate::lab_dir::print_progress;
 use api::Api;
 use container::Container;
 use watch::CommandReport;
@@ -58,8 +59,8 @@ pub(crate) struct Options {
     /// real-share: memory of the share, in GiB.
     #[arg(long, default_value_t = 10)]
     memory_gib: u64,
-    /// real-share: a line for a shell to run in the share, with a name; it has to succeed there. May be given
-    /// again.
+    /// real-share: a line for a shell to run in the share, with a name; it has to succeed there. `{limit}` in it is
+    /// what the container gets, in bytes. May be given again.
     #[arg(long = "run", value_name = "NAME=LINE")]
     runs: Vec<String>,
 }
@@ -211,7 +212,8 @@ impl Testbed {
         figures.extend(probe::run(octavo, &container, self.limit)?);
         for run in &options.runs {
             let (name, line) = run.split_once('=').context("`--run` takes NAME=LINE")?;
-            figures.extend(self.command(&container, name, line)?);
+            let line = line.replace("{limit}", &self.limit.to_string());
+            figures.extend(self.command(&container, name, &line)?);
         }
         figures.extend(self.bypass(octavo, &container)?);
         figures.push(
@@ -256,22 +258,23 @@ impl Testbed {
         let mut command = container.command(octavo.as_os_str(), &args.map(OsString::from))?;
         let report = self.run_watched(command.stdout(Stdio::null()))?;
         let is_killed = report.status.is_some_and(|status| status.signal() == Some(SIGKILL));
-        let time = report.over.context(
-            "the driver never counted more than the limit for a program that bypasses the guard: check \
-             that it reports processes here",
-        )?;
+        if report.over.is_none() {
+            print_progress(&format!(
+                "the driver never counted more than the limit for the program that bypasses the guard, which ended with {:?}",
+                report.status
+            ));
+        }
         let what = |what: &str| format!("guard bypassed: {what}");
         let killed = f64::from(u8::from(is_killed));
-        Ok(vec![
+        let mut figures = vec![
             Figure::new(what("peak use"), "MiB", &[mib(report.most)], Goal::None)?,
             Figure::new(what("killed"), "times", &[killed], Goal::Exactly(1.0))?,
-            Figure::new(
-                what("from exceeding the limit to its end"),
-                "s",
-                &[time.as_secs_f64()],
-                Goal::Below(1.0),
-            )?,
-        ])
+        ];
+        if let Some(time) = report.over {
+            let name = what("from exceeding the limit to its end");
+            figures.push(Figure::new(name, "s", &[time.as_secs_f64()], Goal::Below(1.0))?);
+        }
+        Ok(figures)
     }
 
     fn run_watched(&self, command: &mut Command) -> anyhow::Result<CommandReport> {

@@ -39,9 +39,20 @@ pub struct ProbeArgs {
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "10")]
     pub bypass: Option<u32>,
 
+    /// Limit of a GPU that the bypass exceeds. The probe gives it to itself: a process loads one driver library only
+    #[arg(long, hide = true, requires = "bypass", value_name = "GPU=BYTES", value_parser = limit)]
+    pub limits: Vec<(i32, u64)>,
+
     /// Output format
     #[arg(short, long, value_enum, default_value_t, value_name = "FORM")]
     pub output: OutputFormat,
+}
+
+fn limit(text: &str) -> Result<(i32, u64), String> {
+    let parsed = text
+        .split_once('=')
+        .and_then(|(gpu, bytes)| Some((gpu.parse().ok()?, bytes.parse().ok()?)));
+    parsed.ok_or_else(|| format!("{text:?} is not GPU=BYTES"))
 }
 
 /// Output format.

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::{Client, ResourceExt as _};
-use octavo_api::compute_domain::Readiness;
+use octavo_api::compute_domain::{ComputeDomainNode, Readiness};
 use octavo_api::names::LABEL_COMPUTE_DOMAIN;
 use octavo_api::{ComputeDomain, ComputeDomainClique};
 use octavo_kubelet_api::dra::v1;
@@ -46,15 +46,23 @@ pub(super) struct Times {
 pub(super) struct Rack {
     client: Client,
     scheduler: &'static str,
+    trays: usize,
+    /// Whether a pod names its tray. Where domains share nodes, the scheduler may put several pods of one on a tray.
+    is_pinned: bool,
 }
 
 impl Rack {
-    pub(super) fn new(client: &Client, owner: Owner) -> Self {
+    pub(super) fn new(client: &Client, owner: Owner, trays: usize) -> Self {
         let scheduler = match owner {
             Owner::Kube => "default-scheduler",
             Owner::Octavo => "octavo",
         };
-        Self { client: client.clone(), scheduler }
+        Self { client: client.clone(), scheduler, trays, is_pinned: false }
+    }
+
+    /// The same, with a tray for each pod by name.
+    pub(super) fn pinned(self) -> Self {
+        Self { is_pinned: true, ..self }
     }
 
     fn domains(&self) -> Api<ComputeDomain> {
@@ -107,7 +115,7 @@ impl Rack {
         timeout(TIMEOUT, found).await.context("the template is not made")?
     }
 
-    /// Makes a domain with a pod on each tray. Returns the times until all run: from the first create, and from the last
+    /// Makes a domain with a pod on each tray, whatever else runs there. Returns the times until all run: from the first create, and from the last
     /// pod bound.
     pub(super) async fn start(&self, domain: &str) -> anyhow::Result<(Duration, Duration)> {
         let selected = format!("job={domain}");
@@ -117,8 +125,8 @@ impl Rack {
         let mut events = Box::pin(self.pods().watch(&params, &version).await?);
         let began = Instant::now();
         self.create(domain).await?;
-        for index in 0..TRAYS {
-            let pod = serde_json::from_value(json!({
+        for index in 0..self.trays {
+            let mut pod = json!({
                 "apiVersion": "v1", "kind": "Pod",
                 "metadata": {"name": format!("{domain}-{index}"), "labels": {"job": domain}},
                 "spec": {
@@ -130,12 +138,16 @@ impl Rack {
                     }],
                     "resourceClaims": [{"name": "channel", "resourceClaimTemplateName": domain}],
                 },
-            }))?;
+            });
+            if self.is_pinned {
+                pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": tray(index)});
+            }
+            let pod = serde_json::from_value(pod)?;
             self.pods().create(&PostParams::default(), &pod).await?;
         }
         let (mut bound, mut running) = (BTreeMap::new(), BTreeMap::new());
         let all = async {
-            while running.len() < TRAYS {
+            while running.len() < self.trays {
                 let Some(event) = events.try_next().await? else { bail!("the watch ended") };
                 let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event else { continue };
                 if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
@@ -152,7 +164,7 @@ impl Rack {
             .await
             .with_context(|| format!("the pods of {domain} do not run"))??;
         let nodes: std::collections::BTreeSet<_> = bound.values().map(|(_, node)| node).collect();
-        ensure!(nodes.len() == TRAYS, "{} pods are on {} trays", TRAYS, nodes.len());
+        ensure!(nodes.len() == self.trays, "{} pods are on {} trays", self.trays, nodes.len());
         let last_bound = bound.values().map(|(at, _)| *at).max().context("no pod is bound")?;
         let last = running.values().copied().max().context("no pod runs")?;
         Ok((last - began, last - last_bound))
@@ -166,6 +178,44 @@ impl Rack {
         self.pods().delete_collection(&DeleteParams::default(), &selected).await?;
         self.wait_until_nothing_is_left().await?;
         Ok(began.elapsed())
+    }
+
+    /// All domains.
+    pub(super) async fn all(&self) -> anyhow::Result<Vec<ComputeDomain>> {
+        Ok(self.domains().list(&ListParams::default()).await?.items)
+    }
+
+    /// Deletes all domains and pods, and waits until they are gone. Daemons that domains share stay.
+    pub(super) async fn delete_all(&self) -> anyhow::Result<()> {
+        let (all, params) = (ListParams::default(), DeleteParams::default());
+        self.domains().delete_collection(&params, &all).await?;
+        self.pods().delete_collection(&params, &all).await?;
+        let claims: Api<ResourceClaim> = Api::default_namespaced(self.client.clone());
+        let gone = async {
+            while !(self.domains().list(&all).await?.items.is_empty()
+                && self.pods().list(&all).await?.items.is_empty()
+                && claims.list(&all).await?.items.is_empty())
+            {
+                sleep(LOOK_INTERVAL).await;
+            }
+            anyhow::Ok(())
+        };
+        timeout(TIMEOUT, gone).await.context("something of a domain is left")?
+    }
+
+    /// Waits until all nodes of a domain's status are ready.
+    pub(super) async fn wait_until_ready(&self, domain: &str) -> anyhow::Result<()> {
+        let found = async {
+            loop {
+                let status = self.domains().get(domain).await?.status.unwrap_or_default();
+                let is_ready = |node: &ComputeDomainNode| node.status == Readiness::Ready;
+                if status.nodes.len() == self.trays && status.nodes.iter().all(is_ready) {
+                    return anyhow::Ok(());
+                }
+                sleep(LOOK_INTERVAL).await;
+            }
+        };
+        timeout(TIMEOUT, found).await.with_context(|| format!("{domain} does not become ready"))?
     }
 
     /// Waits until no object and no label of any domain is left.
