@@ -12,7 +12,7 @@ mod virtual_memory;
 
 use serde::Serialize;
 
-use crate::driver::{Code, Cuda, CudaError, Handle};
+use crate::driver::{AllocationProperties, Code, Cuda, CudaError, Handle};
 
 pub(crate) use list::ALLOCATION_PATHS;
 
@@ -62,7 +62,7 @@ enum Kind {
     HostBacked,
     /// It sets a context limit once, which reserves memory.
     ContextLimit,
-    /// Like pieces; without being named, only on GPUs that other nodes can reach.
+    /// Like pieces; without being named, only where a process may make such memory.
     Fabric,
     /// Like pieces, but only if it is named: it loads the driver a second time.
     OnRequest,
@@ -184,14 +184,15 @@ pub(crate) fn is_default(path: &AllocationPath) -> bool {
 
 /// Whether a GPU has the path at all.
 pub(crate) fn is_possible(path: &AllocationPath, context: &GpuContext<'_>) -> bool {
-    /// `CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED`.
-    const FABRIC_SUPPORTED: u32 = 128;
-    let mut value = 0;
-    path.kind != Kind::Fabric
-        || context
-            .cuda
-            .device_attribute(&mut value, FABRIC_SUPPORTED, context.device)
-            .is_ok_and(|()| value == 1)
+    if path.kind != Kind::Fabric {
+        return true;
+    }
+    // The device's attribute says nothing about channels: an H100 without one has it, too.
+    let Ok(size) = usize::try_from(MIN_PIECE_BYTES) else { return false };
+    let mut handle = 0;
+    let properties = AllocationProperties::fabric(context.device);
+    let made = context.cuda.create(&mut handle, size, &properties, 0);
+    made.and_then(|()| context.cuda.release(handle)).is_ok()
 }
 
 /// Allocates pieces, smaller ones when larger ones are refused, until nothing fits or the limit is

@@ -273,8 +273,11 @@ async fn nvidia_s_bandwidth_job_runs_on_a_rack_before_and_after_it_has_a_domain(
     wait_until_running(&testbed, 0).await;
     let foreground = DeleteParams::foreground();
     jobs(&testbed).delete("nvbandwidth-test", &foreground).await.unwrap();
+    let api = jobs(&testbed);
     eventually("the job is gone", || async {
-        testbed.pods().list(&ListParams::default()).await.ok()?.items.is_empty().then_some(())
+        let is_gone = api.get_opt("nvbandwidth-test").await.ok()?.is_none();
+        let pods = testbed.pods().list(&ListParams::default()).await.ok()?.items;
+        (is_gone && pods.is_empty()).then_some(())
     })
     .await;
 

@@ -130,9 +130,6 @@ calls! {
     device_get = "cuDeviceGet"(device: &mut c_int, number: c_int);
     device_get_name = "cuDeviceGetName"(name: &mut [c_char; 96], length: c_int, device: c_int);
     device_uuid = "cuDeviceGetUuid_v2"(uuid: &mut [u8; 16], device: c_int);
-    device_attribute = "cuDeviceGetAttribute"(
-        value: &mut c_int, attribute: c_uint, device: c_int
-    );
     device_total = "cuDeviceTotalMem_v2"(bytes: &mut usize, device: c_int);
     primary_retain = "cuDevicePrimaryCtxRetain"(context: &mut Handle, device: c_int);
     primary_release = "cuDevicePrimaryCtxRelease_v2"(device: c_int);
