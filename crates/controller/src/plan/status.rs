@@ -163,9 +163,19 @@ impl Facts<'_> {
             .map(String::as_str)
             .collect();
         if !others.is_empty() {
+            // A tenant learns no names of other namespaces.
+            let own = format!("{}/", self.domain.namespace);
+            let (named, foreign): (BTreeSet<&str>, BTreeSet<&str>) =
+                others.into_iter().partition(|name| name.starts_with(&own));
+            let foreign = match foreign.len() {
+                0 => None,
+                count => Some(format!("{count} of other namespaces")),
+            };
+            let named = (!named.is_empty()).then(|| listed(named));
+            let parts: Vec<String> = named.into_iter().chain(foreign).collect();
             let note = format!(
                 "Other ComputeDomains have nodes in the same NVLink clique: {}.",
-                listed(others)
+                parts.join(", and ")
             );
             return Some(Verdict::yes(Reason::OtherDomain, note));
         }

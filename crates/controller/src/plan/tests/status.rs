@@ -159,8 +159,17 @@ fn a_shared_clique_names_the_other_domain_until_it_leaves() {
     let shared = condition(&server, "SharedClique");
     assert_eq!((shared.status.as_str(), shared.reason.as_str()), ("True", "OtherDomain"));
     assert!(shared.message.contains("team/domain-b"), "{}", shared.message);
-    let key = Key { kind: Kind::Claim, namespace: "team".to_owned(), name: "claim-b-k".to_owned() };
-    server.remove(&key);
+    // Domains of other namespaces are counted.
+    server.put_domain(Domain { namespace: "secret".to_owned(), ..domain("c") });
+    server.put_node("l", Some("c"), None);
+    server.put_claim(ChannelClaim { namespace: "secret".to_owned(), ..claim("c", "l") });
+    settle(&mut server, "a");
+    let message = condition(&server, "SharedClique").message;
+    assert!(message.ends_with("team/domain-b, and 1 of other namespaces."), "{message}");
+    for (namespace, name) in [("team", "claim-b-k"), ("secret", "claim-c-l")] {
+        let (namespace, name) = (namespace.to_owned(), name.to_owned());
+        server.remove(&Key { kind: Kind::Claim, namespace, name });
+    }
     settle(&mut server, "a");
     assert_eq!(condition(&server, "SharedClique").status, "False");
 }
