@@ -5,7 +5,7 @@ use anyhow::bail;
 use crate::args::CheckArgs;
 use crate::ctl::{Answer, Ctl};
 use crate::slots;
-use crate::tls::Tls;
+use crate::tls;
 
 /// Succeeds if the service is ready, or if there is none since the node has no clique.
 pub(crate) async fn check(args: &CheckArgs) -> anyhow::Result<()> {
@@ -18,14 +18,12 @@ pub(crate) async fn check(args: &CheckArgs) -> anyhow::Result<()> {
         && let Some(folder) = args.tls_folder()
     {
         // Without a certificate the service is not started. All have the name of the first slot.
-        Tls::read(folder, &slots::name(0)).map_err(anyhow::Error::msg)?;
+        tls::verify(folder, &slots::name(0)).map_err(anyhow::Error::msg)?;
     }
     match answer {
         Answer::Ready => Ok(()),
         Answer::State(state) => bail!("nvidia-imex is not ready: its state is {state}"),
-        Answer::Unavailable(reason) | Answer::Refused(reason) => {
-            bail!("nvidia-imex does not answer: {reason}")
-        }
+        Answer::Unavailable(reason) => bail!("nvidia-imex does not answer: {reason}"),
     }
 }
 

@@ -29,8 +29,6 @@ pub(crate) enum Answer {
     Ready,
     /// The service runs and is in another state.
     State(String),
-    /// The service is ready, and its node is not: a peer is a stranger.
-    Refused(String),
     /// The service does not answer, and why.
     Unavailable(String),
 }

@@ -7,7 +7,6 @@ use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::ctl::{Answer, Ctl};
-use crate::tls::Admission;
 
 /// Time between questions until the service is ready: at first, and at most.
 const FIRST: Duration = Duration::from_millis(100);
@@ -22,19 +21,12 @@ pub(crate) struct Polling {
 }
 
 impl Polling {
-    /// Starts asking. With a certificate, a service that is ready needs peers of the same authority.
-    pub(crate) fn start(ctl: Ctl, mut admission: Option<Admission>) -> Self {
+    pub(crate) fn start(ctl: Ctl) -> Self {
         let (sender, answers) = mpsc::channel(1);
         let task = tokio::spawn(async move {
             let mut delays = Delays::default();
             loop {
-                let mut answer = ctl.ask().await;
-                if answer == Answer::Ready
-                    && let Some(admission) = &mut admission
-                    && let Err(reason) = admission.check().await
-                {
-                    answer = Answer::Refused(reason);
-                }
+                let answer = ctl.ask().await;
                 let delay = delays.after(&answer);
                 if sender.send(answer).await.is_err() {
                     return;

@@ -19,7 +19,7 @@ use crate::reload::ReloadWindow;
 use crate::service::Service;
 use crate::service_config::{self, ServiceConfig};
 use crate::slots::{self, Slots};
-use crate::tls::{Admission, Tls};
+use crate::tls;
 
 /// Delay before the service is started again: at first, and at most.
 const RESTART: Duration = Duration::from_secs(1);
@@ -109,16 +109,17 @@ impl Supervisor {
         if let Err(reason) = self.write_files() {
             return End::Failed(reason);
         }
-        let admission = match self.admission() {
-            Ok(admission) => admission,
-            Err(reason) => return End::Failed(reason),
-        };
+        if let Some(folder) = &self.config.tls_folder
+            && let Err(reason) = tls::verify(folder, &slots::name(self.slot.unwrap_or_default()))
+        {
+            return End::Failed(reason);
+        }
         let mut service = match Service::start(&self.imex_program, &self.ctl.config_file) {
             Ok(service) => service,
             Err(reason) => return End::Failed(reason),
         };
         tracing::info!(pid = service.pid(), slot = self.slot, "nvidia-imex is started");
-        let mut polling = Polling::start(self.ctl.clone(), admission);
+        let mut polling = Polling::start(self.ctl.clone());
         let mut reload = ReloadWindow::new(service.started());
         let mut last = None;
         // When the hosts file is to be written.
@@ -205,18 +206,6 @@ impl Supervisor {
         self.hosts.update(&self.slots).map(drop).map_err(|error| error.to_string())
     }
 
-    /// What this node needs to be ready besides its service; `None` where connections are plain.
-    fn admission(&self) -> Result<Option<Admission>, String> {
-        let Some(folder) = &self.config.tls_folder else { return Ok(None) };
-        Ok(Some(Admission {
-            tls: Tls::read(folder, &slots::name(self.slot.unwrap_or_default()))?,
-            own: self.own.clone(),
-            seen: self.seen.clone(),
-            port: self.config.server_port,
-            is_admitted: false,
-        }))
-    }
-
     /// Takes an answer of the service, and logs it if it differs from the last one.
     fn note(&self, answer: &Answer, last: &mut Option<Answer>) {
         self.set_readiness(match answer {
@@ -229,7 +218,6 @@ impl Supervisor {
         match answer {
             Answer::Ready => tracing::info!("nvidia-imex is ready"),
             Answer::State(state) => tracing::info!(%state, "nvidia-imex is not ready yet"),
-            Answer::Refused(reason) => tracing::error!("this node is not ready: {reason}"),
             Answer::Unavailable(reason) => tracing::warn!(%reason, "nvidia-imex does not answer"),
         }
         *last = Some(answer.clone());

@@ -7,6 +7,7 @@ use rcgen::{
 };
 
 use super::*;
+use crate::slots;
 
 const NAME: &str = "compute-domain-daemon-0000";
 
@@ -53,8 +54,8 @@ fn folder(authority: &Authority, last_year: i32) -> (tempfile::TempDir, PathBuf)
 fn a_certificate_is_used_while_it_is_valid_and_of_this_authority() {
     let (ours, theirs) = (Authority::new(), Authority::new());
     let (_kept, path) = folder(&ours, 2090);
-    assert!(Tls::read(&path, NAME).is_ok());
-    let problem = |name: &str| Tls::read(&path, name).unwrap_err();
+    assert!(verify(&path, NAME).is_ok());
+    let problem = |name: &str| verify(&path, name).unwrap_err();
     let other_name = problem("compute-domain-daemon-0004");
     assert!(other_name.contains("has not the name compute-domain-daemon-0004"), "{other_name}");
 
@@ -73,9 +74,9 @@ fn files_that_do_not_fit_or_are_missing_are_named() {
     let ours = Authority::new();
     let ((_kept, path), (_kept_too, other)) = (folder(&ours, 2090), folder(&ours, 2090));
     fs::copy(other.join("tls.key"), path.join("tls.key")).unwrap();
-    let mixed = Tls::read(&path, NAME).unwrap_err();
+    let mixed = verify(&path, NAME).unwrap_err();
     assert!(mixed.contains("not of the key in tls.key"), "{mixed}");
     fs::remove_file(path.join("ca.crt")).unwrap();
-    let missing = Tls::read(&path, NAME).unwrap_err();
+    let missing = verify(&path, NAME).unwrap_err();
     assert!(missing.contains("ca.crt cannot be read"), "{missing}");
 }
