@@ -1,4 +1,4 @@
-//! Certificates of daemons: one for all daemons of an IMEX domain, of an authority of its own.
+//! Certificates of daemons: one for all daemons of a `DaemonSet`, of an authority of its own.
 //!
 //! The key of the authority is forgotten once the certificate is signed, so no second certificate can be made. All daemons have
 //! the same key and certificate, with the names of all slots, since a Secret is the same on all nodes.

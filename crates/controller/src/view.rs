@@ -122,6 +122,12 @@ impl DaemonPod {
         self.secret.is_some()
     }
 
+    /// Whether nothing of it is known to run any more: it is deleted, and its node does not report. The kubelet ends it if the
+    /// node comes back.
+    pub fn is_gone(&self) -> bool {
+        self.is_deleting && self.is_lost
+    }
+
     /// Whether it can be what wrote an entry with this address: it runs, or starts.
     pub fn may_serve(&self, address: &str) -> bool {
         !self.is_lost && !self.is_deleting && (self.ip.is_empty() || self.ip == address)

@@ -81,14 +81,15 @@ pub(super) fn issue(
 /// Whether the daemons that domains share must end, so that others start: with encryption or without, or with another
 /// certificate.
 pub(super) fn must_restart(view: &View, config: &Config) -> bool {
-    let secret = view.secret.as_ref().filter(|_| config.imex.encryption && !view.pods.is_empty());
+    let has_pods = !view.pods.iter().all(DaemonPod::is_gone);
+    let secret = view.secret.as_ref().filter(|_| config.imex.encryption && has_pods);
     has_other_daemons(view, config)
         || secret.is_some_and(|it| !it.is_foreign() && is_outdated(it, view.now, config))
 }
 
 /// Whether daemons run that encrypt where they should not, or the other way round.
 pub(super) fn has_other_daemons(view: &View, config: &Config) -> bool {
-    view.pods.iter().any(|pod| pod.is_encrypted() != config.imex.encryption)
+    view.pods.iter().any(|pod| !pod.is_gone() && pod.is_encrypted() != config.imex.encryption)
 }
 
 /// What is wrong with the certificate of a domain's daemons, its own or shared ones.
@@ -128,7 +129,8 @@ impl Problem {
     }
 
     pub(super) fn note(&self) -> String {
-        const REMEDY: &str = "Once no pod uses these daemons, delete their DaemonSet: it is made again, with another certificate.";
+        const REMEDY: &str = "Once no pod uses these daemons, which may serve other ComputeDomains, too, delete their DaemonSet in the driver's \
+                              namespace: it is made again, with another certificate.";
         match self {
             Self::NameTaken(name) => format!(
                 "The Secret {name} exists and is not the controller's, so no daemons are made. Delete it."
@@ -155,7 +157,7 @@ impl Problem {
 
 /// A pod gets its address once its volumes are there.
 fn has_started(pod: &DaemonPod) -> bool {
-    !pod.ip.is_empty()
+    !pod.ip.is_empty() && !pod.is_gone()
 }
 
 fn is_outdated(secret: &CertificateSecret, now: Timestamp, config: &Config) -> bool {
@@ -166,5 +168,5 @@ fn is_outdated(secret: &CertificateSecret, now: Timestamp, config: &Config) -> b
 /// Whether no daemon runs or is about to start.
 fn is_idle(view: &View) -> bool {
     let has_label = view.nodes.values().any(|node| node.label.as_ref() == Some(&view.uid));
-    view.pods.is_empty() && !has_label && view.members().is_empty()
+    view.pods.iter().all(DaemonPod::is_gone) && !has_label && view.members().is_empty()
 }

@@ -1,5 +1,7 @@
 //! Conditions of a domain.
 
+use std::collections::BTreeSet;
+
 use octavo_api::Condition;
 
 use super::Reason;
@@ -51,6 +53,22 @@ pub(super) fn updated<const N: usize>(
         })
     });
     ours.chain(others).collect()
+}
+
+/// Domains by `<namespace>/<name>`. Those of other namespaces are counted: a tenant learns no names of them.
+pub(super) fn listed_for<'a>(
+    namespace: &str,
+    domains: impl IntoIterator<Item = &'a str>,
+) -> String {
+    let own = format!("{namespace}/");
+    let (named, others): (BTreeSet<&str>, BTreeSet<&str>) =
+        domains.into_iter().partition(|name| name.starts_with(&own));
+    let others = match others.len() {
+        0 => None,
+        count => Some(format!("{count} of other namespaces")),
+    };
+    let named = (!named.is_empty()).then(|| listed(named));
+    named.into_iter().chain(others).collect::<Vec<_>>().join(", and ")
 }
 
 /// At most five names, and how many there are besides.

@@ -15,7 +15,7 @@ use octavo_api::names::{
 
 use super::certificate::Problem;
 use super::channels::ChannelPlan;
-use super::conditions::{Verdict, listed, updated};
+use super::conditions::{Verdict, listed, listed_for, updated};
 use super::{Reason, Regarding, Warning, Write};
 use crate::view::{Daemons, Domain, Gang, View};
 
@@ -163,20 +163,9 @@ impl Facts<'_> {
             .map(String::as_str)
             .collect();
         if !others.is_empty() {
-            // A tenant learns no names of other namespaces.
-            let own = format!("{}/", self.domain.namespace);
-            let (named, foreign): (BTreeSet<&str>, BTreeSet<&str>) =
-                others.into_iter().partition(|name| name.starts_with(&own));
-            let foreign = match foreign.len() {
-                0 => None,
-                count => Some(format!("{count} of other namespaces")),
-            };
-            let named = (!named.is_empty()).then(|| listed(named));
-            let parts: Vec<String> = named.into_iter().chain(foreign).collect();
-            let note = format!(
-                "Other ComputeDomains have nodes in the same NVLink clique: {}.",
-                parts.join(", and ")
-            );
+            let others = listed_for(&self.domain.namespace, others);
+            let note =
+                format!("Other ComputeDomains have nodes in the same NVLink clique: {others}.");
             return Some(Verdict::yes(Reason::OtherDomain, note));
         }
         let was_shared = old.iter().any(|condition| condition.type_ == CONDITION_SHARED_CLIQUE);

@@ -4,7 +4,7 @@ use octavo_api::names::LABEL_COMPUTE_DOMAIN;
 
 use super::Write;
 use crate::config::Config;
-use crate::view::{CertificateSecret, Domain, OwnedObject, View};
+use crate::view::{CertificateSecret, Domain, OwnedKind, OwnedObject, View};
 use crate::wanted;
 
 /// Adds the finalizer.
@@ -49,7 +49,8 @@ fn is_daemons(object: &OwnedObject, view: &View, config: &Config) -> bool {
 
 /// Deletes an object. NVIDIA's controller would wait for its finalizer, which nothing removes any more.
 pub(super) fn delete(object: &OwnedObject) -> Option<Write> {
-    if object.has_finalizer() {
+    // NVIDIA's driver makes no Secrets, so none has its finalizer.
+    if object.has_finalizer() && object.kind != OwnedKind::Secret {
         return Some(Write::DropFinalizer(object.clone()));
     }
     (!object.is_deleting).then(|| Write::Delete(object.clone()))

@@ -132,4 +132,7 @@ fn a_daemon_is_lost_with_its_node() {
     assert!(!store.view("a").pods[0].is_lost);
     assert_eq!(store.apply(Change::Put(node(true))), uids(&["a"]));
     assert!(store.view("a").pods[0].is_lost);
+    // The node is removed before its pod.
+    store.apply(Change::Gone(node(true)));
+    assert!(store.view("a").pods[0].is_lost);
 }

@@ -25,7 +25,7 @@ impl Store {
                     view.claims.push(claim.clone());
                 }
                 Some(Fact::Node { .. }) => drop(nodes.insert(&key.name)),
-                Some(Fact::Pod(pod)) => view.pods.push(self.seen(pod)),
+                Some(Fact::Pod(pod)) => view.pods.push(self.with_node_state(pod)),
                 Some(Fact::Clique(clique)) => view.cliques.push(clique.clone()),
                 Some(Fact::Template(object)) => view.templates.push(object.clone()),
                 Some(Fact::DaemonSet(object)) => view.daemon_sets.push(object.clone()),
@@ -89,7 +89,7 @@ impl Store {
                     shared.cliques.push(clique.clone());
                 }
                 Some(Fact::Pod(pod)) if view.nodes.contains_key(&pod.node) => {
-                    shared.pods.push(self.seen(pod));
+                    shared.pods.push(self.with_node_state(pod));
                 }
                 Some(Fact::Secret(secret)) => shared.secret = Some(secret.clone()),
                 _ => {}
@@ -111,10 +111,10 @@ impl Store {
         shared
     }
 
-    /// A pod, which is lost with its node. Its own conditions stay as they were before.
-    fn seen(&self, pod: &DaemonPod) -> DaemonPod {
+    /// A pod, which is lost with its node. Its own conditions stay as they were before, also if the node is removed.
+    fn with_node_state(&self, pod: &DaemonPod) -> DaemonPod {
         let node = self.node(&pod.node).map(|row| &row.fact);
-        let is_on_lost_node = matches!(node, Some(Fact::Node { is_lost: true, .. }));
+        let is_on_lost_node = !matches!(node, Some(Fact::Node { is_lost: false, .. }));
         DaemonPod { is_lost: pod.is_lost || is_on_lost_node, ..pod.clone() }
     }
 

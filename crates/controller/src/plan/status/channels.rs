@@ -3,7 +3,7 @@
 use octavo_api::compute_domain::ComputeDomainAllocationMode;
 
 use super::super::Reason;
-use super::super::conditions::{Verdict, listed};
+use super::super::conditions::{Verdict, listed, listed_for};
 use super::Facts;
 
 impl Facts<'_> {
@@ -23,7 +23,10 @@ impl Facts<'_> {
                 "Pods of older ComputeDomains run with the same channel in NVLink clique {}: {}. New pods wait until the pods of \
                  one of the domains are deleted.",
                 listed(conflicts.iter().map(|(clique, _)| clique.as_str())),
-                listed(conflicts.iter().map(|(_, domain)| domain.as_str()))
+                listed_for(
+                    &self.domain.namespace,
+                    conflicts.iter().map(|(_, domain)| domain.as_str())
+                )
             );
             return Some(Verdict::no(Reason::ChannelConflict, note));
         }

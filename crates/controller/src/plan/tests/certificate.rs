@@ -151,6 +151,19 @@ fn a_deleted_daemon_set_is_made_again_with_another_certificate() {
 }
 
 #[test]
+fn a_deleted_daemon_of_a_lost_node_holds_up_nothing() {
+    let mut server = running();
+    let before = server.objects[&key(Kind::Secret, "a")].uid.clone();
+    server.remove(&key(Kind::DaemonSet, "a"));
+    server.put_pod(DaemonPod { is_deleting: true, ..encrypted_pod("1") });
+    settle_with(&mut server, "a", &encrypted());
+    assert!(secret(&server, "a").is_none(), "it may run still");
+    server.put_pod(DaemonPod { is_deleting: true, is_lost: true, ..encrypted_pod("1") });
+    settle_with(&mut server, "a", &encrypted());
+    assert_ne!(server.objects[&key(Kind::Secret, "a")].uid, before);
+}
+
+#[test]
 fn an_old_certificate_is_replaced_while_the_domain_has_no_daemons() {
     let mut server = running();
     let now = set_age(&mut server, "a", "2028-12-30T00:00:00Z", "2033-12-30T00:00:00Z");
