@@ -84,7 +84,7 @@ unit: require
 	$(call step,programs of the tests (Kubernetes, its add-ons and helm are built once))
 	@cargo build --workspace --locked
 	@state=$$(mktemp -d); lab="$(TARGET)/debug/octavo lab --state-dir $$state/lab"; \
-	  trap '$$lab down > /dev/null; rm -rf "$$state"' EXIT; $$lab up --control-plane-only --real-node 1 --mpi-operator > /dev/null || $$lab up --control-plane-only --mpi-operator > /dev/null
+	  trap '$$lab down > /dev/null; rm -rf "$$state"' EXIT; $$lab up --control-plane-only --real-node 1 --dns > /dev/null || $$lab up --control-plane-only --mpi-operator > /dev/null
 	@cargo xtask chart helm-path
 	$(call step,tests (the end-to-end ones start the lab))
 	@cargo test --workspace --locked

@@ -115,6 +115,8 @@ async fn of_one_domain(lab: &Lab, client: &Client, rack: &Rack) -> anyhow::Resul
     rack.start("lasting").await?;
     let controller = lab.process(Component::OctavoController).context("no controller runs")?;
     let controller = u32::try_from(controller.pid)?;
+    // The last statuses are written within a second of the last change.
+    tokio::time::sleep(Duration::from_secs(5)).await;
     let idle_from = domain_writes(client).await?;
     tokio::time::sleep(IDLE).await;
     let idle: f64 =

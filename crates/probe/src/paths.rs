@@ -192,7 +192,13 @@ pub(crate) fn is_possible(path: &AllocationPath, context: &GpuContext<'_>) -> bo
     let mut handle = 0;
     let properties = AllocationProperties::fabric(context.device);
     let made = context.cuda.create(&mut handle, size, &properties, 0);
-    made.and_then(|()| context.cuda.release(handle)).is_ok()
+    match made {
+        Ok(()) => context.cuda.release(handle).is_ok(),
+        // Any other refusal is one to report.
+        Err(error) => error
+            .code()
+            .is_some_and(|code| ![Code::NOT_PERMITTED, Code::NOT_SUPPORTED].contains(&code)),
+    }
 }
 
 /// Allocates pieces, smaller ones when larger ones are refused, until nothing fits or the limit is

@@ -15,7 +15,7 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 /// The command.
-const PROGRAM: &str = "nvidia-imex-ctl";
+pub(super) const PROGRAM: &str = "nvidia-imex-ctl";
 /// Folders of the driver's root in which it may lie.
 const FOLDERS: [&str; 6] = ["/opt/bin", "/usr/bin", "/usr/sbin", "/bin", "/sbin", "/usr/local/bin"];
 /// Time for an answer.
@@ -26,7 +26,7 @@ const SHOWN: usize = 300;
 /// Asks the host's service once. The error says what is wrong, and what to do.
 pub(super) async fn check(paths: &NodePaths, socket: &Path) -> Result<(), String> {
     let root = paths.driver_root_seen.clone();
-    let found = tokio::task::spawn_blocking(move || program(&root)).await;
+    let found = tokio::task::spawn_blocking(move || find(&root, PROGRAM)).await;
     let Some(program) = found.ok().flatten() else {
         return Err(format!(
             "the driver's root {} has no {PROGRAM}, which tells whether the node's IMEX service is ready (imex.mode: \
@@ -51,11 +51,11 @@ pub(super) async fn check(paths: &NodePaths, socket: &Path) -> Result<(), String
     judge(&output, socket)
 }
 
-/// The command as this process sees it. Links do not lead out of the root.
-pub(super) fn program(root: &Path) -> Option<PathBuf> {
+/// A program of the driver as this process sees it. Links do not lead out of the root.
+pub(super) fn find(root: &Path, program: &str) -> Option<PathBuf> {
     let rootfs = Rootfs::open(root).ok()?;
     FOLDERS.iter().find_map(|folder| {
-        let path = Path::new(folder).join(PROGRAM);
+        let path = Path::new(folder).join(program);
         let place = rootfs.is_file(&path).then(|| rootfs.place(&path).ok())??;
         fs::read_link(format!("/proc/self/fd/{}", place.as_raw_fd())).ok()
     })

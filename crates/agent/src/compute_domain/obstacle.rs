@@ -33,20 +33,18 @@ impl Inner {
         if devices.major(CHANNELS).is_none() {
             return Some(NO_IMEX_CHANNELS);
         }
+        let has = |program| host_service::find(&paths.driver_root_seen, program).is_some();
         if self.node.imex.services() == ImexServices::OfHost {
-            let found = host_service::program(&paths.driver_root_seen);
-            return found.is_none().then_some(NO_IMEX_CONTROL);
+            return (!has(host_service::PROGRAM)).then_some(NO_IMEX_CONTROL);
         }
-        let version = &inventory.versions.driver;
-        let has_service = || {
-            let files = self.driver_files(version);
-            files.mounts.iter().any(|path| path.file_name().is_some_and(|name| name == SERVICE))
-        };
-        if has_service() {
-            return None;
+        if !has(SERVICE) {
+            return Some(NO_IMEX_SERVICE);
         }
-        // It may have been installed since the search.
-        self.forget_driver_files();
-        (!has_service()).then_some(NO_IMEX_SERVICE)
+        // It may have been installed since the driver's files were searched.
+        let files = self.driver_files(&inventory.versions.driver);
+        if !files.mounts.iter().any(|path| path.file_name().is_some_and(|name| name == SERVICE)) {
+            self.forget_driver_files();
+        }
+        None
     }
 }

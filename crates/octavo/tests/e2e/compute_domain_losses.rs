@@ -72,7 +72,14 @@ async fn members_are_lost_and_come_back_and_survivors_notice_nothing() {
     // The API server is away. Services run on, and a killed one comes back; a new member joins afterwards.
     let (before, lost) = (domains.pids(a).await, domains.pids(b).await);
     testbed.lab.kill(Component::KubeApiserver).await;
-    std::process::Command::new("kill").args(["-9", &lost.1]).status().unwrap();
+    let killed = std::process::Command::new("kill").args(["-9", &lost.1]).status().unwrap();
+    assert!(killed.success(), "kill -9 {}", lost.1);
+    let children = format!("/proc/{0}/task/{0}/children", lost.0);
+    eventually("the daemon has started another service, without the API server", || async {
+        let service = std::fs::read_to_string(&children).ok()?;
+        (!service.trim().is_empty() && service.trim() != lost.1).then_some(())
+    })
+    .await;
     tokio::time::sleep(API_OUTAGE).await;
     testbed.lab.start(Component::KubeApiserver).await.unwrap();
     domains.pod("w3", "job", c).await;
@@ -119,8 +126,6 @@ async fn nodes_with_a_wrong_or_without_a_service_say_so() {
     let service = testbed.node(b).join("driver/usr/bin/nvidia-imex");
     let kept = service.with_extension("kept");
     std::fs::rename(&service, &kept).unwrap();
-    testbed.lab.kill(Component::Agents).await;
-    testbed.lab.start(Component::Agents).await.unwrap();
     wait_for_taint(&testbed, b, Some("no-nvidia-imex")).await;
     domains.pod("w1", "job", b).await;
     testbed.wait_until_unschedulable("w1").await;

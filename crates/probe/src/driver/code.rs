@@ -9,6 +9,7 @@ pub(crate) struct Code(pub(crate) i32);
 impl Code {
     pub(crate) const SUCCESS: Self = Self(0);
     pub(crate) const OUT_OF_MEMORY: Self = Self(2);
+    pub(crate) const NOT_PERMITTED: Self = Self(800);
     pub(crate) const NOT_SUPPORTED: Self = Self(801);
 
     /// Its name in `cuda.h`, for the results that a probe can get.
@@ -26,6 +27,7 @@ impl Code {
             200 => "INVALID_IMAGE",
             201 => "INVALID_CONTEXT",
             215 => "UNSUPPORTED_LIMIT",
+            304 => "OPERATING_SYSTEM",
             400 => "INVALID_HANDLE",
             500 => "NOT_FOUND",
             700 => "ILLEGAL_ADDRESS",

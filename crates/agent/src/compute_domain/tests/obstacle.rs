@@ -14,6 +14,8 @@ async fn a_node_without_nvidia_imex_says_so_until_it_is_installed() {
     assert_eq!(claims.obstacle().await, Some(NO_IMEX_SERVICE));
     node.install("usr/bin/nvidia-imex", "true");
     assert_eq!(claims.obstacle().await, None);
+    fs::remove_file(node.path("driver/usr/bin/nvidia-imex")).unwrap();
+    assert_eq!(claims.obstacle().await, Some(NO_IMEX_SERVICE));
 }
 
 #[tokio::test]
