@@ -69,8 +69,6 @@ fn config(imex: ImexSettings) -> Value {
     json!({
         "imex": imex,
         "namespace": manifests::NAMESPACE,
-        // It is the only controller, and the lease of a killed one would delay its successor.
-        "leaderElection": { "enabled": false },
         "daemon": { "image": OCTAVO_IMAGE, "imagePullPolicy": "IfNotPresent" },
     })
 }

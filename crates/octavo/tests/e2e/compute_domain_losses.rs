@@ -118,6 +118,7 @@ async fn nodes_with_a_wrong_or_without_a_service_say_so() {
     let explained = testbed.octavo(&["explain", "computedomain", "job"]);
     let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
     assert!(explained.contains(a) && explained.contains("nvidia-imex"), "{explained}");
+    assert!(!explained.contains("no controller is active"), "{explained}");
     testbed.octavo_ok(&["lab", "node", a, "imex"]);
     testbed.wait_until_running("w0").await;
     domains.wait("job", &all_ready(&[a])).await;
