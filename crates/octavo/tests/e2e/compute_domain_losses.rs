@@ -9,8 +9,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use octavo_api::compute_domain::Readiness;
 use octavo_api::names::{LABEL_COMPUTE_DOMAIN, TAINT_IMEX};
-use octavo_lab::{Component, TOOLS_IMAGE, UpOptions};
-use serde_json::json;
+use octavo_lab::{Component, UpOptions};
 
 use crate::compute_domain_pods::{Domains, all_ready};
 use crate::real_node::lock_real_nodes;
@@ -222,20 +221,7 @@ async fn a_node_that_is_cut_off_is_lost_and_comes_back() {
     let [a, b] = ["real-0", "real-1"];
     domains.create("job").await;
     for (pod, node) in [("w0", a), ("w1", b)] {
-        testbed
-            .create::<Pod>(json!({
-                "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod},
-                "spec": {
-                    "nodeSelector": {"kubernetes.io/hostname": node},
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{
-                        "name": "main", "image": TOOLS_IMAGE, "command": ["sleep", "10000"],
-                        "resources": {"claims": [{"name": "channel"}]},
-                    }],
-                    "resourceClaims": [{"name": "channel", "resourceClaimTemplateName": "job"}],
-                },
-            }))
-            .await;
+        domains.real_pod(pod, "job", node).await;
     }
     let nodes = domains.wait("job", &all_ready(&[a, b])).await;
     let daemon = domains.daemon(b).await;

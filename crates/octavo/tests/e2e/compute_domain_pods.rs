@@ -12,6 +12,7 @@ use kube::{Client, ResourceExt as _};
 use octavo_api::compute_domain::{ComputeDomainNode, Readiness};
 use octavo_api::names::{CONDITION_MEMBERS_READY, LABEL_COMPUTE_DOMAIN, TARGET_WORKLOAD};
 use octavo_api::{ComputeDomain, ComputeDomainClique};
+use octavo_lab::TOOLS_IMAGE;
 use serde_json::{Value, json};
 
 use crate::testbed::{Testbed, eventually};
@@ -53,21 +54,16 @@ impl<'a> Domains<'a> {
 
     /// Makes a pod of a domain on a node.
     pub(crate) async fn pod(&self, name: &str, domain: &str, node: &str) {
-        self.testbed
-            .create::<Pod>(json!({
-                "apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": name},
-                "spec": {
-                    "nodeSelector": {"kubernetes.io/hostname": node},
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{
-                        "name": "main", "image": "example",
-                        "resources": {"claims": [{"name": "channel"}]},
-                    }],
-                    "resourceClaims": [{"name": "channel", "resourceClaimTemplateName": domain}],
-                },
-            }))
-            .await;
+        self.testbed.create::<Pod>(pod_of(name, domain, node)).await;
+    }
+
+    /// The same on a real node, with a GPU and a container that sleeps.
+    pub(crate) async fn real_pod(&self, name: &str, domain: &str, node: &str) {
+        let mut pod = pod_of(name, domain, node);
+        pod["spec"]["containers"][0]["image"] = TOOLS_IMAGE.into();
+        pod["spec"]["containers"][0]["command"] = json!(["sleep", "10000"]);
+        pod["spec"]["containers"][0]["resources"]["limits"] = json!({"nvidia.com/gpu": "1"});
+        self.testbed.create::<Pod>(pod).await;
     }
 
     /// The nodes of a domain, once its status has the wanted readiness of each.
@@ -152,6 +148,23 @@ impl<'a> Domains<'a> {
         })
         .await;
     }
+}
+
+/// A pod of a domain on a node.
+fn pod_of(name: &str, domain: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {
+            "nodeSelector": {"kubernetes.io/hostname": node},
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main", "image": "example",
+                "resources": {"claims": [{"name": "channel"}]},
+            }],
+            "resourceClaims": [{"name": "channel", "resourceClaimTemplateName": domain}],
+        },
+    })
 }
 
 /// Readiness of nodes.

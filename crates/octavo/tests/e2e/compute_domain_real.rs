@@ -1,30 +1,11 @@
 //! A `ComputeDomain` on real nodes: the daemons run in containers, and talk over the pods' network.
 
-use k8s_openapi::api::core::v1::Pod;
 use octavo_api::imex::ImexSettings;
-use octavo_lab::{TOOLS_IMAGE, UpOptions};
-use serde_json::{Value, json};
+use octavo_lab::UpOptions;
 
 use crate::compute_domain_pods::{Domains, all_ready};
 use crate::real_node::lock_real_nodes;
 use crate::testbed::{OCTAVO, Testbed};
-
-/// A pod of a domain on a node, with all its GPUs.
-fn pod(name: &str, domain: &str, node: &str) -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "nodeSelector": {"kubernetes.io/hostname": node},
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{
-                "name": "main", "image": TOOLS_IMAGE, "command": ["sleep", "10000"],
-                "resources": {"claims": [{"name": "channel"}], "limits": {"nvidia.com/gpu": "1"}},
-            }],
-            "resourceClaims": [{"name": "channel", "resourceClaimTemplateName": domain}],
-        },
-    })
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_domain_on_real_nodes_has_daemons_in_containers() {
@@ -48,8 +29,8 @@ async fn run_job(imex: ImexSettings) {
     let domains = Domains::of(&testbed);
     let [a, b] = ["real-0", "real-1"];
     domains.create("job").await;
-    testbed.create::<Pod>(pod("w0", "job", a)).await;
-    testbed.create::<Pod>(pod("w1", "job", b)).await;
+    domains.real_pod("w0", "job", a).await;
+    domains.real_pod("w1", "job", b).await;
     for name in ["w0", "w1"] {
         testbed.wait_until_running(name).await;
         let list = ["lab", "kubectl", "exec", name, "--", "ls", "/dev/nvidia-caps-imex-channels"];
