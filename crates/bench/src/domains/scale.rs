@@ -115,7 +115,7 @@ async fn many_nodes(octavo: &Path) -> anyhow::Result<Vec<Figure>> {
             "write conflicts of nodes, domains and cliques, of all clients",
             "",
             &[conflicts],
-            Goal::None,
+            Goal::Exactly(0.0),
         )?,
     ])
 }
