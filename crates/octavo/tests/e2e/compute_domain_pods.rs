@@ -105,7 +105,13 @@ impl<'a> Domains<'a> {
         let daemon = text.split(' ').next().unwrap().to_owned();
         let children = format!("/proc/{daemon}/task/{daemon}/children");
         let children = std::fs::read_to_string(children).unwrap_or_default();
-        (daemon, children.trim().to_owned())
+        // The daemon also runs nvidia-imex-ctl, for moments.
+        let is_service = |pid: &&str| {
+            std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                .is_ok_and(|name| name.trim_end() == "nvidia-imex")
+        };
+        let services: Vec<&str> = children.split_whitespace().filter(is_service).collect();
+        (daemon, services.join(" "))
     }
 
     /// What `nvidia-imex-ctl -N -j` says on a node.
