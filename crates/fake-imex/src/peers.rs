@@ -19,7 +19,7 @@ use crate::stream::{Lines, next_line};
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Interval of the lines that show that a peer lives.
-const HEARTBEAT: Duration = Duration::from_millis(500);
+const HEARTBEAT: Duration = Duration::from_secs(2);
 
 /// Time between attempts: at first, and at most.
 const RETRY: Duration = Duration::from_millis(250);

@@ -2,6 +2,7 @@
 
 pub(crate) mod add_ons;
 pub(crate) mod apply;
+pub(crate) mod async_fd;
 pub(crate) mod binaries;
 pub(crate) mod component;
 pub(crate) mod kubeconfig;

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail, ensure};
-use futures::TryStreamExt as _;
+use anyhow::{Context, ensure};
+use futures::StreamExt as _;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
-use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt as _};
 use octavo_api::compute_domain::{ComputeDomainNode, Readiness};
 use octavo_api::names::LABEL_COMPUTE_DOMAIN;
@@ -17,6 +18,8 @@ use octavo_kubelet_api::dra::v1;
 use octavo_lab::{Lab, Owner};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
+
+use crate::lab_dir::print_progress;
 
 /// Trays of a rack.
 pub(super) const TRAYS: usize = 18;
@@ -118,38 +121,29 @@ impl Rack {
     /// Makes a domain with a pod on each tray, whatever else runs there. Returns the times until all run: from the first create, and from the last
     /// pod bound.
     pub(super) async fn start(&self, domain: &str) -> anyhow::Result<(Duration, Duration)> {
-        let selected = format!("job={domain}");
-        let since = self.pods().list(&ListParams::default().labels(&selected)).await?;
-        let version = since.metadata.resource_version.unwrap_or_default();
-        let params = WatchParams::default().labels(&selected);
-        let mut events = Box::pin(self.pods().watch(&params, &version).await?);
+        let of_job = watcher::Config::default().labels(&format!("job={domain}"));
+        let pods = watcher::watcher(self.pods(), of_job).default_backoff().applied_objects();
+        let mut pods = std::pin::pin!(pods);
         let began = Instant::now();
-        self.create(domain).await?;
-        for index in 0..self.trays {
-            let mut pod = json!({
-                "apiVersion": "v1", "kind": "Pod",
-                "metadata": {"name": format!("{domain}-{index}"), "labels": {"job": domain}},
-                "spec": {
-                    "schedulerName": self.scheduler,
-                    "terminationGracePeriodSeconds": 1,
-                    "containers": [{
-                        "name": "main", "image": "example",
-                        "resources": {"claims": [{"name": "channel"}]},
-                    }],
-                    "resourceClaims": [{"name": "channel", "resourceClaimTemplateName": domain}],
-                },
-            });
-            if self.is_pinned {
-                pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": tray(index)});
+        let create = async {
+            self.create(domain).await?;
+            for index in 0..self.trays {
+                let pod = self.pod(domain, index)?;
+                self.pods().create(&PostParams::default(), &pod).await?;
             }
-            let pod = serde_json::from_value(pod)?;
-            self.pods().create(&PostParams::default(), &pod).await?;
-        }
+            Ok(())
+        };
         let (mut bound, mut running) = (BTreeMap::new(), BTreeMap::new());
-        let all = async {
+        let follow = async {
             while running.len() < self.trays {
-                let Some(event) = events.try_next().await? else { bail!("the watch ended") };
-                let (WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = event else { continue };
+                let pod = match pods.next().await.context("the watch ended")? {
+                    Ok(pod) => pod,
+                    // It is tried again.
+                    Err(error) => {
+                        print_progress(&format!("the pods of {domain} cannot be watched: {error}"));
+                        continue;
+                    }
+                };
                 if let Some(node) = pod.spec.as_ref().and_then(|spec| spec.node_name.clone()) {
                     bound.entry(pod.name_any()).or_insert((Instant::now(), node));
                 }
@@ -158,8 +152,9 @@ impl Rack {
                     running.entry(pod.name_any()).or_insert(Instant::now());
                 }
             }
-            Ok(())
+            anyhow::Ok(())
         };
+        let all = async { tokio::try_join!(create, follow) };
         timeout(TIMEOUT, all)
             .await
             .with_context(|| format!("the pods of {domain} do not run"))??;
@@ -168,6 +163,27 @@ impl Rack {
         let last_bound = bound.values().map(|(at, _)| *at).max().context("no pod is bound")?;
         let last = running.values().copied().max().context("no pod runs")?;
         Ok((last - began, last - last_bound))
+    }
+
+    /// A pod of a job in a domain.
+    fn pod(&self, domain: &str, index: usize) -> anyhow::Result<Pod> {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("{domain}-{index}"), "labels": {"job": domain}},
+            "spec": {
+                "schedulerName": self.scheduler,
+                "terminationGracePeriodSeconds": 1,
+                "containers": [{
+                    "name": "main", "image": "example",
+                    "resources": {"claims": [{"name": "channel"}]},
+                }],
+                "resourceClaims": [{"name": "channel", "resourceClaimTemplateName": domain}],
+            },
+        });
+        if self.is_pinned {
+            pod["spec"]["nodeSelector"] = json!({"kubernetes.io/hostname": tray(index)});
+        }
+        Ok(serde_json::from_value(pod)?)
     }
 
     /// Deletes a domain and its pods. Returns the time until nothing is left.

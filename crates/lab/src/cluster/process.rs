@@ -14,6 +14,8 @@ use anyhow::Context as _;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, WaitOptions};
 use tokio::time::Instant;
 
+use crate::cluster::async_fd;
+
 /// Environment variable with the state folder, set on every process of a lab. It identifies
 /// processes without a pid file.
 pub(crate) const STATE_DIR_VARIABLE: &str = "OCTAVO_LAB_OF";
@@ -82,6 +84,23 @@ impl Process {
             let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
         }
         false
+    }
+
+    /// Waits until exactly this process has ended.
+    pub(crate) async fn ended(self) {
+        let Some(pid) = Pid::from_raw(self.pid) else { return };
+        // Open the handle before the check: a handle never refers to another process.
+        let handle = rustix::process::pidfd_open(pid, PidfdFlags::NONBLOCK).ok();
+        let handle = handle.map(async_fd::register);
+        if self.is_alive()
+            && let Some(Ok(handle)) = handle
+        {
+            // After an error the loop below waits.
+            let _ = handle.readable().await;
+        }
+        while self.is_alive() {
+            tokio::time::sleep(POLL_INTERVAL).await;
+        }
     }
 
     /// Sends a signal to exactly this process, or to none.

@@ -48,6 +48,20 @@ fn a_pid_file_is_read_back_and_a_broken_one_is_none() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_process_is_waited_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, pid_file) = (folder.path().join("log"), folder.path().join("pid"));
+    let process = spawn(&shell("exec sleep 60"), folder.path(), &log, &pid_file).unwrap();
+    let mut ended = std::pin::pin!(process.ended());
+    let waited = tokio::time::timeout(Duration::from_millis(50), &mut ended);
+    waited.await.unwrap_err();
+    process.signal(Signal::KILL);
+    ended.await;
+    assert!(!process.is_alive());
+    process.ended().await;
+}
+
+#[tokio::test]
 async fn a_started_program_logs_is_found_by_its_mark_and_stops() {
     let folder = tempfile::tempdir().unwrap();
     let (log, pid_file) = (folder.path().join("log"), folder.path().join("pid"));

@@ -12,6 +12,8 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use rustix::io::Errno;
 use tokio::io::unix::AsyncFd;
 
+use crate::cluster::async_fd;
+
 /// What happened to a registration socket.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum SocketEvent {
@@ -47,7 +49,7 @@ impl SocketWatch {
             let watch = inotify::add_watch(&fd, folder, flags)?;
             watched.insert(watch, (number, folder.clone()));
         }
-        Ok(Self { fd: register(fd)?, folders: watched, known: BTreeSet::new() })
+        Ok(Self { fd: async_fd::register(fd)?, folders: watched, known: BTreeSet::new() })
     }
 
     /// Compares the folders with the known sockets: at the start, and after lost events.
@@ -123,14 +125,6 @@ impl SocketWatch {
             }
         }
     }
-}
-
-#[expect(
-    deprecated,
-    reason = "the successor is unsafe because a type might close its descriptor early; OwnedFd never does"
-)]
-fn register(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
-    AsyncFd::new(fd)
 }
 
 /// Whether `path` is a socket (or a link to one) that the kubelet would register.

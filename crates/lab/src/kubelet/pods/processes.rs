@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, Pod, Probe, ServiceAccount};
 use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 use rustix::process::{Pid, Signal};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::cluster::kubeconfig::{self, Credential};
 use crate::cluster::layout::Layout;
@@ -33,9 +33,6 @@ use crate::kubelet::node::Node;
 use crate::kubelet::pods::{containers, volumes};
 use crate::kubelet::within;
 use crate::real_node::images::OCTAVO_IMAGE;
-
-/// Interval between two looks at a process.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Lifetime of a pod's token in seconds: a day. It is not renewed.
 const TOKEN_SECONDS: i64 = 24 * 3600;
@@ -153,9 +150,7 @@ impl ContainerProcess {
     }
 
     async fn ended(&self) {
-        while self.process.is_alive() {
-            sleep(LOOK_INTERVAL).await;
-        }
+        self.process.ended().await;
         self.kill_rest();
     }
 
