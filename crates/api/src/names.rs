@@ -38,6 +38,9 @@ pub const TARGET_WORKLOAD: &str = "Workload";
 pub const ANNOTATION_COMPUTE_DOMAIN: &str = "octavo.dev/compute-domain";
 /// Annotation of a `ComputeDomain`: which daemons a pod waits for without end. See [`ReadyWhen`](crate::compute_domain::ReadyWhen).
 pub const ANNOTATION_READY_WHEN: &str = "octavo.dev/ready-when";
+/// Annotation of a `ComputeDomainClique`: how often the controller has changed indices. An assignment names the number that it
+/// was decided on, so two controllers never give one index twice, and the daemons' writes do not disturb it.
+pub const ANNOTATION_INDEX_CHANGES: &str = "octavo.dev/index-changes";
 /// Condition of a `ComputeDomain`: whether the daemons of all nodes with an allocated channel are ready. Prepare waits for it.
 pub const CONDITION_MEMBERS_READY: &str = "MembersReady";
 /// Stands for a domain's UID in what is made for all domains together: the IMEX domains of cliques, with `imex.isolation: channel`.

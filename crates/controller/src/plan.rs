@@ -71,8 +71,8 @@ pub enum Write {
     LabelNode {
         /// The node.
         node: String,
-        /// The version to which it applies.
-        resource_version: String,
+        /// The label that it must have for this.
+        before: Option<String>,
         /// UID of the domain.
         domain: Option<String>,
     },
@@ -91,19 +91,21 @@ pub enum Write {
     DropFinalizer(OwnedObject),
     /// Deletes an object.
     Delete(OwnedObject),
-    /// Sets the labels of a clique that was made without them.
+    /// Sets the labels of a clique that was made without them, and the annotation that counts changes of its indices.
     LabelClique {
         /// The clique.
         object: OwnedObject,
         /// All its labels that matter.
         labels: [(&'static str, String); 2],
     },
-    /// Gives indices to entries of a clique.
+    /// Gives indices to entries of a clique, or takes them.
     AssignIndices {
         /// The clique.
         object: OwnedObject,
-        /// All entries with an index, by name of their node.
-        indices: Vec<(String, i64)>,
+        /// How often its indices had been changed when this was decided.
+        after: u64,
+        /// The entries that change.
+        changes: Vec<IndexChange>,
     },
     /// Removes entries of a clique, unless a pod with the address of one exists: the watch of pods may lag behind that of
     /// cliques, and the index of a running daemon must not become free.
@@ -113,6 +115,17 @@ pub enum Write {
         /// Position, node and address of each, from the last position to the first.
         entries: Vec<(usize, String, String)>,
     },
+}
+
+/// Another index for an entry of a clique.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexChange {
+    /// Where the entry is.
+    pub position: usize,
+    /// Its node.
+    pub node: String,
+    /// The index; `None`: none any more.
+    pub index: Option<i64>,
 }
 
 /// The object of an event.

@@ -87,8 +87,6 @@ pub struct Gang {
 /// A node, as one domain sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeFacts {
-    /// Its version.
-    pub resource_version: String,
     /// Its clique, by its label.
     pub clique: Option<String>,
     /// UID of the domain in its label.
@@ -179,6 +177,8 @@ pub struct Clique {
     pub id: String,
     /// The clique's id in its label.
     pub id_label: Option<String>,
+    /// How often indices were changed, from its annotation.
+    pub index_changes: Option<u64>,
     /// The daemons' entries, in the object's order.
     pub daemons: Vec<ComputeDomainDaemon>,
 }

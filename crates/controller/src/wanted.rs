@@ -7,9 +7,9 @@ mod tests;
 use std::fmt::Write as _;
 
 use octavo_api::names::{
-    ANNOTATION_COMPUTE_DOMAIN, CLASS_CHANNEL, CLASS_DAEMON, DRIVER_COMPUTE_DOMAIN,
-    LABEL_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN_TARGET, NVIDIA_API_VERSION, SHARED_IMEX_DOMAIN,
-    TAINT_OWNER, TARGET_DAEMON, TARGET_WORKLOAD,
+    ANNOTATION_COMPUTE_DOMAIN, ANNOTATION_INDEX_CHANGES, CLASS_CHANNEL, CLASS_DAEMON,
+    DRIVER_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN_TARGET, NVIDIA_API_VERSION,
+    SHARED_IMEX_DOMAIN, TAINT_OWNER, TARGET_DAEMON, TARGET_WORKLOAD,
 };
 use octavo_api::{ComputeDomainClique, compute_domain::ComputeDomainAllocationMode};
 use serde_json::{Value, json};
@@ -174,6 +174,7 @@ pub fn clique(domain: &str, id: &str, config: &Config) -> Value {
             "namespace": config.namespace,
             "name": format!("{domain}.{id}"),
             "labels": labels,
+            "annotations": {ANNOTATION_INDEX_CHANGES: "0"},
         },
     })
 }

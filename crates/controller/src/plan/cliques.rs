@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use octavo_api::compute_domain::ComputeDomainDaemon;
 use octavo_api::names::{LABEL_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN_CLIQUE};
 
-use super::Write;
+use super::{IndexChange, Write};
 use crate::config::Config;
 use crate::view::{Clique, Daemons, View};
 use crate::wanted;
@@ -33,12 +33,12 @@ pub(super) fn plan(
         }
     }
     for clique in view.cliques.iter().filter(|clique| !clique.object.is_deleting) {
-        if !has_labels(clique, &view.uid) {
+        let Some(after) = clique.index_changes.filter(|_| has_labels(clique, &view.uid)) else {
             let object = clique.object.clone();
             let labels = Clique::labels(&view.uid, &clique.id);
             plan.writes.push(Write::LabelClique { object, labels });
             continue;
-        }
+        };
         if let Some(removal) = remove_stale(members, daemons, clique) {
             plan.writes.push(removal);
             continue;
@@ -48,9 +48,9 @@ pub(super) fn plan(
         if !indices.waiting.is_empty() {
             plan.full.push((clique.id.clone(), indices.waiting));
         }
-        if indices.is_changed {
+        if !indices.changes.is_empty() {
             let object = clique.object.clone();
-            plan.writes.push(Write::AssignIndices { object, indices: indices.given });
+            plan.writes.push(Write::AssignIndices { object, after, changes: indices.changes });
         }
     }
     plan
@@ -81,10 +81,8 @@ fn remove_stale(members: &BTreeSet<&str>, daemons: &Daemons<'_>, clique: &Clique
 
 /// The indices of a clique.
 struct Indices {
-    /// All entries with an index.
-    given: Vec<(String, i64)>,
-    /// Whether they differ from those of the object.
-    is_changed: bool,
+    /// The entries whose index changes.
+    changes: Vec<IndexChange>,
     /// Members for which none is free.
     waiting: Vec<String>,
 }
@@ -119,8 +117,11 @@ impl Indices {
                 None => waiting.push((*node).to_owned()),
             }
         }
-        let is_changed = entries.iter().any(|(node, index)| given.get(node) != index.as_ref());
-        let given = given.into_iter().map(|(node, index)| (node.to_owned(), index)).collect();
-        Self { given, is_changed, waiting }
+        let changes = clique.daemons.iter().enumerate().filter_map(|(position, daemon)| {
+            let index = given.get(daemon.node_name.as_str()).copied();
+            let node = daemon.node_name.clone();
+            (index != daemon.index).then_some(IndexChange { position, node, index })
+        });
+        Self { changes: changes.collect(), waiting }
     }
 }

@@ -14,7 +14,7 @@ pub(super) fn plan(view: &View) -> Vec<Write> {
         let is_labelled = facts.label.as_ref() == Some(&view.uid);
         must_change(view, node, facts, is_member).then(|| Write::LabelNode {
             node: node.clone(),
-            resource_version: facts.resource_version.clone(),
+            before: facts.label.clone(),
             domain: (!is_labelled).then(|| view.uid.clone()),
         })
     });
@@ -26,7 +26,7 @@ pub(super) fn removals(view: &View) -> Vec<Write> {
     let labelled = view.nodes.iter().filter(|(_, facts)| facts.label.as_ref() == Some(&view.uid));
     let writes = labelled.map(|(node, facts)| Write::LabelNode {
         node: node.clone(),
-        resource_version: facts.resource_version.clone(),
+        before: facts.label.clone(),
         domain: None,
     });
     writes.collect()

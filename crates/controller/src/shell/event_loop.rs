@@ -17,13 +17,15 @@ use super::queue::Queue;
 use super::writer::{WriteError, Writer, kind};
 use crate::config::Config;
 use crate::metrics::Metrics;
-use crate::plan::{Plan, Warning, plan};
+use crate::plan::{Plan, Warning, Write, plan};
 use crate::store::{Change, Key, Store};
 use crate::switch::{self, SwitchRefused};
 use crate::view::{ClaimPod, Domain};
 
 /// Least time between two writes of a domain's status.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
+/// Least time between two assignments of a domain's indices: daemons that start together get theirs together.
+const INDEX_INTERVAL: Duration = Duration::from_millis(200);
 /// Time between two looks at the age of a certificate.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_hours(24);
 /// Writes of one plan at the same time.
@@ -55,6 +57,7 @@ enum Message {
 #[derive(Default)]
 struct Memory {
     last_status: Option<Instant>,
+    last_indices: Option<Instant>,
     /// Warnings that were reported and still hold.
     warnings: BTreeSet<Warning>,
 }
@@ -229,15 +232,18 @@ impl<W: Writer> EventLoop<W> {
             return;
         }
         let memory = self.memory.entry(uid.clone()).or_default();
-        if plan.status.is_some() {
-            let due = memory.last_status.map(|last| last + STATUS_INTERVAL);
-            match due.filter(|due| *due > now) {
-                Some(due) => {
-                    plan.status = None;
-                    self.queue.mark(&uid, due);
-                }
-                None => memory.last_status = Some(now),
-            }
+        if plan.status.is_some()
+            && let Some(due) = not_before(&mut memory.last_status, STATUS_INTERVAL, now)
+        {
+            plan.status = None;
+            self.queue.mark(&uid, due);
+        }
+        let is_index = |write: &Write| matches!(write, Write::AssignIndices { .. });
+        if plan.writes.iter().any(is_index)
+            && let Some(due) = not_before(&mut memory.last_indices, INDEX_INTERVAL, now)
+        {
+            plan.writes.retain(|write| !is_index(write));
+            self.queue.mark(&uid, due);
         }
         let warnings: BTreeSet<Warning> = std::mem::take(&mut plan.warnings).into_iter().collect();
         plan.warnings = warnings.difference(&memory.warnings).cloned().collect();
@@ -249,6 +255,15 @@ impl<W: Writer> EventLoop<W> {
         let (writer, sender) = (Arc::clone(&self.writer), self.sender.clone());
         tokio::spawn(carry_out(writer, uid, view.domain, plan, sender));
     }
+}
+
+/// When a kind of write is due, if that is later than `now`. Else it is done now.
+fn not_before(last: &mut Option<Instant>, interval: Duration, now: Instant) -> Option<Instant> {
+    let due = last.map(|last| last + interval).filter(|due| *due > now);
+    if due.is_none() {
+        *last = Some(now);
+    }
+    due
 }
 
 /// Carries out a plan. Its writes do not depend on each other.

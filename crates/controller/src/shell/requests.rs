@@ -1,24 +1,33 @@
 //! Writes as requests of the API.
 
 use http::{Method, Request, header};
-use octavo_api::ComputeDomainClique;
 use octavo_api::compute_domain::ComputeDomainStatus;
-use octavo_api::names::{ANNOTATION_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN, NVIDIA_API_VERSION};
+use octavo_api::names::{
+    ANNOTATION_COMPUTE_DOMAIN, ANNOTATION_INDEX_CHANGES, CONTROLLER, LABEL_COMPUTE_DOMAIN,
+};
 use serde_json::{Value, json};
 
-use crate::view::OwnedObject;
+use crate::plan::IndexChange;
 
 /// A merge patch of finalizers, for one version.
 pub(super) fn finalizers(resource_version: &str, finalizers: &[String]) -> Value {
     json!({"metadata": {"resourceVersion": resource_version, "finalizers": finalizers}})
 }
 
-/// A merge patch of a node's label, for one version.
-pub(super) fn node_label(resource_version: &str, domain: Option<&String>) -> Value {
-    json!({"metadata": {
-        "resourceVersion": resource_version,
-        "labels": {LABEL_COMPUTE_DOMAIN: domain},
-    }})
+/// A JSON patch of a node's label, while it is as it was seen. Null stands for a label that is not there. Other writes of the
+/// node, such as a kubelet's, do not disturb it. A node has labels, because its kubelet writes some.
+pub(super) fn node_label(before: Option<&String>, domain: Option<&String>) -> Value {
+    let path = member("/metadata/labels", LABEL_COMPUTE_DOMAIN);
+    let change = match domain {
+        Some(domain) => json!({"op": "add", "path": path, "value": domain}),
+        None => json!({"op": "remove", "path": path}),
+    };
+    json!([{"op": "test", "path": path, "value": before}, change])
+}
+
+/// Path of a member of an object, in a JSON patch (RFC 6901).
+fn member(object: &str, key: &str) -> String {
+    format!("{object}/{}", key.replace('~', "~0").replace('/', "~1"))
 }
 
 /// A merge patch of a claim's annotation. The UID must be that of the stored object.
@@ -26,11 +35,15 @@ pub(super) fn claim_annotation(uid: &str, domain: &str) -> Value {
     json!({"metadata": {"uid": uid, "annotations": {ANNOTATION_COMPUTE_DOMAIN: domain}}})
 }
 
-/// A merge patch of labels, for one version.
+/// A merge patch of a clique's labels, and of the annotation that counts changes of indices, for one version.
 pub(super) fn labels(resource_version: &str, labels: &[(&'static str, String)]) -> Value {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), value.clone().into()));
     let labels: serde_json::Map<String, Value> = labels.collect();
-    json!({"metadata": {"resourceVersion": resource_version, "labels": labels}})
+    json!({"metadata": {
+        "resourceVersion": resource_version,
+        "labels": labels,
+        "annotations": {ANNOTATION_INDEX_CHANGES: "0"},
+    }})
 }
 
 /// A merge patch of a status: it replaces lists as a whole. `now` is the time of conditions that changed.
@@ -68,21 +81,23 @@ pub(super) fn status(
     })
 }
 
-/// Server-side apply of a clique's indices, for one version. Without the version, an index that another controller gave since
-/// could be given again.
-pub(super) fn indices(object: &OwnedObject, indices: &[(String, i64)]) -> Value {
-    let daemons: Vec<Value> =
-        indices.iter().map(|(node, index)| json!({"nodeName": node, "index": index})).collect();
-    json!({
-        "apiVersion": NVIDIA_API_VERSION,
-        "kind": ComputeDomainClique::KIND,
-        "metadata": {
-            "namespace": object.namespace,
-            "name": object.name,
-            "resourceVersion": object.resource_version,
-        },
-        "daemons": daemons,
-    })
+/// A JSON patch of indices, if they have not changed since it was decided and the entries are where they were seen.
+pub(super) fn indices(after: u64, changes: &[IndexChange]) -> Value {
+    let count = member("/metadata/annotations", ANNOTATION_INDEX_CHANGES);
+    let mut operations = vec![
+        json!({"op": "test", "path": count, "value": after.to_string()}),
+        json!({"op": "replace", "path": count, "value": (after + 1).to_string()}),
+    ];
+    for IndexChange { position, node, index } in changes {
+        let entry = format!("/daemons/{position}");
+        operations.push(json!({"op": "test", "path": format!("{entry}/nodeName"), "value": node}));
+        let index_path = format!("{entry}/index");
+        operations.push(match index {
+            Some(index) => json!({"op": "add", "path": index_path, "value": index}),
+            None => json!({"op": "remove", "path": index_path}),
+        });
+    }
+    Value::Array(operations)
 }
 
 /// A JSON patch that removes entries of a clique, if they are still where they were seen.
@@ -98,11 +113,11 @@ pub(super) fn removal(entries: &[(usize, String, String)]) -> Value {
     Value::Array(operations.collect())
 }
 
-/// The request of a JSON patch.
+/// The request of a JSON patch, for the path of an object.
 pub(super) fn json_patch(path: &str, patch: &Value) -> http::Result<Request<Vec<u8>>> {
     Request::builder()
         .method(Method::PATCH)
-        .uri(path)
+        .uri(format!("{path}?fieldManager={CONTROLLER}"))
         .header(header::CONTENT_TYPE, "application/json-patch+json")
         .header(header::ACCEPT, "application/json")
         .body(patch.to_string().into_bytes())

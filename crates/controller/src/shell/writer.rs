@@ -10,8 +10,8 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Secret};
 use k8s_openapi::api::resource::v1::{ResourceClaim, ResourceClaimTemplate};
 use kube::api::{Patch, PatchParams, PostParams};
+use kube::core::Status;
 use kube::core::metadata::PartialObjectMetaExt;
-use kube::core::{ApiResource, Status};
 use kube::{Api, Client, Resource, ResourceExt};
 use octavo_api::names::{CONTROLLER, NVIDIA_API_VERSION};
 use octavo_api::{ComputeDomain, ComputeDomainClique};
@@ -25,7 +25,7 @@ use crate::certificate::{self, CertificateRequest};
 use crate::metrics::Metrics;
 use crate::plan::{Regarding, Warning, Write};
 use crate::store::{self, Change, Key, Kind, Observed, SeenNode};
-use crate::view::{Domain, OwnedKind};
+use crate::view::{Domain, OwnedKind, OwnedObject};
 use crate::wanted;
 
 /// Most time of one event. Events are best effort.
@@ -104,11 +104,10 @@ impl KubeWriter {
                 let claims: Api<ResourceClaim> = self.in_namespace(namespace);
                 Ok(Change::Put(store::claim(&claims.patch(name, &params, &patch).await?)))
             }
-            Write::LabelNode { node, resource_version, domain } => {
-                let patch = Patch::Merge(requests::node_label(resource_version, domain.as_ref()));
-                let kind = ApiResource::erase::<Node>(&());
-                let nodes: Api<SeenNode> = Api::all_with(self.client.clone(), &kind);
-                let written = nodes.patch(node, &params, &patch).await?;
+            Write::LabelNode { node, before, domain } => {
+                let patch = requests::node_label(before.as_ref(), domain.as_ref());
+                let written: SeenNode =
+                    self.json_patch(&Node::url_path(&(), None), node, &patch).await?;
                 Ok(Change::Put(store::node(&written)))
             }
             Write::Create(object) => self.create(object).await,
@@ -129,11 +128,8 @@ impl KubeWriter {
                 let written = cliques.patch(&object.name, &params, &patch).await?;
                 Ok(Change::Put(store::clique(written)))
             }
-            Write::AssignIndices { object, indices } => {
-                let patch = Patch::Apply(requests::indices(object, indices));
-                let cliques: Api<ComputeDomainClique> = self.in_namespace(&object.namespace);
-                let written = cliques.patch(&object.name, &params.force(), &patch).await?;
-                Ok(Change::Put(store::clique(written)))
+            Write::AssignIndices { object, after, changes } => {
+                self.patch_clique(object, &requests::indices(*after, changes)).await
             }
             Write::RemoveEntries { object, entries } => self.remove_entries(object, entries).await,
         }
@@ -166,6 +162,22 @@ impl KubeWriter {
         let secrets: Api<Secret> = self.in_namespace(&request.namespace);
         let written = secrets.create(&post(), &secret).await?;
         Ok(Change::Put(store::secret(&written.metadata.into_response_partial())))
+    }
+
+    async fn patch_clique(&self, object: &OwnedObject, patch: &Value) -> kube::Result<Change> {
+        let path = ComputeDomainClique::url_path(&(), Some(&object.namespace));
+        let written = self.json_patch(&path, &object.name, patch).await?;
+        Ok(Change::Put(store::clique(written)))
+    }
+
+    async fn json_patch<K: DeserializeOwned>(
+        &self,
+        path: &str,
+        name: &str,
+        patch: &Value,
+    ) -> kube::Result<K> {
+        let request = requests::json_patch(&format!("{path}/{name}"), patch);
+        self.client.request(request.map_err(kube::Error::HttpError)?).await
     }
 
     fn in_namespace<K>(&self, namespace: &str) -> Api<K>
@@ -260,12 +272,12 @@ fn absent(write: &Write, error: &kube::Error) -> Option<Key> {
     Some(Key { kind, namespace: namespace.to_owned(), name: name.to_owned() })
 }
 
-/// Whether the object has changed, appeared or gone, which a watch will show. A failed `test`, and an index for an entry that
-/// is gone, are answered with 422.
+/// Whether the object has changed, appeared or gone, which a watch will show. The failed `test` of a JSON patch is answered with
+/// 422.
 fn is_conflict(write: &Write, error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     match write {
-        Write::AssignIndices { .. } | Write::RemoveEntries { .. } => {
+        Write::LabelNode { .. } | Write::AssignIndices { .. } | Write::RemoveEntries { .. } => {
             matches!(status.code, 404 | 409 | 422)
         }
         Write::Create(_) | Write::IssueCertificate(_) => status.code == 409,

@@ -11,8 +11,8 @@ use k8s_openapi::api::resource::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::core::{NotUsed, Object, PartialObjectMeta};
 use octavo_api::names::{
-    ANNOTATION_COMPUTE_DOMAIN, DRIVER_COMPUTE_DOMAIN, LABEL_CLIQUE, LABEL_COMPUTE_DOMAIN,
-    LABEL_COMPUTE_DOMAIN_CLIQUE, NVIDIA_GROUP,
+    ANNOTATION_COMPUTE_DOMAIN, ANNOTATION_INDEX_CHANGES, DRIVER_COMPUTE_DOMAIN, LABEL_CLIQUE,
+    LABEL_COMPUTE_DOMAIN, LABEL_COMPUTE_DOMAIN_CLIQUE, NVIDIA_GROUP,
 };
 use octavo_api::{ComputeDomain, ComputeDomainClique};
 use octavo_kube_io::objects::WatchedObject;
@@ -178,7 +178,9 @@ pub fn clique(object: ComputeDomainClique) -> Observed {
             label(&metadata, LABEL_COMPUTE_DOMAIN_CLIQUE).filter(|_| object.is_of(domain));
         // Without its label it still belongs to the domain in its name.
         object.domain = Some(domain.to_owned());
-        Fact::Clique(Clique { object, id: id.to_owned(), id_label, daemons })
+        let index_changes = annotation(&metadata, ANNOTATION_INDEX_CHANGES);
+        let index_changes = index_changes.and_then(|count| count.parse().ok());
+        Fact::Clique(Clique { object, id: id.to_owned(), id_label, index_changes, daemons })
     });
     observed(Kind::Clique, &metadata, fact)
 }

@@ -64,12 +64,8 @@ impl Store {
         let nodes = self.index.nodes_with_clique().filter_map(|key| {
             let row = self.rows.get(key)?;
             let Fact::Node { clique, label, .. } = &row.fact else { return None };
-            let facts = NodeFacts {
-                resource_version: row.resource_version.clone(),
-                clique: clique.clone(),
-                label: label.clone(),
-                others: BTreeSet::new(),
-            };
+            let facts =
+                NodeFacts { clique: clique.clone(), label: label.clone(), others: BTreeSet::new() };
             Some((key.name.clone(), facts))
         });
         nodes.collect()
@@ -123,7 +119,6 @@ impl Store {
         let Fact::Node { clique, label, .. } = &row.fact else { return None };
         let others = self.claims_on(name).filter_map(|claim| self.other(uid, claim));
         let facts = NodeFacts {
-            resource_version: row.resource_version.clone(),
             clique: clique.clone(),
             label: label.clone(),
             others: others.map(|domain| domain.uid.clone()).collect(),

@@ -50,11 +50,14 @@ impl Server {
                 claim.is_annotated = true;
                 Ok(self.put(key, Fact::Claim(claim)))
             }
-            Write::LabelNode { node, resource_version, domain } => {
+            Write::LabelNode { node, before, domain } => {
                 let key = key(Kind::Node, "", node);
-                let Fact::Node { clique, .. } = self.at(&key, None, Some(resource_version))? else {
+                let Fact::Node { clique, label, .. } = self.at(&key, None, None)? else {
                     return Err("no node");
                 };
+                if label != *before {
+                    return Err("another label: 422");
+                }
                 Ok(self.put(key, Fact::Node { clique, label: domain.clone(), is_lost: false }))
             }
             Write::Create(object) => self.create(object),
@@ -79,20 +82,22 @@ impl Server {
                 let mut clique = self.clique_at(object)?;
                 clique.object.domain = Some(labels[0].1.clone());
                 clique.id_label = Some(labels[1].1.clone());
+                clique.index_changes = Some(0);
                 Ok(self
                     .put(key(Kind::Clique, &object.namespace, &object.name), Fact::Clique(clique)))
             }
-            Write::AssignIndices { object, indices } => {
-                let mut clique = self.clique_at(object)?;
-                if indices
-                    .iter()
-                    .any(|(node, _)| !clique.daemons.iter().any(|daemon| daemon.node_name == *node))
-                {
-                    return Err("an index without entry: 422");
+            Write::AssignIndices { object, after, changes } => {
+                let mut clique = self.clique(&object.name).ok_or("no clique")?;
+                if clique.index_changes != Some(*after) {
+                    return Err("indices have changed: 422");
                 }
-                for daemon in &mut clique.daemons {
-                    let given = indices.iter().find(|(node, _)| *node == daemon.node_name);
-                    daemon.index = given.map(|(_, index)| *index);
+                clique.index_changes = Some(after + 1);
+                for change in changes {
+                    let found = clique.daemons.get_mut(change.position);
+                    match found.filter(|daemon| daemon.node_name == change.node) {
+                        Some(daemon) => daemon.index = change.index,
+                        None => return Err("another entry is there: 422"),
+                    }
                 }
                 Ok(self
                     .put(key(Kind::Clique, &object.namespace, &object.name), Fact::Clique(clique)))
@@ -129,6 +134,7 @@ impl Server {
                     object: owned,
                     id_label: Some(id.clone()),
                     id,
+                    index_changes: Some(0),
                     daemons: Vec::new(),
                 })
             }

@@ -35,7 +35,7 @@ pub(super) fn pod_spec(daemons: DaemonsOf<'_>, config: &Config, name: &str) -> V
         },
         // A daemon may wait long for its peers; it must not be restarted for that.
         "startupProbe": probe(config, 1, 1200),
-        "readinessProbe": probe(config, 2, 1),
+        "readinessProbe": probe(config, 10, 1),
         "livenessProbe": probe(config, 60, 20),
     });
     if !daemon.image_pull_policy.is_empty() {

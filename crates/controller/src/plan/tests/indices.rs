@@ -78,10 +78,11 @@ fn a_node_without_entry_waits_for_its_daemon() {
     join(&mut server, "c");
     let writes = plan_of(&mut server, "a").writes;
     let given = writes.iter().find_map(|write| match write {
-        Write::AssignIndices { indices, .. } => Some(indices.clone()),
+        Write::AssignIndices { changes, .. } => Some(changes.clone()),
         _ => None,
     });
-    assert_eq!(given, Some(vec![("b".to_owned(), 0)]));
+    let change = IndexChange { position: 0, node: "b".to_owned(), index: Some(0) };
+    assert_eq!(given, Some(vec![change]));
 }
 
 #[test]
@@ -151,15 +152,17 @@ fn an_entry_that_changed_meanwhile_is_not_removed() {
 }
 
 #[test]
-fn an_index_decided_on_an_older_clique_is_refused() {
+fn an_index_decided_on_older_indices_is_refused_and_other_writes_do_not_disturb_it() {
     let mut server = with_entries(&["b"]);
     let plan = plan_of(&mut server, "a");
+    let assignment = plan.writes.iter().find(|it| matches!(it, Write::AssignIndices { .. }));
+    let older = assignment.unwrap();
     join(&mut server, "a");
     enter(&mut server, "a");
-    let assignment = plan.writes.iter().find(|it| matches!(it, Write::AssignIndices { .. }));
-    server.write(assignment.unwrap()).unwrap_err();
+    server.clone().write(older).unwrap();
     settle(&mut server, "a");
     assert_eq!(indices(&server), wanted(&[("a", Some(0)), ("b", Some(1))]));
+    server.write(older).unwrap_err();
 }
 
 #[test]

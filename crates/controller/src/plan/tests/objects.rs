@@ -128,14 +128,19 @@ fn a_clique_is_made_with_its_first_member_and_labelled() {
     assert_eq!(clique.id_label.as_deref(), Some("c.1"));
     assert!(server.clique("a.c.2").is_none());
     // A daemon that is earlier than the controller makes it without labels.
-    let bare = crate::view::Clique { id_label: None, ..clique };
+    let bare = crate::view::Clique { id_label: None, ..clique.clone() };
     let key = crate::store::Key {
         kind: Kind::Clique,
         namespace: "octavo".to_owned(),
         name: "a.c.1".to_owned(),
     };
-    server.put(key, Fact::Clique(bare));
-    let writes = plan_of(&mut server, "a").writes;
-    assert!(matches!(&writes[..], [Write::LabelClique { .. }]), "{writes:?}");
-    settle(&mut server, "a");
+    // Nor does it count changes of indices.
+    let uncounted = crate::view::Clique { index_changes: None, ..clique.clone() };
+    for found in [bare, uncounted] {
+        server.put(key.clone(), Fact::Clique(found));
+        let writes = plan_of(&mut server, "a").writes;
+        assert!(matches!(&writes[..], [Write::LabelClique { .. }]), "{writes:?}");
+        settle(&mut server, "a");
+        assert_eq!(server.clique("a.c.1").unwrap().index_changes, Some(0));
+    }
 }

@@ -21,6 +21,8 @@ struct World {
     server: Server,
     store: Store,
     dirty: BTreeSet<String>,
+    /// Writes that arrive late, when another controller may lead.
+    late: Vec<Write>,
     /// Index by clique and node, since the node's entry exists.
     indices: BTreeMap<(String, String), i64>,
     config: Config,
@@ -47,9 +49,9 @@ impl World {
             server.relist(kind);
         }
         server.encrypts = config.imex.encryption;
-        let (dirty, indices, channels) = Default::default();
+        let (dirty, late, indices, channels) = Default::default();
         let store = Store::new(config.services());
-        Self { rng: Rng::new(seed), server, store, dirty, indices, config, channels }
+        Self { rng: Rng::new(seed), server, store, dirty, late, indices, config, channels }
     }
 
     /// A change by users, kubelets, nodes or daemons.
@@ -57,7 +59,7 @@ impl World {
         let uid = self.rng.word(&DOMAINS);
         let node = format!("n{}", self.rng.below(NODES));
         let name = format!("domain-{uid}");
-        match self.rng.below(12) {
+        match self.rng.below(14) {
             0 if self.server.domain(&name).is_none() => {
                 self.server.put_domain(Domain { finalizers: Vec::new(), ..domain(uid) });
             }
@@ -78,6 +80,12 @@ impl World {
                 if self.server.fact(Kind::Template, "team", &name).is_none() {
                     self.server.put_template(object(OwnedKind::Template, "team", &name, None));
                 }
+            }
+            10..=12 if !self.late.is_empty() => {
+                let write = self.late.swap_remove(self.rng.below(self.late.len()));
+                // It may be refused.
+                let _ = self.server.write(&write);
+                self.check_indices();
             }
             _ => {
                 let rng = &mut self.rng;
@@ -136,10 +144,14 @@ impl World {
             if let Write::RemoveEntries { .. } = write {
                 assert!(live.is_subset(&self.live_entries()), "a running daemon lost its entry");
             }
-            match answer {
-                Ok(change) => self.dirty.extend(self.store.apply_own(change)),
-                Err(_) => drop(self.dirty.insert(uid.clone())),
-            }
+            let Ok(change) = answer else {
+                if matches!(write, Write::AssignIndices { .. } | Write::LabelNode { .. }) {
+                    self.late.push(write.clone());
+                }
+                self.dirty.insert(uid.clone());
+                continue;
+            };
+            self.dirty.extend(self.store.apply_own(change));
         }
         true
     }

@@ -93,15 +93,21 @@ impl Running {
     /// Delivers the events of all watches, and waits until nothing more happens.
     async fn settle(&self) {
         loop {
-            let events = std::mem::take(&mut self.shared.lock().unwrap().server.events);
-            if events.is_empty() {
+            if !self.deliver().await {
                 return;
-            }
-            for change in events.into_values().flatten() {
-                self.changes.send(change).await.unwrap();
             }
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
+    }
+
+    /// Delivers the events of all watches, if there are any.
+    async fn deliver(&self) -> bool {
+        let events = std::mem::take(&mut self.shared.lock().unwrap().server.events);
+        let is_any = !events.is_empty();
+        for change in events.into_values().flatten() {
+            self.changes.send(change).await.unwrap();
+        }
+        is_any
     }
 
     /// Delivers the events until the loop has ended.
@@ -147,8 +153,11 @@ fn enter(server: &mut Server, status: Readiness) {
         index: clique.daemons.first().and_then(|daemon| daemon.index),
         status,
     }];
-    let key = Key { kind: Kind::Clique, namespace: "octavo".to_owned(), name: "a.c".to_owned() };
-    server.put(key, Fact::Clique(clique));
+    server.put(clique_key(), Fact::Clique(clique));
+}
+
+fn clique_key() -> Key {
+    Key { kind: Kind::Clique, namespace: "octavo".to_owned(), name: "a.c".to_owned() }
 }
 
 #[tokio::test(start_paused = true)]
@@ -237,10 +246,7 @@ async fn the_status_is_written_at_once_and_then_at_most_once_a_second() {
     for round in 0..30 {
         let status = if round % 2 == 0 { Readiness::Ready } else { Readiness::NotReady };
         running.edit(|server| enter(server, status));
-        let events = std::mem::take(&mut running.shared.lock().unwrap().server.events);
-        for change in events.into_values().flatten() {
-            running.changes.send(change).await.unwrap();
-        }
+        running.deliver().await;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     running.edit(|server| enter(server, Readiness::Ready));
@@ -256,6 +262,51 @@ async fn the_status_is_written_at_once_and_then_at_most_once_a_second() {
         let status = server.domain("domain-a").unwrap().status.unwrap();
         assert_eq!(status.status, Readiness::Ready);
     });
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn daemons_that_start_together_get_their_indices_together() {
+    let running = Running::new(leading(HOUR * 100));
+    running.edit(|server| {
+        server.put_domain(domain("a"));
+        for node in ["n0", "n1", "n2", "n3"] {
+            server.put_node(node, Some("c"), None);
+            server.put_claim(claim("a", node));
+        }
+    });
+    running.relist();
+    running.settle().await;
+    let begin = Instant::now();
+    running.shared.lock().unwrap().writes.clear();
+    for node in ["n0", "n1", "n2", "n3"] {
+        running.edit(|server| {
+            server.put_pod(pod("a", node, node));
+            let mut clique = server.clique("a.c").unwrap();
+            clique.daemons.push(ComputeDomainDaemon {
+                node_name: node.to_owned(),
+                ip_address: node.to_owned(),
+                clique_id: "c".to_owned(),
+                index: None,
+                status: Readiness::NotReady,
+            });
+            server.put(clique_key(), Fact::Clique(clique));
+        });
+        running.deliver().await;
+        tokio::time::sleep(Duration::from_millis(40)).await;
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let writes = std::mem::take(&mut running.shared.lock().unwrap().writes);
+    let assignments: Vec<(u128, usize)> = writes
+        .iter()
+        .filter_map(|(at, write)| match write {
+            Write::AssignIndices { changes, .. } => {
+                Some(((*at - begin).as_millis(), changes.len()))
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(assignments, [(0, 1), (200, 3)]);
     running.end().await;
 }
 

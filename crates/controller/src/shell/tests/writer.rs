@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::certificate::CertificateRequest;
 use crate::metrics::Metrics;
-use crate::plan::{Reason, Regarding, Warning, Write};
+use crate::plan::{IndexChange, Reason, Regarding, Warning, Write};
 use crate::shell::leadership;
 use crate::shell::writer::{KubeWriter, WriteError, Writer};
 use crate::store::{Change, Kind};
@@ -70,12 +70,16 @@ async fn nothing_is_sent_without_the_lease() {
 }
 
 #[tokio::test]
-async fn a_label_is_set_and_removed_for_one_version() {
-    for (value, wanted) in [(Some("a".to_owned()), json!("a")), (None, Value::Null)] {
+async fn a_label_is_set_and_removed_while_it_is_as_it_was_seen() {
+    let path = "/metadata/labels/resource.nvidia.com~1computeDomain";
+    for (before, domain, change) in [
+        (None, Some("a"), json!({"op": "add", "path": path, "value": "a"})),
+        (Some("a"), None, json!({"op": "remove", "path": path})),
+    ] {
         let write = Write::LabelNode {
             node: "n".to_owned(),
-            resource_version: "7".to_owned(),
-            domain: value,
+            before: before.map(str::to_owned),
+            domain: domain.map(str::to_owned),
         };
         let answer = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "8"}, "spec": {}});
         let (requests, result) = send(&write, 200, answer).await;
@@ -83,34 +87,35 @@ async fn a_label_is_set_and_removed_for_one_version() {
         assert_eq!((observed.key.kind, observed.resource_version.as_str()), (Kind::Node, "8"));
         let request = &requests[0];
         assert_eq!((request.method(), request.uri().path()), (&Method::PATCH, "/api/v1/nodes/n"));
-        assert_eq!(content_type(request), "application/merge-patch+json");
-        let metadata = &body(request)["metadata"];
-        assert_eq!(metadata["resourceVersion"], "7");
-        assert_eq!(metadata["labels"]["resource.nvidia.com/computeDomain"], wanted);
+        assert_eq!(content_type(request), "application/json-patch+json");
+        let test = json!({"op": "test", "path": path, "value": before});
+        assert_eq!(body(request), json!([test, change]));
     }
 }
 
 #[tokio::test]
-async fn indices_are_applied_for_one_version_with_all_entries() {
-    let indices = vec![("m".to_owned(), 1), ("n".to_owned(), 0)];
-    let write = Write::AssignIndices { object: clique(), indices };
+async fn indices_change_if_they_and_the_places_of_their_entries_are_as_they_were() {
+    let change =
+        |position, node: &str, index| IndexChange { position, node: node.to_owned(), index };
+    let changes = vec![change(1, "m", Some(4)), change(0, "n", None)];
+    let write = Write::AssignIndices { object: clique(), after: 9, changes };
     let (requests, result) = send(&write, 200, answer("ComputeDomainClique", "a.c")).await;
     result.unwrap();
     let request = &requests[0];
-    assert_eq!(content_type(request), "application/apply-patch+yaml");
+    assert_eq!(content_type(request), "application/json-patch+json");
     let path = "/apis/resource.nvidia.com/v1beta1/namespaces/octavo/computedomaincliques/a.c";
     assert_eq!(request.uri().path(), path);
-    let query = request.uri().query().unwrap();
-    assert!(
-        query.contains("force=true") && query.contains("fieldManager=octavo.dev%2Fcontroller"),
-        "{query}"
-    );
-    let body = body(request);
-    assert_eq!(body["metadata"]["resourceVersion"], "7");
-    assert_eq!(
-        body["daemons"],
-        json!([{"nodeName": "m", "index": 1}, {"nodeName": "n", "index": 0}])
-    );
+    assert_eq!(request.uri().query(), Some("fieldManager=octavo.dev/controller"));
+    let count = "/metadata/annotations/octavo.dev~1index-changes";
+    let wanted = json!([
+        {"op": "test", "path": count, "value": "9"},
+        {"op": "replace", "path": count, "value": "10"},
+        {"op": "test", "path": "/daemons/1/nodeName", "value": "m"},
+        {"op": "add", "path": "/daemons/1/index", "value": 4},
+        {"op": "test", "path": "/daemons/0/nodeName", "value": "n"},
+        {"op": "remove", "path": "/daemons/0/index"},
+    ]);
+    assert_eq!(body(request), wanted);
 }
 
 #[tokio::test]
@@ -281,7 +286,7 @@ async fn the_last_finalizer_of_a_deleted_domain_ends_it() {
 
 #[tokio::test]
 async fn older_states_are_conflicts_and_other_refusals_failures() {
-    let indices = Write::AssignIndices { object: clique(), indices: Vec::new() };
+    let indices = Write::AssignIndices { object: clique(), after: 0, changes: Vec::new() };
     let create = Write::Create(wanted::workload_template(&domain("a")));
     for (write, code, is_conflict) in [
         (&indices, 409, true),

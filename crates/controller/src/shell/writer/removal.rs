@@ -8,7 +8,7 @@ use kube::core::Status;
 use kube::core::metadata::PartialObjectMetaExt;
 use kube::{Api, Resource, ResourceExt};
 use octavo_api::ComputeDomainClique;
-use octavo_api::names::{CONTROLLER, LABEL_COMPUTE_DOMAIN};
+use octavo_api::names::LABEL_COMPUTE_DOMAIN;
 use serde::de::DeserializeOwned;
 
 use super::super::requests;
@@ -33,12 +33,7 @@ impl KubeWriter {
                 return Err(conflict(&format!("the daemon of node {} runs", pod.node)));
             }
         }
-        let path = ComputeDomainClique::url_path(&(), Some(&object.namespace));
-        let path = format!("{path}/{}?fieldManager={CONTROLLER}", object.name);
-        let request = requests::json_patch(&path, &requests::removal(entries))
-            .map_err(kube::Error::HttpError)?;
-        let written: ComputeDomainClique = self.client.request(request).await?;
-        Ok(Change::Put(store::clique(written)))
+        self.patch_clique(object, &requests::removal(entries)).await
     }
 
     pub(super) async fn drop_finalizer(&self, object: &OwnedObject) -> kube::Result<Change> {
