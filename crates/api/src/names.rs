@@ -38,8 +38,8 @@ pub const TARGET_WORKLOAD: &str = "Workload";
 pub const ANNOTATION_COMPUTE_DOMAIN: &str = "octavo.dev/compute-domain";
 /// Annotation of a `ComputeDomain`: which daemons a pod waits for without end. See [`ReadyWhen`](crate::compute_domain::ReadyWhen).
 pub const ANNOTATION_READY_WHEN: &str = "octavo.dev/ready-when";
-/// Annotation of a `ComputeDomainClique`: how often the controller has changed indices. An assignment names the number that it
-/// was decided on, so two controllers never give one index twice, and the daemons' writes do not disturb it.
+/// Annotation of a `ComputeDomainClique`: a count that each change of its indices raises by one. A change holds only at the count
+/// for which it was decided. So two controllers never give one index twice, and the daemons' writes do not disturb a change.
 pub const ANNOTATION_INDEX_CHANGES: &str = "octavo.dev/index-changes";
 /// Condition of a `ComputeDomain`: whether the daemons of all nodes with an allocated channel are ready. Prepare waits for it.
 pub const CONDITION_MEMBERS_READY: &str = "MembersReady";

@@ -75,13 +75,17 @@ pub(crate) async fn writes(client: &Client) -> anyhow::Result<BTreeMap<String, f
     Ok(writes)
 }
 
-/// Counts the writes so far that were refused because the object has another version, by resource. `nodes/status` counts as
-/// another resource.
+/// Counts the writes so far that were refused because the object has changed, by resource: it has another version (409), or the
+/// `test` of a JSON patch failed (422). `nodes/status` counts as another resource.
 pub(crate) async fn conflicts(client: &Client) -> anyhow::Result<BTreeMap<String, f64>> {
     let text = metrics(client).await?;
     let mut conflicts = BTreeMap::new();
     for (labels, value) in samples(&text, "apiserver_request_total") {
-        let is_conflict = label(labels, "code") == "409" && label(labels, "verb") != "POST";
+        let is_conflict = match label(labels, "code") {
+            "409" => label(labels, "verb") != "POST",
+            "422" => label(labels, "verb") == "PATCH",
+            _ => false,
+        };
         if is_conflict && label(labels, "subresource").is_empty() {
             *conflicts.entry(label(labels, "resource").to_owned()).or_default() += value;
         }

@@ -68,6 +68,9 @@ pub enum Write {
         domain: String,
     },
     /// Sets the label of a node, or removes it.
+    ///
+    /// A write of an earlier leader that the server holds back until its condition is true again would apply. The leader's writes
+    /// end before its lease does, so the server would have to outlive the request by a whole lease.
     LabelNode {
         /// The node.
         node: String,
@@ -97,13 +100,15 @@ pub enum Write {
         object: OwnedObject,
         /// All its labels that matter.
         labels: [(&'static str, String); 2],
+        /// Whether it counts the changes of its indices already.
+        counts: bool,
     },
     /// Gives indices to entries of a clique, or takes them.
     AssignIndices {
         /// The clique.
         object: OwnedObject,
-        /// How often its indices had been changed when this was decided.
-        after: u64,
+        /// The count of changes of its indices for which this was decided.
+        seen: u64,
         /// The entries that change.
         changes: Vec<IndexChange>,
     },

@@ -177,7 +177,7 @@ pub struct Clique {
     pub id: String,
     /// The clique's id in its label.
     pub id_label: Option<String>,
-    /// How often indices were changed, from its annotation.
+    /// The count of changes of its indices, from its annotation.
     pub index_changes: Option<u64>,
     /// The daemons' entries, in the object's order.
     pub daemons: Vec<ComputeDomainDaemon>,

@@ -25,6 +25,11 @@ impl Backoff {
         full / 2 + (full / 2).mul_f64(random_fraction())
     }
 
+    /// Failures since the last success.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
     /// Forgets all failures.
     pub fn reset(&mut self) {
         self.failures = 0;

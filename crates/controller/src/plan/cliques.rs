@@ -33,10 +33,11 @@ pub(super) fn plan(
         }
     }
     for clique in view.cliques.iter().filter(|clique| !clique.object.is_deleting) {
-        let Some(after) = clique.index_changes.filter(|_| has_labels(clique, &view.uid)) else {
+        let Some(seen) = clique.index_changes.filter(|_| has_labels(clique, &view.uid)) else {
             let object = clique.object.clone();
             let labels = Clique::labels(&view.uid, &clique.id);
-            plan.writes.push(Write::LabelClique { object, labels });
+            let counts = clique.index_changes.is_some();
+            plan.writes.push(Write::LabelClique { object, labels, counts });
             continue;
         };
         if let Some(removal) = remove_stale(members, daemons, clique) {
@@ -50,7 +51,7 @@ pub(super) fn plan(
         }
         if !indices.changes.is_empty() {
             let object = clique.object.clone();
-            plan.writes.push(Write::AssignIndices { object, after, changes: indices.changes });
+            plan.writes.push(Write::AssignIndices { object, seen, changes: indices.changes });
         }
     }
     plan

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::leadership::Leadership;
-use super::queue::Queue;
+use super::queue::{Outcome, Queue};
 use super::writer::{WriteError, Writer, kind};
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -28,6 +28,8 @@ const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 const INDEX_INTERVAL: Duration = Duration::from_millis(200);
 /// Time between two looks at the age of a certificate.
 const CERTIFICATE_INTERVAL: Duration = Duration::from_hours(24);
+/// Failures of a domain's plans in a row that are worth a warning. A few are usual: others write the same objects.
+const LASTING_FAILURES: u32 = 5;
 /// Writes of one plan at the same time.
 const MAX_WRITES: usize = 16;
 
@@ -49,8 +51,8 @@ enum Message {
     Left(Box<Change>),
     /// A write did not find this.
     Absent(Key),
-    /// All writes of a domain's plan were tried.
-    Done { uid: String, has_failed: bool },
+    /// All writes of a domain's plan were tried. The last problem, if one failed.
+    Done { uid: String, outcome: Outcome, problem: Option<String> },
 }
 
 /// What is remembered of a domain between plans.
@@ -184,7 +186,14 @@ impl<W: Writer> EventLoop<W> {
                 let concerned = self.store.forget(&key);
                 self.mark(&concerned);
             }
-            Message::Done { uid, has_failed } => self.queue.done(&uid, has_failed, Instant::now()),
+            Message::Done { uid, outcome, problem } => {
+                let failures = self.queue.done(&uid, outcome, Instant::now());
+                if let Some(problem) = problem.filter(|_| failures == LASTING_FAILURES) {
+                    let domain = self.store.view(&uid).domain;
+                    let domain = domain.map_or(uid, |domain| domain.full_name());
+                    tracing::warn!(%domain, problem, "writes have failed {failures} times in a row; they are tried on");
+                }
+            }
         }
     }
 
@@ -228,14 +237,16 @@ impl<W: Writer> EventLoop<W> {
         }
         if view.domain.is_none() && plan.writes.is_empty() {
             self.memory.remove(&uid);
-            self.queue.done(&uid, false, now);
+            self.queue.done(&uid, Outcome::Done, now);
             return;
         }
         let memory = self.memory.entry(uid.clone()).or_default();
+        let mut rest = Outcome::Done;
         if plan.status.is_some()
             && let Some(due) = not_before(&mut memory.last_status, STATUS_INTERVAL, now)
         {
             plan.status = None;
+            rest = Outcome::Deferred;
             self.queue.mark(&uid, due);
         }
         let is_index = |write: &Write| matches!(write, Write::AssignIndices { .. });
@@ -243,17 +254,18 @@ impl<W: Writer> EventLoop<W> {
             && let Some(due) = not_before(&mut memory.last_indices, INDEX_INTERVAL, now)
         {
             plan.writes.retain(|write| !is_index(write));
+            rest = Outcome::Deferred;
             self.queue.mark(&uid, due);
         }
         let warnings: BTreeSet<Warning> = std::mem::take(&mut plan.warnings).into_iter().collect();
         plan.warnings = warnings.difference(&memory.warnings).cloned().collect();
         memory.warnings = warnings;
         if plan == Plan::default() {
-            self.queue.done(&uid, false, now);
+            self.queue.done(&uid, rest, now);
             return;
         }
         let (writer, sender) = (Arc::clone(&self.writer), self.sender.clone());
-        tokio::spawn(carry_out(writer, uid, view.domain, plan, sender));
+        tokio::spawn(carry_out(writer, (uid, view.domain), plan, rest, sender));
     }
 }
 
@@ -266,16 +278,16 @@ fn not_before(last: &mut Option<Instant>, interval: Duration, now: Instant) -> O
     due
 }
 
-/// Carries out a plan. Its writes do not depend on each other.
+/// Carries out a plan. Its writes do not depend on each other. `rest` is the outcome if all succeed.
 async fn carry_out<W: Writer>(
     writer: Arc<W>,
-    uid: String,
-    domain: Option<Domain>,
+    (uid, domain): (String, Option<Domain>),
     plan: Plan,
+    rest: Outcome,
     sender: mpsc::UnboundedSender<Message>,
 ) {
     let Plan { writes, status, warnings } = plan;
-    let mut has_failed = false;
+    let mut problem = None;
     let results = futures::stream::iter(writes.into_iter().chain(status)).map(|write| {
         let writer = &writer;
         async move { (kind(&write), writer.write(&write).await) }
@@ -288,7 +300,7 @@ async fn carry_out<W: Writer>(
                 let _ = sender.send(Message::Left(Box::new(change)));
             }
             Err(error) => {
-                has_failed = true;
+                problem = Some(format!("{kind}: {error}"));
                 report(&uid, domain.as_ref(), kind, &error);
                 if let WriteError::Absent(key) = error {
                     let _ = sender.send(Message::Absent(key));
@@ -296,7 +308,8 @@ async fn carry_out<W: Writer>(
             }
         }
     }
-    let _ = sender.send(Message::Done { uid, has_failed });
+    let outcome = if problem.is_some() { Outcome::Failed } else { rest };
+    let _ = sender.send(Message::Done { uid, outcome, problem });
     // Each may take seconds while the server is slow, and nothing depends on it.
     for warning in &warnings {
         writer.report(domain.as_ref(), warning).await;

@@ -15,6 +15,17 @@ const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Domains whose plans are carried out at the same time.
 const MAX_RUNNING: usize = 16;
 
+/// How a plan ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// All its writes were done.
+    Done,
+    /// Writes are left for later, by the limit of their rate. Whether they fail is not known yet.
+    Deferred,
+    /// A write was not done.
+    Failed,
+}
+
 /// Domains by due time. A domain runs once at a time.
 #[derive(Debug, Default)]
 pub(super) struct Queue {
@@ -45,17 +56,21 @@ impl Queue {
         Some(uid)
     }
 
-    /// A plan was carried out, or failed. A failed one is tried again with growing delays, or at the next change.
-    pub(super) fn done(&mut self, uid: &str, has_failed: bool, now: Instant) {
+    /// A plan has ended. A failed one is tried again with growing delays, or at the next change. Returns how often it has failed
+    /// in a row.
+    pub(super) fn done(&mut self, uid: &str, outcome: Outcome, now: Instant) -> u32 {
         self.running.remove(uid);
-        if has_failed {
-            let backoff = self.failures.entry(uid.to_owned());
-            let backoff = backoff.or_insert_with(|| Backoff::new(FIRST_DELAY, MAX_DELAY));
-            let at = now + backoff.next_delay();
-            self.mark(uid, at);
-        } else {
-            self.failures.remove(uid);
+        match outcome {
+            Outcome::Done => drop(self.failures.remove(uid)),
+            Outcome::Deferred => {}
+            Outcome::Failed => {
+                let backoff = self.failures.entry(uid.to_owned());
+                let backoff = backoff.or_insert_with(|| Backoff::new(FIRST_DELAY, MAX_DELAY));
+                let at = now + backoff.next_delay();
+                self.mark(uid, at);
+            }
         }
+        self.failures.get(uid).map_or(0, Backoff::failures)
     }
 
     /// When the next domain is due that can run; `None`: not before a change or the end of a run.

@@ -8,14 +8,16 @@ use octavo_api::names::{
 use serde_json::{Value, json};
 
 use crate::plan::IndexChange;
+use crate::view::OwnedObject;
 
 /// A merge patch of finalizers, for one version.
 pub(super) fn finalizers(resource_version: &str, finalizers: &[String]) -> Value {
     json!({"metadata": {"resourceVersion": resource_version, "finalizers": finalizers}})
 }
 
-/// A JSON patch of a node's label, while it is as it was seen. Null stands for a label that is not there. Other writes of the
-/// node, such as a kubelet's, do not disturb it. A node has labels, because its kubelet writes some.
+/// A JSON patch of a node's label, if its value is the one that was seen. To the API server, a member that is not there equals
+/// null in a `test`. Other writes of the node, such as a kubelet's, do not disturb the patch. A node has labels, because its kubelet
+/// writes some.
 pub(super) fn node_label(before: Option<&String>, domain: Option<&String>) -> Value {
     let path = member("/metadata/labels", LABEL_COMPUTE_DOMAIN);
     let change = match domain {
@@ -35,15 +37,19 @@ pub(super) fn claim_annotation(uid: &str, domain: &str) -> Value {
     json!({"metadata": {"uid": uid, "annotations": {ANNOTATION_COMPUTE_DOMAIN: domain}}})
 }
 
-/// A merge patch of a clique's labels, and of the annotation that counts changes of indices, for one version.
-pub(super) fn labels(resource_version: &str, labels: &[(&'static str, String)]) -> Value {
+/// A merge patch of a clique's labels for one version. A clique that does not count the changes of its indices begins to.
+pub(super) fn labels(
+    object: &OwnedObject,
+    labels: &[(&'static str, String)],
+    counts: bool,
+) -> Value {
     let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), value.clone().into()));
     let labels: serde_json::Map<String, Value> = labels.collect();
-    json!({"metadata": {
-        "resourceVersion": resource_version,
-        "labels": labels,
-        "annotations": {ANNOTATION_INDEX_CHANGES: "0"},
-    }})
+    let mut metadata = json!({"resourceVersion": object.resource_version, "labels": labels});
+    if !counts {
+        metadata["annotations"] = json!({ANNOTATION_INDEX_CHANGES: "0"});
+    }
+    json!({"metadata": metadata})
 }
 
 /// A merge patch of a status: it replaces lists as a whole. `now` is the time of conditions that changed.
@@ -81,12 +87,15 @@ pub(super) fn status(
     })
 }
 
-/// A JSON patch of indices, if they have not changed since it was decided and the entries are where they were seen.
-pub(super) fn indices(after: u64, changes: &[IndexChange]) -> Value {
+/// A JSON patch of indices. It applies to the clique with the UID that was seen, while the count of changes and the places of the
+/// entries are those that were seen.
+pub(super) fn indices(object: &OwnedObject, seen: u64, changes: &[IndexChange]) -> Value {
     let count = member("/metadata/annotations", ANNOTATION_INDEX_CHANGES);
     let mut operations = vec![
-        json!({"op": "test", "path": count, "value": after.to_string()}),
-        json!({"op": "replace", "path": count, "value": (after + 1).to_string()}),
+        // A clique of the same name may be a later one.
+        json!({"op": "test", "path": "/metadata/uid", "value": object.uid}),
+        json!({"op": "test", "path": count, "value": seen.to_string()}),
+        json!({"op": "replace", "path": count, "value": (seen + 1).to_string()}),
     ];
     for IndexChange { position, node, index } in changes {
         let entry = format!("/daemons/{position}");

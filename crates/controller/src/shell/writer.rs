@@ -122,14 +122,14 @@ impl KubeWriter {
             }
             Write::DropFinalizer(object) => self.drop_finalizer(object).await,
             Write::Delete(object) => self.delete(object).await,
-            Write::LabelClique { object, labels } => {
-                let patch = Patch::Merge(requests::labels(&object.resource_version, labels));
+            Write::LabelClique { object, labels, counts } => {
+                let patch = Patch::Merge(requests::labels(object, labels, *counts));
                 let cliques: Api<ComputeDomainClique> = self.in_namespace(&object.namespace);
                 let written = cliques.patch(&object.name, &params, &patch).await?;
                 Ok(Change::Put(store::clique(written)))
             }
-            Write::AssignIndices { object, after, changes } => {
-                self.patch_clique(object, &requests::indices(*after, changes)).await
+            Write::AssignIndices { object, seen, changes } => {
+                self.patch_clique(object, &requests::indices(object, *seen, changes)).await
             }
             Write::RemoveEntries { object, entries } => self.remove_entries(object, entries).await,
         }

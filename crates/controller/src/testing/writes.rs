@@ -78,20 +78,22 @@ impl Server {
                 found.is_deleting = true;
                 found.finalizers.is_empty()
             }),
-            Write::LabelClique { object, labels } => {
+            Write::LabelClique { object, labels, counts } => {
                 let mut clique = self.clique_at(object)?;
                 clique.object.domain = Some(labels[0].1.clone());
                 clique.id_label = Some(labels[1].1.clone());
-                clique.index_changes = Some(0);
+                if !counts {
+                    clique.index_changes = Some(0);
+                }
                 Ok(self
                     .put(key(Kind::Clique, &object.namespace, &object.name), Fact::Clique(clique)))
             }
-            Write::AssignIndices { object, after, changes } => {
+            Write::AssignIndices { object, seen, changes } => {
                 let mut clique = self.clique(&object.name).ok_or("no clique")?;
-                if clique.index_changes != Some(*after) {
+                if clique.object.uid != object.uid || clique.index_changes != Some(*seen) {
                     return Err("indices have changed: 422");
                 }
-                clique.index_changes = Some(after + 1);
+                clique.index_changes = Some(seen + 1);
                 for change in changes {
                     let found = clique.daemons.get_mut(change.position);
                     match found.filter(|daemon| daemon.node_name == change.node) {
@@ -130,11 +132,13 @@ impl Server {
             Kind::DaemonSet => Fact::DaemonSet(owned),
             _ => {
                 let id = key.name.split_once('.').unwrap().1.to_owned();
+                let annotations = &object["metadata"]["annotations"];
+                let count = annotations[octavo_api::names::ANNOTATION_INDEX_CHANGES].as_str();
                 Fact::Clique(Clique {
                     object: owned,
                     id_label: Some(id.clone()),
                     id,
-                    index_changes: Some(0),
+                    index_changes: count.and_then(|count| count.parse().ok()),
                     daemons: Vec::new(),
                 })
             }

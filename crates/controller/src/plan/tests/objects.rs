@@ -136,11 +136,12 @@ fn a_clique_is_made_with_its_first_member_and_labelled() {
     };
     // Nor does it count changes of indices.
     let uncounted = crate::view::Clique { index_changes: None, ..clique.clone() };
-    for found in [bare, uncounted] {
+    let counted = crate::view::Clique { index_changes: Some(7), ..bare.clone() };
+    for (found, count) in [(bare, 0), (uncounted, 0), (counted, 7)] {
         server.put(key.clone(), Fact::Clique(found));
         let writes = plan_of(&mut server, "a").writes;
         assert!(matches!(&writes[..], [Write::LabelClique { .. }]), "{writes:?}");
         settle(&mut server, "a");
-        assert_eq!(server.clique("a.c.1").unwrap().index_changes, Some(0));
+        assert_eq!(server.clique("a.c.1").unwrap().index_changes, Some(count));
     }
 }

@@ -327,6 +327,33 @@ async fn failed_writes_are_tried_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn writes_with_a_limited_rate_are_tried_again_with_growing_delays() {
+    let running = Running::new(leading(HOUR * 100));
+    running.edit(one_domain);
+    running.relist();
+    running.settle().await;
+    running.edit(|server| {
+        server.put_pod(pod("a", "n", "1"));
+        enter(server, Readiness::NotReady);
+    });
+    running.shared.lock().unwrap().writes.clear();
+    running.shared.lock().unwrap().failures = usize::MAX;
+    running.deliver().await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    let writes = std::mem::take(&mut running.shared.lock().unwrap().writes);
+    let is_index = |write: &Write| matches!(write, Write::AssignIndices { .. });
+    let tries = writes.iter().filter(|(_, write)| is_index(write)).count();
+    // 0.1, 0.2, 0.4 and so on up to 30 s, of which each delay is at least half.
+    assert!((8..=20).contains(&tries), "{tries}");
+    running.shared.lock().unwrap().failures = 0;
+    eventually("the index is given", || {
+        running.shared.lock().unwrap().server.clique("a.c").unwrap().daemons[0].index.is_some()
+    })
+    .await;
+    running.end().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_warning_is_reported_once_while_it_holds() {
     let running = Running::new(leading(HOUR * 100));
     running.edit(|server| {

@@ -74,6 +74,7 @@ async fn a_label_is_set_and_removed_while_it_is_as_it_was_seen() {
     let path = "/metadata/labels/resource.nvidia.com~1computeDomain";
     for (before, domain, change) in [
         (None, Some("a"), json!({"op": "add", "path": path, "value": "a"})),
+        (Some("b"), Some("a"), json!({"op": "add", "path": path, "value": "a"})),
         (Some("a"), None, json!({"op": "remove", "path": path})),
     ] {
         let write = Write::LabelNode {
@@ -98,7 +99,7 @@ async fn indices_change_if_they_and_the_places_of_their_entries_are_as_they_were
     let change =
         |position, node: &str, index| IndexChange { position, node: node.to_owned(), index };
     let changes = vec![change(1, "m", Some(4)), change(0, "n", None)];
-    let write = Write::AssignIndices { object: clique(), after: 9, changes };
+    let write = Write::AssignIndices { object: clique(), seen: 9, changes };
     let (requests, result) = send(&write, 200, answer("ComputeDomainClique", "a.c")).await;
     result.unwrap();
     let request = &requests[0];
@@ -108,6 +109,7 @@ async fn indices_change_if_they_and_the_places_of_their_entries_are_as_they_were
     assert_eq!(request.uri().query(), Some("fieldManager=octavo.dev/controller"));
     let count = "/metadata/annotations/octavo.dev~1index-changes";
     let wanted = json!([
+        {"op": "test", "path": "/metadata/uid", "value": "u"},
         {"op": "test", "path": count, "value": "9"},
         {"op": "replace", "path": count, "value": "10"},
         {"op": "test", "path": "/daemons/1/nodeName", "value": "m"},
@@ -116,6 +118,25 @@ async fn indices_change_if_they_and_the_places_of_their_entries_are_as_they_were
         {"op": "remove", "path": "/daemons/0/index"},
     ]);
     assert_eq!(body(request), wanted);
+}
+
+#[tokio::test]
+async fn a_clique_gets_its_labels_and_begins_to_count_for_one_version() {
+    let labels = crate::view::Clique::labels("a", "c");
+    for (counts, annotations) in
+        [(false, json!({"octavo.dev/index-changes": "0"})), (true, Value::Null)]
+    {
+        let write = Write::LabelClique { object: clique(), labels: labels.clone(), counts };
+        let (requests, result) = send(&write, 200, answer("ComputeDomainClique", "a.c")).await;
+        result.unwrap();
+        let metadata = &body(&requests[0])["metadata"];
+        assert_eq!(content_type(&requests[0]), "application/merge-patch+json");
+        assert_eq!(
+            (&metadata["resourceVersion"], &metadata["annotations"]),
+            (&json!("7"), &annotations)
+        );
+        assert_eq!(metadata["labels"]["resource.nvidia.com/computeDomain"], "a");
+    }
 }
 
 #[tokio::test]
@@ -286,11 +307,14 @@ async fn the_last_finalizer_of_a_deleted_domain_ends_it() {
 
 #[tokio::test]
 async fn older_states_are_conflicts_and_other_refusals_failures() {
-    let indices = Write::AssignIndices { object: clique(), after: 0, changes: Vec::new() };
+    let indices = Write::AssignIndices { object: clique(), seen: 0, changes: Vec::new() };
     let create = Write::Create(wanted::workload_template(&domain("a")));
+    let label = Write::LabelNode { node: "n".to_owned(), before: None, domain: None };
     for (write, code, is_conflict) in [
         (&indices, 409, true),
         (&indices, 422, true),
+        (&label, 422, true),
+        (&label, 403, false),
         (&create, 409, true),
         (&create, 422, false),
         (&indices, 403, false),

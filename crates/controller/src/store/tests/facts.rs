@@ -199,7 +199,16 @@ fn a_clique_belongs_to_the_domain_in_its_name() {
     }));
     let Some(Fact::Clique(found)) = clique(bare).fact else { panic!("no clique") };
     assert_eq!((found.object.domain.as_deref(), found.id.as_str()), (Some("a"), "cluster.1"));
-    assert_eq!(found.id_label, None);
+    assert_eq!((found.id_label, found.index_changes), (None, None));
+    for (count, wanted) in [("12", Some(12)), ("", None), ("x", None)] {
+        let counted = parsed(json!({
+            "apiVersion": "resource.nvidia.com/v1beta1",
+            "kind": "ComputeDomainClique",
+            "metadata": {"name": "a.c", "annotations": {"octavo.dev/index-changes": count}},
+        }));
+        let Some(Fact::Clique(found)) = clique(counted).fact else { panic!("no clique") };
+        assert_eq!(found.index_changes, wanted);
+    }
 }
 
 #[test]
