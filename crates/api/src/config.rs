@@ -6,7 +6,6 @@
 
 mod decode;
 mod device_nodes;
-mod fields;
 mod resolve;
 mod share;
 #[cfg(test)]

@@ -59,6 +59,8 @@ pub struct MigComputeInstance {
     pub id: u32,
     /// `MIG-...`, the UUID of the pair in CUDA and NVML.
     pub uuid: String,
+    /// NVML's index of the pair among the MIG devices of its GPU, as in `nvidia-smi -L`. There may be gaps.
+    pub index: u32,
 }
 
 /// The memory slices of an instance.

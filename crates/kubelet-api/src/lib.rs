@@ -64,3 +64,35 @@ pub mod health {
     #[path = "dra_health_v1alpha1.rs"]
     pub mod v1alpha1;
 }
+
+/// Devices as counted resources, offered by a plugin to the kubelet.
+#[path = "generated"]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code"
+)]
+pub mod device_plugin {
+    /// Version v1beta1, the only one in use.
+    #[path = "deviceplugin_v1beta1.rs"]
+    pub mod v1beta1;
+}
+
+/// Which pods have which devices, as the kubelet has given them out.
+#[path = "generated"]
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    clippy::all,
+    clippy::pedantic,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code"
+)]
+pub mod pod_resources {
+    /// Version 1.
+    #[path = "podresources_v1.rs"]
+    pub mod v1;
+}

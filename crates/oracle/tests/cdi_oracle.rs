@@ -147,7 +147,7 @@ fn instance() -> DeviceKind {
         ofa_engines: 0,
         placements: vec![placement],
     };
-    let compute = MigComputeInstance { id: 0, uuid: "MIG-1".to_owned() };
+    let compute = MigComputeInstance { id: 0, uuid: "MIG-1".to_owned(), index: 0 };
     let instance = MigInstance {
         gpu_instance: 7,
         profile_id: 19,

@@ -71,6 +71,6 @@ pub(crate) fn instance(id: u32, profile_id: u32, start: u32) -> MigInstance {
         gpu_instance: id,
         profile_id,
         placement,
-        compute_instances: vec![MigComputeInstance { id: 0, uuid: format!("MIG-{id}") }],
+        compute_instances: vec![MigComputeInstance { id: 0, uuid: format!("MIG-{id}"), index: id }],
     }
 }

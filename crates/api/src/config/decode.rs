@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::fields::{Fields, wrong_type};
 use super::{
     ChannelAllocationMode, ComputeDomainChannelConfig, ComputeDomainDaemonConfig, ConfigError,
     GpuConfig, IommuBackendPolicy, IommuConfig, MigDeviceConfig, MpsConfig, OpaqueConfig,
     ParseBytes, Sharing, TimeSlice, VfioDeviceConfig, device_nodes, share,
 };
+use crate::fields::{Fields, wrong_type};
 use crate::names::{NVIDIA_API_VERSION, OCTAVO_API_VERSION};
 
 /// Unit of memory limits in the MPS control daemon, in bytes.

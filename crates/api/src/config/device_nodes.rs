@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::fields::Fields;
+use crate::fields::Fields;
 
 /// Device nodes for the containers of a claim, beside those of its GPUs. They are of the node, not of a GPU, and are not
 /// counted. Only a `DeviceClass` may have this config: the administrator decides who gets them.

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use super::ConfigError;
-use super::fields::Fields;
+use crate::fields::Fields;
 
 /// Config of a share of a GPU. The size is in the claim's `capacity.requests`. An absent field has its type's default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -79,11 +79,13 @@ fn kubelet_module() -> Option<PathBuf> {
 #[test]
 fn packages_and_services_have_the_names_that_the_kubelet_calls() {
     let expected = [
+        ("deviceplugin_v1beta1", "v1beta1", "DevicePlugin/Allocate"),
         ("dra_health_v1", "v1", "DRAResourceHealth/NodeWatchResources"),
         ("dra_health_v1alpha1", "v1alpha1", "DRAResourceHealth/NodeWatchResources"),
         ("dra_v1", "k8s.io.kubelet.pkg.apis.dra.v1", "DRAPlugin/NodePrepareResources"),
         ("dra_v1beta1", "k8s.io.kubelet.pkg.apis.dra.v1beta1", "DRAPlugin/NodePrepareResources"),
         ("pluginregistration_v1", "pluginregistration", "Registration/GetInfo"),
+        ("podresources_v1", "v1", "PodResourcesLister/List"),
     ];
     let root = super::super::root().unwrap();
     assert_eq!(stems(&root.join(PROTOS)).unwrap(), expected.map(|(stem, ..)| stem.to_owned()));

@@ -169,7 +169,7 @@ impl State {
             gpu_instance,
             profile_id,
             placement,
-            compute_instances: vec![MigComputeInstance { id: 0, uuid }],
+            compute_instances: vec![MigComputeInstance { id: 0, uuid, index: 0 }],
         };
         card.instances.push(instance.clone());
         if !card.lacks_capabilities {

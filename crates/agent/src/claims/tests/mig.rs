@@ -145,7 +145,7 @@ async fn an_instance_that_stays_is_given_as_it_is() {
         profile_id: 19,
         placement: MigPlacement { start: 5, size: 1 },
         compute_instances: (0..computes)
-            .map(|id| MigComputeInstance { id, uuid: format!("MIG-{}", id + 1) })
+            .map(|id| MigComputeInstance { id, uuid: format!("MIG-{}", id + 1), index: id })
             .collect(),
     };
     let name = "gpu-2-mig-1g10gb-19-5";

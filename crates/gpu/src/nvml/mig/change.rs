@@ -8,7 +8,7 @@ use std::ptr;
 use nvml_wrapper_sys::bindings as sys;
 
 use super::instances::{GpuInstance, compute_info, placement, still_there, uuids};
-use crate::mig::{MigComputeInstance, MigInstance, MigPlacement, MigProfile};
+use crate::mig::{MigInstance, MigPlacement, MigProfile};
 use crate::nvml::call::{self, call};
 use crate::nvml::device::Device;
 use crate::nvml::library::Library;
@@ -99,13 +99,13 @@ fn fill(
     library.check(call.name, code)?;
     *made = Some(handle);
     let id = compute_info(library, handle)?.id;
-    let uuid = uuids(device)?.remove(&(info.id, id));
-    let uuid = uuid.ok_or(DriverError::NotFound { call: "nvmlDeviceGetMigDeviceHandleByIndex" })?;
+    let made = uuids(device)?.remove(&(info.id, id));
+    let made = made.ok_or(DriverError::NotFound { call: "nvmlDeviceGetMigDeviceHandleByIndex" })?;
     Ok(MigInstance {
         gpu_instance: info.id,
         profile_id: info.profileId,
         placement: placement(info.placement),
-        compute_instances: vec![MigComputeInstance { id, uuid }],
+        compute_instances: vec![made],
     })
 }
 

@@ -40,7 +40,7 @@ pub(in crate::nvml) fn has_changed(device: Device<'_>, known: &Gpu) -> Result<bo
         return Ok(false);
     }
     let mut uuids = BTreeSet::new();
-    for part in parts(device)? {
+    for (_, part) in parts(device)? {
         let Some(uuid) = still_there(part.uuid())? else { return Ok(true) };
         uuids.insert(uuid);
     }

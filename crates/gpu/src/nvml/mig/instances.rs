@@ -60,12 +60,8 @@ fn of_profiles(
     Ok(found
         .into_iter()
         .map(|(at, info, inner)| {
-            let known = |id: u32| Some((id, uuids.get(&(info.id, id))?.clone()));
-            let compute_instances = inner
-                .into_iter()
-                .filter_map(known)
-                .map(|(id, uuid)| MigComputeInstance { id, uuid })
-                .collect();
+            let known = |id: u32| uuids.get(&(info.id, id)).cloned();
+            let compute_instances = inner.into_iter().filter_map(known).collect();
             MigInstance { compute_instances, ..bare(at, &info) }
         })
         .collect())
@@ -92,24 +88,26 @@ fn bare(placement: MigPlacement, info: &sys::nvmlGpuInstanceInfo_t) -> MigInstan
     }
 }
 
-/// UUIDs of a GPU's MIG devices by the ids of their GPU and compute instances.
-pub(super) fn uuids(device: Device<'_>) -> Result<BTreeMap<(u32, u32), String>, DriverError> {
+/// A GPU's MIG devices by the ids of their GPU and compute instances.
+pub(super) fn uuids(
+    device: Device<'_>,
+) -> Result<BTreeMap<(u32, u32), MigComputeInstance>, DriverError> {
     let library = device.library();
     let mut uuids = BTreeMap::new();
-    for part in parts(device)? {
+    for (index, part) in parts(device)? {
         let ids = part.get(call!(library, nvmlDeviceGetGpuInstanceId)?, 0).and_then(|outer| {
             Ok((outer, part.get(call!(library, nvmlDeviceGetComputeInstanceId)?, 0)?))
         });
         let Some(ids) = still_there(ids)? else { continue };
         if let Some(uuid) = still_there(part.uuid())? {
-            uuids.insert(ids, uuid);
+            uuids.insert(ids, MigComputeInstance { id: ids.1, uuid, index });
         }
     }
     Ok(uuids)
 }
 
-/// A GPU's MIG devices, one for each compute instance.
-pub(super) fn parts(device: Device<'_>) -> Result<Vec<Device<'_>>, DriverError> {
+/// A GPU's MIG devices with their indexes, one for each compute instance.
+pub(super) fn parts(device: Device<'_>) -> Result<Vec<(u32, Device<'_>)>, DriverError> {
     let library = device.library();
     let max = device.get(call!(library, nvmlDeviceGetMaxMigDeviceCount)?, 0)?;
     let mut parts = Vec::new();
@@ -117,7 +115,7 @@ pub(super) fn parts(device: Device<'_>) -> Result<Vec<Device<'_>>, DriverError> 
     for index in 0..max {
         let call = call!(library, nvmlDeviceGetMigDeviceHandleByIndex)?;
         let handle = device.get_at(call, index, ptr::null_mut());
-        parts.extend(still_there(handle)?.map(|handle| Device::new(library, handle)));
+        parts.extend(still_there(handle)?.map(|handle| (index, Device::new(library, handle))));
     }
     Ok(parts)
 }

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value};
 
-use super::ConfigError;
+use crate::config::ConfigError;
 
 /// The fields of one object, with its path.
-pub(super) struct Fields<'a> {
+pub(crate) struct Fields<'a> {
     path: String,
     object: &'a Map<String, Value>,
     known: Vec<&'static str>,
@@ -13,7 +13,7 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// The fields of the object at a path; the root has an empty path.
-    pub(super) fn of(value: &'a Value, path: &str) -> Result<Self, ConfigError> {
+    pub(crate) fn of(value: &'a Value, path: &str) -> Result<Self, ConfigError> {
         match value {
             Value::Object(object) => Ok(Self { path: path.to_owned(), object, known: Vec::new() }),
             other => {
@@ -23,18 +23,18 @@ impl<'a> Fields<'a> {
     }
 
     /// Path of a field.
-    pub(super) fn path(&self, name: &str) -> String {
+    pub(crate) fn path(&self, name: &str) -> String {
         if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
     }
 
     /// A field as it is. Null counts as absent, as everywhere in Kubernetes.
-    pub(super) fn value(&mut self, name: &'static str) -> Option<&'a Value> {
+    pub(crate) fn value(&mut self, name: &'static str) -> Option<&'a Value> {
         self.known.push(name);
         self.object.get(name).filter(|value| !value.is_null())
     }
 
     /// A text field.
-    pub(super) fn text(&mut self, name: &'static str) -> Result<Option<&'a str>, ConfigError> {
+    pub(crate) fn text(&mut self, name: &'static str) -> Result<Option<&'a str>, ConfigError> {
         match self.value(name) {
             None => Ok(None),
             Some(Value::String(text)) => Ok(Some(text)),
@@ -43,7 +43,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A required text field.
-    pub(super) fn required_text(&mut self, name: &'static str) -> Result<&'a str, ConfigError> {
+    pub(crate) fn required_text(&mut self, name: &'static str) -> Result<&'a str, ConfigError> {
         match self.text(name)? {
             Some(text) if !text.is_empty() => Ok(text),
             _ => Err(self.error(name, "is required".to_owned())),
@@ -51,7 +51,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A boolean field.
-    pub(super) fn bool(&mut self, name: &'static str) -> Result<Option<bool>, ConfigError> {
+    pub(crate) fn bool(&mut self, name: &'static str) -> Result<Option<bool>, ConfigError> {
         match self.value(name) {
             None => Ok(None),
             Some(Value::Bool(value)) => Ok(Some(*value)),
@@ -60,7 +60,7 @@ impl<'a> Fields<'a> {
     }
 
     /// A field with one of the given words.
-    pub(super) fn word<T: Copy>(
+    pub(crate) fn word<T: Copy>(
         &mut self,
         name: &'static str,
         words: &[(&str, T)],
@@ -74,18 +74,24 @@ impl<'a> Fields<'a> {
     }
 
     /// An object field.
-    pub(super) fn object(&mut self, name: &'static str) -> Result<Option<Fields<'a>>, ConfigError> {
+    pub(crate) fn object(&mut self, name: &'static str) -> Result<Option<Fields<'a>>, ConfigError> {
         let path = self.path(name);
         self.value(name).map(|value| Fields::of(value, &path)).transpose()
     }
 
     /// An error about a field.
-    pub(super) fn error(&self, name: &str, problem: String) -> ConfigError {
+    pub(crate) fn error(&self, name: &str, problem: String) -> ConfigError {
         ConfigError { path: self.path(name), problem }
     }
 
+    /// Ends the reading where unknown fields have no effect: a sentence for each.
+    pub(crate) fn unknown(self) -> Vec<String> {
+        let unknown = self.object.keys().filter(|key| !self.known.contains(&key.as_str()));
+        unknown.map(|key| format!("{} is unknown and has no effect", self.path(key))).collect()
+    }
+
     /// Ends the reading. A field that was never read is unknown.
-    pub(super) fn end(self) -> Result<(), ConfigError> {
+    pub(crate) fn end(self) -> Result<(), ConfigError> {
         let unknown = self.object.keys().find(|key| !self.known.contains(&key.as_str()));
         match unknown {
             None => Ok(()),
@@ -98,7 +104,7 @@ impl<'a> Fields<'a> {
 }
 
 /// An error about a value of the wrong JSON type.
-pub(super) fn wrong_type(path: &str, wanted: &str, found: &Value) -> ConfigError {
+pub(crate) fn wrong_type(path: &str, wanted: &str, found: &Value) -> ConfigError {
     let found = match found {
         Value::Null => "null",
         Value::Bool(_) => "true or false",
