@@ -30,11 +30,7 @@ impl Domains<'_> {
             for line in ["IMEX_ENABLE_AUTH_ENCRYPTION=1\n", "IMEX_AUTH_SOURCE=FILE\n"] {
                 assert!(config.contains(line), "{config}");
             }
-            let imex = self.imex(node).await;
-            for (from, to) in [("0", "1"), ("1", "0")] {
-                let connection = &imex["nodes"][from]["connections"][to];
-                assert_eq!(connection["status"], "CONNECTED", "{node}: {connection}");
-            }
+            self.wait_until_connected(node).await;
         }
     }
 }
