@@ -1,4 +1,5 @@
-//! The public API of Octavo: custom resources, opaque configs, and names of labels, taints, conditions and reasons.
+//! The public API of Octavo: custom resources, opaque configs, the config of the device plugin, and names of labels, taints,
+//! conditions and reasons.
 //!
 //! ```text
 //! claim.status.allocation.devices.config[]  --decode-->  OpaqueConfig  --for_request-->  config of a request

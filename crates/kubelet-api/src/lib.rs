@@ -9,8 +9,7 @@
 
 #![forbid(unsafe_code)]
 
-/// Registration of a plugin with the kubelet.
-#[path = "generated"]
+/// One module for each .proto file.
 #[allow(
     missing_docs,
     unreachable_pub,
@@ -19,80 +18,46 @@
     clippy::allow_attributes_without_reason,
     reason = "generated code"
 )]
+mod generated {
+    pub mod deviceplugin_v1beta1;
+    pub mod dra_health_v1;
+    pub mod dra_health_v1alpha1;
+    pub mod dra_v1;
+    pub mod dra_v1beta1;
+    pub mod pluginregistration_v1;
+    pub mod podresources_v1;
+}
+
+/// Registration of a plugin with the kubelet.
 pub mod registration {
     /// Version 1, the only one in use.
-    #[path = "pluginregistration_v1.rs"]
-    pub mod v1;
+    pub use crate::generated::pluginregistration_v1 as v1;
 }
 
 /// Preparation of resource claims, requested by the kubelet.
-#[path = "generated"]
-#[allow(
-    missing_docs,
-    unreachable_pub,
-    clippy::all,
-    clippy::pedantic,
-    clippy::allow_attributes_without_reason,
-    reason = "generated code"
-)]
 pub mod dra {
     /// Version 1, of Kubernetes 1.34 and later.
-    #[path = "dra_v1.rs"]
-    pub mod v1;
-
+    pub use crate::generated::dra_v1 as v1;
     /// Version 1beta1, for older kubelets: version 1 without share ids.
-    #[path = "dra_v1beta1.rs"]
-    pub mod v1beta1;
+    pub use crate::generated::dra_v1beta1 as v1beta1;
 }
 
 /// Device health reported by a plugin to the kubelet (KEP-4680).
-#[path = "generated"]
-#[allow(
-    missing_docs,
-    unreachable_pub,
-    clippy::all,
-    clippy::pedantic,
-    clippy::allow_attributes_without_reason,
-    reason = "generated code"
-)]
 pub mod health {
     /// Version 1: the messages of version 1alpha1 under another name.
-    #[path = "dra_health_v1.rs"]
-    pub mod v1;
-
+    pub use crate::generated::dra_health_v1 as v1;
     /// Version 1alpha1, used by Kubernetes 1.36.
-    #[path = "dra_health_v1alpha1.rs"]
-    pub mod v1alpha1;
+    pub use crate::generated::dra_health_v1alpha1 as v1alpha1;
 }
 
 /// Devices as counted resources, offered by a plugin to the kubelet.
-#[path = "generated"]
-#[allow(
-    missing_docs,
-    unreachable_pub,
-    clippy::all,
-    clippy::pedantic,
-    clippy::allow_attributes_without_reason,
-    reason = "generated code"
-)]
 pub mod device_plugin {
     /// Version v1beta1, the only one in use.
-    #[path = "deviceplugin_v1beta1.rs"]
-    pub mod v1beta1;
+    pub use crate::generated::deviceplugin_v1beta1 as v1beta1;
 }
 
 /// Which pods have which devices, as the kubelet has given them out.
-#[path = "generated"]
-#[allow(
-    missing_docs,
-    unreachable_pub,
-    clippy::all,
-    clippy::pedantic,
-    clippy::allow_attributes_without_reason,
-    reason = "generated code"
-)]
 pub mod pod_resources {
     /// Version 1.
-    #[path = "podresources_v1.rs"]
-    pub mod v1;
+    pub use crate::generated::podresources_v1 as v1;
 }

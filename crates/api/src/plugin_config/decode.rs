@@ -53,10 +53,16 @@ pub fn decode(file: Option<&Value>, overrides: &Overrides) -> Result<Decoded, Co
         let problem = format!("{version:?} is not {VERSION}, the only version");
         return Err(root.error("version", problem));
     }
-    if let Some(Value::Object(resources)) = root.value("resources")
-        && resources.values().any(|list| list.as_array().is_some_and(|list| !list.is_empty()))
-    {
-        warnings.push("resources has no effect, as in NVIDIA's plugin: names are fixed".to_owned());
+    match root.value("resources") {
+        None => {}
+        Some(Value::Object(resources)) => {
+            let is_set = |list: &Value| list.as_array().is_some_and(|list| !list.is_empty());
+            if resources.values().any(is_set) {
+                let warning = "resources has no effect, as in NVIDIA's plugin: names are fixed";
+                warnings.push(warning.to_owned());
+            }
+        }
+        Some(other) => return Err(wrong_type("resources", "an object", other)),
     }
     let sharing = sharing::decode(&mut root, &mut warnings)?;
     let imex = imex(&mut root, &mut warnings)?;

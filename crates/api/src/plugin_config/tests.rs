@@ -200,6 +200,7 @@ fn wrong_input_names_its_field() {
     let shared = |resource: &Value| json!({"sharing": {"mps": {"resources": [resource]}}});
     for (file, wanted) in [
         (json!([]), "(root): an object is expected"),
+        (json!({"resources": [1]}), "resources: an object is expected"),
         (json!({"version": "v2"}), "version: \"v2\" is not v1"),
         (
             json!({"flags": {"plugin": {"deviceListStrategy": []}}}),
