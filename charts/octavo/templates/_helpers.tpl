@@ -65,6 +65,23 @@ dynamicMig: {{ .Values.agent.dynamicMig | toJson }}
 {{- with .Values.agent.owner }}
 owner: {{ . | quote }}
 {{- end }}
+mode: {{ .Values.agent.mode }}
+{{- with .Values.agent.devicePlugin }}
+{{- $configMap := include "octavo.devicePlugin.configMap" $ }}
+{{- if or $configMap .flags }}
+devicePlugin:
+  {{- if $configMap }}
+  configFolder: /etc/octavo-device-plugin
+  {{- with .config.default }}
+  defaultConfig: {{ . | quote }}
+  {{- end }}
+  fallback: {{ .config.fallbackStrategies | toJson }}
+  {{- end }}
+  {{- with .flags }}
+  flags: {{ . | toJson }}
+  {{- end }}
+{{- end }}
+{{- end }}
 cgroupRoot: /host/sys/fs/cgroup
 shareTmpfs: true
 memoryEnforcement: {{ .Values.agent.memoryEnforcement | quote }}
@@ -82,6 +99,19 @@ daemonNamespace: {{ .Release.Namespace | quote }}
 {{- with .Values.computeDomains.imex.hostSocketPath }}
   hostSocketPath: {{ . | quote }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The ConfigMap with the device plugin's config files; empty: none. */}}
+{{- define "octavo.devicePlugin.configMap" -}}
+{{- with .Values.agent.devicePlugin.config }}
+{{- if and .name .map }}
+{{- fail "octavo: agent.devicePlugin.config has both a name and a map: the files are in a ConfigMap of that name, or in the map; remove one of the two" }}
+{{- end }}
+{{- if and .default (not .name) (not (hasKey .map .default)) }}
+{{- fail (printf "octavo: agent.devicePlugin.config.default is %q, which agent.devicePlugin.config.map does not have" .default) }}
+{{- end }}
+{{- if .name }}{{ .name }}{{ else if .map }}{{ include "octavo.fullname" $ }}-device-plugin{{ end }}
 {{- end }}
 {{- end }}
 

@@ -10,7 +10,7 @@ use octavo_kube_io::admin::{AdminAddress, MetricsAccess};
 use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_node::HostMount;
 
-use crate::config::{DynamicMig, ImexFile, NodeFile, Owner, RenamedSetting, WatchInterval};
+use crate::config::{DynamicMig, ImexFile, Mode, NodeFile, Owner, RenamedSetting, WatchInterval};
 
 /// Arguments of `octavo agent`.
 #[derive(Clone, Debug, Args)]
@@ -99,6 +99,10 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "DIR")]
     kubelet_root: Option<PathBuf>,
 
+    /// Folder of device plugins' sockets, at the same path for host and agent [default: /var/lib/kubelet/device-plugins]
+    #[arg(long, value_name = "DIR")]
+    device_plugin_root: Option<PathBuf>,
+
     /// Folder of CDI specs [default: /var/run/cdi]
     #[arg(long, value_name = "DIR")]
     cdi_root: Option<PathBuf>,
@@ -133,6 +137,11 @@ pub(crate) struct NodeArgs {
     /// octavo.dev/scheduler takes precedence [default: any scheduler]
     #[arg(long, value_name = "SCHEDULER")]
     owner: Option<Owner>,
+
+    /// How this node offers its GPUs: dra, in slices for claims, or device-plugin, as resources such as nvidia.com/gpu. The
+    /// node's label octavo.dev/mode takes precedence [default: dra]
+    #[arg(long, value_name = "MODE")]
+    mode: Option<Mode>,
 
     /// The cgroup hierarchy [default: fs/cgroup of the sys file system]
     #[arg(long, value_name = "DIR")]
@@ -228,6 +237,7 @@ impl NodeArgs {
             proc_root,
             sys_root,
             kubelet_root,
+            device_plugin_root,
             cdi_root,
             run_root,
             hook_dir,
@@ -236,6 +246,7 @@ impl NodeArgs {
             share_tmpfs,
             dynamic_mig,
             owner,
+            mode: node_mode,
             cgroup_root,
             memory_enforcement,
             min_overflow_policy,
@@ -258,6 +269,7 @@ impl NodeArgs {
             proc_root,
             sys_root,
             kubelet_root,
+            device_plugin_root,
             cdi_root,
             run_root,
             hook_dir,
@@ -266,6 +278,9 @@ impl NodeArgs {
             share_tmpfs,
             dynamic_mig,
             owner,
+            mode: node_mode,
+            // A file's alone: it has a folder and a list.
+            device_plugin: None,
             cgroup_root,
             memory_enforcement,
             min_overflow_policy,

@@ -9,5 +9,5 @@ mod folder;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use edits::{CdiDevice, common_edits, spec_for};
+pub(crate) use edits::{CdiDevice, common_edits, drm_edits, spec_for};
 pub(crate) use folder::{CdiFolder, SpecContent, cdi_id, device_name, spec_text};

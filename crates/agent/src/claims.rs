@@ -290,6 +290,22 @@ impl Claims {
         self.inner.modes.set_released(is_released);
     }
 
+    /// Lends the GPUs to the device plugin: no claim gets one from here on. Returns the claims that hold some.
+    pub(crate) fn lend(&self) -> Vec<Holding> {
+        self.inner.holds().lend()
+    }
+
+    /// Whether the device plugin has the GPUs.
+    #[cfg(test)]
+    pub(crate) fn is_lent(&self) -> bool {
+        self.inner.holds().is_lent()
+    }
+
+    /// Takes the GPUs back from the device plugin.
+    pub(crate) fn take_back(&self) {
+        self.inner.holds().take_back();
+    }
+
     /// Sets the metrics for operations on GPUs.
     pub(crate) fn set_metrics(&self, metrics: Arc<Metrics>) {
         self.inner.modes.set_metrics(metrics);

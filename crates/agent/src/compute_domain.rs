@@ -50,6 +50,7 @@ use waiters::{Waiter, Waiters};
 
 pub(crate) use pool::pool;
 pub(crate) use record::DomainCounts;
+pub(crate) use spec::CHANNELS;
 
 /// Time for an event about a prepared claim.
 const EVENT_TIMEOUT: Duration = Duration::from_secs(10);

@@ -3,6 +3,7 @@
 //! The YAML config file of a node has the same settings as the flags, in camelCase. Flags take precedence over the
 //! file, and the file over defaults. Unknown keys are errors.
 
+mod device_plugin;
 mod dynamic_mig;
 mod imex;
 mod owner;
@@ -21,6 +22,9 @@ use octavo_node::{HOOK_PROGRAM, HostMount, NodePaths};
 
 use crate::node::DraDriver;
 
+pub use device_plugin::{
+    DevicePluginError, DevicePluginFile, DevicePluginSettings, Fallback, Mode, ModeError,
+};
 pub use dynamic_mig::{DynamicMig, DynamicMigError, GpuName};
 pub use imex::{Imex, ImexError, ImexFile};
 pub use owner::{Owner, OwnerError};
@@ -48,6 +52,9 @@ pub struct NodeFile {
     pub sys_root: Option<PathBuf>,
     /// The kubelet's root, at the same path for host and agent. Default `/var/lib/kubelet`.
     pub kubelet_root: Option<PathBuf>,
+    /// Folder of device plugins' sockets, at the same path for host and agent. Default `/var/lib/kubelet/device-plugins`, whatever
+    /// the kubelet's root is.
+    pub device_plugin_root: Option<PathBuf>,
     /// Folder of CDI specs. Default `/var/run/cdi`.
     pub cdi_root: Option<PathBuf>,
     /// Folder that is empty after each boot, at the same path for host and agent. Default `/run`.
@@ -65,6 +72,10 @@ pub struct NodeFile {
     pub dynamic_mig: Option<DynamicMig>,
     /// The only scheduler that allocates this node's devices. Default: any. The node's label takes precedence.
     pub owner: Option<Owner>,
+    /// How the node offers its GPUs. Default `dra`. The node's label takes precedence.
+    pub mode: Option<Mode>,
+    /// Settings of the device plugin. Default: those of NVIDIA's plugin, with CDI.
+    pub device_plugin: Option<DevicePluginFile>,
     /// The cgroup hierarchy. Default: `fs/cgroup` of the sys file system.
     pub cgroup_root: Option<PathBuf>,
     /// Memory enforcement of shares. Default `auto`.
@@ -106,6 +117,10 @@ pub struct NodeConfig {
     pub dynamic_mig: DynamicMig,
     /// The only scheduler that allocates this node's devices, unless the node's label overrides it.
     pub owner: Owner,
+    /// How the node offers its GPUs, unless the node's label overrides it.
+    pub mode: Mode,
+    /// Settings of the device plugin.
+    pub device_plugin: DevicePluginSettings,
     /// Memory enforcement of shares prepared from now on.
     pub memory_enforcement: MemoryEnforcement,
     /// The weakest overflow policy that a share can have. A share's weaker one has no effect.
@@ -167,6 +182,9 @@ pub enum ConfigError {
     /// The IMEX settings do not fit together.
     #[error(transparent)]
     Imex(#[from] ImexError),
+    /// The settings of the device plugin cannot be used.
+    #[error(transparent)]
+    DevicePlugin(#[from] DevicePluginError),
     /// A folder of nodes has none.
     #[error("no node in {0}: it needs at least one <node>/agent.yaml")]
     NoNodes(PathBuf),
@@ -208,6 +226,7 @@ impl NodeFile {
             proc_root: self.proc_root.or(other.proc_root),
             sys_root: self.sys_root.or(other.sys_root),
             kubelet_root: self.kubelet_root.or(other.kubelet_root),
+            device_plugin_root: self.device_plugin_root.or(other.device_plugin_root),
             cdi_root: self.cdi_root.or(other.cdi_root),
             run_root: self.run_root.or(other.run_root),
             hook_dir: self.hook_dir.or(other.hook_dir),
@@ -216,6 +235,8 @@ impl NodeFile {
             share_tmpfs: self.share_tmpfs.or(other.share_tmpfs),
             dynamic_mig: self.dynamic_mig.or(other.dynamic_mig),
             owner: self.owner.or(other.owner),
+            mode: self.mode.or(other.mode),
+            device_plugin: self.device_plugin.or(other.device_plugin),
             cgroup_root: self.cgroup_root.or(other.cgroup_root),
             memory_enforcement: self.memory_enforcement.or(other.memory_enforcement),
             min_overflow_policy: self.min_overflow_policy.or(other.min_overflow_policy),
@@ -270,6 +291,8 @@ impl NodeFile {
             hook_path_seen: path("hookDirSeen", hook_seen, &hook_path)?,
             dynamic_mig: self.dynamic_mig.unwrap_or_default(),
             owner: self.owner.unwrap_or_default(),
+            mode: self.mode.unwrap_or_default(),
+            device_plugin: self.device_plugin.unwrap_or_default().complete()?,
             memory_enforcement: self.memory_enforcement.unwrap_or_default(),
             min_overflow_policy: self.min_overflow_policy.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),
@@ -284,6 +307,11 @@ impl NodeFile {
                     "kubeletRoot",
                     self.kubelet_root,
                     Path::new("/var/lib/kubelet"),
+                )?,
+                device_plugin_root: path(
+                    "devicePluginRoot",
+                    self.device_plugin_root,
+                    Path::new("/var/lib/kubelet/device-plugins"),
                 )?,
                 cdi_root: path("cdiRoot", self.cdi_root, Path::new("/var/run/cdi"))?,
                 run_root: path("runRoot", self.run_root, Path::new("/run"))?,

@@ -8,6 +8,7 @@ mod checkpoint;
 pub mod claims;
 mod compute_domain;
 pub mod config;
+mod device_plugin;
 pub mod devices;
 mod drain_gate;
 mod fabric;

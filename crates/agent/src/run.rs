@@ -9,6 +9,7 @@ pub(crate) mod hook_socket;
 mod inventory;
 mod lifecycle;
 mod node;
+mod node_mode;
 mod node_settings;
 mod pool;
 mod publish;

@@ -130,6 +130,12 @@ pub const LABEL_PREFIX_OPERATOR_DEPLOY: &str = "nvidia.com/gpu.deploy.";
 /// the taint [`TAINT_OWNER`] of the node's devices.
 pub const LABEL_OWNER: &str = "octavo.dev/scheduler";
 
+/// Node label with the way in which the node offers its GPUs, `dra` or `device-plugin`. It takes precedence over the agent's
+/// setting.
+pub const LABEL_MODE: &str = "octavo.dev/mode";
+/// Node label with the name of the device plugin's config, as of NVIDIA's device plugin.
+pub const LABEL_PLUGIN_CONFIG: &str = "nvidia.com/device-plugin.config";
+
 /// Annotation of a scheduler's `Lease`: address of the holder's admin server, `HOST:PORT`. It is absent if the holder is
 /// a pod, since pods are reached through the API server.
 pub const ANNOTATION_ADDRESS: &str = "octavo.dev/address";

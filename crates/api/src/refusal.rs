@@ -252,6 +252,16 @@ pub enum Refusal {
         /// This node.
         node: String,
     },
+    /// The device plugin has the node's GPUs.
+    #[error(
+        "claim {claim} was not prepared because node {node} offers its GPUs by its device plugin now; delete the pod so that it is scheduled to another node; in the mode dra, see the node's events ModeWaits for what is waited for"
+    )]
+    LentToPlugin {
+        /// Namespace and name.
+        claim: String,
+        /// This node.
+        node: String,
+    },
     /// An opaque config is invalid.
     #[error(
         "the {source_name} config for the claim is refused because {error}; correct the manifest and create the claim again"
@@ -437,6 +447,7 @@ reasons! {
     MigNotDestroyed => "MigNotDestroyed",
     MigNotUsable => "MigNotUsable",
     DriverClosed => "DriverClosed",
+    LentToPlugin => "LentToPlugin",
     InvalidConfig => "InvalidConfig",
     ConfigMismatch => "ConfigMismatch",
     NotYetSupported => "NotYetSupported",

@@ -7,7 +7,7 @@ use crate::mig::{MigInstance, MigProfile};
 use crate::{Driver, DriverError, PciAddress};
 
 /// All facts about a node, read at one moment.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Inventory {
     /// Versions of the installed driver.
     pub versions: DriverVersions,
@@ -18,7 +18,7 @@ pub struct Inventory {
 }
 
 /// Versions of the installed driver.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DriverVersions {
     /// Driver version as the driver prints it, such as `580.95.05`.
     pub driver: String,

@@ -2,6 +2,10 @@
 //!
 //! They are best effort: no program depends on whether an event arrives.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 pub use kube::runtime::events::EventType;
@@ -9,11 +13,24 @@ use kube::runtime::events::{Event, Recorder, Reporter};
 
 /// Maximum length of a note in the API, in bytes.
 const MAX_NOTE_BYTES: usize = 1024;
+/// Time after which an event is no longer of the series of its last one, as in kube.
+const SERIES_TIME: Duration = Duration::from_mins(6);
 
 /// Records events for one program on one node.
 #[derive(Clone)]
 pub struct Events {
+    client: Client,
+    reporter: Reporter,
+    /// The last event of each object, reason and action.
+    series: Arc<Mutex<HashMap<String, Series>>>,
+}
+
+/// Events with one note. Each note has a recorder of its own: kube's counts events of one reason as a series whatever their notes,
+/// and shows only the first note.
+struct Series {
+    note: String,
     recorder: Recorder,
+    last: Instant,
 }
 
 impl Events {
@@ -21,10 +38,10 @@ impl Events {
     pub fn new(client: Client, controller: &str, instance: &str) -> Self {
         let reporter =
             Reporter { controller: controller.to_owned(), instance: Some(instance.to_owned()) };
-        Self { recorder: Recorder::new(client, reporter) }
+        Self { client, reporter, series: Arc::default() }
     }
 
-    /// Records an event about `regarding`. kube counts equal events within six minutes as a series.
+    /// Records an event about `regarding`. Equal events within six minutes are counted as a series.
     ///
     /// `reason` is a constant in CamelCase; `action` is the action that the program took or
     /// refused.
@@ -36,16 +53,41 @@ impl Events {
         action: &str,
         note: &str,
     ) {
+        let note = shorten(note);
+        let recorder = self.recorder(regarding, reason, action, &note);
         let event = Event {
             type_: event_type,
             reason: reason.to_owned(),
-            note: Some(shorten(note)),
+            note: Some(note),
             action: action.to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.recorder.publish(&event, regarding).await {
+        if let Err(error) = recorder.publish(&event, regarding).await {
             tracing::debug!(%reason, %error, "an event was lost");
         }
+    }
+
+    /// The recorder of an event's series.
+    fn recorder(
+        &self,
+        regarding: &ObjectReference,
+        reason: &str,
+        action: &str,
+        note: &str,
+    ) -> Recorder {
+        let ObjectReference { kind, namespace, name, uid, .. } = regarding;
+        let key = format!("{kind:?} {namespace:?} {name:?} {uid:?} {reason} {action}");
+        let now = Instant::now();
+        let mut all = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, series| now.duration_since(series.last) < SERIES_TIME);
+        if let Some(series) = all.get_mut(&key).filter(|series| series.note == note) {
+            series.last = now;
+            return series.recorder.clone();
+        }
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        let series = Series { note: note.to_owned(), recorder: recorder.clone(), last: now };
+        all.insert(key, series);
+        recorder
     }
 }
 

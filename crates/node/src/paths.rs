@@ -20,6 +20,8 @@ pub struct NodePaths {
     pub sys_root: PathBuf,
     /// The kubelet's root.
     pub kubelet_root: PathBuf,
+    /// Folder of device plugins' sockets. The kubelet has it in a fixed place, whatever its root is.
+    pub device_plugin_root: PathBuf,
     /// The host's cgroup hierarchy.
     pub cgroup_root: PathBuf,
     /// Folder of CDI specs.

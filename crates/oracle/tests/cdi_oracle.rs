@@ -62,6 +62,7 @@ async fn compare(cdi_devices: &Path) {
         sys_root: at("sys"),
         cgroup_root: at("sys/fs/cgroup"),
         kubelet_root: at("kubelet"),
+        device_plugin_root: at("kubelet/device-plugins"),
         cdi_root: at("cdi"),
         run_root: at("run"),
         hook_path: "/octavo".into(),

@@ -20,7 +20,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 40] = [
+pub(super) const REFUSED: [Refused; 44] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -29,6 +29,16 @@ pub(super) const REFUSED: [Refused; 40] = [
         "'/rbac/viewer/subjects/0/kind': value must be one of",
     ),
     set("agent.owner=two words", "'/agent/owner': 'two words' does not match"),
+    set("agent.mode=both", "'/agent/mode': value must be one of"),
+    set(
+        "agent.devicePlugin.config.fallbackStrategies={first}",
+        "/config/fallbackStrategies/0': value must be one of",
+    ),
+    set(
+        "agent.devicePlugin.config.name=a,agent.devicePlugin.config.map.b=c",
+        "agent.devicePlugin.config has both a name and a map",
+    ),
+    set("agent.devicePlugin.config.default=a", "agent.devicePlugin.config.map does not have"),
     set("image.digest=sha256:12", "'/image/digest': 'sha256:12' does not match"),
     set("image.pullPolicy=Sometimes", "'/image/pullPolicy': value must be one of"),
     set("agent.kubeletRoot=var/lib", "'/agent/kubeletRoot': 'var/lib' does not match"),
@@ -182,6 +192,12 @@ kubeletRoot: \"/var/lib/k0s/kubelet/\"
 cdiRoot: \"/etc/cdi\"
 dynamicMig: [6,7]
 owner: \"octavo\"
+mode: device-plugin
+devicePlugin:
+  configFolder: /etc/octavo-device-plugin
+  defaultConfig: \"default\"
+  fallback: [\"single\"]
+  flags: {\"device-id-strategy\":\"index\"}
 cgroupRoot: /host/sys/fs/cgroup
 shareTmpfs: true
 memoryEnforcement: \"off\"
@@ -221,12 +237,12 @@ fn default_facts() -> Vec<Fact> {
         // The mounts of a driver's container that starts again are seen.
         fact(
             "DaemonSet",
-            "/spec/template/spec/containers/0/volumeMounts/7/name",
+            "/spec/template/spec/containers/0/volumeMounts/9/name",
             json!("driver-root"),
         ),
         fact(
             "DaemonSet",
-            "/spec/template/spec/containers/0/volumeMounts/7/mountPropagation",
+            "/spec/template/spec/containers/0/volumeMounts/9/mountPropagation",
             json!("HostToContainer"),
         ),
         // No pod reads the names of claims, unless Prometheus does.

@@ -166,7 +166,7 @@ pub(crate) fn common_edits(
 }
 
 /// Edits with a GPU's DRM nodes (direct rendering manager) and the links to them.
-fn drm_edits(paths: &NodePaths, pci: &str) -> ContainerEdits {
+pub(crate) fn drm_edits(paths: &NodePaths, pci: &str) -> ContainerEdits {
     let mut device_nodes = Vec::new();
     let mut links = Vec::new();
     let folder = paths.sys_root.join("bus/pci/devices").join(pci).join("drm");

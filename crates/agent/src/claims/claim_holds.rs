@@ -15,6 +15,8 @@ use crate::gpu_mode::GpuMode;
 #[derive(Debug, Default)]
 pub(super) struct ClaimHolds {
     by_uid: BTreeMap<String, ClaimHold>,
+    /// Whether the device plugin has the GPUs, so that no claim gets any.
+    is_lent: bool,
 }
 
 /// Devices of one claim.
@@ -44,6 +46,25 @@ pub(super) struct Conflict {
 }
 
 impl ClaimHolds {
+    /// Lends the GPUs to the device plugin: no claim gets one from here on. Returns the claims that have some. Those with admin
+    /// access alone have none.
+    pub(super) fn lend(&mut self) -> Vec<Holding> {
+        self.is_lent = true;
+        let mut held = self.holdings();
+        held.retain(|holding| !holding.devices.is_empty() || holding.is_unresolved);
+        held
+    }
+
+    /// Takes the GPUs back from the device plugin.
+    pub(super) fn take_back(&mut self) {
+        self.is_lent = false;
+    }
+
+    /// Whether the device plugin has the GPUs.
+    pub(super) fn is_lent(&self) -> bool {
+        self.is_lent
+    }
+
     /// Takes a record that was found on disk.
     pub(super) fn insert(&mut self, record: Record) {
         let hold = ClaimHold::new(record, true);

@@ -43,7 +43,15 @@ impl Inner {
     ) -> Result<(), Refusal> {
         let mut asked = BTreeSet::from([record.claim.uid.clone()]);
         loop {
-            let reserved = self.holds().reserve(record.clone(), devices);
+            let reserved = {
+                let mut holds = self.holds();
+                // Under the lock of the reservation: nothing is lent between the two.
+                if holds.is_lent() {
+                    let (claim, node) = (record.claim.to_string(), self.node.clone());
+                    return Err(Refusal::LentToPlugin { claim, node });
+                }
+                holds.reserve(record.clone(), devices)
+            };
             let Err(conflict) = reserved else { return Ok(()) };
             let in_the_way = conflict.holders.iter().filter(|holder| !asked.contains(*holder));
             let mut unasked: Vec<_> = in_the_way.cloned().collect();

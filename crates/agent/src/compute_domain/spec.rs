@@ -24,7 +24,7 @@ pub(super) const ALL_CHANNELS: u32 = u32::MAX;
 const DEFAULT_CHANNEL_COUNT: u32 = 2048;
 
 /// Name of the channels in `/proc/devices`.
-pub(super) const CHANNELS: &str = "nvidia-caps-imex-channels";
+pub(crate) const CHANNELS: &str = "nvidia-caps-imex-channels";
 
 /// What a spec is made of, besides the record.
 pub(super) struct Facts<'a> {

@@ -97,6 +97,11 @@ impl Socket {
         Ok(self.listener.accept().await?.0)
     }
 
+    /// Which file it is: device and inode.
+    pub(crate) fn file(&self) -> Option<(u64, u64)> {
+        self.file
+    }
+
     /// Whether the path still leads here.
     fn is_in_place(&self) -> bool {
         self.file.is_some() && identity(&self.path) == self.file
@@ -168,7 +173,8 @@ pub(crate) fn accept(
     (plugin_receiver, registration_receiver)
 }
 
-fn identity(path: &Path) -> Option<(u64, u64)> {
+/// Which file is at a path: device and inode.
+pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 

@@ -12,13 +12,14 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use octavo_api::names::{
-    LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_OWNER, LABEL_PREFIX_OPERATOR_DEPLOY,
+    LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_MODE, LABEL_OWNER, LABEL_PLUGIN_CONFIG,
+    LABEL_PREFIX_OPERATOR_DEPLOY,
 };
 use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::retry::retry_delays;
-use crate::config::{DynamicMig, NodeConfig, Owner};
+use crate::config::{DynamicMig, Mode, NodeConfig, Owner};
 use crate::devices::Note;
 
 /// Effective settings of the node.
@@ -28,6 +29,10 @@ pub(super) struct NodeSettings {
     pub(super) dynamic: DynamicMig,
     /// The scheduler that owns the node.
     pub(super) owner: Owner,
+    /// How the node offers its GPUs.
+    pub(super) mode: Mode,
+    /// Name of the device plugin's config, if the node's label has one.
+    pub(super) plugin_config: Option<String>,
     /// Whether the driver is to be released.
     pub(super) is_released: bool,
     /// Errors in the labels.
@@ -48,6 +53,11 @@ impl NodeSettings {
         let (owner, not_owned) = label_or(node, LABEL_OWNER, own.owner, |label| {
             label.parse::<Owner>().map_err(|error| ("SchedulerLabelInvalid", error.to_string()))
         });
+        let (mode, no_mode) = label_or(node, LABEL_MODE, own.mode, |label| {
+            label.parse::<Mode>().map_err(|error| ("ModeLabelInvalid", error.to_string()))
+        });
+        let plugin_config =
+            node.labels.as_ref().and_then(|it| it.get(LABEL_PLUGIN_CONFIG)).cloned();
         let (is_released, not_released) =
             label_or(node, LABEL_DRIVER_RELEASED, false, |label| match label {
                 "true" => Ok(true),
@@ -61,14 +71,19 @@ impl NodeSettings {
             key.starts_with(LABEL_PREFIX_OPERATOR_DEPLOY) && value.contains("paused-for-")
         };
         let is_released = is_released || node.labels.iter().flatten().any(is_paused);
-        let problems = not_cut.into_iter().chain(not_owned).chain(not_released).collect();
-        Self { dynamic, owner, is_released, problems, is_read: true }
+        let problems = not_cut.into_iter().chain(not_owned).chain(no_mode).chain(not_released);
+        let problems = problems.collect();
+        Self { dynamic, owner, mode, plugin_config, is_released, problems, is_read: true }
     }
 
     /// The agent's own settings, while the node's labels cannot be read.
     fn unread(config: &NodeConfig) -> Self {
-        let (dynamic, owner) = (config.dynamic_mig.clone(), config.owner.clone());
-        Self { dynamic, owner, is_released: false, problems: Vec::new(), is_read: false }
+        Self {
+            dynamic: config.dynamic_mig.clone(),
+            owner: config.owner.clone(),
+            mode: config.mode,
+            ..Self::default()
+        }
     }
 }
 

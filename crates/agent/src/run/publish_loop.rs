@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::node_settings::NodeSettings;
 use super::pool;
 use crate::claims::{Claims, KnownDevice, MigManagement};
-use crate::config::DynamicMig;
+use crate::config::{DynamicMig, Mode};
 use crate::devices::{MadeInstance, Node, Note, foreign_instances, is_inconsistent, notes};
 use crate::health::Health;
 use crate::monitor::Snapshot;
@@ -69,6 +69,8 @@ pub(super) struct PublishLoop {
     claims: Claims,
     snapshots: watch::Receiver<Snapshot>,
     setting: watch::Receiver<Option<NodeSettings>>,
+    /// Whether the node's mode permits slices; `None` until that is known.
+    slices: watch::Receiver<Option<bool>>,
     outputs: PublishOutputs,
     observer: NodeObserver,
     /// Whether the driver was open and its modules loaded at the last step.
@@ -84,6 +86,7 @@ impl PublishLoop {
         claims: Claims,
         mut snapshots: watch::Receiver<Snapshot>,
         setting: watch::Receiver<Option<NodeSettings>>,
+        slices: watch::Receiver<Option<bool>>,
         outputs: PublishOutputs,
     ) -> Self {
         snapshots.mark_changed();
@@ -92,6 +95,7 @@ impl PublishLoop {
             claims,
             snapshots,
             setting,
+            slices,
             outputs,
             observer: NodeObserver::default(),
             was_usable: false,
@@ -124,6 +128,7 @@ impl PublishLoop {
         tokio::select! {
             changed = self.snapshots.changed() => if changed.is_err() { return false },
             Ok(()) = self.setting.changed() => {}
+            Ok(()) = self.slices.changed() => {}
             () = look => {}
         }
         let snapshot = self.snapshots.borrow_and_update().clone();
@@ -135,14 +140,17 @@ impl PublishLoop {
         self.claims.set_driver(driver.as_ref()).await;
         drop(driver);
         let setting = self.setting.borrow_and_update().clone();
-        let Some(NodeSettings { dynamic, owner, problems, is_read, .. }) = setting else {
+        let slices = *self.slices.borrow_and_update();
+        let Some(NodeSettings { dynamic, owner, mode, problems, is_read, .. }) = setting else {
             return true;
         };
+        // A device plugin's MIG devices belong to no claim, and must stay.
+        let dynamic = if mode == Mode::DevicePlugin { DynamicMig::None } else { dynamic };
         let Some(state) = self.observer.state(&self.claims, &snapshot, dynamic).await else {
-            if is_read && (snapshot.is_driver_gone || snapshot.is_driver_released) {
+            let is_empty = snapshot.is_driver_gone || snapshot.is_driver_released;
+            if is_read && (is_empty || slices == Some(false)) {
                 // An earlier agent's slices would offer GPUs that no container can use.
-                let pool = Pool { name: self.name.clone(), ..Pool::default() };
-                set(&self.outputs.pool, Some(Arc::new(pool)));
+                set(&self.outputs.pool, Some(Arc::new(self.empty())));
             }
             return true;
         };
@@ -156,12 +164,23 @@ impl PublishLoop {
             self.claims.set_devices(&version, known).await;
             self.applied = Some(applied);
         }
-        if is_read {
-            let pool = pool::pool(&self.name, &node, &owner, snapshot.missing_module);
+        let pool = match slices {
+            None => None,
+            Some(true) => Some(pool::pool(&self.name, &node, &owner, snapshot.missing_module)),
+            Some(false) => Some(self.empty()),
+        };
+        if let Some(pool) = pool.filter(|_| is_read) {
             set(&self.outputs.pool, Some(Arc::new(pool)));
         }
         set(&self.outputs.notes, notes(&node).into_iter().chain(problems).collect());
         true
+    }
+}
+
+impl PublishLoop {
+    /// A pool without devices.
+    fn empty(&self) -> Pool {
+        Pool { name: self.name.clone(), ..Pool::default() }
     }
 }
 

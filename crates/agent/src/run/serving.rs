@@ -1,6 +1,6 @@
 //! Work of the node's active agent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,11 +17,13 @@ use tokio_util::task::TaskTracker;
 use super::call_gate::GatedClaims as _;
 use super::compute_domains::ServedDomains;
 use super::node::NodeAgent;
+use super::node_mode::{NodeMode, Offering};
 use super::publish_loop::{PublishLoop, PublishOutputs};
 use super::sockets::NodeSockets;
 use super::{clique_label, hook_socket, pool, publish};
 use crate::claims::{Claims, HeldCounts, KubeReader, KubeReporter};
 use crate::compute_domain::DomainCounts;
+use crate::device_plugin::{self, Follower, PluginInput};
 use crate::devices::Note;
 use crate::handover::{self, HandoverRequest};
 use crate::kubelet::socket::stale;
@@ -53,6 +55,16 @@ struct Served {
 pub(super) struct ActivePeriod {
     pub(super) stop: CancellationToken,
     pub(super) tasks: TaskTracker,
+}
+
+impl ActivePeriod {
+    /// Runs a task until it is done, or the period ends.
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let (stop, task) = (self.stop.clone(), Box::pin(task));
+        self.tasks.spawn(async move {
+            stop.run_until_cancelled(task).await;
+        });
+    }
 }
 
 impl NodeAgent {
@@ -133,7 +145,9 @@ impl NodeAgent {
         let (notes, note_changes) = watch::channel(BTreeSet::new());
         let outputs = PublishOutputs { pool: wanted, notes };
         let snapshots = self.snapshots.clone();
-        let mut publish_loop = PublishLoop::new(node, claims.clone(), snapshots, setting, outputs);
+        let slices = self.follow_mode(&claims, client, &events, period).await;
+        let mut publish_loop =
+            PublishLoop::new(node, claims.clone(), snapshots, setting, slices, outputs);
         if is_taken_over {
             // Kubelet calls are already waiting and must not be refused for lack of devices.
             if timeout(FIRST_DEVICES_TIMEOUT, Box::pin(publish_loop.begin())).await.is_err() {
@@ -144,25 +158,17 @@ impl NodeAgent {
         let mut hook = Box::pin(self.install_hook(&claims));
         let is_installed = timeout(HOOK_TRIAL_TIMEOUT, &mut hook).await.is_ok();
         sockets.open(claims.clone());
-        period.tasks.spawn(self.watch(claims.clone(), client.clone(), events.clone(), period));
-        period.tasks.spawn(self.report(events, note_changes, period));
+        self.watch(claims.clone(), client.clone(), events.clone(), period);
+        self.report(events, note_changes, period);
         period.tasks.spawn(self.sweep(claims.clone(), period));
         let label = clique_label::follow(client.clone(), node.clone(), self.snapshots.clone());
-        let stop = period.stop.clone();
-        period.tasks.spawn(async move {
-            stop.run_until_cancelled(label).await;
-        });
+        period.spawn(label);
         let hooks =
             hook_socket::serve(hook_socket::path(&self.config.paths.run_root), claims.clone());
-        let stop = period.stop.clone();
-        period.tasks.spawn(async move {
-            stop.run_until_cancelled(hooks).await;
-        });
+        period.spawn(hooks);
         for driver in self.config.drivers() {
-            let (config, stop) = (Arc::clone(&self.config), period.stop.clone());
-            period.tasks.spawn(async move {
-                stop.run_until_cancelled(stale::remove(driver, &config)).await;
-            });
+            let config = Arc::clone(&self.config);
+            period.spawn(async move { stale::remove(driver, &config).await });
         }
         let retry_hook = async {
             if !is_installed {
@@ -172,6 +178,47 @@ impl NodeAgent {
         tokio::join!(Box::pin(publish_loop.run()), retry_hook);
         // The driver's thread ends with the agent only.
         self.shared.stop.cancelled().await;
+    }
+
+    /// Starts what keeps the node in its mode, and the device plugin. Claims are served at once where nothing of a device plugin has a
+    /// GPU. Returns whether the mode permits slices.
+    async fn follow_mode(
+        &self,
+        claims: &Claims,
+        client: &Client,
+        events: &Events,
+        period: &ActivePeriod,
+    ) -> watch::Receiver<Option<bool>> {
+        let (slices, permitted) = watch::channel(None);
+        let (plugin, input) = watch::channel(PluginInput::default());
+        let (offers, listed) = watch::channel(Arc::default());
+        let mode = NodeMode {
+            config: Arc::clone(&self.config),
+            client: client.clone(),
+            claims: claims.clone(),
+            offering: Offering { slices, plugin, listed: listed.clone(), listed_at: None },
+        };
+        mode.begin().await;
+        let (problems, changes) = watch::channel(BTreeMap::new());
+        let follower = Follower {
+            config: Arc::clone(&self.config),
+            snapshots: self.snapshots.clone(),
+            input,
+            offers,
+            problems,
+        };
+        let (unserved, unserved_changes) = watch::channel(BTreeMap::new());
+        let report =
+            |changes| device_plugin::report(self.config.node_name.clone(), events.clone(), changes);
+        let (report, report_unserved) = (report(changes), report(unserved_changes));
+        let follow = mode.follow(events.clone(), self.settings.subscribe());
+        period.spawn(follow);
+        period.spawn(follower.run());
+        period.spawn(report);
+        period.spawn(report_unserved);
+        let folder = self.config.paths.device_plugin_root.clone();
+        period.tasks.spawn(device_plugin::serve(folder, listed, unserved, period.stop.clone()));
+        permitted
     }
 
     async fn open_claims(&self, client: &Client, period: &ActivePeriod) -> Claims {
@@ -215,11 +262,11 @@ impl NodeAgent {
         events: Events,
         mut notes: watch::Receiver<BTreeSet<Note>>,
         period: &ActivePeriod,
-    ) -> impl Future<Output = ()> + use<> {
-        let (node, stop) = (self.config.node_name.clone(), period.stop.clone());
+    ) {
+        let node = self.config.node_name.clone();
         let mut snapshots = self.snapshots.clone();
         snapshots.mark_changed();
-        let report = async move {
+        period.spawn(async move {
             let (mut old, mut reported) = (Snapshot::default(), BTreeSet::new());
             loop {
                 tokio::select! {
@@ -236,10 +283,7 @@ impl NodeAgent {
                     else => return,
                 }
             }
-        };
-        async move {
-            stop.run_until_cancelled(Box::pin(report)).await;
-        }
+        });
     }
 
     /// Whether this agent has a driver, or is about to have one, whenever that is asked.
@@ -249,13 +293,7 @@ impl NodeAgent {
     }
 
     /// Watches over the shares while their containers run.
-    fn watch(
-        &self,
-        claims: Claims,
-        client: Client,
-        events: Events,
-        period: &ActivePeriod,
-    ) -> impl Future<Output = ()> + use<> {
+    fn watch(&self, claims: Claims, client: Client, events: Events, period: &ActivePeriod) {
         let snapshots = self.snapshots.clone();
         let watched = WatchedNode {
             name: self.config.node_name.clone(),
@@ -264,16 +302,12 @@ impl NodeAgent {
             shares: claims.active_shares(),
             driver: Box::new(move || snapshots.borrow().driver.clone()),
         };
-        let watch = watchdog::watch(
+        period.spawn(watchdog::watch(
             watched,
             Arc::clone(&self.shared.metrics.enforcement),
             FindingSinks { client, events, reports: Arc::new(claims) },
             period.tasks.clone(),
-        );
-        let stop = period.stop.clone();
-        async move {
-            stop.run_until_cancelled(Box::pin(watch)).await;
-        }
+        ));
     }
 
     fn sweep(&self, claims: Claims, period: &ActivePeriod) -> impl Future<Output = ()> + use<> {

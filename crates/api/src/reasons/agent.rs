@@ -8,6 +8,18 @@ const BLIND: &str = "label `reason` of the metric `octavo_agent_watch_blind`";
 /// Events of a node.
 pub(super) const NODES: &[Reason] = &[
     row(
+        "CdiSpecsNotWritten",
+        EVENT,
+        "The CDI specs of the device plugin cannot be written, so its last list of devices stays.",
+        "See the message: a kernel module is not loaded, or a file cannot be written.",
+    ),
+    row(
+        "DeviceNumbersUnknown",
+        EVENT,
+        "The numbers of device nodes cannot be read, so the last list of devices stays.",
+        "See whether the agent sees the host's `/proc/devices`.",
+    ),
+    row(
         "DriverReleasedLabelInvalid",
         EVENT,
         "The node's label `octavo.dev/driver-released` is invalid and ignored.",
@@ -92,6 +104,36 @@ pub(super) const NODES: &[Reason] = &[
         EVENT,
         "Several compute instances divide the MIG instance, so it is not offered.",
         "Create one compute instance that fills the instance.",
+    ),
+    row(
+        "MigLayoutMismatched",
+        EVENT,
+        "The MIG strategy is `single`, and the MIG devices of the node differ.",
+        "Give all GPUs the same MIG devices, or set the strategy `mixed`.",
+    ),
+    row(
+        "ModeLabelInvalid",
+        EVENT,
+        "The node's label `octavo.dev/mode` is invalid and ignored.",
+        "Correct the label: `dra` or `device-plugin`.",
+    ),
+    row(
+        "ModeWaits",
+        EVENT,
+        "The node changes its mode, and claims or pods of the other mode have its GPUs.",
+        "Wait for them, or delete the pods that the message names.",
+    ),
+    row(
+        "PluginConfigInvalid",
+        EVENT,
+        "The device plugin's config cannot be used, so the last good one stays.",
+        "Correct the file, or the node's label `nvidia.com/device-plugin.config`.",
+    ),
+    row(
+        "PluginConfigWithoutEffect",
+        EVENT,
+        "Fields of the device plugin's config have no effect.",
+        "Remove them, or read in the message what counts instead.",
     ),
     row(
         "SchedulerLabelInvalid",

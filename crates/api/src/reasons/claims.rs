@@ -129,6 +129,12 @@ pub(super) const REFUSALS: &[Reason] = &[
         "Load the module in the message. The kubelet retries.",
     ),
     row(
+        "LentToPlugin",
+        REFUSAL,
+        "The node offers its GPUs by its device plugin now.",
+        "Delete the pod so that it is scheduled to another node, or set the node's mode to `dra`.",
+    ),
+    row(
         "MigInstancesInTheWay",
         REFUSAL,
         "The whole GPU is needed, but it has MIG instances that no claim holds.",

@@ -22,6 +22,7 @@ fn node(files: &[(&str, &str)]) -> (TempDir, NodePaths) {
         sys_root: at("sys"),
         cgroup_root: at("sys/fs/cgroup"),
         kubelet_root: at("kubelet"),
+        device_plugin_root: at("kubelet/device-plugins"),
         cdi_root: at("cdi"),
         run_root: at("run"),
         hook_path: "/octavo-cdi-hook".into(),

@@ -135,6 +135,7 @@ fn paths(root: &Path, args: &RunArgs) -> NodePaths {
         proc_root: "/proc".into(),
         sys_root: args.sys_root.clone(),
         kubelet_root: "/var/lib/kubelet".into(),
+        device_plugin_root: "/var/lib/kubelet/device-plugins".into(),
         cgroup_root: "/sys/fs/cgroup".into(),
         cdi_root: "/var/run/cdi".into(),
         run_root: root.to_owned(),

@@ -19,6 +19,7 @@ mod compute_domain_modes;
 mod compute_domain_pods;
 mod compute_domain_real;
 mod compute_domains;
+mod device_plugin;
 mod hardware;
 mod memory_enforcement;
 mod mig;

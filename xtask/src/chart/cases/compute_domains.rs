@@ -78,6 +78,7 @@ sysRoot: /sys
 kubeletRoot: \"/var/lib/kubelet\"
 cdiRoot: \"/var/run/cdi\"
 dynamicMig: \"none\"
+mode: dra
 cgroupRoot: /host/sys/fs/cgroup
 shareTmpfs: true
 memoryEnforcement: \"auto\"
@@ -143,7 +144,7 @@ fn objects() -> Vec<Fact> {
         fact("PodDisruptionBudget/octavo-controller", "/spec/maxUnavailable", json!(1)),
         fact(
             "DaemonSet",
-            "/spec/template/spec/containers/0/volumeMounts/8/mountPath",
+            "/spec/template/spec/containers/0/volumeMounts/10/mountPath",
             json!("/var/lib/kubelet/plugins/compute-domain.nvidia.com"),
         ),
         fact(
@@ -282,7 +283,7 @@ pub(super) fn every_value_facts() -> Vec<Fact> {
         ),
         fact(
             "DaemonSet",
-            "/spec/template/spec/volumes/8/hostPath/path",
+            "/spec/template/spec/volumes/11/hostPath/path",
             json!("/var/lib/k0s/kubelet/plugins/compute-domain.nvidia.com"),
         ),
         // Certificates of the daemons.
@@ -406,8 +407,8 @@ pub(super) fn disabled_facts() -> Vec<Fact> {
     let mut facts: Vec<Fact> = absent.map(|object| fact(object, "", Value::Null)).into();
     facts.extend([
         fact("ClusterRole/octavo-agent", "/rules/6/resources", json!(["events"])),
-        fact("DaemonSet", "/spec/template/spec/containers/0/volumeMounts/8", Value::Null),
-        fact("DaemonSet", "/spec/template/spec/volumes/8", Value::Null),
+        fact("DaemonSet", "/spec/template/spec/containers/0/volumeMounts/10", Value::Null),
+        fact("DaemonSet", "/spec/template/spec/volumes/10", Value::Null),
         fact("ValidatingAdmissionPolicy/octavo-resourceslices", DRIVERS, json!(drivers)),
     ]);
     facts

@@ -80,6 +80,7 @@ impl Node {
             sys_root: self.path("sys"),
             cgroup_root: self.path("sys/fs/cgroup"),
             kubelet_root: self.path("kubelet"),
+            device_plugin_root: self.path("kubelet/device-plugins"),
             cdi_root: self.path("cdi"),
             run_root: self.path("run"),
             hook_path: "/usr/local/bin/octavo".into(),

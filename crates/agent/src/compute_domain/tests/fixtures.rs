@@ -121,6 +121,7 @@ impl Node {
             sys_root: path("sys"),
             cgroup_root: path("sys/fs/cgroup"),
             kubelet_root: path("kubelet"),
+            device_plugin_root: path("kubelet/device-plugins"),
             cdi_root: path("cdi"),
             run_root: path("run"),
             hook_path: "/opt/octavo/bin/octavo-cdi-hook".into(),

@@ -44,6 +44,19 @@ fn owner_label_names_the_scheduler_and_empty_means_any() {
 }
 
 #[test]
+fn mode_label_goes_before_the_agent_s_own_setting() {
+    let of = |labels: &[(&str, &str)]| {
+        NodeSettings::of(&config(DynamicMig::None, ""), &labelled(labels))
+    };
+    assert_eq!((of(&[]).mode, of(&[]).plugin_config), (Mode::Dra, None));
+    let both =
+        of(&[("octavo.dev/mode", "device-plugin"), ("nvidia.com/device-plugin.config", "a")]);
+    assert_eq!((both.mode, both.plugin_config.as_deref()), (Mode::DevicePlugin, Some("a")));
+    let wrong = of(&[(LABEL_MODE, "both")]);
+    assert_eq!((wrong.mode, wrong.problems[0].reason), (Mode::Dra, "ModeLabelInvalid"));
+}
+
+#[test]
 fn invalid_label_is_reported_and_ignored() {
     let config = config(DynamicMig::All, "octavo");
     let setting =

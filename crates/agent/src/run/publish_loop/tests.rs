@@ -65,6 +65,7 @@ struct Fixture {
     publish_loop: PublishLoop,
     snapshots: watch::Sender<Snapshot>,
     setting: watch::Sender<Option<NodeSettings>>,
+    slices: watch::Sender<Option<bool>>,
     pool: watch::Receiver<Option<Arc<Pool>>>,
     notes: watch::Receiver<BTreeSet<Note>>,
 }
@@ -84,6 +85,7 @@ impl Fixture {
             sys_root: at("sys"),
             cgroup_root: at("sys/fs/cgroup"),
             kubelet_root: at("kubelet"),
+            device_plugin_root: at("kubelet/device-plugins"),
             cdi_root: at("cdi"),
             run_root: at("run"),
             hook_path: "/octavo".into(),
@@ -103,11 +105,22 @@ impl Fixture {
         };
         let (snapshots, read) = watch::channel(snapshot);
         let (setting, message) = watch::channel(None);
+        let (slices, permitted) = watch::channel(Some(true));
         let (pool_sender, pool) = watch::channel(None);
         let (notes_sender, notes) = watch::channel(BTreeSet::new());
         let outputs = PublishOutputs { pool: pool_sender, notes: notes_sender };
-        let publish_loop = PublishLoop::new("node", claims, read, message, outputs);
-        Self { _folder: folder, cards, driver, publish_loop, snapshots, setting, pool, notes }
+        let publish_loop = PublishLoop::new("node", claims, read, message, permitted, outputs);
+        Self {
+            _folder: folder,
+            cards,
+            driver,
+            publish_loop,
+            snapshots,
+            setting,
+            slices,
+            pool,
+            notes,
+        }
     }
 
     async fn say(&mut self, dynamic: DynamicMig) {
@@ -169,6 +182,20 @@ async fn nothing_is_published_before_the_node_s_label_was_read() {
     assert_eq!(fixture.names().len(), 26);
     fixture.say(DynamicMig::None).await;
     assert_eq!(fixture.names(), ["gpu-0"]);
+}
+
+#[tokio::test]
+async fn devices_are_withdrawn_for_the_device_plugin_and_nothing_is_written_before_that_is_known() {
+    let mut fixture = Fixture::new(mig::gpu(0, false), mig::gpu(0, false));
+    fixture.slices.send_replace(None);
+    fixture.say(DynamicMig::None).await;
+    assert!(fixture.pool.borrow().is_none(), "an earlier agent's slices stay meanwhile");
+    for (slices, devices) in [(true, 1), (false, 0), (true, 1)] {
+        fixture.slices.send_replace(Some(slices));
+        assert!(fixture.publish_loop.step().await);
+        assert_eq!(fixture.names().len(), devices);
+    }
+    assert_eq!(fixture.publish_loop.applied.as_ref().unwrap().1.len(), 1, "claims know them");
 }
 
 #[tokio::test]

@@ -80,6 +80,7 @@ impl Node {
             proc_root: Some(self.folder("proc")),
             sys_root: Some(self.folder("sys")),
             kubelet_root: Some(self.folder("kubelet")),
+            device_plugin_root: Some(self.folder("kubelet/device-plugins")),
             cdi_root: Some(self.folder("cdi")),
             run_root: Some(self.folder("run")),
             ..NodeFile::default()

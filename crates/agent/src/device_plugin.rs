@@ -1,0 +1,25 @@
+//! A node's GPUs as counted resources, such as `nvidia.com/gpu: 1`: the kubelet's device plugin contract, as NVIDIA's device plugin
+//! serves it (k8s-device-plugin 0.20).
+//!
+//! ```text
+//! GPUs, health ---+
+//! settings -------+--> Offer: resources and their devices --> CDI specs --> ListAndWatch, Allocate of each resource
+//! node's mode ----+
+//! ```
+//!
+//! The kubelet decides which device a container gets, and records it. The plugin keeps no record: `PodResources` is what the
+//! kubelet says about its own.
+
+mod allocation;
+mod cdi_specs;
+mod config_source;
+mod offer;
+mod pod_resources;
+mod preference;
+mod resources;
+mod server;
+mod service;
+
+pub(crate) use offer::{Follower, Offer, PluginInput, Problems, report};
+pub(crate) use pod_resources::{PluginState, plugin_state};
+pub(crate) use server::serve;

@@ -1,0 +1,370 @@
+//! What a node offers at the moment, and how it follows GPUs, settings and mode.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use octavo_api::plugin_config::{
+    Decoded, ImexChannel, LabelSettings, PluginConfig, SETTINGS, SharingStrategy,
+};
+use octavo_cdi::{DriverFiles, Majors};
+use octavo_gpu::{CharDevices, Inventory};
+use octavo_kube_io::events::{EventType, Events, node as node_reference};
+use octavo_kubelet_api::device_plugin::v1beta1::ContainerAllocateResponse;
+use octavo_node::NodePaths;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::allocation::{self, AllocationError, NodeFacts};
+use super::cdi_specs::{self, SpecSource};
+use super::config_source;
+use super::preference;
+use super::resources::{GpuPart, Resource, resources};
+use crate::compute_domain::CHANNELS;
+use crate::config::NodeConfig;
+use crate::monitor::Snapshot;
+
+/// Interval of looks at mounted config files, whose changes nothing tells, and at what was missing.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Reasons and notes of what cannot be served as the settings ask.
+pub(crate) type Problems = BTreeMap<&'static str, String>;
+
+/// What a node offers.
+#[derive(Debug, Default)]
+pub(crate) struct Offer {
+    inventory: Arc<Inventory>,
+    config: PluginConfig,
+    resources: Vec<Resource>,
+    facts: Facts,
+    /// Answers so far.
+    answers: AtomicU64,
+}
+
+/// What of the node is in answers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Facts {
+    /// Device nodes that every container with a GPU needs.
+    common_nodes: Vec<String>,
+    /// Device nodes of each part, by its UUID.
+    nodes: BTreeMap<String, Vec<String>>,
+    /// CDI classes of other device nodes.
+    extra_classes: Vec<&'static str>,
+    /// The host's folder that has `/dev`.
+    dev_root: String,
+    /// Whether IMEX channel 0 exists.
+    has_channel: bool,
+}
+
+impl Offer {
+    /// All resources, by name.
+    pub(crate) fn resources(&self) -> &[Resource] {
+        &self.resources
+    }
+
+    /// A resource.
+    pub(super) fn resource(&self, name: &str) -> Option<&Resource> {
+        self.resources.iter().find(|resource| resource.name == name)
+    }
+
+    /// The devices that a container should have.
+    pub(super) fn preferred(
+        &self,
+        resource: &Resource,
+        sets: (&[String], &[String]),
+        size: usize,
+    ) -> Vec<String> {
+        let policy = self.config.allocation_policy;
+        preference::preferred(&self.inventory, resource, policy, sets, size)
+    }
+
+    /// What a container needs to use its devices.
+    pub(super) fn allocate(
+        &self,
+        resource: &Resource,
+        ids: &[String],
+    ) -> Result<ContainerAllocateResponse, AllocationError> {
+        let nodes = |part: &GpuPart| self.facts.nodes.get(&part.uuid).cloned().unwrap_or_default();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let number = self.answers.fetch_add(1, Ordering::Relaxed);
+        let node = NodeFacts {
+            common_nodes: &self.facts.common_nodes,
+            nodes: &nodes,
+            extra_classes: &self.facts.extra_classes,
+            dev_root: &self.facts.dev_root,
+            has_channel: self.facts.has_channel,
+            answer_id: format!("{:x}-{number}", now.as_nanos()),
+        };
+        allocation::answer(resource, ids, &self.config, &node)
+    }
+
+    /// All GPUs of an inventory, with the defaults.
+    #[cfg(test)]
+    pub(crate) fn of_gpus(inventory: Inventory) -> Self {
+        let config = PluginConfig::default();
+        let health = crate::health::Health::new();
+        let resources = resources(&inventory, &health, &config).unwrap_or_default();
+        Self { inventory: Arc::new(inventory), config, resources, ..Self::default() }
+    }
+
+    /// Whether it is the same to the kubelet and to containers.
+    fn is_same(&self, other: &Self) -> bool {
+        self.inventory == other.inventory
+            && self.config == other.config
+            && self.resources == other.resources
+            && self.facts == other.facts
+    }
+}
+
+/// What decides the offer besides GPUs and settings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PluginInput {
+    /// Whether the node's mode permits an offer.
+    pub(crate) is_offering: bool,
+    /// The node's label that chooses a config.
+    pub(crate) label: Option<String>,
+}
+
+/// Follows a node's GPUs, settings and mode.
+pub(crate) struct Follower {
+    pub(crate) config: Arc<NodeConfig>,
+    pub(crate) snapshots: watch::Receiver<Snapshot>,
+    pub(crate) input: watch::Receiver<PluginInput>,
+    pub(crate) offers: watch::Sender<Arc<Offer>>,
+    pub(crate) problems: watch::Sender<Problems>,
+}
+
+impl Follower {
+    /// Keeps the offer as all these are, forever. A config that cannot be used leaves the last good one in place. Devices that
+    /// cannot be served stay listed, as unhealthy.
+    pub(crate) async fn run(mut self) {
+        let mut last_config = None;
+        let mut files: Option<(String, DriverFiles)> = None;
+        loop {
+            let snapshot = self.snapshots.borrow_and_update().clone();
+            let PluginInput { is_offering, label } = self.input.borrow_and_update().clone();
+            let mut problems = Problems::new();
+            if !is_offering {
+                self.send(Offer::default());
+            } else if let Some(config) = self.config(label.as_deref(), last_config, &mut problems) {
+                if let Some(offer) =
+                    self.offer(&snapshot, config.clone(), &mut files, &mut problems)
+                {
+                    self.send(offer);
+                }
+                last_config = Some(config);
+            } else {
+                last_config = None;
+            }
+            let waits = problems.keys().any(|reason| *reason != WITHOUT_EFFECT);
+            self.problems
+                .send_if_modified(|old| std::mem::replace(old, problems.clone()) != problems);
+            let has_files = self.config.device_plugin.config_folder.is_some();
+            let look = async {
+                if is_offering && (has_files || waits) {
+                    sleep(LOOK_INTERVAL).await;
+                } else {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                changed = self.snapshots.changed() => if changed.is_err() { return },
+                Ok(()) = self.input.changed() => {}
+                () = look => {}
+            }
+        }
+    }
+
+    fn send(&self, offer: Offer) {
+        self.offers.send_if_modified(|old| {
+            let is_new = !old.is_same(&offer);
+            if is_new {
+                *old = Arc::new(offer);
+            }
+            is_new
+        });
+    }
+
+    /// The settings of the node; `last` where they cannot be used.
+    fn config(
+        &self,
+        label: Option<&str>,
+        last: Option<PluginConfig>,
+        problems: &mut Problems,
+    ) -> Option<PluginConfig> {
+        match config_source::read(&self.config.device_plugin, label, variables()) {
+            Ok(Decoded { config, mut warnings }) => {
+                if config.labels != LabelSettings::default() {
+                    let warning = "flags.gfd and flags.useNodeFeatureAPI have no effect: the agent writes no labels of GPU feature discovery";
+                    warnings.push(warning.to_owned());
+                }
+                if config.mps_root != PluginConfig::default().mps_root {
+                    warnings
+                        .push("flags.mpsRoot has no effect: sharing.mps is not served".to_owned());
+                }
+                if !warnings.is_empty() {
+                    problems.insert(WITHOUT_EFFECT, warnings.join("; "));
+                }
+                if config.sharing.as_ref().is_some_and(|it| it.strategy == SharingStrategy::Mps) {
+                    let note = "sharing.mps is not served: no MPS daemon would run; use sharing.timeSlicing, or shares by resource claims";
+                    problems.insert("PluginConfigInvalid", note.to_owned());
+                    return last;
+                }
+                Some(config)
+            }
+            Err(error) => {
+                problems.insert("PluginConfigInvalid", error.to_string());
+                last
+            }
+        }
+    }
+
+    /// The present offer; `None`: the GPUs are not known yet.
+    fn offer(
+        &self,
+        snapshot: &Snapshot,
+        config: PluginConfig,
+        files: &mut Option<(String, DriverFiles)>,
+        problems: &mut Problems,
+    ) -> Option<Offer> {
+        let inventory = Arc::clone(snapshot.inventory.as_ref()?);
+        let found = match resources(&inventory, &snapshot.health, &config) {
+            Ok(found) => found,
+            Err(mismatch) => {
+                problems.insert("MigLayoutMismatched", mismatch.to_string());
+                self.present(&inventory, snapshot)
+            }
+        };
+        let (resources, facts) = match self.facts(&inventory, &config, &found, files) {
+            Ok(facts) => (found, facts),
+            Err((reason, note)) => {
+                problems.insert(reason, note);
+                (unhealthy(found, |_| true), self.offers.borrow().facts.clone())
+            }
+        };
+        Some(Offer { inventory, config, resources, facts, answers: AtomicU64::new(0) })
+    }
+
+    /// The last resources. Devices that are gone, or whose GPU is not well, are unhealthy.
+    fn present(&self, inventory: &Inventory, snapshot: &Snapshot) -> Vec<Resource> {
+        let uuids: BTreeSet<&str> = inventory
+            .gpus
+            .iter()
+            .flat_map(|gpu| {
+                let parts = gpu.mig_instances.iter().flat_map(|it| &it.compute_instances);
+                [gpu.uuid.as_str()].into_iter().chain(parts.map(|part| part.uuid.as_str()))
+            })
+            .collect();
+        let last = self.offers.borrow().resources.clone();
+        unhealthy(last, |part| {
+            !uuids.contains(part.uuid.as_str()) || snapshot.health.contains_key(&part.gpu)
+        })
+    }
+
+    /// What of the node is in answers. The CDI specs are written first, so that an answer names what exists.
+    fn facts(
+        &self,
+        inventory: &Inventory,
+        config: &PluginConfig,
+        resources: &[Resource],
+        files: &mut Option<(String, DriverFiles)>,
+    ) -> Result<Facts, (&'static str, String)> {
+        let paths = &self.config.paths;
+        let devices = CharDevices::read(&paths.proc_root)
+            .map_err(|error| ("DeviceNumbersUnknown", error.to_string()))?;
+        let has_channel = devices.major(CHANNELS).is_some();
+        if config.imex == ImexChannel::Required && !has_channel {
+            let note = "imex.required is set, and the driver of this node has no IMEX channels: load the kernel module nvidia with them, or remove it";
+            return Err(("PluginConfigInvalid", note.to_owned()));
+        }
+        let version = &inventory.versions.driver;
+        if files.as_ref().is_none_or(|(known, _)| known != version) {
+            let found = DriverFiles::discover(&paths.driver_root_seen, version);
+            *files = Some((version.clone(), found));
+        }
+        let empty = DriverFiles::default();
+        let files = files.as_ref().map_or(&empty, |(_, files)| files);
+        let gpu = |part: &GpuPart| {
+            let gpu = inventory.gpus.iter().find(|gpu| gpu.uuid == part.gpu)?;
+            Some((gpu.minor, gpu.pci.to_string()))
+        };
+        let (extra, missing) = cdi_specs::extra_nodes(paths, &devices, config);
+        for module in missing {
+            tracing::debug!(module = module.module, "containers get no {}", module.device);
+        }
+        let source =
+            SpecSource { paths, files, devices: &devices, config, extra: &extra, gpu: &gpu };
+        source.write(resources).map_err(|error| ("CdiSpecsNotWritten", error.to_string()))?;
+        let common = Majors::of(&devices).map(Majors::common_nodes).unwrap_or_default();
+        Ok(Facts {
+            common_nodes: common.into_iter().map(|node| node.path).collect(),
+            nodes: nodes(paths, resources, &gpu),
+            extra_classes: extra.keys().copied().collect(),
+            dev_root: dev_root(paths),
+            has_channel,
+        })
+    }
+}
+
+/// The reason of warnings. Nothing waits for them.
+const WITHOUT_EFFECT: &str = "PluginConfigWithoutEffect";
+
+/// Reports problems as events of the node, each once while it stays the same. A task of its own: an event is slow while the API server
+/// is away.
+pub(crate) async fn report(node: String, events: Events, mut problems: watch::Receiver<Problems>) {
+    let mut reported = Problems::new();
+    while problems.changed().await.is_ok() {
+        let now = problems.borrow_and_update().clone();
+        for (reason, note) in
+            now.iter().filter(|(reason, note)| reported.get(*reason) != Some(*note))
+        {
+            tracing::warn!(%node, %reason, "{note}");
+            let (regarding, warning) = (node_reference(&node), EventType::Warning);
+            events.record(&regarding, warning, reason, "List", note).await;
+        }
+        reported = now;
+    }
+}
+
+/// The same resources, with devices as unhealthy.
+fn unhealthy(mut resources: Vec<Resource>, is_meant: impl Fn(&GpuPart) -> bool) -> Vec<Resource> {
+    for device in resources.iter_mut().flat_map(|resource| &mut resource.devices) {
+        device.is_healthy &= !is_meant(&device.part);
+    }
+    resources
+}
+
+/// The host's folder that has the driver's `/dev`: its own root where a container has the driver, else `/`.
+fn dev_root(paths: &NodePaths) -> String {
+    let is_own = paths.driver_seen(Path::new("/dev/nvidiactl")).exists();
+    let root = if is_own { paths.driver_root.as_path() } else { Path::new("/") };
+    root.display().to_string()
+}
+
+/// Paths of the device nodes of all parts.
+fn nodes(
+    paths: &NodePaths,
+    resources: &[Resource],
+    gpu: &dyn Fn(&GpuPart) -> Option<(u32, String)>,
+) -> BTreeMap<String, Vec<String>> {
+    let parts = resources.iter().flat_map(|it| it.devices.iter().map(|device| &device.part));
+    let nodes = parts.filter_map(|part| {
+        let (minor, _) = gpu(part)?;
+        let mut own = vec![format!("/dev/nvidia{minor}")];
+        if let Some((instance, inner)) = part.instance {
+            let caps = octavo_gpu::mig::caps(&paths.proc_root, minor, instance, inner).ok()?;
+            let caps = [caps.gpu_instance.minor, caps.compute_instance.minor];
+            own.extend(caps.map(|minor| format!("/dev/nvidia-caps/nvidia-cap{minor}")));
+        }
+        Some((part.uuid.clone(), own))
+    });
+    nodes.collect()
+}
+
+/// The environment variables that NVIDIA's programs read.
+fn variables() -> BTreeMap<String, String> {
+    let names = SETTINGS.iter().flat_map(|setting| setting.variables);
+    names.filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
+}

@@ -1,0 +1,233 @@
+//! Which of its two ways a node offers its GPUs in, and the change from one to the other.
+//!
+//! ```text
+//! to device-plugin: slices get no devices --> the API server has none, no claim has a GPU --> resources are listed
+//! to dra:           resources get no devices --> the kubelet has none, no pod has a GPU   --> slices get their devices
+//! ```
+//!
+//! Meanwhile claims are refused, and an event names what has GPUs. A start of the agent asks first, too. So no GPU is given out
+//! twice, whatever happened while the agent was away.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::resource::v1::ResourceSlice;
+use kube::api::ListParams;
+use kube::{Api, Client};
+use octavo_kube_io::events::{EventType, Events, node as node_reference};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+
+use super::node_settings::NodeSettings;
+use crate::claims::Claims;
+use crate::config::{Mode, NodeConfig};
+use crate::device_plugin::{self, Offer, PluginInput, PluginState};
+use crate::node::DraDriver;
+
+/// Interval of looks at holders of GPUs.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of looks at what is being withdrawn.
+const WITHDRAWAL_INTERVAL: Duration = Duration::from_millis(100);
+/// Time in which the kubelet may still have the devices that were listed to it.
+const WITHDRAWAL_TIME: Duration = Duration::from_secs(5);
+/// Most holders that an event names.
+const NAMED_HOLDERS: usize = 5;
+
+/// What a node may offer now.
+pub(super) struct Offering {
+    /// Whether it publishes its devices in slices; `None` until that is known.
+    pub(super) slices: watch::Sender<Option<bool>>,
+    /// Whether it lists them to the kubelet as counted resources, and with which settings.
+    pub(super) plugin: watch::Sender<PluginInput>,
+    /// What it lists.
+    pub(super) listed: watch::Receiver<Arc<Offer>>,
+    /// When the list was last seen with devices.
+    pub(super) listed_at: Option<Instant>,
+}
+
+/// What keeps a node from being in its mode.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Obstacle {
+    /// What was offered is being withdrawn.
+    Withdrawal,
+    /// Claims have GPUs.
+    Claims(BTreeSet<String>),
+    /// Pods have GPUs of a device plugin.
+    Pods(BTreeSet<String>),
+    /// The kubelet has devices of another plugin.
+    OtherPlugin(BTreeSet<String>),
+    /// The kubelet, or the API server, does not say.
+    Unknown(String),
+}
+
+impl Obstacle {
+    fn note(&self, mode: Mode) -> Option<String> {
+        let (what, names) = match self {
+            Self::Withdrawal => return None,
+            Self::Unknown(error) => {
+                return Some(format!("mode {mode}: it is not known what has GPUs: {error}"));
+            }
+            Self::Claims(claims) => ("claims have GPUs", claims),
+            Self::Pods(pods) => ("pods have GPUs of a device plugin", pods),
+            Self::OtherPlugin(resources) => {
+                ("resources are offered by another device plugin, which must end", resources)
+            }
+        };
+        let shown: Vec<&str> = names.iter().take(NAMED_HOLDERS).map(String::as_str).collect();
+        let more = names.len().saturating_sub(NAMED_HOLDERS);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let (count, shown) = (names.len(), shown.join(", "));
+        Some(format!(
+            "mode {mode}: {count} {what}: {shown}{more}; the node offers no GPU meanwhile"
+        ))
+    }
+
+    fn interval(&self) -> Duration {
+        if *self == Self::Withdrawal { WITHDRAWAL_INTERVAL } else { LOOK_INTERVAL }
+    }
+}
+
+/// Brings a node into its mode, and keeps it there.
+pub(super) struct NodeMode {
+    pub(super) config: Arc<NodeConfig>,
+    pub(super) client: Client,
+    pub(super) claims: Claims,
+    pub(super) offering: Offering,
+}
+
+impl NodeMode {
+    /// Serves claims at once where nothing of a device plugin has a GPU. Otherwise none is prepared until that is so.
+    pub(super) async fn begin(&self) {
+        self.claims.lend();
+        if self.config.mode == Mode::Dra && plugin_obstacle(&self.config).await.is_none() {
+            self.claims.take_back();
+        }
+    }
+
+    /// Follows the settings forever.
+    pub(super) async fn follow(
+        mut self,
+        events: Events,
+        mut settings: watch::Receiver<Option<NodeSettings>>,
+    ) {
+        settings.mark_changed();
+        let node = self.config.node_name.clone();
+        let mut reported = None;
+        loop {
+            let read = settings.borrow_and_update().clone().filter(|read| read.is_read);
+            let mut obstacle = None;
+            if let Some(read) = read {
+                set(&self.offering.plugin, |plugin| plugin.label = read.plugin_config);
+                obstacle = self.step(read.mode).await;
+                let note = obstacle.as_ref().and_then(|found| found.note(read.mode));
+                if let Some(note) = note.as_ref().filter(|note| reported.as_ref() != Some(*note)) {
+                    tracing::info!(%node, "{note}");
+                    let (regarding, warning) = (node_reference(&node), EventType::Warning);
+                    events.record(&regarding, warning, "ModeWaits", "Switch", note).await;
+                }
+                reported = note;
+            }
+            let again = async {
+                match &obstacle {
+                    Some(obstacle) => sleep(obstacle.interval()).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                changed = settings.changed() => if changed.is_err() { return },
+                () = again => {}
+            }
+        }
+    }
+
+    /// Does what can be done now. `None`: the node is in its mode.
+    async fn step(&mut self, mode: Mode) -> Option<Obstacle> {
+        match mode {
+            Mode::Dra => self.offer_slices().await,
+            Mode::DevicePlugin => self.offer_resources().await,
+        }
+    }
+
+    async fn offer_slices(&mut self) -> Option<Obstacle> {
+        let Offering { slices, plugin, listed, listed_at } = &mut self.offering;
+        set(plugin, |plugin| plugin.is_offering = false);
+        if *slices.borrow() == Some(true) {
+            return None;
+        }
+        if !listed.borrow().resources().is_empty() {
+            *listed_at = Some(Instant::now());
+            return Some(Obstacle::Withdrawal);
+        }
+        let mut obstacle = plugin_obstacle(&self.config).await;
+        let is_recent = listed_at.is_some_and(|time| time.elapsed() < WITHDRAWAL_TIME);
+        if is_recent && matches!(obstacle, Some(Obstacle::OtherPlugin(_))) {
+            obstacle = Some(Obstacle::Withdrawal);
+        }
+        match &obstacle {
+            None => {
+                self.claims.take_back();
+                set(slices, |slices| *slices = Some(true));
+            }
+            // Nothing is known that an earlier agent did not know.
+            Some(Obstacle::Unknown(_)) => {}
+            Some(_) => {
+                self.claims.lend();
+                set(slices, |slices| *slices = Some(false));
+            }
+        }
+        obstacle
+    }
+
+    async fn offer_resources(&self) -> Option<Obstacle> {
+        let Offering { slices, plugin, .. } = &self.offering;
+        set(slices, |slices| *slices = Some(false));
+        if plugin.borrow().is_offering {
+            return None;
+        }
+        // From here on no claim gets a GPU, so none can come after the look at them.
+        let held = self.claims.lend();
+        if !held.is_empty() {
+            let names = held.iter().map(|holding| holding.claim.to_string()).collect();
+            return Some(Obstacle::Claims(names));
+        }
+        match has_slices(&self.client, &self.config.node_name).await {
+            Ok(false) => set(plugin, |plugin| plugin.is_offering = true),
+            Ok(true) => return Some(Obstacle::Withdrawal),
+            Err(error) => return Some(Obstacle::Unknown(error.to_string())),
+        }
+        None
+    }
+}
+
+fn set<T: Clone + PartialEq>(sender: &watch::Sender<T>, change: impl FnOnce(&mut T)) {
+    sender.send_if_modified(|old| {
+        let before = old.clone();
+        change(old);
+        *old != before
+    });
+}
+
+/// What the kubelet has of device plugins.
+async fn plugin_obstacle(config: &NodeConfig) -> Option<Obstacle> {
+    match device_plugin::plugin_state(&config.paths).await {
+        Ok(PluginState { pods, .. }) if !pods.is_empty() => Some(Obstacle::Pods(pods)),
+        Ok(PluginState { offered, .. }) if !offered.is_empty() => {
+            Some(Obstacle::OtherPlugin(offered))
+        }
+        Ok(_) => None,
+        Err(error) => Some(Obstacle::Unknown(format!("{error:#}"))),
+    }
+}
+
+/// Whether the API server has slices with devices of the node's GPUs.
+async fn has_slices(client: &Client, node: &str) -> kube::Result<bool> {
+    let slices: Api<ResourceSlice> = Api::all(client.clone());
+    let driver = DraDriver::GPU.name();
+    let ours = ListParams::default().fields(&format!("spec.driver={driver},spec.nodeName={node}"));
+    let found = slices.list(&ours).await?;
+    Ok(found.items.iter().any(|slice| slice.spec.devices.iter().flatten().next().is_some()))
+}
+
+#[cfg(test)]
+mod tests;
