@@ -66,6 +66,7 @@ dynamicMig: {{ .Values.agent.dynamicMig | toJson }}
 owner: {{ . | quote }}
 {{- end }}
 mode: {{ .Values.agent.mode }}
+featureLabels: {{ .Values.agent.featureLabels }}
 {{- with .Values.agent.devicePlugin }}
 {{- $configMap := include "octavo.devicePlugin.configMap" $ }}
 {{- if or $configMap .flags }}
@@ -198,20 +199,29 @@ request.userInfo.username == 'system:serviceaccount:{{ .root.Release.Namespace }
 request.userInfo.?extra['authentication.kubernetes.io/node-name'][0].orValue('')
 {{- end }}
 
-{{/* CEL: whether labels or annotations change at one key at most. */}}
-{{- define "octavo.changesKeyOnly" -}}
-object.metadata.?{{ .map }}.orValue({}).all(k, k == '{{ .key }}'
+{{/* CEL: whether labels or annotations change only at keys `k` for which `isKey` is true. */}}
+{{- define "octavo.changesKeysOnly" -}}
+object.metadata.?{{ .map }}.orValue({}).all(k, {{ .isKey }}
 || (k in oldObject.metadata.?{{ .map }}.orValue({}) && object.metadata.{{ .map }}[k] == oldObject.metadata.{{ .map }}[k]))
-&& oldObject.metadata.?{{ .map }}.orValue({}).all(k, k == '{{ .key }}' || k in object.metadata.?{{ .map }}.orValue({}))
+&& oldObject.metadata.?{{ .map }}.orValue({}).all(k, {{ .isKey }} || k in object.metadata.?{{ .map }}.orValue({}))
 {{- end }}
 
-{{/* CEL: whether a write changes a label of a node, and nothing else. Its status has rights of its own. */}}
-{{- define "octavo.changesNodeLabelOnly" -}}
+{{/* CEL: whether a write changes only labels of a node whose key `k` the argument is true for. Its status has rights of its own. */}}
+{{- define "octavo.changesNodeLabelsOnly" -}}
 request.operation == 'UPDATE' && object.spec == oldObject.spec
 && object.metadata.?annotations == oldObject.metadata.?annotations
 && object.metadata.?finalizers == oldObject.metadata.?finalizers
 && object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences
-&& {{ include "octavo.changesKeyOnly" (dict "map" "labels" "key" .) }}
+&& {{ include "octavo.changesKeysOnly" (dict "map" "labels" "isKey" .) }}
+{{- end }}
+
+{{/* CEL: whether `k` is a node label that an agent writes: one of those of GPU feature discovery. */}}
+{{- define "octavo.isAgentLabel" -}}
+{{- $part := "product|count|memory|replicas|sharing-strategy|multiprocessors|slices[.](gi|ci)|engines[.](copy|decoder|encoder|jpeg|ofa)" -}}
+{{- $gpu := "family|compute[.](major|minor)|machine|mode|clique" -}}
+{{- $cuda := "cuda[.](driver|runtime)(-version)?[.](major|minor|rev|revision|full)" -}}
+{{- $other := "gfd[.]timestamp|mig[.](capable|strategy)|mps[.]capable|vgpu[.](present|host-driver-(version|branch))" -}}
+k.matches('^nvidia[.]com/(gpu[.]({{ $part }}|{{ $gpu }})|mig-[a-z0-9.]+[.]({{ $part }})|{{ $cuda }}|{{ $other }})$')
 {{- end }}
 
 {{/* The drivers that an agent is, as a list of JSON. */}}

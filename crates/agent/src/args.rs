@@ -10,7 +10,9 @@ use octavo_kube_io::admin::{AdminAddress, MetricsAccess};
 use octavo_enforcement::backend::MemoryEnforcement;
 use octavo_node::HostMount;
 
-use crate::config::{DynamicMig, ImexFile, Mode, NodeFile, Owner, RenamedSetting, WatchInterval};
+use crate::config::{
+    DynamicMig, FeatureLabels, ImexFile, Mode, NodeFile, Owner, RenamedSetting, WatchInterval,
+};
 
 /// Arguments of `octavo agent`.
 #[derive(Clone, Debug, Args)]
@@ -143,6 +145,11 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "MODE")]
     mode: Option<Mode>,
 
+    /// Where the labels of GPU feature discovery are written: none, node for the Node object, or config for what the device
+    /// plugin's config says [default: none]
+    #[arg(long, value_name = "PLACE")]
+    feature_labels: Option<FeatureLabels>,
+
     /// The cgroup hierarchy [default: fs/cgroup of the sys file system]
     #[arg(long, value_name = "DIR")]
     cgroup_root: Option<PathBuf>,
@@ -247,6 +254,7 @@ impl NodeArgs {
             dynamic_mig,
             owner,
             mode: node_mode,
+            feature_labels,
             cgroup_root,
             memory_enforcement,
             min_overflow_policy,
@@ -281,6 +289,7 @@ impl NodeArgs {
             mode: node_mode,
             // A file's alone: it has a folder and a list.
             device_plugin: None,
+            feature_labels,
             cgroup_root,
             memory_enforcement,
             min_overflow_policy,

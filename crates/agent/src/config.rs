@@ -5,6 +5,7 @@
 
 mod device_plugin;
 mod dynamic_mig;
+mod feature_labels;
 mod imex;
 mod owner;
 mod renamed_setting;
@@ -26,6 +27,7 @@ pub use device_plugin::{
     DevicePluginError, DevicePluginFile, DevicePluginSettings, Fallback, Mode, ModeError,
 };
 pub use dynamic_mig::{DynamicMig, DynamicMigError, GpuName};
+pub use feature_labels::{FeatureLabels, FeatureLabelsError};
 pub use imex::{Imex, ImexError, ImexFile};
 pub use owner::{Owner, OwnerError};
 pub use renamed_setting::RenamedSetting;
@@ -76,6 +78,8 @@ pub struct NodeFile {
     pub mode: Option<Mode>,
     /// Settings of the device plugin. Default: those of NVIDIA's plugin, with CDI.
     pub device_plugin: Option<DevicePluginFile>,
+    /// Where the labels of GPU feature discovery are written. Default `none`.
+    pub feature_labels: Option<FeatureLabels>,
     /// The cgroup hierarchy. Default: `fs/cgroup` of the sys file system.
     pub cgroup_root: Option<PathBuf>,
     /// Memory enforcement of shares. Default `auto`.
@@ -121,6 +125,8 @@ pub struct NodeConfig {
     pub mode: Mode,
     /// Settings of the device plugin.
     pub device_plugin: DevicePluginSettings,
+    /// Where the labels of GPU feature discovery are written.
+    pub feature_labels: FeatureLabels,
     /// Memory enforcement of shares prepared from now on.
     pub memory_enforcement: MemoryEnforcement,
     /// The weakest overflow policy that a share can have. A share's weaker one has no effect.
@@ -237,6 +243,7 @@ impl NodeFile {
             owner: self.owner.or(other.owner),
             mode: self.mode.or(other.mode),
             device_plugin: self.device_plugin.or(other.device_plugin),
+            feature_labels: self.feature_labels.or(other.feature_labels),
             cgroup_root: self.cgroup_root.or(other.cgroup_root),
             memory_enforcement: self.memory_enforcement.or(other.memory_enforcement),
             min_overflow_policy: self.min_overflow_policy.or(other.min_overflow_policy),
@@ -293,6 +300,7 @@ impl NodeFile {
             owner: self.owner.unwrap_or_default(),
             mode: self.mode.unwrap_or_default(),
             device_plugin: self.device_plugin.unwrap_or_default().complete()?,
+            feature_labels: self.feature_labels.unwrap_or_default(),
             memory_enforcement: self.memory_enforcement.unwrap_or_default(),
             min_overflow_policy: self.min_overflow_policy.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! GPUs, health ---+
-//! settings -------+--> Offer: resources and their devices --> CDI specs --> ListAndWatch, Allocate of each resource
+//! config, label --+--> Offer: resources and their devices --> CDI specs --> ListAndWatch, Allocate of each resource
 //! node's mode ----+
 //! ```
 //!
@@ -12,6 +12,7 @@
 
 mod allocation;
 mod cdi_specs;
+mod config_follower;
 mod config_source;
 mod offer;
 mod pod_resources;
@@ -20,6 +21,8 @@ mod resources;
 mod server;
 mod service;
 
-pub(crate) use offer::{Follower, Offer, PluginInput, Problems, report};
+pub(crate) use config_follower::ConfigFollower;
+pub(crate) use offer::{Follower, Offer, PluginInput};
 pub(crate) use pod_resources::{PluginState, plugin_state};
+pub(crate) use resources::{GPU_RESOURCE, mig_devices, mig_resource};
 pub(crate) use server::serve;

@@ -12,6 +12,7 @@ mod device_plugin;
 pub mod devices;
 mod drain_gate;
 mod fabric;
+mod feature_labels;
 mod gpu_mode;
 mod handover;
 pub mod health;
@@ -20,6 +21,7 @@ pub mod kubelet;
 mod metrics;
 mod monitor;
 mod node;
+mod problems;
 mod run;
 #[cfg(test)]
 mod testing;

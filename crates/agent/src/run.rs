@@ -11,6 +11,7 @@ mod lifecycle;
 mod node;
 mod node_mode;
 mod node_settings;
+mod offers;
 mod pool;
 mod publish;
 mod publish_loop;

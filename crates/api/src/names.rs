@@ -198,5 +198,7 @@ pub const SECONDS_AT_RISK: &str = "octavo.dev/seconds-at-risk";
 
 /// Reporter of events and field manager in server-side apply.
 pub const AGENT: &str = "octavo-agent";
+/// Field manager of the agent's labels of GPU feature discovery.
+pub const FEATURE_LABELS_MANAGER: &str = "octavo.dev/feature-labels";
 /// `reportingController` of the agent's events.
 pub const AGENT_CONTROLLER: &str = "octavo.dev/agent";

@@ -20,7 +20,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 44] = [
+pub(super) const REFUSED: [Refused; 45] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -29,6 +29,7 @@ pub(super) const REFUSED: [Refused; 44] = [
         "'/rbac/viewer/subjects/0/kind': value must be one of",
     ),
     set("agent.owner=two words", "'/agent/owner': 'two words' does not match"),
+    set("agent.featureLabels=nodes", "'/agent/featureLabels': value must be one of"),
     set("agent.mode=both", "'/agent/mode': value must be one of"),
     set(
         "agent.devicePlugin.config.fallbackStrategies={first}",
@@ -193,6 +194,7 @@ cdiRoot: \"/etc/cdi\"
 dynamicMig: [6,7]
 owner: \"octavo\"
 mode: device-plugin
+featureLabels: config
 devicePlugin:
   configFolder: /etc/octavo-device-plugin
   defaultConfig: \"default\"

@@ -6,12 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use octavo_api::plugin_config::{
-    Decoded, ImexChannel, LabelSettings, PluginConfig, SETTINGS, SharingStrategy,
-};
+use octavo_api::plugin_config::{ImexChannel, PluginConfig};
 use octavo_cdi::{DriverFiles, Majors};
 use octavo_gpu::{CharDevices, Inventory};
-use octavo_kube_io::events::{EventType, Events, node as node_reference};
 use octavo_kubelet_api::device_plugin::v1beta1::ContainerAllocateResponse;
 use octavo_node::NodePaths;
 use tokio::sync::watch;
@@ -19,18 +16,15 @@ use tokio::time::sleep;
 
 use super::allocation::{self, AllocationError, NodeFacts};
 use super::cdi_specs::{self, SpecSource};
-use super::config_source;
 use super::preference;
 use super::resources::{GpuPart, Resource, resources};
 use crate::compute_domain::CHANNELS;
 use crate::config::NodeConfig;
 use crate::monitor::Snapshot;
+use crate::problems::Problems;
 
-/// Interval of looks at mounted config files, whose changes nothing tells, and at what was missing.
+/// Interval of looks at what was missing.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// Reasons and notes of what cannot be served as the settings ask.
-pub(crate) type Problems = BTreeMap<&'static str, String>;
 
 /// What a node offers.
 #[derive(Debug, Default)]
@@ -131,39 +125,33 @@ pub(crate) struct PluginInput {
 pub(crate) struct Follower {
     pub(crate) config: Arc<NodeConfig>,
     pub(crate) snapshots: watch::Receiver<Snapshot>,
+    pub(crate) configs: watch::Receiver<Option<PluginConfig>>,
     pub(crate) input: watch::Receiver<PluginInput>,
     pub(crate) offers: watch::Sender<Arc<Offer>>,
     pub(crate) problems: watch::Sender<Problems>,
 }
 
 impl Follower {
-    /// Keeps the offer as all these are, forever. A config that cannot be used leaves the last good one in place. Devices that
-    /// cannot be served stay listed, as unhealthy.
+    /// Keeps the offer as all these are, forever. Devices that cannot be served stay listed, as unhealthy.
     pub(crate) async fn run(mut self) {
-        let mut last_config = None;
         let mut files: Option<(String, DriverFiles)> = None;
         loop {
             let snapshot = self.snapshots.borrow_and_update().clone();
-            let PluginInput { is_offering, label } = self.input.borrow_and_update().clone();
+            let config = self.configs.borrow_and_update().clone();
+            let is_offering = self.input.borrow_and_update().is_offering;
             let mut problems = Problems::new();
             if !is_offering {
                 self.send(Offer::default());
-            } else if let Some(config) = self.config(label.as_deref(), last_config, &mut problems) {
-                if let Some(offer) =
-                    self.offer(&snapshot, config.clone(), &mut files, &mut problems)
-                {
-                    self.send(offer);
-                }
-                last_config = Some(config);
-            } else {
-                last_config = None;
+            } else if let Some(config) = config
+                && let Some(offer) = self.offer(&snapshot, config, &mut files, &mut problems)
+            {
+                self.send(offer);
             }
-            let waits = problems.keys().any(|reason| *reason != WITHOUT_EFFECT);
+            let waits = !problems.is_empty();
             self.problems
                 .send_if_modified(|old| std::mem::replace(old, problems.clone()) != problems);
-            let has_files = self.config.device_plugin.config_folder.is_some();
             let look = async {
-                if is_offering && (has_files || waits) {
+                if waits {
                     sleep(LOOK_INTERVAL).await;
                 } else {
                     std::future::pending::<()>().await;
@@ -171,6 +159,7 @@ impl Follower {
             };
             tokio::select! {
                 changed = self.snapshots.changed() => if changed.is_err() { return },
+                Ok(()) = self.configs.changed() => {}
                 Ok(()) = self.input.changed() => {}
                 () = look => {}
             }
@@ -185,40 +174,6 @@ impl Follower {
             }
             is_new
         });
-    }
-
-    /// The settings of the node; `last` where they cannot be used.
-    fn config(
-        &self,
-        label: Option<&str>,
-        last: Option<PluginConfig>,
-        problems: &mut Problems,
-    ) -> Option<PluginConfig> {
-        match config_source::read(&self.config.device_plugin, label, variables()) {
-            Ok(Decoded { config, mut warnings }) => {
-                if config.labels != LabelSettings::default() {
-                    let warning = "flags.gfd and flags.useNodeFeatureAPI have no effect: the agent writes no labels of GPU feature discovery";
-                    warnings.push(warning.to_owned());
-                }
-                if config.mps_root != PluginConfig::default().mps_root {
-                    warnings
-                        .push("flags.mpsRoot has no effect: sharing.mps is not served".to_owned());
-                }
-                if !warnings.is_empty() {
-                    problems.insert(WITHOUT_EFFECT, warnings.join("; "));
-                }
-                if config.sharing.as_ref().is_some_and(|it| it.strategy == SharingStrategy::Mps) {
-                    let note = "sharing.mps is not served: no MPS daemon would run; use sharing.timeSlicing, or shares by resource claims";
-                    problems.insert("PluginConfigInvalid", note.to_owned());
-                    return last;
-                }
-                Some(config)
-            }
-            Err(error) => {
-                problems.insert("PluginConfigInvalid", error.to_string());
-                last
-            }
-        }
     }
 
     /// The present offer; `None`: the GPUs are not known yet.
@@ -308,26 +263,6 @@ impl Follower {
     }
 }
 
-/// The reason of warnings. Nothing waits for them.
-const WITHOUT_EFFECT: &str = "PluginConfigWithoutEffect";
-
-/// Reports problems as events of the node, each once while it stays the same. A task of its own: an event is slow while the API server
-/// is away.
-pub(crate) async fn report(node: String, events: Events, mut problems: watch::Receiver<Problems>) {
-    let mut reported = Problems::new();
-    while problems.changed().await.is_ok() {
-        let now = problems.borrow_and_update().clone();
-        for (reason, note) in
-            now.iter().filter(|(reason, note)| reported.get(*reason) != Some(*note))
-        {
-            tracing::warn!(%node, %reason, "{note}");
-            let (regarding, warning) = (node_reference(&node), EventType::Warning);
-            events.record(&regarding, warning, reason, "List", note).await;
-        }
-        reported = now;
-    }
-}
-
 /// The same resources, with devices as unhealthy.
 fn unhealthy(mut resources: Vec<Resource>, is_meant: impl Fn(&GpuPart) -> bool) -> Vec<Resource> {
     for device in resources.iter_mut().flat_map(|resource| &mut resource.devices) {
@@ -361,10 +296,4 @@ fn nodes(
         Some((part.uuid.clone(), own))
     });
     nodes.collect()
-}
-
-/// The environment variables that NVIDIA's programs read.
-fn variables() -> BTreeMap<String, String> {
-    let names = SETTINGS.iter().flat_map(|setting| setting.variables);
-    names.filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
 }

@@ -24,9 +24,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::transport::{Endpoint, Server};
 
+use super::Offer;
 use super::service::{self, ResourceService};
-use super::{Offer, Problems};
 use crate::kubelet::socket::{Socket, SocketError, identity};
+use crate::problems::Problems;
 
 /// The kubelet's socket there.
 const KUBELET_SOCKET: &str = "kubelet.sock";

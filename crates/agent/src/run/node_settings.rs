@@ -12,8 +12,8 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use octavo_api::names::{
-    LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_MODE, LABEL_OWNER, LABEL_PLUGIN_CONFIG,
-    LABEL_PREFIX_OPERATOR_DEPLOY,
+    FEATURE_LABELS_MANAGER, LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_MODE, LABEL_OWNER,
+    LABEL_PLUGIN_CONFIG, LABEL_PREFIX_OPERATOR_DEPLOY,
 };
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -33,6 +33,8 @@ pub(super) struct NodeSettings {
     pub(super) mode: Mode,
     /// Name of the device plugin's config, if the node's label has one.
     pub(super) plugin_config: Option<String>,
+    /// Whether the node has labels of GPU feature discovery that an agent wrote.
+    pub(super) has_feature_labels: bool,
     /// Whether the driver is to be released.
     pub(super) is_released: bool,
     /// Errors in the labels.
@@ -73,7 +75,19 @@ impl NodeSettings {
         let is_released = is_released || node.labels.iter().flatten().any(is_paused);
         let problems = not_cut.into_iter().chain(not_owned).chain(no_mode).chain(not_released);
         let problems = problems.collect();
-        Self { dynamic, owner, mode, plugin_config, is_released, problems, is_read: true }
+        let managers = node.managed_fields.iter().flatten();
+        let mut managers = managers.filter_map(|fields| fields.manager.as_deref());
+        let has_feature_labels = managers.any(|manager| manager == FEATURE_LABELS_MANAGER);
+        Self {
+            dynamic,
+            owner,
+            mode,
+            plugin_config,
+            has_feature_labels,
+            is_released,
+            problems,
+            is_read: true,
+        }
     }
 
     /// The agent's own settings, while the node's labels cannot be read.

@@ -1,6 +1,6 @@
 //! Work of the node's active agent.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,13 +17,11 @@ use tokio_util::task::TaskTracker;
 use super::call_gate::GatedClaims as _;
 use super::compute_domains::ServedDomains;
 use super::node::NodeAgent;
-use super::node_mode::{NodeMode, Offering};
 use super::publish_loop::{PublishLoop, PublishOutputs};
 use super::sockets::NodeSockets;
 use super::{clique_label, hook_socket, pool, publish};
 use crate::claims::{Claims, HeldCounts, KubeReader, KubeReporter};
 use crate::compute_domain::DomainCounts;
-use crate::device_plugin::{self, Follower, PluginInput};
 use crate::devices::Note;
 use crate::handover::{self, HandoverRequest};
 use crate::kubelet::socket::stale;
@@ -59,7 +57,7 @@ pub(super) struct ActivePeriod {
 
 impl ActivePeriod {
     /// Runs a task until it is done, or the period ends.
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let (stop, task) = (self.stop.clone(), Box::pin(task));
         self.tasks.spawn(async move {
             stop.run_until_cancelled(task).await;
@@ -145,7 +143,7 @@ impl NodeAgent {
         let (notes, note_changes) = watch::channel(BTreeSet::new());
         let outputs = PublishOutputs { pool: wanted, notes };
         let snapshots = self.snapshots.clone();
-        let slices = self.follow_mode(&claims, client, &events, period).await;
+        let slices = self.start_offers(&claims, client, &events, period).await;
         let mut publish_loop =
             PublishLoop::new(node, claims.clone(), snapshots, setting, slices, outputs);
         if is_taken_over {
@@ -178,47 +176,6 @@ impl NodeAgent {
         tokio::join!(Box::pin(publish_loop.run()), retry_hook);
         // The driver's thread ends with the agent only.
         self.shared.stop.cancelled().await;
-    }
-
-    /// Starts what keeps the node in its mode, and the device plugin. Claims are served at once where nothing of a device plugin has a
-    /// GPU. Returns whether the mode permits slices.
-    async fn follow_mode(
-        &self,
-        claims: &Claims,
-        client: &Client,
-        events: &Events,
-        period: &ActivePeriod,
-    ) -> watch::Receiver<Option<bool>> {
-        let (slices, permitted) = watch::channel(None);
-        let (plugin, input) = watch::channel(PluginInput::default());
-        let (offers, listed) = watch::channel(Arc::default());
-        let mode = NodeMode {
-            config: Arc::clone(&self.config),
-            client: client.clone(),
-            claims: claims.clone(),
-            offering: Offering { slices, plugin, listed: listed.clone(), listed_at: None },
-        };
-        mode.begin().await;
-        let (problems, changes) = watch::channel(BTreeMap::new());
-        let follower = Follower {
-            config: Arc::clone(&self.config),
-            snapshots: self.snapshots.clone(),
-            input,
-            offers,
-            problems,
-        };
-        let (unserved, unserved_changes) = watch::channel(BTreeMap::new());
-        let report =
-            |changes| device_plugin::report(self.config.node_name.clone(), events.clone(), changes);
-        let (report, report_unserved) = (report(changes), report(unserved_changes));
-        let follow = mode.follow(events.clone(), self.settings.subscribe());
-        period.spawn(follow);
-        period.spawn(follower.run());
-        period.spawn(report);
-        period.spawn(report_unserved);
-        let folder = self.config.paths.device_plugin_root.clone();
-        period.tasks.spawn(device_plugin::serve(folder, listed, unserved, period.stop.clone()));
-        permitted
     }
 
     async fn open_claims(&self, client: &Client, period: &ActivePeriod) -> Claims {

@@ -124,6 +124,18 @@ pub(super) const NODES: &[Reason] = &[
         "Wait for them, or delete the pods that the message names.",
     ),
     row(
+        "ResourceNotServed",
+        EVENT,
+        "The socket of a resource cannot be served, often because another device plugin does.",
+        "End the other plugin, or set the node's mode to `dra`; else see the message.",
+    ),
+    row(
+        "FeatureLabelsNotWritten",
+        EVENT,
+        "The labels of GPU feature discovery are not written to the node.",
+        "End the other program that writes them, or do what the message says.",
+    ),
+    row(
         "PluginConfigInvalid",
         EVENT,
         "The device plugin's config cannot be used, so the last good one stays.",

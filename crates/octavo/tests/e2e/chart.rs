@@ -295,10 +295,15 @@ async fn an_agent_labels_its_own_node_with_its_clique_and_changes_nothing_else_o
         patch("gb200-tray-1", labels("nvidia.com/gpu.clique")).await.err()
     })
     .await;
-    let own = "may change the label nvidia.com/gpu.clique only";
+    let own = "may change the labels of GPU feature discovery only";
     for (node, change, reason) in [
         ("gb200-tray-1", labels("nvidia.com/gpu.clique"), "may change its own node only"),
         ("gb200-tray-0", labels("octavo.dev/scheduler"), own),
+        // Commands to Octavo or to NVIDIA's operator, not facts.
+        ("gb200-tray-0", labels("octavo.dev/mode"), own),
+        ("gb200-tray-0", labels("nvidia.com/mig.config"), own),
+        ("gb200-tray-0", labels("nvidia.com/gpu.present"), own),
+        ("gb200-tray-0", labels("nvidia.com/device-plugin.config"), own),
         ("gb200-tray-0", json!({"metadata": {"labels": {"kubernetes.io/hostname": null}}}), own),
         ("gb200-tray-0", json!({"metadata": {"annotations": {"a": "b"}}}), own),
         ("gb200-tray-0", json!({"spec": {"unschedulable": true}}), own),

@@ -20,6 +20,7 @@ mod compute_domain_pods;
 mod compute_domain_real;
 mod compute_domains;
 mod device_plugin;
+mod feature_labels;
 mod hardware;
 mod memory_enforcement;
 mod mig;

@@ -79,6 +79,7 @@ kubeletRoot: \"/var/lib/kubelet\"
 cdiRoot: \"/var/run/cdi\"
 dynamicMig: \"none\"
 mode: dra
+featureLabels: none
 cgroupRoot: /host/sys/fs/cgroup
 shareTmpfs: true
 memoryEnforcement: \"auto\"
@@ -283,7 +284,7 @@ pub(super) fn every_value_facts() -> Vec<Fact> {
         ),
         fact(
             "DaemonSet",
-            "/spec/template/spec/volumes/11/hostPath/path",
+            "/spec/template/spec/volumes/12/hostPath/path",
             json!("/var/lib/k0s/kubelet/plugins/compute-domain.nvidia.com"),
         ),
         // Certificates of the daemons.

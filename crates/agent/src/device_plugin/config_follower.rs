@@ -1,0 +1,104 @@
+//! The present settings of a node's device plugin and labels.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use octavo_api::plugin_config::{Decoded, LabelSettings, PluginConfig, SETTINGS, SharingStrategy};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::PluginInput;
+use super::config_source;
+use crate::config::{FeatureLabels, NodeConfig};
+use crate::problems::Problems;
+
+/// Interval of looks at mounted config files, whose changes nothing tells.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Follows the config files of a node, and its label that chooses one.
+pub(crate) struct ConfigFollower {
+    pub(crate) config: Arc<NodeConfig>,
+    pub(crate) input: watch::Receiver<PluginInput>,
+    pub(crate) configs: watch::Sender<Option<PluginConfig>>,
+    pub(crate) problems: watch::Sender<Problems>,
+}
+
+impl ConfigFollower {
+    /// Keeps the settings up to date while something uses them, forever. Those that cannot be used leave the last good ones in place.
+    pub(crate) async fn run(mut self) {
+        loop {
+            let PluginInput { is_offering, label } = self.input.borrow_and_update().clone();
+            let is_used = is_offering || self.config.feature_labels != FeatureLabels::None;
+            let mut problems = Problems::new();
+            if is_used && let Some(config) = self.read(label.as_deref(), &mut problems) {
+                self.configs.send_if_modified(|old| old.replace(config.clone()) != Some(config));
+            }
+            self.problems
+                .send_if_modified(|old| std::mem::replace(old, problems.clone()) != problems);
+            let has_files = self.config.device_plugin.config_folder.is_some();
+            let look = async {
+                if is_used && has_files {
+                    sleep(LOOK_INTERVAL).await;
+                } else {
+                    std::future::pending::<()>().await;
+                }
+            };
+            tokio::select! {
+                changed = self.input.changed() => if changed.is_err() { return },
+                () = look => {}
+            }
+        }
+    }
+
+    /// Reads the settings. `None`: they cannot be used.
+    fn read(&self, label: Option<&str>, problems: &mut Problems) -> Option<PluginConfig> {
+        let invalid = "PluginConfigInvalid";
+        match config_source::read(&self.config.device_plugin, label, variables()) {
+            Ok(Decoded { config, mut warnings }) => {
+                warnings.extend(self.without_effect(&config).map(str::to_owned));
+                if !warnings.is_empty() {
+                    problems.insert("PluginConfigWithoutEffect", warnings.join("; "));
+                }
+                if config.sharing.as_ref().is_some_and(|it| it.strategy == SharingStrategy::Mps) {
+                    let note = "sharing.mps is not served: no MPS daemon would run; use sharing.timeSlicing, or shares by resource claims";
+                    problems.insert(invalid, note.to_owned());
+                    return None;
+                }
+                Some(config)
+            }
+            Err(error) => {
+                problems.insert(invalid, error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Settings that the agent's own settings make void.
+    fn without_effect(&self, config: &PluginConfig) -> impl Iterator<Item = &'static str> {
+        let defaults = PluginConfig::default();
+        let own = LabelSettings {
+            no_timestamp: config.labels.no_timestamp,
+            machine_type_file: config.labels.machine_type_file.clone(),
+            ..defaults.labels.clone()
+        };
+        let labels = match self.config.feature_labels {
+            FeatureLabels::None if config.labels != defaults.labels => {
+                Some("flags.gfd and flags.useNodeFeatureAPI have no effect: featureLabels is none")
+            }
+            FeatureLabels::Node if config.labels != own => Some(
+                "flags.useNodeFeatureAPI, flags.gfd.outputFile and flags.gfd.sleepInterval have no effect: featureLabels is node",
+            ),
+            _ => None,
+        };
+        let mps = (config.mps_root != defaults.mps_root)
+            .then_some("flags.mpsRoot has no effect: sharing.mps is not served");
+        labels.into_iter().chain(mps)
+    }
+}
+
+/// The environment variables that NVIDIA's programs read.
+fn variables() -> BTreeMap<String, String> {
+    let names = SETTINGS.iter().flat_map(|setting| setting.variables);
+    names.filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))).collect()
+}

@@ -1,0 +1,97 @@
+//! The tasks of what a node offers: its mode, its device plugin and its labels.
+//!
+//! ```text
+//! labels of the node --> mode -----+--> whether slices have devices
+//!                                  +--> device plugin's offer --> sockets
+//! config files ----> settings -----+--> labels of GPU feature discovery
+//! ```
+
+use std::sync::Arc;
+
+use kube::Client;
+use octavo_kube_io::events::Events;
+use tokio::sync::watch;
+
+use super::node::NodeAgent;
+use super::node_mode::{NodeMode, Offering};
+use super::serving::ActivePeriod;
+use crate::claims::Claims;
+use crate::config::FeatureLabels;
+use crate::device_plugin::{self, ConfigFollower, Follower, PluginInput};
+use crate::feature_labels::{LabelFollower, LabelWriter};
+use crate::problems::{self, Problems};
+
+impl NodeAgent {
+    /// Starts them. Claims are served at once where nothing of a device plugin has a GPU. Returns whether the mode permits slices.
+    pub(super) async fn start_offers(
+        &self,
+        claims: &Claims,
+        client: &Client,
+        events: &Events,
+        period: &ActivePeriod,
+    ) -> watch::Receiver<Option<bool>> {
+        let (slices, permitted) = watch::channel(None);
+        let (plugin, input) = watch::channel(PluginInput::default());
+        let (offers, listed) = watch::channel(Arc::default());
+        let mode = NodeMode {
+            config: Arc::clone(&self.config),
+            client: client.clone(),
+            claims: claims.clone(),
+            offering: Offering { slices, plugin, listed: listed.clone(), listed_at: None },
+        };
+        mode.begin().await;
+        period.spawn(mode.follow(events.clone(), self.settings.subscribe()));
+        let problems = || {
+            let (problems, changes) = watch::channel(Problems::new());
+            let node = self.config.node_name.clone();
+            period.spawn(problems::report(node, events.clone(), changes));
+            problems
+        };
+        let (configs, config_changes) = watch::channel(None);
+        let follower = ConfigFollower {
+            config: Arc::clone(&self.config),
+            input: input.clone(),
+            configs,
+            problems: problems(),
+        };
+        period.spawn(follower.run());
+        let follower = Follower {
+            config: Arc::clone(&self.config),
+            snapshots: self.snapshots.clone(),
+            configs: config_changes.clone(),
+            input: input.clone(),
+            offers,
+            problems: problems(),
+        };
+        period.spawn(follower.run());
+        let folder = self.config.paths.device_plugin_root.clone();
+        let unserved = problems();
+        period.tasks.spawn(device_plugin::serve(folder, listed, unserved, period.stop.clone()));
+        let writer = LabelWriter::new(client.clone(), self.config.node_name.clone());
+        if self.config.feature_labels == FeatureLabels::None {
+            self.remove_former_labels(writer, period);
+        } else {
+            let follower = LabelFollower {
+                config: Arc::clone(&self.config),
+                snapshots: self.snapshots.clone(),
+                configs: config_changes,
+                input,
+                writer,
+                problems: problems(),
+            };
+            period.spawn(follower.run());
+        }
+        permitted
+    }
+
+    /// Removes labels of GPU feature discovery that an agent with another setting wrote.
+    fn remove_former_labels(&self, writer: LabelWriter, period: &ActivePeriod) {
+        let mut settings = self.settings.subscribe();
+        period.spawn(async move {
+            let read = settings.wait_for(|read| read.as_ref().is_some_and(|read| read.is_read));
+            if read.await.is_ok_and(|read| read.as_ref().is_some_and(|it| it.has_feature_labels)) {
+                writer.remove_from_node().await;
+            }
+        });
+    }
+}

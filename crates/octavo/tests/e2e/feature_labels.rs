@@ -1,0 +1,83 @@
+//! The labels of GPU feature discovery on the Node, under the chart's admission policy.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use k8s_openapi::api::core::v1::{Event, Node};
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams};
+use octavo_lab::Component;
+use serde_json::json;
+
+use crate::testbed::{Testbed, eventually};
+
+const NODE: &str = "dgx-h100-0";
+
+/// Starts the agents again, with another place of labels.
+async fn set_feature_labels(testbed: &Testbed, place: &str) {
+    testbed.lab.stop(Component::Agents).await;
+    let file = testbed.node(NODE).join("agent.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let other = text.lines().filter(|line| !line.starts_with("featureLabels"));
+    let lines: Vec<&str> = other.collect();
+    fs::write(&file, format!("{}\nfeatureLabels: {place}\n", lines.join("\n"))).unwrap();
+    testbed.lab.start(Component::Agents).await.unwrap();
+}
+
+/// The node's labels that NVIDIA's programs write. That of its clique is left out: agents write it at any time.
+async fn labels(testbed: &Testbed) -> BTreeMap<String, String> {
+    let nodes: Api<Node> = Api::all(testbed.client.clone());
+    let mut labels = nodes.get(NODE).await.unwrap().metadata.labels.unwrap_or_default();
+    labels.retain(|key, _| key.starts_with("nvidia.com/") && key != "nvidia.com/gpu.clique");
+    labels
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_labels_its_node_as_gpu_feature_discovery_does_and_removes_its_labels() {
+    let testbed = Testbed::up("dgx-h100=1").await;
+    eventually("the node publishes", || testbed.device(NODE, "gpu-0")).await;
+    let before = labels(&testbed).await;
+    set_feature_labels(&testbed, "node").await;
+    let found = eventually("the labels are written", || async {
+        let found = labels(&testbed).await;
+        found.contains_key("nvidia.com/gpu.product").then_some(found)
+    })
+    .await;
+    for (key, value) in [
+        ("gpu.product", "NVIDIA-H100-80GB-HBM3"),
+        ("gpu.count", "8"),
+        ("gpu.replicas", "1"),
+        ("gpu.family", "hopper"),
+        ("gpu.memory", "81559"),
+        ("mig.capable", "true"),
+        ("vgpu.present", "false"),
+    ] {
+        assert_eq!(
+            found.get(&format!("nvidia.com/{key}")).map(String::as_str),
+            Some(value),
+            "{key}"
+        );
+    }
+    assert!(before.iter().all(|(key, value)| found.get(key) == Some(value)), "{before:?}");
+
+    set_feature_labels(&testbed, "none").await;
+    eventually("the labels are gone", || async {
+        (labels(&testbed).await == before).then_some(())
+    })
+    .await;
+
+    // The values of another program stay.
+    let nodes: Api<Node> = Api::all(testbed.client.clone());
+    let other = json!({"metadata": {"labels": {"nvidia.com/gpu.product": "of-another"}}});
+    nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(&other)).await.unwrap();
+    set_feature_labels(&testbed, "node").await;
+    eventually("the conflict is reported", || async {
+        let events: Api<Event> = Api::all(testbed.client.clone());
+        let mut found = events.list(&ListParams::default()).await.ok()?.items.into_iter();
+        found.find(|it| it.reason.as_deref() == Some("FeatureLabelsNotWritten")).map(drop)
+    })
+    .await;
+    let found = labels(&testbed).await;
+    assert_eq!(found["nvidia.com/gpu.product"], "of-another");
+    assert_eq!(found.get("nvidia.com/gpu.count"), None);
+}
