@@ -67,6 +67,12 @@ owner: {{ . | quote }}
 {{- end }}
 mode: {{ .Values.agent.mode }}
 featureLabels: {{ .Values.agent.featureLabels }}
+{{- if .Values.agent.migManager.enabled }}
+migManager: true
+{{- if include "octavo.migManager.configMap" . }}
+migConfigFile: /etc/octavo-mig/config.yaml
+{{- end }}
+{{- end }}
 {{- with .Values.agent.devicePlugin }}
 {{- $configMap := include "octavo.devicePlugin.configMap" $ }}
 {{- if or $configMap .flags }}
@@ -113,6 +119,20 @@ daemonNamespace: {{ .Release.Namespace | quote }}
 {{- fail (printf "octavo: agent.devicePlugin.config.default is %q, which agent.devicePlugin.config.map does not have" .default) }}
 {{- end }}
 {{- if .name }}{{ .name }}{{ else if .map }}{{ include "octavo.fullname" $ }}-device-plugin{{ end }}
+{{- end }}
+{{- end }}
+
+{{/* The ConfigMap with layouts of MIG devices; empty: none. */}}
+{{- define "octavo.migManager.configMap" -}}
+{{- $manager := .Values.agent.migManager }}
+{{- with $manager.config }}
+{{- if and .name .layouts }}
+{{- fail "octavo: agent.migManager.config has both a name and layouts: the file is in a ConfigMap of that name, or made of the layouts; remove one of the two" }}
+{{- end }}
+{{- if and (or .name .layouts) (not $manager.enabled) }}
+{{- fail "octavo: agent.migManager.config is set and agent.migManager.enabled is false" }}
+{{- end }}
+{{- if .name }}{{ .name }}{{ else if .layouts }}{{ include "octavo.fullname" $ }}-mig{{ end }}
 {{- end }}
 {{- end }}
 
@@ -215,12 +235,12 @@ request.operation == 'UPDATE' && object.spec == oldObject.spec
 && {{ include "octavo.changesKeysOnly" (dict "map" "labels" "isKey" .) }}
 {{- end }}
 
-{{/* CEL: whether `k` is a node label that an agent writes: one of those of GPU feature discovery. */}}
+{{/* CEL: whether `k` is a node label that an agent writes: one of those of GPU feature discovery, or the state of the MIG layout. */}}
 {{- define "octavo.isAgentLabel" -}}
 {{- $part := "product|count|memory|replicas|sharing-strategy|multiprocessors|slices[.](gi|ci)|engines[.](copy|decoder|encoder|jpeg|ofa)" -}}
 {{- $gpu := "family|compute[.](major|minor)|machine|mode|clique" -}}
 {{- $cuda := "cuda[.](driver|runtime)(-version)?[.](major|minor|rev|revision|full)" -}}
-{{- $other := "gfd[.]timestamp|mig[.](capable|strategy)|mps[.]capable|vgpu[.](present|host-driver-(version|branch))" -}}
+{{- $other := "gfd[.]timestamp|mig[.](capable|strategy|config[.]state)|mps[.]capable|vgpu[.](present|host-driver-(version|branch))" -}}
 k.matches('^nvidia[.]com/(gpu[.]({{ $part }}|{{ $gpu }})|mig-[a-z0-9.]+[.]({{ $part }})|{{ $cuda }}|{{ $other }})$')
 {{- end }}
 

@@ -150,6 +150,15 @@ pub(crate) struct NodeArgs {
     #[arg(long, value_name = "PLACE")]
     feature_labels: Option<FeatureLabels>,
 
+    /// The node's label nvidia.com/mig.config decides its MIG devices [default: off]
+    #[arg(long)]
+    mig_manager: bool,
+
+    /// File with layouts of MIG devices, in the form of mig-parted. Layouts that need no file, such as all-balanced, are always
+    /// known
+    #[arg(long, value_name = "FILE")]
+    mig_config_file: Option<PathBuf>,
+
     /// The cgroup hierarchy [default: fs/cgroup of the sys file system]
     #[arg(long, value_name = "DIR")]
     cgroup_root: Option<PathBuf>,
@@ -255,6 +264,8 @@ impl NodeArgs {
             owner,
             mode: node_mode,
             feature_labels,
+            mig_manager,
+            mig_config_file,
             cgroup_root,
             memory_enforcement,
             min_overflow_policy,
@@ -290,6 +301,8 @@ impl NodeArgs {
             // A file's alone: it has a folder and a list.
             device_plugin: None,
             feature_labels,
+            mig_manager: mig_manager.then_some(true),
+            mig_config_file,
             cgroup_root,
             memory_enforcement,
             min_overflow_policy,

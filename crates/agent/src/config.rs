@@ -80,6 +80,10 @@ pub struct NodeFile {
     pub device_plugin: Option<DevicePluginFile>,
     /// Where the labels of GPU feature discovery are written. Default `none`.
     pub feature_labels: Option<FeatureLabels>,
+    /// Whether the node's label `nvidia.com/mig.config` decides its MIG devices. Default `false`.
+    pub mig_manager: Option<bool>,
+    /// File with layouts of MIG devices, in the form of mig-parted. Default: none; layouts that need no file are known.
+    pub mig_config_file: Option<PathBuf>,
     /// The cgroup hierarchy. Default: `fs/cgroup` of the sys file system.
     pub cgroup_root: Option<PathBuf>,
     /// Memory enforcement of shares. Default `auto`.
@@ -127,6 +131,8 @@ pub struct NodeConfig {
     pub device_plugin: DevicePluginSettings,
     /// Where the labels of GPU feature discovery are written.
     pub feature_labels: FeatureLabels,
+    /// Settings of static MIG; `None`: the node's label has no effect.
+    pub mig_manager: Option<MigManagerSettings>,
     /// Memory enforcement of shares prepared from now on.
     pub memory_enforcement: MemoryEnforcement,
     /// The weakest overflow policy that a share can have. A share's weaker one has no effect.
@@ -135,6 +141,13 @@ pub struct NodeConfig {
     pub watch_interval: WatchInterval,
     /// Settings for `ComputeDomains`; `None`: the agent is no driver of theirs.
     pub compute_domains: Option<ComputeDomains>,
+}
+
+/// Settings of static MIG.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MigManagerSettings {
+    /// File with layouts, in the form of mig-parted; `None`: those that need no file alone are known.
+    pub file: Option<PathBuf>,
 }
 
 /// Settings for `ComputeDomains`.
@@ -185,6 +198,9 @@ pub enum ConfigError {
     /// The agent's view of a folder that is not set.
     #[error("hookDirSeen is set and hookDir is not: name the folder on the host, too")]
     NoHookDir,
+    /// A file for a part that is off.
+    #[error("migConfigFile is set and migManager is not true")]
+    NoMigManager,
     /// The IMEX settings do not fit together.
     #[error(transparent)]
     Imex(#[from] ImexError),
@@ -244,6 +260,8 @@ impl NodeFile {
             mode: self.mode.or(other.mode),
             device_plugin: self.device_plugin.or(other.device_plugin),
             feature_labels: self.feature_labels.or(other.feature_labels),
+            mig_manager: self.mig_manager.or(other.mig_manager),
+            mig_config_file: self.mig_config_file.or(other.mig_config_file),
             cgroup_root: self.cgroup_root.or(other.cgroup_root),
             memory_enforcement: self.memory_enforcement.or(other.memory_enforcement),
             min_overflow_policy: self.min_overflow_policy.or(other.min_overflow_policy),
@@ -284,6 +302,14 @@ impl NodeFile {
             path("mounts.hostPath", Some(mount.host_path.clone()), root)?;
             path("mounts.containerPath", Some(mount.container_path.clone()), root)?;
         }
+        let mig_manager = match (self.mig_manager, self.mig_config_file) {
+            (Some(true), file) => {
+                let file = file.map(|file| path("migConfigFile", Some(file), root)).transpose()?;
+                Some(MigManagerSettings { file })
+            }
+            (_, Some(_)) => return Err(ConfigError::NoMigManager),
+            (_, None) => None,
+        };
         let imex = self.imex.unwrap_or_default().complete()?;
         let compute_domains = match self.compute_domains {
             Some(true) => Some(ComputeDomains { namespace: self.daemon_namespace, imex }),
@@ -301,6 +327,7 @@ impl NodeFile {
             mode: self.mode.unwrap_or_default(),
             device_plugin: self.device_plugin.unwrap_or_default().complete()?,
             feature_labels: self.feature_labels.unwrap_or_default(),
+            mig_manager,
             memory_enforcement: self.memory_enforcement.unwrap_or_default(),
             min_overflow_policy: self.min_overflow_policy.unwrap_or_default(),
             watch_interval: self.watch_interval.unwrap_or_default(),

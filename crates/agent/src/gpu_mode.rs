@@ -17,6 +17,9 @@
 //! | `mig.created` | the instance is there, no file names it |
 //! | `mig.destroyed` | the instance is gone, the claim's record is there |
 //! | `mig.mode-off` | MIG mode is off, the claim's record is there |
+//! | `layout.destroyed` | an instance of the former layout is gone |
+//! | `layout.mode-set` | the GPU has the MIG mode of its layout, and no instance |
+//! | `layout.created` | an instance of the layout is there |
 //!
 //! The mode of a GPU is computed from the claims that hold it, whose records survive a crash: a stored one could
 //! contradict them. [`GpuMode::admits`] is the rule that claims are checked by. While the driver is released, no GPU has a turn.
@@ -38,7 +41,7 @@ use crate::keyed_mutex::{KeyedGuard, KeyedMutex};
 use crate::metrics::Metrics;
 
 pub(crate) use instances::{is_made, whole_instance};
-pub(crate) use turn::GpuTurn;
+pub(crate) use turn::{ChangeError, GpuTurn};
 
 use minors::MovedMinors;
 

@@ -19,6 +19,7 @@ pub mod health;
 mod keyed_mutex;
 pub mod kubelet;
 mod metrics;
+mod mig_layout;
 mod monitor;
 mod node;
 mod problems;

@@ -7,6 +7,7 @@
 
 mod no_events;
 mod release;
+mod requests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use no_events::NoEvents;
+pub(crate) use requests::MonitorRequests;
 
 use crate::health::{GpuHealthTracker, Health, HealthReading};
 use crate::metrics::Metrics;
@@ -88,7 +90,7 @@ pub(crate) fn start(
     node: &str,
     open: Opener,
     modules: ModuleCheck,
-    release: watch::Receiver<Option<bool>>,
+    requests: MonitorRequests,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
 ) -> std::io::Result<watch::Receiver<Snapshot>> {
@@ -96,7 +98,7 @@ pub(crate) fn start(
     let monitor = Monitor {
         node: node.to_owned(),
         modules,
-        release,
+        requests,
         metrics,
         stop,
         sender,
@@ -115,8 +117,7 @@ pub(crate) fn start(
 struct Monitor {
     node: String,
     modules: ModuleCheck,
-    /// Whether the driver is to be released; `None` until the node's settings were read.
-    release: watch::Receiver<Option<bool>>,
+    requests: MonitorRequests,
     metrics: Arc<Metrics>,
     stop: CancellationToken,
     sender: watch::Sender<Snapshot>,
@@ -269,7 +270,9 @@ impl Monitor {
             }
             // What was registered for the GPU's events may be gone, and its minor number another.
             let is_stale = driver.mig_mode_changes() != self.mode_changes;
-            if is_stale {
+            let is_asked = self.requests.rereads.has_changed().unwrap_or_default();
+            if is_stale || is_asked {
+                self.requests.rereads.mark_unchanged();
                 poll_at = Instant::now();
             }
             if alive_check_at <= Instant::now() {

@@ -8,6 +8,7 @@ mod hook_program;
 pub(crate) mod hook_socket;
 mod inventory;
 mod lifecycle;
+mod mig_manager;
 mod node;
 mod node_mode;
 mod node_settings;

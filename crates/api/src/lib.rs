@@ -16,6 +16,7 @@ pub mod config;
 pub mod crds;
 mod fields;
 pub mod imex;
+pub mod mig_config;
 pub mod names;
 pub mod placement_policy;
 pub mod plugin_config;

@@ -143,6 +143,10 @@ pub const ANNOTATION_ADDRESS: &str = "octavo.dev/address";
 /// Folder with the limits of shares, on the host and in containers: `<folder>/<share>/limits.json`.
 pub const SHARES_FOLDER: &str = "/run/octavo/shares";
 
+/// Node label that names the layout of its GPUs' MIG devices, as of NVIDIA's MIG manager.
+pub const LABEL_MIG_CONFIG: &str = "nvidia.com/mig.config";
+/// Node label with the state of that layout: `pending`, `success` or `failed`.
+pub const LABEL_MIG_CONFIG_STATE: &str = "nvidia.com/mig.config.state";
 /// Node label with the NVLink clique, `<cluster uuid>.<clique>`.
 pub const LABEL_CLIQUE: &str = "nvidia.com/gpu.clique";
 
@@ -198,6 +202,8 @@ pub const SECONDS_AT_RISK: &str = "octavo.dev/seconds-at-risk";
 
 /// Reporter of events and field manager in server-side apply.
 pub const AGENT: &str = "octavo-agent";
+/// Field manager of the agent's label [`LABEL_MIG_CONFIG_STATE`].
+pub const MIG_MANAGER: &str = "octavo.dev/mig-manager";
 /// Field manager of the agent's labels of GPU feature discovery.
 pub const FEATURE_LABELS_MANAGER: &str = "octavo.dev/feature-labels";
 /// `reportingController` of the agent's events.

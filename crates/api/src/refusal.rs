@@ -262,6 +262,16 @@ pub enum Refusal {
         /// This node.
         node: String,
     },
+    /// The MIG devices of the GPU are about to change.
+    #[error(
+        "claim {claim} was not prepared because the MIG layout of the GPU of device {device} changes; delete the pod so that it is scheduled again"
+    )]
+    LayoutChanges {
+        /// Name of the device.
+        device: String,
+        /// Namespace and name.
+        claim: String,
+    },
     /// An opaque config is invalid.
     #[error(
         "the {source_name} config for the claim is refused because {error}; correct the manifest and create the claim again"
@@ -448,6 +458,7 @@ reasons! {
     MigNotUsable => "MigNotUsable",
     DriverClosed => "DriverClosed",
     LentToPlugin => "LentToPlugin",
+    LayoutChanges => "LayoutChanges",
     InvalidConfig => "InvalidConfig",
     ConfigMismatch => "ConfigMismatch",
     NotYetSupported => "NotYetSupported",

@@ -20,7 +20,7 @@ pub(super) struct Refused {
 }
 
 /// Typos, wrong types and values that would only fail on the node.
-pub(super) const REFUSED: [Refused; 45] = [
+pub(super) const REFUSED: [Refused; 47] = [
     set("agnet.enabled=true", "additional properties 'agnet' not allowed"),
     set("agent.tolerations[0].kye=x", "additional properties 'kye' not allowed"),
     set("imagePullSecrets[0]=x", "'/imagePullSecrets/0': got string, want object"),
@@ -29,6 +29,11 @@ pub(super) const REFUSED: [Refused; 45] = [
         "'/rbac/viewer/subjects/0/kind': value must be one of",
     ),
     set("agent.owner=two words", "'/agent/owner': 'two words' does not match"),
+    set("agent.migManager.config.name=a", "agent.migManager.enabled is false"),
+    set(
+        "agent.migManager.enabled=true,agent.migManager.config.layouts.a={}",
+        "/agent/migManager/config/layouts/a/0': got string",
+    ),
     set("agent.featureLabels=nodes", "'/agent/featureLabels': value must be one of"),
     set("agent.mode=both", "'/agent/mode': value must be one of"),
     set(
@@ -195,6 +200,8 @@ dynamicMig: [6,7]
 owner: \"octavo\"
 mode: device-plugin
 featureLabels: config
+migManager: true
+migConfigFile: /etc/octavo-mig/config.yaml
 devicePlugin:
   configFolder: /etc/octavo-device-plugin
   defaultConfig: \"default\"

@@ -159,6 +159,14 @@ pub(crate) struct MadeMig {
 }
 
 impl HeldDevice {
+    /// Its memory slices; `None`: those of all of the GPU.
+    pub(crate) fn placement(&self) -> Option<MigPlacement> {
+        match &self.kind {
+            HeldKind::Mig(mig) => Some(mig.placement()),
+            HeldKind::Whole | HeldKind::Share(_) => None,
+        }
+    }
+
     /// The device as reported to the kubelet.
     pub(crate) fn prepared(&self) -> PreparedDevice {
         PreparedDevice {

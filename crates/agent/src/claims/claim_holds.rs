@@ -10,6 +10,7 @@ use super::plan::FULL_TIME;
 use super::{DeviceKind, Devices, HeldCounts, Holding};
 use crate::checkpoint::{HeldDevice, HeldKind, HeldShare, MadeMig, Record, RecordState};
 use crate::gpu_mode::GpuMode;
+use crate::mig_layout::ClosedParts;
 
 /// All claims that hold devices, by UID.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub(super) struct ClaimHolds {
     by_uid: BTreeMap<String, ClaimHold>,
     /// Whether the device plugin has the GPUs, so that no claim gets any.
     is_lent: bool,
+    /// Parts of GPUs that are about to change, so that no claim gets any.
+    closed: ClosedParts,
 }
 
 /// Devices of one claim.
@@ -63,6 +66,29 @@ impl ClaimHolds {
     /// Whether the device plugin has the GPUs.
     pub(super) fn is_lent(&self) -> bool {
         self.is_lent
+    }
+
+    /// Closes parts of GPUs, and opens all others: no claim gets any of them from here on.
+    pub(super) fn close(&mut self, parts: ClosedParts) {
+        self.closed = parts;
+    }
+
+    /// The first device of a record that is closed.
+    pub(super) fn closed_device<'a>(&self, record: &'a Record) -> Option<&'a HeldDevice> {
+        let mut devices = record.devices.iter().filter(|held| !held.admin_access);
+        devices.find(|held| self.closed.covers(&held.uuid, held.placement()))
+    }
+
+    /// The claims that have a part of these, and those whose devices are unknown.
+    pub(super) fn holders(&self, parts: &ClosedParts) -> BTreeSet<String> {
+        let has_part = |hold: &&ClaimHold| {
+            let mut devices = hold.record.devices.iter().filter(|held| !held.admin_access);
+            let is_part = |held: &HeldDevice| {
+                held.uuid.is_empty() || parts.covers(&held.uuid, held.placement())
+            };
+            hold.may_hold_any() || devices.any(is_part)
+        };
+        self.by_uid.values().filter(has_part).map(|hold| hold.record.claim.to_string()).collect()
     }
 
     /// Takes a record that was found on disk.

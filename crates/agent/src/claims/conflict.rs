@@ -45,10 +45,14 @@ impl Inner {
         loop {
             let reserved = {
                 let mut holds = self.holds();
-                // Under the lock of the reservation: nothing is lent between the two.
+                // Under the lock of the reservation: nothing is lent or closed between the two.
                 if holds.is_lent() {
                     let (claim, node) = (record.claim.to_string(), self.node.clone());
                     return Err(Refusal::LentToPlugin { claim, node });
+                }
+                if let Some(held) = holds.closed_device(record) {
+                    let (device, claim) = (held.device.clone(), record.claim.to_string());
+                    return Err(Refusal::LayoutChanges { device, claim });
                 }
                 holds.reserve(record.clone(), devices)
             };

@@ -20,6 +20,7 @@ use super::preference;
 use super::resources::{GpuPart, Resource, resources};
 use crate::compute_domain::CHANNELS;
 use crate::config::NodeConfig;
+use crate::mig_layout::ClosedParts;
 use crate::monitor::Snapshot;
 use crate::problems::Problems;
 
@@ -127,6 +128,8 @@ pub(crate) struct Follower {
     pub(crate) snapshots: watch::Receiver<Snapshot>,
     pub(crate) configs: watch::Receiver<Option<PluginConfig>>,
     pub(crate) input: watch::Receiver<PluginInput>,
+    /// Parts of GPUs that are not offered, because they are about to change.
+    pub(crate) closed: watch::Receiver<ClosedParts>,
     pub(crate) offers: watch::Sender<Arc<Offer>>,
     pub(crate) problems: watch::Sender<Problems>,
 }
@@ -136,7 +139,10 @@ impl Follower {
     pub(crate) async fn run(mut self) {
         let mut files: Option<(String, DriverFiles)> = None;
         loop {
-            let snapshot = self.snapshots.borrow_and_update().clone();
+            let mut snapshot = self.snapshots.borrow_and_update().clone();
+            let closed = self.closed.borrow_and_update().clone();
+            let open = snapshot.inventory.map(|inventory| Arc::new(closed.without(&inventory)));
+            snapshot.inventory = open;
             let config = self.configs.borrow_and_update().clone();
             let is_offering = self.input.borrow_and_update().is_offering;
             let mut problems = Problems::new();
@@ -161,6 +167,7 @@ impl Follower {
                 changed = self.snapshots.changed() => if changed.is_err() { return },
                 Ok(()) = self.configs.changed() => {}
                 Ok(()) = self.input.changed() => {}
+                Ok(()) = self.closed.changed() => {}
                 () = look => {}
             }
         }

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 use tonic::transport::{Channel, Endpoint};
 
-use super::resources::is_gpu_resource;
+use super::resources::{is_gpu_resource, part_uuid};
 
 /// The kubelet's socket, below its root.
 const SOCKET: &str = "pod-resources/kubelet.sock";
@@ -33,10 +33,10 @@ const MAX_ANSWER: usize = 64 << 20;
 /// What a kubelet has of GPUs from device plugins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PluginState {
-    /// Resources with devices that the kubelet may give out, by name.
-    pub(crate) offered: BTreeSet<String>,
-    /// Pods with devices: namespace and name, or the UID where that is all that is known.
-    pub(crate) pods: BTreeSet<String>,
+    /// Resources with devices that the kubelet may give out, by name, and the UUIDs of the devices.
+    pub(crate) offered: BTreeMap<String, BTreeSet<String>>,
+    /// Pods with devices, and the UUIDs of the devices. A pod is its namespace and name, or its UID where that is all that is known.
+    pub(crate) pods: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// Asks the kubelet.
@@ -68,14 +68,23 @@ async fn asked(channel: Channel) -> anyhow::Result<PluginState> {
     let answer = client.get_allocatable_resources(request).await.context("ask the kubelet")?;
     let devices = answer.into_inner().devices.into_iter();
     let ours = devices.filter(|it| is_gpu_resource(&it.resource_name) && !it.device_ids.is_empty());
-    let offered = ours.map(|devices| devices.resource_name).collect();
+    let mut offered: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for device in ours {
+        let ids = device.device_ids.iter().map(|id| part_uuid(id).to_owned());
+        offered.entry(device.resource_name.clone()).or_default().extend(ids);
+    }
     // After the look at what may be given out: what was given out before that is in this answer.
     let answer = client.list(ListPodResourcesRequest {}).await.context("ask the kubelet")?;
-    let pods = answer.into_inner().pod_resources.into_iter().filter(|pod| {
-        let mut devices = pod.containers.iter().flat_map(|container| &container.devices);
-        devices.any(|it| is_gpu_resource(&it.resource_name) && !it.device_ids.is_empty())
-    });
-    let pods = pods.map(|pod| format!("{}/{}", pod.namespace, pod.name)).collect();
+    let mut pods: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for pod in answer.into_inner().pod_resources {
+        let devices = pod.containers.iter().flat_map(|container| &container.devices);
+        let ours = devices.filter(|it| is_gpu_resource(&it.resource_name));
+        let ids = ours.flat_map(|devices| &devices.device_ids);
+        let uuids: BTreeSet<String> = ids.map(|id| part_uuid(id).to_owned()).collect();
+        if !uuids.is_empty() {
+            pods.insert(format!("{}/{}", pod.namespace, pod.name), uuids);
+        }
+    }
     Ok(PluginState { offered, pods })
 }
 
@@ -104,11 +113,11 @@ struct Entry {
 }
 
 /// Pods with GPUs in the kubelet's file, by UID, as far as they have a cgroup.
-fn recorded(file: &Path, cgroups: &Path) -> anyhow::Result<BTreeSet<String>> {
+fn recorded(file: &Path, cgroups: &Path) -> anyhow::Result<BTreeMap<String, BTreeSet<String>>> {
     let text = match std::fs::read_to_string(file) {
         Ok(text) => text,
         // No plugin ever registered.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeSet::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
         Err(error) => return Err(error).with_context(|| format!("read {}", file.display())),
     };
     let checkpoint: Checkpoint =
@@ -118,8 +127,12 @@ fn recorded(file: &Path, cgroups: &Path) -> anyhow::Result<BTreeSet<String>> {
         let has_devices = entry.device_ids.values().any(|ids| !ids.is_empty());
         is_gpu_resource(&entry.resource_name) && has_devices
     });
-    let held = held.filter(|entry| has_cgroup(cgroups, &entry.pod_uid, CGROUP_DEPTH));
-    Ok(held.map(|entry| format!("UID {}", entry.pod_uid)).collect())
+    let mut pods: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for entry in held.filter(|entry| has_cgroup(cgroups, &entry.pod_uid, CGROUP_DEPTH)) {
+        let uuids = entry.device_ids.values().flatten().map(|id| part_uuid(id).to_owned());
+        pods.entry(format!("UID {}", entry.pod_uid)).or_default().extend(uuids);
+    }
+    Ok(pods)
 }
 
 /// Whether a pod has a cgroup below a folder: `pod<UID>`, or with systemd `kubepods-...-pod<UID>.slice` with underscores.
@@ -142,7 +155,7 @@ mod tests {
     fn the_kubelet_s_file_names_the_pods_with_gpus_that_exist() {
         let folder = tempfile::tempdir().unwrap();
         let (file, pods) = (folder.path().join("checkpoint"), folder.path().join("cgroups"));
-        assert_eq!(recorded(&file, &pods).unwrap(), BTreeSet::new());
+        assert_eq!(recorded(&file, &pods).unwrap(), BTreeMap::new());
         let entry = |uid: &str, resource: &str, ids: serde_json::Value| {
             serde_json::json!({
                 "PodUID": uid, "ContainerName": "c", "ResourceName": resource, "DeviceIDs": ids,
@@ -150,7 +163,7 @@ mod tests {
             })
         };
         let entries = [
-            entry("b", "nvidia.com/gpu", serde_json::json!({"0": ["GPU-1"], "1": ["GPU-2"]})),
+            entry("b", "nvidia.com/gpu", serde_json::json!({"0": ["GPU-1::0"], "1": ["GPU-2"]})),
             entry("a", "nvidia.com/mig-1g.10gb", serde_json::json!({"-1": ["MIG-1"]})),
             entry("c", "nvidia.com/hostdev", serde_json::json!({"-1": ["nic"]})),
             entry("gone", "nvidia.com/gpu", serde_json::json!({"0": ["GPU-3"]})),
@@ -164,11 +177,13 @@ mod tests {
             "Data": {"PodDeviceEntries": entries, "RegisteredDevices": {}}, "Checksum": 1,
         });
         std::fs::write(&file, text.to_string()).unwrap();
-        let wanted = ["UID a", "UID b"].map(str::to_owned);
+        let uuids = |uuids: &[&str]| uuids.iter().map(|uuid| (*uuid).to_owned()).collect();
+        let wanted = [("UID a", uuids(&["MIG-1"])), ("UID b", uuids(&["GPU-1", "GPU-2"]))];
+        let wanted = wanted.map(|(pod, uuids)| (pod.to_owned(), uuids));
         assert_eq!(recorded(&file, &pods).unwrap(), wanted.into());
         let none = serde_json::json!({"Data": {"PodDeviceEntries": null}, "Checksum": 1});
         std::fs::write(&file, none.to_string()).unwrap();
-        assert_eq!(recorded(&file, &pods).unwrap(), BTreeSet::new());
+        assert_eq!(recorded(&file, &pods).unwrap(), BTreeMap::new());
         std::fs::write(&file, "{").unwrap();
         assert!(recorded(&file, &pods).is_err(), "half a file is no empty one");
     }

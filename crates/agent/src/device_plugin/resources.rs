@@ -133,6 +133,11 @@ pub(crate) fn is_gpu_resource(name: &str) -> bool {
     name == GPU_RESOURCE || name.starts_with(MIG_PREFIX)
 }
 
+/// The UUID of the GPU or MIG device that a device of a resource is, or is a replica of.
+pub(crate) fn part_uuid(id: &str) -> &str {
+    id.split_once(REPLICA_SEPARATOR).map_or(id, |(uuid, _)| uuid)
+}
+
 /// The name of the resource of MIG devices with a profile.
 pub(crate) fn mig_resource(profile: &str) -> String {
     format!("{MIG_PREFIX}{}", profile.replace('+', "."))

@@ -1,11 +1,12 @@
 //! One GPU's turn: nothing else changes its MIG mode or its instances meanwhile. All calls of the driver block.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use octavo_api::Refusal;
 use octavo_gpu::mig::{MigInstance, MigProfile};
-use octavo_gpu::{Driver, DriverError};
+use octavo_gpu::{Driver, DriverError, Gpu};
 use octavo_node::failpoint;
 
 use super::instances::{is_made, is_recorded, whole_instance};
@@ -13,6 +14,7 @@ use super::minors::MovedMinors;
 use crate::checkpoint::{HeldDevice, HeldMig, MadeMig};
 use crate::keyed_mutex::KeyedGuard;
 use crate::metrics::{Metrics, MigOperation};
+use crate::mig_layout::Change;
 
 /// A GPU's turn. It ends when this is dropped.
 pub(crate) struct GpuTurn {
@@ -23,6 +25,23 @@ pub(crate) struct GpuTurn {
     pub(super) is_fixed: bool,
     pub(super) minors: Arc<MovedMinors>,
     pub(super) metrics: Option<Arc<Metrics>>,
+}
+
+/// Why a GPU did not get its layout.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChangeError {
+    /// The GPU is no longer as it was.
+    #[error("its instances have changed meanwhile")]
+    Stale,
+    /// The driver is closed or released.
+    #[error("the driver is closed")]
+    Closed,
+    /// The driver refuses.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// The MIG mode does not change.
+    #[error(transparent)]
+    Mode(#[from] Refusal),
 }
 
 /// Result of destroying an instance.
@@ -193,6 +212,43 @@ impl GpuTurn {
         }
     }
 
+    /// Gives a GPU another layout of MIG devices. Nothing may use what is destroyed.
+    ///
+    /// # Errors
+    ///
+    /// The GPU is no longer as it was when the change was computed, or the driver refuses a step. What was done before it stays.
+    pub(crate) fn apply(&self, gpu: &Gpu, change: &Change) -> Result<(), ChangeError> {
+        let places = |instances: &[MigInstance]| -> BTreeSet<_> {
+            instances.iter().map(|it| (it.gpu_instance, it.profile_id, it.placement)).collect()
+        };
+        let found = self.driver.mig_instances(&gpu.uuid)?;
+        if places(&found) != places(&gpu.mig_instances) {
+            return Err(ChangeError::Stale);
+        }
+        let held = HeldDevice {
+            device: format!("GPU {}", gpu.index),
+            uuid: gpu.uuid.clone(),
+            ..HeldDevice::default()
+        };
+        for instance in &change.destroyed {
+            self.counted(MigOperation::Destroy, || {
+                self.driver.destroy_mig(&gpu.uuid, instance.gpu_instance)
+            })?;
+            failpoint::hit("layout.destroyed");
+        }
+        if let Some(is_on) = change.mode {
+            self.set_mode(&held, is_on)?;
+            failpoint::hit("layout.mode-set");
+        }
+        for (profile, placement) in &change.created {
+            self.counted(MigOperation::Create, || {
+                self.driver.create_mig(&gpu.uuid, profile, *placement)
+            })?;
+            failpoint::hit("layout.created");
+        }
+        Ok(())
+    }
+
     /// Whether the instance of a claim's device is still there.
     pub(crate) fn has(&self, held: &HeldDevice, mig: &HeldMig) -> Result<bool, DriverError> {
         let instances = self.driver.mig_instances(&held.uuid)?;
@@ -256,11 +312,11 @@ impl GpuTurn {
     }
 
     /// Does an operation and counts it.
-    fn counted<T>(
+    fn counted<T, E>(
         &self,
         operation: MigOperation,
-        work: impl FnOnce() -> Result<T, Refusal>,
-    ) -> Result<T, Refusal> {
+        work: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         let started = Instant::now();
         let done = work();
         if let Some(metrics) = &self.metrics {

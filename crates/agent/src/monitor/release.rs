@@ -15,7 +15,9 @@ impl Monitor {
     /// Waits until the node's settings were read, for a time at most: without the API server the GPUs are read, too.
     pub(super) fn await_settings(&self) {
         let until = Instant::now() + SETTINGS_TIMEOUT;
-        while self.release.borrow().is_none() && Instant::now() < until && !self.stop.is_cancelled()
+        while self.requests.release.borrow().is_none()
+            && Instant::now() < until
+            && !self.stop.is_cancelled()
         {
             thread::sleep(SETTINGS_POLL_INTERVAL);
         }
@@ -23,7 +25,7 @@ impl Monitor {
 
     /// Whether the driver is to be released.
     pub(super) fn is_to_release(&self) -> bool {
-        *self.release.borrow() == Some(true)
+        *self.requests.release.borrow() == Some(true)
     }
 
     /// Tells that the driver is being released. The devices are tainted once it is closed.

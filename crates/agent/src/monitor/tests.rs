@@ -10,6 +10,11 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// Upper bound of the time until a MIG change by hand is noticed.
 const MIG_NOTICE_TIME: Duration = Duration::from_secs(15);
 
+/// Requests that never ask for a read.
+fn requests(release: watch::Receiver<Option<bool>>) -> MonitorRequests {
+    MonitorRequests { release, rereads: watch::channel(0).1 }
+}
+
 struct Watched {
     driver: TestDriver,
     snapshots: watch::Receiver<Snapshot>,
@@ -28,7 +33,8 @@ impl Watched {
         let metrics = Arc::new(Metrics::new(&mut Registry::default()));
         let (release, released) = watch::channel(Some(false));
         let snapshots =
-            start("node", open, Box::new(|| None), released, metrics, stop.clone()).unwrap();
+            start("node", open, Box::new(|| None), requests(released), metrics, stop.clone())
+                .unwrap();
         Self { driver, snapshots, release, stop }
     }
 
@@ -147,7 +153,7 @@ async fn a_kernel_module_that_goes_or_comes_is_noticed() {
     let metrics = Arc::new(Metrics::new(&mut Registry::default()));
     let (_release, released) = watch::channel(Some(false));
     let open: Opener = Box::new(move || Ok(Arc::new(driver.clone())));
-    let mut snapshots = start("node", open, modules, released, metrics, stop).unwrap();
+    let mut snapshots = start("node", open, modules, requests(released), metrics, stop).unwrap();
     let mut until = async |missing| {
         let wanted = snapshots.wait_for(|snapshot| {
             snapshot.inventory.is_some() && snapshot.missing_module == missing
@@ -304,7 +310,7 @@ async fn a_driver_that_is_to_be_released_from_the_start_is_never_opened() {
     let opened = driver.clone();
     let open: Opener = Box::new(move || Ok(Arc::new(opened.clone())));
     let mut snapshots =
-        start("node", open, Box::new(|| None), released, metrics, stop.clone()).unwrap();
+        start("node", open, Box::new(|| None), requests(released), metrics, stop.clone()).unwrap();
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(driver.reads(), 0, "the settings are not read yet");
     release.send_replace(Some(true));
@@ -367,7 +373,7 @@ fn monitor() -> Monitor {
         node: "node".to_owned(),
         modules: Box::new(|| None),
         mode_changes: 0,
-        release: watch::channel(Some(false)).1,
+        requests: requests(watch::channel(Some(false)).1),
         metrics: Arc::new(Metrics::new(&mut Registry::default())),
         stop: CancellationToken::new(),
         sender: watch::channel(Snapshot::default()).0,

@@ -21,7 +21,7 @@ use super::Shared;
 use super::node_settings::NodeSettings;
 use super::retry::retry_delays;
 use crate::config::NodeConfig;
-use crate::monitor::{self, Opener, Snapshot};
+use crate::monitor::{self, MonitorRequests, Opener, Snapshot};
 use crate::node::DraDriver;
 
 /// Time without an answer after which a newcomer reports readiness as standby. Only then does a rolling update end the
@@ -38,6 +38,8 @@ pub(super) struct NodeAgent {
     pub(super) settings: watch::Sender<Option<NodeSettings>>,
     /// Whether the driver is to be released; `None` until the settings were read.
     pub(super) release: watch::Sender<Option<bool>>,
+    /// Grows when the GPUs are to be read again.
+    pub(super) reread: watch::Sender<u64>,
     /// Time without an answer after which it reports readiness as standby.
     pub(super) standby_after: Duration,
 }
@@ -48,17 +50,19 @@ impl NodeAgent {
         let node = config.node_name.clone();
         let (metrics, stop) = (Arc::clone(&shared.metrics), shared.stop.clone());
         let (release, released) = watch::channel(None);
+        let (reread, rereads) = watch::channel(0);
+        let requests = MonitorRequests { release: released, rereads };
         let proc_root = config.paths.proc_root.clone();
         let modules = Box::new(move || {
             // A file that cannot be read is named where a claim is refused.
             let devices = CharDevices::read(&proc_root).ok()?;
             Majors::of(&devices).err().map(|missing| missing.module)
         });
-        let snapshots = monitor::start(&node, open, modules, released, metrics, stop)
+        let snapshots = monitor::start(&node, open, modules, requests, metrics, stop)
             .with_context(|| format!("cannot start the driver's thread of node {node}"))?;
         let (config, standby_after) = (Arc::new(config), STANDBY_AFTER);
         let settings = watch::channel(None).0;
-        Ok(Self { config, shared, snapshots, settings, release, standby_after })
+        Ok(Self { config, shared, snapshots, settings, release, reread, standby_after })
     }
 
     pub(super) async fn connect(&self) -> Client {

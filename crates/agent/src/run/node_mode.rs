@@ -211,9 +211,11 @@ fn set<T: Clone + PartialEq>(sender: &watch::Sender<T>, change: impl FnOnce(&mut
 /// What the kubelet has of device plugins.
 async fn plugin_obstacle(config: &NodeConfig) -> Option<Obstacle> {
     match device_plugin::plugin_state(&config.paths).await {
-        Ok(PluginState { pods, .. }) if !pods.is_empty() => Some(Obstacle::Pods(pods)),
+        Ok(PluginState { pods, .. }) if !pods.is_empty() => {
+            Some(Obstacle::Pods(pods.into_keys().collect()))
+        }
         Ok(PluginState { offered, .. }) if !offered.is_empty() => {
-            Some(Obstacle::OtherPlugin(offered))
+            Some(Obstacle::OtherPlugin(offered.into_keys().collect()))
         }
         Ok(_) => None,
         Err(error) => Some(Obstacle::Unknown(format!("{error:#}"))),

@@ -12,8 +12,9 @@ use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 use octavo_api::names::{
-    FEATURE_LABELS_MANAGER, LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_MODE, LABEL_OWNER,
-    LABEL_PLUGIN_CONFIG, LABEL_PREFIX_OPERATOR_DEPLOY,
+    FEATURE_LABELS_MANAGER, LABEL_DRIVER_RELEASED, LABEL_DYNAMIC_MIG, LABEL_MIG_CONFIG,
+    LABEL_MIG_CONFIG_STATE, LABEL_MODE, LABEL_OWNER, LABEL_PLUGIN_CONFIG,
+    LABEL_PREFIX_OPERATOR_DEPLOY,
 };
 use tokio::sync::watch;
 use tokio::time::sleep;
@@ -33,6 +34,10 @@ pub(super) struct NodeSettings {
     pub(super) mode: Mode,
     /// Name of the device plugin's config, if the node's label has one.
     pub(super) plugin_config: Option<String>,
+    /// Name of the layout of MIG devices, if the node's label has one.
+    pub(super) mig_config: Option<String>,
+    /// State of that layout, as the node's label says.
+    pub(super) mig_config_state: Option<String>,
     /// Whether the node has labels of GPU feature discovery that an agent wrote.
     pub(super) has_feature_labels: bool,
     /// Whether the driver is to be released.
@@ -58,8 +63,9 @@ impl NodeSettings {
         let (mode, no_mode) = label_or(node, LABEL_MODE, own.mode, |label| {
             label.parse::<Mode>().map_err(|error| ("ModeLabelInvalid", error.to_string()))
         });
-        let plugin_config =
-            node.labels.as_ref().and_then(|it| it.get(LABEL_PLUGIN_CONFIG)).cloned();
+        let text = |key| node.labels.as_ref()?.get(key).filter(|text| !text.is_empty()).cloned();
+        let plugin_config = text(LABEL_PLUGIN_CONFIG);
+        let (mig_config, mig_config_state) = (text(LABEL_MIG_CONFIG), text(LABEL_MIG_CONFIG_STATE));
         let (is_released, not_released) =
             label_or(node, LABEL_DRIVER_RELEASED, false, |label| match label {
                 "true" => Ok(true),
@@ -83,6 +89,8 @@ impl NodeSettings {
             owner,
             mode,
             plugin_config,
+            mig_config,
+            mig_config_state,
             has_feature_labels,
             is_released,
             problems,

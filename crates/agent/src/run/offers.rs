@@ -1,9 +1,10 @@
-//! The tasks of what a node offers: its mode, its device plugin and its labels.
+//! The tasks of what a node offers: its mode, its device plugin, its static MIG devices and its labels.
 //!
 //! ```text
 //! labels of the node --> mode -----+--> whether slices have devices
 //!                                  +--> device plugin's offer --> sockets
 //! config files ----> settings -----+--> labels of GPU feature discovery
+//! labels of the node --> layout ------> MIG devices, and parts of GPUs that are not offered meanwhile
 //! ```
 
 use std::sync::Arc;
@@ -12,24 +13,28 @@ use kube::Client;
 use octavo_kube_io::events::Events;
 use tokio::sync::watch;
 
+use super::mig_manager::MigManager;
 use super::node::NodeAgent;
 use super::node_mode::{NodeMode, Offering};
+use super::publish_loop::PublishInputs;
 use super::serving::ActivePeriod;
 use crate::claims::Claims;
 use crate::config::FeatureLabels;
 use crate::device_plugin::{self, ConfigFollower, Follower, PluginInput};
 use crate::feature_labels::{LabelFollower, LabelWriter};
+use crate::mig_layout::ClosedParts;
 use crate::problems::{self, Problems};
 
 impl NodeAgent {
-    /// Starts them. Claims are served at once where nothing of a device plugin has a GPU. Returns whether the mode permits slices.
+    /// Starts them. Claims are served at once where nothing of a device plugin has a GPU. Returns what decides which devices are in slices.
     pub(super) async fn start_offers(
         &self,
         claims: &Claims,
         client: &Client,
         events: &Events,
         period: &ActivePeriod,
-    ) -> watch::Receiver<Option<bool>> {
+    ) -> PublishInputs {
+        let (closed, closed_changes) = watch::channel(ClosedParts::default());
         let (slices, permitted) = watch::channel(None);
         let (plugin, input) = watch::channel(PluginInput::default());
         let (offers, listed) = watch::channel(Arc::default());
@@ -60,6 +65,7 @@ impl NodeAgent {
             snapshots: self.snapshots.clone(),
             configs: config_changes.clone(),
             input: input.clone(),
+            closed: closed_changes.clone(),
             offers,
             problems: problems(),
         };
@@ -81,7 +87,20 @@ impl NodeAgent {
             };
             period.spawn(follower.run());
         }
-        permitted
+        if let Some(settings) = self.config.mig_manager.clone() {
+            let manager = MigManager {
+                config: Arc::clone(&self.config),
+                settings,
+                client: client.clone(),
+                claims: claims.clone(),
+                snapshots: self.snapshots.clone(),
+                closed,
+                reread: self.reread.clone(),
+                problems: problems(),
+            };
+            period.spawn(manager.follow(self.settings.subscribe()));
+        }
+        PublishInputs { slices: permitted, closed: closed_changes }
     }
 
     /// Removes labels of GPU feature discovery that an agent with another setting wrote.

@@ -19,10 +19,19 @@ use crate::claims::{Claims, KnownDevice, MigManagement};
 use crate::config::{DynamicMig, Mode};
 use crate::devices::{MadeInstance, Node, Note, foreign_instances, is_inconsistent, notes};
 use crate::health::Health;
+use crate::mig_layout::ClosedParts;
 use crate::monitor::Snapshot;
 
 /// Interval between reads of a GPU with unexpected instances.
 const RECHECK_INTERVAL: Duration = Duration::from_mins(1);
+
+/// What is not offered at the moment.
+pub(super) struct PublishInputs {
+    /// Whether the node's mode permits slices; `None` until that is known.
+    pub(super) slices: watch::Receiver<Option<bool>>,
+    /// Parts of GPUs that are not offered, because they are about to change.
+    pub(super) closed: watch::Receiver<ClosedParts>,
+}
 
 /// Outputs of the loop.
 pub(super) struct PublishOutputs {
@@ -71,6 +80,8 @@ pub(super) struct PublishLoop {
     setting: watch::Receiver<Option<NodeSettings>>,
     /// Whether the node's mode permits slices; `None` until that is known.
     slices: watch::Receiver<Option<bool>>,
+    /// Parts of GPUs that are not offered, because they are about to change.
+    closed: watch::Receiver<ClosedParts>,
     outputs: PublishOutputs,
     observer: NodeObserver,
     /// Whether the driver was open and its modules loaded at the last step.
@@ -86,7 +97,7 @@ impl PublishLoop {
         claims: Claims,
         mut snapshots: watch::Receiver<Snapshot>,
         setting: watch::Receiver<Option<NodeSettings>>,
-        slices: watch::Receiver<Option<bool>>,
+        PublishInputs { slices, closed }: PublishInputs,
         outputs: PublishOutputs,
     ) -> Self {
         snapshots.mark_changed();
@@ -96,6 +107,7 @@ impl PublishLoop {
             snapshots,
             setting,
             slices,
+            closed,
             outputs,
             observer: NodeObserver::default(),
             was_usable: false,
@@ -129,6 +141,7 @@ impl PublishLoop {
             changed = self.snapshots.changed() => if changed.is_err() { return false },
             Ok(()) = self.setting.changed() => {}
             Ok(()) = self.slices.changed() => {}
+            Ok(()) = self.closed.changed() => {}
             () = look => {}
         }
         let snapshot = self.snapshots.borrow_and_update().clone();
@@ -166,7 +179,11 @@ impl PublishLoop {
         }
         let pool = match slices {
             None => None,
-            Some(true) => Some(pool::pool(&self.name, &node, &owner, snapshot.missing_module)),
+            Some(true) => {
+                let open = self.closed.borrow_and_update().without(&state.inventory);
+                let open = Node { inventory: &open, ..node };
+                Some(pool::pool(&self.name, &open, &owner, snapshot.missing_module))
+            }
             Some(false) => Some(self.empty()),
         };
         if let Some(pool) = pool.filter(|_| is_read) {

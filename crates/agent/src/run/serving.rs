@@ -143,9 +143,9 @@ impl NodeAgent {
         let (notes, note_changes) = watch::channel(BTreeSet::new());
         let outputs = PublishOutputs { pool: wanted, notes };
         let snapshots = self.snapshots.clone();
-        let slices = self.start_offers(&claims, client, &events, period).await;
+        let inputs = self.start_offers(&claims, client, &events, period).await;
         let mut publish_loop =
-            PublishLoop::new(node, claims.clone(), snapshots, setting, slices, outputs);
+            PublishLoop::new(node, claims.clone(), snapshots, setting, inputs, outputs);
         if is_taken_over {
             // Kubelet calls are already waiting and must not be refused for lack of devices.
             if timeout(FIRST_DEVICES_TIMEOUT, Box::pin(publish_loop.begin())).await.is_err() {

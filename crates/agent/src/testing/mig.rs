@@ -74,3 +74,33 @@ pub(crate) fn instance(id: u32, profile_id: u32, start: u32) -> MigInstance {
         compute_instances: vec![MigComputeInstance { id: 0, uuid: format!("MIG-{id}"), index: id }],
     }
 }
+
+/// A GPU of the model with this key, in MIG mode and without instances.
+pub(crate) fn model(key: &str) -> Gpu {
+    let table = octavo_machine::MigTable::find(key).unwrap();
+    let profile = |it: &octavo_machine::MigProfile| MigProfile {
+        number: it.number,
+        id: it.id,
+        name: it.name.to_owned(),
+        shape: MigShape::of_profile(it.number, it.compute_slices),
+        memory_mib: it.memory_mib,
+        instances: it.instances,
+        multiprocessors: it.multiprocessors,
+        copy_engines: it.copy_engines,
+        decoders: it.decoders,
+        encoders: 0,
+        jpeg_engines: it.jpeg_engines,
+        ofa_engines: it.ofa_engines,
+        placements: it
+            .starts
+            .iter()
+            .map(|&start| MigPlacement { start, size: it.memory_slices })
+            .collect(),
+    };
+    Gpu { mig_profiles: table.profiles.iter().map(profile).collect(), ..gpu(0, true) }
+}
+
+/// A GPU of each model with a table.
+pub(crate) fn all_models() -> Vec<Gpu> {
+    octavo_machine::MigTable::keys().map(model).collect()
+}

@@ -124,6 +124,18 @@ pub(super) const NODES: &[Reason] = &[
         "Wait for them, or delete the pods that the message names.",
     ),
     row(
+        "MigLayoutWaits",
+        EVENT,
+        "The MIG layout of a GPU changes once nothing uses what has to go.",
+        "Wait for the pods and claims that the message names, or delete them.",
+    ),
+    row(
+        "MigLayoutFailed",
+        EVENT,
+        "A GPU cannot have the MIG layout that the node's label `nvidia.com/mig.config` names.",
+        "Correct the label or the layout, or do what the message says.",
+    ),
+    row(
         "ResourceNotServed",
         EVENT,
         "The socket of a resource cannot be served, often because another device plugin does.",

@@ -135,6 +135,12 @@ pub(super) const REFUSALS: &[Reason] = &[
         "Delete the pod so that it is scheduled to another node, or set the node's mode to `dra`.",
     ),
     row(
+        "LayoutChanges",
+        REFUSAL,
+        "The MIG devices of the GPU are about to change, as the node's label `nvidia.com/mig.config` says.",
+        "Delete the pod so that it is scheduled again.",
+    ),
+    row(
         "MigInstancesInTheWay",
         REFUSAL,
         "The whole GPU is needed, but it has MIG instances that no claim holds.",

@@ -295,7 +295,7 @@ async fn an_agent_labels_its_own_node_with_its_clique_and_changes_nothing_else_o
         patch("gb200-tray-1", labels("nvidia.com/gpu.clique")).await.err()
     })
     .await;
-    let own = "may change the labels of GPU feature discovery only";
+    let own = "may change the labels of GPU feature discovery and ";
     for (node, change, reason) in [
         ("gb200-tray-1", labels("nvidia.com/gpu.clique"), "may change its own node only"),
         ("gb200-tray-0", labels("octavo.dev/scheduler"), own),

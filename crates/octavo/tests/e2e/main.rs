@@ -32,6 +32,7 @@ mod scheduler;
 mod scheduler_faults;
 mod scheduler_rules;
 mod shares;
+mod static_mig;
 mod testbed;
 mod tour;
 mod upgrade;

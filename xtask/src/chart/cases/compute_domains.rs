@@ -284,7 +284,7 @@ pub(super) fn every_value_facts() -> Vec<Fact> {
         ),
         fact(
             "DaemonSet",
-            "/spec/template/spec/volumes/12/hostPath/path",
+            "/spec/template/spec/volumes/13/hostPath/path",
             json!("/var/lib/k0s/kubelet/plugins/compute-domain.nvidia.com"),
         ),
         // Certificates of the daemons.

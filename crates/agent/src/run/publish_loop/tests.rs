@@ -66,6 +66,7 @@ struct Fixture {
     snapshots: watch::Sender<Snapshot>,
     setting: watch::Sender<Option<NodeSettings>>,
     slices: watch::Sender<Option<bool>>,
+    closed: watch::Sender<ClosedParts>,
     pool: watch::Receiver<Option<Arc<Pool>>>,
     notes: watch::Receiver<BTreeSet<Note>>,
 }
@@ -106,10 +107,12 @@ impl Fixture {
         let (snapshots, read) = watch::channel(snapshot);
         let (setting, message) = watch::channel(None);
         let (slices, permitted) = watch::channel(Some(true));
+        let (closed, closed_changes) = watch::channel(ClosedParts::default());
+        let inputs = PublishInputs { slices: permitted, closed: closed_changes };
         let (pool_sender, pool) = watch::channel(None);
         let (notes_sender, notes) = watch::channel(BTreeSet::new());
         let outputs = PublishOutputs { pool: pool_sender, notes: notes_sender };
-        let publish_loop = PublishLoop::new("node", claims, read, message, permitted, outputs);
+        let publish_loop = PublishLoop::new("node", claims, read, message, inputs, outputs);
         Self {
             _folder: folder,
             cards,
@@ -118,6 +121,7 @@ impl Fixture {
             snapshots,
             setting,
             slices,
+            closed,
             pool,
             notes,
         }
@@ -196,6 +200,25 @@ async fn devices_are_withdrawn_for_the_device_plugin_and_nothing_is_written_befo
         assert_eq!(fixture.names().len(), devices);
     }
     assert_eq!(fixture.publish_loop.applied.as_ref().unwrap().1.len(), 1, "claims know them");
+}
+
+#[tokio::test]
+async fn parts_of_gpus_that_change_are_not_published_meanwhile_and_stay_known() {
+    let mut gpu = mig::gpu(0, true);
+    gpu.mig_instances = vec![mig::instance(1, 9, 0), mig::instance(2, 9, 4)];
+    let mut fixture = Fixture::new(gpu.clone(), gpu.clone());
+    fixture.say(DynamicMig::None).await;
+    assert_eq!(fixture.names().len(), 2);
+    let mut half = ClosedParts::default();
+    half.add_place(&gpu.uuid, gpu.mig_instances[1].placement);
+    let mut whole = ClosedParts::default();
+    whole.add_gpu(&gpu.uuid);
+    for (closed, devices) in [(half, 1), (whole, 0), (ClosedParts::default(), 2)] {
+        fixture.closed.send_replace(closed);
+        assert!(fixture.publish_loop.step().await);
+        assert_eq!(fixture.names().len(), devices);
+        assert_eq!(fixture.publish_loop.applied.as_ref().unwrap().1.len(), 3, "claims know them");
+    }
 }
 
 #[tokio::test]

@@ -1,0 +1,142 @@
+//! Static MIG: the node's label names the layout of its GPUs' MIG devices.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use k8s_openapi::api::resource::v1::ResourceClaim;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use octavo_lab::Component;
+use serde_json::{Value, json};
+
+use crate::mig::mig_claim;
+use crate::testbed::{Testbed, eventually, pod};
+
+const NODE: &str = "dgx-h100-0";
+
+/// A layout of a file: two halves on the first two GPUs, and no MIG on the others.
+const FILE: &str = "version: v1
+mig-configs:
+  two-halves:
+  - {devices: all, mig-enabled: false}
+  - {devices: [0, 1], device-filter: \"0x233010DE\", mig-enabled: true, mig-devices: {3g.40gb: 2}}
+";
+
+async fn label(testbed: &Testbed, layout: Option<&str>) {
+    let nodes: Api<Node> = Api::all(testbed.client.clone());
+    let patch = json!({"metadata": {"labels": {"nvidia.com/mig.config": layout}}});
+    nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+}
+
+async fn wait_until_state(testbed: &Testbed, wanted: Option<&str>) {
+    let nodes: Api<Node> = Api::all(testbed.client.clone());
+    eventually(&format!("the state is {wanted:?}"), || async {
+        let labels = nodes.get(NODE).await.ok()?.metadata.labels.unwrap_or_default();
+        let state = labels.get("nvidia.com/mig.config.state").map(String::as_str);
+        (state == wanted).then_some(())
+    })
+    .await;
+}
+
+/// The published devices by kind: `gpu`, or the profile.
+async fn devices(testbed: &Testbed) -> BTreeMap<String, usize> {
+    let mut kinds = BTreeMap::new();
+    for slice in testbed.slices_of(NODE).await {
+        for device in slice.spec.devices.into_iter().flatten() {
+            let attributes = device.attributes.unwrap_or_default();
+            let profile = attributes.get("profile").and_then(|profile| profile.string.clone());
+            *kinds.entry(profile.unwrap_or_else(|| "gpu".to_owned())).or_default() += 1;
+        }
+    }
+    kinds
+}
+
+async fn wait_until_devices(testbed: &Testbed, wanted: &[(&str, usize)]) {
+    let wanted: BTreeMap<String, usize> =
+        wanted.iter().map(|(kind, count)| ((*kind).to_owned(), *count)).collect();
+    eventually(&format!("the devices are {wanted:?}"), || async {
+        (devices(testbed).await == wanted).then_some(())
+    })
+    .await;
+}
+
+async fn wait_until_event(testbed: &Testbed, reason: &str, part: &str) {
+    eventually(&format!("an event {reason} with {part:?}"), || async {
+        let events: Api<Event> = Api::all(testbed.client.clone());
+        let found = events.list(&ListParams::default()).await.ok()?.items;
+        let is_it = |event: &Event| {
+            event.reason.as_deref() == Some(reason)
+                && event.message.as_ref().is_some_and(|note| note.contains(part))
+        };
+        found.iter().any(is_it).then_some(())
+    })
+    .await;
+}
+
+/// Starts the agents again with these lines in their config.
+async fn configure(testbed: &Testbed, lines: &str) {
+    testbed.lab.stop(Component::Agents).await;
+    let file = testbed.node(NODE).join("agent.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{text}\n{lines}\n")).unwrap();
+    testbed.lab.start(Component::Agents).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn gpus_get_the_mig_layout_of_their_node_each_once_nothing_uses_what_has_to_go() {
+    let testbed = Testbed::up("dgx-h100=1").await;
+    let file = testbed.node(NODE).join("mig.yaml");
+    fs::write(&file, FILE).unwrap();
+    configure(&testbed, &format!("migManager: true\nmigConfigFile: {}", file.display())).await;
+    wait_until_devices(&testbed, &[("gpu", 8)]).await;
+    label(&testbed, Some("all-balanced")).await;
+    wait_until_state(&testbed, Some("success")).await;
+    let balanced = [("1g.10gb", 16), ("2g.20gb", 8), ("3g.40gb", 8)];
+    wait_until_devices(&testbed, &balanced).await;
+
+    // A pod keeps its instance, and its GPU waits. The others change at once.
+    let claim: Value = mig_claim("half", &["3g.40gb"]);
+    testbed.create::<ResourceClaim>(claim).await;
+    testbed.create::<Pod>(pod("half", "half")).await;
+    testbed.wait_until_running("half").await;
+    label(&testbed, Some("all-1g.10gb")).await;
+    wait_until_event(&testbed, "MigLayoutWaits", "waits for default/half").await;
+    wait_until_state(&testbed, Some("pending")).await;
+    // Seven GPUs with seven devices each. Of the eighth the two that fit are offered.
+    wait_until_devices(&testbed, &[("1g.10gb", 51)]).await;
+
+    // Killed at any time, it goes on.
+    testbed.lab.kill(Component::Agents).await;
+    testbed.lab.start(Component::Agents).await.unwrap();
+    wait_until_state(&testbed, Some("pending")).await;
+    testbed.delete_pod("half").await;
+    testbed.claims().delete("half", &DeleteParams::default()).await.unwrap();
+    wait_until_state(&testbed, Some("success")).await;
+    wait_until_devices(&testbed, &[("1g.10gb", 56)]).await;
+
+    label(&testbed, Some("two-halves")).await;
+    wait_until_devices(&testbed, &[("3g.40gb", 4), ("gpu", 6)]).await;
+    wait_until_state(&testbed, Some("success")).await;
+
+    // What is unknown or impossible leaves the last layout in place.
+    for (layout, reason) in
+        [("halves", "is unknown"), ("all-9g.90gb", "has no MIG profile 9g.90gb")]
+    {
+        label(&testbed, Some(layout)).await;
+        wait_until_event(&testbed, "MigLayoutFailed", reason).await;
+        wait_until_state(&testbed, Some("failed")).await;
+    }
+    wait_until_devices(&testbed, &[("3g.40gb", 4), ("gpu", 6)]).await;
+    label(&testbed, Some("all-disabled")).await;
+    wait_until_state(&testbed, Some("success")).await;
+    wait_until_devices(&testbed, &[("gpu", 8)]).await;
+
+    // A GPU of dynamic MIG is refused by name.
+    crate::mig::opt_in(&testbed, NODE, "7").await;
+    label(&testbed, Some("all-balanced")).await;
+    wait_until_event(&testbed, "MigLayoutFailed", "GPU 7 is under dynamic MIG").await;
+    wait_until_state(&testbed, Some("failed")).await;
+    label(&testbed, None).await;
+    wait_until_state(&testbed, None).await;
+}
