@@ -9,6 +9,9 @@
 
 #![forbid(unsafe_code)]
 
+/// Encoding and decoding of messages outside of calls.
+pub use prost::Message;
+
 /// One module for each .proto file.
 #[allow(
     missing_docs,

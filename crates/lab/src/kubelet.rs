@@ -5,11 +5,13 @@
 //!                        ^
 //!  one pod watch --> one task per pod --> prepare, CDI, status, unprepare
 //!  one heartbeat per node --> Node, Lease
+//!  two sockets per node --> device plugins, PodResources
 //! ```
 //!
 //! Pure functions make all decisions: statuses, reference counts, CDI merges and a container's
 //! devices. The tasks carry them out. The process may be killed at any moment. Each node's
-//! `kubelet/dra_state.json` records a claim before its plugin is asked to prepare it.
+//! `kubelet/dra_state.json` records a claim before its plugin is asked to prepare it, and
+//! `kubelet/device-plugins/kubelet_internal_checkpoint` a container's devices before it is created.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,10 +31,12 @@ use crate::cluster::layout::Layout;
 use crate::cluster::settings::Settings as LabSettings;
 
 mod claims;
+mod device_manager;
 #[cfg(test)]
 mod fake_api;
 #[cfg(test)]
 mod fake_plugin;
+mod json_file;
 mod node;
 mod plugins;
 mod pod_addresses;
@@ -91,6 +95,12 @@ pub(crate) async fn run(
         Duration::from_secs(settings.health_retry_seconds.into()),
     )?;
     let mut registrar = tasks.spawn(registrar.run(shutdown.clone()));
+    for node in nodes.values() {
+        if let Err(error) = device_manager::sockets::serve(node, &tasks) {
+            let error = format!("{error:#}");
+            tracing::warn!(node = node.name, error, "device plugins are not served");
+        }
+    }
     tasks.spawn(pods::dispatch::run(client, nodes.clone(), tasks.clone(), shutdown.clone()));
     let permits = Arc::new(Semaphore::new(MAX_CONCURRENT_REGISTRATIONS));
     for node in nodes.into_values() {

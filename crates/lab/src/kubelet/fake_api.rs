@@ -28,6 +28,7 @@ pub(crate) struct FakeApi {
 struct State {
     objects: BTreeMap<String, Value>,
     conflicts: usize,
+    patches: usize,
     created: Vec<Value>,
     version: watch::Sender<u64>,
     pods: BTreeMap<String, watch::Sender<Option<Arc<Pod>>>>,
@@ -39,6 +40,7 @@ impl Default for State {
         Self {
             objects: BTreeMap::new(),
             conflicts: 0,
+            patches: 0,
             created: Vec::new(),
             version,
             pods: BTreeMap::new(),
@@ -55,6 +57,11 @@ impl FakeApi {
     /// Makes the next `count` patches fail with a conflict.
     pub(crate) fn fail_with_conflicts(&self, count: usize) {
         self.state.lock().unwrap().conflicts = count;
+    }
+
+    /// Number of patches that succeeded.
+    pub(crate) fn patches(&self) -> usize {
+        self.state.lock().unwrap().patches
     }
 
     /// Stores an object at `path`.
@@ -136,6 +143,7 @@ impl FakeApi {
             return failure(409, "Conflict");
         }
         if *method == Method::PATCH {
+            state.patches += 1;
             merge(&mut found, &body);
             state.set(object, Some(found.clone()));
         } else if *method == Method::DELETE {

@@ -2,6 +2,7 @@
 
 pub(crate) mod heartbeat;
 mod object;
+mod shown_devices;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -17,6 +18,7 @@ use tokio::sync::OwnedMutexGuard;
 use tokio_util::sync::CancellationToken;
 
 use crate::kubelet::claims::claim_info::ClaimInfoCache;
+use crate::kubelet::device_manager::DeviceManager;
 use crate::kubelet::plugins::Plugins;
 use crate::kubelet::plugins::health::{Reports, SharedReports};
 use crate::kubelet::pod_addresses::PodAddresses;
@@ -38,6 +40,8 @@ pub(crate) struct Node {
     pub(crate) plugins: Plugins,
     /// Device health reported by the plugins.
     pub(crate) reports: SharedReports,
+    /// Devices of device plugins.
+    pub(crate) devices: DeviceManager,
     /// Pod addresses, from one range for all nodes.
     pub(crate) pod_addresses: Arc<PodAddresses>,
     /// Where containers run that are processes of this machine.
@@ -85,12 +89,15 @@ impl Node {
                 claim_infos_path.display()
             )
         })?;
+        let devices = DeviceManager::open(&folder)
+            .with_context(|| format!("cannot make the folder of device plugins of node {name}"))?;
         let reporter = Reporter { controller: "kubelet".to_owned(), instance: Some(name.clone()) };
         Ok(Self {
             address: node_address(ordinal),
             machine,
             plugins: Plugins::new(),
             reports: SharedReports::new(Reports::default()),
+            devices,
             pod_addresses,
             host,
             shutdown,

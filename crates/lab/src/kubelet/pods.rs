@@ -1,7 +1,7 @@
 //! Pods of the simulated nodes: watch, workers, statuses and containers.
 
 mod allocated_resources;
-mod cdi;
+pub(crate) mod cdi;
 pub(crate) mod containers;
 pub(crate) mod dispatch;
 pub(crate) mod plan;

@@ -332,6 +332,7 @@ struct AgentConfig<'a> {
     sys_root: PathBuf,
     kubelet_root: PathBuf,
     device_plugin_root: PathBuf,
+    cgroup_root: PathBuf,
     cdi_root: PathBuf,
     run_root: PathBuf,
     dynamic_mig: &'a NodeDynamicMig,
@@ -356,6 +357,8 @@ impl<'a> AgentConfig<'a> {
             sys_root: folder.join("sys"),
             kubelet_root: folder.join("kubelet"),
             device_plugin_root: folder.join("kubelet/device-plugins"),
+            // `sys` is shared by all nodes of a machine.
+            cgroup_root: folder.join("cgroup"),
             cdi_root: folder.join("cdi"),
             run_root: folder.join("run"),
             dynamic_mig: &node.dynamic_mig,
@@ -416,6 +419,7 @@ mod tests {
         assert_eq!(read["nodeName"], "n");
         assert_eq!(read["driverRoot"], "/s/nodes/n/driver");
         assert_eq!(read["cdiRoot"], "/s/nodes/n/cdi");
+        assert_eq!(read["cgroupRoot"], "/s/nodes/n/cgroup");
         assert_eq!(read["runRoot"], "/s/nodes/n/run");
         assert_eq!(read["dynamicMig"], serde_json::json!([1, 3]));
         assert_eq!(read["computeDomains"], true);

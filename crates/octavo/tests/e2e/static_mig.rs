@@ -140,3 +140,43 @@ async fn gpus_get_the_mig_layout_of_their_node_each_once_nothing_uses_what_has_t
     label(&testbed, None).await;
     wait_until_state(&testbed, None).await;
 }
+
+/// Waits until pods can have so many of these resources on the node.
+async fn wait_until_allocatable(testbed: &Testbed, wanted: &[(&str, &str)]) {
+    let nodes: Api<Node> = Api::all(testbed.client.clone());
+    eventually(&format!("the node has {wanted:?}"), || async {
+        let allocatable = nodes.get(NODE).await.ok()?.status?.allocatable?;
+        let has = |(resource, count): &(&str, &str)| {
+            allocatable.get(&format!("nvidia.com/{resource}")).is_some_and(|it| it.0 == *count)
+        };
+        wanted.iter().all(has).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn mig_devices_of_the_device_plugin_change_once_no_pod_has_them() {
+    let testbed = Testbed::up("dgx-h100=1").await;
+    let settings =
+        "migManager: true\nmode: device-plugin\ndevicePlugin: {flags: {mig-strategy: mixed}}";
+    configure(&testbed, settings).await;
+    wait_until_allocatable(&testbed, &[("gpu", "8")]).await;
+    label(&testbed, Some("all-balanced")).await;
+    wait_until_state(&testbed, Some("success")).await;
+    let balanced =
+        [("gpu", "0"), ("mig-1g.10gb", "16"), ("mig-2g.20gb", "8"), ("mig-3g.40gb", "8")];
+    wait_until_allocatable(&testbed, &balanced).await;
+
+    let mut half = pod("half", "half");
+    half["spec"].as_object_mut().unwrap().remove("resourceClaims");
+    half["spec"]["containers"][0]["resources"] = json!({"limits": {"nvidia.com/mig-3g.40gb": "1"}});
+    testbed.create::<Pod>(half).await;
+    testbed.wait_until_running("half").await;
+    label(&testbed, Some("all-disabled")).await;
+    wait_until_event(&testbed, "MigLayoutWaits", "waits for default/half").await;
+    wait_until_allocatable(&testbed, &[("gpu", "7"), ("mig-3g.40gb", "0")]).await;
+    wait_until_state(&testbed, Some("pending")).await;
+    testbed.delete_pod("half").await;
+    wait_until_state(&testbed, Some("success")).await;
+    wait_until_allocatable(&testbed, &[("gpu", "8")]).await;
+}

@@ -11,6 +11,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use crate::kubelet::claims::{ContainerRequest, UsableClaim};
+use crate::kubelet::json_file;
 
 /// Claims that plugins of a node may hold, by `namespace/name`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,18 +109,12 @@ impl ClaimInfo {
 impl ClaimInfoCache {
     /// Loads the cache; a missing file means an empty cache.
     pub(crate) fn load(path: &Path) -> std::io::Result<Self> {
-        match std::fs::read(path) {
-            Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(e) => Err(e),
-        }
+        json_file::load(path)
     }
 
     /// Replaces the cache's file atomically.
     pub(crate) fn save(&self, path: &Path) -> std::io::Result<()> {
-        let next = path.with_extension("json.next");
-        std::fs::write(&next, serde_json::to_vec(self)?)?;
-        std::fs::rename(&next, path)
+        json_file::save(path, self)
     }
 
     /// The info of a claim.

@@ -10,9 +10,12 @@ use kube::ResourceExt as _;
 use kube::api::{Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until};
 
+use crate::kubelet::device_manager::resources::Counts;
 use crate::kubelet::node::Node;
 use crate::kubelet::node::object;
+use crate::kubelet::node::shown_devices::ShownDevices;
 use crate::kubelet::settings::Settings;
 use crate::kubelet::{ApiError, backoff, within};
 
@@ -20,12 +23,17 @@ use crate::kubelet::{ApiError, backoff, within};
 /// the number of concurrent registrations.
 pub(crate) async fn run(node: &Node, settings: &Settings, permits: &Semaphore) {
     let (since, mut attempt) = (Timestamp::now(), 0);
+    let mut shown = ShownDevices::new(node);
     let uid = loop {
         let permit = permits.acquire().await;
-        let registered = register(node, since, settings).await;
+        let counts = shown.wanted();
+        let registered = register(node, since, settings, &counts).await;
         drop(permit);
         match registered {
-            Ok(uid) => break uid,
+            Ok(uid) => {
+                shown.written(counts);
+                break uid;
+            }
             Err(error) => {
                 tracing::debug!(node = node.name, %error, "node not registered yet");
                 tokio::time::sleep(backoff(attempt, &node.name)).await;
@@ -36,19 +44,30 @@ pub(crate) async fn run(node: &Node, settings: &Settings, permits: &Semaphore) {
     tracing::debug!(node = node.name, "node registered");
     let interval = Duration::from_secs(settings.lease_seconds.into());
     let mut round = 0_u32;
-    let mut pause = first_pause(interval, &node.name);
+    let mut due = Instant::now() + first_pause(interval, &node.name);
     loop {
-        tokio::time::sleep(pause).await;
-        pause = interval;
+        // One after the other: no write of older numbers can overtake one of newer ones.
+        tokio::select! {
+            () = sleep_until(due) => {}
+            () = shown.is_outdated() => {
+                shown.write(node).await;
+                continue;
+            }
+        }
         round += 1;
         let mut result = renew_lease(node, settings, uid.as_deref()).await;
         let rounds = (settings.status_seconds / settings.lease_seconds.max(1)).max(1);
         if result.is_ok() && round.is_multiple_of(u32::from(rounds)) {
-            result = patch_status(node, since).await;
+            let counts = shown.wanted();
+            result = patch_status(node, since, &counts).await;
+            if result.is_ok() {
+                shown.written(counts);
+            }
         }
         if let Err(error) = result {
             tracing::warn!(node = node.name, %error, "heartbeat failed");
         }
+        due = Instant::now() + interval;
     }
 }
 
@@ -59,14 +78,15 @@ async fn register(
     node: &Node,
     since: Timestamp,
     settings: &Settings,
+    counts: &Counts,
 ) -> Result<Option<String>, ApiError> {
     let api: Api<NodeObject> = Api::all(node.client.clone());
-    let object = object::node(&node.name, node.machine.as_ref(), node.address, since);
+    let object = object::node(&node.name, node.machine.as_ref(), node.address, since, counts);
     let labels = json!({"metadata": {"labels": object.metadata.labels}});
     let params = PatchParams::default();
     let uid = match within(api.patch_metadata(&node.name, &params, &Patch::Merge(&labels))).await {
         Ok(merged) => {
-            patch_status(node, since).await?;
+            patch_status(node, since, counts).await?;
             merged.uid()
         }
         Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 404 => {
@@ -78,10 +98,10 @@ async fn register(
     Ok(uid)
 }
 
-async fn patch_status(node: &Node, since: Timestamp) -> Result<(), ApiError> {
+async fn patch_status(node: &Node, since: Timestamp, counts: &Counts) -> Result<(), ApiError> {
     let api: Api<NodeObject> = Api::all(node.client.clone());
     let (machine, now) = (node.machine.as_ref(), Timestamp::now());
-    let status = object::status(&node.name, machine, node.address, since, now);
+    let status = object::status(&node.name, machine, node.address, (since, now), counts);
     let patch = Patch::Strategic(json!({"status": status}));
     within(api.patch_status(&node.name, &PatchParams::default(), &patch)).await.map(drop)
 }

@@ -10,6 +10,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
 use octavo_machine::{AddressingMode, Machine};
 
+use crate::kubelet::device_manager::resources::{Count, Counts};
+
+/// Quantities by resource.
+type Quantities = BTreeMap<String, Quantity>;
+
 /// Reported kubelet version: the one whose behaviour the simulation follows.
 const KUBELET_VERSION: &str = "v1.36.3";
 
@@ -33,6 +38,7 @@ pub(crate) fn node(
     machine: Option<&Machine>,
     address: Ipv4Addr,
     now: Timestamp,
+    counts: &Counts,
 ) -> Node {
     Node {
         metadata: ObjectMeta {
@@ -40,25 +46,28 @@ pub(crate) fn node(
             labels: Some(labels(name, machine)),
             ..ObjectMeta::default()
         },
-        status: Some(status(name, machine, address, now, now)),
+        status: Some(status(name, machine, address, (now, now), counts)),
         ..Node::default()
     }
 }
 
-/// Status of a node that has been ready since `since`.
+/// Status of a node that has been ready since `since`, with the devices of its plugins.
 pub(crate) fn status(
     name: &str,
     machine: Option<&Machine>,
     address: Ipv4Addr,
-    since: Timestamp,
-    now: Timestamp,
+    (since, now): (Timestamp, Timestamp),
+    counts: &Counts,
 ) -> NodeStatus {
     let resources = capacity(machine);
+    let (mut all, mut healthy) = devices(counts);
+    all.extend(resources.clone());
+    healthy.extend(resources);
     let address_of =
         |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
     NodeStatus {
-        capacity: Some(resources.clone()),
-        allocatable: Some(resources),
+        capacity: Some(all),
+        allocatable: Some(healthy),
         conditions: Some(conditions(since, now)),
         addresses: Some(vec![
             address_of("InternalIP", address.to_string()),
@@ -107,8 +116,17 @@ pub(crate) fn lease(name: &str, node_uid: Option<String>, seconds: i32, now: Tim
     }
 }
 
+/// All devices of plugins by resource, and the healthy ones.
+pub(crate) fn devices(counts: &Counts) -> (Quantities, Quantities) {
+    let quantities = |number: fn(&Count) -> usize| {
+        let quantity = |count| Quantity(number(count).to_string());
+        counts.iter().map(|(name, count)| (name.clone(), quantity(count))).collect()
+    };
+    (quantities(|count| count.capacity), quantities(|count| count.allocatable))
+}
+
 /// Resources other than devices: 16 cores per GPU, and twice the memory of the GPUs.
-fn capacity(machine: Option<&Machine>) -> BTreeMap<String, Quantity> {
+fn capacity(machine: Option<&Machine>) -> Quantities {
     let (gpus, memory_mib) = machine.map_or((1, 0), |machine| {
         let gpus = u64::try_from(machine.gpus.len()).unwrap_or(1).max(1);
         (gpus, gpus * machine.model.memory_mib)

@@ -26,6 +26,19 @@ pub(crate) fn of_pod(
         .collect()
 }
 
+/// Puts the health of devices of plugins before that of claims' devices, as in the kubelet. Init containers show none.
+pub(crate) fn put_first(
+    statuses: &mut BTreeMap<String, Vec<ResourceStatus>>,
+    pod: &Pod,
+    mut of_plugins: BTreeMap<String, Vec<ResourceStatus>>,
+) {
+    for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
+        if let Some(devices) = of_plugins.remove(&container.name) {
+            statuses.entry(container.name.clone()).or_default().splice(..0, devices);
+        }
+    }
+}
+
 /// One status per claim or request that `container` names. As in the kubelet, claims of extended
 /// resources are not shown.
 fn of_container(

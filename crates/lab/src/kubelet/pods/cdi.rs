@@ -226,7 +226,7 @@ impl Catalogue {
 impl Edits {
     /// Adds `other`: a later variable, device node or mount replaces an earlier one with the same
     /// name.
-    fn apply(&mut self, other: &Self) {
+    pub(crate) fn apply(&mut self, other: &Self) {
         for variable in &other.env {
             let name = |text: &str| text.split('=').next().unwrap_or_default().to_owned();
             replace_or_push(&mut self.env, variable, |old| name(old) == name(variable));

@@ -1,5 +1,6 @@
 //! Replaces the container runtime: records what each container would get.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -8,6 +9,7 @@ use serde::Serialize;
 
 use crate::kubelet::claims::claim_info::ClaimResources;
 use crate::kubelet::claims::requests_of;
+use crate::kubelet::device_manager::options::ContainerOptions;
 use crate::kubelet::node::Node;
 use crate::kubelet::pods::cdi::{Catalogue, Edits, Mount};
 
@@ -19,6 +21,8 @@ struct ContainerRecord<'a> {
     pod: String,
     container: &'a str,
     image: Option<&'a str>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    annotations: BTreeMap<String, String>,
     cdi_devices: Vec<String>,
     /// The container's claims in the kubelet's pod resources API.
     dynamic_resources: Vec<ClaimResources>,
@@ -37,7 +41,7 @@ pub(crate) struct CreateFailure {
     pub(crate) message: String,
 }
 
-/// Creates all containers of `pod`. Each gets only the devices of the requests that it names.
+/// Creates all containers of `pod`. Each gets only the devices of the requests that it names, and those that plugins gave it.
 pub(crate) fn create(node: &Node, pod: &Pod) -> Result<(), CreateFailure> {
     let spec = pod.spec.as_ref();
     let init = spec.and_then(|spec| spec.init_containers.as_deref()).unwrap_or_default();
@@ -88,10 +92,17 @@ fn create_one(
     let refused = |message: String| ("CreateContainerError", message);
     let namespace = pod.namespace().unwrap_or_default();
     let requests = requests_of(pod, container);
-    let (cdi_devices, dynamic_resources) = {
+    let (mut cdi_devices, dynamic_resources) = {
         let cache = node.claim_infos();
         (cache.cdi_ids(&namespace, &requests), cache.resources(&namespace, &requests))
     };
+    let options = node.devices.options(&pod.uid().unwrap_or_default(), &container.name);
+    let ContainerOptions { edits: mut all_edits, annotations, cdi_devices: of_plugins } = options;
+    for name in of_plugins {
+        if !cdi_devices.contains(&name) {
+            cdi_devices.push(name);
+        }
+    }
     let edits = if cdi_devices.is_empty() {
         Edits::default()
     } else {
@@ -105,14 +116,16 @@ fn create_one(
         .iter()
         .try_for_each(check_mount)
         .map_err(|message| ("RunContainerError", message))?;
+    all_edits.apply(&edits);
     let record = ContainerRecord {
         namespace,
         pod: pod.name_any(),
         container: &container.name,
         image: container.image.as_deref(),
+        annotations,
         cdi_devices,
         dynamic_resources,
-        edits,
+        edits: all_edits,
     };
     write(folder, &container.name, &record)
         .map_err(|e| refused(format!("write the container's file: {e}")))

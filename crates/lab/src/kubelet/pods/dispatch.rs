@@ -127,7 +127,9 @@ impl PodDispatch {
         }
         // Pods that were deleted while no process of this lab watched.
         for node in self.nodes.values() {
-            for uid in node.claim_infos().orphans(&listed) {
+            let mut orphans = node.claim_infos().orphans(&listed);
+            orphans.extend(node.devices.orphans(&listed));
+            for uid in orphans {
                 let (node, shutdown) = (Arc::clone(node), self.shutdown.clone());
                 self.tasks.spawn(async move {
                     shutdown.run_until_cancelled(worker::release_orphan(node, uid)).await;

@@ -35,6 +35,15 @@ pub(crate) enum State {
     Terminated { exit_code: i32, started: Option<Timestamp>, finished: Timestamp },
 }
 
+/// Why a node did not accept a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    /// Reason.
+    pub(crate) reason: &'static str,
+    /// Text for people.
+    pub(crate) message: String,
+}
+
 /// Inputs of a pod's status besides its object.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
@@ -58,6 +67,8 @@ pub(crate) struct View {
     pub(crate) restarts: i32,
     /// Health of each container's devices, by container name.
     pub(crate) resources: BTreeMap<String, Vec<ResourceStatus>>,
+    /// Why the node did not accept the pod, which then has no containers.
+    pub(crate) rejection: Option<Rejection>,
 }
 
 impl Phase {
@@ -79,6 +90,15 @@ impl Phase {
 
 /// The status of `pod` according to `view`. `now` dates changed conditions.
 pub(crate) fn status_of(pod: &Pod, view: &View, now: Timestamp) -> PodStatus {
+    if let Some(rejection) = &view.rejection {
+        return PodStatus {
+            phase: Some(view.phase.as_str().to_owned()),
+            start_time: Some(Time(view.start_time)),
+            reason: Some(rejection.reason.to_owned()),
+            message: Some(format!("Pod was rejected: {}", rejection.message)),
+            ..PodStatus::default()
+        };
+    }
     let spec = pod.spec.clone().unwrap_or_default();
     let statuses = |containers: &[Container], init: bool| {
         let list = containers.iter().map(|container| container_status(pod, container, init, view));

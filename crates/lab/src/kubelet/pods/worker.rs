@@ -1,38 +1,40 @@
 //! The worker of one pod on its node.
 //!
 //! ```text
+//! admit: devices of plugins, or Failed
+//!   v
 //! start: prepare claims -> create containers -> Running -- run-for --> exited -> restart | done
 //!   ^ retried with back-off                        |                               |
 //!   +----------------------------------------------+------- deleted ---------------+
 //!                                                  v
-//!              stop: unprepare (until it succeeds) -> final status -> delete
+//!              stop: unprepare (until it succeeds), free devices -> final status -> delete
 //! ```
+
+mod admission;
+mod status_writes;
+mod termination;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodStatus};
-use kube::Api;
 use kube::ResourceExt as _;
-use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::runtime::events::EventType;
-use serde_json::json;
 use tokio::sync::watch;
 
+pub(crate) use self::termination::release_orphan;
+use crate::kubelet::backoff;
 use crate::kubelet::claims;
-use crate::kubelet::claims::prepare;
 use crate::kubelet::node::Node;
 use crate::kubelet::pod_addresses::AddressRange;
-use crate::kubelet::pods::allocated_resources;
 use crate::kubelet::pods::containers;
 use crate::kubelet::pods::plan::{AfterExit, Plan, restart_delay};
 use crate::kubelet::pods::processes::{self, ProcessEvent};
-use crate::kubelet::pods::status::{Phase, State, View, status_of};
+use crate::kubelet::pods::status::{Phase, State, View};
 use crate::kubelet::pods::volumes;
-use crate::kubelet::{ApiError, backoff, within};
 
 /// Receives the newest version of a pod; `None` after its deletion.
 pub(crate) type PodReceiver = watch::Receiver<Option<Arc<Pod>>>;
@@ -61,12 +63,14 @@ enum WaitResult {
 pub(crate) async fn run_pod(node: Arc<Node>, latest: PodReceiver) {
     let Some(pod) = latest.borrow().clone() else { return };
     let mut worker = PodWorker::new(node, latest, &pod);
+    worker.node.devices.add_pod(&worker.uid, worker.latest.clone());
     if !is_terminal(&pod) && !is_ending(&worker.latest) {
         worker.run_containers().await;
     } else if is_terminal(&pod) {
         worker.adopt_final_status(&pod);
     }
     worker.unprepare().await;
+    worker.node.devices.release(&worker.uid);
     containers::remove(&worker.node, &worker.uid);
     worker.terminate().await;
     if let Some(address) = worker.address {
@@ -94,6 +98,7 @@ impl PodWorker {
             last: None,
             restarts: first.map_or(0, |status| status.restart_count),
             resources: BTreeMap::new(),
+            rejection: None,
         };
         let uid = pod.uid().unwrap_or_default();
         Self { node, latest, uid, address, view, sent: None }
@@ -107,6 +112,7 @@ impl PodWorker {
             Err(message) => return self.report_invalid(message).await,
         };
         let mut started = running_since(&pod);
+        let Some(()) = self.admit(&pod, started.is_some()).await else { return };
         let Some(()) = self.start(started.is_some()).await else { return };
         if let Some(container) = processes::container_of(&pod) {
             return Box::pin(self.run_process(&container, &plan)).await;
@@ -260,7 +266,9 @@ impl PodWorker {
         let due = time.map(|time| tokio::time::Instant::now() + time);
         let has_claims =
             self.pod().is_some_and(|pod| claims::claims_of(&pod).is_ok_and(|c| !c.is_empty()));
-        let mut reports = self.node.reports.subscribe();
+        let has_devices = self.node.devices.has_devices(&self.uid);
+        let (mut reports, mut devices) =
+            (self.node.reports.subscribe(), self.node.devices.counts());
         loop {
             tokio::select! {
                 biased;
@@ -270,117 +278,9 @@ impl PodWorker {
                     reports.mark_unchanged();
                     self.report().await;
                 }
+                Ok(()) = devices.changed(), if has_devices => self.report().await,
             }
         }
-    }
-
-    /// Unprepares the pod's claims, with retries until it succeeds.
-    async fn unprepare(&self) {
-        let mut attempt = 0;
-        while let Err(error) = prepare::unprepare(&self.node, &self.uid).await {
-            tracing::warn!(node = self.node.name, pod = self.uid, %error, "claims not unprepared");
-            if attempt == 0
-                && let Some(pod) = self.pod()
-            {
-                let note = format!("Failed to unprepare dynamic resources: {error}");
-                self.node.event(&pod, EventType::Warning, "FailedKillPod", &note).await;
-            }
-            pause_or_plugin_change(&self.node, backoff(attempt, &self.uid)).await;
-            attempt += 1;
-        }
-    }
-
-    /// Writes the final status, waits for the deletion request, and deletes the pod.
-    async fn terminate(&mut self) {
-        if !self.view.phase.is_terminal() && self.pod().is_some() {
-            let started = match self.view.state {
-                State::Running { started } => Some(started),
-                _ => None,
-            };
-            self.view.phase = Phase::Failed;
-            // Exit code of a process ended by SIGTERM, as shells report it.
-            let finished = Timestamp::now();
-            self.view.state = State::Terminated { exit_code: 143, started, finished };
-            self.view.exceptions.clear();
-        }
-        self.report().await;
-        self.wait_until_ending().await;
-        let mut attempt = 0;
-        while let Some(pod) = self.pod() {
-            match self.delete(&pod).await {
-                Ok(()) => {}
-                Err(error) => tracing::warn!(pod = pod.name_any(), %error, "pod not deleted"),
-            }
-            // Finalizers may keep the object; their owners remove them.
-            let gone = wait_until(&mut self.latest, |pod| pod.is_none());
-            let pause = backoff(attempt, &self.uid).max(Duration::from_secs(2));
-            if tokio::time::timeout(pause, gone).await.is_ok() {
-                return;
-            }
-            attempt += 1;
-        }
-    }
-
-    async fn delete(&self, pod: &Pod) -> Result<(), ApiError> {
-        let api: Api<Pod> = self.api(pod);
-        let params = DeleteParams {
-            grace_period_seconds: Some(0),
-            preconditions: Some(Preconditions {
-                uid: Some(self.uid.clone()),
-                resource_version: None,
-            }),
-            ..DeleteParams::default()
-        };
-        match within(api.delete(&pod.name_any(), &params)).await {
-            Err(error) if error.means_gone() => Ok(()),
-            result => result.map(drop),
-        }
-    }
-
-    /// Writes the status if it differs from the last one written, with retries.
-    async fn report(&mut self) {
-        let mut attempt = 0;
-        loop {
-            let Some(pod) = self.pod() else { return };
-            {
-                let (cache, reports) = (self.node.claim_infos(), self.node.reports.borrow());
-                if !self.view.phase.is_terminal() {
-                    self.view.resources =
-                        allocated_resources::of_pod(&pod, &cache, &reports, Instant::now());
-                }
-            }
-            let status = status_of(&pod, &self.view, Timestamp::now());
-            if self.sent.as_ref().is_some_and(|sent| is_same_status(sent, &status)) {
-                return;
-            }
-            // The UID protects a later pod of the same name.
-            let patch = Patch::Strategic(json!({"metadata": {"uid": self.uid}, "status": status}));
-            let api: Api<Pod> = self.api(&pod);
-            let params = PatchParams::default();
-            match within(api.patch_status(&pod.name_any(), &params, &patch)).await {
-                Ok(_) => {
-                    self.sent = Some(status);
-                    return;
-                }
-                Err(ApiError::Kube(kube::Error::Api(status))) if status.code == 404 => return,
-                // A conflict has two causes. Either another pod has the name, which the watch will
-                // report, or another client wrote at the same time. In the second case the status
-                // would be lost without a retry.
-                Err(error) => {
-                    tracing::warn!(pod = pod.name_any(), %error, "pod status not written");
-                    tokio::time::sleep(backoff(attempt, &self.uid)).await;
-                    attempt += 1;
-                }
-            }
-        }
-    }
-
-    /// Takes over the final status that an earlier process wrote.
-    fn adopt_final_status(&mut self, pod: &Pod) {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        self.view.phase = if phase == Some("Succeeded") { Phase::Succeeded } else { Phase::Failed };
-        // The status is already written, so only the deletion remains.
-        self.sent = Some(status_of(pod, &self.view, Timestamp::now()));
     }
 
     fn assign_address(&mut self) {
@@ -394,10 +294,6 @@ impl PodWorker {
         self.latest.borrow().clone()
     }
 
-    fn api(&self, pod: &Pod) -> Api<Pod> {
-        Api::namespaced(self.node.client.clone(), &pod.namespace().unwrap_or_default())
-    }
-
     async fn sleep(&mut self, pause: Duration) -> WaitResult {
         match tokio::time::timeout(pause, wait_until_ending(&mut self.latest)).await {
             Ok(()) => WaitResult::Ending,
@@ -407,25 +303,6 @@ impl PodWorker {
 
     async fn wait_until_ending(&mut self) {
         wait_until_ending(&mut self.latest).await;
-    }
-}
-
-/// Unprepares the claims of a vanished pod, with retries until it succeeds.
-pub(crate) async fn release_orphan(node: Arc<Node>, uid: String) {
-    let mut attempt = 0;
-    while let Err(error) = prepare::unprepare(&node, &uid).await {
-        tracing::warn!(node = node.name, pod = uid, %error, "claims of a vanished pod remain");
-        pause_or_plugin_change(&node, backoff(attempt, &uid)).await;
-        attempt += 1;
-    }
-    containers::remove(&node, &uid);
-}
-
-async fn pause_or_plugin_change(node: &Node, pause: Duration) {
-    let mut plugins = node.plugins.changes();
-    tokio::select! {
-        () = tokio::time::sleep(pause) => {}
-        Ok(()) = plugins.changed() => {}
     }
 }
 
@@ -481,18 +358,6 @@ fn creating() -> State {
 
 fn waiting(reason: &'static str, message: String) -> State {
     State::Waiting { reason, message }
-}
-
-/// Whether two statuses are equal except for the dates of their conditions.
-fn is_same_status(left: &PodStatus, right: &PodStatus) -> bool {
-    let undated = |status: &PodStatus| {
-        let mut status = status.clone();
-        for condition in status.conditions.iter_mut().flatten() {
-            condition.last_transition_time = None;
-        }
-        status
-    };
-    undated(left) == undated(right)
 }
 
 #[cfg(test)]

@@ -25,12 +25,20 @@ gpus:
 #[test]
 fn a_node_is_born_ready_and_sized_to_its_machine() {
     let machine = Machine::parse(MACHINE).unwrap();
-    let node = node("n", Some(&machine), Ipv4Addr::new(127, 66, 0, 1), Timestamp::UNIX_EPOCH);
+    let (address, now) = (Ipv4Addr::new(127, 66, 0, 1), Timestamp::UNIX_EPOCH);
+    let counts = [("nvidia.com/gpu".to_owned(), Count { capacity: 2, allocatable: 1 })].into();
+    let node = node("n", Some(&machine), address, now, &counts);
     let status = node.status.unwrap();
     let capacity = status.capacity.unwrap();
     assert_eq!(capacity["cpu"].0, "32");
     assert_eq!(capacity["memory"].0, "741Gi");
     assert_eq!(capacity["pods"].0, "110");
+    assert_eq!(capacity["nvidia.com/gpu"].0, "2");
+    let allocatable = status.allocatable.unwrap();
+    assert_eq!(
+        (allocatable["nvidia.com/gpu"].0.as_str(), allocatable["cpu"].0.as_str()),
+        ("1", "32")
+    );
     let ready = status.conditions.unwrap().into_iter().find(|c| c.type_ == "Ready").unwrap();
     assert_eq!(ready.status, "True");
     assert_eq!(node.metadata.labels.unwrap()["kubernetes.io/arch"], "arm64");

@@ -37,6 +37,7 @@ fn view(phase: Phase, state: State) -> View {
         last: None,
         restarts: 0,
         resources: BTreeMap::new(),
+        rejection: None,
     }
 }
 
