@@ -40,6 +40,7 @@ pub use cluster::process::Process;
 pub use cluster::settings::{Node, RealNodes, Settings, Tool};
 pub use cluster::{Lab, UpOptions};
 pub use nodes::dynamic_mig::{DynamicMig, DynamicMigError, Extent, NodeDynamicMig};
+pub use nodes::hardware::catalogue::shipped_machines;
 pub use nodes::nodeset::{NodeSet, NodeSetError};
 pub use nodes::owner::{Owner, Owners, OwnersError};
 pub use real_node::images::mpi::mpi_obstacle;

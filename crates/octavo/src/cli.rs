@@ -6,6 +6,7 @@ use std::path::Path;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
+use crate::migrate::MigrateArgs;
 use crate::snapshot::SnapshotArgs;
 use octavo::logging::LogArgs;
 
@@ -102,6 +103,9 @@ Examples:
   octavo snapshot --podgroup team-a/train -o decision.json && octavo sim verify decision.json
   octavo snapshot --scheduler 127.0.0.1:9477 | jq '.nodes | length'")]
     Snapshot(SnapshotArgs),
+
+    /// Translate manifests for other GPU schedulers
+    Migrate(MigrateArgs),
 
     /// Publish a node's GPUs and prepare them for containers
     Agent(Box<octavo_agent::AgentArgs>),

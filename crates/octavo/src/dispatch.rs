@@ -12,6 +12,7 @@ use octavo::runtime::{client_runtime, server_runtime, with_tls};
 
 use crate::cli::{Cli, Generated, Program, VersionForm, command};
 use crate::exit_status::ExitStatus;
+use crate::migrate::{MigrateArgs, MigrateCommand, run_manifests};
 use crate::{reference, snapshot, version};
 
 /// Runs a program to its end.
@@ -62,6 +63,15 @@ pub(crate) fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Program::Snapshot(args) => {
             logging::start(cli.log, LogProfile::Command);
             write(with_tls(&client_runtime()?, snapshot::run(&args))?.as_bytes())?;
+        }
+        Program::Migrate(MigrateArgs { command: MigrateCommand::Manifests(args) }) => {
+            logging::start(cli.log, LogProfile::Command);
+            let mut text = Vec::new();
+            let is_whole = run_manifests(&args, &mut text, &mut io::stderr().lock())?;
+            write(&text)?;
+            if !is_whole {
+                return Ok(ExitStatus::CheckFailed.into());
+            }
         }
         // Only arithmetic and files: no runtime, no TLS.
         Program::Sim(args) => {

@@ -6,6 +6,7 @@ mod cli;
 mod dispatch;
 mod exit_status;
 mod failure;
+mod migrate;
 mod reference;
 mod snapshot;
 mod version;

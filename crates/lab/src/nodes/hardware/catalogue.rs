@@ -17,6 +17,11 @@ const SHIPPED: &[(&str, &str)] = &[
     ("t4", include_str!("../../../../../machines/t4.yaml")),
 ];
 
+/// Names and texts of the machine descriptions that ship, in order of name.
+pub fn shipped_machines() -> &'static [(&'static str, &'static str)] {
+    SHIPPED
+}
+
 /// Loads a shipped machine by name, or the machine in a YAML file.
 pub(crate) fn load(name_or_path: &str) -> anyhow::Result<Machine> {
     if let Some((_, text)) = SHIPPED.iter().find(|(name, _)| *name == name_or_path) {

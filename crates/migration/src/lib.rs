@@ -1,0 +1,46 @@
+//! Translates pods that were written for HAMi or KAI Scheduler into pods with claims, as a pure function.
+//!
+//! ```text
+//! text --manifests--> documents --workload--> pods --hami, kai--> demands and a selection of GPUs
+//!      --template--> ResourceClaimTemplates and the changed pod, or all the reasons why not
+//! ```
+//!
+//! HAMi's rules are those of its `pkg/device/nvidia` and `pkg/device` (2.10), KAI Scheduler's those of `pkg/binder` and
+//! `docs/gpu-sharing` (0.13). Nothing is translated in part: a pod with one refusal stays as it is.
+//!
+//! No I/O.
+
+#![forbid(unsafe_code)]
+
+mod demand;
+mod hami;
+mod json;
+mod kai;
+mod keys;
+mod manifests;
+mod metadata;
+mod models;
+mod pod;
+mod report;
+mod selection;
+mod template;
+#[cfg(test)]
+mod tests;
+mod workload;
+
+pub use manifests::{ManifestsError, TranslatedManifests, translate_manifests};
+pub use models::{GpuModel, Models, ModelsError};
+pub use pod::{Origin, Translation, translate};
+pub use report::{Change, Entry, Outcome, Reason, Refusal};
+pub use workload::{TranslatedDocument, translate_document};
+
+/// What the caller decides.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The cluster's GPU models, in the order in which fractions prefer them. Without them, fractions of a GPU's memory are
+    /// refused.
+    pub models: Models,
+    /// `spec.schedulerName` of translated pods, such as `octavo`. Without it the name of HAMi's or KAI's scheduler is removed,
+    /// and Kubernetes' own scheduler places the pod.
+    pub scheduler_name: Option<String>,
+}
